@@ -27,7 +27,7 @@ const maxBreak = 10 * time.Minute
 type breakage struct {
 	Requirement string // the first column of the specification
 	File        string
-	Old         string   // occurs once in the file
+	Old         string   // occurs once in the file; statements of SQL may repeat it
 	New         string   // what is there instead
 	Tests       []string // package.Test; those of the requirement's row if empty
 }
@@ -75,7 +75,7 @@ func (b breakage) check(t *testing.T) {
 		t.Errorf("%q: %v", b.Requirement, err)
 		return
 	}
-	if n := strings.Count(string(text), b.Old); n != 1 || b.Old == b.New {
+	if n := strings.Count(string(text), b.Old); n < 1 || n > 1 && !strings.HasSuffix(b.File, ".sql") || b.Old == b.New {
 		t.Errorf("%q: %s has the text to replace %d times, must be once, by another: %q", b.Requirement, b.File, n, b.Old)
 	}
 	for _, name := range b.Tests {
@@ -93,7 +93,7 @@ func (b breakage) apply(t *testing.T, files string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, name, strings.Replace(string(text), b.Old, b.New, 1))
+	write(t, name, strings.ReplaceAll(string(text), b.Old, b.New))
 	defer write(t, name, string(text))
 	ctx, cancel := context.WithTimeout(t.Context(), maxBreak)
 	defer cancel()

@@ -9,35 +9,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// linkState computes the state of an answer link l of step s with assignment a.
-const linkState = `
-    CASE WHEN l.used_at IS NOT NULL THEN 'used' WHEN l.revoked_at IS NOT NULL THEN 'revoked' WHEN l.expires_at <= clock_timestamp() THEN 'expired'
-        WHEN s.fence = l.fence AND s.state = 'pending' AND s.decide_at IS NULL AND a.waiting AND a.assignee = l.assignee THEN 'open' ELSE 'void' END`
-
-const answerLinkColumns = `
-    l.link_uuid AS uuid, l.task_uuid, l.step_uuid, l.assignee,` + linkState + ` AS state, l.created_by, l.created_at, l.expires_at, l.used_at, l.revoked_at, l.revoked_by`
-
-const linksWithStep = `
-FROM tasker.answer_links l
-JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid AND s.step_uuid = l.step_uuid
-JOIN tasker.human_steps a ON a.task_uuid = l.task_uuid AND a.step_uuid = l.step_uuid`
-
-const selectAnswerLinks = `
-SELECT ` + answerLinkColumns + linksWithStep + `
-WHERE l.task_uuid = $1 AND l.step_uuid = $2
-ORDER BY l.link_uuid DESC
-LIMIT $3`
-
 // AnswerLinks returns the answer links of a step, newest first.
 func (db *DB) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker.AnswerLink, error) {
-	list, err := collect[tasker.AnswerLink](ctx, db.pool, selectAnswerLinks, step.TaskUUID, step.StepUUID, tasker.MaxOpenAnswerLinks+tasker.MaxEndedAnswerLinks)
+	list, err := collect[tasker.AnswerLink](ctx, db.pool, stmt("selectAnswerLinks"), step.TaskUUID, step.StepUUID, tasker.MaxOpenAnswerLinks+tasker.MaxEndedAnswerLinks)
 	return list, wrap(err, "read the answer links of step %s", step.StepUUID)
 }
 
-const answerLinkByDigest = `SELECT ` + answerLinkColumns + linksWithStep + ` WHERE l.digest = $1`
-
 func answerLinkOf(ctx context.Context, q querier, digest [32]byte) (*tasker.AnswerLink, error) {
-	l, err := one[tasker.AnswerLink](ctx, q, answerLinkByDigest, digest[:])
+	l, err := one[tasker.AnswerLink](ctx, q, stmt("answerLinkByDigest"), digest[:])
 	return l, wrap(err, "read an answer link")
 }
 
@@ -50,17 +29,6 @@ func (db *DB) AnswerLink(ctx context.Context, digest [32]byte) (*tasker.AnswerLi
 func (tx *Tx) AnswerLink(ctx context.Context, digest [32]byte) (*tasker.AnswerLink, error) {
 	return answerLinkOf(ctx, tx, digest)
 }
-
-const countOpenLinks = `SELECT count(*)` + linksWithStep + `
-WHERE l.task_uuid = $1 AND l.step_uuid = $2 AND` + linkState + ` = 'open'`
-
-const dropEndedLinks = `
-DELETE FROM tasker.answer_links WHERE link_uuid IN (
-    SELECT l.link_uuid` + linksWithStep + `
-    WHERE l.task_uuid = $1 AND l.step_uuid = $2 AND` + linkState + ` <> 'open'
-    ORDER BY l.link_uuid DESC
-    OFFSET $3
-)`
 
 // NewAnswerLink describes an answer link to store.
 type NewAnswerLink struct {
@@ -76,19 +44,17 @@ type NewAnswerLink struct {
 // AddAnswerLink stores an answer link. It returns a Conflict if the step has too many open links.
 // The caller holds the task lock.
 func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.AnswerLink, error) {
-	open, err := value[int](ctx, tx, countOpenLinks, l.TaskUUID, l.StepUUID)
+	open, err := value[int](ctx, tx, stmt("countOpenLinks"), l.TaskUUID, l.StepUUID)
 	if err != nil {
 		return nil, fmt.Errorf("count the answer links of step %s: %w", l.StepUUID, err)
 	}
 	if open >= tasker.MaxOpenAnswerLinks {
 		return nil, tasker.Errorf(tasker.Conflict, "the step has %d answer links that can be used, which is the limit; revoke those that are not needed", open)
 	}
-	if _, err := tx.Exec(ctx, dropEndedLinks, l.TaskUUID, l.StepUUID, tasker.MaxEndedAnswerLinks); err != nil {
+	if _, err := tx.Exec(ctx, stmt("dropEndedLinks"), l.TaskUUID, l.StepUUID, tasker.MaxEndedAnswerLinks); err != nil {
 		return nil, fmt.Errorf("remove old answer links of step %s: %w", l.StepUUID, err)
 	}
-	if _, err := tx.Exec(ctx, `
-		INSERT INTO tasker.answer_links (link_uuid, task_uuid, step_uuid, fence, assignee, digest, created_by, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + $8::interval)`,
+	if _, err := tx.Exec(ctx, stmt("addAnswerLink"),
 		l.UUID, l.TaskUUID, l.StepUUID, l.Fence, l.Assignee, l.Digest[:], l.Actor, l.Life); err != nil {
 		return nil, fmt.Errorf("store an answer link of step %s: %w", l.StepUUID, err)
 	}
@@ -99,14 +65,9 @@ func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.Answe
 	return stored, tx.auditLink(ctx, l.Actor, "step.link_created", *stored)
 }
 
-const useAnswerLink = `
-UPDATE tasker.answer_links u
-SET used_at = clock_timestamp()` + linksWithStep + `
-WHERE u.link_uuid = l.link_uuid AND l.link_uuid = $1 AND u.used_at IS NULL AND u.revoked_at IS NULL AND u.expires_at > clock_timestamp() AND` + linkState + ` = 'open'`
-
 // UseAnswerLink marks a link as used and reports whether it was open. It requires the task lock.
 func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, error) {
-	tag, err := tx.Exec(ctx, useAnswerLink, l.UUID)
+	tag, err := tx.Exec(ctx, stmt("useAnswerLink"), l.UUID)
 	if err != nil || tag.RowsAffected() == 0 {
 		return false, wrap(err, "use an answer link of step %s", l.StepUUID)
 	}
@@ -116,17 +77,13 @@ func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, err
 // LinkActor returns the actor recorded for an answer through a link.
 func LinkActor(assignee string) string { return "link:" + assignee }
 
-const revokeAnswerLink = `
-UPDATE tasker.answer_links SET revoked_at = clock_timestamp(), revoked_by = $4
-WHERE link_uuid = $3 AND task_uuid = $1 AND step_uuid = $2 AND used_at IS NULL AND revoked_at IS NULL`
-
 // RevokeAnswerLink revokes and returns an answer link. It returns a Conflict if the link was used.
 func (tx *Tx) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (*tasker.AnswerLink, error) {
-	tag, err := tx.Exec(ctx, revokeAnswerLink, step.TaskUUID, step.StepUUID, link, actor)
+	tag, err := tx.Exec(ctx, stmt("revokeAnswerLink"), step.TaskUUID, step.StepUUID, link, actor)
 	if err != nil {
 		return nil, fmt.Errorf("revoke answer link %s: %w", link, err)
 	}
-	l, err := one[tasker.AnswerLink](ctx, tx, `SELECT `+answerLinkColumns+linksWithStep+` WHERE l.link_uuid = $3 AND l.task_uuid = $1 AND l.step_uuid = $2`,
+	l, err := one[tasker.AnswerLink](ctx, tx, stmt("endedAnswerLink"),
 		step.TaskUUID, step.StepUUID, link)
 	switch {
 	case err != nil:

@@ -17,26 +17,6 @@ import (
 	"tasker.example/tasker/internal/number"
 )
 
-// Locks existing rows too, so that concurrent registrations see each other.
-const nameAttributes = `
-INSERT INTO tasker.attribute_names AS n (namespace, name, type)
-SELECT $1, u.name, u.type FROM unnest($2::text[], $3::text[]) AS u (name, type)
-ORDER BY u.name
-ON CONFLICT (namespace, name) DO UPDATE SET type = n.type`
-
-// otherTypes selects the attributes with another type, each with the newest template that has it.
-const otherTypes = `
-SELECT n.name, n.type, coalesce(o.template, '') AS template
-FROM unnest($2::text[], $3::text[]) AS u (name, type)
-JOIN tasker.attribute_names n ON n.namespace = $1 AND n.name = u.name AND n.type <> u.type
-LEFT JOIN LATERAL (
-    SELECT m.name || ' ' || m.version AS template
-    FROM tasker.task_templates m
-    WHERE m.namespace = $1 AND u.name = ANY (m.attributes) AND m.template_uuid <> $4
-    ORDER BY m.created_at DESC LIMIT 1
-) o ON true
-ORDER BY n.name`
-
 // nameAttributes stores the attribute types of a template. It returns a Conflict if another
 // template of the namespace declares another type.
 func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.ID) error {
@@ -48,11 +28,11 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 	for i, name := range names {
 		types[i] = string(t.Search[name].Type)
 	}
-	if _, err := tx.Exec(ctx, nameAttributes, t.Namespace, names, types); err != nil {
+	if _, err := tx.Exec(ctx, stmt("nameAttributes"), t.Namespace, names, types); err != nil {
 		return fmt.Errorf("store the attributes of a template: %w", err)
 	}
 	type row struct{ Name, Type, Template string }
-	others, err := collect[row](ctx, tx, otherTypes, t.Namespace, names, types, id)
+	others, err := collect[row](ctx, tx, stmt("otherTypes"), t.Namespace, names, types, id)
 	if err != nil {
 		return fmt.Errorf("compare the attributes of a template: %w", err)
 	}
@@ -61,25 +41,13 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 			return tasker.Errorf(tasker.Conflict, "search.%s: is %s here and %s in template %s/%s; a name has one type within a namespace",
 				o.Name, t.Search[o.Name].Type, o.Type, t.Namespace, o.Template)
 		}
-		_, err := tx.Exec(ctx, `UPDATE tasker.attribute_names SET type = $3 WHERE namespace = $1 AND name = $2`, t.Namespace, o.Name, string(t.Search[o.Name].Type))
+		_, err := tx.Exec(ctx, stmt("widenAttribute"), t.Namespace, o.Name, string(t.Search[o.Name].Type))
 		if err != nil {
 			return fmt.Errorf("store the attributes of a template: %w", err)
 		}
 	}
 	return nil
 }
-
-// Omits names that no template declares any more.
-const selectAttributes = `
-SELECT n.namespace, n.name, n.type, o.templates
-FROM tasker.attribute_names n
-CROSS JOIN LATERAL (
-    SELECT array_agg(DISTINCT m.name ORDER BY m.name) AS templates
-    FROM tasker.task_templates m
-    WHERE m.namespace = n.namespace AND n.name = ANY (m.attributes)
-) o
-WHERE ($1 = '' OR n.namespace = $1) AND ($2::text[] IS NULL OR n.namespace = ANY ($2)) AND o.templates IS NOT NULL
-ORDER BY n.namespace, n.name LIMIT $3 OFFSET $4`
 
 // Attributes lists the declared attributes of one namespace, or of all if namespace is empty, and
 // reports whether there are more.
@@ -88,17 +56,10 @@ func (db *DB) Attributes(ctx context.Context, namespace string, limit, offset in
 }
 
 func attributes(ctx context.Context, q querier, namespace string, limit, offset int) ([]tasker.Attribute, bool, error) {
-	list, err := collect[tasker.Attribute](ctx, q, selectAttributes, namespace, access.ScopeOf(ctx).List(), limit+1, offset)
+	list, err := collect[tasker.Attribute](ctx, q, stmt("selectAttributes"), namespace, access.ScopeOf(ctx).List(), limit+1, offset)
 	list, more := page(list, limit)
 	return list, more, wrap(err, "list attributes")
 }
-
-const typesOfAttributes = `
-SELECT n.name, n.type
-FROM tasker.attribute_names n
-WHERE n.name = ANY ($3) AND ($1 = '' OR n.namespace = $1) AND ($2::text[] IS NULL OR n.namespace = ANY ($2))
-GROUP BY n.name, n.type
-ORDER BY n.name, n.type`
 
 // operators may precede a number or a time in a filter.
 var operators = []string{">=", "<=", ">", "<"}
@@ -126,7 +87,7 @@ func compare(ctx context.Context, q querier, namespace string, filters []tasker.
 		Type tasker.AttributeType
 	}
 	names := valuesOf(filters, func(a *tasker.AttributeFilter) string { return a.Name })
-	known, err := collect[row](ctx, q, typesOfAttributes, namespace, access.ScopeOf(ctx).List(), names)
+	known, err := collect[row](ctx, q, stmt("typesOfAttributes"), namespace, access.ScopeOf(ctx).List(), names)
 	if err != nil {
 		return nil, fmt.Errorf("read the types of attributes: %w", err)
 	}

@@ -131,7 +131,7 @@ func TestRowsOfWorkersAreBounded(t *testing.T) {
 	if err != nil || rows != tasker.MaxWorkerRows {
 		t.Errorf("%d rows, %v, want %d", rows, err, tasker.MaxWorkerRows)
 	}
-	alive, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers w WHERE `+aliveWorker)
+	alive, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers w WHERE w.left_at IS NULL AND w.last_heartbeat_at + w.lease > clock_timestamp()`)
 	if err != nil || alive != 3 {
 		t.Errorf("%d are alive, %v, want 3", alive, err)
 	}

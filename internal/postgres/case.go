@@ -245,29 +245,13 @@ func (c *caseConditions) addText(ctx context.Context, f tasker.CaseFilter) {
 		SELECT f.fingerprint FROM tasker.case_fingerprints f JOIN tasker.cases c ON c.case_id = f.case_id WHERE `+words+`)`+members+`)`, "")
 }
 
-const selectCase = `
-WITH ` + openHead + openMembers + ofCase + openTail + `,
-page AS (
-    SELECT ` + caseColumns + `, ` + countColumns + `, ` + harm + ` AS harm
-    FROM tasker.cases c
-    LEFT JOIN open o ON o.case_id = c.case_id
-    WHERE c.case_id = $1
-)
-SELECT p.*, e.dlq_entry_uuid AS entry_uuid, e.case_key
-FROM page p
-` + oldestEntry
-
-// ofCase selects the members m of case $1.
-const ofCase = `m.namespace = (SELECT c.namespace FROM tasker.cases c WHERE c.case_id = $1)
-    AND m.fingerprint IN (SELECT f.fingerprint FROM tasker.case_fingerprints f WHERE f.case_id = $1)`
-
 // Case returns a case with its counts, or NotFound.
 func (db *DB) Case(ctx context.Context, id tasker.ID) (tasker.Case, error) {
 	return caseOf(ctx, db.pool, id)
 }
 
 func caseOf(ctx context.Context, q querier, id tasker.ID) (tasker.Case, error) {
-	found, err := one[tasker.Case](ctx, q, selectCase, id)
+	found, err := one[tasker.Case](ctx, q, stmt("selectCase"), id)
 	switch {
 	case err != nil:
 		return tasker.Case{}, fmt.Errorf("read case %s: %w", id, err)

@@ -204,7 +204,7 @@ func TestHowSimilarInvestigationsEnded(t *testing.T) {
 		t.Errorf("of no entry: %v", err)
 	}
 	t.Run("plan of the case", func(t *testing.T) {
-		if plan := explain(t, db, selectRelated); strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, "case_members_open") {
+		if plan := explain(t, db, stmt("selectRelated")); strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, "case_members_open") {
 			t.Errorf("the plan is\n%s", plan)
 		}
 	})
@@ -219,7 +219,7 @@ func TestEndingsOfACaseAreReadFromTheirIndex(t *testing.T) {
 	}
 	for _, statistics := range []string{"SELECT", "ANALYZE"} {
 		execute(t, db, statistics)
-		if plan := explain(t, db, selectEndedOfCase); !strings.Contains(plan, "case_members_ended") || strings.Contains(plan, "Seq Scan") {
+		if plan := explain(t, db, stmt("selectEndedOfCase")); !strings.Contains(plan, "case_members_ended") || strings.Contains(plan, "Seq Scan") {
 			t.Errorf("after %s the plan is\n%s", statistics, plan)
 		}
 	}

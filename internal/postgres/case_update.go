@@ -15,7 +15,7 @@ import (
 
 // lockCase locks a case. It returns NotFound if the caller may not see it.
 func lockCase(ctx context.Context, tx *Tx, id tasker.ID) error {
-	namespace, err := column[string](ctx, tx, `SELECT namespace FROM tasker.cases WHERE case_id = $1 FOR NO KEY UPDATE`, id)
+	namespace, err := column[string](ctx, tx, stmt("lockCase"), id)
 	switch {
 	case err != nil:
 		return fmt.Errorf("lock case %s: %w", id, err)
@@ -40,11 +40,9 @@ func waitForCases(ctx context.Context, tx *Tx, ids ...tasker.ID) error {
 			return err
 		}
 	}
-	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`)
+	_, err := tx.Exec(ctx, stmt("lockCases"))
 	return wrap(err, "lock the cases")
 }
-
-const recordCase = `INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata) VALUES ($1, $2, $3, nullif($4, ''), $5::text::jsonb)`
 
 // caseChange is an entry of the history of a case.
 type caseChange struct {
@@ -58,32 +56,11 @@ func recordCaseChange(ctx context.Context, tx *Tx, id tasker.ID, c caseChange) e
 	if err != nil {
 		return fmt.Errorf("record a change of a case: %w", err)
 	}
-	if _, err := tx.Exec(ctx, recordCase, id, c.event, c.actor, c.notes, string(doc)); err != nil {
+	if _, err := tx.Exec(ctx, stmt("recordCase"), id, c.event, c.actor, c.notes, string(doc)); err != nil {
 		return fmt.Errorf("record a change of case %s: %w", id, err)
 	}
 	return tx.auditData(ctx, c.actor, "case."+c.event, id, doc)
 }
-
-const updateCase = `
-UPDATE tasker.cases c
-SET owner = CASE WHEN $2::text IS NULL THEN c.owner ELSE nullif($2, '') END,
-    owned_until = CASE WHEN $2::text IS NULL THEN c.owned_until WHEN $2 <> '' THEN now() + $3::interval END,
-    snoozed_until = CASE WHEN $4 THEN $5::timestamptz ELSE c.snoozed_until END,
-    snooze_above = CASE WHEN $4 THEN $6::bigint ELSE c.snooze_above END,
-    fixed_in = CASE WHEN $7::text IS NULL THEN c.fixed_in ELSE nullif($7, '') END,
-    state = n.state, state_since = CASE WHEN n.state = c.state THEN c.state_since ELSE clock_timestamp() END,
-    updated_at = clock_timestamp()
-FROM tasker.cases o
-CROSS JOIN LATERAL (
-    SELECT CASE
-        WHEN $4 AND $5::timestamptz IS NOT NULL AND o.state <> 'resolved' THEN 'resting'
-        WHEN o.state = 'resting' AND $4 THEN 'ongoing'
-        WHEN o.state IN ('new', 'regressed') AND ($2 <> '' OR $8) THEN 'ongoing'
-        ELSE o.state
-    END AS state
-) n
-WHERE c.case_id = $1 AND o.case_id = c.case_id
-RETURNING c.state`
 
 // UpdateCase changes a case, records the change and returns the case. It returns NotFound, or a
 // Conflict if the case was merged, has changed since u.IfUnchangedSince or is resolved.
@@ -114,7 +91,7 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 		}
 		owned := cmp.Or(u.OwnedFor, tasker.DefaultOwnership)
 		var state tasker.CaseState
-		if err := tx.QueryRow(ctx, updateCase, id, u.Owner, owned, u.Snooze != nil, until, u.SnoozeThreshold, u.FixedIn, u.Notes != nil).Scan(&state); err != nil {
+		if err := tx.QueryRow(ctx, stmt("updateCase"), id, u.Owner, owned, u.Snooze != nil, until, u.SnoozeThreshold, u.FixedIn, u.Notes != nil).Scan(&state); err != nil {
 			return fmt.Errorf("update case %s: %w", id, err)
 		}
 		if err := recordCaseUpdate(ctx, tx, was, u, owned); err != nil {
@@ -133,8 +110,7 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 
 // checkNoteQuota returns TooLarge if a case has the maximum number of notes.
 func checkNoteQuota(ctx context.Context, tx *Tx, id tasker.ID) error {
-	notes, err := value[int](ctx, tx, `
-		SELECT count(*) FROM (SELECT FROM tasker.case_history WHERE case_id = $1 AND notes IS NOT NULL LIMIT $2) n`, id, tasker.MaxCaseNotes)
+	notes, err := value[int](ctx, tx, stmt("countCaseNotes"), id, tasker.MaxCaseNotes)
 	switch {
 	case err != nil:
 		return fmt.Errorf("count the notes of case %s: %w", id, err)
@@ -179,18 +155,6 @@ func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.Cas
 	return errors.Join(errs...)
 }
 
-// followIncident adds case $2 to the open incident of case $1, which would look resolved otherwise.
-const followIncident = `
-INSERT INTO tasker.incident_cases (incident_id, case_id, told_state, told_entries)
-SELECT ic.incident_id, $2, ic.told_state, ic.told_entries
-FROM tasker.incident_cases ic
-JOIN tasker.incidents i ON i.incident_id = ic.incident_id
-WHERE ic.case_id = $1 AND i.ended_at IS NULL
-  AND NOT EXISTS (
-      SELECT FROM tasker.incident_cases oc JOIN tasker.incidents o ON o.incident_id = oc.incident_id
-      WHERE oc.case_id = $2 AND o.ended_at IS NULL
-  )`
-
 // MergeCases moves the fingerprints of a case to another case; [DB.UnmergeCase] reverts it. It
 // returns Invalid if the cases have different namespaces, and a Conflict if one of them was merged
 // or the result has too many fingerprints.
@@ -212,24 +176,16 @@ func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reaso
 			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s: merge into that one", into, *b.MergedInto)
 		}
 		moved, total := 0, 0
-		if err := tx.QueryRow(ctx, `
-			WITH moved AS (UPDATE tasker.case_fingerprints SET case_id = $2 WHERE case_id = $1 RETURNING 1)
-			SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM tasker.case_fingerprints WHERE case_id IN ($1, $2))`, from, into).Scan(&moved, &total); err != nil {
+		if err := tx.QueryRow(ctx, stmt("moveFingerprints"), from, into).Scan(&moved, &total); err != nil {
 			return fmt.Errorf("merge case %s: %w", from, err)
 		}
 		if total > tasker.MaxCaseMerged {
 			return tasker.Errorf(tasker.Conflict, "case %s would have %d fingerprints; at most %d may be merged into one case", into, total, tasker.MaxCaseMerged)
 		}
-		if _, err := tx.Exec(ctx, `
-			UPDATE tasker.cases
-			SET merged_into = CASE WHEN case_id = $1 THEN $2::uuid END, updated_at = clock_timestamp(),
-				state = CASE WHEN case_id = $1 THEN 'resolved' WHEN state = 'resolved' THEN 'ongoing' ELSE state END,
-				state_since = CASE WHEN case_id = $1 OR state = 'resolved' THEN clock_timestamp() ELSE state_since END,
-				resolved_at = CASE WHEN case_id = $1 THEN clock_timestamp() END
-			WHERE case_id IN ($1, $2)`, from, into); err != nil {
+		if _, err := tx.Exec(ctx, stmt("mergeCases"), from, into); err != nil {
 			return fmt.Errorf("merge case %s: %w", from, err)
 		}
-		if _, err := tx.Exec(ctx, followIncident, from, into); err != nil {
+		if _, err := tx.Exec(ctx, stmt("followIncident"), from, into); err != nil {
 			return fmt.Errorf("merge case %s: %w", from, err)
 		}
 		if err := recordCaseChange(ctx, tx, from, caseChange{"merged", actor, reason, map[string]any{"into": into}}); err != nil {
@@ -256,15 +212,6 @@ func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b taske
 	return a, b, err
 }
 
-// restoreFingerprints returns to a case its own fingerprints and those of cases merged into it.
-const restoreFingerprints = `
-WITH RECURSIVE merged AS (
-    SELECT $1::uuid AS case_id
-    UNION
-    SELECT c.case_id FROM merged m JOIN tasker.cases c ON c.merged_into = m.case_id
-)
-UPDATE tasker.case_fingerprints SET case_id = $1 WHERE home_case_id IN (SELECT case_id FROM merged)`
-
 // UnmergeCase reverts the merge of a case. It returns a Conflict if the case is not merged.
 func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
@@ -278,12 +225,10 @@ func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason strin
 		if c.MergedInto == nil {
 			return tasker.Errorf(tasker.Conflict, "case %s is not merged into another one", id)
 		}
-		if _, err := tx.Exec(ctx, restoreFingerprints, id); err != nil {
+		if _, err := tx.Exec(ctx, stmt("restoreFingerprints"), id); err != nil {
 			return fmt.Errorf("unmerge case %s: %w", id, err)
 		}
-		if _, err := tx.Exec(ctx, `
-			UPDATE tasker.cases SET merged_into = NULL, state = 'ongoing', state_since = clock_timestamp(), resolved_at = NULL, updated_at = clock_timestamp()
-			WHERE case_id = $1`, id); err != nil {
+		if _, err := tx.Exec(ctx, stmt("unmergeCase"), id); err != nil {
 			return fmt.Errorf("unmerge case %s: %w", id, err)
 		}
 		if err := recordCaseChange(ctx, tx, id, caseChange{"unmerged", actor, reason, map[string]any{"from": *c.MergedInto}}); err != nil {
@@ -292,14 +237,6 @@ func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason strin
 		return recordCaseChange(ctx, tx, *c.MergedInto, caseChange{"unmerged", actor, reason, map[string]any{"case": id}})
 	})
 }
-
-const splitMembers = `m.ended_at IS NULL AND m.fingerprint = $1
-    AND m.namespace = (SELECT c.namespace FROM tasker.case_fingerprints f JOIN tasker.cases c ON c.case_id = f.case_id WHERE f.fingerprint = $1) AND m.fingerprint_version > 0 AND CASE $2
-    WHEN 'error_message' THEN strpos(m.error_message, $3) > 0
-    WHEN 'error_type' THEN m.error_type = $3
-    WHEN 'worker_version' THEN m.worker_version = $3
-    WHEN 'task_version' THEN m.task_version = $3
-END`
 
 // SplitCase splits failures from a case and returns the number of open ones, which [DB.ApplySplit]
 // moves later. It returns a Conflict if none or all of the open failures match.
@@ -313,12 +250,12 @@ func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (
 			return err
 		}
 		n = 0
-		prints, err := column[tasker.ID](ctx, tx, `SELECT fingerprint FROM tasker.case_fingerprints WHERE case_id = $1 ORDER BY fingerprint`, id)
+		prints, err := column[tasker.ID](ctx, tx, stmt("fingerprintsOfCase"), id)
 		if err != nil {
 			return fmt.Errorf("read the fingerprints of case %s: %w", id, err)
 		}
 		for _, p := range prints {
-			found, err := value[int64](ctx, tx, `SELECT count(*) FROM tasker.case_members m WHERE `+splitMembers, p, s.Field, s.Literal)
+			found, err := value[int64](ctx, tx, stmt("countSplitMembers"), p, s.Field, s.Literal)
 			if err != nil {
 				return fmt.Errorf("split case %s: %w", id, err)
 			}
@@ -341,40 +278,26 @@ func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (
 }
 
 func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tasker.CaseSplit) error {
-	tag, err := tx.Exec(ctx, `
-		INSERT INTO tasker.case_refinements (case_id, fingerprint, field, literal, actor, reason) VALUES ($1, $2, $3, $4, $5, $6)
-		ON CONFLICT (fingerprint, field, literal) DO NOTHING`, id, fingerprint, s.Field, s.Literal, s.Actor, s.Reason)
+	tag, err := tx.Exec(ctx, stmt("insertRefinement"), id, fingerprint, s.Field, s.Literal, s.Actor, s.Reason)
 	if err != nil {
 		return fmt.Errorf("split case %s: %w", id, err)
 	}
 	if tag.RowsAffected() == 0 {
 		return tasker.Errorf(tasker.Conflict, "case %s is being split by %q in its %s already", id, s.Literal, s.Field)
 	}
-	splits, err := value[int](ctx, tx, `SELECT count(*) FROM tasker.case_refinements WHERE fingerprint = $1`, fingerprint)
+	splits, err := value[int](ctx, tx, stmt("countRefinements"), fingerprint)
 	if err != nil {
 		return fmt.Errorf("split case %s: %w", id, err)
 	}
 	if splits > tasker.MaxRefinements {
 		return tasker.Errorf(tasker.Conflict, "case %s has been split %d times, as often as it may be", id, tasker.MaxRefinements)
 	}
-	depth, err := value[int](ctx, tx, selectSplitDepth, fingerprint, tasker.MaxRefinements)
+	depth, err := value[int](ctx, tx, stmt("selectSplitDepth"), fingerprint, tasker.MaxRefinements)
 	if err == nil && depth >= tasker.MaxRefinements {
 		return tasker.Errorf(tasker.Conflict, "case %s came of %d splits, one of the other, and cannot be split again", id, depth)
 	}
 	return wrap(err, "split case %s", id)
 }
-
-// selectSplitDepth counts the successive splits that produced a fingerprint.
-const selectSplitDepth = `
-WITH RECURSIVE came AS (
-    SELECT $1::uuid AS fingerprint, 0 AS depth
-    UNION ALL
-    SELECT r.fingerprint, c.depth + 1
-    FROM came c
-    JOIN tasker.case_refinements r ON md5(concat_ws(E'\x1f', r.fingerprint, r.field, r.literal))::uuid = c.fingerprint
-    WHERE c.depth < $2
-)
-SELECT max(depth) FROM came`
 
 // ApplySplit marks up to limit investigations of a split for Classify; 0 means no split is pending.
 func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
@@ -384,15 +307,11 @@ func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 	}
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0
-		next, err := one[split](ctx, tx, `
-			SELECT refinement_id, fingerprint, field, literal FROM tasker.case_refinements
-			WHERE applied_at IS NULL ORDER BY created_at LIMIT 1 FOR UPDATE SKIP LOCKED`)
+		next, err := one[split](ctx, tx, stmt("selectRefinementToApply"))
 		if err != nil || next == nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `
-			UPDATE tasker.case_members SET fingerprint_version = 0
-			WHERE dlq_entry_uuid IN (SELECT m.dlq_entry_uuid FROM tasker.case_members m WHERE `+splitMembers+` LIMIT $4 FOR NO KEY UPDATE)`,
+		tag, err := tx.Exec(ctx, stmt("reclassifySplitMembers"),
 			next.Fingerprint, next.Field, next.Literal, limit)
 		if err != nil {
 			return err
@@ -400,7 +319,7 @@ func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 		if n = int(tag.RowsAffected()); n == limit {
 			return nil
 		}
-		_, err = tx.Exec(ctx, `UPDATE tasker.case_refinements SET applied_at = clock_timestamp() WHERE refinement_id = $1`, next.RefinementID)
+		_, err = tx.Exec(ctx, stmt("refinementApplied"), next.RefinementID)
 		n = max(n, 1) // there may be another split
 		return err
 	})

@@ -358,41 +358,6 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 	return result, err
 }
 
-// Never waits for a row lock, which is usually that of a report: such a lease keeps its end.
-const extendLeases = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-named AS MATERIALIZED (
-    SELECT s.task_uuid, s.step_uuid, s.fence, s.lease_expires_at
-    FROM tasker.workflow_steps s
-    JOIN unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS l (task_uuid, step_uuid, fence)
-        ON s.task_uuid = l.task_uuid AND s.step_uuid = l.step_uuid AND s.fence = l.fence
-    WHERE s.state = 'in_progress' AND s.worker_uuid = $4
-),
-free AS MATERIALIZED (
-    SELECT s.task_uuid, s.step_uuid
-    FROM tasker.workflow_steps s
-    JOIN named n USING (task_uuid, step_uuid)
-    WHERE s.state = 'in_progress' AND s.worker_uuid = $4 AND s.fence = n.fence
-    FOR NO KEY UPDATE OF s SKIP LOCKED
-),
-extended AS (
-    UPDATE tasker.workflow_steps s
-    SET lease_expires_at = least(c.at + $5::interval, s.timeout_at)
-    FROM free f
-    CROSS JOIN clock c
-    WHERE s.task_uuid = f.task_uuid AND s.step_uuid = f.step_uuid
-    RETURNING s.step_uuid, s.lease_expires_at
-)
-SELECT n.step_uuid, coalesce(e.lease_expires_at, n.lease_expires_at) AS expires_at
-FROM named n
-LEFT JOIN extended e USING (step_uuid)`
-
-const recordHeartbeat = `
-UPDATE tasker.workers
-SET last_heartbeat_at = clock_timestamp()
-WHERE worker_uuid = $1 AND left_at IS NULL
-RETURNING draining_since IS NOT NULL AS drains, lease`
-
 // ExtendLeases extends the leases that a worker still holds, records its heartbeat and reports
 // whether it drains. Leases last at least as long as the worker was promised at registration. The
 // result excludes lost leases. It returns NotFound for an unknown worker.
@@ -401,7 +366,7 @@ func (db *DB) ExtendLeases(
 ) (extended []tasker.LeaseExtension, drains bool, err error) {
 	err = retry(ctx, func() error {
 		var promised time.Duration
-		err := db.pool.QueryRow(ctx, recordHeartbeat, worker).Scan(&drains, &promised)
+		err := db.pool.QueryRow(ctx, stmt("recordHeartbeat"), worker).Scan(&drains, &promised)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return unknownWorker(worker)
 		}
@@ -413,49 +378,18 @@ func (db *DB) ExtendLeases(
 			return nil
 		}
 		tasks, steps, fences := leaseArrays(leases)
-		extended, err = collect[tasker.LeaseExtension](ctx, db.pool, extendLeases, tasks, steps, fences, worker, max(lease, promised))
+		extended, err = collect[tasker.LeaseExtension](ctx, db.pool, stmt("extendLeases"), tasks, steps, fences, worker, max(lease, promised))
 		return err
 	})
 	return extended, drains, wrap(err, "extend leases")
 }
-
-// Does not change the attempts, which only enqueueing counts.
-var releaseSteps = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-held AS MATERIALIZED (
-    SELECT s.task_uuid, s.step_uuid, s.worker_uuid
-    FROM tasker.workflow_steps s
-    JOIN unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS l (task_uuid, step_uuid, fence)
-        ON s.task_uuid = l.task_uuid AND s.step_uuid = l.step_uuid AND s.fence = l.fence
-    WHERE s.state = 'in_progress' AND s.worker_uuid = $4
-    ORDER BY s.task_uuid, s.step_uuid
-    FOR NO KEY UPDATE OF s
-),
-released AS (
-    UPDATE tasker.workflow_steps s
-    SET state = 'enqueued', state_since = c.at, updated_at = c.at, fence = s.fence + 1,
-        worker_uuid = NULL, lease_expires_at = NULL, timeout_at = NULL,
-        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $5)
-    FROM held h
-    CROSS JOIN clock c
-    WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid
-    RETURNING ` + returnReady + `, s.attempts
-),
-` + readyByDue("released") + `,
-` + announced("released WHERE $6") + `,
-log AS (
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
-    SELECT task_uuid, step_uuid, 'in_progress', 'enqueued', 'release', attempts, $4, state_since
-    FROM released
-)
-SELECT step_uuid FROM released`
 
 // ReleaseSteps releases the leases of a worker and returns the steps that it held.
 func (db *DB) ReleaseSteps(ctx context.Context, worker tasker.ID, leases []tasker.Lease) ([]tasker.ID, error) {
 	tasks, steps, fences := leaseArrays(leases)
 	var released []tasker.ID
 	err := retry(ctx, func() (err error) {
-		released, err = column[tasker.ID](ctx, db.pool, releaseSteps, tasks, steps, fences, worker, db.queue.ttlMS, db.queue.announce)
+		released, err = column[tasker.ID](ctx, db.pool, stmt("releaseSteps"), tasks, steps, fences, worker, db.queue.ttlMS, db.queue.announce)
 		return err
 	})
 	return released, wrap(err, "release steps")

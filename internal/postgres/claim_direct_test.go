@@ -201,7 +201,7 @@ func (c directCase) run(t *testing.T, way directWay) {
 	}
 	watched, err := column[tasker.ID](t.Context(), db.pool, `
 		SELECT s.step_uuid FROM tasker.claims c CROSS JOIN unnest(c.tasks, c.steps) AS u (task_uuid, step_uuid) JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
-		WHERE `+leasedSince("c.claimed_at"))
+		WHERE s.lease_expires_at IS NOT NULL AND coalesce(s.last_attempted_at, s.state_since) = c.claimed_at`)
 	if names := c.names(t, db, watched); err != nil || names != c.got {
 		t.Errorf("the leases of %q are looked at when they end, want %q (%v)", names, c.got, err)
 	}

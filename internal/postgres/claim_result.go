@@ -12,10 +12,9 @@ import (
 
 // Bounds of assignments, as SQL.
 var (
-	maxInputBytes    = strconv.Itoa(tasker.MaxInputBytes)
-	maxItemListBytes = strconv.Itoa(tasker.MaxItemListBytes)
-	maxInlineBytes   = strconv.Itoa(tasker.MaxInlineInputBytes)
-	maxStepBytes     = strconv.Itoa(maxStepSize)
+	maxInputBytes  = strconv.Itoa(tasker.MaxInputBytes)
+	maxInlineBytes = strconv.Itoa(tasker.MaxInlineInputBytes)
+	maxStepBytes   = strconv.Itoa(maxStepSize)
 )
 
 // maxStepSize is the maximum size of an assignment: context, item and inline results.

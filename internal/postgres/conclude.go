@@ -354,13 +354,6 @@ type PendingReport struct {
 	Report   []byte
 }
 
-// The expression on state keeps the planner from reading all pending reports.
-const pendingReports = `
-SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
-FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
-JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-WHERE s.state || '' = 'enqueued_for_orchestration'`
-
 // PendingReports returns the pending reports of the steps.
 func (db *DB) PendingReports(ctx context.Context, of []tasker.StepRef) ([]PendingReport, error) {
 	return readPendingReports(ctx, db.pool, of)
@@ -373,7 +366,7 @@ func (tx *Tx) PendingReports(ctx context.Context, of []tasker.StepRef) ([]Pendin
 
 func readPendingReports(ctx context.Context, q querier, of []tasker.StepRef) ([]PendingReport, error) {
 	tasks, steps := refArrays(of)
-	rows, err := collect[PendingReport](ctx, q, pendingReports, tasks, steps)
+	rows, err := collect[PendingReport](ctx, q, stmt("pendingReports"), tasks, steps)
 	return rows, wrap(err, "read pending reports")
 }
 

@@ -121,45 +121,6 @@ CROSS JOIN LATERAL (
 RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context`
 }
 
-// $1 worker queue TTL; then the steps. Decisions are stored as standard steps.
-var insertSteps = `
-INSERT INTO tasker.workflow_steps (
-    task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
-    parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
-    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id, join_rule, decide_at, wait_until,
-    remind_first_s, remind_at, is_decision, attributes_at
-)
-SELECT
-    u.task_uuid, u.step_uuid, u.name, CASE u.step_type WHEN 'decision' THEN 'standard' ELSE u.step_type END, u.namespace, u.handler, u.priority, u.state, now(),
-    u.parents::uuid[], u.children::uuid[], u.parents_open, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
-    u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
-    CASE WHEN u.state = 'enqueued' THEN now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1) END,
-    now(), now(), u.context_bytes, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END, CASE WHEN u.state = 'enqueued' THEN ` + nextMoves + ` END,
-    nullif(u.join_rule, ''), CASE WHEN u.join_rule <> '' AND u.parents_open = 0 THEN coalesce(u.start_at, now()) END,
-    CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.step_type NOT IN ('standard', 'decision') AND u.timeout_s > 0
-        THEN coalesce(u.start_at, now()) + interval '1 second' * u.timeout_s END,
-    nullif(u.remind_s, 0), CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.remind_s > 0
-        THEN coalesce(u.start_at, now()) + interval '1 second' * u.remind_s END,
-    CASE u.step_type WHEN 'decision' THEN true END, CASE WHEN u.finds THEN timestamptz 'infinity' END
-FROM ` + newStepColumns.unnest("u", 2)
-
-var insertTaskMoves = `
-INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, reason, created_at)
-SELECT u.task_uuid, u.from_state, u.to_state, nullif(u.event, ''), u.reason, now()
-FROM ` + taskMoveColumns.unnest("u", 1)
-
-// $1 worker queue TTL; then the steps.
-var insertReadySteps = `
-INSERT INTO tasker.ready_steps (` + readyColumns + `)
-SELECT u.namespace, u.handler, u.priority, now(), u.step_uuid, u.task_uuid,
-    now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1), nullif(u.ttl_ms, 0), u.context_bytes
-FROM ` + readyStepColumns.unnest("u", 2)
-
-var announceNew = `
-INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-SELECT u.task_uuid, u.step_uuid, u.namespace
-FROM ` + enqueuedColumns.unnest("u", 1)
-
 // Insertion configures how tasks are stored.
 type Insertion struct {
 	LockTimeout time.Duration // maximum wait for another transaction; default 5 s
@@ -230,18 +191,18 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	default:
 		batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.arrays(tasks)...)...)
 	}
-	batch.Queue(insertSteps, append([]any{q.ttlMS}, newStepColumns.arrays(steps)...)...)
+	batch.Queue(stmt("insertSteps"), append([]any{q.ttlMS}, newStepColumns.arrays(steps)...)...)
 	if limits := limitsOfTasks(tasks); len(limits) > 0 {
-		batch.Queue(insertTaskLimits, taskLimitColumns.arrays(limits)...)
+		batch.Queue(stmt("insertTaskLimits"), taskLimitColumns.arrays(limits)...)
 		if how.keys {
-			batch.Queue(makeTaskKeys, keysOfLimits(limits)...)
+			batch.Queue(stmt("makeTaskKeys"), keysOfLimits(limits)...)
 		}
 	}
 	if len(found) > 0 {
-		batch.Queue(insertAttributes, attributeColumns.arrays(found)...)
+		batch.Queue(stmt("insertAttributes"), attributeColumns.arrays(found)...)
 	}
 	if len(moves) > 0 {
-		batch.Queue(insertTaskMoves, taskMoveColumns.arrays(moves)...)
+		batch.Queue(stmt("insertTaskMoves"), taskMoveColumns.arrays(moves)...)
 	}
 	bindTasks(&batch, tasks)
 	makeReady(&batch, enqueued, q)
@@ -253,9 +214,9 @@ func makeReady(batch *pgx.Batch, enqueued []taskStep, q queue) {
 	if len(enqueued) == 0 {
 		return
 	}
-	batch.Queue(insertReadySteps, append([]any{q.ttlMS}, readyStepColumns.arrays(enqueued)...)...)
+	batch.Queue(stmt("insertReadySteps"), append([]any{q.ttlMS}, readyStepColumns.arrays(enqueued)...)...)
 	if q.announce {
-		batch.Queue(announceNew, enqueuedColumns.arrays(enqueued)...)
+		batch.Queue(stmt("announceNew"), enqueuedColumns.arrays(enqueued)...)
 	}
 }
 

@@ -57,9 +57,9 @@ func TestTheDashboardCostsAtMostThreeTimesTheList(t *testing.T) {
 	for name, scope := range map[string]access.Scope{"all": {}, "one": access.Namespaces("shop")} {
 		ctx := t.Context()
 		counts, args := selectEntryCounts, []any{hour, tasker.MaxEntryCount, time.Minute}
-		stats, of := selectEntryStats, []any{}
+		stats, of := stmt("selectEntryStats"), []any{}
 		if name == "one" {
-			stats, of = countEntryStats, []any{scope.List()}
+			stats, of = stmt("countEntryStats"), []any{scope.List()}
 			ctx = access.WithScope(ctx, scope)
 			counts, args = selectEntryCountsOf, append(args, scope.List())
 		}

@@ -50,37 +50,6 @@ var deadlineColumns = columns[NewDeadline]{
 	col("source text", func(d *NewDeadline) string { return string(d.Source) }),
 }
 
-// warnAt computes the time of the first notification.
-func warnAt(due, warn, from string) string {
-	return due + ` - coalesce(interval '1 second' * ` + warn + `, greatest(` + due + ` - ` + from + `, interval '0') / 5)`
-}
-
-// Also sets the options of the task, so that its end also ends its due times.
-var (
-	insertDeadlines  = putDeadlines(`NOTHING`)
-	replaceDeadlines = putDeadlines(`UPDATE
-    SET due_at = excluded.due_at, warn_at = excluded.warn_at, look_at = excluded.look_at, warn_s = excluded.warn_s, investigate = excluded.investigate,
-        source = excluded.source, set_at = excluded.set_at, warned_at = NULL, announced_at = NULL
-    WHERE d.source <> 'operator'`)
-)
-
-func putDeadlines(again string) string {
-	return `
-WITH put AS (
-    INSERT INTO tasker.deadlines AS d (task_uuid, step_uuid, namespace, due_at, warn_at, look_at, warn_s, investigate, orders, source, set_at)
-    SELECT t.task_uuid, u.step_uuid, t.namespace, b.due_at, w.warn_at, w.warn_at, u.warn_s, u.investigate, u.orders, u.source, clock_timestamp()
-    FROM ` + deadlineColumns.unnest("u", 1) + `
-    JOIN tasker.tasks t ON t.task_uuid = u.task_uuid AND t.state NOT IN ('complete', 'cancelled')
-    CROSS JOIN LATERAL (
-        SELECT coalesce(u.due_at, CASE WHEN u.step_uuid = ` + wholeTask + ` THEN coalesce(t.start_at, now()) ELSE clock_timestamp() END + interval '1 millisecond' * u.after_ms) AS due_at
-    ) b
-    CROSS JOIN LATERAL (SELECT ` + warnAt("b.due_at", "u.warn_s", "clock_timestamp()") + ` AS warn_at) w
-    ORDER BY t.task_uuid, u.step_uuid
-    ON CONFLICT (task_uuid, step_uuid) DO ` + again + `
-)
-UPDATE tasker.tasks t SET options = '{}' WHERE t.task_uuid = ANY ($1::uuid[]) AND t.options IS NULL`
-}
-
 // dueTimes adds the statement that stores the due times of new tasks.
 func dueTimes(batch *pgx.Batch, tasks []*CreatedTask) {
 	var list []NewDeadline
@@ -92,7 +61,7 @@ func dueTimes(batch *pgx.Batch, tasks []*CreatedTask) {
 		}
 	}
 	if len(list) > 0 {
-		batch.Queue(insertDeadlines, deadlineColumns.arrays(list)...)
+		batch.Queue(stmt("insertDeadlines"), deadlineColumns.arrays(list)...)
 	}
 }
 
@@ -101,7 +70,7 @@ func (tx *Tx) SetDeadlines(ctx context.Context, list []NewDeadline) error {
 	if len(list) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, insertDeadlines, deadlineColumns.arrays(list)...)
+	_, err := tx.Exec(ctx, stmt("insertDeadlines"), deadlineColumns.arrays(list)...)
 	return wrap(deadlineError(err), "store the due times of steps")
 }
 
@@ -112,7 +81,7 @@ func (tx *Tx) replaceDeadline(ctx context.Context, task tasker.ID, o *NewOptions
 	}
 	d := *o.Due
 	d.TaskUUID = task
-	_, err := tx.Exec(ctx, replaceDeadlines, deadlineColumns.arrays([]NewDeadline{d})...)
+	_, err := tx.Exec(ctx, stmt("replaceDeadlines"), deadlineColumns.arrays([]NewDeadline{d})...)
 	return wrap(deadlineError(err), "replace the due time of a task")
 }
 
@@ -184,14 +153,7 @@ func dueOf(task, step, ended, over string) string {
 
 var (
 	dueOfTask = dueOf("t.task_uuid", wholeTask, "CASE WHEN t.state = 'complete' THEN t.completed_at END", "q.ended_at IS NOT NULL")
-	dueOfStep = dueOf("s.task_uuid", "s.step_uuid", "CASE WHEN s.state IN ('complete', 'resolved_manually', 'skipped') THEN s.state_since END", "(s.state = 'cancelled' OR q.ended_at IS NOT NULL)")
 )
-
-var selectDues = `
-SELECT t.task_uuid, ` + dueOfTask + ` AS due
-FROM unnest($1::uuid[]) AS u (task_uuid)
-JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
-WHERE t.options IS NOT NULL`
 
 // duesOf returns the due times of the tasks that have one.
 func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*tasker.Deadline, error) {
@@ -199,7 +161,7 @@ func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*t
 		TaskUUID tasker.ID
 		Due      *tasker.Deadline
 	}
-	rows, err := collect[row](ctx, q, selectDues, tasks)
+	rows, err := collect[row](ctx, q, stmt("selectDues"), tasks)
 	if err != nil {
 		return nil, fmt.Errorf("read the due times of tasks: %w", err)
 	}
@@ -210,17 +172,9 @@ func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*t
 	return dues, nil
 }
 
-const deadlinesToNotify = `
-SELECT d.task_uuid, d.step_uuid
-FROM tasker.deadlines d
-WHERE d.look_at < 'infinity' AND d.look_at <= now()
-  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + WatchDeadlines + `' AND w.task_uuid = d.task_uuid AND w.step_uuid = d.step_uuid)
-ORDER BY d.look_at, d.task_uuid, d.step_uuid
-LIMIT $1`
-
 // DeadlinesToNotify returns tasks (with a zero step) and steps whose notifications are due.
 func (db *DB) DeadlinesToNotify(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, deadlinesToNotify, limit)
+	return db.dueSteps(ctx, stmt("deadlinesToNotify"), limit)
 }
 
 // WatchedDeadline is a due time with a due notification.
@@ -239,31 +193,12 @@ type WatchedDeadline struct {
 // Overdue reports whether the due time has passed.
 func (d WatchedDeadline) Overdue() bool { return !d.DueAt.After(d.AsOf) }
 
-const watchedDeadlines = `
-SELECT d.task_uuid, d.step_uuid, d.namespace, t.name AS task_name, coalesce(s.name, '') AS step_name, coalesce(s.state, t.state) AS state, d.due_at, t.created_at,
-    d.ended_at IS NOT NULL OR coalesce(s.state IN ('complete', 'resolved_manually', 'skipped', 'cancelled'), d.step_uuid <> ` + wholeTask + `) AS ended, now() AS as_of
-FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
-JOIN tasker.deadlines d ON d.task_uuid = u.task_uuid AND d.step_uuid = u.step_uuid
-JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
-LEFT JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
-WHERE d.look_at <= now()
-ORDER BY d.task_uuid, d.step_uuid
-FOR NO KEY UPDATE OF d`
-
 // WatchedDeadlines locks and returns due times with due notifications. It requires the task locks.
 func (tx *Tx) WatchedDeadlines(ctx context.Context, rows []tasker.StepRef) ([]WatchedDeadline, error) {
 	tasks, steps := refArrays(rows)
-	list, err := collect[WatchedDeadline](ctx, tx, watchedDeadlines, tasks, steps)
+	list, err := collect[WatchedDeadline](ctx, tx, stmt("watchedDeadlines"), tasks, steps)
 	return list, wrap(err, "read due times")
 }
-
-const markDeadlines = `
-UPDATE tasker.deadlines d
-SET look_at = CASE WHEN u.ended OR u.overdue THEN 'infinity' ELSE d.due_at END,
-    warned_at = CASE WHEN u.ended OR u.overdue THEN d.warned_at ELSE clock_timestamp() END,
-    announced_at = CASE WHEN u.overdue AND NOT u.ended THEN clock_timestamp() END
-FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[]) AS u (task_uuid, step_uuid, ended, overdue)
-WHERE d.task_uuid = u.task_uuid AND d.step_uuid = u.step_uuid`
 
 // NotifyDeadlines creates the notifications of due times that have not ended and marks all as done.
 func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, data func(WatchedDeadline) tasker.NotificationData) error {
@@ -282,7 +217,7 @@ func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, data 
 		}
 	}
 	tasks, steps := refArrays(refs)
-	_, err := tx.Exec(ctx, markDeadlines, tasks, steps, ended, overdue)
+	_, err := tx.Exec(ctx, stmt("markDeadlines"), tasks, steps, ended, overdue)
 	return wrap(err, "mark due times as notified")
 }
 
@@ -307,15 +242,9 @@ type DueTask struct {
 	Due          *tasker.Deadline
 }
 
-var dueTask = `
-SELECT t.state, t.template_uuid, ` + dueOfTask + ` AS due, t.phase IS NULL AND EXISTS (
-    SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid AND d.resolution_status = 'permanently_failed'
-) AS written_off
-FROM tasker.tasks t WHERE t.task_uuid = $1`
-
 // DueTask returns a task or NotFound. The caller holds the task lock.
 func (tx *Tx) DueTask(ctx context.Context, task tasker.ID) (DueTask, error) {
-	return required[DueTask](ctx, tx, noTask(task), "read the due time of a task", dueTask, task)
+	return required[DueTask](ctx, tx, noTask(task), "read the due time of a task", stmt("dueTask"), task)
 }
 
 // ChangedDeadline describes a change of the due time of a locked task or a step of it.
@@ -331,34 +260,6 @@ type ChangedDeadline struct {
 	Detail map[string]any // for the history and the audit log
 }
 
-var changeDeadline = `
-WITH changed AS (
-    INSERT INTO tasker.deadlines AS d (task_uuid, step_uuid, namespace, due_at, warn_at, look_at, warn_s, investigate, orders, source, set_by, set_at)
-    SELECT t.task_uuid, $2, t.namespace, $3, w.warn_at, w.warn_at, $4::int, $5, $6, 'operator', $7, clock_timestamp()
-    FROM tasker.tasks t
-    CROSS JOIN LATERAL (SELECT ` + warnAt("$3::timestamptz", "$4::int", "clock_timestamp()") + ` AS warn_at) w
-    WHERE t.task_uuid = $1
-    ON CONFLICT (task_uuid, step_uuid) DO UPDATE
-    SET due_at = excluded.due_at, warn_at = excluded.due_at - coalesce(interval '1 second' * d.warn_s, excluded.due_at - excluded.warn_at),
-        look_at = excluded.due_at - coalesce(interval '1 second' * d.warn_s, excluded.due_at - excluded.warn_at),
-        source = 'operator', set_by = excluded.set_by, set_at = clock_timestamp(), warned_at = NULL, announced_at = NULL,
-        ended_at = NULL -- set if the task was marked as permanently failed before it compensates
-)
-UPDATE tasker.tasks t SET options = '{}' WHERE t.task_uuid = $1 AND t.options IS NULL`
-
-const removeDeadline = `DELETE FROM tasker.deadlines d WHERE d.task_uuid = $1 AND d.step_uuid = $2`
-
-const noteDueChange = `
-INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, detail, created_at)
-VALUES ($1, $2, $2, $3, nullif($4, ''), nullif($5, ''), $6::text::jsonb, clock_timestamp())`
-
-// Reorders enqueued steps by the new due time.
-var reorderReady = `
-UPDATE tasker.ready_steps r
-SET due_at = ` + orderOf("s") + `
-FROM tasker.workflow_steps s
-WHERE s.task_uuid = $1 AND s.state || '' = 'enqueued' AND ` + readyKey + ` AND r.task_uuid = s.task_uuid`
-
 // ChangeDeadline changes the due time of a task or a step and records the change. It returns
 // Invalid if the time is in the past or more than 5 years ahead.
 func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
@@ -367,19 +268,19 @@ func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 		return fmt.Errorf("change a due time: %w", err)
 	}
 	if c.DueAt == nil {
-		_, err = tx.Exec(ctx, removeDeadline, c.TaskUUID, c.StepUUID)
+		_, err = tx.Exec(ctx, stmt("removeDeadline"), c.TaskUUID, c.StepUUID)
 	} else {
-		_, err = tx.Exec(ctx, changeDeadline, c.TaskUUID, c.StepUUID, *c.DueAt, c.Warn, c.Investigate, c.Orders, c.Actor)
+		_, err = tx.Exec(ctx, stmt("changeDeadline"), c.TaskUUID, c.StepUUID, *c.DueAt, c.Warn, c.Investigate, c.Orders, c.Actor)
 	}
 	if err != nil {
 		return fmt.Errorf("change a due time: %w", deadlineError(err))
 	}
 	if c.Orders {
-		if _, err := tx.Exec(ctx, reorderReady, c.TaskUUID); err != nil {
+		if _, err := tx.Exec(ctx, stmt("reorderReady"), c.TaskUUID); err != nil {
 			return fmt.Errorf("reorder enqueued steps: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, noteDueChange, c.TaskUUID, string(c.Task), string(lifecycle.ChangeDue), c.Actor, c.Reason, string(doc)); err != nil {
+	if _, err := tx.Exec(ctx, stmt("noteDueChange"), c.TaskUUID, string(c.Task), string(lifecycle.ChangeDue), c.Actor, c.Reason, string(doc)); err != nil {
 		return fmt.Errorf("record the change of a due time: %w", err)
 	}
 	subject := c.TaskUUID
@@ -389,21 +290,9 @@ func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 	return tx.auditData(ctx, c.Actor, c.Audit, subject, doc)
 }
 
-// Reads one index range of each namespace, up to the limit.
-const countOverdue = `
-SELECT coalesce(sum(x.tasks), 0)::bigint
-FROM (SELECT DISTINCT m.namespace FROM tasker.task_templates m) n
-CROSS JOIN LATERAL (
-    SELECT count(*) AS tasks FROM (
-        SELECT FROM tasker.deadlines d
-        WHERE d.namespace = n.namespace AND d.due_at <= now() AND ` + openDeadline + `
-        LIMIT $1
-    ) l
-) x`
-
 // CountOverdue counts overdue open tasks, up to limit per namespace.
 func (db *DB) CountOverdue(ctx context.Context, limit int) (int64, error) {
-	n, err := value[int64](ctx, db.pool, countOverdue, limit)
+	n, err := value[int64](ctx, db.pool, stmt("countOverdue"), limit)
 	return n, wrap(err, "count overdue tasks")
 }
 

@@ -52,16 +52,6 @@ const (
 // maxDeferredError is the maximum length of a stored error, like in the table.
 const maxDeferredError = 1000
 
-const deferWork = `
-INSERT INTO tasker.deferred_work AS d (kind, task_uuid, step_uuid, failures, last_error, retry_at)
-SELECT $1, u.task_uuid, u.step_uuid, 1, u.error, clock_timestamp() + $5::interval
-FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (task_uuid, step_uuid, error)
-ORDER BY u.task_uuid, u.step_uuid
-ON CONFLICT (kind, task_uuid, step_uuid) DO UPDATE
-SET failures = d.failures + 1, last_error = excluded.last_error, last_failed_at = clock_timestamp(),
-    retry_at = clock_timestamp() + least($6::interval, $5::interval * 2 ^ least(d.failures, 20))
-RETURNING kind, task_uuid, step_uuid, failures, first_failed_at AS since, retry_at`
-
 // DeferWork defers failed rows for a time that doubles with each failure in a row.
 func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Deferred, error) {
 	tasks, steps, errs := make([]tasker.ID, len(rows)), make([]tasker.ID, len(rows)), make([]string, len(rows))
@@ -70,30 +60,15 @@ func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Defe
 	}
 	var list []Deferred
 	err := retry(ctx, func() (err error) {
-		list, err = collect[Deferred](ctx, db.pool, deferWork, kind, tasks, steps, errs, DeferFirst, DeferMost)
+		list, err = collect[Deferred](ctx, db.pool, stmt("deferWork"), kind, tasks, steps, errs, DeferFirst, DeferMost)
 		return err
 	})
 	return list, wrap(err, "defer failed work")
 }
 
-// Reserves the rows for one server, those with the fewest failures first.
-const takeDeferredWork = `
-UPDATE tasker.deferred_work d
-SET retry_at = now() + $3::interval
-FROM (
-    SELECT f.kind, f.task_uuid, f.step_uuid
-    FROM tasker.deferred_work f
-    WHERE f.retry_at <= now() AND f.kind = ANY ($1)
-    ORDER BY f.failures, f.retry_at
-    LIMIT $2
-    FOR UPDATE SKIP LOCKED
-) due
-WHERE d.kind = due.kind AND d.task_uuid = due.task_uuid AND d.step_uuid = due.step_uuid
-RETURNING d.kind, d.task_uuid, d.step_uuid, d.failures, d.first_failed_at AS since, d.retry_at`
-
 // TakeDeferredWork returns due work of the kinds and reserves it for the duration of hold.
 func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, hold time.Duration) ([]Deferred, error) {
-	list, err := collect[Deferred](ctx, db.pool, takeDeferredWork, kinds, limit, hold)
+	list, err := collect[Deferred](ctx, db.pool, stmt("takeDeferredWork"), kinds, limit, hold)
 	return list, wrap(err, "read deferred work")
 }
 
@@ -117,7 +92,7 @@ func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error
 		if err != nil || len(free) == 0 {
 			return err // the next failure retries
 		}
-		state, err := column[tasker.TaskState](ctx, tx, stateWithoutEntry, d.TaskUUID, tasker.DeferredWork, d.Since)
+		state, err := column[tasker.TaskState](ctx, tx, stmt("stateWithoutEntry"), d.TaskUUID, tasker.DeferredWork, d.Since)
 		if err != nil || len(state) == 0 || slices.Contains(finalStates, state[0]) {
 			return err
 		}
@@ -130,27 +105,6 @@ func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error
 	})
 }
 
-// stateWithoutEntry selects the state of task $1 without an investigation of code $2 since $3.
-const stateWithoutEntry = `
-SELECT t.state FROM tasker.tasks t
-WHERE t.task_uuid = $1 AND NOT EXISTS (
-    SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = $1 AND $2 IN (d.detail_code, d.original_detail_code) AND d.dlq_timestamp >= $3
-)`
-
-// Also marks the investigation of the work, whose task must be locked, as recovered.
-const endDeferral = `
-WITH ended AS (
-    DELETE FROM tasker.deferred_work WHERE kind = $1 AND task_uuid = $2 AND step_uuid = $3
-),
-recovered AS (
-    UPDATE tasker.tasks_dlq d
-    SET recovered_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE d.task_uuid = $2 AND d.resolution_status = 'pending' AND d.recovered_at IS NULL AND d.detail_code = $4 AND d.metadata #>> ARRAY[$4, 'kind'] = $1
-    RETURNING d.dlq_entry_uuid, d.updated_at
-)
-INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)
-SELECT dlq_entry_uuid, 'recovered', $5, 'pending', 'pending', updated_at FROM recovered`
-
 // EndDeferral deletes the record of deferred work that is done or no longer required.
 func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
 	err := db.InTx(ctx, func(tx *Tx) error {
@@ -159,7 +113,7 @@ func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
 				return err
 			}
 		}
-		_, err := tx.Exec(ctx, endDeferral, d.Kind, d.TaskUUID, d.StepUUID, tasker.DeferredWork, tasker.SystemActor)
+		_, err := tx.Exec(ctx, stmt("endDeferral"), d.Kind, d.TaskUUID, d.StepUUID, tasker.DeferredWork, tasker.SystemActor)
 		return err
 	})
 	return wrap(err, "end a deferral")
@@ -175,10 +129,6 @@ type DeferredCount struct {
 
 // DeferredCounts counts deferred work by kind, up to limit rows.
 func (db *DB) DeferredCounts(ctx context.Context, limit int) ([]DeferredCount, error) {
-	list, err := collect[DeferredCount](ctx, db.pool, `
-		SELECT d.kind, count(*) AS rows, min(d.first_failed_at) AS oldest, tasker.redact_note(min(d.error)) AS error
-		FROM (SELECT kind, first_failed_at, left(last_error, 300) AS error FROM tasker.deferred_work ORDER BY kind LIMIT $1) d
-		GROUP BY d.kind
-		ORDER BY d.kind`, limit)
+	list, err := collect[DeferredCount](ctx, db.pool, stmt("deferredCounts"), limit)
 	return list, wrap(err, "count deferred work")
 }

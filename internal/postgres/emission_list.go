@@ -16,11 +16,6 @@ import (
 const emissionColumns = `e.sink, e.state, e.attempts, e.refusals, CASE WHEN e.state = 'pending' THEN e.next_attempt_at END AS next_attempt_at,
     e.last_attempt_at, e.last_error, e.published_at, ` + eventColumns
 
-const selectEmissions = `
-SELECT ` + emissionColumns + `
-FROM tasker.emissions e
-JOIN tasker.outbox o ON o.position = e.position`
-
 // Reads each sink and visible namespace by index. A page never divides the deliveries of an event.
 const selectEmissionPage = `
 WITH page AS MATERIALIZED (
@@ -116,7 +111,7 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) {
 	missing := tasker.Errorf(tasker.NotFound, "there is no event %s", event)
 	e, err := required[tasker.Event](ctx, db.pool, missing, "read event",
-		`SELECT `+eventColumns+` FROM tasker.outbox o WHERE o.event_uuid = $1`, event)
+		stmt("event"), event)
 	if err != nil {
 		return tasker.Event{}, err
 	}
@@ -128,7 +123,7 @@ func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) 
 
 // EmissionsOf returns the deliveries of one event.
 func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emission, error) {
-	list, err := collect[tasker.Emission](ctx, db.pool, selectEmissions+" WHERE e.event_uuid = $1 ORDER BY e.sink", event)
+	list, err := collect[tasker.Emission](ctx, db.pool, stmt("emissionsOf"), event)
 	if err != nil {
 		return nil, fmt.Errorf("read emissions: %w", err)
 	}
@@ -140,12 +135,12 @@ func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emissi
 
 // Sinks lists the names of all known sinks.
 func (db *DB) Sinks(ctx context.Context) ([]string, error) {
-	return db.sinks(ctx, `SELECT sink FROM tasker.emission_sinks ORDER BY sink`)
+	return db.sinks(ctx, stmt("sinks"))
 }
 
 // EventSinks lists the names of the sinks that receive events of investigations.
 func (db *DB) EventSinks(ctx context.Context) ([]string, error) {
-	return db.sinks(ctx, `SELECT sink FROM tasker.emission_sinks WHERE events ORDER BY sink`)
+	return db.sinks(ctx, stmt("eventSinks"))
 }
 
 func (db *DB) sinks(ctx context.Context, sql string) ([]string, error) {
@@ -160,49 +155,10 @@ type OutboxStats struct {
 	Next   *int64 // position of the next event; nil if there is none
 }
 
-const outboxStats = `
-WITH part AS MATERIALIZED (
-    SELECT o.position FROM tasker.outbox o WHERE o.position BETWEEN $1 AND $2 ORDER BY o.position LIMIT $3
-), whole AS MATERIALIZED (
-    SELECT count(*) AS events, coalesce(max(position), 0) AS last FROM part
-)
-SELECT w.events, w.last,
-    (SELECT o.position FROM tasker.outbox o WHERE w.events > 0 AND o.position > w.last AND o.position <= $2 ORDER BY o.position LIMIT 1) AS next
-FROM whole w`
-
 // OutboxStats measures the events in a range of positions, up to limit.
 func (db *DB) OutboxStats(ctx context.Context, from, to int64, limit int) (OutboxStats, error) {
-	return required[OutboxStats](ctx, db.pool, nil, "count events", outboxStats, from, to, limit)
+	return required[OutboxStats](ctx, db.pool, nil, "count events", stmt("outboxStats"), from, to, limit)
 }
-
-// Inserts missing rows for events that are older than the sink.
-const reEmit = `
-WITH wanted AS MATERIALIZED (
-    SELECT o.position, o.event_uuid, o.task_uuid, o.namespace
-    FROM tasker.outbox o
-    WHERE o.position BETWEEN $2 AND $3
-    ORDER BY o.position
-    LIMIT $4
-),
-again AS (
-    INSERT INTO tasker.emissions AS e (sink, position, event_uuid, task_uuid, namespace)
-    SELECT s.sink, w.position, w.event_uuid, w.task_uuid, w.namespace
-    FROM wanted w
-    JOIN tasker.emission_sinks s ON s.sink = ANY ($1)
-    ON CONFLICT (sink, position) DO UPDATE
-    SET state = 'pending', refusals = 0, next_attempt_at = clock_timestamp()
-    RETURNING e.position
-),
-awake AS (
-    UPDATE tasker.emission_sinks SET next_try_at = NULL WHERE sink = ANY ($1) AND next_try_at IS NOT NULL
-),
-audit AS (
-    INSERT INTO tasker.audit_events (actor, action, subject, data)
-    SELECT $5, 'dlq.re_emit', $6, jsonb_build_object('sinks', $1::text[], 'from', $2::bigint, 'to', $3::bigint, 'reason', $7::text, 'emissions', count(*))
-    FROM again
-    HAVING count(*) > 0
-)
-SELECT count(*) FROM again`
 
 // Span is an inclusive range of positions in the outbox.
 type Span struct{ From, To int64 }
@@ -224,7 +180,7 @@ func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err e
 		if err != nil || repeated {
 			return err
 		}
-		if err := tx.QueryRow(ctx, reEmit, r.Sinks, r.Of.From, r.Of.To, limit, r.By.Actor, subject, r.By.Reason).Scan(&n); err != nil {
+		if err := tx.QueryRow(ctx, stmt("reEmit"), r.Sinks, r.Of.From, r.Of.To, limit, r.By.Actor, subject, r.By.Reason).Scan(&n); err != nil {
 			return err
 		}
 		return notifyDue(ctx, tx, "re-emit", 0)
@@ -232,11 +188,9 @@ func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err e
 	return n, wrap(err, "redeliver events")
 }
 
-const auditEvent = `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`
-
 // Audit appends an event to the audit log.
 func (db *DB) Audit(ctx context.Context, actor, action, subject string, data json.RawMessage) error {
-	_, err := db.pool.Exec(ctx, auditEvent, actor, action, subject, string(data))
+	_, err := db.pool.Exec(ctx, stmt("auditEvent"), actor, action, subject, string(data))
 	return wrap(err, "audit %s", action)
 }
 
@@ -247,13 +201,13 @@ func (tx *Tx) auditData(ctx context.Context, actor, action string, subject taske
 
 // auditText is [DB.Audit] in a transaction.
 func (tx *Tx) auditText(ctx context.Context, actor, action, subject string, doc json.RawMessage) error {
-	_, err := tx.Exec(ctx, auditEvent, actor, action, subject, string(doc))
+	_, err := tx.Exec(ctx, stmt("auditEvent"), actor, action, subject, string(doc))
 	return wrap(err, "audit %s", action)
 }
 
 // audit is auditText without data.
 func (tx *Tx) audit(ctx context.Context, actor, action, subject string) error {
-	_, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject) VALUES ($1, $2, $3)`, actor, action, subject)
+	_, err := tx.Exec(ctx, stmt("auditWithoutData"), actor, action, subject)
 	return wrap(err, "audit %s", action)
 }
 

@@ -54,10 +54,10 @@ func TestABatchOfEventsCostsTheSameWhateverWaits(t *testing.T) {
 		args string
 		most int // pages
 	}{
-		"due":    {dueEmissions, `'webhook', 200, 200`, 20_000},
-		"settle": {settleEmissions, settled(200), 8_000},
-		"take":   {takeEvents, `'webhook', 5000`, 1_000},
-		"states": {sinkStates, `ARRAY['webhook'], 1000`, 3_000},
+		"due":    {stmt("dueEmissions"), `'webhook', 200, 200`, 20_000},
+		"settle": {stmt("settleEmissions"), settled(200), 8_000},
+		"take":   {stmt("takeEvents"), `'webhook', 5000`, 1_000},
+		"states": {stmt("sinkStates"), `ARRAY['webhook'], 1000`, 3_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := db.pool.Acquire(t.Context())

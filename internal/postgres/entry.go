@@ -24,13 +24,6 @@ type NewEntry struct {
 	Metadata      json.RawMessage
 }
 
-const openEntries = `
-SELECT e.task_uuid, e.dlq_entry_uuid, t.namespace
-FROM tasker.create_dlq_entries(
-    p_tasks => $1, p_reasons => $2::text[]::tasker.dlq_reason[], p_details => $3, p_detected_by => $4, p_states => $5, p_since => $6,
-    p_steps => $7, p_actor => $8, p_notes => nullif($9, ''), p_metadata => $10::text[]::jsonb[]) e
-JOIN tasker.tasks t ON t.task_uuid = e.task_uuid`
-
 // OpenEntry opens an investigation of a locked task and returns its id, or nil if one is open.
 func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	ids, err := tx.OpenEntries(ctx, []NewEntry{e})
@@ -74,9 +67,9 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 	var err error
 	if deadline, ok := ctx.Deadline(); ok && len(reasonOf) == 1 {
 		remaining := time.Until(deadline)
-		rows, err = collectWithTimeout[row](ctx, tx, remaining-min(remaining/4, time.Second), openEntries, args)
+		rows, err = collectWithTimeout[row](ctx, tx, remaining-min(remaining/4, time.Second), stmt("openEntries"), args)
 	} else {
-		rows, err = collect[row](ctx, tx, openEntries, args...)
+		rows, err = collect[row](ctx, tx, stmt("openEntries"), args...)
 	}
 	if err != nil {
 		if n == 1 {
@@ -155,12 +148,6 @@ func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.
 	return list, addFailedSteps(ctx, q, list)
 }
 
-var selectEntry = `
-SELECT ` + entryColumns + entryDocuments("d") + `
-FROM tasker.tasks_dlq d
-JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
-WHERE d.dlq_entry_uuid = $1`
-
 // Entry returns an investigation with its first history page, redacted for the caller, or NotFound.
 func (db *DB) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, db.pool, id)
@@ -174,7 +161,7 @@ func (tx *Tx) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 func noEntry(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no investigation %s", id) }
 
 func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
-	found, err := entries(ctx, q, selectEntry, id)
+	found, err := entries(ctx, q, stmt("selectEntry"), id)
 	if err != nil {
 		return tasker.Entry{}, err
 	}
@@ -199,24 +186,20 @@ func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.E
 
 // Written returns the number of changes of an investigation by operators, and their size in bytes.
 func (tx *Tx) Written(ctx context.Context, id tasker.ID) (changes, bytes int, err error) {
-	err = tx.QueryRow(ctx, `
-		SELECT count(*), coalesce(sum(coalesce(octet_length(notes), 0) + coalesce(octet_length(metadata::text), 0)), 0)
-		FROM tasker.tasks_dlq_history
-		WHERE dlq_entry_uuid = $1 AND event = 'updated'`, id).Scan(&changes, &bytes)
+	err = tx.QueryRow(ctx, stmt("written"), id).Scan(&changes, &bytes)
 	return changes, bytes, wrap(err, "measure the notes of investigation %s", id)
 }
 
 // OpenedByHand counts the investigations of a task that operators opened, up to limit.
 func (tx *Tx) OpenedByHand(ctx context.Context, task tasker.ID, limit int) (int, error) {
-	n, err := value[int](ctx, tx, `
-		SELECT count(*) FROM (SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND detected_by = $2 LIMIT $3) d`,
+	n, err := value[int](ctx, tx, stmt("openedByHand"),
 		task, tasker.DetectedOperator, limit)
 	return n, wrap(err, "count the investigations of task %s", task)
 }
 
 // WrittenNotes returns the unredacted notes of an investigation, or nil.
 func (tx *Tx) WrittenNotes(ctx context.Context, id tasker.ID) (*string, error) {
-	notes, err := value[*string](ctx, tx, `SELECT resolution_notes FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1`, id)
+	notes, err := value[*string](ctx, tx, stmt("writtenNotes"), id)
 	return notes, wrap(err, "read the notes of investigation %s", id)
 }
 
@@ -243,68 +226,19 @@ func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, er
 // maxEntryHistory is the number of history entries per page.
 const maxEntryHistory = 500
 
-// Bounds metadata by its stored size: numbers expand, and compressed data has at most 64 KiB.
-const selectEntryHistory = `
-SELECT changed_at AS at, actor, event, coalesce(from_status::text, '') AS "from", to_status::text AS "to",
-    tasker.redact_note(CASE WHEN fits OR length(notes) <= 500 THEN notes ELSE left(notes, 500) || '…' END) AS notes,
-    CASE WHEN fits THEN tasker.redact_document(metadata)
-        ELSE tasker.omission(metadata, format('/v1/dlq/entry/%s?history_offset=%s', $1::uuid, place - 1)) END AS metadata
-FROM (
-    SELECT h.*, sum(coalesce(octet_length(notes), 0) + coalesce(least(
-        pg_column_size(metadata)::bigint * CASE WHEN pg_column_compression(metadata) IS NULL THEN 32 ELSE 98304 END, 98304), 0)) OVER (ORDER BY place) <= $4 AS fits
-    FROM (
-        SELECT p.*, row_number() OVER (ORDER BY history_id) AS place
-        FROM tasker.tasks_dlq_history p
-        WHERE dlq_entry_uuid = $1
-        ORDER BY history_id LIMIT $3 OFFSET $2
-    ) h
-) m
-ORDER BY place`
-
 // entryHistory returns a page of a history, oldest first, and reports whether there is more.
 func entryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]tasker.EntryChange, bool, error) {
-	list, err := collect[tasker.EntryChange](ctx, q, selectEntryHistory, id, offset, maxEntryHistory+1, listBudget)
+	list, err := collect[tasker.EntryChange](ctx, q, stmt("selectEntryHistory"), id, offset, maxEntryHistory+1, listBudget)
 	list, more := page(list, maxEntryHistory)
 	return list, more, wrap(err, "read the history of investigation %s", id)
 }
 
-// Changes the status only from pending, so that one of two concurrent updates finds no row.
-const updateEntry = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-moved AS (
-    UPDATE tasker.tasks_dlq d
-    SET resolution_status = coalesce($2::text::tasker.dlq_resolution_status, d.resolution_status),
-        resolution_notes = coalesce($3::text, d.resolution_notes),
-        resolved_by = coalesce($4::text, d.resolved_by),
-        metadata = CASE WHEN $5::text IS NULL THEN d.metadata ELSE coalesce(d.metadata, '{}') || $5::text::jsonb END,
-        resolved_at = CASE WHEN $2::text IS NULL THEN d.resolved_at ELSE c.at END,
-        updated_at = c.at
-    FROM clock c
-    WHERE d.dlq_entry_uuid = $1 AND ($2::text IS NULL OR d.resolution_status = 'pending')
-      AND ($7::timestamptz IS NULL OR d.updated_at = $7)
-    RETURNING d.dlq_entry_uuid, d.resolution_status, d.updated_at
-)
-INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
-SELECT m.dlq_entry_uuid, CASE WHEN $2::text IS NULL THEN 'updated' ELSE 'resolved' END, $6,
-    CASE WHEN $2::text IS NULL THEN m.resolution_status ELSE 'pending' END, m.resolution_status, $3, $5::text::jsonb, m.updated_at
-FROM moved m`
-
 // UpdateEntry changes an investigation and records the change. It returns false if none exists, it
 // has changed since u.IfUnchangedSince or, for a new status, it has ended.
 func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (bool, error) {
-	tag, err := tx.Exec(ctx, updateEntry, id, (*string)(u.Status), u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.IfUnchangedSince)
+	tag, err := tx.Exec(ctx, stmt("updateEntry"), id, (*string)(u.Status), u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.IfUnchangedSince)
 	return tag.RowsAffected() > 0, wrap(err, "update investigation %s", id)
 }
-
-// Reads the reason of a failure from the history of the investigation.
-const failuresDuring = `
-SELECT h.dlq_entry_uuid AS entry_uuid, (h.metadata ->> 'step_uuid')::uuid AS step_uuid, h.metadata ->> 'dlq_reason' AS reason, h.metadata ->> 'detail_code' AS detail_code
-FROM unnest($1::uuid[]) AS e (dlq_entry_uuid)
-JOIN tasker.tasks_dlq_history h ON h.dlq_entry_uuid = e.dlq_entry_uuid
-JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = h.dlq_entry_uuid
-JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = (h.metadata ->> 'step_uuid')::uuid
-WHERE h.event = 'step_failed' AND s.state = 'error' AND s.next_retry_at IS NULL
-ORDER BY h.history_id DESC`
 
 // StepFailed is a step that failed without a retry while an investigation was open.
 type StepFailed struct {
@@ -316,7 +250,7 @@ type StepFailed struct {
 
 // FailuresDuring returns the unrepaired steps that failed while investigations were open, by entry.
 func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[tasker.ID][]StepFailed, error) {
-	rows, err := collect[StepFailed](ctx, tx, failuresDuring, entries)
+	rows, err := collect[StepFailed](ctx, tx, stmt("failuresDuring"), entries)
 	if err != nil {
 		return nil, fmt.Errorf("find steps that failed during investigations: %w", err)
 	}
@@ -349,25 +283,6 @@ type EndedEntry struct {
 	Seconds   float64 // time it was open
 }
 
-const endEntries = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-moved AS (
-    UPDATE tasker.tasks_dlq d
-    SET resolution_status = u.status::tasker.dlq_resolution_status, resolution_notes = u.notes, resolved_by = $1, resolved_at = c.at, updated_at = c.at,
-        metadata = coalesce(d.metadata, '{}') || u.metadata::jsonb
-    FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS u (dlq_entry_uuid, status, notes, metadata)
-    CROSS JOIN clock c
-    WHERE d.dlq_entry_uuid = u.dlq_entry_uuid AND d.resolution_status = 'pending'
-    RETURNING d.dlq_entry_uuid, d.dlq_reason, d.dlq_timestamp, d.resolution_status, d.resolved_at, u.notes, u.metadata
-),
-log AS (
-    INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
-    SELECT m.dlq_entry_uuid, 'resolved', $1, 'pending', m.resolution_status, m.notes, m.metadata::jsonb, m.resolved_at
-    FROM moved m
-    ORDER BY m.dlq_entry_uuid
-)
-SELECT m.dlq_entry_uuid AS entry_uuid, m.dlq_reason::text AS reason, m.resolution_status::text AS status, extract(epoch FROM m.resolved_at - m.dlq_timestamp)::float8 AS seconds FROM moved m`
-
 // EndEntries ends the investigations that are open and returns them. It requires the task locks.
 func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]EndedEntry, error) {
 	entries, statuses := make([]tasker.ID, len(list)), make([]string, len(list))
@@ -375,28 +290,18 @@ func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]En
 	for i, e := range list {
 		entries[i], statuses[i], notes[i], metadata[i] = e.EntryUUID, string(e.Status), e.Notes, string(e.Metadata)
 	}
-	ended, err := collect[EndedEntry](ctx, tx, endEntries, actor, entries, statuses, notes, metadata)
+	ended, err := collect[EndedEntry](ctx, tx, stmt("endEntries"), actor, entries, statuses, notes, metadata)
 	return ended, wrap(err, "end investigations")
 }
 
-// isInFlight is true if step s may continue without an operator: it is enqueued, in progress,
-// reported or due to be decided, or waits for a time or a child task.
-const isInFlight = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
-        OR s.state = 'pending' AND num_nonnulls(s.decide_at, s.wait_until) > 0)`
-
-const countInFlightSteps = `SELECT count(*) FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND ` + isInFlight
-
 // CountInFlightSteps counts the steps of a task that may continue without an operator.
 func (tx *Tx) CountInFlightSteps(ctx context.Context, task tasker.ID) (int, error) {
-	n, err := value[int](ctx, tx, countInFlightSteps, task)
+	n, err := value[int](ctx, tx, stmt("countInFlightSteps"), task)
 	return n, wrap(err, "count the steps in flight")
 }
 
 // WrittenOff reports whether an investigation of the task ended as permanently_failed.
 func (tx *Tx) WrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
-	is, err := value[bool](ctx, tx, `
-		SELECT EXISTS (
-			SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND resolution_status = 'permanently_failed'
-		)`, task)
+	is, err := value[bool](ctx, tx, stmt("writtenOff"), task)
 	return is, wrap(err, "find a permanent failure of task %s", task)
 }

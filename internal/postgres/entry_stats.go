@@ -10,40 +10,12 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-const selectEntryStats = `
-SELECT dlq_reason::text AS reason, total_entries AS total, pending, manually_resolved, permanent_failures, cancelled,
-    oldest_entry AS oldest, newest_entry AS newest, avg_resolution_time_minutes::float8
-FROM tasker.v_dlq_dashboard
-ORDER BY total DESC, reason`
-
-// selectEntryStats for some namespaces ($1). Ended investigations are counted from stored totals.
-const countEntryStats = `
-SELECT r.dlq_reason::text AS reason, sum(r.entries)::bigint AS total,
-    coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'pending'), 0)::bigint AS pending,
-    coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'manually_resolved'), 0)::bigint AS manually_resolved,
-    coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'permanently_failed'), 0)::bigint AS permanent_failures,
-    coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'cancelled'), 0)::bigint AS cancelled,
-    min(r.oldest_entry) AS oldest, max(r.newest_entry) AS newest,
-    (sum(r.open_seconds) / nullif(sum(r.entries) FILTER (WHERE r.resolution_status <> 'pending'), 0) / 60)::float8 AS avg_resolution_time_minutes
-FROM (
-    SELECT t.dlq_reason, t.resolution_status, t.entries, t.open_seconds, t.oldest_entry, t.newest_entry
-    FROM tasker.dlq_totals t
-    WHERE t.namespace = ANY ($1)
-    UNION ALL
-    SELECT d.dlq_reason, 'pending', count(*), 0, min(d.dlq_timestamp), max(d.dlq_timestamp)
-    FROM tasker.tasks_dlq d
-    WHERE d.namespace = ANY ($1) AND d.resolution_status = 'pending'
-    GROUP BY d.dlq_reason
-) r
-GROUP BY r.dlq_reason
-ORDER BY total DESC, reason`
-
 // EntryStats counts investigations by reason.
 func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err error) {
 	if scope := access.ScopeOf(ctx); scope.All() {
-		list, err = collect[tasker.EntryStats](ctx, db.pool, selectEntryStats)
+		list, err = collect[tasker.EntryStats](ctx, db.pool, stmt("selectEntryStats"))
 	} else {
-		list, err = collect[tasker.EntryStats](ctx, db.pool, countEntryStats, scope.List())
+		list, err = collect[tasker.EntryStats](ctx, db.pool, stmt("countEntryStats"), scope.List())
 	}
 	return list, wrap(err, "count investigations")
 }
@@ -253,7 +225,7 @@ func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []stri
 	if err := db.Writable(ctx); err != nil {
 		return 0, nil, err
 	}
-	err = db.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'), (`+namespacesWithTemplates+`)`,
+	err = db.pool.QueryRow(ctx, stmt("countOpenEntries"),
 		listedNamespaces).Scan(&pending, &namespaces)
 	return pending, namespaces, wrap(err, "count open investigations")
 }

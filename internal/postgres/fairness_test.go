@@ -219,7 +219,7 @@ func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
 func (y *yard) parkAll() {
 	y.Helper()
 	y.exec(`INSERT INTO tasker.limit_keys (limit_id, key) SELECT limit_id, CASE kind WHEN 'name' THEN 'k' ELSE '' END FROM tasker.limits`)
-	y.exec(`INSERT INTO tasker.held_steps (limit_key_id, ` + heldColumns + `) SELECT k.limit_key_id, ` + heldColumns + ` FROM tasker.ready_steps CROSS JOIN tasker.limit_keys k`)
+	y.exec(`INSERT INTO tasker.held_steps (limit_key_id, namespace, handler, priority, state_since, step_uuid, task_uuid, queue_ttl_ms, inputs_bytes) SELECT k.limit_key_id, namespace, handler, priority, state_since, step_uuid, task_uuid, queue_ttl_ms, inputs_bytes FROM tasker.ready_steps CROSS JOIN tasker.limit_keys k`)
 	y.exec(`DELETE FROM tasker.ready_steps`)
 }
 

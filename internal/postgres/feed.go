@@ -15,49 +15,18 @@ type Horizon struct {
 	Database    string // 12 hexadecimal digits
 }
 
-// Restoring or promoting a cluster changes its timeline or identifier.
-const horizon = `
-SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS transaction,
-    left(md5(concat_ws(' ', c.system_identifier, d.oid,
-        CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END)), 12) AS database
-FROM pg_control_system() c
-CROSS JOIN pg_database d
-WHERE d.datname = current_database()`
-
 // Horizon returns the current horizon.
 func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
-	err = db.pool.QueryRow(ctx, horizon).Scan(&h.Transaction, &h.Database)
+	err = db.pool.QueryRow(ctx, stmt("horizon")).Scan(&h.Transaction, &h.Database)
 	return h, wrap(err, "read the horizon")
 }
-
-// Of two events of a task, the one at the higher position may have the lower transaction id. While
-// a transaction between them is open, the horizon separates them. Restored events that are not yet
-// adopted are ignored (see adoptSinks).
-const splitTasks = `
-WITH ahead AS MATERIALIZED (
-    SELECT o.position FROM tasker.outbox o
-    WHERE o.written_in >= $2::bigint::text::xid8 AND o.written_in < pg_snapshot_xmax(pg_current_snapshot())
-),
-since AS MATERIALIZED (
-    SELECT min(position) AS position FROM ahead
-),
-recent AS MATERIALIZED (
-    SELECT o.written_in::text::bigint AS written_in,
-        max(o.written_in::text::bigint) OVER (PARTITION BY o.task_uuid ORDER BY o.position) AS newest_so_far
-    FROM since s
-    JOIN tasker.outbox o ON o.position >= s.position
-    WHERE o.written_in < pg_snapshot_xmax(pg_current_snapshot())
-)
-SELECT coalesce(min(r.written_in), 0)
-FROM recent r
-WHERE r.newest_so_far >= $2 AND r.written_in < $2 AND r.written_in >= $1`
 
 // FeedHorizon returns the highest horizon, at least from, that does not separate the events of a
 // task out of order.
 func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	h, err := db.Horizon(ctx)
 	for err == nil && h.Transaction > from {
-		earlier, err := value[uint64](ctx, db.pool, splitTasks, from, h.Transaction)
+		earlier, err := value[uint64](ctx, db.pool, stmt("splitTasks"), from, h.Transaction)
 		if err != nil {
 			return Horizon{}, fmt.Errorf("read the horizon: %w", err)
 		}

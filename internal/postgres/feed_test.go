@@ -28,11 +28,11 @@ func TestEventsAreReadFromTheirIndexes(t *testing.T) {
 	for name, tt := range map[string]struct{ sql, index string }{
 		"feedBounds":     {feedBounds, "outbox_by_transaction"},
 		"feedEvents":     {feedEvents, "outbox_pkey"},
-		"splitTasks":     {splitTasks, "outbox_by_transaction"},
-		"measureStretch": {outboxStats, "outbox_pkey"},
+		"splitTasks":     {stmt("splitTasks"), "outbox_by_transaction"},
+		"measureStretch": {stmt("outboxStats"), "outbox_pkey"},
 		"emissions":      {fmt.Sprintf(selectEmissionPage, "", "AND e.position < $3", ""), "emissions_pkey"},
 		"set aside":      {fmt.Sprintf(selectEmissionPage, "", "AND e.state = 'set_aside'", ""), "emissions_set_aside"},
-		"one event":      {selectEmissions + " WHERE e.event_uuid = $1", "emissions_by_event"},
+		"one event":      {stmt("emissionsOf"), "emissions_by_event"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := explain(t, db, tt.sql)

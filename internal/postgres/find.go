@@ -65,10 +65,7 @@ func (db *DB) readsState(ctx context.Context, f tasker.TaskFilter, by *seek) (bo
 	if f.State == "" || by == nil || by.ranged() || by.name == idempotencyKey || by.name == correlationAttribute {
 		return false, nil
 	}
-	n, err := value[int](ctx, db.pool, `
-		SELECT count(*) FROM (
-			SELECT FROM tasker.tasks t WHERE t.state BETWEEN $1 AND $1 ORDER BY t.state, t.task_uuid DESC LIMIT $2
-		) x`, string(f.State), fewTasks+1)
+	n, err := value[int](ctx, db.pool, stmt("countTasksInState"), string(f.State), fewTasks+1)
 	return err == nil && n <= fewTasks, wrap(err, "count tasks in a state")
 }
 

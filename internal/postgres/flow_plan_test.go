@@ -41,15 +41,15 @@ ANALYZE;`
 // flowStatements returns the statements about due times, starts, limits and schedules that run often.
 func flowStatements() map[string]string {
 	list := map[string]string{
-		"insertDeadlines": insertDeadlines, "replaceDeadlines": replaceDeadlines, "selectDues": selectDues, "deadlinesToNotify": deadlinesToNotify, "watchedDeadlines": watchedDeadlines,
-		"markDeadlines": markDeadlines, "dueTask": dueTask, "changeDeadline": changeDeadline, "removeDeadline": removeDeadline, "reorderReady": reorderReady, "countOverdue": countOverdue,
-		"pruneLimitKeys": pruneLimitKeys, "waitsForLimit": waitsForLimit, "changeKey": changeKey, "insertTaskLimits": insertTaskLimits, "changeLimitKeys": changeLimitKeys,
-		"bindTask": bindTask, "delaySteps": delaySteps, "tasksToExpire": tasksToExpire, "lockUnstarted": lockUnstarted,
-		"selectUnique": selectUnique, "waitingTask": waitingTask, "mergeRequest": mergeRequest,
-		"schedulesToFire": schedulesToFire, "lockDueSchedules": lockDueSchedules, "scheduleProgress": scheduleProgress, "scheduledToCancel": scheduledToCancel, "extendFirings": extendFirings, "endQueued": endQueued,
-		"moveSchedules": moveSchedules, "scheduledTasksEnded": scheduledTasksEnded, "lockSchedulesOf": lockSchedulesOf, "takeEndedScheduled": takeEndedScheduled, "firingsBetween": firingsBetween,
-		"selectFirings": selectFirings, "triggeredBy": triggeredBy, "pruneFirings": pruneFirings, "pruneSchedules": pruneSchedules, "updateSchedule": updateSchedule, "oneSchedule": oneSchedule,
-		"pruneTasks": pruneTasks, "unparkSteps": unparkSteps, "limitedSteps": limitedSteps, "enqueueReady": enqueueReady,
+		"insertDeadlines": stmt("insertDeadlines"), "replaceDeadlines": stmt("replaceDeadlines"), "selectDues": stmt("selectDues"), "deadlinesToNotify": stmt("deadlinesToNotify"), "watchedDeadlines": stmt("watchedDeadlines"),
+		"markDeadlines": stmt("markDeadlines"), "dueTask": stmt("dueTask"), "changeDeadline": stmt("changeDeadline"), "removeDeadline": stmt("removeDeadline"), "reorderReady": stmt("reorderReady"), "countOverdue": stmt("countOverdue"),
+		"pruneLimitKeys": stmt("pruneLimitKeys"), "waitsForLimit": stmt("waitsForLimit"), "changeKey": stmt("changeKey"), "insertTaskLimits": stmt("insertTaskLimits"), "changeLimitKeys": stmt("changeLimitKeys"),
+		"bindTask": stmt("bindTask"), "delaySteps": stmt("delaySteps"), "tasksToExpire": stmt("tasksToExpire"), "lockUnstarted": stmt("lockUnstarted"),
+		"selectUnique": stmt("selectUnique"), "waitingTask": stmt("waitingTask"), "mergeRequest": stmt("mergeRequest"),
+		"schedulesToFire": stmt("schedulesToFire"), "lockDueSchedules": stmt("lockDueSchedules"), "scheduleProgress": stmt("scheduleProgress"), "scheduledToCancel": stmt("scheduledToCancel"), "extendFirings": stmt("extendFirings"), "endQueued": stmt("endQueued"),
+		"moveSchedules": stmt("moveSchedules"), "scheduledTasksEnded": stmt("scheduledTasksEnded"), "lockSchedulesOf": stmt("lockSchedulesOf"), "takeEndedScheduled": stmt("takeEndedScheduled"), "firingsBetween": stmt("firingsBetween"),
+		"selectFirings": stmt("selectFirings"), "triggeredBy": stmt("triggeredBy"), "pruneFirings": stmt("pruneFirings"), "pruneSchedules": stmt("pruneSchedules"), "updateSchedule": stmt("updateSchedule"), "oneSchedule": stmt("oneSchedule"),
+		"pruneTasks": stmt("pruneTasks"), "unparkSteps": stmt("unparkSteps"), "limitedSteps": stmt("limitedSteps"), "enqueueReady": stmt("enqueueReady"),
 	}
 	for i, f := range []tasker.TaskFilter{
 		{Overdue: true}, {Overdue: true, Namespace: "a", Name: "b", State: tasker.TaskError}, {DueBefore: time.Now(), Tags: []string{"x"}}, {Overdue: true, DueBefore: time.Now()},
@@ -99,12 +99,12 @@ func TestStatementsOfTheFlowReadIndexRanges(t *testing.T) {
 		args []any
 		most int // pages
 	}{
-		"due":        {findDueWork, []any{time.Second, time.Minute, true}, 150},
-		"overdue":    {overdue, nil, 80},
-		"keys":       {pruneLimitKeys, []any{time.Hour, 0, 100}, 30},
+		"due":        {stmt("findDueWork"), []any{time.Second, time.Minute, true}, 150},
+		"overdue":    {stmt("overdue"), nil, 80},
+		"keys":       {stmt("pruneLimitKeys"), []any{time.Hour, 0, 100}, 30},
 		"sweep":      {`SELECT FROM tasker.get_stale_tasks_for_dlq(100)`, nil, 600},
-		"queues":     {anyUnorderedQueue, []any{[]string{"pending", "steps_in_process", "error"}, maxOpenExamined}, 200},
-		"other work": {waitsForLimit, []any{[]string{"a"}, handlers}, 30},
+		"queues":     {stmt("anyUnorderedQueue"), []any{[]string{"pending", "steps_in_process", "error"}, maxOpenExamined}, 200},
+		"other work": {stmt("waitsForLimit"), []any{[]string{"a"}, handlers}, 30},
 	} {
 		if n, plan := pages(t.Context(), t, conn.Conn(), tt.sql, tt.args...); n > tt.most {
 			t.Errorf("%s reads %d pages, want at most %d:\n%s", name, n, tt.most, plan)

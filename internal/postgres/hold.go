@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -99,8 +98,7 @@ func (db *DB) claimModeFor(ctx context.Context, of string) (claimMode, error) {
 		OperationUUID tasker.ID
 		WorkerAtLeast string
 	}
-	list, err := collect[gate](ctx, db.pool, `
-		SELECT operation_uuid, worker_at_least FROM tasker.operations WHERE worker_at_least IS NOT NULL AND settled_at IS NULL`)
+	list, err := collect[gate](ctx, db.pool, stmt("versionedOperations"))
 	if err != nil {
 		return claimMode{}, fmt.Errorf("read the operations that require a worker version: %w", err)
 	}
@@ -117,44 +115,13 @@ func (db *DB) holdsActive() bool { return time.Now().UnixNano() < db.askUntil.Lo
 
 func (db *DB) noteHold() { db.askUntil.Store(time.Now().Add(holdCheckWindow).UnixNano()) }
 
-// isHeld is true if the step of a row is parked.
-func isHeld(row string) string {
-	return `EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = ` + row + `.task_uuid AND q.step_uuid = ` + row + `.step_uuid)`
-}
-
-const holdColumns = `
-    h.hold_uuid AS uuid, h.kind, h.namespace, coalesce(h.handler, '') AS handler, coalesce(h.task_name, '') AS task_name, coalesce(h.step_name, '') AS step_name,
-    h.case_id, coalesce(h.cause, '') AS cause, coalesce(h.cause_key, '') AS cause_key, h.reason, h.owner, h.state, h.blocks, h.waves, h.wave, h.wave_since,
-    h.wave_steps, h.began_at, h.ends_at, h.warned_at, h.next_probe_at, h.probes, h.failed_probes, h.released, h.ended_at, h.updated_at`
-
-var countHeld = `,
-    (SELECT count(*) FROM (SELECT FROM tasker.held_steps q WHERE q.hold_uuid = h.hold_uuid LIMIT ` + maxHeldCount + `) n) AS held,
-    (SELECT count(*) FROM tasker.hold_releases r WHERE r.hold_uuid = h.hold_uuid AND r.outcome IS NULL) AS in_flight`
-
-var maxHeldCount = strconv.Itoa(tasker.MaxHeldCount)
-
-var (
-	selectHolds     = holdsWhere(`true`)
-	selectOpenHolds = holdsWhere(`h.ended_at IS NULL`)
-)
-
-func holdsWhere(condition string) string {
-	return `
-SELECT ` + holdColumns + countHeld + `
-FROM tasker.holds h
-WHERE ` + condition + ` AND ($1 = '' OR h.namespace = $1) AND ($2::text[] IS NULL OR h.namespace = ANY ($2))
-  AND ($3::uuid IS NULL OR (h.began_at, h.hold_uuid) < (SELECT b.began_at, b.hold_uuid FROM tasker.holds b WHERE b.hold_uuid = $3))
-ORDER BY h.began_at DESC, h.hold_uuid DESC
-LIMIT $4`
-}
-
 // Holds returns a page of visible holds, newest first, and whether there are more.
 func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
 	scope := access.ScopeOf(ctx).List()
 	if f.Open {
-		list, err = collect[tasker.Hold](ctx, db.pool, selectOpenHolds, f.Namespace, scope, f.Before, f.Limit+1)
+		list, err = collect[tasker.Hold](ctx, db.pool, stmt("selectOpenHolds"), f.Namespace, scope, f.Before, f.Limit+1)
 	} else {
-		list, err = collect[tasker.Hold](ctx, db.pool, selectHolds, f.Namespace, scope, f.Before, f.Limit+1)
+		list, err = collect[tasker.Hold](ctx, db.pool, stmt("selectHolds"), f.Namespace, scope, f.Before, f.Limit+1)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("list the holds: %w", err)
@@ -168,21 +135,18 @@ func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hol
 
 // OpenHolds returns the open holds, at most [tasker.MaxOpenHolds], without counting held steps.
 func (db *DB) OpenHolds(ctx context.Context) ([]tasker.Hold, error) {
-	list, err := collect[tasker.Hold](ctx, db.pool, `
-		SELECT `+holdColumns+`, 0::bigint AS held, 0::bigint AS in_flight FROM tasker.holds h WHERE h.ended_at IS NULL ORDER BY h.hold_uuid`)
+	list, err := collect[tasker.Hold](ctx, db.pool, stmt("openHolds"))
 	return list, wrap(err, "list the open holds")
 }
 
 // CountHolds counts the open holds by kind and state.
 func (db *DB) CountHolds(ctx context.Context) ([]tasker.HoldGroup, error) {
-	list, err := collect[tasker.HoldGroup](ctx, db.pool, `SELECT kind, state, count(*) AS holds FROM tasker.holds WHERE ended_at IS NULL GROUP BY kind, state`)
+	list, err := collect[tasker.HoldGroup](ctx, db.pool, stmt("countHolds"))
 	return list, wrap(err, "count the holds")
 }
 
-var oneHold = `SELECT ` + holdColumns + countHeld + ` FROM tasker.holds h WHERE h.hold_uuid = $1 AND ($2::text[] IS NULL OR h.namespace = ANY ($2))`
-
 func holdOf(ctx context.Context, q querier, id tasker.ID) (tasker.Hold, error) {
-	h, err := one[tasker.Hold](ctx, q, oneHold, id, access.ScopeOf(ctx).List())
+	h, err := one[tasker.Hold](ctx, q, stmt("oneHold"), id, access.ScopeOf(ctx).List())
 	if err != nil {
 		return tasker.Hold{}, fmt.Errorf("read hold %s: %w", id, err)
 	}
@@ -200,15 +164,11 @@ func (db *DB) Hold(ctx context.Context, id tasker.ID) (tasker.HoldDetail, error)
 		return tasker.HoldDetail{}, err
 	}
 	d := tasker.HoldDetail{Hold: h}
-	d.History, err = collect[tasker.HoldChange](ctx, db.pool, `
-		SELECT changed_at AS at, event, actor, reason, metadata
-		FROM tasker.hold_history WHERE hold_uuid = $1 ORDER BY change_id DESC LIMIT $2`, id, tasker.MaxHoldHistory)
+	d.History, err = collect[tasker.HoldChange](ctx, db.pool, stmt("holdHistory"), id, tasker.MaxHoldHistory)
 	if err != nil {
 		return d, fmt.Errorf("read the history of hold %s: %w", id, err)
 	}
-	d.Releases, err = collect[tasker.HoldRelease](ctx, db.pool, `
-		SELECT task_uuid, step_uuid, wave, fence, released_at, coalesce(outcome, '') AS outcome, failure, judged_at
-		FROM tasker.hold_releases WHERE hold_uuid = $1 ORDER BY released_at DESC, step_uuid LIMIT $2`, id, tasker.MaxHoldHistory)
+	d.Releases, err = collect[tasker.HoldRelease](ctx, db.pool, stmt("holdReleases"), id, tasker.MaxHoldHistory)
 	if err != nil {
 		return d, fmt.Errorf("read the releases of hold %s: %w", id, err)
 	}
@@ -226,24 +186,18 @@ type InsertedHold struct {
 	NextProbe time.Duration // until the first probe of a breaker
 }
 
-const insertHold = `
-INSERT INTO tasker.holds (hold_uuid, kind, namespace, handler, task_name, step_name, case_id, cause, cause_key, reason, owner, ends_at, next_probe_at)
-VALUES ($1, $2, $3, nullif($4, ''), nullif($5, ''), nullif($6, ''), $7, nullif($8, ''), nullif($9, ''), $10, $11,
-    coalesce($12, clock_timestamp() + $13::interval), CASE WHEN $2 = 'breaker' THEN clock_timestamp() + $14::interval END)
-RETURNING extract(epoch FROM ends_at - clock_timestamp())::float8`
-
 // BeginHold stores a hold, which applies from its commit. It returns a Conflict if another hold has
 // the same scope, or if too many holds are open in the namespace or in all namespaces.
 func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.holds', 0))`); err != nil {
+		if _, err := tx.Exec(ctx, stmt("lockHolds")); err != nil {
 			return fmt.Errorf("wait for other holds: %w", err)
 		}
 		if err := n.checkQuota(ctx, tx); err != nil {
 			return err
 		}
 		var seconds float64
-		err := tx.QueryRow(ctx, insertHold, n.UUID, n.Kind, n.Namespace, n.Handler, n.TaskName, n.StepName, n.CaseID, n.Cause, n.CauseKey,
+		err := tx.QueryRow(ctx, stmt("insertHold"), n.UUID, n.Kind, n.Namespace, n.Handler, n.TaskName, n.StepName, n.CaseID, n.Cause, n.CauseKey,
 			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&seconds)
 		// The index exists until the upgrade from the previous version is finished.
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "one_open_breaker_of_a_handler" {
@@ -271,10 +225,7 @@ var ErrTooManyHolds = errors.New("too many holds are open")
 
 // checkQuota returns a Conflict for a hold with the scope of another one, or beyond the quota.
 func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
-	same, err := column[tasker.ID](ctx, tx, `
-		SELECT h.hold_uuid FROM tasker.holds h
-		WHERE h.blocks AND h.namespace = $1 AND coalesce(h.handler, '') = $2 AND coalesce(h.task_name, '') = $3 AND coalesce(h.step_name, '') = $4
-		LIMIT 1`, n.Namespace, n.Handler, n.TaskName, n.StepName)
+	same, err := column[tasker.ID](ctx, tx, stmt("holdOfSameTarget"), n.Namespace, n.Handler, n.TaskName, n.StepName)
 	if err != nil {
 		return fmt.Errorf("find a hold of the same scope: %w", err)
 	}
@@ -282,8 +233,7 @@ func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
 		return tasker.Errorf(tasker.Conflict, "hold %s holds the same scope; extend it, or release it first", same[0]).
 			WithDetails(map[string]string{"hold_uuid": same[0].String()})
 	}
-	open, err := one[struct{ InAll, OfNamespace int }](ctx, tx, `
-		SELECT count(*) AS in_all, count(*) FILTER (WHERE namespace = $1) AS of_namespace FROM tasker.holds WHERE ended_at IS NULL`, n.Namespace)
+	open, err := one[struct{ InAll, OfNamespace int }](ctx, tx, stmt("countOpenHolds"), n.Namespace)
 	if err != nil {
 		return fmt.Errorf("count the open holds: %w", err)
 	}
@@ -315,8 +265,7 @@ func (tx *Tx) recordHold(ctx context.Context, id tasker.ID, l HoldLine) error {
 		doc, err = json.Marshal(l.Data)
 	}
 	if err == nil {
-		_, err = tx.Exec(ctx, `
-		INSERT INTO tasker.hold_history (hold_uuid, event, actor, reason, metadata) VALUES ($1, $2, $3, nullif($4, ''), $5::text::jsonb)`,
+		_, err = tx.Exec(ctx, stmt("recordHold"),
 			id, l.Event, l.Actor, l.Reason, string(doc))
 	}
 	if err != nil || l.Actor == tasker.SystemActor {
@@ -327,7 +276,7 @@ func (tx *Tx) recordHold(ctx context.Context, id tasker.ID, l HoldLine) error {
 
 // LockHold locks a hold. It returns NotFound if the caller sees no such hold.
 func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
-	if _, err := tx.Exec(ctx, `SELECT FROM tasker.holds WHERE hold_uuid = $1 FOR NO KEY UPDATE`, id); err != nil {
+	if _, err := tx.Exec(ctx, stmt("lockHold"), id); err != nil {
 		return tasker.Hold{}, fmt.Errorf("lock hold %s: %w", id, err)
 	}
 	return holdOf(ctx, tx, id)
@@ -335,15 +284,14 @@ func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
 
 // Now returns the time of the database.
 func (tx *Tx) Now(ctx context.Context) (now time.Time, err error) {
-	now, err = value[time.Time](ctx, tx, selectNow)
+	now, err = value[time.Time](ctx, tx, stmt("selectNow"))
 	return now, wrap(err, "read the clock of the database")
 }
 
 // TryLockHold locks an open hold and returns it with the database time. It returns nil if the hold
 // is locked or has ended.
 func (tx *Tx) TryLockHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold, now time.Time, err error) {
-	locked, err := column[time.Time](ctx, tx, `
-		SELECT clock_timestamp() FROM tasker.holds WHERE hold_uuid = $1 AND ended_at IS NULL FOR NO KEY UPDATE SKIP LOCKED`, id)
+	locked, err := column[time.Time](ctx, tx, stmt("tryLockHold"), id)
 	if err != nil || len(locked) == 0 {
 		return nil, now, err
 	}
@@ -354,23 +302,15 @@ func (tx *Tx) TryLockHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold,
 	return &h, locked[0], nil
 }
 
-const moveHold = `
-UPDATE tasker.holds
-SET state = $2, blocks = $3, waves = $4, wave = $5, wave_since = $6, wave_steps = $7, ends_at = $8, warned_at = $9, next_probe_at = $10,
-    probes = $11, failed_probes = $12, released = $13, owner = $14, updated_at = clock_timestamp(),
-    ended_at = CASE WHEN $2 = 'ended' THEN clock_timestamp() END
-WHERE hold_uuid = $1`
-
 // MoveHold stores the state of a locked hold, and adds and publishes lines of its history.
 func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) error {
-	_, err := tx.Exec(ctx, moveHold, h.UUID, h.State, h.Blocks, noNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
+	_, err := tx.Exec(ctx, stmt("moveHold"), h.UUID, h.State, h.Blocks, noNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
 		h.NextProbeAt, h.Probes, h.FailedProbes, h.Released, h.Owner)
 	if err != nil {
 		return fmt.Errorf("move hold %s: %w", h.UUID, err)
 	}
 	if h.State == tasker.HoldEnded { // pending releases get no outcome, so their attempts count again
-		if _, err := tx.Exec(ctx, `
-			UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp() WHERE hold_uuid = $1 AND outcome IS NULL`, h.UUID); err != nil {
+		if _, err := tx.Exec(ctx, stmt("endHeldReleases"), h.UUID); err != nil {
 			return fmt.Errorf("end hold %s: %w", h.UUID, err)
 		}
 	}
@@ -387,18 +327,12 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 
 // HoldExtendedAt returns the time of the last extension of a hold; nil without one.
 func (tx *Tx) HoldExtendedAt(ctx context.Context, hold tasker.ID) (*time.Time, error) {
-	v, err := value[*time.Time](ctx, tx, `SELECT max(changed_at) FROM tasker.hold_history WHERE hold_uuid = $1 AND event = $2`, hold, tasker.HoldExtended)
+	v, err := value[*time.Time](ctx, tx, stmt("holdExtendedAt"), hold, tasker.HoldExtended)
 	return v, wrap(err, "read when hold %s was extended", hold)
 }
 
 // PruneHolds deletes up to limit holds that ended before age.
 func (db *DB) PruneHolds(ctx context.Context, age time.Duration, limit int) error {
-	_, err := db.pool.Exec(ctx, `
-		DELETE FROM tasker.holds WHERE hold_uuid IN (
-			SELECT h.hold_uuid FROM tasker.holds h
-			WHERE h.ended_at < clock_timestamp() - $1::interval AND h.began_at < clock_timestamp() - $1::interval
-			ORDER BY h.began_at LIMIT $2
-			FOR UPDATE SKIP LOCKED
-		)`, age, limit)
+	_, err := db.pool.Exec(ctx, stmt("pruneHolds"), age, limit)
 	return wrap(err, "remove old holds")
 }

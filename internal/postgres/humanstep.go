@@ -10,25 +10,6 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A step that waits again after a reset keeps its assignee.
-const beginHumanSteps = `
-WITH made AS (
-    INSERT INTO tasker.human_steps AS a (task_uuid, step_uuid, namespace, task_name, step_name, assignee, waiting_since, due_at)
-    SELECT s.task_uuid, s.step_uuid, t.namespace, t.name, s.name, u.assignee, s.state_since, coalesce(s.wait_until, 'infinity')
-    FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (task_uuid, step_uuid, assignee)
-    JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-    JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
-    WHERE s.state = 'pending'
-    ORDER BY s.task_uuid, s.step_uuid
-    ON CONFLICT (task_uuid, step_uuid) DO UPDATE
-    SET waiting = true, waiting_since = excluded.waiting_since, due_at = excluded.due_at, escalated_at = NULL
-    RETURNING a.*
-)
-SELECT ` + humanStepColumns + `
-FROM made a
-JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
-ORDER BY a.task_uuid, a.step_uuid`
-
 const humanStepColumns = `
     a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting, a.waiting_since,
     nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders`
@@ -50,7 +31,7 @@ func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []NewHumanStep, describ
 		refs[i], assignees[i] = s.StepRef, s.Assignee
 	}
 	tasks, ids := refArrays(refs)
-	list, err := collect[tasker.HumanStep](ctx, tx, beginHumanSteps, tasks, ids, assignees)
+	list, err := collect[tasker.HumanStep](ctx, tx, stmt("beginHumanSteps"), tasks, ids, assignees)
 	if err != nil {
 		return fmt.Errorf("store the assignees of steps: %w", err)
 	}
@@ -67,37 +48,21 @@ func (tx *Tx) notifyAssignee(ctx context.Context, topic string, a tasker.HumanSt
 	return err
 }
 
-// A reset step waits immediately if its decision to run was made before.
-const followHumanSteps = `
-UPDATE tasker.human_steps a
-SET waiting = w.waits, waiting_since = CASE WHEN w.waits THEN s.state_since ELSE a.waiting_since END,
-    due_at = CASE WHEN w.waits THEN coalesce(s.wait_until, 'infinity') ELSE a.due_at END, escalated_at = CASE WHEN w.waits THEN NULL ELSE a.escalated_at END
-FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
-JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-CROSS JOIN LATERAL (SELECT s.state = 'pending' AND s.decide_at IS NULL AS waits) w
-WHERE a.task_uuid = u.task_uuid AND a.step_uuid = u.step_uuid AND a.waiting <> w.waits`
-
 // followHumanSteps updates whether steps wait for people, after their transitions.
 func (tx *Tx) followHumanSteps(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
-	_, err := tx.Exec(ctx, followHumanSteps, tasks, ids)
+	_, err := tx.Exec(ctx, stmt("followHumanSteps"), tasks, ids)
 	return wrap(err, "update which steps wait for people")
 }
 
 // endHumanSteps stops the steps of tasks from waiting for people.
 func (tx *Tx) endHumanSteps(ctx context.Context, tasks []tasker.ID) error {
-	_, err := tx.Exec(ctx, `UPDATE tasker.human_steps SET waiting = false WHERE task_uuid = ANY ($1) AND waiting`, tasks)
+	_, err := tx.Exec(ctx, stmt("endHumanSteps"), tasks)
 	return wrap(err, "end the wait for people")
 }
 
-const selectHumanStep = `
-SELECT ` + humanStepColumns + `
-FROM tasker.human_steps a
-JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
-WHERE a.task_uuid = $1 AND a.step_uuid = $2`
-
 func humanStepOf(ctx context.Context, q querier, step tasker.StepRef) (*tasker.HumanStep, error) {
-	a, err := one[tasker.HumanStep](ctx, q, selectHumanStep, step.TaskUUID, step.StepUUID)
+	a, err := one[tasker.HumanStep](ctx, q, stmt("selectHumanStep"), step.TaskUUID, step.StepUUID)
 	return a, wrap(err, "read the assignment of step %s", step.StepUUID)
 }
 
@@ -113,30 +78,9 @@ func (tx *Tx) HumanStep(ctx context.Context, step tasker.StepRef) (*tasker.Human
 
 // HumanStepHistory returns the newest changes of an assignment, newest first.
 func (db *DB) HumanStepHistory(ctx context.Context, step tasker.StepRef) ([]tasker.HumanStepChange, error) {
-	list, err := collect[tasker.HumanStepChange](ctx, db.pool, `
-		SELECT changed_at AS at, event, actor, reason, assignee
-		FROM tasker.human_step_history WHERE task_uuid = $1 AND step_uuid = $2 ORDER BY change_id DESC LIMIT $3`, step.TaskUUID, step.StepUUID, tasker.MaxHumanStepHistory)
+	list, err := collect[tasker.HumanStepChange](ctx, db.pool, stmt("humanStepHistory"), step.TaskUUID, step.StepUUID, tasker.MaxHumanStepHistory)
 	return list, wrap(err, "read the history of the assignment of step %s", step.StepUUID)
 }
-
-// An assignment to the same assignee adds no row to the history.
-const assign = `
-WITH step AS MATERIALIZED (
-    SELECT s.task_uuid, s.step_uuid, t.namespace, t.name AS task_name, s.name, s.state_since, coalesce(s.wait_until, 'infinity') AS due_at
-    FROM tasker.workflow_steps s
-    JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
-    WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.step_type = 'external' AND s.state = 'pending' AND s.decide_at IS NULL
-),
-changed AS (
-    INSERT INTO tasker.human_steps AS a (task_uuid, step_uuid, namespace, task_name, step_name, assignee, assigned_by, waiting_since, due_at, escalated_at)
-    SELECT s.task_uuid, s.step_uuid, s.namespace, s.task_name, s.name, $3, $4, s.state_since, s.due_at, CASE WHEN $6 = 'escalated' THEN clock_timestamp() END FROM step s
-    ON CONFLICT (task_uuid, step_uuid) DO UPDATE
-    SET assignee = excluded.assignee, assigned_by = excluded.assigned_by, assigned_at = clock_timestamp(), escalated_at = coalesce(excluded.escalated_at, a.escalated_at)
-    WHERE a.assignee <> excluded.assignee
-    RETURNING a.task_uuid, a.step_uuid, a.assignee
-)
-INSERT INTO tasker.human_step_history (task_uuid, step_uuid, event, actor, reason, assignee)
-SELECT c.task_uuid, c.step_uuid, $6, $4, $5, c.assignee FROM changed c`
 
 // A Reassignment changes the assignee of a waiting step.
 type Reassignment struct {
@@ -149,7 +93,7 @@ type Reassignment struct {
 // Assign changes the assignee of a step, and reports whether it differed. The caller has locked the
 // task.
 func (tx *Tx) Assign(ctx context.Context, r Reassignment) (bool, error) {
-	tag, err := tx.Exec(ctx, assign, r.TaskUUID, r.StepUUID, r.Assignee, r.Actor, r.Reason, r.Event)
+	tag, err := tx.Exec(ctx, stmt("assign"), r.TaskUUID, r.StepUUID, r.Assignee, r.Actor, r.Reason, r.Event)
 	if err != nil {
 		return false, fmt.Errorf("assign step %s: %w", r.StepUUID, err)
 	}

@@ -42,20 +42,6 @@ FROM (
 ) i ` + incidentCounts + `
 ORDER BY i.began_at DESC, i.incident_id DESC`
 
-const selectIncident = `SELECT ` + incidentColumns + ` FROM tasker.incidents i ` + incidentCounts + ` WHERE i.incident_id = $1`
-
-const selectIncidentCases = `
-SELECT c.case_id AS id, ic.joined_at, c.state, c.task_name, c.step_name, c.dlq_reason::text AS reason, c.detail_code, c.error_type, c.error_pattern,
-    CASE WHEN c.owned_until > now() THEN c.owner ELSE '' END AS owner, c.resolved_at, (
-        SELECT count(*)
-        FROM tasker.case_fingerprints f
-        JOIN tasker.case_members m ON m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
-        WHERE f.case_id = c.case_id
-    ) AS entries
-FROM (SELECT * FROM tasker.incident_cases ic WHERE ic.incident_id = $1 ORDER BY ic.joined_at, ic.case_id LIMIT $2) ic
-JOIN tasker.cases c ON c.case_id = ic.case_id
-ORDER BY ic.joined_at, ic.case_id`
-
 // Incidents returns a page of visible incidents, newest first, and whether more exist.
 func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []tasker.Incident, more bool, err error) {
 	where, args := "true", parameters{f.Limit + 1, f.Offset}
@@ -87,7 +73,7 @@ func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []ta
 
 // Incident returns an incident with its cases and notifications, or NotFound.
 func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail, error) {
-	found, err := one[tasker.Incident](ctx, db.pool, selectIncident, id)
+	found, err := one[tasker.Incident](ctx, db.pool, stmt("selectIncident"), id)
 	switch {
 	case err != nil:
 		return tasker.IncidentDetail{}, fmt.Errorf("read incident %s: %w", id, err)
@@ -96,7 +82,7 @@ func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail
 	}
 	d := tasker.IncidentDetail{Incident: *found}
 	access.HidePattern(ctx, d.Namespace, &d.ErrorPattern)
-	if d.Members, err = collect[tasker.IncidentCase](ctx, db.pool, selectIncidentCases, id, tasker.MaxIncidentCases); err != nil {
+	if d.Members, err = collect[tasker.IncidentCase](ctx, db.pool, stmt("selectIncidentCases"), id, tasker.MaxIncidentCases); err != nil {
 		return d, fmt.Errorf("read the cases of incident %s: %w", id, err)
 	}
 	for i := range d.Members {
@@ -106,19 +92,9 @@ func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail
 	return d, err
 }
 
-const messageColumns = `m.position, m.message_uuid AS uuid, m.topic, m.subject_kind, m.subject_id, m.incident_id, m.namespaces, coalesce(m.dedup_key, '') AS dedup_key,
-    m.escalation, m.data, m.created_at AS at, m.routed_at`
-
-const selectMessageEmissions = `
-SELECT e.position, e.sink, e.state, e.attempts, e.refusals, CASE WHEN e.state = 'pending' THEN e.next_attempt_at END AS next_attempt_at, e.last_error, e.published_at
-FROM tasker.message_emissions e
-WHERE e.position = ANY ($1)
-ORDER BY e.position, e.sink`
-
 // messages returns the notifications of an incident with their deliveries.
 func (db *DB) messages(ctx context.Context, incident tasker.ID) ([]tasker.Notification, error) {
-	list, err := collect[tasker.Notification](ctx, db.pool, `
-		SELECT `+messageColumns+` FROM tasker.messages m WHERE m.incident_id = $1 ORDER BY m.position LIMIT $2`, incident, tasker.MaxIncidentMessages)
+	list, err := collect[tasker.Notification](ctx, db.pool, stmt("messages"), incident, tasker.MaxIncidentMessages)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
@@ -131,7 +107,7 @@ func (db *DB) messages(ctx context.Context, incident tasker.ID) ([]tasker.Notifi
 		Position int64
 		tasker.MessageEmission
 	}
-	emissions, err := collect[emission](ctx, db.pool, selectMessageEmissions, positions)
+	emissions, err := collect[emission](ctx, db.pool, stmt("selectMessageEmissions"), positions)
 	if err != nil {
 		return nil, fmt.Errorf("read the deliveries of messages: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within time.Duration) (n int, err error) {
 	tasks, ids := refArrays(steps)
 	err = retry(ctx, func() error {
-		return db.pool.QueryRow(ctx, `SELECT tasker.measure_inputs($1, $2, $3, $4)`, tasks, ids, tasker.MaxClaimBytes, within).Scan(&n)
+		return db.pool.QueryRow(ctx, stmt("measureInputs"), tasks, ids, tasker.MaxClaimBytes, within).Scan(&n)
 	})
 	return n, wrap(err, "measure the inputs of steps")
 }
@@ -27,29 +27,16 @@ type TooLargeStep struct {
 	ResultsBytes int64
 }
 
-// The subquery for the state keeps the planner from reading all enqueued steps.
-var tooLargeInputs = `
-SELECT s.task_uuid, s.step_uuid, s.fence, coalesce(t.context_bytes, octet_length(t.context::text))::bigint AS context_bytes, coalesce((
-    SELECT sum(p.results_bytes)
-    FROM tasker.workflow_steps p
-    WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
-), 0)::bigint AS results_bytes
-FROM (SELECT 'enqueued' AS enqueued OFFSET 0) c
-CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
-JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
-JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
-WHERE s.state = c.enqueued AND s.inputs_bytes > ` + maxInputBytes
-
 // TooLargeInputs returns the enqueued steps whose inputs exceed the limit.
 func (tx *Tx) TooLargeInputs(ctx context.Context, steps []tasker.StepRef) ([]TooLargeStep, error) {
 	tasks, ids := refArrays(steps)
-	list, err := collect[TooLargeStep](ctx, tx, tooLargeInputs, tasks, ids)
+	list, err := collect[TooLargeStep](ctx, tx, stmt("tooLargeInputs"), tasks, ids)
 	return list, wrap(err, "read the sizes of inputs")
 }
 
 // TaskContext returns the context of a task, or NotFound.
 func (db *DB) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
-	list, err := column[json.RawMessage](ctx, db.pool, `SELECT t.context FROM tasker.tasks t WHERE t.task_uuid = $1`, task)
+	list, err := column[json.RawMessage](ctx, db.pool, stmt("taskContext"), task)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the context of a task: %w", err)
@@ -59,17 +46,6 @@ func (db *DB) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage,
 	return list[0], nil
 }
 
-// A document of unknown size is measured, and is read only if it is small enough.
-const stepResult = `
-SELECT z.name, z.bytes, CASE WHEN z.bytes <= $4 THEN z.results -> 'result' END AS document
-FROM (
-    SELECT s.name, s.results, coalesce(s.results_bytes, octet_length((s.results -> 'result')::text)) AS bytes
-    FROM tasker.workflow_steps s
-    WHERE s.task_uuid = $1 AND (s.step_uuid = $2 OR s.name = $3)
-    ORDER BY (s.step_uuid = $2) DESC
-    LIMIT 1
-) z`
-
 // StepResult returns the result of a step by id or, if step is nil, by name. It returns NotFound,
 // or TooLarge above most bytes.
 func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, name string, most int) (json.RawMessage, error) {
@@ -78,7 +54,7 @@ func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, n
 		Bytes    *int64
 		Document json.RawMessage
 	}
-	r, err := one[row](ctx, db.pool, stepResult, task, step, name, most)
+	r, err := one[row](ctx, db.pool, stmt("stepResult"), task, step, name, most)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the result of a step: %w", err)

@@ -13,11 +13,6 @@ import (
 	"tasker.example/tasker"
 )
 
-const (
-	readSettings = `SELECT coalesce(current_setting(name, true), '') FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place) ORDER BY place`
-	useSettings  = `SELECT set_config(name, value, true) FROM unnest($1::text[], $2::text[]) AS s (name, value)`
-)
-
 // Join runs f in the caller's transaction after a savepoint, and rolls back to it if f fails. The
 // process gets no notice of the caller's commit (see [DB.Committed]). The statements of f run with
 // the settings of [Open], which Join restores afterwards, and with the role of the caller, which
@@ -29,17 +24,17 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 		for i, name := range names {
 			values[i] = db.joined[name]
 		}
-		before, err := column[string](ctx, inner, readSettings, names)
+		before, err := column[string](ctx, inner, stmt("readSettings"), names)
 		if err != nil {
 			return fmt.Errorf("read the settings of a transaction: %w", err)
 		}
-		if _, err := inner.Exec(ctx, useSettings, names, values); err != nil {
+		if _, err := inner.Exec(ctx, stmt("useSettings"), names, values); err != nil {
 			return fmt.Errorf("set up a transaction: %w", err)
 		}
 		if err := f(&Tx{Tx: inner, queue: db.queue, joined: true}); err != nil {
 			return err
 		}
-		if _, err := inner.Exec(ctx, useSettings, names, before); err != nil {
+		if _, err := inner.Exec(ctx, stmt("useSettings"), names, before); err != nil {
 			return fmt.Errorf("restore the settings of a transaction: %w", err)
 		}
 		return nil
@@ -58,7 +53,7 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 // ReadsCommitted returns Invalid for a transaction with a fixed snapshot. Concurrent reports would
 // miss each other's steps, and the task would never complete.
 func (tx *Tx) ReadsCommitted(ctx context.Context) error {
-	level, err := value[string](ctx, tx, `SELECT current_setting('transaction_isolation')`)
+	level, err := value[string](ctx, tx, stmt("readsCommitted"))
 	if err != nil {
 		return fmt.Errorf("read the isolation level of a transaction: %w", err)
 	}

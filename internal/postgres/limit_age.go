@@ -6,20 +6,20 @@ package postgres
 // oldAt is the time before which a waiting step is old.
 func (s limitSource) oldAt() string { return `(SELECT at FROM clock) - ` + s.age + `::interval` }
 
-// columns returns the columns of a candidate step.
-func (s limitSource) columns(row string) string {
+// columns returns the columns of a candidate step s.
+func (s limitSource) columns() string {
 	if s.age == "" {
-		return candidateOf(row)
+		return candidateOf("s")
 	}
-	return candidateOf(row) + `, CASE WHEN ` + row + `.state_since <= ` + s.oldAt() + ` THEN ` + row + `.state_since ELSE 'infinity' END AS old_since`
+	return candidateOf("s") + `, CASE WHEN s.state_since <= ` + s.oldAt() + ` THEN s.state_since ELSE 'infinity' END AS old_since`
 }
 
-// passed returns the columns of a row that has those of columns.
-func (s limitSource) passed(row string) string {
+// passed returns the columns of a row e that has those of columns.
+func (s limitSource) passed() string {
 	if s.age == "" {
-		return candidateOf(row)
+		return candidateOf("e")
 	}
-	return candidateOf(row) + `, ` + row + `.old_since`
+	return candidateOf("e") + `, e.old_since`
 }
 
 // order returns the order of the steps in a namespace.
@@ -55,7 +55,7 @@ func (s limitSource) oldest(table, which, without string) string {
                     SELECT v.priority FROM v WHERE v.priority IS NOT NULL
                 ) v
                 CROSS JOIN LATERAL (
-                    SELECT ` + s.columns("s") + `
+                    SELECT ` + s.columns() + `
                     FROM ` + table + `
                     WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.priority = v.priority AND s.state_since <= ` + s.oldAt() + which + without + `
                     ORDER BY s.state_since

@@ -12,21 +12,21 @@ func queueCandidates(s limitSource, gates string, h holds) string {
         UNION
         ` + s.readyIn("due_at", " AND s.due_at IS NOT NULL", without) +
 		s.orOld(s.open(s.oldest("tasker.ready_steps s", "", without), "s.state_since", "LIMIT least($3::int, q.places)"))
-	ofKeys := `(` + s.open(firstSteps(s.columns("s"), parkedSteps+" s", "s.state_since", ofKey+without, limitDepth), "s.priority DESC, s.state_since", inKey) + `)` +
+	ofKeys := `(` + s.open(firstSteps(s.columns(), parkedSteps+" s", "s.state_since", ofKey+without, limitDepth), "s.priority DESC, s.state_since", inKey) + `)` +
 		s.orOld(s.open(s.oldest(parkedSteps+" s", ofKey, without), "s.state_since", inKey))
 	return `
 parked_keys AS MATERIALIZED (
     SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + parkedKeys("$8::bigint") + `) k WHERE q.places > 0
 ),
 ` + s.reserved() + `ready AS MATERIALIZED (
-    ` + s.firstOf(s.passed("e")+`, NULL::bigint AS parked, `+keysAndWeights("e"), `open q
+    ` + s.firstOf(s.passed()+`, NULL::bigint AS parked, `+keysAndWeights("e"), `open q
         CROSS JOIN LATERAL (
         `+queued+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),
 parked AS MATERIALIZED (
-    ` + s.firstOf(s.passed("e")+`, q.limit_key_id AS parked, `+keysAndWeights("e"), `parked_keys q
+    ` + s.firstOf(s.passed()+`, q.limit_key_id AS parked, `+keysAndWeights("e"), `parked_keys q
         CROSS JOIN LATERAL (
         `+ofKeys+`
         ) e
@@ -86,7 +86,7 @@ func (s limitSource) mayTake() string {
 // readyIn selects the first ready steps of queue q, by priority and order, whose keys have free
 // slots.
 func (s limitSource) readyIn(order, which, without string) string {
-	return `(` + s.open(firstSteps(s.columns("s"), "tasker.ready_steps s", "s."+order, which+without, limitDepth), "s.priority DESC, s."+order, "LIMIT least($3::int, q.places)") + `)`
+	return `(` + s.open(firstSteps(s.columns(), "tasker.ready_steps s", "s."+order, which+without, limitDepth), "s.priority DESC, s."+order, "LIMIT least($3::int, q.places)") + `)`
 }
 
 // firstSteps selects the first steps s of queue q by priority and order.

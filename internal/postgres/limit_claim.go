@@ -213,7 +213,7 @@ func (l limitedClaim) queue(b *pgx.Batch) int {
 		l.queueLocks(b, of, tasks, steps)
 		args = append(args, tasks, steps)
 	case l.shape == sharedOnly && !l.waits:
-		b.Queue(lockOnlyQueueKeys, c.Namespaces, c.Handlers)
+		b.Queue(stmt("lockOnlyQueueKeys"), c.Namespaces, c.Handlers)
 	default:
 		l.queueLocks(b, of, l.size.limit, l.cursor)
 	}
@@ -224,7 +224,7 @@ func (l limitedClaim) queue(b *pgx.Batch) int {
 		turns, shares := l.mode.turn.turnsAndShares(c.Namespaces)
 		args = append(args, turns, shares)
 	}
-	b.Queue(dropSlots)
+	b.Queue(stmt("dropSlots"))
 	claim, unheld := of.claim[l.shape], of.claimUnheld[l.shape]
 	if age := l.age(); age != nil {
 		claim, unheld, args = of.claimOld[l.shape], of.claimUnheldOld[l.shape], append(args, age)
@@ -375,7 +375,7 @@ func (db *DB) parkBlocking(ctx context.Context, c Claimant, after int64) (int64,
 	if err != nil || !slices.Contains(list.Parked, true) {
 		return moved, err
 	}
-	changed, err := db.pool.Exec(ctx, changeKey, list.Tasks, list.Steps, list.Keys, list.Parked)
+	changed, err := db.pool.Exec(ctx, stmt("changeKey"), list.Tasks, list.Steps, list.Keys, list.Parked)
 	if err != nil {
 		return 0, fmt.Errorf("park steps under another key: %w", err)
 	}
@@ -393,7 +393,7 @@ func (db *DB) parkFullSteps(ctx context.Context, list *fullList) (int64, error) 
 	if len(list.Steps) == 0 {
 		return 0, nil
 	}
-	tag, err := db.pool.Exec(ctx, parkFullSteps, list.Tasks, list.Steps, list.Keys)
+	tag, err := db.pool.Exec(ctx, stmt("parkFullSteps"), list.Tasks, list.Steps, list.Keys)
 	return tag.RowsAffected(), wrap(err, "park steps that wait for limits")
 }
 
@@ -403,7 +403,7 @@ func (db *DB) ParkLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker
 		return nil, nil
 	}
 	tasks, ids := refArrays(steps)
-	list, err := one[fullList](ctx, db.pool, stepsOfFullKeys, tasks, ids)
+	list, err := one[fullList](ctx, db.pool, stmt("stepsOfFullKeys"), tasks, ids)
 	if err != nil {
 		return nil, fmt.Errorf("find steps that wait for limits: %w", err)
 	}

@@ -27,10 +27,6 @@ SELECT ` + saveQueueKeys + `, set_config('tasker.limit_freed', coalesce((
 ), ''), true)
 ` + fromQueueKeys
 
-// lockOnlyQueueKeys is lockQueueKeys for a claim of steps with shared limits only.
-const lockOnlyQueueKeys = `
-SELECT ` + saveQueueKeys + fromQueueKeys
-
 const saveQueueKeys = `set_config('tasker.limit_keys', coalesce(string_agg(k.limit_key_id::text, ','), ''), true)`
 
 const fromQueueKeys = `
@@ -184,8 +180,3 @@ const holdsSlot = `EXISTS (
         WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence
         OFFSET 0 -- one lookup by key per row
     )`
-
-// dropSlots deletes the outdated slots of locked keys.
-const dropSlots = `
-DELETE FROM tasker.limit_slots h
-WHERE h.limit_key_id = ANY (` + lockedKeys + `) AND NOT ` + holdsSlot

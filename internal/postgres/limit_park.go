@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"tasker.example/tasker"
 )
@@ -14,49 +13,6 @@ const leastDepth = `64`
 
 // mostOf is the maximum number of slots that a step takes of limit l.
 const mostOf = `least(l.max_in_progress, l.burst)`
-
-// fullKeyOf selects the first key with too few free slots for the step. It is a hint.
-func fullKeyOf(row string) string {
-	return `
-        SELECT p.limit_key_id
-        FROM (` + limitsOf(row) + `) x
-        JOIN tasker.limit_keys p ON p.limit_id = x.limit_id AND p.key = x.key
-        JOIN tasker.limits l ON l.limit_id = p.limit_id
-        CROSS JOIN (SELECT clock_timestamp() AS at) c
-        WHERE ` + freeSlots("p.limit_key_id", "x.weight") + ` < least(x.weight, ` + mostOf + `)
-        ORDER BY p.limit_id, p.key
-        LIMIT 1`
-}
-
-// stepsOfFullKeys selects the steps among $1, $2 with a full key.
-var stepsOfFullKeys = `
-SELECT coalesce(array_agg(s.task_uuid), '{}') AS tasks, coalesce(array_agg(s.step_uuid), '{}') AS steps, coalesce(array_agg(f.limit_key_id), '{}') AS keys, '{}'::bool[] AS parked
-FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
-JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
-CROSS JOIN LATERAL (` + fullKeyOf("s") + `) f
-WHERE EXISTS (SELECT FROM tasker.limit_queues)`
-
-// parkFullSteps parks the ready steps $1, $2 under the keys $3.
-var parkFullSteps = `
-WITH due AS MATERIALIZED (
-    SELECT q.ready_row, d.limit_key_id
-    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS d (task_uuid, step_uuid, limit_key_id)
-    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state || '' = 'enqueued'
-    CROSS JOIN LATERAL (
-        SELECT r.ctid AS ready_row FROM tasker.ready_steps r
-        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) q
-),
-gone AS (
-    DELETE FROM tasker.ready_steps r USING due d WHERE r.ctid = d.ready_row
-    RETURNING d.limit_key_id, r.released_by, r.` + strings.ReplaceAll(heldColumns, ", ", ", r.") + `
-)
-INSERT INTO tasker.held_steps (limit_key_id, released_by, ` + heldColumns + `)
-SELECT limit_key_id, released_by, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid
-ON CONFLICT (task_uuid, step_uuid) DO UPDATE
-SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, released_by = excluded.released_by, state_since = excluded.state_since, priority = excluded.priority,
-    queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL`
 
 // fullSteps selects up to $3 steps at the heads of queues whose keys are full or reserved by more
 // urgent steps. It also selects parked steps, after key $4, that another key of theirs blocks.
@@ -113,12 +69,6 @@ FROM (
 ) x`
 }
 
-// changeKey changes the keys of parked steps.
-const changeKey = `
-UPDATE tasker.held_steps a SET limit_key_id = d.limit_key_id
-FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bool[]) AS d (task_uuid, step_uuid, limit_key_id, parked)
-WHERE d.parked AND a.task_uuid = d.task_uuid AND a.step_uuid = d.step_uuid AND a.limit_key_id <> d.limit_key_id`
-
 // An UnparkResult is the result of [DB.UnparkLimited].
 type UnparkResult struct {
 	Namespaces []string // of the steps returned to the queue
@@ -136,7 +86,7 @@ type unparkScan struct {
 // UnparkLimited returns up to limit steps to the queue that no longer wait for a limit, of the keys
 // after the given one. A failing task delays no other: the result is valid even with an error.
 func (db *DB) UnparkLimited(ctx context.Context, limit int, after int64) (b UnparkResult, err error) {
-	found, err := one[unparkScan](ctx, db.pool, limitedSteps, limit, db.queue.announce, after, db.queue.ttlMS)
+	found, err := one[unparkScan](ctx, db.pool, stmt("limitedSteps"), limit, db.queue.announce, after, db.queue.ttlMS)
 	if err != nil {
 		return b, fmt.Errorf("find steps to unpark: %w", err)
 	}
@@ -196,7 +146,7 @@ func (db *DB) unparkSteps(ctx context.Context, taskOf, stepIDs []tasker.ID) (nam
 				tasks, steps = append(tasks, id), append(steps, stepIDs[i])
 			}
 		}
-		namespaces, err = column[string](ctx, tx, unparkSteps, tasks, steps, db.queue.ttlMS, db.queue.announce)
+		namespaces, err = column[string](ctx, tx, stmt("unparkSteps"), tasks, steps, db.queue.ttlMS, db.queue.announce)
 		if err != nil {
 			return err
 		}

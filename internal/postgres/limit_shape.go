@@ -42,17 +42,17 @@ func sharedCandidates(s limitSource, gates string, h holds) string {
 	const places = `least($3::int, q.places)`
 	const keys = `q.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) AS weights`
 	return `ready AS MATERIALIZED (
-    ` + s.firstOf(s.passed("e")+`, NULL::bigint AS parked, `+keys, `open q
+    ` + s.firstOf(s.passed()+`, NULL::bigint AS parked, `+keys, `open q
         CROSS JOIN LATERAL (
-        `+firstReady(s.columns("s"), without, places)+s.orOld(s.oldest("tasker.ready_steps s", "", without))+`
+        `+firstReady(s.columns(), without, places)+s.orOld(s.oldest("tasker.ready_steps s", "", without))+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),
 parked AS MATERIALIZED (
-    ` + s.firstOf(s.passed("e")+`, k.limit_key_id AS parked, `+keys, `open q
+    ` + s.firstOf(s.passed()+`, k.limit_key_id AS parked, `+keys, `open q
         CROSS JOIN unnest(q.ids) AS k (limit_key_id)
         CROSS JOIN LATERAL (
-            (`+firstSteps(s.columns("s"), parkedSteps+" s", "s.state_since", " AND s.limit_key_id = k.limit_key_id"+without, places)+`)`+s.orOld(s.oldest(parkedSteps+" s", " AND s.limit_key_id = k.limit_key_id", without))+`
+            (`+firstSteps(s.columns(), parkedSteps+" s", "s.state_since", " AND s.limit_key_id = k.limit_key_id"+without, places)+`)`+s.orOld(s.oldest(parkedSteps+" s", " AND s.limit_key_id = k.limit_key_id", without))+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),

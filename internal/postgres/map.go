@@ -8,66 +8,6 @@ import (
 	"tasker.example/tasker"
 )
 
-// expandMap inserts the items of a map step in the transaction that starts the step. The step waits
-// for its items as for parents. With a concurrency limit, only the first items are enqueued.
-//
-// $1 task, $2 step, $3 queue timeout, $4 whether steps are announced, $5 item ids, $6 item
-// documents, $7 their bytes, $8 limit or null, $9 context without the list or null, $10 path of the
-// list, $11 steps whose results contain the list.
-var expandMap = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-map AS (
-    UPDATE tasker.workflow_steps s
-    SET decide_at = NULL, decided_at = c.at, state_since = c.at, updated_at = c.at, items_total = cardinality($5::uuid[]), parents_open = cardinality($5::uuid[]),
-        item_under_way = least(cardinality($5::uuid[]), $8::int) - 1,
-        item_next = CASE WHEN $8::int IS NOT NULL THEN least(cardinality($5::uuid[]), $8::int) END, items_limit = $8::int,
-        items_free = CASE WHEN $8::int IS NOT NULL THEN greatest($8::int - cardinality($5::uuid[]), 0) END
-    FROM clock c
-    WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.decide_at IS NOT NULL AND s.items_total IS NULL
-    RETURNING s.*
-),
-given AS (
-    SELECT m.task_uuid, m.step_uuid, $9::jsonb AS context, octet_length($9::jsonb::text) AS context_bytes, nullif($10::text[], '{}') AS omitted, p.steps AS by_reference,
-        m.inputs_bytes - coalesce(p.bytes, 0) - CASE WHEN $9 IS NULL THEN 0 ELSE (
-            SELECT coalesce(t.context_bytes, octet_length(t.context::text)) FROM tasker.tasks t WHERE t.task_uuid = m.task_uuid
-        ) - octet_length($9::jsonb::text) END AS inputs_bytes
-    FROM map m
-    CROSS JOIN LATERAL (
-        SELECT array_agg(q.step_uuid) AS steps, sum(q.results_bytes) AS bytes
-        FROM tasker.workflow_steps q
-        WHERE q.task_uuid = m.task_uuid AND q.step_uuid = ANY (m.parent_uuids) AND q.name = ANY ($11::text[]) AND q.results_bytes > ` + maxItemListBytes + `
-    ) p
-),
-kept AS (
-    INSERT INTO tasker.map_inputs (task_uuid, step_uuid, context, context_bytes, omitted, by_reference)
-    SELECT task_uuid, step_uuid, context, context_bytes, omitted, by_reference FROM given WHERE num_nonnulls(context, by_reference) > 0
-),
-made AS (
-    INSERT INTO tasker.workflow_steps AS s (
-        task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
-        parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
-        max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id,
-        map_step_uuid, item_ordinal, item
-    )
-    SELECT
-        m.task_uuid, u.step_uuid, m.name || '[' || u.place - 1 || ']', 'standard', m.namespace, m.handler, m.priority, CASE WHEN p.begins THEN 'enqueued' ELSE 'pending' END, c.at,
-        m.parent_uuids, ARRAY[m.step_uuid], 0, CASE WHEN p.begins THEN 1 ELSE 0 END, m.max_attempts, m.retryable, m.backoff, m.backoff_base_ms,
-        m.max_backoff_ms, m.backoff_jitter, m.timeout_ms, m.queue_ttl_ms, CASE WHEN p.begins THEN c.at + interval '1 millisecond' * coalesce(m.queue_ttl_ms, $3) END,
-        c.at, c.at, g.inputs_bytes + u.bytes, CASE WHEN p.begins THEN 1 ELSE 0 END, CASE WHEN p.begins THEN ` + nextMoves + ` END, m.step_uuid, u.place - 1, u.item::jsonb
-    FROM map m
-    CROSS JOIN given g
-    CROSS JOIN clock c
-    CROSS JOIN unnest($5::uuid[], $6::text[], $7::int[]) WITH ORDINALITY AS u (step_uuid, item, bytes, place)
-    CROSS JOIN LATERAL (SELECT u.place <= coalesce($8::int, u.place) AS begins) p
-    RETURNING ` + returnReady + `, s.state
-),
-` + readyByDue("made WHERE state = 'enqueued'") + `,
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM made WHERE $4 AND state = 'enqueued' ORDER BY task_uuid, step_uuid
-)
-SELECT DISTINCT namespace FROM made`
-
 // ExpandedMap describes a map step and its items.
 type ExpandedMap struct {
 	tasker.StepRef
@@ -85,7 +25,7 @@ type ExpandedMap struct {
 // items. The caller holds the task lock and settles the task afterwards.
 func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	items := mapped(m.Items, func(item json.RawMessage) string { return string(item) })
-	list, err := column[string](ctx, tx, expandMap, m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
+	list, err := column[string](ctx, tx, stmt("expandMap"), m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
 		docOrNil(m.Context), noNil(m.Omitted), noNil(m.ListedBy))
 	return list, wrap(err, "insert the items of a map step")
 }
@@ -94,70 +34,6 @@ func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 // retried, or expired without a worker.
 const holdsPlace = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
         OR s.state = 'error' AND (s.next_retry_at IS NOT NULL OR s.error ->> 'type' = 'queue_expiry'))`
-
-// hasLimit reports whether the step of item s has a concurrency limit.
-const hasLimit = `EXISTS (
-        SELECT FROM tasker.workflow_steps m WHERE m.task_uuid = s.task_uuid AND m.step_uuid = s.map_step_uuid AND m.items_limit IS NOT NULL
-    )`
-
-// promoteItems counts the free slots of map steps and enqueues waiting items, lowest ordinal first.
-// Reports adjust the count instead: see concludeSteps.
-//
-// $1 tasks, $2 queue timeout, $3 whether steps are announced.
-var promoteItems = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-map AS MATERIALIZED (
-    SELECT m.task_uuid, m.step_uuid, m.items_limit - h.held AS free
-    FROM tasker.workflow_steps m
-    CROSS JOIN LATERAL (
-        SELECT count(*)::int AS held
-        FROM tasker.workflow_steps s
-        WHERE s.task_uuid = m.task_uuid AND s.map_step_uuid = m.step_uuid AND ` + holdsPlace + `
-    ) h
-    WHERE m.task_uuid = ANY ($1) AND m.map_step_uuid IS NULL AND m.items_limit IS NOT NULL AND m.state = 'pending'
-),
-picked AS MATERIALIZED (
-    SELECT m.task_uuid, m.step_uuid AS map_uuid, i.step_uuid, i.item_ordinal, i.place <= m.free AS goes
-    FROM map m
-    CROSS JOIN LATERAL (
-        SELECT s.step_uuid, s.item_ordinal, row_number() OVER (ORDER BY s.item_ordinal) AS place
-        FROM tasker.workflow_steps s
-        WHERE s.task_uuid = m.task_uuid AND s.map_step_uuid = m.step_uuid AND s.state = 'pending'
-        ORDER BY s.item_ordinal
-        LIMIT greatest(m.free, 0) + 1
-    ) i
-),
-counted AS (
-    UPDATE tasker.workflow_steps s
-    SET items_free = m.free - (SELECT count(*) FROM picked p WHERE p.map_uuid = m.step_uuid AND p.goes),
-        item_next = coalesce((SELECT min(p.item_ordinal) FROM picked p WHERE p.map_uuid = m.step_uuid AND NOT p.goes), s.items_total)
-    FROM map m
-    WHERE s.task_uuid = m.task_uuid AND s.step_uuid = m.step_uuid
-),
-moved AS (
-    UPDATE tasker.workflow_steps s
-    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL,
-        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
-    FROM picked p
-    CROSS JOIN clock c
-    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND p.goes
-    RETURNING ` + returnReady + `, s.attempts
-),
-` + afterMove("pending", "enqueue")
-
-// failedItems excludes expired items, which have not failed.
-const failedItems = `
-SELECT i.task_uuid, i.step_uuid, i.fence, i.name, i.map_step_uuid, m.name AS of, m.items_total AS total, t.template_uuid
-FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
-JOIN tasker.workflow_steps i ON i.task_uuid = u.task_uuid AND i.step_uuid = u.step_uuid
-JOIN tasker.workflow_steps m ON m.task_uuid = i.task_uuid AND m.step_uuid = i.map_step_uuid
-JOIN tasker.tasks t ON t.task_uuid = i.task_uuid
-WHERE i.state = 'error' AND i.next_retry_at IS NULL AND i.awaits_worker_since IS NULL AND i.error ->> 'type' <> 'queue_expiry' AND m.state = 'pending'
-ORDER BY i.task_uuid, i.map_step_uuid, i.item_ordinal`
-
-// toleratedItems scans all items: an index on the state would prevent heap-only updates.
-const toleratedItems = `
-SELECT count(*) FROM tasker.workflow_steps i WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.state = 'skipped'`
 
 // FailedItem describes an item of a map step that has failed permanently.
 type FailedItem struct {
@@ -175,28 +51,15 @@ type FailedItem struct {
 // holds the task locks.
 func (tx *Tx) FailedItems(ctx context.Context, steps []tasker.StepRef) ([]FailedItem, error) {
 	tasks, ids := refArrays(steps)
-	list, err := collect[FailedItem](ctx, tx, failedItems, tasks, ids)
+	list, err := collect[FailedItem](ctx, tx, stmt("failedItems"), tasks, ids)
 	return list, wrap(err, "read failed items")
 }
 
 // ToleratedItems counts the items of a map step that failed and were skipped.
 func (tx *Tx) ToleratedItems(ctx context.Context, step tasker.StepRef) (int, error) {
-	n, err := value[int](ctx, tx, toleratedItems, step.TaskUUID, step.StepUUID)
+	n, err := value[int](ctx, tx, stmt("toleratedItems"), step.TaskUUID, step.StepUUID)
 	return n, wrap(err, "count skipped items")
 }
-
-// itemResults aggregates the results only if they fit into $3 bytes.
-const itemResults = `
-SELECT x.items, x.tolerated, CASE WHEN x.bytes <= $3 THEN (
-    SELECT json_agg(i.results -> 'result' ORDER BY i.item_ordinal)
-    FROM tasker.workflow_steps i
-    WHERE i.task_uuid = $1 AND i.map_step_uuid = $2
-) END AS results
-FROM (
-    SELECT count(*) AS items, json_agg(i.item_ordinal ORDER BY i.item_ordinal) FILTER (WHERE i.state = 'skipped') AS tolerated, coalesce(sum(2 + coalesce(i.results_bytes, octet_length((i.results -> 'result')::text), 4)), 0) AS bytes
-    FROM tasker.workflow_steps i
-    WHERE i.task_uuid = $1 AND i.map_step_uuid = $2
-) x`
 
 // ItemResults contains the results of the items of a map step, in order.
 type ItemResults struct {
@@ -207,49 +70,14 @@ type ItemResults struct {
 
 // ItemResults returns the results of all items of a map step, up to maxBytes.
 func (tx *Tx) ItemResults(ctx context.Context, step tasker.StepRef, maxBytes int) (ItemResults, error) {
-	return required[ItemResults](ctx, tx, nil, "read item results", itemResults, step.TaskUUID, step.StepUUID, maxBytes)
+	return required[ItemResults](ctx, tx, nil, "read item results", stmt("itemResults"), step.TaskUUID, step.StepUUID, maxBytes)
 }
-
-const openItems = `
-SELECT i.task_uuid, i.step_uuid
-FROM tasker.workflow_steps i
-WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.state NOT IN ('complete', 'resolved_manually', 'skipped', 'cancelled')
-  AND (NOT $3 OR i.state = 'error' AND i.next_retry_at IS NULL)
-ORDER BY i.step_uuid`
 
 // OpenItems returns the open items of a map step, or only those that failed permanently.
 func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) ([]tasker.StepRef, error) {
-	list, err := collect[tasker.StepRef](ctx, tx, openItems, step.TaskUUID, step.StepUUID, failed)
+	list, err := collect[tasker.StepRef](ctx, tx, stmt("openItems"), step.TaskUUID, step.StepUUID, failed)
 	return list, wrap(err, "read open items")
 }
-
-// A page contains at least one result.
-//
-// $1 task, $2 step id or $3 step name, $4 first ordinal, $5 maximum bytes, $6 maximum results.
-const itemResultsFrom = `
-SELECT m.name, m.items_total AS total, coalesce(p.next, $4::int) AS next, coalesce(p.results, '[]') AS results
-FROM (
-    SELECT s.task_uuid, s.step_uuid, s.name, s.items_total
-    FROM tasker.workflow_steps s
-    WHERE s.task_uuid = $1 AND (s.step_uuid = $2 OR s.name = $3)
-    ORDER BY (s.step_uuid = $2) DESC
-    LIMIT 1
-) m
-CROSS JOIN LATERAL (
-    SELECT max(c.item_ordinal) + 1 AS next, json_agg(i.results -> 'result' ORDER BY i.item_ordinal) AS results
-    FROM (
-        SELECT x.step_uuid, x.item_ordinal, sum(x.bytes) OVER (ORDER BY x.item_ordinal) AS bytes, row_number() OVER (ORDER BY x.item_ordinal) AS place
-        FROM (
-            SELECT i.step_uuid, i.item_ordinal, coalesce(i.results_bytes, octet_length((i.results -> 'result')::text), 4) AS bytes
-            FROM tasker.workflow_steps i
-            WHERE i.task_uuid = m.task_uuid AND i.map_step_uuid = m.step_uuid AND i.item_ordinal >= $4::int
-            ORDER BY i.task_uuid, i.map_step_uuid, i.item_ordinal
-            LIMIT $6
-        ) x
-    ) c
-    JOIN tasker.workflow_steps i ON i.task_uuid = m.task_uuid AND i.step_uuid = c.step_uuid
-    WHERE c.place = 1 OR c.bytes <= $5
-) p`
 
 // ItemResultsFrom returns a page of item results of a map step, found by id or, if step is nil, by
 // name. An item without a result is null. It returns NotFound if no such map step exists.
@@ -260,7 +88,7 @@ func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.
 		Next    int
 		Results []json.RawMessage
 	}
-	r, err := one[row](ctx, db.pool, itemResultsFrom, task, step, name, from, listBudget, maxItemResults)
+	r, err := one[row](ctx, db.pool, stmt("itemResultsFrom"), task, step, name, from, listBudget, maxItemResults)
 	switch {
 	case err != nil:
 		return tasker.ItemResults{}, fmt.Errorf("read item results: %w", err)

@@ -26,11 +26,6 @@ type NewMessage struct {
 	Data        tasker.NotificationData
 }
 
-const insertMessage = `
-INSERT INTO tasker.messages (topic, subject_kind, subject_id, incident_id, namespaces, dedup_key, escalation, data)
-VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, $8::text::jsonb)
-RETURNING position`
-
 // CreateNotification enqueues a message. The caller holds a lock on the subject, which orders its
 // messages.
 func (tx *Tx) CreateNotification(ctx context.Context, m NewMessage) (position int64, err error) {
@@ -39,71 +34,12 @@ func (tx *Tx) CreateNotification(ctx context.Context, m NewMessage) (position in
 		return 0, fmt.Errorf("write a message: %w", err)
 	}
 	slices.Sort(m.Namespaces)
-	err = tx.QueryRow(ctx, insertMessage, m.Topic, m.SubjectKind, m.SubjectID, m.IncidentID, m.Namespaces, m.DedupKey, m.Escalation, string(doc)).Scan(&position)
+	err = tx.QueryRow(ctx, stmt("insertMessage"), m.Topic, m.SubjectKind, m.SubjectID, m.IncidentID, m.Namespaces, m.DedupKey, m.Escalation, string(doc)).Scan(&position)
 	return position, wrap(err, "write a message")
 }
 
 // maxNotifiedCases bounds the cases of a namespace, and the incidents, that one pass reads.
 const maxNotifiedCases = 5000
-
-// selectNotificationState selects important cases, cases of open incidents and cases of due digests.
-const selectNotificationState = `
-WITH ` + openHead + openMembers + `true` + openTail + `,
-current AS MATERIALIZED (
-    SELECT ic.case_id, i.incident_id, ic.told_state, ic.told_entries, i.told_at
-    FROM tasker.incidents i
-    JOIN tasker.incident_cases ic ON ic.incident_id = i.incident_id
-    WHERE i.ended_at IS NULL
-),
-known AS MATERIALIZED (
-    SELECT c.*, u.incident_id, u.told_state, u.told_entries, u.told_at
-    FROM current u JOIN tasker.cases c ON c.case_id = u.case_id
-    UNION ALL
-    SELECT c.*, NULL, NULL, NULL, (SELECT max(i.told_at) FROM tasker.incident_cases ic JOIN tasker.incidents i ON i.incident_id = ic.incident_id WHERE ic.case_id = c.case_id)
-    FROM tasker.cases c
-    WHERE c.state <> 'resolved' AND c.merged_into IS NULL AND NOT EXISTS (SELECT FROM current u WHERE u.case_id = c.case_id)
-),
-judged AS MATERIALIZED (
-    SELECT c.*, ` + countColumns + `, ` + harm + ` AS harm, tasker.dlq_severity(c.dlq_reason, c.detail_code) AS severity,
-        c.told_at IS NOT NULL AND EXISTS (
-            SELECT FROM tasker.case_history h
-            WHERE h.case_id = c.case_id AND h.event = 'state_changed' AND h.metadata ->> 'to' = 'regressed' AND h.changed_at > c.told_at
-        ) AS again,
-        CASE WHEN c.dlq_reason = 'manual_dlq' THEN 0 ELSE coalesce(o.entries - o.recovered, 0) END AS stuck
-    FROM known c
-    LEFT JOIN open o ON o.case_id = c.case_id
-),
-sized AS (
-    SELECT c.*, l.large, s.small, s.small AND c.oldest <= now() - $2::interval AND coalesce(c.digested_at < c.oldest, true) AS digest,
-        coalesce(sum(c.stuck) FILTER (WHERE s.small AND c.oldest > now() - $5::interval) OVER (PARTITION BY c.namespace), 0) >= $6 AS many
-    FROM judged c
-    CROSS JOIN LATERAL (SELECT c.state <> 'resting' AND (c.stuck >= $1 OR c.stuck > 0 AND (c.severity = 'critical' OR c.again)) AS large) l
-    CROSS JOIN LATERAL (
-        SELECT c.incident_id IS NULL AND NOT l.large AND c.entries > c.recovered AND c.state <> 'resting' AND coalesce(c.owned_until <= now(), true) AS small
-    ) s
-),
-ranked AS (
-    SELECT c.*, row_number() OVER (PARTITION BY c.namespace ORDER BY c.large DESC, c.incident_id IS NULL, c.harm DESC, c.case_id) AS place
-    FROM sized c
-    WHERE c.incident_id IS NOT NULL OR c.large
-       OR c.small AND c.many AND c.stuck > 0 AND c.oldest > now() - $5::interval
-       OR c.digest AND NOT EXISTS (
-           SELECT FROM tasker.messages m WHERE m.subject_id = md5('digest ' || c.namespace)::uuid AND m.created_at > now() - $3::interval
-       )
-)
-SELECT ` + caseColumns + `, c.entries, c.waiting, c.proving, c.failed_again, c.recovered, c.recent, c.oldest, c.newest, NULL::uuid AS entry_uuid, NULL::uuid AS case_key,
-    c.harm, c.severity, c.incident_id, c.again, coalesce(c.told_state, '') AS told_state, coalesce(c.told_entries, 0) AS told_stuck,
-    c.digest AND NOT (c.many AND c.stuck > 0 AND c.oldest > now() - $5::interval) AS digest
-FROM ranked c
-WHERE c.place <= $4
-ORDER BY c.namespace, c.place`
-
-const selectOpenIncidents = `
-SELECT incident_id AS id, namespace, lead_case_id AS lead, dedup_key, severity, began_at, told_at, unowned_since, escalation, told_owned, revision
-FROM tasker.incidents
-WHERE ended_at IS NULL
-ORDER BY namespace, began_at DESC
-LIMIT $1`
 
 // notifiedCase is a case with its notification state.
 type notifiedCase struct {
@@ -165,10 +101,10 @@ type notificationPass struct {
 
 func readNotificationState(ctx context.Context, tx *Tx) (*notificationPass, error) {
 	t := &notificationPass{tx: tx, incidents: map[string][]notice.Incident{}, cases: map[string][]notice.Case{}, small: map[string][]notice.Case{}}
-	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&t.now); err != nil {
+	if err := tx.QueryRow(ctx, stmt("transactionTime")).Scan(&t.now); err != nil {
 		return nil, err
 	}
-	rows, err := collect[notifiedCase](ctx, tx, selectNotificationState, notice.Members, notice.DigestAfter, notice.DigestEvery, maxNotifiedCases, notice.Recent, notice.Many)
+	rows, err := collect[notifiedCase](ctx, tx, stmt("selectNotificationState"), notice.Members, notice.DigestAfter, notice.DigestEvery, maxNotifiedCases, notice.Recent, notice.Many)
 	if err != nil {
 		return nil, fmt.Errorf("read the cases: %w", err)
 	}
@@ -179,7 +115,7 @@ func readNotificationState(ctx context.Context, tx *Tx) (*notificationPass, erro
 		}
 		cases[r.Namespace] = append(cases[r.Namespace], r.notice())
 	}
-	open, err := collect[notice.Incident](ctx, tx, selectOpenIncidents, maxNotifiedCases)
+	open, err := collect[notice.Incident](ctx, tx, stmt("selectOpenIncidents"), maxNotifiedCases)
 	if err != nil {
 		return nil, fmt.Errorf("read the incidents: %w", err)
 	}
@@ -189,36 +125,17 @@ func readNotificationState(ctx context.Context, tx *Tx) (*notificationPass, erro
 	return t, nil
 }
 
-const insertIncident = `
-INSERT INTO tasker.incidents (incident_id, namespace, lead_case_id, dedup_key, severity, began_at, unowned_since, escalation, told_at, told_owned)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
-
-// updateIncident compares the revision, so only one of several servers updates the incident.
-const updateIncident = `
-UPDATE tasker.incidents
-SET severity = $3, unowned_since = $4, escalation = $5, told_at = $6, told_owned = $7, ended_at = CASE WHEN $8 THEN clock_timestamp() END, lead_case_id = $9,
-    revision = revision + 1
-WHERE incident_id = $1 AND revision = $2 AND ended_at IS NULL`
-
-// recordNotifiedCases stores the reported state of cases. The next message reports cases that joined
-// later.
-const recordNotifiedCases = `
-INSERT INTO tasker.incident_cases AS ic (incident_id, case_id, told_state, told_entries)
-SELECT $1, u.case_id, u.state, u.entries
-FROM unnest($2::uuid[], $3::text[], $4::bigint[]) AS u (case_id, state, entries)
-ON CONFLICT (incident_id, case_id) DO UPDATE SET told_state = excluded.told_state, told_entries = excluded.told_entries`
-
 // write stores a decision and its message, unless another server has changed the incident.
 func (t *notificationPass) write(ctx context.Context, d notice.Decision) error {
 	if d.New {
 		d.ID = tasker.NewID()
 		d.DedupKey = notice.Key(t.installation, tasker.IncidentSubject, d.ID)
-		_, err := t.tx.Exec(ctx, insertIncident, d.ID, d.Namespace, d.Lead, d.DedupKey, d.Severity, d.BeganAt, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned)
+		_, err := t.tx.Exec(ctx, stmt("insertIncident"), d.ID, d.Namespace, d.Lead, d.DedupKey, d.Severity, d.BeganAt, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned)
 		if err != nil {
 			return fmt.Errorf("open an incident: %w", err)
 		}
 	} else {
-		tag, err := t.tx.Exec(ctx, updateIncident, d.ID, d.Revision, d.Severity, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned, d.Ended, d.Lead)
+		tag, err := t.tx.Exec(ctx, stmt("updateIncident"), d.ID, d.Revision, d.Severity, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned, d.Ended, d.Lead)
 		if err != nil {
 			return fmt.Errorf("change incident %s: %w", d.ID, err)
 		}
@@ -239,7 +156,7 @@ func (t *notificationPass) write(ctx context.Context, d notice.Decision) error {
 		}
 		ids, states, stuck = append(ids, c.ID), append(states, state), append(stuck, n)
 	}
-	if _, err := t.tx.Exec(ctx, recordNotifiedCases, d.ID, ids, states, stuck); err != nil {
+	if _, err := t.tx.Exec(ctx, stmt("recordNotifiedCases"), d.ID, ids, states, stuck); err != nil {
 		return fmt.Errorf("store the notified cases of incident %s: %w", d.ID, err)
 	}
 	if d.Topic == "" {
@@ -262,7 +179,7 @@ func (t *notificationPass) digest(ctx context.Context, namespace string) error {
 	}
 	slices.SortFunc(cases, func(a, b notice.Case) int { return cmp.Compare(b.Harm, a.Harm) })
 	ids := mapped(cases, func(c notice.Case) tasker.ID { return c.ID })
-	tag, err := t.tx.Exec(ctx, `UPDATE tasker.cases SET digested_at = now() WHERE case_id = ANY ($1) AND coalesce(digested_at < now() - $2::interval, true)`, ids, time.Minute)
+	tag, err := t.tx.Exec(ctx, stmt("noteDigest"), ids, time.Minute)
 	if err != nil {
 		return fmt.Errorf("record a digest: %w", err)
 	}

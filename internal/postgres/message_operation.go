@@ -10,15 +10,6 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// selectPaused selects operations that a guard paused at least $2 ago, without a message since.
-const selectPaused = `
-SELECT o.operation_uuid, o.paused_by
-FROM tasker.operations o
-WHERE o.state = 'paused' AND o.paused_for <> $1 AND o.paused_at <= now() - $2::interval AND NOT EXISTS (
-    SELECT FROM tasker.messages m WHERE m.subject_id = o.operation_uuid AND m.topic = $3 AND m.created_at >= o.paused_at
-)
-FOR NO KEY UPDATE SKIP LOCKED`
-
 // NotifyPauses enqueues messages about operations that a guard paused [notice.PauseAfter] ago.
 func (db *DB) NotifyPauses(ctx context.Context) error {
 	type paused struct {
@@ -26,7 +17,7 @@ func (db *DB) NotifyPauses(ctx context.Context) error {
 		PausedBy      string
 	}
 	err := db.InTx(ctx, func(tx *Tx) error {
-		list, err := collect[paused](ctx, tx, selectPaused, string(tasker.PausedByOperator), notice.PauseAfter, tasker.OperationPausedTopic)
+		list, err := collect[paused](ctx, tx, stmt("selectPaused"), string(tasker.PausedByOperator), notice.PauseAfter, tasker.OperationPausedTopic)
 		for _, o := range list {
 			err = errors.Join(err, tx.notifyOperation(ctx, o.OperationUUID, tasker.OperationPausedTopic, o.PausedBy))
 		}
@@ -34,17 +25,6 @@ func (db *DB) NotifyPauses(ctx context.Context) error {
 	})
 	return wrap(err, "notify of paused operations")
 }
-
-const operationToNotify = `
-SELECT o.state, o.act, o.namespaces, coalesce(o.paused_for, '') AS paused_for, o.created_at, o.started_at, o.settled_at, n.items, n.verified, n.failed_again, n.skipped
-FROM tasker.operations o
-CROSS JOIN LATERAL (
-    SELECT count(*) AS items, count(*) FILTER (WHERE i.state = 'verified') AS verified, count(*) FILTER (WHERE i.state = 'failed_again') AS failed_again,
-        count(*) FILTER (WHERE i.state IN ('skipped', 'aborted')) AS skipped
-    FROM tasker.operation_items i
-    WHERE i.operation_uuid = o.operation_uuid
-) n
-WHERE o.operation_uuid = $1`
 
 // notifyOperation enqueues a message about a locked operation. It skips operations that never
 // started, and [tasker.OperationDoneTopic] while items are open.
@@ -62,7 +42,7 @@ func (tx *Tx) notifyOperation(ctx context.Context, operation tasker.ID, topic, b
 		FailedAgain int64
 		Skipped     int64
 	}
-	o, err := one[row](ctx, tx, operationToNotify, operation)
+	o, err := one[row](ctx, tx, stmt("operationToNotify"), operation)
 	if err != nil {
 		return fmt.Errorf("notify of operation %s: %w", operation, err)
 	}

@@ -15,19 +15,6 @@ const openItem = `state IN ('planned', 'released', 'running')`
 // RequestKeyOf returns the stored form of a request key, which is private to the caller.
 func RequestKeyOf(ctx context.Context, key string) string { return scopedKey(ctx, key) }
 
-const operationColumns = `
-    o.operation_uuid AS uuid, o.act, o.arguments, o.selection, o.planned_by, o.reason, o.namespaces, o.state, o.items, o.capped, o.without_step,
-    o.overlapping, o.plan_digest, o.waves, o.wave, o.rate_per_minute, o.tolerate, o.tolerated_causes, o.stop_on_new_cause, extract(epoch FROM o.wave_timeout)::float8 AS wave_timeout,
-    coalesce(o.paused_for, '') AS paused_for, coalesce(o.paused_by, '') AS paused_by, o.paused_at, o.paused_details,
-    o.created_at, o.expires_at, coalesce(o.worker_at_least, '') AS worker_at_least, coalesce(o.started_by, '') AS started_by, o.started_at, o.ended_at, o.settled_at`
-
-// countItems counts the items of operation o by state.
-const countItems = `
-CROSS JOIN LATERAL (
-    SELECT coalesce(array_agg(n.state), '{}') AS item_states, coalesce(array_agg(n.items), '{}') AS item_counts
-    FROM (SELECT i.state, count(*) AS items FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid GROUP BY i.state) n
-) n`
-
 type operationRow struct {
 	UUID            tasker.ID
 	Act             string
@@ -99,19 +86,6 @@ func (r operationRow) operation() tasker.Operation {
 	return o
 }
 
-// The caller must have access to all namespaces of the operation. Null means all namespaces.
-const selectOperation = `SELECT ` + operationColumns + `, n.item_states, n.item_counts
-FROM tasker.operations o ` + countItems + `
-WHERE o.operation_uuid = $1 AND ($2::text[] IS NULL OR o.namespaces <@ $2)`
-
-const selectOperations = `SELECT ` + operationColumns + `, n.item_states, n.item_counts
-FROM (
-    SELECT o.* FROM tasker.operations o
-    WHERE ($3 = '' OR o.state = $3) AND ($4::text[] IS NULL OR o.namespaces <@ $4) AND ($5 = '' OR $5 = ANY (o.namespaces))
-    ORDER BY o.created_at DESC, o.operation_uuid DESC LIMIT $1 OFFSET $2
-) o ` + countItems + `
-ORDER BY o.created_at DESC, o.operation_uuid DESC`
-
 // Operation returns an operation with item counts. It returns NotFound unless the caller may see all
 // its namespaces.
 func (db *DB) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
@@ -124,7 +98,7 @@ func (tx *Tx) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, er
 }
 
 func operation(ctx context.Context, q querier, id tasker.ID) (tasker.Operation, error) {
-	row, err := required[operationRow](ctx, q, noOperation(id), "read an operation", selectOperation, id, access.ScopeOf(ctx).List())
+	row, err := required[operationRow](ctx, q, noOperation(id), "read an operation", stmt("selectOperation"), id, access.ScopeOf(ctx).List())
 	if err != nil {
 		return tasker.Operation{}, err
 	}
@@ -143,7 +117,7 @@ func noOperation(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no
 // are more.
 func (db *DB) Operations(ctx context.Context, f tasker.OperationFilter) (list []tasker.Operation, more bool, err error) {
 	rows, more, err := pageOf[operationRow](ctx, db.pool, f.Limit, "list operations",
-		selectOperations, f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List(), f.Namespace)
+		stmt("selectOperations"), f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List(), f.Namespace)
 	return mapped(rows, func(r operationRow) tasker.Operation { return r.redacted(ctx) }), more, err
 }
 
@@ -154,24 +128,13 @@ type ItemFilter struct {
 	Limit int
 }
 
-const itemColumns = `
-    i.ordinal, i.task_uuid, nullif(i.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, i.entry_uuid, i.namespace, i.state,
-    coalesce(i.outcome, '') AS outcome, i.wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, nullif(i.made_task, i.task_uuid) AS made_task, i.ended_at`
-
-const (
-	selectItems = `SELECT ` + itemColumns + ` FROM tasker.operation_items i
-		WHERE i.operation_uuid = $1 AND i.ordinal > $2 ORDER BY i.ordinal LIMIT $3`
-	selectItemsInState = `SELECT ` + itemColumns + ` FROM tasker.operation_items i
-		WHERE i.operation_uuid = $1 AND i.ordinal > $2 AND i.state = $4 ORDER BY i.ordinal LIMIT $3`
-)
-
 // OperationItems lists the items of an operation and reports whether there are more.
 func (db *DB) OperationItems(ctx context.Context, operation tasker.ID, f ItemFilter) (list []tasker.OperationItem, more bool, err error) {
 	const action = "list the items of an operation"
 	if f.State == "" {
-		list, more, err = pageOf[tasker.OperationItem](ctx, db.pool, f.Limit, action, selectItems, operation, f.After, f.Limit+1)
+		list, more, err = pageOf[tasker.OperationItem](ctx, db.pool, f.Limit, action, stmt("selectItems"), operation, f.After, f.Limit+1)
 	} else {
-		list, more, err = pageOf[tasker.OperationItem](ctx, db.pool, f.Limit, action, selectItemsInState, operation, f.After, f.Limit+1, string(f.State))
+		list, more, err = pageOf[tasker.OperationItem](ctx, db.pool, f.Limit, action, stmt("selectItemsInState"), operation, f.After, f.Limit+1, string(f.State))
 	}
 	for i := range list {
 		access.HidePattern(ctx, list[i].Namespace, &list[i].FailureText)
@@ -181,10 +144,5 @@ func (db *DB) OperationItems(ctx context.Context, operation tasker.ID, f ItemFil
 
 // OpenItems counts the items of unsettled operations by state.
 func (db *DB) OpenItems(ctx context.Context) (map[tasker.ItemState]int64, error) {
-	return selectMap[tasker.ItemState, int64](ctx, db.pool, "count the items of operations", `
-		SELECT n.state, sum(n.items)::bigint AS items
-		FROM tasker.operations o
-		CROSS JOIN LATERAL (SELECT i.state, count(*) AS items FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid GROUP BY i.state) n
-		WHERE o.settled_at IS NULL
-		GROUP BY n.state`)
+	return selectMap[tasker.ItemState, int64](ctx, db.pool, "count the items of operations", stmt("countItemsByState"))
 }

@@ -10,10 +10,7 @@ import (
 
 // StartOperation starts a locked planned operation.
 func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor string) error {
-	err := tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, `
-		UPDATE tasker.operations
-		SET state = 'running', started_at = clock_timestamp(), started_by = $2, next_release_at = clock_timestamp(), wave_since = clock_timestamp(), round = 1
-		WHERE operation_uuid = $1 AND state = 'planned'`, actor)
+	err := tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, stmt("startOperation"), actor)
 	if err != nil {
 		return err
 	}
@@ -26,21 +23,14 @@ func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.
 	if err != nil {
 		return fmt.Errorf("pause an operation: %w", err)
 	}
-	return tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, `
-		UPDATE tasker.operations
-		SET state = 'paused', paused_for = $2, paused_by = $3, paused_details = $4, paused_at = clock_timestamp()
-		WHERE operation_uuid = $1 AND state = 'running'`, string(p.For), p.By, details)
+	return tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, stmt("pauseOperation"), string(p.For), p.By, details)
 }
 
 // ResumeOperation resumes a locked paused operation with the guards of o and restarts its wave.
 func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor string) error {
 	tolerated := append([]string{}, o.Tolerated...)
 	data := map[string]any{"tolerate": o.Guards.Tolerate.String(), "tolerated_causes": tolerated}
-	err := tx.changeOperation(ctx, operationChange{"operation.resumed", o.UUID, actor, data}, `
-		UPDATE tasker.operations
-		SET state = 'running', paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL, round = round + 1,
-			wave_since = clock_timestamp(), next_release_at = greatest(next_release_at, clock_timestamp()), tolerate = $2, tolerated_causes = $3
-		WHERE operation_uuid = $1 AND state = 'paused'`, o.Guards.Tolerate.String(), tolerated)
+	err := tx.changeOperation(ctx, operationChange{"operation.resumed", o.UUID, actor, data}, stmt("resumeOperation"), o.Guards.Tolerate.String(), tolerated)
 	if err != nil {
 		return err
 	}
@@ -49,20 +39,12 @@ func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor str
 
 // AbortOperation aborts a locked operation and returns the number of aborted items.
 func (tx *Tx) AbortOperation(ctx context.Context, operation tasker.ID, actor, outcome string) (int, error) {
-	tag, err := tx.Exec(ctx, `
-		UPDATE tasker.operation_items SET state = 'aborted', outcome = $2, ended_at = clock_timestamp()
-		WHERE operation_uuid = $1 AND state = 'planned'`, operation, outcome)
+	tag, err := tx.Exec(ctx, stmt("abortItems"), operation, outcome)
 	if err != nil {
 		return 0, fmt.Errorf("abort the items of an operation: %w", err)
 	}
 	n := int(tag.RowsAffected())
-	err = tx.changeOperation(ctx, operationChange{"operation.aborted", operation, actor, map[string]any{"outcome": outcome, "items": n}}, `
-		UPDATE tasker.operations
-		SET state = 'aborted', ended_at = clock_timestamp(), paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL,
-			settled_at = CASE WHEN NOT EXISTS (
-				SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state IN ('released', 'running')
-			) THEN clock_timestamp() END
-		WHERE operation_uuid = $1 AND state IN ('planned', 'running', 'paused')`)
+	err = tx.changeOperation(ctx, operationChange{"operation.aborted", operation, actor, map[string]any{"outcome": outcome, "items": n}}, stmt("abortOperation"))
 	if err != nil {
 		return 0, err
 	}

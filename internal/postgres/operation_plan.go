@@ -137,7 +137,7 @@ type Frozen struct {
 
 // LockPlans serializes plans, so that each plan sees the items of earlier plans.
 func (tx *Tx) LockPlans(ctx context.Context) error {
-	return exec(ctx, tx, "lock plans", `SELECT pg_advisory_xact_lock(hashtextextended('tasker.operations', 0))`)
+	return exec(ctx, tx, "lock plans", stmt("lockPlans"))
 }
 
 // Freeze creates up to limit items: tasks, failed steps or waiting steps. The caller holds the lock
@@ -213,11 +213,6 @@ type NewOperation struct {
 	Expires   time.Duration
 }
 
-const insertOperation = `
-INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, arguments, selection, planned_by, reason, namespaces, state, waves,
-    rate_per_minute, tolerate, stop_on_new_cause, wave_timeout, expires_at, worker_at_least)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '{}', 'planned', $9, $10, $11, $12, $13, clock_timestamp() + $14::interval, nullif($15, ''))`
-
 // InsertOperation stores a plan without its items.
 func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
 	stored := storedSelection{OperationSelection: o.Selection, IDCount: len(o.Selection.IDs)}
@@ -229,7 +224,7 @@ func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
 	if len(o.Arguments) == 0 {
 		o.Arguments = json.RawMessage("{}")
 	}
-	_, err = tx.Exec(ctx, insertOperation, o.UUID, o.Key, o.Digest, string(o.Act), o.Arguments, selection, o.Actor, o.Reason, o.Waves,
+	_, err = tx.Exec(ctx, stmt("insertOperation"), o.UUID, o.Key, o.Digest, string(o.Act), o.Arguments, selection, o.Actor, o.Reason, o.Waves,
 		o.RatePerMinute, o.Guards.Tolerate.String(), !o.Guards.IgnoreNewCause, o.Guards.WaveTimeout, o.Expires, o.Guards.WorkerAtLeast)
 	return wrap(err, "store an operation")
 }
@@ -255,10 +250,7 @@ func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems)
 	if err != nil {
 		return fmt.Errorf("summarize the items of an operation: %w", err)
 	}
-	return exec(ctx, tx, "summarize the items of an operation", `
-		UPDATE tasker.operations
-		SET namespaces = $2, items = $3, capped = $4, without_step = $5, overlapping = $6, causes = $7, plan_digest = $8
-		WHERE operation_uuid = $1`,
+	return exec(ctx, tx, "summarize the items of an operation", stmt("setItems"),
 		operation, p.Namespaces, p.Items, p.Capped, p.WithoutStep, overlapping, p.Causes, p.PlanDigest)
 
 }
@@ -266,18 +258,13 @@ func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems)
 // Planners returns the actors that planned operations, by operation.
 func (tx *Tx) Planners(ctx context.Context, operations []tasker.ID) (map[tasker.ID]string, error) {
 	return selectMap[tasker.ID, string](ctx, tx, "read the planners of operations",
-		`SELECT operation_uuid, planned_by FROM tasker.operations WHERE operation_uuid = ANY ($1)`, operations)
+		stmt("planners"), operations)
 }
-
-const countOpenOperations = `
-SELECT CASE WHEN cardinality(o.namespaces) = 1 THEN o.namespaces[1] ELSE '' END AS namespace, count(*) AS operations
-FROM (SELECT namespaces FROM tasker.operations WHERE settled_at IS NULL LIMIT $1) o
-GROUP BY 1`
 
 // CountOpenOperations counts up to limit open operations by namespace. The key is empty for
 // operations with several namespaces.
 func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (map[string]int, error) {
-	return selectMap[string, int](ctx, tx, "count open operations", countOpenOperations, limit)
+	return selectMap[string, int](ctx, tx, "count open operations", stmt("countOpenOperations"), limit)
 }
 
 // OperationByKey returns the id and request digest of the operation with a request key. The id is
@@ -287,7 +274,7 @@ func (tx *Tx) OperationByKey(ctx context.Context, key string) (id *tasker.ID, di
 		OperationUUID tasker.ID
 		Digest        []byte
 	}
-	found, err := one[row](ctx, tx, `SELECT operation_uuid, digest FROM tasker.operations WHERE request_key = $1`, key)
+	found, err := one[row](ctx, tx, stmt("operationByKey"), key)
 	if err != nil || found == nil {
 		return nil, nil, wrap(err, "find the key of a request")
 	}

@@ -35,21 +35,12 @@ func (t RecreateTarget) Request() tasker.NewTask {
 	}
 }
 
-const selectRecreateTargets = `
-SELECT t.task_uuid, t.state, coalesce(d.resolution_status = 'pending', false) AS open,
-    (SELECT count(*) FROM tasker.workflow_steps s WHERE s.task_uuid = t.task_uuid AND ` + isInFlight + `) AS held,
-    EXISTS (SELECT FROM tasker.tasks_dlq w WHERE w.task_uuid = t.task_uuid AND w.resolution_status = 'permanently_failed') AS written_off,
-    t.namespace, t.name, t.context, t.initiator, t.source_system, t.reason, t.priority, t.tags, t.correlation_id, t.parent_correlation_id
-FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, entry_uuid)
-JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
-LEFT JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = u.entry_uuid`
-
 // RecreateTargets returns the locked tasks of items, by id.
 func (tx *Tx) RecreateTargets(ctx context.Context, items []PlannedItem) (map[tasker.ID]RecreateTarget, error) {
 	tasks, entries := make([]tasker.ID, len(items)), make([]tasker.ID, len(items))
 	for i, item := range items {
 		tasks[i], entries[i] = item.TaskUUID, item.EntryUUID
 	}
-	list, err := collect[RecreateTarget](ctx, tx, selectRecreateTargets, tasks, entries)
+	list, err := collect[RecreateTarget](ctx, tx, stmt("selectRecreateTargets"), tasks, entries)
 	return byKey(list, func(t RecreateTarget) tasker.ID { return t.TaskUUID }), wrap(err, "read the tasks to recreate")
 }

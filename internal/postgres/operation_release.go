@@ -26,9 +26,6 @@ type RunState struct {
 	Now       time.Time
 }
 
-const runningColumns = `, '{}'::text[] AS item_states, '{}'::bigint[] AS item_counts, o.round, o.wave_since, o.causes,
-    coalesce(o.next_release_at <= clock_timestamp(), true) AS due, o.next_release_at AS next, clock_timestamp() AS now`
-
 type runningRow struct {
 	operationRow
 	RunState
@@ -36,29 +33,15 @@ type runningRow struct {
 
 func (r runningRow) running() RunningOperation { return RunningOperation{r.operation(), r.RunState} }
 
-const lockDueOperation = `
-SELECT ` + operationColumns + runningColumns + `
-FROM tasker.operations o
-WHERE o.settled_at IS NULL AND o.state = 'running' AND coalesce(o.next_release_at <= clock_timestamp(), true)
-ORDER BY o.next_release_at, o.operation_uuid -- round robin
-LIMIT 1
-FOR NO KEY UPDATE SKIP LOCKED`
-
 // LockDueOperation locks a running operation that may release items now. It returns nil if there is
 // no unlocked one.
 func (tx *Tx) LockDueOperation(ctx context.Context) (*RunningOperation, error) {
-	return tx.lockOperation(ctx, lockDueOperation)
+	return tx.lockOperation(ctx, stmt("lockDueOperation"))
 }
-
-const lockOperation = `
-SELECT ` + operationColumns + runningColumns + `
-FROM tasker.operations o
-WHERE o.operation_uuid = $1
-FOR NO KEY UPDATE`
 
 // LockOperation locks an operation, or returns NotFound.
 func (tx *Tx) LockOperation(ctx context.Context, id tasker.ID) (*RunningOperation, error) {
-	o, err := tx.lockOperation(ctx, lockOperation, id)
+	o, err := tx.lockOperation(ctx, stmt("lockOperation"), id)
 	if err == nil && o == nil {
 		return nil, noOperation(id)
 	}
@@ -81,10 +64,7 @@ func (db *DB) NextRelease(ctx context.Context) (wait *time.Duration, open bool, 
 		Wait *float64
 		Open bool
 	}
-	found, err := required[row](ctx, db.pool, nil, "find operations", `
-		SELECT extract(epoch FROM min(o.next_release_at) FILTER (WHERE o.state = 'running') - clock_timestamp())::float8 AS wait, count(*) > 0 AS open
-		FROM tasker.operations o
-		WHERE o.settled_at IS NULL`)
+	found, err := required[row](ctx, db.pool, nil, "find operations", stmt("nextRelease"))
 	if found.Wait != nil {
 		d := max(0, seconds(*found.Wait))
 		wait = &d
@@ -99,21 +79,6 @@ type Progress struct {
 	Round    map[tasker.ItemState]int64
 }
 
-// States are compared as index ranges. Otherwise the planner would scan all items.
-const operationProgress = `
-SELECT (
-        SELECT i.ordinal FROM tasker.operation_items i
-        WHERE i.operation_uuid = $1 AND i.state BETWEEN 'planned' AND 'planned' ORDER BY i.state, i.ordinal LIMIT 1
-    ) IS NOT NULL AS planned,
-    (SELECT count(*) FROM (
-        SELECT FROM tasker.operation_items i
-        WHERE i.operation_uuid = $1 AND i.state BETWEEN 'released' AND 'released' ORDER BY i.state, i.ordinal LIMIT $3
-    ) r) + (SELECT count(*) FROM (
-        SELECT FROM tasker.operation_items i
-        WHERE i.operation_uuid = $1 AND i.state BETWEEN 'running' AND 'running' ORDER BY i.state, i.ordinal LIMIT $3
-    ) r) AS in_flight,
-    coalesce((SELECT array_agg(n.state) FROM c n), '{}') AS states, coalesce((SELECT array_agg(n.items) FROM c n), '{}') AS counts`
-
 // Progress returns the progress of a locked operation. It counts the items of the round if counted
 // is true.
 func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, counted bool) (Progress, error) {
@@ -123,11 +88,7 @@ func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, coun
 		States   []string
 		Counts   []int64
 	}
-	found, err := required[row](ctx, tx, nil, "count the items of an operation", `
-		WITH c AS MATERIALIZED (
-			SELECT i.state, count(*) AS items FROM tasker.operation_items i
-			WHERE i.operation_uuid = $1 AND i.round = $2 AND $4 GROUP BY i.state
-		)`+operationProgress, operation, round, tasker.MaxOperationInFlight, counted)
+	found, err := required[row](ctx, tx, nil, "count the items of an operation", stmt("progress"), operation, round, tasker.MaxOperationInFlight, counted)
 	p := Progress{Planned: found.Planned, InFlight: found.InFlight, Round: map[tasker.ItemState]int64{}}
 	for i, s := range found.States {
 		p.Round[tasker.ItemState(s)] = found.Counts[i]
@@ -151,23 +112,6 @@ type FailureCount struct {
 	TaskUUID    tasker.ID
 }
 
-// The subqueries run only for rows, that is if an item has failed.
-const countFailures = `
-SELECT f.*, (SELECT count(*) FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.round = $2 AND i.state <> 'skipped') AS released,
-    (SELECT count(*) FROM (
-        SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state BETWEEN 'planned' AND 'planned' ORDER BY i.state, i.ordinal LIMIT $4
-    ) p) AS planned
-FROM (
-    SELECT i.failure_cause AS cause, count(*) AS items, count(*) FILTER (WHERE i.state = 'failed_again') AS failed_again,
-        (array_agg(coalesce(i.failure_text, '') ORDER BY i.ordinal))[1] AS text, (array_agg(i.task_uuid ORDER BY i.ordinal))[1] AS task_uuid
-    FROM tasker.operation_items i
-    WHERE i.operation_uuid = $1 AND i.round = $2 AND i.failure_cause IS NOT NULL AND i.state <> 'verified'
-    GROUP BY i.failure_cause
-    ORDER BY count(*) DESC, i.failure_cause
-    LIMIT $3
-) f
-ORDER BY f.items DESC, f.cause`
-
 // CountFailures counts the failures of the current round by cause.
 func (tx *Tx) CountFailures(ctx context.Context, o *RunningOperation) (f RoundFailures, err error) {
 	type row struct {
@@ -178,7 +122,7 @@ func (tx *Tx) CountFailures(ctx context.Context, o *RunningOperation) (f RoundFa
 	if o.Wave < len(o.Waves) {
 		size = o.Waves[o.Wave]
 	}
-	rows, err := collect[row](ctx, tx, countFailures, o.UUID, o.Round, tasker.MaxOperationCauses, size)
+	rows, err := collect[row](ctx, tx, stmt("countFailures"), o.UUID, o.Round, tasker.MaxOperationCauses, size)
 	if err != nil {
 		return f, fmt.Errorf("count the failures of an operation: %w", err)
 	}
@@ -198,16 +142,9 @@ type PlannedItem struct {
 	Tries         int
 }
 
-const plannedItems = `
-SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.expected_state, i.expected_fence, i.tries
-FROM tasker.operation_items i
-WHERE i.operation_uuid = $1 AND i.state BETWEEN 'planned' AND 'planned' AND i.ordinal > $2
-ORDER BY i.state, i.ordinal
-LIMIT $3`
-
 // PlannedItems returns the next items to release.
 func (tx *Tx) PlannedItems(ctx context.Context, operation tasker.ID, after, limit int) ([]PlannedItem, error) {
-	list, err := collect[PlannedItem](ctx, tx, plannedItems, operation, after, limit)
+	list, err := collect[PlannedItem](ctx, tx, stmt("plannedItems"), operation, after, limit)
 	return list, wrap(err, "read the items of an operation")
 }
 
@@ -236,33 +173,12 @@ var movedColumns = columns[MovedItem]{
 	col("released bool", func(m *MovedItem) bool { return m.Released }),
 }
 
-// Only open items move, and an item is released once. $1 operation, $2 wave, $3 round, then the
-// transitions.
-var moveItems = `
-UPDATE tasker.operation_items i
-SET state = m.state, outcome = nullif(m.outcome, ''),
-    tries = i.tries + CASE WHEN m.state = 'planned' THEN 1 ELSE 0 END,
-    wave = CASE WHEN m.released THEN $2 ELSE i.wave END, round = CASE WHEN m.released THEN $3 ELSE i.round END,
-    released_fence = CASE WHEN m.released THEN m.fence ELSE i.released_fence END,
-    released_at = CASE WHEN m.released THEN clock_timestamp() ELSE i.released_at END,
-    failed_at = coalesce(m.failed, i.failed_at), failure_cause = coalesce(nullif(m.cause, ''), i.failure_cause), failure_text = coalesce(nullif(m.text, ''), i.failure_text),
-    made_task = coalesce(m.made, i.made_task),
-    ended_at = CASE WHEN m.state IN ('verified', 'failed_again', 'skipped', 'aborted') THEN clock_timestamp() END
-FROM (
-    SELECT m.*, k.row
-    FROM ` + movedColumns.unnest("m", 4) + `
-    CROSS JOIN LATERAL (
-        SELECT x.ctid AS row FROM tasker.operation_items x WHERE x.operation_uuid = $1 AND x.ordinal = m.ordinal OFFSET 0
-    ) k
-) m
-WHERE i.ctid = m.row AND CASE WHEN m.released OR m.state = 'planned' THEN i.state = 'planned' ELSE i.` + openItem + ` END`
-
 // MoveItems applies transitions to locked items, all or none.
 func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedItem) error {
 	if len(list) == 0 {
 		return nil
 	}
-	tag, err := tx.Exec(ctx, moveItems, append([]any{o.UUID, o.Wave, o.Round}, movedColumns.arrays(list)...)...)
+	tag, err := tx.Exec(ctx, stmt("moveItems"), append([]any{o.UUID, o.Wave, o.Round}, movedColumns.arrays(list)...)...)
 	if err != nil {
 		return fmt.Errorf("move the items of an operation: %w", err)
 	}
@@ -275,51 +191,25 @@ func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedIt
 // SetNextRelease sets the time from which the next items may be released.
 func (tx *Tx) SetNextRelease(ctx context.Context, operation tasker.ID, at time.Time) error {
 	return exec(ctx, tx, "set the next release of an operation",
-		`UPDATE tasker.operations SET next_release_at = $2 WHERE operation_uuid = $1`, operation, at)
+		stmt("setNextRelease"), operation, at)
 }
 
 // StartWave starts a round of a wave.
 func (tx *Tx) StartWave(ctx context.Context, operation tasker.ID, wave int) error {
 	return exec(ctx, tx, "start a wave of an operation",
-		`UPDATE tasker.operations SET wave = $2, round = round + 1, wave_since = clock_timestamp() WHERE operation_uuid = $1`, operation, wave)
+		stmt("startWave"), operation, wave)
 }
 
 // ExpiredPlans returns operations that were not started before they expired.
 func (db *DB) ExpiredPlans(ctx context.Context, limit int) ([]tasker.ID, error) {
-	list, err := column[tasker.ID](ctx, db.pool, `
-		SELECT operation_uuid FROM tasker.operations WHERE settled_at IS NULL AND state = 'planned' AND expires_at <= clock_timestamp()
-		ORDER BY created_at LIMIT $1`, limit)
+	list, err := column[tasker.ID](ctx, db.pool, stmt("expiredPlans"), limit)
 	return list, wrap(err, "find expired plans")
 }
-
-const finishOperations = `
-WITH finished AS MATERIALIZED (
-    SELECT o.operation_uuid, o.state
-    FROM tasker.operations o
-    WHERE o.settled_at IS NULL AND o.state IN ('running', 'paused', 'aborted')
-      AND (SELECT i.ordinal FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state BETWEEN 'planned' AND 'planned' ORDER BY i.state, i.ordinal LIMIT 1) IS NULL
-      AND (SELECT i.ordinal FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state BETWEEN 'released' AND 'released' ORDER BY i.state, i.ordinal LIMIT 1) IS NULL
-      AND (SELECT i.ordinal FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state BETWEEN 'running' AND 'running' ORDER BY i.state, i.ordinal LIMIT 1) IS NULL
-    FOR NO KEY UPDATE SKIP LOCKED
-),
-ended AS (
-    UPDATE tasker.operations o
-    SET state = CASE WHEN f.state = 'aborted' THEN o.state ELSE 'done' END, ended_at = coalesce(o.ended_at, clock_timestamp()), settled_at = clock_timestamp(),
-        paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL
-    FROM finished f
-    WHERE o.operation_uuid = f.operation_uuid
-    RETURNING o.operation_uuid, f.state
-),
-audit AS (
-    INSERT INTO tasker.audit_events (actor, action, subject, data)
-    SELECT 'tasker', 'operation.done', e.operation_uuid::text, '{}' FROM ended e WHERE e.state <> 'aborted'
-)
-SELECT e.operation_uuid FROM ended e`
 
 // FinishOperations ends operations whose items have all ended, and returns them.
 func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		if list, err = column[tasker.ID](ctx, tx, finishOperations); err != nil {
+		if list, err = column[tasker.ID](ctx, tx, stmt("finishOperations")); err != nil {
 			return err
 		}
 		for _, id := range list {
@@ -335,13 +225,7 @@ func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error
 // PruneOperations removes up to limit operations that ended before age, and returns their number.
 func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		tag, err := tx.Exec(ctx, `
-			WITH old AS MATERIALIZED (
-				SELECT operation_uuid FROM tasker.operations WHERE created_at < clock_timestamp() - $1::interval AND settled_at < clock_timestamp() - $1::interval
-				ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
-			),
-			items AS (DELETE FROM tasker.operation_items i USING old WHERE i.operation_uuid = old.operation_uuid)
-			DELETE FROM tasker.operations o USING old WHERE o.operation_uuid = old.operation_uuid`, age, limit)
+		tag, err := tx.Exec(ctx, stmt("pruneOperations"), age, limit)
 		n = int(tag.RowsAffected())
 		return err
 	})
@@ -353,14 +237,7 @@ func (tx *Tx) SetLockTimeout(ctx context.Context) error {
 	return exec(ctx, tx, "set the lock timeout", `SET LOCAL lock_timeout = '2s'`)
 }
 
-const stepsEnqueuedByTx = `
-SELECT split_part(s.name, '[', 1) AS name, count(*) AS steps
-FROM unnest($1::uuid[]) AS u (task_uuid)
-JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid
-WHERE s.state = 'enqueued' AND s.xmin = pg_current_xact_id()::xid
-GROUP BY 1`
-
 // EnqueuedSteps counts the steps of tasks that this transaction has enqueued, by template step.
 func (tx *Tx) EnqueuedSteps(ctx context.Context, tasks []tasker.ID) (map[string]int, error) {
-	return selectMap[string, int](ctx, tx, "count enqueued steps", stepsEnqueuedByTx, tasks)
+	return selectMap[string, int](ctx, tx, "count enqueued steps", stmt("stepsEnqueuedByTx"), tasks)
 }

@@ -89,24 +89,24 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	}
 	whole := wholeIndexes(t, db)
 	for name, sql := range map[string]string{
-		"claimSteps": claimSteps, "unheldSteps": claimUnheldSteps, "takeUnheldSteps": takeUnheldSteps, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "more": claimMoreSteps, "ready": claimReady, "moreOfSome": claimMoreOfSeveral, "moreFromHeads": claimMoreFromHeads, "holdNamespace": holdNamespace, "holdHandler": holdHandler, "releaseHeldSteps": releaseHeldSteps, "dropHeld": dropHeld, "pruneReleaseFailures": pruneReleaseFailures, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
-		"keyHolders": keyHolders, "settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks, "insertSteps": insertSteps,
-		"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "announceNew": announceNew,
-		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart, "startedTasks": startedTasks,
-		"expiredLeases": expiredLeases, "pendingReports": pendingReports, "stepsWithExpiredLease": stepsWithExpiredLease, "stepsWithPendingReport": stepsWithPendingReport, "findDueWork": findDueWork,
-		"deferWork": deferWork, "takeDeferredWork": takeDeferredWork, "selectSteps": selectSteps, "taskHistory": taskHistory, "cancelSteps": cancelSteps,
-		"cancelTasks": cancelTasks, "lockEnqueuedOf": lockEnqueuedOf, "selectTaskTargets": selectTaskTargets, "selectRecreateTargets": selectRecreateTargets, "selectQueues": selectQueues, "extendQueueDeadlines": extendQueueDeadlines, "hearWorker": recordHeartbeat, "hearWorkers": recordHeartbeats, "selectInvestigationQueue": fmt.Sprintf(selectInvestigationQueue, "true"), "selectEntryCounts": selectEntryCounts, "marks": stepLeases, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "unservedSteps": unservedSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
-		"takeSteps": takeSteps, "announceAgain": announceAgain, "dueAnnouncements": dueAnnouncements, "waitingNamespaces": waitingNamespaces, "announceLost": announceLost,
-		"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
-		"lockTargets": lockTargets, "recordRepairs": recordRepairs, "endEntries": endEntries, "failuresDuring": failuresDuring, "stepsEnqueuedByTx": stepsEnqueuedByTx,
-		"applyStaleness": applyStaleness, "applyRecovery": applyRecovery,
-		"findExplained": findExplained, "explainTasks": selectExplainedTasks, "explainQueues": selectExplainedQueues, "explainWaiting": selectExplainedWaiting,
-		"explainMembers": selectExplainedMembers, "explainItems": selectExplainedItems,
-		"claimFromHeads": claimFromHeads, "claimUnheldFromHeads": claimUnheldFromHeads, "selectHeads": selectHeads, "selectAllHeads": selectAllHeads,
+		"claimSteps": claimSteps, "unheldSteps": claimUnheldSteps, "takeUnheldSteps": takeUnheldSteps, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "more": claimMoreSteps, "ready": claimReady, "moreOfSome": claimMoreOfSeveral, "moreFromHeads": claimMoreFromHeads, "holdNamespace": stmt("holdNamespace"), "holdHandler": stmt("holdHandler"), "releaseHeldSteps": stmt("releaseHeldSteps"), "dropHeld": stmt("dropHeld"), "pruneReleaseFailures": stmt("pruneReleaseFailures"), "stepResult": stmt("stepResult"), "tooLargeInputs": stmt("tooLargeInputs"), "extendLeases": stmt("extendLeases"), "releaseSteps": stmt("releaseSteps"), "concludeSteps": concludeSteps,
+		"keyHolders": stmt("keyHolders"), "settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": stmt("lockTasks"), "lockFreeTasks": stmt("lockFreeTasks"), "insertTasks": insertTasks, "insertSteps": stmt("insertSteps"),
+		"insertTaskMoves": stmt("insertTaskMoves"), "insertAttributes": stmt("insertAttributes"), "announceNew": stmt("announceNew"),
+		"enqueueReady": stmt("enqueueReady"), "retryDue": stmt("retryDue"), "tasksWithDueRetries": stmt("tasksWithDueRetries"), "tasksToStart": stmt("tasksToStart"), "startedTasks": stmt("startedTasks"),
+		"expiredLeases": stmt("expiredLeases"), "pendingReports": stmt("pendingReports"), "stepsWithExpiredLease": stmt("stepsWithExpiredLease"), "stepsWithPendingReport": stmt("stepsWithPendingReport"), "findDueWork": stmt("findDueWork"),
+		"deferWork": stmt("deferWork"), "takeDeferredWork": stmt("takeDeferredWork"), "selectSteps": stmt("selectSteps"), "taskHistory": stmt("taskHistory"), "cancelSteps": stmt("cancelSteps"),
+		"cancelTasks": stmt("cancelTasks"), "lockEnqueuedOf": stmt("lockEnqueuedOf"), "selectTaskTargets": stmt("selectTaskTargets"), "selectRecreateTargets": stmt("selectRecreateTargets"), "selectQueues": stmt("selectQueues"), "extendQueueDeadlines": stmt("extendQueueDeadlines"), "hearWorker": stmt("recordHeartbeat"), "hearWorkers": stmt("recordHeartbeats"), "selectInvestigationQueue": fmt.Sprintf(selectInvestigationQueue, "true"), "selectEntryCounts": selectEntryCounts, "marks": stmt("stepLeases"), "selectEntry": stmt("selectEntry"), "updateEntry": stmt("updateEntry"), "lockOldTasks": stmt("lockOldTasks"), "expiredSteps": stmt("expiredSteps"), "unservedSteps": stmt("unservedSteps"), "expireSteps": stmt("expireSteps"), "tasksWithServedSteps": stmt("tasksWithServedSteps"), "redispatch": stmt("redispatch"), "pruneTasks": stmt("pruneTasks"),
+		"takeSteps": takeSteps, "announceAgain": stmt("announceAgain"), "dueAnnouncements": stmt("dueAnnouncements"), "waitingNamespaces": stmt("waitingNamespaces"), "announceLost": stmt("announceLost"),
+		"newestTaskTransitions": stmt("newestTaskTransitions"), "newestStepTransitions": stmt("newestStepTransitions"),
+		"lockTargets": stmt("lockTargets"), "recordRepairs": stmt("recordRepairs"), "endEntries": stmt("endEntries"), "failuresDuring": stmt("failuresDuring"), "stepsEnqueuedByTx": stmt("stepsEnqueuedByTx"),
+		"applyStaleness": stmt("applyStaleness"), "applyRecovery": stmt("applyRecovery"),
+		"findExplained": stmt("findExplained"), "explainTasks": stmt("selectExplainedTasks"), "explainQueues": stmt("selectExplainedQueues"), "explainWaiting": stmt("selectExplainedWaiting"),
+		"explainMembers": stmt("selectExplainedMembers"), "explainItems": stmt("selectExplainedItems"),
+		"claimFromHeads": claimFromHeads, "claimUnheldFromHeads": claimUnheldFromHeads, "selectHeads": stmt("selectHeads"), "selectAllHeads": stmt("selectAllHeads"),
 		"limitedClaim": limitedEach.claim[weighted], "limitedUnheld": limitedEach.claimUnheld[weighted], "limitedMany": limitedMany.claim[weighted], "limitedNamed": limitedNamed.claim[weighted],
-		"oneEach": limitedEach.claim[oneEach], "manyOneEach": limitedMany.claim[oneEach], "shared": limitedEach.claim[sharedOnly], "unheldShared": limitedEach.claimUnheld[sharedOnly], "manyShared": limitedMany.claim[sharedOnly], "lockOnlyQueueKeys": lockOnlyQueueKeys,
-		"oldLimited": limitedEach.claimOld[weighted], "oldOneEach": limitedMany.claimOld[oneEach], "oldShared": limitedEach.claimUnheldOld[sharedOnly], "lockOldKeys": limitedEach.lockFreeOld, "lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": makeTaskKeys,
-		"lockQueueKeys": lockQueueKeys, "dropSlots": dropSlots, "fullSteps": limitedEach.full, "parkFullSteps": parkFullSteps, "stepsOfFullKeys": stepsOfFullKeys, "limitedSteps": limitedSteps, "unparkSteps": unparkSteps,
+		"oneEach": limitedEach.claim[oneEach], "manyOneEach": limitedMany.claim[oneEach], "shared": limitedEach.claim[sharedOnly], "unheldShared": limitedEach.claimUnheld[sharedOnly], "manyShared": limitedMany.claim[sharedOnly], "lockOnlyQueueKeys": stmt("lockOnlyQueueKeys"),
+		"oldLimited": limitedEach.claimOld[weighted], "oldOneEach": limitedMany.claimOld[oneEach], "oldShared": limitedEach.claimUnheldOld[sharedOnly], "lockOldKeys": limitedEach.lockFreeOld, "lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": stmt("makeTaskKeys"),
+		"lockQueueKeys": lockQueueKeys, "dropSlots": stmt("dropSlots"), "fullSteps": limitedEach.full, "parkFullSteps": stmt("parkFullSteps"), "stepsOfFullKeys": stmt("stepsOfFullKeys"), "limitedSteps": stmt("limitedSteps"), "unparkSteps": stmt("unparkSteps"),
 	} {
 		t.Run(name, func(t *testing.T) { readsRanges(t, db, sql, whole) })
 	}
@@ -129,7 +129,7 @@ func TestLimitPlansIgnoreStatistics(t *testing.T) {
 		}
 	}
 	whole := wholeIndexes(t, db)
-	list := map[string]string{"dropSlots": dropSlots, "limitedSteps": limitedSteps, "stepsOfFullKeys": stepsOfFullKeys, "lockQueueKeys": lockQueueKeys, "unparkSteps": unparkSteps, "parkFullSteps": parkFullSteps, "selectLimitKeys": selectLimitKeys}
+	list := map[string]string{"dropSlots": stmt("dropSlots"), "limitedSteps": stmt("limitedSteps"), "stepsOfFullKeys": stmt("stepsOfFullKeys"), "lockQueueKeys": lockQueueKeys, "unparkSteps": stmt("unparkSteps"), "parkFullSteps": stmt("parkFullSteps"), "selectLimitKeys": stmt("selectLimitKeys")}
 	for name, of := range map[string]limitStatements{"each": limitedEach, "many": limitedMany, "named": limitedNamed} {
 		for part, sql := range map[string]string{
 			"makeKeys": of.makeKeys, "lockKeys": of.lockKeys, "lockFree": of.lockFree, "lockFreeOld": of.lockFreeOld, "full": of.full,
@@ -215,7 +215,7 @@ func TestWhatIsDueIsReadFromARange(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
 	for index, sql := range map[string]string{
-		"steps_to_retry": tasksWithDueRetries, "tasks_to_start": tasksToStart, "task_starts_by_time": tasksToExpire, "claims_to_look_at": stepsWithExpiredLease, "ready_steps_by_expiry": expiredSteps,
+		"steps_to_retry": stmt("tasksWithDueRetries"), "tasks_to_start": stmt("tasksToStart"), "task_starts_by_time": stmt("tasksToExpire"), "claims_to_look_at": stmt("stepsWithExpiredLease"), "ready_steps_by_expiry": stmt("expiredSteps"),
 	} {
 		t.Run(index, func(t *testing.T) {
 			plan := explain(t, db, sql)

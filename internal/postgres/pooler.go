@@ -15,13 +15,6 @@ import (
 var errSharedSessions = tasker.Errorf(tasker.Unavailable, "the database URL leads to a pooler, such as PgBouncer, in transaction or statement mode, "+
 	"in which settings and prepared statements are lost: set pool_mode = session there, or connect to PostgreSQL itself")
 
-const (
-	setSettings = `SELECT pg_backend_pid(), array_agg(set_config(name, value, false) ORDER BY place)
-FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS s (name, value, place)`
-	countLost       = `SELECT count(*) FROM unnest($1::text[], $2::text[]) AS s (name, value) WHERE value IS DISTINCT FROM current_setting(name, true)`
-	selectProcessID = `SELECT pg_backend_pid()`
-)
-
 // applySettings sets the parameters of a session, because poolers may drop startup parameters.
 func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string) error {
 	names := slices.Sorted(maps.Keys(settings))
@@ -30,12 +23,12 @@ func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string)
 		values[i] = settings[name]
 	}
 	var process uint32
-	err := c.QueryRow(ctx, setSettings, pgx.QueryExecModeExec, names, values).Scan(&process, &values) // values in the format of PostgreSQL
+	err := c.QueryRow(ctx, stmt("setSettings"), pgx.QueryExecModeExec, names, values).Scan(&process, &values) // values in the format of PostgreSQL
 	if err != nil || process == c.PgConn().PID() {
 		return err // there is no pooler
 	}
 	var lost int
-	err = c.QueryRow(ctx, countLost, pgx.QueryExecModeExec, names, values).Scan(&lost)
+	err = c.QueryRow(ctx, stmt("countLost"), pgx.QueryExecModeExec, names, values).Scan(&lost)
 	if err == nil && lost > 0 {
 		err = errSharedSessions
 	}
@@ -46,7 +39,7 @@ func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string)
 func checkSessions(ctx context.Context, p *pools, cfg *pgx.ConnConfig) error {
 	err := p.of[General].AcquireFunc(ctx, func(first *pgxpool.Conn) error {
 		var process, other uint32
-		if err := first.QueryRow(ctx, selectProcessID, pgx.QueryExecModeExec).Scan(&process); err != nil || process == first.Conn().PgConn().PID() {
+		if err := first.QueryRow(ctx, stmt("selectProcessID"), pgx.QueryExecModeExec).Scan(&process); err != nil || process == first.Conn().PgConn().PID() {
 			return err
 		}
 		second, err := pgx.ConnectConfig(ctx, cfg)
@@ -54,7 +47,7 @@ func checkSessions(ctx context.Context, p *pools, cfg *pgx.ConnConfig) error {
 			return err
 		}
 		defer func() { _ = second.Close(context.WithoutCancel(ctx)) }()
-		if err := second.QueryRow(ctx, selectProcessID, pgx.QueryExecModeExec).Scan(&other); err != nil {
+		if err := second.QueryRow(ctx, stmt("selectProcessID"), pgx.QueryExecModeExec).Scan(&other); err != nil {
 			return err
 		}
 		if process == other {

@@ -203,7 +203,7 @@ func (db *DB) Reset() { db.pool.Reset() }
 
 // Commit flushes an empty WAL message. It measures the minimum cost of a heartbeat.
 func (db *DB) Commit(ctx context.Context) error {
-	_, err := db.pool.Exec(WithConnClass(ctx, Heartbeats), `SELECT pg_logical_emit_message(true, 'tasker', '')`)
+	_, err := db.pool.Exec(WithConnClass(ctx, Heartbeats), stmt("commit"))
 	return err
 }
 

@@ -151,19 +151,12 @@ func wrap(err error, format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, err)...)
 }
 
-const (
-	limitTime = `
-SELECT set_config('tasker.statement_timeout', current_setting('statement_timeout'), true),
-    set_config('statement_timeout', least($1::bigint, nullif(extract(epoch FROM current_setting('statement_timeout')::interval) * 1000, 0)::bigint)::text, true)`
-	resetStatementTimeout = `SELECT set_config('statement_timeout', current_setting('tasker.statement_timeout'), true)`
-)
-
 // collectWithTimeout is collect with a timeout for this statement, in one round trip.
 func collectWithTimeout[T any](ctx context.Context, tx *Tx, limit time.Duration, sql string, args []any) ([]T, error) {
 	var batch pgx.Batch
-	batch.Queue(limitTime, max(limit.Milliseconds(), 1))
+	batch.Queue(stmt("limitTime"), max(limit.Milliseconds(), 1))
 	batch.Queue(sql, args...)
-	batch.Queue(resetStatementTimeout)
+	batch.Queue(stmt("resetStatementTimeout"))
 	results := tx.SendBatch(ctx, &batch)
 	_, err := results.Exec()
 	var rows []T

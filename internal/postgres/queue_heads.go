@@ -28,11 +28,6 @@ const (
 	expiryScanInterval = 5 * time.Second // expiry scans skip claimed steps, which is expensive
 )
 
-// deadTupleThreshold is the number of claimed, not yet vacuumed rows from which claims use heads.
-const deadTupleThreshold = `20000`
-
-const hasManyDead = `coalesce(pg_stat_get_dead_tuples('tasker.ready_steps'::regclass), 0) > ` + deadTupleThreshold
-
 // queueHeads caches where claims start.
 type queueHeads struct {
 	on atomic.Bool
@@ -215,47 +210,6 @@ type head struct {
 	At                 time.Time
 }
 
-const selectHeads = `
-SELECT l.namespace, l.handler, l.priority::int AS priority, (
-    SELECT s.state_since FROM tasker.ready_steps s
-    WHERE s.namespace = l.namespace AND s.handler = l.handler AND s.priority = l.priority AND s.state_since >= l.since
-    ORDER BY s.state_since LIMIT 1
-) AS since, now() AS at
-FROM unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[]) AS l (namespace, handler, priority, since)`
-
-// selectAllHeads skips from priority to priority and from queue to queue.
-var selectAllHeads = `
-WITH RECURSIVE heads AS (
-    (
-        SELECT s.namespace, s.handler, s.priority, s.state_since FROM tasker.ready_steps s
-        ORDER BY s.namespace, s.handler, s.priority DESC, s.state_since LIMIT 1
-    )
-    UNION ALL
-    SELECT n.*
-    FROM heads h
-    CROSS JOIN LATERAL (
-        SELECT * FROM (
-            ` + nextHead("s.namespace = h.namespace AND s.handler = h.handler AND s.priority < h.priority") + `
-            UNION ALL
-            ` + nextHead("s.namespace = h.namespace AND s.handler > h.handler") + `
-            UNION ALL
-            ` + nextHead("s.namespace > h.namespace") + `
-        ) x
-        LIMIT 1
-    ) n
-)
-(SELECT namespace, handler, priority, state_since AS since, now() AS at FROM heads LIMIT $1)
-UNION ALL
-SELECT '', '', 0, NULL, now()`
-
-func nextHead(after string) string {
-	return `(
-                SELECT s.namespace, s.handler, s.priority, s.state_since FROM tasker.ready_steps s
-                WHERE ` + after + `
-                ORDER BY s.namespace, s.handler, s.priority DESC, s.state_since LIMIT 1
-            )`
-}
-
 // RefreshQueueHeads updates the cached heads if it is time.
 func (db *DB) RefreshQueueHeads(ctx context.Context) error {
 	h := &db.heads
@@ -267,9 +221,9 @@ func (db *DB) RefreshQueueHeads(ctx context.Context) error {
 	var err error
 	switch {
 	case full:
-		list, err = collect[head](ctx, db.pool, selectAllHeads, maxHeads)
+		list, err = collect[head](ctx, db.pool, stmt("selectAllHeads"), maxHeads)
 	case len(known.low) > 0:
-		list, err = collect[head](ctx, db.pool, selectHeads, known.namespaces, known.handlers, known.low, known.since)
+		list, err = collect[head](ctx, db.pool, stmt("selectHeads"), known.namespaces, known.handlers, known.low, known.since)
 	}
 	if err != nil {
 		return fmt.Errorf("refresh the heads of queues: %w", err)

@@ -255,7 +255,7 @@ func TestQueuesReadNoMoreThanTheyCount(t *testing.T) {
 		return n
 	}
 	before := read()
-	if list, err := collect[tasker.Queue](t.Context(), tx, selectQueues, "", 100, tasker.MaxQueueCount, nil); err != nil || len(list) != 1 {
+	if list, err := collect[tasker.Queue](t.Context(), tx, stmt("selectQueues"), "", 100, tasker.MaxQueueCount, nil); err != nil || len(list) != 1 {
 		t.Fatalf("queues %+v, %v", list, err)
 	}
 	if n := read() - before; n < tasker.MaxQueueCount || n > tasker.MaxQueueCount+100 {

@@ -42,17 +42,8 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 		return false, fmt.Errorf("hash a request: %w", err)
 	}
 	sum := sha256.Sum256(doc)
-	const insert = `
-		WITH old AS (
-			DELETE FROM tasker.operator_requests WHERE request_key IN (
-				SELECT request_key FROM tasker.operator_requests
-				WHERE created_at < clock_timestamp() - interval '7 days' ORDER BY created_at LIMIT 20 FOR UPDATE SKIP LOCKED
-			)
-		)
-		INSERT INTO tasker.operator_requests (request_key, action, digest) VALUES ($1, $2, $3)
-		ON CONFLICT (request_key) DO NOTHING`
 	key := scopedKey(ctx, r.Key)
-	tag, err := tx.Exec(ctx, insert, key, r.Action, sum[:])
+	tag, err := tx.Exec(ctx, stmt("insert"), key, r.Action, sum[:])
 	if err != nil {
 		return false, fmt.Errorf("store the key of a request: %w", err)
 	}
@@ -60,7 +51,7 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 		return false, nil
 	}
 	var digest []byte
-	err = tx.QueryRow(ctx, `SELECT digest FROM tasker.operator_requests WHERE request_key = $1`, key).Scan(&digest)
+	err = tx.QueryRow(ctx, stmt("requestDigest"), key).Scan(&digest)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, tasker.Errorf(tasker.Unavailable, "the key of this request was just forgotten; try again")
@@ -93,22 +84,6 @@ type Repair struct {
 	Data     map[string]any
 }
 
-// A repair of a task without an open investigation is only stored in the audit log.
-const recordRepairs = `
-WITH repair AS MATERIALIZED (
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
-        WITH ORDINALITY AS r (task_uuid, event, actor, notes, data, action, subject, place)
-),
-history AS (
-    INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata)
-    SELECT d.dlq_entry_uuid, r.event, r.actor, 'pending', 'pending', r.notes, r.data::jsonb
-    FROM repair r
-    JOIN tasker.tasks_dlq d ON d.task_uuid = r.task_uuid AND d.resolution_status = 'pending'
-    ORDER BY r.place
-)
-INSERT INTO tasker.audit_events (actor, action, subject, data)
-SELECT r.actor, r.action, r.subject, r.data::jsonb FROM repair r ORDER BY r.place`
-
 // RecordRepairs stores operator actions in the history and the audit log.
 func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
 	n := len(list)
@@ -122,7 +97,7 @@ func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
 		tasks[i], events[i], actors[i], notes[i] = r.TaskUUID, r.Event, r.Actor, r.Notes
 		data[i], actions[i], subjects[i] = string(doc), r.Action, r.Subject.String()
 	}
-	return exec(ctx, tx, "record repairs", recordRepairs, tasks, events, actors, notes, data, actions, subjects)
+	return exec(ctx, tx, "record repairs", stmt("recordRepairs"), tasks, events, actors, notes, data, actions, subjects)
 }
 
 // Target is the step of an action, with the state that determines whether the action is allowed.
@@ -143,34 +118,15 @@ type Target struct {
 	TemplateUUID tasker.ID
 }
 
-const lockTargets = `
-SELECT s.task_uuid, s.step_uuid, s.name, s.namespace, s.handler, t.state AS task, s.state AS step, s.fence, s.is_decision IS NOT NULL AS is_decision,
-    s.step_type = 'child' AS is_child, s.child_task_uuid AS child, t.template_uuid,
-    CASE WHEN s.items_total IS NOT NULL AND s.state = 'pending' THEN s.parents_open ELSE 0 END AS open_items,
-    t.phase IS NULL AND EXISTS (
-        SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid AND d.resolution_status = 'permanently_failed'
-    ) AS written_off
-FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
-JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
-ORDER BY s.task_uuid, s.step_uuid
-FOR NO KEY UPDATE OF s`
-
 // LockTargets locks existing steps of locked tasks and returns their states.
 func (tx *Tx) LockTargets(ctx context.Context, steps []tasker.StepRef) ([]Target, error) {
 	if err := tx.LockEnqueued(ctx, steps); err != nil {
 		return nil, err
 	}
 	tasks, ids := refArrays(steps)
-	list, err := collect[Target](ctx, tx, lockTargets, tasks, ids)
+	list, err := collect[Target](ctx, tx, stmt("lockTargets"), tasks, ids)
 	return list, wrap(err, "lock steps")
 }
-
-const repairedSteps = `
-SELECT s.step_uuid, t.template_uuid, t.priority, t.correlation_id, t.created_at, s.error, s.item
-FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
-JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-JOIN tasker.tasks t ON t.task_uuid = s.task_uuid`
 
 // RepairedStep contains the variables of expressions about a failed step and its task.
 type RepairedStep struct {
@@ -186,6 +142,6 @@ type RepairedStep struct {
 // RepairedSteps returns the expression variables of steps, by id. The caller holds the task locks.
 func (tx *Tx) RepairedSteps(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]RepairedStep, error) {
 	tasks, ids := refArrays(steps)
-	list, err := collect[RepairedStep](ctx, tx, repairedSteps, tasks, ids)
+	list, err := collect[RepairedStep](ctx, tx, stmt("repairedSteps"), tasks, ids)
 	return byKey(list, func(s RepairedStep) tasker.ID { return s.StepUUID }), wrap(err, "read steps to repair")
 }

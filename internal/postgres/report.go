@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,27 +22,17 @@ type StepLease struct {
 	ReportDigest  []byte
 }
 
-const stepLeases = `
-SELECT s.task_uuid, s.step_uuid, s.state, s.fence, s.worker_uuid, s.reported_fence, s.report_digest
-FROM tasker.workflow_steps s
-JOIN unnest($1::uuid[], $2::uuid[]) AS l (task_uuid, step_uuid) USING (task_uuid, step_uuid)`
-
 // StepLeases returns the lease states of the existing steps of leases, by step.
 func (db *DB) StepLeases(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]StepLease, error) {
 	tasks, steps, _ := leaseArrays(leases)
-	rows, err := collect[StepLease](ctx, db.pool, stepLeases, tasks, steps)
+	rows, err := collect[StepLease](ctx, db.pool, stmt("stepLeases"), tasks, steps)
 	return byKey(rows, func(l StepLease) tasker.ID { return l.StepUUID }), wrap(err, "read lease states")
 }
-
-const reportedBody = `
-SELECT coalesce(s.kept_report -> 'Body', CASE WHEN $4 THEN s.results ELSE s.error END) AS body
-FROM tasker.workflow_steps s
-WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.reported_fence = $3`
 
 // ReportedBody returns the StepResult or StepFailure that concluded an attempt, or nil if another
 // attempt has been concluded since.
 func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int64, to tasker.StepState) (json.RawMessage, error) {
-	body, err := firstOf[json.RawMessage](ctx, db.pool, reportedBody, task, step, fence, to == tasker.StepComplete)
+	body, err := firstOf[json.RawMessage](ctx, db.pool, stmt("reportedBody"), task, step, fence, to == tasker.StepComplete)
 	if err != nil || body == nil {
 		return nil, wrap(err, "read the report of step %s", step)
 	}
@@ -55,11 +44,7 @@ func (tx *Tx) LockStepLease(ctx context.Context, task, step tasker.ID) (StepLeas
 	if err := tx.LockEnqueued(ctx, []tasker.StepRef{{TaskUUID: task, StepUUID: step}}); err != nil {
 		return StepLease{}, err
 	}
-	return required[StepLease](ctx, tx, NoStep(task, step), "lock step", `
-		SELECT task_uuid, step_uuid, state, fence, worker_uuid, reported_fence, report_digest
-		FROM tasker.workflow_steps
-		WHERE task_uuid = $1 AND step_uuid = $2
-		FOR NO KEY UPDATE`, task, step)
+	return required[StepLease](ctx, tx, NoStep(task, step), "lock step", stmt("lockStepLease"), task, step)
 }
 
 // RejectedReport is a report of an attempt that had lost its lease.
@@ -82,18 +67,9 @@ var rejectedColumns = columns[RejectedReport]{
 	col("message text", func(r *RejectedReport) string { return r.Message }),
 }
 
-var recordRejected = `
-INSERT INTO tasker.rejected_reports (task_uuid, step_uuid, worker_uuid, fence, success, step_state, step_fence, message)
-SELECT r.task_uuid, r.step_uuid, r.worker_uuid, r.fence, r.success, r.step_state, r.step_fence, r.message
-FROM ` + rejectedColumns.unnest("r", 1) + `
-WHERE (
-    SELECT count(*)
-    FROM (SELECT FROM tasker.rejected_reports x WHERE x.task_uuid = r.task_uuid AND x.step_uuid = r.step_uuid LIMIT ` + strconv.Itoa(tasker.MaxRejectedReports) + `) x
-) < ` + strconv.Itoa(tasker.MaxRejectedReports)
-
 // RecordRejected stores up to [tasker.MaxRejectedReports] rejected reports of each step for the audit.
 func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
-	return exec(ctx, db.pool, "record rejected reports", recordRejected, rejectedColumns.arrays(list)...)
+	return exec(ctx, db.pool, "record rejected reports", stmt("recordRejected"), rejectedColumns.arrays(list)...)
 }
 
 // NextClaim is a claim that follows a report.
@@ -181,7 +157,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	claims := next != nil && (l.direct || !next.OnlyReady)
 	err = retry(ctx, func() error {
 		var batch pgx.Batch
-		batch.Queue(lockTasks, tasks)
+		batch.Queue(stmt("lockTasks"), tasks)
 		switch {
 		case l.direct:
 			batch.Queue(concludeAndClaim, append(succeededArgs(list, db.queue), next.directArgs(l)...)...)

@@ -2,73 +2,22 @@ package postgres
 
 import "context"
 
-// adoptSinks enqueues the events of a restored database that sinks have not received, and sets the
-// sinks to continue after this snapshot. A restored database restarts its transaction ids, so these
-// events seem to be in the future. Their ids exclude them until adoptEvents marks them as old.
-const adoptSinks = `
-WITH now AS MATERIALIZED (
-    SELECT pg_current_snapshot() AS snapshot, pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon
-),
-sink AS MATERIALIZED (
-    SELECT s.sink, s.created_at, s.taken_before, s.opened_in
-    FROM now n
-    CROSS JOIN tasker.emission_sinks s
-    WHERE s.events AND (s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next)
-    FOR NO KEY UPDATE OF s
-),
-adopted AS (
-    UPDATE tasker.emission_sinks s
-    SET taken_before = n.horizon, opened_in = n.snapshot
-    FROM sink k
-    CROSS JOIN now n
-    WHERE s.sink = k.sink
-)
-INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, namespace, next_attempt_at)
-SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
-FROM sink s
-CROSS JOIN LATERAL (SELECT max(e.position) AS position FROM tasker.emissions e WHERE e.sink = s.sink) last
-JOIN tasker.outbox o ON o.position > coalesce(last.position, 0) AND o.created_at >= s.created_at
-UNION ALL
-SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
-FROM sink s
-JOIN tasker.outbox o ON o.written_in >= s.taken_before AND NOT pg_visible_in_snapshot(o.written_in, s.opened_in)
-ON CONFLICT DO NOTHING`
-
-// adoptEvents marks visible events with a future transaction id, which are from the dumped database.
-// It starts with the lowest ids, which this database reaches first. While a sink is not adopted, the
-// ids are still needed.
-const adoptEvents = `
-WITH now AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot()) AS next),
-old AS MATERIALIZED (
-    SELECT o.position
-    FROM now n
-    JOIN tasker.outbox o ON o.written_in >= n.next
-    WHERE NOT EXISTS (SELECT FROM tasker.emission_sinks s WHERE s.events AND (s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next))
-    ORDER BY o.written_in, o.position
-    LIMIT $1
-    FOR NO KEY UPDATE OF o SKIP LOCKED
-)
-UPDATE tasker.outbox o SET written_in = '3' FROM old WHERE o.position = old.position`
-
 // MarkRestoredEvents marks up to limit events of a restored database as old and returns their
 // number. It adopts the sinks first. It is done when the number is less than limit.
 func (db *DB) MarkRestoredEvents(ctx context.Context, limit int) (int, error) {
 	if err := db.adoptSinks(ctx); err != nil {
 		return 0, err
 	}
-	tag, err := db.pool.Exec(ctx, adoptEvents, limit)
+	tag, err := db.pool.Exec(ctx, stmt("adoptEvents"), limit)
 	return int(tag.RowsAffected()), wrap(err, "adopt the events of a restored database")
 }
 
 func (db *DB) adoptSinks(ctx context.Context) error {
-	return exec(ctx, db.pool, "adopt the sinks of a restored database", adoptSinks)
+	return exec(ctx, db.pool, "adopt the sinks of a restored database", stmt("adoptSinks"))
 }
-
-const restoredEvents = `
-SELECT EXISTS (SELECT FROM tasker.outbox o WHERE o.written_in >= pg_snapshot_xmax(pg_current_snapshot()))`
 
 // Adopted reports whether all events of a restored database are marked.
 func (db *DB) Adopted(ctx context.Context) (bool, error) {
-	found, err := value[bool](ctx, db.pool, restoredEvents)
+	found, err := value[bool](ctx, db.pool, stmt("restoredEvents"))
 	return err == nil && !found, wrap(err, "find events of a restored database")
 }

@@ -10,17 +10,6 @@ import (
 	"tasker.example/tasker"
 )
 
-// Retiring a version again changes nothing, so the first reason remains.
-const retireTemplate = `
-UPDATE tasker.task_templates
-SET retired_at = clock_timestamp(), retired_by = $4, retired_reason = $5
-WHERE namespace = $1 AND name = $2 AND version = $3 AND retired_at IS NULL`
-
-const unretireTemplate = `
-UPDATE tasker.task_templates
-SET retired_at = NULL, retired_by = NULL, retired_reason = NULL
-WHERE namespace = $1 AND name = $2 AND version = $3 AND retired_at IS NOT NULL`
-
 // RetireTemplate retires or reactivates a version of a template and returns it, or NotFound.
 func (db *DB) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, retired bool, by Operator) (t tasker.StoredTemplate, err error) {
 	if v.Version == "" {
@@ -31,9 +20,9 @@ func (db *DB) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, reti
 		action := "template.unretired"
 		if retired {
 			action = "template.retired"
-			tag, err = tx.Exec(ctx, retireTemplate, v.Namespace, v.Name, v.Version, by.Actor, by.Reason)
+			tag, err = tx.Exec(ctx, stmt("retireTemplate"), v.Namespace, v.Name, v.Version, by.Actor, by.Reason)
 		} else {
-			tag, err = tx.Exec(ctx, unretireTemplate, v.Namespace, v.Name, v.Version)
+			tag, err = tx.Exec(ctx, stmt("unretireTemplate"), v.Namespace, v.Name, v.Version)
 		}
 		if err != nil {
 			return fmt.Errorf("retire a template: %w", err)

@@ -85,10 +85,10 @@ func TestAListOfASmallNamespaceCostsNothingOfOthers(t *testing.T) {
 		"bounds of events": {feedBoundsOf, []any{"3", "1000000000000", scope.List()}},
 		"counts over time": {selectEntryCountsOf, []any{time.Now().Add(-24 * time.Hour), tasker.MaxEntryCount, time.Hour, scope.List()}},
 		"times":            {selectEntryTimesOf, []any{time.Now().Add(-24 * time.Hour), tasker.MaxTimedEntries, tasker.SystemActor, scope.List()}},
-		"counts by reason": {countEntryStats, []any{scope.List()}},
-		"workers":          {selectWorkers, []any{100, 0, scope.List()}},
-		"templates":        {selectTemplateNames, []any{100, scope.List()}},
-		"queues":           {selectQueues, []any{"", 100, 1000, scope.List()}},
+		"counts by reason": {stmt("countEntryStats"), []any{scope.List()}},
+		"workers":          {stmt("selectWorkers"), []any{100, 0, scope.List()}},
+		"templates":        {stmt("selectTemplateNames"), []any{100, scope.List()}},
+		"queues":           {stmt("selectQueues"), []any{"", 100, 1000, scope.List()}},
 	}
 	for _, state := range []tasker.EmissionState{"", tasker.EmissionPending, tasker.EmissionSetAside, tasker.EmissionPublished} {
 		sql, args, err := emissionQuery(tasker.EmissionFilter{State: state}, scope, 100)

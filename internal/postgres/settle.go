@@ -7,21 +7,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// Tasks are locked in key order, and not FOR UPDATE because updates of child rows take key shares.
-const lockTasks = `
-SELECT task_uuid FROM tasker.tasks WHERE task_uuid = ANY ($1) ORDER BY task_uuid FOR NO KEY UPDATE`
-
-const lockFreeTasks = `
-SELECT task_uuid FROM tasker.tasks WHERE task_uuid = ANY ($1) ORDER BY task_uuid FOR NO KEY UPDATE SKIP LOCKED`
-
 // LockTasks locks tasks until the transaction ends. Steps may be moved only under this lock.
 func (tx *Tx) LockTasks(ctx context.Context, tasks []tasker.ID) error {
-	return exec(ctx, tx, "lock tasks", lockTasks, tasks)
+	return exec(ctx, tx, "lock tasks", stmt("lockTasks"), tasks)
 }
 
 // LockFreeTasks locks the tasks that are not locked, and returns them.
 func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID, error) {
-	list, err := column[tasker.ID](ctx, tx, lockFreeTasks, tasks)
+	list, err := column[tasker.ID](ctx, tx, stmt("lockFreeTasks"), tasks)
 	return list, wrap(err, "lock tasks")
 }
 

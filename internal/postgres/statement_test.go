@@ -10,6 +10,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,20 +26,17 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "extendQueueDeadlines": extendQueueDeadlines, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "pruneQueues": pruneQueues, "selectQueues": selectQueues, "holdPages": holdPages, "parkHeldSteps": parkHeldSteps, "releaseHeldSteps": releaseHeldSteps, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "pruneReleaseFailures": pruneReleaseFailures, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
-	"selectHoldOfItems": selectHoldOfItems, "selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "unparkSteps": unparkSteps,
-	"insertTaskLimits": insertTaskLimits, "parkFullSteps": parkFullSteps, "stepsOfFullKeys": stepsOfFullKeys,
-	"rewriteSteps": rewriteSteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
-	"selectAllHeads": selectAllHeads, "countInFlightSteps": countInFlightSteps, "selectRecreateTargets": selectRecreateTargets, "decidingSteps": decidingSteps,
-	"enqueueReady": enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "beginHumanSteps": beginHumanSteps, "selectHumanStep": selectHumanStep, "selectAnswerLinks": selectAnswerLinks, "answerLinkByDigest": answerLinkByDigest, "useAnswerLink": useAnswerLink, "dropEndedLinks": dropEndedLinks, "countOpenLinks": countOpenLinks, "revokeAnswerLink": revokeAnswerLink, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
-	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
-	"overdue": overdue, "findDueWork": findDueWork, "startedTasks": startedTasks, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "concludeSuccess": concludeSuccess, "claimReady": claimReady, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "bindTask": bindTask, "insertChildren": insertChildren, "insertScheduled": insertScheduled, "insertFirings": insertFirings, "triggeredBy": triggeredBy, "extendFirings": extendFirings, "moveSchedules": moveSchedules, "insertSteps": insertSteps,
-	"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "replaceAttributes": replaceAttributes, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
-	"settleTasks": settleTasks, "settleReported": settleReported, "settleInSavepoint": settleInSavepoint, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
-	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
-	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions, "moveItems": moveItems, "selectItemsOfMap": selectItemsOfMap,
-	"selectTask": selectTask, "selectStep": selectStep, "selectSteps": selectSteps, "selectFailedItems": selectFailedItems, "treeTasks": treeTasks,
-	"insertDeadlines": insertDeadlines, "replaceDeadlines": replaceDeadlines, "dueTask": dueTask, "selectDues": selectDues, "selectExplainedTasks": selectExplainedTasks, "changeDeadline": changeDeadline, "reorderReady": reorderReady,
+	"concludeSteps":     concludeSteps,
+	"concludeAndClaim":  concludeAndClaim,
+	"concludeSucceeded": concludeSucceeded,
+	"concludeSuccess":   concludeSuccess,
+	"settleReported":    settleReported,
+	"settleTasks":       settleTasks,
+	"settleInSavepoint": settleInSavepoint,
+	"insertTasks":       insertTasks,
+	"insertChildren":    insertChildren,
+	"insertScheduled":   insertScheduled,
+	"claimReady":        claimReady,
 }
 
 // inScopes runs a function for all namespaces and for some.
@@ -397,6 +395,54 @@ func TestPostgreSQLAcceptsEveryStatement(t *testing.T) {
 	}
 }
 
+// A name that no file has would panic when the statement is first run.
+func TestEveryNamedStatementExistsAndIsUsed(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	for name, file := range parsePackage(t) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || called(call) != "stmt" {
+				return true
+			}
+			statement, constant := evaluate(nil, call.Args[0])
+			if !constant || queries[statement] == "" {
+				t.Errorf("%s: no file in sql has the statement %q", name, statement)
+			}
+			used[statement] = true
+			return true
+		})
+	}
+	for name := range queries {
+		if !used[name] {
+			t.Errorf("the statement %s is not used", name)
+		}
+	}
+}
+
+// Statements in files are complete, so they repeat limits of Go as "100 /* MaxRejectedReports */".
+func TestNumbersInStatementsAreThoseOfGo(t *testing.T) {
+	t.Parallel()
+	limits := map[string]int{
+		"MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxInputBytes": tasker.MaxInputBytes, "MaxItemListBytes": tasker.MaxItemListBytes,
+		"MaxHeldCount": tasker.MaxHeldCount, "MaxLimitCount": tasker.MaxLimitCount, "MaxLimitHolders": tasker.MaxLimitHolders,
+		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxEvidenceAttempts": tasker.MaxEvidenceAttempts,
+		"maxUnparkKeys": maxUnparkKeys,
+	}
+	found := map[string]bool{}
+	for name, sql := range queries {
+		for _, m := range regexp.MustCompile(`(\d+) /\* (\w+) \*/`).FindAllStringSubmatch(sql, -1) {
+			found[m[2]] = true
+			if want, ok := limits[m[2]]; !ok || m[1] != strconv.Itoa(want) {
+				t.Errorf("%s has %s for %s, want %d", name, m[1], m[2], want)
+			}
+		}
+	}
+	if len(found) != len(limits) {
+		t.Errorf("numbers of %d limits were found, want those of %d", len(found), len(limits))
+	}
+}
+
 // Only the query helpers see errors of the driver, and they translate them.
 func TestOnlyTheQueryHelpersReadRows(t *testing.T) {
 	t.Parallel()
@@ -515,6 +561,12 @@ func evaluate(scope map[string]ast.Expr, e ast.Expr) (string, bool) {
 			return "", false
 		}
 		return evaluate(scope, value)
+	case *ast.CallExpr:
+		if called(e) != "stmt" || len(e.Args) != 1 {
+			return "", false
+		}
+		name, ok := evaluate(scope, e.Args[0])
+		return queries[name], ok
 	case *ast.BinaryExpr:
 		left, ok := evaluate(scope, e.X)
 		right, also := evaluate(scope, e.Y)

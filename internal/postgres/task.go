@@ -57,11 +57,9 @@ func (r taskRow) task() tasker.Task {
 	return r.Task
 }
 
-var selectTask = `SELECT t.context, ` + attributesOfTask + ` AS attributes, ` + taskColumns + ` FROM tasker.tasks t ` + taskSources + ` WHERE t.task_uuid = $1`
-
 // Task returns a task, or NotFound.
 func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
-	row, err := one[taskRow](ctx, db.pool, selectTask, id)
+	row, err := one[taskRow](ctx, db.pool, stmt("selectTask"), id)
 	if err != nil {
 		return tasker.Task{}, fmt.Errorf("read task: %w", err)
 	}
@@ -232,13 +230,6 @@ type KeyHolder struct {
 	RequestDigest []byte
 }
 
-const keyHolders = `
-SELECT t.namespace, t.idempotency_key AS key, t.task_uuid, t.request_digest
-FROM unnest($1::text[], $2::text[]) AS u (namespace, key)
-CROSS JOIN LATERAL (
-    SELECT * FROM tasker.tasks t WHERE t.namespace = u.namespace AND t.idempotency_key = u.key OFFSET 0
-) t`
-
 // KeyHolders returns the tasks that have one of the keys.
 func (db *DB) KeyHolders(ctx context.Context, keys []IdempotencyKey) ([]KeyHolder, error) {
 	return holdersOf(ctx, db.pool, keys)
@@ -254,6 +245,6 @@ func holdersOf(ctx context.Context, q querier, keys []IdempotencyKey) ([]KeyHold
 	for i, k := range keys {
 		namespaces[i], names[i] = k.Namespace, k.Key
 	}
-	list, err := collect[KeyHolder](ctx, q, keyHolders, namespaces, names)
+	list, err := collect[KeyHolder](ctx, q, stmt("keyHolders"), namespaces, names)
 	return list, wrap(err, "find idempotency keys")
 }

@@ -16,21 +16,6 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Only an unused version is replaced. The foreign key of a concurrent new task prevents it.
-const dropUnusedTemplate = `
-DELETE FROM tasker.task_templates t
-WHERE t.namespace = $1 AND t.name = $2 AND t.version = $3 AND t.checksum <> $4
-  AND NOT EXISTS (SELECT FROM tasker.tasks WHERE template_uuid = t.template_uuid)`
-
-const insertTemplate = `
-INSERT INTO tasker.task_templates (
-    namespace, name, version, description, configuration, source, checksum,
-    max_waiting_for_dependencies_minutes, max_waiting_for_retry_minutes, max_steps_in_process_minutes, max_duration_minutes, attributes
-)
-VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, 0), nullif($10, 0), nullif($11, 0), nullif($12::text[], '{}'))
-ON CONFLICT (namespace, name, version) DO NOTHING
-RETURNING template_uuid`
-
 // PutTemplate stores a template and reports whether it is new. It returns a Conflict if the version
 // is in use by another template, or if the template exceeds the quotas.
 func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checksum string, most tasker.Bounds) (tasker.StoredTemplate, bool, error) {
@@ -41,7 +26,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 	var created bool
 	err = db.InTx(ctx, func(tx *Tx) error {
 		created = false
-		_, err := tx.Exec(ctx, dropUnusedTemplate, t.Namespace, t.Name, t.Version, checksum)
+		_, err := tx.Exec(ctx, stmt("dropUnusedTemplate"), t.Namespace, t.Name, t.Version, checksum)
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.ConstraintName == "tasks_template_uuid_fkey" {
 			return errTemplateUsed // a concurrent transaction created its first task
@@ -50,7 +35,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 			return fmt.Errorf("replace template: %w", err)
 		}
 		var id tasker.ID
-		err = tx.QueryRow(ctx, insertTemplate, t.Namespace, t.Name, t.Version, t.Description, doc, source, checksum,
+		err = tx.QueryRow(ctx, stmt("insertTemplate"), t.Namespace, t.Name, t.Version, t.Description, doc, source, checksum,
 			t.Lifecycle.MaxWaitingForDependenciesMinutes, t.Lifecycle.MaxWaitingForRetryMinutes,
 			t.Lifecycle.MaxStepsInProcessMinutes, t.Lifecycle.MaxDurationMinutes, slices.Sorted(maps.Keys(t.Search))).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -95,8 +80,6 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 // errTemplateUsed reports that a version has tasks.
 var errTemplateUsed = errors.New("template is used")
 
-const templateColumns = `template_uuid, configuration, source, checksum, created_at, retired_at, coalesce(retired_by, '') AS retired_by, coalesce(retired_reason, '') AS retired_reason`
-
 type templateRow struct {
 	TemplateUUID  tasker.ID
 	Configuration json.RawMessage
@@ -129,9 +112,7 @@ func (tx *Tx) Template(ctx context.Context, namespace, name, version string) (ta
 }
 
 func template(ctx context.Context, q querier, namespace, name, version string) (tasker.StoredTemplate, error) {
-	found, err := templates(ctx, q, `SELECT `+templateColumns+` FROM tasker.task_templates
-		WHERE namespace = $1 AND name = $2 AND ($3 = '' OR version = $3)
-		ORDER BY retired_at IS NOT NULL, created_at DESC, template_uuid DESC LIMIT 1`, namespace, name, version)
+	found, err := templates(ctx, q, stmt("template"), namespace, name, version)
 	if err != nil {
 		return tasker.StoredTemplate{}, err
 	}
@@ -156,7 +137,7 @@ func (tx *Tx) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemp
 }
 
 func templateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTemplate, error) {
-	found, err := templates(ctx, q, `SELECT `+templateColumns+` FROM tasker.task_templates WHERE template_uuid = $1`, id)
+	found, err := templates(ctx, q, stmt("templateByID"), id)
 	if err != nil {
 		return tasker.StoredTemplate{}, err
 	}
@@ -168,15 +149,12 @@ func templateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTe
 
 // Templates lists the templates of a namespace, or all if it is empty, by name and age.
 func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int) ([]tasker.StoredTemplate, error) {
-	return templates(ctx, db.pool, `SELECT `+templateColumns+` FROM tasker.task_templates
-		WHERE ($1 = '' OR namespace = $1) AND ($4::text[] IS NULL OR namespace = ANY ($4))
-		ORDER BY namespace, name, created_at DESC, template_uuid DESC LIMIT $2 OFFSET $3`, namespace, limit, offset, access.ScopeOf(ctx).List())
+	return templates(ctx, db.pool, stmt("templates"), namespace, limit, offset, access.ScopeOf(ctx).List())
 }
 
 // TemplateVersions lists the newest versions of a template, including retired ones.
 func (db *DB) TemplateVersions(ctx context.Context, namespace, name string, limit int) ([]tasker.StoredTemplate, error) {
-	return templates(ctx, db.pool, `SELECT `+templateColumns+` FROM tasker.task_templates
-		WHERE namespace = $1 AND name = $2 ORDER BY created_at DESC, template_uuid DESC LIMIT $3`, namespace, name, limit)
+	return templates(ctx, db.pool, stmt("templateVersions"), namespace, name, limit)
 }
 
 func templates(ctx context.Context, q querier, sql string, args ...any) ([]tasker.StoredTemplate, error) {
@@ -193,14 +171,9 @@ func templates(ctx context.Context, q querier, sql string, args ...any) ([]taske
 	return out, nil
 }
 
-const otherVersions = `
-SELECT version FROM tasker.task_templates
-WHERE namespace = $1 AND name = $2 AND version <> $3 AND retired_at IS NULL
-ORDER BY created_at DESC, template_uuid DESC LIMIT 20`
-
 // OtherVersions returns the newest active versions of a template except v.
 func (db *DB) OtherVersions(ctx context.Context, v tasker.TemplateVersion) ([]string, error) {
-	list, err := column[string](ctx, db.pool, otherVersions, v.Namespace, v.Name, v.Version)
+	list, err := column[string](ctx, db.pool, stmt("otherVersions"), v.Namespace, v.Name, v.Version)
 	return list, wrap(err, "list the versions of a template")
 }
 
@@ -210,13 +183,8 @@ type TemplateName struct {
 	Name      string
 }
 
-const selectTemplateNames = `
-SELECT DISTINCT namespace, name FROM tasker.task_templates
-WHERE $2::text[] IS NULL OR namespace = ANY ($2)
-ORDER BY namespace, name LIMIT $1`
-
 // TemplateNames lists up to limit templates by namespace and name.
 func (db *DB) TemplateNames(ctx context.Context, limit int) ([]TemplateName, error) {
-	names, err := collect[TemplateName](ctx, db.pool, selectTemplateNames, limit, access.ScopeOf(ctx).List())
+	names, err := collect[TemplateName](ctx, db.pool, stmt("selectTemplateNames"), limit, access.ScopeOf(ctx).List())
 	return names, wrap(err, "list the names of templates")
 }

@@ -9,28 +9,6 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// One child more than the limit shows whether there are more.
-const tasksBelow = `
-SELECT c.task_uuid, p.task_uuid AS parent_uuid
-FROM unnest($1::uuid[]) WITH ORDINALITY AS p (task_uuid, place)
-CROSS JOIN LATERAL (
-    SELECT t.task_uuid, t.state IN ('complete', 'cancelled') AS over
-    FROM tasker.tasks t
-    WHERE t.parent_task_uuid = p.task_uuid
-    ORDER BY 2, 1 DESC
-    LIMIT $2
-) c
-ORDER BY p.place, c.over, c.task_uuid DESC`
-
-var treeTasks = `
-SELECT ` + omittedColumns + `, coalesce(t.depth, 0) AS depth, coalesce(s.name, '') AS step_name, coalesce(s.child_task_uuid = t.task_uuid, false) AS current,
-    coalesce(s.child_task_uuid = t.task_uuid AND s.state = 'pending' AND u.state NOT IN ('complete', 'cancelled'), false) AS waited_for,` + taskColumns + `
-FROM unnest($1::uuid[]) WITH ORDINALITY AS l (task_uuid, place)
-JOIN tasker.tasks t ON t.task_uuid = l.task_uuid
-LEFT JOIN tasker.workflow_steps s ON s.task_uuid = t.parent_task_uuid AND s.step_uuid = t.parent_step_uuid
-LEFT JOIN tasker.tasks u ON u.task_uuid = t.parent_task_uuid` + taskSources + `
-ORDER BY l.place`
-
 // TaskTree returns a task with its ancestors and nearest descendants, up to [tasker.MaxTreeTasks]
 // tasks and [tasker.MaxTreeChildren] children of each, or NotFound.
 func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
@@ -56,7 +34,7 @@ func (db *DB) below(ctx context.Context, task tasker.ID) (ids []tasker.ID, more 
 	more = map[tasker.ID]bool{}
 	parents := []tasker.ID{task}
 	for depth := 0; len(parents) > 0 && depth <= tasker.MaxChildDepth; depth++ {
-		rows, err := collect[row](ctx, db.pool, tasksBelow, parents, tasker.MaxTreeChildren+1)
+		rows, err := collect[row](ctx, db.pool, stmt("tasksBelow"), parents, tasker.MaxTreeChildren+1)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read the tasks below a task: %w", err)
 		}
@@ -81,7 +59,7 @@ func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, mor
 		StepName           string
 		Current, WaitedFor bool
 	}
-	rows, err := collect[row](ctx, db.pool, treeTasks, ids)
+	rows, err := collect[row](ctx, db.pool, stmt("treeTasks"), ids)
 	if err != nil {
 		return tasker.TaskTree{}, fmt.Errorf("read a tree of tasks: %w", err)
 	}

@@ -42,28 +42,12 @@ func (tx *Tx) UniqueTask(ctx context.Context, key UniqueKey) (tasker.ID, error) 
 }
 
 func uniqueTask(ctx context.Context, q querier, key UniqueKey) (id tasker.ID, err error) {
-	found, err := firstOf[tasker.ID](ctx, q, `
-		SELECT task_uuid FROM tasker.unique_tasks WHERE namespace = $1 AND name = $2 AND unique_key = $3`, key.Namespace, key.Name, key.Key)
+	found, err := firstOf[tasker.ID](ctx, q, stmt("uniqueTask"), key.Namespace, key.Name, key.Key)
 	if found != nil {
 		id = *found
 	}
 	return id, wrap(err, "find unique key")
 }
-
-// lockUniqueKeys serializes transactions by key, so that each finds the task of the previous one.
-const lockUniqueKeys = `
-SELECT pg_advisory_xact_lock(k.lock)
-FROM (
-    SELECT DISTINCT hashtextextended(u.namespace || chr(31) || u.name || chr(31) || u.unique_key, 7) AS lock
-    FROM unnest($1::text[], $2::text[], $3::text[]) AS u (namespace, name, unique_key)
-    ORDER BY 1
-) k`
-
-const selectUnique = `
-SELECT x.task_uuid, u.place::int AS place
-FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS u (namespace, name, unique_key, place)
-JOIN tasker.unique_tasks x ON x.namespace = u.namespace AND x.name = u.name AND x.unique_key = u.unique_key
-WHERE x.task_uuid <> ALL ($4)`
 
 // CancelUnique cancels the open tasks whose unique keys new tasks take over. The actor is the
 // initiator of the new task. It returns a Conflict if one of them compensates, because its
@@ -85,10 +69,10 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	if len(made) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, lockUniqueKeys, namespaces, names, keys); err != nil {
+	if _, err := tx.Exec(ctx, stmt("lockUniqueKeys"), namespaces, names, keys); err != nil {
 		return fmt.Errorf("lock unique keys: %w", err)
 	}
-	held, err := collect[holder](ctx, tx, selectUnique, namespaces, names, keys, made)
+	held, err := collect[holder](ctx, tx, stmt("selectUnique"), namespaces, names, keys, made)
 	if err != nil {
 		return fmt.Errorf("find unique keys: %w", err)
 	}
@@ -136,5 +120,5 @@ func (tx *Tx) FreeUniqueKeys(ctx context.Context, tasks []*CreatedTask) error {
 	if len(replaced) == 0 {
 		return nil
 	}
-	return exec(ctx, tx, "release unique keys", `DELETE FROM tasker.unique_tasks WHERE task_uuid = ANY ($1)`, replaced)
+	return exec(ctx, tx, "release unique keys", stmt("freeUniqueKeys"), replaced)
 }

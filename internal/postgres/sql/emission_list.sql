@@ -1,0 +1,59 @@
+-- name: event
+SELECT o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, o.dlq_entry_uuid AS entry_uuid, o.created_at AS at, o.data FROM tasker.outbox o WHERE o.event_uuid = $1;
+
+-- name: emissionsOf
+SELECT e.sink, e.state, e.attempts, e.refusals, CASE WHEN e.state = 'pending' THEN e.next_attempt_at END AS next_attempt_at,
+    e.last_attempt_at, e.last_error, e.published_at, o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, o.dlq_entry_uuid AS entry_uuid, o.created_at AS at, o.data
+FROM tasker.emissions e
+JOIN tasker.outbox o ON o.position = e.position WHERE e.event_uuid = $1 ORDER BY e.sink;
+
+-- name: sinks
+SELECT sink FROM tasker.emission_sinks ORDER BY sink;
+
+-- name: eventSinks
+SELECT sink FROM tasker.emission_sinks WHERE events ORDER BY sink;
+
+-- name: outboxStats
+WITH part AS MATERIALIZED (
+    SELECT o.position FROM tasker.outbox o WHERE o.position BETWEEN $1 AND $2 ORDER BY o.position LIMIT $3
+), whole AS MATERIALIZED (
+    SELECT count(*) AS events, coalesce(max(position), 0) AS last FROM part
+)
+SELECT w.events, w.last,
+    (SELECT o.position FROM tasker.outbox o WHERE w.events > 0 AND o.position > w.last AND o.position <= $2 ORDER BY o.position LIMIT 1) AS next
+FROM whole w;
+
+-- name: reEmit
+-- Inserts missing rows for events that are older than the sink.
+WITH wanted AS MATERIALIZED (
+    SELECT o.position, o.event_uuid, o.task_uuid, o.namespace
+    FROM tasker.outbox o
+    WHERE o.position BETWEEN $2 AND $3
+    ORDER BY o.position
+    LIMIT $4
+),
+again AS (
+    INSERT INTO tasker.emissions AS e (sink, position, event_uuid, task_uuid, namespace)
+    SELECT s.sink, w.position, w.event_uuid, w.task_uuid, w.namespace
+    FROM wanted w
+    JOIN tasker.emission_sinks s ON s.sink = ANY ($1)
+    ON CONFLICT (sink, position) DO UPDATE
+    SET state = 'pending', refusals = 0, next_attempt_at = clock_timestamp()
+    RETURNING e.position
+),
+awake AS (
+    UPDATE tasker.emission_sinks SET next_try_at = NULL WHERE sink = ANY ($1) AND next_try_at IS NOT NULL
+),
+audit AS (
+    INSERT INTO tasker.audit_events (actor, action, subject, data)
+    SELECT $5, 'dlq.re_emit', $6, jsonb_build_object('sinks', $1::text[], 'from', $2::bigint, 'to', $3::bigint, 'reason', $7::text, 'emissions', count(*))
+    FROM again
+    HAVING count(*) > 0
+)
+SELECT count(*) FROM again;
+
+-- name: auditEvent
+INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb);
+
+-- name: auditWithoutData
+INSERT INTO tasker.audit_events (actor, action, subject) VALUES ($1, $2, $3);

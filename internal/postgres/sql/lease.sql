@@ -1,0 +1,2 @@
+-- name: leaseKey
+SELECT secret FROM tasker.lease_key WHERE only_row;

@@ -1,0 +1,2 @@
+-- name: commit
+SELECT pg_logical_emit_message(true, 'tasker', '');
