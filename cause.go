@@ -53,15 +53,15 @@ func DefaultBasePriorities() map[Reason]int {
 var causes = []Cause{
 	{
 		Reason: DependencyCycleDetected, Code: DependencyCycle, Severity: Critical, Label: "steps depend on each other in a cycle",
-		Guidance: "The template can never run. Register a version without the cycle, end this investigation as permanently_failed, and create the task anew.",
+		Guidance: "The template can never run. Register a version without the cycle, end this investigation as permanently_failed, and create a new task.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: RetriesExhausted, Severity: High, Label: "a step failed in all of its attempts",
 		Guidance: "Read the step's failures in the snapshot. Fix their cause, then reset the step; or complete it with a result you vouch for.",
 	},
 	{
-		Reason: MaxRetriesExceeded, Code: PermanentFailure, Severity: High, Label: "a handler said that trying again is useless",
-		Guidance: "The handler's error says what is wrong with this task. Complete the step by hand or resolve it; a reset helps only once the cause is gone.",
+		Reason: MaxRetriesExceeded, Code: PermanentFailure, Severity: High, Label: "a handler reported a permanent failure",
+		Guidance: "The handler's error describes the problem of this task. Complete the step by hand or resolve it; a reset helps only after the cause is fixed.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: WorkerLost, Severity: High, Label: "workers fell silent in the last attempt",
@@ -76,37 +76,37 @@ var causes = []Cause{
 		Guidance: "Ask the system that reported it. Reset the step to wait for another outcome, or complete it by hand.",
 	},
 	{
-		Reason: MaxRetriesExceeded, Code: ExternalTimeout, Severity: High, Label: "nobody answered an external step in time",
+		Reason: MaxRetriesExceeded, Code: ExternalTimeout, Severity: High, Label: "an external step was not answered in time",
 		Guidance: "Find out who should have answered. Reset the step to wait once more, complete it by hand with the answer, or resolve it. " +
-			"on_timeout in the template says what a timeout leads to.",
+			"on_timeout in the template determines the effect of a timeout.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: ExpressionFailed, Severity: High, Label: "a step's condition cannot be evaluated",
-		Guidance: "The step's error says which part of its condition failed. If the values are wrong, complete or resolve the step by hand; if the condition is, " +
-			"register a version with another one and create the task anew. A reset evaluates the same condition again.",
+		Guidance: "The step's error names the part of its condition that failed. If the values are wrong, complete or resolve the step by hand; if the condition is wrong, " +
+			"register a version with a corrected condition and create a new task. A reset evaluates the same condition again.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: ChildRefused, Severity: High, Label: "a step's child task cannot be started",
-		Guidance: "The step's error says why: there is no such template, or it does not take the input. Register the template or correct it, then reset the step, " +
+		Guidance: "The step's error contains the reason: the template does not exist or does not accept the input. Register or correct the template, then reset the step, " +
 			"which tries again; or complete it by hand with the result that the child would have.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: ChildFailed, Severity: High, Label: "a step's child task was cancelled or given up",
-		Guidance: "The step's error names the child; its history and its investigation say why. Reset the step to start another child, complete it by hand with the " +
-			"result, or resolve it. on_child in the template says what becomes of the step.",
+		Guidance: "The step's error names the child; see the child's history and investigation. Reset the step to start another child, complete it by hand with the " +
+			"result, or resolve it. on_child in the template determines the effect on the step.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: InputTooLarge, Severity: High, Label: "a step's inputs are larger than any worker can be given",
-		Guidance: "The step's error says how large they are. Complete the step by hand with a result you vouch for, or cancel the task and create it anew " +
+		Guidance: "The step's error contains their size. Complete the step by hand with a result that you are sure of, or cancel the task and create a new one " +
 			"with smaller inputs. Steps that pass on much data should return where it is kept, not the data.",
 	},
 	{
-		Reason: MaxRetriesExceeded, Code: UnrecoveredError, Severity: High, Label: "a failed task that nobody looked into",
+		Reason: MaxRetriesExceeded, Code: UnrecoveredError, Severity: High, Label: "a failed task without an investigation",
 		Guidance: "The task failed without an investigation of its own. Read the errors of its steps, and repair the one that failed.",
 	},
 	{
 		Reason: StalenessTimeout, Code: string(TaskStepsInProcess), Severity: Medium, Label: "steps are queued or running for too long",
-		Guidance: "See whether workers for the handlers of its open steps are there and alive (tasker-ctl worker list). When one delivers, the task goes on by itself.",
+		Guidance: "Check that workers for the handlers of its open steps are alive (tasker-ctl worker list). When one reports a result, the task continues automatically.",
 	},
 	{
 		Reason: StalenessTimeout, Code: string(TaskWaitingForDependencies), Severity: Medium, Label: "something outside is missing for too long",
@@ -126,12 +126,12 @@ var causes = []Cause{
 		Guidance: "See which step takes the time, and how late it is (tasker-ctl explain). Repair that step, or agree on another due time (tasker-ctl task due).",
 	},
 	{
-		Reason: StalenessTimeout, Code: UnrecoveredError, Severity: Medium, Label: "a task in error that nobody looked into",
-		Guidance: "Somebody or something put the task into error. Its history says who and when; repair a step to let it go on.",
+		Reason: StalenessTimeout, Code: UnrecoveredError, Severity: Medium, Label: "a task in error without an investigation",
+		Guidance: "The task was put into the state error. Its history shows by whom and when. Repair a step, and the task continues.",
 	},
 	{
 		Reason: StalenessTimeout, Code: DeferredWork, Severity: Medium, Label: "the server cannot move the task forward",
-		Guidance: "The first note in the history says which work fails, how often, and its last error; the log of the server has more. Fix that cause. " +
+		Guidance: "The first note in the history contains the failing work, the number of failures and the last error; the server's log has more. Fix that cause. " +
 			"The server tries again every few minutes: once it succeeds, the task continues and this investigation is marked recovered.",
 	},
 	{
@@ -142,11 +142,11 @@ var causes = []Cause{
 	{
 		Reason: WorkerUnavailable, Code: DispatchExpired, Severity: Medium, Label: "workers are alive, and none took a step in time",
 		Guidance: "The workers claimed no step of its queue for as long as its limit and had free places, or queue_ttl is always: see how much waits and who is there (tasker-ctl queue list, tasker-ctl worker list), restart workers that take nothing, or add some. " +
-			"The step goes back into the queue by itself a few times; metadata.dispatch says whether it does. If not, reset it.",
+			"The step returns to the queue automatically a few times; see metadata.dispatch. Otherwise, reset it.",
 	},
 	{
-		Reason: ManualDLQ, Code: OperatorRequest, Severity: Low, Label: "a person asked for a look",
-		Guidance: "The first note in the history says why. The investigation does not touch the task: it goes on as it did, or has ended.",
+		Reason: ManualDLQ, Code: OperatorRequest, Severity: Low, Label: "opened by a person",
+		Guidance: "The first note in the history contains the reason. The investigation does not affect the task, which continues or has ended.",
 	},
 }
 

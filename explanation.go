@@ -26,7 +26,7 @@ type Condition struct {
 	Message   string          `json:"sentence"`
 	Since     *time.Time      `json:"since" doc:"Null if unknown."`
 	Remedy    string          `json:"unblocks" doc:"What would let it continue. Empty if nothing would."`
-	NextActor NextActor       `json:"turn" enum:"worker,operator,outside,clock,server,nobody" doc:"Who or what acts next."`
+	NextActor NextActor       `json:"turn" enum:"worker,operator,outside,clock,server,nobody" doc:"The party that acts next."`
 }
 
 // ExplainedKind is the kind of the explained object.

@@ -18,7 +18,7 @@ type Explanation struct {
 	Sentence   string                 `json:"sentence"`
 	Since      *time.Time             `json:"since" doc:"Null if unknown."`
 	Unblocks   string                 `json:"unblocks" doc:"What would let it continue. Empty if nothing would."`
-	Turn       string                 `json:"turn" enum:"worker,operator,outside,clock,server,nobody" doc:"Who or what acts next."`
+	Turn       string                 `json:"turn" enum:"worker,operator,outside,clock,server,nobody" doc:"The party that acts next."`
 	Facts      []tasker.ExplainedFact `json:"facts" doc:"Additional facts."`
 	Steps      []tasker.ExplainedStep `json:"steps" doc:"Of a task or investigation: open steps that wait for no other step, at most 20. The first determines the reason."`
 	Counts     []tasker.ReasonCount   `json:"counts" doc:"By reason: such steps, the newest open investigations of a case, or the released items of an operation."`

@@ -101,7 +101,7 @@ type Deadline struct {
 	DueAt       time.Time  `json:"due_at"`
 	WarnAt      time.Time  `json:"warn_at" doc:"When the warning is sent."`
 	State       string     `json:"state" enum:"ahead,soon,overdue,met,missed,ended" doc:"While open: ahead, soon from warn_at on, overdue. After the end: completed in time (met) or later (missed), or cancelled or permanently failed (ended)."`
-	Overdue     string     `json:"overdue" enum:"tell,investigate" doc:"Reaction to the missed due time: tell sends notifications, investigate also opens an investigation."`
+	Overdue     string     `json:"overdue" enum:"tell,investigate" doc:"Reaction to the missed due time: with tell, notifications are sent; with investigate, an investigation is opened as well."`
 	Source      string     `json:"source" enum:"request,template,operator" doc:"Origin of the current value."`
 	SetBy       *string    `json:"set_by" doc:"Operator who changed it, or null."`
 	WarnedAt    *time.Time `json:"warned_at" doc:"When the warning was sent, or null."`

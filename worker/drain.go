@@ -45,7 +45,7 @@ func (s *run) run(ctx context.Context) error {
 	case <-ctx.Done():
 		announce = true
 	case <-s.drained:
-		s.log.InfoContext(work, "told to drain", "worker_uuid", s.id())
+		s.log.InfoContext(work, "draining at an operator's request", "worker_uuid", s.id())
 	case broken = <-s.broken:
 	}
 	s.mu.Lock()
@@ -79,7 +79,7 @@ func (s *run) run(ctx context.Context) error {
 	announcement.Wait()
 	s.unregister(ctx)
 	if broken == nil && stuck > 0 {
-		return fmt.Errorf("%d handlers did not stop when their context ended; their steps were given back", stuck)
+		return fmt.Errorf("%d handlers did not stop when their context ended; their steps were returned", stuck)
 	}
 	return broken
 }
@@ -98,7 +98,7 @@ func (s *run) unregister(ctx context.Context) {
 func (s *run) announceDrain(ctx context.Context) {
 	err := s.backend.DrainWorker(ctx, s.id())
 	if err != nil && ctx.Err() == nil && tasker.CodeOf(err) != tasker.NotFound {
-		s.log.WarnContext(ctx, "the backend was not told of the drain", "err", err)
+		s.log.WarnContext(ctx, "could not report the drain to the server", "err", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func (s *run) release(ctx context.Context) {
 	for batch := range slices.Chunk(leases, maxBatch) {
 		kept, err := s.releaseBatch(ctx, id, batch)
 		if err != nil {
-			s.log.WarnContext(ctx, "steps could not be given back", "steps", len(batch), "err", err)
+			s.log.WarnContext(ctx, "could not return steps", "steps", len(batch), "err", err)
 		}
 		s.mu.Lock()
 		s.unstarted = append(s.unstarted, kept...)

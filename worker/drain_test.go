@@ -174,7 +174,7 @@ func TestToldToDrain(t *testing.T) {
 				t.Errorf("accepted %d, released %d, queued %d, left %d times, told of a drain %d times; want %d, %d, 1, once, never",
 					len(f.accepted), len(f.released), len(f.queue), f.left, f.count("drain"), tt.accepted, tt.released)
 			}
-			if said := log.String(); !strings.Contains(said, `level=INFO msg="told to drain"`) || strings.Contains(said, "level=WARN") {
+			if said := log.String(); !strings.Contains(said, `level=INFO msg="draining at an operator's request"`) || strings.Contains(said, "level=WARN") {
 				t.Errorf("the log says:\n%s", said)
 			}
 			r.stop()
@@ -240,7 +240,7 @@ func TestTheEngineIsToldOfADrain(t *testing.T) {
 			if !strings.HasSuffix(calls, "drain leave") || f.count("drain") != 1 {
 				t.Errorf("calls: %s", calls)
 			}
-			if said := log.String(); strings.Contains(said, "was not told of the drain") != tt.warns {
+			if said := log.String(); strings.Contains(said, "could not report the drain") != tt.warns {
 				t.Errorf("the log says:\n%s", said)
 			}
 		})

@@ -30,7 +30,7 @@ func TestDoctor(t *testing.T) {
 	}
 	says(run(1, "doctor"), "schema      FAULT", "tasker migrate up")
 	run(0, "migrate", "up")
-	says(run(0, "doctor"), "schema      ok", "objects     ok", "invariants  ok      none is violated", "work        ok      nothing is set aside", "reads the whole database")
+	says(run(0, "doctor"), "schema      ok", "objects     ok", "invariants  ok      none is violated", "work        ok      no work is deferred", "reads the whole database")
 
 	execute(t, database, `INSERT INTO tasker.deferred_work (kind, task_uuid, last_error, retry_at) VALUES ('sweep', gen_random_uuid(), 'no luck', now())`)
 	says(run(1, "doctor"), "schema      ok", "invariants  ok", "work        FAULT   sweep of task", "last with: no luck")

@@ -112,7 +112,7 @@ func (r *routed) form(index int) (key string, m amqp091.Publishing) {
 
 func (r *routed) unroutable(index int) error {
 	exchange, key := r.s.b.o.Exchange, r.list[index].Key
-	return tasker.Errorf(tasker.Unavailable, "no queue is bound to exchange %q for key %q, so nobody would receive it: "+
+	return tasker.Errorf(tasker.Unavailable, "no queue is bound to exchange %q for key %q, so no worker would receive it: "+
 		"bind one, for this key or with #", exchange, key)
 }
 

@@ -118,7 +118,7 @@ func (s *session) giveUp(ctx context.Context, namespace string) error {
 // was deleted. The queue is recreated after a delay, because RabbitMQ does not notify the consumers
 // of a queue that is recreated at once.
 func (s *session) missing(namespace string) error {
-	err := tasker.Errorf(tasker.Unavailable, "no queue took a message: %s was missing, and will be made anew",
+	err := tasker.Errorf(tasker.Unavailable, "no queue took a message: %s was missing, and will be recreated",
 		queueNoun(QueueOf(namespace)))
 	s.cacheError(namespace, err, refusalBackoff)
 	return err
@@ -170,7 +170,7 @@ func (b *Broker) exchange(name string) thing {
 		declare: func(ch *amqp091.Channel) error {
 			return ch.ExchangeDeclare(name, amqp091.ExchangeTopic, true, false, false, false, nil)
 		},
-		remedy: "delete the exchange, and Tasker makes it and its bindings anew: rabbitmqctl eval " +
+		remedy: "delete the exchange, and Tasker recreates it and its bindings: rabbitmqctl eval " +
 			quote(`rabbit_exchange:delete(rabbit_misc:r(<<"`+b.vhost+`">>, exchange, <<"`+name+`">>), false, <<"operator">>).`),
 	}
 }
@@ -192,7 +192,7 @@ func (b *Broker) queue(name string, args amqp091.Table, exchange, key string) th
 			}
 			return ch.QueueBind(name, key, exchange, false, nil)
 		},
-		remedy: "once it is empty, delete the queue, and Tasker makes it anew: rabbitmqctl delete_queue " + quote(name) + b.vhostFlag(),
+		remedy: "once it is empty, delete the queue, and Tasker recreates it: rabbitmqctl delete_queue " + quote(name) + b.vhostFlag(),
 	}
 }
 

@@ -173,8 +173,8 @@ func (s *server) listAudit(x *request) error {
 }
 
 const aboutFeed = "Server-sent events: event is the topic, data the CloudEvent, id what to resume from. " +
-	"Who reads on with the header Last-Event-ID gets each event that is missing, and none twice, from any server of the installation. " +
-	"An id without data says how far the stream has come without an event to show; a comment comes when nothing happens for a while. " +
+	"A client that reconnects with the header Last-Event-ID receives each missed event exactly once, from any server of the installation. " +
+	"An id without data is a position without a visible event. A comment keeps an idle connection open. " +
 	"A reader that does not read is disconnected, and may resume; one that is slow holds up no other."
 
 // feedStart is where a feed starts unless it resumes.

@@ -242,7 +242,7 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 	run("announce steps", p.line.run)
 	run("send events", p.relay.Run)
 	if p.auth != nil {
-		runs("look for changes of access", p.auth.Run) // it selects its connections: requests wait for it
+		runs("poll for changes of access", p.auth.Run) // it selects its connections: requests wait for it
 	}
 	return loops
 }

@@ -46,9 +46,9 @@ type Server struct {
 
 	TLSKeyFile string `toml:"tls_key_file" doc:"File with the private key of tls_cert_file, in PEM."`
 
-	TLSClientCAFile string `toml:"tls_client_ca_file" doc:"File with certificates, in PEM, one of which must have signed the certificates of workers: they need one beside their key. Others need none, but a wrong one is refused. Empty: nobody needs a certificate."`
+	TLSClientCAFile string `toml:"tls_client_ca_file" doc:"PEM file of the certificate authorities that sign the certificates of workers. Workers then need a certificate as well as a key. Other callers need none, but an invalid one is refused. Empty: no certificates."`
 
-	TrustedProxies string `toml:"trusted_proxies" doc:"Addresses and networks of proxies in front of the server, with commas between them, such as 10.0.0.0/8. What they say in X-Forwarded-For and X-Forwarded-Proto is believed; of others it is not."`
+	TrustedProxies string `toml:"trusted_proxies" doc:"Addresses and networks of proxies in front of the server, separated by commas, such as 10.0.0.0/8. X-Forwarded-For and X-Forwarded-Proto are accepted only from them."`
 
 	Environment string `toml:"environment" doc:"Name of the environment whose overrides hold in templates, such as production. Empty: templates hold as they are written."`
 
@@ -83,7 +83,7 @@ func parseNetwork(text string) (netip.Prefix, error) {
 // Limits configures admission control and quotas. Requests beyond the limits get 429 or 503 with
 // Retry-After.
 type Limits struct {
-	RequestsPerSecond int `toml:"requests_per_second" range:"0..1000000" doc:"Requests of one API key or user in a second, the protocol of workers left out; twice as many may come at once. More are answered with 429. 0: any number. Where nobody is asked who they are it does not apply."`
+	RequestsPerSecond int `toml:"requests_per_second" range:"0..1000000" doc:"Limit of requests per second for each API key or user, with bursts of twice as many. The worker protocol does not count. Further requests are answered with 429. 0: no limit. Without authentication it does not apply."`
 
 	UnknownRequestsPerSecond int `toml:"unknown_requests_per_second" range:"0..1000000" doc:"Requests with wrong credentials or none from one address in a second; twice as many may come at once. More are answered with 429. 0: any number."`
 
@@ -137,7 +137,7 @@ type Database struct {
 
 // Workers configures leases and heartbeats.
 type Workers struct {
-	LeaseSeconds int `toml:"lease_seconds" range:"3..3600" doc:"Time for which a worker holds a step without a heartbeat, in seconds. Then the attempt is lost. Workers that are registered keep a longer one that they were told."`
+	LeaseSeconds int `toml:"lease_seconds" range:"3..3600" doc:"Time for which a worker holds a step without a heartbeat, in seconds. Then the attempt is lost. Registered workers keep a longer lease that they have received."`
 
 	HeartbeatIntervalSeconds int `toml:"heartbeat_interval_seconds" range:"1..1200" doc:"Rest between two heartbeats of a worker, in seconds; at most a third of lease_seconds, so that two may get lost."`
 
@@ -146,11 +146,11 @@ type Workers struct {
 
 // MessageQueue configures how workers get steps.
 type MessageQueue struct {
-	Transport string `toml:"transport" oneof:"postgres rabbitmq" doc:"How workers hear of steps: they ask for them (postgres), or the message broker tells them as well (rabbitmq)."`
+	Transport string `toml:"transport" oneof:"postgres rabbitmq" doc:"How workers learn of steps: by claiming (postgres), or also by messages of the broker (rabbitmq)."`
 
 	AutoRecover bool `toml:"auto_recover" doc:"Whether steps that no worker took in time go back into the queue by themselves when a worker for them is alive."`
 
-	QueueTTL string `toml:"queue_ttl" oneof:"unless_saturated always" doc:"Whether a step that has waited for a worker for longer than worker_queue_ttl_ms fails: not while its queue is saturated, which it is when live workers take its steps and are busy (unless_saturated), or whoever is alive (always). A template may say otherwise (lifecycle.queue_ttl)."`
+	QueueTTL string `toml:"queue_ttl" oneof:"unless_saturated always" doc:"Whether a step that has waited for a worker for longer than worker_queue_ttl_ms fails: not while its queue is saturated, that is, its live workers are busy with its steps (unless_saturated), or always (always). A template can override it (lifecycle.queue_ttl)."`
 
 	MaxQueueExpiries int `toml:"max_queue_expiries" range:"1..1000" doc:"How often in a row a step may be taken by no worker in time although one is alive; then it waits for an operator."`
 
@@ -167,7 +167,7 @@ type RabbitMQ struct {
 
 	Exchange string `toml:"exchange" doc:"Exchange through which steps are announced to workers."`
 
-	WorkerQueueTTLMS int `toml:"worker_queue_ttl_ms" range:"1000..604800000" doc:"Time that a step waits for a worker, in milliseconds; then it fails and is investigated as worker_unavailable. Holds for both transports, unless the template or the step says otherwise. More than lease_seconds; 2 to 5 times what steps usually take, and not under 2 minutes."`
+	WorkerQueueTTLMS int `toml:"worker_queue_ttl_ms" range:"1000..604800000" doc:"Time that a step waits for a worker, in milliseconds; then it fails and is investigated as worker_unavailable. Applies to both transports. Templates and steps can override it. More than lease_seconds; 2 to 5 times what steps usually take, and not under 2 minutes."`
 
 	SweepGraceMS int `toml:"sweep_grace_ms" range:"0..3600000" doc:"Time after which a step that outlived its limit is failed by the sweep although the broker has not dead-lettered it, in milliseconds. With the transport postgres the sweep does not wait."`
 
@@ -180,14 +180,14 @@ type DeadLetter struct {
 
 	Exchange string `toml:"exchange" doc:"Exchange of dead letters; their queue is named after it, with .queue at the end."`
 
-	TTLMS int `toml:"ttl_ms" range:"60000..2592000000" doc:"Time for which a dead letter that nobody handles is kept, in milliseconds."`
+	TTLMS int `toml:"ttl_ms" range:"60000..2592000000" doc:"Time after which an unhandled dead letter is removed, in milliseconds."`
 }
 
 // StalenessDetection configures the staleness sweep.
 type StalenessDetection struct {
-	Enabled bool `toml:"enabled" doc:"Whether this server looks for stale tasks."`
+	Enabled bool `toml:"enabled" doc:"Whether this server sweeps stale tasks."`
 
-	DryRun bool `toml:"dry_run" doc:"Whether the sweep only says in the log what it would do."`
+	DryRun bool `toml:"dry_run" doc:"Whether the sweep only logs its findings."`
 
 	BatchSize int `toml:"batch_size" range:"1..10000" doc:"Tasks that one sweep moves at most; the rest follow at once."`
 
@@ -198,18 +198,18 @@ type StalenessDetection struct {
 
 // Thresholds limits how long a task may stay in a state. Templates can override it.
 type Thresholds struct {
-	WaitingForDependenciesMinutes int `toml:"waiting_for_dependencies_minutes" range:"1..10080" doc:"Time after which a task that waits for dependencies is stale, in minutes, unless its template says otherwise."`
+	WaitingForDependenciesMinutes int `toml:"waiting_for_dependencies_minutes" range:"1..10080" doc:"Time after which a task that waits for dependencies is stale, in minutes. Templates can override it."`
 
-	WaitingForRetryMinutes int `toml:"waiting_for_retry_minutes" range:"1..10080" doc:"Time after which a task that waits for a retry is stale, in minutes, unless its template says otherwise."`
+	WaitingForRetryMinutes int `toml:"waiting_for_retry_minutes" range:"1..10080" doc:"Time after which a task that waits for a retry is stale, in minutes. Templates can override it."`
 
-	StepsInProcessMinutes int `toml:"steps_in_process_minutes" range:"1..10080" doc:"Time after which a task with steps in process is stale, in minutes, unless its template says otherwise. More than lease_seconds, so that a lost worker is noticed first."`
+	StepsInProcessMinutes int `toml:"steps_in_process_minutes" range:"1..10080" doc:"Time after which a task with steps in process is stale, in minutes. Templates can override it. More than lease_seconds, so that a lost worker is noticed first."`
 
 	ErrorRecoveryMinutes int `toml:"error_recovery_minutes" range:"1..10080" doc:"Time for which a task may stand in error without an investigation, in minutes. Then the sweep opens one."`
 }
 
 // Breaker configures the circuit breakers of handlers.
 type Breaker struct {
-	Enabled bool `toml:"enabled" doc:"Whether the steps of a handler are held when its attempts keep failing with one cause, until one that is let go as a probe succeeds."`
+	Enabled bool `toml:"enabled" doc:"Whether the steps of a handler are held when its attempts keep failing with one cause, until a probe step succeeds."`
 
 	Failures int `toml:"failures" range:"2..100000" doc:"So many failed attempts with one cause within window_seconds, on all servers together, open a breaker."`
 
@@ -251,7 +251,7 @@ func (b BasePriority) Reasons() map[tasker.Reason]int {
 
 // Emission configures the delivery of events and notifications.
 type Emission struct {
-	Sinks string `toml:"sinks" doc:"Who is told of investigations, with commas between them: log, webhook, rabbitmq. Empty: nobody. One that is new is told of what happens from then on."`
+	Sinks string `toml:"sinks" doc:"Sinks that receive the events of investigations, separated by commas: log, webhook, rabbitmq. Empty: none. A new sink receives events from then on."`
 
 	Source string `toml:"source" doc:"What events name as their source, such as https://tasker.example.com."`
 
@@ -265,9 +265,9 @@ type Emission struct {
 
 	MaxPerSecond int `toml:"max_per_second" range:"0..100000" doc:"Events that one sink is sent in a second at most, so that a backlog does not overrun it. 0: no limit."`
 
-	MaxRefusals int `toml:"max_refusals" range:"1..100" doc:"How often a sink may refuse an event before that is set aside, so that it blocks no other."`
+	MaxRefusals int `toml:"max_refusals" range:"1..100" doc:"Number of refusals by a sink after which an event is no longer sent, so that it blocks no other."`
 
-	Routes string `toml:"routes" doc:"Who is told of incidents and operations: one route on a line, or with semicolons between them, as conditions, an arrow and sinks, such as namespace=orders severity=high -> pager, chat. The first that is for a message counts. Conditions: namespace, template, severity (or worse), reason, cause (part of the error), topic. Empty: they are in the log, if that is a sink. See docs/concepts/messages.md."`
+	Routes string `toml:"routes" doc:"Routes of messages about incidents and operations: one on each line, or separated by semicolons, as conditions, an arrow and sinks, such as namespace=orders severity=high -> pager, chat. The first that is for a message counts. Conditions: namespace, template, severity (or worse), reason, cause (part of the error), topic. Empty: they are in the log, if that is a sink. See docs/concepts/messages.md."`
 
 	PublicURL string `toml:"public_url" doc:"Where browsers reach this installation, such as https://tasker.example.com: links of messages and answer links begin with it. Empty: auth.oidc.public_url; without that, messages have no links."`
 
@@ -305,7 +305,7 @@ type Retention struct {
 
 // Redaction configures what is hidden in evidence, events and logs.
 type Redaction struct {
-	Keys string `toml:"keys" doc:"Keys whose values are hidden in investigations, events and the log, with commas between them. A name without * stands for keys that have it as a word or as several words; with *, which is any letters, and with = before it, for the whole key; ! before a name is for whole keys that are shown all the same. Case and separators (- _ . / : and white space) do not count. The same names hold for name=value inside of texts. Empty: nothing is hidden."`
+	Keys string `toml:"keys" doc:"Keys whose values are hidden in investigations, events and the log, with commas between them. A name without * stands for keys that have it as a word or as several words; with *, which is any letters, and with = before it, for the whole key; ! before a name excepts a whole key, which is shown. Case and separators (- _ . / : and white space) do not count. The same names hold for name=value inside of texts. Empty: nothing is hidden."`
 
 	Paths string `toml:"paths" doc:"Places in the snapshot that are hidden, as JSON paths with commas between them, such as $.task.context.customer.email or $.steps[*].results.result. Empty: none."`
 }
@@ -315,7 +315,7 @@ const AuthRequired = "required"
 
 // Auth configures authentication.
 type Auth struct {
-	Mode string `toml:"mode" oneof:"auto required" doc:"Whom the server asks who they are: everybody (required), or everybody unless it listens on a loopback address (auto). Behind a proxy on the same machine say required."`
+	Mode string `toml:"mode" oneof:"auto required" doc:"Whether callers must authenticate: always (required), or unless the server listens on a loopback address (auto). Use required behind a proxy on the same machine."`
 
 	SessionHours int `toml:"session_hours" range:"1..720" doc:"Time after which a browser has to sign in again, in hours."`
 

@@ -368,7 +368,7 @@ func (p *program) entryCreateCommand() *cobra.Command {
 	c := answer(p, help{
 		use:     "create TASK --reason TEXT",
 		short:   "Open an investigation manually",
-		example: `  tasker-ctl dlq create $TASK --reason "customer says the parcel never came" --created-by "support@example.com"`,
+		example: `  tasker-ctl dlq create $TASK --reason "customer did not receive the parcel" --created-by "support@example.com"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (e apiv1.Entry, err error) {
 		if o.Metadata, err = p.object("metadata", metadata); err != nil {
 			return e, err

@@ -23,7 +23,7 @@ func (p *program) printEntry(e apiv1.Entry, whole bool) {
 	p.fields("  ", subject(e)...)
 	p.fields("  ", field{"Failed now", failedNow(e.FailedStep)})
 	p.fields("  ",
-		field{"Severity", e.Severity}, field{"What it means", e.Label}, field{"What to do", e.Guidance}, field{"Detected by", e.DetectedBy},
+		field{"Severity", e.Severity}, field{"Meaning", e.Label}, field{"Guidance", e.Guidance}, field{"Detected by", e.DetectedBy},
 		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState}, field{"Task due", dueText(e.TaskDue)},
 		field{"DLQ timestamp", at(&e.DLQTimestamp)}, field{"Resolution status", e.ResolutionStatus},
 		field{"Resolution notes", or(e.ResolutionNotes, "")}, field{"Resolved at", at(e.ResolvedAt)},

@@ -85,7 +85,7 @@ func (p *program) scheduleTriggerCommand() *cobra.Command {
 func (p *program) scheduleDeleteCommand() *cobra.Command {
 	return scheduleAct(p, help{
 		use: "delete SCHEDULE", short: "Delete a schedule but not its tasks",
-		example: `  tasker-ctl schedule delete $SCHEDULE --reason "nobody reads the report"`,
+		example: `  tasker-ctl schedule delete $SCHEDULE --reason "the report is not used"`,
 	}, (*client.Client).DeleteSchedule, p.printSchedule)
 }
 

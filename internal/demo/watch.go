@@ -81,7 +81,7 @@ func (b *Board) print(o order, t apiv1.Task) {
 	case t.Status == string(tasker.TaskError) && t.DLQEntryUUID != nil:
 		line = fmt.Sprintf("order %d needs a human: tasker-ctl dlq get %s (task %s)", o.number, *t.DLQEntryUUID, t.TaskUUID)
 	case o.lastLine != "":
-		line = fmt.Sprintf("order %d goes on: %s", o.number, t.Status)
+		line = fmt.Sprintf("order %d continues: %s", o.number, t.Status)
 	}
 	if line == o.lastLine || line == "" {
 		return

@@ -39,7 +39,7 @@ func (c *cluster) secure(ctx context.Context) error {
 	}
 	reason := ""
 	if !asksForPasswords(string(was)) {
-		reason = "other users of this machine could connect without it: look for roles that you did not create"
+		reason = "other users of this machine could connect without it: check for roles that you did not create"
 	} else if _, err := c.dir.root.Lstat(passwordFile); errors.Is(err, fs.ErrNotExist) {
 		reason = "its file is missing"
 	}

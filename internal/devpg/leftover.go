@@ -57,7 +57,7 @@ func (d *directory) stopLeftover(ctx context.Context, log *slog.Logger) error {
 	}
 	if err != nil {
 		// PostgreSQL reports an empty or invalid file itself.
-		log.WarnContext(ctx, "cannot tell which server used the data", "err", err)
+		log.WarnContext(ctx, "cannot determine which server used the data", "err", err)
 		return nil
 	}
 	if !alive(m.pid) {

@@ -305,7 +305,7 @@ func checkUpdate(u *tasker.EntryUpdate) error {
 	}{{"resolution_notes", u.Notes, maxNotes}, {"resolved_by", u.ResolvedBy, maxPerson}} {
 		switch {
 		case f.text == nil && ends:
-			fault(f.path, "is missing: who ends an investigation says what was found")
+			fault(f.path, "is missing: an investigation ends with a note of the findings")
 		case f.text == nil:
 		case payload.IsBlank(*f.text):
 			fault(f.path, "is empty")
@@ -381,9 +381,9 @@ func warnings(done updateResult, u tasker.EntryUpdate) []string {
 	var why string
 	switch *u.Status {
 	case tasker.EntryManuallyResolved:
-		why = "closing its investigation does not repair it, and if nobody does, there will be a new one"
+		why = "ending its investigation does not repair it, and without a repair a new one will be opened"
 	case tasker.EntryCancelled:
-		why = "it stays so: nothing is tried again by itself, and nobody is told of it again"
+		why = "it stays so: there are no more automatic retries and no more messages"
 	default:
 		return nil
 	}
@@ -422,7 +422,7 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (
 		}
 		if byHand >= tasker.MaxEntriesByHand {
 			return tasker.Errorf(tasker.TooLarge, "%d investigations of task %s were opened by hand, which is the limit of one task; note what is new in one that is open, "+
-				"or create the task anew", byHand, task)
+				"or create a new task", byHand, task)
 		}
 		id, err := tx.OpenEntry(ctx, postgres.NewEntry{
 			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: tasker.OperatorRequest, DetectedBy: tasker.DetectedOperator,

@@ -219,7 +219,7 @@ LIMIT $1`
 func (d *doctor) work(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, deferredWork, shownDeferred)
 	if err != nil {
-		return fmt.Errorf("find work that is set aside: %w", err)
+		return fmt.Errorf("find deferred work: %w", err)
 	}
 	var faults []string
 	var fault string
@@ -228,10 +228,10 @@ func (d *doctor) work(ctx context.Context, tx pgx.Tx) error {
 		faults = append(faults, fault)
 		return nil
 	}); err != nil {
-		return fmt.Errorf("find work that is set aside: %w", err)
+		return fmt.Errorf("find deferred work: %w", err)
 	}
 	if all > len(faults) {
 		faults = append(faults, fmt.Sprintf("and %d more", all-len(faults)))
 	}
-	return d.report("work", faults, "nothing is set aside")
+	return d.report("work", faults, "no work is deferred")
 }

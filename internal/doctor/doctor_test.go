@@ -33,7 +33,7 @@ func TestExamine(t *testing.T) {
 	if err != nil || !sound {
 		t.Errorf("a sound database: %v, %s", err, found)
 	}
-	says(t, found, "schema: ok that of this program", "objects: ok", "transactions: ok none that this user can see has been open for 1h0m0s", "invariants: ok none is violated", "work: ok nothing is set aside")
+	says(t, found, "schema: ok that of this program", "objects: ok", "transactions: ok none that this user can see has been open for 1h0m0s", "invariants: ok none is violated", "work: ok no work is deferred")
 
 	execute(t, other, `
 		INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)

@@ -121,7 +121,7 @@ func (d *drill) end(ctx context.Context) (int64, error) {
 			return o.Counts[string(tasker.ItemVerified)], nil
 		case o.State == string(tasker.OperationPaused):
 			return 0, tasker.Errorf(tasker.Conflict,
-				"the operation %s has paused; tasker-ctl operation show %s says why", id, id)
+				"the operation %s has paused; tasker-ctl operation show %s shows the reason", id, id)
 		case !loop.Sleep(ctx, max(d.Every, 10*time.Millisecond)):
 			return 0, ctx.Err()
 		}

@@ -117,7 +117,7 @@ func testEmission(t *testing.T) {
 		`tasker_dlq_emission_pending{sink="webhook"} `, `tasker_dlq_emission_oldest_seconds{sink="webhook"} `, "failing")
 	said.want("1. See what is there", `tasker_dlq_emission_sink_up{sink="webhook"} 0`)
 	said.wantNot("1. See what is there", "cannot say")
-	said.want("2. Decide what it is", "webhook IS degraded: ", "the database is healthy", "nothing is set aside")
+	said.want("2. Decide what it is", "webhook IS degraded: ", "the database is healthy", "no work is deferred")
 	said.want("A sink is down", "charge_card", "refund_card", "pending")
 	said.want("Measure the retry envelope", "dlq.entry.created to webhook: ", "tries at each: 2\n")
 	if got := said.bySection["Measure the retry envelope"]; !regexp.MustCompile(`seconds between the failures of one event: \d`).MatchString(got) {
@@ -149,7 +149,7 @@ func testEmissionOfNothing(t *testing.T) {
 	s.awaitNumber(`SELECT count(*) FROM tasker.emissions WHERE state = 'published'`)
 	said := s.run("emission.md", nil)
 	said.want("1. See what is there", `"status": "up"`, `tasker_dlq_emission_sink_up{sink="log"} 1`)
-	said.want("2. Decide what it is", "the database is healthy", "nothing is set aside")
+	said.want("2. Decide what it is", "the database is healthy", "no work is deferred")
 	said.wantNot("2. Decide what it is", " IS ", "HAS REFUSED")
 	said.want("Measure the retry envelope", "seconds between the failures of one event: ")
 	said.wantNot("Send them again", "will be sent again")

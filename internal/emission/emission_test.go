@@ -412,7 +412,7 @@ func TestAnEventThatIsRefusedIsSetAsideAndBlocksNoOther(t *testing.T) {
 	h.Eventually("it is published", func() bool { return h.states("webhook") == "7 published" })
 }
 
-// An hour of attempts of a receiver that answers 500: nothing is set aside, and what
+// An hour of attempts of a receiver that answers 500: no work is deferred, and what
 // is tried meanwhile is bounded.
 func TestAReceiverThatIsBrokenForAnHour(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ func (e *Engine) CreateAnswerLink(ctx context.Context, step tasker.StepRef, r ta
 			return err
 		}
 		if a == nil || a.Assignee == "" {
-			return tasker.Errorf(tasker.Conflict, "nobody in particular is to answer the step: assign it first, since an answer by the link is recorded as that of the assignee")
+			return tasker.Errorf(tasker.Conflict, "the step has no assignee: assign it first, because an answer through the link is recorded as the assignee's")
 		}
 		mark, err := tx.LockStepLease(ctx, step.TaskUUID, step.StepUUID)
 		if err != nil {

@@ -199,7 +199,7 @@ func TestLinksAreBounded(t *testing.T) {
 	_, err := h.Engine.Assign(h.Context(), step, tasker.AssignRequest{Actor: "boss"})
 	h.Must(err)
 	_, err = h.Engine.CreateAnswerLink(h.Context(), step, tasker.AnswerLinkRequest{Actor: "boss"})
-	h.wantCode(err, tasker.Conflict, "for nobody in particular")
+	h.wantCode(err, tasker.Conflict, "has no assignee")
 	h.Must(h.Engine.CancelTask(h.Context(), step.TaskUUID, "boss", "why"))
 	_, err = h.Engine.CreateAnswerLink(h.Context(), step, tasker.AnswerLinkRequest{Actor: "boss"})
 	h.wantCode(err, tasker.Conflict, "of a task that has ended")

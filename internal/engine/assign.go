@@ -105,9 +105,9 @@ func waitsForAnswer(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) e
 	case err != nil:
 		return err
 	case s.Type != tasker.ExternalStep:
-		return target.Refusal("step %s is not external: nobody answers it", s.Name)
+		return target.Refusal("step %s is not external and takes no answer", s.Name)
 	case s.State != tasker.StepPending:
-		return target.Refusal("external step %s is %s: it waits for nobody", s.Name, s.State)
+		return target.Refusal("external step %s is %s and takes no answer", s.Name, s.State)
 	case s.DecisionDue, !s.DependenciesSatisfied:
 		return target.Refusal("external step %s does not wait for an answer yet", s.Name)
 	default:
@@ -144,7 +144,7 @@ func (e *Engine) HumanStep(ctx context.Context, step tasker.StepRef) (d tasker.H
 		return d, err
 	}
 	if s.Type != tasker.ExternalStep {
-		return d, tasker.Errorf(tasker.NotFound, "step %s of task %s is not external: nobody answers it", s.Name, step.TaskUUID)
+		return d, tasker.Errorf(tasker.NotFound, "step %s of task %s is not external and takes no answer", s.Name, step.TaskUUID)
 	}
 	task, err := e.db.Task(ctx, step.TaskUUID)
 	if err != nil {

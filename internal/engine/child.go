@@ -150,7 +150,7 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 		return ActionResult{}, err
 	}
 	if canComplete(state, givenUp) && !a.op.Interrupt {
-		return ActionResult{}, tasker.Errorf(tasker.Conflict, "step %s waits for task %s, which is %s: to cancel that and start another one, say interrupt",
+		return ActionResult{}, tasker.Errorf(tasker.Conflict, "step %s waits for task %s, which is %s: to cancel it and start another one, set interrupt",
 			target.StepUUID, *target.Child, state).WithDetails(tasker.StepRefusal{
 			TaskState: t.Task, StepState: t.Step, AllowedActions: append(t.Allowed(), tasker.ResetForRetry), NeedsInterrupt: true,
 		})

@@ -125,7 +125,7 @@ func (v outcome) decided(d postgres.Decision) (outcome, error) {
 
 // decisionError returns a failure because of an invalid result.
 func (v outcome) decisionError(d postgres.Decision, wrong error) (outcome, error) {
-	f := tasker.Failure{Type: tasker.InvalidDecision, Message: "the result does not say which steps go on: " + wrong.Error()}
+	f := tasker.Failure{Type: tasker.InvalidDecision, Message: "the result does not select the next steps: " + wrong.Error()}
 	worker := ""
 	if v.Worker != nil {
 		worker = v.Worker.String()
@@ -226,12 +226,12 @@ func (a Action) decisions(ctx context.Context, tx *postgres.Tx, targets []postgr
 func (a Action) decide(t postgres.Target, d postgres.Decision) (json.RawMessage, error) {
 	switch a.op.Action {
 	case tasker.ResolveManually:
-		return nil, targetOf(t).Refusal("step %s is a decision: resolved without a result it would not say which steps go on; "+
+		return nil, targetOf(t).Refusal("step %s is a decision: resolved without a result, it would not select the next steps; "+
 			"complete it (complete_manually) with {\"steps\": [\"…\"]}", t.Name)
 	case tasker.CompleteManually:
 		chosen, wrong := selectedDependents(a.op.Result, d.Dependents)
 		if wrong != nil {
-			return nil, targetOf(t).Refusal("step %s is a decision, and the result does not say which steps go on: %w", t.Name, wrong)
+			return nil, targetOf(t).Refusal("step %s is a decision, and the result does not select the next steps: %w", t.Name, wrong)
 		}
 		return json.Marshal(tasker.StepResult{Success: true, Result: a.op.Result, Metadata: a.op.Metadata, GoesOn: chosen})
 	default:

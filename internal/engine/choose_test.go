@@ -184,7 +184,7 @@ func TestADecisionByHand(t *testing.T) {
 	h.accepted(failure(h.claimOne("route"), false))
 	id := h.step(task, "route").UUID
 	_, err := h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: tasker.ResolveManually, Reason: "done", Actor: "ann"})
-	h.WantCode(err, tasker.Conflict, "would not say which steps go on", "complete_manually")
+	h.WantCode(err, tasker.Conflict, "would not select the next steps", "complete_manually")
 	_, err = h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: tasker.CompleteManually, Reason: "done", Actor: "ann", Result: json.RawMessage(`{"steps": ["x"]}`)})
 	h.WantCode(err, tasker.Conflict, `"x" does not depend on the decision directly; those that do are ship, invoice, reject`)
 	h.wantStep(task, "route", tasker.StepError, 1)
@@ -226,7 +226,7 @@ func TestADecisionWithoutSelectedSteps(t *testing.T) {
 	h.accepted(success(h.claimOne("route"), `{"steps": ["ship"]}`))
 	h.Exec(`UPDATE tasker.workflow_steps SET results = results - 'goes_on' WHERE name = 'route'`)
 	h.tick()
-	if s := h.step(task, "ship"); s.State != tasker.StepError || !strings.Contains(string(s.Error), "decision route has no result that says which steps go on") {
+	if s := h.step(task, "ship"); s.State != tasker.StepError || !strings.Contains(string(s.Error), "decision route has no result that selects the next steps") {
 		t.Errorf("ship is %s: %s", s.State, s.Error)
 	}
 	if e := h.Entry(task); e.DetailCode != tasker.PermanentFailure {

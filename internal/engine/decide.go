@@ -228,7 +228,7 @@ func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (st
 	for i, p := range s.Dependencies {
 		standings[i] = dependencyStatus(p)
 		if p.Decision && standings[i] == lifecycle.Succeeded && p.Names == nil {
-			move, err := failDecision(s, tasker.InvalidDecision, "decision "+p.Name+" has no result that says which steps go on")
+			move, err := failDecision(s, tasker.InvalidDecision, "decision "+p.Name+" has no result that selects the next steps")
 			return stepDecision{move: move}, err
 		}
 	}

@@ -125,7 +125,7 @@ func tooLarge(s postgres.TooLargeStep) tasker.Failure {
 		s.ResultsBytes, tasker.MaxInputBytes)}
 	if s.ContextBytes > tasker.MaxClaimBytes {
 		f.Message = fmt.Sprintf("the context of the task has %d bytes as it is read back; no more than %d can be handed to a worker: "+
-			"create the task anew with a smaller one", s.ContextBytes, tasker.MaxClaimBytes)
+			"create a new task with a smaller one", s.ContextBytes, tasker.MaxClaimBytes)
 	}
 	return f
 }

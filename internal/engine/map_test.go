@@ -199,7 +199,7 @@ func TestAMapIsEndedByHand(t *testing.T) {
 	h.accepted(success(items[0], `0`), failure(items[1], false))
 	complete := tasker.ActionRequest{Action: tasker.CompleteManually, Reason: "done elsewhere", Actor: "ann", Result: json.RawMessage(`"by hand"`)}
 	_, err := h.Engine.OperateStep(t.Context(), task, refund, complete)
-	h.WantCode(err, tasker.Conflict, "say interrupt")
+	h.WantCode(err, tasker.Conflict, "set interrupt")
 	complete.Interrupt = true
 	_, err = h.Engine.OperateStep(t.Context(), task, refund, complete)
 	h.Must(err)

@@ -123,7 +123,7 @@ func TestAStepInProgressMustBeInterrupted(t *testing.T) {
 	a := h.claimOne("one")
 	op := operation(tasker.ResetForRetry)
 	_, err := h.Engine.OperateStep(t.Context(), task, a.StepUUID, op)
-	h.WantCode(err, tasker.Conflict, "is in_progress", "say interrupt")
+	h.WantCode(err, tasker.Conflict, "is in_progress", "set interrupt")
 	op.Interrupt = true
 	_, err = h.Engine.OperateStep(t.Context(), task, a.StepUUID, op)
 	h.Must(err)
@@ -149,7 +149,7 @@ func TestAStepThatWasResetMustBeInterrupted(t *testing.T) {
 	h.Must(err)
 	op := operation(tasker.CompleteManually)
 	_, err = h.Engine.OperateStep(t.Context(), task, two, op)
-	h.WantCode(err, tasker.Conflict, "is enqueued and goes on by itself", "say interrupt")
+	h.WantCode(err, tasker.Conflict, "is enqueued and continues automatically", "set interrupt")
 	op.Interrupt = true
 	_, err = h.Engine.OperateStep(t.Context(), task, two, op)
 	h.Must(err)

@@ -327,7 +327,7 @@ func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchReques
 			}
 		case err != nil:
 			e.log.ErrorContext(ctx, "changing the version of a task failed", "task_uuid", task.UUID, "err", err)
-			change.Refusals = []tasker.VersionRefusal{refusal(tasker.RefusedByFailure, "the server failed; its log says why")}
+			change.Refusals = []tasker.VersionRefusal{refusal(tasker.RefusedByFailure, "the server failed; see its log")}
 			change.TaskUUID, change.From, change.To = task.UUID, r.Template.Version, r.To
 			count(&batch, change)
 		default:

@@ -74,7 +74,7 @@ func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.Wait
 		v.Body, err = failureBody(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
 		return v, err
 	}
-	v.Reason = fmt.Sprintf("nobody answered within %s (timeout_seconds)", time.Duration(s.TimeoutMS)*time.Millisecond)
+	v.Reason = fmt.Sprintf("no answer within %s (timeout_seconds)", time.Duration(s.TimeoutMS)*time.Millisecond)
 	switch step.OnTimeout {
 	case tasker.TimeoutSkips:
 		v.Event, v.To = lifecycle.Skip, tasker.StepSkipped
@@ -143,7 +143,7 @@ func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 func escalate(ctx context.Context, tx *postgres.Tx, r *postgres.Reminder, to string) error {
 	step := tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}
 	_, err := tx.Assign(ctx, postgres.Reassignment{StepRef: step, Event: "escalated", AssignRequest: tasker.AssignRequest{
-		Assignee: to, Actor: tasker.SystemActor, Reason: fmt.Sprintf("nobody answered after %d reminders", r.Sent),
+		Assignee: to, Actor: tasker.SystemActor, Reason: fmt.Sprintf("no answer after %d reminders", r.Sent),
 	}})
 	if err != nil {
 		return err

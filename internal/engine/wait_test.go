@@ -62,7 +62,7 @@ func TestAWaitThatNobodyAnswersFails(t *testing.T) {
 	h.aWeekLater()
 	h.wantState(task, tasker.TaskError)
 	s := h.step(task, "answer")
-	if s.State != tasker.StepError || s.WaitUntil != nil || s.NextRetryAt != nil || !strings.Contains(string(s.Error), "nobody answered within 168h0m0s (timeout_seconds)") {
+	if s.State != tasker.StepError || s.WaitUntil != nil || s.NextRetryAt != nil || !strings.Contains(string(s.Error), "no answer within 168h0m0s (timeout_seconds)") {
 		t.Errorf("the step is %s, waits until %v: %s", s.State, s.WaitUntil, s.Error)
 	}
 	if e := h.Entry(task); e.DetailCode != tasker.ExternalTimeout || e.ResolutionStatus != tasker.EntryPending {
@@ -102,7 +102,7 @@ func TestAWaitThatNobodyAnswersIsComplete(t *testing.T) {
 	h.wantState(task, tasker.TaskComplete)
 	list, _, err := h.DB.StepTransitions(t.Context(), task, h.step(task, "answer").UUID, 10, 0)
 	h.Must(err)
-	if len(list) != 1 || list[0].Event != "elapse" || !strings.Contains(list[0].Reason, "nobody answered") {
+	if len(list) != 1 || list[0].Event != "elapse" || !strings.Contains(list[0].Reason, "no answer") {
 		t.Errorf("the history is %+v", list)
 	}
 }
@@ -113,7 +113,7 @@ func TestAWaitThatNobodyAnswersIsSkipped(t *testing.T) {
 	h.Template("approve", timed(tasker.TimeoutSkips, external("answer")), enginetest.Step("go", "answer"), joined(tasker.JoinNoneFailed, enginetest.Step("end", "answer", "go")))
 	task := h.Create("approve")
 	h.aWeekLater()
-	h.wantSkipped(task, "answer", "nobody answered within")
+	h.wantSkipped(task, "answer", "no answer within")
 	h.wantSkipped(task, "go", "answer was skipped")
 	h.accepted(success(h.claimOne("end"), `1`))
 	h.wantState(task, tasker.TaskComplete)

@@ -153,7 +153,7 @@ func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.F
 			e.log.ErrorContext(ctx, "opening an investigation of failing work failed", "kind", d.Kind, "task_uuid", d.TaskUUID, "err", err)
 		}
 		if i == loudRows {
-			e.log.ErrorContext(ctx, "more rows were set aside; see tasker.deferred_work", "kind", kind, "rows", len(list)-loudRows)
+			e.log.ErrorContext(ctx, "more rows were deferred; see tasker.deferred_work", "kind", kind, "rows", len(list)-loudRows)
 		}
 		if i >= loudRows {
 			continue
@@ -163,7 +163,7 @@ func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.F
 			attributes = append(attributes, slog.Any("step_uuid", d.StepUUID))
 		}
 		attributes = append(attributes, slog.Int("failures", d.Failures), slog.Time("retry_at", d.RetryAt), slog.Any("err", why[d.StepRef]))
-		e.log.ErrorContext(ctx, "a row could not be moved forward and was set aside", attributes...)
+		e.log.ErrorContext(ctx, "a row could not be moved forward and was deferred", attributes...)
 	}
 	return nil
 }

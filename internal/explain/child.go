@@ -48,7 +48,7 @@ func (v view) describeChild() answer {
 		return newAnswer(tasker.NextServer, &v.step.StepSince, fmt.Sprintf("It goes on when that ends: tasker-ctl explain %s says what it waits for.", id), "waits for its child task %s", id)
 	}
 	if c.why.Reason == tasker.ConditionEnded {
-		return newAnswer(tasker.NextServer, c.why.Since, "A server tells the step by itself, within a second; its log says what fails.",
+		return newAnswer(tasker.NextServer, c.why.Since, "A server notifies the step within a second; otherwise see its log.",
 			"waits for its child task %s, which %s%s", id, c.why.Message, deferral(v.step.StepFailures, v.step.StepRetryAt))
 	}
 	text := fmt.Sprintf("waits for its child task %s, which %s", id, c.why.Message)

@@ -89,7 +89,7 @@ func (v view) describeNotStarted() answer {
 	if !v.isLate(start) {
 		return newAnswer(tasker.NextTimer, &t.CreatedAt, "It starts by itself at its start time.", "starts at %s", at(start)).aboutTask()
 	}
-	return newAnswer(tasker.NextServer, &start, "A server must start it: tasker-ctl health says which loop is late.",
+	return newAnswer(tasker.NextServer, &start, "A server must start it: tasker-ctl health shows which loop is late.",
 		"was to start at %s, %s ago, and no server has started it%s", at(start), v.ago(start), deferral(t.TaskFailures, t.TaskRetryAt)).aboutTask()
 }
 
@@ -138,12 +138,12 @@ func (v view) describeOperation() answer {
 }
 
 func (v view) describePendingResult() answer {
-	return newAnswer(tasker.NextServer, &v.step.StepSince, "A server stores it by itself; its log says what fails.",
+	return newAnswer(tasker.NextServer, &v.step.StepSince, "A server stores it automatically; otherwise see its log.",
 		"has delivered its result, and a server could not store what follows from it since %s%s", at(v.step.StepSince), deferral(v.step.StepFailures, v.step.StepRetryAt))
 }
 
 func (v view) describeDecision() answer {
-	return newAnswer(tasker.NextServer, v.step.DecideAt, "A server decides it by itself, within a second; its log says what fails.",
+	return newAnswer(tasker.NextServer, v.step.DecideAt, "A server decides it within a second; otherwise see its log.",
 		"is about to be decided since %s%s", at(*v.step.DecideAt), deferral(v.step.StepFailures, v.step.StepRetryAt))
 }
 
@@ -188,16 +188,16 @@ func (v view) describeUnattended() answer {
 	t := v.task
 	switch {
 	case t.AttendBy != nil && v.isLate(*t.AttendBy):
-		return newAnswer(tasker.NextServer, &v.step.StepSince, "A server must sweep, or somebody opens an investigation or repairs the step: tasker-ctl health says whether the sweep is late.",
+		return newAnswer(tasker.NextServer, &v.step.StepSince, "Wait for the sweep, open an investigation or repair the step. tasker-ctl health shows whether the sweep is late.",
 			"%s; the sweep was to open an investigation at %s", v.failure(), at(*t.AttendBy))
 	case t.AttendBy != nil:
 		return newAnswer(tasker.NextTimer, &v.step.StepSince, "The sweep opens an investigation; the step may be repaired before.",
 			"%s; the sweep opens an investigation at %s", v.failure(), at(*t.AttendBy))
 	case t.EntryUUID != nil:
 		return newAnswer(tasker.NextOperator, &v.step.StepSince, "Repair the step, or open an investigation.",
-			"%s; the investigation of the task ended as %s%s, and nobody looks into it", v.failure(), t.EntryStatus, by(t.EntryEndedBy))
+			"%s; the investigation of the task ended as %s%s, and no other is open", v.failure(), t.EntryStatus, by(t.EntryEndedBy))
 	default:
-		return newAnswer(tasker.NextOperator, &v.step.StepSince, "Repair the step, or open an investigation.", "%s; nobody looks into it", v.failure())
+		return newAnswer(tasker.NextOperator, &v.step.StepSince, "Repair the step, or open an investigation.", "%s; no investigation is open", v.failure())
 	}
 }
 
@@ -241,7 +241,7 @@ func (v view) describeWorkers() string {
 	case q.Draining > 0:
 		return text + fmt.Sprintf("; %s draining", are(q.Draining, "worker"))
 	case q.LastHeard != nil:
-		text += fmt.Sprintf("; %s was heard of last at %s", q.LastName, at(*q.LastHeard))
+		text += fmt.Sprintf("; the last heartbeat of %s was at %s", q.LastName, at(*q.LastHeard))
 	}
 	if q.Elsewhere > 0 {
 		text += fmt.Sprintf("; %s registered for other namespaces", are(q.Elsewhere, "worker"))
@@ -299,10 +299,10 @@ func (v view) describeRunning() answer {
 	text := fmt.Sprintf("runs on %s for %s, attempt %d of %d", cmp.Or(v.worker(), "a worker"), v.ago(since), s.Attempts, s.MaxAttempts)
 	switch heard := s.WorkerSeen; {
 	case s.LeaseExpiresAt != nil && v.isLate(*s.LeaseExpiresAt):
-		return newAnswer(tasker.NextServer, &since, "A server must take it back: tasker-ctl health says which loop is late.",
+		return newAnswer(tasker.NextServer, &since, "A server must reclaim it: tasker-ctl health shows which loop is late.",
 			"%s; its lease ended at %s, and no server has taken it back%s", text, at(*s.LeaseExpiresAt), deferral(s.StepFailures, s.StepRetryAt))
 	case heard != nil && s.WorkerHeartbeat > 0 && v.now.Sub(*heard) > 3*s.WorkerHeartbeat:
-		text += fmt.Sprintf("; nothing was heard of the worker for %s, and the attempt is lost at %s", v.ago(*heard), maybeAt(s.LeaseExpiresAt))
+		text += fmt.Sprintf("; the worker has been silent for %s, and the attempt is lost at %s", v.ago(*heard), maybeAt(s.LeaseExpiresAt))
 	}
 	return newAnswer(tasker.NextWorker, &since, "The worker reports a result, or loses its lease.", "%s", text)
 }
@@ -314,7 +314,7 @@ func (v view) describeRetry() answer {
 	case v.task.TaskState == tasker.TaskError:
 		return newAnswer(tasker.NextOperator, &v.task.TaskSince, "Reset the step: a task in error retries nothing by itself.", "%s; it is left alone, because the task is in error since %s", text, at(v.task.TaskSince))
 	case v.isLate(due):
-		return newAnswer(tasker.NextServer, &due, "A server must try it again: tasker-ctl health says which loop is late.",
+		return newAnswer(tasker.NextServer, &due, "A server must retry it: tasker-ctl health shows which loop is late.",
 			"%s; it is due since %s, %s ago%s", text, at(due), v.ago(due), deferral(v.task.TaskFailures, v.task.TaskRetryAt))
 	default:
 		return newAnswer(tasker.NextTimer, &s.StepSince, "It is tried again by itself; a reset tries it at once.", "%s; it is tried again at %s", text, at(due))
@@ -332,10 +332,10 @@ func (v view) describeOutside() answer {
 	if who := v.step.Assignee; who != nil && *who != "" {
 		what = "an answer of " + *who
 	} else if who != nil {
-		what = "an answer of a person; it is assigned to nobody"
+		what = "a person's answer; it has no assignee"
 	}
 	if until := v.step.WaitUntil; until != nil && v.isLate(*until) {
-		return newAnswer(tasker.NextServer, until, "A server must end the wait: tasker-ctl health says which loop is late.",
+		return newAnswer(tasker.NextServer, until, "A server must end the wait: tasker-ctl health shows which loop is late.",
 			"waits for %s since %s%s", what, at(since), v.untilTimeout())
 	}
 	return newAnswer(tasker.NextExternal, &since, fmt.Sprintf("Its outcome is reported: tasker-ctl task answer-step %[1]s %[2]s, or POST /v1/tasks/%[1]s/workflow_steps/%[2]s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepName),
@@ -345,7 +345,7 @@ func (v view) describeOutside() answer {
 func (v view) describeWait() answer {
 	s, until := v.step, *v.step.WaitUntil
 	if v.isLate(until) {
-		return newAnswer(tasker.NextServer, &until, "A server must end the wait: tasker-ctl health says which loop is late.",
+		return newAnswer(tasker.NextServer, &until, "A server must end the wait: tasker-ctl health shows which loop is late.",
 			"waited until %s; that is %s ago%s", at(until), v.ago(until), deferral(s.StepFailures, s.StepRetryAt))
 	}
 	return newAnswer(tasker.NextTimer, &s.StepSince, "It is complete by itself then; an operator can complete or resolve it now.", "waits until %s", at(until))
@@ -374,7 +374,7 @@ func (v view) describeItems() answer {
 	case n.Retrying > 0:
 		return newAnswer(tasker.NextTimer, &s.StepSince, "The items are tried again by themselves.", "%s", text)
 	default:
-		return newAnswer(tasker.NextServer, &s.StepSince, "A server goes on with the items.", "%s", text)
+		return newAnswer(tasker.NextServer, &s.StepSince, "A server continues with the items.", "%s", text)
 	}
 }
 

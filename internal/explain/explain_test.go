@@ -343,7 +343,7 @@ func TestEachFact(t *testing.T) {
 			h.fail(1, "no", false)
 			h.end(id, tasker.EntryManuallyResolved)
 			return id
-		}, want{tasker.ConditionNotInvestigated, tasker.NextOperator, []string{"Step a failed for good", "ended as manually_resolved by ann, and nobody looks into it."}, "open an investigation", "s.state_since", "a"}, ""},
+		}, want{tasker.ConditionNotInvestigated, tasker.NextOperator, []string{"Step a failed for good", "ended as manually_resolved by ann, and no other is open."}, "open an investigation", "s.state_since", "a"}, ""},
 		"no worker": {
 			func(h *harness) tasker.ID { return h.Create("chain") },
 			want{tasker.ConditionNoWorker, tasker.NextOperator, []string{"Step charge waits for a worker since", "none with handler run of namespace shop is alive."}, "Start a worker with handler run for namespace shop", "s.state_since", "charge"}, "",
@@ -360,7 +360,7 @@ func TestEachFact(t *testing.T) {
 			h.employ()
 			h.Space = enginetest.Namespace
 			return h.Create("chain")
-		}, want{tasker.ConditionNoWorker, tasker.NextOperator, []string{"payments-7 was heard of last at 20", "1 worker is registered for other namespaces."}, "", "s.state_since", "charge"}, ""},
+		}, want{tasker.ConditionNoWorker, tasker.NextOperator, []string{"the last heartbeat of payments-7 was at 20", "1 worker is registered for other namespaces."}, "", "s.state_since", "charge"}, ""},
 		"no worker took it in time": {func(h *harness) tasker.ID {
 			id := h.Create("chain")
 			h.expire()
@@ -398,7 +398,7 @@ func TestEachFact(t *testing.T) {
 			h.claim(1)
 			h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '40 minutes'`)
 			return id
-		}, want{tasker.ConditionRunning, tasker.NextWorker, []string{"nothing was heard of the worker for 40m", "and the attempt is lost at 20"}, "", "", ""}, ""},
+		}, want{tasker.ConditionRunning, tasker.NextWorker, []string{"the worker has been silent for 40m", "and the attempt is lost at 20"}, "", "", ""}, ""},
 		"running, and the lease is over": {func(h *harness) tasker.ID {
 			h.employ()
 			id := h.Create("chain")
@@ -554,7 +554,7 @@ func TestInvestigations(t *testing.T) {
 	first := h.Entry(task).UUID
 	e := h.explain(first)
 	h.is(e, want{tasker.ConditionFailed, tasker.NextOperator, []string{"Step charge failed for good"}, "", "s.state_since", "charge"})
-	if e.Kind != tasker.ExplainedInvestigation || *e.TaskUUID != task || !strings.Contains(factNamed(e, "case"), ": 1 open investigation, nobody has taken it") ||
+	if e.Kind != tasker.ExplainedInvestigation || *e.TaskUUID != task || !strings.Contains(factNamed(e, "case"), ": 1 open investigation, no owner") ||
 		!strings.Contains(factNamed(e, "investigation"), first.String()+": max_retries_exceeded, permanent_failure") {
 		t.Errorf("%+v", e)
 	}
@@ -588,7 +588,7 @@ func TestCases(t *testing.T) {
 	h.Exec(`UPDATE tasker.case_members m SET opened_at = now() FROM tasker.tasks_dlq d WHERE d.dlq_entry_uuid = m.dlq_entry_uuid AND d.task_uuid = $1`, tasks[len(tasks)-1])
 	e := h.explain(id)
 	h.is(e, want{tasker.ConditionFailed, tasker.NextOperator, []string{"105 investigations are open, of which the newest 100 were looked at: 99 failed, 1 queue."}, "reset the step", "", ""})
-	if e.Looked != 100 || !e.More || len(e.Counts) != 2 || e.Name != "shop/chain > charge" || e.Since == nil || factNamed(e, "owner") != "nobody has taken it" {
+	if e.Looked != 100 || !e.More || len(e.Counts) != 2 || e.Name != "shop/chain > charge" || e.Since == nil || factNamed(e, "owner") != "no owner" {
 		t.Errorf("%+v", e)
 	}
 	for _, task := range tasks {

@@ -29,7 +29,7 @@ func (f match) facts() (list []tasker.ExplainedFact) {
 		}
 		add("investigation", "%s: %s, %s, opened at %s: %s", t.EntryUUID, t.EntryReason, t.EntryCode, maybeAt(t.EntryOpened), status)
 		if t.CaseID != nil && t.EntryStatus == tasker.EntryPending {
-			owner := "nobody has taken it"
+			owner := "no owner"
 			if t.CaseOwner != "" {
 				owner = "taken by " + t.CaseOwner
 			}

@@ -113,7 +113,7 @@ func caseFacts(c tasker.Case) []tasker.ExplainedFact {
 	if c.State == tasker.CaseResting {
 		state += ", until " + maybeAt(c.SnoozedUntil)
 	}
-	owner := "nobody has taken it"
+	owner := "no owner"
 	if c.Owner != "" {
 		owner = c.Owner + " until " + maybeAt(c.OwnedUntil)
 	}
@@ -173,7 +173,7 @@ func ofOperation(o tasker.Operation) tasker.Condition {
 	case tasker.OperationRunning:
 		return tasker.Condition{Reason: tasker.ConditionOperation, Since: o.StartedAt, NextActor: tasker.NextServer,
 			Message: fmt.Sprintf("Wave %d of %d is under way: %d of %d items are verified.", o.Wave+1, len(o.Waves)+1, o.Counts[tasker.ItemVerified], o.Items),
-			Remedy:  "It goes on by itself when the items of the wave are verified."}
+			Remedy:  "It continues automatically when the items of the wave are verified."}
 	default:
 		return tasker.Condition{Reason: tasker.ConditionEnded, Since: o.EndedAt, NextActor: tasker.NextNone, Message: fmt.Sprintf("The operation is %s since %s.", o.State, maybeAt(o.EndedAt))}
 	}

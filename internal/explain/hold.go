@@ -66,11 +66,11 @@ func ofHeld(h tasker.Hold, now time.Time) tasker.Condition {
 		Remedy: fmt.Sprintf("%s releases it: tasker-ctl hold release %s; at its end it is released by itself.", h.Owner, h.UUID)}
 	switch {
 	case h.State == tasker.HoldReleasing:
-		w.NextActor, w.Remedy = tasker.NextServer, "It is let go in its turn, as soon as the steps before it have succeeded."
+		w.NextActor, w.Remedy = tasker.NextServer, "It is released as soon as the steps before it have succeeded."
 	case h.Kind == tasker.BreakerHold:
 		w.NextActor, w.Remedy = tasker.NextTimer, fmt.Sprintf("A probe succeeds; or an operator releases it: tasker-ctl hold release %s.", h.UUID)
 	case now.Sub(h.EndsAt) > late:
-		w.NextActor, w.Remedy = tasker.NextServer, "A server must release it: tasker-ctl health says which loop is late."
+		w.NextActor, w.Remedy = tasker.NextServer, "A server must release it: tasker-ctl health shows which loop is late."
 	}
 	return w
 }

@@ -111,9 +111,9 @@ func TestHeldSteps(t *testing.T) {
 	judge()
 	_, err = holds.Release(t.Context(), held.UUID, nil, hold.Change{Actor: "bo", Reason: "r"})
 	h.Must(err)
-	h.is(h.explain(other), want{tasker.ConditionHeld, tasker.NextServer, []string{"is held by bo since", ", and being released: wave 0 of 4 (PSP outage)."}, "let go in its turn", "", ""})
+	h.is(h.explain(other), want{tasker.ConditionHeld, tasker.NextServer, []string{"is held by bo since", ", and being released: wave 0 of 4 (PSP outage)."}, "released as soon as", "", ""})
 	h.Exec(`INSERT INTO tasker.deferred_work (kind, task_uuid, last_error, retry_at) VALUES ($1, $2, 'broken', now() + interval '1 minute')`, postgres.ReleaseHeld, other)
-	h.is(h.explain(other), want{tasker.ConditionHeld, tasker.NextServer, []string{"(PSP outage); to let it go failed once and is tried again at 20"}, "let go in its turn", "", ""})
+	h.is(h.explain(other), want{tasker.ConditionHeld, tasker.NextServer, []string{"(PSP outage); to let it go failed once and is tried again at 20"}, "released as soon as", "", ""})
 	h.Exec(`DELETE FROM tasker.deferred_work`)
 	for range 5 {
 		judge()

@@ -164,7 +164,7 @@ func (set *ruleSet) add(r Rule) error {
 	case len(r.Shapes) == 0:
 		return errors.New("it has no shapes")
 	case r.Why == "":
-		return errors.New("it does not say why")
+		return errors.New("it has no reason")
 	}
 	c.near = max(c.near, 1)
 	for _, list := range []struct {

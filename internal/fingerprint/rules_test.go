@@ -62,7 +62,7 @@ func TestRulesRefuse(t *testing.T) {
 		{"a rule that masks without a label", "label = \"<id>\"\n", "", `invalid label ""`},
 		{"two rules with one id", `id = "time"`, `id = "uuid"`, `rule "uuid": must have an id of its own`},
 		{"words far away", "near = 2", "near = 9", "invalid near 9"},
-		{"a rule without a reason", `why = "A UUID identifies one object."`, "", "does not say why"},
+		{"a rule without a reason", `why = "A UUID identifies one object."`, "", "has no reason"},
 		{"a rule without shapes", `shapes = ["uuid"]`, `shapes = []`, "no shapes"},
 		{"a word in capitals", `"port ports serverport dport"`, `"Port"`, `word "Port"`},
 		{"no fillers", "\nfiller =", "\nfillers =", `"filler" is missing`},

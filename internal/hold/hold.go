@@ -192,7 +192,7 @@ func (s *Service) Probe(ctx context.Context, id tasker.ID, c Change) (tasker.Hol
 		case probing:
 			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "a probe of hold %s is on its way; wait for its outcome", id)
 		case h.Held == 0:
-			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s holds no step that could be let go", id)
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s holds no step that could be released", id)
 		}
 		h.NextProbeAt = &now
 		return postgres.HoldLine{Event: "probe_requested", Actor: c.Actor, Reason: c.Reason}, nil

@@ -43,11 +43,11 @@ func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, err
 		return "", t.Refusal("step %s is %s%s: %s", t.StepUUID, t.Step, waitsFor(t.Step), allowedText(t.Allowed()))
 	}
 	if Held(t.Step) && !interrupt {
-		return "", t.Refusal("step %s is %s and goes on by itself: to take it from the queue or from its worker, say interrupt; "+
+		return "", t.Refusal("step %s is %s and continues automatically: to take it from the queue or from its worker, set interrupt; "+
 			"what a worker reports of it then is rejected", t.StepUUID, t.Step)
 	}
 	if t.OpenItems > 0 && !interrupt {
-		return "", t.Refusal("step %s waits for %d of its items: to end it without them, say interrupt; they are resolved by hand with it",
+		return "", t.Refusal("step %s waits for %d of its items: to end it without them, set interrupt; they are then resolved by hand with it",
 			t.StepUUID, t.OpenItems)
 	}
 	return to, nil

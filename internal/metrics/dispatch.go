@@ -88,7 +88,7 @@ func (m *Metrics) ObserveDispatch(s Sources) error {
 	observed, err = makeGauges(m.meter, []gauge{
 		{&d.up, "tasker.dispatch.broker_up", "1 while this server can publish to the message broker, else 0."},
 		{&d.depth, "tasker.dispatch.dead_letter_queue.depth", "Dead letters that wait to be handled; absent while the broker is away."},
-		{&d.canary, "tasker.dispatch.canary.returned_timestamp_seconds", "When a canary last became a dead letter, as it should, in Unix time; 0 if none has yet, absent while nobody can know."},
+		{&d.canary, "tasker.dispatch.canary.returned_timestamp_seconds", "Unix time at which a canary last became a dead letter, as expected; 0 before the first, absent while unknown."},
 		{&d.pending, "tasker.dispatch.outbox.pending", "Steps that wait to be announced; at most 10000 are counted."},
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func register(meter metric.Meter, subject string, f metric.Callback, observed ..
 // countBroker creates the counters of a broker, at 0.
 func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
 	err := makeCounters(meter, []counter{
-		{&d.announced, "tasker.dispatch.announced.total", "Steps that this server announced through the message broker, by what the broker said."},
+		{&d.announced, "tasker.dispatch.announced.total", "Steps that this server announced through the message broker, by the broker's response."},
 		{&d.reannounced, "tasker.dispatch.reannounced.total", "Steps whose announcement was lost, and that this server announced again."},
 		{&d.letters, "tasker.dispatch.dead_letters.total", "Dead letters that this server handled, by what became of them."},
 	})
@@ -138,7 +138,7 @@ func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
 		return err
 	}
 	d.latency, err = meter.Float64Histogram("tasker.dispatch.dead_letter.latency", metric.WithUnit("ms"),
-		metric.WithDescription("From when a message became a dead letter, which is told to the second, to when this server had handled it."),
+		metric.WithDescription("Time from a message becoming a dead letter, with a precision of one second, until this server had handled it."),
 		metric.WithExplicitBucketBoundaries(letterBuckets...))
 	if err != nil {
 		return fmt.Errorf("metric tasker.dispatch.dead_letter.latency: %w", err)

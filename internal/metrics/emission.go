@@ -73,7 +73,7 @@ func (e *emission) count(meter metric.Meter) error {
 	err := makeCounters(meter, []counter{
 		{&e.failures, "tasker.dlq.emit_failures.total", "Events that this server could not send to a sink, all tries spent; they wait and are sent again."},
 		{&e.emitted, "tasker.dlq.events_emitted.total", "Events that this server sent and a sink confirmed."},
-		{&e.setAside, "tasker.dlq.events_set_aside.total", "Events that this server set aside because a sink refused them too often."},
+		{&e.setAside, "tasker.dlq.events_set_aside.total", "Events that this server stopped sending because a sink refused them too often."},
 	})
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func (m *Metrics) ObserveLoops(
 	}
 	observed, err := makeGauges(m.meter, []gauge{
 		{&late, "tasker.loop.late", "1 while a loop of this server has made no good pass for too long or a pass runs longer than its timeout, else 0."},
-		{&rows, "tasker.deferred.rows", "Tasks and steps that were set aside because work on them failed, by the kind of work; at most 10000 are counted. The same in every server."},
+		{&rows, "tasker.deferred.rows", "Deferred tasks and steps, whose work failed, by kind of work; at most 10000 are counted. The same on every server."},
 	})
 	if err != nil {
 		return err

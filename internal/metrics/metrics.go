@@ -86,7 +86,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 		name, unit, about string
 		buckets           []float64
 	}{
-		{&m.duration, "tasker.staleness.detection.duration", "ms", "What a run of the sweep took.", detectionBuckets},
+		{&m.duration, "tasker.staleness.detection.duration", "ms", "Duration of a run of the sweep.", detectionBuckets},
 		{&m.inQueue, "tasker.dlq.time_in_queue", "h", "How long investigations were open when this server ended them.", queueBuckets},
 	} {
 		var err error

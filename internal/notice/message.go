@@ -128,7 +128,7 @@ func Digest(now time.Time, cases []Case) tasker.NotificationData {
 			out.BeganAt = c.Oldest.UTC()
 		}
 	}
-	out.Summary = fmt.Sprintf("%s: %s with %s that nobody has taken",
+	out.Summary = fmt.Sprintf("%s: %s with %s without an owner",
 		out.Namespace, count(int64(len(cases)), "small case"), count(out.Entries, "stuck task"))
 	return out
 }
@@ -186,14 +186,14 @@ func Hold(topic string, h tasker.Hold, by string) tasker.NotificationData {
 		out.Summary = what + " opened: attempts keep failing with one cause, and steps are held until a probe succeeds"
 	case tasker.HoldEndingTopic, tasker.BreakerEndingTopic:
 		out.Severity = tasker.High
-		out.Summary = fmt.Sprintf("%s ends at %s: it holds %s, which are let go in waves then", what, until, count(h.Held, "step"))
+		out.Summary = fmt.Sprintf("%s ends at %s: it holds %s, which are then released in waves", what, until, count(h.Held, "step"))
 	case tasker.HoldFailedTopic:
 		out.Severity = tasker.High
 		if !h.Blocks {
-			out.Summary = what + " is over: steps that it let go have failed, and it is too old to hold again, so all others are let go"
+			out.Summary = what + " is over: released steps have failed, and it is too old to hold again, so all others are released"
 			break
 		}
-		out.Summary = fmt.Sprintf("%s holds again, until %s: steps that it let go have failed", what, until)
+		out.Summary = fmt.Sprintf("%s holds again, until %s: released steps have failed", what, until)
 	default:
 		out.Severity, out.Summary = tasker.Low, fmt.Sprintf("%s is over: it let %s go", what, count(h.Released, "step"))
 	}

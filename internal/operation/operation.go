@@ -296,7 +296,7 @@ func complete(p *tasker.OperationPlan) error {
 		fault("act.type", "must be one of %s, not %q", strings.Join(strings.Fields(strings.Trim(fmt.Sprint(tasker.Acts()), "[]")), ", "), p.Act)
 	}
 	if p.Selection.IsEmpty() {
-		fault("select", "is empty: say which investigations; %q with a namespace selects all of it", "namespace")
+		fault("select", "is empty: select investigations; %q with a namespace selects all of it", "namespace")
 	}
 	if p.Selection.IDs != nil && (len(p.Selection.IDs) == 0 || len(p.Selection.IDs) > tasker.MaxOperationItems) {
 		fault("select.ids", "has %d ids; it must be 1 to %d", len(p.Selection.IDs), tasker.MaxOperationItems)

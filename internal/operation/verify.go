@@ -221,7 +221,7 @@ func ending(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.End
 	how := "stands as " + string(i.Step)
 	switch {
 	case o.Act == tasker.ActReset && i.Step == tasker.StepSkipped:
-		how = "was skipped after its release, as its template says"
+		how = "was skipped after its release, as its template requires"
 	case o.Act == tasker.ActReset:
 		p.Attempt, p.WorkerUUID, p.WorkerName, p.WorkerVersion = i.Attempts, i.WorkerUUID, i.WorkerName, i.WorkerVersion
 		how = "was completed after its release"

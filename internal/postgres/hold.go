@@ -201,7 +201,7 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&seconds)
 		// The index exists until the upgrade from the previous version is finished.
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "one_open_breaker_of_a_handler" {
-			return tasker.Errorf(tasker.Conflict, "a breaker of handler %s is open, and the rest of its steps is being let go", n.Handler)
+			return tasker.Errorf(tasker.Conflict, "a breaker of handler %s is open, and the rest of its steps is being released", n.Handler)
 		}
 		if err != nil {
 			return fmt.Errorf("begin a hold: %w", err)

@@ -77,7 +77,7 @@ func parseCron(text, dayMatch string) (*cron, error) {
 	c.everyDay, c.everyWeekday = bits.OnesCount64(c.days) == 31, bits.OnesCount64(c.weekdays) == 7
 	switch restricted := !c.everyDay && !c.everyWeekday; {
 	case restricted && dayMatch == "":
-		return nil, fmt.Errorf("restricts both day of month and day of week; say day_match: any or day_match: all")
+		return nil, fmt.Errorf("restricts both day of month and day of week; set day_match: any or day_match: all")
 	case !restricted && dayMatch != "":
 		return nil, fmt.Errorf("does not restrict both day of month and day of week; leave out day_match")
 	default:

@@ -45,7 +45,7 @@ func TestCronIsRefused(t *testing.T) {
 		{"1,, * * * *", "", `minute ""`},
 		{"0 0 30 2 *", "", `"0 0 30 2 *" never occurs`},
 		{"0 0 31 4,6,9,11 *", "", "never occurs"},
-		{"0 0 13 * 5", "", "restricts both day of month and day of week; say day_match: any or day_match: all"},
+		{"0 0 13 * 5", "", "restricts both day of month and day of week; set day_match: any or day_match: all"},
 		{"0 0 * * 5", "any", "does not restrict both"},
 		{"0 0 13 * 5", "both", "must be any or all"},
 		{"@reboot", "", `"@reboot" is not known`},

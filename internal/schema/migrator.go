@@ -222,7 +222,7 @@ func unlock(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_unlock($1)`, int64(advisoryLock)); err != nil {
-		return fmt.Errorf("give back the lock of the migrations: %w", err)
+		return fmt.Errorf("release the migration lock: %w", err)
 	}
 	return nil
 }

@@ -109,7 +109,7 @@ func drop(ctx context.Context, tx pgx.Tx, objects []object) error {
 // foreignDependents explains why a view or a function could not be dropped.
 func foreignDependents(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "2BP01" { // dependent_objects_still_exist
-		return fmt.Errorf("something outside of schema tasker is built on a view or function of Tasker, which an upgrade makes anew: "+
+		return fmt.Errorf("something outside of schema tasker is built on a view or function of Tasker, which an upgrade recreates: "+
 			"drop it, migrate, and create it again; the views and functions are as before:\n%s: %w", pg.Detail, err)
 	}
 	return fmt.Errorf("drop the views and functions of the last version: %w", err)

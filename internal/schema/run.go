@@ -58,7 +58,7 @@ func runFile(ctx context.Context, conn *pgx.Conn, f file) error {
 		return err
 	}
 	if status := conn.PgConn().TxStatus(); status != 'T' {
-		return fmt.Errorf("%s: it ended the transaction that it runs in: it must not say COMMIT or ROLLBACK, "+
+		return fmt.Errorf("%s: it ended the transaction that it runs in: it must not run COMMIT or ROLLBACK, "+
 			"and what it committed must be undone by hand", f.path)
 	}
 	return nil

@@ -106,10 +106,10 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		// Documented alerts use this name, and a histogram has no series with its bare name.
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "tasker_staleness_detection_duration", Help: "What the last run of this server's sweep took, in milliseconds.",
+			Name: "tasker_staleness_detection_duration", Help: "Duration of the last run of this server's sweep, in milliseconds.",
 		}, func() float64 { return float64(m.LastRun()) / float64(time.Millisecond) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "tasker_build_info", Help: "1; the label says which version runs.",
+			Name: "tasker_build_info", Help: "Always 1; the label is the version.",
 			ConstLabels: prometheus.Labels{"version": cmp.Or(o.Version, "dev")},
 		}, func() float64 { return 1 }),
 	)

@@ -413,7 +413,7 @@ func (v value) checkDue(d *tasker.DuePolicy, scope expression.Scope, required bo
 		at.fault("is given beside after_seconds; keep one of them")
 	}
 	if required && !d.HasDueTime() {
-		v.fault("the step does not say by when it is due: add after_seconds or at")
+		v.fault("the step has no due time: add after_seconds or at")
 	}
 	warn, ok := v.get("warn_before_seconds")
 	if ok && d.WarnBeforeSeconds != nil && d.AfterSeconds > 0 && *d.WarnBeforeSeconds >= d.AfterSeconds {

@@ -209,9 +209,9 @@ func (v value) checkPerson(s tasker.StepTemplate) {
 	case both && s.Assignee != "":
 		from.fault("is given beside assignee; keep one of them")
 	case escalates && len(s.RemindAfterSeconds) == 0:
-		to.fault("nobody is reminded of the step: add remind_after_seconds")
+		to.fault("the step has no reminder: add remind_after_seconds")
 	case counts && !escalates:
-		after.fault("the step does not say to whom it is given: add escalate_to")
+		after.fault("the step has no new assignee: add escalate_to")
 	case counts && s.EscalateAfter > len(s.RemindAfterSeconds):
 		after.fault("must be at most %d, as many as there are in remind_after_seconds", len(s.RemindAfterSeconds))
 	}

@@ -200,7 +200,7 @@ func (v value) checkWait(s tasker.StepTemplate) {
 	case length && instant:
 		until.fault("is given beside wait_seconds; keep one of them")
 	case !length && !instant:
-		v.fault("the step does not say how long it waits: add wait_seconds or wait_until")
+		v.fault("the step has no wait time: add wait_seconds or wait_until")
 	}
 }
 
@@ -239,7 +239,7 @@ func (v value) checkMap(s tasker.StepTemplate) {
 	}
 	switch {
 	case s.Type == tasker.MapStep && !has:
-		v.fault("the step does not say over what it runs: add over")
+		v.fault("the step has no list to run over: add over")
 	case s.Type != tasker.MapStep && has:
 		over.fault("only a step of type map has over")
 	}

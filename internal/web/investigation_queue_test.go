@@ -42,7 +42,7 @@ func TestSameFailuresReadAsOneLine(t *testing.T) {
 	r := h.get("/ui/")
 	h.shows(r, http.StatusOK, "8 investigations in 2 cases", "shop/order › charge", "card of order <id> declined", "shop/refund › pay")
 	r = h.get("/ui/?view=entries")
-	if n := strings.Count(r.text, "data-row"); n != 8 || !strings.Contains(r.text, "a handler said that trying again is useless") || !strings.Contains(r.text, "card of order "+tasks[0].String()+" declined") || strings.Count(r.text, ">waiting</span>") != 8 {
+	if n := strings.Count(r.text, "data-row"); n != 8 || !strings.Contains(r.text, "a handler reported a permanent failure") || !strings.Contains(r.text, "card of order "+tasks[0].String()+" declined") || strings.Count(r.text, ">waiting</span>") != 8 {
 		t.Errorf("%d rows, want 8:\n%s", n, r.text)
 	}
 	for query, want := range map[string]int{

@@ -95,7 +95,7 @@ func TestAnInvestigationSaysWhatHappened(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	st.shows(st.get(st.page()), http.StatusOK,
-		"<h1>shop/order</h1>", "a handler said that trying again is useless", "investigation pending",
+		"<h1>shop/order</h1>", "a handler reported a permanent failure", "investigation pending",
 		"Step charge of shop/order failed in attempt 1 of 1", "“card declined by the bank”", "Steps ship, receipt and announce are waiting for it.",
 		"Check first.", "Complete the step by hand",
 		"charge: error · 1 of 1; needs an operator", "/ui/tasks/"+st.task.String()+"#step-"+st.step.String(),

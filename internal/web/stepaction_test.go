@@ -113,7 +113,7 @@ func TestAStepIsTakenFromAWorker(t *testing.T) {
 	list, err := st.Engine.Claim(t.Context(), st.worker, 1, 0)
 	st.Must(err)
 	st.shows(st.get(st.action("resolve")), http.StatusOK, "Worker "+st.worker.String()+" is running the step.")
-	st.shows(st.post(st.action("resolve"), "reason=x", "actor=bob"), http.StatusConflict, "say interrupt", ">x</textarea>")
+	st.shows(st.post(st.action("resolve"), "reason=x", "actor=bob"), http.StatusConflict, "set interrupt", ">x</textarea>")
 	r := st.post(st.action("resolve"), "reason=x", "actor=bob", "interrupt=1", "entry="+st.entry.String())
 	st.shows(r, http.StatusOK, "Step charge was resolved. It is now resolved manually")
 	receipt, err := st.Engine.Report(t.Context(), st.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`1`)}}, 0)

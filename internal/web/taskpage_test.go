@@ -356,7 +356,7 @@ func TestATaskLeadsToItsFamily(t *testing.T) {
 	path := pageOf(st.task) + "/steps/" + store.UUID.String() + "/reset"
 	h.shows(h.get(pageOf(st.task)), http.StatusOK, `href="`+path)
 	h.shows(h.get(path), http.StatusOK, "The step waits for its child task", `name="new_child" value="1" checked`, "Interrupt: cancels the child task", "--new-child")
-	h.shows(h.post(path, "reason=x", "actor=bob", "new_child=1"), http.StatusConflict, "say interrupt")
+	h.shows(h.post(path, "reason=x", "actor=bob", "new_child=1"), http.StatusConflict, "set interrupt")
 	h.at(h.post(path, "reason=x", "actor=bob", "new_child=1", "interrupt=1"), pageOf(st.task))
 	_, err = h.Engine.Tick(t.Context())
 	h.Must(err)
