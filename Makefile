@@ -55,6 +55,7 @@ large: ## try what is large at full size, and what stands between worker and ser
 	go test ./internal/engine -count 1 -v -timeout 20m -run '^(TestInputsBeyond.*|TestManyLastFailures.*|TestSevenHundred.*|TestContextsThatNoClaim.*|TestRowsThatCannotBeMoved.*)$$' -args -parents=270 | grep -E '_test.go:|^(---|ok|FAIL)'
 	go test ./internal/api -count 1 -v -run '^TestMemoryOfManyLargeBodies$$' | grep -E '_test.go:|^(---|ok|FAIL)'
 	go test ./internal/templatefile -count 1 -run '^TestComparisonsAreCheap$$'
+	go test ./internal/web -count 1 -v -run '^TestALongQueueIsALightPage$$' -args -queue=10000 | grep -E '_test.go:|^(---|ok|FAIL)'
 	go test ./internal/schema -count 1 -v -run '^TestTheCostOfASnapshotIsLinear$$' | grep -E '_test.go:|^(---|ok|FAIL)'
 	go test ./worker -count 1 -timeout 30m -run '^(TestAProxy.*|TestADatabaseThatIsReadOnly.*)$$' -args -bad-for=60s
 

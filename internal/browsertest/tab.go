@@ -284,26 +284,15 @@ func (tab *Tab) Dark(dark bool) {
 	}))
 }
 
-// Picture saves a picture of the whole page as name.png in the folder TASKER_TEST_SCREENSHOTS.
-// Without that variable it does nothing.
-func (tab *Tab) Picture(name string) {
-	tab.Helper()
-	tab.save(name, chromedp.FullScreenshot(100))
-}
-
-// View is Picture for the visible part of the page.
+// View saves a picture of the visible part of the page as name.png in the folder
+// TASKER_TEST_SCREENSHOTS. Without that variable it does nothing.
 func (tab *Tab) View(name string) {
-	tab.Helper()
-	tab.save(name, chromedp.CaptureScreenshot())
-}
-
-func (tab *Tab) save(name string, picture chromedp.Action[[]byte]) {
 	tab.Helper()
 	folder := os.Getenv("TASKER_TEST_SCREENSHOTS")
 	if folder == "" {
 		return
 	}
-	png := run(tab, "take a picture", picture)
+	png := run(tab, "take a picture", chromedp.CaptureScreenshot())
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		tab.Fatal(err)
 	}
@@ -331,9 +320,24 @@ type finding struct {
 // critical violations fail the test.
 func (tab *Tab) Accessible() {
 	tab.Helper()
-	run(tab, "load axe", chromedp.Evaluate[bool](axe+"\n;true"))
+	tab.check(`["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]`)
+}
+
+// Readable checks only the rules that depend on colors and on the width of the window, for a page
+// that is Accessible otherwise.
+func (tab *Tab) Readable() {
+	tab.Helper()
+	tab.check(`{type: "rule", values: ["color-contrast", "target-size", "scrollable-region-focusable"]}`)
+}
+
+// check runs axe with some of its rules.
+func (tab *Tab) check(rules string) {
+	tab.Helper()
+	if !tab.Is(`"axe" in window`) {
+		run(tab, "load axe", chromedp.Evaluate[bool](axe+"\n;true"))
+	}
 	found := run(tab, "run axe", chromedp.Evaluate[[]finding](
-		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]})
+		`axe.run(document, {resultTypes: ["violations"], preload: false, runOnly: `+rules+`})
 		.then((r) => r.violations.map((v) => ({ID: v.id, Impact: v.impact, Help: v.help,
 			Nodes: v.nodes.map((n) => ({HTML: n.html, FailureSummary: n.failureSummary}))})))`,
 		chromedp.EvalAwaitPromise))

@@ -165,14 +165,6 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 	h.refused(h.sendAgain(nobody+"/re-emit", "ann", "x", "log"), http.StatusNotFound, "There is no event")
 	h.refused(h.sendAgain("/ui/emissions/7/re-emit", "ann", "x", "log"), http.StatusNotFound, "must be a UUID")
 	h.refused(h.post(eventPath(e)), http.StatusNotFound, "not found: /")
-
-	h.DB.Close()
-	for _, r := range []reply{
-		h.get("/ui/emissions"), h.get(eventPath(e)), h.get(eventPath(e) + "/re-emit"), h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"),
-	} {
-		h.refused(r, http.StatusInternalServerError, "See its log")
-		h.lacks(r, "pool", "tasker.emission")
-	}
 }
 
 func TestAnEmission(t *testing.T) {
@@ -307,20 +299,6 @@ func TestSendingAgainNeedsTheToken(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyPageSendsNothingAgain(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t, func(o *web.Options) { o.ReadOnly = true })
-	h.sinks("log")
-	e := h.investigated(1, "log")[0]
-	h.settle("log", e, false, "")
-	h.lacks(h.get(eventPath(e)), "/re-emit", "Redeliver")
-	h.refused(h.get(eventPath(e)+"/re-emit"), http.StatusForbidden, "ui.read_only")
-	h.refused(h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"), http.StatusForbidden, "ui.read_only")
-	if got := h.state(e, "log"); got != tasker.EmissionPublished {
-		t.Errorf("it is %s", got)
-	}
-}
-
 // What the page says to type in a terminal does the same as its button.
 func TestSendingAgainFromATerminal(t *testing.T) {
 	t.Parallel()
@@ -361,86 +339,15 @@ func TestSendingAgainFromATerminal(t *testing.T) {
 	}
 }
 
-func TestEmissionsInABrowser(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t, func(o *web.Options) { o.Sinks = []string{"log", "webhook"} })
-	h.sinks("log", "rabbitmq", "webhook")
-	events := h.investigated(5, "log", "webhook")
-	for _, e := range events[:4] {
-		h.settle("log", e, false, "")
-		h.settle("webhook", e, true, "the receiver answered 400 Bad Request: it does not know dlq.entry.created")
-	}
-	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now() - interval '7 minutes', last_error = 'dial tcp 192.0.2.7:443: connection refused', next_try_at = now() + interval '50 seconds' WHERE sink = 'webhook'`)
-	tab := h.open("/ui/")
-	tab.Keys("g")
-	tab.KeysAway("e")
-	tab.Sees("connection refused")
-	pictures(tab, "emissions")
-
-	// By mouse: what was set aside, one of it, send it again.
-	tab.Follow(`a[href="/ui/emissions?sink=webhook&state=set_aside"]`)
-	tab.Until(`document.querySelectorAll("[data-row]").length === 4`)
-	tab.Follow("tr[data-row] a")
-	tab.Sees("Data for the sinks")
-	pictures(tab, "emission")
-	tab.Follow("a.button")
-	tab.Sees("What will happen")
-	pictures(tab, "re-emit")
-	tab.Click("input[value=rabbitmq]") // it has no delivery
-	tab.Type("#reason", "the receiver knows it now")
-	tab.Type("#actor", "Ann")
-	tab.Follow("main form button")
-	tab.Sees("The event will be redelivered to webhook.")
-	tab.Sees("pending")
-	if got := h.state(events[3], "webhook"); got != tasker.EmissionPending || h.state(events[3], "rabbitmq") != "" {
-		t.Errorf("it is %s", got)
-	}
-
-	// By keys alone: back, choose a state, the second row, send it again.
-	tab.KeysAway("u")
-	tab.Keys("/")
-	tab.Until(`document.activeElement.name === "state"`)
-	tab.KeysAway("u") // undeliverable
-	tab.Until(`document.querySelectorAll("[data-row]").length === 3`)
-	tab.Keys("jj")
-	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
-	tab.KeysAway("\r")
-	tab.KeysAway("r")
-	tab.Eval(`document.querySelector("#reason").focus()`)
-	tab.KeysAway("again\r")
-	tab.Sees("The event will be redelivered to rabbitmq, webhook.")
-	// What becomes of it shows by itself.
-	h.settle("webhook", events[1], false, "")
-	tab.Sees("published")
-}
-
-func TestHostileTextOfEmissions(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.sinks(hostile, "log")
-	e := h.investigated(1, hostile, "log")[0]
-	h.settle(hostile, e, true, hostile)
-	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = $1`, hostile)
-	h.Exec(`UPDATE tasker.outbox SET data = jsonb_build_object($1::text, $1::text)`, hostile)
-	tab := h.open("/ui/emissions")
-	for _, path := range []string{"/ui/emissions", "/ui/emissions?state=set_aside&sink=" + url.QueryEscape(hostile), eventPath(e), eventPath(e) + "/re-emit", "/ui/dashboard"} {
-		tab.Size(1280, 900)
-		tab.Go(h.server.URL + path)
-		tab.Sees(`"><img src=x onerror=alert(1)>`)
-		tab.Size(390, 844)
-		tab.Fits()
-	}
-	tab.Go(h.server.URL + eventPath(e) + "/re-emit")
-	tab.Type("#reason", "<script>alert(1)</script>")
-	tab.Type("#actor", "<img src=x onerror=alert(1)>")
-	tab.Follow("main form button")
-	tab.Sees("The event will be redelivered to <script>alert(1)</script>")
-	tab.Go(h.server.URL + "/ui/audit")
-	tab.Sees("<img src=x onerror=alert(1)>")
-}
-
 // quoted spells a text as JSON does.
 func quoted(text string) string {
 	b, _ := json.Marshal(text) // a string always is JSON
 	return string(b)
+}
+
+// firstEvent returns the id of the oldest event.
+func (h *harness) firstEvent() (id tasker.ID) {
+	h.Helper()
+	h.Must(h.Admin().QueryRow(h.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position LIMIT 1`).Scan(&id))
+	return id
 }

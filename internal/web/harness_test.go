@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +37,8 @@ type harness struct {
 	ops    *operation.Service
 	worker tasker.ID
 	client *http.Client
-	stop   func() // tells the server that it stops
+	stop   func()       // tells the server that it stops
+	sorted *atomic.Bool // whether requests find all investigations in their cases, so that none looks
 }
 
 func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
@@ -58,7 +60,15 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 	mux.Handle(web.Root, pages)
 	mux.Handle(web.Root+"/", pages)
 	mux.Handle("/", api.New(stopping, api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Auth: o.Auth, Feed: api.FeedOptions{Feed: o.Feed}}))
-	h.server, h.stop = httptest.NewServer(h.WithCases(mux)), stop
+	unsorted := h.WithCases(mux)
+	h.sorted, h.stop = new(atomic.Bool), stop
+	h.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.sorted.Load() {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		unsorted.ServeHTTP(w, r)
+	}))
 	t.Cleanup(func() {
 		stop() // ends the live feeds
 		h.server.CloseClientConnections()

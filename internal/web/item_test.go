@@ -79,31 +79,3 @@ func TestAStepWithoutItems(t *testing.T) {
 	st := newStuck(t)
 	st.shows(st.get(pageOf(st.task)+"/steps/"+st.step.String()+"/items"), http.StatusOK, "The step has no items.", "No items")
 }
-
-// A browser goes from the task to its failed items and repairs one.
-func TestAnItemIsRepairedInABrowser(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	task, _ := h.lists(3, 1)
-	tab := h.open(pageOf(task))
-	tab.Follow(`a[href$="/items"]`)
-	tab.Sees("refund[2]")
-	pictures(tab, "items")
-	tab.Follow(`.tabs a[href$="state=error"]`)
-	tab.Sees("bank is <b>closed</b>")
-	tab.Keys("j")
-	tab.Until(`document.activeElement.textContent === "refund[1]"`)
-	tab.KeysAway("r")
-	tab.Sees("Reset step refund[1]")
-	tab.Type("#reason", "the bank is open")
-	tab.Type("#actor", "ann")
-	tab.Follow(`main form button`)
-	tab.Sees("Items of refund")
-	id, err := h.DB.StepNamed(t.Context(), task, "refund[1]")
-	h.Must(err)
-	s, err := h.DB.Step(t.Context(), task, id)
-	h.Must(err)
-	if s.State != tasker.StepEnqueued {
-		t.Errorf("refund[1] is %s", s.State)
-	}
-}

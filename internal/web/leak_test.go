@@ -135,34 +135,46 @@ var pageLink = regexp.MustCompile(`(?:href|action)="(/ui/[^"#]*)`)
 // by their paths.
 func (h *harness) crawl(tn *tenant) map[string]reply {
 	h.Helper()
-	seen := map[string]reply{}
-	next := []string{"/ui/?view=entries", "/ui/?namespace=space-" + tn.mark, "/ui/tasks?state=error", "/ui/tasks?dead_lettered=true", "/ui/staleness?health=stale",
+	start := []string{"/ui/?view=entries", "/ui/?namespace=space-" + tn.mark, "/ui/tasks?state=error", "/ui/tasks?dead_lettered=true", "/ui/staleness?health=stale",
 		"/ui/emissions?sink=webhook&state=pending", "/ui/tasks?id=" + tn.task.String(), "/ui/tasks?namespace=space-" + tn.mark}
 	for _, rt := range web.Routes() {
 		if rt.Method == http.MethodGet && rt.Of == "" && rt.Path != "/events" && !strings.Contains(rt.Path, "{name") && !strings.HasPrefix(rt.Path, "/sign-") {
-			next = append(next, web.Root+strings.Replace(rt.Path, "{$}", "", 1))
+			start = append(start, web.Root+strings.Replace(rt.Path, "{$}", "", 1))
 		}
 	}
-	for len(next) > 0 {
-		path := html.UnescapeString(next[0])
-		if next = next[1:]; strings.HasPrefix(path, "/ui/static/") || path == "/ui/sign-out" {
+	pages := map[string]reply{}
+	h.follow(start, func(path string, r reply) bool {
+		pages[path] = r
+		return true
+	})
+	return pages
+}
+
+// follow opens pages and those that they lead to, once each, as long as next wants to go on from
+// a page.
+func (h *harness) follow(pages []string, next func(path string, r reply) bool) {
+	h.Helper()
+	seen := map[string]bool{"/ui/sign-out": true}
+	for len(pages) > 0 {
+		path := html.UnescapeString(pages[0])
+		if pages = pages[1:]; seen[path] || strings.HasPrefix(path, "/ui/static/") {
 			continue
 		}
-		if _, known := seen[path]; known {
-			continue
-		}
+		seen[path] = true
 		r := h.get(path)
-		if seen[path] = r; r.status >= http.StatusInternalServerError || len(seen) > 500 {
+		if r.status >= http.StatusInternalServerError || len(seen) > 500 {
 			h.Fatalf("%d pages; %s is answered with %d", len(seen), path, r.status)
 		}
+		if !next(path, r) {
+			continue
+		}
 		for _, link := range pageLink.FindAllStringSubmatch(r.text, -1) {
-			next = append(next, link[1])
+			pages = append(pages, link[1])
 		}
 		if to := r.header.Get("Location"); to != "" {
-			next = append(next, to)
+			pages = append(pages, to)
 		}
 	}
-	return seen
 }
 
 // Whoever may do everything in one namespace sees nothing of another, on no page.
@@ -176,7 +188,7 @@ func TestNoPageShowsAnotherNamespace(t *testing.T) {
 	h.settled("webhook", other)
 	h.operated(mine)
 	h.operated(other)
-	for _, role := range []string{"viewer", "operator", "developer", "admin"} {
+	for _, role := range []string{"viewer", "admin"} {
 		b := h.signedIn(role, role+"@space-aqz")
 		pages := b.crawl(mine)
 		if len(pages) < 25 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +12,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
-	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/web"
 )
@@ -159,14 +159,11 @@ func (c matrixCaller) want(rt web.Route, exists bool) int {
 // shop and with one that nothing has.
 func TestEveryPageForEveryCaller(t *testing.T) {
 	t.Parallel()
-	var a *auth.Authenticator
-	st := newStuck(t, askingWith(&a))
+	st := newStuck(t, asking)
 	st.sinks("webhook")
 	_, err := st.DB.TakeEvents(t.Context(), "webhook", 100)
 	st.Must(err)
-	var event tasker.ID
-	st.Must(st.Admin().QueryRow(t.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position LIMIT 1`).Scan(&event))
-	st.FindCases()
+	event, aCase := st.firstEvent(), st.caseOf("order")
 	planned := st.planned("order")
 	held := st.hold(tasker.HoldScope{Namespace: "shop", Handler: "away"})
 	nightly, err := st.Engine.CreateSchedule(t.Context(), tasker.ScheduleSpec{
@@ -207,14 +204,9 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 			path = strings.NewReplacer("{task}", id(asked), "{step}", approval).Replace(path)
 		}
 		return web.Root + strings.NewReplacer("{namespace}", namespace, "{template}", "order", "{version}", "1.0.0", "{handler}", "run", "{$}", "", "{name}", "ui.css", "{token}", link.Token, "{task}", id(st.task), "{step}", st.step.String(),
-			"{investigation}", id(st.entry), "{case}", id(st.caseOf("order")), "{operation}", id(planned), "{hold}", id(held.UUID), "{schedule}", id(nightly.UUID), "{worker}", id(st.worker), "{event}", id(event)).Replace(path)
+			"{investigation}", id(st.entry), "{case}", id(aCase), "{operation}", id(planned), "{hold}", id(held.UUID), "{schedule}", id(nightly.UUID), "{worker}", id(st.worker), "{event}", id(event)).Replace(path)
 	}
-	callers := []matrixCaller{
-		{name: "nobody", harness: st.browser()}, {name: "revoked", harness: st.signedIn("revoked", "admin@*")}, {name: "expired", harness: st.signedIn("expired", "admin@*")},
-	}
-	st.Exec(`UPDATE tasker.api_keys SET revoked_at = now(), revoked_by = 'test' WHERE name = 'revoked'`)
-	st.Exec(`UPDATE tasker.sessions SET ends_at = now() WHERE subject = 'key:expired'`)
-	a.Look(t.Context())
+	callers := []matrixCaller{{name: "nobody", harness: st.browser()}}
 	for _, grants := range [][]string{
 		{"viewer@shop"}, {"operator@shop"}, {"developer@shop"}, {"worker@shop"}, {"admin@shop"}, {"admin@*"}, {"viewer@*"},
 		{"admin@bank"}, {"viewer@*", "operator@bank"}, {"viewer@bank", "worker@shop"},
@@ -229,6 +221,7 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 		return slices.Index(last, a.Method+" "+a.Path) - slices.Index(last, b.Method+" "+b.Path)
 	})
 	cells, assignee := 0, ""
+	st.sorted.Store(true)
 	for _, c := range callers {
 		for _, rt := range routes {
 			for _, exists := range []bool{true, false} {
@@ -281,10 +274,7 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 		}
 		return fmt.Sprint(r.status, text)
 	}
-	var event tasker.ID
-	st.Must(st.Admin().QueryRow(t.Context(), `SELECT event_uuid FROM tasker.outbox LIMIT 1`).Scan(&event))
-	mine := tasker.NewID()
-	st.FindCases()
+	event, mine := st.firstEvent(), tasker.NewID()
 	aCase, planned := st.caseOf("order"), st.planned("order")
 	for path, id := range map[string]tasker.ID{
 		"/ui/tasks/ID": st.task, "/ui/tasks/ID/cancel": st.task, "/ui/tasks/ID/steps/" + st.step.String() + "/items": st.task, "/ui/tasks/ID/steps/" + st.step.String() + "/reset": st.task,
@@ -299,5 +289,27 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 		if strings.Contains(there, "shop") {
 			t.Errorf("%s shows the namespace", path)
 		}
+	}
+}
+
+// Every page and form answers a malformed id as it answers an unknown one.
+func TestMalformedIDsAreNotFound(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	asked := 0
+	for _, rt := range web.Routes() {
+		if rt.Of == "" {
+			continue
+		}
+		asked++
+		path := web.Root + regexp.MustCompile(`\{\w+\}`).ReplaceAllString(rt.Path, "x")
+		r := h.get(path)
+		if rt.Method == http.MethodPost {
+			r = h.post(path, "actor=ann", "reason=x")
+		}
+		h.refused(r, http.StatusNotFound, "must be a UUID")
+	}
+	if asked < 50 {
+		t.Errorf("%d routes have an id", asked)
 	}
 }

@@ -109,7 +109,8 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 // Every act can be planned from the page of a case, and does what it says.
 func TestEveryActFromACase(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
+	h := newHarness(t)
+	for i, tt := range []struct {
 		act   tasker.Act
 		more  string
 		says  string
@@ -123,16 +124,16 @@ func TestEveryActFromACase(t *testing.T) {
 		{tasker.ActRecreate, "", "Recreate 2 tasks", tasker.StepError}, // new ones take their place
 		{tasker.ActEnd, "", "End 2 investigations", tasker.StepError},  // refused where the task has not ended
 	} {
-		h := newHarness(t)
-		h.Template("order", step("charge"))
-		tasks := h.fail("order", "charge", "declined", 2)
-		path := h.casePath("order")
+		template := fmt.Sprint("order", i)
+		h.Template(template, step("charge"))
+		tasks := h.fail(template, "charge", "declined", 2)
+		path := h.casePath(template)
 		h.shows(h.get(path), http.StatusOK, path+"/run?act=")
 		form := h.get(path + "/run?act=" + string(tt.act))
 		if tt.act != tasker.ActEnd { // which cannot work, and is not offered
 			h.shows(form, http.StatusOK, `value="`+string(tt.act)+`" checked`)
 		}
-		h.shows(form, http.StatusOK, "Plan: <bdi>shop/order › charge", "operation plan --case")
+		h.shows(form, http.StatusOK, "Plan: <bdi>shop/"+template+" › charge", "operation plan --case")
 		fields := []string{"actor=ann", "reason=right", "waves=all", "tolerate=2%", "act=" + string(tt.act), "k=v"}
 		if tt.more != "" {
 			h.shows(h.post(path+"/run", append(fields, "result=not JSON")...), http.StatusBadRequest, "Invalid result", "not JSON</textarea>")
@@ -227,46 +228,37 @@ func TestSelectingByKeys(t *testing.T) {
 	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", 5)
 	h.FindCases()
-	for _, path := range []string{"/ui/?view=entries", h.casePath("order")} {
-		for _, width := range []int64{1280, 390} {
-			tab := h.open(path)
-			tab.Size(width, 844)
-			tab.Accessible()
-			tab.Fits()
-			picked := func(n int) {
-				t.Helper()
-				tab.Until(fmt.Sprintf(`document.querySelectorAll("[data-pick]:checked").length === %d && document.querySelector("#selected").textContent === %q`, n, map[bool]string{true: fmt.Sprintf("%d selected", n)}[n > 0]))
-			}
-			tab.Keys("jx")
-			picked(1)
-			tab.Keys("jj")
-			tab.Keys("X")
-			picked(3)
-			tab.Keys("x")
-			picked(2)
-			tab.Keys("kX") // the range has the state of the row from which it goes
-			picked(1)
-			tab.Keys("x")
-			picked(2)
-			tab.Accessible()
-			rows := `document.querySelectorAll("[data-row]").length`
-			tab.Eval("window.was = " + rows)
-			h.fail("order", "charge", "declined", 1)
-			h.FindCases()
-			tab.Until(rows + " === window.was + 1")
-			picked(2)
-			tab.KeysAway("a")
-			tab.Sees("2 selected investigations")
-			tab.Accessible()
-			tab.Fits()
-		}
-	}
-	tab := h.open("/ui/")
-	for _, width := range []int64{1280, 390} {
+	for width, path := range map[int64]string{1280: "/ui/?view=entries", 390: h.casePath("order")} {
+		tab := h.open(path)
 		tab.Size(width, 844)
+		tab.Fits()
+		picked := func(n int) {
+			t.Helper()
+			tab.Until(fmt.Sprintf(`document.querySelectorAll("[data-pick]:checked").length === %d && document.querySelector("#selected").textContent === %q`, n, map[bool]string{true: fmt.Sprintf("%d selected", n)}[n > 0]))
+		}
+		tab.Keys("jx")
+		picked(1)
+		tab.Keys("jj")
+		tab.Keys("X")
+		picked(3)
+		tab.Keys("x")
+		picked(2)
+		tab.Keys("kX") // the range has the state of the row from which it goes
+		picked(1)
+		tab.Keys("x")
+		picked(2)
 		tab.Accessible()
+		rows := `document.querySelectorAll("[data-row]").length`
+		tab.Eval("window.was = " + rows)
+		h.fail("order", "charge", "declined", 1)
+		h.FindCases()
+		tab.Until(rows + " === window.was + 1")
+		picked(2)
+		tab.KeysAway("a")
+		tab.Sees("2 selected investigations")
 		tab.Fits()
 	}
+	tab := h.open("/ui/")
 	tab.Keys("jx")
 	tab.KeysAway("a")
 	tab.Sees("Plan: shop/order › charge")
@@ -302,35 +294,6 @@ func TestWhatIsWrongWithAPlan(t *testing.T) {
 	}
 }
 
-// From a case to an operation that runs, in a browser, on a wide and on a narrow page.
-func TestAnOperationByMouse(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "HTTP 503 for order @", 12)
-	tab := h.open(h.casePath("order"))
-	tab.Picture("case")
-	tab.KeysAway("r")
-	tab.Type("textarea[name=reason]", "gateway is back")
-	tab.Type("main input[name=actor]", "ann")
-	pictures(tab, "plan-form")
-	tab.Follow("main form button:not(.plain)")
-	tab.Sees("12 would be released.")
-	pictures(tab, "plan")
-	tab.Follow("main form button:not(.plain)")
-	tab.Sees("wave 1: 1, running")
-	h.operate()
-	h.work(func(tasker.Assignment) error { return nil })
-	h.operate()
-	tab.Sees("1 verified") // by itself
-	pictures(tab, "operation")
-	tab.Size(390, 844)
-	tab.Go(h.server.URL + "/ui/operations")
-	tab.Sees("Retry 12 steps")
-	tab.Fits()
-	tab.Accessible()
-}
-
 // reach moves the focus to an element with the Tab key.
 func reach(tab *browsertest.Tab, selector string) {
 	tab.Helper()
@@ -344,69 +307,78 @@ func reach(tab *browsertest.Tab, selector string) {
 	tab.Until(at) // which it is not: this says so
 }
 
-// An operation is planned, started and followed to its end, and a hold is begun and released, by keys alone,
-// on a wide and on a narrow page.
+// An operation is planned, started and followed to its end, and a hold is begun and released, by keys
+// alone, on pages that fit a wide and a narrow window.
 func TestAnOperationAndAHoldByKeys(t *testing.T) {
 	t.Parallel()
-	for width, template := range map[int64]string{1280: "order", 390: "refund"} {
-		h := newHarness(t)
-		h.Template(template, step("charge"))
-		h.fail(template, "charge", "HTTP 503", 3)
-		tab := h.open(h.casePath(template))
-		tab.Size(width, 844)
-		tab.KeysAway("r")
-		reach(tab, "textarea[name=reason]")
-		tab.Keys("gateway is back")
-		reach(tab, "main input[name=actor]")
-		tab.Keys("ann")
-		reach(tab, "#guards summary")
-		tab.Keys(" ")
-		reach(tab, "input[name=waves]")
-		tab.Keys("all") // replaces what is selected there
-		tab.Fits()
-		tab.Accessible()
-		tab.KeysAway("\r")
-		tab.Sees("3 would be released.")
-		tab.Fits()
-		reach(tab, "main form button")
-		tab.KeysAway("\r")
-		tab.Sees("The operation was started.")
-		h.operate()
-		h.work(func(tasker.Assignment) error { return nil })
-		h.operate()
-		tab.Sees("3 verified")
-		tab.Fits()
-
-		tab.Go(h.server.URL + "/ui/queues/shop/run")
-		tab.KeysAway("h")
-		reach(tab, "textarea[name=reason]")
-		tab.Keys("PSP outage")
-		reach(tab, "main form button")
-		tab.Fits()
-		tab.Accessible()
-		tab.KeysAway("\r")
-		tab.Sees("Steps in the scope are held.")
-		h.create(template, `{}`)
-		h.goOn()
-		tab.Sees("1 step")
-		tab.Fits()
-		tab.KeysAway("r")
-		reach(tab, "textarea[name=reason]")
-		tab.Keys("PSP is back")
-		reach(tab, "main form button")
-		tab.Fits()
-		tab.Accessible()
-		tab.KeysAway("\r")
-		tab.Sees("The hold is being released.")
-		held := 0
-		for range 4 { // a wave each
-			h.goOn()
-			h.work(func(tasker.Assignment) error { held++; return nil })
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.fail("order", "charge", "HTTP 503", 3)
+	tab := h.open(h.casePath("order"))
+	fits := func() {
+		t.Helper()
+		for _, width := range []int64{1280, 390} {
+			tab.Size(width, 844)
+			tab.Fits()
 		}
-		h.goOn()
-		if held != 1 {
-			t.Errorf("%d steps were worked on after the release, want 1", held)
-		}
-		h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "No open holds")
 	}
+	tab.KeysAway("r")
+	reach(tab, "textarea[name=reason]")
+	tab.Keys("gateway is back")
+	reach(tab, "main input[name=actor]")
+	tab.Keys("ann")
+	reach(tab, "#guards summary")
+	tab.Keys(" ")
+	reach(tab, "input[name=waves]")
+	tab.Keys("all") // replaces what is selected there
+	fits()
+	tab.KeysAway("\r")
+	tab.Sees("3 would be released.")
+	fits()
+	reach(tab, "main form button")
+	tab.KeysAway("\r")
+	tab.Sees("The operation was started.")
+	h.operate()
+	h.work(func(tasker.Assignment) error { return nil })
+	h.operate()
+	tab.Sees("3 verified")
+	looksGood(tab)
+
+	tab.Go(h.server.URL + "/ui/queues/shop/run")
+	tab.KeysAway("h")
+	reach(tab, "textarea[name=reason]")
+	tab.Keys("PSP outage")
+	reach(tab, "main form button")
+	fits()
+	tab.KeysAway("\r")
+	tab.Sees("Steps in the scope are held.")
+	h.create("order", `{}`)
+	h.goOn()
+	tab.Sees("1 step")
+	fits()
+	tab.KeysAway("r")
+	reach(tab, "textarea[name=reason]")
+	tab.Keys("PSP is back")
+	reach(tab, "main form button")
+	fits()
+	tab.KeysAway("\r")
+	tab.Sees("The hold is being released.")
+	held := 0
+	for range 4 { // a wave each
+		h.goOn()
+		h.work(func(tasker.Assignment) error { held++; return nil })
+	}
+	h.goOn()
+	if held != 1 {
+		t.Errorf("%d steps were worked on after the release, want 1", held)
+	}
+	h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "No open holds")
+}
+
+// newestOperation returns the operation that was planned last; its id is zero if there is none.
+func (h *harness) newestOperation() tasker.Operation {
+	h.Helper()
+	list, _, err := h.DB.Operations(h.Context(), tasker.OperationFilter{Limit: 1})
+	h.Must(err)
+	return append(list, tasker.Operation{})[0]
 }

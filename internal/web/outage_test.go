@@ -60,3 +60,32 @@ func TestCountsAreOfAllPages(t *testing.T) {
 	h.lived(entries[2].TaskUUID, oldest, nil, "")
 	h.sees(h.get("/ui/dashboard"), fmt.Sprintf(`<div class="big"><time datetime="%s"`, oldest.Format(time.RFC3339)))
 }
+
+// Without a database every page and form says that the server failed, and nothing of its inside.
+func TestPagesWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	st.sinks("log")
+	task, emission := pageOf(st.task), "/ui/emissions/"+st.firstEvent().String()
+	pages := []string{"/ui/", "/ui/tasks", "/ui/audit", "/ui/dashboard", "/ui/emissions", emission, st.casePath("order"), st.page(), task}
+	seen := "seen=" + st.seen()
+	st.token()
+	st.DB.Close()
+	fails := func(r reply) {
+		t.Helper()
+		if r.status < 500 {
+			t.Errorf("%s is answered with %d", r.url, r.status)
+		}
+		st.sees(r, `role="alert"`)
+		st.lacks(r, "pool", "postgres", "tasks_dlq", "audit_events", "v_dlq_dashboard", "read task")
+	}
+	for _, path := range pages {
+		fails(st.get(path))
+	}
+	for _, path := range []string{
+		st.page() + "/update", st.page() + "/own", st.action("reset"), st.action("complete"), task + "/cancel", task + "/investigate", emission + "/re-emit",
+	} {
+		fails(st.get(path))
+		fails(st.post(path, "actor=ann", "reason=x", "notes=x", "result=1", "sinks=log", seen))
+	}
+}

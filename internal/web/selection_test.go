@@ -34,24 +34,15 @@ func TestAPlanOfAFilter(t *testing.T) {
 	form := h.get(path)
 	h.shows(form, http.StatusOK, "Plan: <bdi>all that match: template order, task state error, text “charge”, not recovered", "3 open investigations match the filter.", "The most urgent 3 of 3",
 		"They can have different causes", `href="/ui/?recovered=false&state=error&template=order&text=charge&view=entries"`)
-	planned := func() tasker.Operation {
-		t.Helper()
-		list, _, err := h.DB.Operations(t.Context(), tasker.OperationFilter{Limit: 1})
-		h.Must(err)
-		if len(list) == 0 {
-			return tasker.Operation{}
-		}
-		return list[0]
-	}
 	abort := func() {
 		t.Helper()
-		_, err := h.ops.Abort(t.Context(), planned().UUID, "ann")
+		_, err := h.ops.Abort(t.Context(), h.newestOperation().UUID, "ann")
 		h.Must(err)
 	}
 	fields := []string{"actor=ann", "reason=the bank is back", "waves=1", "tolerate=2%", "key=k"}
 	r := h.post(path, fields...)
 	h.shows(r, http.StatusOK, "Start with 1 step", "3 steps are frozen")
-	o := planned()
+	o := h.newestOperation()
 	f := o.Selection.Filter
 	if f.Name != "order" || f.Text != "charge" || f.State != tasker.TaskError || f.Recovered == nil || *f.Recovered || o.Items != 3 {
 		t.Errorf("planned %+v", o)
@@ -75,7 +66,7 @@ func TestAPlanOfAFilter(t *testing.T) {
 	for _, send := range []func(){func() { h.ctl(cli) }, func() { h.curl(curl) }} {
 		before := o.UUID
 		send()
-		o = planned()
+		o = h.newestOperation()
 		if f := o.Selection.Filter; o.UUID == before || o.Items != 4 || f.Age != time.Minute || f.Namespace != "shop" || f.Reason != tasker.MaxRetriesExceeded || f.Text != "charge" {
 			t.Errorf("planned %+v", o)
 		}
@@ -123,12 +114,11 @@ func TestAPlanSaysWhichWorkersTakeItsSteps(t *testing.T) {
 	h.shows(r, http.StatusOK, "Only workers of version <bdi>1.6.0</bdi> or newer claim the steps.")
 	page := strings.TrimSuffix(r.url, "/start")
 	h.shows(h.get(page), http.StatusOK, "<dt>Workers</dt><dd>version <bdi>1.6.0</bdi> or newer")
-	list, _, err := h.DB.Operations(t.Context(), tasker.OperationFilter{Limit: 1})
-	h.Must(err)
-	if list[0].Guards.WorkerAtLeast != "1.6.0" {
-		t.Errorf("planned %+v", list[0].Guards)
+	o := h.newestOperation()
+	if o.Guards.WorkerAtLeast != "1.6.0" {
+		t.Errorf("planned %+v", o.Guards)
 	}
-	_, err = h.ops.Abort(t.Context(), list[0].UUID, "ann")
+	_, err := h.ops.Abort(t.Context(), o.UUID, "ann")
 	h.Must(err)
 	r = h.post(path, append(fields, "key=l")...)
 	h.lacks(r, "Only workers of version")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/browsertest"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/web"
@@ -102,12 +103,32 @@ func TestAFormLeadsBackToOurPagesOnly(t *testing.T) {
 	}
 }
 
+// A read-only server offers no form and takes none but that of the reader's name.
 func TestReadOnlyPages(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(o *web.Options) { o.ReadOnly = true })
-	h.shows(h.get("/ui/"), http.StatusOK, "Read-only")
-	if r := h.post("/ui/name", "name=Kim"); r.status != http.StatusOK {
+	st := newStuck(t, func(o *web.Options) { o.ReadOnly = true })
+	st.sinks("log")
+	task, drain, emission := pageOf(st.task), "/ui/workers/"+st.worker.String()+"/drain", "/ui/emissions/"+st.firstEvent().String()
+	for page, offers := range map[string][]string{
+		"/ui/": nil, "/ui/dashboard": nil, st.page(): {"/reset", "/update", "/own", `data-key="e"`}, emission: {"/re-emit", "Redeliver"},
+		task:          {task + "/cancel", task + "/investigate", task + "/steps/", ">Actions</th>", `data-label="Actions"`},
+		"/ui/workers": {drain},
+	} {
+		r := st.get(page)
+		st.shows(r, http.StatusOK, "Read-only")
+		st.lacks(r, offers...)
+	}
+	for _, form := range []string{
+		st.page() + "/update", st.page() + "/own", st.action("reset"), st.action("complete"), task + "/cancel", task + "/investigate", emission + "/re-emit", drain,
+	} {
+		st.refused(st.get(form), http.StatusForbidden, "ui.read_only")
+		st.refused(st.post(form, "actor=ann", "reason=x"), http.StatusForbidden, "ui.read_only")
+	}
+	if r := st.post("/ui/name", "name=Kim"); r.status != http.StatusOK {
 		t.Errorf("a name: %d", r.status)
+	}
+	if s := st.stepOf("charge"); s.State != tasker.StepError {
+		t.Errorf("the step is %s", s.State)
 	}
 }
 

@@ -109,36 +109,3 @@ func TestStalenessGoesOn(t *testing.T) {
 	h.sees(h.get("/ui/staleness?name=order"), "/ui/staleness?name=order&amp;offset=100")
 	h.sees(h.get("/ui/staleness?offset=1000"), "No watched tasks")
 }
-
-func TestStalenessInABrowser(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.Template("order", step("pay"))
-	for _, minutes := range []int{4, 21, 50, 66, 190} {
-		h.watch("order", minutes)
-	}
-	tab := h.open("/ui/staleness")
-	tab.Sees("66 of 60 min, 110 %")
-	pictures(tab, "staleness")
-	tab.KeysAway("w")
-	tab.Until(`location.search === "?health=warning" && document.querySelectorAll("[data-row]").length === 1`)
-	tab.Follow(`a[href="/ui/staleness?health=stale"]`)
-	tab.Until(`document.querySelectorAll("[data-row]").length === 2`)
-	tab.Keys("j")
-	tab.Keys("j")
-	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
-	// It keeps itself up to date.
-	id := h.watch("order", 61)
-	tab.Until(`document.querySelector('a[href="/ui/tasks/` + id + `"]') !== null`)
-}
-
-func TestHostileTextOfStaleness(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.Template("order", step("pay"))
-	id := h.watch("order", 66)
-	h.Exec(`UPDATE tasker.tasks SET namespace = $2, name = $2 WHERE task_uuid = $1`, id, hostile)
-	tab := h.open("/ui/staleness")
-	tab.Sees("<script>alert(1)</script>")
-	tab.Fits()
-}

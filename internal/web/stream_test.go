@@ -31,8 +31,8 @@ func (f *followed) sent() string {
 	return f.text.String()
 }
 
-// follow opens the stream as the script of a page does.
-func (h *harness) follow() *followed {
+// stream opens the stream as the script of a page does.
+func (h *harness) stream() *followed {
 	h.Helper()
 	r, err := http.NewRequestWithContext(h.Context(), http.MethodGet, h.server.URL+"/ui/events", nil)
 	h.Must(err)
@@ -106,7 +106,7 @@ func TestAnOpenPageFollowsItsNamespaces(t *testing.T) {
 	bob := h.signedIn("bob", "viewer@space-bqz")
 	page := ann.get("/ui/")
 	ann.sees(page, `data-feed="/ui/events"`)
-	ofAnn, ofBob := ann.follow(), bob.follow()
+	ofAnn, ofBob := ann.stream(), bob.stream()
 	for i := range 4 {
 		h.note(other, fmt.Sprint("one ", i))
 		h.Eventually("bob's page learns of it", func() bool { return strings.Count(ofBob.sent(), change) > i })
@@ -139,8 +139,8 @@ func TestAnOpenPageDoesNotKeepTheSession(t *testing.T) {
 	h := newHarness(t, askingWith(&a))
 	h.looks(a)
 	ann := h.signedIn("ann", "viewer@shop")
-	h.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '1 hour' + interval '15 s'`) // a loaded machine begins the stream by then
-	f := ann.follow()
+	h.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '1 hour' + interval '8 s'`) // a loaded machine begins the stream by then
+	f := ann.stream()
 	h.ends(f)
 	r := ann.get("/ui/tasks")
 	if r.status != http.StatusSeeOther {

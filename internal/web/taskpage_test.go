@@ -2,7 +2,6 @@ package web_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -93,50 +92,21 @@ func TestATaskShowsWhatItIs(t *testing.T) {
 	h.lacks(r, "(not done)")
 }
 
-func TestATaskThatIsNotThere(t *testing.T) {
+func TestPartsOfATaskThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("charge"))
-	task := h.create("order", `{}`)
-	for _, word := range []string{"", "/cancel", "/investigate"} {
-		h.refused(h.get(pageOf(tasker.NewID())+word), http.StatusNotFound)
-		h.refused(h.get("/ui/tasks/none"+word), http.StatusNotFound, "must be a UUID")
-		if word != "" {
-			h.refused(h.post(pageOf(tasker.NewID())+word, "actor=ann", "reason=x"), http.StatusNotFound)
-			h.refused(h.post("/ui/tasks/none"+word, "actor=ann", "reason=x"), http.StatusNotFound, "must be a UUID")
-		}
-	}
-	h.refused(h.get(pageOf(task)+"/explode"), http.StatusNotFound, "Page not found: /")
+	path := pageOf(h.create("order", `{}`))
+	h.refused(h.get(path+"/explode"), http.StatusNotFound, "Page not found: /")
 	for _, offset := range []string{"x", "-1", "2001", "1.5", "%3Cb%3E", "99999999999999999999"} {
-		r := h.get(pageOf(task) + "?offset=" + offset)
+		r := h.get(path + "?offset=" + offset)
 		h.refused(r, http.StatusBadRequest, "must be a number from 0 to 2000")
 		h.lacks(r, "<b>")
 	}
-	for _, sample := range []string{`<rect class="idle" y="6" width="22"`, `<rect class="busy" y="2" width="22"`, `<path class="fail" d="M11 0V16"/></svg> tick: failed attempt`} {
-		h.sees(h.get(pageOf(task)), sample)
-	}
-	r := h.get(pageOf(task) + "?offset=2000")
+	h.sees(h.get(path), `<rect class="idle" y="6" width="22"`, `<rect class="busy" y="2" width="22"`, `<path class="fail" d="M11 0V16"/></svg> tick: failed attempt`)
+	r := h.get(path + "?offset=2000")
 	h.shows(r, http.StatusOK, "No more history.", `rel="prev"`)
 	h.lacks(r, "No history yet")
-}
-
-func TestATaskWithoutADatabase(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.Template("order", step("charge"))
-	task := h.create("order", `{}`)
-	h.token()
-	h.DB.Close()
-	for _, r := range []reply{
-		h.get(pageOf(task)), h.get(pageOf(task) + "/cancel"), h.get(pageOf(task) + "/investigate"),
-		h.post(pageOf(task)+"/cancel", "actor=ann", "reason=x"), h.post(pageOf(task)+"/investigate", "actor=ann", "reason=x"),
-	} {
-		if r.status < 500 {
-			t.Errorf("%s is answered with %d", r.url, r.status)
-		}
-		h.sees(r, `role="alert"`)
-		h.lacks(r, "closed pool", "postgres", "read task")
-	}
 }
 
 // Links lead only to what is possible.
@@ -241,24 +211,6 @@ func TestATaskThatWasWrittenOff(t *testing.T) {
 	// A link that is offered works.
 	if strings.Contains(st.get(path).text, path+"/cancel") {
 		st.shows(st.post(path+"/cancel", "actor=ann", "reason=tidy up"), http.StatusOK, "The task was cancelled.")
-	}
-}
-
-func TestAReadOnlyTaskHasNoActions(t *testing.T) {
-	t.Parallel()
-	st := newStuck(t, func(o *web.Options) { o.ReadOnly = true })
-	path := pageOf(st.task)
-	r := st.get(path)
-	st.shows(r, http.StatusOK, "Read-only", "card declined by the bank", "Open investigation")
-	st.lacks(r, path+"/cancel", path+"/investigate", path+"/steps/", ">Actions</th>", `data-label="Actions"`)
-	for _, word := range []string{"/cancel", "/investigate"} {
-		st.refused(st.get(path+word), http.StatusForbidden, "ui.read_only")
-		st.refused(st.post(path+word, "actor=ann", "reason=x"), http.StatusForbidden, "ui.read_only")
-	}
-	task, err := st.DB.Task(t.Context(), st.task)
-	st.Must(err)
-	if task.State != tasker.TaskError {
-		t.Errorf("the task is %s", task.State)
 	}
 }
 
@@ -553,8 +505,6 @@ func TestATaskOfAHundredSteps(t *testing.T) {
 	if rows, nodes := strings.Count(r.text, "<tr data-row"), strings.Count(r.text, `<g class="node`); rows != 100 || nodes != 100 {
 		t.Errorf("%d rows and %d nodes, want a hundred each", rows, nodes)
 	}
-	tab := h.open(pageOf(task))
-	pictures(tab, "task-hundred")
 }
 
 func TestATaskInABrowser(t *testing.T) {
@@ -563,40 +513,17 @@ func TestATaskInABrowser(t *testing.T) {
 	tab := st.open("/ui/tasks")
 	tab.Follow("[data-row] a")
 	tab.Sees("Blocked: charge failed permanently")
-	pictures(tab, "task")
 	// By mouse: from the picture to the step's row, and into an action of it.
 	tab.Click(`.graph a[href="#step-` + st.step.String() + `"]`)
 	tab.Until(`document.querySelector("tr:target .name").textContent === "charge"`)
 	tab.Follow(`tr:target a[data-key="r"]`)
 	tab.Sees("Reset step charge")
+	// By keys: to the second step, and its action.
 	tab.Go(st.server.URL + pageOf(st.task))
-	// By keys: to the second step, its action; the investigation; the task again.
 	tab.Keys("jj")
 	tab.Until(`document.activeElement.textContent === "charge"`)
 	tab.KeysAway("m")
 	tab.Sees("Resolve step charge")
-	tab.Go(st.server.URL + pageOf(st.task))
-	tab.KeysAway("o")
-	if at := tab.Address(); !strings.HasSuffix(at, st.page()) {
-		t.Errorf("o leads to %s", at)
-	}
-	tab.Go(st.server.URL + pageOf(st.task))
-	tab.KeysAway("x")
-	tab.Sees("Cancel this task")
-}
-
-func TestLooksOfATask(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	for look, id := range h.everyLook() {
-		tab := h.open(pageOf(id))
-		tab.Sees("Newest first")
-		tab.Accessible()
-		tab.Size(390, 844)
-		tab.Fits()
-		tab.Size(1280, 900)
-		tab.Picture("task-" + strings.ReplaceAll(look, " ", "-"))
-	}
 }
 
 // What happens appears by itself, and what the reader has opened stays open.
@@ -623,42 +550,6 @@ func TestATaskIsKeptUpToDate(t *testing.T) {
 		}
 	}
 	tab.Accessible()
-}
-
-// What strangers write is text on the page of a task and on the forms behind it.
-func TestHostileTextOfATask(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	doc, err := json.Marshal(map[string]string{hostile: hostile})
-	h.Must(err)
-	h.foundByCustomer("order", step("charge"), step("ship", "charge"))
-	task := h.create("order", string(doc))
-	h.work(func(tasker.Assignment) error { return errors.New(hostile) })
-	for _, sql := range []string{
-		`UPDATE tasker.tasks SET namespace = $1, name = $1, version = $1, initiator = $1, source_system = $1, reason = $1, tags = ARRAY[$1, $1],
-			correlation_id = $1, parent_correlation_id = $1, idempotency_key = $1`,
-		`WITH gone AS (DELETE FROM tasker.task_attributes)
-			INSERT INTO tasker.task_attributes (task_uuid, namespace, name, text_value)
-			SELECT t.task_uuid, $1, w.name, $1 FROM tasker.tasks t, unnest(ARRAY['tag', 'correlation_id', 'initiator', 'source_system', 'customer']) AS w (name)`,
-		`UPDATE tasker.workflow_steps SET name = $1 || name, handler = $1, results = jsonb_build_object($1::text, $1::text)`,
-		`UPDATE tasker.task_history SET actor = $1, reason = $1, detail = jsonb_build_object($1::text, $1::text)`,
-		`UPDATE tasker.step_history SET actor = $1, reason = $1`,
-	} {
-		h.Exec(sql, hostile)
-	}
-	tab := h.open(pageOf(task))
-	seesHostile(tab)
-	tab.Picture("task-hostile")
-	for _, word := range []string{"/cancel", "/investigate"} {
-		tab.Go(h.server.URL + pageOf(task) + word)
-		seesHostile(tab)
-	}
-	tab.Go(h.server.URL + pageOf(task) + "/cancel")
-	tab.Type("#reason", hostile)
-	tab.Type("#actor", "</p><script>alert(1)</script>")
-	tab.Follow("main form button")
-	tab.Sees("The task was cancelled.")
-	seesHostile(tab)
 }
 
 // Items of a map step are counted; those that have failed have a row, and can be repaired.

@@ -15,16 +15,3 @@ func TestPagesAreGuarded(t *testing.T) {
 		t.Errorf("%d with the policy %q", r.status, csp)
 	}
 }
-
-func TestAnEmptyQueueInABrowser(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	tab := h.open("/ui/")
-	tab.Sees("No open investigations")
-	tab.Until(`document.getElementById("fresh").textContent.includes("Europe/Berlin")`)
-	pictures(tab, "empty")
-	tab.Keys("?")
-	tab.Until(`document.querySelector("dialog[open]") !== null`)
-	tab.Accessible()
-	tab.Picture("keys")
-}

@@ -1,13 +1,11 @@
 package web_test
 
 import (
-	"errors"
 	"net/http"
 	"testing"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/enginetest"
-	"tasker.example/tasker/internal/web"
 )
 
 // enlist registers a worker, which is alive for as long as a test may take.
@@ -80,60 +78,6 @@ func TestASilentWorkerThatIsDrained(t *testing.T) {
 	h.sees(h.get(path), "It gets no steps if it reconnects", "its steps are enqueued again when their leases expire", `<span class="chip bad">stale</span>`)
 	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '2 hours'`)
 	h.lacks(h.get("/ui/workers"), path)
-}
-
-func TestAReadOnlyPageDrainsNobody(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t, func(o *web.Options) { o.ReadOnly = true })
-	path := "/ui/workers/" + h.worker.String() + "/drain"
-	h.lacks(h.get("/ui/workers"), path)
-	h.lacks(h.get(path), "<button>Drain", `data-does="drain this worker"`)
-	h.refused(h.post(path), http.StatusForbidden, "ui.read_only")
-}
-
-func TestWorkersInABrowser(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.enlist("till-1", "authorize_payment", "capture_payment", "refund_payment", "send_receipt", "ship_order", "cancel_order")
-	h.enlist("till-2", "charge")
-	h.Template("order", served("pay", "charge"), served("ship", "wrap_parcel"))
-	h.Template("report", step("sum"))
-	for range 3 {
-		h.create("order", `{}`)
-	}
-	h.create("report", `{}`)
-	h.work(func(tasker.Assignment) error { return errors.New("no") })
-	tab := h.open("/ui/")
-	tab.Keys("g")
-	tab.KeysAway("w")
-	tab.Sees("1 queue without a live worker")
-	tab.Click("details[id^=handlers] summary")
-	tab.Sees("capture_payment")
-	pictures(tab, "workers")
-	// By keys: the first row, its action, the button.
-	tab.Keys("j")
-	tab.KeysAway("d")
-	tab.Sees("What will happen")
-	pictures(tab, "drain")
-	tab.KeysAway("x")
-	tab.Sees("is draining: it claims no steps, finishes its current ones and leaves.")
-	tab.Sees("draining")
-}
-
-func TestHostileTextOfWorkers(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.Exec(`UPDATE tasker.workers SET name = $1, version = $1, namespaces = ARRAY[$1, $1], handlers = ARRAY[$1, $1, $1, $1, $1]`, hostile)
-	h.Template("order", step("pay"))
-	h.create("order", `{}`)
-	h.Exec(`UPDATE tasker.workflow_steps SET namespace = $1, handler = $1`, hostile)
-	tab := h.open("/ui/workers")
-	tab.Sees("<script>alert(1)</script>")
-	tab.Size(390, 800)
-	tab.Fits()
-	tab.Go(h.server.URL + "/ui/workers/" + h.worker.String() + "/drain")
-	tab.Sees("Drain worker <script>alert(1)</script>")
-	tab.Fits()
 }
 
 // The row that has the focus stays the same worker's when others come above it.
