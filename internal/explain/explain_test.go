@@ -221,7 +221,7 @@ func TestEachFact(t *testing.T) {
 		"a step is about to be decided": {func(h *harness) tasker.ID {
 			h.conditions()
 			return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "conditions", Context: json.RawMessage(`{"go": false}`)})
-		}, want{tasker.ConditionDecision, tasker.NextServer, []string{"Step first is about to be decided since 20"}, "by itself", "s.decide_at", "first"}, ""},
+		}, want{tasker.ConditionDecision, tasker.NextServer, []string{"Step first is about to be decided since 20"}, "within a second", "s.decide_at", "first"}, ""},
 		"a decision fails": {func(h *harness) tasker.ID {
 			h.conditions()
 			id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "conditions", Context: json.RawMessage(`{"go": true}`)})
@@ -229,7 +229,7 @@ func TestEachFact(t *testing.T) {
 			h.Exec(`CREATE TRIGGER broken BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.state = 'enqueued') EXECUTE FUNCTION tasker.broken()`)
 			_, _ = h.Engine.Tick(h.Context())
 			return id
-		}, want{tasker.ConditionDecision, tasker.NextServer, []string{"is about to be decided", "failed once and is tried again at 20"}, "by itself", "s.decide_at", "first"}, ""},
+		}, want{tasker.ConditionDecision, tasker.NextServer, []string{"is about to be decided", "failed once and is tried again at 20"}, "within a second", "s.decide_at", "first"}, ""},
 		"nobody has answered yet": {func(h *harness) tasker.ID {
 			h.Template("asked", tasker.StepTemplate{Name: "answer", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), TimeoutSeconds: 7200})
 			return h.Create("asked")
@@ -315,7 +315,7 @@ func TestEachFact(t *testing.T) {
 			h.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute' WHERE state = 'enqueued_for_orchestration'`)
 			_, _ = h.Engine.Tick(h.Context())
 			return id
-		}, want{tasker.ConditionResultPending, tasker.NextServer, []string{"Step charge has delivered its result", "failed once and is tried again at 20"}, "by itself", "s.state_since", "charge"}, ""},
+		}, want{tasker.ConditionResultPending, tasker.NextServer, []string{"Step charge has delivered its result", "failed once and is tried again at 20"}, "automatically", "s.state_since", "charge"}, ""},
 		"failed": {func(h *harness) tasker.ID {
 			h.employ()
 			id := h.Create("chain")
