@@ -13,11 +13,11 @@ const GroupPrefix = "group:"
 func AssigneeFault(name string) string {
 	switch {
 	case len(name) > MaxAssigneeBytes:
-		return "has more than 128 bytes"
+		return "is longer than 128 bytes"
 	case strings.TrimPrefix(name, GroupPrefix) == "":
 		return "is empty"
 	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\uFFFD' || r == '(' || r == ')' }):
-		return "has a blank, a parenthesis or a character that cannot be printed"
+		return "contains a space, a parenthesis or a non-printable character"
 	default:
 		return ""
 	}
@@ -93,7 +93,7 @@ func ParseInboxCursor(text string) (p InboxCursor, err error) {
 		p.DueAt, found = &at, wrong == nil && at.Year() >= 1900 && at.Year() < 3000
 	}
 	if !found || p.Step.UnmarshalText([]byte(step)) != nil {
-		return InboxCursor{}, Errorf(Invalid, "after: must be next_after of the page before")
+		return InboxCursor{}, Errorf(Invalid, "invalid after: must be next_after of the previous page")
 	}
 	return p, nil
 }

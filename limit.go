@@ -72,18 +72,18 @@ func (r LimitRef) Check() error {
 	switch r.Kind {
 	case ServerLimit:
 		if r.Namespace != "" || r.Name != "" {
-			return Errorf(Invalid, "a limit of the server has neither namespace nor name")
+			return Errorf(Invalid, "a server limit must not have a namespace or name")
 		}
 	case NamespaceLimit:
 		if r.Namespace == "" || r.Name != "" {
-			return Errorf(Invalid, "a limit of a namespace has a namespace and no name")
+			return Errorf(Invalid, "a namespace limit requires a namespace and must not have a name")
 		}
 	case HandlerLimit, NamedLimit:
 		if r.Namespace == "" || r.Name == "" {
-			return Errorf(Invalid, "a limit of kind %s has a namespace and a name", r.Kind)
+			return Errorf(Invalid, "a limit of kind %s requires a namespace and a name", r.Kind)
 		}
 	default:
-		return Errorf(Invalid, "invalid kind of limit %q: must be server, namespace, handler or name", r.Kind)
+		return Errorf(Invalid, "invalid limit kind %q: must be server, namespace, handler or name", r.Kind)
 	}
 	return nil
 }
@@ -101,15 +101,17 @@ type LimitValue struct {
 func (v *LimitValue) Check() error {
 	switch {
 	case v.MaxInProgress == 0 && v.PerSecond == 0:
-		return Errorf(Invalid, "a limit has max_in_progress or per_second")
+		return Errorf(Invalid, "a limit requires max_in_progress or per_second")
 	case v.MaxInProgress < 0 || v.MaxInProgress > MaxLimitInProgress:
-		return Errorf(Invalid, "invalid max_in_progress %d: must be 1 to %d (hold the steps if none may begin)", v.MaxInProgress, MaxLimitInProgress)
+		return Errorf(Invalid, "invalid max_in_progress %d: must be from 1 to %d; to stop all steps, "+
+			"place a hold", v.MaxInProgress, MaxLimitInProgress)
 	case v.PerSecond < 0 || v.PerSecond > MaxLimitPerSecond || math.IsNaN(v.PerSecond):
-		return Errorf(Invalid, "invalid per_second %g: must be above 0, and %d at most", v.PerSecond, MaxLimitPerSecond)
+		return Errorf(Invalid,
+			"invalid per_second %g: must be greater than 0 and at most %d", v.PerSecond, MaxLimitPerSecond)
 	case v.Burst < 0 || v.Burst > MaxLimitPerSecond:
-		return Errorf(Invalid, "invalid burst %d: must be 1 to %d", v.Burst, MaxLimitPerSecond)
+		return Errorf(Invalid, "invalid burst %d: must be from 1 to %d", v.Burst, MaxLimitPerSecond)
 	case v.Burst > 0 && v.PerSecond == 0:
-		return Errorf(Invalid, "a limit has a burst only with per_second")
+		return Errorf(Invalid, "invalid burst: requires per_second")
 	}
 	if v.PerSecond > 0 && v.Burst == 0 {
 		v.Burst = max(1, int(math.Ceil(v.PerSecond)))

@@ -23,7 +23,7 @@ const (
 // Check returns an Invalid error if the name or the weight is invalid.
 func (w NamespaceWeight) Check() error {
 	if w.Namespace == "" || utf8.RuneCountInString(w.Namespace) > 128 {
-		return Errorf(Invalid, "invalid namespace %q: must have 1 to 128 characters", w.Namespace)
+		return Errorf(Invalid, "invalid namespace %q: must be 1 to 128 characters long", w.Namespace)
 	}
 	if !(w.Weight >= LeastNamespaceWeight && w.Weight <= MostNamespaceWeight) { // also rejects NaN
 		return Errorf(Invalid, "invalid weight %v: must be a number from %v to %v", w.Weight, LeastNamespaceWeight, float64(MostNamespaceWeight))

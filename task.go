@@ -246,7 +246,8 @@ type AttributeFilter struct{ Name, Value string }
 func ParseAttributeFilter(text string) (AttributeFilter, error) {
 	name, value, found := strings.Cut(text, ":")
 	if !found || name == "" || value == "" {
-		return AttributeFilter{}, Errorf(Invalid, "an attribute is asked for as NAME:VALUE, such as customer:4711 or risk:>0.5, not %q", text)
+		return AttributeFilter{}, Errorf(Invalid,
+			"invalid attribute %q: must be NAME:VALUE, such as customer:4711 or risk:>0.5", text)
 	}
 	return AttributeFilter{name, value}, nil
 }

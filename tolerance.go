@@ -46,7 +46,8 @@ func ParseTolerance(text string) (t FailureTolerance, err error) {
 		of = &t.Percent
 	}
 	if *of, err = strconv.Atoi(number); err != nil {
-		return FailureTolerance{}, fmt.Errorf("must be a number such as 5, a percentage such as 2%%, or %s, not %q", allButOne, text)
+		return FailureTolerance{}, fmt.Errorf("must be a number such as 5, a percentage such as 2%%, or "+
+			"%s, not %q", allButOne, text)
 	}
 	return t, nil
 }

@@ -275,10 +275,11 @@ func readIDs(field string, texts []string) ([]tasker.ID, error) {
 }
 
 func misspelt(field, text string) error {
-	return tasker.Errorf(tasker.Unavailable, "invalid %s in the response of the server: %q; is it a Tasker server?", field, text)
+	return tasker.Errorf(tasker.Unavailable,
+		"invalid %s in the server's response: %q; is it a Tasker server?", field, text)
 }
 
 // incomplete is the error for a JSON response without required fields.
 func incomplete(fields string) error {
-	return tasker.Errorf(tasker.Unavailable, "the server's answer lacks %s; is it a Tasker server?", fields)
+	return tasker.Errorf(tasker.Unavailable, "missing %s in the server's response; is it a Tasker server?", fields)
 }

@@ -94,18 +94,19 @@ func (c *Client) URL() string { return strings.TrimSuffix(c.base.Redacted(), "/"
 
 func parseBase(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
-		return nil, tasker.Errorf(tasker.Invalid, "the server's URL %q has no scheme; write it as http://127.0.0.1:8080", text)
+		return nil, tasker.Errorf(tasker.Invalid,
+			"invalid server URL %q: must include a scheme, such as http://127.0.0.1:8080", text)
 	}
 	base, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, tasker.Errorf(tasker.Invalid, "the server's URL cannot be read: %v", err)
+		return nil, tasker.Errorf(tasker.Invalid, "invalid server URL: %v", err)
 	case base.Scheme != "http" && base.Scheme != "https":
-		return nil, tasker.Errorf(tasker.Invalid, "the server's URL %q must begin with http:// or https://", text)
+		return nil, tasker.Errorf(tasker.Invalid, "invalid server URL %q: must begin with http:// or https://", text)
 	case base.Hostname() == "":
-		return nil, tasker.Errorf(tasker.Invalid, "the server's URL %q names no host", text)
+		return nil, tasker.Errorf(tasker.Invalid, "invalid server URL %q: must include a host", text)
 	case base.RawQuery != "" || base.Fragment != "":
-		return nil, tasker.Errorf(tasker.Invalid, "the server's URL %q must end with its path: no ? and no #", text)
+		return nil, tasker.Errorf(tasker.Invalid, "invalid server URL %q: must not contain ? or #", text)
 	}
 	return base, nil
 }

@@ -41,15 +41,15 @@ func dial(t *testing.T, url string, o ...Option) *Client {
 
 func TestURLsThatAreRefused(t *testing.T) {
 	for url, want := range map[string]string{
-		"":                      "has no scheme",
-		"127.0.0.1:8080":        "write it as http://127.0.0.1:8080",
-		"localhost":             "has no scheme",
+		"":                      "must include a scheme",
+		"127.0.0.1:8080":        "such as http://127.0.0.1:8080",
+		"localhost":             "must include a scheme",
 		"ftp://x":               "must begin with http:// or https://",
 		"http://":               "names no host",
-		"http://x/?a=b":         "no ? and no #",
-		"http://x\x7f":          "cannot be read",
-		"http://h:port/":        "cannot be read",
-		"https://h/under/a#top": "no ? and no #",
+		"http://x/?a=b":         "must not contain ? or #",
+		"http://x\x7f":          "invalid server URL",
+		"http://h:port/":        "invalid server URL",
+		"https://h/under/a#top": "must not contain ? or #",
 	} {
 		_, err := New(url)
 		if tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), want) {

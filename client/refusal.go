@@ -68,7 +68,7 @@ func (c *Client) refusal(res *http.Response, doc []byte) error {
 	if !known {
 		code = tasker.Internal
 	}
-	said := fmt.Sprintf("%s answered %d %s", c.URL(), res.StatusCode, http.StatusText(res.StatusCode))
+	said := fmt.Sprintf("%s responded with %d %s", c.URL(), res.StatusCode, http.StatusText(res.StatusCode))
 	if to := res.Header.Get("Location"); to != "" {
 		said += fmt.Sprintf(", which points to %s; use that address as the server's", payload.CleanText(withoutToken(res.Request, to), shownBody))
 	} else {

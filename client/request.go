@@ -58,7 +58,7 @@ func (c *Client) do(ctx context.Context, r request, answer any) error {
 	}
 	if r.body != nil {
 		if r.doc, err = json.Marshal(r.body); err != nil {
-			return tasker.Errorf(tasker.Invalid, "the request cannot be encoded as JSON: %v", err)
+			return tasker.Errorf(tasker.Invalid, "cannot encode the request as JSON: %v", err)
 		}
 		r.media = "application/json"
 	}
@@ -85,7 +85,7 @@ func (c *Client) locate(r request) (*url.URL, error) {
 	elements := make([]string, len(r.path))
 	for i, e := range r.path {
 		if e == "" || e == "." || e == ".." {
-			return nil, tasker.Errorf(tasker.Invalid, "%q cannot be part of a path", e)
+			return nil, tasker.Errorf(tasker.Invalid, "invalid path element %q: must not be empty, \".\" or \"..\"", e)
 		}
 		elements[i] = url.PathEscape(e)
 	}
@@ -98,7 +98,7 @@ func (c *Client) locate(r request) (*url.URL, error) {
 func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any) *miss {
 	req, err := http.NewRequestWithContext(ctx, r.method, where.String(), bytes.NewReader(r.doc))
 	if err != nil {
-		return &miss{err: tasker.Errorf(tasker.Invalid, "the request cannot be written: %v", err)}
+		return &miss{err: tasker.Errorf(tasker.Invalid, "cannot create the request: %v", err)}
 	}
 	maps.Copy(req.Header, c.header)
 	req.Header.Set("Accept", "application/json")
@@ -122,7 +122,8 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 		return c.unreachable(ctx, err)
 	case int64(len(doc)) > c.maxAnswer:
 		return &miss{err: tasker.Errorf(tasker.TooLarge,
-			"the answer of %s has more than %d bytes; ask for less at once, with a lower limit", c.URL(), c.maxAnswer)}
+			"the response from %s is larger than %d bytes: request less at once, with a "+
+				"lower limit", c.URL(), c.maxAnswer)}
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		return &miss{
 			err: c.refusal(res, doc), transient: transient(res.StatusCode),
@@ -131,7 +132,7 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 	}
 	if err := decode(res, doc, answer); err != nil {
 		return &miss{err: foreign{tasker.Errorf(tasker.Internal,
-			"the answer of %s is not understood: %v; is it a Tasker server of the same version?", c.URL(), err)}}
+			"cannot decode the response from %s: %v; is it a Tasker server of the same version?", c.URL(), err)}}
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 // decode decodes a successful response into answer.
 func decode(res *http.Response, doc []byte, answer any) error {
 	if (answer == nil) != (res.StatusCode == http.StatusNoContent) {
-		return fmt.Errorf("its status is %s", res.Status)
+		return fmt.Errorf("unexpected status %s", res.Status)
 	}
 	switch a := answer.(type) {
 	case nil:
@@ -149,7 +150,7 @@ func decode(res *http.Response, doc []byte, answer any) error {
 		return nil
 	case *json.RawMessage: // compressing proxies may change the ETag around the sum
 		if !strings.Contains(res.Header.Get("ETag"), apiv1.DocumentTag(doc)) {
-			return errors.New("its ETag is not that of the document")
+			return errors.New("the ETag does not match the document")
 		}
 	}
 	return json.Unmarshal(doc, answer)
@@ -159,10 +160,12 @@ func decode(res *http.Response, doc []byte, answer any) error {
 func (c *Client) unreachable(ctx context.Context, err error) *miss {
 	if ctx.Err() != nil {
 		return &miss{err: tasker.Errorf(tasker.Unavailable,
-			"no answer from %s within %s; it may be overloaded, and the request may still be carried out", c.URL(), c.timeout)}
+			"no response from %s within %s: the server may be overloaded, and the request may still "+
+				"take effect", c.URL(), c.timeout)}
 	}
 	if errors.Is(err, httpclient.ErrSwitched) {
-		return &miss{err: foreign{tasker.Errorf(tasker.Internal, "cannot use the answer of %s: %v; is it a Tasker server?", c.URL(), httpclient.ErrSwitched)}}
+		return &miss{err: foreign{tasker.Errorf(tasker.Internal,
+			"invalid response from %s: %v; is it a Tasker server?", c.URL(), httpclient.ErrSwitched)}}
 	}
 	cause := err
 	if whole, ok := errors.AsType[*url.Error](err); ok {

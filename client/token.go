@@ -31,7 +31,8 @@ func WithToken(token string) Option {
 		}
 		c.token = func() (string, error) { return token, nil }
 		if !isToken(token) {
-			c.fault = tasker.Errorf(tasker.Invalid, "the token must be one word of at most %d printable ASCII characters", maxToken)
+			c.fault = tasker.Errorf(tasker.Invalid,
+				"invalid token: must be one word of at most %d printable ASCII characters", maxToken)
 		}
 	}
 }
@@ -83,7 +84,8 @@ func (f *tokenFile) token() (string, error) {
 	case fresh:
 		return f.text, nil
 	default:
-		return "", tasker.Errorf(tasker.Unauthorized, "no token: %v; give a file with an API key that this program may read", err)
+		return "", tasker.Errorf(tasker.Unauthorized,
+			"cannot read the token: %v: the token file must contain an API key and be readable by this program", err)
 	}
 }
 
@@ -102,7 +104,7 @@ func readToken(path string) (string, error) {
 	case text == "":
 		return "", errors.New(path + " is empty")
 	case !isToken(text):
-		return "", errors.New(path + " must have one token and nothing else")
+		return "", errors.New(path + " must contain exactly one token")
 	}
 	return text, nil
 }

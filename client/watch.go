@@ -121,11 +121,12 @@ func (w *watch) listen(ctx context.Context) *miss {
 	err := lines.Err()
 	switch {
 	case errors.Is(err, bufio.ErrTooLong):
-		return &miss{err: tasker.Errorf(tasker.TooLarge, "an event of %s has more than %d bytes", w.client.URL(), longestEvent)}
+		return &miss{err: tasker.Errorf(tasker.TooLarge,
+			"an event from %s is larger than %d bytes", w.client.URL(), longestEvent)}
 	case err == nil:
 		err = io.ErrUnexpectedEOF
 	}
-	return &miss{transient: true, err: tasker.Errorf(tasker.Unavailable, "the connection to %s broke off: %v", w.client.URL(), err)}
+	return &miss{transient: true, err: tasker.Errorf(tasker.Unavailable, "lost the connection to %s: %v", w.client.URL(), err)}
 }
 
 // yieldEvent yields an event, unless it has no data.
@@ -135,7 +136,8 @@ func (w *watch) yieldEvent(data string) *miss {
 	}
 	e := WatchedEvent{ResumeID: w.id}
 	if err := json.Unmarshal([]byte(data), &e.CloudEvent); err != nil {
-		return &miss{err: tasker.Errorf(tasker.Internal, "an event of %s is not understood: %v; is it a Tasker server of the same version?", w.client.URL(), err)}
+		return &miss{err: tasker.Errorf(tasker.Internal,
+			"cannot decode an event from %s: %v; is it a Tasker server of the same version?", w.client.URL(), err)}
 	}
 	w.ended = !w.yield(e, nil)
 	return nil
@@ -155,7 +157,7 @@ func (w *watch) connect(ctx context.Context) (*http.Response, *miss) {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where.String(), http.NoBody)
 	if err != nil {
-		return nil, &miss{err: tasker.Errorf(tasker.Invalid, "the request cannot be written: %v", err)}
+		return nil, &miss{err: tasker.Errorf(tasker.Invalid, "cannot create the request: %v", err)}
 	}
 	maps.Copy(req.Header, c.header)
 	req.Header.Set("Accept", "text/event-stream")
@@ -180,7 +182,8 @@ func (w *watch) connect(ctx context.Context) (*http.Response, *miss) {
 		return nil, c.unreachable(ctx, err)
 	}
 	if res.StatusCode == http.StatusOK {
-		err = tasker.Errorf(tasker.Internal, "%s answered with %q and no stream of events; is it a Tasker server of the same version?", c.URL(), fmt.Sprintf("%.60s", res.Header.Get("Content-Type")))
+		err = tasker.Errorf(tasker.Internal, "%s responded with content type %q instead of an event stream; is it "+
+			"a Tasker server of the same version?", c.URL(), fmt.Sprintf("%.60s", res.Header.Get("Content-Type")))
 		return nil, &miss{err: err}
 	}
 	return nil, &miss{err: c.refusal(res, doc), transient: transient(res.StatusCode), after: retryAfter(res.Header.Get("Retry-After"))}

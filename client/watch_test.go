@@ -95,7 +95,7 @@ func TestWatchOfWhatIsNoFeed(t *testing.T) {
 		words string
 	}{
 		"an older server":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, tasker.NotFound, "404"},
-		"a page":           {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, tasker.Internal, "no stream of events"},
+		"a page":           {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, tasker.Internal, "instead of an event stream"},
 		"another protocol": {switchProtocols(t), tasker.Internal, "101 Switching Protocols"},
 		"never there":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, tasker.Unavailable, "502"},
 		"no JSON": {func(w http.ResponseWriter, _ *http.Request) {

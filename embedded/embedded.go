@@ -137,7 +137,7 @@ func prepare(ctx context.Context, o Options) error {
 func connected(ctx context.Context, url string, do func(*pgx.Conn) error) (err error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
-		return fmt.Errorf("reach the database: %w", err)
+		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	return do(conn)
@@ -172,7 +172,7 @@ func (e *Engine) RegisterTemplate(ctx context.Context, doc []byte) (created bool
 		return false, err
 	}
 	for _, w := range warnings {
-		e.log.WarnContext(ctx, "a template has a key without effect", "template", t.Namespace+"/"+t.Name, "version", t.Version, "warning", w.String())
+		e.log.WarnContext(ctx, "template key has no effect", "template", t.Namespace+"/"+t.Name, "version", t.Version, "warning", w.String())
 	}
 	_, created, err = e.engine.RegisterTemplate(ctx, t, string(doc))
 	return created, err

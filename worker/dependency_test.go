@@ -286,7 +286,7 @@ func TestFetchingAResult(t *testing.T) {
 
 // noSuchPath is what a server says that does not know the path of a request.
 func noSuchPath(path string, ids ...any) error {
-	return tasker.Errorf(tasker.NotFound, "no such path: %s; /api-docs/openapi.json lists those there are", fmt.Sprintf(path, ids...))
+	return tasker.Errorf(tasker.NotFound, "path not found: %s; see /api-docs/openapi.json for all paths", fmt.Sprintf(path, ids...))
 }
 
 func unavailableUntil(n, good int) error {

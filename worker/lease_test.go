@@ -213,7 +213,7 @@ func (e *narrowBackend) Claim(ctx context.Context, id tasker.ID, limit int, wait
 	narrow := limit > e.room && len(e.queue) > 0
 	e.mu.Unlock()
 	if narrow {
-		return nil, tasker.Errorf(tasker.TooLarge, "the answer has more than 67108864 bytes; ask for less at once")
+		return nil, tasker.Errorf(tasker.TooLarge, "the response is larger than 67108864 bytes: request less at once")
 	}
 	return e.fake.Claim(ctx, id, limit, wait)
 }

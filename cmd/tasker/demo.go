@@ -42,7 +42,8 @@ func (o *demoOptions) check(c *cobra.Command) error {
 	case !o.on && (c.Flags().Changed("demo-orders") || c.Flags().Changed("demo-every")):
 		return cli.Usagef("--demo-orders and --demo-every require --demo")
 	case o.every <= 0 || o.orders < 0:
-		return cli.Usagef("--demo-every must be more than 0, not %s, and --demo-orders not negative, not %d", o.every, o.orders)
+		return cli.Usagef("--demo-every must be more than 0 (got %s), and --demo-orders must not be negative "+
+			"(got %d)", o.every, o.orders)
 	}
 	return nil
 }

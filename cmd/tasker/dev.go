@@ -147,7 +147,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	return err
 }
 
-var errPostgresEnded = errors.New("the private PostgreSQL ended unexpectedly: see postgres.log in the data directory")
+var errPostgresEnded = errors.New("the private PostgreSQL exited unexpectedly: see postgres.log in the data directory")
 
 func stopPostgres(ctx context.Context, pg *devpg.Server) error {
 	if errors.Is(context.Cause(ctx), errPostgresEnded) {

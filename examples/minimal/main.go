@@ -33,7 +33,7 @@ func main() {
 		err = w.Run(ctx)
 	}
 	if err != nil {
-		log.Error("the worker ended", "err", err)
+		log.Error("worker stopped", "err", err)
 		os.Exit(1)
 	}
 }

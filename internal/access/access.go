@@ -120,7 +120,8 @@ func ParseGrant(text string) (Grant, error) {
 	case !found || namespace == "":
 		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: must be role@namespace, or role@%s for all namespaces", shorten(text), AllNamespaces)
 	case utf8.RuneCountInString(namespace) > maxNamespace || !utf8.ValidString(namespace) || strings.ContainsRune(namespace, 0):
-		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: the namespace must be valid UTF-8 of up to %d characters", shorten(text), maxNamespace)
+		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: the namespace must be valid UTF-8 and at "+
+			"most %d characters long", shorten(text), maxNamespace)
 	}
 	return g, nil
 }
@@ -128,7 +129,7 @@ func ParseGrant(text string) (Grant, error) {
 // ParseGrants parses, sorts and deduplicates grants. The error is Invalid.
 func ParseGrants(texts []string) ([]Grant, error) {
 	if len(texts) > MaxGrants {
-		return nil, tasker.Errorf(tasker.Invalid, "there are %d grants; %d is the limit", len(texts), MaxGrants)
+		return nil, tasker.Errorf(tasker.Invalid, "too many grants: got %d, the limit is %d", len(texts), MaxGrants)
 	}
 	list := make([]Grant, 0, len(texts))
 	for _, text := range texts {
@@ -387,7 +388,7 @@ func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r 
 	case seen:
 		return ctx, id.Refusal(needs, namespaces...)
 	default:
-		return ctx, tasker.Errorf(tasker.NotFound, "no %s %s", r.Kind, r.ID)
+		return ctx, tasker.Errorf(tasker.NotFound, "%s %s not found", r.Kind, r.ID)
 	}
 }
 
@@ -400,7 +401,7 @@ func (id *Identity) MayUse(needs Permission, namespace string) error {
 	case id.VisibleScope().Has(namespace):
 		return id.Refusal(needs, namespace)
 	default:
-		return tasker.Errorf(tasker.NotFound, "no namespace %.100q", namespace)
+		return tasker.Errorf(tasker.NotFound, "namespace %.100q not found", namespace)
 	}
 }
 
@@ -411,7 +412,7 @@ func (id *Identity) MayLimit(ref tasker.LimitRef) error {
 	case ref.Kind != tasker.ServerLimit:
 		return id.MayUse(OperateSteps, ref.Namespace)
 	case !id.Scope(Administer).All():
-		return tasker.Errorf(tasker.Forbidden, "only administrators of all namespaces may change the limit of the server")
+		return tasker.Errorf(tasker.Forbidden, "only administrators of all namespaces may change the server limit")
 	default:
 		return nil
 	}
@@ -426,6 +427,6 @@ func (id *Identity) Refusal(needs Permission, namespaces ...string) error {
 	if needs.OfInstallation() {
 		where = " for all namespaces"
 	}
-	return tasker.Errorf(tasker.Forbidden, "%s may not do this: it needs the permission %s%s", id.Subject, needs, where).
+	return tasker.Errorf(tasker.Forbidden, "permission denied: %s needs permission %s%s", id.Subject, needs, where).
 		WithDetails(map[string]string{"permission": string(needs)})
 }

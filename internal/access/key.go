@@ -92,7 +92,8 @@ const MaxKeyName = 100
 // CheckKeyName returns an Invalid error if the name of a key is invalid.
 func CheckKeyName(name string) error {
 	if name == "" || utf8.RuneCountInString(name) > MaxKeyName || cleanSubject(name) != name || !utf8.ValidString(name) {
-		return tasker.Errorf(tasker.Invalid, "invalid name %q: must have 1 to %d characters, without blanks, parentheses and %%", shorten(name), MaxKeyName)
+		return tasker.Errorf(tasker.Invalid, "invalid name %q: must be 1 to %d characters long, without spaces, "+
+			"parentheses or percent signs", shorten(name), MaxKeyName)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (r Rule) For(path string, p Parameters) (Rule, error) {
 		case ok && r.of == "":
 			r.of, r.id = kind, name
 		case !slices.Contains(p.Within, name): // with two resources the namespace is ambiguous
-			return r, fmt.Errorf("%s: the namespace of {%s} is unknown", path, name)
+			return r, fmt.Errorf("%s: cannot determine the namespace of {%s}", path, name)
 		}
 	}
 	return r, nil

@@ -22,10 +22,10 @@ const checkEvery = 10 * time.Second
 var (
 	// ErrLost means that the delivery was not settled because its channel was lost. The broker
 	// redelivers the message.
-	ErrLost = errors.New("the channel of the delivery is lost; the broker delivers the message again")
+	ErrLost = errors.New("the channel of the delivery was lost: the broker will redeliver the message")
 
 	// ErrSettled means that the delivery has already been settled.
-	ErrSettled = errors.New("the delivery is settled already")
+	ErrSettled = errors.New("the delivery is already settled")
 )
 
 // ConsumeOptions selects a queue, or the work queues of namespaces, which are created if missing.
@@ -56,7 +56,7 @@ type Delivery struct {
 // to the broker.
 func (b *Broker) Consume(ctx context.Context, o ConsumeOptions, handle func(context.Context, Delivery)) error {
 	if (o.Queue == "") == (len(o.Namespaces) == 0) {
-		return tasker.Errorf(tasker.Invalid, "consume either a queue or the queues of namespaces")
+		return tasker.Errorf(tasker.Invalid, "set either a queue or namespaces to consume from")
 	}
 	if o.Prefetch < 0 || o.Prefetch > 65535 {
 		return tasker.Errorf(tasker.Invalid, "prefetch must be between 1 and 65535, not %d", o.Prefetch)
@@ -148,7 +148,7 @@ func (c *consumer) subscribe(ctx context.Context, s *session) (began bool, err e
 	default:
 	}
 	return true, tasker.Errorf(tasker.Unavailable,
-		"consume %s: the broker ended the consumer; the queue was deleted or has moved", queueNoun(c.queue))
+		"consume %s: the broker cancelled the consumer: the queue was deleted or moved", queueNoun(c.queue))
 }
 
 // forget makes the next attempt declare the queue, which may be missing.

@@ -84,7 +84,8 @@ func (d *dispatches) form(index int) (key string, m amqp091.Publishing) {
 func (d *dispatches) unroutable(index int) error { return d.s.missing(d.list[index].Namespace) }
 
 func (d *dispatches) notTaken(index int) error {
-	return tasker.Errorf(tasker.Unavailable, "the message broker did not take a message for %s: the queue is full, or cannot be written",
+	return tasker.Errorf(tasker.Unavailable,
+		"the message broker rejected a message for %s: the queue is full or not writable",
 		queueNoun(QueueOf(d.list[index].Namespace)))
 }
 
@@ -113,7 +114,8 @@ func (s *session) admit(ctx context.Context, messages []Message) (good []int, fi
 		case m.Namespace == "":
 			err = tasker.Errorf(tasker.Invalid, "message %q has no namespace", m.ID)
 		case len(m.ID) > maxName || len(m.Type) > maxName: // would close the connection
-			err = tasker.Errorf(tasker.Invalid, "id or type of message %.40q is longer than %d bytes", m.ID, maxName)
+			err = tasker.Errorf(tasker.Invalid,
+				"the id or type of message %.40q is longer than %d bytes", m.ID, maxName)
 		case !ok:
 			err = s.ensure(ctx, m.Namespace)
 			known[m.Namespace] = err

@@ -81,7 +81,7 @@ func (s *session) publisher(ctx context.Context) (*publisher, error) {
 		return ch.Confirm(false)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open a channel to publish: %w", err)
+		return nil, fmt.Errorf("open a publishing channel: %w", err)
 	}
 	p.ch = ch
 	return p, nil

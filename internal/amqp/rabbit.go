@@ -67,8 +67,9 @@ func New(o Options) (*Broker, error) {
 	uri, err := amqp091.ParseURI(o.URL)
 	if err != nil {
 		// err quotes the URL with its password.
-		return nil, tasker.Errorf(tasker.Invalid, "the URL of the message broker cannot be used: it must be "+
-			"amqp://user:password@host:port/vhost or amqps://…, with reserved characters of the password percent-encoded")
+		return nil, tasker.Errorf(tasker.Invalid, "invalid message broker URL: must be "+
+			"amqp://user:password@host:port/vhost or amqps://…, with reserved characters in the password "+
+			"percent-encoded")
 	}
 	for name, d := range map[string]time.Duration{
 		"dead-letter TTL": o.DeadLetter.TTL, "queue TTL": o.QueueTTL,
@@ -90,7 +91,8 @@ func New(o Options) (*Broker, error) {
 	o.Heartbeat = cmp.Or(o.Heartbeat, 2*time.Second)
 	o.DeliverLimit = cmp.Or(o.DeliverLimit, 20)
 	if len(o.Exchange) > maxName || len(o.DeadLetter.Exchange)+len(deadLetterSuffix) > maxName {
-		return nil, tasker.Errorf(tasker.Invalid, "the name of an exchange of the message broker is longer than %d bytes", maxName)
+		return nil, tasker.Errorf(tasker.Invalid,
+			"the name of a message broker exchange is longer than %d bytes", maxName)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -173,7 +175,7 @@ func (b *Broker) setLost(ctx context.Context, err error) {
 	b.session, b.ready, b.lost = nil, false, err
 	b.announce()
 	if changed && ctx.Err() == nil {
-		b.log.WarnContext(ctx, "no connection to the message broker; trying again", "err", err)
+		b.log.WarnContext(ctx, "cannot connect to the message broker; retrying", "err", err)
 	}
 }
 
@@ -248,10 +250,10 @@ func (b *Broker) note(ctx context.Context, thing string, err error) {
 	switch {
 	case err == nil && was != nil:
 		delete(b.faults, thing)
-		b.log.InfoContext(ctx, "the message broker accepts it again", "what", thing)
+		b.log.InfoContext(ctx, "the message broker accepts a declaration again", "what", thing)
 	case err != nil && (was == nil || was.Error() != err.Error()):
 		b.faults[thing] = err
-		b.log.ErrorContext(ctx, "the message broker refuses", "what", thing, "err", err)
+		b.log.ErrorContext(ctx, "the message broker rejected a declaration", "what", thing, "err", err)
 	}
 }
 

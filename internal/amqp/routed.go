@@ -89,10 +89,12 @@ func (r *routed) admit(answers []error) (good []int) {
 		}
 		switch {
 		case max(len(m.ID), len(m.Key), len(m.Type), len(m.ContentType)) > maxName: // would close the connection
-			answers[i] = tasker.Errorf(tasker.Invalid, "id, key or types of message %.40q are longer than %d bytes", m.ID, maxName)
+			answers[i] = tasker.Errorf(tasker.Invalid,
+				"the id, key or types of message %.40q are longer than %d bytes", m.ID, maxName)
 		case largest > 0 && int64(len(m.Body)) > largest:
-			answers[i] = tasker.Errorf(tasker.TooLarge, "message %.40q has %d bytes, and the message broker takes no more than %d: "+
-				"raise its max_message_size", m.ID, len(m.Body), largest)
+			answers[i] = tasker.Errorf(tasker.TooLarge,
+				"message %.40q has %d bytes, but the message broker accepts at most %d: "+
+					"raise its max_message_size", m.ID, len(m.Body), largest)
 		default:
 			good = append(good, i)
 		}
@@ -112,20 +114,21 @@ func (r *routed) form(index int) (key string, m amqp091.Publishing) {
 
 func (r *routed) unroutable(index int) error {
 	exchange, key := r.s.b.o.Exchange, r.list[index].Key
-	return tasker.Errorf(tasker.Unavailable, "no queue is bound to exchange %q for key %q, so no worker would receive it: "+
-		"bind one, for this key or with #", exchange, key)
+	return tasker.Errorf(tasker.Unavailable,
+		"no queue is bound to exchange %q for key %q, so no worker would receive the message: "+
+			"bind a queue with this key or #", exchange, key)
 }
 
 func (r *routed) notTaken(index int) error {
-	return tasker.Errorf(tasker.Unavailable, "the message broker did not take a message: "+
-		"a queue that is bound to exchange %q for key %q is full, or cannot be written", r.s.b.o.Exchange, r.list[index].Key)
+	return tasker.Errorf(tasker.Unavailable, "the message broker rejected a message: "+
+		"a queue bound to exchange %q for key %q is full or not writable", r.s.b.o.Exchange, r.list[index].Key)
 }
 
 func (r *routed) silent(_ context.Context, index int) error {
 	if reason := r.s.blocked.Load(); reason != nil {
 		return blockedError(*reason) // no queue confirms anything
 	}
-	return tasker.Errorf(tasker.Unavailable, "the message broker confirmed nothing for %s: a queue that is bound to "+
+	return tasker.Errorf(tasker.Unavailable, "the message broker confirmed no messages for %s: a queue bound to "+
 		"exchange %q for key %q may have no leader; see rabbitmq-queues quorum_status QUEUE%s",
 		Silence, r.s.b.o.Exchange, r.list[index].Key, r.s.b.vhostFlag())
 }

@@ -69,7 +69,7 @@ func TestRoutedMessagesAreAnsweredOneByOne(t *testing.T) {
 		if codes(answers) != want {
 			t.Fatalf("answers = %v", answers)
 		}
-		for place, says := range map[int]string{1: `no queue is bound to exchange "` + o.Exchange + `" for key "b"`, 2: "full, or cannot be written"} {
+		for place, says := range map[int]string{1: `no queue is bound to exchange "` + o.Exchange + `" for key "b"`, 2: "full or not writable"} {
 			if !strings.Contains(answers[place].Error(), says) {
 				t.Errorf("answer %d: %v", place, answers[place])
 			}

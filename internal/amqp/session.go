@@ -151,8 +151,8 @@ func (s *session) lostError() error {
 }
 
 func blockedError(reason string) error {
-	return tasker.Errorf(tasker.Unavailable, "the message broker takes no messages now (%s): "+
-		"see rabbitmqctl list_connections name state, and its alarms for memory and disk", reason)
+	return tasker.Errorf(tasker.Unavailable, "the message broker has blocked publishing (%s): "+
+		"check rabbitmqctl list_connections name state and the memory and disk alarms", reason)
 }
 
 // quiesce ends the consumers and waits for them.
@@ -244,7 +244,7 @@ func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error
 		}
 		return r.ch, r.err
 	case <-ctx.Done():
-		return nil, tasker.Errorf(tasker.Unavailable, "the message broker did not answer: %w", ctx.Err())
+		return nil, tasker.Errorf(tasker.Unavailable, "the message broker did not respond: %w", ctx.Err())
 	}
 }
 

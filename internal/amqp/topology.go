@@ -106,8 +106,9 @@ func (s *session) giveUp(ctx context.Context, namespace string) error {
 		return blockedError(*reason) // no queue confirms anything
 	}
 	name := QueueOf(namespace)
-	err := tasker.Errorf(tasker.Unavailable, "%s confirms no messages: if rabbitmq-queues quorum_status %s%s shows no leader, "+
-		"a crash has broken it (RabbitMQ does not always recover a queue that was made shortly before); %s",
+	err := tasker.Errorf(tasker.Unavailable,
+		"%s confirms no messages: if rabbitmq-queues quorum_status %s%s shows no leader, "+
+			"a crash has broken it (RabbitMQ may not recover a queue created shortly before a crash); %s",
 		queueNoun(name), quote(name), s.b.vhostFlag(), s.b.workQueue(namespace).remedy)
 	s.b.note(ctx, silentNoun(name), err)
 	s.cacheError(namespace, err, silenceBackoff)
@@ -118,7 +119,7 @@ func (s *session) giveUp(ctx context.Context, namespace string) error {
 // was deleted. The queue is recreated after a delay, because RabbitMQ does not notify the consumers
 // of a queue that is recreated at once.
 func (s *session) missing(namespace string) error {
-	err := tasker.Errorf(tasker.Unavailable, "no queue took a message: %s was missing, and will be recreated",
+	err := tasker.Errorf(tasker.Unavailable, "no queue accepted a message: %s is missing and will be recreated",
 		queueNoun(QueueOf(namespace)))
 	s.cacheError(namespace, err, refusalBackoff)
 	return err
@@ -258,19 +259,20 @@ func (b *Broker) refusal(t thing, err error) error {
 		}
 		return &tasker.Error{
 			Code: tasker.Conflict, Err: err,
-			Message: fmt.Sprintf("%s exists with other settings (%s), which RabbitMQ cannot change: "+
-				"restore the setting of Tasker that it was made with; or %s", t.noun, reason, t.remedy),
+			Message: fmt.Sprintf("%s exists with different settings (%s), which RabbitMQ cannot change: "+
+				"restore the Tasker settings it was created with, or %s", t.noun, reason, t.remedy),
 		}
 	case amqp091.AccessRefused:
 		return &tasker.Error{
 			Code: tasker.Forbidden, Err: err,
-			Message: fmt.Sprintf("%s may not be declared (%s): give the user of Tasker configure, write and read: "+
+			Message: fmt.Sprintf("permission to declare %s denied (%s): grant Tasker's user configure, write "+
+				"and read: "+
 				"rabbitmqctl set_permissions USER '.*' '.*' '.*'%s", t.noun, reason, b.vhostFlag()),
 		}
 	}
 	return &tasker.Error{
 		Code: tasker.Unavailable, Err: err,
-		Message: fmt.Sprintf("%s cannot be declared: %s", t.noun, reason),
+		Message: fmt.Sprintf("cannot declare %s: %s", t.noun, reason),
 	}
 }
 

@@ -98,7 +98,7 @@ func (x *request) checkRegistrant() error {
 	if err != nil || w == nil || w.RegisteredBy == "" || w.RegisteredBy == x.caller.Subject {
 		return err
 	}
-	return tasker.Errorf(tasker.NotFound, "no worker %s", id)
+	return tasker.Errorf(tasker.NotFound, "worker %s not found", id)
 }
 
 // awaitAdmission waits until the request may be served. It first reads the body, so that a slow sender

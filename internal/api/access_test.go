@@ -782,7 +782,7 @@ func TestAWorkerIsBoundToTheKeyThatRegisteredIt(t *testing.T) {
 				{"POST", "/release", leases},
 				{"DELETE", "", nil},
 			} {
-				h.wantError(http.StatusNotFound, "NOT_FOUND", "no worker "+registered.WorkerUUID, act.method, path+act.path, act.body, other)
+				h.wantError(http.StatusNotFound, "NOT_FOUND", "worker "+registered.WorkerUUID+" not found", act.method, path+act.path, act.body, other)
 			}
 		})
 	}

@@ -322,7 +322,7 @@ func (rt *route) readQuery(raw string) (url.Values, error) {
 
 func (rt *route) paramNames() string {
 	if len(rt.params) == 0 {
-		return "there are no parameters"
+		return "this path has no parameters"
 	}
 	names := make([]string, len(rt.params))
 	for i, p := range rt.params {

@@ -184,7 +184,7 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 		{"GET", "/v1/dlq/emissions?limit=1001", nil, 400, "INVALID", "from 1 to 1000"},
 		{"GET", "/v1/dlq/emissions?offset=1", nil, 400, "INVALID", "known parameters are state, sink, before, limit"},
 		{"GET", "/v1/dlq/emissions/7", nil, 400, "INVALID", "event_uuid in the path must be a UUID"},
-		{"GET", "/v1/dlq/emissions/" + nobody, nil, 404, "NOT_FOUND", "no event " + nobody},
+		{"GET", "/v1/dlq/emissions/" + nobody, nil, 404, "NOT_FOUND", "event " + nobody + " not found"},
 		{"GET", "/v1/audit?limit=0", nil, 400, "INVALID", "from 1 to 1000"},
 		{"DELETE", "/v1/audit", nil, 405, "NOT_SUPPORTED", "GET"},
 		{"POST", reEmitPath, `{"from_position":1,"to_position":2}`, 400, "INVALID", "actor: is missing"},
@@ -196,7 +196,7 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 		{"POST", reEmitPath, `{"from_position":3,"to_position":2` + who, 400, "INVALID", "from_position 3 is after to_position 2"},
 		{"POST", reEmitPath, `{"event_uuid":"` + nobody + `","to_position":2` + who, 400, "INVALID", "too many selectors"},
 		{"POST", reEmitPath, `{"event_uuid":"x"` + who, 400, "INVALID", "event_uuid"},
-		{"POST", reEmitPath, `{"event_uuid":"` + nobody + `"` + who, 404, "NOT_FOUND", "no event"},
+		{"POST", reEmitPath, `{"event_uuid":"` + nobody + `"` + who, 404, "NOT_FOUND", "not found"},
 		{"POST", reEmitPath, `{"from_position":1,"to_position":2,"sinks":["webhook","mail"]` + who, 400, "INVALID", `there is no sink \"mail\"; there are webhook`},
 	} {
 		h.wantError(tt.status, tt.code, tt.words, tt.method, tt.path, tt.body)

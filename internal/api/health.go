@@ -255,7 +255,7 @@ func (s *server) sinkComponents(ctx context.Context, b componentStatus) map[stri
 	for _, name := range s.sinks {
 		c := apiv1.HealthComponent{Status: "unknown", LastError: "no server sends to it yet: see the log"}
 		if b.sinksErr != nil {
-			c.LastError = "cannot read its state from the database"
+			c.LastError = "cannot read the sink's state from the database"
 		}
 		all[sinkPrefix+name] = c
 	}

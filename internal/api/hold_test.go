@@ -145,14 +145,14 @@ func TestHoldsRefuse(t *testing.T) {
 		{400, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "a", ForSeconds: 86401, By: "bo", Reason: "r"}, "for_seconds"},
 		{400, "POST", "/v1/holds", apiv1.BeginHold{CaseID: "x", ForSeconds: 60, By: "bo", Reason: "r"}, "case_id"},
 		{400, "POST", "/v1/holds", apiv1.BeginHold{CaseID: tasker.NewID().String(), Namespace: "a", ForSeconds: 60, By: "bo", Reason: "r"}, "leave out"},
-		{404, "POST", "/v1/holds", apiv1.BeginHold{CaseID: tasker.NewID().String(), ForSeconds: 60, By: "bo", Reason: "r"}, "no case"},
+		{404, "POST", "/v1/holds", apiv1.BeginHold{CaseID: tasker.NewID().String(), ForSeconds: 60, By: "bo", Reason: "r"}, "not found"},
 		{400, "GET", "/v1/holds?before=x", nil, "before"},
 		{400, "GET", "/v1/holds?open=x", nil, "open"},
 		{400, "GET", "/v1/holds/x", nil, "hold_uuid"},
-		{404, "GET", gone, nil, "no hold"},
-		{404, "POST", gone + "/probe", apiv1.ProbeHold{By: "bo"}, "no hold"},
-		{404, "POST", gone + "/extend", apiv1.ExtendHold{ForSeconds: 60, By: "bo", Reason: "r"}, "no hold"},
-		{404, "POST", gone + "/release", apiv1.ReleaseHold{By: "bo", Reason: "r"}, "no hold"},
+		{404, "GET", gone, nil, "not found"},
+		{404, "POST", gone + "/probe", apiv1.ProbeHold{By: "bo"}, "not found"},
+		{404, "POST", gone + "/extend", apiv1.ExtendHold{ForSeconds: 60, By: "bo", Reason: "r"}, "not found"},
+		{404, "POST", gone + "/release", apiv1.ReleaseHold{By: "bo", Reason: "r"}, "not found"},
 		{400, "POST", path + "/probe", apiv1.ProbeHold{}, "by is missing"},
 		{400, "POST", path + "/extend", apiv1.ExtendHold{By: "bo", Reason: "r"}, "needs an end"},
 		{400, "POST", path + "/release", apiv1.ReleaseHold{Reason: "r"}, "by is missing"},
@@ -186,7 +186,7 @@ func TestWhoMayHold(t *testing.T) {
 	h.wantError(http.StatusForbidden, "FORBIDDEN", "steps:operate", "POST", "/v1/holds", apiv1.BeginHold{Namespace: "shop", ForSeconds: 60, Reason: "r"}, both)
 	h.wantError(http.StatusForbidden, "FORBIDDEN", "steps:operate", "POST", "/v1/holds", apiv1.BeginHold{CaseID: shop.ids["case_id"], ForSeconds: 60, Reason: "r"}, both)
 	h.wantError(http.StatusForbidden, "FORBIDDEN", "steps:operate", "POST", shop.at("/v1/holds/{hold_uuid}/release"), apiv1.ReleaseHold{Reason: "r"}, both)
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "no namespace", "POST", "/v1/holds", apiv1.BeginHold{Namespace: "cellar", ForSeconds: 60, Reason: "r"}, both)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found", "POST", "/v1/holds", apiv1.BeginHold{Namespace: "cellar", ForSeconds: 60, Reason: "r"}, both)
 	if l := want[apiv1.HoldList](h, http.StatusOK, "GET", "/v1/holds", nil, both); len(l.Holds) != 2 {
 		t.Errorf("%d holds are listed", len(l.Holds))
 	}

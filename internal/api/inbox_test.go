@@ -48,7 +48,7 @@ func TestInbox(t *testing.T) {
 	if page = listed("limit=1&after="+*page.Pagination.NextAfter, 1); page.Pagination.HasMore || page.Steps[0].TaskUUID != second.String() {
 		t.Errorf("%+v", page)
 	}
-	h.wantError(http.StatusBadRequest, "INVALID", "next_after of the page before", "GET", "/v1/inbox?after=x", nil)
+	h.wantError(http.StatusBadRequest, "INVALID", "next_after of the previous page", "GET", "/v1/inbox?after=x", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "requires authentication", "GET", "/v1/inbox?mine=true", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "assignee", "PUT", path+"/assignee", apiv1.AssignStep{Assignee: "a b"})
 

@@ -32,7 +32,7 @@ func TestIncidents(t *testing.T) {
 		}
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "state", "GET", "/v1/incidents?state=gone", nil)
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "no incident", "GET", "/v1/incidents/"+shop.ids["case_id"], nil)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found", "GET", "/v1/incidents/"+shop.ids["case_id"], nil)
 
 	d := want[apiv1.IncidentDetail](h, http.StatusOK, "GET", attic.at("/v1/incidents/{incident_id}"), nil)
 	if d.State != "open" || d.Entries != 1 || d.Cases != 1 || d.CasesOpen != 1 || d.CasesNotOwned != 1 || d.LeadCaseID != attic.ids["case_id"] || d.Messages != 1 {

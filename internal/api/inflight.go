@@ -185,7 +185,7 @@ func (x *request) rejectBody(body io.Reader) error {
 	}
 	_ = http.NewResponseController(x.w).SetReadDeadline(deadline) // an httptest recorder has none
 	_, _ = io.Copy(io.Discard, body)
-	return tasker.Errorf(tasker.Unavailable, "too many bytes of requests in flight (server.max_inflight_bytes): retry; "+
+	return tasker.Errorf(tasker.Unavailable, "too many request bytes in flight (server.max_inflight_bytes): retry; "+
 		"one caller may use at most half of them")
 }
 

@@ -210,7 +210,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case clean:
 		h.ServeHTTP(plain, r)
 	}
-	err := error(tasker.Errorf(tasker.NotFound, "no such path: %s; /api-docs/openapi.json lists those there are", shorten(r.URL.Path)))
+	err := error(tasker.Errorf(tasker.NotFound, "no such path: %s; see /api-docs/openapi.json", shorten(r.URL.Path)))
 	if allow := plain.header.Get("Allow"); plain.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", allow)
 		err = refusal{http.StatusMethodNotAllowed, tasker.Errorf(tasker.Unsupported,

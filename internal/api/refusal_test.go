@@ -142,7 +142,7 @@ func TestBadInput(t *testing.T) {
 		{"limit overflows", "GET", "/v1/dlq/staleness?limit=99999999999999999999", nil, nil, 400, "INVALID", "from 1 to 1000"},
 		{"offset below 0", "GET", "/v1/workers?offset=-1", nil, nil, 400, "INVALID", "offset: must be a number from 0"},
 		{"an unknown parameter", "GET", "/v1/tasks?state=error", nil, nil, 400, "INVALID", "known parameters are status, phase, namespace, name"},
-		{"a parameter where there is none", "GET", task + "?verbose=1", nil, nil, 400, "INVALID", "there are no parameters"},
+		{"a parameter where there is none", "GET", task + "?verbose=1", nil, nil, 400, "INVALID", "this path has no parameters"},
 		{"a parameter twice", "GET", "/v1/tasks?limit=1&limit=2", nil, nil, 400, "INVALID", "only once"},
 		{"an unknown state", "GET", "/v1/tasks?status=completed", nil, nil, 400, "INVALID", "waiting_for_retry"},
 		{"an unknown status", "GET", "/v1/dlq?resolution_status=Pending", nil, nil, 400, "INVALID", "permanently_failed"},
@@ -380,7 +380,7 @@ func TestHealthOfTheSinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = want[apiv1.Health](h, http.StatusOK, "GET", "/health/ready", nil)
-	if c := got.Components["sink.log"]; c.Status != "unknown" || c.LastError != "cannot read its state from the database" {
+	if c := got.Components["sink.log"]; c.Status != "unknown" || c.LastError != "cannot read the sink's state from the database" {
 		t.Errorf("with a table that is locked: %+v", c)
 	}
 	if err := hanging.Rollback(t.Context()); err != nil {

@@ -248,7 +248,7 @@ func (x *request) checkWord(name string) error {
 func textFault(s string, most int) string {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
-		return "has a NUL or is not valid UTF-8"
+		return "contains NUL or is not valid UTF-8"
 	case utf8.RuneCountInString(s) > most:
 		return fmt.Sprintf("has %d characters; the limit is %d", utf8.RuneCountInString(s), most)
 	}
@@ -407,7 +407,7 @@ func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 			e.RetryAfterMS, wrong = readRetryAfter(m.value)
 		}
 		if _, twice := said[m.key]; twice && (m.key == "retryable" || m.key == "retry_after_ms") {
-			wrong = "the key is there twice"
+			wrong = "duplicate key"
 		}
 		said[m.key] = wrong
 		if wrong != "" && doubt == "" {

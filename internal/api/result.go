@@ -148,7 +148,7 @@ func (x *request) readReported() (reported, error) {
 func notJSON(doc []byte) error {
 	faults, _ := payload.Faults(doc, payload.Limits{Bytes: len(doc), Depth: bodyDepth, Keys: bodyKeys}, 1)
 	if len(faults) == 0 { // the two parsers disagree: reject it
-		faults = []tasker.Fault{{Message: "the document is malformed"}}
+		faults = []tasker.Fault{{Message: "malformed JSON"}}
 	}
 	return tasker.Errorf(tasker.Invalid, "invalid JSON in the body: %s", faults[0]).WithDetails(faults)
 }
@@ -162,7 +162,7 @@ func frameFaults(members []member, known ...string) []tasker.Fault {
 		case !slices.Contains(known, m.key):
 			faults = append(faults, tasker.Fault{Path: shorten(m.key), Message: "unknown key; known keys are " + strings.Join(known, ", ")})
 		case slices.ContainsFunc(members[:i], func(before member) bool { return before.key == m.key }):
-			faults = append(faults, tasker.Fault{Path: m.key, Message: "the key is there twice"})
+			faults = append(faults, tasker.Fault{Path: m.key, Message: "duplicate key"})
 		}
 		if len(faults) == maxFaults {
 			break
@@ -196,7 +196,7 @@ func readFrames(r *payload.Reader) ([][]member, []tasker.Fault) {
 		}
 	})
 	if count > maxResults {
-		return nil, []tasker.Fault{{Path: "results", Message: fmt.Sprintf("has %d elements; %d is the limit", count, maxResults)}}
+		return nil, []tasker.Fault{{Path: "results", Message: fmt.Sprintf("has %d elements; the limit is %d", count, maxResults)}}
 	}
 	return frames, faults
 }
@@ -219,7 +219,7 @@ func stepFault(result []member) string {
 	case 1:
 		return wrong
 	default:
-		return "the key is there twice"
+		return "duplicate key"
 	}
 }
 

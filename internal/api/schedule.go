@@ -185,7 +185,7 @@ func (s *server) backfillSchedule(x *request, req apiv1.BackfillSchedule) error 
 	id := x.id("schedule_uuid")
 	for path, at := range map[string]time.Time{"from": req.From, "to": req.To} {
 		if at.Year() < 2000 || at.Year() > 2200 {
-			return invalidBody([]tasker.Fault{{Path: path, Message: "must lie between the years 2000 and 2200"}})
+			return invalidBody([]tasker.Fault{{Path: path, Message: "must be between the years 2000 and 2200"}})
 		}
 	}
 	b := engine.Backfill{From: req.From, To: req.To, DryRun: req.DryRun}

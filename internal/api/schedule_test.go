@@ -157,10 +157,10 @@ func TestSchedulesRefuse(t *testing.T) {
 		{400, "GET", "/v1/schedules?after=x", nil, "after"},
 		{400, "GET", path + "/firings?outcome=lost", nil, "outcome"},
 		{400, "GET", path + "?next=101", nil, "next"},
-		{404, "GET", unknown, nil, "no schedule"},
-		{404, "GET", unknown + "/firings", nil, "no schedule"},
-		{404, "POST", unknown + "/trigger", apiv1.ChangeSchedule{}, "no schedule"},
-		{404, "PUT", unknown, apiv1.UpdateSchedule{ScheduleSpec: nightly("x").ScheduleSpec}, "no schedule"},
+		{404, "GET", unknown, nil, "not found"},
+		{404, "GET", unknown + "/firings", nil, "not found"},
+		{404, "POST", unknown + "/trigger", apiv1.ChangeSchedule{}, "not found"},
+		{404, "PUT", unknown, apiv1.UpdateSchedule{ScheduleSpec: nightly("x").ScheduleSpec}, "not found"},
 	} {
 		code := map[int]string{400: "INVALID", 404: "NOT_FOUND"}[tt.status]
 		h.wantError(tt.status, code, tt.says, tt.method, tt.path, tt.body)

@@ -35,7 +35,7 @@ func TestTemplatesAreRetired(t *testing.T) {
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: application/yaml")
 	const path, body = "/v1/templates/shop/order/1.0.0/", `{"reason": "ships twice", "by": "ann"}`
 	h.wantError(http.StatusBadRequest, "INVALID", "reason", "POST", path+"retire", `{"by": "ann"}`)
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "no template", "POST", "/v1/templates/shop/order/2.0.0/retire", body)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found", "POST", "/v1/templates/shop/order/2.0.0/retire", body)
 	for range 2 {
 		if got := want[apiv1.Template](h, http.StatusOK, "POST", path+"retire", body); got.RetiredAt == nil || got.RetiredBy != "ann" || got.RetiredReason != "ships twice" {
 			t.Errorf("retired: %+v", got)
@@ -511,7 +511,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "there are customer, risk", "GET", "/v1/dlq/investigation-queue?attribute=client:x", nil)
 	for selects, wrong := range map[string]string{
-		`{"attributes": ["customer"]}`: "select.attributes: an attribute is asked for as NAME:VALUE", `{"attributes": ["risk:high"]}`: "attribute risk is a number",
+		`{"attributes": ["customer"]}`: "select.attributes: invalid attribute", `{"attributes": ["risk:high"]}`: "attribute risk is a number",
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", wrong, "POST", "/v1/operations", json.RawMessage(`{"act": {"type": "reset_for_retry"}, "reason": "r", "planned_by": "ann", "select": `+selects+`}`))
 	}
@@ -587,7 +587,7 @@ func TestDueTimes(t *testing.T) {
 	h.wantError(http.StatusBadRequest, "INVALID", "due_at", "PUT", path, map[string]any{"reason": "no time"})
 	h.wantError(http.StatusBadRequest, "INVALID", "is not ahead", "PUT", path, map[string]any{"due_at": "2020-01-01T00:00:00Z"})
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "no step named", "PUT", path, map[string]any{"due_at": at, "step": "none"})
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "no task", "PUT", "/v1/tasks/0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f/due", map[string]any{"due_at": at})
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found", "PUT", "/v1/tasks/0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f/due", map[string]any{"due_at": at})
 	request["due_at"] = at
 	h.wantError(http.StatusBadRequest, "INVALID", "due_after_seconds", "POST", "/v1/tasks", request)
 }

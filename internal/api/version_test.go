@@ -33,7 +33,7 @@ func TestATaskIsBroughtToAnotherVersion(t *testing.T) {
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "reason", "POST", path, `{"to_version": "1.1.0"}`)
 	h.wantError(http.StatusBadRequest, "INVALID", "to_version", "POST", path, `{"reason": "x"}`)
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "no template", "POST", path, `{"to_version": "3.0.0", "reason": "x"}`)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found", "POST", path, `{"to_version": "3.0.0", "reason": "x"}`)
 	h.wantError(http.StatusConflict, "CONFLICT", "not 1.0.1", "POST", path, `{"to_version": "1.1.0", "from_version": "1.0.1", "reason": "x"}`)
 	h.wantError(http.StatusConflict, "CONFLICT", `"code":"begun_step_missing","step":"charge"`, "POST", path, `{"to_version": "2.0.0", "reason": "x"}`)
 	for i := range 2 {
@@ -71,7 +71,7 @@ func TestTheTasksOfAVersionAreBroughtToAnother(t *testing.T) {
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", says, "POST", path, bad)
 	}
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "no template", "POST", "/v1/templates/shop/order/0.1.0/change_tasks", `{"to_version": "1.1.0", "reason": "x"}`)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found", "POST", "/v1/templates/shop/order/0.1.0/change_tasks", `{"to_version": "1.1.0", "reason": "x"}`)
 	changed, before := 0, ""
 	for parts := 0; ; parts++ {
 		got := want[apiv1.ChangedTasks](h, http.StatusOK, "POST", path, `{"to_version": "1.1.0", "limit": 2, "reason": "x"`+before+`}`)

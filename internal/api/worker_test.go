@@ -215,8 +215,8 @@ func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
 	for i, words := range []string{
 		"results[0].step_uuid: must be a UUID", "results[1]: invalid lease_token", "results[2].lease_token: must be a string, not a number",
 		"results[3].lease_token: is missing",
-		"results[4].success: is missing", "results[5].success: must be true or false, not a number", "results[6].success: the key is there twice",
-		"results[7].result: the key is there twice", "results[8].Result: unknown key", "results[9].colour: unknown key",
+		"results[4].success: is missing", "results[5].success: must be true or false, not a number", "results[6].success: duplicate key",
+		"results[7].result: duplicate key", "results[8].Result: unknown key", "results[9].colour: unknown key",
 		"results[10].error: must be absent if success is true",
 	} {
 		if r := got.Rejected[i]; r.Code != "INVALID" || !strings.Contains(r.Message, words) {
@@ -235,9 +235,9 @@ func TestAReportIsUnderstoodAsAWhole(t *testing.T) {
 	step := h.claim(worker, map[string]any{"max": 1})[0]
 	good := `{"step_uuid": "` + step.StepUUID + `", "lease_token": "` + step.LeaseToken + `", "success": true}`
 	for _, tt := range []struct{ name, body, words string }{
-		{"results twice", `{"results":[` + good + `],"results":[]}`, "results: the key is there twice"},
-		{"claim twice", `{"results":[` + good + `],"claim":{"max":1},"claim":{"max":1}}`, "claim: the key is there twice"},
-		{"a key twice in claim", `{"results":[` + good + `],"claim":{"max":1,"max":2}}`, "claim.max: the key is there twice"},
+		{"results twice", `{"results":[` + good + `],"results":[]}`, "results: duplicate key"},
+		{"claim twice", `{"results":[` + good + `],"claim":{"max":1},"claim":{"max":1}}`, "claim: duplicate key"},
+		{"a key twice in claim", `{"results":[` + good + `],"claim":{"max":1,"max":2}}`, "claim.max: duplicate key"},
 		{"another case", `{"RESULTS":[` + good + `]}`, "RESULTS: unknown key"},
 		{"a brace too many", `{"results":[` + good + `]}}`, "more text after the end"},
 		{"text at the end", `{"results":[` + good + `]} x`, "more text after the end"},
@@ -248,7 +248,7 @@ func TestAReportIsUnderstoodAsAWhole(t *testing.T) {
 		{"a number in results", `{"results":[7]}`, "results[0]: must be an object, not a number"},
 		{"no step", `{"results":[{}]}`, "results[0].step_uuid: is missing"},
 		{"a step of another kind", `{"results":[{"step_uuid": 5}]}`, "results[0].step_uuid: must be a string, not a number"},
-		{"a step twice", `{"results":[{"step_uuid": "a", "step_uuid": "b"}]}`, "results[0].step_uuid: the key is there twice"},
+		{"a step twice", `{"results":[{"step_uuid": "a", "step_uuid": "b"}]}`, "results[0].step_uuid: duplicate key"},
 		{"results of null", `{"results": null}`, "results: must be an array, not null"},
 		{"a claim of another kind", `{"results":[],"claim":[]}`, "claim: must be an object, not an array"},
 		{"an unknown key in claim", `{"results":[],"claim":{"max":1,"most":2}}`, "claim.most: unknown key"},
@@ -280,7 +280,7 @@ func TestWhetherToTryAgainIsNotGuessed(t *testing.T) {
 	for _, tt := range []struct{ name, failure, words string }{
 		{"retryable is a text", `{"message": "down", "retryable": "yes"}`, "error.retryable: must be true or false, not a string"},
 		{"retryable is a number", `{"message": "down", "retryable": 0}`, "error.retryable: must be true or false, not a number"},
-		{"retryable twice", `{"message": "down", "retryable": true, "retryable": false}`, "error.retryable: the key is there twice"},
+		{"retryable twice", `{"message": "down", "retryable": true, "retryable": false}`, "error.retryable: duplicate key"},
 		{"a rest beyond int64", `{"message": "down", "retry_after_ms": 9223372036854775808}`, "error.retry_after_ms: must be a whole number"},
 		{"a rest with a fraction", `{"message": "down", "retry_after_ms": 1.5}`, "error.retry_after_ms: must be a whole number"},
 		{"a negative rest", `{"message": "down", "retry_after_ms": -1}`, "error.retry_after_ms: must be at least 0"},

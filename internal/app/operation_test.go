@@ -89,6 +89,6 @@ func TestServersGoOnWithOperations(t *testing.T) {
 	}
 	stop()
 	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-		t.Errorf("the worker ended with %v", err)
+		t.Errorf("worker stopped with %v", err)
 	}
 }

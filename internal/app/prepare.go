@@ -115,7 +115,7 @@ func (s *starter) prepareSettings(ctx context.Context, db *postgres.DB) error {
 	}
 	if changed {
 		o.Log.WarnContext(ctx, "staleness thresholds changed to those of this server; "+
-			"existing tasks follow within minutes; all servers of a database should use the same ones")
+			"existing tasks follow within minutes; all servers of a database should use the same thresholds")
 	}
 	err = s.try(ctx, func() (err error) {
 		changed, err = db.SetBasePriorities(ctx, o.Config.Investigations.BasePriority.Reasons())
@@ -126,7 +126,7 @@ func (s *starter) prepareSettings(ctx context.Context, db *postgres.DB) error {
 	}
 	if changed {
 		o.Log.WarnContext(ctx, "base priorities changed to those of this server; "+
-			"they apply to new investigations; all servers of a database should use the same ones")
+			"they apply to new investigations; all servers of a database should use the same priorities")
 	}
 	hidden := o.Config.Redaction.Rules()
 	return s.try(ctx, func() error {

@@ -42,7 +42,7 @@ func employ(t *testing.T, c *client.Client, namespace string, log *words, run fu
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			t.Errorf("the worker ended with %v", err)
+			t.Errorf("worker stopped with %v", err)
 		}
 	})
 }

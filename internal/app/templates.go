@@ -39,7 +39,8 @@ func (s *starter) registerTemplates(ctx context.Context, e *engine.Engine) error
 	}
 	for i, f := range faults {
 		if i == loudFaults {
-			s.Log.ErrorContext(ctx, "more template faults; list them with tasker-ctl template validate", "faults", len(faults)-i)
+			s.Log.ErrorContext(ctx,
+				"more template errors: list them with tasker-ctl template validate", "faults", len(faults)-i)
 			break
 		}
 		s.Log.ErrorContext(ctx, "invalid template file not registered", "file", f.File, "fault", f.Fault.String())

@@ -52,7 +52,7 @@ func oneLine(message string) string {
 func remedy(err error) string {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
-		return "is PostgreSQL running there, and is the database URL right?"
+		return "is PostgreSQL running there, and is the database URL correct?"
 	}
 	if unsupportedParameter(answer) {
 		return fmt.Sprintf("a pooler such as PgBouncer responded: remove %s from the database URL, or add it to its ignore_startup_parameters",
@@ -60,7 +60,7 @@ func remedy(err error) string {
 	}
 	switch answer.Code {
 	case "28P01", "28000":
-		return "check user and password in the database URL"
+		return "check the user and password in the database URL"
 	case "3D000":
 		return "create the database (createdb), or check its name in the database URL"
 	default:

@@ -112,7 +112,7 @@ func (c *Caller) WhenEnded(f func()) (stop func() bool) { return context.AfterFu
 func (c *Caller) Session() bool { return c.session != nil }
 
 // errUnknown is the error for all invalid credentials. It does not reveal the reason.
-var errUnknown = tasker.Errorf(tasker.Unauthorized, "invalid API key: it is unknown, revoked or expired")
+var errUnknown = tasker.Errorf(tasker.Unauthorized, "invalid API key: unknown, revoked or expired")
 
 // Token authenticates a token. The error is Unauthorized or Unavailable.
 func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error) {

@@ -44,7 +44,7 @@ type turn[T any] struct {
 }
 
 // ErrPanicked is returned to the other callers of a batch if Write panics.
-var ErrPanicked = errors.New("the write of a batch panicked")
+var ErrPanicked = errors.New("batch write panicked")
 
 // Do writes an item. It reports whether the item was part of a write, whose result is err. It
 // returns false if ctx ends before the write begins; a write in progress is waited for.

@@ -102,7 +102,7 @@ func (s *Service) UpdateStates(ctx context.Context) error {
 		return err
 	}
 	for _, m := range moved {
-		s.log.InfoContext(ctx, "case changed state", "case", m.CaseID, "namespace", m.Namespace, "from", m.From, "to", m.To, "open", m.Entries)
+		s.log.InfoContext(ctx, "case state changed", "case", m.CaseID, "namespace", m.Namespace, "from", m.From, "to", m.To, "open", m.Entries)
 	}
 	return nil
 }
@@ -143,21 +143,22 @@ const (
 func checkUpdate(u tasker.CaseUpdate, now time.Time) error {
 	switch {
 	case u.Owner == nil && u.Snooze == nil && u.FixedIn == nil && u.Notes == nil:
-		return tasker.Errorf(tasker.Invalid, "nothing to change: give owner, snooze, fixed_in or notes")
+		return tasker.Errorf(tasker.Invalid, "nothing to change: set owner, snooze, fixed_in or notes")
 	case u.Owner == nil && u.OwnedFor != 0:
-		return tasker.Errorf(tasker.Invalid, "invalid owned_for: it needs an owner")
+		return tasker.Errorf(tasker.Invalid, "invalid owned_for: requires owner")
 	case u.OwnedFor != 0 && u.OwnedFor < minOwnership:
 		return tasker.Errorf(tasker.Invalid, "invalid owned_for %s: must be at least %s", u.OwnedFor, minOwnership)
 	case u.OwnedFor > tasker.MaxOwnership:
 		return tasker.Errorf(tasker.Invalid, "invalid owned_for %s: must be at most %s", u.OwnedFor, tasker.MaxOwnership)
 	case u.SnoozeThreshold != nil && (u.Snooze == nil || u.Snooze.IsZero()):
-		return tasker.Errorf(tasker.Invalid, "invalid above: it needs a time until which the case rests")
+		return tasker.Errorf(tasker.Invalid, "invalid above: requires until")
 	case u.SnoozeThreshold != nil && *u.SnoozeThreshold < 0:
 		return tasker.Errorf(tasker.Invalid, "invalid above %d: must be 0 or more", *u.SnoozeThreshold)
 	case u.Snooze != nil && !u.Snooze.IsZero() && !u.Snooze.After(now):
 		return tasker.Errorf(tasker.Invalid, "invalid until %s: must be in the future", u.Snooze.UTC().Format(time.RFC3339))
 	case u.Snooze != nil && u.Snooze.After(now.Add(tasker.MaxSnooze)):
-		return tasker.Errorf(tasker.Invalid, "invalid until %s: a case rests for %s at most", u.Snooze.UTC().Format(time.RFC3339), tasker.MaxSnooze)
+		return tasker.Errorf(tasker.Invalid, "invalid until %s: a case can be snoozed for at "+
+			"most %s", u.Snooze.UTC().Format(time.RFC3339), tasker.MaxSnooze)
 	}
 	for _, t := range []struct {
 		name string
@@ -179,7 +180,7 @@ func checkText(name, text string, most int, needed bool) error {
 	case needed && payload.IsBlank(text):
 		return tasker.Errorf(tasker.Invalid, "%s is missing", name)
 	case wrong != "":
-		return tasker.Errorf(tasker.Invalid, "invalid %s: it %s", name, wrong)
+		return tasker.Errorf(tasker.Invalid, "invalid %s: %s", name, wrong)
 	}
 	return nil
 }

@@ -37,6 +37,6 @@ func Unprivileged(program, username string) (Account, error) {
 		}
 		return Account{Name: name, UID: uid, GID: gid}, nil
 	}
-	return Account{}, fmt.Errorf("%s must not run as root, and this machine has neither a user %s nor a user nobody: "+
-		"create one (useradd --system %s), or run this program as an ordinary user", program, username, username)
+	return Account{}, fmt.Errorf("%s must not run as root, and neither user %s nor user nobody exists: "+
+		"create one (useradd --system %s), or run this program as an unprivileged user", program, username, username)
 }

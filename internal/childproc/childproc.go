@@ -84,7 +84,7 @@ func (p *Process) Kill() error {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			return errors.Join(fmt.Errorf("process group %d cannot be killed", -group), err)
+			return errors.Join(fmt.Errorf("cannot kill process group %d", -group), err)
 		}
 	}
 }

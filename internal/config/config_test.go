@@ -38,7 +38,7 @@ func TestDefaultsOnlyLackADatabase(t *testing.T) {
 	if diff := cmp.Diff(Default(), c); diff != "" {
 		t.Errorf("without file and environment (-default +got):\n%s", diff)
 	}
-	want := "the configuration is wrong:\n  database.url: is missing; set it in the file, in the variable TASKER_DATABASE_URL or by the flag --database-url"
+	want := "the configuration is wrong:\n  database.url: is missing: set it in the file, the variable TASKER_DATABASE_URL or the flag --database-url"
 	if err := c.Validate(); err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -117,10 +117,10 @@ line 9: odd\nsection: unknown key`},
 		{"too large a number", "[database]\nmax_connections = 99999999999999999999\n", "\nline 2: database.max_connections: must be a whole number"},
 		{"not a table", "server = 5\n", "\nline 1: server: must be a table"},
 		{"list of tables", "[[server]]\nlisten = \"a\"\n", "\nline 1: server: must be a table"},
-		{"syntax", "[server]\nlisten = \n", "\nline 2: not TOML: "},
+		{"syntax", "[server]\nlisten = \n", "\nline 2: invalid TOML: "},
 		{"twice", "[server]\nlisten = \"a\"\nlisten = \"b\"\n", "\nline 3: "},
-		{"not UTF-8", "[server]\nlisten = \"\xff\"\n", "\nline 2: not TOML: "},
-		{"YAML", "server:\n  listen: x\n", "\nline 1: not TOML: "},
+		{"not UTF-8", "[server]\nlisten = \"\xff\"\n", "\nline 2: invalid TOML: "},
+		{"YAML", "server:\n  listen: x\n", "\nline 1: invalid TOML: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := file(t, tt.text)
@@ -141,8 +141,8 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	large := file(t, strings.Repeat("#", 2<<20))
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing.toml"): fmt.Sprintf("the configuration file %q does not exist", filepath.Join(dir, "missing.toml")),
-		dir:                                fmt.Sprintf("the configuration file %q cannot be read: is a directory", dir),
-		large:                              fmt.Sprintf("the configuration file %q has more than 1048576 bytes; is it the right one?", large),
+		dir:                                fmt.Sprintf("cannot read the configuration file %q: is a directory", dir),
+		large:                              fmt.Sprintf("the configuration file %q is larger than 1048576 bytes; is it the right file?", large),
 	} {
 		if _, err := Load(path, nil); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
@@ -362,24 +362,24 @@ func TestValidate(t *testing.T) {
 			`server.listen: must be host:port, such as 127.0.0.1:8080, not "8080"`,
 			`server.environment: must be letters, digits, dots, dashes and underscores, not "no name!"`,
 			`database.url: must begin with postgres:// or be a list of keywords such as host=… dbname=…`,
-			`message_queue.rabbitmq.worker_queue_ttl_ms: must be more than workers.lease_seconds (0 seconds), not 0: workers need the time to come back`,
-			`emission.rabbitmq.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
-			`message_queue.rabbitmq.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
-			`message_queue.rabbitmq.dead_letter.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
-			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (0 seconds), not 0: a lost worker has to be noticed before its task is stale`,
+			`message_queue.rabbitmq.worker_queue_ttl_ms: must be more than workers.lease_seconds (0 seconds), not 0, so that workers have time to return`,
+			`emission.rabbitmq.exchange: must be at most 200 letters, digits, dots, dashes, colons and underscores and not begin with amq., not ""`,
+			`message_queue.rabbitmq.exchange: must be at most 200 letters, digits, dots, dashes, colons and underscores and not begin with amq., not ""`,
+			`message_queue.rabbitmq.dead_letter.exchange: must be at most 200 letters, digits, dots, dashes, colons and underscores and not begin with amq., not ""`,
+			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (0 seconds), not 0: a lost worker must be detected before its task is stale`,
 		}},
 		{"no room for one body", func(c *Config) { c.Server.MaxBodyBytes, c.Server.MaxInflightBytes = 8<<20, 4<<20 }, []string{
-			`server.max_inflight_bytes: must be at least server.max_body_bytes (8388608), not 4194304: the largest body could never be read`,
+			`server.max_inflight_bytes: must be at least server.max_body_bytes (8388608), not 4194304: otherwise the largest body could never be read`,
 		}},
 		{"heartbeat", func(c *Config) { c.Workers.HeartbeatIntervalSeconds = 11 }, []string{
-			`workers.heartbeat_interval_seconds: must be at most a third of workers.lease_seconds (30), not 11: a worker may miss two heartbeats`,
+			`workers.heartbeat_interval_seconds: must be at most a third of workers.lease_seconds (30), not 11, so that a worker may miss two heartbeats`,
 		}},
 		{"lease and limits", func(c *Config) { c.Workers.LeaseSeconds = 1800 }, []string{
-			`message_queue.rabbitmq.worker_queue_ttl_ms: must be more than workers.lease_seconds (1800 seconds), not 300000: workers need the time to come back`,
-			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (1800 seconds), not 30: a lost worker has to be noticed before its task is stale`,
+			`message_queue.rabbitmq.worker_queue_ttl_ms: must be more than workers.lease_seconds (1800 seconds), not 300000, so that workers have time to return`,
+			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (1800 seconds), not 30: a lost worker must be detected before its task is stale`,
 		}},
 		{"no broker", func(c *Config) { c.MessageQueue.Transport = "rabbitmq" }, []string{
-			`message_queue.rabbitmq.url: is missing; the transport rabbitmq needs it`,
+			`message_queue.rabbitmq.url: is missing: the rabbitmq transport requires it`,
 		}},
 		{"broker", func(c *Config) {
 			c.MessageQueue.Transport, c.MessageQueue.RabbitMQ.URL = "rabbitmq", "amqps://u:secret@broker/v"
@@ -388,22 +388,22 @@ func TestValidate(t *testing.T) {
 			`message_queue.rabbitmq.url: must begin with amqp:// or amqps://`,
 		}},
 		{"broken URL of a broker", func(c *Config) { c.MessageQueue.RabbitMQ.URL = "amqp://u:sec%ret@broker" }, []string{
-			`message_queue.rabbitmq.url: is not a URL; special characters in the password must be percent-encoded`,
+			`message_queue.rabbitmq.url: is not a valid URL: special characters in the password must be percent-encoded`,
 		}},
 		{"exchanges", func(c *Config) {
 			c.MessageQueue.RabbitMQ.Exchange, c.MessageQueue.RabbitMQ.DeadLetter.Exchange = "tasker dlx", "amq.topic"
 		}, []string{
-			`message_queue.rabbitmq.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not "tasker dlx"`,
-			`message_queue.rabbitmq.dead_letter.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not "amq.topic"`,
+			`message_queue.rabbitmq.exchange: must be at most 200 letters, digits, dots, dashes, colons and underscores and not begin with amq., not "tasker dlx"`,
+			`message_queue.rabbitmq.dead_letter.exchange: must be at most 200 letters, digits, dots, dashes, colons and underscores and not begin with amq., not "amq.topic"`,
 		}},
 		{"one exchange for both", func(c *Config) { c.MessageQueue.RabbitMQ.Exchange = "tasker.dlx" }, []string{
-			`message_queue.rabbitmq.dead_letter.exchange: must not be the exchange of the steps, "tasker.dlx"`,
+			`message_queue.rabbitmq.dead_letter.exchange: must differ from the exchange for steps, "tasker.dlx"`,
 		}},
 		{"sinks", func(c *Config) { c.Emission.Sinks = "log, webhook ,rabbitmq, mail,log" }, []string{
-			`emission.sinks: must be of log, webhook and rabbitmq, not "mail"`,
+			`emission.sinks: must contain only log, webhook and rabbitmq, not "mail"`,
 			`emission.sinks: has log twice`,
-			`emission.webhook.url: is missing; the sink webhook needs it`,
-			`emission.rabbitmq.url: is missing, as is message_queue.rabbitmq.url; the sink rabbitmq needs one of them`,
+			`emission.webhook.url: is missing: the webhook sink requires it`,
+			`emission.rabbitmq.url: is missing: the rabbitmq sink requires this or message_queue.rabbitmq.url`,
 		}},
 		{"no sinks", func(c *Config) { c.Emission.Sinks = " , " }, nil},
 		{"all sinks", func(c *Config) {
@@ -414,28 +414,28 @@ func TestValidate(t *testing.T) {
 			c.Emission.Sinks, c.Emission.Webhook.URL, c.Emission.Webhook.AllowPrivate = "webhook", "http://127.0.0.1:1/x", true
 		}, nil},
 		{"receiver in the open", func(c *Config) { c.Emission.Sinks, c.Emission.Webhook.URL = "webhook", "http://secret.example.com" }, []string{
-			`emission.webhook.url: must begin with https://; http:// is for receivers of a private network, with emission.webhook.allow_private`,
+			`emission.webhook.url: must begin with https://; http:// is only for receivers in a private network, with emission.webhook.allow_private`,
 		}},
 		{"receiver with a password", func(c *Config) { c.Emission.Sinks, c.Emission.Webhook.URL = "webhook", "https://u:pass@r" }, []string{
-			`emission.webhook.url: must have no user and password; events are signed instead`,
+			`emission.webhook.url: must not contain a user or password: events are signed instead`,
 		}},
 		{"no receiver", func(c *Config) { c.Emission.Sinks, c.Emission.Webhook.URL = "webhook", "secret" }, []string{
-			`emission.webhook.url: is not a URL, such as https://receiver.example.com/tasker`,
+			`emission.webhook.url: must be a URL such as https://receiver.example.com/tasker`,
 		}},
 		{"topics", func(c *Config) { c.Emission.Topics = "dlq.entry.created=3" }, []string{
 			`emission.topics: must be topic=attempts/delay_ms, such as dlq.entry.created=3/1000, not "dlq.entry.created=3"`,
 		}},
 		{"unknown topic", func(c *Config) { c.Emission.Topics = "dlq=3/4" }, []string{
-			`emission.topics: there is no topic "dlq"; there are dlq.entry.created, dlq.entry.updated, dlq.entry.recovered, dlq.entry.resolved`,
+			`emission.topics: unknown topic "dlq": must be one of dlq.entry.created, dlq.entry.updated, dlq.entry.recovered, dlq.entry.resolved`,
 		}},
 		{"too many tries", func(c *Config) { c.Emission.Topics = "dlq.entry.created=11/0" }, []string{
 			`emission.topics: dlq.entry.created: attempts must be from 0 to 10 and delay_ms from 0 to 60000`,
 		}},
-		{"port", func(c *Config) { c.Server.Listen = "localhost:http" }, []string{`server.listen: must end in a port from 0 to 65535, not in "http"`}},
-		{"port too large", func(c *Config) { c.Server.Listen = "localhost:65536" }, []string{`server.listen: must end in a port from 0 to 65535, not in "65536"`}},
+		{"port", func(c *Config) { c.Server.Listen = "localhost:http" }, []string{`server.listen: must end with a port from 0 to 65535, not "http"`}},
+		{"port too large", func(c *Config) { c.Server.Listen = "localhost:65536" }, []string{`server.listen: must end with a port from 0 to 65535, not "65536"`}},
 		{"keywords", func(c *Config) { c.Database.URL = "host=127.0.0.1 dbname=tasker" }, nil},
 		{"broken URL", func(c *Config) { c.Database.URL = "postgres://u:sec%ret@h/db" }, []string{
-			`database.url: is not a URL; special characters in the password must be percent-encoded`,
+			`database.url: is not a valid URL: special characters in the password must be percent-encoded`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -632,7 +632,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		}
 	}
 	both := []string{"TASKER_DATABASE_URL_FILE=" + secret("postgres://a/b"), "TASKER_DATABASE_URL=postgres://c/d"}
-	if _, err := Load("", both); err == nil || !strings.Contains(err.Error(), "set one of them") {
+	if _, err := Load("", both); err == nil || !strings.Contains(err.Error(), "set only one of them") {
 		t.Errorf("both: %v", err)
 	}
 }
@@ -728,13 +728,13 @@ secret = "SIGNINGKEY"
 		{func(c *Config) { c.Emission.Receivers["chat"].URL = "" }, "emission.receivers.chat.url: is missing"},
 		{func(c *Config) { c.Emission.Receivers["chat"].URL = "http://10.0.0.1/x" }, "emission.receivers.chat.url: must begin with https://"},
 		{func(c *Config) { c.Emission.Receivers["chat"].Form = "fax" }, "emission.receivers.chat.form: must be cloudevents, pagerduty"},
-		{func(c *Config) { c.Emission.Receivers["chat"].Key = "x" }, "emission.receivers.chat.key: is for the form pagerduty only"},
+		{func(c *Config) { c.Emission.Receivers["chat"].Key = "x" }, "emission.receivers.chat.key: is only for the form pagerduty"},
 		{func(c *Config) { c.Emission.Receivers["pager"].Key = "" }, "emission.receivers.pager.key: is missing"},
-		{func(c *Config) { c.Emission.Receivers["chat"].Topics = "case.*, fax.*" }, `emission.receivers.chat.topics: no message has the topic "fax.*"`},
+		{func(c *Config) { c.Emission.Receivers["chat"].Topics = "case.*, fax.*" }, `emission.receivers.chat.topics: unknown message topic "fax.*"`},
 		{func(c *Config) { c.Emission.Receivers["webhook"] = c.Emission.Receivers["chat"] }, "emission.receivers.webhook: must have another name"},
 		{func(c *Config) { c.Emission.Receivers["A_B"] = c.Emission.Receivers["chat"] }, "emission.receivers.A_B: must have a name of small letters"},
-		{func(c *Config) { c.Emission.Routes = "-> fax" }, `emission.routes: route 1: there is no sink "fax"; there are log, chat, pager, plain`},
-		{func(c *Config) { c.Emission.Routes = "topic=fax -> log" }, `emission.routes: route 1: no message has the topic "fax"`},
+		{func(c *Config) { c.Emission.Routes = "-> fax" }, `emission.routes: route 1: unknown sink "fax": must be one of log, chat, pager, plain`},
+		{func(c *Config) { c.Emission.Routes = "topic=fax -> log" }, `emission.routes: route 1: unknown message topic "fax"`},
 		{func(c *Config) { c.Emission.Routes = "-> log; colour=red -> log" }, `emission.routes: route 2 ("colour=red -> log"): "colour" is no condition`},
 		{func(c *Config) { c.Emission.PublicURL = "tasker.example.com" }, "emission.public_url: must be an address"},
 	} {

@@ -49,7 +49,7 @@ func (e Emission) TopicRetries() (map[string]Retry, error) {
 		case !found || err != nil || err2 != nil:
 			return nil, fmt.Errorf("must be topic=attempts/delay_ms, such as dlq.entry.created=3/1000, not %q", part)
 		case !slices.Contains(tasker.Topics(), topic):
-			return nil, fmt.Errorf("there is no topic %q; there are %s", topic, strings.Join(tasker.Topics(), ", "))
+			return nil, fmt.Errorf("unknown topic %q: must be one of %s", topic, strings.Join(tasker.Topics(), ", "))
 		case n < 0 || n > 10 || ms < 0 || ms > 60_000:
 			return nil, fmt.Errorf("%s: attempts must be from 0 to 10 and delay_ms from 0 to 60000", topic)
 		}
@@ -72,10 +72,10 @@ func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 	e := c.Emission
 	for i, name := range e.SinkNames() {
 		if !slices.Contains([]string{LogSink, WebhookSink, RabbitSink}, name) {
-			add("emission.sinks", "must be of log, webhook and rabbitmq, not %q", name)
+			add("emission.sinks", "must contain only log, webhook and rabbitmq, not %q", name)
 		}
 		if slices.Contains(e.SinkNames()[:i], name) {
-			add("emission.sinks", "has %s twice", name)
+			add("emission.sinks", "contains %s twice", name)
 		}
 	}
 	e.messageFaults(add)
@@ -93,23 +93,25 @@ func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 		}
 	}
 	if x := e.RabbitMQ.Exchange; !exchangePattern.MatchString(x) || strings.HasPrefix(x, "amq.") {
-		add("emission.rabbitmq.exchange", "must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not %q", x)
+		add("emission.rabbitmq.exchange", "must be at most 200 letters, digits, dots, dashes, colons and "+
+			"underscores and not begin with amq., not %q", x)
 	}
 }
 
 // webhookFault returns the fault of a receiver's URL. It never contains the URL, which may contain a key.
 func webhookFault(w Webhook) string {
 	if w.URL == "" {
-		return "is missing; the sink webhook needs it"
+		return "is missing: the webhook sink requires it"
 	}
 	u, err := url.Parse(w.URL)
 	switch {
 	case err != nil || u.Host == "":
-		return "is not a URL, such as https://receiver.example.com/tasker"
+		return "must be a URL such as https://receiver.example.com/tasker"
 	case u.Scheme != "https" && (u.Scheme != "http" || !w.AllowPrivate):
-		return "must begin with https://; http:// is for receivers of a private network, with emission.webhook.allow_private"
+		return "must begin with https://; http:// is only for receivers in a private network, with " +
+			"emission.webhook.allow_private"
 	case u.User != nil:
-		return "must have no user and password; events are signed instead"
+		return "must not contain a user or password: events are signed instead"
 	}
 	return ""
 }

@@ -52,11 +52,12 @@ func readFile(path string) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, tasker.Errorf(tasker.Invalid, "the configuration file %q does not exist", path)
 	case errors.As(err, &where):
-		return nil, tasker.Errorf(tasker.Invalid, "the configuration file %q cannot be read: %v", path, where.Err)
+		return nil, tasker.Errorf(tasker.Invalid, "cannot read the configuration file %q: %v", path, where.Err)
 	case err != nil:
-		return nil, tasker.Errorf(tasker.Invalid, "the configuration file %q cannot be read: %v", path, err)
+		return nil, tasker.Errorf(tasker.Invalid, "cannot read the configuration file %q: %v", path, err)
 	case len(doc) > maxFileBytes:
-		return nil, tasker.Errorf(tasker.TooLarge, "the configuration file %q has more than %d bytes; is it the right one?", path, maxFileBytes)
+		return nil, tasker.Errorf(tasker.TooLarge,
+			"the configuration file %q is larger than %d bytes; is it the right file?", path, maxFileBytes)
 	}
 	return doc, nil
 }
@@ -87,7 +88,7 @@ func (c *Config) readTOML(doc []byte) []tasker.Fault {
 	case errors.As(err, &broken):
 		return []tasker.Fault{c.badTOML(broken)}
 	default:
-		return []tasker.Fault{{Message: "not TOML: " + err.Error()}}
+		return []tasker.Fault{{Message: "invalid TOML: " + err.Error()}}
 	}
 }
 
@@ -100,7 +101,7 @@ func (c *Config) unknownKey(e *toml.DecodeError) tasker.Fault {
 // badTOML returns the fault of an invalid value, or of invalid TOML.
 func (c *Config) badTOML(e *toml.DecodeError) tasker.Fault {
 	line, column := e.Position()
-	fault := tasker.Fault{Line: line, Column: column, Message: "not TOML: " + strings.TrimPrefix(e.Error(), "toml: ")}
+	fault := tasker.Fault{Line: line, Column: column, Message: "invalid TOML: " + strings.TrimPrefix(e.Error(), "toml: ")}
 	name := strings.Join(e.Key(), ".")
 	for _, f := range c.fields() {
 		switch {
@@ -188,17 +189,17 @@ func (f field) setFromFile(path, given string) string {
 		return ""
 	}
 	if given != "" {
-		return fmt.Sprintf("is set as well as %s; set one of them", f.env())
+		return fmt.Sprintf("conflicts with %s: set only one of them", f.env())
 	}
 	doc, err := readAtMost(path, maxSecret+1)
 	var where *fs.PathError
 	switch {
 	case errors.As(err, &where):
-		return fmt.Sprintf("the file %q cannot be read: %v", path, where.Err)
+		return fmt.Sprintf("cannot read the file %q: %v", path, where.Err)
 	case err != nil:
-		return fmt.Sprintf("the file %q cannot be read: %v", path, err)
+		return fmt.Sprintf("cannot read the file %q: %v", path, err)
 	case len(doc) > maxSecret:
-		return fmt.Sprintf("the file %q has more than %d bytes; is it the right one?", path, maxSecret)
+		return fmt.Sprintf("the file %q is larger than %d bytes; is it the right file?", path, maxSecret)
 	}
 	text := strings.TrimRight(string(doc), "\r\n")
 	if text == "" {

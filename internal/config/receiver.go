@@ -92,7 +92,7 @@ func (c *Config) completeReceivers() {
 func (e Emission) messageFaults(add func(name, format string, args ...any)) {
 	known := slices.Concat(e.SinkNames(), e.ReceiverNames())
 	if len(e.Receivers) > maxReceivers {
-		add("emission.receivers", "has %d receivers; %d is the limit", len(e.Receivers), maxReceivers)
+		add("emission.receivers", "has %d receivers; the limit is %d", len(e.Receivers), maxReceivers)
 	}
 	for _, name := range e.ReceiverNames() {
 		e.Receivers[name].faults(name, add)
@@ -104,15 +104,16 @@ func (e Emission) messageFaults(add func(name, format string, args ...any)) {
 	for i, r := range routes {
 		for _, name := range r.Sinks {
 			if !slices.Contains(known, name) {
-				add("emission.routes", "route %d: there is no sink %q; there are %s", i+1, name, strings.Join(known, ", "))
+				add("emission.routes",
+					"route %d: unknown sink %q: must be one of %s", i+1, name, strings.Join(known, ", "))
 			}
 		}
 		if r.Topic != "" && !knownTopic(r.Topic) {
-			add("emission.routes", "route %d: no message has the topic %q", i+1, r.Topic)
+			add("emission.routes", "route %d: unknown message topic %q", i+1, r.Topic)
 		}
 	}
 	if u, err := url.Parse(e.PublicURL); e.PublicURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "") {
-		add("emission.public_url", "must be an address such as https://tasker.example.com, not %q", e.PublicURL)
+		add("emission.public_url", "must be a URL such as https://tasker.example.com, not %q", e.PublicURL)
 	}
 }
 
@@ -120,9 +121,9 @@ func (r Receiver) faults(name string, add func(name, format string, args ...any)
 	section := receivers + name
 	switch {
 	case !receiverName.MatchString(name):
-		add(section, "must have a name of small letters and digits that begins with a letter, 32 at most")
+		add(section, "must have a name of at most 32 lower-case letters and digits, beginning with a letter")
 	case slices.Contains([]string{LogSink, WebhookSink, RabbitSink}, name):
-		add(section, "must have another name: %s is a sink of its own", name)
+		add(section, "must have another name: %s is a built-in sink", name)
 	}
 	if r.URL != "" || r.Form != pagerDutyForm {
 		switch wrong := webhookFault(Webhook{URL: r.URL, AllowPrivate: r.AllowPrivate}); {
@@ -134,13 +135,13 @@ func (r Receiver) faults(name string, add func(name, format string, args ...any)
 	}
 	switch {
 	case r.Form == pagerDutyForm && r.Key == "":
-		add(section+".key", "is missing: PagerDuty needs the integration key of a service")
+		add(section+".key", "is missing: PagerDuty requires the integration key of a service")
 	case r.Form != pagerDutyForm && r.Key != "":
-		add(section+".key", "is for the form pagerduty only")
+		add(section+".key", "is only for the form pagerduty")
 	}
 	for _, topic := range r.TopicList() {
 		if !knownTopic(topic) {
-			add(section+".topics", "no message has the topic %q", topic)
+			add(section+".topics", "unknown message topic %q", topic)
 		}
 	}
 }

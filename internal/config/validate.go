@@ -32,7 +32,8 @@ func (c Config) Validate() error {
 		add("server.listen", "%s", wrong)
 	}
 	if sv := c.Server; sv.MaxInflightBytes < sv.MaxBodyBytes {
-		add("server.max_inflight_bytes", "must be at least server.max_body_bytes (%d), not %d: the largest body could never be read", sv.MaxBodyBytes, sv.MaxInflightBytes)
+		add("server.max_inflight_bytes", "must be at least server.max_body_bytes (%d), not %d: otherwise the "+
+			"largest body could never be read", sv.MaxBodyBytes, sv.MaxInflightBytes)
 	}
 	if e := c.Server.Environment; e != "" && !environmentPattern.MatchString(e) {
 		add("server.environment", "must be letters, digits, dots, dashes and underscores, not %q", e)
@@ -41,11 +42,13 @@ func (c Config) Validate() error {
 		add("database.url", "%s", wrong)
 	}
 	if w := c.Workers; 3*w.HeartbeatIntervalSeconds > w.LeaseSeconds {
-		add("workers.heartbeat_interval_seconds", "must be at most a third of workers.lease_seconds (%d), not %d: a worker may miss two heartbeats",
+		add("workers.heartbeat_interval_seconds",
+			"must be at most a third of workers.lease_seconds (%d), not %d, so that a worker may miss two heartbeats",
 			w.LeaseSeconds, w.HeartbeatIntervalSeconds)
 	}
 	if q := c.MessageQueue; q.RabbitMQ.WorkerQueueTTLMS <= 1000*c.Workers.LeaseSeconds {
-		add("message_queue.rabbitmq.worker_queue_ttl_ms", "must be more than workers.lease_seconds (%d seconds), not %d: workers need the time to come back",
+		add("message_queue.rabbitmq.worker_queue_ttl_ms",
+			"must be more than workers.lease_seconds (%d seconds), not %d, so that workers have time to return",
 			c.Workers.LeaseSeconds, q.RabbitMQ.WorkerQueueTTLMS)
 	}
 	c.Server.wireFaults(add)
@@ -57,15 +60,17 @@ func (c Config) Validate() error {
 	r := c.MessageQueue.RabbitMQ
 	for _, x := range [][2]string{{"message_queue.rabbitmq.exchange", r.Exchange}, {"message_queue.rabbitmq.dead_letter.exchange", r.DeadLetter.Exchange}} {
 		if !exchangePattern.MatchString(x[1]) || strings.HasPrefix(x[1], "amq.") {
-			add(x[0], "must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not %q", x[1])
+			add(x[0], "must be at most 200 letters, digits, dots, dashes, colons and underscores and not begin "+
+				"with amq., not %q", x[1])
 		}
 	}
 	if r.Exchange != "" && r.Exchange == r.DeadLetter.Exchange {
-		add("message_queue.rabbitmq.dead_letter.exchange", "must not be the exchange of the steps, %q", r.Exchange)
+		add("message_queue.rabbitmq.dead_letter.exchange", "must differ from the exchange for steps, %q", r.Exchange)
 	}
 	if minutes := c.StalenessDetection.Thresholds.StepsInProcessMinutes; 60*minutes <= c.Workers.LeaseSeconds {
 		add("staleness_detection.thresholds.steps_in_process_minutes",
-			"must be more than workers.lease_seconds (%d seconds), not %d: a lost worker has to be noticed before its task is stale",
+			"must be more than workers.lease_seconds (%d seconds), not %d: a lost worker must be detected before "+
+				"its task is stale",
 			c.Workers.LeaseSeconds, minutes)
 	}
 	if _, err := redact.New(c.Redaction.Keys, ""); err != nil {
@@ -86,7 +91,7 @@ func (s Server) wireFaults(add func(name, format string, args ...any)) {
 	}
 	for _, text := range commaList(s.TrustedProxies) {
 		if _, err := parseNetwork(text); err != nil {
-			add("server.trusted_proxies", "%q is neither an address nor a network such as 10.0.0.0/8", text)
+			add("server.trusted_proxies", "must contain only addresses and networks such as 10.0.0.0/8, not %q", text)
 		}
 	}
 }
@@ -134,7 +139,7 @@ func brokerFault(q MessageQueue) string {
 	text := q.RabbitMQ.URL
 	switch {
 	case text == "" && q.Transport == "rabbitmq":
-		return "is missing; the transport rabbitmq needs it"
+		return "is missing: the rabbitmq transport requires it"
 	case text == "":
 		return ""
 	}
@@ -144,12 +149,12 @@ func brokerFault(q MessageQueue) string {
 func amqpFault(text string) string {
 	switch {
 	case text == "":
-		return "is missing, as is message_queue.rabbitmq.url; the sink rabbitmq needs one of them"
+		return "is missing: the rabbitmq sink requires this or message_queue.rabbitmq.url"
 	case !strings.HasPrefix(text, "amqp://") && !strings.HasPrefix(text, "amqps://"):
 		return "must begin with amqp:// or amqps://"
 	}
 	if _, err := url.Parse(text); err != nil {
-		return "is not a URL; special characters in the password must be percent-encoded"
+		return "is not a valid URL: special characters in the password must be percent-encoded"
 	}
 	return ""
 }
@@ -160,7 +165,7 @@ func listenFault(address string) string {
 		return fmt.Sprintf("must be host:port, such as 127.0.0.1:8080, not %q", address)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Sprintf("must end in a port from 0 to 65535, not in %q", port)
+		return fmt.Sprintf("must end with a port from 0 to 65535, not %q", port)
 	}
 	return ""
 }
@@ -169,7 +174,7 @@ func listenFault(address string) string {
 // even if it is malformed.
 func urlFault(text string) string {
 	if text == "" {
-		return "is missing; set it in the file, in the variable TASKER_DATABASE_URL or by the flag --database-url"
+		return "is missing: set it in the file, the variable TASKER_DATABASE_URL or the flag --database-url"
 	}
 	if !isURL(text) {
 		if strings.Contains(text, "=") {
@@ -178,7 +183,7 @@ func urlFault(text string) string {
 		return "must begin with postgres:// or be a list of keywords such as host=… dbname=…"
 	}
 	if _, err := url.Parse(text); err != nil {
-		return "is not a URL; special characters in the password must be percent-encoded"
+		return "is not a valid URL: special characters in the password must be percent-encoded"
 	}
 	return ""
 }

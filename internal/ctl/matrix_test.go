@@ -310,7 +310,7 @@ func TestWhoMayRunWhat(t *testing.T) {
 		}
 		m.refuses(command, "anonymous", cli.ExitError, "Error: authentication required",
 			"set TASKER_TOKEN, or TASKER_TOKEN_FILE to a file", "tasker-ctl key create")
-		m.refuses(command, "unknown", cli.ExitError, "Error: invalid API key: it is unknown, revoked or expired",
+		m.refuses(command, "unknown", cli.ExitError, "Error: invalid API key: unknown, revoked or expired",
 			"check TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file")
 		if needs == public {
 			return
@@ -319,7 +319,7 @@ func TestWhoMayRunWhat(t *testing.T) {
 		if needs == "steps:complete" {
 			without = "viewer@shop"
 		}
-		m.refuses(command, without, cli.ExitError, "Error: key:"+without+" may not do this: it needs the permission "+needs, whoami)
+		m.refuses(command, without, cli.ExitError, "Error: permission denied: key:"+without+" needs permission "+needs, whoami)
 		named := strings.Contains(args, "{") || strings.Contains(args, "shop") || command == "template register"
 		if named && !strings.HasPrefix(needs, "system:") {
 			want := exitNotFound

@@ -552,7 +552,7 @@ func TestUpdatesThatAreRefused(t *testing.T) {
 		})
 	}
 	_, _, err := h.DLQ.Update(t.Context(), tasker.NewID(), tasker.EntryUpdate{Notes: new("n")})
-	h.WantCode(err, tasker.NotFound, "no investigation")
+	h.WantCode(err, tasker.NotFound, "not found")
 	after, err := h.DB.Entry(t.Context(), e.UUID)
 	h.Must(err)
 	if after.UpdatedAt != e.UpdatedAt || len(after.History) != 1 {

@@ -241,7 +241,7 @@ func testDeadLetterQueue(t *testing.T) {
 	said.want("Dead letters are not handled", "NO SERVER answers", deadLetters+"\t2\t0", "enabled = true")
 	said.want("Once it is fixed", "dead letters that wait: 0", "tasker_dispatch_dead_letters_total")
 	said.want("Messages do not become dead letters", "tasker.dlx\ttopic", "MISSING: the binding", "as they should not be: "+workQueue,
-		"exists with other settings")
+		"exists with different settings")
 	said.wantNot("Messages do not become dead letters", "MISSING: the exchange")
 	said.want("See that it is as it should be", "tasker.dlx\t"+deadLetters+"\t#", "a canary has come back")
 	said.wantNot("See that it is as it should be", "NO CANARY")

@@ -81,7 +81,7 @@ func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
 	}{
 		"a NUL":            {`{"a": ["x\u0000"]}`, ``, tasker.Invalid, "result: a[0]: the string has a NUL"},
 		"half a surrogate": {`"\ud800"`, ``, tasker.Invalid, "surrogate"},
-		"a key twice":      {`{"a": 1, "a": 2}`, ``, tasker.Invalid, "the key is there twice"},
+		"a key twice":      {`{"a": 1, "a": 2}`, ``, tasker.Invalid, "duplicate key"},
 		"too deep":         {strings.Repeat("[", 65) + strings.Repeat("]", 65), ``, tasker.Invalid, "64"},
 		"too large":        {`[` + strings.Repeat(`"`+strings.Repeat("x", 1000)+`",`, 1100) + `1]`, ``, tasker.TooLarge, "limit"},
 		"bad metadata":     {`1`, `"\u0000"`, tasker.Invalid, "metadata: "},

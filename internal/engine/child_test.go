@@ -284,7 +284,7 @@ func TestAChildThatIsRefused(t *testing.T) {
 		}
 		h.act(task, "archive", tasker.ResetForRetry, "")
 	}
-	refused("no template shop/archive")
+	refused("template shop/archive not found")
 	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: h.Space, Name: "archive", Version: "1.0.0", Steps: []tasker.StepTemplate{enginetest.Step("pack")},
 		InputSchema: json.RawMessage(`{"properties": {"n": {"type": "number"}}}`)}, "")
 	h.Must(err)
@@ -600,9 +600,9 @@ func TestATreeOfTasks(t *testing.T) {
 		t.Errorf("the tree has %d tasks, and %d of which children are left out", n, left)
 	}
 	_, err = h.DB.TaskTree(t.Context(), tasker.NewID())
-	h.WantCode(err, tasker.NotFound, "no task")
+	h.WantCode(err, tasker.NotFound, "not found")
 	_, err = h.DB.TaskTree(access.WithScope(t.Context(), access.Namespaces("other")), task)
-	h.WantCode(err, tasker.NotFound, "no task")
+	h.WantCode(err, tasker.NotFound, "not found")
 }
 
 // many are steps that start tasks of one template.

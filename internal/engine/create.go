@@ -193,7 +193,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if r.RecreatedFrom != (tasker.ID{}) {
 		if _, err := c.engine.db.Task(ctx, r.RecreatedFrom); err != nil {
 			if tasker.CodeOf(err) == tasker.NotFound {
-				err = tasker.Errorf(tasker.Invalid, "recreated_from: no task %s", r.RecreatedFrom)
+				err = tasker.Errorf(tasker.Invalid, "recreated_from: task %s not found", r.RecreatedFrom)
 			}
 			return Created{}, err
 		}

@@ -63,7 +63,7 @@ func TestBulkIsAllOrNothing(t *testing.T) {
 	good := tasker.NewTask{Namespace: enginetest.Namespace, Name: "single"}
 	bad := tasker.NewTask{Namespace: enginetest.Namespace, Name: "nothing"}
 	_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{good, bad, good})
-	h.WantCode(err, tasker.NotFound, "tasks[1]", "no template shop/nothing")
+	h.WantCode(err, tasker.NotFound, "tasks[1]", "template shop/nothing not found")
 	list, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Limit: 10})
 	h.Must(err)
 	if len(list) != 0 {

@@ -145,7 +145,7 @@ func TestDueTimesOfRequestsAndTemplates(t *testing.T) {
 	for words, r := range map[string]tasker.NewTask{
 		"due_at: is not ahead of now":                             {Name: "day", DueAt: time.Now().Add(-time.Second)},
 		"due_at: is more than 5 years ahead":                      {Name: "day", DueAt: time.Now().Add(6 * 365 * 24 * time.Hour)},
-		"due_at: must lie between the years 2000 and 2200":        {Name: "day", DueAt: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"due_at: must be between the years 2000 and 2200":         {Name: "day", DueAt: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"due_after_seconds: must be from 0 to 157680000":          {Name: "day", DueAfter: -1},
 		"due_after_seconds: a task has either this or due_at":     {Name: "day", DueAfter: time.Hour, DueAt: at},
 		"due_at: must be after start_at":                          {Name: "day", StartAt: at, DueAt: at},
@@ -346,7 +346,7 @@ func TestAnOperatorChangesADueTime(t *testing.T) {
 	_, err = h.Engine.ChangeDue(t.Context(), free, tasker.DueUpdate{DueAt: &at, Actor: "ann"})
 	h.WantCode(err, tasker.Conflict, "is cancelled: it is not due any more")
 	_, err = h.Engine.ChangeDue(t.Context(), tasker.NewID(), tasker.DueUpdate{DueAt: &at, Actor: "ann"})
-	h.WantCode(err, tasker.NotFound, "no task")
+	h.WantCode(err, tasker.NotFound, "not found")
 	_, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{StepUUID: tasker.NewID(), DueAt: &at, Actor: "ann"})
 	h.WantCode(err, tasker.NotFound, "has no step")
 }

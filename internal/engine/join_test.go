@@ -152,7 +152,7 @@ func TestATransactionOfAProgramGoesOn(t *testing.T) {
 	var before, after string
 	a.Must(a.conn.QueryRow(t.Context(), settings).Scan(&before))
 	_, unknown := a.createIn(tasker.NewTask{Namespace: a.Space, Name: "other"})
-	a.WantCode(a.order(1, true, unknown), tasker.NotFound, "no template shop/other")
+	a.WantCode(a.order(1, true, unknown), tasker.NotFound, "template shop/other not found")
 	_, none := a.createIn(tasker.NewTask{})
 	a.WantCode(a.order(2, true, none), tasker.Invalid, "namespace")
 	_, create := a.createIn(tasker.NewTask{Namespace: a.Space, Name: "order"})

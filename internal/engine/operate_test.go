@@ -112,7 +112,7 @@ func TestActionsThatAreRefused(t *testing.T) {
 		})
 	}
 	_, err := h.Engine.OperateStep(t.Context(), tasker.NewID(), two, operation(tasker.ResetForRetry))
-	h.WantCode(err, tasker.NotFound, "no task")
+	h.WantCode(err, tasker.NotFound, "not found")
 	h.wantState(task, tasker.TaskError)
 }
 

@@ -164,9 +164,9 @@ func TestAVersionIsRefused(t *testing.T) {
 	h.WantCode(err, tasker.Conflict, "is of version 1.0.0, not 1.0.1")
 	ask.From, ask.To = "1.0.0", "2.0.0"
 	_, err = h.Engine.ChangeVersion(t.Context(), task, ask)
-	h.WantCode(err, tasker.NotFound, "no template")
+	h.WantCode(err, tasker.NotFound, "not found")
 	_, err = h.Engine.ChangeVersion(t.Context(), tasker.NewID(), ask)
-	h.WantCode(err, tasker.NotFound, "no task")
+	h.WantCode(err, tasker.NotFound, "not found")
 	for _, bad := range []tasker.VersionRequest{{}, {To: "1.1.0", Actor: "ann"}, {To: "1.1.0", Reason: "x"}} {
 		_, err = h.Engine.ChangeVersion(t.Context(), task, bad)
 		h.WantCode(err, tasker.Invalid)

@@ -336,5 +336,5 @@ func TestAFileOfATaskWithoutAFailure(t *testing.T) {
 		t.Errorf("file %+v", f)
 	}
 	_, err = h.files.Export(t.Context(), tasker.NewID())
-	h.WantCode(err, tasker.NotFound, "no investigation")
+	h.WantCode(err, tasker.NotFound, "not found")
 }

@@ -55,7 +55,7 @@ func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation
 	}
 	scope := access.ScopeOf(ctx)
 	if of == nil || slices.ContainsFunc(of.Namespaces, func(n string) bool { return !scope.Has(n) }) {
-		return tasker.Explanation{}, tasker.Errorf(tasker.NotFound, "no %s %s", access.ExplainedKind, id)
+		return tasker.Explanation{}, tasker.Errorf(tasker.NotFound, "%s %s not found", access.ExplainedKind, id)
 	}
 	if of.Kind != tasker.ExplainedTask && of.Kind != tasker.ExplainedStepOfTask && of.Kind != tasker.ExplainedHold {
 		caller := access.IdentityOf(ctx)
@@ -150,7 +150,7 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 		return postgres.ExplainedTask{}, nil, err
 	}
 	if len(tasks) == 0 { // deleted in the meantime
-		return postgres.ExplainedTask{}, nil, tasker.Errorf(tasker.NotFound, "no task %s", q.Tasks[0])
+		return postgres.ExplainedTask{}, nil, tasker.Errorf(tasker.NotFound, "task %s not found", q.Tasks[0])
 	}
 	t := &tasks[0]
 	var views []view

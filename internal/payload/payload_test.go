@@ -59,10 +59,10 @@ func TestCheck(t *testing.T) {
 		{"low surrogate", `["\ude00"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is not a character (line 1, column 3)"},
 		{"wrong pair", `["\ud83d\u0041"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is not a character (line 1, column 3)"},
 		{"not UTF-8", "{\"a\": \"\xff\"}", Limits{}, "the document: the text is not valid UTF-8 (line 1, column 8)"},
-		{"key twice", `{"a": 1, "b": {}, "a": 2}`, Limits{}, "a: the key is there twice (line 1, column 19)"},
-		{"key twice, spelled otherwise", `{"a": 1, "\u0061": 2}`, Limits{}, "a: the key is there twice (line 1, column 10)"},
-		{"first key of many twice", manyKeys + `"k0": 1}`, Limits{}, "k0: the key is there twice (line 1, column 232)"},
-		{"last key of many twice", manyKeys + `"k29": 1}`, Limits{}, "k29: the key is there twice (line 1, column 232)"},
+		{"key twice", `{"a": 1, "b": {}, "a": 2}`, Limits{}, "a: duplicate key (line 1, column 19)"},
+		{"key twice, spelled otherwise", `{"a": 1, "\u0061": 2}`, Limits{}, "a: duplicate key (line 1, column 10)"},
+		{"first key of many twice", manyKeys + `"k0": 1}`, Limits{}, "k0: duplicate key (line 1, column 232)"},
+		{"last key of many twice", manyKeys + `"k29": 1}`, Limits{}, "k29: duplicate key (line 1, column 232)"},
 		{"many keys", manyKeys + `"a": {"k0": {"k1": 1}}}`, Limits{}, ""},
 		{"large exponent", `[1e309]`, Limits{}, "[0]: the number 1e309 is larger or finer than a 64-bit float can hold (line 1, column 2)"},
 		{"small exponent", `[1e-324]`, Limits{}, "[0]: the number 1e-324 is larger or finer than a 64-bit float can hold (line 1, column 2)"},
@@ -122,7 +122,7 @@ func TestCheck(t *testing.T) {
 
 func TestFaultsListsSeveral(t *testing.T) {
 	faults, wellFormed := Faults([]byte("{\"a\": \"\\u0000\",\n\"a\": 1e999, \"b\": [\"\\ud800\"]}"), Limits{}, 10)
-	want := `[line 1: a: the string has a NUL (\u0000), which cannot be stored line 2: a: the key is there twice ` +
+	want := `[line 1: a: the string has a NUL (\u0000), which cannot be stored line 2: a: duplicate key ` +
 		`line 2: a: the number 1e999 is larger or finer than a 64-bit float can hold ` +
 		`line 2: b[0]: the string has half of a surrogate pair, which is not a character]`
 	if got := fmt.Sprint(faults); got != want || !wellFormed {

@@ -84,7 +84,7 @@ func TestReaderReadsWhatItsCallerDoesNot(t *testing.T) {
 	})
 	faults, wellFormed := r.End()
 	if got := fmt.Sprint(keys, text, faults, wellFormed); got !=
-		`[a c d a]text[line 1: a[1].b: the string has a NUL (\u0000), which cannot be stored line 1: a: the key is there twice] true` {
+		`[a c d a]text[line 1: a[1].b: the string has a NUL (\u0000), which cannot be stored line 1: a: duplicate key] true` {
 		t.Error(got)
 	}
 }

@@ -73,7 +73,7 @@ func (db *DB) Key(ctx context.Context, id tasker.ID) (access.Key, error) {
 }
 
 func key(ctx context.Context, q querier, id tasker.ID) (access.Key, error) {
-	return required[access.Key](ctx, q, tasker.Errorf(tasker.NotFound, "no key %s", id), "read key", stmt("selectKey"), id)
+	return required[access.Key](ctx, q, tasker.Errorf(tasker.NotFound, "key %s not found", id), "read key", stmt("selectKey"), id)
 }
 
 // RotateKey replaces the secret of a key; earlier secrets stay valid for the grace period. It

@@ -262,7 +262,7 @@ func caseOf(ctx context.Context, q querier, id tasker.ID) (tasker.Case, error) {
 	return *found, nil
 }
 
-func noCase(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no case %s", id) }
+func noCase(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "case %s not found", id) }
 
 // ofResolved reports whether a filter selects resolved cases only.
 func ofResolved(f tasker.CaseFilter) bool {

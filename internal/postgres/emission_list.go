@@ -70,7 +70,7 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 	columns, values := "e.namespace, e.sink, ", "n.namespace, s.sink, "
 	if f.State != "" {
 		if !slices.Contains(tasker.EmissionStates(), f.State) {
-			return "", nil, tasker.Errorf(tasker.Invalid, "%q is no state of an emission", f.State)
+			return "", nil, tasker.Errorf(tasker.Invalid, "invalid emission state %q", f.State)
 		}
 		// A literal, so that the partial index of the state matches.
 		where += " AND e.state = '" + string(f.State) + "' AND e.position > 0"
@@ -109,7 +109,7 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 
 // Event returns an event or NotFound.
 func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) {
-	missing := tasker.Errorf(tasker.NotFound, "there is no event %s", event)
+	missing := tasker.Errorf(tasker.NotFound, "event %s not found", event)
 	e, err := required[tasker.Event](ctx, db.pool, missing, "read event",
 		stmt("event"), event)
 	if err != nil {

@@ -158,7 +158,9 @@ func (tx *Tx) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, tx, id)
 }
 
-func noEntry(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no investigation %s", id) }
+func noEntry(id tasker.ID) error {
+	return tasker.Errorf(tasker.NotFound, "investigation %s not found", id)
+}
 
 func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
 	found, err := entries(ctx, q, stmt("selectEntry"), id)

@@ -151,7 +151,7 @@ func holdOf(ctx context.Context, q querier, id tasker.ID) (tasker.Hold, error) {
 		return tasker.Hold{}, fmt.Errorf("read hold %s: %w", id, err)
 	}
 	if h == nil {
-		return tasker.Hold{}, tasker.Errorf(tasker.NotFound, "no hold %s", id)
+		return tasker.Hold{}, tasker.Errorf(tasker.NotFound, "hold %s not found", id)
 	}
 	access.HideHold(ctx, h)
 	return *h, nil

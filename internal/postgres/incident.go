@@ -78,7 +78,7 @@ func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail
 	case err != nil:
 		return tasker.IncidentDetail{}, fmt.Errorf("read incident %s: %w", id, err)
 	case found == nil || !access.ScopeOf(ctx).Has(found.Namespace):
-		return tasker.IncidentDetail{}, tasker.Errorf(tasker.NotFound, "no incident %s", id)
+		return tasker.IncidentDetail{}, tasker.Errorf(tasker.NotFound, "incident %s not found", id)
 	}
 	d := tasker.IncidentDetail{Incident: *found}
 	access.HidePattern(ctx, d.Namespace, &d.ErrorPattern)

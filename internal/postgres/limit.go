@@ -27,7 +27,7 @@ func limitOf(ctx context.Context, q querier, ref tasker.LimitRef) (tasker.Limit,
 		return tasker.Limit{}, fmt.Errorf("read limit %s: %w", ref, err)
 	}
 	if l == nil {
-		return tasker.Limit{}, tasker.Errorf(tasker.NotFound, "no limit %s", ref)
+		return tasker.Limit{}, tasker.Errorf(tasker.NotFound, "limit %s not found", ref)
 	}
 	return *l, nil
 }

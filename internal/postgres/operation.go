@@ -111,7 +111,9 @@ func (r operationRow) redacted(ctx context.Context) tasker.Operation {
 	return o
 }
 
-func noOperation(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no operation %s", id) }
+func noOperation(id tasker.ID) error {
+	return tasker.Errorf(tasker.NotFound, "operation %s not found", id)
+}
 
 // Operations lists operations that [DB.Operation] returns, newest first, and reports whether there
 // are more.

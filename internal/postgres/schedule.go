@@ -91,7 +91,7 @@ func (tx *Tx) RecordSchedule(ctx context.Context, id tasker.ID, l ScheduleLine) 
 }
 
 func scheduleOf(ctx context.Context, q querier, id tasker.ID) (tasker.Schedule, error) {
-	return required[tasker.Schedule](ctx, q, tasker.Errorf(tasker.NotFound, "no schedule %s", id), fmt.Sprintf("read schedule %s", id),
+	return required[tasker.Schedule](ctx, q, tasker.Errorf(tasker.NotFound, "schedule %s not found", id), fmt.Sprintf("read schedule %s", id),
 		stmt("oneSchedule"), id, access.ScopeOf(ctx).List())
 }
 

@@ -71,7 +71,7 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 	return t, nil
 }
 
-func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task %s", id) }
+func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "task %s not found", id) }
 
 // Tasks lists tasks without their contexts, newest first, and reports whether there are more.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {

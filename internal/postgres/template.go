@@ -121,7 +121,8 @@ func template(ctx context.Context, q querier, namespace, name, version string) (
 			name += " " + version
 		}
 		return tasker.StoredTemplate{}, tasker.Errorf(tasker.NotFound,
-			"no template %s/%s; register it (tasker-ctl template register FILE) or see those there are (tasker-ctl template list)", namespace, name)
+			"template %s/%s not found: register it (tasker-ctl template register FILE), or list the registered "+
+				"ones (tasker-ctl template list)", namespace, name)
 	}
 	return found[0], nil
 }
@@ -142,7 +143,7 @@ func templateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTe
 		return tasker.StoredTemplate{}, err
 	}
 	if len(found) == 0 {
-		return tasker.StoredTemplate{}, tasker.Errorf(tasker.NotFound, "no template %s", id)
+		return tasker.StoredTemplate{}, tasker.Errorf(tasker.NotFound, "template %s not found", id)
 	}
 	return found[0], nil
 }

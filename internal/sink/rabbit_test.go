@@ -252,7 +252,7 @@ func TestAnExchangeOfAnotherKind(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	if err := s.Emit(t.Context(), event(1, "dlq.entry.created")); Refused(err) || tasker.CodeOf(err) != tasker.Conflict ||
-		!strings.Contains(err.Error(), "exists with other settings") {
+		!strings.Contains(err.Error(), "exists with different settings") {
 		t.Error(err)
 	}
 }

@@ -181,7 +181,7 @@ func TestOnlyWhatIsAllowedIsOffered(t *testing.T) {
 			for page, links := range actions {
 				r := b.get(page)
 				if may == nil {
-					b.refused(r, http.StatusForbidden, "needs the permission")
+					b.refused(r, http.StatusForbidden, "needs permission")
 				}
 				for _, link := range links {
 					acts := strings.Contains(link[4:], "-")

@@ -40,9 +40,9 @@ func TestALimitOnItsPage(t *testing.T) {
 		return h.post("/ui/set-limit", append([]string{"actor=bo", "reason=the provider asks"}, fields...)...)
 	}
 	for _, c := range []struct{ fields, words string }{
-		{"", "nvalid kind of limit"}, {"kind=handler&namespace=shop", "has a namespace and a name"}, {"kind=namespace&namespace=shop", "max_in_progress or per_second"},
+		{"", "nvalid limit kind"}, {"kind=handler&namespace=shop", "requires a namespace and a name"}, {"kind=namespace&namespace=shop", "max_in_progress or per_second"},
 		{"kind=namespace&namespace=shop&max=many", "must be a whole number"}, {"kind=namespace&namespace=shop&rate=fast", "must be a number"},
-		{"kind=namespace&namespace=shop&max=20000", "must be 1 to 10000"}, {"kind=namespace&namespace=shop&max=2&burst=5", "only with per_second"},
+		{"kind=namespace&namespace=shop&max=20000", "must be from 1 to 10000"}, {"kind=namespace&namespace=shop&max=2&burst=5", "requires per_second"},
 	} {
 		r := set(strings.Split(c.fields, "&")...)
 		h.refused(r, http.StatusBadRequest, c.words, "the provider asks")
@@ -55,8 +55,8 @@ func TestALimitOnItsPage(t *testing.T) {
 	h.shows(h.get("/ui/set-limit?"+byHandler), http.StatusOK, `name="rate" value="2.5"`, `name="burst" value="4"`)
 	h.shows(h.post("/ui/delete-limit?"+byHandler, "kind=handler", "namespace=shop", "name=pay/card", "actor=bo", "reason=done"), http.StatusOK, "is deleted")
 	h.shows(h.get("/ui/limit?"+byHandler), http.StatusNotFound, "No limit")
-	h.shows(h.get("/ui/limit?kind=tasks"), http.StatusBadRequest, "nvalid kind of limit")
-	h.shows(h.get("/ui/limits?after=x"), http.StatusBadRequest, "nvalid kind of limit")
+	h.shows(h.get("/ui/limit?kind=tasks"), http.StatusBadRequest, "nvalid limit kind")
+	h.shows(h.get("/ui/limits?after=x"), http.StatusBadRequest, "nvalid limit kind")
 }
 
 // Operators set the limits of their namespaces. Keys are of the contexts of tasks: without

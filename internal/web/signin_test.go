@@ -175,7 +175,7 @@ func TestWrongKeys(t *testing.T) {
 	wrong := []string{revoked, expired, access.NewToken().Text, "", "hunter2", right + "x", right[:len(right)-1], `"><script>alert(1)</script>`, "tsk_\x00", strings.Repeat("x", 200)}
 	for _, key := range wrong {
 		r := b.post("/ui/sign-in", "key="+key, "back=/ui/workers")
-		b.refused(r, http.StatusUnauthorized, "Invalid API key: it is unknown, revoked or expired.", `name="key"`, `value="/ui/workers"`)
+		b.refused(r, http.StatusUnauthorized, "Invalid API key: unknown, revoked or expired.", `name="key"`, `value="/ui/workers"`)
 		if key != "" {
 			b.lacks(r, key)
 		}

@@ -108,5 +108,5 @@ func TestSettingTheWeightOfANamespace(t *testing.T) {
 	h.sees(r, "The weight of namespace shop is 2.5.", "Other namespaces have weight 1.", "<bdi>ann</bdi>")
 	h.refused(h.post("/ui/set-weight", "namespace=shop", "weight=heavy", "actor=ann"), http.StatusBadRequest, "must be a number from 0.01 to 1000")
 	h.refused(h.post("/ui/set-weight", "namespace=shop", "weight=0", "actor=ann"), http.StatusBadRequest, "must be a number from 0.01 to 1000")
-	h.refused(h.post("/ui/set-weight", "namespace=", "weight=2", "actor=ann"), http.StatusBadRequest, "must have 1 to 128 characters")
+	h.refused(h.post("/ui/set-weight", "namespace=", "weight=2", "actor=ann"), http.StatusBadRequest, "must be 1 to 128 characters long")
 }

@@ -34,7 +34,7 @@ func Register(w *worker.Worker, start Start) {
 	worker.Handle(w, "next", func(ctx context.Context, s *worker.Step[Day]) (string, error) {
 		day, err := time.Parse(time.DateOnly, s.Input.Day)
 		if err != nil {
-			return "", worker.Permanent(fmt.Errorf("the context: %w", err))
+			return "", worker.Permanent(fmt.Errorf("decode context: %w", err))
 		}
 		id, err := start(ctx, Task(day.AddDate(0, 0, 1)))
 		return id.String(), err

@@ -17,7 +17,7 @@ type Studio interface {
 }
 
 // ErrUnknownJob is returned by a [Studio] that has lost a job; polling again does not help.
-var ErrUnknownJob = errors.New("the studio does not know the job")
+var ErrUnknownJob = errors.New("job not found at the studio")
 
 // Register registers the handlers of the template.
 func Register(w *worker.Worker, studio Studio) {
