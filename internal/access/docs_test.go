@@ -27,7 +27,7 @@ var meanings = map[access.Permission]string{
 	access.CompleteSteps:        "report the outcome of external steps",
 	access.ReadInvestigations:   "see investigations and cases",
 	access.UpdateInvestigations: "open, update and end investigations",
-	access.ReadPayloads:         "see contexts, results and the texts of errors",
+	access.ReadPayloads:         "see contexts, results and error texts",
 	access.ReadTemplates:        "see templates",
 	access.WriteTemplates:       "register and retire templates",
 	access.WriteSchedules:       "create, change and delete schedules",
@@ -35,10 +35,10 @@ var meanings = map[access.Permission]string{
 	access.ReadWorkers:          "see workers and queues",
 	access.DrainWorkers:         "drain workers",
 	access.ActAsWorker:          "register as a worker, claim, report",
-	access.ReadEvents:           "follow events, and see what became of sending them",
-	access.ResendEvents:         "send events again",
+	access.ReadEvents:           "follow events and see their deliveries",
+	access.ResendEvents:         "deliver events again",
 	access.ReadMetrics:          "scrape `/metrics`",
-	access.ReadSystem:           "see the details of readiness, and the sinks",
+	access.ReadSystem:           "see readiness details and sinks",
 	access.Administer:           "manage API keys, read the audit log",
 }
 

@@ -54,7 +54,7 @@ type rule struct {
 // rules lists all reasons of tasks and steps. The first match counts.
 var rules = []rule{
 	{
-		tasker.ConditionEnded, "the task or the step has ended, or the task was written off and the step has failed",
+		tasker.ConditionEnded, "the task or the step has ended, or the task is marked as permanently failed and the step has failed",
 		[]tasker.NextActor{tasker.NextNone, tasker.NextOperator}, view.ended, view.describeEnded,
 	},
 	{
@@ -70,35 +70,35 @@ var rules = []rule{
 		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, func(v view) bool { return v.step != nil && v.step.ItemState == string(tasker.ItemPlanned) }, view.describeOperation,
 	},
 	{
-		tasker.ConditionResultPending, "the result of the step is accepted, and what follows from it could not be stored yet",
+		tasker.ConditionResultPending, "the result of the step is accepted, but its follow-up is not stored yet",
 		[]tasker.NextActor{tasker.NextServer}, in(tasker.StepEnqueuedForOrchestration), view.describePendingResult,
 	},
 	{
-		tasker.ConditionFailed, "the step has failed for good, and the task has an open investigation",
+		tasker.ConditionFailed, "the step has failed permanently, and the task has an open investigation",
 		[]tasker.NextActor{tasker.NextOperator}, func(v view) bool { return v.failedForGood() && v.task.EntryStatus == tasker.EntryPending }, view.describeFailed,
 	},
 	{
-		tasker.ConditionNotInvestigated, "the step has failed for good, and the task has no open investigation",
+		tasker.ConditionNotInvestigated, "the step has failed permanently, and the task has no open investigation",
 		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, view.failedForGood, view.describeUnattended,
 	},
 	{
-		tasker.ConditionHeld, "the step is enqueued, and a hold keeps it from workers",
+		tasker.ConditionHeld, "the step is enqueued, and a hold parks it",
 		[]tasker.NextActor{tasker.NextOperator, tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.step != nil && v.step.HoldUUID != nil }, view.describeHeld,
 	},
 	{
-		tasker.ConditionLimit, "the step is enqueued, and a limit of steps in progress or of a rate keeps it from workers",
+		tasker.ConditionLimit, "the step is enqueued, and a concurrency or rate limit parks it",
 		[]tasker.NextActor{tasker.NextWorker, tasker.NextTimer}, func(v view) bool { return v.step != nil && v.step.LimitKind != "" }, view.describeLimited,
 	},
 	{
-		tasker.ConditionGate, "the step is enqueued, its operation asks for workers of a version or newer ones, and none of these is alive",
+		tasker.ConditionGate, "the step is enqueued, its operation requires a minimum worker version, and no such worker is live",
 		[]tasker.NextActor{tasker.NextOperator}, view.gated, view.describeGate,
 	},
 	{
-		tasker.ConditionNoWorker, "the step waits for a worker, and none is alive for its namespace and handler, or none took it in time",
+		tasker.ConditionNoWorker, "the step waits for a worker, and none is live for its namespace and handler, or none claimed it in time",
 		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, view.noWorker, view.describeNoWorker,
 	},
 	{
-		tasker.ConditionSaturated, "the step has waited for a worker for longer than its limit, and does not fail: live workers take steps of its queue, and are busy",
+		tasker.ConditionSaturated, "the step has exceeded its queue timeout but does not fail, because the live workers of its queue are busy",
 		[]tasker.NextActor{tasker.NextWorker}, view.saturated, view.describeSaturated,
 	},
 	{
@@ -110,37 +110,37 @@ var rules = []rule{
 		[]tasker.NextActor{tasker.NextWorker, tasker.NextServer}, in(tasker.StepInProgress), view.describeRunning,
 	},
 	{
-		tasker.ConditionRetry, "the step has failed and is tried again",
+		tasker.ConditionRetry, "the step has failed and will be retried",
 		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, func(v view) bool { return v.step != nil && v.step.NextRetryAt != nil }, view.describeRetry,
 	},
 	{
-		tasker.ConditionDecision, "the step is about to be decided: it runs, or it is skipped",
+		tasker.ConditionDecision, "the server is about to decide whether the step runs or is skipped",
 		[]tasker.NextActor{tasker.NextServer}, func(v view) bool {
 			return v.step != nil && v.step.StepState == tasker.StepPending && v.step.DecideAt != nil
 		}, view.describeDecision,
 	},
 	{
-		tasker.ConditionExternal, "the step waits for an outcome from outside",
+		tasker.ConditionExternal, "the step waits for an outcome from an external system or a person",
 		[]tasker.NextActor{tasker.NextExternal, tasker.NextServer}, view.outside, view.describeOutside,
 	},
 	{
-		tasker.ConditionWait, "the step waits for an instant",
+		tasker.ConditionWait, "the step waits for a time",
 		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.waits(tasker.WaitStep) && v.step.WaitUntil != nil }, view.describeWait,
 	},
 	{
-		tasker.ConditionChild, "the step waits for its child task: what keeps that where it is decides, down to ten levels",
+		tasker.ConditionChild, "the step waits for its child task, whose fact determines the turn, down to ten levels",
 		tasker.NextActors(), view.waitsForChild, view.describeChild,
 	},
 	{
-		tasker.ConditionItems, "the step runs once for each element of a list, and waits for its items; or it is such an item, and waits until others of it have ended",
+		tasker.ConditionItems, "the step is a map step that waits for its items, or an item that waits until other items have ended",
 		[]tasker.NextActor{tasker.NextWorker, tasker.NextOperator, tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.step != nil && (v.step.Items != nil || v.step.WaitsForPlace) }, view.describeItems,
 	},
 	{
-		tasker.ConditionParents, "the step waits for other steps: the nearest one that waits for none decides",
+		tasker.ConditionParents, "the step waits for other steps; the nearest one that waits for no step determines the turn",
 		tasker.NextActors(), func(v view) bool { return v.blocker != nil }, view.describeParents,
 	},
 	{
-		tasker.ConditionUnknown, "none of these: a defect, which is logged and counted",
+		tasker.ConditionUnknown, "no other fact matches: a bug, which is logged and counted",
 		[]tasker.NextActor{tasker.NextOperator}, func(view) bool { return true }, view.describeUnknown,
 	},
 }
