@@ -230,7 +230,7 @@ func (f *fake) setFail(fail func(string) error) {
 }
 
 func TestOutcomesAreSentUntilAnswered(t *testing.T) {
-	gone := tasker.Errorf(tasker.Unavailable, "the database cannot be reached; try again")
+	gone := tasker.Errorf(tasker.Unavailable, "cannot connect to the database: try again")
 	for _, tt := range []struct {
 		name          string
 		before, after []error // of the first reports

@@ -624,7 +624,7 @@ func TestKeysOfRequestsAreOfTheirCaller(t *testing.T) {
 		for range 2 {
 			want[any](h, http.StatusOK, "PATCH", step, map[string]any{"action_type": "reset_for_retry", "reason": "again", "reset_by": "me"}, caller, key)
 		}
-		h.wantError(http.StatusConflict, "CONFLICT", "belongs to another request", "PATCH", step,
+		h.wantError(http.StatusConflict, "CONFLICT", "was used for a different request", "PATCH", step,
 			map[string]any{"action_type": "reset_for_retry", "reason": "another", "reset_by": "me"}, caller, key)
 	}
 	if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq_history WHERE event = 'step_reset'`); n != 2 {
@@ -691,7 +691,7 @@ func TestKeysOverTheAPI(t *testing.T) {
 	if me.Subject != "key:w" || !slices.Equal(me.Grants, []string{"viewer@shop", "worker@shop"}) || !me.SignIn {
 		t.Errorf("whoami %+v", me)
 	}
-	h.wantError(http.StatusConflict, "CONFLICT", "there is a key named w", "POST", "/v1/keys", map[string]any{"name": "w", "grants": []string{"worker@shop"}}, root)
+	h.wantError(http.StatusConflict, "CONFLICT", "key w already exists", "POST", "/v1/keys", map[string]any{"name": "w", "grants": []string{"worker@shop"}}, root)
 	h.wantError(http.StatusBadRequest, "INVALID", "the role must be one of", "POST", "/v1/keys", map[string]any{"name": "x", "grants": []string{"root@*"}}, root)
 	rotated := want[apiv1.CreatedKey](h, http.StatusOK, "POST", "/v1/keys/"+made.Key.KeyUUID+"/rotate", map[string]any{"grace_seconds": 60}, root)
 	if len(rotated.Key.Prefixes) != 2 || rotated.Token == made.Token {

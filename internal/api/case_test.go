@@ -126,7 +126,7 @@ func TestWorkOnACase(t *testing.T) {
 		{400, "INVALID", "itself", "POST", path + "/merge", `{"into":"` + c.CaseID + `","reason":"r"}`},
 		{404, "NOT_FOUND", "not found", "POST", path + "/merge", `{"into":"` + nobody + `","reason":"r"}`},
 		{409, "CONFLICT", "not merged", "POST", path + "/unmerge", `{"reason":"r"}`},
-		{409, "CONFLICT", "nothing would be split off", "POST", path + "/split", `{"literal":"nowhere","reason":"r"}`},
+		{409, "CONFLICT", "there is nothing to split off", "POST", path + "/split", `{"literal":"nowhere","reason":"r"}`},
 		{400, "INVALID", "field", "POST", path + "/split", `{"field":"x","literal":"nowhere","reason":"r"}`},
 		{400, "INVALID", "resolved cases", "GET", "/v1/cases?case_state=resolved&recovered=true", ""},
 	} {

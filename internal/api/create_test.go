@@ -76,7 +76,7 @@ func TestAnIdempotencyKeyOfAnOperator(t *testing.T) {
 		t.Errorf("the repeated request left the step %s", got.CurrentState)
 	}
 	reset["reason"] = "another"
-	h.wantError(http.StatusConflict, "CONFLICT", "belongs to another request", "PATCH", path, reset, "Idempotency-Key: k1")
+	h.wantError(http.StatusConflict, "CONFLICT", "was used for a different request", "PATCH", path, reset, "Idempotency-Key: k1")
 	if !h.taken(worker, held, held.LeaseToken) {
 		t.Error("the attempt lost its lease")
 	}

@@ -222,7 +222,7 @@ func TestReEmitUnderAKey(t *testing.T) {
 		}
 		h.investigate(1)
 	}
-	h.wantError(http.StatusConflict, "CONFLICT", "belongs to another request", "POST", reEmitPath, strings.Replace(body, "lost", "gone", 1), "Idempotency-Key: again")
+	h.wantError(http.StatusConflict, "CONFLICT", "was used for a different request", "POST", reEmitPath, strings.Replace(body, "lost", "gone", 1), "Idempotency-Key: again")
 	for _, key := range []string{strings.Repeat("k", 256), "\xff"} {
 		h.wantError(http.StatusBadRequest, "INVALID", "invalid Idempotency-Key", "POST", reEmitPath, body, "Idempotency-Key: "+key)
 	}

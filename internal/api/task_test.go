@@ -89,7 +89,7 @@ func TestTemplates(t *testing.T) {
 		t.Errorf("the metadata is not shown: %s", one.Configuration)
 	}
 	changed := strings.Replace(asJSON, `"name":"a"`, `"name":"b"`, 1)
-	h.wantError(http.StatusConflict, "CONFLICT", "raise version", "POST", "/v1/templates", changed)
+	h.wantError(http.StatusConflict, "CONFLICT", "as a new version", "POST", "/v1/templates", changed)
 }
 
 func TestTasks(t *testing.T) {
@@ -493,12 +493,12 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	if page := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?attribute=risk:%3E0&limit=1", nil).Pagination; page.NextBefore != nil || !page.HasMore {
 		t.Errorf("a page in the order of values is %+v", page)
 	}
-	h.wantError(http.StatusBadRequest, "INVALID", "their list goes on with offset", "GET", "/v1/tasks?attribute=risk:%3E0&before="+bob, nil)
+	h.wantError(http.StatusBadRequest, "INVALID", "use offset", "GET", "/v1/tasks?attribute=risk:%3E0&before="+bob, nil)
 	for query, wrong := range map[string]string{
 		"attribute=customer":                 "NAME:VALUE",
 		"attribute=client:x":                 "there are customer, risk",
-		"attribute=risk:high":                "attribute risk is a number",
-		"attribute=customer:b&namespace=x":   "no template declares one",
+		"attribute=risk:high":                "attribute risk must be a number",
+		"attribute=customer:b&namespace=x":   "no template declares search attributes",
 		strings.Repeat("&attribute=a:b", 11): "attribute: is set 11 times; the limit is 10",
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", wrong, "GET", "/v1/tasks?"+query, nil)
@@ -511,7 +511,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "there are customer, risk", "GET", "/v1/dlq/investigation-queue?attribute=client:x", nil)
 	for selects, wrong := range map[string]string{
-		`{"attributes": ["customer"]}`: "select.attributes: invalid attribute", `{"attributes": ["risk:high"]}`: "attribute risk is a number",
+		`{"attributes": ["customer"]}`: "select.attributes: invalid attribute", `{"attributes": ["risk:high"]}`: "attribute risk must be a number",
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", wrong, "POST", "/v1/operations", json.RawMessage(`{"act": {"type": "reset_for_retry"}, "reason": "r", "planned_by": "ann", "select": `+selects+`}`))
 	}
@@ -585,7 +585,7 @@ func TestDueTimes(t *testing.T) {
 		t.Errorf("it is still due: %+v", changed.Due)
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "due_at", "PUT", path, map[string]any{"reason": "no time"})
-	h.wantError(http.StatusBadRequest, "INVALID", "is not ahead", "PUT", path, map[string]any{"due_at": "2020-01-01T00:00:00Z"})
+	h.wantError(http.StatusBadRequest, "INVALID", "must be in the future", "PUT", path, map[string]any{"due_at": "2020-01-01T00:00:00Z"})
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "no step named", "PUT", path, map[string]any{"due_at": at, "step": "none"})
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found", "PUT", "/v1/tasks/0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f/due", map[string]any{"due_at": at})
 	request["due_at"] = at

@@ -513,7 +513,7 @@ func TestStartsThatAreRefused(t *testing.T) {
 			o.StrictTemplates = true
 			useTemplate(t, *o)
 			o.Config.Server.Templates = folder(t, template+"  - name: two\n    handler: {callable: h}\n")
-		}, []string{"greet.yaml", "n/greet 1.0.0 is used by tasks", "raise version"}},
+		}, []string{"greet.yaml", "n/greet 1.0.0 is used by tasks", "as a new version"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -404,9 +404,9 @@ func TestUpdatesThatAreRefused(t *testing.T) {
 	_, err = h.Cases.Split(t.Context(), c.ID, tasker.CaseSplit{Field: "worker", Literal: "x", Reason: "x"})
 	h.WantCode(err, tasker.Invalid, "field")
 	_, err = h.Cases.Split(t.Context(), c.ID, tasker.CaseSplit{Literal: "nowhere", Reason: "x"})
-	h.WantCode(err, tasker.Conflict, "nothing would be split off")
+	h.WantCode(err, tasker.Conflict, "there is nothing to split off")
 	_, err = h.Cases.Split(t.Context(), c.ID, tasker.CaseSplit{Literal: "HTTP", Reason: "x"})
-	h.WantCode(err, tasker.Conflict, "nothing would be left")
+	h.WantCode(err, tasker.Conflict, "would leave the case empty")
 }
 
 // People who merge and split cases do not keep the cases of others from being found: who finds them waits for a turn.

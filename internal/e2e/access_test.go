@@ -86,7 +86,7 @@ func TestEverybodyHasAKey(t *testing.T) {
 	database.CheckAtEnd(t)
 	server := serve(t, database.URL, askingEnv)
 	admin := signedIn{t, server.url(), bootstrap(t, database.URL)}
-	if code, _, errs := run(t, nil, "key", "bootstrap", "--database-url", database.URL); code != 1 || !strings.Contains(errs, "there are keys already") {
+	if code, _, errs := run(t, nil, "key", "bootstrap", "--database-url", database.URL); code != 1 || !strings.Contains(errs, "the first key already exists") {
 		t.Errorf("a second first key: %d, %s", code, errs)
 	}
 	developer, operator := admin.as("dora", "developer@order_processing"), admin.as("olaf", "operator@order_processing")

@@ -169,7 +169,7 @@ func TestTemplatesNeverChangeOnceUsed(t *testing.T) {
 	h.step(task, "other")
 	_, _, err := h.Engine.RegisterTemplate(t.Context(),
 		tasker.Template{Namespace: enginetest.Namespace, Name: "single", Version: "1.0.0", Steps: []tasker.StepTemplate{enginetest.Step("third")}}, "")
-	h.WantCode(err, tasker.Conflict, "raise version")
+	h.WantCode(err, tasker.Conflict, "as a new version")
 	stored, created, err := h.Engine.RegisterTemplate(t.Context(),
 		tasker.Template{Namespace: enginetest.Namespace, Name: "single", Version: "1.1.0", Steps: []tasker.StepTemplate{enginetest.Step("third")}}, "")
 	h.Must(err)
@@ -202,6 +202,6 @@ func TestATemplateIsReplacedWhileItsFirstTaskIsMade(t *testing.T) {
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting))
 	}
 	h.Must(tx.Commit(t.Context()))
-	h.WantCode(<-replaced, tasker.Conflict, "raise version")
+	h.WantCode(<-replaced, tasker.Conflict, "as a new version")
 	h.drain()
 }

@@ -143,8 +143,8 @@ func TestDueTimesOfRequestsAndTemplates(t *testing.T) {
 		}
 	}
 	for words, r := range map[string]tasker.NewTask{
-		"due_at: is not ahead of now":                             {Name: "day", DueAt: time.Now().Add(-time.Second)},
-		"due_at: is more than 5 years ahead":                      {Name: "day", DueAt: time.Now().Add(6 * 365 * 24 * time.Hour)},
+		"due_at: must be in the future":                           {Name: "day", DueAt: time.Now().Add(-time.Second)},
+		"due_at: must be at most 5 years ahead":                   {Name: "day", DueAt: time.Now().Add(6 * 365 * 24 * time.Hour)},
 		"due_at: must be between the years 2000 and 2200":         {Name: "day", DueAt: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"due_after_seconds: must be from 0 to 157680000":          {Name: "day", DueAfter: -1},
 		"due_after_seconds: a task has either this or due_at":     {Name: "day", DueAfter: time.Hour, DueAt: at},
@@ -335,10 +335,10 @@ func TestAnOperatorChangesADueTime(t *testing.T) {
 	h.Must(h.Engine.CancelTask(t.Context(), free, "ann", "over"))
 	past, far := time.Now().Add(-time.Second), time.Now().Add(6*365*24*time.Hour)
 	for words, c := range map[string]tasker.DueUpdate{
-		"due_at: is not ahead of now":        {DueAt: &past, Actor: "ann"},
-		"due_at: is more than 5 years ahead": {DueAt: &far, Actor: "ann"},
-		"by: is missing":                     {DueAt: &at},
-		"due_at: must lie between":           {DueAt: new(time.Time{}), Actor: "ann"},
+		"due_at: must be in the future":         {DueAt: &past, Actor: "ann"},
+		"due_at: must be at most 5 years ahead": {DueAt: &far, Actor: "ann"},
+		"by: is missing":                        {DueAt: &at},
+		"due_at: must lie between":              {DueAt: new(time.Time{}), Actor: "ann"},
 	} {
 		_, err := h.Engine.ChangeDue(t.Context(), task, c)
 		h.WantCode(err, tasker.Invalid, words)
@@ -386,7 +386,7 @@ func TestTasksAreFoundByWhenTheyAreDue(t *testing.T) {
 		}
 	}
 	_, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Overdue: true, Before: one, Limit: 10})
-	h.WantCode(err, tasker.Invalid, "their list goes on with offset")
+	h.WantCode(err, tasker.Invalid, "use offset")
 	if n, err := h.DB.CountOverdue(t.Context(), 10); err != nil || n != 1 {
 		t.Errorf("%d tasks are overdue: %v", n, err)
 	}

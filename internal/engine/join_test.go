@@ -225,7 +225,7 @@ func TestARoleThatMayNotCreateTasks(t *testing.T) {
 	elsewhere := a.connect(strings.Replace(pgtest.AdminURL(a.URL), a.conn.Config().Database, t.Name(), 1))
 	tx, err = elsewhere.Begin(t.Context())
 	a.Must(err)
-	a.WantCode(create(tx), tasker.Invalid, "a database without this version of Tasker")
+	a.WantCode(create(tx), tasker.Invalid, "does not have this version of Tasker")
 	a.Must(elsewhere.Close(t.Context()))
 	_, err = a.conn.Exec(t.Context(), `DROP DATABASE "`+t.Name()+`"`)
 	a.Must(err)
@@ -283,8 +283,8 @@ func TestAStepIsNotCompletedInATransactionThatSeesTheOld(t *testing.T) {
 		step := a.Engine.CompleteStepTx(t.Context(), tx, success(held[0], `1`))
 		answer := a.Engine.CompleteExternalTx(t.Context(), tx, tasker.StepRef{TaskUUID: task, StepUUID: a.step(task, "three").UUID}, tasker.Outcome{Success: true}, "desk")
 		if level != pgx.ReadCommitted {
-			a.WantCode(step, tasker.Invalid, "READ COMMITTED only")
-			a.WantCode(answer, tasker.Invalid, "READ COMMITTED only")
+			a.WantCode(step, tasker.Invalid, "only be completed in a READ COMMITTED transaction")
+			a.WantCode(answer, tasker.Invalid, "only be completed in a READ COMMITTED transaction")
 		} else {
 			a.Must(errors.Join(step, answer))
 		}

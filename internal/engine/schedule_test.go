@@ -539,7 +539,7 @@ func TestAScheduleIsTriggered(t *testing.T) {
 	h.wantFirings("started*1 started*1 started*1")
 	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, engine.ScheduleChange{Actor: "ann", Reason: "other", RequestKey: "k"})), tasker.Conflict, "another request")
 	h.Exec(`DELETE FROM tasker.schedule_firings WHERE task_uuid = $1 OR nominal_at > $2`, *first.TaskUUID, first.NominalAt)
-	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)), tasker.Conflict, "removed since")
+	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)), tasker.Conflict, "has since been removed")
 	h.Exec(`UPDATE tasker.tasks SET schedule_uuid = NULL WHERE NOT EXISTS (SELECT FROM tasker.schedule_firings g WHERE g.task_uuid = tasks.task_uuid)`)
 	h.Exec(`UPDATE tasker.task_templates SET retired_at = now(), retired_by = 'ann', retired_reason = 'old'`)
 	_, err = h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)

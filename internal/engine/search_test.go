@@ -87,7 +87,7 @@ func TestTasksAreFoundByDeclaredAttributes(t *testing.T) {
 		t.Errorf("%d attributes are counted as left out", leftOut)
 	}
 	for text, wrong := range map[string]string{
-		"client:x": "there are amount, customer, due, gift", "amount:x": "is a number", "amount:NaN": "is a number", "amount:>1e400": "is a number", "amount:0x1p4": "is a number", "amount:1_0": "is a number", "amount:.5": "is a number", "amount:> 5": "is a number", "due:today": "is a time", "gift:yes": "is true or false",
+		"client:x": "must be one of amount, customer, due, gift", "amount:x": "must be a number", "amount:NaN": "must be a number", "amount:>1e400": "must be a number", "amount:0x1p4": "must be a number", "amount:1_0": "must be a number", "amount:.5": "must be a number", "amount:> 5": "must be a number", "due:today": "must be a time", "gift:yes": "must be true or false",
 	} {
 		a, _ := tasker.ParseAttributeFilter(text)
 		if _, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Attributes: []tasker.AttributeFilter{a}}); tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), wrong) {
@@ -218,7 +218,7 @@ func TestManyAttributes(t *testing.T) {
 	h.Exec(`UPDATE tasker.task_templates SET attributes = attributes || ARRAY(SELECT 'a' || n FROM generate_series(1, 1500) n)`)
 	h.wantFound("gift:true")
 	_, _, err = h.DB.Tasks(t.Context(), tasker.TaskFilter{Attributes: []tasker.AttributeFilter{{Name: "client", Value: "x"}}, Limit: 1})
-	h.WantCode(err, tasker.Invalid, "there is no attribute \"client\"; there are a1, a10", " and others")
+	h.WantCode(err, tasker.Invalid, "unknown attribute \"client\": must be one of a1, a10", " and others")
 	if len(err.Error()) > 300 {
 		t.Errorf("the refusal has %d bytes", len(err.Error()))
 	}

@@ -93,7 +93,7 @@ func TestWhatTasksAreFoundBySelects(t *testing.T) {
 		t.Errorf("the queue has %d, %v", len(list), err)
 	}
 	_, _, err = h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Attributes: attributes("client:c-0"), Limit: 50})
-	h.WantCode(err, tasker.Invalid, `there is no attribute "client"; there are customer, risk`)
+	h.WantCode(err, tasker.Invalid, `unknown attribute "client": must be one of customer, risk`)
 	p := plan()
 	p.Selection.Filter.Attributes = attributes("risk:high")
 	_, _, err = h.ops.Plan(t.Context(), p)
@@ -103,5 +103,5 @@ func TestWhatTasksAreFoundBySelects(t *testing.T) {
 	_, _, err = h.ops.Plan(t.Context(), p)
 	h.WantCode(err, tasker.Invalid, "select.tags: has 11 tags; 10 is the limit")
 	_, _, err = h.DB.Cases(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Tags: []string{"all"}, Limit: 5}})
-	h.WantCode(err, tasker.Invalid, "cases are not selected by")
+	h.WantCode(err, tasker.Invalid, "cases cannot be selected by")
 }

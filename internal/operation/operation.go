@@ -158,7 +158,7 @@ func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tas
 		if made = known == nil; !made {
 			if !bytes.Equal(before, digest) {
 				return tasker.Errorf(tasker.Conflict,
-					"Idempotency-Key %q belongs to another request; choose a new key for each request", p.RequestKey)
+					"Idempotency-Key %q was used for a different request: use a new key for each request", p.RequestKey)
 			}
 			planned, err = tx.Operation(ctx, *known)
 			return err

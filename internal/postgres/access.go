@@ -21,9 +21,10 @@ func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Durati
 	case err != nil:
 		return fmt.Errorf("find the name of a key: %w", err)
 	case taken:
-		return tasker.Errorf(tasker.Conflict, "there is a key named %s; rotate it to get a new secret, or choose another name", k.Name)
+		return tasker.Errorf(tasker.Conflict,
+			"key %s already exists: rotate it to get a new secret, or choose another name", k.Name)
 	}
-	return tasker.Errorf(tasker.Conflict, "there are %d keys, and no more can be made; revoke some first", tasker.MaxKeys)
+	return tasker.Errorf(tasker.Conflict, "the limit of %d keys is reached: revoke some first", tasker.MaxKeys)
 }
 
 // BootstrapKey stores the first key. It returns a Conflict if any key was ever created.
@@ -38,7 +39,8 @@ func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token
 			return err
 		}
 		if some {
-			return tasker.Errorf(tasker.Conflict, "there are keys already: the first one is made once; an administrator makes more with tasker-ctl key create")
+			return tasker.Errorf(tasker.Conflict,
+				"the first key already exists: an administrator can create more with tasker-ctl key create")
 		}
 		_, err = column[tasker.ID](ctx, tx, stmt("insertKey"), k.UUID, k.Name, k.Grants, k.CreatedBy, nil, token.Prefix, token.Digest[:], tasker.MaxKeys)
 		return err
@@ -88,7 +90,7 @@ func (db *DB) RotateKey(ctx context.Context, id tasker.ID, token access.Token, g
 		if err != nil {
 			return err
 		}
-		return tasker.Errorf(tasker.Conflict, "key %s is revoked or has expired; create a new one", k.Name)
+		return tasker.Errorf(tasker.Conflict, "key %s is revoked or expired: create a new one", k.Name)
 	})
 }
 
@@ -185,12 +187,12 @@ func (db *DB) AccessRevision(ctx context.Context) (int64, error) {
 func (db *DB) NoteUse(ctx context.Context, keys, sessions []tasker.ID) error {
 	if len(keys) > 0 {
 		if _, err := db.pool.Exec(ctx, stmt("noteKeyUse"), keys); err != nil {
-			return fmt.Errorf("note the use of keys: %w", err)
+			return fmt.Errorf("record the use of keys: %w", err)
 		}
 	}
 	if len(sessions) > 0 {
 		if _, err := db.pool.Exec(ctx, stmt("noteSessionUse"), sessions); err != nil {
-			return fmt.Errorf("note the use of sessions: %w", err)
+			return fmt.Errorf("record the use of sessions: %w", err)
 		}
 	}
 	return nil

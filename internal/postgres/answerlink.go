@@ -49,7 +49,8 @@ func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.Answe
 		return nil, fmt.Errorf("count the answer links of step %s: %w", l.StepUUID, err)
 	}
 	if open >= tasker.MaxOpenAnswerLinks {
-		return nil, tasker.Errorf(tasker.Conflict, "the step has %d answer links that can be used, which is the limit; revoke those that are not needed", open)
+		return nil, tasker.Errorf(tasker.Conflict,
+			"the step already has %d usable answer links, which is the limit: revoke those you do not need", open)
 	}
 	if _, err := tx.Exec(ctx, stmt("dropEndedLinks"), l.TaskUUID, l.StepUUID, tasker.MaxEndedAnswerLinks); err != nil {
 		return nil, fmt.Errorf("remove old answer links of step %s: %w", l.StepUUID, err)
@@ -89,7 +90,7 @@ func (tx *Tx) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link ta
 	case err != nil:
 		return nil, fmt.Errorf("read answer link %s: %w", link, err)
 	case l == nil:
-		return nil, tasker.Errorf(tasker.NotFound, "the step has no answer link %s", link)
+		return nil, tasker.Errorf(tasker.NotFound, "answer link %s not found for this step", link)
 	case l.UsedAt != nil:
 		return nil, tasker.Errorf(tasker.Conflict, "answer link %s was used at %s", link, l.UsedAt.UTC().Format(time.RFC3339))
 	case tag.RowsAffected() == 0:

@@ -38,7 +38,8 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 	}
 	for _, o := range others {
 		if o.Template != "" {
-			return tasker.Errorf(tasker.Conflict, "search.%s: is %s here and %s in template %s/%s; a name has one type within a namespace",
+			return tasker.Errorf(tasker.Conflict, "search.%s: type %s conflicts with type %s in template %s/%s: "+
+				"an attribute has one type within a namespace",
 				o.Name, t.Search[o.Name].Type, o.Type, t.Namespace, o.Template)
 		}
 		_, err := tx.Exec(ctx, stmt("widenAttribute"), t.Namespace, o.Name, string(t.Search[o.Name].Type))
@@ -80,7 +81,8 @@ func compare(ctx context.Context, q querier, namespace string, filters []tasker.
 		return nil, nil
 	}
 	if len(filters) > tasker.MaxSearchConditions {
-		return nil, tasker.Errorf(tasker.Invalid, "%d attributes are asked for; %d is the limit", len(filters), tasker.MaxSearchConditions)
+		return nil, tasker.Errorf(tasker.Invalid,
+			"too many attribute conditions: got %d, the limit is %d", len(filters), tasker.MaxSearchConditions)
 	}
 	type row struct {
 		Name string
@@ -103,7 +105,8 @@ func compare(ctx context.Context, q querier, namespace string, filters []tasker.
 			return nil, unknownAttribute(ctx, q, namespace, a.Name)
 		case 1:
 		default:
-			return nil, tasker.Errorf(tasker.Invalid, "attribute %q is %s in one namespace and %s in another; name a namespace", a.Name, is[0], is[1])
+			return nil, tasker.Errorf(tasker.Invalid,
+				"attribute %q has type %s in one namespace and %s in another: select a namespace", a.Name, is[0], is[1])
 		}
 		if list[i], err = comparisonOf(a, is[0]); err != nil {
 			return nil, err
@@ -120,7 +123,7 @@ func unknownAttribute(ctx context.Context, q querier, namespace, name string) er
 		return err
 	}
 	if len(list) == 0 {
-		return tasker.Errorf(tasker.Invalid, "there is no attribute %q: no template declares one in search", name)
+		return tasker.Errorf(tasker.Invalid, "unknown attribute %q: no template declares search attributes", name)
 	}
 	names := valuesOf(list, func(a *tasker.Attribute) string { return a.Name })
 	slices.Sort(names)
@@ -128,7 +131,8 @@ func unknownAttribute(ctx context.Context, q querier, namespace, name string) er
 	if more {
 		ending = " and others"
 	}
-	return tasker.Errorf(tasker.Invalid, "there is no attribute %q; there are %s%s", name, strings.Join(slices.Compact(names), ", "), ending)
+	return tasker.Errorf(tasker.Invalid,
+		"unknown attribute %q: must be one of %s%s", name, strings.Join(slices.Compact(names), ", "), ending)
 }
 
 func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison, error) {
@@ -146,20 +150,22 @@ func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison
 	case tasker.AttributeText:
 	case tasker.AttributeBool:
 		if text != "true" && text != "false" {
-			return c, tasker.Errorf(tasker.Invalid, "attribute %s is true or false, not %q", a.Name, text)
+			return c, tasker.Errorf(tasker.Invalid, "attribute %s must be true or false, not %q", a.Name, text)
 		}
 	case tasker.AttributeNumber:
 		c.column = "number_value"
 		n, ok := numeric(text)
 		if !ok {
-			return c, tasker.Errorf(tasker.Invalid, "attribute %s is a number, such as 0.5 or >0.5, not %q", a.Name, text)
+			return c, tasker.Errorf(tasker.Invalid,
+				"attribute %s must be a number such as 0.5 or >0.5, not %q", a.Name, text)
 		}
 		c.value = n
 	case tasker.AttributeTime:
 		c.column = "time_value"
 		at, err := time.Parse(time.RFC3339, text)
 		if c.value = at; err != nil {
-			return c, tasker.Errorf(tasker.Invalid, "attribute %s is a time, such as 2026-01-31T12:00:00Z or >2026-01-31T12:00:00Z, not %q", a.Name, text)
+			return c, tasker.Errorf(tasker.Invalid, "attribute %s must be a time such as 2026-01-31T12:00:00Z or "+
+				">2026-01-31T12:00:00Z, not %q", a.Name, text)
 		}
 	}
 	return c, nil

@@ -23,13 +23,16 @@ func (tx *Tx) checkBounds(ctx context.Context, t tasker.Template, id tasker.ID, 
 	case err != nil:
 		return fmt.Errorf("count templates: %w", err)
 	case have.NewNamespace && have.Namespaces > most.Namespaces:
-		return tasker.Errorf(tasker.Conflict, "namespace %q would be one more than limits.namespaces, which is %d; use one of those there are, or raise the limit",
+		return tasker.Errorf(tasker.Conflict,
+			"namespace %q exceeds the limit (limits.namespaces = %d): use an existing namespace, or raise the limit",
 			t.Namespace, most.Namespaces)
 	case have.NewTemplate && have.Templates > most.Templates:
-		return tasker.Errorf(tasker.Conflict, "template %q would be one more than namespace %q may have: limits.templates is %d; make it a version of one there is, or raise the limit",
+		return tasker.Errorf(tasker.Conflict, "template %q exceeds the limit of namespace %q (limits.templates = "+
+			"%d): register it as a version of an existing template, or raise the limit",
 			t.Name, t.Namespace, most.Templates)
 	case have.Versions > most.Versions:
-		return tasker.Errorf(tasker.Conflict, "version %s would be one more than template %s/%s may have: limits.template_versions is %d; use another name, or raise the limit",
+		return tasker.Errorf(tasker.Conflict, "version %s exceeds the limit of template %s/%s "+
+			"(limits.template_versions = %d): use another template name, or raise the limit",
 			t.Version, t.Namespace, t.Name, most.Versions)
 	}
 	return tx.boundHandlers(ctx, t, most.Handlers)
@@ -58,6 +61,7 @@ func (tx *Tx) boundHandlers(ctx context.Context, t tasker.Template, most int) er
 	if err != nil || have <= most {
 		return wrap(err, "count handlers")
 	}
-	return tasker.Errorf(tasker.Conflict, "the template would give namespace %q more handlers than limits.handlers, which is %d; use handlers there are, and tell what differs by their "+
+	return tasker.Errorf(tasker.Conflict, "the template's handlers exceed the limit of namespace %q "+
+		"(limits.handlers = %d): use existing handlers with different "+
 		"initialization, or raise the limit", t.Namespace, most)
 }

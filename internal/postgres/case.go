@@ -110,10 +110,12 @@ func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Cas
 // CasePage is [DB.Cases] with the totals of all pages.
 func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, t tasker.CaseTotals, more bool, err error) {
 	if ofResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil || f.FailedAgain) {
-		return nil, t, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they cannot be selected by the state of a task, age, case_key, recovered or failed_again")
+		return nil, t, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they "+
+			"cannot be selected by task state, age, case_key, recovered or failed_again")
 	}
 	if f.FindsTasks() {
-		return nil, t, false, tasker.Errorf(tasker.Invalid, "cases are not selected by what tasks are found by: tags, a correlation id, attributes")
+		return nil, t, false, tasker.Errorf(tasker.Invalid,
+			"cases cannot be selected by tag, correlation id or attribute")
 	}
 	sql, args := casesQuery(ctx, f)
 	rows, err := collect[caseRow](ctx, db.pool, sql, args...)

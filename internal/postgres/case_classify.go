@@ -180,9 +180,10 @@ func (c *classification) keys() []tasker.ID {
 func (c *classification) reopenState(m MemberFailure, k knownFingerprint) (tasker.CaseState, string) {
 	switch {
 	case k.ResolvedAt != nil && m.AttemptedAt != nil && !m.AttemptedAt.After(*k.ResolvedAt):
-		return tasker.CaseOngoing, "an attempt that had begun before the case was resolved failed"
+		return tasker.CaseOngoing, "an attempt that began before the case was resolved has failed"
 	case k.FixedIn != "" && m.WorkerVersion != nil && c.older(*m.WorkerVersion, k.FixedIn):
-		return tasker.CaseOngoing, fmt.Sprintf("a worker of version %s failed, before %s", *m.WorkerVersion, k.FixedIn)
+		return tasker.CaseOngoing, fmt.Sprintf("a worker of version %s failed, which is "+
+			"before %s", *m.WorkerVersion, k.FixedIn)
 	default:
 		return tasker.CaseRegressed, "failed again after the case was resolved"
 	}

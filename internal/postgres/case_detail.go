@@ -100,7 +100,7 @@ func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tas
 		return k, nil
 	}
 	if k.Counts, k.Last, err = db.endedOfCase(ctx, *found.Case, entry, few); err != nil {
-		return tasker.RelatedEntries{}, fmt.Errorf("read the endings of similar investigations: %w", err)
+		return tasker.RelatedEntries{}, fmt.Errorf("read the resolutions of similar investigations: %w", err)
 	}
 	return k, nil
 }

@@ -71,9 +71,11 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 		case err != nil:
 			return err
 		case was.MergedInto != nil:
-			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s: change that one", id, *was.MergedInto)
+			return tasker.Errorf(tasker.Conflict,
+				"case %s was merged into %s: update that case instead", id, *was.MergedInto)
 		case u.IfUnchangedSince != nil && !was.UpdatedAt.Equal(*u.IfUnchangedSince):
-			return tasker.Errorf(tasker.Conflict, "case %s was changed at %s; it is %s now, and its owner is %s: read it again", id,
+			return tasker.Errorf(tasker.Conflict,
+				"case %s was changed at %s and is now %s with owner %s: read it again", id,
 				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, cmp.Or(was.Owner, "nobody"))
 		case u.Snooze != nil && !u.Snooze.IsZero() && was.State == tasker.CaseResolved:
 			return tasker.Errorf(tasker.Conflict, "case %s is resolved: it cannot be snoozed", id)
@@ -115,7 +117,8 @@ func checkNoteQuota(ctx context.Context, tx *Tx, id tasker.ID) error {
 	case err != nil:
 		return fmt.Errorf("count the notes of case %s: %w", id, err)
 	case notes >= tasker.MaxCaseNotes:
-		return tasker.Errorf(tasker.TooLarge, "case %s has %d notes, which is the limit of one case; everything else can be done to it without a note", id, notes)
+		return tasker.Errorf(tasker.TooLarge,
+			"case %s already has %d notes, which is the limit: update it without a note", id, notes)
 	}
 	return nil
 }
@@ -169,18 +172,21 @@ func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reaso
 		}
 		switch {
 		case a.Namespace != b.Namespace:
-			return tasker.Errorf(tasker.Invalid, "invalid into %s: it is of the namespace %s, and case %s of %s", into, b.Namespace, from, a.Namespace)
+			return tasker.Errorf(tasker.Invalid,
+				"invalid into %s: it is in namespace %s, but case %s is in %s", into, b.Namespace, from, a.Namespace)
 		case a.MergedInto != nil:
-			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s already", from, *a.MergedInto)
+			return tasker.Errorf(tasker.Conflict, "case %s is already merged into %s", from, *a.MergedInto)
 		case b.MergedInto != nil:
-			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s: merge into that one", into, *b.MergedInto)
+			return tasker.Errorf(tasker.Conflict,
+				"case %s was merged into %s: merge into that case instead", into, *b.MergedInto)
 		}
 		moved, total := 0, 0
 		if err := tx.QueryRow(ctx, stmt("moveFingerprints"), from, into).Scan(&moved, &total); err != nil {
 			return fmt.Errorf("merge case %s: %w", from, err)
 		}
 		if total > tasker.MaxCaseMerged {
-			return tasker.Errorf(tasker.Conflict, "case %s would have %d fingerprints; at most %d may be merged into one case", into, total, tasker.MaxCaseMerged)
+			return tasker.Errorf(tasker.Conflict,
+				"case %s would have %d fingerprints: the limit is %d", into, total, tasker.MaxCaseMerged)
 		}
 		if _, err := tx.Exec(ctx, stmt("mergeCases"), from, into); err != nil {
 			return fmt.Errorf("merge case %s: %w", from, err)
@@ -223,7 +229,7 @@ func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason strin
 			return err
 		}
 		if c.MergedInto == nil {
-			return tasker.Errorf(tasker.Conflict, "case %s is not merged into another one", id)
+			return tasker.Errorf(tasker.Conflict, "case %s is not merged into another case", id)
 		}
 		if _, err := tx.Exec(ctx, stmt("restoreFingerprints"), id); err != nil {
 			return fmt.Errorf("unmerge case %s: %w", id, err)
@@ -268,9 +274,11 @@ func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (
 		}
 		switch n {
 		case 0:
-			return tasker.Errorf(tasker.Conflict, "no open investigation of case %s has %q in its %s: nothing would be split off", id, s.Literal, s.Field)
+			return tasker.Errorf(tasker.Conflict, "no open investigation of case %s has %q in its %s: there is "+
+				"nothing to split off", id, s.Literal, s.Field)
 		case c.Entries:
-			return tasker.Errorf(tasker.Conflict, "all %d open investigations of case %s have %q in their %s: nothing would be left", n, id, s.Literal, s.Field)
+			return tasker.Errorf(tasker.Conflict, "all %d open investigations of case %s have %q in their %s: "+
+				"splitting would leave the case empty", n, id, s.Literal, s.Field)
 		}
 		return recordCaseChange(ctx, tx, id, caseChange{"split", s.Actor, s.Reason, map[string]any{"field": s.Field, "literal": s.Literal, "entries": n}})
 	})
@@ -283,18 +291,20 @@ func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tas
 		return fmt.Errorf("split case %s: %w", id, err)
 	}
 	if tag.RowsAffected() == 0 {
-		return tasker.Errorf(tasker.Conflict, "case %s is being split by %q in its %s already", id, s.Literal, s.Field)
+		return tasker.Errorf(tasker.Conflict, "case %s is already being split by %q in its %s", id, s.Literal, s.Field)
 	}
 	splits, err := value[int](ctx, tx, stmt("countRefinements"), fingerprint)
 	if err != nil {
 		return fmt.Errorf("split case %s: %w", id, err)
 	}
 	if splits > tasker.MaxRefinements {
-		return tasker.Errorf(tasker.Conflict, "case %s has been split %d times, as often as it may be", id, tasker.MaxRefinements)
+		return tasker.Errorf(tasker.Conflict,
+			"case %s has been split %d times, which is the limit", id, tasker.MaxRefinements)
 	}
 	depth, err := value[int](ctx, tx, stmt("selectSplitDepth"), fingerprint, tasker.MaxRefinements)
 	if err == nil && depth >= tasker.MaxRefinements {
-		return tasker.Errorf(tasker.Conflict, "case %s came of %d splits, one of the other, and cannot be split again", id, depth)
+		return tasker.Errorf(tasker.Conflict,
+			"case %s is the result of %d nested splits and cannot be split again", id, depth)
 	}
 	return wrap(err, "split case %s", id)
 }

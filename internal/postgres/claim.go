@@ -405,5 +405,5 @@ func leaseArrays(leases []tasker.Lease) (tasks, steps []tasker.ID, fences []int6
 }
 
 func unknownWorker(id tasker.ID) error {
-	return tasker.Errorf(tasker.NotFound, "worker %s is not registered (any more); register again", id)
+	return tasker.Errorf(tasker.NotFound, "worker %s is not registered: register again", id)
 }

@@ -270,7 +270,7 @@ const notNull = "23502"
 
 var (
 	// ErrTaskStored is returned if the task is already stored.
-	ErrTaskStored = errors.New("task is stored already")
+	ErrTaskStored = errors.New("task is already stored")
 	// ErrKeyTaken is returned if a task with the same idempotency key exists.
 	ErrKeyTaken = errors.New("idempotency key is taken")
 	// ErrTemplateGone is returned if the template was replaced or retired.

@@ -302,9 +302,9 @@ func deadlineError(err error) error {
 	switch {
 	case !errors.As(err, &pg):
 	case pg.ConstraintName == "deadline_that_is_asked_for_is_ahead":
-		return tasker.Errorf(tasker.Invalid, "due_at: is not ahead of now, by the clock of the database")
+		return tasker.Errorf(tasker.Invalid, "due_at: must be in the future (by the database clock)")
 	case pg.ConstraintName == "deadline_is_in_bounds":
-		return tasker.Errorf(tasker.Invalid, "due_at: is more than 5 years ahead")
+		return tasker.Errorf(tasker.Invalid, "due_at: must be at most 5 years ahead")
 	}
 	return err
 }

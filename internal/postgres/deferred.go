@@ -99,7 +99,8 @@ func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error
 		_, err = tx.OpenEntry(ctx, NewEntry{
 			TaskUUID: d.TaskUUID, Reason: tasker.StalenessTimeout, DetailCode: tasker.DeferredWork, DetectedBy: tasker.DetectedInline,
 			OriginalState: state[0], Actor: tasker.SystemActor, Metadata: metadata,
-			Notes: fmt.Sprintf("work of the server (%s) failed %d times since %s: %s", d.Kind, d.Failures, d.Since.UTC().Format(time.RFC3339), reason),
+			Notes: fmt.Sprintf("server work (%s) failed %d times "+
+				"since %s: %s", d.Kind, d.Failures, d.Since.UTC().Format(time.RFC3339), reason),
 		})
 		return err
 	})

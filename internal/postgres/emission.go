@@ -117,7 +117,7 @@ func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n Sin
 func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]tasker.SinkState, error) {
 	rows, err := collect[tasker.SinkState](ctx, db.pool, stmt("sinkStates"), sinks, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read the states of sinks: %w", err)
+		return nil, fmt.Errorf("read sink states: %w", err)
 	}
 	for i := range rows {
 		access.HideLastError(ctx, &rows[i].LastError)

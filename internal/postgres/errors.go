@@ -20,28 +20,29 @@ func classifyError(err error) error {
 	case err == nil, tasker.CodeOf(err) != tasker.Internal:
 		return err
 	case errors.As(err, &connect):
-		return unavailable(err, "the database cannot be reached; try again")
+		return unavailable(err, "cannot connect to the database: try again")
 	case errors.As(err, &pg):
 	case pgconn.SafeToRetry(err):
-		return unavailable(err, "the connection to the database was lost; try again")
+		return unavailable(err, "lost the connection to the database: try again")
 	case isConnectionError(err):
-		return unavailable(err, "the connection to the database broke off, and whether the request took effect is not known; send it again")
+		return unavailable(err,
+			"lost the connection to the database, and the request may have taken effect: send it again")
 	default:
 		return err
 	}
 	switch pg.Code {
 	case readOnly:
-		return unavailable(err, "the database takes no writes now: it is read-only, or another server takes its place; try again")
+		return unavailable(err, "the database is read-only, or is failing over: try again")
 	case "42P05", "26000": // a prepared statement is missing or exists already
 		return errSharedSessions
 	case "25P03", "25P02": // the transaction was idle for too long
-		return unavailable(err, "the database gave up on the transaction; try again")
+		return unavailable(err, "the database aborted the transaction: try again")
 	case "55P03":
-		return unavailable(err, "the row is held by another for too long; try again")
+		return unavailable(err, "timed out waiting for a locked row: try again")
 	}
 	switch pg.Code[:2] {
 	case "53", "57", "08", "40": // resources, shutdown or cancellation, connection, serialization
-		return unavailable(err, "the database is busy or going down; try again")
+		return unavailable(err, "the database is overloaded or shutting down: try again")
 	}
 	return err
 }

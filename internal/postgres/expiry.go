@@ -90,7 +90,7 @@ func (tx *Tx) WriteOff(ctx context.Context, tasks []tasker.ID) error {
 		return err
 	}
 	if _, err := tx.Exec(ctx, stmt("stopReminders"), tasks); err != nil {
-		return fmt.Errorf("end the reminders of tasks: %w", err)
+		return fmt.Errorf("stop task reminders: %w", err)
 	}
 	return tx.endHumanSteps(ctx, tasks)
 }

@@ -18,7 +18,7 @@ type Horizon struct {
 // Horizon returns the current horizon.
 func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
 	err = db.pool.QueryRow(ctx, stmt("horizon")).Scan(&h.Transaction, &h.Database)
-	return h, wrap(err, "read the horizon")
+	return h, wrap(err, "read the event horizon")
 }
 
 // FeedHorizon returns the highest horizon, at least from, that does not separate the events of a
@@ -28,7 +28,7 @@ func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	for err == nil && h.Transaction > from {
 		earlier, err := value[uint64](ctx, db.pool, stmt("splitTasks"), from, h.Transaction)
 		if err != nil {
-			return Horizon{}, fmt.Errorf("read the horizon: %w", err)
+			return Horizon{}, fmt.Errorf("read the event horizon: %w", err)
 		}
 		if earlier == 0 {
 			return h, nil

@@ -201,13 +201,15 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&seconds)
 		// The index exists until the upgrade from the previous version is finished.
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "one_open_breaker_of_a_handler" {
-			return tasker.Errorf(tasker.Conflict, "a breaker of handler %s is open, and the rest of its steps is being released", n.Handler)
+			return tasker.Errorf(tasker.Conflict,
+				"the circuit breaker of handler %s is open and still releasing steps", n.Handler)
 		}
 		if err != nil {
 			return fmt.Errorf("begin a hold: %w", err)
 		}
 		if seconds <= 0 || seconds > tasker.MaxHoldTime.Seconds()+1 {
-			return tasker.Errorf(tasker.Invalid, "invalid end of the hold: must be in the future, within %s", tasker.MaxHoldTime)
+			return tasker.Errorf(tasker.Invalid,
+				"invalid end of the hold: must be in the future, within %s", tasker.MaxHoldTime)
 		}
 		if err := tx.recordHold(ctx, n.UUID, HoldLine{Event: tasker.HoldBegan, Actor: n.Actor, Reason: n.Reason}); err != nil {
 			return err
@@ -230,7 +232,8 @@ func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
 		return fmt.Errorf("find a hold of the same scope: %w", err)
 	}
 	if len(same) > 0 {
-		return tasker.Errorf(tasker.Conflict, "hold %s holds the same scope; extend it, or release it first", same[0]).
+		return tasker.Errorf(tasker.Conflict,
+			"hold %s already has this scope: extend it, or release it first", same[0]).
 			WithDetails(map[string]string{"hold_uuid": same[0].String()})
 	}
 	open, err := one[struct{ InAll, OfNamespace int }](ctx, tx, stmt("countOpenHolds"), n.Namespace)
@@ -307,7 +310,7 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 	_, err := tx.Exec(ctx, stmt("moveHold"), h.UUID, h.State, h.Blocks, noNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
 		h.NextProbeAt, h.Probes, h.FailedProbes, h.Released, h.Owner)
 	if err != nil {
-		return fmt.Errorf("move hold %s: %w", h.UUID, err)
+		return fmt.Errorf("update hold %s: %w", h.UUID, err)
 	}
 	if h.State == tasker.HoldEnded { // pending releases get no outcome, so their attempts count again
 		if _, err := tx.Exec(ctx, stmt("endHeldReleases"), h.UUID); err != nil {

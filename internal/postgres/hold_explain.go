@@ -95,6 +95,7 @@ func refuseHeldItems(ctx context.Context, q querier, operation tasker.ID) error 
 	if h == nil {
 		return nil
 	}
-	return tasker.Errorf(tasker.Conflict, "hold %s of %s holds %d of the steps: they would be enqueued and not handed out; release it first, or probe it", h.UUID, h.Owner, h.Steps).
+	return tasker.Errorf(tasker.Conflict, "hold %s (owner %s) covers %d of the steps: they would be enqueued but "+
+		"not claimed; release or probe the hold first", h.UUID, h.Owner, h.Steps).
 		WithDetails(map[string]string{"hold_uuid": h.UUID.String()})
 }

@@ -62,7 +62,7 @@ func (db *DB) HeldTasks(ctx context.Context, l ReleaseBatch) ([]tasker.ID, error
 func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (r Released, err error) {
 	if l.Wave != nil {
 		if r.HandedOver, err = value[int](ctx, tx, stmt("handOver"), l.Hold, handOverLimit); err != nil {
-			return r, fmt.Errorf("hand over held steps: %w", err)
+			return r, fmt.Errorf("move held steps to other holds: %w", err)
 		}
 	}
 	tasks, err := heldTasksOf(ctx, tx, l)
@@ -150,7 +150,7 @@ func (tx *Tx) RecordReleaseOutcomes(ctx context.Context, hold tasker.ID, list []
 		return nil
 	}
 	_, err := tx.Exec(ctx, stmt("reparkSteps"), lostTasks, lostSteps)
-	return wrap(err, "hold steps again")
+	return wrap(err, "park steps again")
 }
 
 // WaveOutcomes counts the steps of a wave by outcome.
@@ -161,7 +161,7 @@ func (tx *Tx) WaveOutcomes(ctx context.Context, hold tasker.ID, wave int, since 
 	}
 	rows, err := collect[row](ctx, tx, stmt("waveOutcomes"), hold, wave, since)
 	if err != nil {
-		return nil, fmt.Errorf("count a wave: %w", err)
+		return nil, fmt.Errorf("count the outcomes of a wave: %w", err)
 	}
 	out := map[tasker.ReleaseOutcome]int{}
 	for _, r := range rows {

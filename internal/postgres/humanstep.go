@@ -52,13 +52,13 @@ func (tx *Tx) notifyAssignee(ctx context.Context, topic string, a tasker.HumanSt
 func (tx *Tx) followHumanSteps(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, stmt("followHumanSteps"), tasks, ids)
-	return wrap(err, "update which steps wait for people")
+	return wrap(err, "update the steps that wait for people")
 }
 
 // endHumanSteps stops the steps of tasks from waiting for people.
 func (tx *Tx) endHumanSteps(ctx context.Context, tasks []tasker.ID) error {
 	_, err := tx.Exec(ctx, stmt("endHumanSteps"), tasks)
-	return wrap(err, "end the wait for people")
+	return wrap(err, "stop waiting for people")
 }
 
 func humanStepOf(ctx context.Context, q querier, step tasker.StepRef) (*tasker.HumanStep, error) {

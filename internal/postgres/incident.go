@@ -52,7 +52,7 @@ func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []ta
 	case tasker.IncidentEnded:
 		where = "i.ended_at IS NOT NULL"
 	default:
-		return nil, false, tasker.Errorf(tasker.Invalid, "%q is no state of an incident", f.State)
+		return nil, false, tasker.Errorf(tasker.Invalid, "invalid incident state %q", f.State)
 	}
 	if scope := access.ScopeOf(ctx); !scope.All() {
 		where += " AND i.namespace = ANY (" + args.add(scope.List()) + ")"

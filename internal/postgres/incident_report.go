@@ -271,7 +271,8 @@ func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tas
 		return r, fmt.Errorf("read a report: %w", err)
 	}
 	if r.Counts.Entries > tasker.MaxReportEntries {
-		return r, tasker.Errorf(tasker.TooLarge, "the report would be about more than %d investigations; give from and to, or a namespace", tasker.MaxReportEntries)
+		return r, tasker.Errorf(tasker.TooLarge, "the report would cover more than %d investigations: set from "+
+			"and to, or a namespace", tasker.MaxReportEntries)
 	}
 	for i := range r.Cases { // error patterns are payload
 		access.HidePattern(ctx, r.Cases[i].Namespace, &r.Cases[i].Cause)

@@ -63,9 +63,11 @@ func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, n
 	case r == nil:
 		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %q", task, name)
 	case r.Bytes == nil:
-		return nil, tasker.Errorf(tasker.NotFound, "step %s of task %s has no result: it is not complete, or was resolved without one", r.Name, task)
+		return nil, tasker.Errorf(tasker.NotFound,
+			"step %s of task %s has no result: it is not complete, or was resolved without a result", r.Name, task)
 	case *r.Bytes > int64(most):
-		return nil, tasker.Errorf(tasker.TooLarge, "the result of step %s of task %s has %d bytes; %d is the limit of an answer", r.Name, task, *r.Bytes, most)
+		return nil, tasker.Errorf(tasker.TooLarge, "the result of step %s of task %s has %d bytes: the limit of a "+
+			"response is %d", r.Name, task, *r.Bytes, most)
 	}
 	return r.Document, nil
 }

@@ -42,9 +42,10 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch pg.Code {
 		case "42501":
-			return &tasker.Error{Code: tasker.Forbidden, Err: err, Message: "the role of the transaction may not do this: " + pg.Message + "; grant it the role of a server (docs/reference/database-roles.md)"}
+			return &tasker.Error{Code: tasker.Forbidden, Err: err, Message: "the transaction's role lacks a privilege: " + pg.Message + "; grant it the server role (docs/reference/database-roles.md)"}
 		case "42P01", "42703", "3F000":
-			return &tasker.Error{Code: tasker.Invalid, Err: err, Message: "the transaction is of a database without this version of Tasker: " + pg.Message}
+			return &tasker.Error{Code: tasker.Invalid, Err: err, Message: "the transaction's database does not " +
+				"have this version of Tasker: " + pg.Message}
 		}
 	}
 	return classifyError(err)
@@ -58,7 +59,8 @@ func (tx *Tx) ReadsCommitted(ctx context.Context) error {
 		return fmt.Errorf("read the isolation level of a transaction: %w", err)
 	}
 	if level != "read committed" && level != "read uncommitted" {
-		return tasker.Errorf(tasker.Invalid, "the isolation level of the transaction is %s: a step can be completed in one that is READ COMMITTED only", level)
+		return tasker.Errorf(tasker.Invalid,
+			"invalid isolation level %s: a step can only be completed in a READ COMMITTED transaction", level)
 	}
 	return nil
 }

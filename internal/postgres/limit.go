@@ -79,7 +79,8 @@ func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitV
 			return fmt.Errorf("count limits: %w", err)
 		}
 		if count >= tasker.MaxLimits {
-			return tasker.Errorf(tasker.Conflict, "namespace %s has %d limits, which is as many as it may have", ref.Namespace, count)
+			return tasker.Errorf(tasker.Conflict, "namespace %s already has %d limits, which is the maximum: "+
+				"delete those you do not need", ref.Namespace, count)
 		}
 		id, err := value[int64](ctx, tx, stmt("putLimit"), string(ref.Kind), ref.Namespace, ref.Name, v.MaxInProgress, v.PerSecond, v.Burst, by.Actor)
 		if err != nil {
@@ -109,7 +110,8 @@ func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator)
 			return fmt.Errorf("delete limit %s: %w", ref, err)
 		}
 		if ref.Kind == tasker.NamedLimit && assigned {
-			return tasker.Errorf(tasker.Conflict, "templates give limit %s to their steps: set another value", ref)
+			return tasker.Errorf(tasker.Conflict,
+				"limit %s is used by templates and cannot be deleted: set another value", ref)
 		}
 		if err := tx.deleteLimit(ctx, ref); err != nil {
 			return fmt.Errorf("delete limit %s: %w", ref, err)

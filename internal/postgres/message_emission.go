@@ -43,7 +43,7 @@ func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker
 		_, err = tx.Exec(ctx, stmt("insertRoutedMessages"), positions, sinks, all)
 		return err
 	})
-	return n, wrap(err, "route messages")
+	return n, wrap(err, "route notifications")
 }
 
 // DueMessages returns messages that are due for a sink, at most one of each subject.

@@ -20,7 +20,8 @@ func (db *DB) weights(ctx context.Context, namespaces []string) ([]tasker.Namesp
 // SetNamespaceWeight sets the weight of a namespace in claims. All servers apply it within a second.
 // It returns a Conflict if too many namespaces have a weight.
 func (db *DB) SetNamespaceWeight(ctx context.Context, namespace string, weight float64, actor string) (tasker.NamespaceWeight, error) {
-	full := tasker.Errorf(tasker.Conflict, "%d namespaces have a weight of their own, which is the limit; delete some", tasker.MaxNamespaceWeights)
+	full := tasker.Errorf(tasker.Conflict, "%d namespaces already have their own weight, which is the limit: "+
+		"delete some weights", tasker.MaxNamespaceWeights)
 	return required[tasker.NamespaceWeight](ctx, db.pool, full, "set the weight of a namespace", stmt("setWeight"), namespace, weight, actor, tasker.MaxNamespaceWeights)
 }
 

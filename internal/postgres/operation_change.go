@@ -63,7 +63,7 @@ type operationChange struct {
 func (tx *Tx) changeOperation(ctx context.Context, c operationChange, sql string, args ...any) error {
 	tag, err := tx.Exec(ctx, sql, append([]any{c.operation}, args...)...)
 	if err == nil && tag.RowsAffected() != 1 {
-		err = fmt.Errorf("operation %s is locked and did not move", c.operation)
+		err = fmt.Errorf("operation %s is locked but was not updated", c.operation)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.action, err)

@@ -12,8 +12,9 @@ import (
 )
 
 // errSharedSessions reports a pooler that does not assign a PostgreSQL session to each client.
-var errSharedSessions = tasker.Errorf(tasker.Unavailable, "the database URL leads to a pooler, such as PgBouncer, in transaction or statement mode, "+
-	"in which settings and prepared statements are lost: set pool_mode = session there, or connect to PostgreSQL itself")
+var errSharedSessions = tasker.Errorf(tasker.Unavailable,
+	"the database URL points to a pooler, such as PgBouncer, in transaction or statement mode, "+
+		"which loses settings and prepared statements: set pool_mode = session, or connect to PostgreSQL directly")
 
 // applySettings sets the parameters of a session, because poolers may drop startup parameters.
 func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string) error {

@@ -136,7 +136,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	}
 	if err := checkSessions(ctx, pool, cfg.ConnConfig); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("reach database: %w", err)
+		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	return &DB{
 		pool: pool,

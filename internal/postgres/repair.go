@@ -35,7 +35,7 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 		return false, nil
 	}
 	if wrong := payload.TextFault(r.Key, MaxRequestKey); wrong != "" {
-		return false, tasker.Errorf(tasker.Invalid, "invalid Idempotency-Key: it %s", wrong)
+		return false, tasker.Errorf(tasker.Invalid, "invalid Idempotency-Key: %s", wrong)
 	}
 	doc, err := json.Marshal([]any{r.Action, r.Payload})
 	if err != nil {
@@ -54,11 +54,12 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 	err = tx.QueryRow(ctx, stmt("requestDigest"), key).Scan(&digest)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return false, tasker.Errorf(tasker.Unavailable, "the key of this request was just forgotten; try again")
+		return false, tasker.Errorf(tasker.Unavailable, "the Idempotency-Key expired during this request: try again")
 	case err != nil:
 		return false, fmt.Errorf("find the key of a request: %w", err)
 	case !bytes.Equal(digest, sum[:]):
-		return false, tasker.Errorf(tasker.Conflict, "Idempotency-Key %q belongs to another request; choose a new key for each request", r.Key)
+		return false, tasker.Errorf(tasker.Conflict,
+			"Idempotency-Key %q was used for a different request: use a new key for each request", r.Key)
 	}
 	return true, nil
 }

@@ -26,14 +26,16 @@ func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
 		return fmt.Errorf("count the schedules: %w", err)
 	}
 	if count[0] >= tasker.MaxSchedules {
-		return tasker.Errorf(tasker.Conflict, "there are %d schedules, which is the limit; delete those that are not needed", count[0])
+		return tasker.Errorf(tasker.Conflict,
+			"the limit of %d schedules is reached: delete those you do not need", count[0])
 	}
 	count, err = column[int](ctx, tx, stmt("countSchedulesOfNamespace"), tasker.MaxSchedulesOfNamespace, s.Namespace)
 	if err != nil {
 		return fmt.Errorf("count the schedules of namespace %s: %w", s.Namespace, err)
 	}
 	if count[0] >= tasker.MaxSchedulesOfNamespace {
-		return tasker.Errorf(tasker.Conflict, "namespace %s has %d schedules, which is the limit; delete those that are not needed", s.Namespace, count[0])
+		return tasker.Errorf(tasker.Conflict, "namespace %s already has %d schedules, which is the limit: delete "+
+			"those you do not need", s.Namespace, count[0])
 	}
 	_, err = tx.Exec(ctx, stmt("insertSchedule"), append(scheduleArguments(s), s.Anchor, s.NextAt, s.FireAt, s.CreatedBy, s.CreatedAt)...)
 	return scheduleError(err, s)
@@ -51,7 +53,7 @@ func scheduleArguments(s tasker.Schedule) []any {
 func scheduleError(err error, s tasker.Schedule) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.ConstraintName == "schedule_name_is_unique" {
-		return tasker.Errorf(tasker.Conflict, "namespace %s has a schedule %s already", s.Namespace, s.Name)
+		return tasker.Errorf(tasker.Conflict, "namespace %s already has a schedule %s", s.Namespace, s.Name)
 	}
 	return wrap(err, "store schedule %s/%s", s.Namespace, s.Name)
 }
@@ -150,7 +152,8 @@ func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing,
 
 // TriggeredBy returns the firing of a repeated request. The caller holds the lock of the schedule.
 func (tx *Tx) TriggeredBy(ctx context.Context, schedule tasker.ID, key string) (tasker.Firing, error) {
-	removed := tasker.Errorf(tasker.Conflict, "this request has triggered the schedule, and the firing was removed since")
+	removed := tasker.Errorf(tasker.Conflict,
+		"this request already triggered the schedule, and its firing has since been removed")
 	return required[tasker.Firing](ctx, tx, removed, "read the firing of a request", stmt("triggeredBy"), schedule, scopedKey(ctx, key))
 }
 

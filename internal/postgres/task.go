@@ -88,7 +88,8 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	}
 	by := seekOf(f, attributes)
 	if f.Before != (tasker.ID{}) && f.Parent == (tasker.ID{}) && (f.ByDueTime() || by != nil && by.ranged()) {
-		return nil, false, tasker.Errorf(tasker.Invalid, "before: tasks that only a range of an attribute finds are in the order of its values, and those that are due before an instant in that of their due times; their list goes on with offset")
+		return nil, false, tasker.Errorf(tasker.Invalid, "before: cannot be used with an attribute range, "+
+			"due_before or overdue, whose lists are not ordered by creation: use offset")
 	}
 	few, err := db.readsState(ctx, f, by)
 	if err != nil {

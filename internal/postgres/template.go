@@ -71,7 +71,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 	}
 	if stored.Checksum != checksum {
 		return tasker.StoredTemplate{}, false, tasker.Errorf(tasker.Conflict,
-			"template %s/%s %s is used by tasks and differs from this one; a change is a new version: raise version",
+			"template %s/%s %s is used by tasks and cannot be changed: register the change as a new version",
 			t.Namespace, t.Name, t.Version)
 	}
 	return stored, created, nil

@@ -61,7 +61,7 @@ func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, mor
 	}
 	rows, err := collect[row](ctx, db.pool, stmt("treeTasks"), ids)
 	if err != nil {
-		return tasker.TaskTree{}, fmt.Errorf("read a tree of tasks: %w", err)
+		return tasker.TaskTree{}, fmt.Errorf("read a task tree: %w", err)
 	}
 	scope := access.ScopeOf(ctx)
 	children := map[tasker.ID][]tasker.TreeTask{}

@@ -96,13 +96,15 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 			continue
 		}
 		if t.Undone {
-			return tasker.Errorf(tasker.Conflict, "task %s has the same unique key and is being undone: create the task when that is over, or cancel that task first, which leaves undone what is not undone yet", t.TaskUUID).
+			return tasker.Errorf(tasker.Conflict, "task %s has the same unique key and is being compensated: "+
+				"retry when compensation ends, or cancel that task (steps not yet compensated stay "+
+				"completed)", t.TaskUUID).
 				WithDetails(map[string]string{"task_uuid": t.TaskUUID.String()})
 		}
 		open[actorOf[t.TaskUUID]] = append(open[actorOf[t.TaskUUID]], t)
 	}
 	for _, actor := range slices.Sorted(maps.Keys(open)) {
-		if err := tx.CancelTasks(ctx, open[actor], Cancellation{Operator: Operator{Actor: actor, Reason: "another task took over its unique key"}}); err != nil {
+		if err := tx.CancelTasks(ctx, open[actor], Cancellation{Operator: Operator{Actor: actor, Reason: "replaced by another task with the same unique key"}}); err != nil {
 			return err
 		}
 	}

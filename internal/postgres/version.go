@@ -110,7 +110,8 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	case err != nil:
 		return nil, fmt.Errorf("change the version of a task: %w", err)
 	case tag.RowsAffected() == 0:
-		return nil, tasker.Errorf(tasker.Conflict, "template %s/%s %s takes no tasks: it was retired, or replaced; look at its versions again", v.Template.Namespace, v.Template.Name, v.Template.Version)
+		return nil, tasker.Errorf(tasker.Conflict, "template %s/%s %s does not accept tasks: it was retired or "+
+			"replaced; check its versions", v.Template.Namespace, v.Template.Name, v.Template.Version)
 	}
 	atRest := []tasker.ID{}
 	for _, s := range v.Steps {

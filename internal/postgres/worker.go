@@ -25,10 +25,13 @@ func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Regis
 	case done.Added:
 		return nil
 	case done.Crowded != "":
-		return tasker.Errorf(tasker.Unavailable, "%d workers of namespace %q are alive, which is the limit (limits.workers); stop some, or raise it, and try again: "+
-			"one that has left makes room at once, one that was killed when its lease is over", maxOfNamespace, done.Crowded)
+		return tasker.Errorf(tasker.Unavailable, "the limit of %d live workers in namespace %q is reached "+
+			"(limits.workers): stop some or raise the limit, then try again; "+
+			"a worker that is stopped frees its slot at once, a killed worker when its lease "+
+			"expires", maxOfNamespace, done.Crowded)
 	default:
-		return tasker.Errorf(tasker.Unavailable, "%d workers are alive, which is the limit of an installation; stop some and try again", tasker.MaxWorkers)
+		return tasker.Errorf(tasker.Unavailable,
+			"the limit of %d live workers is reached: stop some and try again", tasker.MaxWorkers)
 	}
 }
 

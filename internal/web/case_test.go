@@ -106,7 +106,7 @@ func TestWorkOnACaseOnItsPage(t *testing.T) {
 	h.shows(do("own", "for=1h"), http.StatusConflict, "merged into another case: change that one")
 	h.shows(do("unmerge", "reason=two after all"), http.StatusOK, "The merge was undone.", `<span class="many">3</span>`)
 
-	h.shows(do("split", "field=worker_version", "literal=9.9", "reason=x"), http.StatusConflict, "nothing would be split off", `value="9.9"`)
+	h.shows(do("split", "field=worker_version", "literal=9.9", "reason=x"), http.StatusConflict, "there is nothing to split off", `value="9.9"`)
 	h.shows(do("split", "field=error_message", "literal="+tasks[0].String(), "reason=another bug"), http.StatusOK, "1 investigation will move", "another bug")
 	h.shows(h.get("/ui/?template=order"), http.StatusOK, "3 investigations in 2 cases")
 }
@@ -140,8 +140,8 @@ func TestWhatIsWrongWithAChangeOfACase(t *testing.T) {
 		{"merge", []string{seen, "actor=ann", "into=" + newID().String(), "reason=kept"}, 400, []string{"to merge into not found", ">kept</textarea>"}},
 		{"merge", []string{seen, "actor=ann", "into=" + h.caseOf("order").String(), "reason=kept"}, 400, []string{"cannot be merged into itself"}},
 		{"merge", []string{seen, "actor=ann", "into=" + newID().String()}, 400, []string{"Reason is missing"}},
-		{"split", []string{seen, "actor=ann", "literal=kept too", "reason=kept"}, 409, []string{"nothing would be split off", `value="kept too"`, ">kept</textarea>"}},
-		{"split", []string{seen, "actor=ann", "literal=declined", "reason=kept"}, 409, []string{"nothing would be left"}},
+		{"split", []string{seen, "actor=ann", "literal=kept too", "reason=kept"}, 409, []string{"there is nothing to split off", `value="kept too"`, ">kept</textarea>"}},
+		{"split", []string{seen, "actor=ann", "literal=declined", "reason=kept"}, 409, []string{"would leave the case empty"}},
 		{"split", []string{seen, "actor=ann", "literal=x", "reason=x", "field=odd"}, 400, []string{"Invalid field"}},
 	} {
 		h.Exec(`SELECT 1`)

@@ -26,7 +26,7 @@ func TestDueTimes(t *testing.T) {
 	h.shows(h.post(page+"/due", "actor=ann", "reason=agreed", "due_at=2030-01-30T12:00:00Z", "step=ship"), http.StatusOK, "Step ship is due at 2030-01-30 12:00:00 UTC.")
 	h.shows(h.get(page+"/due?step=ship"), http.StatusOK, `value="2030-01-30T12:00:00Z"`, "--step ship", "<option selected>ship")
 	h.shows(h.post(page+"/due", "actor=ann", "reason=typo", "due_at=tomorrow"), http.StatusBadRequest, "must be a time such as 2026-01-31T12:00:00Z", `value="tomorrow"`)
-	h.shows(h.post(page+"/due", "actor=ann", "reason=typo", "due_at=2020-01-31T12:00:00Z"), http.StatusBadRequest, "is not ahead of now")
+	h.shows(h.post(page+"/due", "actor=ann", "reason=typo", "due_at=2020-01-31T12:00:00Z"), http.StatusBadRequest, "must be in the future")
 	h.shows(h.post(page+"/due", "actor=ann", "reason=typo", "due_at=2030-01-30T12:00:00Z", "step=none"), http.StatusConflict, "none does not exist or has ended")
 	h.shows(h.post(page+"/due", "actor=ann", "reason=typo"), http.StatusBadRequest, "due time is missing")
 	h.Exec(`UPDATE tasker.deadlines SET due_at = now() - interval '1 hour', warn_at = now() - interval '2 hours', set_at = now() - interval '3 hours'`)

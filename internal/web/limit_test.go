@@ -33,7 +33,7 @@ func TestALimitOnItsPage(t *testing.T) {
 	h.shows(h.get("/ui/workers"), http.StatusOK, `<a href="/ui/limits?namespace=shop">1</a>`)
 	r := h.get("/ui/delete-limit?kind=name&name=customer&namespace=shop")
 	h.shows(r, http.StatusOK, "Waiting steps become claimable", "limit delete name --namespace shop --name customer")
-	h.shows(h.post("/ui/delete-limit?kind=name&name=customer&namespace=shop", "kind=name", "namespace=shop", "name=customer", "actor=bo", "reason=x"), http.StatusConflict, "emplates give limit")
+	h.shows(h.post("/ui/delete-limit?kind=name&name=customer&namespace=shop", "kind=name", "namespace=shop", "name=customer", "actor=bo", "reason=x"), http.StatusConflict, "is used by templates")
 
 	h.shows(h.get("/ui/set-limit?kind=name&name=customer&namespace=shop"), http.StatusOK, `name="max" value="1"`, "limit set name --namespace shop --name customer", "/v1/limits")
 	set := func(fields ...string) reply {
