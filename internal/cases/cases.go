@@ -35,7 +35,7 @@ type Service struct {
 	db   *postgres.DB
 	log  *slog.Logger
 	wake chan struct{}
-	next time.Time // when to update the states; used by the loop only
+	next time.Time // time of the next state update; used only by the loop
 }
 
 // New returns a service on a database with the current schema.
@@ -46,22 +46,22 @@ func New(db *postgres.DB, o Options) *Service {
 	return &Service{db: db, log: o.Log, wake: make(chan struct{}, 1)}
 }
 
-// States are updated at most once per stateInterval, and at most 1/stateLoad of the time, since counting
-// all open investigations must not use more than a small part of a processor.
+// States are updated at most once per stateInterval. An update may use at most 1/stateLoad of the
+// time, because counting all open investigations is expensive.
 const (
-	interval      = 5 * time.Second // how long an investigation has no case if a notification is lost
+	interval      = 5 * time.Second // delay before an investigation gets its case if a notification is lost
 	batch         = 500
 	deadline      = 30 * time.Second
 	stateInterval = 2 * time.Second
 	stateLoad     = 20
 )
 
-// Loops returns the background loop.
+// Loops returns the background loop that assigns investigations to cases.
 func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{{Name: "cases", Interval: interval, Timeout: deadline, Wake: s.wake, Pass: s.pass, Log: s.log}}
 }
 
-// Wake starts a pass now. It does not block.
+// Wake starts a pass of the background loop. It does not block.
 func (s *Service) Wake() { loop.Wake(s.wake) }
 
 func (s *Service) pass(ctx context.Context) (time.Duration, error) {
@@ -74,14 +74,14 @@ func (s *Service) pass(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		s.next = time.Now().Add(max(stateInterval, stateLoad*time.Since(now)))
-	} else if n > 0 { // also update the states of the classified ones
+	} else if n > 0 { // update the states of cases with new investigations soon, too
 		return time.Until(s.next), nil
 	}
 	return 0, nil
 }
 
-// Classify assigns open investigations that have no case, or whose failure has changed. It returns
-// how many.
+// Classify assigns cases to open investigations that have none or whose failure has changed. It
+// returns how many it assigned.
 func (s *Service) Classify(ctx context.Context) (all int, err error) {
 	for {
 		split, err := s.db.ApplySplit(ctx, batch)
@@ -95,7 +95,7 @@ func (s *Service) Classify(ctx context.Context) (all int, err error) {
 	}
 }
 
-// UpdateStates updates the states of all cases.
+// UpdateStates updates the states of all cases and logs the changes.
 func (s *Service) UpdateStates(ctx context.Context) error {
 	moved, err := s.db.UpdateCaseStates(ctx)
 	if err != nil {
@@ -107,8 +107,8 @@ func (s *Service) UpdateStates(ctx context.Context) error {
 	return nil
 }
 
-// Fingerprint identifies failures with the same place, reason and cause. A cause that the handler
-// names is used as it is.
+// Fingerprint returns the fingerprint of a failure. Failures with the same place, reason and cause
+// have the same one. If the handler supplied a cause, it is used unchanged.
 func Fingerprint(m postgres.MemberFailure) postgres.Fingerprint {
 	cause := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage, Given: m.ErrorFingerprint})
 	parts := []string{m.Namespace, m.TaskName, tasker.TemplateName(m.StepName), string(m.Reason), m.DetailCode, cause.Key}
@@ -122,7 +122,7 @@ func (s *Service) Detail(ctx context.Context, id tasker.ID) (tasker.CaseDetail, 
 }
 
 // Update changes a case and returns it. It returns Invalid, NotFound, or a Conflict if the case is
-// not in the expected state.
+// not in the state that the caller expects.
 func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (tasker.Case, error) {
 	if err := checkUpdate(u, time.Now()); err != nil {
 		return tasker.Case{}, err
@@ -130,7 +130,7 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 	return s.db.UpdateCase(ctx, id, u)
 }
 
-// Limits of what users write about a case.
+// Limits of the fields that users can set on a case.
 const (
 	maxName    = 255
 	maxReason  = 2000
@@ -185,7 +185,7 @@ func checkText(name, text string, most int, needed bool) error {
 	return nil
 }
 
-// Merge assigns the investigations of a case to another one, from now on.
+// Merge assigns all present and future investigations of one case to another case.
 func (s *Service) Merge(ctx context.Context, from, into tasker.ID, actor, reason string) error {
 	if err := checkText("reason", reason, maxReason, true); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (s *Service) Merge(ctx context.Context, from, into tasker.ID, actor, reason
 	return s.db.MergeCases(ctx, from, into, actor, reason)
 }
 
-// Unmerge undoes Merge.
+// Unmerge reverts a Merge.
 func (s *Service) Unmerge(ctx context.Context, id tasker.ID, actor, reason string) error {
 	if err := checkText("reason", reason, maxReason, true); err != nil {
 		return err
@@ -206,8 +206,8 @@ func SplitFields() []string {
 	return []string{"error_message", "error_type", "worker_version", "task_version"}
 }
 
-// Split separates the failures whose field contains a text. It returns the number of open
-// investigations concerned. They become a case of their own within seconds.
+// Split moves the failures whose field contains a literal text to a case of their own. It returns
+// the number of affected open investigations. The new case appears within seconds.
 func (s *Service) Split(ctx context.Context, id tasker.ID, p tasker.CaseSplit) (int64, error) {
 	p.Field = cmp.Or(p.Field, SplitFields()[0])
 	if err := checkText("reason", p.Reason, maxReason, true); err != nil {

@@ -9,18 +9,18 @@ import (
 	"tasker.example/tasker"
 )
 
-// Conditions for reporting a difference.
+// A difference is reported only if it meets all these conditions.
 const (
-	minSamples     = 30    // on both sides
-	minFailures    = 20    // with the value
-	leastShare     = 0.2   // difference of the shares
-	minLift        = 2     // ratio of the shares
+	minSamples     = 30    // failures and also successes
+	minFailures    = 20    // failures with the value
+	leastShare     = 0.2   // difference between the two shares
+	minLift        = 2     // ratio between the two shares
 	maxPValue      = 0.001 // divided by the number of compared values
 	maxDifferences = 5
 )
 
-// Changes compares the failures of a case with the successes of the same step, and describes who is
-// affected and until when. It returns NotFound if there is no such case.
+// Changes compares the failures of a case with successes of the same step. It also describes who is
+// affected and until when. It returns NotFound if the case does not exist.
 func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseComparison, error) {
 	c, err := s.db.CompareCase(ctx, id)
 	if err != nil {
@@ -50,8 +50,8 @@ func count(counts map[fact]int, workerName, workerVersion, taskVersion string) {
 	}
 }
 
-// differences returns the values that failures have far more often than successes, most significant
-// first. The arguments failures and successes are the sample sizes.
+// differences returns the values that are much more frequent among failures than among successes,
+// most significant first. The arguments failures and successes are the sample sizes.
 func differences(failed, succeeded map[fact]int, failures, successes int) (list []tasker.CaseDifference) {
 	if failures < minSamples || successes < minSamples {
 		return nil
@@ -71,8 +71,8 @@ func differences(failed, succeeded map[fact]int, failures, successes int) (list 
 	return list[:min(len(list), maxDifferences)]
 }
 
-// pValue returns the probability that at least k of n failures have a value by chance, if k+g of
-// all n+m attempts have it: Fisher's exact test, one-sided.
+// pValue returns the probability that at least k of n failures have a value by chance, given that
+// k+g of all n+m attempts have it. This is the one-sided Fisher's exact test.
 func pValue(k, n, g, m int) float64 {
 	choose := func(n, k int) float64 {
 		a, _ := math.Lgamma(float64(n + 1))

@@ -9,9 +9,9 @@ import (
 	"tasker.example/tasker/internal/fingerprint"
 )
 
-// Why explains how a case was grouped: the parts of its fingerprint, and how often each masked
-// value occurred in its newest messages. Many different values of a mask are noise. A frequent one
-// may be significant, and the case can be split by it.
+// Why explains how a case was grouped. It returns the parts of the fingerprint, and how often each
+// masked value occurs in the newest messages. A mask with many different values hides noise. A
+// frequent value may be significant, and the case can be split by it.
 func (s *Service) Why(ctx context.Context, id tasker.ID) (tasker.CaseGrouping, error) {
 	why, messages, err := s.db.CaseMessages(ctx, id)
 	if err != nil {

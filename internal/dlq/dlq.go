@@ -1,8 +1,11 @@
-// Package dlq opens, updates and resolves investigations, and runs the staleness sweep that finds
-// stuck tasks.
+// Package dlq opens, updates and resolves investigations. It also runs the staleness sweep, which
+// finds stuck tasks.
 //
-// The engine, the sweep or an operator opens an investigation. Its snapshot never changes, and it never
-// changes its task. A task has at most one open investigation, so concurrent detection is safe.
+// Investigations are opened by the engine, the sweep or an operator. The snapshot of an
+// investigation
+// never changes, and neither does its task. A task has at most one open investigation, so
+// concurrent
+// detection is safe.
 package dlq
 
 import (
@@ -29,12 +32,12 @@ const (
 
 // Options configures a Service. The zero value uses the defaults.
 type Options struct {
-	SweepEvery time.Duration // interval of the staleness sweep; negative disables it
-	BatchSize  int           // tasks in one transaction of the sweep
-	DryRun     bool          // the sweep only logs
+	SweepEvery time.Duration // interval between staleness sweeps; a negative value disables them
+	BatchSize  int           // maximum number of tasks in one transaction of the sweep
+	DryRun     bool          // the sweep logs its findings and changes nothing
 
-	// Undo begins the compensation of a task in a transaction of the service. The service calls
-	// committed after the commit. Without Undo no task can be compensated.
+	// Undo begins the compensation of a task in a transaction of the service. After the commit, the
+	// service calls committed. If Undo is nil, tasks cannot be compensated.
 	Undo func(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Operator) (committed func(), err error)
 
 	Metrics *metrics.Metrics
@@ -47,7 +50,7 @@ type Service struct {
 	every   time.Duration
 	batch   int
 	dry     bool
-	pass    time.Duration // time after which a pass begins no other batch
+	pass    time.Duration // a pass begins no further batches after this time
 	undo    func(context.Context, *postgres.Tx, tasker.ID, postgres.Operator) (func(), error)
 	metrics *metrics.Metrics
 	log     *slog.Logger
@@ -79,7 +82,7 @@ func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{{Name: "staleness sweep", Interval: s.every, Timeout: sweepDeadline, Pass: s.sweep, Log: s.log}, thresholds}
 }
 
-// Changed thresholds are applied in batches after they have not changed for thresholdSettled.
+// A changed threshold is applied in batches once it has remained unchanged for thresholdSettled.
 const (
 	thresholdEvery   = 30 * time.Second
 	thresholdSettled = 30 * time.Second
@@ -100,20 +103,22 @@ func (s *Service) applyThresholds(ctx context.Context, p *postgres.ThresholdPass
 
 func (s *Service) sweep(ctx context.Context) (time.Duration, error) {
 	n, err := s.SweepAll(ctx)
-	if err == nil && n > 0 && !s.dry { // more may be left: a pass is bounded, and it skips locked tasks
+	if err == nil && n > 0 && !s.dry { // repeat, since a pass is bounded and skips locked tasks
 		return loop.AtOnce, nil
 	}
 	return 0, err
 }
 
-// Two concurrent batches limit the load. The time limit lets a pass end on shutdown.
+// Two concurrent batches bound the load. The time limit lets a pass end promptly on shutdown.
 const (
 	sweepLanes = 2
 	sweepFor   = 2 * time.Second
 )
 
-// SweepAll runs batches while they are full. It returns how many tasks moved to error or got an
-// investigation. A dry run is a single batch and returns how many would.
+// SweepAll runs batches until one is not full. It returns the number of tasks that it moved to
+// error or opened an investigation for. In a dry run it runs a single batch and returns how many it
+// would
+// change.
 func (s *Service) SweepAll(ctx context.Context) (int, error) {
 	if s.dry {
 		return s.Sweep(ctx)
@@ -138,21 +143,22 @@ func (s *Service) SweepAll(ctx context.Context) (int, error) {
 	}
 }
 
-// sweepFailed is the action of the sweep on a task that caused an error.
+// sweepFailed is the action that the sweep reports for a task that it could not process.
 const sweepFailed = "transition_failed"
 
-// Sweep runs one batch. It moves stale tasks to error, opens investigations of tasks in error, and
-// returns the number of tasks.
+// Sweep runs one batch: it moves stale tasks to error and opens investigations for tasks in error.
+// It returns the number of affected tasks.
 func (s *Service) Sweep(ctx context.Context) (int, error) {
 	return s.sweepBatch(ctx, 0)
 }
 
-// sweepBatch is Sweep, but leaves the skip most overdue tasks to concurrent batches.
+// sweepBatch is Sweep, but skips the given number of most overdue tasks, which concurrent batches
+// process.
 func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 	start := time.Now()
 	swept, err := s.db.SweepStale(ctx, s.dry, s.batch, skip)
 	if skip > 0 && err == nil && len(swept) == 0 {
-		return 0, nil // the first batch reports the result
+		return 0, nil // the first batch reports that there is nothing to do
 	}
 	s.metrics.Swept(ctx, time.Since(start), stale(swept), err)
 	if err != nil {
@@ -180,7 +186,7 @@ func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 	return len(swept) - actions[sweepFailed], nil
 }
 
-// stale returns the findings of a sweep for the metrics.
+// stale converts the findings of a sweep for the metrics.
 func stale(swept []postgres.SweepResult) []metrics.Stale {
 	out := make([]metrics.Stale, len(swept))
 	for i, t := range swept {

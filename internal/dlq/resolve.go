@@ -16,7 +16,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Limits of the texts of an investigation.
+// Limits of the fields of an investigation: characters of text, and bytes of metadata.
 const (
 	maxNotes    = 20_000
 	maxPerson   = 255
@@ -24,9 +24,10 @@ const (
 )
 
 // Update changes the status, notes, metadata or resolver of an investigation. Ending it requires
-// notes and a resolver. Ending it as permanently failed can compensate its task in the same
-// transaction. An ended investigation cannot be changed: Update returns a Conflict unless the
-// request repeats the one that ended it. The warnings list possible oversights.
+// notes and a resolver. If it ends as permanently failed, its task can be compensated in the same
+// transaction. An investigation that has ended cannot be changed: Update returns a Conflict unless
+// u
+// repeats the request that ended it. The returned warnings list possible oversights.
 func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (tasker.Entry, []string, error) {
 	if err := checkUpdate(&u); err != nil {
 		return tasker.Entry{}, nil, err
@@ -49,16 +50,16 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate
 	return done.entry, warnings(done, u), nil
 }
 
-// updateResult is the result of a request to change an investigation.
+// updateResult is the result of updating an investigation.
 type updateResult struct {
 	entry tasker.Entry
-	ended bool       // by this request
-	next  *tasker.ID // the investigation opened as its successor
+	ended bool       // this request ended it
+	next  *tasker.ID // the investigation that was opened as its successor, or nil
 
-	committed func() // optional; to be called after the commit
+	committed func() // to call after the commit; may be nil
 }
 
-// change is Update in its transaction.
+// change implements Update inside a transaction.
 func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (updateResult, error) {
 	known, err := tx.CheckIdempotency(ctx, postgres.OperatorRequest{Key: u.RequestKey, Action: "entry.update", Payload: []any{id, u}})
 	if err != nil {
@@ -84,7 +85,7 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 		return updateResult{entry: shown, committed: committed}, nil
 	}
 	if u.Status != nil && *u.Status == before.ResolutionStatus {
-		u.Status = nil // it stays pending
+		u.Status = nil // the status remains pending
 	}
 	if err := mayGrow(ctx, tx, id, u); err != nil {
 		return updateResult{}, err
@@ -94,7 +95,7 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 		return updateResult{}, err
 	}
 	if !changed {
-		return conflictError(ctx, tx, id, u) // it succeeds only if the same request was made concurrently
+		return conflictError(ctx, tx, id, u) // succeeds only if the same request was made concurrently
 	}
 	if u.Status != nil && (*u.Status == tasker.EntryPermanentlyFailed || *u.Status == tasker.EntryCancelled) {
 		detach := tx.StopAutoRecovery
@@ -113,8 +114,8 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 	return updateResult{entry: entry, ended: u.Status != nil, next: next, committed: committed}, err
 }
 
-// preparePermanentFailure begins the compensation of a task, or checks that the task can be marked
-// as permanently failed.
+// preparePermanentFailure begins the compensation of a task or, if none is requested, checks that
+// the task can be marked as permanently failed. It does nothing for other updates.
 func (s *Service) preparePermanentFailure(ctx context.Context, tx *postgres.Tx, e tasker.Entry, state tasker.TaskState, u tasker.EntryUpdate) (committed func(), err error) {
 	switch {
 	case u.Status == nil || *u.Status != tasker.EntryPermanentlyFailed:
@@ -131,8 +132,8 @@ func (s *Service) preparePermanentFailure(ctx context.Context, tx *postgres.Tx, 
 	return s.undo(ctx, tx, e.TaskUUID, postgres.Operator{Actor: u.Actor, Reason: "investigation " + e.UUID.String() + " ended as permanently_failed"})
 }
 
-// mayGrow returns TooLarge if an investigation has too many changes, or too large notes and
-// metadata.
+// mayGrow returns TooLarge if the update would exceed the limits for the number of changes of an
+// investigation or the total size of its notes and metadata.
 func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) error {
 	if u.Status != nil {
 		return nil
@@ -163,8 +164,9 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 	return nil
 }
 
-// MayWriteOff returns a Conflict if a task in a state, with a number of steps in flight, cannot be
-// marked as permanently failed.
+// MayWriteOff returns a Conflict if a task cannot be marked as permanently failed. The argument
+// held
+// is the number of its steps in flight.
 func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
 	if state == tasker.TaskComplete {
 		return tasker.Errorf(tasker.Conflict,
@@ -177,7 +179,8 @@ func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
 	return nil
 }
 
-// conflictError returns the error for an investigation that was changed concurrently.
+// conflictError rereads an investigation that was changed concurrently. It returns an error unless
+// that change was the same request.
 func conflictError(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (updateResult, error) {
 	shown, written, err := withUnredactedNotes(ctx, tx, id)
 	if err != nil {
@@ -186,8 +189,8 @@ func conflictError(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.
 	return updateResult{entry: shown}, mayUpdate(written, u)
 }
 
-// withUnredactedNotes returns an investigation as the caller may see it, and with its full notes
-// for comparison.
+// withUnredactedNotes returns an investigation twice: as the caller may see it, and with its full
+// notes for comparisons.
 func withUnredactedNotes(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, written tasker.Entry, err error) {
 	if shown, err = tx.Entry(ctx, id); err != nil {
 		return shown, written, err
@@ -197,11 +200,11 @@ func withUnredactedNotes(ctx context.Context, tx *postgres.Tx, id tasker.ID) (sh
 	return shown, written, err
 }
 
-// follow opens an investigation about the last step that failed while the ended one was open, if
-// any.
+// follow opens an investigation for the last step that failed while the ended investigation was
+// open, if there is one.
 func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (next *tasker.ID, err error) {
 	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed {
-		return nil, nil // not required
+		return nil, nil // no successor is needed
 	}
 	opened, err := followAll(ctx, tx, []postgres.Ending{{EntryUUID: ended.UUID, TaskUUID: ended.TaskUUID, State: state}})
 	if id, ok := opened[ended.TaskUUID]; ok {
@@ -210,7 +213,8 @@ func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.E
 	return next, err
 }
 
-// followAll is follow for several investigations. It returns the opened ones by task.
+// followAll is follow for several investigations. It returns the ids of the new investigations by
+// task.
 func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (map[tasker.ID]tasker.ID, error) {
 	ids := make([]tasker.ID, len(ended))
 	for i, e := range ended {
@@ -239,8 +243,8 @@ func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (m
 	return all, nil
 }
 
-// End ends open investigations in the caller's transaction, which has locked the tasks. It returns
-// them for [Service.Ended].
+// End ends open investigations. It runs in a transaction of the caller, which has locked the tasks.
+// Pass the returned list to [Service.Ended].
 func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.Ending) ([]postgres.EndedEntry, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -272,14 +276,14 @@ func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.End
 	return ended, err
 }
 
-// Ended counts investigations that [End] has ended. Call it after the commit.
+// Ended updates the metrics for investigations that [End] has ended. Call it after the commit.
 func (s *Service) Ended(ctx context.Context, list []postgres.EndedEntry) {
 	for _, e := range list {
 		s.metrics.Resolved(ctx, e.Reason, e.Status, time.Duration(e.Seconds*float64(time.Second)))
 	}
 }
 
-// checkUpdate validates an update and sets the default resolver and actor.
+// checkUpdate validates an update. It sets the actor as the resolver if none is set.
 func checkUpdate(u *tasker.EntryUpdate) error {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {
@@ -344,8 +348,8 @@ func objectFault(doc json.RawMessage) string {
 	return ""
 }
 
-// mayUpdate returns a Conflict if an investigation has ended or was changed unexpectedly, unless
-// the request is a repetition.
+// mayUpdate returns a Conflict if an investigation has ended or was changed since the caller read
+// it, unless the request only repeats the one that ended it.
 func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
 	if u.IfUnchangedSince != nil && !u.IfUnchangedSince.Equal(e.UpdatedAt) && !repeats(e, u) {
 		return tasker.Errorf(tasker.Conflict, "investigation %s was changed at %s, after you read it; read it again",
@@ -361,7 +365,7 @@ func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
 	return nil
 }
 
-// repeats reports whether the same request has ended the investigation before.
+// repeats reports whether the update is the same as the one that ended the investigation.
 func repeats(e tasker.Entry, u tasker.EntryUpdate) bool {
 	return u.Status != nil && e.ResolutionStatus != tasker.EntryPending && *u.Status == e.ResolutionStatus &&
 		same(u.Notes, e.ResolutionNotes) && same(u.ResolvedBy, e.ResolvedBy)
@@ -390,8 +394,8 @@ func warnings(done updateResult, u tasker.EntryUpdate) []string {
 	return []string{fmt.Sprintf("task %s is still in error: %s; repair its steps, or give it up as permanently_failed", e.TaskUUID, why)}
 }
 
-// Open opens an investigation for an operator. The task continues. It returns a Conflict with the
-// id of an open one. A repeated request returns the newest investigation of the task.
+// Open opens an investigation for an operator without stopping the task. If one is already open, it
+// returns a Conflict with its id. A repeated request returns the newest investigation of the task.
 func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (tasker.Entry, error) {
 	u := tasker.EntryUpdate{Notes: &o.Reason, ResolvedBy: &o.Actor, Metadata: o.Metadata}
 	if err := checkUpdate(&u); err != nil {
@@ -457,7 +461,7 @@ func (s *Service) openAlready(ctx context.Context, task tasker.ID) error {
 		task, e.UUID, e.At.Format(time.RFC3339)).WithDetails(map[string]string{"dlq_entry_uuid": e.UUID.String()})
 }
 
-// renamed replaces field names of an update by those of a request to open an investigation.
+// renamed replaces the field names of an update by those of a request to open an investigation.
 func renamed(err error) error {
 	var known *tasker.Error
 	if !errors.As(err, &known) {

@@ -1,9 +1,11 @@
-// Package emission delivers events to sinks at least once and in order per task. It also creates
-// the notifications about cases and routes them to sinks.
+// Package emission delivers events to sinks, at least once and in order per task. It also creates
+// notifications about cases and routes them to sinks.
 //
-// The transaction of a change also writes its event into the outbox, so delivery cannot affect a
-// task. Each sink has its own delivery list and does not delay others. Receivers deduplicate by
-// event id.
+// The transaction that makes a change also writes its event to the outbox, so delivery cannot
+// affect a
+// task. Each sink has its own delivery list and does not delay the others. Receivers deduplicate
+// events by
+// id.
 package emission
 
 import (
@@ -19,7 +21,7 @@ import (
 	"tasker.example/tasker/internal/sink"
 )
 
-// A Retry limits how often and at which interval a delivery is retried before it counts as failed.
+// A Retry defines how often and at which interval a delivery is retried before it fails.
 type Retry struct {
 	Attempts int
 	Delay    time.Duration
@@ -28,29 +30,31 @@ type Retry struct {
 // Options configures a Relay. Only DB is required.
 type Options struct {
 	DB           *postgres.DB
-	Sinks        []sink.Sink      // for events and messages
-	Named        []sink.Sink      // for messages only
-	Retry        Retry            // for topics without own policy
+	Sinks        []sink.Sink      // receive events and messages
+	Named        []sink.Sink      // receive messages only
+	Retry        Retry            // for topics without their own policy
 	Topics       map[string]Retry // by topic
-	StoreTimeout time.Duration    // of one database operation; default 2 s
-	EmitTimeout  time.Duration    // of one attempt; default 5 s
-	PollInterval time.Duration    // while there are events or were recently; default 500 ms
-	IdleInterval time.Duration    // of polling while there are none; default 60 times PollInterval
-	PerSecond    int              // rate limit of each sink in events; 0 means no limit
+	StoreTimeout time.Duration    // limit for one database operation; default 2 s
+	EmitTimeout  time.Duration    // limit for one attempt; default 5 s
+	PollInterval time.Duration    // interval while there are events or were recently; default 500 ms
+	IdleInterval time.Duration    // interval while there are none; default 60 times PollInterval
+	PerSecond    int              // rate limit of each sink, in events; 0 means none
 	Refusals     int              // rejections after which an event is undeliverable; default 5
-	Concurrency  int              // tasks whose events are sent to one sink concurrently; default 8
+	Concurrency  int              // number of tasks whose events are sent to a sink concurrently; default 8
 	Counts       Counts           // optional
 	Log          *slog.Logger
-	Now          func() time.Time // clock of delays and rates; default time.Now
+	Now          func() time.Time // clock for delays and rate limits; default time.Now
 }
 
-// Counts receives the metrics of deliveries.
+// Counts receives metrics about deliveries.
 type Counts interface {
-	// EmitFailed counts an event whose attempts have all failed.
+	// EmitFailed counts an event for which all attempts have failed.
 	EmitFailed(ctx context.Context, topic, sink string)
-	// Emitted counts a confirmed event with its delay since the change.
+	// Emitted counts an event that the sink confirmed. The argument after is the time since the
+	// change.
 	Emitted(ctx context.Context, topic, sink string, after time.Duration)
-	// EventSetAside counts an event that a sink rejected too often.
+	// EventSetAside counts an event that became undeliverable because the sink rejected it too
+	// often.
 	EventSetAside(ctx context.Context, topic, sink string)
 }
 
@@ -60,7 +64,7 @@ func (uncounted) EmitFailed(context.Context, string, string)             {}
 func (uncounted) Emitted(context.Context, string, string, time.Duration) {}
 func (uncounted) EventSetAside(context.Context, string, string)          {}
 
-// Relay delivers events to sinks.
+// Relay delivers events to sinks. Create it with [New].
 type Relay struct {
 	Options
 	id      tasker.ID
@@ -100,7 +104,8 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Run delivers events until ctx ends. A lease ensures that only one relay sends to a sink.
+// Run delivers events until ctx ends. For each sink, a lease ensures that only one relay sends to
+// it.
 func (r *Relay) Run(ctx context.Context) error {
 	if len(r.workers) == 0 {
 		<-ctx.Done()
@@ -115,11 +120,11 @@ func (r *Relay) Run(ctx context.Context) error {
 
 const (
 	adoptEvery   = time.Minute
-	adoptTimeout = time.Minute // the first pass also marks undelivered events
+	adoptTimeout = time.Minute // the first pass also marks all undelivered events
 	adoptAtOnce  = 1000
 )
 
-// Loops returns the background loops that are needed even without sinks.
+// Loops returns the background loops that must run even if there are no sinks.
 func (r *Relay) Loops() []*loop.Loop {
 	return []*loop.Loop{{
 		Name: "adopt events of a restored database", Interval: adoptEvery, Backoff: firstBackoff, Timeout: adoptTimeout,
@@ -127,7 +132,7 @@ func (r *Relay) Loops() []*loop.Loop {
 	}}
 }
 
-// MarkRestored marks a batch of events of a database that was restored from a dump.
+// MarkRestored marks a batch of events as old if the database was restored from a dump.
 func (r *Relay) MarkRestored(ctx context.Context) (time.Duration, error) {
 	n, err := r.DB.MarkRestoredEvents(ctx, adoptAtOnce)
 	if n > 0 {

@@ -16,31 +16,32 @@ import (
 // NotifierOptions configures a Notifier. Only DB is required.
 type NotifierOptions struct {
 	DB           *postgres.DB
-	Installation string // part of the deduplication key of incidents
+	Installation string // part of the deduplication keys of incidents
 	Routes       notice.Routes
 	Wake         func() // wakes the relay
 	Log          *slog.Logger
 }
 
-// A Notifier creates due notifications about cases and routes all notifications. Several may run
-// concurrently.
+// A Notifier creates notifications about cases when they are due and routes all notifications.
+// Several
+// notifiers may run concurrently.
 type Notifier struct {
 	NotifierOptions
-	next time.Time // of the next pass over the cases; used by one loop only
+	next time.Time // time of the next pass over the cases; used by one loop only
 }
 
-// Counting cases is expensive, so the notifier pauses for many times its duration.
+// Counting cases is expensive, so a pass is followed by a pause of notifyPause times its duration.
 const (
 	notifyInterval = 5 * time.Second
 	notifyTimeout  = 30 * time.Second
-	notifyPause    = 20 // times the duration of the pass
+	notifyPause    = 20 // multiple of the duration of the pass
 	routeBatch     = 200
 
 	keepMessages = 90 * 24 * time.Hour
 	pruneBatch   = 1000
 )
 
-// NewNotifier returns a Notifier.
+// NewNotifier returns a Notifier with defaults for the optional fields.
 func NewNotifier(o NotifierOptions) *Notifier {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -51,7 +52,7 @@ func NewNotifier(o NotifierOptions) *Notifier {
 	return &Notifier{NotifierOptions: o}
 }
 
-// Loops returns the background loops.
+// Loops returns the background loops of the notifier.
 func (t *Notifier) Loops() []*loop.Loop {
 	return []*loop.Loop{
 		{Name: "messages", Interval: notifyInterval, Timeout: notifyTimeout, Pass: t.pass, Log: t.Log},
@@ -59,7 +60,7 @@ func (t *Notifier) Loops() []*loop.Loop {
 	}
 }
 
-// Tidy removes messages older than 90 days.
+// Tidy removes messages that are older than 90 days.
 func (t *Notifier) Tidy(ctx context.Context) (time.Duration, error) {
 	p, err := t.DB.PruneMessages(ctx, keepMessages, pruneBatch)
 	if p.Unsent > 0 {
@@ -71,8 +72,9 @@ func (t *Notifier) Tidy(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// pass creates notifications about cases and routes all notifications, even if counting cases fails
-// or takes too long.
+// pass creates notifications about cases and routes all notifications. It routes them even if
+// counting
+// the cases fails or takes too long.
 func (t *Notifier) pass(ctx context.Context) (time.Duration, error) {
 	var failed error
 	if began := time.Now(); !began.Before(t.next) {
@@ -84,7 +86,7 @@ func (t *Notifier) pass(ctx context.Context) (time.Duration, error) {
 	return 0, errors.Join(failed, t.Route(ctx))
 }
 
-// CreateDue creates the due notifications about cases and paused operations.
+// CreateDue creates the notifications about cases and paused operations that are due.
 func (t *Notifier) CreateDue(ctx context.Context) error {
 	topics, err := t.DB.CreateDueNotifications(ctx, t.Installation)
 	if err == nil && len(topics) > 0 {
@@ -93,7 +95,9 @@ func (t *Notifier) CreateDue(ctx context.Context) error {
 	return errors.Join(err, t.DB.NotifyPauses(ctx))
 }
 
-// Route adds notifications to the delivery lists of their sinks and wakes the relay.
+// Route adds notifications to the delivery lists of the sinks that their routes choose. It wakes
+// the
+// relay if there are undelivered ones.
 func (t *Notifier) Route(ctx context.Context) error {
 	for {
 		n, err := t.DB.RouteMessages(ctx, routeBatch, t.choose)
@@ -105,7 +109,7 @@ func (t *Notifier) Route(ctx context.Context) error {
 		}
 	}
 	pending, err := t.DB.MessagesPending(ctx)
-	if pending { // including those that another server has routed
+	if pending { // or another server has routed some
 		t.Wake()
 	}
 	return err
@@ -120,7 +124,7 @@ func (t *Notifier) choose(m tasker.Notification, notified []string) []string {
 	return t.Routes.Choose(m.Topic, m.Escalation, data, notified)
 }
 
-// A Trial describes a test notification for trying out the routes.
+// A Trial describes a test notification with which an operator tests the routes.
 type Trial struct {
 	Namespace string
 	Template  string
@@ -132,12 +136,14 @@ type Trial struct {
 
 // TestResult is the result of [Notifier.SendTest].
 type TestResult struct {
-	SubjectID tasker.ID // of the notification
-	Routes    []int     // matching routes, numbered from 1; the first one applies
-	Sinks     []string  // receiving sinks
+	SubjectID tasker.ID // subject of the test notification
+	Routes    []int     // matching routes, numbered from 1; the first one is used
+	Sinks     []string  // sinks that receive the notification
 }
 
-// SendTest sends a test notification by the first matching route, or returns Invalid.
+// SendTest sends a test notification through the first matching route. It returns Invalid if the
+// trial
+// is not valid.
 func (t *Notifier) SendTest(ctx context.Context, p Trial) (TestResult, error) {
 	if p.Severity == "" {
 		p.Severity = tasker.Low

@@ -10,27 +10,29 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// MaxReEmitted limits the events that one request resends.
+// MaxReEmitted limits how many events one request resends.
 const MaxReEmitted = 10_000
 
-// A ReEmission is a request to resend one event or an inclusive range of positions.
+// A ReEmission is a request to resend one event or all events in an inclusive range of positions.
 type ReEmission struct {
 	Event         *tasker.ID // if nil, the range applies
 	From, To      int64
-	Sinks         []string // default all known sinks
+	Sinks         []string // default: all known sinks
 	Actor, Reason string
 	Key           string // optional idempotency key
 }
 
-// ReEmitted describes the resent events.
+// ReEmitted describes which events were resent.
 type ReEmitted struct {
 	Events    int
-	Emissions int      // deliveries: events times sinks; 0 for a repeated request
+	Emissions int      // number of deliveries: events times sinks; 0 for a repeated request
 	Sinks     []string // sorted by name
-	Next      *int64   // position of the remaining range, or nil
+	Next      *int64   // first position of the remaining range, or nil
 }
 
-// Sinks returns the names of current and former sinks. It returns a Conflict if there are none.
+// Sinks returns the names of all sinks that were ever configured. It returns a Conflict if there
+// are
+// none.
 func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	known, err := db.EventSinks(ctx)
 	if err == nil && len(known) == 0 {
@@ -39,7 +41,9 @@ func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	return known, err
 }
 
-// ReEmit resends events. It enforces the limit and the errors for all surfaces.
+// ReEmit resends events. Because the API, the CLI and the web pages all use it, it also enforces
+// the
+// limit.
 func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, error) {
 	if r.Event != nil {
 		e, err := db.Event(ctx, *r.Event)
@@ -65,7 +69,7 @@ func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, erro
 		return out, nil
 	}
 	by := postgres.Operator{Actor: strings.TrimSpace(r.Actor), Reason: strings.TrimSpace(r.Reason)}
-	// This includes events of the range that have become visible since.
+	// This includes events in the range that have become visible in the meantime.
 	out.Emissions, err = db.ReEmit(ctx, postgres.ReEmission{
 		Sinks: sinks, Of: postgres.Span{From: r.From, To: part.Last}, By: by,
 		Once: postgres.OperatorRequest{Key: r.Key, Action: "dlq.re_emit", Payload: []any{sinks, r.From, r.To, by}},
@@ -73,7 +77,7 @@ func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, erro
 	return out, err
 }
 
-// chooseSinks returns the requested sinks, or all if the request names none.
+// chooseSinks returns the requested sinks, or all known ones if the request names none.
 func chooseSinks(ctx context.Context, db *postgres.DB, named []string) ([]string, error) {
 	known, err := Sinks(ctx, db)
 	if err != nil || len(named) == 0 {
@@ -88,7 +92,7 @@ func chooseSinks(ctx context.Context, db *postgres.DB, named []string) ([]string
 	return slices.Compact(slices.Sorted(slices.Values(named))), nil
 }
 
-// shorten cuts a name for an error.
+// shorten truncates a name for an error message.
 func shorten(name string) string {
 	const limit = 100
 	if utf8.RuneCountInString(name) > limit {

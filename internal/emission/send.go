@@ -14,26 +14,26 @@ import (
 	"tasker.example/tasker/internal/sink"
 )
 
-// maxProblem limits the stored bytes of a delivery error.
+// maxProblem limits the stored length of a delivery error in bytes.
 const maxProblem = 2000
 
-// An outcome summarizes a batch.
+// An outcome summarizes the results of a batch.
 type outcome struct {
 	published, refused, failed int
 	problem                    string        // the last error
-	rest                       time.Duration // the longest delay that the sink requested
+	rest                       time.Duration // longest delay that the sink requested
 }
 
-// A batch is a set of events for a sink. Events of one task are sent in sequence, tasks
-// concurrently.
+// A batch is a set of events that are sent to a sink. Events of one task are sent in sequence, and
+// different tasks concurrently.
 type batch struct {
 	*sinkWorker
 
 	mu      sync.Mutex
 	results []postgres.Emitted
-	until   time.Time // no event starts later, because the lease must last
+	until   time.Time // no event is sent after this time, so that the lease does not expire meanwhile
 	outcome outcome
-	broken  bool // the sink accepts nothing, so the remaining events are not sent
+	broken  bool // the sink accepts nothing; remaining events are not sent
 }
 
 // send sends events and stores the results.
@@ -60,8 +60,9 @@ func (l *sinkWorker) send(ctx context.Context, events []postgres.DueEvent) (outc
 	return b.outcome, b.settle(ctx, events)
 }
 
-// orderKey returns the key within which events are ordered: the task, or the subject of a
-// notification.
+// orderKey returns the key within which events are ordered: the subject of a notification, or else
+// the
+// task.
 func orderKey(e postgres.DueEvent) tasker.ID {
 	if e.Subject != nil {
 		return e.Subject.ID
@@ -69,7 +70,7 @@ func orderKey(e postgres.DueEvent) tasker.ID {
 	return e.TaskUUID
 }
 
-// about returns log attributes that identify the subject of an event.
+// about returns log attributes that identify what an event is about.
 func about(e postgres.DueEvent) slog.Attr {
 	if e.Subject != nil {
 		return slog.Group("", "subject_kind", e.Subject.Kind, "subject_id", e.Subject.ID)
@@ -77,7 +78,7 @@ func about(e postgres.DueEvent) slog.Attr {
 	return slog.Group("", "task_uuid", e.TaskUUID, "dlq_entry_uuid", e.EntryUUID)
 }
 
-// byTask groups events by task and notifications by subject. It preserves their order.
+// byTask groups events by task, and notifications by subject. It preserves their order.
 func byTask(events []postgres.DueEvent) [][]postgres.DueEvent {
 	index := map[tasker.ID]int{}
 	var groups [][]postgres.DueEvent
@@ -99,7 +100,7 @@ func (b *batch) over(ctx context.Context) bool {
 	return b.broken || ctx.Err() != nil || !b.Now().Before(b.until)
 }
 
-// sendTask sends events of one task until one fails.
+// sendTask sends events of one task in order until one fails.
 func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 	for _, e := range events {
 		if b.over(ctx) {
@@ -116,7 +117,8 @@ func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 	}
 }
 
-// sendOne sends an event and retries according to its topic. It does not retry rejected events.
+// sendOne sends an event and retries according to the policy of its topic. If the sink rejects an
+// event, it does not retry.
 func (b *batch) sendOne(ctx context.Context, e postgres.DueEvent) (postgres.Emitted, error) {
 	policy := b.retry(e.Topic)
 	r := postgres.Emitted{Position: e.Position, Due: e.Due, Message: e.Subject != nil}
@@ -140,7 +142,7 @@ func (b *batch) try(ctx context.Context, e postgres.DueEvent) error {
 	return sink.Emit(limited, b.sink, e.Event)
 }
 
-// add records the result of an event.
+// add records the result of sending an event.
 func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted, err error) {
 	if err == nil {
 		r.Published = true
@@ -168,7 +170,8 @@ func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted
 	}
 }
 
-// settle stores the results, even during a shutdown: otherwise all events would be sent again.
+// settle stores the results. It does so even during a shutdown, since otherwise all events would be
+// sent again.
 func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
 	if len(b.results) == 0 {
 		return nil

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	lease        = 30 * time.Second // of the right to send to a sink
-	batchTime    = lease / 3        // after which a batch starts no further events
+	lease        = 30 * time.Second // duration of the exclusive right to send to a sink
+	batchTime    = lease / 3        // a batch starts no further events after this time
 	batchSize    = 200
 	takeLimit    = 5000
-	probes       = 3 // events that are tried while a sink fails, each of a different task
+	probes       = 3 // number of events that are tried while a sink fails, each of a different task
 	maxBackoff   = time.Minute
 	firstBackoff = time.Second
-	reportEvery  = 5 * time.Second // progress on a backlog
+	reportEvery  = 5 * time.Second // interval of log entries about progress on a backlog
 	closeTimeout = 5 * time.Second
 )
 
@@ -31,20 +31,20 @@ type sinkWorker struct {
 	*Relay
 
 	sink   sink.Sink
-	events bool // it receives investigation events as well as notifications
+	events bool // the sink receives investigation events as well as notifications
 	log    *slog.Logger
 	wake   chan struct{}
 
-	known    bool      // the row of the sink exists
-	holds    bool      // this server has the lease
+	known    bool      // the sink has a row in the database
+	holds    bool      // this server holds the lease
 	failures int       // consecutive passes without an accepted event
-	sent     int       // since the last report
+	sent     int       // events sent since the last report
 	next     time.Time // when the rate limit allows the next event
 	reported time.Time
-	busy     time.Time // when there were events last
-	repeated time.Time // when the last repetition started
+	busy     time.Time // when there last were events
+	repeated time.Time // when the last repetition began
 	again    bool      // the repetition is not complete
-	after    tasker.ID // the last repeated subject
+	after    tasker.ID // subject that was repeated last
 }
 
 // run sends events until ctx ends.
@@ -67,7 +67,7 @@ func (l *sinkWorker) run(ctx context.Context) error {
 	return l.sink.Close()
 }
 
-// sleep waits for d, or until there may be new events.
+// sleep waits for d, but returns early if there may be new events or ctx ends.
 func (l *sinkWorker) sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -78,7 +78,7 @@ func (l *sinkWorker) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// idle returns the polling interval.
+// idle returns the current polling interval.
 func (l *sinkWorker) idle(held *postgres.SinkLease) time.Duration {
 	now := l.Now()
 	if held.NewEvents || held.Pending {
@@ -90,11 +90,11 @@ func (l *sinkWorker) idle(held *postgres.SinkLease) time.Duration {
 	return l.IdleInterval
 }
 
-// pass sends a batch of due events and returns the delay until the next pass.
+// pass sends a batch of due events and returns the delay before the next pass.
 func (l *sinkWorker) pass(ctx context.Context) (time.Duration, error) {
 	held, err := l.acquireLease(ctx)
 	if err != nil || held == nil {
-		return lease / 6, err // another server sends, or the database is unavailable
+		return lease / 6, err // another server holds the lease, or the database is unavailable
 	}
 	held.NewEvents = held.NewEvents && l.events
 	if held.NewEvents {
@@ -131,7 +131,7 @@ func (l *sinkWorker) pass(ctx context.Context) (time.Duration, error) {
 	return l.repeat(ctx, 0), nil
 }
 
-// delay returns how long the sink or the rate limit forbids sending.
+// delay returns how long to wait because of the rate limit or a delay that the sink requested.
 func (l *sinkWorker) delay(held *postgres.SinkLease) time.Duration {
 	delay := l.next.Sub(l.Now())
 	if held.Rest != nil {
@@ -140,7 +140,7 @@ func (l *sinkWorker) delay(held *postgres.SinkLease) time.Duration {
 	return delay
 }
 
-// sendHolding sends events and renews the lease meanwhile. It stops if the lease is lost.
+// sendHolding sends events and meanwhile renews the lease. If it loses the lease, it stops.
 func (l *sinkWorker) sendHolding(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
@@ -170,7 +170,7 @@ func (l *sinkWorker) store(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, l.StoreTimeout)
 }
 
-// acquireLease acquires or renews the lease of the sink. It returns nil if another server has it.
+// acquireLease acquires or renews the lease of the sink. It returns nil if another server holds it.
 func (l *sinkWorker) acquireLease(ctx context.Context) (*postgres.SinkLease, error) {
 	if !l.known {
 		limited, cancel := l.store(ctx)
@@ -193,7 +193,7 @@ func (l *sinkWorker) acquireLease(ctx context.Context) (*postgres.SinkLease, err
 	return held, err
 }
 
-// take adds new events to the delivery list, even if the sink is paused.
+// take adds new events to the delivery list, even while the sink is paused.
 func (l *sinkWorker) take(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, max(l.StoreTimeout, batchTime))
 	defer cancel()
@@ -201,7 +201,7 @@ func (l *sinkWorker) take(ctx context.Context) error {
 	return err
 }
 
-// due returns the due events, notifications first.
+// due returns the due events, with notifications first.
 func (l *sinkWorker) due(ctx context.Context, limit int) ([]postgres.DueEvent, error) {
 	limited, cancel := l.store(ctx)
 	defer cancel()
@@ -217,15 +217,15 @@ func (l *sinkWorker) due(ctx context.Context, limit int) ([]postgres.DueEvent, e
 	return append(messages, events...), err
 }
 
-// maxRepeatedEvents limits the repeated notifications.
+// maxRepeatedEvents limits the number of notifications that are repeated.
 const maxRepeatedEvents = 1000
 
-// repeatTime limits the repetition in one pass, so that the lease is renewed and due events are
-// sent in between.
+// repeatTime limits the repetition in one pass, so that between passes the lease is renewed and due
+// events are sent.
 const repeatTime = 3 * time.Second
 
-// repeat resends a part of the ongoing notifications. It returns the delay until the next pass, at
-// most delay. It logs failures.
+// repeat resends part of the ongoing notifications if the sink repeats them. It returns the delay
+// before the next pass, which is at most delay. It only logs errors.
 func (l *sinkWorker) repeat(ctx context.Context, delay time.Duration) time.Duration {
 	r, ok := l.sink.(sink.Repeating)
 	if !ok || !l.again && l.Now().Sub(l.repeated) < r.RepeatEvery() {
@@ -236,7 +236,7 @@ func (l *sinkWorker) repeat(ctx context.Context, delay time.Duration) time.Durat
 	}
 	limited, cancel := l.store(ctx)
 	defer cancel()
-	open, err := l.DB.OpenMessages(limited, l.sink.Name(), maxRepeatedEvents) // excludes what has ended since
+	open, err := l.DB.OpenMessages(limited, l.sink.Name(), maxRepeatedEvents) // excludes ended ones
 	if err == nil {
 		l.again, err = l.repeatPart(ctx, r, open)
 	}
@@ -250,8 +250,9 @@ func (l *sinkWorker) repeat(ctx context.Context, delay time.Duration) time.Durat
 	return delay
 }
 
-// repeatPart resends the next part until its time is over, new events are due, or the sink fails.
-// It reports whether there is more.
+// repeatPart resends notifications until its time is over, new events are due, or the sink fails.
+// It
+// reports whether some remain.
 func (l *sinkWorker) repeatPart(ctx context.Context, r sink.Repeating, open []tasker.Event) (more bool, err error) {
 	until := l.Now().Add(repeatTime)
 	for _, e := range open { // ordered by subject
@@ -268,16 +269,16 @@ func (l *sinkWorker) repeatPart(ctx context.Context, r sink.Repeating, open []ta
 		if failed != nil {
 			err = failed
 		}
-		// A rejected event does not stop the others.
+		// A rejected notification does not stop the others.
 		more = ctx.Err() != nil || !l.Now().Before(until) || len(l.wake) > 0 || failed != nil && !sink.Refused(failed)
 	}
 	return false, err
 }
 
-// note stores whether the sink accepts events. It returns a growing delay while it does not.
+// note stores whether the sink accepts events. While it does not, note returns a growing delay.
 func (l *sinkWorker) note(ctx context.Context, out outcome) (delay time.Duration) {
 	if out.published+out.refused+out.failed == 0 {
-		return 0 // the shutdown preceded the first attempt
+		return 0 // shut down before the first attempt
 	}
 	problem := ""
 	if out.published == 0 && out.refused == 0 && out.failed > 0 {
@@ -300,7 +301,7 @@ func (l *sinkWorker) note(ctx context.Context, out outcome) (delay time.Duration
 	return delay
 }
 
-// report logs the progress on a backlog.
+// report logs progress on a backlog.
 func (l *sinkWorker) report(ctx context.Context, out outcome) {
 	l.sent += out.published
 	now := l.Now()
@@ -318,18 +319,18 @@ func (l *sinkWorker) report(ctx context.Context, out outcome) {
 	l.sent, l.reported = 0, now
 }
 
-// pace enforces the rate limit.
+// pace delays the next events as the rate limit requires.
 func (l *sinkWorker) pace(out outcome) {
 	if l.PerSecond > 0 {
 		now := l.Now()
 		if l.next.Before(now.Add(-time.Second)) {
-			l.next = now.Add(-time.Second) // limits bursts to a second's worth
+			l.next = now.Add(-time.Second) // limits a burst to the events of one second
 		}
 		l.next = l.next.Add(time.Duration(out.published) * time.Second / time.Duration(l.PerSecond))
 	}
 }
 
-// audit records a failed delivery.
+// audit records a failed delivery in the audit log.
 func (l *sinkWorker) audit(ctx context.Context, action string, e postgres.DueEvent, attempts int, problem string) {
 	details := map[string]any{"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "attempts": attempts, "error": problem}
 	if e.Subject != nil {

@@ -10,8 +10,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// CreateAnswerLink creates a link for answering an external step once without signing in. It
-// returns a Conflict if the step waits for no assignee or has too many links.
+// CreateAnswerLink creates a link with which an external step can be answered once, without signing
+// in. It returns a Conflict if the step is not waiting for an assignee's answer or has too many
+// links.
 func (e *Engine) CreateAnswerLink(ctx context.Context, step tasker.StepRef, r tasker.AnswerLinkRequest) (made tasker.NewAnswerLink, err error) {
 	life := cmp.Or(r.Life, tasker.DefaultAnswerLinkLife)
 	if life < tasker.MinAnswerLinkLife || life > tasker.MaxAnswerLinkLife {
@@ -57,7 +58,7 @@ func (e *Engine) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker
 }
 
 // RevokeAnswerLink revokes an answer link. Repeating it has no effect. It returns a Conflict if the
-// link was used.
+// link has been used.
 func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (l tasker.AnswerLink, err error) {
 	if err := textError("by", actor, 255, true); err != nil {
 		return l, err
@@ -75,11 +76,13 @@ func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link
 	return l, err
 }
 
-// errNoLink does not reveal whether the token ever existed.
+// errNoLink is the same for all unusable links, so that it does not reveal whether a token ever
+// existed.
 var errNoLink = tasker.Errorf(tasker.NotFound, "this link is not valid")
 
-// AnswerQuestion returns the question of an answer link. If the link is not open, only its state is
-// set. It returns NotFound for an unknown token.
+// AnswerQuestion returns the question that an answer link poses. If the link is no longer open,
+// only
+// the state is set. It returns NotFound for an unknown, revoked or void link.
 func (e *Engine) AnswerQuestion(ctx context.Context, token string) (q tasker.AnswerQuestion, err error) {
 	t, ok := access.ParseLinkToken(token)
 	if !ok {
@@ -116,8 +119,8 @@ func linkRefusal(l *tasker.AnswerLink) error {
 	return nil
 }
 
-// AnswerByLink answers a step and uses up the link, unless the form rejects the answer. It reports
-// used as false if the link was used before.
+// AnswerByLink answers a step and uses up the link, unless the form rejects the answer. If the link
+// was used before, the result used is false.
 func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.RawMessage) (state tasker.AnswerLinkState, used bool, err error) {
 	t, ok := access.ParseLinkToken(token)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// assignee evaluates the assignee of a step. It may be empty. The error may be an
+// assignee evaluates the assignee of a step, which may be empty. The error may be an
 // [expression.Failure].
 func (d *decision) assignee(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (string, error) {
 	values, err := d.values(ctx, s, p)
@@ -38,7 +38,7 @@ func (d *decision) assignee(ctx context.Context, s postgres.UndecidedStep, p *ex
 	return name, nil
 }
 
-// running collects the steps of a round that run, and those of them that wait for people.
+// running collects the steps that run in a round and the human steps among them.
 type running struct {
 	steps []postgres.DecidedStep
 	asked []postgres.NewHumanStep
@@ -60,8 +60,8 @@ func (d *decision) run(ctx context.Context, r running) error {
 	return d.tx.BeginHumanSteps(ctx, r.asked, notice.AnswerRequested)
 }
 
-// Assign changes the assignee of a waiting external step and returns the new assignment. The same
-// assignee again has no effect. It returns a Conflict if the step does not wait for an answer.
+// Assign changes the assignee of a waiting external step and returns the new assignment. Repeating
+// the assignment has no effect. It returns a Conflict if the step is not waiting for an answer.
 func (e *Engine) Assign(ctx context.Context, step tasker.StepRef, r tasker.AssignRequest) (tasker.HumanStep, error) {
 	if err := checkAssign(r); err != nil {
 		return tasker.HumanStep{}, err
@@ -90,7 +90,7 @@ func (e *Engine) Assign(ctx context.Context, step tasker.StepRef, r tasker.Assig
 	return *now, nil
 }
 
-// waitsForAnswer locks a task. It returns a Conflict if the step does not wait for an answer.
+// waitsForAnswer locks the task. It returns a Conflict if the step is not waiting for an answer.
 func waitsForAnswer(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) error {
 	locked, err := lockStep(ctx, tx, step)
 	if err != nil {
@@ -127,8 +127,9 @@ func checkAssign(r tasker.AssignRequest) error {
 	return wrong.err("the step cannot be assigned")
 }
 
-// Inbox returns a page of the steps that wait for people and whether more exist. Steps with the
-// earliest due time come first.
+// Inbox returns a page of the steps that wait for people, earliest due time first. It reports
+// whether
+// there are more.
 func (e *Engine) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	if len(f.Assignees) > tasker.MaxInboxAssignees {
 		return nil, false, tasker.Errorf(tasker.Invalid, "%d assignees; %d is the limit", len(f.Assignees), tasker.MaxInboxAssignees)
@@ -165,7 +166,7 @@ func (e *Engine) HumanStep(ctx context.Context, step tasker.StepRef) (d tasker.H
 	return d, err
 }
 
-// checkForm returns an Invalid if the form of the step rejects the answer.
+// checkForm returns Invalid if the form of the step rejects the answer.
 func (e *Engine) checkForm(ctx context.Context, tx *postgres.Tx, t postgres.Target, answer json.RawMessage) error {
 	g, err := e.graphIn(ctx, tx, t.TemplateUUID)
 	if err != nil {
@@ -181,7 +182,7 @@ func (e *Engine) checkForm(ctx context.Context, tx *postgres.Tx, t postgres.Targ
 	return templatefile.CheckForm(ctx, g.stored.Namespace, g.stored.Steps[i].Form, answer)
 }
 
-// formOf returns the JSON schema of the answer to a step. It is nil if any result is accepted.
+// formOf returns the JSON schema for answers to a step, or nil if any answer is accepted.
 func (e *Engine) formOf(ctx context.Context, template tasker.ID, step string) (json.RawMessage, error) {
 	g, err := e.graphIn(ctx, e.db, template)
 	if err != nil {

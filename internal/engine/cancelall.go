@@ -10,13 +10,14 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// batchFor limits one batch of a bulk request, so that its result is returned before the request
-// times out.
+// batchFor limits the duration of a batch, so that its result is returned before the request times
+// out.
 const batchFor = 10 * time.Second
 
-// CancelTasks cancels a batch of the open tasks that match a filter, each in its own transaction,
-// as [Engine.CancelTask] and [Engine.CompensateTask] do. A batch ends after r.Limit tasks or ten
-// seconds; a repeated call continues. Tasks that compensate are skipped.
+// CancelTasks cancels a batch of the open tasks that match a filter. Each task is cancelled in its
+// own transaction, as by [Engine.CancelTask] or [Engine.CompensateTask]. A batch ends after r.Limit
+// tasks
+// or ten seconds; a repeated call continues. Tasks that are already being compensated are skipped.
 func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (tasker.CancelBatch, error) {
 	var batch tasker.CancelBatch
 	if err := checkCancelBatch(&r); err != nil {
@@ -47,7 +48,7 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 			batch.Cancelled++
 		case ctx.Err() != nil, code == tasker.Unavailable:
 			return batch, err
-		case code == tasker.NotFound, code == tasker.Conflict: // ended or removed meanwhile
+		case code == tasker.NotFound, code == tasker.Conflict: // ended or removed in the meantime
 		default:
 			e.log.ErrorContext(ctx, "task of a bulk cancellation could not be cancelled", "task_uuid", t.UUID, "err", err)
 			batch.Failed++
@@ -56,7 +57,8 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 	return batch, nil
 }
 
-// openTasks returns the first open tasks of a filter, state by state, except those that compensate.
+// openTasks returns the first open tasks that match a filter, ordered by state. It omits tasks that
+// are being compensated.
 func (e *Engine) openTasks(ctx context.Context, f tasker.TaskFilter, limit int) (part []tasker.Task, more bool, err error) {
 	states := slices.DeleteFunc(lifecycle.Resting(), hasEnded)
 	if f.State != "" {
@@ -64,7 +66,7 @@ func (e *Engine) openTasks(ctx context.Context, f tasker.TaskFilter, limit int) 
 	}
 	f.NotUndone = true
 	for _, f.State = range states {
-		f.Limit = max(limit-len(part), 1) // one more row shows whether there are more
+		f.Limit = max(limit-len(part), 1) // a limit of 1 shows whether there are more
 		list, beyond, err := e.db.Tasks(ctx, f)
 		if err != nil {
 			return nil, false, err

@@ -9,8 +9,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// SaveCheckpoint replaces the checkpoint of a step without extending the lease. It returns
-// StaleLease if the lease is lost, and Invalid or TooLarge for a bad value.
+// SaveCheckpoint replaces the checkpoint of a step. It does not extend the lease. It returns
+// StaleLease if the lease is lost, Invalid if the value is not valid JSON, or TooLarge.
 func (e *Engine) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage) error {
 	size, err := payload.Measure(value, payload.Limits{})
 	if err != nil {

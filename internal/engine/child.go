@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	childChunk = 10   // child tasks that end or are cancelled in one transaction
-	maxStarted = 1000 // templates that the cycle check reads at most
+	childChunk = 10   // maximum number of child tasks that end or are cancelled in one transaction
+	maxStarted = 1000 // maximum number of templates that the cycle check reads
 )
 
-// childTasks collects the tasks that the steps of one round start.
+// childTasks collects the child tasks that the steps of one round start.
 type childTasks struct {
 	made     []*postgres.CreatedTask
 	steps    []tasker.StepRef
@@ -37,7 +37,7 @@ func (s *childTasks) add(step tasker.StepRef, j stepDecision) {
 	}
 }
 
-// start stores child tasks in the transaction that decides to run their steps.
+// start stores the child tasks in the transaction in which their steps are decided.
 func (d *decision) start(ctx context.Context, s childTasks) error {
 	if len(s.made) > 0 {
 		if err := d.tx.InsertTasks(ctx, s.made, postgres.Insertion{Children: true}); err != nil {
@@ -54,8 +54,8 @@ func (d *decision) start(ctx context.Context, s childTasks) error {
 	return d.tx.SetChildren(ctx, s.steps, s.children)
 }
 
-// child returns the task that a step waits for. It reuses the task that the step started before,
-// unless that was cancelled or marked as permanently failed. The error may be an
+// child returns the child task that a step waits for. It reuses the task that the step has already
+// started, unless that one was cancelled or marked as permanently failed. The error may be an
 // [expression.Failure].
 func (d *decision) child(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (stepDecision, error) {
 	until := s.AsOf.Add(tasker.MaxWait)
@@ -84,13 +84,13 @@ func (d *decision) child(ctx context.Context, s postgres.UndecidedStep, g *graph
 	return stepDecision{becomes: lifecycle.VerdictRun, until: &until, child: made}, nil
 }
 
-// canComplete reports whether a child task may still complete.
+// canComplete reports whether a child task in the given state can still complete.
 func canComplete(state tasker.TaskState, givenUp bool) bool {
 	return state != "" && state != tasker.TaskComplete && state != tasker.TaskCancelled && !givenUp
 }
 
-// request returns the request for a child task. Its context is the input of the step, by default
-// the context of the parent task.
+// request returns the request for a child task. The context of the child task is the step's input,
+// which defaults to the context of the parent task.
 func (d *decision) request(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (tasker.NewTask, error) {
 	step := g.stored.Steps[i]
 	r := tasker.NewTask{
@@ -118,15 +118,16 @@ func refuseChild(s postgres.UndecidedStep, why string) (stepDecision, error) {
 	return stepDecision{move: move}, err
 }
 
-// childTask plans a child task. The unique keys of the tasks planned in this round count as used.
+// childTask plans a child task. It treats the unique keys of tasks planned in this round as taken.
 func (d *decision) childTask(ctx context.Context, r tasker.NewTask) (*postgres.CreatedTask, error) {
 	c := d.engine.newCreation(d.tx, templatefile.NewTimerBudget())
 	c.tasks = slices.Clip(d.children)
 	return c.addUnrequested(ctx, r)
 }
 
-// withNewChild resets a child step so that it starts another task. The step has failed or waits for
-// its current child.
+// withNewChild resets a child step so that it starts another child task. The step must have failed
+// or
+// be waiting for its current one.
 func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
 	t := targetOf(target)
 	if err := t.TaskRefusal(); err != nil {
@@ -164,15 +165,15 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 	return a.follow(ctx, tx, acted, followUp{postgres.Concluded{}, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
 }
 
-// completeParents concludes steps whose child tasks have ended. It locks no child.
+// completeParents concludes the steps whose child tasks have ended. It does not lock child tasks.
 func (e *Engine) completeParents(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
 		return e.endsOfChildren(ctx, tx, free, rows)
 	})
 }
 
-// endsOfChildren returns the outcomes of those steps whose child tasks have ended and whose tasks
-// are locked.
+// endsOfChildren returns outcomes for the steps whose tasks are locked and whose child tasks have
+// ended.
 func (e *Engine) endsOfChildren(ctx context.Context, tx *postgres.Tx, locked []tasker.ID, steps []tasker.StepRef) ([]outcome, error) {
 	ended, err := tx.TakeEndedChildren(ctx, locked, steps)
 	if err != nil {
@@ -220,18 +221,20 @@ func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.Ste
 	return v, err
 }
 
-// omittedResult replaces a result that is too large to be part of the result of a child step.
+// omittedResult replaces a result that is too large to be included in the result of a child step.
 type omittedResult struct {
 	Omitted  bool      `json:"omitted"` // always true
 	TaskUUID tasker.ID `json:"task_uuid"`
 	StepUUID tasker.ID `json:"step_uuid"`
 	Bytes    int64     `json:"bytes"`
-	ReadAt   string    `json:"read_at"` // API path of the whole result
+	ReadAt   string    `json:"read_at"` // API path of the complete result
 }
 
-// resultOfChild returns the result of a step whose child task is complete: an object with the
-// results of the child's last steps by name. Results that are too large are omitted. If the rest
-// still cannot be stored, all are omitted.
+// resultOfChild returns the result of a step whose child task is complete. It is an object that
+// maps
+// the names of the child's last steps to their results. Results that are too large are omitted. If
+// the
+// object still cannot be stored, all results are omitted.
 func (e *Engine) resultOfChild(ctx context.Context, tx *postgres.Tx, child tasker.ID, metadata json.RawMessage) (body json.RawMessage, size int, err error) {
 	list, err := tx.LastResults(ctx, child, tasker.MaxDocumentBytes)
 	if err != nil {
@@ -275,8 +278,10 @@ func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (jso
 	return doc.Bytes(), nil
 }
 
-// cancelChildren cancels child tasks whose parents no longer wait for them. It compensates them if
-// their parent is compensated. Locked children are left to a later pass. It locks no parent.
+// cancelChildren cancels child tasks that their parents no longer wait for. If the parent is being
+// compensated, the child task is compensated, too. Locked child tasks are left to a later pass. It
+// does
+// not lock parents.
 func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) error {
 	var namespaces []string
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -289,7 +294,7 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 		if err != nil {
 			return err
 		}
-		for _, c := range unneeded { // few rows, each with another reason
+		for _, c := range unneeded { // few rows, each with its own reason
 			by := postgres.Cancellation{Operator: postgres.Operator{Actor: tasker.SystemActor, Reason: "its parent task " + c.ParentTaskUUID.String() + " does not wait for it any more"}}
 			if c.Undo {
 				began, err := e.Compensate(ctx, tx, c.TaskUUID, by)
@@ -311,8 +316,9 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 	return err
 }
 
-// refuseCycle rejects a template whose child steps lead back to it through the templates registered
-// so far.
+// refuseCycle rejects a template whose child steps start it again, directly or through templates
+// that
+// are already registered.
 func (e *Engine) refuseCycle(ctx context.Context, t tasker.Template) error {
 	w := startWalk{engine: e, root: t, seen: map[tasker.ChildTemplate]bool{}}
 	path, err := w.walk(ctx, t, []string{t.Namespace + "/" + t.Name})
@@ -322,14 +328,14 @@ func (e *Engine) refuseCycle(ctx context.Context, t tasker.Template) error {
 	return tasker.Errorf(tasker.Invalid, "templates start each other in a cycle: %s", strings.Join(path, " -> "))
 }
 
-// startWalk follows the templates that child steps start.
+// startWalk follows child steps to the templates that they start.
 type startWalk struct {
 	engine *Engine
 	root   tasker.Template
 	seen   map[tasker.ChildTemplate]bool
 }
 
-// walk returns the path back to the root, or nil.
+// walk returns the path of templates that leads back to the root, or nil.
 func (w *startWalk) walk(ctx context.Context, t tasker.Template, path []string) ([]string, error) {
 	for _, s := range t.Steps {
 		if s.Type != tasker.ChildStep || w.seen[s.Child] || len(w.seen) >= maxStarted {
@@ -342,7 +348,7 @@ func (w *startWalk) walk(ctx context.Context, t tasker.Template, path []string) 
 		}
 		child, err := w.engine.db.Template(ctx, w.root.Namespace, s.Child.Name, s.Child.Version)
 		if tasker.CodeOf(err) == tasker.NotFound {
-			continue // checked when it is registered
+			continue // checked when that template is registered
 		}
 		if err != nil {
 			return nil, err

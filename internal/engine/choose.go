@@ -14,17 +14,18 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// The result of a decision names the dependents to run, in one of these forms:
+// The result of a decision selects the dependents to run, in one of these forms:
 //
-//	{"steps": ["ship", "invoice"]}
-//	{"decision_point_outcome": {"type": "create_steps", "step_names": ["ship"]}}
-//	{"decision_point_outcome": {"type": "no_branches"}}
+// 	{"steps": ["ship", "invoice"]}
+// 	{"decision_point_outcome": {"type": "create_steps", "step_names": ["ship"]}}
+// 	{"decision_point_outcome": {"type": "no_branches"}}
 
-// maxNamed limits the step names in a message about a decision.
+// maxNamed limits the number of step names in a message about a decision.
 const maxNamed = 20
 
-// selectedDependents returns the dependents that a decision result names, or an error that
-// describes what is wrong with the result.
+// selectedDependents returns the dependents that a decision result selects. If the result is
+// invalid,
+// the error describes why.
 func selectedDependents(result json.RawMessage, dependents []string) ([]string, error) {
 	named, err := namedSteps(result)
 	if err != nil {
@@ -77,7 +78,7 @@ func namedSteps(result json.RawMessage) ([]string, error) {
 }
 
 func nameList(key string, doc json.RawMessage) ([]string, error) {
-	var names []*string // pointers distinguish null from text
+	var names []*string // pointers distinguish null from strings
 	if json.Unmarshal(doc, &names) != nil || names == nil || slices.Contains(names, nil) {
 		return nil, fmt.Errorf("%s is not a list of names", key)
 	}
@@ -88,7 +89,7 @@ func nameList(key string, doc json.RawMessage) ([]string, error) {
 	return list, nil
 }
 
-// someOf joins up to maxNamed names.
+// someOf joins up to maxNamed names and counts the rest.
 func someOf(names []string) string {
 	switch {
 	case len(names) == 0:
@@ -123,7 +124,7 @@ func (v outcome) decided(d postgres.Decision) (outcome, error) {
 	return v, err
 }
 
-// decisionError returns a failure because of an invalid result.
+// decisionError converts the outcome into a failure that describes the invalid result.
 func (v outcome) decisionError(d postgres.Decision, wrong error) (outcome, error) {
 	f := tasker.Failure{Type: tasker.InvalidDecision, Message: "the result does not select the next steps: " + wrong.Error()}
 	worker := ""
@@ -140,12 +141,14 @@ func (v outcome) decisionError(d postgres.Decision, wrong error) (outcome, error
 	return v, err
 }
 
-// decisionReader is implemented by a database and a transaction.
+// decisionReader reads decisions. Databases and transactions implement it.
 type decisionReader interface {
 	Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]postgres.Decision, error)
 }
 
-// readDecisions completes the successes of decisions among the outcomes and returns their indexes.
+// readDecisions adds the chosen dependents to successful decisions among the outcomes and returns
+// the
+// indexes of these.
 func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]int, error) {
 	var steps []tasker.StepRef
 	for _, v := range list {
@@ -174,8 +177,8 @@ func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]
 	return read, nil
 }
 
-// reportDecisions applies the decisions among the outcomes separately. It returns the remaining
-// outcomes: other steps, and decisions that no longer apply.
+// reportDecisions applies the decisions among the outcomes separately. It returns the outcomes that
+// remain to be applied: those of other steps, and decisions that did not apply.
 func (e *Engine) reportDecisions(ctx context.Context, list []outcome, receipt *tasker.Receipt) ([]outcome, error) {
 	var read []int
 	err := persist(ctx, func() (err error) {
@@ -207,7 +210,7 @@ func (e *Engine) reportDecisions(ctx context.Context, list []outcome, receipt *t
 	return remaining, nil
 }
 
-// decisions returns the decisions among steps that an operator completes.
+// decisions returns the decisions among the steps that an operator completes.
 func (a Action) decisions(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.Decision, error) {
 	var steps []tasker.StepRef
 	for _, t := range targets {
@@ -221,8 +224,8 @@ func (a Action) decisions(ctx context.Context, tx *postgres.Tx, targets []postgr
 	return tx.Decisions(ctx, steps)
 }
 
-// decide returns the result with which an operator completes a decision. It returns a refusal if
-// the action does not name the steps to run.
+// decide returns the result to store when an operator completes a decision step. It returns a
+// refusal if the action does not select the steps to run.
 func (a Action) decide(t postgres.Target, d postgres.Decision) (json.RawMessage, error) {
 	switch a.op.Action {
 	case tasker.ResolveManually:

@@ -11,16 +11,18 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Compensation describes how the compensation of a task began.
+// Compensation describes the start of a task's compensation.
 type Compensation struct {
-	Steps      int      // compensation steps; 0 if there are none or it had begun before
-	Before     bool     // the compensation had begun before
-	Namespaces []string // with ready steps
+	Steps      int      // number of compensation steps; 0 if there are none or if Before is set
+	Before     bool     // the compensation had already begun
+	Namespaces []string // namespaces with ready steps
 }
 
-// CompensateTask cancels a task after undoing its completed steps in reverse order of completion,
-// as their templates define. Repeating it has no effect. It returns a Conflict if the task has
-// ended in another way.
+// CompensateTask undoes the completed steps of a task in reverse order of completion, as its
+// template
+// defines, and then cancels the task. Repeating it has no effect. It returns a Conflict if the task
+// has
+// already ended in another way.
 func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	var c Compensation
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) (err error) {
@@ -33,15 +35,15 @@ func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reas
 	return err
 }
 
-// CompensateTaskTx is [Engine.CompensateTask] in the caller's transaction. The caller calls
+// CompensateTaskTx is [Engine.CompensateTask] in the caller's transaction. The caller must call
 // committed after the commit.
 func (e *Engine) CompensateTaskTx(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Operator) (committed func(), err error) {
 	c, err := e.Compensate(ctx, tx, task, postgres.Cancellation{Operator: by})
 	return func() { e.notify(c.Namespaces) }, err
 }
 
-// Compensate is [Engine.CompensateTask] in the caller's transaction. The caller calls
-// [Engine.Enqueued] after the commit.
+// Compensate is [Engine.CompensateTask] in the caller's transaction. The caller must pass the
+// namespaces to [Engine.Enqueued] after the commit.
 func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Cancellation) (Compensation, error) {
 	t, err := tx.LockCompensable(ctx, task)
 	if err != nil {
@@ -82,8 +84,8 @@ func mayCompensate(t postgres.CompensableTask) error {
 	return err
 }
 
-// undo returns the completed steps, the last one first, and the chained steps that undo them. It
-// first concludes steps that are finished but not concluded.
+// undo returns the completed steps, most recent first, and the chain of steps that undo them. It
+// first concludes steps whose work is done but not yet concluded.
 func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *graph) ([]postgres.DoneStep, []postgres.CreatedStep, error) {
 	var names []string
 	for _, s := range g.stored.Steps {
@@ -122,8 +124,9 @@ func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *g
 	return done, steps, nil
 }
 
-// concludeDone concludes the named steps of a locked task that have a pending report or an ended
-// child.
+// concludeDone concludes those of the named steps that have a pending report or whose child task
+// has
+// ended. The task must be locked.
 func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.ID, names []string) error {
 	steps, err := tx.LockUnconcluded(ctx, task, names)
 	if err != nil {
@@ -152,7 +155,7 @@ func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.
 	return nil
 }
 
-// depths returns the length of the longest path to each step. It is zero in a cyclic template.
+// depths returns the length of the longest path to each step. In a cyclic template, all are zero.
 func (g *graph) depths() []int {
 	depth := make([]int, len(g.parents))
 	if g.cycle != nil {

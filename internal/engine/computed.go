@@ -13,7 +13,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// computing evaluates a result expression for each step that it completes. It caches compiled
+// computing evaluates a result expression for each step that an action completes. It caches
+// compiled
 // programs.
 type computing struct {
 	engine   *Engine
@@ -26,16 +27,17 @@ type compiled struct {
 	err     error
 }
 
-// CheckResult returns an Invalid if an expression cannot compute the results of a step of a
-// template.
+// CheckResult returns Invalid if an expression cannot compute the result of the given template
+// step.
 func (e *Engine) CheckResult(ctx context.Context, tx *postgres.Tx, text string, of postgres.TemplateStep) error {
 	c := computing{engine: e, text: text}
 	_, err := c.compile(ctx, tx, of)
 	return err
 }
 
-// compile compiles the expression for a step. The expression can use the steps before it. A
-// compensation step can also use the step that it undoes.
+// compile compiles the expression for a step. The expression can refer to preceding steps and, for
+// a
+// compensation step, to the step that it undoes.
 func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.TemplateStep) (*expression.Program, error) {
 	of.Name = tasker.TemplateName(of.Name)
 	name := of.Name
@@ -69,8 +71,8 @@ func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.Te
 	return made.program, made.err
 }
 
-// result evaluates the expression for a step. The refusal describes why there is no result and
-// wraps the [expression.Failure] if there is one.
+// result evaluates the expression for a step. If there is no result, the refusal explains why; it
+// wraps the [expression.Failure], if any.
 func (c *computing) result(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (doc json.RawMessage, refusal, err error) {
 	p, err := c.compile(ctx, tx, postgres.TemplateStep{TemplateUUID: s.TemplateUUID, Name: t.Name})
 	if code := tasker.CodeOf(err); code == tasker.Invalid {
@@ -91,7 +93,7 @@ func (c *computing) result(ctx context.Context, tx *postgres.Tx, t postgres.Targ
 	return doc, nil, err
 }
 
-// forStep returns the action for one step, with its computed result.
+// forStep returns the action for one step, including the step's computed result.
 func (a Action) forStep(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (of Action, refusal, err error) {
 	doc, refusal, err := a.computes.result(ctx, tx, t, s)
 	if refusal != nil || err != nil {
@@ -105,8 +107,8 @@ func (a Action) forStep(ctx context.Context, tx *postgres.Tx, t postgres.Target,
 	return of, nil, nil
 }
 
-// failed reads the values of steps that an expression can use, by step. It returns nil if the
-// action computes nothing.
+// failed reads the values that the expression can use, by step. It returns nil if the action has no
+// expression.
 func (a Action) failed(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.RepairedStep, error) {
 	if a.computes == nil || len(targets) == 0 {
 		return nil, nil // documented
@@ -118,8 +120,8 @@ func (a Action) failed(ctx context.Context, tx *postgres.Tx, targets []postgres.
 	return tx.RepairedSteps(ctx, refs)
 }
 
-// valuesOf reads the context of a task, and the states and results of the steps that an expression
-// names. It returns an [expression.Failure] if they are too large.
+// valuesOf reads the context of a task and the states and results of the steps that an expression
+// refers to. It returns an [expression.Failure] if they are too large.
 func valuesOf(ctx context.Context, tx *postgres.Tx, task tasker.ID, p *expression.Program) (expression.Values, error) {
 	names := append(slices.Clone(p.Results()), p.States()...)
 	read, err := tx.ConditionValues(ctx, task, names, conditionBytes)

@@ -12,17 +12,18 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Time limits of outcomes. Together they are shorter than a request, so that a slow outcome delays
-// no other.
+// Time limits for applying outcomes. Their sum is shorter than the timeout of a request, so that a
+// slow outcome does not delay the others.
 const (
 	batchTime     = 10 * time.Second // all outcomes of a report together
-	singleTimeout = 3 * time.Second  // one outcome by itself
-	restTime      = 12 * time.Second // after which no further outcome is tried by itself
+	singleTimeout = 3 * time.Second  // one outcome alone
+	restTime      = 12 * time.Second // no further outcome is tried alone after this time
 )
 
-// concludeOrKeep concludes steps and settles their tasks, one by one if the batch fails. If the
-// follow-up of a report keeps failing, the report is stored as pending, so that no accepted report
-// is lost. An outcome without time left is marked as undecided.
+// concludeOrKeep concludes steps and settles their tasks. If the batch fails, it tries each outcome
+// alone. If an outcome keeps failing, its report is stored as pending, so that no accepted report
+// is
+// lost. Outcomes for which no time is left are marked as undecided.
 func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postgres.NextClaim) (moved []int, claimed *postgres.ClaimResult, err error) {
 	together, cancel := context.WithTimeout(ctx, batchTime)
 	moved, claimed, err = e.conclude(together, list, next)
@@ -64,21 +65,22 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postg
 	return moved, nil, nil
 }
 
-// alone handles one outcome within singleTimeout.
+// alone calls do for one outcome with the timeout singleTimeout.
 func alone(ctx context.Context, v outcome, do func(context.Context, outcome) ([]int, error)) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, singleTimeout)
 	defer cancel()
 	return do(ctx, v)
 }
 
-// isSingleOutcomeError reports whether an error may concern only one of several outcomes.
+// isSingleOutcomeError reports whether an error may be caused by a single outcome of a batch.
 func isSingleOutcomeError(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !postgres.IsUnavailable(err) && (tasker.CodeOf(err) == tasker.Internal || postgres.IsTimeout(err))
 }
 
-// conclude moves steps, settles their tasks and opens investigations for final failures, in one
-// transaction. It returns the indexes of the outcomes that applied. If next is set and nothing
-// failed, it also returns the next steps of the worker.
+// conclude applies outcomes in one transaction: it moves steps, settles their tasks and opens
+// investigations for final failures. It returns the indexes of the outcomes that it applied. If
+// next is
+// set and all outcomes are successes, it also claims the worker's next steps.
 func (e *Engine) conclude(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *postgres.ClaimResult, error) {
 	if !slices.ContainsFunc(list, func(v outcome) bool { return v.To == tasker.StepError }) {
 		return e.succeed(ctx, list, next)
@@ -107,11 +109,12 @@ type Attempt struct {
 	Namespace string
 	Handler   string
 	TaskUUID  tasker.ID
-	Failure   *tasker.Failure // nil if it succeeded
+	Failure   *tasker.Failure // nil for a success
 }
 
-// notifyAttemptsEnded reports the ended attempts. A lost attempt is not reported: it is no evidence
-// about its handler.
+// notifyAttemptsEnded reports attempts that have ended to the callback. It omits attempts whose
+// lease
+// was lost, which is no evidence about the handler.
 func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
 	if e.opts.OnAttemptsEnded == nil || len(done.Queues) != len(done.Moved) {
 		return
@@ -128,7 +131,8 @@ func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
 }
 
 // succeed is conclude for successes. It notifies workers only of steps that the reporting worker
-// did not claim.
+// did
+// not claim itself.
 func (e *Engine) succeed(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *postgres.ClaimResult, error) {
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err() // the worker has disconnected and must get no work
@@ -168,7 +172,7 @@ func (e *Engine) reportAndClaim(ctx context.Context, list []outcome, next *postg
 	return e.db.Report(ctx, conclusions(list), next)
 }
 
-// concludeIn is conclude in a transaction that has locked the tasks.
+// concludeIn is conclude in a transaction that already holds the locks on the tasks.
 func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []outcome, by postgres.Operator) (postgres.Concluded, error) {
 	concluded, err := tx.ConcludeSteps(ctx, conclusions(list))
 	if err != nil {
@@ -180,7 +184,7 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []outcome
 			return concluded, err
 		}
 	} else {
-		settle = tx.SettleReported // no investigation needs the states of the tasks
+		settle = tx.SettleReported // the states of the tasks are needed for investigations only
 	}
 	settled, err := settle(ctx, tasksOf(list), by)
 	if err != nil {
@@ -189,7 +193,8 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []outcome
 	return concluded, investigateFailed(ctx, tx, pick(list, concluded.FailedForGood), byTask(settled))
 }
 
-// investigateFailed opens an investigation for each task with a final failure.
+// investigateFailed opens an investigation for each task with a final failure. The argument was
+// contains the states of the tasks that have not ended.
 func investigateFailed(ctx context.Context, tx *postgres.Tx, failed []outcome, was map[tasker.ID]postgres.Settled) error {
 	var entries []postgres.NewEntry
 	for _, v := range failed {
@@ -232,7 +237,7 @@ func pick(list []outcome, indexes []int) []outcome {
 	return out
 }
 
-// storePendingReport stores a report without its follow-up.
+// storePendingReport stores a report as pending, without applying it.
 func (e *Engine) storePendingReport(ctx context.Context, v outcome) ([]int, error) {
 	doc, err := json.Marshal(v)
 	if err != nil {
@@ -265,7 +270,7 @@ func (e *Engine) completePendingReports(ctx context.Context, steps []tasker.Step
 	return err
 }
 
-// fromPendingReports decodes the outcomes of pending reports.
+// fromPendingReports converts pending reports back to outcomes.
 func fromPendingReports(ctx context.Context, from decisionReader, kept []postgres.PendingReport) ([]outcome, error) {
 	list := make([]outcome, len(kept))
 	for i, k := range kept {

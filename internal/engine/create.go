@@ -19,25 +19,26 @@ import (
 // Limits of one call of CreateTasks.
 const (
 	MaxBulk      = 1000   // tasks
-	MaxBulkSteps = 50_000 // steps of all tasks together
+	MaxBulkSteps = 50_000 // total steps of all tasks
 )
 
-// Created is the task of a request.
+// Created describes the task that belongs to a request.
 type Created struct {
 	TaskUUID tasker.ID
-	New      bool           // false if it existed: it was found by a key or the request was merged into it
-	Warnings []tasker.Fault // search attributes of the template that a new task lacks
+	New      bool           // false if the task existed already: a key identified it, or the request was merged into it
+	Warnings []tasker.Fault // search attributes that the template defines and a new task does not have
 
 	stored *postgres.CreatedTask // nil unless New
 }
 
-// CreateTasks creates tasks, all or none. If there are several, an error names the task.
+// CreateTasks creates all requested tasks, or none if it returns an error. With several requests,
+// the error names the one that failed.
 func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]Created, error) {
 	if err := checkCount(requests); err != nil {
 		return nil, err
 	}
 	ctx = postgres.WithConnClass(ctx, postgres.Creates)
-	const tries = 5 // each one fails because another request creates the same key or replaces the template
+	const tries = 5 // a try fails if a concurrent request uses the same key or replaces the template
 	for n := 1; ; n++ {
 		created, err := e.createTasks(ctx, requests, len(requests) > 1 || n > 1)
 		again := isKeyOrTemplateRace(err) || errors.Is(err, errOldTemplate)
@@ -63,7 +64,7 @@ func isKeyOrTemplateRace(err error) bool {
 	return errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrUniqueKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)
 }
 
-// createTasks makes one try. It uses cached templates unless fresh is set.
+// createTasks tries once to create the tasks. It uses cached templates unless fresh is set.
 func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fresh bool) ([]Created, error) {
 	c := e.newCreation(e.db, templatefile.NewBudget())
 	c.fresh, c.asked = fresh, true
@@ -82,7 +83,7 @@ func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fre
 	return out, nil
 }
 
-// atIndex adds the index of a request to an error if there are several requests.
+// atIndex adds the index of a request to an error, unless there is only one request.
 func atIndex(err error, i, n int) error {
 	if n == 1 {
 		return err
@@ -90,7 +91,7 @@ func atIndex(err error, i, n int) error {
 	return within(fmt.Sprintf("tasks[%d]", i), err)
 }
 
-// within adds a path to an error and to its faults.
+// within prefixes an error and the paths of its faults with a path.
 func within(part string, err error) error {
 	var known *tasker.Error
 	if !errors.As(err, &known) {
@@ -115,29 +116,29 @@ func within(part string, err error) error {
 	return &at
 }
 
-// creation collects the tasks of one call.
+// creation collects the tasks that one call creates.
 type creation struct {
 	engine    *Engine
 	fresh     bool // ignore cached templates
 	tasks     []*postgres.CreatedTask
-	steps     int                                             // of all tasks
-	byKey     map[postgres.IdempotencyKey]*postgres.KeyHolder // holders of the requests' keys, from before or of this call
+	steps     int                                             // total steps of all tasks
+	byKey     map[postgres.IdempotencyKey]*postgres.KeyHolder // tasks with the requests' keys, new or old
 	templates map[[3]string]*graph
 	read      func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error)
-	unique    func(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error) // returns the open task with a unique key
-	asked     bool                                                                 // a caller requested them: cancel_existing and debouncing apply
-	recreates bool                                                                 // the tasks take over the unique keys of those that they replace
-	checks    *templatefile.Budget                                                 // for validating all contexts
+	unique    func(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error) // open task with a key
+	asked     bool                                                                 // requested by a caller
+	recreates bool                                                                 // tasks take over unique keys
+	checks    *templatefile.Budget                                                 // for validating the contexts
 
-	searchCost int  // of the expressions of all tasks
-	remembered bool // the last template came from the cache
+	searchCost int  // total cost of the search attribute expressions of all tasks
+	remembered bool // the template of the last task came from the cache
 
-	// Results of the last try to store the tasks.
+	// Results of the last attempt to store the tasks.
 	unknown bool // they may be stored
 	refused bool // another try would fail with the same error
 }
 
-// newCreation returns an empty creation that reads from a database or a transaction.
+// newCreation returns an empty creation that reads templates and unique keys from the given source.
 func (e *Engine) newCreation(from interface {
 	Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error)
 	UniqueTask(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error)
@@ -148,7 +149,7 @@ func (e *Engine) newCreation(from interface {
 	}
 }
 
-// addAll plans the tasks of the requests whose idempotency keys have no task yet.
+// addAll plans tasks for those requests whose idempotency keys have no task yet.
 func (c *creation) addAll(ctx context.Context, requests []tasker.NewTask, holders func(context.Context, []postgres.IdempotencyKey) ([]postgres.KeyHolder, error)) ([]Created, error) {
 	c.byKey = make(map[postgres.IdempotencyKey]*postgres.KeyHolder)
 	var keys []postgres.IdempotencyKey
@@ -177,7 +178,7 @@ func (c *creation) addAll(ctx context.Context, requests []tasker.NewTask, holder
 	return out, nil
 }
 
-// add plans the task of one request, unless its idempotency key has one.
+// add plans the task of one request, unless its idempotency key already has a task.
 func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if len(r.Context) == 0 {
 		r.Context = json.RawMessage("{}")
@@ -235,8 +236,8 @@ func (c *creation) addPlanned(ctx context.Context, r tasker.NewTask, decoded any
 	return t, nil
 }
 
-// addUnrequested is addPlanned for a task that no caller requested, such as that of a child step.
-// It returns a Conflict if the steps depend on each other in a cycle.
+// addUnrequested is addPlanned for a task that no caller requested, such as a child task. It
+// returns a Conflict if the steps of the template depend on each other in a cycle.
 func (c *creation) addUnrequested(ctx context.Context, r tasker.NewTask) (*postgres.CreatedTask, error) {
 	decoded, size, err := check(r)
 	if err != nil {
@@ -266,7 +267,7 @@ func sameRequest(r tasker.NewTask, decoded any, holder *postgres.KeyHolder) (Cre
 	return Created{TaskUUID: holder.TaskUUID}, nil
 }
 
-// plan returns a task with its steps, keys, limits and search attributes.
+// plan returns a new task with its steps, keys, limits and search attributes.
 func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*postgres.CreatedTask, error) {
 	g, remembered, err := c.template(ctx, r)
 	if err != nil {
@@ -284,7 +285,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 		Options: options,
 	}
 	if t.Correlation == "" {
-		t.Correlation = t.UUID.String() // unique by itself, so that it needs no index of its own
+		t.Correlation = t.UUID.String() // a unique value, which needs no index
 	}
 	if err := c.find(ctx, g, t); err != nil {
 		return nil, err
@@ -309,7 +310,8 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	return t, nil
 }
 
-// find evaluates the search attributes of a task.
+// find evaluates the search attributes of a task and adds their cost to the total. It returns
+// TooLarge if the total exceeds the limit.
 func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) error {
 	cost, err := c.engine.attributes(ctx, g, t)
 	if c.searchCost += cost; c.searchCost > tasker.MaxSearchCost {
@@ -318,11 +320,11 @@ func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) 
 	return err
 }
 
-// errOldTemplate is returned if a request fails with a cached template. A newer version of the
+// errOldTemplate indicates that a request failed with a cached template. A newer version of the
 // template may accept it.
 var errOldTemplate = errors.New("template is remembered")
 
-// template returns the template of a request and whether it came from the cache.
+// template returns the template of a request and whether it came from the engine's cache.
 func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, remembered bool, err error) {
 	key := [3]string{r.Namespace, r.Name, r.Version}
 	if g, ok := c.templates[key]; ok {
@@ -347,8 +349,8 @@ func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, re
 	return g, false, nil
 }
 
-// retired returns the error for a retired version: NotFound if the request named no version, as no
-// other one is available, else a Conflict.
+// retired returns the error for a retired version: a Conflict if the request names the version, or
+// NotFound if it names none and none is available.
 func retired(t tasker.StoredTemplate, asked string) error {
 	const again = "%s: retired since %s by %s: %s; have tasks made of it again (tasker-ctl template unretire)"
 	code, of := tasker.Conflict, fmt.Sprintf("template %s/%s %s takes no new tasks", t.Namespace, t.Name, t.Version)
@@ -358,8 +360,9 @@ func retired(t tasker.StoredTemplate, asked string) error {
 	return tasker.Errorf(code, again+", or name another version", of, t.Retired.At.UTC().Format(time.RFC3339), t.Retired.By, t.Retired.Reason)
 }
 
-// reject stores the tasks and opens investigations for those that can never run. It cancels the
-// tasks whose unique keys they take over.
+// reject stores the tasks and opens investigations for those that can never run. It also cancels
+// the
+// tasks whose unique keys the new tasks take over.
 func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
 	if err := tx.CancelUnique(ctx, c.tasks); err != nil {
 		return err
@@ -395,13 +398,13 @@ func (c *creation) namespaces() []string {
 	return list
 }
 
-// Length limits, in characters.
+// Maximum lengths in characters.
 const (
 	maxNamespace      = 128
 	maxIdempotencyKey = 255
 )
 
-// check validates a request and returns its decoded context and size.
+// check validates a request and returns its decoded context and the size of that context in bytes.
 func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 	var faults faults
 	for _, f := range []struct {
@@ -440,7 +443,7 @@ func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 	return decoded, contextSize, faults.err("the task cannot be created")
 }
 
-// textFault describes what is wrong with a short text, or returns "".
+// textFault describes what is wrong with a short string, or returns "".
 func textFault(s string, most int, needed bool) string {
 	if needed && payload.IsBlank(s) {
 		return "is missing"
@@ -448,7 +451,7 @@ func textFault(s string, most int, needed bool) string {
 	return payload.TextFault(s, most)
 }
 
-// faults collects what is wrong with a request.
+// faults collects the errors in a request.
 type faults []tasker.Fault
 
 func (f *faults) add(path, format string, args ...any) {
@@ -461,7 +464,9 @@ func (f *faults) text(path, s string, most int, needed bool) {
 	}
 }
 
-// err returns an Invalid with the first fault in the message and all of them in the details.
+// err returns nil if there are no faults. Otherwise it returns an Invalid whose message contains
+// the
+// first one and whose details contain all of them.
 func (f faults) err(message string) error {
 	if len(f) == 0 {
 		return nil

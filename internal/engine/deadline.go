@@ -11,11 +11,11 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// deadlineChunk limits the due times that are processed in one transaction.
+// deadlineChunk limits the number of due times that one transaction processes.
 const deadlineChunk = 50
 
-// checkDue checks the due time of a request. The database checks by its own clock that it is in the
-// future.
+// checkDue validates the due time of a request. Whether it is in the future is checked later, with
+// the clock of the database.
 func (f *faults) checkDue(r tasker.NewTask) {
 	if !r.DueAt.IsZero() {
 		f.checkYear("due_at", r.DueAt)
@@ -29,7 +29,7 @@ func (f *faults) checkDue(r tasker.NewTask) {
 	}
 }
 
-// checkYear rejects a time that is certainly a mistake.
+// checkYear rejects times that are obviously mistakes.
 func (f *faults) checkYear(path string, at time.Time) {
 	if at.Year() < 2000 || at.Year() > 2200 {
 		f.add(path, "must lie between the years 2000 and 2200")
@@ -42,8 +42,8 @@ func (f *faults) checkDelay(path string, d, limit time.Duration) {
 	}
 }
 
-// dueOfRequest returns the due time of a task, from its request or its template, or nil. The
-// expression of a template is evaluated later.
+// dueOfRequest returns the due time of a task from its request or else from its template, or nil if
+// neither sets one. If the template has an expression, it is evaluated later.
 func dueOfRequest(r tasker.NewTask, t tasker.Template) *postgres.NewDeadline {
 	d := &postgres.NewDeadline{
 		At: r.DueAt, After: r.DueAfter, Warn: t.Due.WarnBeforeSeconds, Investigate: t.Due.OpensInvestigation(), Orders: t.Order == tasker.OrderDue, Source: tasker.DueByRequest,
@@ -57,7 +57,7 @@ func dueOfRequest(r tasker.NewTask, t tasker.Template) *postgres.NewDeadline {
 	return d
 }
 
-// dueAt evaluates the due time that the template gives a task.
+// dueAt evaluates the expression of the template for the due time of a task.
 func (c *creation) dueAt(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (time.Time, error) {
 	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
@@ -79,8 +79,8 @@ func (c *creation) dueAt(ctx context.Context, p *expression.Program, t *postgres
 	return at, nil
 }
 
-// due returns the due time of a step that is to run, or nil. The error may be an
-// [expression.Failure].
+// due returns the due time of a step that is about to run, or nil if it has none. The error may be
+// an [expression.Failure].
 func (d *decision) due(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (*postgres.NewDeadline, error) {
 	rules := g.stored.Steps[i].Due
 	if !rules.HasDueTime() {
@@ -105,8 +105,8 @@ func (d *decision) due(ctx context.Context, s postgres.UndecidedStep, g *graph, 
 	return due, err
 }
 
-// watchDeadlines notifies people once of each task and step that is due soon, and once that it is
-// overdue. If no server was running in time, only the second notification is sent; it contains the
+// watchDeadlines notifies people once when a task or step is due soon and once when it is overdue.
+// If no server was running in time, only the second notification is sent, and it contains the
 // delay.
 func (e *Engine) watchDeadlines(ctx context.Context, rows []tasker.StepRef) error {
 	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -126,9 +126,10 @@ func (e *Engine) watchDeadlines(ctx context.Context, rows []tasker.StepRef) erro
 	})
 }
 
-// ChangeDue changes or removes the due time of an open task, or of a step that has not ended, and
-// returns it. It returns Invalid if the time is in the past, and a Conflict if the task or step has
-// ended.
+// ChangeDue changes or removes the due time of an open task, or of a step that has not ended. It
+// returns the new due time. It returns Invalid if the time is in the past, and a Conflict if the
+// task or
+// step has ended.
 func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpdate) (due *tasker.Deadline, err error) {
 	if err := checkDueChange(c); err != nil {
 		return nil, err
@@ -151,7 +152,7 @@ func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpda
 	return t.Due, err
 }
 
-// changedDeadline locks a task and validates a change of its due time.
+// changedDeadline locks a task and validates a change to its due time.
 func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task tasker.ID, c tasker.DueUpdate) (change postgres.ChangedDeadline, err error) {
 	if err := tx.LockTasks(ctx, []tasker.ID{task}); err != nil {
 		return change, err

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	decideChunk    = 20      // steps in one transaction, plus those that their decisions make due
-	decideRounds   = 50      // rounds of skipped steps in one transaction
-	conditionBytes = 4 << 20 // of all results that a condition names
+	decideChunk    = 20      // steps that one transaction decides, in addition to those that become due by it
+	decideRounds   = 50      // maximum number of rounds per transaction, in which steps are skipped because others were
+	conditionBytes = 4 << 20 // total size of the results that an expression refers to
 	maxSkipReason  = 1000
 
-	decideTime = time.Second // after which a transaction decides no further step
+	decideTime = time.Second // a transaction decides no further steps after this time
 )
 
-// scheduleDecision decides steps that became due in a transaction of this process.
+// scheduleDecision starts the decision of steps that became due in a transaction of this process.
 func (e *Engine) scheduleDecision(c postgres.Concluded) {
 	if len(c.ToDecide) > 0 {
 		e.decideAtOnce()
@@ -38,9 +38,10 @@ func (e *Engine) decideAtOnce() {
 	}
 }
 
-// decide decides due steps and those that become due by it. It evaluates expressions between its
-// transactions, so that none runs under a lock or fails a worker's report. It leaves locked tasks
-// to a later pass, and namespaces with expensive expressions to decideExpensive.
+// decide decides due steps and those that become due as a result. It evaluates expressions between
+// its transactions, so that they neither run under a lock nor fail a worker's report. Steps of
+// locked
+// tasks are left to a later pass, and namespaces with expensive expressions to decideExpensive.
 func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 	return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive})
 }
@@ -55,7 +56,7 @@ func (e *Engine) decideWith(ctx context.Context, rows []tasker.StepRef, known ev
 	return err
 }
 
-// decideExpensive returns a pass that decides the steps of the expensive namespaces.
+// decideExpensive returns a pass that decides steps of namespaces with expensive expressions.
 func (e *Engine) decideExpensive() func(context.Context) (time.Duration, error) {
 	w := e.work(postgres.DecideSteps)
 	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
@@ -73,8 +74,8 @@ func (e *Engine) decideExpensive() func(context.Context) (time.Duration, error) 
 	}
 }
 
-// decideOnce decides steps in one transaction. It returns those that need an expression evaluated
-// first.
+// decideOnce decides steps in one transaction. It returns the steps for which an expression must be
+// evaluated first.
 func (e *Engine) decideOnce(ctx context.Context, rows []tasker.StepRef, known *evaluations) ([]tasker.StepRef, error) {
 	var d decision
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -88,7 +89,7 @@ func (e *Engine) decideOnce(ctx context.Context, rows []tasker.StepRef, known *e
 		}
 		due := stepsOf(free, rows)
 		d.begun = time.Now()
-		for n := 0; len(due) > 0 && n < decideRounds && time.Since(d.begun) < decideTime; n++ { // the rest remains due
+		for n := 0; len(due) > 0 && n < decideRounds && time.Since(d.begun) < decideTime; n++ { // the rest stays due
 			if due, err = d.round(ctx, due); err != nil {
 				return err
 			}
@@ -109,23 +110,23 @@ func (e *Engine) decideOnce(ctx context.Context, rows []tasker.StepRef, known *e
 	return d.notEvaluated, nil
 }
 
-// decision decides steps in one transaction.
+// decision holds the state of a transaction that decides steps.
 type decision struct {
 	engine     *Engine
 	tx         *postgres.Tx
-	namespaces []string  // with enqueued steps
-	failed     []outcome // outcomes of steps that cannot be decided
-	decides    bool      // more steps are due: of a started task, or skipped for lack of time
-	made       int       // items of map steps
-	begun      time.Time // when the locks were held
+	namespaces []string  // namespaces with enqueued steps
+	failed     []outcome // final failures of steps that could not be decided
+	decides    bool      // more steps are due, because a task started or the time was used up
+	made       int       // items created for map steps
+	begun      time.Time // when the locks had been acquired
 
 	known        *evaluations
-	notEvaluated []tasker.StepRef // steps that need an unknown outcome
+	notEvaluated []tasker.StepRef // steps that need an expression evaluated first
 
-	children []*postgres.CreatedTask // planned in this round but not stored yet
+	children []*postgres.CreatedTask // child tasks that this round has planned but not stored yet
 }
 
-// round decides steps and returns those that become due by it.
+// round decides steps and returns those that become due as a result.
 func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.StepRef, error) {
 	list, err := d.tx.DecidingSteps(ctx, due)
 	if err != nil {
@@ -177,7 +178,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 		}
 		waits = slices.DeleteFunc(waits, isRef)
 	}
-	// First, because a step that waits may become due again when others are skipped here.
+	// Do this first: a waiting step may become due again when other steps are skipped below.
 	if err := d.tx.PostponeDecisions(ctx, waits); err != nil {
 		return nil, err
 	}
@@ -190,8 +191,8 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	return d.conclude(ctx, moves)
 }
 
-// conclude applies the outcomes of steps that do not run, and returns the steps that become due by
-// it.
+// conclude applies the outcomes of steps that do not run. It returns the steps that become due as a
+// result.
 func (d *decision) conclude(ctx context.Context, moves []outcome) ([]tasker.StepRef, error) {
 	if len(moves) == 0 {
 		return nil, nil
@@ -204,22 +205,22 @@ func (d *decision) conclude(ctx context.Context, moves []outcome) ([]tasker.Step
 	return concluded.ToDecide, nil
 }
 
-// stepDecision is the decision on a step.
+// stepDecision contains what was decided about a step.
 type stepDecision struct {
-	becomes lifecycle.Verdict     // empty if it cannot be decided
-	move    outcome               // if it does not run
-	until   *time.Time            // end of the wait that an expression defines
-	expand  *postgres.ExpandedMap // of a map step that runs
+	becomes lifecycle.Verdict     // empty if the step cannot be decided
+	move    outcome               // outcome of a step that does not run
+	until   *time.Time            // end of the wait, from an expression; may be nil
+	expand  *postgres.ExpandedMap // items of a map step that runs
 
-	due      *postgres.NewDeadline // due time
+	due      *postgres.NewDeadline // due time, or nil
 	asks     bool                  // it waits for a person
 	assignee string                // optional
 
-	child *postgres.CreatedTask // the task that it starts
-	waits *tasker.ID            // the task that it started before
+	child *postgres.CreatedTask // child task to start, or nil
+	waits *tasker.ID            // child task that the step started before, or nil
 }
 
-// decideStep decides a step. It returns an error only if the database fails.
+// decideStep decides about one step. It returns an error only if the database fails.
 func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
 	if s.ItemsTotal != nil {
 		return d.join(ctx, s)
@@ -268,8 +269,8 @@ func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (st
 	return j, err
 }
 
-// begin returns how a step that is to run begins, and the field of the expression that it
-// evaluated. The error may be an [expression.Failure].
+// begin returns how a step begins to run and the name of the field whose expression it evaluated.
+// The error may be an [expression.Failure].
 func (d *decision) begin(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (of string, j stepDecision, err error) {
 	j = stepDecision{becomes: lifecycle.VerdictRun}
 	step := g.stored.Steps[i]
@@ -292,7 +293,7 @@ func (d *decision) begin(ctx context.Context, s postgres.UndecidedStep, g *graph
 	}
 }
 
-// condition evaluates the condition of a step. Without one the step runs. The error may be an
+// condition evaluates the condition of a step. A step that has none runs. The error may be an
 // [expression.Failure].
 func (d *decision) condition(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (stepDecision, error) {
 	if p == nil {
@@ -309,8 +310,8 @@ func (d *decision) condition(ctx context.Context, s postgres.UndecidedStep, p *e
 	return stepDecision{becomes: lifecycle.VerdictSkip, move: skip(s, "its condition is false: "+p.Text())}, nil
 }
 
-// until evaluates the end of the wait of a step, or returns nil. The error may be an
-// [expression.Failure].
+// until evaluates when the wait of a step ends. It returns nil if the step has no such expression.
+// The error may be an [expression.Failure].
 func (d *decision) until(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (*time.Time, error) {
 	if p == nil {
 		return nil, nil // documented
@@ -326,8 +327,8 @@ func (d *decision) until(ctx context.Context, s postgres.UndecidedStep, p *expre
 	return &at, err
 }
 
-// values reads the values for an expression. It returns an [expression.Failure] if they are too
-// large.
+// values reads the values that an expression uses. It returns an [expression.Failure] if they are
+// too large.
 func (d *decision) values(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (expression.Values, error) {
 	v, err := valuesOf(ctx, d.tx, s.TaskUUID, p)
 	v.Task = expression.TaskValues{ID: s.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: s.Namespace, CorrelationID: s.CorrelationID}
@@ -338,7 +339,7 @@ func evaluationOf(s postgres.UndecidedStep, field string, p *expression.Program)
 	return evaluationKey{row: s.StepUUID, field: field, expression: p.Text()}
 }
 
-// skip returns the outcome of a step that is skipped.
+// skip returns the outcome of skipping a step.
 func skip(s postgres.UndecidedStep, reason string) outcome {
 	return outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
@@ -346,7 +347,7 @@ func skip(s postgres.UndecidedStep, reason string) outcome {
 	}}
 }
 
-// dependencyStatus returns the standing of a dependency for the step that depends on it.
+// dependencyStatus returns the standing of a dependency as its dependent step sees it.
 func dependencyStatus(p postgres.Dependency) lifecycle.Standing {
 	s := lifecycle.StandingOf(p.State, p.Retries)
 	if s == lifecycle.Succeeded && p.Names != nil && !*p.Names {
@@ -355,7 +356,7 @@ func dependencyStatus(p postgres.Dependency) lifecycle.Standing {
 	return s
 }
 
-// whySkipped returns the dependencies because of which a step is skipped.
+// whySkipped describes the dependencies because of which a step is skipped.
 func whySkipped(list []postgres.Dependency) string {
 	for _, p := range list {
 		if dependencyStatus(p) == lifecycle.Declined {
@@ -378,8 +379,8 @@ func skippedOf(list []postgres.Dependency) string {
 	return strings.Join(names, ", ") + " were skipped"
 }
 
-// failDecision returns the outcome of a step that cannot be decided. It is not retried: its inputs
-// do not change by themselves.
+// failDecision returns the outcome of a step that cannot be decided. There is no retry, since the
+// inputs of the decision would be the same.
 func failDecision(s postgres.UndecidedStep, kind, why string) (outcome, error) {
 	body, err := failureBody(tasker.Failure{Type: kind, Message: why}, "")
 	detail := kind

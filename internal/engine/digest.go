@@ -10,8 +10,9 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// requestFacts identifies a request under its idempotency key. Zero fields are omitted, so new
-// fields do not change old digests. Names and order never change.
+// requestFacts contains the fields that identify a request under its idempotency key. Zero fields
+// are
+// omitted, so that new fields do not change old digests. Names and their order must never change.
 type requestFacts struct {
 	Namespace           string          `json:"namespace,omitzero"`
 	Name                string          `json:"name,omitzero"`
@@ -36,8 +37,8 @@ type requestFacts struct {
 	DueAfter            time.Duration   `json:"due_after,omitzero"`
 }
 
-// digest identifies a request by its values, independent of key order and number notation. It
-// modifies value, the decoded context.
+// digest returns a hash of a request that does not depend on the order of keys or the notation of
+// numbers. It modifies value, the decoded context.
 func digest(r tasker.NewTask, value any) ([]byte, error) {
 	canonical, err := payload.CanonicalValue(value)
 	if err != nil {

@@ -15,11 +15,12 @@ import (
 
 const (
 	maxTake         = 1000
-	reannounceDelay = time.Second // before a step is announced again after a worker without its handler received it
+	reannounceDelay = time.Second // until the next announcement of a step after a worker lacked its handler
 )
 
-// TakeSteps leases announced steps to a worker, if they are still enqueued and the worker can
-// execute them. The other steps have moved, or are announced again.
+// TakeSteps leases announced steps to a worker if they are still enqueued and the worker can
+// execute
+// them. Steps that it does not return have changed state or will be announced again.
 func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error) {
 	if len(steps) == 0 || len(steps) > maxTake {
 		return nil, tasker.Errorf(tasker.Invalid, "%d steps; 1 to %d can be taken at once", len(steps), maxTake)
@@ -40,16 +41,17 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 		taken := idSet(claimed, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
 		others := slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return taken[s.StepUUID] })
 		if err := e.declined(handing, m.spec.Namespaces, others); err != nil {
-			// Reconciliation or the release of a slot announces them later.
+			// They will be announced by the reconciliation or when a slot is released.
 			e.log.WarnContext(ctx, "unclaimed steps are not announced again yet", "err", err)
 		}
 	}
 	return e.assignments(handing, worker, claimed)
 }
 
-// declined announces the unclaimed steps again: those that wait for a limit when a slot is free,
-// the others after a delay. A slot may have been freed before they were parked, so the limits are
-// checked at once, too.
+// declined announces unclaimed steps again. Steps that wait for a limit are announced when a slot
+// is free, the others after a delay. The limits are checked at once, because a slot may have been
+// freed
+// before the steps were parked.
 func (e *Engine) declined(ctx context.Context, namespaces []string, steps []tasker.StepRef) error {
 	others, err := e.db.ParkLimited(ctx, steps)
 	if err != nil {
@@ -66,7 +68,7 @@ func (e *Engine) declined(ctx context.Context, namespaces []string, steps []task
 	return err
 }
 
-// takeNamed claims steps and removes what blocks the others.
+// takeNamed claims the given steps. If some are blocked, it removes the blockers and tries again.
 func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tasker.StepRef) ([]postgres.Claimed, error) {
 	claimed, err := e.db.TakeSteps(ctx, c, steps)
 	if err != nil || !claimed.Blocked() {
@@ -89,16 +91,17 @@ type DeadLetter struct {
 	Evidence json.RawMessage
 }
 
-// DeadLettered describes the outcome of dead letters. Steps in none of the lists have moved or
-// never existed.
+// DeadLettered describes what happened to the steps of dead letters. A step that is in none of the
+// lists has changed state or never existed.
 type DeadLettered struct {
-	Expired []tasker.StepRef // failed because no worker claimed them in time
-	Again   []tasker.StepRef // announced again because they still have time
-	Left    []tasker.StepRef // could not be processed; their letters must be delivered again
+	Expired []tasker.StepRef // failed because no worker had claimed them in time
+	Again   []tasker.StepRef // announced again, since their time is not over
+	Left    []tasker.StepRef // not processed; their letters must be delivered again
 }
 
-// DeadLetters processes dead letters: it fails expired steps and announces other waiting steps
-// again. During the grace after a start no step expires. An error concerns the remaining steps.
+// DeadLetters processes dead letters: it fails steps that have expired and announces the others
+// again if they still wait. No step expires during the grace period after a start. If it returns an
+// error, the steps in done were processed nevertheless.
 func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done DeadLettered, err error) {
 	inTime := !e.grace.over(e.now())
 	var failed []error
@@ -109,7 +112,7 @@ func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done De
 	return done, errors.Join(failed...)
 }
 
-// inBatchOrEach runs do with the whole list, or with each element if that fails.
+// inBatchOrEach calls do with the whole list and, if that fails, with each element alone.
 func inBatchOrEach[T any](ctx context.Context, list []T, do func([]T) error) error {
 	err := do(list)
 	if err == nil || len(list) == 1 || ctx.Err() != nil {
@@ -137,7 +140,7 @@ func (e *Engine) deadLetters(ctx context.Context, letters []DeadLetter, inTime b
 		done.Left = append(done.Left, steps...)
 		return err
 	default:
-		return err // each letter is retried by itself
+		return err // each letter is retried alone
 	}
 	done.Expired = append(done.Expired, expired...)
 	done.Again = append(done.Again, again...)
@@ -160,7 +163,7 @@ func (e *Engine) settleLetters(
 	if len(others) == 0 {
 		return expired, nil, nil
 	}
-	for _, s := range others { // the sweep may have failed them already
+	for _, s := range others { // the sweep may have failed them in the meantime
 		if err := e.db.NoteDeadLetter(ctx, s, evidence[s]); err != nil {
 			e.log.WarnContext(ctx, "dead letter of a step could not be recorded", "task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "err", err)
 		}

@@ -12,60 +12,63 @@ import (
 )
 
 const (
-	minPollInterval = 250 * time.Millisecond // minimum between two polls, and from a change to the poll that it requests
-	maxPollInterval = 5 * time.Second        // default maximum between two polls; bounds the delay after a lost notification
-	timerInterval   = time.Minute            // between two passes of a timer that nothing wakes
-	timerRetry      = time.Second            // after the first failed pass of a timer
-	pollMargin      = 2 * time.Millisecond   // the database clock must have reached the due time
+	minPollInterval = 250 * time.Millisecond // minimum between two polls, and from a change to its poll
+	maxPollInterval = 5 * time.Second        // default maximum between two polls, for lost notifications
+	timerInterval   = time.Minute            // interval between passes of a timer that is not woken
+	timerRetry      = time.Second            // delay after the first failed pass of a timer
+	pollMargin      = 2 * time.Millisecond   // added so that the database clock has reached the due time
 	claimsEvery     = time.Second            // minimum between two polls that wake waiting claims
 )
 
-// timerScheduler polls for due work. It queries all timers in one statement, wakes those with due
-// work, and waits until the next due time, a few seconds at most. A change in this process or a
+// timerScheduler polls for due work. A single statement queries all timers. It wakes those with due
+// work and waits until the next due time, but at most for a few seconds. A change in this process
+// or a
 // notification from another one makes it poll earlier.
 //
-// Timers also run by themselves, rarely, and at once if the poll fails, so that none depends on it.
+// Timers also run rarely without being woken, and immediately if a poll fails, so they do not
+// depend on
+// the scheduler.
 type timerScheduler struct {
 	engine *Engine
 	timers []*timerLoop
 	wake   chan struct{}
 
-	// wanted is the latest time of the next poll in Unix nanoseconds; 0 if no one requested it. It
-	// is read by each claim and report.
+	// wanted is the latest acceptable time of the next poll, in Unix nanoseconds, or 0 if none was
+	// requested. Every claim and report reads it.
 	wanted  atomic.Int64
-	changed atomic.Bool  // something changed in this process since the last poll
+	changed atomic.Bool  // this process has changed something since the last poll
 	polled  atomic.Int64 // time of the last successful poll in Unix nanoseconds
 
 	manyDead chan struct{} // wakes the loop that refreshes the queue heads
 
-	// The remaining fields are used by the pass only.
-	last, next time.Time // polls
+	// Only the pass uses the remaining fields.
+	last, next time.Time // times of the polls
 	claims     time.Time // when waiting claims were last woken
 	peersAt    time.Time // when other processes were last asked to poll
 	lastEvent  int64     // highest position in the event outbox
 }
 
-// timerLoop is the loop of a timer.
+// timerLoop is a timer with the loop that runs it.
 type timerLoop struct {
 	*loop.Loop
 	kind string
 	wake chan struct{}
 
-	// pace is the interval while the cause of the work exists, for work without a known due time;
-	// else 0.
+	// pace is the interval while the cause of the work exists. It is used for work without a known
+	// due time and is 0 for other work.
 	pace   time.Duration
 	active atomic.Bool // the cause exists
 
-	woken time.Time // by the scheduler
-	next  time.Time // first future due time at the last poll; zero if there is none
+	woken time.Time // when the scheduler last woke it
+	next  time.Time // earliest future due time at the last poll, or zero
 }
 
-// timer registers a loop that the scheduler wakes when work of the kind is due.
+// timer registers a loop that the scheduler wakes when work of the given kind is due.
 func (d *timerScheduler) timer(l *loop.Loop, kind string) *loop.Loop {
 	return d.register(&timerLoop{Loop: l, kind: kind})
 }
 
-// paced registers a loop that runs at the pace while a poll finds the cause of its work.
+// paced registers a loop that runs at intervals of pace while polls find the cause of its work.
 func (d *timerScheduler) paced(l *loop.Loop, kind string, pace time.Duration) *loop.Loop {
 	t := &timerLoop{Loop: l, kind: kind, pace: pace}
 	pass := l.Pass
@@ -86,8 +89,8 @@ func (d *timerScheduler) register(t *timerLoop) *loop.Loop {
 	return t.Loop
 }
 
-// maxInterval returns the maximum between two polls. It is short enough that neither an outage nor
-// a grace is mistaken for it.
+// maxInterval returns the maximum time between two polls. It is short enough that a normal interval
+// is not mistaken for an outage.
 func (d *timerScheduler) maxInterval() time.Duration {
 	rest := min(d.engine.opts.MaxTimerInterval, d.engine.leaseGrace.outage/2)
 	if lasts := d.engine.grace.lasts; lasts > 0 {
@@ -101,7 +104,8 @@ func (d *timerScheduler) alive() bool {
 	return d != nil && time.Since(time.Unix(0, d.polled.Load())) < 3*d.engine.opts.MaxTimerInterval
 }
 
-// pollWithin requests a poll within a time. It is cheap if an earlier one is scheduled.
+// pollWithin requests a poll within the given time. It is cheap if an earlier poll is already
+// scheduled.
 func (d *timerScheduler) pollWithin(in time.Duration) {
 	at := time.Now().Add(in).UnixNano()
 	for {
@@ -116,8 +120,8 @@ func (d *timerScheduler) pollWithin(in time.Duration) {
 	loop.Wake(d.wake)
 }
 
-// requestPoll requests a poll after a commit of this process, which may have created due work. A
-// busy process polls every minPollInterval, an idle one rarely.
+// requestPoll requests a poll after this process committed a change that may have created due work.
+// A busy process polls every minPollInterval, an idle one rarely.
 func (e *Engine) requestPoll() {
 	d := e.due.Load()
 	if d == nil {
@@ -129,7 +133,8 @@ func (e *Engine) requestPoll() {
 	d.pollWithin(minPollInterval)
 }
 
-// pass polls if it is time, wakes the timers with due work, and returns the time until the next
+// pass polls if a poll is due and wakes the timers with due work. It returns the time until the
+// next
 // poll.
 func (d *timerScheduler) pass(ctx context.Context) (time.Duration, error) {
 	now := time.Now()
@@ -142,7 +147,7 @@ func (d *timerScheduler) pass(ctx context.Context) (time.Duration, error) {
 	if rest := d.next.Sub(now); rest > 0 {
 		return rest, nil
 	}
-	d.wanted.Store(0) // before the poll, which may miss a change during it
+	d.wanted.Store(0) // reset before the poll, which may miss a change made during it
 	changed := d.changed.Swap(false)
 	d.last = now
 	due, err := d.poll(ctx)
@@ -162,14 +167,14 @@ func (d *timerScheduler) pass(ctx context.Context) (time.Duration, error) {
 	}
 	switch {
 	case changed && events:
-		d.notifyPeers(ctx, now, 0) // one of them delivers the events
+		d.notifyPeers(ctx, now, 0) // one of the processes delivers the events
 	case changed:
 		d.notifyPeers(ctx, now, rest)
 	}
 	return max(time.Until(d.next), loop.AtOnce), nil
 }
 
-// poll queries the database, and records whether it is available for writing.
+// poll queries the database for due work and records whether the database accepts writes.
 func (d *timerScheduler) poll(ctx context.Context) (postgres.DueWork, error) {
 	e := d.engine
 	begun := e.now()
@@ -191,8 +196,8 @@ func (d *timerScheduler) poll(ctx context.Context) (postgres.DueWork, error) {
 	return due, nil
 }
 
-// NextDue returns the time until the next work becomes due, or nil if there is none within the
-// given time. Tests that move the clock use it.
+// NextDue returns the time until the next work becomes due, or nil if none does within the given
+// time. It is for tests that advance the clock.
 func (e *Engine) NextDue(ctx context.Context, within time.Duration) (next *time.Duration, err error) {
 	due, err := e.db.DueWork(ctx, pendingReportInterval, within)
 	for _, k := range due.Kinds {
@@ -210,7 +215,7 @@ func (d *timerScheduler) schedule(due postgres.DueWork, changed bool) time.Durat
 	for _, k := range due.Kinds {
 		if k.Kind == postgres.ExpireUnserved && k.Due && now.Sub(d.claims) >= claimsEvery {
 			d.claims = now
-			d.engine.notifier.wakeAll() // a notification may be lost
+			d.engine.notifier.wakeAll() // in case a notification was lost
 		}
 		for _, t := range d.timers {
 			if t.kind == k.Kind {
@@ -221,9 +226,10 @@ func (d *timerScheduler) schedule(due postgres.DueWork, changed bool) time.Durat
 	return max(rest, minPollInterval)
 }
 
-// scheduleTimer wakes a timer with due work and returns the time until it may have to be woken
-// again. Due work that cannot be done yet is found by each poll: a timer whose passes find nothing
-// is woken less and less often, until other work becomes due.
+// scheduleTimer wakes a timer that has due work. It returns the time after which the timer may need
+// to be woken again. Due work that cannot be done yet would be found by every poll. Therefore a
+// timer
+// whose passes find nothing is woken less and less often, until other work becomes due.
 func (d *timerScheduler) scheduleTimer(t *timerLoop, k postgres.DueKind, now time.Time, changed bool) time.Duration {
 	if t.pace > 0 {
 		if t.active.Swap(k.Due) != k.Due && k.Due {
@@ -258,7 +264,7 @@ func (t *timerLoop) wakeUnlessFailing() {
 	}
 }
 
-// rouse wakes the timers of a kind.
+// rouse wakes all timers of a kind.
 func (d *timerScheduler) rouse(kind string) {
 	for _, t := range d.timers {
 		if t.kind == kind {
@@ -267,7 +273,7 @@ func (d *timerScheduler) rouse(kind string) {
 	}
 }
 
-// found records how many rows a pass of a kind found.
+// found records how many rows a pass over a kind of work has found.
 func (e *Engine) found(kind string, rows int) {
 	if n := e.fruitless[kind]; rows > 0 {
 		n.Store(0)
@@ -276,8 +282,8 @@ func (e *Engine) found(kind string, rows int) {
 	}
 }
 
-// notifyPeers makes other processes poll when the work that a change here created is due, unless
-// they poll before. This process may have stopped by then.
+// notifyPeers asks other processes to poll when work created by this process becomes due, in case
+// this process has stopped by then. It does nothing if they poll earlier anyway.
 func (d *timerScheduler) notifyPeers(ctx context.Context, now time.Time, rest time.Duration) {
 	at := now.Add(rest)
 	if rest >= d.maxInterval() || rest > 0 && d.peersAt.After(now) && !at.Before(d.peersAt) {
@@ -291,14 +297,14 @@ func (d *timerScheduler) notifyPeers(ctx context.Context, now time.Time, rest ti
 	}
 }
 
-// onPeerDue handles a notification of another process.
+// onPeerDue handles a request of another process to poll.
 func (e *Engine) onPeerDue(message string) {
 	from, after, found := strings.Cut(message, " ")
 	ms, err := strconv.ParseInt(after, 10, 32)
 	if d := e.due.Load(); found && err == nil && ms >= 0 && d != nil && from != e.instance.String() {
 		d.pollWithin(time.Duration(ms)*time.Millisecond + pollMargin)
 		if ms == 0 {
-			e.opts.OnEvents() // the poll does not find events that are delivered again
+			e.opts.OnEvents() // polls do not find events that are to be delivered again
 		}
 	}
 }

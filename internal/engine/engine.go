@@ -1,9 +1,13 @@
 // Package engine implements the task and step lifecycle: it creates tasks, applies reports,
-// schedules retries and performs operator actions. It decides; package postgres stores each change
-// with compare-and-set. An engine keeps no essential state, so any number may share a database.
+// schedules retries and performs operator actions. The engine makes the decisions, and package
+// postgres
+// stores each change with compare-and-set. An engine keeps no essential state, so any number of
+// engines
+// may share a database.
 //
-// A move that leaves a task stuck opens its investigation in the same transaction; package dlq
-// handles the rest.
+// If a move leaves a task stuck, its investigation is opened in the same transaction. Package dlq
+// manages
+// investigations from then on.
 package engine
 
 import (
@@ -35,25 +39,28 @@ const DefaultNoWorkerAfter = time.Minute
 // Options configures an Engine. The zero value uses the defaults. Callbacks are optional and run
 // after the commit; they can be called concurrently and must not block.
 type Options struct {
-	Environment       string        // selects the overrides of templates; none by default
-	Lease             time.Duration // how long a worker keeps a step without a heartbeat; 30 s by default
+	Environment       string        // selects the overrides in templates; none by default
+	Lease             time.Duration // time after which a worker loses a step without a heartbeat; 30 s by default
 	HeartbeatInterval time.Duration // requested from workers; 10 s by default
-	MaxRetryAfter     time.Duration // longest retry_after_ms; failures with a longer one are permanent; 24 h by default
-	Retention         time.Duration // of finished tasks; unlimited by default
+	MaxRetryAfter     time.Duration // maximum retry_after_ms; failures with a longer one are permanent; 24 h by default
+	Retention         time.Duration // retention of finished tasks; unlimited by default
 
-	// MaxQueueExpiries limits how many times in a row a step may expire in its queue while a worker
-	// is online. After that it waits for an operator. The default is 3.
+	// MaxQueueExpiries limits how many times in succession a step may expire in its queue although
+	// a
+	// worker is online. After that, it waits for an operator. The default is 3.
 	MaxQueueExpiries int
 
 	// ReconnectGrace suspends queue timeouts after an outage, so that workers can reconnect. The
 	// default is Lease. A negative value disables it.
 	ReconnectGrace time.Duration
 
-	// UnservedTimeout fails a step if no worker for it has been online for this long. The default
-	// is one minute. A negative value disables it; then only the queue timeout applies.
+	// UnservedTimeout is the time after which a step fails because no worker for it has been
+	// online.
+	// The default is one minute. A negative value disables it, so that only the queue timeout
+	// applies.
 	UnservedTimeout time.Duration
 
-	// DisableAutoRecovery leaves expired steps to operators, even if a worker comes online.
+	// DisableAutoRecovery leaves expired steps to operators, even if a worker comes online again.
 	DisableAutoRecovery bool
 
 	Log              *slog.Logger  // discards by default
@@ -63,15 +70,15 @@ type Options struct {
 	Now              func() time.Time
 
 	Dispatch    *tasker.Dispatch              // message broker that workers consume from; none by default
-	QueueOf     func(namespace string) string // broker queue of a namespace
-	BrokerGrace func() time.Duration          // delay of the sweep, so that the broker reports expired steps first
+	QueueOf     func(namespace string) string // returns the broker queue of a namespace
+	BrokerGrace func() time.Duration          // how long the sweep waits for the broker to report expired steps
 
 	OnEnqueued         func()                // steps were enqueued
 	OnEvents           func()                // there may be investigation events to deliver
 	OnAttemptsEnded    func([]Attempt)       // requires postgres.Options.ReportQueues
-	OnScheduleFired    func([]tasker.Firing) // tasks of schedules were created or refused
+	OnScheduleFired    func([]tasker.Firing) // schedules created tasks or failed to
 	OnStepExpired      Expired
-	OnTasksExpired     func([]tasker.Task)   // tasks ended because no step was claimed in time
+	OnTasksExpired     func([]tasker.Task)   // tasks ended because none of their steps was claimed in time
 	OnAttributeSkipped func(context.Context) // a search attribute of a task could not be evaluated
 }
 
@@ -120,7 +127,7 @@ type Engine struct {
 	db   *postgres.DB
 	opts Options // with defaults
 	log  *slog.Logger
-	now  func() time.Time // clock of everything that waits in this process
+	now  func() time.Time // clock for all waiting in this process
 
 	noWorker       *time.Duration // opts.UnservedTimeout; nil if disabled
 	grace          grace
@@ -132,23 +139,23 @@ type Engine struct {
 
 	notifier  *notifier
 	limited   *limitWaiters
-	instance  tasker.ID // sender of this process's notifications
+	instance  tasker.ID // identifies this process as the sender of notifications
 	templates *cache[tasker.ID, *graph]
-	byName    *cache[[3]string, *graph] // by namespace, name and requested version; an empty version is the newest
+	byName    *cache[[3]string, *graph] // by namespace, name and requested version; an empty version means the newest
 	creations *batch.Writer[*creation]
-	keyed     chan struct{}   // semaphore of transactions that wait for the keys of others; leaves one connection free
-	pacer     *overload.Pacer // of creates; nil if they are not throttled
-	reported  atomic.Int64    // last report or heartbeat of a worker with steps, in Unix nanoseconds
+	keyed     chan struct{}   // limits transactions that wait for the keys of others; leaves one connection free
+	pacer     *overload.Pacer // throttles creates; nil if disabled
+	reported  atomic.Int64    // time of the last report or heartbeat from a worker with steps, in Unix nanoseconds
 	workers   *cache[tasker.ID, *member]
 
-	listening atomic.Bool // receives notifications of other processes
+	listening atomic.Bool // notifications from other processes are received
 
 	due       atomic.Pointer[timerScheduler] // nil until Loops is called
 	fruitless map[string]*atomic.Int32       // consecutive passes that found nothing, by kind of work
 
 	works     []work
-	chunkTime time.Duration // limit of one chunk of work
-	batch     int           // rows that a pass of a timer finds at once
+	chunkTime time.Duration // time limit for one chunk of work
+	batch     int           // maximum number of rows that a timer processes in one pass
 	retries   retries
 	expensive expensiveNamespaces
 }
@@ -187,14 +194,16 @@ func New(db *postgres.DB, o Options) *Engine {
 	return e
 }
 
-// cache is an LRU cache, limited by count and by [tasker.MaxCacheBytes].
+// cache is an LRU cache that is limited by its number of entries and by [tasker.MaxCacheBytes]. It
+// is
+// safe for concurrent use.
 type cache[K comparable, V any] struct {
 	mu    sync.Mutex
 	most  int
 	size  func(V) int // approximate size in bytes
 	bytes int
 	m     map[K]*list.Element
-	order *list.List // of cached, most recently used first
+	order *list.List // elements of type cached, most recently used first
 }
 
 type cached[K comparable, V any] struct {

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	expensiveTime = 20 * time.Millisecond // spent on the expressions of a namespace in one batch
-	expensiveFor  = time.Minute           // after the last such batch
+	expensiveTime = 20 * time.Millisecond // time for expressions of one namespace in one batch
+	expensiveFor  = time.Minute           // time since the last slow batch
 )
 
-// expensiveNamespaces holds the namespaces whose expressions were slow in the last minute. A
-// separate loop decides their steps, so that they delay no other namespace.
+// expensiveNamespaces contains the namespaces whose expressions were slow in the last minute. Their
+// steps are decided by a separate loop, so that they do not delay other namespaces.
 type expensiveNamespaces struct {
 	mu    sync.Mutex
 	until map[string]time.Time
@@ -40,7 +40,7 @@ func (x *expensiveNamespaces) has(namespace string) bool {
 	return time.Now().Before(x.until[namespace])
 }
 
-// list removes expired namespaces and returns the others.
+// list removes namespaces whose time is over and returns the others.
 func (x *expensiveNamespaces) list() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -48,31 +48,33 @@ func (x *expensiveNamespaces) list() []string {
 	return slices.Sorted(maps.Keys(x.until))
 }
 
-// evaluationBytes limits the values that wait for an evaluation between two transactions. One
-// evaluation always fits.
+// evaluationBytes limits the size of the values that are kept for evaluations between two
+// transactions. A single evaluation is always allowed.
 const evaluationBytes = 4 * conditionBytes
 
-// errNotEvaluated is returned for an expression that must be evaluated before the next transaction.
+// errNotEvaluated indicates that an expression must be evaluated before the next transaction.
 var errNotEvaluated = errors.New("the expression is not evaluated yet")
 
 // evaluations evaluates the expressions of a batch between its transactions, so that none runs
-// under a lock. A transaction gets outcomes from outcomeOf, and leaves a row due if its outcome is
-// missing.
+// while
+// locks are held. Transactions read outcomes with outcomeOf. A row whose outcome is missing remains
+// due.
 type evaluations struct {
 	known  map[evaluationKey]evaluation // outcomes for the next transaction
 	needed map[evaluationKey]evaluation // requested by the last transaction
-	bytes  int                          // of the values in needed
-	begun  time.Time                    // when the first expression was evaluated
+	bytes  int                          // total size of the values in needed
+	begun  time.Time                    // when the first evaluation began
 
-	expensive *expensiveNamespaces     // receives the slow namespaces
-	separate  bool                     // the batch contains only expensive namespaces; if false, their steps are left to another batch
-	spent     map[string]time.Duration // by namespace
+	expensive *expensiveNamespaces     // collects namespaces that are slow
+	separate  bool                     // the batch contains only slow namespaces; else these are left out
+	spent     map[string]time.Duration // time spent, by namespace
 }
 
-// An evaluationKey identifies an expression of a step or a task. The text distinguishes versions of its template.
+// An evaluationKey identifies an expression of a step or a task. The text of the expression is
+// included because template versions can differ.
 type evaluationKey struct {
 	row        tasker.ID
-	field      string // of the template, such as [expression.When]
+	field      string // template field, such as [expression.When]
 	expression string
 }
 
@@ -83,8 +85,8 @@ type evaluation struct {
 	err     error
 }
 
-// outcomeOf returns the outcome of run for the values. If it is not known for exactly these values,
-// outcomeOf returns errNotEvaluated and has it evaluated before the next transaction.
+// outcomeOf returns the outcome of run for exactly these values, if it is known. Otherwise it
+// schedules the evaluation and returns errNotEvaluated.
 func outcomeOf[T any](e *evaluations, key evaluationKey, v expression.Values, run func(context.Context) (T, error)) (outcome T, err error) {
 	if known, ok := e.known[key]; ok && reflect.DeepEqual(known.values, v) {
 		outcome, _ = known.outcome.(T)
@@ -107,8 +109,11 @@ func outcomeOf[T any](e *evaluations, key evaluationKey, v expression.Values, ru
 	return outcome, errNotEvaluated
 }
 
-// run evaluates what the last transaction needed, within decideTime, and returns the number of
-// evaluations. It keeps the known outcomes of the same rows only. The error is the context's.
+// run evaluates the expressions that the last transaction needed, for at most decideTime. It
+// returns
+// the number of evaluations. Known outcomes of other rows are discarded. It returns an error only
+// if ctx
+// ends.
 func (e *evaluations) run(ctx context.Context) (evaluated int, err error) {
 	if e.begun.IsZero() {
 		e.begun, e.spent = time.Now(), map[string]time.Duration{}
@@ -144,9 +149,9 @@ func (e *evaluations) run(ctx context.Context) (evaluated int, err error) {
 
 func (e *evaluations) overTime() bool { return !e.begun.IsZero() && time.Since(e.begun) > decideTime }
 
-// between runs a transaction over rows, and again over those rows that it left for an evaluation,
-// until none is left or the time for expressions is used up. It reports whether rows are left,
-// which stay due.
+// between calls transaction with rows, and then again with the rows that it left because an
+// evaluation was missing. It ends when no rows are left or the time for expressions is used up. It
+// reports whether rows are left; these remain due.
 func (e *evaluations) between(ctx context.Context, rows []tasker.StepRef, transaction func([]tasker.StepRef) (left []tasker.StepRef, err error)) (bool, error) {
 	for range decideRounds {
 		left, err := transaction(rows)

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	expiryBatch     = 100              // each opens an investigation
-	expiryChunk     = 10               // in one transaction, as snapshots may be large
+	expiryBatch     = 100              // each step opens an investigation
+	expiryChunk     = 10               // steps per transaction, since snapshots may be large
 	letterTime      = 15 * time.Second // for one chunk of dead letters
 	redispatchEvery = time.Second
 	noWorkerEvery   = 5 * time.Second // maximum between two scans for queues without workers
-	noWorkerScans   = 6               // scans within Options.UnservedTimeout
+	noWorkerScans   = 6               // number of scans within Options.UnservedTimeout
 )
 
-// queueLoops returns the loops that expire queued steps and that return them to the queue when a
-// worker is online.
+// queueLoops returns the loops that expire queued steps, and the loop that enqueues expired steps
+// again when a worker is online.
 func (e *Engine) queueLoops(watch *timerScheduler) []*loop.Loop {
 	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerInterval, e.withGrace(e.ExpireSteps)), postgres.ExpireStep)}
 	if e.noWorker != nil {
@@ -37,7 +37,7 @@ func (e *Engine) queueLoops(watch *timerScheduler) []*loop.Loop {
 	return list
 }
 
-// grace suspends expiry after a start or an outage, so that workers can claim steps first.
+// grace suspends expiry after a start or an outage, so that workers can first claim steps.
 type grace struct {
 	mu     sync.Mutex
 	lasts  time.Duration
@@ -45,7 +45,7 @@ type grace struct {
 	ends   time.Time
 }
 
-// over reports whether steps may expire. Call it before the database is queried.
+// over reports whether steps may expire. Call it before querying the database.
 func (g *grace) over(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -71,7 +71,7 @@ func (g *grace) answered(now time.Time) {
 	g.polled = now
 }
 
-// withGrace returns the pass of an expiry loop, which does nothing during the grace.
+// withGrace returns a pass that calls expire, but does nothing during the grace period.
 func (e *Engine) withGrace(expire func(context.Context) (int, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if !e.grace.over(e.now()) {
@@ -89,14 +89,14 @@ func (e *Engine) withGrace(expire func(context.Context) (int, error)) func(conte
 	}
 }
 
-// ExpireSteps fails a batch of steps past their queue timeout, with investigations, and returns the
-// number found. It defers rows that fail.
+// ExpireSteps fails a batch of steps whose queue timeout has passed and opens investigations for
+// them. It returns how many steps it found. Rows that cause errors are deferred.
 func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
 	return e.expirePass(ctx, e.work(postgres.ExpireStep))
 }
 
-// ExpireUnserved fails a batch of steps that have had no online worker, and returns the number
-// found.
+// ExpireUnserved fails a batch of steps for which no worker has been online. It returns how many
+// steps it found.
 func (e *Engine) ExpireUnserved(ctx context.Context) (int, error) {
 	return e.expirePass(ctx, e.work(postgres.ExpireUnserved))
 }
@@ -114,15 +114,15 @@ func (e *Engine) expirePass(ctx context.Context, w work) (int, error) {
 	return e.pass(ctx, w, expiryBatch)
 }
 
-// expiring describes how expire fails steps.
+// expiring contains the options of expire.
 type expiring struct {
-	wait     bool                               // for locked tasks, instead of skipping them
-	evidence map[tasker.StepRef]json.RawMessage // from the broker, for the investigations
-	unserved *time.Duration                     // also fail steps without an online worker for this long; optional
+	wait     bool                               // wait for locked tasks instead of skipping them
+	evidence map[tasker.StepRef]json.RawMessage // evidence from the broker, for the investigations
+	unserved *time.Duration                     // if set, also fail steps without an online worker for so long
 }
 
-// expire fails steps past their limit in one transaction, with investigations. Held steps and steps
-// of saturated queues continue to wait.
+// expire fails steps that are past their limit and opens investigations, in one transaction. Held
+// steps and steps of saturated queues continue to wait.
 func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiring) ([]postgres.ExpiredStep, error) {
 	held, err := e.db.ParkHeldSteps(ctx, steps)
 	if err != nil {
@@ -205,7 +205,7 @@ func (e *Engine) investigateExpired(
 		return err
 	}
 	was := byTask(settled)
-	entries := map[string][]postgres.NewEntry{} // by detector
+	entries := map[string][]postgres.NewEntry{} // by the detector of the expiry
 	for _, x := range expired {
 		metadata, err := e.dispatchEvidence(x, evidence[x.StepRef])
 		if err != nil {
@@ -239,9 +239,9 @@ func detector(evidence json.RawMessage) string {
 	return tasker.DetectedSweep
 }
 
-// dispatchEvidence returns the metadata of the investigation of an unclaimed step.
+// dispatchEvidence returns the metadata for the investigation of a step that no worker claimed.
 func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMessage) (json.RawMessage, error) {
-	noWorkerFor := int64(0) // in ms
+	noWorkerFor := int64(0) // milliseconds
 	if x.Unserved && e.noWorker != nil {
 		noWorkerFor = e.noWorker.Milliseconds()
 	}
@@ -270,22 +270,22 @@ func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMes
 	}})
 }
 
-// Redispatch returns expired steps with an online worker to the queue. It runs again at once if
-// there are more.
+// Redispatch enqueues a batch of expired steps again if a worker for them is online. It returns
+// [loop.AtOnce] if there may be more.
 func (e *Engine) Redispatch(ctx context.Context) (time.Duration, error) {
 	return e.timed(e.work(postgres.RedispatchTask))(ctx)
 }
 
-// heartbeatsOfALease is the number of heartbeats in a lease.
+// heartbeatsOfALease is the number of heartbeats that a worker sends per lease duration.
 const heartbeatsOfALease = 3
 
-// minOutage is the minimum time without possible heartbeats that extends leases.
+// minOutage is the minimum duration of an outage that extends leases.
 const minOutage = 2 * time.Second
 
 // leaseGrace suspends lease expiry after an outage of the database or of this server.
 type leaseGrace struct {
 	mu     sync.Mutex
-	outage time.Duration // longest time without an answer of the database that is no outage
+	outage time.Duration // maximum time without a response from the database that does not count as an outage
 	lasts  time.Duration
 	heard  time.Time // when the database last accepted writes
 	ends   time.Time // zero if no grace is active
@@ -298,7 +298,7 @@ func (g *leaseGrace) databaseDown() {
 	g.ends = time.Time{}
 }
 
-// expired records that the database is writable and reports whether the grace has ended.
+// expired records that the database accepts writes and reports whether the grace period is over.
 func (g *leaseGrace) expired(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -319,14 +319,15 @@ func (g *leaseGrace) remaining(now time.Time) time.Duration {
 	return max(g.ends.Sub(now), 0)
 }
 
-// passed records the end of a pass, which is not an outage however long it took.
+// passed records the end of a pass. A long pass is not an outage.
 func (g *leaseGrace) passed(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.heard = now
 }
 
-// reclaimPass suspends a pass that reclaims expired leases during the grace.
+// reclaimPass wraps a pass that reclaims expired leases. The wrapper suspends it during the grace
+// period.
 func (e *Engine) reclaimPass(pass func(context.Context) (time.Duration, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if err := e.db.Writable(ctx); err != nil {

@@ -16,14 +16,16 @@ import (
 )
 
 const (
-	claimRounds  = 4                      // how often one claim removes what blocks it and claims again
-	measureTime  = 250 * time.Millisecond // for measuring inputs of unknown size, in one round
-	skipDuration = time.Minute            // how long claims skip a step that should be measured or failed by then
-	maxSkipped   = 10_000                 // steps that are skipped
-	rejectChunk  = 10                     // in one transaction, as each opens an investigation
+	claimRounds  = 4                      // how often one claim removes blockers and tries again
+	measureTime  = 250 * time.Millisecond // time for measuring inputs in one round
+	skipDuration = time.Minute            // how long claims skip a step that should meanwhile be measured or failed
+	maxSkipped   = 10_000                 // maximum number of skipped steps
+	rejectChunk  = 10                     // steps per transaction, since each opens an investigation
 )
 
-// ItemResults returns the item results of a map step from an ordinal on, or NotFound.
+// ItemResults returns the item results of a map step, starting at an ordinal. It returns NotFound
+// if
+// the step does not exist.
 func (e *Engine) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
 	return e.db.ItemResultsFrom(ctx, task, nil, step, from)
 }
@@ -39,15 +41,15 @@ func (e *Engine) StepResult(ctx context.Context, task, step tasker.ID) (json.Raw
 	return e.db.StepResult(ctx, task, &step, "", tasker.MaxAnswerBytes)
 }
 
-// claimAssignments claims up to limit steps and removes what blocks claims: it measures inputs, and
-// leaves inputs that are too large to the loop that fails their steps.
+// claimAssignments claims up to limit steps. It removes what blocks claims: it measures inputs of
+// unknown size, and leaves steps whose inputs are too large to the loop that fails them.
 func (e *Engine) claimAssignments(ctx context.Context, c postgres.Claimant, limit int) (all []postgres.Claimed, again time.Duration, err error) {
 	for round := 1; ; round++ {
 		c.Without = e.skipped.ids(e.now())
 		next, err := e.db.ClaimSteps(ctx, c, limit-len(all))
 		if err != nil && len(all) > 0 {
 			e.log.WarnContext(ctx, "claimed fewer steps than available", "worker_uuid", c.WorkerUUID, "err", err)
-			return all, again, nil // the claimed steps are committed and must reach the worker
+			return all, again, nil // the claimed steps are committed, so the worker must receive them
 		}
 		if err != nil {
 			return nil, 0, err
@@ -66,9 +68,10 @@ func (e *Engine) claimAssignments(ctx context.Context, c postgres.Claimant, limi
 	}
 }
 
-// removeBlockers removes what blocks claims. It measures inputs, removes queue rows whose steps are
-// not enqueued, and has steps with too large inputs failed. If it fails, claims skip the steps for
-// a while.
+// removeBlockers removes what blocks claims: it measures inputs, removes queue rows whose steps are
+// not enqueued, and marks steps whose inputs are too large to be failed. If it fails, claims skip
+// the
+// steps for a while.
 func (e *Engine) removeBlockers(ctx context.Context, c postgres.Claimant, h postgres.ClaimResult) {
 	n, err := 0, error(nil)
 	if len(h.Unmeasured) > 0 {
@@ -95,7 +98,8 @@ func (e *Engine) removeBlockers(ctx context.Context, c postgres.Claimant, h post
 	e.skipped.addFailed(e.now(), h.TooLarge)
 }
 
-// rejectInputs fails steps whose inputs are too large for any worker, each with an investigation.
+// rejectInputs fails steps whose inputs are too large for any worker and opens an investigation for
+// each.
 func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
 		list, err := tx.TooLargeInputs(ctx, stepsOf(free, rows))
@@ -130,9 +134,10 @@ func tooLarge(s postgres.TooLargeStep) tasker.Failure {
 	return f
 }
 
-// assignments adds template data to claimed steps. It releases a step, without using an attempt, if
-// its template cannot be read or it would make the response too large. It returns an error only if
-// no step can be assigned.
+// assignments adds template data to claimed steps. If the template of a step cannot be read or the
+// response would become too large, it releases the step without using an attempt. It returns an
+// error
+// only if no step can be assigned.
 func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
 	e.busy.note(e.now(), claimed)
 	out := make([]tasker.Assignment, 0, len(claimed))
@@ -166,7 +171,7 @@ func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []po
 	return out, failed
 }
 
-// skipList holds steps that claims skip for a while.
+// skipList contains the steps that claims skip for a while.
 type skipList struct {
 	mu     sync.Mutex
 	until  map[tasker.ID]time.Time
@@ -182,7 +187,7 @@ func (a *skipList) add(now time.Time, steps []tasker.StepRef) {
 	}
 }
 
-// addFailed has steps failed, and skipped by claims until then.
+// addFailed adds steps that are to be failed. Claims skip them until then.
 func (a *skipList) addFailed(now time.Time, steps []tasker.StepRef) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -196,7 +201,7 @@ func (a *skipList) addFailed(now time.Time, steps []tasker.StepRef) {
 	}
 }
 
-// tryAdd reports whether the step was added.
+// tryAdd adds a step and reports whether it did.
 func (a *skipList) tryAdd(now time.Time, s tasker.StepRef) bool {
 	if _, ok := a.until[s.StepUUID]; ok || len(a.until) >= maxSkipped {
 		return false
@@ -205,7 +210,7 @@ func (a *skipList) tryAdd(now time.Time, s tasker.StepRef) bool {
 	return true
 }
 
-// takeFailed removes and returns up to limit steps to fail.
+// takeFailed removes up to limit of the steps to fail and returns them.
 func (a *skipList) takeFailed(_ context.Context, limit int) ([]tasker.StepRef, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

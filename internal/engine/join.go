@@ -13,11 +13,11 @@ import (
 )
 
 // joinedSender is the sender of notifications from callers' transactions. Every process handles
-// them, including this one: it does not know when they commit.
+// these, including this one, which does not know when the caller commits.
 const joinedSender = "transaction"
 
-// join runs do in the caller's transaction and notifies every process, after the commit, of the
-// namespaces with work.
+// join runs do in the caller's transaction. After the commit, every process is notified of the
+// namespaces that have work.
 func (e *Engine) join(ctx context.Context, outer pgx.Tx, do func(*postgres.Tx) (namespaces []string, err error)) error {
 	return e.db.Join(ctx, outer, func(tx *postgres.Tx) error {
 		namespaces, err := do(tx)
@@ -28,7 +28,7 @@ func (e *Engine) join(ctx context.Context, outer pgx.Tx, do func(*postgres.Tx) (
 	})
 }
 
-// joined handles the commit of a caller's transaction.
+// joined handles the notification that a caller's transaction was committed.
 func (e *Engine) joined(namespaces []string) {
 	e.notifier.wake(namespaces)
 	e.requestPoll()
@@ -37,13 +37,13 @@ func (e *Engine) joined(namespaces []string) {
 	e.db.Committed()
 }
 
-// CreateTasksTx is [Engine.CreateTasks] in the caller's transaction. The caller can continue after
-// an error.
+// CreateTasksTx is [Engine.CreateTasks] in the caller's transaction, which remains usable after an
+// error.
 func (e *Engine) CreateTasksTx(ctx context.Context, outer pgx.Tx, requests []tasker.NewTask) ([]Created, error) {
 	if err := checkCount(requests); err != nil {
 		return nil, err
 	}
-	const tries = 3 // each one fails because another request creates the same key or replaces the template
+	const tries = 3 // a try fails if a concurrent request uses the same key or replaces the template
 	for n := 1; ; n++ {
 		var created []Created
 		err := e.join(ctx, outer, func(tx *postgres.Tx) (namespaces []string, err error) {
@@ -55,7 +55,7 @@ func (e *Engine) CreateTasksTx(ctx context.Context, outer pgx.Tx, requests []tas
 			return created, nil
 		case !isKeyOrTemplateRace(err):
 			return nil, err
-		case n == tries: // the transaction does not see later commits
+		case n == tries: // this transaction does not see later commits
 			return nil, tasker.Errorf(tasker.Conflict, "another transaction has created a task with the same idempotency_key or unique key, or replaced the template, and this one does not see it: begin it again")
 		}
 	}
@@ -72,9 +72,10 @@ func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []taske
 	return out, c.namespaces(), err
 }
 
-// CompleteStepTx completes the step of a lease in the caller's transaction, so that it commits
-// together with the caller's changes. The same result again has no effect, such as the worker's
-// report after the commit. It returns a Conflict if the lease is lost.
+// CompleteStepTx completes a leased step in the caller's transaction, so that the step and the
+// caller's changes are committed together. Completing it again with the same result has no effect;
+// this
+// includes the worker's own report. It returns a Conflict if the lease is lost.
 func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outcome) error {
 	v, err := evaluateOutcome(tasker.ID{}, o)
 	if err != nil {
@@ -103,8 +104,9 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 	})
 }
 
-// whyNotCompleted returns an error that explains why the step of a lease was not completed. It
-// returns nil if the step was completed before with the same result.
+// whyNotCompleted returns an error that explains why a leased step was not completed. It returns
+// nil
+// if the step was completed earlier with the same result.
 func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
 	before, err := tx.LockStepLease(ctx, v.TaskUUID, v.StepUUID)
 	switch {
@@ -141,7 +143,7 @@ func (e *Engine) CompleteExternalTx(ctx context.Context, outer pgx.Tx, step task
 	})
 }
 
-// evaluateExternalOutcome converts a reported outcome of an external step.
+// evaluateExternalOutcome validates a reported outcome of an external step and converts it.
 func evaluateExternalOutcome(step tasker.StepRef, o tasker.Outcome, source string) (outcome, error) {
 	if wrong := textFault(source, 255, false); wrong != "" {
 		return outcome{}, tasker.Errorf(tasker.Invalid, "source: %s", wrong)
@@ -167,7 +169,8 @@ func evaluateExternalOutcome(step tasker.StepRef, o tasker.Outcome, source strin
 	return v, nil
 }
 
-// completeExternalIn concludes an external step, unless the same outcome has concluded it before.
+// completeExternalIn concludes an external step, unless it was already concluded by the same
+// outcome.
 func (e *Engine) completeExternalIn(ctx context.Context, tx *postgres.Tx, v outcome) (postgres.Concluded, error) {
 	done, err := e.mayComplete(ctx, tx, &v)
 	if err != nil || done {

@@ -15,13 +15,13 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// limitOfGraph is a limit that a template defines for its steps.
+// limitOfGraph is a limit that a template imposes on its steps.
 type limitOfGraph struct {
 	name  string
 	key   *expression.Program // nil if all tasks share one key
-	steps []string            // nil means all
+	steps []string            // names of the limited steps; nil means all
 
-	weights map[string]int // of steps that use several slots
+	weights map[string]int // number of slots, for steps that use several
 }
 
 func newLimits(t tasker.Template, scope expression.Scope) ([]limitOfGraph, error) {
@@ -52,8 +52,9 @@ func withHandlers(steps []tasker.StepTemplate) (names []string) {
 	return names
 }
 
-// limitsOf evaluates the limit keys of a new task. It returns Invalid if a limit has no key, since
-// the task would be unlimited or share a limit with unrelated tasks.
+// limitsOf evaluates the limit keys of a new task. It returns Invalid if a key is missing, since
+// the
+// task would then be unlimited or share a limit with unrelated tasks.
 func (c *creation) limitsOf(ctx context.Context, g *graph, t *postgres.CreatedTask) (list []postgres.TaskLimit, err error) {
 	for _, l := range g.limits {
 		key := ""
@@ -75,7 +76,8 @@ func (c *creation) limitsOf(ctx context.Context, g *graph, t *postgres.CreatedTa
 	return list, nil
 }
 
-// limitKey evaluates a key to a text: a string, the digits of a number, true or false.
+// limitKey evaluates a limit key and converts it to a string. The key must be a string, a number or
+// a bool.
 func (c *creation) limitKey(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (string, error) {
 	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
@@ -96,7 +98,7 @@ func (c *creation) limitKey(ctx context.Context, p *expression.Program, t *postg
 	return key, nil
 }
 
-// Limits returns a page of the limits that the caller may see and whether there are more.
+// Limits returns a page of the limits that the caller may see and reports whether there are more.
 func (e *Engine) Limits(ctx context.Context, f tasker.LimitFilter) ([]tasker.Limit, bool, error) {
 	after, err := tasker.ParseLimitRef(f.After)
 	if err != nil {
@@ -105,7 +107,7 @@ func (e *Engine) Limits(ctx context.Context, f tasker.LimitFilter) ([]tasker.Lim
 	return e.db.Limits(ctx, f, after)
 }
 
-// Limit returns a limit with its busiest keys and the steps that hold their slots, or NotFound.
+// Limit returns a limit with its busiest keys and the steps that occupy its slots, or NotFound.
 func (e *Engine) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetail, error) {
 	if err := ref.Check(); err != nil {
 		return tasker.LimitDetail{}, err
@@ -113,7 +115,7 @@ func (e *Engine) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDe
 	return e.db.Limit(ctx, ref)
 }
 
-// LimitChange describes who changes a limit and why.
+// LimitChange describes who changes a limit, and why.
 type LimitChange struct {
 	Actor  string
 	Reason string
@@ -121,8 +123,9 @@ type LimitChange struct {
 
 func (c LimitChange) check() error { return ScheduleChange{Actor: c.Actor, Reason: c.Reason}.check() }
 
-// SetLimit sets a limit for all claims after its commit. It returns Invalid, or a Conflict if there
-// are too many limits.
+// SetLimit creates or changes a limit. All claims after its commit observe it. It returns Invalid,
+// or
+// a Conflict if there are too many limits.
 func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by LimitChange) (tasker.Limit, error) {
 	if err := by.check(); err != nil {
 		return tasker.Limit{}, err
@@ -140,8 +143,8 @@ func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.Lim
 	return l, err
 }
 
-// DeleteLimit removes a limit and returns its waiting steps to the queue. It returns NotFound, or a
-// Conflict if templates define the limit.
+// DeleteLimit removes a limit and returns the steps that wait for it to the queue. It returns
+// NotFound, or a Conflict if a template defines the limit.
 func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitChange) error {
 	if err := by.check(); err != nil {
 		return err
@@ -156,7 +159,7 @@ func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitC
 	return err
 }
 
-// limitWaiters holds the namespaces with steps that wait for limits. It is a hint about which
+// limitWaiters contains namespaces in which steps wait for limits. It is only a hint about which
 // claims to wake.
 type limitWaiters struct {
 	mu         sync.Mutex
@@ -165,7 +168,7 @@ type limitWaiters struct {
 	back       chan struct{} // wakes the loop that unparks steps
 }
 
-// seenFor is the time after which a namespace is dropped.
+// seenFor is the time after which a namespace is forgotten.
 const seenFor = 10 * time.Second
 
 func (l *limitWaiters) wait(now time.Time, namespaces []string) {
@@ -176,7 +179,9 @@ func (l *limitWaiters) wait(now time.Time, namespaces []string) {
 	}
 }
 
-// waiting returns the namespaces with waiting steps, at most once per interval.
+// waiting returns the namespaces with waiting steps, but nil if the last call was less than
+// interval
+// ago.
 func (l *limitWaiters) waiting(now time.Time, interval time.Duration) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,18 +199,19 @@ func (l *limitWaiters) waiting(now time.Time, interval time.Duration) (list []st
 	return list
 }
 
-// changed applies changed limits at once.
+// changed makes changed limits take effect at once: it unparks steps and wakes all waiting claims.
 func (l *limitWaiters) changed(e *Engine) {
 	loop.Wake(l.back)
 	e.notifier.wakeAll()
 }
 
-// limitWakeInterval is the interval between two wake-ups of claims that wait for slots, while a
-// reporting worker claims as many steps as it completes: usually no slot is left for others.
+// limitWakeInterval is the minimum interval between wake-ups of claims that wait for slots, while
+// reporting workers claim as many steps as they complete. Usually no slot is left for others then.
 const limitWakeInterval = 20 * time.Millisecond
 
-// wakeLimitWaiters wakes claims that wait for the slots of ended steps, unless the reporting worker
-// took them.
+// wakeLimitWaiters wakes claims that wait for slots after steps have ended. It does so less often
+// if
+// the reporting worker took as many steps itself.
 func (e *Engine) wakeLimitWaiters(ended, taken int) {
 	interval := time.Duration(0)
 	if taken >= ended {
@@ -222,17 +228,18 @@ const (
 	unparkInterval = time.Second     // while steps wait
 	backRest       = 5 * time.Second // otherwise
 	backBatch      = 500
-	keyAge         = time.Hour // after which an unused key is removed
+	keyAge         = time.Hour // age at which an unused key is removed
 	keyBatch       = 500
 )
 
-// unparkLimitedSteps returns parked steps to the queue if they have no limit or a free slot.
+// unparkLimitedSteps returns parked steps to the queue if their limit was removed or has a free
+// slot.
 func (e *Engine) unparkLimitedSteps(ctx context.Context) (time.Duration, error) {
 	waiting, more := false, false
 	var failed error
 	for after := int64(0); ; {
 		b, err := e.db.UnparkLimited(ctx, backBatch, after)
-		failed = errors.Join(failed, err) // a failing batch delays no other
+		failed = errors.Join(failed, err) // a failure must not delay other batches
 		if len(b.Namespaces) > 0 {
 			e.notify(b.Namespaces)
 		}
@@ -241,7 +248,7 @@ func (e *Engine) unparkLimitedSteps(ctx context.Context) (time.Duration, error) 
 		case after > 0:
 		case failed != nil:
 			return 0, failed
-		case more: // such as after the deletion of a limit
+		case more: // for example after a limit was deleted
 			return loop.AtOnce, nil
 		case waiting:
 			return unparkInterval, nil

@@ -15,15 +15,17 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// expandChunk limits the items of one transaction. Further map steps are left to the next one.
+// expandChunk limits the items that one transaction creates. Further map steps are left to the next
+// one.
 const expandChunk = 1000
 
-// itemBytes limits the total size of item results that become the result of their map step. It
-// leaves room for the surrounding document.
+// itemBytes limits the total size of the item results in the result of a map step. The margin is
+// for
+// the rest of the document.
 const itemBytes = tasker.MaxDocumentBytes - 1000
 
-// items evaluates the list of a map step. An empty list completes the step. The error may be an
-// [expression.Failure].
+// items evaluates the list of a map step. If the list is empty, the step is complete. The error may
+// be an [expression.Failure].
 func (d *decision) items(ctx context.Context, s postgres.UndecidedStep, of tasker.StepTemplate, p *expression.Program) (stepDecision, error) {
 	values, err := d.values(ctx, s, p)
 	if err != nil {
@@ -64,8 +66,9 @@ func (d *decision) items(ctx context.Context, s postgres.UndecidedStep, of taske
 	return stepDecision{becomes: lifecycle.VerdictRun, expand: &m}, nil
 }
 
-// withoutLists removes the values at the paths from a context. It returns the JSON Pointers of the
-// removed values, or nil if there were none.
+// withoutLists removes the values at the given paths from a context. It returns the remaining
+// context
+// and JSON Pointers to the removed values, or nil for both if it removed none.
 func withoutLists(doc json.RawMessage, paths [][]string) (without json.RawMessage, omitted []string) {
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	for _, path := range paths {
@@ -79,7 +82,8 @@ func withoutLists(doc json.RawMessage, paths [][]string) (without json.RawMessag
 	return without, omitted
 }
 
-// withoutAt removes the value at a path from an object. It returns nil if there is none.
+// withoutAt removes the value at a path from an object. It returns nil if the object has no such
+// value.
 func withoutAt(doc json.RawMessage, path []string) json.RawMessage {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(doc, &object) != nil || object[path[0]] == nil {
@@ -91,13 +95,13 @@ func withoutAt(doc json.RawMessage, path []string) json.RawMessage {
 		return nil
 	}
 	rest, err := json.Marshal(object)
-	if err != nil { // it was decoded from JSON
+	if err != nil { // impossible: it was decoded from JSON
 		return nil
 	}
 	return rest
 }
 
-// chunks groups elements into JSON lists of size elements. The last one may be shorter.
+// chunks groups elements into JSON arrays of the given size. The last one may be shorter.
 func chunks(list []json.RawMessage, size int) []json.RawMessage {
 	out := make([]json.RawMessage, 0, (len(list)+size-1)/size)
 	for part := range slices.Chunk(list, size) {
@@ -127,8 +131,8 @@ func (d *decision) join(ctx context.Context, s postgres.UndecidedStep) (stepDeci
 	return d.joined(s, r)
 }
 
-// mapResult is the result of a map step: the results of its items in order, or the path to read
-// them if they are too large.
+// mapResult is the result of a map step. It contains the results of the items in order or, if they
+// are too large, the API path that returns them.
 type mapResult struct {
 	Items     int             `json:"items"`
 	Tolerated json.RawMessage `json:"tolerated,omitempty"`
@@ -137,11 +141,11 @@ type mapResult struct {
 	ReadAt    string          `json:"read_at,omitempty"`
 }
 
-// joined returns the outcome of a map step whose items are done.
+// joined returns the outcome of a map step whose items are all done.
 func (d *decision) joined(s postgres.UndecidedStep, r postgres.ItemResults) (stepDecision, error) {
 	result := mapResult{Items: r.Items, Tolerated: r.Tolerated, Results: r.Results}
 	body, size, err := mapBody(result)
-	if r.Results == nil || err != nil { // they may also have too many values or be nested too deep
+	if r.Results == nil || err != nil { // the results may also have too many values or too deep nesting
 		result.Results, result.Truncated = nil, true
 		result.ReadAt = tasker.ItemResultsPath(s.TaskUUID, s.Name)
 		if body, size, err = mapBody(result); err != nil {
@@ -162,9 +166,10 @@ func mapBody(r mapResult) (body json.RawMessage, size int, err error) {
 	return resultBody(doc, nil)
 }
 
-// tolerate skips failed items that their map steps tolerate, lowest position first, and returns the
-// remaining conclusions. It runs in the transaction of the failure, so that no one is notified of a
-// tolerated failure.
+// tolerate skips failed items that their map steps tolerate, in the order of the items. It returns
+// the conclusions that remain. Because it runs in the transaction of the failure, a tolerated
+// failure is
+// not announced.
 func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []outcome, done postgres.Concluded) (postgres.Concluded, error) {
 	refs := mapSlice(done.FailedForGood, func(i int) tasker.StepRef {
 		return tasker.StepRef{TaskUUID: list[i].TaskUUID, StepUUID: list[i].StepUUID}
@@ -227,8 +232,8 @@ func (e *Engine) toleranceLeft(ctx context.Context, tx *postgres.Tx, i postgres.
 	return most - n, err
 }
 
-// onItems applies the action to a map step that waits for its items. A reset resets all failed
-// items. Other actions end the open items, and then the step.
+// onItems applies the action to a map step that waits for its items. A reset applies to all failed
+// items. Other actions end the open items and then the map step itself.
 func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
 	if _, err := targetOf(target).Next(a.op.Action, a.op.Interrupt); err != nil {
 		return ActionResult{}, err

@@ -33,7 +33,7 @@ func newNotifier() *notifier {
 	return &notifier{waiting: map[string]map[*waiter]struct{}{}, unsent: map[string]struct{}{}, send: make(chan struct{}, 1)}
 }
 
-// wait registers a waiter. The caller stops it.
+// wait registers a waiter. The caller must stop it.
 func (n *notifier) wait(worker tasker.ID, namespaces []string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *waiter) stop() {
 	}
 }
 
-// wake wakes the waiters in the namespaces.
+// wake wakes the claims that wait for work in the namespaces.
 func (n *notifier) wake(namespaces []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,7 +91,7 @@ func (n *notifier) wakeWorker(worker tasker.ID) {
 	}
 }
 
-// notifyOthers queues a notification of other processes.
+// notifyOthers schedules a notification to other processes.
 func (n *notifier) notifyOthers(namespaces []string) {
 	if len(namespaces) == 0 {
 		return
@@ -112,7 +112,7 @@ func (n *notifier) takeUnsent() []string {
 	return list
 }
 
-// notify announces committed steps in the namespaces.
+// notify announces that steps in the namespaces were enqueued and committed.
 func (e *Engine) notify(namespaces []string) {
 	e.notifier.wake(namespaces)
 	e.notifier.notifyOthers(namespaces)
@@ -122,17 +122,18 @@ func (e *Engine) notify(namespaces []string) {
 	}
 }
 
-// channel is the PostgreSQL channel of work notifications between processes.
+// channel is the PostgreSQL channel on which processes notify each other of work.
 const channel = "tasker_work"
 
 const (
-	notifyEvery  = 20 * time.Millisecond // minimum interval: NOTIFY takes a lock on the whole database
-	relisten     = time.Second           // after a lost connection
+	notifyEvery  = 20 * time.Millisecond // minimum interval, since NOTIFY locks the whole database
+	relisten     = time.Second           // delay after a lost connection
 	sendDeadline = 5 * time.Second
 )
 
-// Listen exchanges work notifications with other processes until ctx ends. Without it claims only
-// poll.
+// Listen exchanges work notifications with other processes until ctx ends. If it does not run,
+// waiting
+// claims rely on polling.
 func (e *Engine) Listen(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
 	g.Go("send notifications", e.sendNotifications)
@@ -163,10 +164,11 @@ func (e *Engine) sendNotifications(ctx context.Context) error {
 	}
 }
 
-// maxNotification is the maximum payload in bytes: PostgreSQL accepts less than 8000.
+// maxNotification is the maximum payload of a notification in bytes. PostgreSQL requires less than
+// 8000.
 const maxNotification = 7900
 
-// messages encodes the sender and namespaces in as few notifications as possible.
+// messages encodes the sender and the namespaces in as few notifications as possible.
 func messages(from string, namespaces []string) []string {
 	var list []string
 	message := from

@@ -13,14 +13,16 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// CancelTask ends a task and its open steps, whose leases are lost. Repeating it has no effect. It
-// returns a Conflict if the task is complete.
+// CancelTask cancels a task and its open steps, which lose their leases. Repeating it has no
+// effect.
+// It returns a Conflict if the task is complete.
 func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	return e.db.CancelTask(ctx, task, postgres.Operator{Actor: actor, Reason: reason})
 }
 
 // OperateStep performs an operator action on a step and continues the task in the same transaction.
-// It returns the step as the action left it. It returns a Conflict if the state of the step or task
+// It returns the step as the action left it. It returns a Conflict if the state of the step or its
+// task
 // does not allow the action.
 func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
 	action, err := e.NewAction(op)
@@ -49,7 +51,7 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 			after = acted.after
 			return nil
 		}
-		after, err = tx.Step(ctx, task, step) // a repeated request returns the current step
+		after, err = tx.Step(ctx, task, step) // after a repeated request, this is the current step
 		return err
 	})
 	if err != nil {
@@ -59,19 +61,19 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 	return after, nil
 }
 
-// Action is an operator action. It can be applied to any number of steps, such as those of an
+// Action is an operator action that can be applied to any number of steps, such as those of an
 // operation.
 type Action struct {
 	op    tasker.ActionRequest
 	event lifecycle.StepEvent
 	body  json.RawMessage
-	size  int // of the result in body
+	size  int // size of the result in body
 
 	computes *computing // nil if all steps get the same result
 	engine   *Engine
 }
 
-// NewAction validates an operator action. It returns Invalid if the request is wrong.
+// NewAction validates an action and prepares it. It returns Invalid if the request is not valid.
 func (e *Engine) NewAction(op tasker.ActionRequest) (Action, error) {
 	if err := checkAction(op); err != nil {
 		return Action{}, err
@@ -88,35 +90,36 @@ func (e *Engine) NewAction(op tasker.ActionRequest) (Action, error) {
 	return a, err
 }
 
-// StepActionResult is the result of an action on one step.
+// StepActionResult describes the effect of an action on one step.
 type StepActionResult struct {
-	postgres.Target       // before the action
-	Refusal         error // a Conflict if the action is not allowed; nothing was done then
-	Fence           int64 // after the action
+	postgres.Target       // state before the action
+	Refusal         error // if set, a Conflict: the action is not allowed and nothing was done
+	Fence           int64 // fence after the action
 
 	Result json.RawMessage // computed result of the step, if any
 }
 
-// ActionResult is the result of an [Action].
+// ActionResult describes the effects of an [Action].
 type ActionResult struct {
 	Steps      []StepActionResult // ordered by task and step
-	Namespaces []string           // with enqueued steps, for [Engine.Enqueued]
+	Namespaces []string           // namespaces with enqueued steps, for [Engine.Enqueued]
 
-	after tasker.Step // the step, after an action on one step
+	after tasker.Step // the step after the action, if it was applied to a single step
 }
 
-// Enqueued notifies workers of steps enqueued in a committed transaction of the caller.
+// Enqueued notifies workers of steps that the caller enqueued in a committed transaction.
 func (e *Engine) Enqueued(namespaces []string) { e.notify(namespaces) }
 
-// applyOne applies the action to one step. It returns an error if the step does not exist or allow
-// it.
+// applyOne applies the action to one step. It returns an error if the step does not exist or does
+// not
+// allow the action.
 func (a Action) applyOne(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (ActionResult, error) {
 	target, err := lockStep(ctx, tx, step)
 	if err != nil {
 		return ActionResult{}, err
 	}
 	switch {
-	case a.op.NewChild: // also refuses steps without a child task
+	case a.op.NewChild: // checked first, since it also refuses steps without a child task
 		return a.withNewChild(ctx, tx, target)
 	case target.OpenItems > 0:
 		return a.onItems(ctx, tx, target)
@@ -128,14 +131,14 @@ func (a Action) applyOne(ctx context.Context, tx *postgres.Tx, step tasker.StepR
 	return acted, err
 }
 
-// Do applies the action to steps whose states allow it, and continues their tasks. The targets come
-// from [postgres.Tx.LockTargets], so their tasks are locked.
+// Do applies the action to those steps whose states allow it and continues their tasks. The targets
+// must come from [postgres.Tx.LockTargets], which locks their tasks.
 func (a Action) Do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (ActionResult, error) {
 	return a.do(ctx, tx, targets, tasker.StepRef{})
 }
 
-// do is Do. If single is set, the result includes that step as the action left it, before its task
-// continued.
+// do is Do. If single is set, the result also contains this step as the action left it, before its
+// task continued.
 func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, single tasker.StepRef) (acted ActionResult, err error) {
 	var list []postgres.Conclusion
 	var repairs []postgres.Repair
@@ -150,7 +153,7 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	for _, t := range targets {
 		step := StepActionResult{Target: t, Fence: t.Fence + 1}
 		to, refusal := targetOf(t).Next(a.op.Action, a.op.Interrupt)
-		if t.OpenItems > 0 && refusal == nil { // an action on many steps applies to failed steps only
+		if t.OpenItems > 0 && refusal == nil { // an action on many steps applies only to failed steps
 			refusal = targetOf(t).Refusal("step %s waits for its items", t.StepUUID)
 		}
 		of := a
@@ -188,12 +191,12 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	return a.follow(ctx, tx, acted, followUp{concluded, postgres.TasksOf(list), repairs, single})
 }
 
-// followUp describes what to do after an action has moved steps.
+// followUp describes what remains to be done after an action has moved steps.
 type followUp struct {
 	concluded postgres.Concluded
 	tasks     []tasker.ID
 	repairs   []postgres.Repair
-	single    tasker.StepRef // step to read before the tasks continue; optional
+	single    tasker.StepRef // if set, the step to read before the tasks continue
 }
 
 // follow records an action and continues the tasks.
@@ -273,7 +276,7 @@ func checkAction(op tasker.ActionRequest) error {
 	return wrong.err("the action cannot be done")
 }
 
-// lockStep locks a task and one of its steps and returns their states, or NotFound.
+// lockStep locks a task and one of its steps. It returns the states of both, or NotFound.
 func lockStep(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (postgres.Target, error) {
 	if _, err := tx.TaskState(ctx, step.TaskUUID); err != nil {
 		return postgres.Target{}, err
@@ -289,7 +292,7 @@ func lockStep(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (postgr
 }
 
 // CompleteExternal ends an external step with an outcome and continues its task. Repeating the same
-// outcome has no effect. It returns a Conflict for another outcome.
+// outcome has no effect. If the step has already ended with another outcome, it returns a Conflict.
 func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o tasker.Outcome, source string) (tasker.Step, error) {
 	v, err := evaluateExternalOutcome(tasker.StepRef{TaskUUID: task, StepUUID: step}, o, source)
 	if err != nil {
@@ -312,8 +315,8 @@ func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o t
 	return after, nil
 }
 
-// mayComplete locks the task and its external step, and returns an error if the step cannot be
-// completed now. It reports true if the same outcome has completed it before.
+// mayComplete locks a task and its external step. It returns an error if the step cannot be
+// completed now, and true if the same outcome has already completed it.
 func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (bool, error) {
 	if _, err := tx.TaskState(ctx, v.TaskUUID); err != nil {
 		return false, err
@@ -322,7 +325,7 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (
 	if err != nil {
 		return false, err
 	}
-	// A step that waits again after a reset accepts the same outcome again.
+	// A step that waits again after a reset also accepts the same outcome again.
 	if before.State != string(tasker.StepPending) && bytes.Equal(before.ReportDigest, v.Digest) {
 		return true, nil
 	}

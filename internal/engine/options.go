@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// checkStart checks the fields that control the start of a task.
+// checkStart validates the fields that control when a task starts.
 func (f *faults) checkStart(r tasker.NewTask) {
 	if !r.StartAt.IsZero() {
 		f.checkYear("start_at", r.StartAt)
@@ -56,7 +56,8 @@ func (f *faults) checkDebounce(r tasker.NewTask) {
 	}
 }
 
-// optionsOf returns the start options of a task, from its request and its template, or nil.
+// optionsOf returns the start options of a task from its request and its template, or nil if it has
+// none.
 func optionsOf(r tasker.NewTask, t tasker.Template, asked bool) *postgres.NewOptions {
 	if d := t.Start.Debounce; asked && r.Debounce.Key == "" && r.StartAt.IsZero() && r.StartAfter == 0 && d.Key != "" {
 		r.Debounce = tasker.Debounce{Key: d.Key, Wait: time.Duration(d.WaitSeconds) * time.Second, MaxWait: time.Duration(d.MaxWaitSeconds) * time.Second}
@@ -77,7 +78,7 @@ func optionsOf(r tasker.NewTask, t tasker.Template, asked bool) *postgres.NewOpt
 	return &postgres.NewOptions{StartAfter: r.StartAfter, StartBy: r.StartBy, StartWithin: r.StartWithin, Unique: r.Unique, Debounce: r.Debounce, Due: due}
 }
 
-// setKeys evaluates the due time and the keys that the template gives a task.
+// setKeys evaluates the expressions of the template for the due time and the keys of a task.
 func (c *creation) setKeys(ctx context.Context, g *graph, t *postgres.CreatedTask) (err error) {
 	o := t.Options
 	if o == nil {
@@ -122,7 +123,7 @@ func (c *creation) evaluate(ctx context.Context, p *expression.Program, t *postg
 	return list[0], nil
 }
 
-// keyOf evaluates a key that the template gives a task.
+// keyOf evaluates an expression of the template for a key of the task.
 func (c *creation) keyOf(ctx context.Context, p *expression.Program, path string, t *postgres.CreatedTask) (string, error) {
 	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
@@ -142,7 +143,7 @@ func (c *creation) keyOf(ctx context.Context, p *expression.Program, path string
 	return key, nil
 }
 
-// heldKey is returned if an open task has the unique key of a request.
+// heldKey is the error for a request whose unique key belongs to an open task.
 type heldKey struct {
 	by     tasker.ID
 	policy tasker.ConflictPolicy
@@ -151,11 +152,11 @@ type heldKey struct {
 
 func (h *heldKey) Error() string { return h.err.Error() }
 
-// Unwrap returns the error for callers.
+// Unwrap returns the error that callers see.
 func (h *heldKey) Unwrap() error { return h.err }
 
-// mayHave returns a heldKey if another task has the unique key of a task, unless the task takes it
-// over.
+// mayHave returns a heldKey if another open task has the unique key of a new task, unless the new
+// task takes over the key.
 func (c *creation) mayHave(ctx context.Context, t *postgres.CreatedTask) error {
 	key := t.UniqueKey()
 	if key == (postgres.UniqueKey{}) {
@@ -185,7 +186,7 @@ func (c *creation) mayHave(ctx context.Context, t *postgres.CreatedTask) error {
 	return held
 }
 
-// expireTasks ends unlocked tasks of which no step was claimed in time.
+// expireTasks ends tasks none of whose steps was claimed in time. It skips locked tasks.
 func (e *Engine) expireTasks(ctx context.Context, rows []tasker.StepRef) error {
 	var ended []tasker.Task
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -204,7 +205,7 @@ func (e *Engine) expireTasks(ctx context.Context, rows []tasker.StepRef) error {
 	return err
 }
 
-// mergeIn stores the tasks, but merges debounced ones into waiting tasks with the same key.
+// mergeIn stores the tasks. It merges debounced tasks into waiting ones with the same key.
 func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
 	var plain, debounced []*postgres.CreatedTask
 	for _, t := range c.tasks {
@@ -230,7 +231,7 @@ func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
 		}
 		if waiting == nil {
 			err = tx.InsertTasks(ctx, []*postgres.CreatedTask{t}, postgres.Insertion{Contexts: true})
-		} else if waiting.UUID != t.UUID { // otherwise an earlier try has stored it
+		} else if waiting.UUID != t.UUID { // equal if an earlier attempt stored it
 			err = c.merge(ctx, tx, waiting, t)
 		}
 		if err != nil {
@@ -240,7 +241,7 @@ func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
 	return nil
 }
 
-// merge merges a request into a waiting task. The task keeps its version.
+// merge merges a request into a waiting task, which keeps its template version.
 func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres.WaitingTask, t *postgres.CreatedTask) error {
 	as := t
 	if waiting.Version != t.Template.Version {
@@ -258,7 +259,7 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 		other.fresh, other.templates = true, map[[3]string]*graph{}
 		other.read = func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
 			t, err := tx.Template(ctx, namespace, name, version)
-			t.Retired = nil // merging is allowed, as it creates no task
+			t.Retired = nil // merging is allowed, since it creates no task
 			return t, err
 		}
 		if as, err = other.plan(ctx, r, decoded); err != nil {
@@ -273,7 +274,7 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 	return nil
 }
 
-// merged replaces merged tasks in the result by those that they were merged into.
+// merged replaces tasks in the result that were merged by the tasks that they were merged into.
 func (c *creation) merged(out []Created) {
 	for i, o := range out {
 		if o.stored != nil && o.stored.MergedInto != (tasker.ID{}) {

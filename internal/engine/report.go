@@ -18,25 +18,26 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// outcome is a conclusion with the detail code of the investigation of a final failure.
+// outcome is a conclusion with additional data that is not stored with it.
 type outcome struct {
 	postgres.Conclusion
 	Detail string
 
-	unstorable error           // why a reported result failed the attempt: it cannot be stored, or is no valid decision
-	undecided  bool            // not applied for lack of time
-	failure    *tasker.Failure // of the attempt
-	given      json.RawMessage // reported result of an external step
+	unstorable error           // why a reported success failed the attempt: an unstorable or invalid result
+	undecided  bool            // not applied because the time was used up
+	failure    *tasker.Failure // failure of the attempt, or nil
+	given      json.RawMessage // result of an external step as reported
 }
 
-// Report applies outcomes of attempts independently of each other. A repeated outcome is accepted
-// without effect. If claim is positive, Report also claims up to that many steps for the worker.
+// Report applies the outcomes of attempts independently of each other. A repeated outcome is
+// accepted
+// and has no effect. If claim is positive, Report also claims up to that many steps for the worker.
 func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim})
 }
 
-// ReportReady is [Engine.Report] for workers that consume announcements of a message broker. It
-// claims only steps that the outcomes made ready, which are not announced.
+// ReportReady is [Engine.Report] for workers that consume announcements from a message broker. It
+// claims only steps that the outcomes made ready; these are not announced.
 func (e *Engine) ReportReady(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim, OnlyReady: true})
 }
@@ -66,7 +67,7 @@ func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tas
 	if c.Limit <= 0 || next == nil && c.OnlyReady {
 		return receipt, nil
 	}
-	// The outcomes are committed: a failing claim must not hide that.
+	// The outcomes are committed, so a failing claim must not make the report fail.
 	if next != nil {
 		handing, cancel := claimContext(ctx)
 		defer cancel()
@@ -83,7 +84,7 @@ func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tas
 	return receipt, nil
 }
 
-// splitRepeated splits outcomes so that first contains each step once.
+// splitRepeated splits outcomes so that first contains at most one outcome per step.
 func splitRepeated(outcomes []tasker.Outcome) (first, again []tasker.Outcome) {
 	seen := make(map[tasker.ID]bool, len(outcomes))
 	for _, o := range outcomes {
@@ -136,7 +137,7 @@ func (e *Engine) report(
 		e.explain(ctx, worker, undecided, receipt)
 	case next == nil || len(next.Steps) == 0:
 		return nil, err
-	default: // the claimed steps are committed and must reach the worker
+	default: // the claimed steps are committed, so the worker must receive them
 		e.log.WarnContext(ctx, "steps claimed, but applying decisions failed", "worker_uuid", worker, "err", err)
 		for _, v := range remaining {
 			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
@@ -145,8 +146,8 @@ func (e *Engine) report(
 	return next, nil
 }
 
-// answer adds an applied outcome to the receipt: accepted, or rejected if its result failed the
-// attempt.
+// answer adds an applied outcome to the receipt. It is accepted, or rejected if its result made the
+// attempt fail.
 func (v outcome) answer(receipt *tasker.Receipt) {
 	if v.unstorable == nil {
 		receipt.Accepted = append(receipt.Accepted, v.StepUUID)
@@ -158,7 +159,7 @@ func (v outcome) answer(receipt *tasker.Receipt) {
 	})
 }
 
-// boundRetry makes a failure permanent if its retry delay exceeds the limit.
+// boundRetry makes a failure permanent if its retry delay exceeds Options.MaxRetryAfter.
 func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
 	if f == nil || f.RetryAfter <= e.opts.MaxRetryAfter {
 		return f
@@ -169,8 +170,9 @@ func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
 	return &bounded
 }
 
-// evaluateOutcome converts a reported outcome. It fails for unstorable results and failures without
-// an error.
+// evaluateOutcome validates and converts a reported outcome. It returns an error if the result
+// cannot
+// be stored or a failure has no error.
 func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
 	v := outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: o.TaskUUID, StepUUID: o.StepUUID, From: tasker.StepInProgress, Fence: o.Fence, Worker: &worker,
@@ -194,8 +196,8 @@ func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
 	return v, nil
 }
 
-// failUnstorable converts a success whose result cannot be stored to a permanent failure. Otherwise
-// the lease would expire and the worker would be blamed.
+// failUnstorable converts a success whose result cannot be stored into a permanent failure. If the
+// report were refused instead, the lease would expire as if the worker were lost.
 func failUnstorable(worker tasker.ID, o tasker.Outcome, reason error) (outcome, error) {
 	if code := tasker.CodeOf(reason); code != tasker.Invalid && code != tasker.TooLarge {
 		return outcome{}, reason
@@ -215,7 +217,7 @@ func (v *outcome) fail(f tasker.Failure) {
 	}
 }
 
-// resultBody encodes a result for storage.
+// resultBody encodes a result for storage. It also returns the size of the result in bytes.
 func resultBody(result, metadata json.RawMessage) (body json.RawMessage, resultSize int, err error) {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
@@ -241,7 +243,8 @@ const (
 	maxFingerprintBytes = 4 * tasker.MaxFingerprint
 )
 
-// failureBody encodes a failure for storage. It truncates and cleans it, but never rejects it.
+// failureBody encodes a failure for storage. It cleans and truncates a failure, but never rejects
+// it.
 func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
 	whole := payload.CleanText(f.Message, math.MaxInt)
 	body := tasker.StepFailure{
@@ -258,7 +261,7 @@ func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
 	return json.Marshal(body)
 }
 
-// failureOf decodes the result of failureBody.
+// failureOf decodes a document that failureBody encoded.
 func failureOf(body json.RawMessage) (tasker.Failure, error) {
 	var f tasker.StepFailure
 	err := json.Unmarshal(body, &f)
@@ -267,7 +270,7 @@ func failureOf(body json.RawMessage) (tasker.Failure, error) {
 	}, err
 }
 
-// firstCharacters returns at most the given number of characters of a text.
+// firstCharacters returns at most the first most characters of a string.
 func firstCharacters(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most])
@@ -275,20 +278,23 @@ func firstCharacters(s string, most int) string {
 	return s
 }
 
-// Time limit of explain, and the number of tries of each query.
+// Time limit of explain, and the number of times that it tries each query.
 const (
 	explainTime  = 5 * time.Second
 	explainTries = 3
 )
 
-// explain adds outcomes that changed nothing to the receipt: accepted if they had been applied
-// before, else rejected with a reason. Rejections are recorded. If the database is unavailable, the
-// worker is asked to report again.
+// explain adds outcomes that had no effect to the receipt. They are accepted if they had been
+// applied
+// before. Otherwise they are rejected with a reason, and the rejection is recorded. If the database
+// is
+// unavailable, the worker is asked to report again.
 func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []outcome, receipt *tasker.Receipt) {
 	if len(list) == 0 {
 		return
 	}
-	// Accepted outcomes are committed, so the response matters even if the request has timed out.
+	// The accepted outcomes are committed, so the receipt is needed even if the request has timed
+	// out.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 	defer cancel()
 	leases := mapSlice(list, func(v outcome) tasker.Lease {
@@ -347,7 +353,7 @@ func (e *Engine) reject(ctx context.Context, rejected []postgres.RejectedReport,
 	}
 }
 
-// unanswered is the response to a report whose effect is currently unknown.
+// unanswered is the rejection of a report whose effect is unknown at the moment.
 func unanswered(step tasker.ID) tasker.Rejection {
 	return tasker.Rejection{
 		StepUUID: step, Code: tasker.Unavailable,
@@ -355,7 +361,7 @@ func unanswered(step tasker.ID) tasker.Rejection {
 	}
 }
 
-// persist retries f a few times until it succeeds.
+// persist calls f until it succeeds, but at most explainTries times.
 func persist(ctx context.Context, f func() error) error {
 	for n := 1; ; n++ {
 		err := f()
@@ -376,14 +382,16 @@ func staleLeaseReason(m postgres.StepLease, v outcome, worker tasker.ID) string 
 	}
 }
 
-// digest identifies reports that are repeated verbatim; repeats compares the others.
+// digest identifies reports that are repeated byte for byte. The method repeats compares others.
 func (v outcome) digest() []byte {
 	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
 	return sum[:]
 }
 
 // repeats reports whether v equals the report that concluded its attempt. It compares the result of
-// a success, or the type, message and retryability of a failure; not metadata, context and retry
+// a
+// success, or the type, message and retryability of a failure. It ignores metadata, context and
+// retry
 // delay.
 func (e *Engine) repeats(ctx context.Context, v outcome, m postgres.StepLease) (bool, error) {
 	if m.ReportedFence == nil || *m.ReportedFence != v.Fence {
@@ -408,7 +416,7 @@ func (e *Engine) repeats(ctx context.Context, v outcome, m postgres.StepLease) (
 	return bytes.Equal(was, is), err
 }
 
-// reportedFacts returns the part of a report that repeats compares.
+// reportedFacts returns the parts of a report that repeats compares.
 func reportedFacts(to tasker.StepState, body json.RawMessage) ([]byte, error) {
 	if to == tasker.StepComplete {
 		var r tasker.StepResult

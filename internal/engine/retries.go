@@ -9,19 +9,21 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// retries is the position of this process among the failed steps whose backoff is over. Steps of
-// tasks in error remain due for as long as the error lasts, and other due steps follow them.
-// Therefore the due steps are scanned in rounds, one batch per pass, without an interval between
-// passes.
+// retries records how far this process has scanned the failed steps whose backoff is over. Steps of
+// tasks in error remain due while the error lasts, and other due steps may follow them. Therefore
+// the due
+// steps are scanned in rounds, one batch per pass, and the passes of a round follow each other at
+// once.
 type retries struct {
 	mu    sync.Mutex
 	mark  postgres.RetryMark
-	spent time.Duration // time of the scans of this round
+	spent time.Duration // time spent on the scans of this round
 	again time.Time     // earliest start of the next round
 }
 
-// The delay after a round of several passes is a multiple of its scan time, so that many steps of
-// tasks in error do not keep the database busy.
+// The delay after a round with several passes is a multiple of its scan time. Otherwise many steps
+// of
+// tasks in error would keep the database busy.
 const (
 	roundRest    = 4
 	maxRoundRest = time.Minute

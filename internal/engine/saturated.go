@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	claimActivityInterval = 10 * time.Second // minimum between two records of claims from the same queue
-	maxNoted              = 10_000           // remembered queues; all are dropped beyond it
-	extendBatch           = 500              // steps whose queue deadlines are extended in one transaction
-	extendRounds          = 20               // such transactions in one pass
+	claimActivityInterval = 10 * time.Second // minimum between two records of claims from one queue
+	maxNoted              = 10_000           // maximum number of remembered queues; beyond it, all are forgotten
+	extendBatch           = 500              // steps per transaction whose queue deadlines are extended
+	extendRounds          = 20               // such transactions per pass
 	relieveEvery          = time.Minute
-	relieveAfter          = time.Minute // after the last expired step a queue is no longer saturated
+	relieveAfter          = time.Minute // a queue is no longer saturated so long after its last expired step
 	relieveBatch          = 1000
 	forgetQueueIn         = 24 * time.Hour
 )
 
-// claimActivity collects the queues from which steps were claimed, until a loop stores them.
+// claimActivity collects the queues from which steps were claimed until a loop stores them.
 type claimActivity struct {
 	keyBuffer[postgres.QueueName]
 	stored map[postgres.QueueName]time.Time // when each queue was last added
 }
 
-// note adds the queues of claimed steps, each once per claimActivityInterval.
+// note adds the queues of claimed steps, at most once per claimActivityInterval.
 func (b *claimActivity) note(now time.Time, claimed []postgres.Claimed) {
 	if len(claimed) == 0 {
 		return
@@ -50,7 +50,7 @@ func (b *claimActivity) note(now time.Time, claimed []postgres.Claimed) {
 	}
 }
 
-// failed adds queues again that could not be stored.
+// failed lets queues be added again that could not be stored.
 func (b *claimActivity) failed(queues []postgres.QueueName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +72,7 @@ func (e *Engine) flushClaimActivity(ctx context.Context) (time.Duration, error) 
 }
 
 // findExpired finds expired steps. It extends the deadlines of steps in saturated queues in large
-// batches, as there may be as many as the backlog has.
+// batches, since such steps may be as many as the whole backlog.
 func (e *Engine) findExpired(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	for range extendRounds {
 		due, err := e.db.ExpiredSteps(ctx, e.opts.BrokerGrace(), extendBatch)
@@ -92,7 +92,7 @@ func (e *Engine) findExpired(ctx context.Context, limit int) ([]tasker.StepRef, 
 	return nil, nil
 }
 
-// leave returns the steps that are not among others.
+// leave returns the steps that are not contained in others.
 func leave(steps, others []tasker.StepRef) []tasker.StepRef {
 	if len(others) == 0 {
 		return steps
@@ -104,8 +104,8 @@ func leave(steps, others []tasker.StepRef) []tasker.StepRef {
 	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return without[s] })
 }
 
-// relieveQueues clears the saturation of queues without expired steps, and removes queues without
-// claims.
+// relieveQueues ends the saturation of queues without recently expired steps and removes queues
+// without recent claims.
 func (e *Engine) relieveQueues(ctx context.Context) (time.Duration, error) {
 	n, err := e.db.ClearSaturation(ctx, relieveAfter, relieveBatch)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// ScheduleChange describes who changes a schedule and why.
+// ScheduleChange describes who changes a schedule, and why.
 type ScheduleChange struct {
 	Actor      string
 	Reason     string
@@ -27,7 +27,7 @@ func (c ScheduleChange) check() error {
 	return cmp.Or(textError("by", c.Actor, 255, true), textError("reason", c.Reason, 2000, false))
 }
 
-// textError returns a fault of a short text as an error.
+// textError returns what is wrong with a short string as an Invalid, or nil.
 func textError(path, text string, most int, needed bool) error {
 	if wrong := textFault(text, most, needed); wrong != "" {
 		return tasker.Errorf(tasker.Invalid, "invalid %s: %s", path, wrong).WithDetails([]tasker.Fault{{Path: path, Message: wrong}})
@@ -36,7 +36,7 @@ func textError(path, text string, most int, needed bool) error {
 }
 
 // CreateSchedule stores a schedule. It returns Invalid if the schedule could not create a task now,
-// and a Conflict if the name is used.
+// or a Conflict if its name is in use.
 func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, by ScheduleChange) (s tasker.Schedule, err error) {
 	if err := by.check(); err != nil {
 		return s, err
@@ -61,8 +61,9 @@ func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, b
 	return s, err
 }
 
-// begin compiles the rule of a schedule, sets its first firing time after a given time, and plans a
-// task to validate its template and context.
+// begin compiles the rule of a schedule and sets its first firing time after the given time. It
+// also
+// plans a task, in order to validate the template and the context.
 func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule, now, after time.Time) error {
 	s.Anchor = now
 	if s.StartAt != nil {
@@ -91,7 +92,7 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 		nominal = *s.NextAt
 	}
 	if _, err := a.task(ctx, *s, nominal, templatefile.NewBudget()); err != nil {
-		if _, held := errors.AsType[*heldKey](err); held { // proves nothing about the schedule
+		if _, held := errors.AsType[*heldKey](err); held { // says nothing about the schedule
 			return nil
 		}
 		code := tasker.CodeOf(err)
@@ -107,7 +108,7 @@ func invalidSchedule(faults []tasker.Fault) error {
 	return tasker.Errorf(tasker.Invalid, "the schedule is not valid: %s", faults[0]).WithDetails(faults)
 }
 
-// completeSchedule validates a spec without its rule, and fills in defaults.
+// completeSchedule validates a spec except for its rule and sets defaults.
 func completeSchedule(s *tasker.ScheduleSpec) error {
 	if len(s.Context) == 0 {
 		s.Context = json.RawMessage("{}")
@@ -140,7 +141,7 @@ func completeSchedule(s *tasker.ScheduleSpec) error {
 	return wrong.err("the schedule is not valid")
 }
 
-// ruleFacts returns the facts about a schedule that its history records.
+// ruleFacts returns the facts that the history of a schedule records about its rule.
 func ruleFacts(s tasker.Schedule) map[string]any {
 	facts := map[string]any{"template": s.Template, "revision": s.Revision, "overlap": s.Overlap, "catch_up": s.CatchUp}
 	for name, text := range map[string]string{"cron": s.Cron, "zone": s.Zone, "version": s.Version, "except": strings.Join(s.Except, ", ")} {
@@ -156,10 +157,10 @@ func ruleFacts(s tasker.Schedule) map[string]any {
 	return facts
 }
 
-// changeRounds limits the transactions in which a change first fires what is due.
+// changeRounds limits the number of transactions that fire what is due before a change.
 const changeRounds = 5
 
-// changeSchedule applies f after firing what is due by the old rule. It returns a Conflict if too
+// changeSchedule fires what is due by the old rule and then applies f. It returns a Conflict if too
 // much is due.
 func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange, replaces bool, f func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (postgres.ScheduleLine, error)) (s tasker.Schedule, err error) {
 	if err := by.check(); err != nil {
@@ -171,7 +172,7 @@ func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 		err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 			s, a, more, err = e.lockFired(ctx, tx, id, replaces)
 			if err != nil || more {
-				return err // commit what was fired
+				return err // commit what has been fired
 			}
 			line, err := f(tx, &s, a.now)
 			if err != nil {
@@ -197,8 +198,9 @@ func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 	return s, err
 }
 
-// lockFired locks a schedule and fires what is due. It reports more if that takes another
-// transaction.
+// lockFired locks a schedule and fires what is due. The result more means that another transaction
+// is
+// required.
 func (e *Engine) lockFired(ctx context.Context, tx *postgres.Tx, id tasker.ID, replaces bool) (s tasker.Schedule, a firingPass, more bool, err error) {
 	if s, err = tx.LockSchedule(ctx, id); err != nil {
 		return s, a, false, err
@@ -216,7 +218,7 @@ func (e *Engine) lockFired(ctx context.Context, tx *postgres.Tx, id tasker.ID, r
 }
 
 // isDue reports whether a schedule must fire before it is changed. If its rule is replaced, all
-// times until now must fire. A fixed delay during a pause fires when the pause ends.
+// firing times up to now must fire. A fixed delay that is paused fires only when the pause ends.
 func isDue(s tasker.Schedule, now time.Time, replaces bool) bool {
 	if s.FireAt != nil && !s.FireAt.After(now) {
 		return true
@@ -224,14 +226,14 @@ func isDue(s tasker.Schedule, now time.Time, replaces bool) bool {
 	return replaces && s.NextAt != nil && !s.NextAt.After(now) && (s.PausedAt == nil || s.AfterEnd == 0)
 }
 
-// UpdateSchedule replaces a spec except for its namespace. It returns a Conflict if the schedule
-// has another revision.
+// UpdateSchedule replaces a spec, but keeps its namespace. If revision is not 0, it returns a
+// Conflict unless the schedule has this revision.
 func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.ScheduleSpec, revision int, by ScheduleChange) (tasker.Schedule, error) {
 	return e.changeSchedule(ctx, id, by, true, func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if revision != 0 && revision != s.Revision {
 			return line, tasker.Errorf(tasker.Conflict, "schedule %s has revision %d, not %d: somebody has changed it", id, s.Revision, revision)
 		}
-		spec := spec // f may run again with the original spec
+		spec := spec // f may be called again and then needs the original spec
 		spec.Namespace = s.Namespace
 		if err := completeSchedule(&spec); err != nil {
 			return line, err
@@ -250,8 +252,9 @@ func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.S
 	})
 }
 
-// PauseSchedule stops a schedule from creating tasks automatically, until a time or until it is
-// resumed. If it is already paused, only the end of the pause changes.
+// PauseSchedule stops a schedule from creating tasks automatically until the given time, or until
+// it
+// is resumed. If the schedule is already paused, only the end of the pause changes.
 func (e *Engine) PauseSchedule(ctx context.Context, id tasker.ID, until *time.Time, by ScheduleChange) (tasker.Schedule, error) {
 	return e.changeSchedule(ctx, id, by, false, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if until != nil && !until.After(now) {
@@ -287,7 +290,7 @@ func (e *Engine) ResumeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 	return e.db.Schedule(ctx, id)
 }
 
-// DeleteSchedule removes a schedule. Its tasks continue, and its firings remain readable for a
+// DeleteSchedule removes a schedule. Its tasks continue, and its firings can still be read for a
 // while.
 func (e *Engine) DeleteSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) error {
 	if err := by.check(); err != nil {
@@ -321,7 +324,7 @@ func (e *Engine) DeleteSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 }
 
 // TriggerSchedule creates a task of a schedule now, even if the schedule is paused. A repeated
-// request returns the firing of the first one.
+// request returns the firing that the first one created.
 func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) (f tasker.Firing, err error) {
 	if err := by.check(); err != nil {
 		return f, err
@@ -368,12 +371,12 @@ func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleC
 	return f, err
 }
 
-// Schedules returns a page of schedules by name and whether there are more.
+// Schedules returns a page of schedules, ordered by name, and reports whether there are more.
 func (e *Engine) Schedules(ctx context.Context, f tasker.ScheduleFilter) ([]tasker.ScheduleHealth, bool, error) {
 	return e.db.Schedules(ctx, f)
 }
 
-// Schedule returns a schedule with its next firing times, last firings and history, or NotFound.
+// Schedule returns a schedule with its next firing times, latest firings and history, or NotFound.
 func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (d tasker.ScheduleDetail, err error) {
 	if d.Schedule, err = e.db.Schedule(ctx, id); err != nil {
 		return d, err
@@ -393,7 +396,7 @@ func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (d tasker
 	return d, err
 }
 
-// upcoming lists the firing times of a schedule from a time on, without those in its pause.
+// upcoming lists the firing times of a schedule from the given time, except those within a pause.
 func upcoming(rule *schedule.Rule, s tasker.Schedule, from time.Time, most int) []time.Time {
 	ok := s.PausedAt == nil || s.PausedUntil != nil
 	if until := s.PausedUntil; until != nil && until.After(from) && !rule.FollowsTasks() {

@@ -9,13 +9,15 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// Backfill requests the tasks of firing times in the past.
+// Backfill is a request to create the tasks of past firing times.
 type Backfill struct {
 	From, To time.Time // inclusive
 	DryRun   bool
 }
 
-// BackfillSchedule creates the tasks of past firing times, all or none. A dry run only plans them.
+// BackfillSchedule creates the tasks of past firing times that have none, all or none of them. A
+// dry
+// run only returns what it would do.
 func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill, by ScheduleChange) (list []tasker.BackfillInstant, err error) {
 	if err := by.check(); err != nil {
 		return nil, err
@@ -53,7 +55,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill,
 	return list, nil
 }
 
-// backfill returns the outcome of each firing time and plans the tasks.
+// backfill plans the tasks and returns the outcome of each firing time.
 func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill, by ScheduleChange) ([]tasker.BackfillInstant, error) {
 	rule, err := ruleOf(s)
 	if err != nil {
@@ -110,8 +112,9 @@ func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 	return list, nil
 }
 
-// firesItself reports whether a schedule will fire a time itself: the time is not in the past of
-// the schedule and not in a pause. The pause may have ended unnoticed.
+// firesItself reports whether a schedule will fire at a time on its own: the time has not passed
+// for
+// the schedule and is not within a pause. The pause may be over without having been processed.
 func firesItself(s tasker.Schedule, at time.Time) bool {
 	if s.NextAt == nil || at.Before(*s.NextAt) {
 		return false

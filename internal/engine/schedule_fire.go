@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	scheduleChunk = 25          // schedules fired in one transaction
+	scheduleChunk = 25          // number of schedules fired in one transaction
 	cancelFor     = time.Second // how long one pass cancels tasks of schedules
 	firingReason  = 1000
 	firingsFor    = 30 * 24 * time.Hour // retention of firings
-	firingsPruned = 2000                // in one statement
+	firingsPruned = 2000                // number of rows removed by one statement
 )
 
-// fireSchedules fires due schedules. It stores the outcomes and the created tasks in one
-// transaction. Locked schedules are left to a later pass. A schedule with too many tasks to cancel
-// stays due and fires again.
+// fireSchedules fires due schedules. It stores the outcomes and the new tasks in one transaction.
+// Locked schedules are left to a later pass. A schedule with too many tasks to cancel remains due
+// and
+// fires again.
 func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error {
 	begun := time.Now()
 	for ids := tasksOfSteps(rows); len(ids) > 0 && time.Since(begun) < cancelFor; {
@@ -47,7 +48,7 @@ func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error
 	return nil
 }
 
-// firingPass fires locked schedules in one transaction.
+// firingPass collects what a transaction fires for locked schedules.
 type firingPass struct {
 	engine    *Engine
 	tx        *postgres.Tx
@@ -59,16 +60,16 @@ type firingPass struct {
 	firings []tasker.Firing
 	extends []tasker.Firing
 	moves   []postgres.ScheduleMove
-	news    []tasker.Firing // started and refused ones, for OnScheduleFired
+	news    []tasker.Firing // started and refused firings, for OnScheduleFired
 
-	cancelling []tasker.ID // schedules with more tasks to cancel
+	cancelling []tasker.ID // schedules with further tasks to cancel
 }
 
 func (e *Engine) firingPass(tx *postgres.Tx, now time.Time) firingPass {
 	return firingPass{engine: e, tx: tx, now: now, templates: map[[3]string]*graph{}}
 }
 
-// fire fires the due times of the schedules.
+// fire fires all due times of the schedules and stores the result.
 func (a *firingPass) fire(ctx context.Context, list []tasker.Schedule) error {
 	standings, err := a.tx.ScheduleProgress(ctx, mapSlice(list, func(s tasker.Schedule) tasker.ID { return s.UUID }))
 	if err != nil {
@@ -122,7 +123,8 @@ func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres
 	return nil
 }
 
-// afterStart makes a fixed delay wait for its task, or continues it if there is none.
+// afterStart lets a fixed delay wait for the new task or, if there is none, schedules its next
+// firing.
 func (a *firingPass) afterStart(rule *schedule.Rule, f tasker.Firing, m *postgres.ScheduleMove) {
 	switch {
 	case !rule.FollowsTasks():
@@ -133,8 +135,8 @@ func (a *firingPass) afterStart(rule *schedule.Rule, f tasker.Firing, m *postgre
 	}
 }
 
-// followingEnd returns the next time of a fixed delay after the end of a task, and the time at
-// which to fire it.
+// followingEnd returns the firing time of a fixed delay after a task has ended, without and with
+// jitter, or nil for both.
 func followingEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fire *time.Time) {
 	at, ok := rule.AfterEnd(ended)
 	if !ok {
@@ -144,7 +146,7 @@ func followingEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fir
 	return &at, &first
 }
 
-// start plans the task of a firing, or records why it cannot be created.
+// start plans the task of a firing. If the task cannot be created, it records the reason.
 func (a *firingPass) start(ctx context.Context, s tasker.Schedule, f *tasker.Firing) error {
 	t, err := a.task(ctx, s, f.NominalAt, templatefile.NewTimerBudget())
 	switch tasker.CodeOf(err) {
@@ -160,7 +162,7 @@ func (a *firingPass) start(ctx context.Context, s tasker.Schedule, f *tasker.Fir
 	return nil
 }
 
-// task plans the task of a firing time.
+// task plans the task for a firing time.
 func (a *firingPass) task(ctx context.Context, s tasker.Schedule, nominal time.Time, checks *templatefile.Budget) (*postgres.CreatedTask, error) {
 	r := tasker.NewTask{
 		Namespace: s.Namespace, Name: s.Template, Version: s.Version, Context: s.Context, Priority: s.Priority, Tags: s.Tags,
@@ -187,7 +189,7 @@ func (a *firingPass) task(ctx context.Context, s tasker.Schedule, nominal time.T
 	return t, err
 }
 
-// startQueued creates the task of the queued firing.
+// startQueued creates the task of a queued firing.
 func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 	at, err := a.tx.QueuedFiring(ctx, s.UUID)
 	if err != nil || at == nil {
@@ -204,7 +206,9 @@ func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 	return a.tx.EndQueued(ctx, f)
 }
 
-// cancel cancels a limited number of open tasks of a schedule. It returns false if some remain.
+// cancel cancels open tasks of a schedule, at most [tasker.MaxCancelBatch]. It returns false if
+// some
+// remain.
 func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule) (all bool, err error) {
 	ids, err := a.tx.ScheduledToCancel(ctx, s.UUID, tasker.MaxCancelBatch+1)
 	if err != nil {
@@ -252,7 +256,7 @@ func (a *firingPass) store(ctx context.Context) error {
 	return a.tx.MoveSchedules(ctx, a.moves)
 }
 
-// done notifies of the stored firings after the commit.
+// done announces the stored firings. Call it after the commit.
 func (a *firingPass) done(ctx context.Context) {
 	if a.engine == nil {
 		return
@@ -272,8 +276,8 @@ func (a *firingPass) done(ctx context.Context) {
 	}
 }
 
-// notifySchedules processes ended tasks of schedules: it continues fixed delays and starts queued
-// firings.
+// notifySchedules processes the ends of tasks that schedules created: it continues fixed delays and
+// starts queued firings.
 func (e *Engine) notifySchedules(ctx context.Context, rows []tasker.StepRef) error {
 	tasks, schedules := tasksOfSteps(rows), mapSlice(rows, func(r tasker.StepRef) tasker.ID { return r.StepUUID })
 	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -303,7 +307,8 @@ func (e *Engine) notifySchedules(ctx context.Context, rows []tasker.StepRef) err
 	})
 }
 
-// afterEnds returns the next times of a schedule after some of its tasks have ended.
+// afterEnds returns the next firing times of a schedule after some of its tasks have ended. The
+// result moved is false if nothing changes.
 func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.ScheduleProgress, now time.Time) (m postgres.ScheduleMove, moved bool, err error) {
 	m = postgres.ScheduleMove{ScheduleUUID: s.UUID, NextAt: s.NextAt, FireAt: s.FireAt, AwaitsTask: s.AwaitsTask}
 	if s.DeletedAt != nil {
@@ -332,8 +337,8 @@ func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.S
 // ruleOf compiles the rule of a stored schedule.
 func ruleOf(s tasker.Schedule) (*schedule.Rule, error) {
 	rule, faults := schedule.Compile(s.ScheduleRule, s.Anchor)
-	if len(faults) > 0 {
-		return nil, fmt.Errorf("this server cannot read the rule of schedule %s/%s: %s", s.Namespace, s.Name, faults[0]) // such as a zone that only others know
+	if len(faults) > 0 { // for example, only other servers know the zone
+		return nil, fmt.Errorf("this server cannot read the rule of schedule %s/%s: %s", s.Namespace, s.Name, faults[0])
 	}
 	return rule, nil
 }

@@ -23,16 +23,16 @@ var kinds = map[tasker.AttributeType]expression.Kind{
 	tasker.AttributeText: expression.Text, tasker.AttributeNumber: expression.Number, tasker.AttributeTime: expression.Timestamp, tasker.AttributeBool: expression.Bool,
 }
 
-// search holds the search attributes of a template, ordered by name.
+// search contains the compiled search attributes of a template, ordered by name.
 type search struct {
 	names    []string
 	types    []tasker.AttributeType
 	programs []*expression.Program
 	steps    map[string]bool // steps whose results are used
-	warned   atomic.Bool     // a skipped attribute was logged
+	warned   atomic.Bool     // a skipped attribute has been logged
 }
 
-// findChunk limits the tasks whose attributes are evaluated in one transaction.
+// findChunk limits the number of tasks whose attributes are evaluated in one transaction.
 const findChunk = 20
 
 func newSearch(t tasker.Template, scope expression.Scope) (*search, error) {
@@ -53,7 +53,7 @@ func newSearch(t tasker.Template, scope expression.Scope) (*search, error) {
 	return s, nil
 }
 
-// of returns the attributes whose expressions satisfy can.
+// of returns the subset of attributes whose expressions satisfy can.
 func (s *search) of(can func(*expression.Program) bool) *search {
 	part := &search{}
 	for i, p := range s.programs {
@@ -64,8 +64,10 @@ func (s *search) of(can func(*expression.Program) bool) *search {
 	return part
 }
 
-// attributes evaluates the search attributes of a new task and returns the cost. An attribute
-// without a value gives a warning; it never prevents the creation. The error is the context's.
+// attributes evaluates the search attributes of a new task and returns the cost. If an attribute
+// cannot be evaluated, the task gets a warning; it is created nevertheless. It returns an error
+// only if
+// ctx ends.
 func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTask) (cost int, err error) {
 	if len(g.search.programs) == 0 {
 		return 0, nil
@@ -87,7 +89,7 @@ func faultOf(attribute string, err error) tasker.Fault {
 	return tasker.Fault{Path: "search." + attribute, Message: err.Error()}
 }
 
-// evaluate returns the attributes that have a value, and faults of the others.
+// evaluate returns the attributes that have values and the faults of those that failed.
 func (s *search) evaluate(ctx context.Context, v expression.Values) (found []postgres.Attribute, failed []tasker.Fault, cost int) {
 	list, cost := expression.All(ctx, s.programs, v)
 	for i, o := range list {
@@ -101,8 +103,9 @@ func (s *search) evaluate(ctx context.Context, v expression.Values) (found []pos
 	return found, failed, cost
 }
 
-// find evaluates search attributes again, after a step that they use has ended or the version has
-// changed. It uses its own transactions and leaves locked tasks to a later pass.
+// find evaluates search attributes again after a step that they use has ended or the template
+// version
+// has changed. It uses its own transactions. Locked tasks are left to a later pass.
 func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 	known := evaluations{expensive: &e.expensive, separate: true}
 	_, err := known.between(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {
@@ -111,7 +114,7 @@ func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 	return err
 }
 
-// findOnce stores attributes of tasks in one transaction. It returns the rows whose expressions
+// findOnce stores the attributes of tasks in one transaction. It returns the rows whose expressions
 // must be evaluated first.
 func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *evaluations) (notEvaluated []tasker.StepRef, err error) {
 	type taskFaults struct {
@@ -162,7 +165,7 @@ func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *eva
 	return notEvaluated, nil
 }
 
-// now evaluates the attributes of a task, except those that use steps which have not ended.
+// now evaluates the attributes of a task, except those that use steps that have not ended.
 func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttributes, known *evaluations) (found []postgres.Attribute, failed []tasker.Fault, err error) {
 	read, err := tx.ConditionValues(ctx, t.TaskUUID, slices.Sorted(maps.Keys(s.steps)), conditionBytes)
 	if err != nil {
@@ -196,8 +199,8 @@ func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttrib
 	return o.found, o.failed, err
 }
 
-// skipAttributes counts the attributes that a task lacks, and logs the first one of each template
-// version.
+// skipAttributes counts attributes that could not be evaluated and logs the first one of each
+// template version.
 func (e *Engine) skipAttributes(ctx context.Context, g *graph, task tasker.ID, list []tasker.Fault) {
 	for _, a := range list {
 		e.opts.OnAttributeSkipped(ctx)
@@ -208,7 +211,8 @@ func (e *Engine) skipAttributes(ctx context.Context, g *graph, task tasker.ID, l
 	}
 }
 
-// attribute converts a value for storage. A nil value is no attribute.
+// attribute converts a value for storage. If the value is nil, the task does not have the
+// attribute.
 func attribute(name string, is tasker.AttributeType, value any) (a postgres.Attribute, err error) {
 	a.Name = name
 	switch v := value.(type) {

@@ -15,11 +15,11 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// Delays between checks whether an unanswered commit took effect.
+// Delays before it is checked whether a commit without a response took effect.
 const (
 	firstAsk   = 50 * time.Millisecond
 	longestAsk = 2 * time.Second
-	askAtLeast = 5 * time.Second // even if the request has timed out
+	askAtLeast = 5 * time.Second // time for this, even if the request has timed out
 )
 
 // Small creations that arrive while others are being stored share a transaction.
@@ -27,7 +27,7 @@ const (
 	sharedWriters  = 2
 	stepBytes      = 1 << 10                // assumed size of a step
 	attributeBytes = 512                    // assumed size of an attribute
-	sharedLockWait = 250 * time.Millisecond // maximum wait for another transaction
+	sharedLockWait = 250 * time.Millisecond // maximum time to wait for a lock
 	sharedTimeout  = 5 * time.Second
 )
 
@@ -66,7 +66,7 @@ func (e *Engine) storeTogether(ctx context.Context, list []*creation) error {
 	tasks := make([]*postgres.CreatedTask, 0, len(list))
 	for _, c := range list {
 		tasks = append(tasks, c.tasks...)
-		c.unknown = true // in case of a panic
+		c.unknown = true // holds if there is a panic
 	}
 	unknown, err := e.db.StoreTasks(ctx, tasks, postgres.Insertion{LockTimeout: sharedLockWait, Contexts: true})
 	for _, c := range list {
@@ -75,12 +75,12 @@ func (e *Engine) storeTogether(ctx context.Context, list []*creation) error {
 	return err
 }
 
-// refused reports whether another try of a single creation would fail with the same error.
+// refused reports whether storing a creation again would fail with the same error.
 func refused(err error) bool {
 	return errors.Is(err, postgres.ErrTaskStored) || isKeyOrTemplateRace(err)
 }
 
-// share stores the tasks together with those of other creations, or by themselves if that fails.
+// share stores the tasks together with those of other creations, or alone if that fails.
 func (c *creation) share(ctx context.Context) error {
 	written, err := c.engine.creations.Do(ctx, c)
 	if err == nil || !written || c.unknown || c.refused || postgres.IsUnavailable(err) {
@@ -89,8 +89,8 @@ func (c *creation) share(ctx context.Context) error {
 	return c.store(ctx)
 }
 
-// store stores the tasks by themselves, and investigations of those that can never run. It sets
-// unknown if an error leaves open whether they were stored.
+// store stores the tasks alone and opens investigations for those that can never run. If an error
+// leaves open whether the tasks were stored, it sets unknown.
 func (c *creation) store(ctx context.Context) (err error) {
 	if !c.rejected() && !c.replaces() {
 		return c.engine.pacer.Do(ctx, c.engine.creations.Waiting, func() error {
@@ -117,7 +117,7 @@ func (c *creation) store(ctx context.Context) (err error) {
 	return err
 }
 
-// save stores the tasks. If the result of a commit is unknown, it retries with the same ids.
+// save stores the tasks. If the result of a commit is unknown, it tries again with the same ids.
 func (c *creation) save(ctx context.Context) error {
 	try, unknown := c.store, false
 	if c.size() <= tasker.MaxSmallCreateBytes && !c.rejected() && !c.replaces() {
@@ -130,7 +130,7 @@ func (c *creation) save(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case unknown && errors.Is(err, postgres.ErrTaskStored):
-			return nil // the first commit took effect
+			return nil // the first commit succeeded
 		case c.unknown:
 			if !unknown && ctx.Err() != nil {
 				var cancel context.CancelFunc
@@ -139,7 +139,8 @@ func (c *creation) save(ctx context.Context) error {
 			}
 			unknown = true
 			c.acceptOlderTemplates()
-		case !unknown, errors.Is(err, postgres.ErrKeyTaken), errors.Is(err, postgres.ErrTemplateGone): // the first had none
+		case !unknown, errors.Is(err, postgres.ErrKeyTaken), errors.Is(err, postgres.ErrTemplateGone):
+			// The first attempt was not committed.
 			return err
 		}
 		if !loop.Sleep(ctx, rest) {
@@ -164,10 +165,10 @@ func (c *creation) acceptOlderTemplates() {
 	}
 }
 
-// namedTasks limits the tasks named in a message; the details contain all.
+// namedTasks limits the number of tasks named in a message. The details contain all.
 const namedTasks = 3
 
-// maybeCreated returns an Unavailable with the ids under which the tasks may exist.
+// maybeCreated returns an Unavailable that contains the ids under which the tasks may exist.
 func (c *creation) maybeCreated(err error) error {
 	ids := mapSlice(c.tasks, func(t *postgres.CreatedTask) string { return t.UUID.String() })
 	named, more := strings.Join(ids[:min(len(ids), namedTasks)], ", "), ""
@@ -181,12 +182,12 @@ func (c *creation) maybeCreated(err error) error {
 	}
 }
 
-// IsWhole reports whether [Created.Inserted] returns the complete new task.
+// IsWhole reports whether [Created.Inserted] can return the complete new task.
 func (c Created) IsWhole() bool {
 	return c.New && !c.stored.Rejected && c.stored.Options == nil && len(c.stored.StoredContext) > 0 && len(c.stored.Attributes) == 0
 }
 
-// Inserted returns a new task and its steps as stored.
+// Inserted returns a new task and its steps as they were stored.
 func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 	s := c.stored
 	r := s.Request
@@ -228,21 +229,21 @@ func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 	return t, steps
 }
 
-// Recreation creates tasks that replace others, in the caller's transaction.
+// Recreation collects tasks that replace others and stores them in the caller's transaction.
 type Recreation struct {
 	tx *postgres.Tx
 	c  creation
 }
 
-// Recreation returns an empty Recreation.
+// Recreation returns a Recreation without tasks.
 func (e *Engine) Recreation(tx *postgres.Tx) *Recreation {
 	c := e.newCreation(tx, nil)
 	c.recreates = true
 	return &Recreation{tx: tx, c: c}
 }
 
-// Add adds a task and returns its id. It returns NotFound, Invalid or TooLarge, and a Conflict if
-// its steps depend on each other in a cycle.
+// Add adds a task and returns its id. It returns NotFound, Invalid, TooLarge, or a Conflict if the
+// steps of the template depend on each other in a cycle.
 func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, error) {
 	r.c.checks = templatefile.NewTimerBudget() // one budget per task
 	made, err := r.c.addUnrequested(ctx, t)
@@ -252,7 +253,7 @@ func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, erro
 	return made.UUID, nil
 }
 
-// Store stores the tasks and returns their namespaces for [Engine.Enqueued].
+// Store stores the tasks. It returns their namespaces for [Engine.Enqueued].
 func (r *Recreation) Store(ctx context.Context) ([]string, error) {
 	if len(r.c.tasks) == 0 {
 		return nil, nil

@@ -14,21 +14,21 @@ import (
 
 // graph is a template compiled for the environment of this server.
 type graph struct {
-	stored  tasker.StoredTemplate // index of each step
+	stored  tasker.StoredTemplate // with the overrides of this environment
 	input   *templatefile.Input
 	byName  map[string]int // index of each step
 	cycle   []string
 	parents [][]int       // indexes of the dependencies of each step
-	rules   []tasker.Join // join rule of each step; empty if it runs when its dependencies are done
-	exprs   []programs    // of each step
+	rules   []tasker.Join // join rule of each step; empty if it runs once its dependencies are done
+	exprs   []programs    // expressions of each step
 	search  *search
 	unique  *expression.Program // unique key; nil if there is none
 	merges  *expression.Program // debounce key; nil if there is none
-	due     *expression.Program // due time; nil without an expression
+	due     *expression.Program // due time; nil if the template has no expression for it
 	limits  []limitOfGraph
 }
 
-// programs holds the expressions of a step by field.
+// programs contains the compiled expressions of a step by field.
 type programs map[string]*expression.Program
 
 func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
@@ -78,8 +78,8 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 	return g, nil
 }
 
-// scope returns the names that expressions of the template may use before a task has steps.
-// Expressions of stored templates are accepted as before, even if stricter rules apply to new ones.
+// scope returns the names that expressions can use before a task has steps. Expressions of stored
+// templates remain valid even if stricter rules apply to new ones.
 func (g *graph) scope() expression.Scope {
 	return expression.Scope{Input: g.stored.InputSchema, Stored: g.stored.UUID != tasker.ID{}}
 }
@@ -99,8 +99,8 @@ func (g *graph) condition() error {
 	return nil
 }
 
-// rule returns the join rule of a step. If steps are ordered by due time, all steps of workers have
-// one, so that reports need not evaluate due times.
+// rule returns the join rule of a step. If steps are ordered by due time, every step with a handler
+// has one, so that reports need not evaluate due times.
 func (g *graph) rule(s tasker.StepTemplate, i int, skippable []bool) tasker.Join {
 	rule := lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
 	if rule == "" && g.stored.Order == tasker.OrderDue && s.HasHandler() {
@@ -111,7 +111,7 @@ func (g *graph) rule(s tasker.StepTemplate, i int, skippable []bool) tasker.Join
 
 func (g *graph) compile(i int, names []string) error {
 	step := g.stored.Steps[i]
-	if step.Type == tasker.MapStep && step.Over == "" { // template files always have it
+	if step.Type == tasker.MapStep && step.Over == "" { // set in all template files
 		return tasker.Errorf(tasker.Invalid, "steps[%d].over: is missing", i)
 	}
 	var scope expression.Scope
@@ -133,8 +133,9 @@ func (g *graph) compile(i int, names []string) error {
 	return nil
 }
 
-// skippable returns for each step whether it may be skipped. The argument adds steps that are
-// skipped already.
+// skippable returns, for each step, whether it may be skipped. The function is reports steps that
+// have
+// already been skipped.
 func (g *graph) skippable(is func(i int) bool) []bool {
 	found, known := make([]bool, len(g.parents)), make([]bool, len(g.parents))
 	var visit func(i int) bool
@@ -159,10 +160,10 @@ func (g *graph) dependencies(step int, skippable func(int) bool) []lifecycle.Dep
 	return list
 }
 
-// size returns the approximate size of the graph, which is that of its source.
+// size returns the approximate size of the graph in bytes: that of its source.
 func (g *graph) size() int { return len(g.stored.Source) }
 
-// graphOf returns the compiled form of a stored template.
+// graphOf returns the compiled form of a stored template and caches it.
 func (e *Engine) graphOf(t tasker.StoredTemplate) (*graph, error) {
 	if g, ok := e.templates.get(t.UUID); ok {
 		return g, nil
@@ -175,8 +176,9 @@ func (e *Engine) graphOf(t tasker.StoredTemplate) (*graph, error) {
 	return g, nil
 }
 
-// graphIn returns the graph of a template. It reads from the database or, without a second
-// connection, in a transaction.
+// graphIn returns the graph of a template. On a cache miss, it reads the template from a database
+// or
+// in a transaction, which then needs no second connection.
 func (e *Engine) graphIn(ctx context.Context, from templateReader, id tasker.ID) (*graph, error) {
 	if g, ok := e.templates.get(id); ok {
 		return g, nil
@@ -193,7 +195,7 @@ type templateReader interface {
 }
 
 // RegisterTemplate stores a template with its source and reports whether it is new. It returns a
-// Conflict if the version is used by tasks and differs.
+// Conflict if tasks use the version and its content differs.
 func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source string) (tasker.StoredTemplate, bool, error) {
 	if _, err := e.newGraph(tasker.StoredTemplate{Template: t}); err != nil {
 		return tasker.StoredTemplate{}, false, err
@@ -204,7 +206,7 @@ func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source
 	return e.db.PutTemplate(postgres.WithConnClass(ctx, postgres.Creates), t, source, templatefile.Checksum(t), e.opts.Quotas)
 }
 
-// steps returns new steps for one task.
+// steps returns the steps of a new task. If started is set, those that are ready are enqueued.
 func (g *graph) steps(started bool) []postgres.CreatedStep {
 	list := make([]postgres.CreatedStep, len(g.stored.Steps))
 	for i, s := range g.stored.Steps {
@@ -225,12 +227,13 @@ func (g *graph) steps(started bool) []postgres.CreatedStep {
 	return list
 }
 
-// StepTemplate returns a step of a template in this environment, and its position.
+// StepTemplate returns a step of a template, with the overrides of this environment, and its
+// position.
 func (e *Engine) StepTemplate(ctx context.Context, template tasker.ID, name string) (tasker.StepTemplate, int, error) {
 	return e.stepIn(ctx, e.db, template, name)
 }
 
-// stepIn is [Engine.StepTemplate], but can read in a transaction.
+// stepIn is [Engine.StepTemplate], but can read within a transaction.
 func (e *Engine) stepIn(ctx context.Context, from templateReader, template tasker.ID, name string) (tasker.StepTemplate, int, error) {
 	g, err := e.graphIn(ctx, from, template)
 	if err != nil {
@@ -243,8 +246,9 @@ func (e *Engine) stepIn(ctx context.Context, from templateReader, template taske
 	return step, place, nil
 }
 
-// step returns a step by name and its position. Items and compensation steps have the position of
-// the step that they belong to.
+// step returns a step by name and its position. An item or compensation step has the position of
+// the
+// step that it belongs to.
 func (g *graph) step(name string) (s tasker.StepTemplate, place int, ok bool) {
 	if place, ok = g.byName[tasker.TemplateName(name)]; ok {
 		return g.stored.Steps[place], place, true

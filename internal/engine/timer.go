@@ -16,11 +16,11 @@ import (
 const (
 	timerBatch            = 500
 	timerDeadline         = 30 * time.Second
-	pendingReportInterval = 2 * time.Second // between two tries of a pending report
+	pendingReportInterval = 2 * time.Second // minimum between two attempts to apply a pending report
 	forgetAfter           = 24 * time.Hour  // retention of offline workers
 )
 
-// Rows in one transaction. The limits are small where each row may open an investigation.
+// Maximum number of rows in one transaction. It is small if each row may open an investigation.
 const (
 	moveChunk    = 100
 	reclaimChunk = 20
@@ -28,14 +28,16 @@ const (
 )
 
 // Loops returns the background loops of an engine: timers, retries, schedules, lease and queue
-// expiry, pending reports, and removal of old data. Each loop can run in any number of processes. A
-// slow or failing loop delays no other.
+// expiry,
+// pending reports, and the removal of old data. Any number of processes can run each loop. A slow
+// or
+// failing loop does not delay the others.
 func (e *Engine) Loops() []*loop.Loop {
 	scheduler := &timerScheduler{engine: e, wake: make(chan struct{}, 1), manyDead: make(chan struct{}, 1)}
 	loops := append(e.pruners(), e.queueLoops(scheduler)...)
 	for _, t := range e.timers() {
 		switch t.kind {
-		case postgres.RejectInputs: // woken by claims of this process only
+		case postgres.RejectInputs: // woken only by claims in this process
 			l := e.loop(t.name, timerInterval, t.pass)
 			l.Wake = e.skipped.wake
 			loops = append(loops, l)
@@ -65,7 +67,7 @@ func (e *Engine) Loops() []*loop.Loop {
 		&loop.Loop{Name: "steps that wait for limits", Interval: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.unparkLimitedSteps, Log: e.log},
 		spare(e.loop("old keys of limits", 10*time.Minute, e.pruneLimitKeys)),
 		spare(e.loop("queues ordered by due times", 10*time.Minute, func(ctx context.Context) (time.Duration, error) {
-			return 0, e.db.ForgetDueQueues(ctx) // their templates are retired and have no open tasks
+			return 0, e.db.ForgetDueQueues(ctx) // templates are retired and without open tasks
 		})),
 	)
 }
@@ -74,20 +76,20 @@ func (e *Engine) loop(name string, every time.Duration, pass func(context.Contex
 	return &loop.Loop{Name: name, Interval: every, Timeout: timerDeadline, Pass: pass, Log: e.log}
 }
 
-// spare marks a loop as optional: no task waits for it.
+// spare marks a loop as optional, since no task waits for it.
 func spare(l *loop.Loop) *loop.Loop {
 	l.Optional = true
 	return l
 }
 
-// timer is a loop that does timed work.
+// timer is a loop that performs timed work of one kind.
 type timer struct {
 	name string
 	kind string
 	pass func(context.Context) (next time.Duration, err error)
 }
 
-// timers returns the timers except those of the queue.
+// timers returns all timers except those that expire queued steps.
 func (e *Engine) timers() []timer {
 	var list []timer
 	for _, w := range e.works {
@@ -102,7 +104,7 @@ func (e *Engine) findToDecide(ctx context.Context, limit int) ([]tasker.StepRef,
 	return e.db.StepsToDecide(ctx, e.expensive.list(), limit)
 }
 
-// timed returns the pass of a kind of work. It runs again at once if work may be left.
+// timed returns a pass for one kind of work. The pass runs again at once if work may be left.
 func (e *Engine) timed(w work) func(context.Context) (time.Duration, error) {
 	var head lockedHeadTracker
 	if w.more == nil {
@@ -179,7 +181,7 @@ func (e *Engine) newWorks() []work {
 	}
 }
 
-// ofTasks converts a query of tasks to one of rows.
+// ofTasks converts a query for tasks to a query for rows.
 func ofTasks(find func(context.Context, int) ([]tasker.ID, error)) func(context.Context, int) ([]tasker.StepRef, error) {
 	return func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		tasks, err := find(ctx, limit)
@@ -187,7 +189,8 @@ func ofTasks(find func(context.Context, int) ([]tasker.ID, error)) func(context.
 	}
 }
 
-// moving returns work that enqueues steps of unlocked tasks and settles the tasks.
+// moving returns a function that enqueues steps of tasks and settles the tasks. It skips locked
+// tasks.
 func (e *Engine) moving(enqueue enqueuing) func(context.Context, []tasker.StepRef) error {
 	return func(ctx context.Context, rows []tasker.StepRef) error {
 		var namespaces []string
@@ -210,7 +213,7 @@ func (e *Engine) moving(enqueue enqueuing) func(context.Context, []tasker.StepRe
 	}
 }
 
-// Tick does all timed work once and returns the delay until it must run again, or 0.
+// Tick performs all timed work once. It returns the delay after which it must run again, or 0.
 func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 	var failed []error
 	for _, t := range e.timers() {
@@ -226,7 +229,7 @@ func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 // steps.
 type enqueuing func(*postgres.Tx, context.Context, []tasker.ID) (moved []tasker.ID, namespaces []string, err error)
 
-// ofAll converts a statement that enqueues steps so that all its tasks are settled.
+// ofAll converts a statement that enqueues steps to an enqueuing that settles all tasks.
 func ofAll(enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)) enqueuing {
 	return func(tx *postgres.Tx, ctx context.Context, tasks []tasker.ID) ([]tasker.ID, []string, error) {
 		namespaces, err := enqueue(tx, ctx, tasks)
@@ -234,7 +237,7 @@ func ofAll(enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, e
 	}
 }
 
-// reclaim fails unlocked attempts whose leases have expired.
+// reclaim fails attempts whose leases have expired. It skips locked tasks.
 func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	expired, err := e.db.ExpiredLeases(ctx, rows)
 	if err != nil || len(expired) == 0 {
@@ -268,7 +271,7 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	return nil
 }
 
-// expiry returns the outcome of an attempt whose lease has expired.
+// expiry returns the outcome of an attempt whose lease expired or whose time was exceeded.
 func expiry(x postgres.ExpiredLease) (outcome, error) {
 	f := tasker.Failure{
 		Type: tasker.WorkerLost, Retryable: true,
@@ -297,12 +300,12 @@ func (e *Engine) forgetWorkers(ctx context.Context) (time.Duration, error) {
 const (
 	pruneEvery = 10 * time.Minute
 	pruneTasks = 500
-	pruneSteps = 2000             // each with some history rows
-	pruneTime  = 10 * time.Second // of one batch
-	pruneFor   = 10 * time.Second // after which a pass begins no other batch
+	pruneSteps = 2000             // each step also has some history rows
+	pruneTime  = 10 * time.Second // timeout of one batch
+	pruneFor   = 10 * time.Second // a pass begins no further batches after this time
 )
 
-// pruner removes old finished tasks in batches, concurrently with other processes.
+// pruner removes old finished tasks in batches. Several processes may prune concurrently.
 type pruner struct {
 	*Engine
 	state tasker.TaskState
@@ -310,7 +313,7 @@ type pruner struct {
 	most  postgres.PruneBounds // limits of the next batch
 }
 
-// pruners returns the retention loops; none if the retention is unlimited.
+// pruners returns the retention loops, or nil if the retention is unlimited.
 func (e *Engine) pruners() []*loop.Loop {
 	if e.opts.Retention <= 0 {
 		return nil
@@ -323,10 +326,11 @@ func (e *Engine) pruners() []*loop.Loop {
 	return loops
 }
 
-// usualPrune limits a batch unless one has failed.
+// usualPrune limits a batch as long as none has failed.
 var usualPrune = postgres.PruneBounds{Tasks: pruneTasks, Steps: pruneSteps}
 
-// pass removes a batch. If a batch fails, the pass halves it, down to one task, and skips that.
+// pass removes a batch. If a batch fails, it is halved, down to a single task, which is then
+// skipped.
 func (p *pruner) pass(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
 	for {
@@ -361,7 +365,7 @@ func (p *pruner) did(ctx context.Context, done postgres.Pruned) time.Duration {
 		p.log.InfoContext(ctx, "removed finished tasks", "state", p.state, "tasks", done.Removed)
 	}
 	if !done.More {
-		p.after = tasker.ID{} // start again next time
+		p.after = tasker.ID{} // start again from the beginning
 		return 0
 	}
 	p.after = *done.Last

@@ -14,17 +14,18 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// maxChangedNames limits the step names of one kind in the history of a task.
+// maxChangedNames limits how many step names of one kind the history of a task contains.
 const maxChangedNames = 20
 
-// ChangeVersion moves a task to another version of its template in one transaction and returns the
-// effects on its steps. A task that already has the version is unchanged. Unless it is a dry run,
-// ChangeVersion returns a Conflict if the task cannot be moved.
+// ChangeVersion moves a task to another version of its template in one transaction. It returns the
+// effects on the task's steps. If the task already has the version, nothing changes. If the task
+// cannot
+// be moved, it returns a Conflict, or, in a dry run, the refusals.
 func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.VersionRequest) (tasker.VersionChange, error) {
 	if err := checkVersionRequest(r.To, r.Actor, r.Reason, r.DryRun); err != nil {
 		return tasker.VersionChange{}, err
 	}
-	t, err := e.db.Task(ctx, task) // also checks that the caller may see it
+	t, err := e.db.Task(ctx, task) // this also checks that the caller may see it
 	if err != nil {
 		return tasker.VersionChange{}, err
 	}
@@ -47,7 +48,7 @@ func checkVersionRequest(to, actor, reason string, dryRun bool) error {
 	return wrong.err("the version cannot be changed")
 }
 
-// targetVersion returns the graph of a version, or a Conflict if it is retired.
+// targetVersion returns the graph of a template version, or a Conflict if the version is retired.
 func (e *Engine) targetVersion(ctx context.Context, v tasker.TemplateVersion) (*graph, error) {
 	t, err := e.db.Template(ctx, v.Namespace, v.Name, v.Version)
 	if err != nil {
@@ -59,7 +60,8 @@ func (e *Engine) targetVersion(ctx context.Context, v tasker.TemplateVersion) (*
 	return e.graphOf(t)
 }
 
-// changeVersion is ChangeVersion for a validated request. Refusals are not errors.
+// changeVersion is ChangeVersion for a validated request. It returns refusals in the change, not as
+// an error.
 func (e *Engine) changeVersion(ctx context.Context, task tasker.ID, to *graph, r tasker.VersionRequest) (change tasker.VersionChange, err error) {
 	var namespaces []string
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -96,7 +98,7 @@ type migration struct {
 	from, to *graph
 }
 
-// compare returns the effects on the steps, or the refusals.
+// compare returns the effects of the move on the steps, or the refusals.
 func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
 	change := tasker.VersionChange{TaskUUID: m.task.TaskUUID, From: m.from.stored.Version, To: m.to.stored.Version}
 	if m.from.stored.UUID == m.to.stored.UUID {
@@ -138,7 +140,8 @@ func refusal(code tasker.VersionRefusalCode, format string, args ...any) tasker.
 	return tasker.VersionRefusal{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// checkContext adds a refusal if the context does not match the input schema of the new version.
+// checkContext adds a refusal if the task's context does not match the input schema of the new
+// version.
 func (m *migration) checkContext(ctx context.Context, change tasker.VersionChange) (tasker.VersionChange, error) {
 	decoded, _, err := payload.Decode(m.task.Context, payload.Limits{})
 	if err != nil {
@@ -163,7 +166,7 @@ func (m *migration) waits(s postgres.VersionedStep) bool {
 	return waitsAtOnce || s.Decided || s.HasItems
 }
 
-// do moves the task to the version and continues it.
+// do moves the task to the new version and continues it. It returns the namespaces with new work.
 func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.VersionChange, by postgres.Operator) ([]string, error) {
 	next, err := m.rewrite(*change)
 	if err != nil {
@@ -182,7 +185,7 @@ func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.Vers
 		return nil, err
 	}
 	change.Changed = true
-	if m.task.State == tasker.TaskPending { // if settled, it would not be found by the loop that starts it
+	if m.task.State == tasker.TaskPending { // if it were settled, the loop that starts it would not find it
 		return namespaces, nil
 	}
 	_, err = tx.SettleTasks(ctx, []tasker.ID{change.TaskUUID}, by)
@@ -203,14 +206,15 @@ func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, e
 			next.Removed = append(next.Removed, s.StepUUID)
 		}
 	}
-	ids := make(map[tasker.ID]tasker.ID, len(fresh)) // ids of existing steps by those of a new task
+	ids := make(map[tasker.ID]tasker.ID, len(fresh)) // maps ids of a new task to those of existing steps
 	for _, s := range fresh {
 		ids[s.UUID] = s.UUID
 		if is, ok := now[s.Name]; ok {
 			ids[s.UUID] = is.StepUUID
 		}
 	}
-	// The old version may have skipped a step that the new one never skips: its dependents are
+	// The old version may have skipped a step that the new one never skips. Its dependents must
+	// then be
 	// decided by their join rules.
 	template := m.to.stored.Steps
 	skippable := m.to.skippable(func(i int) bool { return now[template[i].Name].State == tasker.StepSkipped })
@@ -239,7 +243,7 @@ func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, e
 	return next, nil
 }
 
-// rewriteScope returns which parts of a step are rewritten.
+// rewriteScope returns which parts of a step to rewrite.
 func (m *migration) rewriteScope(s postgres.VersionedStep, exists, redefined bool) postgres.Rewrite {
 	switch {
 	case !exists, s.State == tasker.StepPending && !m.waits(s):
@@ -251,7 +255,7 @@ func (m *migration) rewriteScope(s postgres.VersionedStep, exists, redefined boo
 	}
 }
 
-// link adds the edges between steps, and derives which steps are due or waiting.
+// link adds the edges between steps and determines which steps are due or waiting.
 func (m *migration) link(steps []postgres.RewrittenStep, states map[tasker.ID]tasker.StepState) {
 	place := make(map[tasker.ID]int, len(steps))
 	for i, s := range steps {
@@ -276,7 +280,7 @@ func (m *migration) link(steps []postgres.RewrittenStep, states map[tasker.ID]ta
 	}
 }
 
-// changeDetail returns the history detail of the change.
+// changeDetail returns the detail that the history records about the change.
 func changeDetail(c tasker.VersionChange) (json.RawMessage, error) {
 	detail := map[string]any{"from_version": c.From, "to_version": c.To, "kept": len(c.Kept)}
 	for kind, names := range map[string][]string{"redefined": c.Redefined, "added": c.Added, "removed": c.Removed, "left": c.Left} {
@@ -291,9 +295,9 @@ func changeDetail(c tasker.VersionChange) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// ChangeVersions moves a batch of the open tasks of a version to another one, each in its own
-// transaction, and returns where the next batch begins. A batch ends after r.Limit open tasks or
-// ten seconds. Repeating a batch is safe.
+// ChangeVersions moves a batch of open tasks from one template version to another, each in its own
+// transaction. It returns where the next batch begins. A batch ends after r.Limit open tasks or ten
+// seconds. It is safe to repeat a batch.
 func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchRequest) (tasker.VersionBatch, error) {
 	batch := tasker.VersionBatch{Reasons: map[tasker.VersionRefusalCode]int{}}
 	if err := checkVersionBatch(&r); err != nil {
@@ -321,7 +325,7 @@ func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchReques
 		case ctx.Err() != nil, code == tasker.Unavailable:
 			return batch, err
 		case code == tasker.NotFound: // removed in the meantime
-		case code == tasker.Conflict: // the task has changed its version in the meantime, or the version was retired
+		case code == tasker.Conflict: // the task's version has changed in the meantime, or the new version was retired
 			if _, gone := e.targetVersion(ctx, to); gone != nil {
 				return batch, gone
 			}
@@ -358,7 +362,7 @@ func checkVersionBatch(r *tasker.VersionBatchRequest) error {
 	return nil
 }
 
-// count adds the change of one task to a batch.
+// count adds the change of one task to the counts and the sample of a batch.
 func count(batch *tasker.VersionBatch, c tasker.VersionChange) {
 	if len(c.Refusals) == 0 {
 		batch.Changed++

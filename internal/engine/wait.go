@@ -11,11 +11,11 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// waitChunk limits the waits that end in one transaction, as each may open an investigation.
+// waitChunk limits the waits that end in one transaction, since each may open an investigation.
 const waitChunk = 20
 
-// endWaits ends expired waits. It completes wait steps. An external step without an answer fails,
-// completes with a default result or is skipped, as its template defines.
+// endWaits ends waits whose time is over. A wait step is completed. An external step that was not
+// answered fails, is completed with a default result or is skipped, as its template defines.
 func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
 		over, err := tx.WaitsOver(ctx, stepsOf(free, rows))
@@ -32,8 +32,8 @@ func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
 	})
 }
 
-// concludeFree concludes steps of unlocked tasks in one transaction. The function evaluate returns
-// their outcomes. Locked tasks are left to a later pass.
+// concludeFree concludes steps of unlocked tasks in one transaction with the outcomes that evaluate
+// returns. Locked tasks are left to a later pass.
 func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, evaluate func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error)) error {
 	var concluded postgres.Concluded
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -88,8 +88,8 @@ func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.Wait
 	return v, err
 }
 
-// remind sends the reminders of external steps that wait for an answer, as their templates define.
-// If several became due while no server was running, it sends only one.
+// remind sends the reminders that templates define for unanswered external steps. If several became
+// due while no server was running, it sends only one.
 func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
 	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
@@ -117,10 +117,12 @@ func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
 	})
 }
 
-// reminder returns the due reminder of a step and the time of the next one.
+// reminder returns the due reminder of a step, including the time of the next one. The argument
+// after
+// contains the delays between reminders in seconds.
 func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 	r := postgres.Reminder{RemindedStep: s, Sent: s.Reminders + 1}
-	place := min(s.Reminders, len(after)-1) // an environment override may have fewer by now
+	place := min(s.Reminders, len(after)-1) // an environment override may define fewer now
 	since := s.RemindAt
 	if place >= 0 {
 		since = s.RemindAt.Add(-time.Duration(after[place]) * time.Second)
@@ -138,8 +140,9 @@ func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 	return r
 }
 
-// escalate assigns a step to another assignee after reminders without an answer. The same
-// notification reminds the new assignee.
+// escalate assigns a step to another person or group after unanswered reminders. The reminder
+// itself
+// notifies the new assignee.
 func escalate(ctx context.Context, tx *postgres.Tx, r *postgres.Reminder, to string) error {
 	step := tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}
 	_, err := tx.Assign(ctx, postgres.Reassignment{StepRef: step, Event: "escalated", AssignRequest: tasker.AssignRequest{

@@ -16,45 +16,45 @@ import (
 
 // Time limits of work on rows. Rows that exceed them are deferred.
 const (
-	usualChunkTime = 5 * time.Second  // of one chunk, in one transaction
-	rowTime        = 3 * time.Second  // of one row by itself; see retryTimeout
-	mostRowTime    = 30 * time.Second // of one row that has failed often
-	singlesTime    = 8 * time.Second  // of all rows of a failed chunk, one by one
-	passTime       = 10 * time.Second // after which a pass begins no other chunk
+	usualChunkTime = 5 * time.Second  // one chunk, in one transaction
+	rowTime        = 3 * time.Second  // one row alone; see retryTimeout
+	mostRowTime    = 30 * time.Second // one row that has failed often
+	singlesTime    = 8 * time.Second  // all rows of a failed chunk, one by one
+	passTime       = 10 * time.Second // a pass begins no further chunks after this time
 )
 
-// work is one kind of timed work on tasks or steps. It is done in chunks. A failing row is
-// deferred.
+// work describes one kind of timed work on tasks or steps. It is done in chunks, and rows that fail
+// are deferred.
 type work struct {
-	name  string // of its timer; empty for the work of queues
-	kind  string // in deferrals
+	name  string // name of its timer; empty for work on queues
+	kind  string // kind under which rows are deferred
 	chunk int    // rows in one transaction
 
-	// graced work is suspended during the grace for workers.
+	// graced work is suspended while workers reconnect after a start or an outage.
 	graced bool
 
 	// find returns up to limit due rows that are not deferred.
 	find func(ctx context.Context, limit int) ([]tasker.StepRef, error)
 
-	// more reports whether find has not scanned everything that is due; nil means never.
+	// more reports whether find has not yet scanned everything that is due. If nil, it always has.
 	more func() bool
 
-	// do does the work on those of the rows that still need it. The context has the time limit of
+	// do performs the work on those rows that still need it. Its context ends at the time limit of
 	// the chunk.
 	do func(ctx context.Context, rows []tasker.StepRef) error
 }
 
-// widest limits how often a pass doubles its rows to find more behind rows that do not move.
+// widest limits how often a pass doubles its number of rows to find rows behind locked ones.
 const widest = 5
 
-// lockedHeadTracker doubles the number of rows while the first due row remains locked, so that
-// locked rows hide no others.
+// lockedHeadTracker doubles the number of rows while the first due row remains the same, so that
+// locked rows do not hide others.
 type lockedHeadTracker struct {
 	first tasker.StepRef
 	wider int // number of doublings
 }
 
-// watched wraps find and tracks its first row.
+// watched returns a find that tracks its first row.
 func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.StepRef, error)) func(context.Context, int) ([]tasker.StepRef, error) {
 	return func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		rows, err := find(ctx, limit)
@@ -71,10 +71,13 @@ func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.St
 	}
 }
 
-// errNotReached is the error of a row of a failed chunk for whose retry no time was left.
+// errNotReached is the error of a row in a failed chunk that could not be tried alone, because the
+// time was used up.
 var errNotReached = errors.New("the chunk of this row failed, and there was no time to try the row by itself")
 
-// pass does one kind of due work and returns the number of rows. A failing row is not an error.
+// pass performs due work of one kind and returns the number of rows that it found. Rows that fail
+// are
+// deferred and do not cause an error.
 func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	due, err := w.find(ctx, limit)
 	if err != nil {
@@ -97,7 +100,7 @@ func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	return len(due), nil
 }
 
-// doChunk works on rows together, or on each by itself if that fails, and defers failing rows.
+// doChunk works on rows together or, if that fails, on each alone. It defers rows that fail.
 func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) error {
 	err := limited(ctx, e.chunkTime, rows, w.do)
 	if err == nil || ctx.Err() != nil || postgres.IsUnavailable(err) {
@@ -123,7 +126,7 @@ func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) err
 	return e.deferRows(ctx, w.kind, failed)
 }
 
-// limited runs do within a time limit. A panic becomes an error.
+// limited calls do with a time limit. It converts a panic into an error.
 func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do func(context.Context, []tasker.StepRef) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -131,10 +134,10 @@ func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do 
 	return do(ctx, rows)
 }
 
-// loudRows limits the deferred rows of a chunk that are logged one by one.
+// loudRows limits how many deferred rows of a chunk are logged individually.
 const loudRows = 10
 
-// deferRows defers failed rows until a later retry.
+// deferRows postpones failed rows. It opens an investigation if a row fails repeatedly.
 func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.Failed) error {
 	if len(failed) == 0 {
 		return nil
@@ -170,15 +173,15 @@ func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.F
 
 const (
 	deferredBatch = 10
-	deferredHold  = time.Minute // more than a pass takes
+	deferredHold  = time.Minute // longer than a pass takes
 
-	// deferralTime limits one pass over deferred rows. It exceeds the time of the last row;
-	// otherwise the failures of that row would not be counted.
+	// deferralTime limits one pass over deferred rows. It includes the time of the last row, whose
+	// failure would not be counted otherwise.
 	deferralTime = passTime + mostRowTime + 10*time.Second
 )
 
 // retryTimeout returns the time limit of one row. It doubles with each failure, so that slow work,
-// such as a large task on a slow database, succeeds in the end.
+// such as a large task on a slow database, eventually succeeds.
 func retryTimeout(failures int) time.Duration {
 	limit := rowTime
 	for ; failures > 0 && limit < mostRowTime; failures-- {
@@ -187,8 +190,8 @@ func retryTimeout(failures int) time.Duration {
 	return min(limit, mostRowTime)
 }
 
-// RetryDeferred retries deferred rows, those with the fewest failures first. Rows that it does not
-// reach are due again after deferredHold.
+// RetryDeferred retries deferred rows, fewest failures first. Rows that it does not reach are due
+// again after deferredHold.
 func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 	kinds := make(map[string]work, len(e.works))
 	var names []string

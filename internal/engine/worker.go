@@ -15,24 +15,24 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// member is a cached worker registration, which saves a read for each claim.
+// member is a cached worker registration, which saves reading it for each claim.
 type member struct {
 	spec  tasker.WorkerSpec
-	lease time.Duration // of its registration; the server that registered it may be configured differently
-	heard atomic.Int64  // last heartbeat that this server stored, in Unix nanoseconds
-	drain atomic.Bool   // it gets no more work
+	lease time.Duration // lease duration at registration; the registering server may be configured differently
+	heard atomic.Int64  // last heartbeat stored by this server, in Unix nanoseconds
+	drain atomic.Bool   // the worker gets no more work
 	gone  atomic.Bool   // no longer registered
 }
 
 func (m *member) size() int { return workerBytes(m.spec) }
 
-// Limits of a registration.
+// Maximum numbers in a registration.
 const (
 	maxNamespaces = 100
 	maxHandlers   = 1000
 )
 
-// RegisterWorker registers a worker and returns its heartbeat and lease settings.
+// RegisterWorker registers a worker and returns its id with the heartbeat and lease settings.
 func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
 	if w.MaxConcurrency == 0 {
 		w.MaxConcurrency = 1
@@ -93,15 +93,16 @@ func workerBytes(w tasker.WorkerSpec) int {
 	return n
 }
 
-// LeaveWorker ends a registration. Leases that were not released before expire.
+// LeaveWorker marks a worker as offline. Leases that it has not released expire.
 func (e *Engine) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	e.workers.drop(id)
 	return e.db.RemoveWorker(ctx, id)
 }
 
-// DrainWorker stops new work for a worker. The worker receives this with its next heartbeat,
-// finishes its steps and leaves. Repeating it has no effect; only registering again ends it. It
-// returns NotFound for an unknown worker.
+// DrainWorker assigns no more work to a worker. The worker receives this with its next heartbeat,
+// finishes its steps and leaves. Repeating it has no effect, and only a new registration reverts
+// it. It
+// returns NotFound if the worker is not registered.
 func (e *Engine) DrainWorker(ctx context.Context, id tasker.ID) error {
 	if err := e.db.DrainWorker(ctx, id); err != nil {
 		e.forget(id, err)
@@ -119,7 +120,7 @@ func (e *Engine) drains(id tasker.ID) {
 	}
 }
 
-// member returns a registered worker and periodically records that it is alive.
+// member returns a registered worker. It periodically records that the worker is alive.
 func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	m, ok := e.workers.get(id)
 	if !ok {
@@ -135,7 +136,7 @@ func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 		return m, nil
 	}
 	if e.alive.note(id, time.Now()) {
-		return m, nil // a loop stores it together with others
+		return m, nil // a loop will store it together with others
 	}
 	_, drains, err := e.db.ExtendLeases(ctx, id, e.opts.Lease, nil)
 	if err != nil {
@@ -148,7 +149,7 @@ func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	return m, nil
 }
 
-// forget drops a worker from the cache if the database does not know it.
+// forget removes a worker from the cache if err is NotFound.
 func (e *Engine) forget(id tasker.ID, err error) {
 	if tasker.CodeOf(err) == tasker.NotFound {
 		e.workers.drop(id)
@@ -158,15 +159,15 @@ func (e *Engine) forget(id tasker.ID, err error) {
 // heartbeatBuffer collects active workers until a loop stores them together.
 type heartbeatBuffer struct {
 	keyBuffer[tasker.ID]
-	since time.Time // when the first of them was added
+	since time.Time // when the first worker was added
 }
 
 // keyBuffer collects keys until a loop stores them.
 type keyBuffer[K comparable] struct {
 	mu     sync.Mutex
 	keys   map[K]bool
-	passed time.Time     // last pass of the loop
-	wake   chan struct{} // of the loop
+	passed time.Time     // time of the last pass of the loop
+	wake   chan struct{} // wakes the loop
 }
 
 func newKeyBuffer[K comparable]() keyBuffer[K] {
@@ -175,10 +176,12 @@ func newKeyBuffer[K comparable]() keyBuffer[K] {
 
 const (
 	storeInterval = time.Second     // between two statements that store active workers or queues
-	storeLate     = 2 * time.Second // after which a caller does not wait for the loop
+	storeLate     = 2 * time.Second // age from which a caller does not wait for the loop
 )
 
-// note adds an active worker. It returns false if the loop does not run.
+// note adds an active worker. It returns false if the loop does not keep up, so that the caller
+// must
+// store the heartbeat itself.
 func (a *heartbeatBuffer) note(id tasker.ID, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -194,7 +197,7 @@ func (a *heartbeatBuffer) note(id tasker.ID, now time.Time) bool {
 	return true
 }
 
-// take removes and returns the keys to store now, or returns how long to wait for more of them.
+// take removes and returns the keys to store now. If it is too early, it returns how long to wait.
 func (a *keyBuffer[K]) take(now time.Time, every time.Duration) (keys []K, rest time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,8 +210,9 @@ func (a *keyBuffer[K]) take(now time.Time, every time.Duration) (keys []K, rest 
 	return keys, 0
 }
 
-// flushHeartbeats stores the workers that have claimed recently. It ends the waiting claims of
-// workers that must drain or are no longer registered.
+// flushHeartbeats stores heartbeats of the workers that have claimed recently. It ends waiting
+// claims
+// of workers that must drain or are no longer registered.
 func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 	ids, rest := e.alive.take(time.Now(), min(storeInterval, e.opts.HeartbeatInterval/4))
 	if len(ids) == 0 {
@@ -218,7 +222,7 @@ func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		for _, id := range ids {
 			if m, ok := e.workers.get(id); ok {
-				m.heard.Store(0) // its next claim is stored again
+				m.heard.Store(0) // store its next claim again
 			}
 		}
 		return 0, err
@@ -240,8 +244,9 @@ func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-// Heartbeat extends the leases that the worker holds. It returns the lost leases and whether the
-// worker must drain.
+// Heartbeat extends the leases that the worker holds. It returns the steps whose leases are lost
+// and
+// whether the worker must drain.
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	ctx = postgres.WithConnClass(ctx, postgres.Heartbeats)
 	if len(leases) > 0 {
@@ -275,17 +280,17 @@ func lostLeases(leases []tasker.Lease, held map[tasker.ID]bool) (lost []tasker.I
 }
 
 const (
-	pollEvery     = time.Second      // polling interval of a waiting claim if no notification would wake it
-	claimRest     = 10 * time.Second // polling interval otherwise
+	pollEvery     = time.Second      // polling interval of a waiting claim without notifications
+	claimRest     = 10 * time.Second // polling interval with notifications
 	claimDeadline = 20 * time.Second
 	maxClaim      = 1000
 )
 
-// drainRest limits the wait of a claim of a draining worker.
+// drainRest limits how long a claim of a draining worker waits.
 const drainRest = time.Second
 
-// Claim leases up to limit steps. It waits up to wait for work; for a draining worker it returns
-// early.
+// Claim leases up to limit steps. If there are none, it waits for work, at most for the duration
+// wait. A claim of a draining worker returns early.
 func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	if limit < 1 {
 		return nil, tasker.Errorf(tasker.Invalid, "max must be at least 1, not %d", limit)
@@ -327,7 +332,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		case <-waiter.notified:
 		case <-timer.C:
 			if again == 0 && len(waiter.notified) == 0 && !time.Now().Before(deadline) && e.pollInterval() == claimRest {
-				return nil, nil // a notification would have arrived
+				return nil, nil // otherwise a notification would have arrived
 			}
 		}
 		timer.Stop()
@@ -359,7 +364,7 @@ func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit i
 	return list, again, err
 }
 
-// claimContext returns the context of a claim, which ignores the cancellation of the request: a
+// claimContext returns a context for a claim that ignores the cancellation of the request. A
 // committed claim that does not reach the worker costs an attempt.
 func claimContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), claimDeadline)
@@ -371,7 +376,8 @@ func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
 	}
 }
 
-// Release returns unstarted steps of the worker to the queue without using an attempt.
+// Release returns steps that the worker has not started to the queue without using an attempt. It
+// returns which steps were released and which were lost before.
 func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
 	ctx = postgres.WithConnClass(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)

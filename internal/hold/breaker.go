@@ -19,26 +19,27 @@ import (
 // disables it. All conditions apply to the attempts of one handler within Window.
 type Breaker struct {
 	Failures int // minimum failed attempts with the cause
-	Tasks    int // minimum tasks of these attempts, at most [MaxBreakerTasks]
-	Share    int // minimum percentage of the ended attempts
+	Tasks    int // minimum number of tasks among these attempts; at most [MaxBreakerTasks]
+	Share    int // minimum percentage of these attempts among all that ended
 	Window   time.Duration
 }
 
 func (b Breaker) on() bool { return b.Failures > 0 }
 
-// Limits of the counts of one server.
+// Limits of what one server counts.
 const (
 	MaxBreakerTasks = 100
-	maxQueues       = 1000 // handlers
+	maxQueues       = 1000 // number of handlers
 	maxCauses       = 20   // per handler
 )
 
-// shareFrom is the number of failures with one cause from which a server shares its counts.
+// shareFrom is the number of failures with one cause from which a server shares its counts with
+// other servers.
 const shareFrom = 3
 
 type queue struct{ namespace, handler string }
 
-// counts holds the ended attempts of one handler within the window, by second.
+// counts contains the number of attempts of one handler that ended, by second.
 type counts struct {
 	ended  map[int64]int
 	causes map[string]*cause
@@ -47,16 +48,16 @@ type counts struct {
 type cause struct {
 	pattern string
 	failed  map[int64]int
-	tasks   map[tasker.ID]int64 // second of the last failure of each task, at most MaxBreakerTasks
+	tasks   map[tasker.ID]int64 // second of each task's last failure, for at most MaxBreakerTasks tasks
 }
 
-// counter counts the attempts that end on this server.
+// counter counts the attempts that end on this server. It is safe for concurrent use.
 type counter struct {
 	Breaker
 	now  func() time.Time
 	mu   sync.Mutex
 	of   map[queue]*counts
-	held map[queue]bool // a breaker holds them already
+	held map[queue]bool // queues that a breaker already holds
 }
 
 func newCounter(b Breaker, now func() time.Time) *counter {
@@ -74,7 +75,7 @@ func (c *counter) add(list []engine.Attempt) {
 		q := queue{a.Namespace, a.Handler}
 		of := c.of[q]
 		if c.held[q] || of == nil && (len(c.of) >= maxQueues || a.Failure == nil && len(c.of) >= maxQueues/2) {
-			continue // half of the queues are reserved for failures
+			continue // reserve half of the queues for failures
 		}
 		if of == nil {
 			of = &counts{ended: map[int64]int{}, causes: map[string]*cause{}}
@@ -103,7 +104,8 @@ func (of *counts) fail(f tasker.Failure, task tasker.ID, second int64) {
 	}
 }
 
-// hold sets the queues that breakers hold. Their counts restart afterwards.
+// hold sets the queues that breakers hold. It discards their counts, which start again at zero when
+// the breaker closes.
 func (c *counter) hold(open []tasker.Hold) {
 	held := map[queue]bool{}
 	for _, h := range open {
@@ -119,8 +121,9 @@ func (c *counter) hold(open []tasker.Hold) {
 	}
 }
 
-// take returns counts to share and drops old ones. It includes queues whose failures others
-// reported.
+// take returns the counts to share and removes old ones. It includes queues for which another
+// server
+// reported failures.
 func (c *counter) take(reported map[queue]bool) []postgres.BreakerCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,13 +152,13 @@ func (c *counter) take(reported map[queue]bool) []postgres.BreakerCount {
 	return list
 }
 
-// since returns the number of failures since a second, and drops older ones.
+// since returns the number of failures since a second and removes older ones.
 func (why *cause) since(second int64) int {
 	maps.DeleteFunc(why.tasks, func(_ tasker.ID, at int64) bool { return at < second })
 	return sum(why.failed, second)
 }
 
-// sum returns the total since a second, and drops older entries.
+// sum returns the total since a second and removes older entries.
 func sum(of map[int64]int, since int64) (n int) {
 	for second, k := range of {
 		if second < since {
@@ -172,16 +175,16 @@ func (b Breaker) opens(n postgres.BreakerCount) bool {
 	return b.on() && n.Failed >= b.Failures && n.Tasks >= b.Tasks && n.Failed*100 >= n.Concluded*b.Share
 }
 
-// Concluded counts attempts that ended on this server. It does not block.
+// Concluded counts attempts that have ended on this server. It does not block.
 func (s *Service) Concluded(list []engine.Attempt) { s.counter.add(list) }
 
-// Break shares failure counts and opens breakers.
+// Break shares failure counts with other servers and opens breakers.
 func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	if !s.breaker.on() {
 		return 0, nil
 	}
 	defer s.unopened.forget(s.counter.now().Add(-s.breaker.Window))
-	others, err := s.db.FailingQueues(ctx, s.server, countsHold)
+	others, err := s.db.FailingQueues(ctx, s.server, sharedCountTTL)
 	if err != nil {
 		return 0, err
 	}
@@ -194,7 +197,7 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	if len(list) == 0 {
 		return 0, nil
 	}
-	sums, err := s.db.ShareBreakerCounts(ctx, s.server, list, countsHold)
+	sums, err := s.db.ShareBreakerCounts(ctx, s.server, list, sharedCountTTL)
 	if err != nil {
 		return 0, err
 	}
@@ -203,13 +206,13 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 		if s.sharedPasses[queue{n.Namespace, n.Handler}] <= answerPasses || !s.breaker.opens(n) {
 			continue
 		}
-		failed = errors.Join(failed, s.openOnce(ctx, n)) // a failure delays no other breaker
+		failed = errors.Join(failed, s.openOnce(ctx, n)) // a failure must not delay other breakers
 	}
 	return 0, failed
 }
 
-// openOnce opens a breaker unless one is open. If there are too many holds, it logs that, and a
-// later pass retries.
+// openOnce opens a breaker unless one is already open. If there are too many holds, it logs an
+// error, and a later pass retries.
 func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 	err := s.open(ctx, n)
 	switch q := (queue{n.Namespace, n.Handler}); {
@@ -231,20 +234,20 @@ func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 // many holds.
 func (s *Service) Unopened() int64 { return s.unopened.count() }
 
-// suppressedBreakers holds the handlers whose breakers could not be opened because of too many
-// holds.
+// suppressedBreakers contains the handlers whose breakers could not be opened because there are too
+// many holds.
 type suppressedBreakers struct {
 	mu sync.Mutex
 	of map[queue]*refusedOpening
 }
 
-// refusedOpening records when a breaker was last refused and when that was last logged.
+// refusedOpening records when the opening of a breaker was last refused and last logged.
 type refusedOpening struct{ at, logged time.Time }
 
-// logUnopenedEvery is the minimum interval between two log entries about the same handler.
+// logUnopenedEvery is the minimum interval between log entries about the same handler.
 const logUnopenedEvery = time.Minute
 
-// note records a refused breaker and reports whether to log it.
+// note records that the opening of a breaker was refused and reports whether to log this.
 func (u *suppressedBreakers) note(q queue, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -270,7 +273,8 @@ func (u *suppressedBreakers) drop(q queue) {
 	delete(u.of, q)
 }
 
-// forget drops handlers that were last refused before a time: their attempts no longer fail.
+// forget removes handlers whose breakers were last refused before the given time. Their attempts no
+// longer fail.
 func (u *suppressedBreakers) forget(before time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -283,12 +287,12 @@ func (u *suppressedBreakers) count() int64 {
 	return int64(len(u.of))
 }
 
-// answerPasses is the number of passes in which other servers can share their counts before a
-// breaker opens. Every server makes a pass in this time.
+// answerPasses is the number of passes during which a breaker waits for the counts of other servers
+// before it opens. Every server makes a pass in this time.
 const answerPasses = 2
 
-// countPublishedPasses counts the consecutive passes in which this server has shared failures of
-// each queue.
+// countPublishedPasses counts, for each queue, the consecutive passes in which this server has
+// shared failures.
 func (s *Service) countPublishedPasses(list []postgres.BreakerCount) {
 	passes := map[queue]int{}
 	for _, n := range list {
@@ -299,12 +303,12 @@ func (s *Service) countPublishedPasses(list []postgres.BreakerCount) {
 	s.sharedPasses = passes
 }
 
-// countsHold is the validity of shared counts.
-const countsHold = 5 * time.Second
+// sharedCountTTL is the time for which shared counts are valid.
+const sharedCountTTL = 5 * time.Second
 
-// open holds the steps of a handler until a probe succeeds.
+// open opens a breaker: a hold on the steps of a handler that lasts until a probe succeeds.
 func (s *Service) open(ctx context.Context, n postgres.BreakerCount) error {
-	// This fits into a reason, since the pattern of a cause is bounded.
+	// This does not exceed the length of a reason, since the pattern of a cause is bounded.
 	why := fmt.Sprintf("%d of %d attempts within %s failed with: %s", n.Failed, n.Concluded, s.breaker.Window, n.Cause)
 	h, err := s.db.BeginHold(ctx, postgres.InsertedHold{
 		NewHold: tasker.NewHold{

@@ -9,33 +9,33 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// How long to wait for the outcome of a released step.
+// Timeouts for the outcome of a released step.
 const (
-	claimTimeout   = time.Minute        // a step that no worker claims, although workers are idle
-	probeTimeout   = 15 * time.Minute   // an unclaimed probe while workers claim other steps, or a limit has no free slot
+	claimTimeout   = time.Minute        // a step that no worker claims although workers are idle
+	probeTimeout   = 15 * time.Minute   // an unclaimed probe while workers are busy or a limit has no free slot
 	reportTimeout  = 15 * time.Minute   // a claimed step without heartbeats
 	attemptTimeout = tasker.MaxHoldTime // a claimed step with heartbeats
 )
 
-// holdStatus contains the facts from which [next] decides.
+// holdStatus contains the facts on which [next] bases its decision.
 type holdStatus struct {
 	Now      time.Time
-	Extended *time.Time                    // when the end was last moved; only set for a wave with failures
-	Outcomes []tasker.HoldRelease          // of released steps, since the last pass
-	Probing  bool                          // a probe has no outcome yet; steps of a failed wave do not count
-	Wave     map[tasker.ReleaseOutcome]int // steps of the current wave by outcome
+	Extended *time.Time                    // when the end was last moved; set only for a wave with failures
+	Outcomes []tasker.HoldRelease          // outcomes of released steps since the last pass
+	Probing  bool                          // a probe has no outcome yet; this ignores the steps of a failed wave
+	Wave     map[tasker.ReleaseOutcome]int // number of steps in the current wave, by outcome
 }
 
-// failed counts the failures of the wave. A step without an answer is a failure.
+// failed returns the number of failures in the wave. A step without an answer counts as a failure.
 func (l holdStatus) failed() int {
 	return l.Wave[tasker.ReleaseFailed] + l.Wave[tasker.ReleaseNoAnswer]
 }
 
-// transition is the next state of a hold.
+// transition contains the next state of a hold and the effects of entering it.
 type transition struct {
 	Hold    tasker.Hold
 	Lines   []postgres.HoldLine
-	Release *postgres.ReleaseBatch // steps to release; afterRelease applies the result
+	Release *postgres.ReleaseBatch // steps to release, or nil; afterRelease applies the result
 	Moved   bool
 }
 
@@ -44,7 +44,7 @@ func (m *transition) record(event string, data map[string]any) {
 	m.Lines = append(m.Lines, postgres.HoldLine{Event: event, Actor: tasker.SystemActor, Data: data})
 }
 
-// restSize is the number of steps that are released at once after the last wave.
+// restSize is the number of steps that are released together after the last wave.
 const restSize = 500
 
 // next decides the next state of an open hold.
@@ -69,14 +69,14 @@ func next(h tasker.Hold, l holdStatus) transition {
 	return m
 }
 
-// begin starts the release of a hold in waves, or at once if there are none.
+// begin starts the release of a hold in waves, or of all steps at once if waves is empty.
 func begin(h *tasker.Hold, waves []int, now time.Time) {
 	h.State, h.Waves, h.Wave, h.WaveSince, h.WaveSteps = tasker.HoldReleasing, waves, 0, &now, 0
 	h.Blocks, h.NextProbeAt = len(waves) > 0, nil
 }
 
-// followProbes applies the outcomes of probes. A successful probe ends a breaker, but not a manual
-// hold.
+// followProbes applies the outcomes of probes. A successful probe starts the release of a breaker,
+// but not of a manual hold.
 func (m *transition) followProbes(l holdStatus) {
 	h := &m.Hold
 	for _, r := range l.Outcomes {
@@ -103,8 +103,8 @@ func (m *transition) followProbes(l holdStatus) {
 	}
 }
 
-// probeInterval returns the delay before the next probe of a breaker: 5, 10, 20, 40 and then 75
-// seconds, less up to a tenth.
+// probeInterval returns the delay before the next probe of a breaker: 5, 10, 20, 40 and then always
+// 75 seconds, reduced by up to a tenth. The argument jitter is between 0 and 1.
 func probeInterval(failed int, jitter float64) time.Duration {
 	interval := 75 * time.Second
 	if failed < 4 {
@@ -113,9 +113,12 @@ func probeInterval(failed int, jitter float64) time.Duration {
 	return interval - time.Duration(jitter*0.1*float64(interval))
 }
 
-// followWave starts the next wave after a success, or repeats a wave without any outcome. If at
-// least a tenth of the outcomes are failures, the hold becomes active again: a breaker until a
-// probe succeeds, a manual hold for a quarter of its duration, within its end.
+// followWave starts the next wave after a success, and repeats a wave that had no outcome at all.
+// If
+// at least a tenth of the outcomes are failures, the hold becomes active again. A breaker then
+// stays
+// active until a probe succeeds, a manual hold for a quarter of its duration but not beyond its
+// end.
 func (m *transition) followWave(l holdStatus) {
 	h := &m.Hold
 	failed := l.failed()
@@ -157,7 +160,7 @@ func (m *transition) failWave(l holdStatus, failed int) {
 	if h.Kind == tasker.ManualHold && end.After(last) {
 		end = last
 	}
-	if end.After(h.EndsAt) { // a breaker past its end would be released again at once
+	if end.After(h.EndsAt) { // otherwise a breaker past its end would be released again immediately
 		h.EndsAt = end
 	}
 	if h.Kind == tasker.BreakerHold {
@@ -191,7 +194,8 @@ func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
 		out.Outcome, out.Failure = tasker.ReleaseFailed, &shown
 	case step == "" || step.Done() || step == tasker.StepCancelled:
 		out.Outcome = tasker.ReleaseGone
-	case step == tasker.StepEnqueued && (r.StepFence > r.Fence || r.Elsewhere): // released by its worker without an attempt, or held by another hold
+	case step == tasker.StepEnqueued && (r.StepFence > r.Fence || r.Elsewhere):
+		// Its worker released it without using the attempt, or another hold covers it.
 		out.Outcome = tasker.ReleaseGone
 	case r.Age > within:
 		out.Outcome = tasker.ReleaseNoAnswer

@@ -1,10 +1,13 @@
-// Package hold implements holds and circuit breakers: it stops steps of a scope from being
+// Package hold implements holds and circuit breakers. It keeps the steps of a scope from being
 // claimed, probes for recovery and releases the steps in waves. Each wave must succeed before the
-// next.
+// next
+// begins.
 //
-// A held step stays enqueued without using an attempt, queue time or staleness time. Every hold
-// has an owner and an end. [next] alone decides from stored state, so any server can continue a
-// hold.
+// A held step stays enqueued, and the hold uses up neither attempts nor queue time nor staleness
+// time.
+// Every hold has an owner and an end. The function [next] decides from stored state only, so any
+// server
+// can continue a hold.
 package hold
 
 import (
@@ -24,7 +27,7 @@ import (
 // Options configures a Service. The zero value uses the defaults.
 type Options struct {
 	Breaker Breaker          // disabled by default
-	Now     func() time.Time // clock of the breakers
+	Now     func() time.Time // clock of the breakers; default time.Now
 	Log     *slog.Logger
 }
 
@@ -34,7 +37,7 @@ type Service struct {
 	engine  *engine.Engine
 	breaker Breaker
 	counter *counter
-	server  tasker.ID // identifies the counts of this process
+	server  tasker.ID // identifies the counts of this process among those of all servers
 	log     *slog.Logger
 	wake    chan struct{} // wakes the loop that advances holds
 	park    chan struct{} // wakes the loop that parks held steps
@@ -44,7 +47,7 @@ type Service struct {
 
 	page     int64         // page of the queue where the next scan for held steps begins
 	lastHold tasker.ID     // hold that was advanced last
-	turn     time.Duration // maximum time for one hold in a pass
+	turn     time.Duration // maximum time spent on one hold in a pass
 }
 
 // New returns a service on a database with the current schema.
@@ -65,15 +68,15 @@ func New(db *postgres.DB, e *engine.Engine, o Options) *Service {
 const (
 	maxReason = 2000
 	maxName   = 255
-	maxPlace  = 128 // characters of a namespace, handler, template or step
+	maxPlace  = 128 // characters in the name of a namespace, handler, template or step
 	maxWaves  = 20
 	maxWave   = 1000
 	leastTime = time.Minute
-	maxShown  = 300 // characters of the error of a failed step
+	maxShown  = 300 // characters in the error of a failed step
 )
 
-// Begin starts a hold on all servers. It returns Invalid, NotFound for an unknown case, or a
-// Conflict if there are too many holds or the scope is held already.
+// Begin starts a hold. It returns Invalid, NotFound if the case does not exist, or a Conflict if
+// there are too many holds or the scope already has one.
 func (s *Service) Begin(ctx context.Context, n tasker.NewHold) (tasker.Hold, error) {
 	if err := s.complete(ctx, &n); err != nil {
 		return tasker.Hold{}, err
@@ -108,7 +111,9 @@ func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
 		checkText("owner", n.Owner, maxName, true), checkText("by", n.Actor, maxName, true), checkText("reason", n.Reason, maxReason, true))
 }
 
-// checkEnd checks that exactly one end is given. The database checks that it is in the future.
+// checkEnd checks that exactly one end is set and that a duration is in range. Whether the end is
+// in
+// the future is checked in the database.
 func checkEnd(until *time.Time, after time.Duration) error {
 	switch {
 	case (until == nil) == (after == 0):
@@ -131,7 +136,7 @@ func checkText(name, text string, most int, needed bool) error {
 	return nil
 }
 
-// List returns a page of holds, newest first, and whether there are more.
+// List returns a page of holds, newest first, and reports whether there are more.
 func (s *Service) List(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
 	return s.db.Holds(ctx, f)
 }
@@ -141,7 +146,7 @@ func (s *Service) Detail(ctx context.Context, id tasker.ID) (tasker.HoldDetail, 
 	return s.db.Hold(ctx, id)
 }
 
-// Change describes who changes a hold and why.
+// Change describes who changes a hold, and why.
 type Change struct {
 	Actor  string
 	Reason string
@@ -199,8 +204,8 @@ func (s *Service) Probe(ctx context.Context, id tasker.ID, c Change) (tasker.Hol
 	})
 }
 
-// Release starts the release of a hold in waves; nil means the default waves. Without waves it
-// releases all steps at once, even if a release is under way.
+// Release starts the release of a hold in waves. If waves is nil, it uses the default waves. If it
+// is empty, all steps are released at once, even if a release is already in progress.
 func (s *Service) Release(ctx context.Context, id tasker.ID, waves []int, c Change) (tasker.Hold, error) {
 	if waves == nil {
 		waves = tasker.DefaultHoldWaves()
@@ -229,7 +234,7 @@ func checkWaves(waves []int) error {
 	return nil
 }
 
-// change applies f to a locked hold and returns the new state.
+// change locks a hold, applies f to it and returns its new state.
 func (s *Service) change(ctx context.Context, id tasker.ID, f func(*postgres.Tx, *tasker.Hold, time.Time) (postgres.HoldLine, error)) (h tasker.Hold, err error) {
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		h, err = tx.LockHold(ctx, id)

@@ -16,7 +16,7 @@ const (
 	idleInterval    = 2 * time.Second
 	breakerInterval = time.Second
 	passLimit       = 10 * time.Second
-	turnTime        = 3 * time.Second     // for one hold in a pass
+	turnTime        = 3 * time.Second     // maximum time spent on one hold in a pass
 	keepFor         = 90 * 24 * time.Hour // retention of ended holds
 )
 
@@ -30,8 +30,8 @@ func (s *Service) Loops() []*loop.Loop {
 	}
 }
 
-// Tidy removes old ended holds and outdated records of released steps. It also releases steps that
-// an ended hold still parks.
+// Tidy removes holds that ended long ago and outdated records of released steps. It also releases
+// steps that are still parked by an ended hold.
 func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	if err := s.db.PruneHolds(ctx, keepFor, 100); err != nil {
 		return 0, err
@@ -55,8 +55,8 @@ func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	return loop.AtOnce, nil
 }
 
-// AdvanceHolds advances every hold that no other server has locked. Each hold has a time limit. If
-// a pass ends early, the next one continues with the next hold.
+// AdvanceHolds advances every hold that no other server has locked. Each hold gets a limited time.
+// If a pass ends early, the next pass starts with the following hold.
 func (s *Service) AdvanceHolds(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OpenHolds(ctx)
 	if err != nil {
@@ -78,13 +78,13 @@ func (s *Service) AdvanceHolds(ctx context.Context) (time.Duration, error) {
 		if failed != nil && ctx.Err() == nil && !postgres.IsUnavailable(failed) {
 			again, failed = s.advanceTasks(ctx, h, failed)
 		}
-		more, err = more || again, errors.Join(err, failed) // a failure delays no other hold
+		more, err = more || again, errors.Join(err, failed) // a failure must not delay other holds
 	}
 	return s.result(ctx, more, err)
 }
 
-// result returns the result of a pass. If more can be done at once, it only logs errors: a failed
-// pass would delay the other holds by seconds.
+// result returns the result of a pass. If there is more to do at once, it only logs the error,
+// since a failed pass would delay the other holds by seconds.
 func (s *Service) result(ctx context.Context, more bool, failed error) (time.Duration, error) {
 	if !more {
 		return activeInterval, failed
@@ -95,14 +95,14 @@ func (s *Service) result(ctx context.Context, more bool, failed error) (time.Dur
 	return loop.AtOnce, nil
 }
 
-// advanceInTime is advance with the time limit of one hold.
+// advanceInTime is advance with a time limit for one hold.
 func (s *Service) advanceInTime(ctx context.Context, id tasker.ID, only *tasker.ID) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.turn)
 	defer cancel()
 	return s.advance(ctx, id, only)
 }
 
-// advanceTasks advances a hold one task at a time after a failure, and defers failing tasks.
+// advanceTasks advances a hold one task at a time after a failure. It defers tasks that fail.
 func (s *Service) advanceTasks(ctx context.Context, h tasker.Hold, failed error) (more bool, err error) {
 	begun := time.Now()
 	listed, cancel := context.WithTimeout(ctx, s.turn)
@@ -131,8 +131,8 @@ func (s *Service) advanceTasks(ctx context.Context, h tasker.Hold, failed error)
 	return true, nil
 }
 
-// advance advances one hold, for one task if only is set. It reports whether more can be done at
-// once.
+// advance advances one hold, but only for one task if only is set. It reports whether there is more
+// to do at once.
 func (s *Service) advance(ctx context.Context, id tasker.ID, only *tasker.ID) (more bool, err error) {
 	var namespace string
 	var released postgres.Released
@@ -152,7 +152,7 @@ func (s *Service) advance(ctx context.Context, id tasker.ID, only *tasker.ID) (m
 			m.Release.Only = only
 			released, err = tx.ReleaseHeldSteps(ctx, *m.Release)
 			handedOver := released.HandedOver
-			if err == nil && m.Release.Fresh && released.Scanned == 0 { // every step has been a probe
+			if err == nil && m.Release.Fresh && released.Scanned == 0 { // every step has already been a probe
 				m.Release.Fresh = false
 				released, err = tx.ReleaseHeldSteps(ctx, *m.Release)
 				handedOver += released.HandedOver
@@ -178,7 +178,7 @@ func (s *Service) advance(ctx context.Context, id tasker.ID, only *tasker.ID) (m
 	return more, nil
 }
 
-// status records the outcomes of released steps, and returns the facts about a hold.
+// status records the outcomes of released steps and returns the facts for the next decision.
 func (s *Service) status(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now time.Time) (holdStatus, error) {
 	l := holdStatus{Now: now}
 	if h.InFlight > 0 {
@@ -214,7 +214,9 @@ func (s *Service) status(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, n
 	return l, nil
 }
 
-// afterRelease applies a release. The hold ends when no held steps remain after the last wave.
+// afterRelease applies the result of a release. The hold ends when the last wave is over and no
+// held
+// steps remain.
 func (m *transition) afterRelease(r postgres.Released, now time.Time) {
 	h := &m.Hold
 	h.Released += int64(r.Released)
@@ -238,13 +240,13 @@ func (m *transition) afterRelease(r postgres.Released, now time.Time) {
 }
 
 const (
-	parkSteps = 1000                   // in one statement
-	parkPages = 64                     // in one statement
-	parkTime  = 5 * time.Second        // of one pass
-	pagesTime = 100 * time.Millisecond // for the pages of the queue in one pass
+	parkSteps = 1000                   // per statement
+	parkPages = 64                     // per statement
+	parkTime  = 5 * time.Second        // per pass
+	pagesTime = 100 * time.Millisecond // for the pages of the queue, per pass
 )
 
-// ParkSteps parks held steps, which claims skip anyway.
+// ParkSteps parks held steps, so that claims need not skip them one by one.
 func (s *Service) ParkSteps(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OpenHolds(ctx)
 	if err != nil || len(open) == 0 {
@@ -252,7 +254,7 @@ func (s *Service) ParkSteps(ctx context.Context) (time.Duration, error) {
 	}
 	begun := time.Now()
 	byStep := false
-	var whole []tasker.Hold // of queues
+	var whole []tasker.Hold // holds on whole queues
 	for _, h := range open {
 		switch {
 		case !h.Blocks:
@@ -271,8 +273,8 @@ func (s *Service) ParkSteps(ctx context.Context) (time.Duration, error) {
 	return s.result(ctx, more, err)
 }
 
-// parkQueues parks the steps of holds of whole queues, in turns, so that no hold delays others. It
-// reports whether there may be more.
+// parkQueues parks steps covered by holds on whole queues. It alternates between the holds, so that
+// none delays the others. It reports whether there may be more steps.
 func (s *Service) parkQueues(ctx context.Context, holds []tasker.Hold, begun time.Time) (more bool, err error) {
 	for len(holds) > 0 && time.Since(begun) < parkTime {
 		var unfinished []tasker.Hold
@@ -288,7 +290,8 @@ func (s *Service) parkQueues(ctx context.Context, holds []tasker.Hold, begun tim
 	return len(holds) > 0, err
 }
 
-// parkPages scans the queue page by page and starts again at its end.
+// parkPages parks held steps page by page from where the last pass stopped. After the last page,
+// the next pass starts at the first page again.
 func (s *Service) parkPages(ctx context.Context, begun time.Time) error {
 	for time.Since(begun) < pagesTime {
 		pages, err := s.db.ParkPages(ctx, s.page, s.page+parkPages)

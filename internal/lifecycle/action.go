@@ -15,27 +15,27 @@ func StepActions() []tasker.StepAction {
 
 // ActionEvent returns the event of an action. It returns false for an unknown action.
 func ActionEvent(a tasker.StepAction) (StepEvent, bool) {
-	return StepEvent(a), slices.Contains(StepActions(), a) // they have the same names
+	return StepEvent(a), slices.Contains(StepActions(), a) // events of actions have the names of the actions
 }
 
-// Target contains what determines which actions are allowed on a step.
+// Target describes a step and its task, as far as this determines which actions are allowed.
 type Target struct {
 	TaskUUID, StepUUID tasker.ID
 
 	Task       tasker.TaskState
 	Step       tasker.StepState
-	WrittenOff bool // an investigation of the task ended as permanently_failed
-	OpenItems  int  // of a map step that waits for its items
+	WrittenOff bool // an investigation of the task was ended as permanently_failed
+	OpenItems  int  // unfinished items of a map step
 }
 
-// Next returns the state after an action. It returns a Conflict with a [tasker.StepRefusal] if the
-// action is not allowed.
+// Next returns the state of the step after an action. It returns a Conflict with a
+// [tasker.StepRefusal] if the action is not allowed.
 func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, error) {
 	if err := t.TaskRefusal(); err != nil {
 		return "", err
 	}
 	if t.OpenItems > 0 && a == tasker.ResetForRetry {
-		return t.Step, nil // its failed items are reset
+		return t.Step, nil // only its failed items are reset
 	}
 	event, _ := ActionEvent(a)
 	to, err := Step.Next(t.Step, event)
@@ -53,7 +53,8 @@ func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, err
 	return to, nil
 }
 
-// TaskRefusal returns a Conflict if the task allows no action on any step, as [Target.Next] does.
+// TaskRefusal returns a Conflict if the state of the task rules out actions on all of its steps. If
+// not, it returns nil. [Target.Next] includes this check.
 func (t Target) TaskRefusal() error {
 	if why := t.taskRefusal(); why != "" {
 		return t.Refusal("%s", why)
@@ -74,7 +75,7 @@ func (t Target) taskRefusal() string {
 	}
 }
 
-// Refusal returns a Conflict with the states and the allowed actions in its details.
+// Refusal returns a Conflict whose details contain the current states and the allowed actions.
 func (t Target) Refusal(format string, args ...any) *tasker.Error {
 	allowed := t.Allowed()
 	return tasker.Errorf(tasker.Conflict, format, args...).WithDetails(tasker.StepRefusal{
@@ -82,7 +83,8 @@ func (t Target) Refusal(format string, args ...any) *tasker.Error {
 	})
 }
 
-// Allowed lists the actions that the states of task and step allow, with or without interrupt.
+// Allowed lists the actions that the states of the task and the step allow, including those that
+// require interrupt.
 func (t Target) Allowed() []tasker.StepAction {
 	allowed := []tasker.StepAction{}
 	if t.taskRefusal() != "" {
@@ -97,8 +99,8 @@ func (t Target) Allowed() []tasker.StepAction {
 	return allowed
 }
 
-// WrittenOff returns the Conflict for a task whose investigation ended as permanently_failed: only
-// a new task can replace it.
+// WrittenOff returns the Conflict for actions on a task that was marked as permanently failed. Such
+// a task can only be replaced by a new one.
 func WrittenOff(task tasker.ID) *tasker.Error {
 	return tasker.Errorf(tasker.Conflict,
 		"task %s was written off: its investigation ended as permanently_failed; create a new task with recreated_from instead", task)

@@ -2,18 +2,19 @@ package lifecycle
 
 import "tasker.example/tasker"
 
-// EntryEvent is an event in the life of an investigation.
+// EntryEvent is an event that ends an investigation.
 type EntryEvent string
 
-// The events of an investigation. A note does not change its status.
+// The events of an investigation. Adding a note is not an event, since it does not change the
+// status.
 const (
 	SettleEntry EntryEvent = "manually_resolved"
 	FailEntry   EntryEvent = "permanently_failed"
 	CancelEntry EntryEvent = "cancelled"
 )
 
-// Entry contains the legal transitions of an investigation. An ended one never changes; a new
-// problem gets a new investigation.
+// Entry contains the legal transitions of an investigation. An investigation that has ended never
+// changes again; a new problem gets a new investigation.
 var Entry = Table[tasker.ResolutionStatus, EntryEvent]{
 	{tasker.EntryPending, SettleEntry}: tasker.EntryManuallyResolved,
 	{tasker.EntryPending, FailEntry}:   tasker.EntryPermanentlyFailed,

@@ -6,21 +6,21 @@ import (
 	"tasker.example/tasker"
 )
 
-// Standing is the state of a dependency for the steps that depend on it.
+// Standing is the state of a dependency as its dependent steps see it.
 type Standing string
 
-// The standings.
+// The possible standings.
 const (
 	Succeeded Standing = "succeeded" // complete or resolved manually
 	Skipped   Standing = "skipped"
 	Failed    Standing = "failed"    // in error without an automatic retry
 	Open      Standing = "open"      // not finished, or waiting for a retry
 	Cancelled Standing = "cancelled" // with its task
-	Declined  Standing = "declined"  // a successful decision that did not choose the step
+	Declined  Standing = "declined"  // a decision that succeeded and did not choose the step
 )
 
-// StandingOf returns the standing of a step. The argument retries reports whether a failed step is
-// retried automatically.
+// StandingOf returns the standing of a step in state s. If retries is set, a failed step is retried
+// automatically and therefore still open.
 func StandingOf(s tasker.StepState, retries bool) Standing {
 	switch {
 	case s == tasker.StepComplete, s == tasker.StepResolvedManually:
@@ -36,10 +36,10 @@ func StandingOf(s tasker.StepState, retries bool) Standing {
 	}
 }
 
-// Verdict is a decision on a step.
+// Verdict is the decision whether a step can run.
 type Verdict string
 
-// The verdicts.
+// The possible verdicts.
 const (
 	VerdictRun       Verdict = "run"       // its join is satisfied
 	VerdictSkip      Verdict = "skip"      // its join can no longer be satisfied
@@ -48,8 +48,9 @@ const (
 	VerdictCancelled Verdict = "cancelled" // a dependency is cancelled
 )
 
-// Decide applies a join to the standings of the dependencies of a step. A step without dependencies
-// runs. A skip is final, so a dependency that may still be repaired never causes one. A step that a
+// Decide applies a join to the standings of a step's dependencies. A step without dependencies
+// runs. Because a skip is final, a dependency that may still be repaired never causes one. A step
+// that a
 // decision did not choose is skipped regardless of its other dependencies.
 func Decide(join tasker.Join, dependencies []Standing) Verdict {
 	has := func(s Standing) bool { return slices.Contains(dependencies, s) }
@@ -71,14 +72,14 @@ func Decide(join tasker.Join, dependencies []Standing) Verdict {
 	}
 }
 
-// Dependency contains what matters of a dependency for [Skippable] and [JoinRule].
+// Dependency describes a dependency for [Skippable] and [JoinRule].
 type Dependency struct {
 	Skippable bool // it may be skipped
 	Decision  bool // its result chooses the steps to run
 }
 
-// Skippable reports whether a step may be skipped: by its condition, its timeout, its child task, a
-// decision that it depends on, or skipped dependencies.
+// Skippable reports whether a step may be skipped because of its condition, its timeout, its child
+// task, a decision that it depends on, or skipped dependencies.
 func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
 	switch {
 	case s.When != "", s.OnTimeout == tasker.TimeoutSkips, slices.ContainsFunc(dependencies, func(d Dependency) bool { return d.Decision }),
@@ -93,9 +94,9 @@ func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
 	}
 }
 
-// JoinRule returns the join by which a step is decided. It is empty if the step can simply run when
-// all its dependencies are done. This requires that no dependency is skippable or a decision, and
-// that the step has no expression, items, child task, due time or person to notify.
+// JoinRule returns the join that decides about a step. It is empty if the step simply runs once
+// all its dependencies are done: no dependency is skippable or a decision, and the step has no
+// condition, wait, items, child task, due time or person to notify.
 func JoinRule(s tasker.StepTemplate, dependencies []Dependency) tasker.Join {
 	switch {
 	case s.Join != "" && s.Join != tasker.JoinAll:

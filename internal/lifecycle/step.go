@@ -84,9 +84,8 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepError, Cancel}:         tasker.StepCancelled,
 }
 
-// Held reports whether a step is in the queue, with a worker, or has a pending report. Operators
-// must confirm actions on such a step with interrupt, so that the second of two concurrent
-// operators is warned.
+// Held reports whether a step is enqueued, is running or has a pending report. Operators must set
+// interrupt to act on such a step. This also warns the second of two concurrent operators.
 func Held(s tasker.StepState) bool {
 	return s == tasker.StepEnqueued || s == tasker.StepInProgress || s == tasker.StepEnqueuedForOrchestration
 }

@@ -1,9 +1,10 @@
 // Package lifecycle defines the state machines of tasks, steps and investigations as tables of
-// allowed transitions. Validation, the diagrams in docs and the history checks all use these
-// tables.
+// allowed transitions. Validation, the diagrams in the documentation and the history checks all use
+// these tables.
 //
-// A pair of state and event that is missing is not allowed. The database holds one copy: the paths
-// between the stable states of a task. A test keeps it equal.
+// A combination of state and event is allowed only if its table contains it. The database has one
+// copy
+// of this knowledge: the paths between the stable states of a task. A test keeps both in step.
 package lifecycle
 
 import (
@@ -14,7 +15,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Move is an event in a state.
+// Move is an event that occurs in a state.
 type Move[S, E ~string] struct {
 	From S
 	On   E
@@ -23,7 +24,8 @@ type Move[S, E ~string] struct {
 // Table maps each legal move to the next state.
 type Table[S, E ~string] map[Move[S, E]]S
 
-// Next returns the state after an event. It returns a Conflict that lists the accepted events.
+// Next returns the state that follows an event. If the event is not allowed, it returns a Conflict
+// that lists the allowed events.
 func (t Table[S, E]) Next(from S, on E) (S, error) {
 	to, ok := t[Move[S, E]{from, on}]
 	if !ok {
@@ -33,7 +35,7 @@ func (t Table[S, E]) Next(from S, on E) (S, error) {
 	return to, nil
 }
 
-// Accepts returns the events that a state accepts, sorted.
+// Accepts returns the events that are allowed in a state, sorted.
 func (t Table[S, E]) Accepts(from S) []E {
 	var events []E
 	for m := range t {
@@ -56,7 +58,7 @@ func (t Table[S, E]) names(from S) []string {
 	return names
 }
 
-// Edge is a legal move with its next state, as recorded in the history.
+// Edge is a legal move together with its next state, as the history records it.
 type Edge[S, E ~string] struct {
 	From  S
 	Event E

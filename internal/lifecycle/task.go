@@ -21,27 +21,27 @@ const (
 	Block        TaskEvent = "block"         // a step has failed permanently and no other can run
 	GiveUp       TaskEvent = "give_up"       // an operator must act
 	Reject       TaskEvent = "reject"        // its graph has a cycle
-	DeclareStale TaskEvent = "declare_stale" // it made no progress within its threshold
+	DeclareStale TaskEvent = "declare_stale" // it made no progress within its staleness threshold
 	CancelTask   TaskEvent = "cancel"        // a caller cancelled it
 	MergeRequest TaskEvent = "merge"         // another request was merged into it before it started
-	ExpireTask   TaskEvent = "expire"        // no step of it was claimed in time
-	Compensate   TaskEvent = "compensate"    // an operator requested to undo its completed steps
+	ExpireTask   TaskEvent = "expire"        // none of its steps was claimed in time
+	Compensate   TaskEvent = "compensate"    // an operator requested that its completed steps be undone
 
-	FinishCompensation TaskEvent = "finish_compensation" // all of them are undone
+	FinishCompensation TaskEvent = "finish_compensation" // all compensation steps are done
 
 	ChangeVersion TaskEvent = "change_version" // an operator changed its template version
-	ChangeDue     TaskEvent = "change_due"     // an operator changed a due time of it or of a step
+	ChangeDue     TaskEvent = "change_due"     // an operator changed its due time or that of a step
 )
 
-// Task contains the legal transitions of a task. None leads to resolved_manually: the documents
-// list the state, but a task is complete when all its steps were resolved manually.
+// Task contains the legal transitions of a task. None leads to resolved_manually. The state is
+// documented, but a task whose steps were all resolved manually is complete.
 var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskPending, Initialize}:   tasker.TaskInitializing,
 	{tasker.TaskPending, MergeRequest}: tasker.TaskPending,
 	{tasker.TaskPending, CancelTask}:   tasker.TaskCancelled,
 	{tasker.TaskPending, ExpireTask}:   tasker.TaskCancelled,
 
-	// Settling the task afterwards is a move of its own.
+	// Settling the task afterwards is a separate move.
 	{tasker.TaskPending, ChangeVersion}:                tasker.TaskPending,
 	{tasker.TaskStepsInProcess, ChangeVersion}:         tasker.TaskStepsInProcess,
 	{tasker.TaskWaitingForDependencies, ChangeVersion}: tasker.TaskWaitingForDependencies,
@@ -90,14 +90,14 @@ var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskWaitingForRetry, CancelTask}:   tasker.TaskCancelled,
 	{tasker.TaskWaitingForRetry, ExpireTask}:   tasker.TaskCancelled,
 
-	{tasker.TaskError, EnqueueSteps}: tasker.TaskEnqueuingSteps, // after a repair or late progress
+	{tasker.TaskError, EnqueueSteps}: tasker.TaskEnqueuingSteps, // after a repair or a late report
 	{tasker.TaskError, Evaluate}:     tasker.TaskEvaluatingResults,
 	{tasker.TaskError, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskError, CancelTask}:   tasker.TaskCancelled,
 	{tasker.TaskError, ExpireTask}:   tasker.TaskCancelled,
 }
 
-// Resting lists the stable states, in which a committed task may be.
+// Resting lists the stable states. Only these states are ever committed.
 func Resting() []tasker.TaskState {
 	return []tasker.TaskState{
 		tasker.TaskPending, tasker.TaskStepsInProcess, tasker.TaskWaitingForRetry,
@@ -105,10 +105,14 @@ func Resting() []tasker.TaskState {
 	}
 }
 
-// SettlePath returns the shortest legal path between two stable states through transient states
-// only, or nil. One transaction writes these moves to the history when the states of the steps
-// change. The path contains no move that a caller or a scan decides: merging, cancelling, expiring,
-// rejecting, declaring stale, compensating, and changes of version or due time.
+// SettlePath returns the shortest legal path between two stable states that passes through
+// transient
+// states only, or nil if there is none. When the states of steps change, one transaction writes
+// these
+// moves to the history. The path contains no move that requires a decision of a caller or a scan:
+// merging,
+// cancelling, expiring, rejecting, declaring stale, compensating, or changing the version or due
+// time.
 func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	type way struct {
 		at   tasker.TaskState
@@ -136,9 +140,9 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	return nil
 }
 
-// RestingState returns the state that follows from the steps of a task. A task with compensation
-// steps is cancelled when they are done; its open steps were cancelled before. The database
-// function task_resting_state() has the same rule; a test compares them.
+// RestingState derives the state of a task from its steps. A task with compensation steps is
+// cancelled when they are done; its open steps were cancelled before. The database function
+// task_resting_state() implements the same rule; a test compares them.
 func RestingState(steps []tasker.Step) tasker.TaskState {
 	var undoes, open, active, retrying, failed bool
 	for _, s := range steps {
@@ -147,7 +151,7 @@ func RestingState(steps []tasker.Step) tasker.TaskState {
 		active = active || Held(s.State) || s.DecisionDue
 		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
 		failed = failed || s.State == tasker.StepError
-		if n := s.Items; n != nil { // only failed items are among the steps
+		if n := s.Items; n != nil { // steps contains only the failed items
 			active, retrying = active || n.Enqueued+n.InProgress > 0, retrying || n.Retrying > 0
 		}
 	}

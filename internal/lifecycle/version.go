@@ -9,18 +9,18 @@ import (
 	"tasker.example/tasker"
 )
 
-// VersionStep is a step of a task that moves to another version of its template.
+// VersionStep is a step of a task that is to move to another version of its template.
 type VersionStep struct {
 	Name         string
 	Type         tasker.StepType
 	State        tasker.StepState
 	Dependencies []string // names of the current dependencies
 	Waits        bool     // pending, and waiting for an answer, a time, its child task or its items
-	HasItems     bool     // of a map step
-	HasChild     bool     // it started a task
+	HasItems     bool     // it is a map step with items
+	HasChild     bool     // it started a child task
 }
 
-// begun reports whether the step has effects that another version cannot take back.
+// begun reports whether the step has had effects that a change of version cannot revert.
 func (s VersionStep) begun() bool { return s.State != tasker.StepPending || s.Waits }
 
 // running reports whether a worker executes the step or its report is pending.
@@ -31,10 +31,11 @@ func (s VersionStep) running() bool {
 // Graph contains the steps of a template version.
 type Graph []tasker.StepTemplate
 
-// ChangeVersionOf decides the effects of moving a task to another version of its template. Steps
-// that have ended or are with a worker keep their definition. Other steps that have begun get the
-// new definition, if that is possible. Steps that have not begun follow the new version. A change
-// that would contradict the recorded steps is refused.
+// ChangeVersionOf determines the effects of moving a task to another version of its template. Steps
+// that have ended or are running keep their definitions. Other steps that have begun get the new
+// definition if possible. Steps that have not begun follow the new version. The change contains
+// refusals
+// if it would contradict the recorded steps.
 func ChangeVersionOf(steps []VersionStep, from, to Graph) tasker.VersionChange {
 	v := version{from: named(from), to: named(to), now: map[string]VersionStep{}, dependents: map[string][]string{}}
 	for _, s := range steps {
@@ -81,7 +82,7 @@ func (v *version) refuse(code tasker.VersionRefusalCode, step, format string, ar
 	v.Refusals = append(v.Refusals, tasker.VersionRefusal{Code: code, Step: step, Message: fmt.Sprintf(format, args...)})
 }
 
-// goes handles a step that the new version lacks.
+// goes handles a step that the new version does not contain.
 func (v *version) goes(s VersionStep) {
 	switch {
 	case !s.begun():
@@ -95,7 +96,7 @@ func (v *version) goes(s VersionStep) {
 	}
 }
 
-// stays handles a step that the new version has.
+// stays handles a step that the new version contains.
 func (v *version) stays(s VersionStep, n tasker.StepTemplate) {
 	o, known := v.from[s.Name]
 	changed := !known || !sameStep(o, n)
@@ -109,7 +110,7 @@ func (v *version) stays(s VersionStep, n tasker.StepTemplate) {
 	}
 }
 
-// check refuses impossible changes of a step that has begun.
+// check refuses changes that are impossible for a step that has begun.
 func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 	if s.Type != n.Type {
 		v.refuse(tasker.RefusedStepType, s.Name, "step %s is %s and of type %s; the new version makes it a step of type %s", s.Name, s.State, s.Type, n.Type)
@@ -140,7 +141,7 @@ func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 	}
 }
 
-// checkDone refuses impossible changes of a step that has ended.
+// checkDone refuses changes that are impossible for a step that has ended.
 func (v *version) checkDone(s VersionStep, o, n tasker.StepTemplate) {
 	if s.State == tasker.StepComplete && o.OnFailure != nil && n.OnFailure == nil {
 		v.refuse(tasker.RefusedUndoMissing, s.Name, "step %s is complete and can be undone; the new version could not undo it", s.Name)
@@ -167,7 +168,7 @@ func childOf(s tasker.StepTemplate) string {
 	return s.Child.Name + " " + s.Child.Version
 }
 
-// sameStep reports whether two steps differ at most in their descriptions.
+// sameStep reports whether two steps are equal except for their descriptions.
 func sameStep(a, b tasker.StepTemplate) bool {
 	a.Description, b.Description = "", ""
 	x, err := json.Marshal(a)

@@ -8,15 +8,16 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// maxShown limits the characters of an item's error text.
+// maxShown limits the length of an item's error text in characters.
 const maxShown = 300
 
-// causeOf returns the fingerprint of a failure.
+// causeOf returns the key of the cause of a failure.
 func causeOf(f postgres.ItemFailure) string {
 	return fingerprint.Normalise(fingerprint.Failure{Type: f.ErrorType, Message: f.ErrorMessage, Given: f.ErrorFingerprint}).Key
 }
 
-// causesOf returns the causes of the selected failures, or nil if there are too many.
+// causesOf returns the distinct causes of the failures of selected items, or nil if there are too
+// many.
 func causesOf(ctx context.Context, tx *postgres.Tx, operation tasker.ID, items int) ([]string, error) {
 	seen, causes := map[string]bool{}, []string{}
 	err := tx.FailuresOfItems(ctx, operation, items, func(f postgres.ItemFailure) {

@@ -13,8 +13,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Start starts an operation by its plan digest. It returns a Conflict if the plan changed, expired
-// or was aborted.
+// Start starts a planned operation. The digest must be that of its plan. It returns a Conflict if
+// the
+// plan is different, has expired or was aborted.
 func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor string) (tasker.Operation, error) {
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch {
@@ -36,7 +37,7 @@ func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor str
 	})
 }
 
-// Pause stops the release of items. Repeating it has no effect.
+// Pause stops the release of further items. Repeating it has no effect.
 func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch o.State {
@@ -53,7 +54,7 @@ func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker
 }
 
 // Resume resumes a paused operation, optionally with other guards. It returns a Conflict if the
-// operation is not paused and the guards differ, or if the causes of its pause cannot be tolerated.
+// operation is not paused and the guards differ, or if there are no causes to tolerate.
 func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with tasker.ResumeOptions) (tasker.Operation, error) {
 	if t := with.Tolerate; t != nil && !tolerable(t) {
 		fault := tasker.Fault{Path: "tolerate", Message: fmt.Sprintf(outOfRange, tasker.MaxOperationItems, t)}
@@ -84,8 +85,9 @@ func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with t
 	})
 }
 
-// Abort ends an operation. Items that are not released never are; released items continue and are
-// verified. Repeating it has no effect. If the operation is done, Abort returns a Conflict.
+// Abort ends an operation. Items that have not been released never will be; released items continue
+// and
+// are still verified. Repeating it has no effect. If the operation is done, it returns a Conflict.
 func (s *Service) Abort(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch o.State {
@@ -104,7 +106,7 @@ func ended(o *postgres.RunningOperation) error {
 	return tasker.Errorf(tasker.Conflict, "operation %s is %s already", o.UUID, o.State).WithDetails(map[string]any{"state": o.State})
 }
 
-// change locks an operation, calls do and returns the changed operation.
+// change locks an operation, applies do and returns the changed operation.
 func (s *Service) change(
 	ctx context.Context, id tasker.ID, actor string, do func(*postgres.Tx, *postgres.RunningOperation) error,
 ) (after tasker.Operation, err error) {

@@ -9,8 +9,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// compensate is act for locked tasks to compensate. It ends the investigation at once; the item
-// waits until the compensation is complete.
+// compensate is act for tasks to compensate, which must be locked. It ends the investigations at
+// once.
+// The items wait until the compensations are complete.
 func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	unchanged, err := unchangedTasks(ctx, tx, items, d)
 	if err != nil {
@@ -40,7 +41,7 @@ func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.R
 	return err
 }
 
-// endingOfUndone returns the end of the investigation of a task that is being compensated.
+// endingOfUndone returns how to resolve the investigation of a task that is being compensated.
 func endingOfUndone(o *postgres.RunningOperation, i postgres.PlannedItem, steps int) (postgres.Ending, error) {
 	state, how := tasker.TaskStepsInProcess, fmt.Sprintf("the task is being undone, %d of its steps", steps)
 	if steps == 0 {

@@ -10,14 +10,14 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A step is the next change of an operation: at most one field is set.
+// A step is the next change of an operation. At most one field is set.
 type step struct {
 	pause   *tasker.OperationPause
 	begin   *int // wave to begin
-	release int  // number of items
+	release int  // number of items to release
 }
 
-// next returns the next change of a running operation.
+// next decides what a running operation does next: pause, begin a wave, release items or nothing.
 func next(o *postgres.RunningOperation, p postgres.Progress, failures postgres.RoundFailures) step {
 	if pause := guard(o, failures); pause != nil {
 		return step{pause: pause}
@@ -31,7 +31,8 @@ func next(o *postgres.RunningOperation, p postgres.Progress, failures postgres.R
 	return step{release: chunk(o.RatePerMinute)}
 }
 
-// nextOfWave is next inside a wave: the next wave begins when all steps of this one have succeeded.
+// nextOfWave is next during the waves. The next wave begins when all steps of the current one have
+// succeeded.
 func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
 	var released, open int64
 	for state, n := range p.Round {
@@ -57,23 +58,26 @@ func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
 	}
 	wave := o.Wave + 1
 	if p.Round[tasker.ItemVerified] == 0 {
-		wave = o.Wave // repeat it: no step was verified
+		wave = o.Wave // repeat the wave: none of its steps was verified
 	}
 	return step{begin: &wave}
 }
 
 const (
-	// toleratedOfRest is the minimum number of steps that a percentage tolerates after all waves
+	// toleratedOfRest is the minimum number of failures that a percentage tolerates once all waves
 	// have succeeded.
 	toleratedOfRest = 4
-	// minSameCause is the minimum number of failures with one cause that pauses: a single one may
-	// be retried.
+	// minSameCause is the minimum number of failures with the same cause that pauses an operation.
+	// A
+	// single failure may be retried.
 	minSameCause = 2
 )
 
-// tolerated returns how many steps of the current wave may fail. In a wave it is a share of all its
-// steps, of which at least one must succeed. In the rest it is a share of the steps released so
-// far.
+// tolerated returns how many steps may fail before the operation is paused. In a wave, it is a
+// share
+// of all steps of the wave, at least one of which must succeed. After the waves, it is a share of
+// the
+// steps released so far.
 func tolerated(o *postgres.RunningOperation, f postgres.RoundFailures) int {
 	steps, inWave := f.Released, o.Wave < len(o.Waves)
 	if inWave {
@@ -90,11 +94,10 @@ func tolerated(o *postgres.RunningOperation, f postgres.RoundFailures) int {
 	}
 }
 
-// guard returns the reason to pause an operation, or nil. It ignores failures with tolerated
-// causes.
+// guard returns why to pause an operation, or nil. It ignores failures whose causes are tolerated.
 func guard(o *postgres.RunningOperation, f postgres.RoundFailures) *tasker.OperationPause {
 	allowed := tolerated(o, f)
-	var all, unknown tasker.OperationPause // permanent failures, and failures with new causes
+	var all, unknown tasker.OperationPause // permanent failures; failures with unknown causes
 	add := func(p *tasker.OperationPause, c postgres.FailureCount, items int) *tasker.OperationPause {
 		if p.Causes == nil {
 			*p = tasker.OperationPause{By: tasker.SystemActor, FailureText: c.Text, TaskUUID: &c.TaskUUID}
@@ -122,18 +125,18 @@ func guard(o *postgres.RunningOperation, f postgres.RoundFailures) *tasker.Opera
 			return &unknown
 		}
 	}
-	if all.Failures > allowed && f.Planned > 0 { // otherwise there is nothing left to pause
+	if all.Failures > allowed && f.Planned > 0 { // otherwise nothing remains to be paused
 		all.For = tasker.PausedWaveFailed
 		return &all
 	}
 	return nil
 }
 
-// releaseEvery is the interval in which items are released: as many as the rate allows in it, but
-// at least one.
+// releaseEvery is the interval at which items are released. In each interval, as many items are
+// released as the rate allows, but at least one.
 const releaseEvery = 250 * time.Millisecond
 
-// chunk returns how many items are released together.
+// chunk returns how many items are released together at the given rate.
 func chunk(perMinute int) int {
 	if perMinute == 0 {
 		return tasker.MaxOperationChunk
@@ -142,8 +145,8 @@ func chunk(perMinute int) int {
 	return min(max(n, 1), tasker.MaxOperationChunk)
 }
 
-// nextReleaseTime returns when the next items may be released. A delay of up to a second is made up
-// for.
+// nextReleaseTime returns when the next items may be released. It makes up for delays of up to one
+// second.
 func nextReleaseTime(o *postgres.RunningOperation, released int) time.Time {
 	if o.RatePerMinute == 0 || released == 0 {
 		return o.Now
@@ -158,30 +161,30 @@ func nextReleaseTime(o *postgres.RunningOperation, released int) time.Time {
 	return from.Add(time.Duration(released) * time.Minute / time.Duration(o.RatePerMinute))
 }
 
-// Outcomes of items, as codes.
+// Codes for the outcomes of items.
 const (
-	outcomeBusy      = "busy"       // other transactions locked the task in every try
+	outcomeBusy      = "busy"       // other transactions held the lock on the task in every try
 	outcomeChanged   = "changed"    // the step has changed since it was planned
-	outcomeRefused   = "refused"    // its state does not allow the act
-	outcomeError     = "error"      // the act failed; the server log has the error
-	outcomeGone      = "gone"       // it no longer exists
-	outcomeTakenOver = "taken_over" // someone else acted on it after its release
-	outcomeCancelled = "cancelled"  // its task was cancelled after its release
-	outcomeCompleted = "completed"  // an attempt after the release completed the step
-	outcomeStands    = "stands"     // it is in the state that the act set
-	outcomeUndone    = "undone"     // its task is cancelled and compensated as far as possible
-	outcomeNotRun    = "not_run"    // after the release its template skipped it
-	outcomeFailed    = "failed"     // it failed permanently
+	outcomeRefused   = "refused"    // the state of the task or step does not allow the act
+	outcomeError     = "error"      // the act failed; the server log contains the error
+	outcomeGone      = "gone"       // the task or step no longer exists
+	outcomeTakenOver = "taken_over" // something else acted on the step after its release
+	outcomeCancelled = "cancelled"  // the task was cancelled after the release
+	outcomeCompleted = "completed"  // an attempt that began after the release completed the step
+	outcomeStands    = "stands"     // the step is in the state that the act set
+	outcomeUndone    = "undone"     // the task is cancelled and compensated as far as possible
+	outcomeNotRun    = "not_run"    // the template skipped the step after its release
+	outcomeFailed    = "failed"     // the step failed permanently
 
-	outcomeExpression = "expression_failed" // its result could not be computed
+	outcomeExpression = "expression_failed" // the result could not be computed
 
-	// Reasons why a task cannot be recreated.
+	// Reasons why a task could not be recreated.
 	outcomeNoTemplate = "template_gone"   // the template no longer exists
 	outcomeCycle      = "template_cycle"  // steps of the newest version depend on each other
 	outcomeContext    = "context_invalid" // the newest version does not accept the context
 )
 
-// itemOutcome returns the change of a released item, or nil if there is none.
+// itemOutcome returns how a released item has changed, or nil if it has not.
 func itemOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	if i.Made {
 		return replacementOutcome(act, i)
@@ -222,8 +225,9 @@ func itemOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	}
 }
 
-// replacementOutcome is itemOutcome for an item that waits for a task: its replacement, or its own
-// task that is being compensated.
+// replacementOutcome is itemOutcome for an item that waits for a task to end: for the replacement
+// of
+// its task, or for its own task if that is being compensated.
 func replacementOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	moved := postgres.MovedItem{Ordinal: i.Ordinal}
 	switch {
@@ -249,8 +253,8 @@ func replacementOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.Moved
 	return &moved
 }
 
-// proved reports whether a step was completed by an attempt that was claimed after the release or,
-// for an external step, by an answer after it.
+// proved reports whether the act proved successful: the step was completed by an attempt that was
+// claimed after the release or, if it is an external step, by a later answer.
 func proved(i postgres.InFlightItem) bool {
 	switch {
 	case i.ReportedFence == nil:

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	dryRunFor         = 20 * time.Second // after this, another request must continue
-	dryRunSample      = 3                // listed tasks per refusal, and listed results
-	dryRunResultBytes = 2 << 10          // of a listed result
+	dryRunFor         = 20 * time.Second // time after which the caller must continue with another request
+	dryRunSample      = 3                // number of listed tasks per refusal, and of listed results
+	dryRunResultBytes = 2 << 10          // maximum size of a listed result
 	maxRefusal        = 2000             // characters of a refusal
 )
 
 // errRollback rolls back the transaction of a dry run.
 var errRollback = errors.New("this was a dry run")
 
-// DryRun performs the act on some of the items and rolls it back. It returns where to continue and
-// does not wait for locks.
+// DryRun performs the act on some of the items and rolls it back. It does not wait for locks. The
+// result contains the position at which to continue.
 func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (tasker.DryRun, error) {
 	r := tasker.DryRun{Enqueues: map[string]int{}}
 	if after < 0 || limit < 1 || limit > tasker.MaxOperationItems {
@@ -66,15 +66,15 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 	return r, nil
 }
 
-// dryRunPart performs the act on some items and rolls it back. It returns the ordinal of the last
-// one, or 0.
+// dryRunPart performs the act on some items in one transaction and rolls it back. It returns the
+// ordinal of the last item, or 0 if there are none.
 func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int, enqueues map[string]int) (d done, last int, err error) {
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		d, last = done{}, 0
 		if err := tx.SetLockTimeout(ctx); err != nil {
 			return err
 		}
-		o, err := tx.LockOperation(ctx, id) // excludes a concurrent release
+		o, err := tx.LockOperation(ctx, id) // prevents a concurrent release
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (d done) count(r *tasker.DryRun, refused map[string]*tasker.DryRunRefusal) 
 	}
 }
 
-// hide removes possible payloads from a dry run.
+// hide removes everything from a dry run that may contain payloads.
 func hide(r *tasker.DryRun) {
 	r.Results = nil
 	for i := range r.Refused {

@@ -1,9 +1,12 @@
-// Package operation applies one action to many steps. It freezes a selection, releases the steps
+// Package operation applies one act to many steps or tasks. It freezes a selection, releases the
+// items
 // in waves, pauses when they fail and records the outcome of each.
 //
-// Every server releases items of started operations and checks the outcomes. An item and its
-// action are committed together, so another server continues after a crash. Investigations select
-// the steps and end when their steps succeed.
+// Every server releases items of started operations and verifies their outcomes. An act is
+// committed
+// together with its item, so another server can continue after a crash. Investigations select the
+// items
+// and end when these succeed.
 package operation
 
 import (
@@ -30,10 +33,10 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// planLife is the time in which a plan must be started.
+// planLife is the time within which a plan must be started.
 const planLife = 30 * time.Minute
 
-// Limits of a plan.
+// Limits of the fields of a plan.
 const (
 	maxReason      = 20_000
 	maxPerson      = 255
@@ -75,14 +78,14 @@ func New(db *postgres.DB, e *engine.Engine, d *dlq.Service, o Options) *Service 
 	}
 }
 
-// alsoNeeds lists the permissions of acts on whole tasks, in addition to operating steps.
+// alsoNeeds lists the permissions that acts on whole tasks require in addition to operating steps.
 var alsoNeeds = map[tasker.Act][]access.Permission{
 	tasker.ActCancel: {access.CancelTasks}, tasker.ActCompensate: {access.CancelTasks},
 	tasker.ActEnd: {access.UpdateInvestigations}, tasker.ActRecreate: {access.CreateTasks, access.UpdateInvestigations},
 }
 
-// MayPlan returns an error if the caller may not plan an act. The scope of ctx must be where they
-// may operate steps.
+// MayPlan returns an error if the caller lacks a permission that the act requires. The scope of ctx
+// must contain the namespaces in which the caller may operate steps.
 func MayPlan(ctx context.Context, caller *access.Identity, act tasker.Act) error {
 	for _, needs := range alsoNeeds[act] {
 		if !caller.Scope(needs).Covers(access.ScopeOf(ctx)) {
@@ -92,8 +95,8 @@ func MayPlan(ctx context.Context, caller *access.Identity, act tasker.Act) error
 	return nil
 }
 
-// Possible counts, for each act, the selected investigations that it can be applied to, among the
-// first limit of them. It omits acts without any.
+// Possible returns, for each act, to how many of the selected investigations it can be applied. It
+// considers at most limit investigations. Acts that apply to none are omitted.
 func (s *Service) Possible(
 	ctx context.Context, selection tasker.OperationSelection, limit int,
 ) (map[tasker.Act]int, error) {
@@ -126,8 +129,10 @@ func (s *Service) Possible(
 }
 
 // Plan freezes the items of an operation without starting it. A repeated request returns the
-// existing operation and false. It returns Invalid, NotFound if nothing is selected, or a Conflict
-// if another operation has some of the steps or too many operations are open.
+// existing
+// operation and false. Plan returns Invalid, NotFound if nothing is selected, or a Conflict if
+// another
+// operation already has some of the steps or too many operations are open.
 func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tasker.Operation, made bool, err error) {
 	if err := complete(&p); err != nil {
 		return planned, false, err
@@ -180,7 +185,7 @@ func storePlan(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) er
 	if err != nil {
 		return err
 	}
-	if err := roomFor(open, o.Selection.Filter.Namespace); err != nil { // before selecting items, if possible
+	if err := roomFor(open, o.Selection.Filter.Namespace); err != nil { // before the selection, if possible
 		return err
 	}
 	if err := tx.InsertOperation(ctx, o); err != nil {
@@ -215,8 +220,9 @@ func storePlan(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) er
 	})
 }
 
-// roomFor returns a Conflict if too many operations are open, in total or in a namespace. An
-// operation with items in several namespaces counts only in total.
+// roomFor returns a Conflict if too many operations are open, in total or in the given namespace.
+// An
+// operation with items in several namespaces counts only toward the total.
 func roomFor(open map[string]int, namespace string) error {
 	all := 0
 	for _, n := range open {
@@ -234,7 +240,7 @@ func roomFor(open map[string]int, namespace string) error {
 	return nil
 }
 
-// overlaps returns the operations that hold selected steps.
+// overlaps returns the other operations that already contain selected steps.
 func overlaps(ctx context.Context, tx *postgres.Tx, f postgres.Frozen) ([]tasker.OperationOverlap, error) {
 	if len(f.Operations) == 0 {
 		return nil, nil
@@ -250,7 +256,7 @@ func overlaps(ctx context.Context, tx *postgres.Tx, f postgres.Frozen) ([]tasker
 	return list, nil
 }
 
-// refusal returns the error of a plan that cannot run with its items, or nil.
+// refusal returns why a plan cannot run with its items, or nil.
 func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
 	if len(p.Overlapping) > 0 && (!o.SkipOverlap || p.Items == 0) {
 		first := p.Overlapping[0]
@@ -286,7 +292,7 @@ func nothingToDo(act tasker.Act, selected int) error {
 	return tasker.Errorf(tasker.NotFound, "%s %s", none, what)
 }
 
-// complete sets the defaults of a plan and validates it.
+// complete validates a plan and sets its defaults.
 func complete(p *tasker.OperationPlan) error {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {
@@ -338,7 +344,7 @@ func complete(p *tasker.OperationPlan) error {
 	return nil
 }
 
-// validateResult validates the result for completed steps.
+// validateResult validates the result or the result expression of an act.
 func validateResult(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
 	switch {
 	case !p.Act.TakesResult() && (len(p.Result) > 0 || len(p.Metadata) > 0):
@@ -352,8 +358,7 @@ func validateResult(p *tasker.OperationPlan, fault func(path, format string, arg
 	}
 }
 
-// checkResults rejects an expression that cannot compute the results of all items, as far as this
-// is known before its evaluation.
+// checkResults rejects a result expression that is certain to fail for some of the items.
 func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error {
 	if o.ResultExpression == "" {
 		return nil
@@ -382,7 +387,7 @@ func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.
 	return nil
 }
 
-// completeGuards sets the defaults of the guards and validates them.
+// completeGuards validates the guards of a plan and sets their defaults.
 func completeGuards(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
 	p.Guards.Tolerate = cmp.Or(p.Guards.Tolerate, &tasker.FailureTolerance{Percent: tasker.DefaultTolerate})
 	if !tolerable(p.Guards.Tolerate) {
@@ -414,7 +419,8 @@ type argumentsDoc struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 }
 
-// arguments returns the arguments of the act. It returns Invalid if steps would refuse them.
+// arguments returns the arguments of the act for storage. It returns Invalid if steps would refuse
+// them.
 func (s *Service) arguments(p tasker.OperationPlan) (json.RawMessage, error) {
 	if action, ok := p.Act.StepAction(); ok {
 		if _, err := s.engine.NewAction(tasker.ActionRequest{
@@ -427,7 +433,7 @@ func (s *Service) arguments(p tasker.OperationPlan) (json.RawMessage, error) {
 	return json.Marshal(argumentsDoc{Result: p.Result, Expression: p.ResultExpression, Metadata: p.Metadata})
 }
 
-// digestOf returns the digest that distinguishes requests with the same idempotency key.
+// digestOf returns a digest that distinguishes requests with the same idempotency key.
 func digestOf(p tasker.OperationPlan) ([]byte, error) {
 	p.RequestKey = ""
 	doc, err := json.Marshal(p)

@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// batchSize returns how many items an act changes in one transaction.
+// batchSize returns how many items an act may change in one transaction.
 func batchSize(o *postgres.RunningOperation) int {
 	args, err := argumentsOf(o)
 	if o.Act == tasker.ActRecreate || o.Act == tasker.ActCompensate || err == nil && args.Expression != "" {
@@ -18,8 +18,10 @@ func batchSize(o *postgres.RunningOperation) int {
 	return tasker.MaxOperationChunk
 }
 
-// recreate is act for items whose locked tasks are marked as permanently failed and replaced by new
-// tasks. A task that cannot be recreated is left unchanged, and its investigation stays open.
+// recreate is act for items whose tasks are marked as permanently failed and replaced by new ones.
+// The
+// tasks must be locked. A task that cannot be recreated is unchanged, and its investigation stays
+// open.
 func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	targets, err := tx.RecreateTargets(ctx, items)
 	if err != nil {
@@ -65,7 +67,7 @@ func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.Run
 	return tx.RecordRepairs(ctx, repairs)
 }
 
-// barred returns why the task of an item must not be recreated, or "".
+// barred returns why the task of an item must not be recreated, as an outcome, or "".
 func barred(i postgres.PlannedItem, t postgres.RecreateTarget, exists bool) string {
 	switch {
 	case !exists:
@@ -78,13 +80,13 @@ func barred(i postgres.PlannedItem, t postgres.RecreateTarget, exists bool) stri
 	return ""
 }
 
-// unmakeable maps errors of a creation to outcomes.
+// unmakeable maps error codes of a task creation to outcomes.
 var unmakeable = map[tasker.Code]string{
 	tasker.NotFound: outcomeNoTemplate, tasker.Conflict: outcomeCycle,
 	tasker.Invalid: outcomeContext, tasker.TooLarge: outcomeContext,
 }
 
-// writeOff returns the end of the investigation of a task that was replaced by made.
+// writeOff returns how to resolve the investigation of a task that was replaced by the task made.
 func writeOff(o *postgres.RunningOperation, i postgres.PlannedItem, state tasker.TaskState, made tasker.ID) (postgres.Ending, error) {
 	return proof{OperationUUID: o.UUID, Act: o.Act, TaskState: state, MadeTaskUUID: &made}.ending(postgres.Ending{
 		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: state, Status: tasker.EntryPermanentlyFailed,
@@ -92,8 +94,7 @@ func writeOff(o *postgres.RunningOperation, i postgres.PlannedItem, state tasker
 	})
 }
 
-// recreated returns the audit record of a recreated task. The end of its investigation is recorded
-// separately.
+// recreated returns the audit record of a recreated task. The end of its investigation has its own.
 func recreated(o *postgres.RunningOperation, i postgres.PlannedItem, made tasker.ID) postgres.Repair {
 	return postgres.Repair{
 		TaskUUID: i.TaskUUID, Event: "task_recreated", Action: "task.recreated", Subject: i.TaskUUID, Actor: actorOf(o),

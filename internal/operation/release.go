@@ -20,12 +20,12 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// Intervals and timeouts of the loops.
+// Intervals and timeouts of the background loops.
 const (
 	activeInterval = 250 * time.Millisecond // while an operation is open
 	idleInterval   = 2 * time.Second
 	passLimit      = 10 * time.Second
-	retention      = 90 * 24 * time.Hour // of ended operations
+	retention      = 90 * 24 * time.Hour // retention of ended operations
 	pruneEvery     = time.Hour
 )
 
@@ -42,10 +42,10 @@ func (s *Service) Loops() []*loop.Loop {
 	}
 }
 
-// maxTries limits the tries of an item whose task is locked by other transactions.
+// maxTries limits how often an item is tried whose task is locked by other transactions.
 const maxTries = 20
 
-// Release releases items of one operation, or pauses it. It returns the delay until the next call.
+// Release releases items of one operation, or pauses it. It returns the delay before the next call.
 func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 	if err := s.expirePlans(ctx); err != nil {
 		return 0, err
@@ -68,8 +68,9 @@ func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// releaseNext is Release for one operation. After a failure it releases items one by one and skips
-// those that fail.
+// releaseNext releases items of one operation and reports whether it did something. If a batch
+// fails,
+// it releases items one by one and skips those that fail.
 func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	p, err := s.releaseBatch(ctx, tasker.MaxOperationChunk)
 	if !toBlame(ctx, err) || p.id == nil {
@@ -80,7 +81,7 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	}
 	s.log.ErrorContext(ctx, "could not release items of an operation together; trying each alone", "operation", p.id, "err", err)
 	for begun := time.Now(); time.Since(begun) < singlesTime; {
-		p, err := s.releaseBatch(ctx, 1) // of any operation, as they alternate
+		p, err := s.releaseBatch(ctx, 1) // from any operation, since they take turns
 		switch {
 		case err == nil && p.id == nil:
 			return true, nil
@@ -97,16 +98,16 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	return true, nil
 }
 
-// singlesTime is the time of releasing items one by one before batches are tried again.
+// singlesTime limits how long items are released one by one before batches are tried again.
 const singlesTime = 2 * time.Second
 
-// toBlame reports whether an error may be caused by a single item, and not by the database or a
-// shutdown.
+// toBlame reports whether an error may be caused by a single item. Errors of the database and
+// shutdowns are not.
 func toBlame(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !postgres.IsUnavailable(err)
 }
 
-// skip skips an item unless it has changed.
+// skip skips an item that cannot be released, unless it has changed in the meantime.
 func (s *Service) skip(ctx context.Context, id tasker.ID, ordinal int) error {
 	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		o, err := tx.LockOperation(ctx, id)
@@ -126,7 +127,7 @@ func (s *Service) skip(ctx context.Context, id tasker.ID, ordinal int) error {
 	})
 }
 
-// postpone delays an operation after an error.
+// postpone delays the next release of an operation after an error.
 func (s *Service) postpone(ctx context.Context, id tasker.ID, why error) error {
 	s.log.ErrorContext(ctx, "could not decide how an operation continues; trying again", "operation", id, "err", why)
 	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -138,14 +139,14 @@ func (s *Service) postpone(ctx context.Context, id tasker.ID, why error) error {
 	})
 }
 
-// A part describes a transaction that released items of one operation.
+// A part describes a transaction that released items of an operation.
 type part struct {
 	did   bool
-	id    *tasker.ID             // the operation, or nil
-	items []postgres.PlannedItem // items that it tried to release
+	id    *tasker.ID             // the operation, or nil if none was due
+	items []postgres.PlannedItem // items that the transaction tried to release
 }
 
-// releaseBatch releases up to limit items of an operation.
+// releaseBatch releases up to limit items of a due operation.
 func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err error) {
 	var acted done
 	var paused *tasker.OperationPause
@@ -166,7 +167,7 @@ func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err erro
 		case n.begin != nil:
 			p.did = true
 			return nil
-		case n.release == 0: // wait for verifications
+		case n.release == 0: // wait until items are verified
 			return tx.SetNextRelease(ctx, o.UUID, o.Now.Add(activeInterval))
 		}
 		p.did = true
@@ -193,8 +194,8 @@ func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err erro
 	return p, nil
 }
 
-// decide returns the next change of a locked operation. It stores a pause or the beginning of a
-// wave itself.
+// decide returns what a locked operation does next. It stores a pause or the beginning of a wave
+// itself.
 func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation) (step, error) {
 	p, err := tx.Progress(ctx, o.UUID, o.Round, o.Wave < len(o.Waves))
 	if err != nil {
@@ -223,7 +224,7 @@ func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.Running
 	return n, err
 }
 
-// announce notifies workers, the log and the metrics of a committed transaction.
+// announce informs workers and updates the log and the metrics after a transaction was committed.
 func (s *Service) announce(ctx context.Context, d done, paused *tasker.OperationPause) {
 	s.engine.Enqueued(d.namespaces)
 	s.dlq.Ended(ctx, d.ended)
@@ -236,18 +237,18 @@ func (s *Service) announce(ctx context.Context, d done, paused *tasker.Operation
 	}
 }
 
-// done collects the effects of an act on some items.
+// done collects the effects of an act on items.
 type done struct {
 	released, busy int
-	namespaces     []string // with newly ready steps
+	namespaces     []string // namespaces with newly ready steps
 	moved          []postgres.MovedItem
 	ended          []postgres.EndedEntry
-	tasks          map[int]tasker.ID     // of the items, by ordinal
+	tasks          map[int]tasker.ID     // tasks of the items, by ordinal
 	made           []tasker.ID           // new tasks
-	results        []tasker.DryRunResult // computed results of the first items
+	results        []tasker.DryRunResult // computed results, for a dry run
 }
 
-// act performs the act on planned items and reschedules those with locked tasks.
+// act performs the act on planned items. Items whose tasks are locked are rescheduled.
 func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem) (done, error) {
 	d := done{tasks: make(map[int]tasker.ID, len(items))}
 	tasks := make([]tasker.ID, len(items))
@@ -289,7 +290,7 @@ func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningO
 	return d, err
 }
 
-// actOnSteps is act for steps of locked tasks.
+// actOnSteps is act for steps. Their tasks must be locked.
 func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	args, err := argumentsOf(o)
 	if err != nil {
@@ -345,14 +346,15 @@ func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.R
 	return nil
 }
 
-// A taskItem is an item for a whole task, with the task's current state.
+// A taskItem is an item that is a whole task, with the current state of the task.
 type taskItem struct {
 	postgres.PlannedItem
 	task postgres.TaskTarget
 }
 
-// unchangedTasks returns the items whose locked tasks have not changed since the plan, and skips
-// the others.
+// unchangedTasks returns the items whose tasks have not changed since the operation was planned,
+// and
+// skips the others. The tasks must be locked.
 func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.PlannedItem, d *done) ([]taskItem, error) {
 	tasks := make([]tasker.ID, len(items))
 	for n, i := range items {
@@ -372,7 +374,7 @@ func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.Plann
 		switch {
 		case !exists:
 			d.skip(i.Ordinal, outcomeGone)
-		case string(t.State) != i.ExpectedState && !t.ByHand: // a manually opened investigation does not stop the task
+		case string(t.State) != i.ExpectedState && !t.ByHand: // manual investigations stop no task
 			d.skip(i.Ordinal, outcomeChanged)
 		default:
 			unchanged = append(unchanged, taskItem{i, t})
@@ -381,8 +383,9 @@ func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.Plann
 	return unchanged, nil
 }
 
-// actOnTasks is act for whole locked tasks. The act takes effect at once, so a released item is
-// already verified.
+// actOnTasks is act for whole tasks, which must be locked. The act takes effect at once, so a
+// released
+// item is already verified.
 func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	unchanged, err := unchangedTasks(ctx, tx, items, d)
 	if err != nil {
@@ -419,7 +422,7 @@ func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperati
 	return err
 }
 
-// allows reports whether a locked task allows an act.
+// allows reports whether the state of a task allows an act.
 func allows(act tasker.Act, t postgres.TaskTarget) bool {
 	if act == tasker.ActCancel {
 		_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
@@ -432,14 +435,16 @@ func cancellation(o *postgres.RunningOperation) postgres.Cancellation {
 	return postgres.Cancellation{Operator: postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, Operation: &o.UUID}
 }
 
-// actorOf returns the person who started the operation or, in a dry run, planned it.
+// actorOf returns who started the operation or, in a dry run, who planned it.
 func actorOf(o *postgres.RunningOperation) string { return cmp.Or(o.StartedBy, o.PlannedBy) }
 
 func (d *done) skip(ordinal int, outcome string) {
 	d.moved = append(d.moved, postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcome})
 }
 
-// refuse skips an item that does not allow the act. For computed results it stores the reason.
+// refuse skips an item whose state does not allow the act. If its result was to be computed, it
+// also
+// stores the reason.
 func (d *done) refuse(ordinal int, why error, computed bool) {
 	m := postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcomeRefused}
 	if _, ok := errors.AsType[*expression.Failure](why); ok {
@@ -458,7 +463,7 @@ func argumentsOf(o *postgres.RunningOperation) (args argumentsDoc, err error) {
 	return args, nil
 }
 
-// action returns the step action of an operation.
+// action returns the step action that an operation performs.
 func (s *Service) action(o *postgres.RunningOperation, args argumentsDoc) (engine.Action, error) {
 	kind, ok := o.Act.StepAction()
 	if !ok {

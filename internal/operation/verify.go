@@ -20,7 +20,7 @@ const (
 	verifyChunk = 200  // items per transaction
 )
 
-// cursors stores where the next verification of an operation's items starts.
+// cursors stores, for each operation and item state, where the next verification starts.
 type cursors struct {
 	mu sync.Mutex
 	at map[cursorKey]int
@@ -37,7 +37,7 @@ func (c *cursors) get(key cursorKey) int {
 	return c.at[key]
 }
 
-// set stores a cursor; 0 is the beginning.
+// set stores a cursor. Zero is the beginning.
 func (c *cursors) set(key cursorKey, ordinal int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,8 +47,9 @@ func (c *cursors) set(key cursorKey, ordinal int) {
 	c.at[key] = ordinal
 }
 
-// VerifyItems stores the outcomes of released items and ends the investigations of verified items,
-// with the proof. It returns the delay until the next call.
+// VerifyItems stores the outcomes of released items. It ends the investigations of verified items
+// and
+// attaches the proof. It returns the delay before the next call.
 func (s *Service) VerifyItems(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OperationsInFlight(ctx, tasker.MaxOpenOperations)
 	if err != nil || len(open) == 0 {
@@ -57,7 +58,7 @@ func (s *Service) VerifyItems(ctx context.Context) (time.Duration, error) {
 	more := false
 	for i := range open {
 		m, failed := s.verifyItemsOf(ctx, &open[i])
-		more, err = more || m, errors.Join(err, failed) // one failure does not affect other operations
+		more, err = more || m, errors.Join(err, failed) // a failure must not affect other operations
 	}
 	if _, failed := s.db.FinishOperations(ctx); err != nil || failed != nil {
 		return 0, errors.Join(err, failed)
@@ -100,7 +101,8 @@ func (s *Service) verifyItemsOf(ctx context.Context, o *postgres.RunningOperatio
 	return more, err
 }
 
-// settleAll settles items together, or one by one if that fails.
+// settleAll settles items together or, if that fails, one by one. It reports whether an item has
+// failed.
 func (s *Service) settleAll(ctx context.Context, o *postgres.RunningOperation, ordinals []int) (failed bool, err error) {
 	failed, err = s.settle(ctx, o, ordinals)
 	if !toBlame(ctx, err) {
@@ -159,7 +161,8 @@ func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordi
 	return failed, nil
 }
 
-// endingsOf returns the ends of the investigations of verified items. The items of a map step share
+// endingsOf returns how to resolve the investigations of verified items. The items of a map step
+// share
 // an investigation, which stays open until all of them are verified.
 func endingsOf(
 	ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, verified []postgres.InFlightItem,
@@ -170,7 +173,7 @@ func endingsOf(
 			shared = append(shared, i.EntryUUID)
 		}
 	}
-	seen := map[tasker.ID]bool{} // ended, or to stay open
+	seen := map[tasker.ID]bool{} // investigations that are ended or must stay open
 	if len(shared) > 0 {
 		open, err := tx.Unverified(ctx, o.UUID, shared)
 		if err != nil {
@@ -195,7 +198,7 @@ func endingsOf(
 	return endings, nil
 }
 
-// A proof is the metadata of an investigation that shows why it ended.
+// A proof is stored in the metadata of an investigation and shows why it ended.
 type proof struct {
 	OperationUUID tasker.ID        `json:"operation_uuid"`
 	Act           tasker.Act       `json:"act"`
@@ -212,7 +215,7 @@ type proof struct {
 	MadeTaskUUID  *tasker.ID       `json:"made_task_uuid,omitempty"`
 }
 
-// ending returns the end of the investigation of a verified item.
+// ending returns how to resolve the investigation of a verified item: its status, notes and proof.
 func ending(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.Ending, error) {
 	p := proof{
 		OperationUUID: o.UUID, Act: o.Act, TaskState: i.Task, StepUUID: &i.StepUUID, StepName: i.StepName,
@@ -232,7 +235,7 @@ func ending(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.End
 	})
 }
 
-// endingOfTask returns the end of the investigation of an item for a whole task.
+// endingOfTask returns how to resolve the investigation of an item that is a whole task.
 func endingOfTask(o *postgres.RunningOperation, i postgres.PlannedItem, t postgres.TaskTarget) (postgres.Ending, error) {
 	p := proof{OperationUUID: o.UUID, Act: o.Act, TaskState: t.State}
 	how := string(t.State)
@@ -245,7 +248,7 @@ func endingOfTask(o *postgres.RunningOperation, i postgres.PlannedItem, t postgr
 	})
 }
 
-// ending adds the proof to the end of an investigation.
+// ending adds the proof to the resolution of an investigation.
 func (p proof) ending(e postgres.Ending) (postgres.Ending, error) {
 	doc, err := json.Marshal(map[string]proof{"proof": p})
 	if err != nil {
@@ -255,7 +258,8 @@ func (p proof) ending(e postgres.Ending) (postgres.Ending, error) {
 	return e, nil
 }
 
-// guard pauses an operation if its failures require it, or if no worker claims its steps.
+// guard pauses an operation if its failures require it, or if its steps wait for a worker and waits
+// is set.
 func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
 	var paused *tasker.OperationPause
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {

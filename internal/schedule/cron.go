@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// A cron is a parsed cron expression: the set of values of each field.
+// A cron is a parsed cron expression. It contains the set of allowed values of each field.
 type cron struct {
 	seconds, minutes, hours, days, months, weekdays uint64
 	everyDay, everyWeekday                          bool // the field does not restrict the day
-	both                                            bool // a day must match both fields, not just one
+	both                                            bool // a day must match both fields instead of one of them
 }
 
-// A field describes a field of a cron expression.
+// A field describes one field of a cron expression.
 type field struct {
 	name     string
 	min, max int
-	names    []string // of the values, from min
+	names    []string // names of the values, starting with min
 }
 
 var fields = [...]field{
@@ -33,17 +33,17 @@ var fields = [...]field{
 	{name: "day of week", max: 7, names: strings.Fields("sun mon tue wed thu fri sat")},
 }
 
-// macros lists predefined expressions.
+// macros maps the predefined expressions to their definitions.
 var macros = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *",
 	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
-// maxCron limits an expression, in bytes.
+// maxCron limits the length of an expression in bytes.
 const maxCron = 256
 
-// parseCron parses five fields, or six that start with the second. dayMatch must be any or all if
-// both day fields are restricted, and empty otherwise.
+// parseCron parses an expression with five fields, or with six of which the first is the second.
+// dayMatch must be any or all if both day fields are restricted, and empty otherwise.
 func parseCron(text, dayMatch string) (*cron, error) {
 	if len(text) > maxCron {
 		return nil, fmt.Errorf("has %d bytes; %d is the limit", len(text), maxCron)
@@ -110,11 +110,11 @@ func (f field) parse(text string) (set uint64, err error) {
 	return set, nil
 }
 
-// span parses one item without its step.
+// span parses one item without its step. The flag stepped reports whether it has one.
 func (f field) span(text string, stepped bool) (from, to int, err error) {
 	if text == "*" {
 		if f.max == 7 {
-			return f.min, 6, nil // Sunday is also 0
+			return f.min, 6, nil // 7 is Sunday, like 0
 		}
 		return f.min, f.max, nil
 	}
@@ -149,12 +149,13 @@ func (f field) value(text string) (int, error) {
 	return v, nil
 }
 
-// farYears limits the search. 29 February on a given weekday occurs after 40 years if a century has
-// no leap day.
+// farYears limits the search. It can take 40 years until 29 February falls on a given weekday, if a
+// century has no leap day.
 const farYears = 41
 
-// wallAt returns the first local time from a given one that matches the expression. Both are
-// represented in UTC, without time zone. It returns false if there is none.
+// wallAt returns the first matching local time that is not before from. Both times are represented
+// in
+// UTC, without a time zone. It returns false if no local time matches.
 func (c *cron) wallAt(from time.Time) (time.Time, bool) {
 	day := time.Date(from.Year(), from.Month(), from.Day(), 0, 0, 0, 0, time.UTC)
 	if at, ok := c.inDay(day, from.Hour(), from.Minute(), from.Second()); ok {
@@ -173,7 +174,7 @@ func (c *cron) wallAt(from time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// inDay returns the first matching time of a day from a given one.
+// inDay returns the first matching time of a day that is not before the given time of day.
 func (c *cron) inDay(day time.Time, hour, minute, second int) (time.Time, bool) {
 	if !c.hasDay(day) {
 		return time.Time{}, false
@@ -205,10 +206,10 @@ func (c *cron) hasDay(day time.Time) bool {
 	return ofMonth || ofWeek
 }
 
-// everyHour reports whether the expression matches every hour.
+// everyHour reports whether the expression allows every hour.
 func (c *cron) everyHour() bool { return bits.OnesCount64(c.hours) == 24 }
 
-// next returns the smallest member of a set from a value on, or -1.
+// next returns the smallest member of a set that is at least from, or -1 if there is none.
 func next(set uint64, from int) int {
 	if set >>= from; set == 0 {
 		return -1

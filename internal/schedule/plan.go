@@ -7,42 +7,42 @@ import (
 	"tasker.example/tasker"
 )
 
-// Limits of one plan. The remainder is planned again.
+// Limits of one plan. The remainder is left to the next plan.
 const (
 	MaxWalk   = 10_000  // due firing times
 	MaxPause  = 200_000 // firing times during a pause
 	MaxStarts = 20      // tasks
 )
 
-// A Situation is the input of a decision.
+// A Situation is the state of a schedule on which [Decide] bases its plan.
 type Situation struct {
 	Schedule tasker.Schedule
 	Now      time.Time
-	Open     *tasker.ID // oldest open task of the schedule
+	Open     *tasker.ID // oldest open task of the schedule, or nil
 	Queued   bool       // a firing waits for open tasks to end
-	Replaced bool       // the rule ends now: firing times up to now are due before their jitter or pause is over
+	Replaced bool       // the rule is being replaced: times up to now are due, regardless of jitter and pause
 }
 
 // A Row records the outcome of one firing time or several consecutive ones.
 type Row struct {
 	From, Until time.Time
 	Instants    int64
-	Outcome     tasker.FiringOutcome // started means that the caller must create a task
+	Outcome     tasker.FiringOutcome // if it is started, the caller must create a task
 	Reason      string
 	Late        time.Duration
 }
 
-// A Plan contains the outcomes of the due firing times. Applying it passes them.
+// A Plan contains the outcomes of the due firing times. Once it is applied, these times are past.
 type Plan struct {
 	StartQueued bool // create a task for the queued firing
 	CancelOpen  bool // cancel the open tasks first
 	Unpause     bool // the pause is over
 	Rows        []Row
-	NextAt      *time.Time // first remaining firing time
-	FireAt      *time.Time // when to plan again
+	NextAt      *time.Time // first remaining firing time, or nil
+	FireAt      *time.Time // when to plan again, or nil
 }
 
-// A planner builds a plan.
+// A planner builds the plan for a situation.
 type planner struct {
 	Situation
 	rule    *Rule
@@ -53,7 +53,7 @@ type planner struct {
 	started int
 }
 
-// Decide returns the outcomes of the due firing times of a schedule and its next ones.
+// Decide returns a plan with the outcomes of the due firing times and the next firing time.
 func Decide(rule *Rule, s Situation) Plan {
 	p := planner{Situation: s, rule: rule}
 	if s.Open != nil {
@@ -90,9 +90,10 @@ func Decide(rule *Rule, s Situation) Plan {
 	return p.plan
 }
 
-// passPause passes the firing times during a pause. It returns false if there are too many.
+// passPause skips the firing times during a pause. It returns false if there are too many for one
+// plan.
 func (p *planner) passPause(until time.Time) bool {
-	if p.Schedule.AfterEnd > 0 { // the pause delays its firing time
+	if p.Schedule.AfterEnd > 0 { // its firing time is delayed until the pause ends
 		if p.more && p.cursor.Before(until) {
 			p.cursor = until.UTC().Truncate(time.Second)
 		}
@@ -114,7 +115,7 @@ type instant struct {
 	except string
 }
 
-// due returns the due firing times, up to MaxWalk, and reports whether there are more.
+// due returns at most MaxWalk due firing times and reports whether there are more.
 func (p *planner) due() (list []instant, more bool) {
 	for at, ok := p.cursor, p.more; ok; at, ok = p.rule.Next(at) {
 		late, due := p.isDue(at)
@@ -129,19 +130,21 @@ func (p *planner) due() (list []instant, more bool) {
 	return list, false
 }
 
-// isDue reports whether a firing time is due, and since when.
+// isDue reports whether a firing time is due and how late it is.
 func (p *planner) isDue(at time.Time) (late time.Duration, due bool) {
 	late = p.Now.Sub(p.rule.FireAt(p.Schedule.UUID, at))
 	return max(late, 0), late >= 0 || p.Replaced && !at.After(p.Now)
 }
 
-// isLate reports whether a firing time is subject to catching up. An earlier firing can delay it by
-// its jitter, so it is late only after the maximum jitter.
+// isLate reports whether a firing time is late, so that the catch-up policy applies. An earlier
+// firing
+// can delay it by that firing's jitter, so it is late only after the maximum jitter.
 func (p *planner) isLate(at time.Time) bool {
 	return p.Now.Sub(at.Add(p.Schedule.Jitter)) > p.Schedule.StartWithin && p.Schedule.AfterEnd == 0
 }
 
-// behind counts up to limit due firing times after one, without exceptions.
+// behind returns how many due firing times follow one, ignoring exceptions. It counts at most limit
+// and, if lateOnly is set, only late ones.
 func (p *planner) behind(at time.Time, limit int, lateOnly bool) (n int) {
 	for n < limit {
 		next, ok := p.rule.nextWithoutException(at, p.Now)
@@ -159,7 +162,7 @@ func (p *planner) behind(at time.Time, limit int, lateOnly bool) (n int) {
 	return n
 }
 
-// passDue passes the due firing times.
+// passDue decides the due firing times.
 func (p *planner) passDue() {
 	list, more := p.due()
 	late, eligible := 0, 0
@@ -180,7 +183,7 @@ func (p *planner) passDue() {
 			othersLate = p.behind(last, p.Schedule.CatchUpMax, true)
 		}
 	}
-	keep := 0 // how many of the last late ones are started
+	keep := 0 // number of late firing times to start, from the last ones
 	switch p.Schedule.CatchUp {
 	case tasker.CatchUpAll:
 		keep = min(p.Schedule.CatchUpMax-othersLate, late)
@@ -210,7 +213,7 @@ func (p *planner) passDue() {
 	}
 }
 
-// catchUp returns the reason why a late firing is dropped.
+// catchUp returns the reason for dropping a late firing.
 func (p *planner) catchUp() string {
 	switch p.Schedule.CatchUp {
 	case tasker.CatchUpAll:
@@ -222,11 +225,11 @@ func (p *planner) catchUp() string {
 	}
 }
 
-// start handles a due firing time. others reports whether more are due.
+// start decides a due firing time. The flag others reports whether more are due.
 func (p *planner) start(i instant, others bool) {
 	if p.Schedule.AfterEnd > 0 {
 		p.passStart(i)
-		p.more = false // until the task ends
+		p.more = false // until its task ends
 		return
 	}
 	switch p.Schedule.Overlap {
@@ -262,8 +265,8 @@ func (p *planner) passStart(i instant) {
 	p.pass(tasker.FiringStarted, "", i.late)
 }
 
-// pass records the outcome of the current firing time. Consecutive ones with the same outcome and
-// without task share a row.
+// pass records the outcome of the current firing time and advances to the next one. Consecutive
+// firing times with the same outcome and reason share a row if they create no tasks.
 func (p *planner) pass(outcome tasker.FiringOutcome, reason string, late time.Duration) {
 	at := p.cursor
 	p.cursor, p.more = p.rule.Next(at)
@@ -276,12 +279,12 @@ func (p *planner) pass(outcome tasker.FiringOutcome, reason string, late time.Du
 	p.plan.Rows = append(p.plan.Rows, Row{From: at, Until: at, Instants: 1, Outcome: outcome, Reason: reason, Late: late})
 }
 
-// Joins reports whether consecutive firings with the outcome share a row.
+// Joins reports whether consecutive firing times with the outcome share a row.
 func Joins(o tasker.FiringOutcome) bool {
 	return o == tasker.FiringSkipped || o == tasker.FiringMerged || o == tasker.FiringMissed
 }
 
-// end sets the next firing time of the plan.
+// end sets the next firing time of the plan, without and with jitter.
 func (p *planner) end() {
 	if !p.more {
 		return

@@ -1,6 +1,8 @@
 // Package schedule computes the firing times of schedules and decides which of them create tasks.
-// It is pure: the caller supplies the time and the running tasks. Each past firing time is in one
-// row of a [Plan], with the reason if it creates no task.
+// It
+// is pure: the caller supplies the time and the running tasks. Every past firing time belongs to a
+// row of
+// a [Plan]. The row contains the reason if the firing creates no task.
 package schedule
 
 import (
@@ -23,7 +25,7 @@ type Rule struct {
 	except []exception
 }
 
-// An exception is a range of days, or a weekday, without firings.
+// An exception is a weekday or a range of days without firings.
 type exception struct {
 	text     string
 	from, to string // dates, such as 2026-12-25
@@ -31,7 +33,9 @@ type exception struct {
 	weekly   bool
 }
 
-// Compile compiles a rule. anchor is the origin of a fixed rate. Faults name the fields of the API.
+// Compile validates and compiles a rule. The argument anchor is the origin of a fixed rate. The
+// paths
+// of the faults are field names of the API.
 func Compile(spec tasker.ScheduleRule, anchor time.Time) (*Rule, []tasker.Fault) {
 	r := &Rule{spec: spec, anchor: anchor.UTC().Truncate(time.Second), zone: time.UTC}
 	var faults []tasker.Fault
@@ -77,7 +81,7 @@ func Compile(spec tasker.ScheduleRule, anchor time.Time) (*Rule, []tasker.Fault)
 	return r, faults
 }
 
-// checkFields checks combinations and ranges of fields.
+// checkFields validates the ranges and combinations of fields.
 func (r *Rule) checkFields(fault func(path, format string, args ...any)) {
 	spec := r.spec
 	span := func(path string, d, limit time.Duration) {
@@ -128,7 +132,7 @@ func readException(text string) (exception, bool) {
 	return exception{text: text, from: from, to: to}, from <= to
 }
 
-// Excepted returns the exception that applies to a firing time, or "".
+// Excepted returns the text of the exception that applies to a firing time, or "".
 func (r *Rule) Excepted(at time.Time) string {
 	if len(r.except) == 0 {
 		return ""
@@ -143,8 +147,9 @@ func (r *Rule) Excepted(at time.Time) string {
 	return ""
 }
 
-// nextWithoutException returns the first firing time in (after, until] without exception. It skips
-// excepted hours at once.
+// nextWithoutException returns the first firing time in (after, until] to which no exception
+// applies.
+// It skips hours and minutes within an exception quickly.
 func (r *Rule) nextWithoutException(after, until time.Time) (time.Time, bool) {
 	for at, ok := r.Next(after); ok && !at.After(until); at, ok = r.Next(at) {
 		if r.Excepted(at) == "" {
@@ -159,8 +164,8 @@ func (r *Rule) nextWithoutException(after, until time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Next returns the first firing time after a time, ignoring exceptions. It returns false if there
-// is none. A fixed delay has none, because its firing times depend on its tasks.
+// Next returns the first firing time after the given time, ignoring exceptions. It returns false if
+// there is none. A fixed delay has none, because its firing times depend on its tasks.
 func (r *Rule) Next(after time.Time) (at time.Time, ok bool) {
 	if start := r.spec.StartAt; start != nil && after.Before(*start) {
 		after = start.Add(-time.Nanosecond)
@@ -180,7 +185,7 @@ func (r *Rule) Next(after time.Time) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// First returns the first firing time of a schedule that starts or restarts at a time.
+// First returns the first firing time of a schedule that is created or changed at the given time.
 func (r *Rule) First(from time.Time) (time.Time, bool) {
 	if r.spec.AfterEnd > 0 {
 		return r.AfterEnd(from)
@@ -188,7 +193,7 @@ func (r *Rule) First(from time.Time) (time.Time, bool) {
 	return r.Next(from)
 }
 
-// AfterEnd returns the firing time of a fixed delay after the end of a task.
+// AfterEnd returns the firing time of a fixed delay after one of its tasks has ended.
 func (r *Rule) AfterEnd(ended time.Time) (time.Time, bool) {
 	at := ended.UTC().Add(r.spec.AfterEnd).Truncate(time.Second)
 	if start := r.spec.StartAt; start != nil && at.Before(*start) {
@@ -200,10 +205,12 @@ func (r *Rule) AfterEnd(ended time.Time) (time.Time, bool) {
 	return at, true
 }
 
-// maxScan limits how many firing times are checked for exceptions.
+// maxScan limits the number of firing times that are checked for exceptions.
 const maxScan = 10_000
 
-// Upcoming returns up to limit firing times without exceptions, from one on.
+// Upcoming returns up to limit firing times to which no exception applies. The first candidate is
+// from
+// itself.
 func (r *Rule) Upcoming(from time.Time, limit int) []time.Time {
 	list := []time.Time{}
 	at, ok := from, true
@@ -230,8 +237,8 @@ func (r *Rule) Between(from, to time.Time, limit int) (list []time.Time, more bo
 	return list, false
 }
 
-// Jitter returns the delay of a firing time. It depends only on the schedule and the time, so all
-// servers agree.
+// Jitter returns the delay of a firing time. It is derived from the schedule and the time, so all
+// servers compute the same delay.
 func Jitter(schedule tasker.ID, nominal time.Time, limit time.Duration) time.Duration {
 	if limit <= 0 {
 		return 0
@@ -245,7 +252,7 @@ func Jitter(schedule tasker.ID, nominal time.Time, limit time.Duration) time.Dur
 	return time.Duration(mixed(h.Sum64())%ms) * time.Millisecond
 }
 
-// mixed spreads a hash of inputs that differ only in their last bits.
+// mixed spreads hash values whose inputs differ only in their last bits.
 func mixed(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
@@ -253,10 +260,10 @@ func mixed(x uint64) uint64 {
 	return x
 }
 
-// FollowsTasks reports whether the rule is a fixed delay after a task.
+// FollowsTasks reports whether the rule is a fixed delay after the end of a task.
 func (r *Rule) FollowsTasks() bool { return r.spec.AfterEnd > 0 }
 
-// FireAt returns a firing time with its jitter.
+// FireAt returns a firing time including its jitter.
 func (r *Rule) FireAt(id tasker.ID, nominal time.Time) time.Time {
 	return nominal.Add(Jitter(id, nominal, r.spec.Jitter))
 }

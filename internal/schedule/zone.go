@@ -5,11 +5,13 @@ import (
 	_ "time/tzdata" // for systems without time zone data
 )
 
-// after returns the first firing time after t in a zone.
+// after returns the first firing time after t in a time zone.
 //
-// An expression that matches every hour follows elapsed time: it fires twice when the clock is set
-// back and never for skipped times. Any other expression fires once per local time: at the first
-// occurrence, or at the end of a gap.
+// An expression that allows every hour follows elapsed time: it fires twice when the clock is set
+// back and
+// never at local times that are skipped. Any other expression fires once per matching local time:
+// at its
+// first occurrence or, if it is skipped, at the end of the gap.
 func (c *cron) after(t time.Time, zone *time.Location) (time.Time, bool) {
 	if c.everyHour() {
 		return c.shownAfter(t, zone)
@@ -26,7 +28,9 @@ func (c *cron) after(t time.Time, zone *time.Location) (time.Time, bool) {
 	}
 }
 
-// shownAfter returns the first time after t whose local time matches the expression.
+// shownAfter returns the first time after t whose local time matches the expression. A local time
+// that
+// occurs twice matches twice.
 func (c *cron) shownAfter(t time.Time, zone *time.Location) (time.Time, bool) {
 	for t = t.Truncate(time.Second).Add(time.Second).In(zone); ; {
 		wall := wallOf(t)
@@ -39,7 +43,7 @@ func (c *cron) shownAfter(t time.Time, zone *time.Location) (time.Time, bool) {
 		if end.IsZero() || at.Before(end) {
 			return at.UTC(), true
 		}
-		t = end // the offset of the zone changes
+		t = end // the offset of the zone changes here
 	}
 }
 
@@ -48,14 +52,15 @@ func wallOf(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.UTC)
 }
 
-// firstShown returns the first time with the given local time in a zone, or the end of the gap that
-// skips it.
+// firstShown returns the first time with the given local time in a zone. If the local time is
+// skipped,
+// it returns the end of the gap.
 func firstShown(wall time.Time, zone *time.Location) time.Time {
 	near := wall.In(zone)
 	_, offset := near.Zone()
 	near = wall.Add(-time.Duration(offset) * time.Second).In(zone)
 	start, end := near.ZoneBounds()
-	// The local time is in this period of the zone or in an adjacent one.
+	// The local time is in this period of constant offset or in an adjacent one.
 	periods := []time.Time{near}
 	if !start.IsZero() {
 		periods = []time.Time{start.Add(-time.Nanosecond), near}
