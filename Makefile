@@ -5,10 +5,11 @@ TOOLS := .cache/tools
 # The linter is built from its pinned version in tools/go.mod, by the Go that
 # will read our code: its file carries both, so a change of either builds anew.
 LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p' tools/go.mod)
+VALE := $(TOOLS)/vale-$(firstword $(shell go env GOVERSION))
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test test-times check check-all lint soak large under-load break vulncheck release rename-module drill schedules limits upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test test-times check check-all lint prose soak large under-load break vulncheck release rename-module drill schedules limits upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +42,9 @@ lint: $(LINT) ## run the linters of .golangci.yml
 	$(LINT) run ./...
 	cd bench && $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd tools && $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...
+
+prose: $(VALE) ## list sentences of docs and Go comments that are long or do not read as plain English
+	$(VALE) --config tools/prose/.vale.ini --output line $(if $(PROSE),$(PROSE),README.md ARCHITECTURE.md CONTRIBUTING.md docs $(shell git ls-files '*.go' | grep -v _test.go))
 
 soak: ## try thousands of random stories against the model of the rules, and a long outage (an hour)
 	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
@@ -124,3 +128,8 @@ $(LINT):
 	@rm -f $(TOOLS)/golangci-lint-*
 	@echo 'building golangci-lint $(LINT_VERSION), once; this takes a minute or two'
 	cd tools && go build -trimpath -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(VALE):
+	@mkdir -p $(TOOLS)
+	@echo 'building vale, once; this takes a minute or two and needs a C compiler'
+	cd tools/prose && go build -trimpath -o ../../$@ github.com/vale-cli/vale/v3/cmd/vale
