@@ -10,7 +10,9 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// CreateKey stores a key. It returns a Conflict if the name is in use or there are too many keys.
+// CreateKey stores a key and its token. It returns a Conflict if the name is in use or there are
+// too
+// many keys.
 func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Duration, token access.Token) error {
 	made, err := column[tasker.ID](ctx, db.pool, stmt("insertKey"), k.UUID, k.Name, k.Grants, k.CreatedBy, validFor, token.Prefix, token.Digest[:], tasker.MaxKeys)
 	if err != nil || len(made) > 0 {
@@ -27,10 +29,10 @@ func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Durati
 	return tasker.Errorf(tasker.Conflict, "the limit of %d keys is reached: revoke some first", tasker.MaxKeys)
 }
 
-// BootstrapKey stores the first key. It returns a Conflict if any key was ever created.
+// BootstrapKey stores the first key. It returns a Conflict if a key was ever created.
 func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token) error {
 	return db.InTx(ctx, func(tx *Tx) error {
-		// Serializes concurrent calls.
+		// Concurrent calls wait for each other.
 		if _, err := tx.Exec(ctx, stmt("lockKeys")); err != nil {
 			return err
 		}
@@ -47,7 +49,7 @@ func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token
 	})
 }
 
-// AnyKey reports whether a key was ever created.
+// AnyKey reports whether a key was ever created, including revoked ones.
 func (db *DB) AnyKey(ctx context.Context) (bool, error) { return anyKey(ctx, db.pool) }
 
 func anyKey(ctx context.Context, q querier) (bool, error) {
@@ -58,7 +60,7 @@ func anyKey(ctx context.Context, q querier) (bool, error) {
 // KeyFilter selects a page of keys.
 type KeyFilter struct {
 	Revoked       bool   // include revoked keys
-	Search        string // exact name or secret prefix; empty selects all
+	Search        string // exact name or prefix of a secret; empty selects all
 	Limit, Offset int
 }
 
@@ -69,7 +71,7 @@ func (db *DB) Keys(ctx context.Context, f KeyFilter) ([]access.Key, bool, error)
 	return list, more, wrap(err, "list keys")
 }
 
-// Key returns a key or NotFound.
+// Key returns a key, or NotFound.
 func (db *DB) Key(ctx context.Context, id tasker.ID) (access.Key, error) {
 	return key(ctx, db.pool, id)
 }
@@ -78,8 +80,8 @@ func key(ctx context.Context, q querier, id tasker.ID) (access.Key, error) {
 	return required[access.Key](ctx, q, tasker.Errorf(tasker.NotFound, "key %s not found", id), "read key", stmt("selectKey"), id)
 }
 
-// RotateKey replaces the secret of a key; earlier secrets stay valid for the grace period. It
-// returns a Conflict if the key is revoked or expired.
+// RotateKey replaces the secret of a key. Earlier secrets remain valid for the grace period. It
+// returns a Conflict if the key is revoked or has expired.
 func (db *DB) RotateKey(ctx context.Context, id tasker.ID, token access.Token, grace time.Duration, actor string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		live, err := column[tasker.ID](ctx, tx, stmt("rotateKey"), id, token.Prefix, token.Digest[:], grace, actor)
@@ -94,7 +96,7 @@ func (db *DB) RotateKey(ctx context.Context, id tasker.ID, token access.Token, g
 	})
 }
 
-// RevokeKey revokes a key and its sessions, or returns NotFound.
+// RevokeKey revokes a key and ends its sessions. It returns NotFound if the key does not exist.
 func (db *DB) RevokeKey(ctx context.Context, id tasker.ID, actor string) (access.Key, error) {
 	if _, err := column[tasker.ID](ctx, db.pool, stmt("revokeKey"), id, actor); err != nil {
 		return access.Key{}, fmt.Errorf("revoke key: %w", err)
@@ -104,30 +106,30 @@ func (db *DB) RevokeKey(ctx context.Context, id tasker.ID, actor string) (access
 
 // Credential describes a valid token or session.
 type Credential struct {
-	Prefix      string // of a token
+	Prefix      string // prefix of a token
 	Digest      []byte
 	KeyUUID     *tasker.ID
 	SessionUUID *tasker.ID
-	Subject     string   // of a session without a key
-	Name        string   // of the key
-	Grants      []string // of the key
-	Groups      []string // of a session without a key
+	Subject     string   // subject of a session without a key
+	Name        string   // name of the key
+	Grants      []string // grants of the key
+	Groups      []string // groups of a session without a key
 	Remaining   *time.Duration
 }
 
-// Tokens returns the credentials of the valid tokens with the prefixes.
+// Tokens returns the credentials of all valid tokens with the given prefixes.
 func (db *DB) Tokens(ctx context.Context, prefixes []string) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, stmt("selectTokens"), prefixes)
 	return list, wrap(err, "find keys")
 }
 
-// Sessions returns the credentials of open sessions that were used within the idle time.
+// Sessions returns the credentials of open sessions that were used within the given idle time.
 func (db *DB) Sessions(ctx context.Context, digests [][]byte, idle time.Duration) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, stmt("selectSessions"), digests, idle)
 	return list, wrap(err, "find sessions")
 }
 
-// ValidDigests returns the digests of all valid keys, the newest sessions and open sign-ins.
+// ValidDigests returns the digests of all valid keys, open sign-ins and the newest sessions.
 func (db *DB) ValidDigests(ctx context.Context, idle time.Duration, limit int) ([][]byte, error) {
 	list, err := column[[]byte](ctx, db.pool, stmt("selectValidDigests"), idle, limit)
 	return list, wrap(err, "read the digests of valid credentials")
@@ -150,13 +152,13 @@ func (db *DB) AddSession(ctx context.Context, s NewSession) error {
 	return wrap(err, "store session")
 }
 
-// EndSession ends a session. It does nothing if the session has ended.
+// EndSession ends a session. If the session has already ended, it does nothing.
 func (db *DB) EndSession(ctx context.Context, digest [32]byte) error {
 	_, err := db.pool.Exec(ctx, stmt("endSession"), digest[:])
 	return wrap(err, "end session")
 }
 
-// SignIn describes a pending sign-in at the identity provider.
+// SignIn describes a pending sign-in at an identity provider.
 type SignIn struct {
 	Digest                       [32]byte `db:"-"`
 	State, Nonce, Verifier, Back string
@@ -168,7 +170,9 @@ func (db *DB) AddSignIn(ctx context.Context, s SignIn) error {
 	return wrap(err, "store sign-in")
 }
 
-// TakeSignIn removes and returns a sign-in of the last ten minutes, or nil.
+// TakeSignIn removes and returns a pending sign-in. It returns nil if there is none from the last
+// ten
+// minutes.
 func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) {
 	s, err := one[SignIn](ctx, db.pool, stmt("takeSignIn"), digest[:])
 	if s != nil {
@@ -177,13 +181,13 @@ func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) 
 	return s, wrap(err, "find sign-in")
 }
 
-// AccessRevision returns a number that changes when access is reduced.
+// AccessRevision returns a number that changes whenever access is reduced.
 func (db *DB) AccessRevision(ctx context.Context) (int64, error) {
 	n, err := value[int64](ctx, db.pool, stmt("accessRevision"))
 	return n, wrap(err, "read the access revision")
 }
 
-// NoteUse records the time of use of keys and sessions, to half a minute.
+// NoteUse records when keys and sessions were last used, to the nearest half minute.
 func (db *DB) NoteUse(ctx context.Context, keys, sessions []tasker.ID) error {
 	if len(keys) > 0 {
 		if _, err := db.pool.Exec(ctx, stmt("noteKeyUse"), keys); err != nil {
@@ -198,7 +202,7 @@ func (db *DB) NoteUse(ctx context.Context, keys, sessions []tasker.ID) error {
 	return nil
 }
 
-// NamespacesOf returns the namespaces of a resource of any kind, or nil if it does not exist.
+// NamespacesOf returns the namespaces of a resource, or nil if the resource does not exist.
 func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind == access.ExplainedKind {
 		of, err := db.FindExplained(ctx, id)
@@ -214,7 +218,7 @@ func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) 
 	return found[0], nil
 }
 
-// AuditRefusal records a refused request with its details.
+// AuditRefusal adds a refused request to the audit log.
 func (db *DB) AuditRefusal(ctx context.Context, actor, action string, data map[string]string) error {
 	doc, err := json.Marshal(data)
 	if err != nil {

@@ -20,7 +20,7 @@ func answerLinkOf(ctx context.Context, q querier, digest [32]byte) (*tasker.Answ
 	return l, wrap(err, "read an answer link")
 }
 
-// AnswerLink returns the answer link with the token digest, or nil.
+// AnswerLink returns the answer link whose token has the given digest, or nil.
 func (db *DB) AnswerLink(ctx context.Context, digest [32]byte) (*tasker.AnswerLink, error) {
 	return answerLinkOf(ctx, db.pool, digest)
 }
@@ -42,7 +42,8 @@ type NewAnswerLink struct {
 }
 
 // AddAnswerLink stores an answer link. It returns a Conflict if the step has too many open links.
-// The caller holds the task lock.
+// The
+// caller must hold the task lock.
 func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.AnswerLink, error) {
 	open, err := value[int](ctx, tx, stmt("countOpenLinks"), l.TaskUUID, l.StepUUID)
 	if err != nil {
@@ -66,7 +67,9 @@ func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.Answe
 	return stored, tx.auditLink(ctx, l.Actor, "step.link_created", *stored)
 }
 
-// UseAnswerLink marks a link as used and reports whether it was open. It requires the task lock.
+// UseAnswerLink marks a link as used. It returns false if the link was not open. The caller must
+// hold
+// the task lock.
 func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, error) {
 	tag, err := tx.Exec(ctx, stmt("useAnswerLink"), l.UUID)
 	if err != nil || tag.RowsAffected() == 0 {
@@ -75,10 +78,12 @@ func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, err
 	return true, tx.auditLink(ctx, LinkActor(l.Assignee), "step.link_used", l)
 }
 
-// LinkActor returns the actor recorded for an answer through a link.
+// LinkActor returns the actor that is recorded for an answer given through a link.
 func LinkActor(assignee string) string { return "link:" + assignee }
 
-// RevokeAnswerLink revokes and returns an answer link. It returns a Conflict if the link was used.
+// RevokeAnswerLink revokes an answer link and returns it. It returns a Conflict if the link has
+// been
+// used.
 func (tx *Tx) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (*tasker.AnswerLink, error) {
 	tag, err := tx.Exec(ctx, stmt("revokeAnswerLink"), step.TaskUUID, step.StepUUID, link, actor)
 	if err != nil {

@@ -17,10 +17,10 @@ const (
 	sourceAttribute      = "source_system"
 )
 
-// Attribute is a search attribute of a task. Exactly one value is set.
+// Attribute is a search attribute of a task. Exactly one of the values is set.
 type Attribute struct {
 	Name   string
-	Text   *string // also "true" or "false" for a bool
+	Text   *string // "true" or "false" for a bool
 	Number *string
 	Time   *time.Time
 }
@@ -39,7 +39,7 @@ var attributeColumns = columns[taskAttribute]{
 	col("time_value timestamptz", func(a *taskAttribute) *time.Time { return a.Time }),
 }
 
-// attributesOf returns the attributes of a new task that tasker.tasks does not store.
+// attributesOf returns the attributes of a new task that are not stored in tasker.tasks.
 func attributesOf(t *CreatedTask) (list []taskAttribute) {
 	add := func(name, text string) {
 		list = append(list, taskAttribute{t, Attribute{Name: name, Text: &text}})
@@ -64,7 +64,7 @@ func attributesOf(t *CreatedTask) (list []taskAttribute) {
 	return list
 }
 
-// FindTasks is the kind of work that evaluates the attributes of tasks.
+// FindTasks is the kind of work that evaluates search attributes.
 const FindTasks = "attributes"
 
 // StepsMissingAttributes returns steps whose tasks need their attributes evaluated, oldest first.
@@ -81,21 +81,21 @@ type TaskAttributes struct {
 	CorrelationID string
 }
 
-// TasksToFind returns existing tasks by id. The caller holds their locks.
+// TasksToFind returns those of the tasks that exist. The caller must hold their locks.
 func (tx *Tx) TasksToFind(ctx context.Context, tasks []tasker.ID) ([]TaskAttributes, error) {
 	list, err := collect[TaskAttributes](ctx, tx, stmt("tasksToFind"), tasks)
 	return list, wrap(err, "read tasks to evaluate their attributes")
 }
 
-// TaskAttributeSet collects the declared attributes of tasks that have a value.
+// TaskAttributeSet collects declared attributes that have a value, for several tasks.
 type TaskAttributeSet struct {
-	Names []TemplateStep // steps whose results attributes use
+	Names []TemplateStep // steps whose results are used by attributes
 
 	tasks []tasker.ID
 	list  []taskAttribute
 }
 
-// Add adds a task with its attributes.
+// Add adds a task and its attributes.
 func (f *TaskAttributeSet) Add(task tasker.ID, namespace string, list []Attribute) {
 	f.tasks = append(f.tasks, task)
 	t := &CreatedTask{UUID: task}
@@ -105,7 +105,7 @@ func (f *TaskAttributeSet) Add(task tasker.ID, namespace string, list []Attribut
 	}
 }
 
-// ReplaceAttributes replaces the declared attributes of tasks. The caller holds the task locks.
+// ReplaceAttributes replaces the declared attributes of tasks. The caller must hold the task locks.
 func (tx *Tx) ReplaceAttributes(ctx context.Context, steps []tasker.StepRef, found TaskAttributeSet) error {
 	reserved := []string{tagAttribute, correlationAttribute, initiatorAttribute, sourceAttribute}
 	if _, err := tx.Exec(ctx, stmt("replaceAttributes"), append([]any{found.tasks, reserved}, attributeColumns.arrays(found.list)...)...); err != nil {

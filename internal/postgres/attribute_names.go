@@ -17,8 +17,9 @@ import (
 	"tasker.example/tasker/internal/number"
 )
 
-// nameAttributes stores the attribute types of a template. It returns a Conflict if another
-// template of the namespace declares another type.
+// nameAttributes stores the types of the attributes that a template declares. It returns a Conflict
+// if
+// another template in the namespace declares a different type.
 func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.ID) error {
 	if len(t.Search) == 0 {
 		return nil
@@ -50,8 +51,9 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 	return nil
 }
 
-// Attributes lists the declared attributes of one namespace, or of all if namespace is empty, and
-// reports whether there are more.
+// Attributes lists the declared attributes of a namespace, or of all namespaces if namespace is
+// empty.
+// It reports whether there are more.
 func (db *DB) Attributes(ctx context.Context, namespace string, limit, offset int) ([]tasker.Attribute, bool, error) {
 	return attributes(ctx, db.pool, namespace, limit, offset)
 }
@@ -62,20 +64,20 @@ func attributes(ctx context.Context, q querier, namespace string, limit, offset 
 	return list, more, wrap(err, "list attributes")
 }
 
-// operators may precede a number or a time in a filter.
+// operators may precede a number or a time in an attribute filter.
 var operators = []string{">=", "<=", ">", "<"}
 
-// comparison is a parsed condition on an attribute.
+// comparison is a parsed attribute condition.
 type comparison struct {
 	name, column, operator string
 	value                  any
 }
 
-// ranged reports whether more than one value matches.
+// ranged reports whether the condition can match more than one value.
 func (c comparison) ranged() bool { return c.operator != "=" }
 
-// compare parses the attribute conditions of a filter, within the namespaces that the caller may
-// read. It returns Invalid for an unknown attribute or a value of another type.
+// compare parses the attribute conditions of a filter. It considers namespaces that the caller may
+// read. It returns Invalid if an attribute is unknown or a value has the wrong type.
 func compare(ctx context.Context, q querier, namespace string, filters []tasker.AttributeFilter) ([]comparison, error) {
 	if len(filters) == 0 {
 		return nil, nil
@@ -115,7 +117,7 @@ func compare(ctx context.Context, q querier, namespace string, filters []tasker.
 	return list, nil
 }
 
-// unknownAttribute returns an Invalid error that lists up to 20 declared attributes.
+// unknownAttribute returns an Invalid that lists up to 20 declared attributes.
 func unknownAttribute(ctx context.Context, q querier, namespace, name string) error {
 	const most = 20
 	list, more, err := attributes(ctx, q, namespace, most, 0)

@@ -6,8 +6,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// SetBasePriorities stores the base priority of each reason, in minutes of age, and reports whether
-// any changed. Only investigations opened or raised afterwards use the new values.
+// SetBasePriorities stores the base priority of each reason, in minutes of age. It reports whether
+// any
+// has changed. The new values apply only to investigations that are opened or raised afterwards.
 func (db *DB) SetBasePriorities(ctx context.Context, of map[tasker.Reason]int) (changed bool, err error) {
 	reasons, minutes := make([]string, 0, len(of)), make([]int, 0, len(of))
 	for reason, m := range of {

@@ -53,7 +53,7 @@ func (tx *Tx) boundHandlers(ctx context.Context, t tasker.Template, most int) er
 		return wrap(err, "store the handlers of a template")
 	}
 	have, err := value[int](ctx, tx, stmt("countHandlers"), t.Namespace, most)
-	if err == nil && have > most { // templates may have stopped using some
+	if err == nil && have > most { // templates may have stopped using some of them
 		if _, err = tx.Exec(ctx, stmt("forgetHandlers"), t.Namespace); err == nil {
 			have, err = value[int](ctx, tx, stmt("countHandlers"), t.Namespace, most)
 		}

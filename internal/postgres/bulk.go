@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// columns passes many rows to a statement, as one array parameter per column.
+// columns passes many rows to a statement: each column is an array parameter.
 type columns[T any] []columnOf[T]
 
 type columnOf[T any] struct {
@@ -14,13 +14,14 @@ type columnOf[T any] struct {
 	array      func(rows []T) any
 }
 
-// col returns a column that value reads from a row; definition is its name and PostgreSQL type.
+// col returns a column whose values are read by value. The definition consists of the name and the
+// PostgreSQL type.
 func col[T, V any](definition string, value func(row *T) V) columnOf[T] {
 	name, kind, _ := strings.Cut(definition, " ")
 	return columnOf[T]{name: name, kind: kind, array: func(rows []T) any { return valuesOf(rows, value) }}
 }
 
-// valuesOf returns one value of each row.
+// valuesOf returns a value for each row.
 func valuesOf[T, V any](rows []T, value func(row *T) V) []V {
 	values := make([]V, len(rows))
 	for i := range rows {
@@ -29,12 +30,12 @@ func valuesOf[T, V any](rows []T, value func(row *T) V) []V {
 	return values
 }
 
-// only returns the columns with the names.
+// only returns the columns with the given names.
 func (c columns[T]) only(names ...string) columns[T] {
 	return slices.DeleteFunc(slices.Clone(c), func(column columnOf[T]) bool { return !slices.Contains(names, column.name) })
 }
 
-// unnest returns a FROM item of the rows; the first array is parameter first.
+// unnest returns a FROM item with the rows. Its first array is parameter number first.
 func (c columns[T]) unnest(name string, first int) string {
 	arrays, names := make([]string, len(c)), make([]string, len(c))
 	for i, column := range c {
@@ -43,7 +44,7 @@ func (c columns[T]) unnest(name string, first int) string {
 	return "unnest(" + strings.Join(arrays, ", ") + ") AS " + name + " (" + strings.Join(names, ", ") + ")"
 }
 
-// arrays returns the parameters of rows, one array per column.
+// arrays returns the parameters for rows, one array per column.
 func (c columns[T]) arrays(rows []T) []any {
 	return valuesOf(c, func(column *columnOf[T]) any { return column.array(rows) })
 }

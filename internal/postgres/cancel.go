@@ -9,7 +9,9 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// CancelTask cancels a task and its open steps. It returns a Conflict if the task has ended.
+// CancelTask cancels a task and its open steps. If the task is already cancelled, it does nothing.
+// It
+// returns a Conflict if the task is complete.
 func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		state, err := tx.TaskState(ctx, task)
@@ -23,11 +25,11 @@ func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error
 	})
 }
 
-// Cancellation describes how and by whom tasks are cancelled.
+// Cancellation describes who cancels tasks, why and how.
 type Cancellation struct {
 	Operator
 	Operation *tasker.ID          // nil unless the tasks are items of an operation
-	Outcome   tasker.TaskOutcome  // of tasks that are not compensating; optional
+	Outcome   tasker.TaskOutcome  // outcome of tasks that are not being compensated; may be empty
 	Event     lifecycle.TaskEvent // default lifecycle.CancelTask
 }
 
@@ -43,7 +45,8 @@ func (by Cancellation) repair(t TaskTarget) Repair {
 	return r
 }
 
-// CancelTasks cancels locked tasks, whose states must allow it, and their open steps.
+// CancelTasks cancels tasks and their open steps. The tasks must be locked and in states that allow
+// it.
 func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Cancellation) error {
 	tasks, states, repairs := make([]tasker.ID, len(list)), make([]string, len(list)), make([]Repair, len(list))
 	for i, t := range list {
@@ -69,22 +72,22 @@ func (tx *Tx) cancelOpenSteps(ctx context.Context, tasks []tasker.ID, by Operato
 	return tx.endHumanSteps(ctx, tasks)
 }
 
-// TaskTarget describes the state of a task that decides which actions are allowed.
+// TaskTarget contains the state of a task, which determines the actions that are allowed on it.
 type TaskTarget struct {
 	TaskUUID  tasker.ID
 	State     tasker.TaskState
-	Recovered bool // the task continued automatically while its investigation was open
+	Recovered bool // the task continued while its investigation was open
 	ByHand    bool // an operator opened the investigation
-	Undone    bool // the task is compensating
+	Undone    bool // the task is being compensated
 }
 
-// TaskTargets returns the targets of tasks. The caller holds the task locks.
+// TaskTargets returns the states of tasks. The caller must hold the task locks.
 func (tx *Tx) TaskTargets(ctx context.Context, tasks []tasker.ID) ([]TaskTarget, error) {
 	list, err := collect[TaskTarget](ctx, tx, stmt("selectTaskTargets"), tasks)
 	return list, wrap(err, "read the states of tasks")
 }
 
-// TaskState locks a task and returns its state, or NotFound.
+// TaskState locks a task and returns its state. It returns NotFound if the task does not exist.
 func (tx *Tx) TaskState(ctx context.Context, task tasker.ID) (tasker.TaskState, error) {
 	state, err := column[tasker.TaskState](ctx, tx, stmt("taskState"), task)
 	switch {

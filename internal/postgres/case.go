@@ -9,7 +9,9 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// openHead counts open investigations by fingerprint first, which an index-only scan can do.
+// openHead counts open investigations. It groups them by fingerprint first, so that an index-only
+// scan
+// suffices.
 const openHead = `
 open AS MATERIALIZED (
     SELECT f.case_id, sum(m.entries)::bigint AS entries, sum(m.recovered)::bigint AS recovered, sum(m.proving)::bigint AS proving,
@@ -44,7 +46,7 @@ const caseColumns = `c.case_id AS id, c.state, c.state_since, c.dlq_reason::text
 const countColumns = `coalesce(o.entries, 0) AS entries, coalesce(o.entries - o.recovered - o.proving - o.failed_again, 0) AS waiting, coalesce(o.proving, 0) AS proving,
     coalesce(o.failed_again, 0) AS failed_again, coalesce(o.recovered, 0) AS recovered, coalesce(o.recent, 0) AS recent, o.oldest, o.newest`
 
-// harm orders cases. Those whose tasks all continued automatically come last.
+// harm orders cases. Cases whose tasks have all continued come last.
 const harm = `coalesce(tasker.case_harm(tasker.dlq_severity(c.dlq_reason, c.detail_code), o.entries - o.recovered, o.recent, o.earlier,
     coalesce(c.owned_until > now(), false), c.state = 'resting') * CASE WHEN o.recovered = o.entries THEN 0.1 ELSE 1 END, 0)`
 
@@ -65,7 +67,7 @@ FROM page p
 ` + oldestEntry + `
 ORDER BY p.harm DESC, p.id`
 
-// oldestEntry finds the oldest investigation of each case of a page.
+// oldestEntry joins the oldest open investigation of each case on a page.
 const oldestEntry = `
 LEFT JOIN LATERAL (
     SELECT e.dlq_entry_uuid, d.case_key
@@ -92,7 +94,7 @@ WHERE c.state = 'resolved' AND c.merged_into IS NULL AND %s
 ORDER BY c.resolved_at DESC, c.case_id
 LIMIT $1 OFFSET $2`
 
-// caseRow is a case with the totals of all pages.
+// caseRow is a case together with the totals over all pages.
 type caseRow struct {
 	tasker.Case
 	TotalCases   int64
@@ -101,13 +103,15 @@ type caseRow struct {
 	TotalOldest  *time.Time
 }
 
-// Cases lists cases, most harmful first; resolved ones by time of resolution, newest first.
+// Cases lists cases, most harmful first, and reports whether there are more. Resolved cases are
+// listed
+// by the time of resolution, newest first.
 func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
 	list, _, more, err = db.CasePage(ctx, f)
 	return list, more, err
 }
 
-// CasePage is [DB.Cases] with the totals of all pages.
+// CasePage is [DB.Cases] and also returns the totals over all pages.
 func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, t tasker.CaseTotals, more bool, err error) {
 	if ofResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil || f.FailedAgain) {
 		return nil, t, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they "+
@@ -122,7 +126,7 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 	if err != nil {
 		return nil, t, false, fmt.Errorf("read the cases: %w", err)
 	}
-	if len(rows) == 0 && f.Offset > 0 { // past the last page
+	if len(rows) == 0 && f.Offset > 0 { // beyond the last page
 		f.Limit, f.Offset = 0, 0
 		_, t, _, err = db.CasePage(ctx, f)
 		return nil, t, false, err
@@ -143,7 +147,8 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 	return list, t, more, nil
 }
 
-// unclassified counts the open investigations of a filter without a case, from a small index.
+// unclassified counts the open investigations that match a filter and have no case. It uses a small
+// index.
 func (db *DB) unclassified(ctx context.Context, f tasker.CaseFilter) (int64, error) {
 	c := conditionsOf(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{
 		Namespace: f.Namespace, Age: f.Age, Recovered: f.Recovered, State: f.State, CaseKey: f.CaseKey,
@@ -167,14 +172,15 @@ func casesQuery(ctx context.Context, f tasker.CaseFilter) (sql string, args []an
 	return fmt.Sprintf(selectCases, c.joins, c.members, c.cases), c.args
 }
 
-// caseConditions holds the conditions of a case filter on members m and cases c. Joins adds the
-// investigation d and the task t of a member.
+// caseConditions contains the conditions of a case filter on members (m) and cases (c). The joins
+// add
+// the investigation (d) and the task (t) of a member.
 type caseConditions struct {
 	joins, members, cases string
 	args                  []any
 }
 
-// add appends conditions on an argument; an empty condition is omitted.
+// add appends an argument and the conditions on it. Empty conditions are omitted.
 func (c *caseConditions) add(arg any, members, cases string) {
 	c.args = append(c.args, arg)
 	if members != "" {
@@ -227,8 +233,9 @@ func conditionsOf(ctx context.Context, f tasker.CaseFilter, args []any) caseCond
 	return c
 }
 
-// addText selects investigations whose case, message or ids contain a text. It searches errors only
-// for callers who may read payloads.
+// addText selects investigations whose case, error or ids contain a text. Errors are searched only
+// for
+// callers who may read payloads.
 func (c *caseConditions) addText(ctx context.Context, f tasker.CaseFilter) {
 	pattern, members := "c.error_type, c.error_pattern, ", " OR m.error_message ILIKE '%%' || $%[1]d || '%%'"
 	if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {
@@ -266,7 +273,7 @@ func caseOf(ctx context.Context, q querier, id tasker.ID) (tasker.Case, error) {
 
 func noCase(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "case %s not found", id) }
 
-// ofResolved reports whether a filter selects resolved cases only.
+// ofResolved reports whether a filter selects only resolved cases.
 func ofResolved(f tasker.CaseFilter) bool {
 	return len(f.States) == 1 && f.States[0] == tasker.CaseResolved
 }

@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// caseTask is a task of the template of a case.
+// caseTask is a task of the template to which a case belongs.
 type caseTask struct {
 	TaskUUID      tasker.ID
 	At            *time.Time // when the step succeeded; nil if it has not
@@ -19,19 +19,19 @@ type caseTask struct {
 	TaskVersion   string
 }
 
-// Bounds of context values.
+// Limits for reading context values.
 const (
-	maxContextValue  = 200      // characters of a value
-	maxContextStored = 64 << 10 // stored bytes of a context that is read
-	maxContextValues = 50       // values per key
-	minContextValue  = 5        // failures with the value
+	maxContextValue  = 200      // maximum length of a value, in characters
+	maxContextStored = 64 << 10 // maximum stored size of a context that is read
+	maxContextValues = 50       // maximum number of values per key
+	minContextValue  = 5        // minimum number of failures with the value
 )
 
 // ContextValue is a value of a context key that the template declares for triage.
 type ContextValue struct {
 	Key                 string `db:"-"`
 	Value               string
-	Failures, Successes int // tasks with the value
+	Failures, Successes int // number of tasks with the value
 }
 
 // CaseComparison compares the failures of a case with successes of the same step.
@@ -60,7 +60,7 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 	}
 	c.Impact = *impact
 	if c.FirstFailure = c.Case.Oldest; c.FirstFailure == nil || c.Case.EntryUUID == nil {
-		return c, nil // resolved
+		return c, nil // the case is resolved
 	}
 	if c.Failed, err = collect[tasker.CaseSample](ctx, db.pool, stmt("selectCaseSamples"), id, tasker.MaxCaseCompared); err != nil {
 		return fail(err)
@@ -88,7 +88,9 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 	return c, nil
 }
 
-// contextValues reads the values of the triage keys of the template if the caller may read payloads.
+// contextValues reads the values of the template's triage keys. It returns nil if the caller may
+// not
+// read payloads.
 func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextValue, error) {
 	if !access.PayloadsOf(ctx).Has(c.Case.Namespace) {
 		return nil, nil
@@ -119,11 +121,11 @@ func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextVa
 	return list, err
 }
 
-// minSuccesses is the number of successes since the first failure to compare with. If there are
-// fewer, earlier successes are compared.
+// minSuccesses is the minimum number of successes since the first failure. If there are fewer,
+// earlier successes are used for the comparison.
 const minSuccesses = 30
 
-// add sets the last success before the first failure and the successes to compare.
+// add sets the successes to compare and the last success before the first failure.
 func (c *CaseComparison) add(before, since []caseTask, first time.Time) {
 	var earlier, later []tasker.CaseSuccess
 	for _, t := range append(before, since...) {

@@ -28,13 +28,13 @@ type MemberFailure struct {
 	DetailCode       string
 	ErrorType        string
 	ErrorMessage     string
-	ErrorFingerprint string // set by the handler; may be empty
+	ErrorFingerprint string // supplied by the handler; may be empty
 	TaskVersion      string
 	WorkerName       *string
 	WorkerVersion    *string
 	OpenedAt         time.Time
 	AttemptedAt      *time.Time
-	Fresh            bool // had no case before
+	Fresh            bool // the investigation had no case before
 }
 
 // Fingerprint identifies the cause of a failure.
@@ -44,12 +44,15 @@ type Fingerprint struct {
 	Pattern   string
 }
 
-// Classify assigns cases to up to limit open investigations that were not classified by this
-// version of the rules, new and changed failures first. It returns their number, or 0 while another
-// server classifies.
+// Classify assigns up to limit open investigations to cases: those that this version of the rules
+// has
+// not classified, starting with new and changed failures. The function of computes fingerprints.
+// Classify
+// returns how many it assigned, or 0 while another server classifies.
 //
-// A resolved case reopens as regressed if an attempt failed that began after the resolution, unless
-// older reports that its worker is older than the version with the fix.
+// A resolved case is reopened. It has regressed if the failed attempt began after the resolution,
+// unless
+// older reports that the worker's version is older than the one that contains the fix.
 func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFailure) Fingerprint, older func(version, than string) bool) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0
@@ -70,13 +73,13 @@ func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFa
 	return n, wrap(err, "classify investigations")
 }
 
-// classification is one batch of [DB.Classify].
+// classification holds the state of one batch of [DB.Classify].
 type classification struct {
 	tx      *Tx
 	version int
 	list    []MemberFailure
 	prints  []Fingerprint           // one per failure
-	split   map[tasker.ID]tasker.ID // the case that a fingerprint was split from
+	split   map[tasker.ID]tasker.ID // case from which a fingerprint was split
 	older   func(version, than string) bool
 }
 
@@ -101,15 +104,15 @@ func (c *classification) write(ctx context.Context) error {
 	return c.reopen(ctx, known)
 }
 
-// knownFingerprint is a fingerprint that has a case.
+// knownFingerprint is a fingerprint that already has a case.
 type knownFingerprint struct {
 	Fingerprint, CaseID tasker.ID
 	State               tasker.CaseState
-	ResolvedAt          *time.Time // of an open case: the last resolution, if it has not regressed since
+	ResolvedAt          *time.Time // for an open case: the last resolution, unless it has regressed since
 	FixedIn             string
 }
 
-// open creates cases for new fingerprints.
+// open creates cases for fingerprints that have none.
 func (c *classification) open(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
 	var texts [9][]string
 	var first []time.Time
@@ -142,7 +145,7 @@ func (c *classification) open(ctx context.Context, known map[tasker.ID]knownFing
 	return wrap(err, "open cases")
 }
 
-// reopen reopens resolved cases with new investigations and marks regressions.
+// reopen reopens resolved cases that have new investigations and marks regressions.
 func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
 	type move struct {
 		from, to tasker.CaseState
@@ -176,7 +179,7 @@ func (c *classification) keys() []tasker.ID {
 	return valuesOf(c.prints, func(p *Fingerprint) tasker.ID { return p.Key })
 }
 
-// reopenState returns the new state of a resolved case with a new failure, and the reason.
+// reopenState returns the new state of a resolved case after another failure, and the reason.
 func (c *classification) reopenState(m MemberFailure, k knownFingerprint) (tasker.CaseState, string) {
 	switch {
 	case k.ResolvedAt != nil && m.AttemptedAt != nil && !m.AttemptedAt.After(*k.ResolvedAt):
@@ -189,7 +192,7 @@ func (c *classification) reopenState(m MemberFailure, k knownFingerprint) (taske
 	}
 }
 
-// assign stores the fingerprints of members whose failure has not changed.
+// assign stores the fingerprints of members whose failures have not changed since they were read.
 func (c *classification) assign(ctx context.Context) error {
 	n := len(c.list)
 	entries, revisions := make([]tasker.ID, n), make([]int, n)
@@ -201,13 +204,15 @@ func (c *classification) assign(ctx context.Context) error {
 	return wrap(err, "store the cases of investigations")
 }
 
-// refinement is a split of a fingerprint.
+// refinement describes a split of a fingerprint.
 type refinement struct {
 	Fingerprint, CaseID tasker.ID
 	Field, Literal      string
 }
 
-// refine replaces the fingerprints of failures that were split from their case, repeatedly.
+// refine replaces the fingerprints of failures that match a split of their case. It repeats this
+// for
+// splits of splits.
 func (c *classification) refine(ctx context.Context) error {
 	for range tasker.MaxRefinements {
 		rows, err := collect[refinement](ctx, c.tx, stmt("selectRefinements"), c.keys())
@@ -234,7 +239,8 @@ func (c *classification) refineBy(rows []refinement) (some bool) {
 	return some
 }
 
-// refines reports whether a failure matches a split, like splitMembers in SQL.
+// refines reports whether a failure matches a split. The SQL statement for split members implements
+// the same rule.
 func refines(m MemberFailure, field, literal string) bool {
 	switch field {
 	case "error_message":
@@ -249,7 +255,7 @@ func refines(m MemberFailure, field, literal string) bool {
 	return false
 }
 
-// lockCases acquires casesLock within a second and reports whether it did.
+// lockCases tries to acquire casesLock for at most one second and reports whether it succeeded.
 func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
 	if err := tx.QueryRow(ctx, stmt("tryLockCases")).Scan(&free); err != nil || free {
 		return free, wrap(err, "lock the cases")
@@ -270,7 +276,7 @@ func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
 	return err == nil, wrap(err, "lock the cases")
 }
 
-// CaseMove describes a change of the state of a case.
+// CaseMove describes a state change of a case.
 type CaseMove struct {
 	CaseID    tasker.ID
 	Namespace string
@@ -278,7 +284,8 @@ type CaseMove struct {
 	Entries   int64
 }
 
-// UpdateCaseStates updates the states of unresolved cases and returns the changes.
+// UpdateCaseStates updates the states of unresolved cases and returns the changes. It does nothing
+// while another server holds casesLock.
 func (db *DB) UpdateCaseStates(ctx context.Context) (moved []CaseMove, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		moved = nil

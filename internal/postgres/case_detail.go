@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	maxSpreadEntries = 1000 // open investigations compared
-	maxSpreadValues  = 20   // values per fact
+	maxSpreadEntries = 1000 // maximum number of open investigations that are compared
+	maxSpreadValues  = 20   // maximum number of values per fact
 )
 
 // CaseDetail returns a case with details of its investigations, or NotFound.
@@ -69,7 +69,9 @@ func (db *DB) caseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseD
 	return list, nil
 }
 
-// endedOfCase counts ended investigations of a case, except one, by status and returns the newest.
+// endedOfCase counts the ended investigations of a case by status, excluding one investigation. It
+// also
+// returns the few newest.
 func (db *DB) endedOfCase(ctx context.Context, id, without tasker.ID, few int) (counts map[tasker.ResolutionStatus]int64, last []tasker.EndedEntry, err error) {
 	endings, err := collect[tasker.EndedEntry](ctx, db.pool, stmt("selectEndedOfCase"), id, without, tasker.MaxRelated)
 	if err != nil {
@@ -82,8 +84,10 @@ func (db *DB) endedOfCase(ctx context.Context, id, without tasker.ID, few int) (
 	return counts, endings[:min(few, len(endings))], nil
 }
 
-// RelatedEntries returns the case of an investigation (nil if unclassified) with the number of
-// other open investigations and the endings of others, or NotFound.
+// RelatedEntries returns the case of an investigation, which is nil if the investigation is not
+// classified. It also counts the other open investigations of the case and returns how others
+// ended. It
+// returns NotFound if the investigation does not exist.
 func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tasker.RelatedEntries, error) {
 	type row struct {
 		Case    *tasker.ID
@@ -105,11 +109,11 @@ func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tas
 	return k, nil
 }
 
-// maxCaseMessages bounds the messages that [DB.CaseMessages] returns.
+// maxCaseMessages limits the number of messages that [DB.CaseMessages] returns.
 const maxCaseMessages = 1000
 
 // CaseMessages returns a case with its fingerprints and the newest failures of its open
-// investigations, or NotFound. The failures are omitted if the caller may not read payloads.
+// investigations, or NotFound. If the caller may not read payloads, the failures are omitted.
 func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseGrouping, list []tasker.CaseSample, err error) {
 	if w.Case, err = db.Case(ctx, id); err != nil {
 		return w, nil, err
@@ -124,7 +128,8 @@ func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseGrou
 	return w, list, nil
 }
 
-// caseFingerprints returns the fingerprints of a case, with the patterns redacted for the caller.
+// caseFingerprints returns the fingerprints of a case. It redacts patterns that the caller may not
+// read.
 func (db *DB) caseFingerprints(ctx context.Context, c tasker.Case) ([]tasker.CaseFingerprint, error) {
 	list, err := collect[tasker.CaseFingerprint](ctx, db.pool, stmt("selectCaseFingerprints"), c.ID, tasker.MaxCaseFingerprints)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// lockCase locks a case. It returns NotFound if the caller may not see it.
+// lockCase locks a case. It returns NotFound if the case does not exist or is not visible to the
+// caller.
 func lockCase(ctx context.Context, tx *Tx, id tasker.ID) error {
 	namespace, err := column[string](ctx, tx, stmt("lockCase"), id)
 	switch {
@@ -25,7 +26,7 @@ func lockCase(ctx context.Context, tx *Tx, id tasker.ID) error {
 	return nil
 }
 
-// lockedCase locks and returns a case.
+// lockedCase locks a case and returns it.
 func lockedCase(ctx context.Context, tx *Tx, id tasker.ID) (tasker.Case, error) {
 	if err := lockCase(ctx, tx, id); err != nil {
 		return tasker.Case{}, err
@@ -33,7 +34,7 @@ func lockedCase(ctx context.Context, tx *Tx, id tasker.ID) (tasker.Case, error) 
 	return caseOf(ctx, tx, id)
 }
 
-// waitForCases acquires casesLock after it has checked that the caller may see the cases.
+// waitForCases acquires casesLock after checking that the cases are visible to the caller.
 func waitForCases(ctx context.Context, tx *Tx, ids ...tasker.ID) error {
 	for _, id := range ids {
 		if _, err := caseOf(ctx, tx, id); err != nil {
@@ -44,13 +45,13 @@ func waitForCases(ctx context.Context, tx *Tx, ids ...tasker.ID) error {
 	return wrap(err, "lock the cases")
 }
 
-// caseChange is an entry of the history of a case.
+// caseChange is an entry in the history of a case.
 type caseChange struct {
 	event, actor, notes string
 	data                map[string]any
 }
 
-// recordCaseChange appends to the history of a case and to the audit log.
+// recordCaseChange adds a change to the history of a case and to the audit log.
 func recordCaseChange(ctx context.Context, tx *Tx, id tasker.ID, c caseChange) error {
 	doc, err := json.Marshal(c.data)
 	if err != nil {
@@ -63,7 +64,9 @@ func recordCaseChange(ctx context.Context, tx *Tx, id tasker.ID, c caseChange) e
 }
 
 // UpdateCase changes a case, records the change and returns the case. It returns NotFound, or a
-// Conflict if the case was merged, has changed since u.IfUnchangedSince or is resolved.
+// Conflict if the case was merged, has changed since u.IfUnchangedSince, or is resolved and the
+// change
+// requires an open case.
 func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (c tasker.Case, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		was, err := lockedCase(ctx, tx, id)
@@ -110,7 +113,7 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 	return c, err
 }
 
-// checkNoteQuota returns TooLarge if a case has the maximum number of notes.
+// checkNoteQuota returns TooLarge if a case already has the maximum number of notes.
 func checkNoteQuota(ctx context.Context, tx *Tx, id tasker.ID) error {
 	notes, err := value[int](ctx, tx, stmt("countCaseNotes"), id, tasker.MaxCaseNotes)
 	switch {
@@ -123,7 +126,7 @@ func checkNoteQuota(ctx context.Context, tx *Tx, id tasker.ID) error {
 	return nil
 }
 
-// recordCaseUpdate records one history entry per change; the first has the note.
+// recordCaseUpdate adds a history entry for each change. The first one contains the note.
 func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.CaseUpdate, owned time.Duration) error {
 	notes := ""
 	if u.Notes != nil {
@@ -158,9 +161,11 @@ func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.Cas
 	return errors.Join(errs...)
 }
 
-// MergeCases moves the fingerprints of a case to another case; [DB.UnmergeCase] reverts it. It
-// returns Invalid if the cases have different namespaces, and a Conflict if one of them was merged
-// or the result has too many fingerprints.
+// MergeCases moves the fingerprints of one case to another. [DB.UnmergeCase] reverts this. It
+// returns
+// Invalid if the cases belong to different namespaces, and a Conflict if one of them is already
+// merged or
+// the result would have too many fingerprints.
 func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reason string) error {
 	if from == into {
 		return tasker.Errorf(tasker.Invalid, "invalid into %s: a case cannot be merged into itself", into)
@@ -201,7 +206,7 @@ func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reaso
 	})
 }
 
-// lockTwoCases acquires casesLock and locks two cases in the order of their ids.
+// lockTwoCases acquires casesLock and then locks both cases in the order of their ids.
 func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b tasker.Case, err error) {
 	if err := waitForCases(ctx, tx, one, other); err != nil {
 		return a, b, err
@@ -244,8 +249,9 @@ func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason strin
 	})
 }
 
-// SplitCase splits failures from a case and returns the number of open ones, which [DB.ApplySplit]
-// moves later. It returns a Conflict if none or all of the open failures match.
+// SplitCase records a split of a case and returns the number of open failures that match.
+// [DB.ApplySplit]
+// moves them later. It returns a Conflict if none or all of the open failures match.
 func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (n int64, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if err := waitForCases(ctx, tx, id); err != nil {
@@ -309,7 +315,9 @@ func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tas
 	return wrap(err, "split case %s", id)
 }
 
-// ApplySplit marks up to limit investigations of a split for Classify; 0 means no split is pending.
+// ApplySplit marks up to limit investigations that match a split, so that Classify assigns them
+// again.
+// It returns 0 if no split is pending.
 func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 	type split struct {
 		RefinementID, Fingerprint tasker.ID

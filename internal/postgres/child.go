@@ -10,16 +10,16 @@ import (
 )
 
 // Kinds of work between child tasks and their parent steps. Triggers store it in
-// tasker.child_signals, so that neither side locks the other.
+// tasker.child_signals, so that neither side has to lock the other.
 const (
-	ChildEnded  = "child_ended"  // inform a step that its child task has ended
-	CancelChild = "cancel_child" // cancel a task whose parent step no longer waits for it
+	ChildEnded  = "child_ended"  // inform a parent step that its child task has ended
+	CancelChild = "cancel_child" // cancel a child task whose parent step no longer waits for it
 )
 
-// ParentStep is the step that starts a task.
+// ParentStep is the step that starts a child task.
 type ParentStep struct {
 	tasker.StepRef
-	Depth int // nesting depth of the started task
+	Depth int // nesting depth of the child task
 }
 
 var childColumns = append(slices.Clip(newTaskColumns),
@@ -28,7 +28,8 @@ var childColumns = append(slices.Clip(newTaskColumns),
 	col("depth smallint", func(t **CreatedTask) int16 { return int16((*t).Parent.Depth) }),
 )
 
-// StepsWithEndedChild returns steps whose child task has ended, oldest first, possibly twice.
+// StepsWithEndedChild returns steps whose child task has ended, oldest first. A step may occur
+// twice.
 func (db *DB) StepsWithEndedChild(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("stepsWithEndedChild"), limit)
 }
@@ -47,11 +48,12 @@ type StepOfChild struct {
 	Fence        int64
 	ChildUUID    tasker.ID
 	ChildState   tasker.TaskState
-	GivenUp      bool // permanently failed, and possibly cancelled since
+	GivenUp      bool // permanently failed; it may have been cancelled since
 }
 
-// TakeEndedChildren removes the signals of the steps and returns the steps whose child has ended.
-// The caller holds the locks of the tasks in held.
+// TakeEndedChildren removes the signals for steps of locked tasks and returns those steps whose
+// child
+// task has ended. The argument held contains the tasks that the caller has locked.
 func (tx *Tx) TakeEndedChildren(ctx context.Context, held []tasker.ID, steps []tasker.StepRef) ([]StepOfChild, error) {
 	tasks, ids := refArrays(steps)
 	if _, err := tx.Exec(ctx, stmt("takeEndedChildren"), tasks, ids, held); err != nil {
@@ -67,16 +69,19 @@ type LastResult struct {
 	Name     string
 	StepUUID tasker.ID
 	Bytes    int64
-	Result   json.RawMessage // nil if the results would exceed the limit
+	Result   json.RawMessage // nil if the results together would exceed the limit
 }
 
-// LastResults returns the results of the last steps of a task, up to most bytes.
+// LastResults returns the results of the last steps of a task. Their total size is at most most
+// bytes.
 func (tx *Tx) LastResults(ctx context.Context, task tasker.ID, most int) ([]LastResult, error) {
 	list, err := collect[LastResult](ctx, tx, stmt("lastResults"), task, most)
 	return list, wrap(err, "read the results of a child task")
 }
 
-// ChildState returns the state of a task, or "" without one, and whether it is permanently failed.
+// ChildState returns the state of a task and whether it was marked as permanently failed. The state
+// is
+// "" if the task does not exist.
 func (tx *Tx) ChildState(ctx context.Context, child tasker.ID) (state tasker.TaskState, failed bool, err error) {
 	type row struct {
 		State  tasker.TaskState
@@ -89,30 +94,30 @@ func (tx *Tx) ChildState(ctx context.Context, child tasker.ID) (state tasker.Tas
 	return found.State, found.Failed, nil
 }
 
-// Ancestor is a task with a step that started a child task.
+// Ancestor is a task and the step of it that started a child task.
 type Ancestor struct {
 	TaskUUID        tasker.ID
 	Namespace, Name string
 	State           tasker.TaskState
 	ChildUUID       tasker.ID
-	Step            string // empty if it no longer exists
+	Step            string // empty if the step no longer exists
 	Waits           bool   // the step waits for the child task
 }
 
-// Ancestors returns the existing ancestors of a task, parent first.
+// Ancestors returns those ancestors of a task that still exist, parent first.
 func (db *DB) Ancestors(ctx context.Context, task tasker.ID) ([]Ancestor, error) {
 	list, err := collect[Ancestor](ctx, db.pool, stmt("ancestors"), task, tasker.MaxChildDepth)
 	return list, wrap(err, "read the ancestors of a task")
 }
 
-// SetChildren stores the child task of each step. The caller holds the task locks.
+// SetChildren stores which child task each step waits for. The caller must hold the task locks.
 func (tx *Tx) SetChildren(ctx context.Context, steps []tasker.StepRef, children []tasker.ID) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, stmt("setChildren"), tasks, ids, children)
 	return wrap(err, "store the child tasks of steps")
 }
 
-// DetachChild lets a locked pending step start another child task and cancels the old one.
+// DetachChild lets a locked pending step start a new child task. The old one will be cancelled.
 func (tx *Tx) DetachChild(ctx context.Context, step tasker.StepRef, child tasker.ID) error {
 	tag, err := tx.Exec(ctx, stmt("detachChild"), step.TaskUUID, step.StepUUID, child)
 	if err == nil && tag.RowsAffected() != 1 {
@@ -126,11 +131,11 @@ type OrphanedChild struct {
 	TaskUUID       tasker.ID
 	State          tasker.TaskState
 	ParentTaskUUID tasker.ID
-	Undo           bool // the parent is compensating or compensated
+	Undo           bool // the parent task is being or has been compensated
 }
 
-// TakeChildrenToCancel removes the signals of the tasks and returns those that are open and not
-// compensating. The caller holds the locks of the tasks in held.
+// TakeChildrenToCancel removes the signals for locked tasks and returns those that are open and not
+// being compensated. The argument held contains the tasks that the caller has locked.
 func (tx *Tx) TakeChildrenToCancel(ctx context.Context, held, tasks []tasker.ID) ([]OrphanedChild, error) {
 	list, err := collect[OrphanedChild](ctx, tx, stmt("takeChildrenToCancel"), tasks, held)
 	return list, wrap(err, "take child tasks to cancel")

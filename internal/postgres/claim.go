@@ -11,26 +11,32 @@ import (
 	"tasker.example/tasker"
 )
 
-// A queue is a pair of namespace and handler, and one range of the index ready_steps_to_claim. A
-// worker with one queue locks as many steps as it can get and skips locked rows. With several
-// queues, the most urgent steps are first read without a lock, and then only those are locked; the
-// claim repeats if other claims hold too many of them.
+// A queue consists of the steps with one namespace and handler. It is a range of the index
+// ready_steps_to_claim. A worker with one queue locks as many steps as it can get and skips locked
+// rows.
+// For several queues, the claim first reads the most urgent steps without locks, and then locks
+// only
+// those. If other claims hold too many of them, it repeats.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
-// bytes, $8 steps to read of each queue, $9 the turn of each namespace and $10 its advance per
-// step (see fairness.go), $11 the minimum age of a claim by age.
+// bytes,
+// $8 steps to read of each queue, $9 the turn of each namespace and $10 its increment per step (see
+// fairness.go), $11 the minimum age of a claim by age.
 //
-// Each statement exists twice: the plain one claims nothing while steps are held and reports that;
-// the unheld one checks each step, which is slower. Neither claims steps that may have a limit.
+// Each statement has two variants. While steps are held, the plain one claims nothing and only
+// reports
+// that. The unheld one checks each step, which is slower. Neither claims steps that may have a
+// limit.
 var (
 	claimSteps, claimUnheldSteps = claimOne(withoutHolds, false), claimOne(withHolds, false)
 	claimOfSeveral               = claimsOfSeveral()
-	// Claims after a report that claimed steps directly.
+	// For claims that follow a report which has already claimed steps directly.
 	claimMoreSteps, claimMoreOfSeveral = claimOne(withoutHolds, true), claimSome(everyQueue, byUrgency, withoutHolds, true)
 )
 
-// claimVariant selects a statement that claims from several queues. Many is set for a worker with
-// so many queues that finding the non-empty ones is cheaper than reading each.
+// claimVariant selects a statement that claims from several queues. If many is set, the worker has
+// so
+// many queues that it is cheaper to find the nonempty ones first.
 type claimVariant struct {
 	order *order
 	many  bool
@@ -48,21 +54,21 @@ func claimsOfSeveral() map[claimVariant]struct{ plain, unheld string } {
 	return all
 }
 
-// order defines the order in which a claim reads several queues. Its fields are parts of the SQL.
+// order defines the order in which a claim reads several queues. Its fields are fragments of SQL.
 type order struct {
-	namespaces string // FROM item q with the namespaces of the worker
-	queue      string // further columns of a queue, from its namespace
-	levels     string // WITH part that divides queues by priority
-	from       string // WITH part with the queues
-	wait       string // column of each step s
-	turn       string // column of each step e of a queue q
+	namespaces string // FROM item q with the worker's namespaces
+	queue      string // additional columns of a queue, taken from its namespace
+	levels     string // common table expression that divides queues by priority
+	from       string // common table expression that contains the queues
+	wait       string // additional column of a step s
+	turn       string // additional column of a step e in a queue q
 	group      string // columns that identify a queue
-	by         string // ORDER BY columns of a step
-	gates      string // parameter of holds
+	by         string // ORDER BY columns for steps
+	gates      string // parameter with the gates of holds
 	notes      string // result rows that are not steps
 }
 
-// level returns the condition on a step s of a queue that is divided by priority.
+// level returns the condition that assigns a step s to its part of a queue divided by priority.
 func (o order) level(of string) string {
 	if o.levels == "" {
 		return ""
@@ -72,20 +78,20 @@ func (o order) level(of string) string {
 
 const urgency = "priority DESC, state_since"
 
-// byUrgency is for one namespace: highest priority first, then oldest.
+// byUrgency is for a single namespace: highest priority first, then oldest.
 var byUrgency = order{
 	namespaces: `unnest($1::text[]) AS q (namespace)`, from: "queues",
 	group: "namespace, handler", by: urgency, gates: "$9",
 }
 
-// byTurn alternates between namespaces and orders the steps of each by urgency.
+// byTurn alternates between namespaces. The steps of each namespace are ordered by urgency.
 var byTurn = order{
 	namespaces: `unnest($1::text[], $9::float8[], $10::float8[]) AS q (namespace, turn, share)`, queue: ", q.turn, q.share",
 	from: "queues", turn: roundRobinRank(urgency),
 	group: "namespace, handler", by: "turn, " + urgency, gates: "$11",
 }
 
-// byAge is byTurn with steps older than $11 first. It reads one index range per priority.
+// byAge is byTurn, but steps older than $11 come first. It reads one index range per priority.
 var byAge = order{
 	namespaces: byTurn.namespaces, queue: byTurn.queue, from: "levels",
 	levels: priorityLevels("levels", "queues", "q.namespace, q.handler, q.turn, q.share") + ",\n",
@@ -95,13 +101,14 @@ var byAge = order{
 	notes: noteOf(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM levels)`),
 }
 
-// roundRobinRank computes the turn of each step of a namespace, in an order.
+// roundRobinRank returns a column with the turn of each step in its namespace. The steps of a
+// namespace are in the given order.
 func roundRobinRank(order string) string {
 	return `, q.turn + q.share * (row_number() OVER (PARTITION BY e.namespace ORDER BY e.` + strings.ReplaceAll(order, ", ", ", e.") + `) - 1) AS turn`
 }
 
-// priorityLevels returns a WITH part that pairs each queue of another part with its priorities. It
-// finds them by skipping through the index.
+// priorityLevels returns a common table expression that pairs the queues of another one with their
+// priorities. It finds the priorities by a skip scan of the index.
 func priorityLevels(name, queues, columns string) string {
 	return `
 ` + name + ` AS (
@@ -153,7 +160,7 @@ WITH RECURSIVE ` + h.clock(hasLimits) + `,` + b.with() + `
 ` + queues(o) + o.levels + claimBody(o, h, b) + leaseSteps("", b) + blockedSteps("candidate") + wantedMore + o.notes
 }
 
-// mayClaim is true if worker $4 gets work and the claim needs no check of holds or limits.
+// mayClaim is true if worker $4 may get work and the claim need not check holds or limits.
 const mayClaim = getsWork + `
       AND NOT (SELECT held OR limited FROM clock)`
 
@@ -169,7 +176,7 @@ queues AS (
 `
 }
 
-// waitingQueues reads one index entry of each queue of the namespaces.
+// waitingQueues finds the nonempty queues of the namespaces. It reads one index entry per queue.
 func waitingQueues(o order) string {
 	return `
 waiting AS (
@@ -237,10 +244,10 @@ locked AS MATERIALIZED (
 `
 }
 
-// manyQueues is the maximum number of queues that a claim reads one by one.
+// manyQueues is the maximum number of queues that a claim reads individually.
 const manyQueues = 200
 
-// claim returns the statement for a claimant, with its arguments.
+// claim returns the statement with which the claimant claims steps, and its arguments.
 func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args []any) {
 	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
 	if r := l.heads; r != nil {
@@ -275,7 +282,8 @@ func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args
 	return l.statement(statement.plain, statement.unheld, args)
 }
 
-// statement returns one of two statements. The one that checks each step has one more argument.
+// statement returns one of two statements: plain, or asks, which checks each step and has one more
+// argument.
 func (l claimMode) statement(plain, asks string, args []any) (sql string, all []any) {
 	if l.asks {
 		return asks, append(args, l.gates)
@@ -283,7 +291,7 @@ func (l claimMode) statement(plain, asks string, args []any) (sql string, all []
 	return plain, args
 }
 
-// noNil replaces nil, which would be NULL, by an empty list.
+// noNil replaces nil with an empty slice, since pgx sends nil as NULL.
 func noNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -298,18 +306,19 @@ type Claimant struct {
 	Handlers   []string
 	Lease      time.Duration
 	Without    []tasker.ID // steps to exclude
-	Version    string      // of the worker
+	Version    string      // version of the worker
 }
 
-// If other claims locked too many rows, a claim repeats up to claimRetries times and reads
-// depthFactor times as many steps.
+// If other claims hold too many locks, a claim is repeated up to claimRetries times. Each time it
+// reads depthFactor times as many steps.
 const (
 	depthFactor  = 4
 	claimRetries = 3
 )
 
-// ClaimSteps leases up to limit enqueued steps, most urgent first. Their inputs have at most
-// [tasker.MaxClaimBytes] in total, but one step always fits.
+// ClaimSteps leases up to limit enqueued steps, most urgent first. The total size of their inputs
+// is
+// at most [tasker.MaxClaimBytes], but a single step always fits.
 func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResult, error) {
 	return db.claimSteps(ctx, c, limit, tasker.MaxClaimBytes)
 }
@@ -320,7 +329,7 @@ func (db *DB) claimSteps(ctx context.Context, c Claimant, limit, budget int) (Cl
 	for retries := 0; ; retries++ {
 		next, err := db.claimOnce(ctx, c, claimSize{limit - len(all.Steps), budget - all.bytes, depth})
 		if err != nil && len(all.Steps) > 0 {
-			return all, nil // these steps are leased already; the next claim returns the error
+			return all, nil // these steps are already leased; the next claim will return the error
 		}
 		if err != nil {
 			return ClaimResult{}, err
@@ -333,7 +342,7 @@ func (db *DB) claimSteps(ctx context.Context, c Claimant, limit, budget int) (Cl
 	}
 }
 
-// claimSize bounds a claim: steps, bytes of inputs, and steps to read of each queue.
+// claimSize contains the limits of a claim: steps, bytes of inputs, and steps to read per queue.
 type claimSize struct{ limit, budget, depth int }
 
 func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimResult, error) {
@@ -359,8 +368,10 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 }
 
 // ExtendLeases extends the leases that a worker still holds, records its heartbeat and reports
-// whether it drains. Leases last at least as long as the worker was promised at registration. The
-// result excludes lost leases. It returns NotFound for an unknown worker.
+// whether
+// it is draining. A lease lasts at least as long as the registration of the worker promised. The
+// result
+// omits lost leases. It returns NotFound if the worker is unknown.
 func (db *DB) ExtendLeases(
 	ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease,
 ) (extended []tasker.LeaseExtension, drains bool, err error) {
@@ -384,7 +395,7 @@ func (db *DB) ExtendLeases(
 	return extended, drains, wrap(err, "extend leases")
 }
 
-// ReleaseSteps releases the leases of a worker and returns the steps that it held.
+// ReleaseSteps releases leases of a worker. It returns the steps whose leases it still held.
 func (db *DB) ReleaseSteps(ctx context.Context, worker tasker.ID, leases []tasker.Lease) ([]tasker.ID, error) {
 	tasks, steps, fences := leaseArrays(leases)
 	var released []tasker.ID

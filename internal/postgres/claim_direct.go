@@ -7,18 +7,24 @@ import (
 	"tasker.example/tasker"
 )
 
-// The reporting worker claims a step that its report made ready directly if it wants more work and
-// its queues have nothing more urgent: one update instead of two, and no row in ready_steps.
+// A worker that reports can directly claim a step that its report made ready, if it wants more work
+// and its queues contain nothing more urgent. This takes one update instead of two and no row in
+// ready_steps.
 //
-// The step is enqueued instead if the report has few outcomes, steps are held or may have limits,
-// namespaces alternate, the claim is by age, or more steps are ready than the worker wants.
+// Otherwise the step is enqueued. This is also the case if the report has few outcomes, steps are
+// held
+// or may have limits, namespaces alternate, the claim is by age, or more steps are ready than the
+// worker
+// wants.
 
-// claimTarget holds the SQL by which a conclusion processes the steps that become ready.
+// claimTarget contains fragments of SQL that determine what a conclusion does with steps that
+// become
+// ready.
 type claimTarget struct {
-	parts    string // WITH parts before the children are updated
-	children string // WITH part with the children
+	parts    string // common table expressions before the children are updated
+	children string // common table expression that contains the children
 	direct   bool
-	freed    string // FROM item with the tasks of the steps that became ready
+	freed    string // FROM item with the tasks of steps that became ready
 	settings string
 }
 
@@ -33,13 +39,13 @@ var (
 	}
 )
 
-// Settings in which concludeAndClaim passes the steps that it claimed to the next statement.
+// Settings by which concludeAndClaim passes the claimed steps to the next statement.
 const (
 	directTasks = "tasker.direct_tasks"
 	directSteps = "tasker.direct_steps"
 )
 
-// Parameters of concludeAndClaim after the conclusions: the ranges of the queues to read (see
+// Parameters of concludeAndClaim that follow the conclusions: the ranges of the queues to read (see
 // queue_heads.go), the worker, the lease, the limits of steps and bytes, and the steps to exclude.
 var (
 	directArg = func(n int) string { return "$" + strconv.Itoa(3+len(succeededColumns)+n) }
@@ -52,10 +58,10 @@ var (
 	directWithout                    = directArg(10)
 )
 
-// isDirect is true if the worker claims child s.
+// isDirect is true if the worker claims child s directly.
 const isDirect = `k.direct AND ` + becomesReady
 
-// claimsDirectly determines for each child whether the worker may claim it.
+// claimsDirectly determines for each child whether the worker may claim it directly.
 var claimsDirectly = `asked AS MATERIALIZED (
     SELECT count(*) AS children, NOT EXISTS (SELECT FROM tasker.claim_conditions) AND NOT ` + mayHaveLimits(directNamespaces, directHandlers) + `
         AND EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = ` + directWorker + `::uuid AND w.left_at IS NULL AND w.draining_since IS NULL) AS claims, (
@@ -99,7 +105,7 @@ reached AS MATERIALIZED (
 ),
 `
 
-// worker returns a CASE branch with a value for the steps that the worker claims.
+// worker returns a CASE branch with a value for steps that the worker claims directly.
 func (to claimTarget) worker(value string) string {
 	if !to.direct {
 		return ""
@@ -107,7 +113,7 @@ func (to claimTarget) worker(value string) string {
 	return "WHEN " + isDirect + " THEN " + value + " "
 }
 
-// sets returns further assignments for those steps.
+// sets returns additional assignments for steps that the worker claims directly.
 func (to claimTarget) sets() string {
 	if !to.direct {
 		return ""
@@ -121,10 +127,11 @@ func (to claimTarget) sets() string {
         `
 }
 
-// claimedBefore is true for a claim after concludeAndClaim in the same transaction.
+// claimedBefore is true for a claim that follows concludeAndClaim in the same transaction.
 type claimedBefore bool
 
-// with returns the WITH part with the steps that concludeAndClaim claimed.
+// with returns the common table expression "direct", which selects the steps that concludeAndClaim
+// claimed.
 func (b claimedBefore) with() string {
 	if !b {
 		return ""
@@ -139,7 +146,7 @@ direct AS MATERIALIZED (
 ),`
 }
 
-// steps returns the remainder of a limit of steps.
+// steps returns what remains of a limit on the number of steps.
 func (b claimedBefore) steps(limit string) string {
 	if !b {
 		return limit
@@ -147,7 +154,7 @@ func (b claimedBefore) steps(limit string) string {
 	return "(" + limit + "::int - (SELECT count(*)::int FROM direct))"
 }
 
-// bytes returns the remainder of a limit of bytes.
+// bytes returns what remains of a limit on the size of the inputs.
 func (b claimedBefore) bytes(limit string) string {
 	if !b {
 		return limit
@@ -155,7 +162,7 @@ func (b claimedBefore) bytes(limit string) string {
 	return "(" + limit + " - (SELECT coalesce(sum(bytes), 0) FROM direct))"
 }
 
-// all returns a WITH part with the steps of both claims, and its name.
+// all returns a common table expression with the steps of both claims, and its name.
 func (b claimedBefore) all() (with, name string) {
 	if !b {
 		return "", "claimed"
@@ -168,23 +175,24 @@ granted AS MATERIALIZED (
 ),`, "granted"
 }
 
-// claimReady returns the steps that concludeAndClaim claimed.
+// claimReady selects the steps that concludeAndClaim claimed, with their inputs.
 var claimReady = "WITH" + claimedBefore(true).with() + watched("direct", true) + leasedSteps("direct")
 
-// mayClaimDirectly reports whether a report of successes may claim the steps that it makes ready.
+// mayClaimDirectly reports whether a report of successes may directly claim the steps that it makes
+// ready.
 func (db *DB) mayClaimDirectly(outcomes int, next *NextClaim, l claimMode) bool {
-	if next == nil || outcomes < db.directFrom && !next.OnlyReady { // a broker message is slower than the statement
+	if next == nil || outcomes < db.directFrom && !next.OnlyReady { // a broker message would take longer
 		return false
 	}
 	return next.Limit > 0 && db.mayClaim(next, l)
 }
 
-// mayClaim reports whether a claim depends on urgency only.
+// mayClaim reports whether urgency alone determines the steps of a claim.
 func (db *DB) mayClaim(next *NextClaim, l claimMode) bool {
 	return l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
 }
 
-// ranges returns the ranges of the queues that a report reads.
+// ranges returns the ranges of the queues that a report must read.
 func (c *NextClaim) ranges(l claimMode) *headRanges {
 	if l.heads != nil {
 		return l.heads
@@ -198,7 +206,8 @@ func (c *NextClaim) ranges(l claimMode) *headRanges {
 	return r
 }
 
-// directArgs returns the arguments of concludeAndClaim after those of concludeSucceeded.
+// directArgs returns the arguments that concludeAndClaim has in addition to those of
+// concludeSucceeded.
 func (c *NextClaim) directArgs(l claimMode) []any {
 	r := c.ranges(l)
 	return []any{r.namespaces, r.handlers, r.low, r.high, r.since, c.WorkerUUID, c.Lease, c.Limit, tasker.MaxClaimBytes, noNil(c.Without)}

@@ -10,25 +10,29 @@ import (
 	"tasker.example/tasker"
 )
 
-// Bounds of assignments, as SQL.
+// Limits of assignments, as SQL.
 var (
 	maxInputBytes  = strconv.Itoa(tasker.MaxInputBytes)
 	maxInlineBytes = strconv.Itoa(tasker.MaxInlineInputBytes)
 	maxStepBytes   = strconv.Itoa(maxStepSize)
 )
 
-// maxStepSize is the maximum size of an assignment: context, item and inline results.
+// maxStepSize is the maximum size of an assignment in bytes: context, item and inline results.
 const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 
-// leaseSteps leases the most urgent locked steps to worker $4 for $5, within $7 bytes. The first
-// step always fits. A lease never outlives the timeout of the attempt.
+// leaseSteps leases the most urgent locked steps to worker $4 for the duration $5. Their inputs
+// have at
+// most $7 bytes, but the first step always fits. A lease never lasts longer than the timeout of the
+// attempt.
 //
-// Parent results are inline up to [tasker.MaxInlineInputBytes] per step, in template order; the
-// rest are references. An item of a map step gets context and results without the list (see
+// The results of parents are inline up to [tasker.MaxInlineInputBytes] per step, in template order;
+// the
+// others are references. An item of a map step gets the context and results without the list (see
 // map_inputs).
 //
-// Outdated rows of ready_steps are deleted. Picked rows pass through arrays, because the planner
-// estimates few rows for them. More adds parts to the statement.
+// Outdated rows of ready_steps are deleted. Picked rows are passed through arrays, because the
+// planner
+// then estimates that there are few. The argument more adds parts to the statement.
 func leaseSteps(more string, b claimedBefore) string {
 	all, name := b.all()
 	return `
@@ -64,11 +68,11 @@ claimed AS (
 ),` + all + watched(name, b) + more + leasedSteps(name) + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
 }
 
-// claimedColumns are the columns of a claimed step s.
+// claimedColumns lists the columns of a claimed step s.
 const claimedColumns = `s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
         s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.map_step_uuid, s.item, s.item_ordinal, s.checkpointed`
 
-// watched records when the leases of a claim expire. The claim time identifies its steps.
+// watched records when the leases of a claim expire. The steps of a claim share its time.
 func watched(claimed string, b claimedBefore) string {
 	of := "HAVING count(*) > 0"
 	if b {
@@ -127,7 +131,9 @@ FROM (
 ) h`
 }
 
-// parentsOf returns a FROM item of the parents p of a step with their ordinals u, each read by key.
+// parentsOf returns a FROM item with the parents p of a step and their ordinals u. Each parent is
+// read
+// by key.
 func parentsOf(row, columns string) string {
 	return `unnest(` + row + `.parent_uuids) WITH ORDINALITY AS u (step_uuid, place)
             CROSS JOIN LATERAL (
@@ -135,15 +141,15 @@ func parentsOf(row, columns string) string {
             ) p`
 }
 
-// busy adds a row if more can be claimed, or if holds or limits prevented the claim.
+// busy adds a row if more steps can be claimed, or if holds or limits prevented the claim.
 func busy(condition string) string {
 	return noteOf(`CASE WHEN held THEN 'held' WHEN limited THEN 'limited' ELSE 'busy' END`, `held OR limited OR `+condition)
 }
 
-// noteOf adds a row of a kind if a condition is true.
+// noteOf adds a row of the given kind if a condition is true.
 func noteOf(kind, condition string) string { return noteWith(kind, "0", condition) }
 
-// noteWith adds a row of a kind with a number if a condition is true.
+// noteWith adds a row of the given kind that contains a number if a condition is true.
 func noteWith(kind, number, condition string) string {
 	return `
 UNION ALL
@@ -152,7 +158,7 @@ FROM clock
 WHERE ` + condition
 }
 
-// blockedSteps adds the steps with inputs that are unmeasured or too large.
+// blockedSteps adds the steps whose inputs are not measured or are too large.
 func blockedSteps(of string) string {
 	return `
 UNION ALL
@@ -163,7 +169,7 @@ CROSS JOIN clock
 WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes
 }
 
-// wantedMore adds a row if other claims had locked wanted steps.
+// wantedMore adds a row if other claims had locked some of the wanted steps.
 var wantedMore = busy("(SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)")
 
 type claimRow struct {
@@ -173,13 +179,13 @@ type claimRow struct {
 	Dependencies *dependencies // replaces DependencyResults
 }
 
-// dependencies holds the results of parents of which some are references.
+// dependencies contains the results of parents, some of them as references.
 type dependencies struct {
 	Results map[string]json.RawMessage  `json:"results"`
 	Refs    map[string]tasker.ResultRef `json:"refs"`
 }
 
-// Claimed is an assignment without the settings of its template.
+// Claimed is an assignment without the settings that come from the template.
 type Claimed struct {
 	tasker.Assignment
 	TemplateUUID tasker.ID
@@ -189,34 +195,34 @@ type Claimed struct {
 // ClaimResult is the result of a claim.
 type ClaimResult struct {
 	Steps      []Claimed
-	Unmeasured []tasker.StepRef // inputs must be measured before a claim
-	TooLarge   []tasker.StepRef // can never be claimed
+	Unmeasured []tasker.StepRef // inputs must be measured before these steps can be claimed
+	TooLarge   []tasker.StepRef // steps that can never be claimed
 
-	bytes int  // total inputs of the steps
-	old   bool // old steps came before more urgent ones
-	busy  bool // other claims had locked or moved wanted steps
-	held  bool // steps are held: each must be checked
+	bytes int  // total size of the inputs
+	old   bool // old steps preceded more urgent ones
+	busy  bool // other claims had locked or moved some of the wanted steps
+	held  bool // steps are held, so each must be checked
 
-	limited bool          // steps may have limits: each must be checked
-	again   time.Duration // until a step that waits for a limit can be claimed; 0 if none waits
+	limited bool          // steps may have limits, so each must be checked
+	again   time.Duration // time until a step that waits for a limit can be claimed; 0 if none waits
 
-	further, unlocked bool // of a claim with limits: more steps to read; keys that were not locked
-	blocked           bool // found nothing in queues with free slots
+	further, unlocked bool // with limits: more steps are to be read; some keys were not locked
+	blocked           bool // nothing was found in queues with free slots
 
-	reshaped bool         // the steps have other limits than expected
-	shape    limitProfile // the actual limits; if they are more, the claim found nothing
+	reshaped bool         // the steps have different limits than expected
+	shape    limitProfile // actual limits; if there are more than expected, the claim found nothing
 
-	more   bool  // more keys may have parked steps
-	lookAt int64 // the last key read
+	more   bool  // further keys may have parked steps
+	lookAt int64 // last key that was read
 }
 
 // Blocked reports whether some steps must be measured or can never be claimed.
 func (h ClaimResult) Blocked() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
 
-// add merges the result of a repeated claim.
+// add adds the result of a repeated claim.
 func (h *ClaimResult) add(next ClaimResult) {
 	h.Steps = append(h.Steps, next.Steps...)
-	h.Unmeasured, h.TooLarge = next.Unmeasured, next.TooLarge // the repetition read more steps
+	h.Unmeasured, h.TooLarge = next.Unmeasured, next.TooLarge // the repeated claim read more steps
 	h.bytes += next.bytes
 	h.old, h.busy, h.limited = next.old, next.busy, next.limited
 	if h.again == 0 || next.again > 0 && next.again < h.again {

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// CompensableTask is a locked task that may be compensated.
+// CompensableTask is a locked task whose compensation is requested.
 type CompensableTask struct {
 	TaskUUID     tasker.ID
 	TemplateUUID tasker.ID
@@ -23,7 +23,7 @@ type CompensableTask struct {
 	ContextBytes int
 }
 
-// LockCompensable locks and returns a task, or returns NotFound.
+// LockCompensable locks a task and returns it, or NotFound.
 func (tx *Tx) LockCompensable(ctx context.Context, task tasker.ID) (CompensableTask, error) {
 	return required[CompensableTask](ctx, tx, noTask(task), "lock task", stmt("lockCompensable"), task)
 }
@@ -36,15 +36,18 @@ type DoneStep struct {
 	ResultBytes int
 }
 
-// DoneSteps returns those of the named steps that are complete, but not skipped or resolved ones.
+// DoneSteps returns those of the named steps that are complete. Skipped and manually resolved steps
+// are not included.
 func (tx *Tx) DoneSteps(ctx context.Context, task tasker.ID, names []string) ([]DoneStep, error) {
 	list, err := collect[DoneStep](ctx, tx, stmt("doneSteps"), task, names)
 	return list, wrap(err, "read the steps that are complete")
 }
 
-// LockUnconcluded returns those of the named steps that may have done their work: they have a
-// pending report or a child task. If there are any, it also locks the enqueued steps of the task,
-// so that the caller can conclude those steps and cancel the others. It requires the task lock.
+// LockUnconcluded returns those of the named steps whose work may be done: they have a pending
+// report
+// or a child task. If there are any, it also locks the enqueued steps of the task, so that the
+// caller can
+// conclude the returned steps and cancel the others. The caller must hold the task lock.
 func (tx *Tx) LockUnconcluded(ctx context.Context, task tasker.ID, names []string) ([]tasker.StepRef, error) {
 	list, err := collect[tasker.StepRef](ctx, tx, stmt("unconcluded"), task, names)
 	if err != nil || len(list) == 0 {
@@ -53,12 +56,12 @@ func (tx *Tx) LockUnconcluded(ctx context.Context, task tasker.ID, names []strin
 	return list, tx.lockEnqueuedOf(ctx, []tasker.ID{task})
 }
 
-// Compensation describes how to compensate a locked task.
+// Compensation describes the compensation of a locked task.
 type Compensation struct {
 	Task     CompensableTask
 	Template tasker.StoredTemplate
 	Undone   []DoneStep
-	Steps    []CreatedStep // Steps[i] compensates Undone[i]; the first is enqueued
+	Steps    []CreatedStep // Steps[i] compensates Undone[i]; the first one is enqueued
 }
 
 // Compensate cancels the open steps of a task and adds a chain of compensation steps.

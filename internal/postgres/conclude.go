@@ -12,8 +12,8 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// Conclusion moves a step to a new state. It applies only if the step is in state From under Fence
-// and, for a report, if Worker holds it.
+// Conclusion moves a step to a new state. It applies only if the step is in state From with fence
+// Fence and, for a report, if Worker holds the lease.
 type Conclusion struct {
 	TaskUUID   tasker.ID
 	StepUUID   tasker.ID
@@ -22,21 +22,22 @@ type Conclusion struct {
 	Event      lifecycle.StepEvent
 	To         tasker.StepState
 	Body       json.RawMessage // StepResult or StepFailure; nil keeps the stored one
-	ResultSize int             // size of the result when read back; 0 if unknown
-	Retryable  bool            // of a failure; the retry policy of the step also applies
-	RetryAfter int64           // of a failure: minimum delay in ms
-	Worker     *tasker.ID      // worker that must hold the step; nil skips the check
+	ResultSize int             // size of the result as it is read back; 0 if unknown
+	Retryable  bool            // for a failure; the retry policy of the step also applies
+	RetryAfter int64           // for a failure: minimum delay in milliseconds
+	Worker     *tasker.ID      // worker that must hold the lease; nil skips the check
 	Digest     []byte          // identifies a repeated report
 	Expired    bool            // apply only if the lease has expired
-	RaiseFence bool            // revoke the lease
+	RaiseFence bool            // revokes the lease
 	Actor      string
 	Reason     string
-	KeepReport json.RawMessage // report to store for later, with the event keep
+	KeepReport json.RawMessage // report to store for later; used with the event Keep
 	Operation  *tasker.ID      // nil unless the step is an item of an operation
 }
 
-// attemptNotCounted is true if a failed attempt does not count: it was a probe of an open hold, or
-// was in progress when a breaker opened.
+// attemptNotCounted is true if a failed attempt does not count, because it was a probe of an open
+// hold
+// or was in progress when a breaker opened.
 const attemptNotCounted = `(EXISTS (
         SELECT FROM tasker.hold_releases r
         JOIN tasker.holds h ON h.hold_uuid = r.hold_uuid AND h.ended_at IS NULL
@@ -47,20 +48,22 @@ const attemptNotCounted = `(EXISTS (
         WHERE b.blocks AND b.kind = 'breaker' AND b.namespace = x.namespace AND b.handler = x.handler AND x.last_attempted_at < b.began_at
     ))`
 
-// becomesReady is true if a child s can run after k.done more parents are done.
+// becomesReady is true if a child s can run once k.done more of its parents are done.
 const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
-// beginsToWait is true if such a child starts to wait for an answer or a time.
+// beginsToWait is true if such a child starts to wait for an answer or a time instead.
 const beginsToWait = `s.state = 'pending' AND s.step_type <> 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
-// becomesDue is true if such a child must be decided: after its last parent, or after each parent
-// if its join rule is any. A map step with items is due after the last of k.items. k may also only
-// report freed slots.
+// becomesDue is true if such a child must be decided: after its last parent or, if its join rule is
+// any, after each one. A map step with items is due after the last of k.items. The row k may also
+// report
+// freed slots only.
 const becomesDue = `s.join_rule IS NOT NULL AND s.state = 'pending' AND CASE WHEN s.items_total IS NOT NULL THEN s.parents_open = k.items
     ELSE s.decided_at IS NULL AND (s.parents_open = k.done OR s.join_rule = 'any') END`
 
-// underWay selects the ordinal of an unfinished item of map step s. It searches 100 items downwards
-// from the previous one. The next report continues there, so each ended item is read once.
+// underWay selects the ordinal of an unfinished item of map step s. It searches 100 items, downward
+// from the previous ordinal. The next report continues where it stopped, so each ended item is read
+// once.
 const underWay = `coalesce((
             SELECT i.item_ordinal
             FROM (
@@ -74,20 +77,23 @@ const underWay = `coalesce((
             LIMIT 1
         ), nullif(greatest(coalesce(s.item_under_way, s.items_total) - 100, -1), -1))`
 
-// A reset step restarts its attempts. A failed step waits until step_retry_at or for the delay of
-// its handler, whichever is later. A step whose last dependency is done is enqueued, which uses an
-// attempt. A decision completes only if the reason of its conclusion names the chosen steps. Steps
-// are locked in key order, like heartbeats. The history records pending moves of an attempt
+// Resetting a step restarts its attempts. A failed step waits until step_retry_at or for the delay
+// that its handler requested, whichever is later. A step whose last dependency is done is enqueued,
+// which
+// uses an attempt. A decision completes only if the reason of its conclusion names the chosen
+// steps.
+// Steps are locked in key order, as heartbeats do. The history records the pending moves of an
+// attempt
 // together with its end.
 //
-// $1 worker queue TTL, $2 announce steps, $3 report queues; then the conclusions.
+// $1 queue timeout, $2 announce steps, $3 report queues; then the conclusions.
 var (
 	concludeSteps     = conclude(movedSteps+unqueued, toQueue)
-	concludeSucceeded = conclude(succeededSteps, toQueue)  // reported successes only
+	concludeSucceeded = conclude(succeededSteps, toQueue)  // only reported successes
 	concludeAndClaim  = conclude(succeededSteps, toWorker) // for a worker that wants more steps
 )
 
-// previousState selects the required columns of the previous state of a step u.
+// previousState selects the required columns of the state that step u had before.
 const previousState = `CASE WHEN u.to_state = 'pending' THEN (
         SELECT s.attempts FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
     ) END AS ended_attempt, CASE WHEN u.from_state = 'enqueued' THEN (
@@ -97,7 +103,7 @@ const previousState = `CASE WHEN u.to_state = 'pending' THEN (
     ) ELSE u.from_state <> 'pending' END AS had_place,
     CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN ` + attemptNotCounted + ` ELSE false END AS given_back`
 
-// unqueued deletes the ready_steps rows of moved steps.
+// unqueued deletes the rows of moved steps from ready_steps.
 const unqueued = `unqueued AS (
     DELETE FROM tasker.ready_steps r
     USING (SELECT m.namespace, m.handler, m.priority, m.queued_since AS state_since, m.step_uuid FROM moved m WHERE m.queued_since IS NOT NULL) s
@@ -105,14 +111,15 @@ const unqueued = `unqueued AS (
 ),
 `
 
-// conclude returns a statement that moves steps and passes the steps that become ready to a target.
+// conclude returns a statement that moves steps. The target determines what happens to steps that
+// become ready.
 func conclude(moved string, to claimTarget) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 ` + moved + concludeFollows(to)
 }
 
-// movedSteps applies conclusions of any kind.
+// movedSteps applies conclusions of all kinds.
 var movedSteps = `conclusion AS MATERIALIZED (
     SELECT u.*, ` + previousState + `
     FROM ` + conclusionColumns.unnest("u", 4) + `
@@ -160,7 +167,8 @@ moved AS (
 ),
 `
 
-// succeededSteps is a faster movedSteps for reported successes, which are most conclusions.
+// succeededSteps is a faster variant of movedSteps for reported successes, which are most
+// conclusions.
 var succeededSteps = `conclusion AS MATERIALIZED (
     SELECT u.*
     FROM ` + succeededColumns.unnest("u", 4) + `
@@ -185,7 +193,8 @@ moved AS (
 ),
 `
 
-// concludeFollows records the history and updates the dependent steps, like promoteItems.
+// concludeFollows records the history and updates the dependent steps. The statement promoteItems
+// does the latter in the same way.
 func concludeFollows(to claimTarget) string {
 	return concludedLog + to.parts + promotedItems + unblockDependents(to) + concludedAnswer(to)
 }
@@ -195,7 +204,7 @@ const movesBefore = `CASE WHEN m.unwritten < 0 THEN m.moves_id END,
         CASE WHEN m.unwritten IN (-1, -3) THEN coalesce(m.queued_since, m.enqueued_at) END,
         CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END`
 
-// concludedLog records the history and finds the children.
+// concludedLog records the history and finds the children of the moved steps.
 const concludedLog = `log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at,
         moves_id, enqueued_at, claimed_at, operation_uuid)
@@ -243,7 +252,7 @@ promoted AS (
 ),
 `
 
-// unblockDependents updates the children.
+// unblockDependents updates the children of the moved steps.
 func unblockDependents(to claimTarget) string {
 	return `freed AS (
     UPDATE tasker.workflow_steps s
@@ -277,7 +286,7 @@ func unblockDependents(to claimTarget) string {
 `
 }
 
-// concludedAnswer enqueues the steps that became ready and returns the moved steps.
+// concludedAnswer enqueues the steps that became ready and selects the result.
 func concludedAnswer(to claimTarget) string {
 	return `begins AS (
     SELECT ` + readyColumns + ` FROM freed WHERE enqueued
@@ -297,24 +306,24 @@ FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::tex
     set_config('` + endedItemsOf + `', (SELECT string_agg(DISTINCT map_step_uuid::text, ',') FROM moved WHERE map_step_uuid IS NOT NULL), true) AS ended_items_of` + to.settings
 }
 
-// Queue identifies the queue of a step.
+// Queue identifies the queue of a step in JSON.
 type Queue struct {
 	Namespace string `json:"n"`
 	Handler   string `json:"h"`
 }
 
-// Concluded is the result of [Tx.ConcludeSteps]. The integers are indexes of conclusions.
+// Concluded is the result of [Tx.ConcludeSteps]. Its integers are indexes of conclusions.
 type Concluded struct {
 	Moved         []int
-	FailedForGood []int            // moved to error without a retry
-	Enqueued      []tasker.ID      // steps that became ready
-	Namespaces    []string         // of the enqueued steps
-	ToDecide      []tasker.StepRef // steps that became due to be decided
-	Queues        []Queue          // of the moved steps, in order; nil unless Options.ReportQueues is set
+	FailedForGood []int            // moved to error and not retried
+	Enqueued      []tasker.ID      // steps that became ready and were enqueued
+	Namespaces    []string         // namespaces of the enqueued steps
+	ToDecide      []tasker.StepRef // steps that must be decided now
+	Queues        []Queue          // queues of the moved steps, in order; nil unless Options.ReportQueues is set
 }
 
-// ConcludeSteps applies the conclusions that match and enqueues the steps that become ready. The
-// caller holds the task locks and settles the tasks afterwards.
+// ConcludeSteps applies those conclusions that match and enqueues the steps that become ready. The
+// caller must hold the task locks and settle the tasks afterwards.
 func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, error) {
 	var queued, human []tasker.StepRef
 	for _, c := range list {
@@ -346,7 +355,7 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	return rows[0], nil
 }
 
-// PendingReport is an accepted report whose follow-up has failed.
+// PendingReport is an accepted report that could not be applied yet.
 type PendingReport struct {
 	TaskUUID tasker.ID
 	StepUUID tasker.ID
@@ -359,7 +368,7 @@ func (db *DB) PendingReports(ctx context.Context, of []tasker.StepRef) ([]Pendin
 	return readPendingReports(ctx, db.pool, of)
 }
 
-// PendingReports is [DB.PendingReports] in a transaction.
+// PendingReports is [DB.PendingReports] within the transaction.
 func (tx *Tx) PendingReports(ctx context.Context, of []tasker.StepRef) ([]PendingReport, error) {
 	return readPendingReports(ctx, tx, of)
 }
@@ -410,7 +419,7 @@ func (c *Conclusion) isReportedSuccess() bool {
 
 var succeededColumns = conclusionColumns.only("place", "task_uuid", "step_uuid", "fence", "body", "result_size", "worker_uuid", "digest", "reason")
 
-// nullable returns an optional id as a parameter. pgx would send a pointer as text.
+// nullable converts an optional id to a parameter. pgx would send a pointer as text.
 func nullable(id *tasker.ID) pgtype.UUID {
 	if id == nil {
 		return pgtype.UUID{}

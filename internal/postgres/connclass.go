@@ -11,10 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ConnClass selects a share of the connections, so that urgent work never waits behind requests.
+// ConnClass selects a share of the connections, so that urgent work never waits behind other
+// requests.
 type ConnClass int
 
-// The classes of connections.
+// The connection classes.
 const (
 	General    ConnClass = iota // reads and repairs
 	Heartbeats                  // lease extensions
@@ -24,12 +25,13 @@ const (
 	connClasses
 )
 
-// minShared is the number of connections below which all classes share one pool.
+// minShared is the number of connections from which on the classes have separate pools.
 const minShared = 8
 
 type connClassKey struct{}
 
-// WithConnClass returns a context whose statements use a class, unless ctx already has one.
+// WithConnClass returns a context whose statements use connections of a class. If ctx already has a
+// class, it is unchanged.
 func WithConnClass(ctx context.Context, c ConnClass) context.Context {
 	if _, set := ctx.Value(connClassKey{}).(ConnClass); set {
 		return ctx
@@ -37,7 +39,8 @@ func WithConnClass(ctx context.Context, c ConnClass) context.Context {
 	return context.WithValue(ctx, connClassKey{}, c)
 }
 
-// splitConns divides connections: of 20, General 5, Heartbeats 2, Work 7, Creates 3 and Timers 3.
+// splitConns divides connections among the classes. For example, 20 connections become General 5,
+// Heartbeats 2, Work 7, Creates 3 and Timers 3.
 func splitConns(all int) [connClasses]int {
 	var s [connClasses]int
 	if all < minShared {
@@ -52,13 +55,14 @@ func splitConns(all int) [connClasses]int {
 	return s
 }
 
-// ForCreates returns the maximum number of connections that store new tasks.
+// ForCreates returns the maximum number of connections for storing new tasks.
 func (db *DB) ForCreates() int { return int(db.pool.of[Creates].Config().MaxConns) }
 
-// ForRequests returns the number of connections, of all, that read and repair.
+// ForRequests returns how many of all connections are used for reads and repairs.
 func ForRequests(all int) int { return splitConns(all)[General] }
 
-// pools holds the connections by class. Each method uses the class of the context.
+// pools contains a connection pool per class. Each method uses the pool for the class of its
+// context.
 type pools struct{ of [connClasses]*pgxpool.Pool }
 
 func openPools(ctx context.Context, cfg *pgxpool.Config) (*pools, error) {
@@ -85,7 +89,7 @@ func (p *pools) poolFor(ctx context.Context) *pgxpool.Pool {
 	return p.of[c]
 }
 
-// Close waits for running statements.
+// Close closes all connections. It waits for running statements.
 func (p *pools) Close() {
 	for class, pool := range p.of {
 		if pool != nil && (ConnClass(class) == General || pool != p.of[General]) {
@@ -94,7 +98,7 @@ func (p *pools) Close() {
 	}
 }
 
-// Reset closes all connections; those in use close when they are released.
+// Reset closes all connections. Those in use are closed when they are released.
 func (p *pools) Reset() {
 	for _, pool := range p.of {
 		pool.Reset()
@@ -127,16 +131,17 @@ func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return p.poolFor(ctx).SendBatch(ctx, b)
 }
 
-// requireReadWrite drops read-only connections, so that pools find the primary after a failover.
+// requireReadWrite discards read-only connections, so that the pools find the primary after a
+// failover.
 func requireReadWrite(cfg *pgxpool.Config) {
-	// Not AfterRelease: pgxpool starts a goroutine for each call.
+	// AfterRelease is not suitable: pgxpool starts a goroutine for each call of it.
 	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) {
 		const used = "tasker.used"
 		if data := c.PgConn().CustomData(); data[used] == nil {
 			data[used] = true
-			return true, nil // a new connection: a replacement would be no better
+			return true, nil // a new connection; another one would be no better
 		}
-		status := c.PgConn().ParameterStatus // PostgreSQL reports changes of these
+		status := c.PgConn().ParameterStatus // PostgreSQL reports changes of these parameters
 		return status("in_hot_standby") != "on" && status("default_transaction_read_only") != "on", nil
 	}
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
@@ -148,7 +153,8 @@ func requireReadWrite(cfg *pgxpool.Config) {
 	toWritable(cfg.ConnConfig)
 }
 
-// toWritable selects the writable host of several, unless the URL sets target_session_attrs.
+// toWritable makes a connection to several hosts select a writable one, unless the URL sets
+// target_session_attrs.
 func toWritable(cfg *pgx.ConnConfig) {
 	several := slices.ContainsFunc(cfg.Fallbacks, func(f *pgconn.FallbackConfig) bool {
 		return f.Host != cfg.Host || f.Port != cfg.Port
@@ -158,7 +164,7 @@ func toWritable(cfg *pgx.ConnConfig) {
 	}
 }
 
-// Connect opens one connection with the settings of [Open].
+// Connect opens a single connection with the settings of [Open].
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -171,13 +177,13 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 // readOnly is the SQLSTATE of a write in a read-only transaction.
 const readOnly = "25006"
 
-// Idle connections are tested before use.
+// Connections that have been idle for some time are tested before use.
 const (
-	idleAfter = time.Second // by a socket check
-	pingAfter = time.Minute // by a round trip
+	idleAfter = time.Second // test of the socket
+	pingAfter = time.Minute // test by a round trip
 )
 
-// needsPing reports whether an idle connection needs a round trip before use.
+// needsPing reports whether an idle connection must be tested by a round trip before use.
 func needsPing(c net.Conn, idle time.Duration) bool {
 	return idle > pingAfter || idle > idleAfter && !silent(c)
 }

@@ -24,28 +24,28 @@ type CreatedTask struct {
 	Template     tasker.StoredTemplate
 	State        tasker.TaskState
 	Request      tasker.NewTask
-	Digest       []byte // of the request; detects different requests with one idempotency key
-	ContextSize  int    // when read back
+	Digest       []byte // digest of the request, which detects different requests with the same idempotency key
+	ContextSize  int    // size as it is read back
 	Steps        []CreatedStep
 	Correlation  string
-	Attributes   []Attribute    // declared by the template
-	Warnings     []tasker.Fault // attributes without a value
-	Limits       []TaskLimit    // of the template
-	Remembered   bool           // the template is cached: it must not be retired
-	Newest       bool           // the cached template must be the newest of its name
-	Rejected     bool           // the graph has a cycle: the task moves to error
+	Attributes   []Attribute    // attributes that the template declares
+	Warnings     []tasker.Fault // declared attributes without a value
+	Limits       []TaskLimit    // limits that the template defines
+	Remembered   bool           // the template comes from a cache and must not have been retired since
+	Newest       bool           // the cached template must still be the newest version
+	Rejected     bool           // the graph has a cycle, so the task moves to error
 	RejectReason string
-	Parent       *ParentStep // optional: the step that starts the task
-	Schedule     *tasker.ID  // optional: the schedule that creates the task
-	Options      *NewOptions // optional
+	Parent       *ParentStep // the step that starts the task, or nil
+	Schedule     *tasker.ID  // the schedule that creates the task, or nil
+	Options      *NewOptions // may be nil
 
 	// Set when the task is stored.
-	MergedInto    tasker.ID // the waiting task that the request was merged into, instead of storing this one
+	MergedInto    tasker.ID // waiting task into which the request was merged, in which case this one is not stored
 	CreatedAt     time.Time
-	StoredContext json.RawMessage // only with Insertion.Contexts
+	StoredContext json.RawMessage // set only if Insertion.Contexts is set
 }
 
-// Decides reports whether a step of the task is due to be decided when the task starts.
+// Decides reports whether a step of the task must be decided when the task starts.
 func (t *CreatedTask) Decides() bool { return slices.ContainsFunc(t.Steps, CreatedStep.decides) }
 
 // CreatedStep is a step to store.
@@ -55,15 +55,17 @@ type CreatedStep struct {
 	State    tasker.StepState // pending or enqueued
 	Parents  []tasker.ID
 	Children []tasker.ID
-	JoinRule tasker.Join // of a step that must be decided; empty: enqueued when its parents are done
+	JoinRule tasker.Join // set if the step must be decided; if empty, it is enqueued when its parents are done
 	Finds    bool        // search attributes use its result
 
-	// Of a compensation step, whose parents include the step that it compensates.
+	// Set for a compensation step, whose parents include the step that it compensates.
 	ParentsDone int
-	InputSize   int // of the result of that step
+	InputSize   int // size of that step's result
 }
 
-// wait returns the shortest timed wait of a step that starts with the task, in seconds, or 0.
+// wait returns the shortest timeout in seconds of the steps that begin to wait when the task
+// starts,
+// or 0 if there is none.
 func (t *CreatedTask) wait() (shortest int32) {
 	for _, s := range t.Steps {
 		if !s.HasHandler() && len(s.Parents) == 0 && s.JoinRule == "" && s.LimitSeconds() > 0 && (shortest == 0 || int32(s.LimitSeconds()) < shortest) {
@@ -73,7 +75,7 @@ func (t *CreatedTask) wait() (shortest int32) {
 	return shortest
 }
 
-// firstReminder returns the delay of the first reminder in seconds, or 0.
+// firstReminder returns the delay before the first reminder in seconds, or 0 if there is none.
 func (s CreatedStep) firstReminder() int {
 	if len(s.RemindAfterSeconds) == 0 {
 		return 0
@@ -81,14 +83,14 @@ func (s CreatedStep) firstReminder() int {
 	return s.RemindAfterSeconds[0]
 }
 
-// decides reports whether the step is due to be decided when its task starts.
+// decides reports whether the step must be decided when its task starts.
 func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
 
-// Tasks, steps and history are stored by a batch of short statements, which is faster for few tasks
-// than one statement. now() is the same in all of them.
+// Tasks, steps and history are stored by a batch of short statements. For few tasks, this is faster
+// than a single statement. All of them see the same now().
 
-// $1 lock timeout, $2 return contexts; then the tasks. The template_uuid of a replaced or retired
-// template is NULL, which fails the transaction.
+// $1 lock timeout, $2 return contexts; then the tasks. If a template was replaced or retired, its
+// template_uuid is NULL, which makes the transaction fail.
 var (
 	insertTasks     = insertionOf(newTaskColumns, "", "")
 	insertChildren  = insertionOf(childColumns, ", parent_task_uuid, parent_step_uuid, depth", ", u.parent_task_uuid, u.parent_step_uuid, u.depth")
@@ -123,17 +125,18 @@ RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context`
 
 // Insertion configures how tasks are stored.
 type Insertion struct {
-	LockTimeout time.Duration // maximum wait for another transaction; default 5 s
+	LockTimeout time.Duration // maximum time to wait for a lock; default 5 s
 	Contexts    bool          // return the stored contexts
 	Repeat      bool          // retry after a serialization failure
 	Children    bool          // every task has a parent
 	Scheduled   bool          // every task has a schedule
 
-	keys bool // create limit keys; other transactions wait for them, so not in one that may stay open
+	keys bool // create limit keys, for which other transactions wait; not set in transactions that may stay open
 }
 
-// StoreTasks is [Tx.InsertTasks] in one round trip. After an error, no task is stored, or possibly
-// all of them if unknown is true.
+// StoreTasks is [Tx.InsertTasks] in a single round trip. After an error, none of the tasks is
+// stored,
+// unless unknown is true: then all may be stored.
 func (db *DB) StoreTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) (unknown bool, err error) {
 	if !how.Repeat {
 		return db.storeTasks(ctx, tasks, how)
@@ -159,9 +162,10 @@ func (db *DB) storeTasks(ctx context.Context, tasks []*CreatedTask, how Insertio
 	return unknown, insertionError(err)
 }
 
-// InsertTasks stores tasks with their steps and sets their creation time. It returns [ErrKeyTaken],
-// [ErrTemplateGone] or [ErrTaskStored] for a used idempotency key, a replaced or retired template,
-// or an existing task. After an error the caller must roll back.
+// InsertTasks stores tasks with their steps and sets their creation times. It returns [ErrKeyTaken]
+// if
+// an idempotency key is in use, [ErrTemplateGone] if a template was replaced or retired, and
+// [ErrTaskStored] if a task already exists. After an error, the caller must roll back.
 func (tx *Tx) InsertTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) error {
 	return insertionError(readInsertion(tx.SendBatch(ctx, insertion(tasks, how, tx.queue)), tasks))
 }
@@ -209,7 +213,7 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	return &batch
 }
 
-// makeReady adds the statements that make new enqueued steps visible to workers.
+// makeReady adds the statements that make newly enqueued steps available to workers.
 func makeReady(batch *pgx.Batch, enqueued []taskStep, q queue) {
 	if len(enqueued) == 0 {
 		return
@@ -226,7 +230,7 @@ type insertedRow struct {
 	Context   json.RawMessage
 }
 
-// readInsertion reads the results of an insertion and commits its implicit transaction, if any.
+// readInsertion reads the results of an insertion. This also ends its implicit transaction, if any.
 func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
 	stored, err := answered[insertedRow](results)
 	if closed := results.Close(); err == nil {
@@ -245,7 +249,7 @@ func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
 	return nil
 }
 
-// insertionError maps a constraint violation to an error that callers can handle.
+// insertionError converts a constraint violation to an error that callers can handle.
 func insertionError(err error) error {
 	var pg *pgconn.PgError
 	switch {
@@ -269,15 +273,17 @@ func insertionError(err error) error {
 const notNull = "23502"
 
 var (
-	// ErrTaskStored is returned if the task is already stored.
+	// ErrTaskStored indicates that a task with the same id is already stored.
 	ErrTaskStored = errors.New("task is already stored")
-	// ErrKeyTaken is returned if a task with the same idempotency key exists.
+	// ErrKeyTaken indicates that a task with the same idempotency key exists.
 	ErrKeyTaken = errors.New("idempotency key is taken")
-	// ErrTemplateGone is returned if the template was replaced or retired.
+	// ErrTemplateGone indicates that the template was replaced or retired.
 	ErrTemplateGone = errors.New("template was replaced")
 )
 
-// must returns the requirement on the template: 0 none, 1 not retired, 2 also the newest.
+// must returns what the database requires of the template: 0 nothing, 1 that it is not retired, 2
+// that
+// it is also the newest version.
 func (t *CreatedTask) must() int32 {
 	switch {
 	case t.Newest:
@@ -349,7 +355,7 @@ var (
 	readyStepColumns = newStepColumns.only("task_uuid", "step_uuid", "namespace", "handler", "priority", "ttl_ms", "context_bytes")
 )
 
-// taskMove is a row of the history of a new task. Without an event it covers the whole path.
+// taskMove is a row in the history of a new task. If it has no event, it covers a whole path.
 type taskMove struct {
 	task     *CreatedTask
 	from, to tasker.TaskState
@@ -364,7 +370,7 @@ var taskMoveColumns = columns[taskMove]{
 	col("reason text", func(m *taskMove) *string { return textOrNil(m.task.RejectReason) }),
 }
 
-// movesOf returns the history of a new task up to its stored state.
+// movesOf returns the history of a new task up to the state in which it is stored.
 func movesOf(t *CreatedTask) []taskMove {
 	switch {
 	case t.Rejected:
@@ -379,7 +385,7 @@ func movesOf(t *CreatedTask) []taskMove {
 	}
 }
 
-// idArray returns an array literal, because a parameter cannot hold arrays of different lengths.
+// idArray returns an array literal. A parameter cannot contain arrays of different lengths.
 func idArray(ids []tasker.ID) string {
 	return "{" + strings.Join(valuesOf(ids, func(id *tasker.ID) string { return id.String() }), ",") + "}"
 }
@@ -389,7 +395,7 @@ func textArray(words []string) string {
 	return "{" + strings.Join(valuesOf(words, func(w *string) string { return `"` + escape.Replace(*w) + `"` }), ",") + "}"
 }
 
-// idOrNull returns NULL for the zero id.
+// idOrNull converts an id to a parameter. The zero id becomes NULL.
 func idOrNull(id tasker.ID) pgtype.UUID {
 	return pgtype.UUID{Bytes: id, Valid: id != tasker.ID{}}
 }

@@ -17,18 +17,18 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// WatchDeadlines is the kind of work that notifies people about due times.
+// WatchDeadlines is the kind of work that notifies people of due times.
 const WatchDeadlines = "deadline"
 
-// wholeTask is the step_uuid of the due time of a task.
+// wholeTask is the step_uuid in the row of a task's due time.
 const wholeTask = `'00000000-0000-0000-0000-000000000000'`
 
 // NewDeadline describes the due time of a task or a step.
 type NewDeadline struct {
-	tasker.StepRef               // the step is zero for a task
-	At             time.Time     // zero uses After
-	After          time.Duration // from the start of the task, or from now for a step
-	Warn           *int          // seconds before; default after four fifths of the time
+	tasker.StepRef               // the step is zero for the due time of a task
+	At             time.Time     // if zero, After applies
+	After          time.Duration // time from the start of the task, or from now for a step
+	Warn           *int          // seconds before the due time; nil warns after four fifths of the time
 	Investigate    bool
 	Orders         bool // the queue is ordered by due time
 	Source         tasker.DeadlineSource
@@ -50,7 +50,7 @@ var deadlineColumns = columns[NewDeadline]{
 	col("source text", func(d *NewDeadline) string { return string(d.Source) }),
 }
 
-// dueTimes adds the statement that stores the due times of new tasks.
+// dueTimes adds a statement that stores the due times of new tasks to a batch.
 func dueTimes(batch *pgx.Batch, tasks []*CreatedTask) {
 	var list []NewDeadline
 	for _, t := range tasks {
@@ -65,7 +65,7 @@ func dueTimes(batch *pgx.Batch, tasks []*CreatedTask) {
 	}
 }
 
-// SetDeadlines stores the due times of steps that have none. The caller holds the task locks.
+// SetDeadlines stores due times of steps that have none yet. The caller must hold the task locks.
 func (tx *Tx) SetDeadlines(ctx context.Context, list []NewDeadline) error {
 	if len(list) == 0 {
 		return nil
@@ -74,7 +74,7 @@ func (tx *Tx) SetDeadlines(ctx context.Context, list []NewDeadline) error {
 	return wrap(deadlineError(err), "store the due times of steps")
 }
 
-// replaceDeadline replaces the due time of a waiting task unless an operator has set it.
+// replaceDeadline replaces the due time of a waiting task, unless an operator has set it.
 func (tx *Tx) replaceDeadline(ctx context.Context, task tasker.ID, o *NewOptions) error {
 	if o.Due == nil {
 		return nil
@@ -88,7 +88,7 @@ func (tx *Tx) replaceDeadline(ctx context.Context, task tasker.ID, o *NewOptions
 // openDeadline is true if d is the due time of a task that has not ended.
 const openDeadline = `d.ended_at IS NULL AND d.step_uuid = ` + wholeTask
 
-// before returns the time before which the tasks of a filter are due.
+// before returns the time before which the tasks that a filter selects are due.
 func (p *parameters) before(f tasker.TaskFilter) string {
 	switch {
 	case f.DueBefore.IsZero():
@@ -100,12 +100,14 @@ func (p *parameters) before(f tasker.TaskFilter) string {
 	}
 }
 
-// dueBefore returns a condition that is true if task t is open and due before the time of a filter.
+// dueBefore returns a condition that is true if task t is open and due before the time in a filter.
 func (p *parameters) dueBefore(f tasker.TaskFilter) string {
 	return "EXISTS (SELECT FROM tasker.deadlines d WHERE d.task_uuid = t.task_uuid AND " + openDeadline + " AND d.due_at < " + p.before(f) + ")"
 }
 
-// duePage selects a page of open tasks due before a time, earliest first, by index per namespace.
+// duePage selects a page of open tasks that are due before a time, earliest first. It reads one
+// index
+// range per namespace.
 func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -135,7 +137,9 @@ func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (
 		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`, p.namespaces(f, scope), strings.Join(where, " AND "), p.before(f), limit, offset), *p
 }
 
-// dueOf selects a [tasker.Deadline]: ended is the completion time, over is true of another end.
+// dueOf selects a [tasker.Deadline]. The argument ended is the completion time, and over is true
+// after
+// any other end.
 func dueOf(task, step, ended, over string) string {
 	return `(
         SELECT jsonb_build_object('due_at', q.due_at, 'warn_at', q.warn_at, 'overdue', CASE WHEN q.investigate THEN 'investigate' ELSE 'tell' END, 'source', q.source,
@@ -155,7 +159,7 @@ var (
 	dueOfTask = dueOf("t.task_uuid", wholeTask, "CASE WHEN t.state = 'complete' THEN t.completed_at END", "q.ended_at IS NOT NULL")
 )
 
-// duesOf returns the due times of the tasks that have one.
+// duesOf returns the due times of those tasks that have one.
 func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*tasker.Deadline, error) {
 	type row struct {
 		TaskUUID tasker.ID
@@ -172,35 +176,40 @@ func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*t
 	return dues, nil
 }
 
-// DeadlinesToNotify returns tasks (with a zero step) and steps whose notifications are due.
+// DeadlinesToNotify returns the tasks and steps for which a notification is due. For a task, the
+// step
+// is zero.
 func (db *DB) DeadlinesToNotify(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("deadlinesToNotify"), limit)
 }
 
-// WatchedDeadline is a due time with a due notification.
+// WatchedDeadline is a due time for which a notification is due.
 type WatchedDeadline struct {
 	tasker.StepRef
 	Namespace string
 	TaskName  string
-	StepName  string // empty for a task
-	State     string // of the task or the step
+	StepName  string // empty for the due time of a task
+	State     string // state of the task or the step
 	DueAt     time.Time
-	CreatedAt time.Time // when the task was created
-	Ended     bool      // has ended: no notification is sent
-	AsOf      time.Time // database time of the read
+	CreatedAt time.Time // creation time of the task
+	Ended     bool      // the task or step has ended, so no notification is sent
+	AsOf      time.Time // time of the database when this was read
 }
 
 // Overdue reports whether the due time has passed.
 func (d WatchedDeadline) Overdue() bool { return !d.DueAt.After(d.AsOf) }
 
-// WatchedDeadlines locks and returns due times with due notifications. It requires the task locks.
+// WatchedDeadlines locks and returns the due times for which a notification is due. The caller must
+// hold the task locks.
 func (tx *Tx) WatchedDeadlines(ctx context.Context, rows []tasker.StepRef) ([]WatchedDeadline, error) {
 	tasks, steps := refArrays(rows)
 	list, err := collect[WatchedDeadline](ctx, tx, stmt("watchedDeadlines"), tasks, steps)
 	return list, wrap(err, "read due times")
 }
 
-// NotifyDeadlines creates the notifications of due times that have not ended and marks all as done.
+// NotifyDeadlines creates notifications for due times whose task or step has not ended. It marks
+// all of
+// them as notified.
 func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, data func(WatchedDeadline) tasker.NotificationData) error {
 	refs, ended, overdue := make([]tasker.StepRef, len(list)), make([]bool, len(list)), make([]bool, len(list))
 	for i, d := range list {
@@ -234,33 +243,33 @@ func dueTopic(d WatchedDeadline) string {
 	}
 }
 
-// DueTask describes a task whose due time is to change.
+// DueTask describes a task whose due time is to be changed.
 type DueTask struct {
 	State        tasker.TaskState
 	TemplateUUID tasker.ID
-	WrittenOff   bool // an investigation ended as permanently_failed
+	WrittenOff   bool // an investigation of the task ended as permanently_failed
 	Due          *tasker.Deadline
 }
 
-// DueTask returns a task or NotFound. The caller holds the task lock.
+// DueTask returns a task, or NotFound. The caller must hold the task lock.
 func (tx *Tx) DueTask(ctx context.Context, task tasker.ID) (DueTask, error) {
 	return required[DueTask](ctx, tx, noTask(task), "read the due time of a task", stmt("dueTask"), task)
 }
 
-// ChangedDeadline describes a change of the due time of a locked task or a step of it.
+// ChangedDeadline describes a change to the due time of a locked task or one of its steps.
 type ChangedDeadline struct {
 	tasker.StepRef
 	Task        tasker.TaskState
 	DueAt       *time.Time // nil removes the due time
 	Warn        *int
-	Investigate bool // ignored if there is a due time already
+	Investigate bool // used only if there is no due time yet
 	Orders      bool
 	Operator
 	Audit  string         // action in the audit log
-	Detail map[string]any // for the history and the audit log
+	Detail map[string]any // recorded in the history and the audit log
 }
 
-// ChangeDeadline changes the due time of a task or a step and records the change. It returns
+// ChangeDeadline changes or removes the due time of a task or a step and records this. It returns
 // Invalid if the time is in the past or more than 5 years ahead.
 func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 	doc, err := json.Marshal(c.Detail)
@@ -290,13 +299,13 @@ func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 	return tx.auditData(ctx, c.Actor, c.Audit, subject, doc)
 }
 
-// CountOverdue counts overdue open tasks, up to limit per namespace.
+// CountOverdue counts overdue open tasks, at most limit per namespace.
 func (db *DB) CountOverdue(ctx context.Context, limit int) (int64, error) {
 	n, err := value[int64](ctx, db.pool, stmt("countOverdue"), limit)
 	return n, wrap(err, "count overdue tasks")
 }
 
-// deadlineError maps the violation of a constraint on due times to an Invalid error.
+// deadlineError converts a violation of a constraint on due times to an Invalid.
 func deadlineError(err error) error {
 	var pg *pgconn.PgError
 	switch {

@@ -10,7 +10,7 @@ import (
 // Merges reports whether the request may be merged into a waiting task.
 func (t *CreatedTask) Merges() bool { return t.Options != nil && t.Options.Debounce.Key != "" }
 
-// LockDebounceKeys serializes requests with the debounce keys of tasks until the transaction ends.
+// LockDebounceKeys makes requests with the same debounce keys wait until the transaction ends.
 func (tx *Tx) LockDebounceKeys(ctx context.Context, tasks []*CreatedTask) error {
 	if len(tasks) == 0 {
 		return nil
@@ -23,19 +23,20 @@ func (tx *Tx) LockDebounceKeys(ctx context.Context, tasks []*CreatedTask) error 
 	return wrap(err, "lock debounce keys")
 }
 
-// WaitingTask is a task that has not started, into which requests are merged.
+// WaitingTask is a task that has not started yet, so that requests can be merged into it.
 type WaitingTask struct {
 	UUID    tasker.ID
 	Version string
 }
 
-// WaitingTask locks and returns the waiting task with the debounce key of t, or nil.
+// WaitingTask locks and returns the waiting task that has the same debounce key as t, or nil.
 func (tx *Tx) WaitingTask(ctx context.Context, t *CreatedTask) (*WaitingTask, error) {
 	found, err := one[WaitingTask](ctx, tx, stmt("waitingTask"), t.Template.Namespace, t.Template.Name, t.Options.Debounce.Key)
 	return found, wrap(err, "find debounce key")
 }
 
-// MergeRequest replaces the data of a locked waiting task by that of a request and delays its start.
+// MergeRequest replaces the data of a locked waiting task with that of a request and delays its
+// start.
 func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) error {
 	o := t.Options
 	tag, err := tx.Exec(ctx, stmt("mergeRequest"), task, string(t.Request.Context), t.ContextSize, o.Debounce.Wait.Milliseconds(), o.StartWithin.Milliseconds(),

@@ -12,12 +12,15 @@ import (
 // DecideSteps is the kind of work that decides steps.
 const DecideSteps = "decide"
 
-// StepsToDecide returns steps outside of some namespaces that are due to be decided, longest due first.
+// StepsToDecide returns the steps that have been due to be decided for longest. It omits the
+// namespaces
+// in except.
 func (db *DB) StepsToDecide(ctx context.Context, except []string, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("stepsToDecide"), limit, append([]string{}, except...), false)
 }
 
-// StepsToDecideOf returns steps of the namespaces that are due to be decided, longest due first.
+// StepsToDecideOf returns the steps in the given namespaces that have been due to be decided for
+// longest.
 func (db *DB) StepsToDecideOf(ctx context.Context, namespaces []string, limit int) ([]tasker.StepRef, error) {
 	if len(namespaces) == 0 {
 		return nil, nil
@@ -33,21 +36,21 @@ type UndecidedStep struct {
 	Fence        int64
 	JoinRule     tasker.Join
 	Dependencies []Dependency
-	AsOf         time.Time  // database time of the read
-	Again        bool       // a previous decision started it
-	Child        *tasker.ID // its last child task
+	AsOf         time.Time  // time of the database when this was read
+	Again        bool       // an earlier decision has already started the step
+	Child        *tasker.ID // its most recent child task, or nil
 	StepType     tasker.StepType
-	ItemsTotal   *int // of an expanded map step
-	ParentsOpen  int  // of an expanded map step: its open items
+	ItemsTotal   *int // set for a map step whose items were created
+	ParentsOpen  int  // for such a map step, the number of open items
 	DecidingTask
 }
 
-// Dependency is the state of a step that another step depends on.
+// Dependency describes a step on which another step depends.
 type Dependency struct {
 	Name     string           `json:"name"`
 	State    tasker.StepState `json:"state"`
-	Retries  bool             `json:"retries"` // failed with a retry scheduled
-	Names    *bool            `json:"names"`   // whether a complete decision chose the step; nil if it chose none
+	Retries  bool             `json:"retries"` // failed, and a retry is scheduled
+	Names    *bool            `json:"names"`   // whether a decision chose the dependent step; nil if it names none
 	Decision bool             `json:"decision"`
 }
 
@@ -61,41 +64,46 @@ type DecidingTask struct {
 	Depth         int // number of ancestors
 }
 
-// DecidingSteps returns the steps that are still due to be decided. It requires the task locks.
+// DecidingSteps returns those of the steps that are still due to be decided. The caller must hold
+// the
+// task locks.
 func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]UndecidedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[UndecidedStep](ctx, tx, stmt("decidingSteps"), tasks, ids)
 	return list, wrap(err, "read steps to decide")
 }
 
-// ConditionValues holds the variables of the condition of a step.
+// ConditionValues contains the values that the expression of a step can use.
 type ConditionValues struct {
 	Context     json.RawMessage
 	Steps       map[string]ConditionStep
-	ResultBytes int64 // total size of the results; above the limit they are omitted
+	ResultBytes int64 // total size of the results; if it exceeds the limit, they are omitted
 }
 
-// ConditionStep is a step that a condition refers to.
+// ConditionStep is a step to which an expression refers.
 type ConditionStep struct {
 	State     tasker.StepState `json:"state"`
 	Result    json.RawMessage  `json:"result"`
 	HasResult bool             `json:"has_result"`
 }
 
-// ConditionValues returns a context and the named steps, with results of up to most bytes in total.
+// ConditionValues returns the context of a task and the named steps. It includes their results if
+// these
+// have at most most bytes in total. It returns NotFound if the task does not exist.
 func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []string, most int) (ConditionValues, error) {
 	return required[ConditionValues](ctx, tx, noTask(task), "read the values of a condition",
 		stmt("conditionValues"), task, names, most)
 }
 
-// DecidedStep is a step to start.
+// DecidedStep is a step that is to run.
 type DecidedStep struct {
 	tasker.StepRef
-	WaitUntil *time.Time // end of a wait that an expression has computed
+	WaitUntil *time.Time // end of the wait that an expression computed, or nil
 }
 
-// RunDecided starts decided steps and returns the namespaces of the enqueued ones. The caller holds
-// the task locks and settles the tasks afterwards.
+// RunDecided starts steps that were decided to run. It returns the namespaces of the enqueued ones.
+// The
+// caller must hold the task locks and settle the tasks afterwards.
 func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, error) {
 	refs, until := make([]tasker.StepRef, len(steps)), make([]*time.Time, len(steps))
 	for i, s := range steps {
@@ -106,19 +114,19 @@ func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, er
 	return list, wrap(err, "start decided steps")
 }
 
-// Decision is a step whose result chooses which of its dependents run.
+// Decision is a step whose result determines which of its dependents run.
 type Decision struct {
 	StepUUID   tasker.ID
 	Name       string
 	Dependents []string // names of the direct dependents
 }
 
-// Decisions returns the decisions among the steps, by step.
+// Decisions returns those of the steps that are decisions, by step.
 func (db *DB) Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]Decision, error) {
 	return readDecisions(ctx, db.pool, steps)
 }
 
-// Decisions is [DB.Decisions] inside a transaction.
+// Decisions is [DB.Decisions] within the transaction.
 func (tx *Tx) Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]Decision, error) {
 	return readDecisions(ctx, tx, steps)
 }
@@ -136,7 +144,7 @@ func readDecisions(ctx context.Context, q querier, steps []tasker.StepRef) (map[
 	return found, nil
 }
 
-// PostponeDecisions defers the decisions of steps until another of their dependencies is done.
+// PostponeDecisions postpones the decisions on steps until another of their dependencies is done.
 func (tx *Tx) PostponeDecisions(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, stmt("postponeDecisions"), tasks, ids)

@@ -11,16 +11,17 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// Deferred is work on a row that failed and will be retried. The step is zero for work on a task.
+// Deferred describes work on a row that failed and will be retried. For work on a task, the step is
+// zero.
 type Deferred struct {
 	tasker.StepRef
 	Kind     string
-	Failures int // in a row
+	Failures int // consecutive failures
 	Since    time.Time
 	RetryAt  time.Time
 }
 
-// The kinds of work on single rows that may be deferred.
+// Kinds of work on single rows. A row whose work fails is deferred.
 const (
 	StartTask      = "start"
 	RetrySteps     = "retry"
@@ -30,8 +31,8 @@ const (
 	ExpireStep     = "queue_limit"
 	ExpireUnserved = "no_worker"
 	RedispatchTask = "redispatch"
-	ExpireTask     = "start_by"     // of tasks
-	ReleaseHeld    = "release_hold" // of tasks
+	ExpireTask     = "start_by"     // concerns tasks
+	ReleaseHeld    = "release_hold" // concerns tasks
 )
 
 // RetryDeferred is the kind of work that retries [Deferred] work.
@@ -43,16 +44,16 @@ type Failed struct {
 	Err error
 }
 
-// Bounds of the backoff, which doubles with each failure in a row.
+// Limits of the backoff, which doubles with each consecutive failure.
 const (
 	DeferFirst = 2 * time.Second
 	DeferMost  = 5 * time.Minute
 )
 
-// maxDeferredError is the maximum length of a stored error, like in the table.
+// maxDeferredError is the maximum length of a stored error. The table has the same limit.
 const maxDeferredError = 1000
 
-// DeferWork defers failed rows for a time that doubles with each failure in a row.
+// DeferWork defers rows whose work failed. The delay doubles with each consecutive failure.
 func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Deferred, error) {
 	tasks, steps, errs := make([]tasker.ID, len(rows)), make([]tasker.ID, len(rows)), make([]string, len(rows))
 	for i, r := range rows {
@@ -66,14 +67,16 @@ func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Defe
 	return list, wrap(err, "defer failed work")
 }
 
-// TakeDeferredWork returns due work of the kinds and reserves it for the duration of hold.
+// TakeDeferredWork returns deferred work of the given kinds that is due, and reserves it for the
+// duration hold.
 func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, hold time.Duration) ([]Deferred, error) {
 	list, err := collect[Deferred](ctx, db.pool, stmt("takeDeferredWork"), kinds, limit, hold)
 	return list, wrap(err, "read deferred work")
 }
 
-// InvestigateDeferred opens an investigation of the open task whose work fails, once since the first
-// failure. It does nothing before [tasker.MaxSilentFailures] failures or if one is open.
+// InvestigateDeferred opens an investigation for an open task whose deferred work has failed at
+// least
+// [tasker.MaxSilentFailures] times. It opens at most one per series of failures.
 func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error) error {
 	if d.Failures < tasker.MaxSilentFailures {
 		return nil
@@ -90,7 +93,7 @@ func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error
 	return db.InTx(ctx, func(tx *Tx) error {
 		free, err := tx.LockFreeTasks(ctx, []tasker.ID{d.TaskUUID})
 		if err != nil || len(free) == 0 {
-			return err // the next failure retries
+			return err // the next failure tries again
 		}
 		state, err := column[tasker.TaskState](ctx, tx, stmt("stateWithoutEntry"), d.TaskUUID, tasker.DeferredWork, d.Since)
 		if err != nil || len(state) == 0 || slices.Contains(finalStates, state[0]) {
@@ -106,7 +109,7 @@ func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error
 	})
 }
 
-// EndDeferral deletes the record of deferred work that is done or no longer required.
+// EndDeferral deletes the record of deferred work that is done or no longer needed.
 func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
 	err := db.InTx(ctx, func(tx *Tx) error {
 		if d.Failures >= tasker.MaxSilentFailures {
@@ -120,15 +123,15 @@ func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
 	return wrap(err, "end a deferral")
 }
 
-// DeferredCount counts the deferred rows of a kind.
+// DeferredCount contains the number of deferred rows of one kind.
 type DeferredCount struct {
 	Kind   string
 	Rows   int64
-	Oldest time.Time // first failure
-	Error  string    // of one row, redacted
+	Oldest time.Time // first failure of the oldest row
+	Error  string    // error of one of the rows, redacted
 }
 
-// DeferredCounts counts deferred work by kind, up to limit rows.
+// DeferredCounts counts deferred work by kind. It counts at most limit rows.
 func (db *DB) DeferredCounts(ctx context.Context, limit int) ([]DeferredCount, error) {
 	list, err := collect[DeferredCount](ctx, db.pool, stmt("deferredCounts"), limit)
 	return list, wrap(err, "count deferred work")

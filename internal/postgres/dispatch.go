@@ -9,7 +9,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// takeSteps is claimSteps for named steps ($3, $8). The state in clock guides the planner.
+// takeSteps is claimSteps for specific steps ($3, $8). The state comes from clock to guide the
+// planner.
 var takeSteps, takeUnheldSteps = take(withoutHolds), take(withHolds)
 
 func take(h holds) string {
@@ -32,8 +33,9 @@ locked AS MATERIALIZED (
 ` + leaseSteps("", false) + blockedSteps("locked")
 }
 
-// TakeSteps leases those of the steps that are enqueued and that the worker can execute, up to
-// [tasker.MaxClaimBytes] of inputs.
+// TakeSteps leases those of the steps that are enqueued and that the worker can execute. The total
+// size
+// of their inputs is at most [tasker.MaxClaimBytes].
 func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (ClaimResult, error) {
 	tasks, ids := refArrays(steps)
 	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
@@ -49,14 +51,16 @@ func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef)
 	})
 }
 
-// AnnounceAgain announces the steps that are still enqueued again after rest, and returns them.
+// AnnounceAgain announces the steps that are still enqueued once more, after the delay rest, and
+// returns
+// them.
 func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest time.Duration) ([]tasker.ID, error) {
 	tasks, ids := refArrays(steps)
 	list, err := column[tasker.ID](ctx, db.pool, stmt("announceAgain"), tasks, ids, rest)
 	return list, wrap(err, "announce steps again")
 }
 
-// announced is a WITH part that creates announcements of the steps of another part.
+// announced is a common table expression that announces the steps of another one.
 func announced(from string) string {
 	return `announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
@@ -64,18 +68,22 @@ func announced(from string) string {
 )`
 }
 
-// Announcement is a broker message to workers about an enqueued step.
+// Announcement is a message that informs workers, through a broker, of an enqueued step.
 type Announcement struct {
 	Position  int64
 	TaskUUID  tasker.ID
 	StepUUID  tasker.ID
 	Namespace string
-	Waits     bool // still enqueued
+	Waits     bool // the step is still enqueued
 }
 
-// Announce passes up to limit due announcements to publish, oldest first, and removes the confirmed
-// and obsolete ones. The delay of the others grows with their age. If publish fails, all stay. It
-// returns the number processed. One caller at a time gets an announcement, and again after a crash.
+// Announce passes up to limit due announcements to publish, oldest first. It removes those that
+// were
+// confirmed and those that are obsolete. The other ones are announced again after a delay that
+// grows with
+// their age. If publish fails, all remain. Announce returns how many it processed. Only one caller
+// at a
+// time gets an announcement; after a crash another one gets it.
 func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publish func([]Announcement) (done []int64, err error)) (int, error) {
 	processed := 0
 	err := db.InTx(ctx, func(tx *Tx) error {
@@ -124,25 +132,26 @@ func (db *DB) AnnounceLost(ctx context.Context, namespace string, age time.Durat
 	return n, wrap(err, "announce lost steps of %s", namespace)
 }
 
-// SendCanary returns true to one caller per interval, which must send a canary.
+// SendCanary reports whether the caller must send a canary. In each interval, this is so for one
+// caller.
 func (db *DB) SendCanary(ctx context.Context, every time.Duration) (bool, error) {
 	tag, err := db.pool.Exec(ctx, stmt("sendCanary"), every)
 	return tag.RowsAffected() > 0, wrap(err, "record a sent canary")
 }
 
-// CanaryReturned records that a canary has returned as a dead letter.
+// CanaryReturned records that a canary was returned as a dead letter.
 func (db *DB) CanaryReturned(ctx context.Context) error {
 	_, err := db.pool.Exec(ctx, stmt("canaryReturned"))
 	return wrap(err, "record a returned canary")
 }
 
-// CanaryMissing returns how long ago a canary was sent that has not returned within patience, or 0.
-func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (time.Duration, error) {
-	missing, err := value[time.Duration](ctx, db.pool, stmt("canaryMissing"), patience)
+// CanaryMissing returns how long ago a canary was sent that has not returned within timeout, or 0.
+func (db *DB) CanaryMissing(ctx context.Context, timeout time.Duration) (time.Duration, error) {
+	missing, err := value[time.Duration](ctx, db.pool, stmt("canaryMissing"), timeout)
 	return missing, wrap(err, "read the canary")
 }
 
-// CanaryReturnedAt returns when a canary last returned as a dead letter, or zero.
+// CanaryReturnedAt returns when a canary was last returned as a dead letter, or zero.
 func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
 	at, err := value[*time.Time](ctx, db.pool, stmt("canaryReturnedAt"))
 	if err != nil || at == nil {
@@ -151,13 +160,13 @@ func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
 	return *at, nil
 }
 
-// NoteDeadLetter adds the data of a dead letter to the open investigation of a step.
+// NoteDeadLetter adds the data of a dead letter to the open investigation of its step.
 func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence json.RawMessage) error {
 	_, err := db.pool.Exec(ctx, stmt("noteDeadLetter"), step.TaskUUID, step.StepUUID, string(evidence))
 	return wrap(err, "record a dead letter")
 }
 
-// Outbox counts pending announcements, up to limit, and returns the age of the oldest.
+// Outbox counts pending announcements, at most limit, and returns the age of the oldest one.
 func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time.Duration, err error) {
 	var seconds float64
 	err = db.pool.QueryRow(ctx, stmt("outbox"), limit).Scan(&pending, &seconds)

@@ -7,7 +7,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// orderQueues marks the queues of a template as ordered by due time if the template requires it.
+// orderQueues records that the queues of a template are ordered by due time, if the template
+// requires
+// this.
 func (tx *Tx) orderQueues(ctx context.Context, t tasker.Template) error {
 	if t.Order != tasker.OrderDue {
 		return nil
@@ -22,16 +24,18 @@ func (tx *Tx) orderQueues(ctx context.Context, t tasker.Template) error {
 	return wrap(err, "store queues ordered by due time")
 }
 
-// maxOpenExamined bounds the open tasks of each state in which to find one of a retired template.
+// maxOpenExamined limits how many open tasks of each state are searched for one of a retired
+// template.
 const maxOpenExamined = 10_000
 
-// ForgetDueQueues removes the order by due time from queues for which no template requires it.
+// ForgetDueQueues removes the order by due time from queues for which no template requires it any
+// more.
 func (db *DB) ForgetDueQueues(ctx context.Context) error {
 	open := slices.DeleteFunc(tasker.TaskStates(), func(s tasker.TaskState) bool { return slices.Contains(finalStates, s) })
 	found, err := value[bool](ctx, db.pool, stmt("anyUnorderedQueue"), open, maxOpenExamined)
 	if err == nil && found {
 		err = db.InTx(ctx, func(tx *Tx) error {
-			// Waits for registrations, and later ones wait for it.
+			// This waits for registrations of templates and blocks later ones.
 			if _, err := tx.Exec(ctx, stmt("lockDueQueues")); err != nil {
 				return err
 			}

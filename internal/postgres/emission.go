@@ -9,10 +9,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// eventColumns are the columns of an event in the outbox o.
+// eventColumns lists the columns of an event o in the outbox.
 const eventColumns = `o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, o.dlq_entry_uuid AS entry_uuid, o.created_at AS at, o.data`
 
-// DueEvent is an event to deliver, with the time since when it is due.
+// DueEvent is an event to deliver and the time at which it became due.
 type DueEvent struct {
 	tasker.Event
 	Due time.Time
@@ -24,21 +24,22 @@ func (db *DB) OpenMessageSink(ctx context.Context, sink string) error {
 	return wrap(err, "register sink %s", sink)
 }
 
-// OpenSink registers a sink. A new sink receives the events from now on.
+// OpenSink registers a sink. A new sink receives events from now on.
 func (db *DB) OpenSink(ctx context.Context, sink string) error {
 	_, err := db.pool.Exec(ctx, stmt("openSink"), sink)
 	return wrap(err, "register sink %s", sink)
 }
 
-// SinkLease describes a sink that the holder may deliver to.
+// SinkLease describes a sink to which the holder may deliver.
 type SinkLease struct {
 	Failing   bool
 	Rest      *time.Duration // delay before the next attempt
-	NewEvents bool           // [DB.TakeEvents] would find events
-	Pending   bool           // events or notifications are pending, due or not
+	NewEvents bool           // [DB.TakeEvents] would find new events
+	Pending   bool           // the delivery list contains events or notifications, due or not
 }
 
-// AcquireSinkLease acquires or renews the lease of a sink. It returns nil if another holder has it.
+// AcquireSinkLease acquires or renews the lease of a sink. It returns nil if another holder has the
+// lease.
 func (db *DB) AcquireSinkLease(ctx context.Context, sink string, holder tasker.ID, lease time.Duration) (*SinkLease, error) {
 	held, err := one[SinkLease](ctx, db.pool, stmt("holdSink"), sink, holder, lease)
 	return held, wrap(err, "acquire the lease of sink %s", sink)
@@ -50,8 +51,9 @@ func (db *DB) ReleaseSinkLease(ctx context.Context, sink string, holder tasker.I
 	return wrap(err, "release the lease of sink %s", sink)
 }
 
-// TakeEvents creates pending deliveries of up to limit new events to a sink and returns their
-// number. It also detects a database that was restored while servers were running.
+// TakeEvents adds up to limit new events to the delivery list of a sink and returns their number.
+// It
+// also detects that the database was restored while servers were running.
 func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, err error) {
 	ahead := false
 	if err = db.pool.QueryRow(ctx, stmt("takeEvents"), sink, limit).Scan(&n, &ahead); err != nil {
@@ -63,23 +65,25 @@ func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, er
 	return n, db.adoptSinks(ctx)
 }
 
-// DueEmissions returns up to most due events of up to limit tasks and of that with the newest event.
+// DueEmissions returns due events of a sink, at most most. They belong to at most limit tasks and
+// to the
+// task with the newest event.
 func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]DueEvent, error) {
 	rows, err := collect[DueEvent](ctx, db.pool, stmt("dueEmissions"), sink, limit, most)
 	return rows, wrap(err, "read due events of sink %s", sink)
 }
 
-// Emitted is the outcome of a delivery.
+// Emitted is the outcome of delivering an event or notification.
 type Emitted struct {
 	Position  int64
-	Attempts  int // since the last outcome
+	Attempts  int // attempts since the last stored outcome
 	Published bool
 	Refused   bool          // the sink rejected the event
-	SetAside  bool          // undeliverable: rejected too often
+	SetAside  bool          // undeliverable because it was rejected too often
 	Rest      time.Duration // minimum delay before the next attempt
 	Error     string
-	Due       time.Time // due time of the delivered event; zero matches any
-	Message   bool      // a notification
+	Due       time.Time // due time of the event that was delivered; zero matches any
+	Message   bool      // it is a notification
 }
 
 var emittedColumns = columns[Emitted]{
@@ -92,28 +96,30 @@ var emittedColumns = columns[Emitted]{
 	col("due timestamptz", func(e *Emitted) *time.Time { return timeOrNil(e.Due) }),
 }
 
-// SettleEmissions records the outcomes of deliveries of events. A failed delivery is retried after
-// about a minute at most, or after the delay that the sink requires. After the given number of
-// refusals an event is undeliverable. It returns the positions of those.
+// SettleEmissions records outcomes of delivering events. A failed delivery is retried after at most
+// about a minute, or after the delay that the sink requested. An event becomes undeliverable after
+// the
+// given number of refusals. SettleEmissions returns the positions of these events.
 func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
 	return db.settleAt(ctx, stmt("settleEmissions"), sink, list, refusals)
 }
 
-// SinkStatusUpdate describes the status of a sink after a round of deliveries.
+// SinkStatusUpdate describes the state of a sink after a round of deliveries.
 type SinkStatusUpdate struct {
 	Problem string        // empty if the sink works
-	Took    bool          // it accepted an event
+	Took    bool          // the sink accepted an event
 	Rest    time.Duration // delay before the next attempt
 }
 
-// NoteSink stores the status of a sink if the holder has its lease.
+// NoteSink stores the state of a sink. It does nothing if the holder does not have the lease.
 func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n SinkStatusUpdate) error {
 	_, err := db.pool.Exec(ctx, stmt("noteSink"), sink, holder, n.Problem, n.Took, n.Rest)
 	return wrap(err, "store the status of sink %s", sink)
 }
 
-// SinkStates returns the states of the sinks, with up to limit events of each counted. A sink is
-// also failing if its oldest event has been due for a minute in which the sink accepted none.
+// SinkStates returns the states of sinks. It counts at most limit events of each. A sink is also
+// failing
+// if its oldest event has been due for a minute during which the sink accepted none.
 func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]tasker.SinkState, error) {
 	rows, err := collect[tasker.SinkState](ctx, db.pool, stmt("sinkStates"), sinks, limit)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 const emissionColumns = `e.sink, e.state, e.attempts, e.refusals, CASE WHEN e.state = 'pending' THEN e.next_attempt_at END AS next_attempt_at,
     e.last_attempt_at, e.last_error, e.published_at, ` + eventColumns
 
-// Reads each sink and visible namespace by index. A page never divides the deliveries of an event.
+// Each sink and visible namespace is read by index. A page never divides the deliveries of an
+// event.
 const selectEmissionPage = `
 WITH page AS MATERIALIZED (
     SELECT e.*
@@ -38,7 +39,8 @@ JOIN tasker.outbox o ON o.position = e.position
 ORDER BY e.position DESC, e.sink`
 
 // Emissions lists deliveries, newest event first, and reports whether there are more. A page may
-// exceed the limit to include all deliveries of its last event.
+// exceed
+// the limit, so that it contains all deliveries of its last event.
 func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.Emission, bool, error) {
 	rows, err := db.emissionPage(ctx, f, f.Limit+1)
 	if err != nil {
@@ -63,8 +65,9 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 	return rows[:cut], more, nil
 }
 
-// emissionQuery selects a page of deliveries in the namespaces that the caller may see. The row
-// comparison makes the planner use one index range per namespace.
+// emissionQuery selects a page of deliveries in the namespaces that the caller may see. Because of
+// its
+// row comparison, the planner uses one index range per namespace.
 func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any, err error) {
 	from, where, order, args := "", "", "", []any{limit, f.Sink}
 	columns, values := "e.namespace, e.sink, ", "n.namespace, s.sink, "
@@ -72,7 +75,7 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 		if !slices.Contains(tasker.EmissionStates(), f.State) {
 			return "", nil, tasker.Errorf(tasker.Invalid, "invalid emission state %q", f.State)
 		}
-		// A literal, so that the partial index of the state matches.
+		// The state is a literal, so that its partial index is used.
 		where += " AND e.state = '" + string(f.State) + "' AND e.position > 0"
 		if f.State != tasker.EmissionPublished {
 			columns, values = columns+"e.state, ", values+"'"+string(f.State)+"', "
@@ -91,7 +94,7 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 	return fmt.Sprintf(selectEmissionPage, from, where, order), args, nil
 }
 
-// emissionPage returns at least limit rows if there are that many.
+// emissionPage returns at least limit rows, unless there are fewer.
 func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]tasker.Emission, error) {
 	sql, args, err := emissionQuery(f, access.ScopeOf(ctx), limit)
 	if err != nil {
@@ -107,7 +110,7 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 	return rows, nil
 }
 
-// Event returns an event or NotFound.
+// Event returns an event, or NotFound.
 func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) {
 	missing := tasker.Errorf(tasker.NotFound, "event %s not found", event)
 	e, err := required[tasker.Event](ctx, db.pool, missing, "read event",
@@ -138,7 +141,7 @@ func (db *DB) Sinks(ctx context.Context) ([]string, error) {
 	return db.sinks(ctx, stmt("sinks"))
 }
 
-// EventSinks lists the names of the sinks that receive events of investigations.
+// EventSinks lists the names of the sinks that receive investigation events.
 func (db *DB) EventSinks(ctx context.Context) ([]string, error) {
 	return db.sinks(ctx, stmt("eventSinks"))
 }
@@ -151,11 +154,11 @@ func (db *DB) sinks(ctx context.Context, sql string) ([]string, error) {
 // OutboxStats describes a range of the outbox.
 type OutboxStats struct {
 	Events int
-	Last   int64  // position of the last event
-	Next   *int64 // position of the next event; nil if there is none
+	Last   int64  // position of the last event in the range
+	Next   *int64 // position of the event after the range, or nil
 }
 
-// OutboxStats measures the events in a range of positions, up to limit.
+// OutboxStats describes the events in a range of positions, at most limit.
 func (db *DB) OutboxStats(ctx context.Context, from, to int64, limit int) (OutboxStats, error) {
 	return required[OutboxStats](ctx, db.pool, nil, "count events", stmt("outboxStats"), from, to, limit)
 }
@@ -163,7 +166,7 @@ func (db *DB) OutboxStats(ctx context.Context, from, to int64, limit int) (Outbo
 // Span is an inclusive range of positions in the outbox.
 type Span struct{ From, To int64 }
 
-// ReEmission is the request of an operator to redeliver events.
+// ReEmission is an operator's request to redeliver events.
 type ReEmission struct {
 	Sinks []string
 	Of    Span
@@ -171,7 +174,9 @@ type ReEmission struct {
 	Once  OperatorRequest
 }
 
-// ReEmit redelivers up to limit events and returns the number of deliveries; 0 if r is a repetition.
+// ReEmit redelivers up to limit events and returns the number of deliveries. If r repeats an
+// earlier
+// request, it returns 0.
 func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err error) {
 	subject := fmt.Sprintf("positions %d to %d", r.Of.From, r.Of.To)
 	err = db.InTx(ctx, func(tx *Tx) error {
@@ -194,12 +199,12 @@ func (db *DB) Audit(ctx context.Context, actor, action, subject string, data jso
 	return wrap(err, "audit %s", action)
 }
 
-// auditData is auditText for a subject with an id.
+// auditData is auditText for a subject that has an id.
 func (tx *Tx) auditData(ctx context.Context, actor, action string, subject tasker.ID, doc json.RawMessage) error {
 	return tx.auditText(ctx, actor, action, subject.String(), doc)
 }
 
-// auditText is [DB.Audit] in a transaction.
+// auditText is [DB.Audit] within the transaction.
 func (tx *Tx) auditText(ctx context.Context, actor, action, subject string, doc json.RawMessage) error {
 	_, err := tx.Exec(ctx, stmt("auditEvent"), actor, action, subject, string(doc))
 	return wrap(err, "audit %s", action)
@@ -211,7 +216,9 @@ func (tx *Tx) audit(ctx context.Context, actor, action, subject string) error {
 	return wrap(err, "audit %s", action)
 }
 
-// AuditEvents lists audit events, newest first, before an id (0 for the first page).
+// AuditEvents lists audit events, newest first, and reports whether there are more. If before is
+// not 0,
+// only events with smaller ids are listed.
 func (db *DB) AuditEvents(ctx context.Context, action string, before int64, limit int) ([]tasker.AuditEvent, bool, error) {
 	where, args := "WHERE true", []any{limit + 1}
 	if action != "" {

@@ -18,13 +18,14 @@ type NewEntry struct {
 	DetailCode    string
 	DetectedBy    string
 	OriginalState tasker.TaskState
-	Since         time.Time // when the task entered that state; zero uses its current state
+	Since         time.Time // when the task entered the original state; zero uses its current state
 	Actor         string
 	Notes         string
 	Metadata      json.RawMessage
 }
 
-// OpenEntry opens an investigation of a locked task and returns its id, or nil if one is open.
+// OpenEntry opens an investigation for a locked task. It returns the id, or nil if one is already
+// open.
 func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	ids, err := tx.OpenEntries(ctx, []NewEntry{e})
 	if id, ok := ids[e.TaskUUID]; ok {
@@ -33,12 +34,17 @@ func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	return nil, err
 }
 
-// OpenEntries opens one investigation per task, with one snapshot, and returns the new ones by
-// task. Further entries of a task, or all if an investigation is open, are added to its history.
-// All entries have the same detector, actor and notes. The caller holds the task locks.
+// OpenEntries opens at most one investigation per task, each with a snapshot. It returns the new
+// ones by
+// task. Further entries for a task are added to the history of its investigation; this applies to
+// all
+// entries if one is already open. All entries must have the same detector, actor and notes. The
+// caller
+// must hold the task locks.
 //
-// The investigation of a single task is opened without a snapshot if building it takes most of the
-// remaining time. Callers with several tasks retry each task alone.
+// If there is only one task and its snapshot would take most of the remaining time, the
+// investigation is
+// opened without a snapshot. Callers with several tasks retry with each task alone.
 func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]tasker.ID, error) {
 	if len(list) == 0 {
 		return map[tasker.ID]tasker.ID{}, nil
@@ -91,12 +97,13 @@ const entryColumns = `
     d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
     t.state AS current_task_state, t.namespace, `
 
-// entryDocuments selects the columns that may be large.
+// entryDocuments returns the columns that may be large.
 func entryDocuments(of string) string {
 	return of + ".task_snapshot AS snapshot, tasker.redact_document(" + of + ".metadata) AS metadata, tasker.redact_note(" + of + ".resolution_notes) AS resolution_notes"
 }
 
-// Entries lists investigations, newest first, with a [tasker.OmittedDocument] for large documents.
+// Entries lists investigations, newest first. A document that is too large is replaced with a
+// [tasker.OmittedDocument].
 func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
 	where, args := "true", []any{f.Limit, f.Offset, listBudget}
 	if f.Status != "" {
@@ -108,7 +115,7 @@ func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry
 		where += fmt.Sprintf(" AND d.dlq_reason = $%d::text::tasker.dlq_reason", len(args))
 	}
 	from := "tasker.tasks_dlq d WHERE " + where
-	if scope := access.ScopeOf(ctx); !scope.All() { // reads the newest of each namespace by index
+	if scope := access.ScopeOf(ctx); !scope.All() { // read the newest ones of each namespace by index
 		args = append(args, scope.List())
 		from = fmt.Sprintf(`unnest($%d::text[]) AS n (namespace)
 			CROSS JOIN LATERAL (
@@ -148,12 +155,14 @@ func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.
 	return list, addFailedSteps(ctx, q, list)
 }
 
-// Entry returns an investigation with its first history page, redacted for the caller, or NotFound.
+// Entry returns an investigation with the first page of its history, redacted for the caller. It
+// returns
+// NotFound if the investigation does not exist or is not visible.
 func (db *DB) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, db.pool, id)
 }
 
-// Entry is [DB.Entry] in a transaction.
+// Entry is [DB.Entry] within the transaction.
 func (tx *Tx) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, tx, id)
 }
@@ -176,7 +185,7 @@ func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
 	return e, err
 }
 
-// EntryFrom is [DB.Entry] with the history from an offset.
+// EntryFrom is [DB.Entry], but the page of the history starts at an offset.
 func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.Entry, error) {
 	e, err := entry(ctx, db.pool, id)
 	if err == nil && offset > 0 {
@@ -186,26 +195,28 @@ func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.E
 	return e, err
 }
 
-// Written returns the number of changes of an investigation by operators, and their size in bytes.
+// Written returns how often operators have changed an investigation, and the total size of these
+// changes
+// in bytes.
 func (tx *Tx) Written(ctx context.Context, id tasker.ID) (changes, bytes int, err error) {
 	err = tx.QueryRow(ctx, stmt("written"), id).Scan(&changes, &bytes)
 	return changes, bytes, wrap(err, "measure the notes of investigation %s", id)
 }
 
-// OpenedByHand counts the investigations of a task that operators opened, up to limit.
+// OpenedByHand counts investigations of a task that operators opened. It counts at most limit.
 func (tx *Tx) OpenedByHand(ctx context.Context, task tasker.ID, limit int) (int, error) {
 	n, err := value[int](ctx, tx, stmt("openedByHand"),
 		task, tasker.DetectedOperator, limit)
 	return n, wrap(err, "count the investigations of task %s", task)
 }
 
-// WrittenNotes returns the unredacted notes of an investigation, or nil.
+// WrittenNotes returns the unredacted notes of an investigation, or nil if it has none.
 func (tx *Tx) WrittenNotes(ctx context.Context, id tasker.ID) (*string, error) {
 	notes, err := value[*string](ctx, tx, stmt("writtenNotes"), id)
 	return notes, wrap(err, "read the notes of investigation %s", id)
 }
 
-// EntryOfTask returns the newest investigation of a task, without history, or NotFound.
+// EntryOfTask returns the newest investigation of a task without its history, or NotFound.
 func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, error) {
 	found, err := entries(ctx, db.pool, `
 		SELECT `+entryColumns+entryDocuments("d")+`
@@ -225,24 +236,25 @@ func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, er
 	return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "task %s has no investigation: it was never stuck", task)
 }
 
-// maxEntryHistory is the number of history entries per page.
+// maxEntryHistory is the number of entries on a page of the history.
 const maxEntryHistory = 500
 
-// entryHistory returns a page of a history, oldest first, and reports whether there is more.
+// entryHistory returns a page of a history, oldest entry first, and reports whether there are more.
 func entryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]tasker.EntryChange, bool, error) {
 	list, err := collect[tasker.EntryChange](ctx, q, stmt("selectEntryHistory"), id, offset, maxEntryHistory+1, listBudget)
 	list, more := page(list, maxEntryHistory)
 	return list, more, wrap(err, "read the history of investigation %s", id)
 }
 
-// UpdateEntry changes an investigation and records the change. It returns false if none exists, it
-// has changed since u.IfUnchangedSince or, for a new status, it has ended.
+// UpdateEntry changes an investigation and records the change. It returns false if the
+// investigation
+// does not exist, has changed since u.IfUnchangedSince, or has ended although u contains a status.
 func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (bool, error) {
 	tag, err := tx.Exec(ctx, stmt("updateEntry"), id, (*string)(u.Status), u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.IfUnchangedSince)
 	return tag.RowsAffected() > 0, wrap(err, "update investigation %s", id)
 }
 
-// StepFailed is a step that failed without a retry while an investigation was open.
+// StepFailed describes a step that failed permanently while an investigation was open.
 type StepFailed struct {
 	EntryUUID  tasker.ID
 	StepUUID   tasker.ID
@@ -250,7 +262,8 @@ type StepFailed struct {
 	DetailCode string
 }
 
-// FailuresDuring returns the unrepaired steps that failed while investigations were open, by entry.
+// FailuresDuring returns steps that failed while the investigations were open and have not been
+// repaired, by investigation.
 func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[tasker.ID][]StepFailed, error) {
 	rows, err := collect[StepFailed](ctx, tx, stmt("failuresDuring"), entries)
 	if err != nil {
@@ -267,14 +280,14 @@ func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[task
 	return out, nil
 }
 
-// Ending describes how to end an open investigation.
+// Ending describes how to resolve an open investigation.
 type Ending struct {
 	EntryUUID tasker.ID
 	TaskUUID  tasker.ID
-	State     tasker.TaskState // of the task
+	State     tasker.TaskState // state of the task
 	Status    tasker.ResolutionStatus
 	Notes     string
-	Metadata  json.RawMessage // JSON object
+	Metadata  json.RawMessage // a JSON object
 }
 
 // EndedEntry is an investigation that has just ended.
@@ -282,10 +295,12 @@ type EndedEntry struct {
 	EntryUUID tasker.ID
 	Reason    tasker.Reason
 	Status    tasker.ResolutionStatus
-	Seconds   float64 // time it was open
+	Seconds   float64 // how long it was open
 }
 
-// EndEntries ends the investigations that are open and returns them. It requires the task locks.
+// EndEntries ends those of the investigations that are open and returns them. The caller must hold
+// the
+// task locks.
 func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]EndedEntry, error) {
 	entries, statuses := make([]tasker.ID, len(list)), make([]string, len(list))
 	notes, metadata := make([]string, len(list)), make([]string, len(list))

@@ -20,7 +20,8 @@ func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err err
 	return list, wrap(err, "count investigations")
 }
 
-// Only the $2 newest are counted, which bounds the cost of long windows. Both use index-only scans.
+// Only the $2 newest rows are counted, which limits the cost of a long period. Both use index-only
+// scans.
 const (
 	newestOpened = `
         SELECT d.dlq_timestamp
@@ -34,7 +35,7 @@ const (
 	countPending = `SELECT count(*) FROM tasker.case_members m WHERE m.ended_at IS NULL`
 )
 
-// The same for some namespaces ($4). Reads the newest of each namespace by index.
+// The same for the namespaces in $4. Each reads the newest rows of a namespace by index.
 const (
 	newestOpenedOf = `
         SELECT q.dlq_timestamp
@@ -56,7 +57,7 @@ const (
 	countPendingOf = `SELECT count(*) FROM tasker.case_members m WHERE m.namespace = ANY ($4) AND m.ended_at IS NULL`
 )
 
-// Columns of an ended investigation for counts and for durations.
+// Columns of an ended investigation, for counts and for durations.
 const (
 	countedColumns = `
         SELECT x.ended_at,
@@ -64,7 +65,9 @@ const (
 	timedColumns = countedColumns + `, x.dlq_entry_uuid, x.fingerprint, x.opened_at, x.acted_at`
 )
 
-// Computes past open counts backwards from the current count, in the same snapshot.
+// The number of open investigations in the past is computed backwards from the current number, in
+// the
+// same snapshot.
 const (
 	countsOpened = `
 SELECT s.at AS "from", coalesce(o.n, 0) AS opened, coalesce(e.n, 0) AS ended, coalesce(e.proved, 0) AS proved,
@@ -90,8 +93,8 @@ ORDER BY s.at`
 	selectEntryCountsOf = countsOpened + newestOpenedOf + countsEnded + newestEndedOf + countsPending + countPendingOf + countsOrder
 )
 
-// EntryCounts counts opened, ended and open investigations per interval of a width, among the
-// newest [tasker.MaxEntryCount].
+// EntryCounts counts opened, ended and open investigations for intervals of the given width. It
+// considers only the newest [tasker.MaxEntryCount].
 func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Duration) ([]tasker.EntryCount, error) {
 	sql, args := selectEntryCounts, []any{since, tasker.MaxEntryCount, width}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -105,7 +108,9 @@ func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Durat
 	return list, nil
 }
 
-// clearUncounted clears the open count of intervals before the oldest counted investigation.
+// clearUncounted clears the number of open investigations for intervals that are too old to be
+// counted
+// completely.
 func clearUncounted(list []tasker.EntryCount, most int64) {
 	var opened, ended int64
 	for i := range slices.Backward(list) {
@@ -116,8 +121,9 @@ func clearUncounted(list []tasker.EntryCount, most int64) {
 	}
 }
 
-// Measures the actions of people (all actors except $3) on ended investigations, and the newest ones
-// on their cases. A case counts once, with the medians of its investigations.
+// Measures when people (all actors except $3) acted on ended investigations, and on the cases of
+// the
+// newest ones. Each case counts once, with the medians of its investigations.
 const (
 	timesEnded = `
 WITH ended AS MATERIALIZED (
@@ -178,7 +184,8 @@ GROUP BY phase`
 	selectEntryTimesOf = timesEnded + newestEndedOf + timesOfCases
 )
 
-// EntryTimes returns the durations of the newest [tasker.MaxTimedEntries] ended investigations.
+// EntryTimes returns statistics about the durations of ended investigations, from the newest
+// [tasker.MaxTimedEntries].
 func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.ResolutionTimes, error) {
 	sql, args := selectEntryTimes, []any{since, tasker.MaxTimedEntries, tasker.SystemActor}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -208,7 +215,9 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.Resolutio
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// namespacesWithTemplates is a skip scan of the template index: its cost grows with namespaces only.
+// namespacesWithTemplates lists namespaces by a skip scan of the template index, whose cost depends
+// only
+// on the number of namespaces.
 const namespacesWithTemplates = `
 WITH RECURSIVE names AS (
     (SELECT namespace FROM tasker.task_templates ORDER BY namespace LIMIT 1)
@@ -219,8 +228,9 @@ WITH RECURSIVE names AS (
 )
 SELECT array(SELECT namespace FROM names WHERE namespace IS NOT NULL LIMIT $1)`
 
-// OpenEntries counts open investigations and lists the namespaces of templates, up to 1000. It
-// returns Unavailable if the database is read-only.
+// OpenEntries counts open investigations and lists the namespaces of templates, at most 1000. It
+// returns
+// Unavailable if the database is read-only.
 func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []string, err error) {
 	if err := db.Writable(ctx); err != nil {
 		return 0, nil, err
@@ -232,7 +242,7 @@ func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []stri
 
 const listedNamespaces = 1000
 
-// Namespaces lists the namespaces of the templates, up to 1000.
+// Namespaces lists the visible namespaces that have templates, at most 1000.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 	sql, args := namespacesWithTemplates, []any{listedNamespaces}
 	if scope := access.ScopeOf(ctx); !scope.All() {

@@ -12,7 +12,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// classifyError maps database errors to error codes. The query helpers call it for every error.
+// classifyError converts database errors to errors with codes. The query helpers call it for every
+// error.
 func classifyError(err error) error {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
@@ -33,7 +34,7 @@ func classifyError(err error) error {
 	switch pg.Code {
 	case readOnly:
 		return unavailable(err, "the database is read-only, or is failing over: try again")
-	case "42P05", "26000": // a prepared statement is missing or exists already
+	case "42P05", "26000": // a prepared statement does not exist or already exists
 		return errSharedSessions
 	case "25P03", "25P02": // the transaction was idle for too long
 		return unavailable(err, "the database aborted the transaction: try again")
@@ -41,7 +42,7 @@ func classifyError(err error) error {
 		return unavailable(err, "timed out waiting for a locked row: try again")
 	}
 	switch pg.Code[:2] {
-	case "53", "57", "08", "40": // resources, shutdown or cancellation, connection, serialization
+	case "53", "57", "08", "40": // resources, shutdown or cancellation, connection, or serialization
 		return unavailable(err, "the database is overloaded or shutting down: try again")
 	}
 	return err
@@ -51,7 +52,7 @@ func unavailable(err error, message string) error {
 	return &tasker.Error{Code: tasker.Unavailable, Message: message, Err: err}
 }
 
-// IsTimeout reports whether a statement or lock timed out; a retry may succeed.
+// IsTimeout reports whether err is a timeout of a statement or a lock, so that a retry may succeed.
 func IsTimeout(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code == "57014" || pg.Code == "55P03"
@@ -59,7 +60,7 @@ func IsTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsUnavailable reports whether the database, rather than a row, caused err.
+// IsUnavailable reports whether the database, rather than a particular row, caused err.
 func IsUnavailable(err error) bool {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
@@ -70,7 +71,7 @@ func IsUnavailable(err error) bool {
 		return true
 	case errors.As(err, &pg):
 		switch pg.Code {
-		case "57014", "53200": // timeout or lack of memory of one statement
+		case "57014", "53200": // a single statement timed out or ran out of memory
 			return false
 		case readOnly, "25P03":
 			return true
@@ -87,18 +88,19 @@ func IsUnavailable(err error) bool {
 	}
 }
 
-// isConnectionError reports whether the connection was lost during a statement.
+// isConnectionError reports whether err means that the connection was lost during a statement.
 func isConnectionError(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return false // by the caller
+		return false // caused by the caller
 	}
 	var network net.Error
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
 		errors.As(err, &network) || strings.Contains(err.Error(), "conn closed")
 }
 
-// OutcomeUnknown reports whether a commit that returned err may have taken effect: the connection
-// was lost, the deadline passed or the server shut down.
+// OutcomeUnknown reports whether a commit that returned err may have succeeded: the connection was
+// lost,
+// the deadline passed, or the server shut down.
 func OutcomeUnknown(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

@@ -8,31 +8,31 @@ import (
 	"tasker.example/tasker"
 )
 
-// Now returns the time of the database clock.
+// Now returns the current time of the database clock.
 func (db *DB) Now(ctx context.Context) (time.Time, error) {
 	now, err := value[time.Time](ctx, db.pool, stmt("selectNow"))
 	return now.UTC(), wrap(err, "read the clock of the database")
 }
 
-// FailedInput is a step with its stored inputs, unredacted except for errors.
+// FailedInput is a step with its stored inputs. Only errors are redacted.
 type FailedInput struct {
 	tasker.EvidenceStep
-	Place   int                      // index of the step in a snapshot of the task
+	Place   int                      // index of the step in the task's snapshot
 	Tries   []tasker.EvidenceAttempt // failed attempts, newest first
 	Error   json.RawMessage
 	Parents []ParentResult // in template order
 	Item    json.RawMessage
 	Index   *int
-	Context json.RawMessage // of an item; nil uses the context of the task
+	Context json.RawMessage // context of an item; if nil, that of the task applies
 }
 
 // ParentResult is the result of a step that another step depends on.
 type ParentResult struct {
 	StepUUID tasker.ID       `json:"step_uuid"`
 	Name     string          `json:"name"`
-	Place    int             `json:"place"` // index of the step in a snapshot of the task
+	Place    int             `json:"place"` // index of the step in the task's snapshot
 	Bytes    int64           `json:"bytes"`
-	Large    bool            `json:"large"` // the result is omitted
+	Large    bool            `json:"large"` // the result is too large and omitted
 	Result   json.RawMessage `json:"result"`
 }
 
@@ -50,7 +50,7 @@ func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (
 	return in, err
 }
 
-// RedactSnapshots redacts documents that have the form of a snapshot.
+// RedactSnapshots redacts documents that have the structure of a snapshot.
 func (db *DB) RedactSnapshots(ctx context.Context, docs []string) ([]json.RawMessage, error) {
 	list, err := column[json.RawMessage](ctx, db.pool, stmt("redactSnapshots"), docs)
 	return list, wrap(err, "redact the inputs of a step")

@@ -8,8 +8,11 @@ import (
 	"tasker.example/tasker"
 )
 
-// ExpiredSteps returns enqueued steps past their queue timeout, oldest first. Within the grace, the
-// broker expires them unless their own timeout is shorter. Steps that await a limit do not expire.
+// ExpiredSteps returns enqueued steps whose queue timeout has passed, oldest first. During the
+// grace
+// period, a step is left to the broker unless it has a shorter timeout of its own. Steps that wait
+// for a
+// limit do not expire.
 func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
 	for range maxExpiredScans {
 		due, err := db.dueSteps(ctx, stmt("expiredSteps"), limit, grace, db.queue.ttlMS)
@@ -24,10 +27,11 @@ func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) 
 	return nil, nil
 }
 
-// maxExpiredScans bounds the repetition of a scan that finds only steps that wait for limits.
+// maxExpiredScans limits how often a scan is repeated that finds only steps that wait for limits.
 const maxExpiredScans = 20
 
-// UnservedSteps returns steps that are enqueued without a live worker for a time, oldest first.
+// UnservedSteps returns enqueued steps for which no worker has been live for the given time, oldest
+// first.
 func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("unservedSteps"), limit, after)
 }
@@ -40,16 +44,18 @@ type ExpiredStep struct {
 	QueuedAt      time.Time
 	ExpiresAt     time.Time
 	Kept          bool       // the timeout passed while the queue was saturated
-	Unserved      bool       // expired before the timeout, because no worker was live
-	Workers       int64      // live workers that could have claimed it
-	BusyAt        *time.Time // last known claim from its queue
-	QueueExpiries int        // in a row, with a live worker
-	Returns       bool       // enqueued automatically when a worker is live
+	Unserved      bool       // expired before the timeout because no worker was live
+	Workers       int64      // number of live workers that could have claimed the step
+	BusyAt        *time.Time // last known claim from the step's queue
+	QueueExpiries int        // consecutive expiries while a worker was live
+	Returns       bool       // it will be enqueued automatically when a worker is live
 }
 
-// ExpireSteps fails those of the steps that are still enqueued past their timeout, or without a
-// live worker for the time unserved, and returns them. After most expiries in a row with a live
-// worker a step does not retry. The caller holds the task locks and settles the tasks.
+// ExpireSteps fails those of the steps that are still enqueued and whose timeout has passed, or for
+// which no worker has been live for the duration unserved. It returns them. After most consecutive
+// expiries with a live worker, a step is not retried. The caller must hold the task locks and
+// settle the
+// tasks afterwards.
 func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int, unserved *time.Duration) ([]ExpiredStep, error) {
 	tasks, ids := refArrays(steps)
 	if err := tx.LockEnqueued(ctx, steps); err != nil {
@@ -67,24 +73,27 @@ func refArrays(steps []tasker.StepRef) (tasks, ids []tasker.ID) {
 	return tasks, ids
 }
 
-// TasksWithServedSteps returns tasks with an expired step for which a worker is live again.
+// TasksWithServedSteps returns tasks that have an expired step for which a worker is live again.
 func (db *DB) TasksWithServedSteps(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, stmt("tasksWithServedSteps"), limit)
 }
 
 // Redispatch enqueues expired steps for which a worker is live and returns their namespaces. The
-// caller holds the task locks and settles the tasks afterwards.
+// caller
+// must hold the task locks and settle the tasks afterwards.
 func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, stmt("redispatch"), tasks)
 }
 
-// StopAutoRecovery stops the automatic retry of expired steps of tasks.
+// StopAutoRecovery disables the automatic retry of the tasks' expired steps.
 func (tx *Tx) StopAutoRecovery(ctx context.Context, tasks []tasker.ID) error {
 	_, err := tx.Exec(ctx, stmt("stopAutoRecovery"), tasks)
 	return wrap(err, "stop the automatic retry of steps")
 }
 
-// WriteOff stops automatic retries, human steps and reminders of permanently failed tasks.
+// WriteOff ends automatic retries, human steps and reminders of tasks that were marked as
+// permanently
+// failed.
 func (tx *Tx) WriteOff(ctx context.Context, tasks []tasker.ID) error {
 	if err := tx.StopAutoRecovery(ctx, tasks); err != nil {
 		return err

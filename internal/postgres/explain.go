@@ -10,31 +10,31 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Bounds of the search for the task of a step.
+// Limits of the search for the task to which a step belongs.
 const (
 	maxTasksOfStep = 1000
-	maxStepDelay   = 10 * time.Second // between the ids of a task and of its last step
+	maxStepDelay   = 10 * time.Second // maximum time between the ids of a task and its last step
 )
 
-// Explained identifies the resource of an id.
+// Explained identifies the resource that has an id.
 type Explained struct {
 	Kind       tasker.ExplainedKind
 	TaskUUID   *tasker.ID // nil for cases, operations and holds
-	StepUUID   *tasker.ID // the step, or the step of an investigation
+	StepUUID   *tasker.ID // the step itself, or the step of an investigation
 	Namespaces []string
 
-	EndedAs, EndedBy string // of an ended investigation
+	EndedAs, EndedBy string // set for an ended investigation
 	EndedAt          *time.Time
 	AsOf             time.Time
 }
 
-// FindExplained returns the resource of an id, or nil if there is none.
+// FindExplained returns the resource that has an id, or nil if there is none.
 func (db *DB) FindExplained(ctx context.Context, id tasker.ID) (*Explained, error) {
 	found, err := one[Explained](ctx, db.pool, stmt("findExplained"), id, before(id, maxStepDelay), maxTasksOfStep)
 	return found, wrap(err, "find the resource of an id")
 }
 
-// before returns the smallest version 7 id of the time d before id.
+// before returns the smallest UUIDv7 whose timestamp is d before that of id.
 func before(id tasker.ID, d time.Duration) tasker.ID {
 	at := binary.BigEndian.Uint64(id[:8]) >> 16
 	at -= min(at, uint64(d.Milliseconds()))
@@ -43,7 +43,7 @@ func before(id tasker.ID, d time.Duration) tasker.ID {
 	return first
 }
 
-// ExplainedTask is the state of a task that explains its progress.
+// ExplainedTask contains the state of a task from which its progress is explained.
 type ExplainedTask struct {
 	TaskUUID                tasker.ID
 	Namespace, TaskName     string
@@ -53,42 +53,42 @@ type ExplainedTask struct {
 	Debounced               bool // requests are merged into it until it starts
 	MergedRequests          int
 	Due                     *tasker.Deadline
-	EndsAt                  *time.Time // end of max_duration_minutes
-	StartBy                 *time.Time // latest first claim; nil if not required or already met
-	ScheduleUUID            *tasker.ID // nil without a schedule, or if it or its firing was deleted
+	EndsAt                  *time.Time // when max_duration_minutes are over
+	StartBy                 *time.Time // latest time of the first claim; nil if there is none or it was met
+	ScheduleUUID            *tasker.ID // nil if no schedule created the task, or the schedule or the firing was deleted
 	Schedule                string     // name of the schedule
-	NominalAt               *time.Time // firing time
+	NominalAt               *time.Time // firing time without jitter
 	Firing                  tasker.FiringKind
 	Phase                   tasker.TaskPhase
 	Outcome                 tasker.TaskOutcome
-	UndoSteps, Undone       int        // compensation steps, and how many are done
-	ParentUUID              *tasker.ID // parent task
+	UndoSteps, Undone       int        // number of compensation steps, and how many of them are done
+	ParentUUID              *tasker.ID // parent task, or nil
 	AsOf                    time.Time
 	MovedTo, MovedBy        string // state and event of the last transition
 	MovedActor, MovedReason string
-	EntryUUID               *tasker.ID // newest investigation
+	EntryUUID               *tasker.ID // newest investigation, or nil
 	EntryStatus             tasker.ResolutionStatus
 	EntryReason             tasker.Reason
 	EntryCode, EntryEndedBy string
 	EntryOpened, EntryEnded *time.Time
 	EntryRecovered          *time.Time
 	WrittenOffBy            string
-	WrittenOffAt            *time.Time // nil unless an investigation ended as permanently_failed
+	WrittenOffAt            *time.Time // when an investigation ended as permanently_failed, or nil
 	CaseID                  *tasker.ID
 	CaseOwner               string
 	CaseEntries             *int64
-	TaskFailures            int // of deferred work
+	TaskFailures            int // number of failures of deferred work on the task
 	TaskRetryAt             *time.Time
-	ReleaseFailures         int // of the release of held steps
+	ReleaseFailures         int // number of failures to release its held steps
 	ReleaseRetryAt          *time.Time
 	Steps                   []ExplainedStep `db:"-"`
-	More                    bool            `db:"-"` // more steps exist
+	More                    bool            `db:"-"` // the task has more steps
 }
 
-// ExplainedStep is the state of a step that explains its progress.
+// ExplainedStep contains the state of a step from which its progress is explained.
 type ExplainedStep struct {
 	StepUUID                                                  tasker.ID
-	ChildUUID                                                 *tasker.ID // last child task
+	ChildUUID                                                 *tasker.ID // last child task, or nil
 	StepName, StepType, Handler                               string
 	Priority                                                  int
 	StepState                                                 tasker.StepState
@@ -99,37 +99,37 @@ type ExplainedStep struct {
 	ExpiresAt, AwaitsWorkerSince                              *time.Time
 	DecideAt, DecidedAt, WaitUntil                            *time.Time
 	SkipReason                                                string
-	Assignee                                                  *string // of an external step
+	Assignee                                                  *string // set for an external step
 	ErrorType, ErrorMessage                                   string  // the message is redacted
 	ParentsDoneAt                                             *time.Time
-	Items                                                     *tasker.ItemCounts // of a map step that waits for its items
-	WaitsForPlace                                             bool               // an item that waits for a slot of its map step
-	Checkpoint                                                *tasker.Checkpoint // without its value
-	WorkerName, WorkerVersion                                 string             // of the last attempt
+	Items                                                     *tasker.ItemCounts // set while it waits for its items
+	WaitsForPlace                                             bool               // waits for a slot of its map step
+	Checkpoint                                                *tasker.Checkpoint // without the value
+	WorkerName, WorkerVersion                                 string             // worker of the last attempt
 	WorkerSeen                                                *time.Time
-	WorkerHeartbeat                                           time.Duration // interval
+	WorkerHeartbeat                                           time.Duration // heartbeat interval of that worker
 	OperationUUID                                             *tasker.ID
 	ItemState, OperationState, PlannedBy, PausedFor, PausedBy string
 	PausedAt, PlannedAt, PlanExpires                          *time.Time
 	OperationWave, StepFailures                               int
 	Gate                                                      string // minimum worker version of the operation
 	StepDue                                                   *tasker.Deadline
-	GateVersions                                              []string // versions of live workers for the step
+	GateVersions                                              []string // versions of the live workers for the step
 	StepRetryAt, StepFailedAt                                 *time.Time
 	HoldOfStep
 }
 
-// ExplainedTasks selects tasks to explain.
+// ExplainedTasks selects the tasks to explain.
 type ExplainedTasks struct {
 	Tasks     []tasker.ID
-	Steps     int        // maximum steps per task
-	Ancestors bool       // include steps with open parents
-	Step      *tasker.ID // comes first, even if it has ended
-	CaseUpTo  *int64     // maximum count of open investigations of a case; nil disables counting
-	Errors    int        // number of steps per task with errors
+	Steps     int        // maximum number of steps per task
+	Ancestors bool       // include steps that wait for their parents
+	Step      *tasker.ID // this step comes first, even if it has ended
+	CaseUpTo  *int64     // maximum number of open investigations to count per case; nil disables counting
+	Errors    int        // number of steps per task whose errors are included
 }
 
-// ExplainTasks returns the existing tasks with their open steps, in order.
+// ExplainTasks returns those of the tasks that exist, with their open steps, in order.
 func (db *DB) ExplainTasks(ctx context.Context, e ExplainedTasks) ([]ExplainedTask, error) {
 	type row struct {
 		ExplainedTask
@@ -158,7 +158,7 @@ func (db *DB) ExplainTasks(ctx context.Context, e ExplainedTasks) ([]ExplainedTa
 
 const maxExplainedLeases = 1000
 
-// ExplainedPlace is the position of a step in a queue, or the queue if Since is nil.
+// ExplainedPlace is the position of a step in a queue. If Since is nil, it is the queue as a whole.
 type ExplainedPlace struct {
 	Namespace, Handler string
 	Priority           int
@@ -168,16 +168,16 @@ type ExplainedPlace struct {
 // ExplainedQueue describes the workers of a queue and the number of steps ahead of a position.
 type ExplainedQueue struct {
 	Namespace, Handler     string
-	Live, Draining, Places int64  // live and draining workers; slots of live workers
+	Live, Draining, Places int64  // live and draining workers, and slots of the live ones
 	Taken                  *int64 // used slots; nil if there are too many leases to count
 	Elsewhere              int64  // live workers with the handler in other namespaces
-	LastName               string // most recently seen worker
+	LastName               string // worker that was seen last
 	LastHeard              *time.Time
-	SaturatedSince, BusyAt *time.Time // nil if not saturated; nil without a recent claim
-	Before                 *int64     // up to [tasker.MaxExplainedQueue]+1 of each priority
+	SaturatedSince, BusyAt *time.Time // nil if not saturated; nil if there was no recent claim
+	Before                 *int64     // counted up to [tasker.MaxExplainedQueue]+1 per priority
 }
 
-// ExplainQueues returns the workers of queues, in the order of places.
+// ExplainQueues describes the workers of queues, in the order of places.
 func (db *DB) ExplainQueues(ctx context.Context, places []ExplainedPlace) ([]ExplainedQueue, error) {
 	if len(places) == 0 {
 		return nil, nil
@@ -194,12 +194,12 @@ func (db *DB) ExplainQueues(ctx context.Context, places []ExplainedPlace) ([]Exp
 	return list, wrap(err, "read the workers of queues")
 }
 
-// ExplainedWaiting counts the steps of a queue, up to [tasker.MaxExplainedQueue]+1.
+// ExplainedWaiting contains the number of steps in a queue, up to [tasker.MaxExplainedQueue]+1.
 type ExplainedWaiting struct {
 	AsOf               time.Time
-	Steps              int64      // enqueued
-	Oldest, NextExpiry *time.Time // of the counted steps
-	Awaiting           int64      // expired steps that return when a worker is live
+	Steps              int64      // enqueued steps
+	Oldest, NextExpiry *time.Time // among the counted steps
+	Awaiting           int64      // expired steps that will be enqueued when a worker is live
 	Since              *time.Time
 }
 
@@ -209,13 +209,13 @@ func (db *DB) ExplainWaiting(ctx context.Context, namespace, handler string) (Ex
 		stmt("selectExplainedWaiting"), namespace, handler, tasker.MaxExplainedQueue)
 }
 
-// ExplainedMembers returns the tasks of the newest open investigations of a case.
+// ExplainedMembers returns the tasks of the newest open investigations in a case.
 func (db *DB) ExplainedMembers(ctx context.Context, id tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, stmt("selectExplainedMembers"), id, limit)
 	return list, wrap(err, "read the tasks of case %s", id)
 }
 
-// ExplainedItems returns tasks of released, unverified items of an operation.
+// ExplainedItems returns tasks of items of an operation that were released but not verified yet.
 func (db *DB) ExplainedItems(ctx context.Context, id tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, stmt("selectExplainedItems"), id, limit)
 	return list, wrap(err, "read the released items of operation %s", id)

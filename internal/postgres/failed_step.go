@@ -7,8 +7,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// failedSteps returns the failed step of each task, nil without one. It prefers the given step and
-// otherwise returns the step that failed last.
+// failedSteps returns the failed step of each task, or nil for a task that has none. It prefers the
+// given step; otherwise it returns the step that failed last.
 func failedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tasker.ID) ([]*tasker.FailedStep, error) {
 	out := make([]*tasker.FailedStep, len(tasks))
 	if len(tasks) == 0 {

@@ -10,18 +10,21 @@ import (
 	"time"
 )
 
-// A fairScheduler orders the namespaces of this server's claims by virtual time. Each step advances
-// its namespace by 1/weight, and the namespace with the lowest time is next. Nothing is stored. It
-// also selects the claims by age, without which a stream of urgent steps would starve older ones.
+// A fairScheduler orders the namespaces in the claims of this server by virtual time. Each claimed
+// step
+// advances its namespace by 1/weight, and the namespace with the lowest time is next. Nothing is
+// stored.
+// It also decides which claims go by age, without which a stream of urgent steps would starve older
+// ones.
 type fairScheduler struct {
-	age time.Duration // minimum age of a step in a claim by age; negative disables them
+	age time.Duration // minimum age of a step in a claim by age; negative disables such claims
 	now func() time.Time
 
 	mu      sync.Mutex
 	of      map[string]*virtualTime
 	weights map[string]float64 // weights other than 1
 	readAt  time.Time
-	byAge   map[uint64]*agingState // by the hash of a worker's queues
+	byAge   map[uint64]*agingState // by a hash of the worker's queues
 	seed    maphash.Seed
 }
 
@@ -30,19 +33,19 @@ type virtualTime struct {
 	offered time.Time // time of the last claim that included the namespace
 }
 
-// An agingState schedules the claims by age of one set of queues.
+// An agingState determines when the next claim by age from a set of queues is due.
 type agingState struct {
 	next time.Time
 	old  bool // the last claim by age found an old step behind more urgent ones
 }
 
 const (
-	weightsTTL    = 500 * time.Millisecond // a new weight must apply within one second
-	offerTTL      = 10 * time.Second       // a namespace absent from claims for this long is idle
-	maxRemembered = 10_000                 // namespaces, and sets of queues
+	weightsTTL    = 500 * time.Millisecond // so that a new weight applies within one second
+	offerTTL      = 10 * time.Second       // a namespace is idle if no claim has included it for so long
+	maxRemembered = 10_000                 // maximum number of namespaces, and of sets of queues
 
-	agingInterval = time.Second // between claims by age of the same queues
-	agingRatio    = 8           // one claim in eight goes by age while such claims find old steps
+	agingInterval = time.Second // interval of claims by age from the same queues
+	agingRatio    = 8           // one in so many claims goes by age while such claims find old steps
 )
 
 func newFairScheduler(age time.Duration) fairScheduler {
@@ -53,7 +56,7 @@ func newFairScheduler(age time.Duration) fairScheduler {
 type fairOrder struct {
 	namespaces    []string
 	turns, shares []float64
-	age           time.Duration // minimum age of a claim by age; 0 if the claim goes by urgency
+	age           time.Duration // minimum age for a claim by age; 0 if the claim goes by urgency
 	queues        uint64
 }
 
@@ -66,8 +69,9 @@ func (t *fairOrder) turnsAndShares(namespaces []string) (turns, shares []float64
 	return make([]float64, len(namespaces)), slices.Repeat([]float64{1}, len(namespaces))
 }
 
-// minAge returns the age from which a step precedes more urgent ones; nil if the claim goes by
-// urgency.
+// minAge returns the age from which a step precedes more urgent ones, or nil if the claim orders
+// steps by
+// urgency alone.
 func (t *fairOrder) minAge() *time.Duration {
 	if !t.byAge() {
 		return nil
@@ -75,7 +79,9 @@ func (t *fairOrder) minAge() *time.Duration {
 	return &t.age
 }
 
-// fairOrderFor starts a claim. It returns nil for a claim by urgency in a single namespace.
+// fairOrderFor returns the order for a new claim. It returns nil if the claim goes by urgency in a
+// single
+// namespace.
 func (db *DB) fairOrderFor(ctx context.Context, c Claimant) (*fairOrder, error) {
 	age, queues := db.turns.claimAge(c)
 	if len(c.Namespaces) == 1 {
@@ -92,7 +98,7 @@ func (db *DB) fairOrderFor(ctx context.Context, c Claimant) (*fairOrder, error) 
 	return t, nil
 }
 
-// refreshWeights reads outdated weights in one of the concurrent claims.
+// refreshWeights reads the weights if they are outdated. Of concurrent claims, only one reads them.
 func (db *DB) refreshWeights(ctx context.Context) error {
 	s := &db.turns
 	s.mu.Lock()
@@ -119,7 +125,8 @@ func (db *DB) refreshWeights(ctx context.Context) error {
 	return nil
 }
 
-// begin returns the turns of namespaces. A new or idle namespace starts at the lowest turn of the
+// begin returns the turns of namespaces. A namespace that is new or was idle gets the lowest turn
+// of the
 // others.
 func (s *fairScheduler) begin(namespaces []string) *fairOrder {
 	s.mu.Lock()
@@ -157,7 +164,7 @@ func (s *fairScheduler) share(namespace string) float64 {
 	return 1
 }
 
-// forget drops idle namespaces, or all if too many remain.
+// forget removes idle namespaces, or all of them if too many remain.
 func (s *fairScheduler) forget(now time.Time) {
 	maps.DeleteFunc(s.of, func(_ string, v *virtualTime) bool { return now.Sub(v.offered) > offerTTL })
 	if len(s.of) >= maxRemembered {
@@ -170,8 +177,9 @@ func (db *DB) recordClaim(t *fairOrder, r ClaimResult) {
 	db.heads.addClaimed(r.Steps)
 }
 
-// advance moves the turns of namespaces on by the claimed steps. A namespace that was passed over
-// had no more ready steps, and gets no credit for it.
+// advance advances namespaces by the steps that were claimed from them. A namespace that was passed
+// over
+// had no more ready steps, so it gets no credit.
 func (s *fairScheduler) advance(t *fairOrder, r ClaimResult) {
 	if t == nil {
 		return
@@ -201,7 +209,7 @@ func (s *fairScheduler) advance(t *fairOrder, r ClaimResult) {
 	}
 }
 
-// repeatByAge makes the next claim of the queues go by age because this one claimed no steps.
+// repeatByAge makes the next claim from the queues go by age, because this one claimed no steps.
 func (s *fairScheduler) repeatByAge(t *fairOrder) {
 	if !t.byAge() {
 		return
@@ -213,8 +221,9 @@ func (s *fairScheduler) repeatByAge(t *fairOrder) {
 	}
 }
 
-// claimAge returns the minimum age of a claim by age, or 0 for a claim by urgency. It also returns
-// the hash of the claimant's queues.
+// claimAge returns the minimum age for a claim by age, or 0 for a claim by urgency. It also returns
+// a
+// hash of the claimant's queues.
 func (s *fairScheduler) claimAge(c Claimant) (age time.Duration, queues uint64) {
 	if s.age < 0 {
 		return 0, 0

@@ -9,10 +9,11 @@ import (
 )
 
 // A Horizon is a transaction id below which all transactions have ended. It never decreases within
-// one database. A restored or promoted server is another database.
+// one
+// database. A restored or promoted server counts as a different database.
 type Horizon struct {
 	Transaction uint64
-	Database    string // 12 hexadecimal digits
+	Database    string // identifies the database by 12 hexadecimal digits
 }
 
 // Horizon returns the current horizon.
@@ -22,7 +23,8 @@ func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
 }
 
 // FeedHorizon returns the highest horizon, at least from, that does not separate the events of a
-// task out of order.
+// task in
+// such a way that they would be read out of order.
 func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	h, err := db.Horizon(ctx)
 	for err == nil && h.Transaction > from {
@@ -48,7 +50,7 @@ WITH found AS MATERIALIZED (
 )
 SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM found`
 
-// feedBoundsOf is feedBounds for some namespaces.
+// feedBoundsOf is feedBounds for certain namespaces.
 const feedBoundsOf = `
 WITH found AS MATERIALIZED (
     SELECT o.position
@@ -61,8 +63,8 @@ WITH found AS MATERIALIZED (
 )
 SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM found`
 
-// FeedBounds returns the first and last position of the events of transactions [from, before); 0
-// without events.
+// FeedBounds returns the first and last position of the events that the transactions [from, before)
+// wrote, or 0 for both if there are none.
 func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last int64, err error) {
 	sql, args := feedBounds, []any{fmt.Sprint(from), fmt.Sprint(before)}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -72,7 +74,8 @@ func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last 
 	return first, last, wrap(err, "find events")
 }
 
-// A page is read by position and filtered by transaction. Sorting each page would be quadratic.
+// A page is read by position and filtered by transaction. The cost of sorting each page would be
+// quadratic.
 const feedEvents = `
 SELECT ` + eventColumns + `, o.written_in::text::bigint AS written_in
 FROM (
@@ -83,7 +86,7 @@ FROM (
 ) o
 ORDER BY o.position`
 
-// feedEventsOf is feedEvents for some namespaces: it merges the next events of each.
+// feedEventsOf is feedEvents for certain namespaces. It merges the next events of each.
 const feedEventsOf = `
 SELECT ` + eventColumns + `, o.written_in::text::bigint AS written_in
 FROM (
@@ -100,20 +103,21 @@ FROM (
 ) o
 ORDER BY o.position`
 
-// A FeedEvent is an event with the transaction that wrote it.
+// A FeedEvent is an event and the id of the transaction that wrote it.
 type FeedEvent struct {
 	tasker.Event
 	WrittenIn uint64
 }
 
-// A FeedPart selects events of a feed by transaction and position.
+// A FeedPart selects events by transaction and position.
 type FeedPart struct {
 	From, Before uint64 // transactions [From, Before)
 	After, Last  int64  // positions (After, Last]
 }
 
 // FeedEvents returns the next events of a part, ordered by position, and the rest of the part. It
-// reads limit rows, and may return no events although some remain.
+// reads
+// limit rows. It may return no events even though the rest contains some.
 func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, rest FeedPart, err error) {
 	sql, args := feedEvents, []any{p.After, p.Last, limit}
 	if scope := access.ScopeOf(ctx); !scope.All() {

@@ -14,7 +14,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// clockSlack is the maximum difference between the clocks of servers and the database.
+// clockSlack is the maximum difference between the clocks of servers and of the database.
 const clockSlack = time.Minute
 
 // parameters collects the arguments of a statement.
@@ -26,7 +26,7 @@ func (p *parameters) add(value any) string {
 	return fmt.Sprintf("$%d", len(*p))
 }
 
-// A seek is the condition of a filter by whose index a page is read.
+// A seek is the condition of a filter whose index is used to read a page.
 type seek struct {
 	comparison
 	rest []comparison // the other attribute conditions
@@ -34,7 +34,8 @@ type seek struct {
 
 const idempotencyKey = "idempotency_key"
 
-// seekOf returns the indexed condition that is likely to match the fewest tasks; nil without one.
+// seekOf returns the indexed condition that probably matches the fewest tasks, or nil if there is
+// none.
 func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 	at := slices.IndexFunc(attributes, func(c comparison) bool { return !c.ranged() })
 	by := func(name, text string) *seek { return &seek{comparison{name, "text_value", "=", text}, attributes} }
@@ -57,10 +58,12 @@ func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 	return nil
 }
 
-// fewTasks is the maximum number of tasks in a state that is read instead of an attribute's index.
+// fewTasks is the maximum number of tasks in a state for which the index of states is used instead
+// of that
+// of an attribute.
 const fewTasks = 1000
 
-// readsState reports whether to read a page from the index of states.
+// readsState reports whether to read a page by the index of states.
 func (db *DB) readsState(ctx context.Context, f tasker.TaskFilter, by *seek) (bool, error) {
 	if f.State == "" || by == nil || by.ranged() || by.name == idempotencyKey || by.name == correlationAttribute {
 		return false, nil
@@ -69,7 +72,7 @@ func (db *DB) readsState(ctx context.Context, f tasker.TaskFilter, by *seek) (bo
 	return err == nil && n <= fewTasks, wrap(err, "count tasks in a state")
 }
 
-// rarestFirst orders tags by the number of their tasks, counted up to fewTasks.
+// rarestFirst orders tags by how many tasks have them, counted up to fewTasks.
 func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access.Scope) ([]string, error) {
 	if len(f.Tags) < 2 {
 		return f.Tags, nil
@@ -96,7 +99,8 @@ func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access
 	return list, wrap(err, "count the tasks of tags")
 }
 
-// conditions returns the conditions of a filter except state, namespace, name and the seek.
+// conditions returns the conditions of a filter, except those on state, namespace and name and the
+// seek.
 func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string) {
 	is := func(name, column, value string) {
 		if value != "" && (found == nil || found.name != name) {
@@ -135,7 +139,7 @@ func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string
 	return list
 }
 
-// foundPage selects a page of tasks by seek. It merges the newest tasks of each namespace.
+// foundPage selects a page of tasks by a seek. It merges the newest tasks of each namespace.
 func foundPage(f tasker.TaskFilter, scope access.Scope, by *seek) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -170,7 +174,7 @@ func (p *parameters) compared(attributes []comparison) (list []string) {
 	return list
 }
 
-// namespaces returns the namespaces of a filter for a FROM clause.
+// namespaces returns a FROM item with the namespaces that a filter selects.
 func (p *parameters) namespaces(f tasker.TaskFilter, scope access.Scope) string {
 	switch {
 	case f.Namespace != "" && scope.Has(f.Namespace):
@@ -184,7 +188,7 @@ func (p *parameters) namespaces(f tasker.TaskFilter, scope access.Scope) string 
 	}
 }
 
-// lastID is greater than every task id.
+// lastID is the greatest id. No task has it.
 var lastID = tasker.ID(bytes.Repeat([]byte{0xff}, 16))
 
 // ids returns the range [first, end) of task ids that a filter allows.
@@ -202,8 +206,9 @@ func ids(f tasker.TaskFilter) (first, end tasker.ID) {
 	return first, end
 }
 
-// foundIn selects the newest tasks of namespace m by seek. NULLS LAST makes the planner use its
-// index.
+// foundIn selects the newest tasks in namespace m by a seek. NULLS LAST makes the planner use the
+// index
+// of the seek.
 func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limit string) string {
 	byID := func(condition string) string {
 		return "SELECT t.task_uuid, NULL AS found_by FROM tasker.tasks t WHERE t.namespace = m.namespace AND " + strings.Join(append([]string{condition}, where...), " AND ")
@@ -219,8 +224,9 @@ func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limi
 	value, rank := p.add(by.value), "NULL"
 	within := fmt.Sprintf("a.task_uuid >= %s AND a.task_uuid < %s", p.add(first), p.add(end))
 	if by.ranged() {
-		// A range is ordered by its value, so its index does not bound the ids. CASE keeps the
-		// planner from assuming that few ids match and choosing another index.
+		// The index of a range is ordered by value and does not restrict the ids. CASE keeps the
+		// planner from
+		// assuming that few ids match and using another index.
 		rank, within = "a."+by.column, "CASE WHEN "+within+" THEN true ELSE false END"
 	}
 	found := fmt.Sprintf(`
@@ -231,7 +237,7 @@ func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limi
 		ORDER BY a.%[4]s DESC, a.task_uuid DESC NULLS LAST
 		LIMIT %[8]s`, rank, joined, p.add(by.name), by.column, by.operator, value, within, limit)
 	if id, err := uuid.Parse(fmt.Sprint(by.value)); err == nil && by.name == correlationAttribute {
-		// A task created without a correlation id has its own id as one, and no attribute.
+		// A task that was created without a correlation id uses its own id and has no attribute.
 		return "(" + found + ") UNION ALL " + byID("t.task_uuid = "+p.add(id)+" AND t.correlation_id = "+value)
 	}
 	return found

@@ -14,12 +14,12 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// inStep is true if hold h covers the name of the step or of its map step.
+// inStep is true if hold h covers a step by its name or that of its map step.
 func inStep(step string) string {
 	return `(h.step_name IS NULL OR h.step_name IN (` + step + `.name, split_part(` + step + `.name, '[', 1)))`
 }
 
-// inScope is true if hold h covers the step of a row with namespace and handler.
+// inScope is true if hold h covers the step in a row that has a namespace and a handler.
 func inScope(row string) string {
 	return `h.namespace = ` + row + `.namespace AND (h.handler IS NULL OR h.handler = ` + row + `.handler)
       AND (h.task_name IS NULL AND h.step_name IS NULL OR EXISTS (
@@ -30,25 +30,26 @@ func inScope(row string) string {
       ))`
 }
 
-// holds describes how a claim respects holds, and operations that require a worker version.
+// holds describes how a claim observes holds, and operations that require a worker version.
 type holds struct {
-	held string                         // true if the claim must return no steps
+	held string                         // condition under which the claim must return no steps
 	free func(row, gates string) string // condition on each row; gates is a parameter
 }
 
-// A claim withoutHolds returns no steps while any step is held. A hold thus applies from its commit
-// on every server. A claim withHolds returns the steps that no hold covers.
+// A claim withoutHolds returns no steps as long as any step is held. Therefore a hold applies on
+// every
+// server from its commit on. A claim withHolds returns the steps that no hold covers.
 var (
 	withoutHolds = holds{held: `EXISTS (SELECT FROM tasker.claim_conditions)`, free: func(string, string) string { return "" }}
 	withHolds    = holds{held: `false`, free: notHeld}
 )
 
-// clock is a CTE with the time of a claim, and whether it must return no steps.
+// clock is a common table expression with the time of a claim and whether it must return no steps.
 func (h holds) clock(limited string) string {
 	return `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, ` + h.held + ` AS held, ` + limited + ` AS limited)`
 }
 
-// notHeld is true if no hold covers the row, and no operation excludes it from this worker.
+// notHeld is true if no hold covers the row and no operation excludes it from this worker.
 func notHeld(row, gates string) string {
 	return ` AND NOT EXISTS (
             SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid IS DISTINCT FROM ` + row + `.released_by AND ` + inScope(row) + `
@@ -60,19 +61,22 @@ func notHeld(row, gates string) string {
         )`
 }
 
-// holdCheckWindow is how long the claims of a server check each step after one met a hold.
+// holdCheckWindow is the time for which the claims of a server check each step after one of them
+// found
+// a hold.
 const holdCheckWindow = time.Second
 
-// A claimMode configures a claim.
+// A claimMode determines how a claim is executed.
 type claimMode struct {
 	asks   bool        // check each step for holds
-	gates  []tasker.ID // operations with a required worker version that this worker has
-	turn   *fairOrder  // nil for a claim in one namespace
-	heads  *headRanges // first ready steps of the queues; nil to scan queues from their start
+	gates  []tasker.ID // operations whose required worker version the worker has
+	turn   *fairOrder  // nil for a claim by urgency in one namespace
+	heads  *headRanges // first ready steps of the queues; nil scans queues from their beginning
 	direct bool        // the claim follows concludeAndClaim
 }
 
-// claimCheckingHolds runs a claim, and repeats it with a check of each step if some are held.
+// claimCheckingHolds executes a claim. If steps are held, it repeats the claim and checks each
+// step.
 func (db *DB) claimCheckingHolds(ctx context.Context, of string, claim func(claimMode) (ClaimResult, error)) (ClaimResult, error) {
 	l, err := db.claimModeFor(ctx, of)
 	if err != nil {
@@ -89,7 +93,7 @@ func (db *DB) claimCheckingHolds(ctx context.Context, of string, claim func(clai
 	return claim(l)
 }
 
-// claimModeFor returns the current claim mode of a worker version.
+// claimModeFor returns the current claim mode for workers of a version.
 func (db *DB) claimModeFor(ctx context.Context, of string) (claimMode, error) {
 	if !db.holdsActive() {
 		return claimMode{}, nil
@@ -115,7 +119,9 @@ func (db *DB) holdsActive() bool { return time.Now().UnixNano() < db.askUntil.Lo
 
 func (db *DB) noteHold() { db.askUntil.Store(time.Now().Add(holdCheckWindow).UnixNano()) }
 
-// Holds returns a page of visible holds, newest first, and whether there are more.
+// Holds returns a page of the holds that the caller may see, newest first, and reports whether
+// there are
+// more.
 func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
 	scope := access.ScopeOf(ctx).List()
 	if f.Open {
@@ -133,7 +139,8 @@ func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hol
 	return list, more, nil
 }
 
-// OpenHolds returns the open holds, at most [tasker.MaxOpenHolds], without counting held steps.
+// OpenHolds returns the open holds without counting held steps. There are at most
+// [tasker.MaxOpenHolds].
 func (db *DB) OpenHolds(ctx context.Context) ([]tasker.Hold, error) {
 	list, err := collect[tasker.Hold](ctx, db.pool, stmt("openHolds"))
 	return list, wrap(err, "list the open holds")
@@ -157,7 +164,7 @@ func holdOf(ctx context.Context, q querier, id tasker.ID) (tasker.Hold, error) {
 	return *h, nil
 }
 
-// Hold returns a hold with its newest history lines and releases.
+// Hold returns a hold with the newest entries of its history and its newest releases.
 func (db *DB) Hold(ctx context.Context, id tasker.ID) (tasker.HoldDetail, error) {
 	h, err := holdOf(ctx, db.pool, id)
 	if err != nil {
@@ -183,11 +190,12 @@ type InsertedHold struct {
 	Kind      tasker.HoldKind
 	Cause     string
 	CauseKey  string
-	NextProbe time.Duration // until the first probe of a breaker
+	NextProbe time.Duration // delay before the first probe of a breaker
 }
 
-// BeginHold stores a hold, which applies from its commit. It returns a Conflict if another hold has
-// the same scope, or if too many holds are open in the namespace or in all namespaces.
+// BeginHold stores a hold, which applies from its commit on. It returns a Conflict if another hold
+// has
+// the same scope or too many holds are open, in the namespace or in total.
 func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if _, err := tx.Exec(ctx, stmt("lockHolds")); err != nil {
@@ -199,7 +207,7 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 		var seconds float64
 		err := tx.QueryRow(ctx, stmt("insertHold"), n.UUID, n.Kind, n.Namespace, n.Handler, n.TaskName, n.StepName, n.CaseID, n.Cause, n.CauseKey,
 			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&seconds)
-		// The index exists until the upgrade from the previous version is finished.
+		// This index exists until the upgrade from the previous version is complete.
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "one_open_breaker_of_a_handler" {
 			return tasker.Errorf(tasker.Conflict,
 				"the circuit breaker of handler %s is open and still releasing steps", n.Handler)
@@ -222,10 +230,10 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 	return hold, err
 }
 
-// ErrTooManyHolds is wrapped by the Conflict for a hold beyond the quota.
+// ErrTooManyHolds is wrapped by the Conflict for a hold that exceeds the quota.
 var ErrTooManyHolds = errors.New("too many holds are open")
 
-// checkQuota returns a Conflict for a hold with the scope of another one, or beyond the quota.
+// checkQuota returns a Conflict if another hold has the same scope or the hold exceeds the quota.
 func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
 	same, err := column[tasker.ID](ctx, tx, stmt("holdOfSameTarget"), n.Namespace, n.Handler, n.TaskName, n.StepName)
 	if err != nil {
@@ -254,13 +262,13 @@ func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
 	return refused
 }
 
-// A HoldLine is a line of a hold's history.
+// A HoldLine is an entry in the history of a hold.
 type HoldLine struct {
 	Event, Actor, Reason string
 	Data                 map[string]any
 }
 
-// recordHold adds a line to the history of a hold, and to the audit log if a person acted.
+// recordHold adds an entry to the history of a hold and, if a person acted, to the audit log.
 func (tx *Tx) recordHold(ctx context.Context, id tasker.ID, l HoldLine) error {
 	doc := []byte("{}")
 	var err error
@@ -277,7 +285,9 @@ func (tx *Tx) recordHold(ctx context.Context, id tasker.ID, l HoldLine) error {
 	return tx.auditData(ctx, l.Actor, "hold."+l.Event, id, doc)
 }
 
-// LockHold locks a hold. It returns NotFound if the caller sees no such hold.
+// LockHold locks a hold and returns it. It returns NotFound if the hold does not exist or is not
+// visible
+// to the caller.
 func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
 	if _, err := tx.Exec(ctx, stmt("lockHold"), id); err != nil {
 		return tasker.Hold{}, fmt.Errorf("lock hold %s: %w", id, err)
@@ -285,13 +295,14 @@ func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
 	return holdOf(ctx, tx, id)
 }
 
-// Now returns the time of the database.
+// Now returns the current time of the database clock.
 func (tx *Tx) Now(ctx context.Context) (now time.Time, err error) {
 	now, err = value[time.Time](ctx, tx, stmt("selectNow"))
 	return now, wrap(err, "read the clock of the database")
 }
 
-// TryLockHold locks an open hold and returns it with the database time. It returns nil if the hold
+// TryLockHold locks an open hold and returns it with the time of the database. It returns nil if
+// the hold
 // is locked or has ended.
 func (tx *Tx) TryLockHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold, now time.Time, err error) {
 	locked, err := column[time.Time](ctx, tx, stmt("tryLockHold"), id)
@@ -305,7 +316,7 @@ func (tx *Tx) TryLockHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold,
 	return &h, locked[0], nil
 }
 
-// MoveHold stores the state of a locked hold, and adds and publishes lines of its history.
+// MoveHold stores the state of a locked hold. It adds entries to the history and publishes them.
 func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) error {
 	_, err := tx.Exec(ctx, stmt("moveHold"), h.UUID, h.State, h.Blocks, noNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
 		h.NextProbeAt, h.Probes, h.FailedProbes, h.Released, h.Owner)
@@ -328,13 +339,13 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 	return nil
 }
 
-// HoldExtendedAt returns the time of the last extension of a hold; nil without one.
+// HoldExtendedAt returns when a hold was last extended, or nil.
 func (tx *Tx) HoldExtendedAt(ctx context.Context, hold tasker.ID) (*time.Time, error) {
 	v, err := value[*time.Time](ctx, tx, stmt("holdExtendedAt"), hold, tasker.HoldExtended)
 	return v, wrap(err, "read when hold %s was extended", hold)
 }
 
-// PruneHolds deletes up to limit holds that ended before age.
+// PruneHolds deletes up to limit holds that ended longer than age ago.
 func (db *DB) PruneHolds(ctx context.Context, age time.Duration, limit int) error {
 	_, err := db.pool.Exec(ctx, stmt("pruneHolds"), age, limit)
 	return wrap(err, "remove old holds")

@@ -7,8 +7,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// A BreakerCount counts the failures of a handler with one cause. Without a cause, it only counts
-// ended attempts.
+// A BreakerCount contains the number of failures of a handler with one cause. If it has no cause,
+// it
+// contains only the number of ended attempts.
 type BreakerCount struct {
 	Namespace string
 	Handler   string
@@ -16,20 +17,23 @@ type BreakerCount struct {
 	Cause     string
 	Failed    int
 	Tasks     int
-	Concluded int // ended attempts of the handler, with any outcome
+	Concluded int // ended attempts of the handler, regardless of their outcome
 }
 
-// A FailingQueue is a handler in a namespace with failed attempts.
+// A FailingQueue is a handler in a namespace whose attempts have failed.
 type FailingQueue struct{ Namespace, Handler string }
 
-// FailingQueues returns the handlers for which other servers counted failures within valid.
+// FailingQueues returns the handlers for which other servers have counted failures within the
+// duration
+// valid.
 func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, valid time.Duration) ([]FailingQueue, error) {
 	list, err := collect[FailingQueue](ctx, db.pool, stmt("failingQueues"), server, valid)
 	return list, wrap(err, "find the failing queues of other servers")
 }
 
-// ShareBreakerCounts publishes the counts of this server, and returns the sums of all servers.
-// Counts are valid for the given time.
+// ShareBreakerCounts publishes the counts of this server and returns the sums over all servers.
+// Counts
+// are valid for the given duration.
 func (db *DB) ShareBreakerCounts(ctx context.Context, server tasker.ID, list []BreakerCount, valid time.Duration) ([]BreakerCount, error) {
 	var namespaces, handlers, keys, causes []string
 	var failed, tasks, concluded []int32

@@ -10,9 +10,9 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A HoldOfStep is the hold or limit that blocks a step.
+// A HoldOfStep describes the hold or limit that keeps a step from being claimed.
 type HoldOfStep struct {
-	HoldUUID                                   *tasker.ID // nil if no hold blocks the step
+	HoldUUID                                   *tasker.ID // nil if no hold covers the step
 	HoldKind, HoldOwner, HoldReason, HoldState string
 	HoldBlocks                                 bool
 	HoldWave, HoldWaves                        int
@@ -20,36 +20,36 @@ type HoldOfStep struct {
 
 	LimitOfStep
 
-	HoldOthers *int64 // other steps that the hold blocks, at most the requested maximum plus one
+	HoldOthers *int64 // number of other steps that the hold blocks, up to the requested maximum plus one
 }
 
-// A LimitOfStep is the limit that blocks an enqueued step.
+// A LimitOfStep describes the limit that keeps an enqueued step from being claimed.
 type LimitOfStep struct {
-	LimitKind, LimitNamespace, LimitName, LimitKey string // LimitKind is empty if no limit blocks the step
+	LimitKind, LimitNamespace, LimitName, LimitKey string // the kind is empty if no limit blocks the step
 	LimitMax                                       int
 	LimitRate                                      float64
 	LimitTaken                                     int64 // used slots of the key
-	LimitWeight                                    int   // slots that the step needs
+	LimitWeight                                    int   // number of slots that the step requires
 	LimitSince                                     *time.Time
-	LimitHolder                                    *tasker.ID // the task that has held a slot longest
+	LimitHolder                                    *tasker.ID // task that has held a slot for longest
 	LimitHolderStep                                string
 	LimitHolderSince                               *time.Time
 }
 
-// HeldInQueue describes the parked steps of a queue. Counting stops one after
-// [tasker.MaxExplainedQueue].
+// HeldInQueue describes the parked steps of a queue. Counts do not exceed
+// [tasker.MaxExplainedQueue] by more than one.
 type HeldInQueue struct {
-	Steps int64        // parked for holds
-	Hold  *tasker.Hold `db:"-"` // one of their holds; nil without one
-	Whole bool         `db:"-"` // Hold covers the whole queue
+	Steps int64        // steps parked because of holds
+	Hold  *tasker.Hold `db:"-"` // one of these holds, or nil
+	Whole bool         `db:"-"` // the hold covers the whole queue
 
-	Limited      int64 // parked for limits
+	Limited      int64 // steps parked because of limits
 	LimitedSince *time.Time
-	Limit        tasker.LimitRef `db:"-"` // the limit of the step parked since LimitedSince
+	Limit        tasker.LimitRef `db:"-"` // limit of the step that has been parked since LimitedSince
 	LimitMax     int             // slots per key; 0 for a rate limit
 }
 
-// HeldInQueue returns the parked steps of a queue.
+// HeldInQueue describes the parked steps of a queue.
 func (db *DB) HeldInQueue(ctx context.Context, namespace, handler string) (HeldInQueue, error) {
 	type row struct {
 		HeldInQueue
@@ -72,12 +72,12 @@ func (db *DB) HeldInQueue(ctx context.Context, namespace, handler string) (HeldI
 	return r.HeldInQueue, nil
 }
 
-// RefuseHeldItems returns a Conflict if a hold covers steps that the operation will enqueue.
+// RefuseHeldItems returns a Conflict if a hold covers steps that the operation would enqueue.
 func (db *DB) RefuseHeldItems(ctx context.Context, operation tasker.ID) error {
 	return refuseHeldItems(ctx, db.pool, operation)
 }
 
-// RefuseHeldItems is [DB.RefuseHeldItems] inside a transaction.
+// RefuseHeldItems is [DB.RefuseHeldItems] within the transaction.
 func (tx *Tx) RefuseHeldItems(ctx context.Context, operation tasker.ID) error {
 	return refuseHeldItems(ctx, tx, operation)
 }

@@ -8,7 +8,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// ParkQueue parks up to limit enqueued steps of a hold of whole queues, and returns their number.
+// ParkQueue parks up to limit enqueued steps that a hold on a handler or namespace covers. It
+// returns how
+// many it parked.
 func (db *DB) ParkQueue(ctx context.Context, h tasker.Hold, limit int) (n int, err error) {
 	if h.Handler == "" {
 		err = db.pool.QueryRow(ctx, stmt("holdNamespace"), h.UUID, h.Namespace, limit).Scan(&n)
@@ -18,8 +20,9 @@ func (db *DB) ParkQueue(ctx context.Context, h tasker.Hold, limit int) (n int, e
 	return n, wrap(err, "park held steps")
 }
 
-// ParkPages parks held steps in the pages [from, to) of ready_steps, and returns the number of
-// pages.
+// ParkPages parks held steps in the pages [from, to) of ready_steps. It returns the number of pages
+// of
+// the table.
 func (db *DB) ParkPages(ctx context.Context, from, to int64) (pages int64, err error) {
 	if _, err := db.pool.Exec(ctx, stmt("holdPages"), from, to); err != nil {
 		return 0, fmt.Errorf("park held steps: %w", err)
@@ -30,21 +33,21 @@ func (db *DB) ParkPages(ctx context.Context, from, to int64) (pages int64, err e
 
 const handOverLimit = 1000
 
-// A ReleaseBatch selects steps of a hold to release.
+// A ReleaseBatch describes which steps of a hold to release.
 type ReleaseBatch struct {
 	Hold  tasker.ID
 	Limit int
-	Wave  *int       // records the releases and their outcomes; 0 is a probe, nil records no releases
+	Wave  *int       // wave for which releases and their outcomes are recorded; 0 is a probe, nil records none
 	Fresh bool       // only steps that the hold has not released before
 	Only  *tasker.ID // only steps of this task
 }
 
 // Released is the result of a [ReleaseBatch].
 type Released struct {
-	Scanned    int // held steps, including outdated ones
+	Scanned    int // number of held steps that were read, including outdated ones
 	Released   int
 	Tasks      []tasker.ID
-	HandedOver int `db:"-"` // to other holds
+	HandedOver int `db:"-"` // number of steps handed over to other holds
 }
 
 func heldTasksOf(ctx context.Context, q querier, l ReleaseBatch) ([]tasker.ID, error) {
@@ -52,13 +55,15 @@ func heldTasksOf(ctx context.Context, q querier, l ReleaseBatch) ([]tasker.ID, e
 	return tasks, wrap(err, "find held steps")
 }
 
-// HeldTasks returns the tasks of the next steps that ReleaseHeldSteps would release.
+// HeldTasks returns the tasks of the steps that ReleaseHeldSteps would release next.
 func (db *DB) HeldTasks(ctx context.Context, l ReleaseBatch) ([]tasker.ID, error) {
 	return heldTasksOf(ctx, db.pool, l)
 }
 
-// ReleaseHeldSteps releases held steps of unlocked tasks, most urgent first. Probes and waves first
-// hand over the steps that another hold covers. The caller has locked the hold.
+// ReleaseHeldSteps releases held steps of unlocked tasks, most urgent first. For a probe or a wave,
+// it
+// first hands over the steps that another hold covers to that hold. The caller must have locked the
+// hold.
 func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (r Released, err error) {
 	if l.Wave != nil {
 		if r.HandedOver, err = value[int](ctx, tx, stmt("handOver"), l.Hold, handOverLimit); err != nil {
@@ -87,51 +92,56 @@ func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (r Released,
 	return *released, err
 }
 
-// OrphanedHold returns an ended or missing hold that still has parked steps; nil without one. It
-// scans all parked steps, so it is only for rare checks.
+// OrphanedHold returns a hold that has ended or does not exist and still has parked steps, or nil.
+// It
+// scans all parked steps, so use it rarely.
 func (db *DB) OrphanedHold(ctx context.Context) (*tasker.ID, error) {
 	v, err := value[*tasker.ID](ctx, db.pool, stmt("orphanedHold"))
 	return v, wrap(err, "find held steps whose hold has ended")
 }
 
-// deleteHeldSteps removes the parked rows of steps before a transition. The caller has locked the
-// tasks.
+// deleteHeldSteps deletes the parked rows of steps that are about to change state. The caller must
+// hold
+// the task locks.
 func (tx *Tx) deleteHeldSteps(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, stmt("dropHeld"), tasks, ids)
 	return wrap(err, "delete held steps")
 }
 
-// PruneReleaseFailures deletes up to limit failed releases of tasks that are no longer held.
+// PruneReleaseFailures deletes up to limit records of failed releases whose tasks are no longer
+// held.
 func (db *DB) PruneReleaseFailures(ctx context.Context, limit int) error {
 	_, err := db.pool.Exec(ctx, stmt("pruneReleaseFailures"), limit)
 	return wrap(err, "prune failed releases of held steps")
 }
 
-// A ReleasedStep is a step that a hold released, with its current state.
+// A ReleasedStep is a step that a hold has released, with its current state.
 type ReleasedStep struct {
 	tasker.HoldRelease
 	Step          string
 	StepFence     int64
 	ReportedFence *int64
 	LastFailureAt *time.Time
-	Elsewhere     bool          // now parked for another hold
-	Leased        bool          // in progress with an unexpired lease
-	Waits         bool          // unclaimed because workers claim other steps of its queue or wave, or a limit is full
-	Age           time.Duration // since its release
+	Elsewhere     bool          // parked for another hold by now
+	Leased        bool          // in progress, and the lease has not expired
+	Waits         bool          // unclaimed: workers are busy with other steps, or a limit is full
+	Age           time.Duration // time since the release
 	ItemFailure
-	Shown string // the redacted message
+	Shown string // the error message, redacted
 }
 
-// ReleasedSteps returns the released steps of a hold without an outcome. Workers count as claiming
-// steps for recent after a claim.
+// ReleasedSteps returns the released steps of a hold that have no outcome yet. A worker that
+// claimed a
+// step within the duration recent counts as busy.
 func (tx *Tx) ReleasedSteps(ctx context.Context, hold tasker.ID, recent time.Duration) ([]ReleasedStep, error) {
 	list, err := collect[ReleasedStep](ctx, tx, stmt("releasedSteps"), hold, recent)
 	return list, wrap(err, "read the released steps of hold %s", hold)
 }
 
-// RecordReleaseOutcomes stores the outcomes of released steps. Steps without an answer are held
-// again unless a worker has claimed them.
+// RecordReleaseOutcomes stores the outcomes of released steps. A step without an answer is held
+// again
+// unless a worker has claimed it.
 func (tx *Tx) RecordReleaseOutcomes(ctx context.Context, hold tasker.ID, list []tasker.HoldRelease) error {
 	var tasks, steps, lostTasks, lostSteps []tasker.ID
 	var outcomes []string
@@ -170,7 +180,7 @@ func (tx *Tx) WaveOutcomes(ctx context.Context, hold tasker.ID, wave int, since 
 	return out, nil
 }
 
-// ParkHeldSteps parks the enqueued steps that a hold covers, and returns them.
+// ParkHeldSteps parks those of the steps that are enqueued and covered by a hold, and returns them.
 func (db *DB) ParkHeldSteps(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
 	if len(steps) == 0 {
 		return nil, nil
@@ -180,7 +190,7 @@ func (db *DB) ParkHeldSteps(ctx context.Context, steps []tasker.StepRef) ([]task
 	return held, wrap(err, "park held steps")
 }
 
-// Probing reports whether a probe of the hold has no outcome yet.
+// Probing reports whether the hold has a probe without an outcome.
 func (tx *Tx) Probing(ctx context.Context, hold tasker.ID) (bool, error) {
 	v, err := value[bool](ctx, tx, stmt("probing"), hold)
 	return v, wrap(err, "find a probe of hold %s", hold)

@@ -14,14 +14,15 @@ const humanStepColumns = `
     a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting, a.waiting_since,
     nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders`
 
-// A NewHumanStep is a step that starts to wait for a person's answer.
+// A NewHumanStep is a step that starts to wait for an answer from a person.
 type NewHumanStep struct {
 	tasker.StepRef
 	Assignee string
 }
 
-// BeginHumanSteps stores the assignees of steps and notifies them with the data that describe
-// returns. The caller has locked the tasks.
+// BeginHumanSteps stores the assignees of steps and notifies them. The function describe returns
+// the data
+// of a notification. The caller must hold the task locks.
 func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []NewHumanStep, describe func(tasker.HumanStep) tasker.NotificationData) error {
 	if len(steps) == 0 {
 		return nil
@@ -48,14 +49,14 @@ func (tx *Tx) notifyAssignee(ctx context.Context, topic string, a tasker.HumanSt
 	return err
 }
 
-// followHumanSteps updates whether steps wait for people, after their transitions.
+// followHumanSteps updates whether steps wait for people after the steps have changed state.
 func (tx *Tx) followHumanSteps(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, stmt("followHumanSteps"), tasks, ids)
 	return wrap(err, "update the steps that wait for people")
 }
 
-// endHumanSteps stops the steps of tasks from waiting for people.
+// endHumanSteps ends the wait for people in all steps of the tasks.
 func (tx *Tx) endHumanSteps(ctx context.Context, tasks []tasker.ID) error {
 	_, err := tx.Exec(ctx, stmt("endHumanSteps"), tasks)
 	return wrap(err, "stop waiting for people")
@@ -66,17 +67,17 @@ func humanStepOf(ctx context.Context, q querier, step tasker.StepRef) (*tasker.H
 	return a, wrap(err, "read the assignment of step %s", step.StepUUID)
 }
 
-// HumanStep returns the assignment of a step; nil if the step is not in the inbox.
+// HumanStep returns the assignment of a step, or nil if the step is not a human step.
 func (db *DB) HumanStep(ctx context.Context, step tasker.StepRef) (*tasker.HumanStep, error) {
 	return humanStepOf(ctx, db.pool, step)
 }
 
-// HumanStep is [DB.HumanStep] inside a transaction.
+// HumanStep is [DB.HumanStep] within the transaction.
 func (tx *Tx) HumanStep(ctx context.Context, step tasker.StepRef) (*tasker.HumanStep, error) {
 	return humanStepOf(ctx, tx, step)
 }
 
-// HumanStepHistory returns the newest changes of an assignment, newest first.
+// HumanStepHistory returns the latest changes to an assignment, newest first.
 func (db *DB) HumanStepHistory(ctx context.Context, step tasker.StepRef) ([]tasker.HumanStepChange, error) {
 	list, err := collect[tasker.HumanStepChange](ctx, db.pool, stmt("humanStepHistory"), step.TaskUUID, step.StepUUID, tasker.MaxHumanStepHistory)
 	return list, wrap(err, "read the history of the assignment of step %s", step.StepUUID)
@@ -86,12 +87,13 @@ func (db *DB) HumanStepHistory(ctx context.Context, step tasker.StepRef) ([]task
 type Reassignment struct {
 	tasker.StepRef
 	tasker.AssignRequest
-	Event string // in the history
-	Audit bool   // whether to add it to the audit log
+	Event string // event that the history records
+	Audit bool   // whether to record the change in the audit log
 }
 
-// Assign changes the assignee of a step, and reports whether it differed. The caller has locked the
-// task.
+// Assign changes the assignee of a step. It returns false if the assignee is the same. The caller
+// must
+// hold the task lock.
 func (tx *Tx) Assign(ctx context.Context, r Reassignment) (bool, error) {
 	tag, err := tx.Exec(ctx, stmt("assign"), r.TaskUUID, r.StepUUID, r.Assignee, r.Actor, r.Reason, r.Event)
 	if err != nil {
@@ -112,8 +114,9 @@ func (tx *Tx) NotifyAssigned(ctx context.Context, a tasker.HumanStep, data taske
 	return tx.notifyAssignee(ctx, tasker.StepAssignedTopic, a, data)
 }
 
-// The caller's namespaces or, for all namespaces, those with waiting steps, found by an index skip
-// scan.
+// The namespaces in $1 or, if it is NULL, all namespaces with waiting steps. These are found by an
+// index
+// skip scan.
 const inboxNamespaces = `
 WITH RECURSIVE found AS (
     (SELECT a.namespace FROM tasker.human_steps a WHERE $1::text[] IS NULL AND a.waiting ORDER BY a.namespace LIMIT 1)
@@ -123,8 +126,9 @@ WITH RECURSIVE found AS (
 ),
 spaces AS (SELECT f.namespace FROM found f WHERE f.namespace IS NOT NULL UNION ALL SELECT unnest($1::text[]))`
 
-// inbox returns the statement of an inbox page. It reads one index range per namespace and
-// assignee.
+// inbox returns a statement that selects a page of the inbox, and its arguments. It reads one index
+// range
+// per namespace and assignee.
 func inbox(f tasker.InboxFilter, spaces []string) (string, []any) {
 	after, step := &time.Time{}, tasker.ID{}
 	if f.After != nil {
@@ -165,7 +169,9 @@ WHERE s.state = 'pending'
 ORDER BY a.due_at, a.step_uuid`, p
 }
 
-// Inbox returns a page of visible human steps by due time, and whether more exist.
+// Inbox returns a page of the human steps that the caller may see, by due time, and reports whether
+// there
+// are more.
 func (db *DB) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	scope := access.ScopeOf(ctx)
 	spaces := scope.List()

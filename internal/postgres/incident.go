@@ -14,7 +14,7 @@ const incidentColumns = `
     n.cases, n.cases_open, n.owned_by, n.cases_not_owned, coalesce(e.entries, 0) AS entries,
     (SELECT count(*) FROM tasker.messages m WHERE m.incident_id = i.incident_id) AS messages`
 
-// Open investigations are counted for open incidents only.
+// Investigations are counted only for open incidents.
 const incidentCounts = `
 JOIN tasker.cases c ON c.case_id = i.lead_case_id
 CROSS JOIN LATERAL (
@@ -42,7 +42,9 @@ FROM (
 ) i ` + incidentCounts + `
 ORDER BY i.began_at DESC, i.incident_id DESC`
 
-// Incidents returns a page of visible incidents, newest first, and whether more exist.
+// Incidents returns a page of the incidents that the caller may see, newest first, and reports
+// whether
+// there are more.
 func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []tasker.Incident, more bool, err error) {
 	where, args := "true", parameters{f.Limit + 1, f.Offset}
 	switch f.State {

@@ -11,8 +11,9 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// These select the investigations of a report: of case $1, of incident $1, of namespaces $4, or
-// all, opened in [$2, $3).
+// Statements that select the investigations of a report that were opened in [$2, $3): those of case
+// $1,
+// of incident $1, of the namespaces $4, or all.
 const (
 	reportOfCase = `
     SELECT m.dlq_entry_uuid
@@ -52,15 +53,18 @@ const (
     WHERE d.dlq_timestamp >= $2 AND d.dlq_timestamp < $3 AND $1::uuid IS NULL AND d.namespace <> ALL ($4)`
 )
 
-// reportActs are the events of an investigation in which a person acted on a step or task.
+// reportActs lists the events that record a person's action on a step or task.
 const reportActs = `('step_reset', 'step_resolved', 'step_completed', 'task_cancelled')`
 
-// An investigation has five times, s <= d <= o <= r <= v: task stuck, investigation opened, owned,
-// last action, verification or end. The four phases between them add up to v - s. An investigation
-// is verified when the step of the last action completes, unless a step failed permanently later.
+// An investigation has five times, s <= d <= o <= r <= v: the task was stuck, the investigation was
+// opened, it was owned, the last action was performed, and it was verified or ended. The durations
+// of the
+// four phases add up to v - s. An investigation is verified when the step of the last action
+// completes,
+// unless a step has failed permanently later.
 //
-// The rows of an investigation are read by its key, because the planner cannot estimate the size of
-// a join.
+// The rows of each investigation are read by key, because the planner cannot estimate the size of a
+// join.
 var reportBody = `
 selected AS MATERIALIZED (SELECT dlq_entry_uuid FROM picked LIMIT ` + strconv.Itoa(tasker.MaxReportEntries+1) + `),
 act AS MATERIALIZED (
@@ -254,7 +258,8 @@ picked AS (` + picked + `
 ),` + reportBody
 }
 
-// ReadReport returns a report without its digest. It returns NotFound, or TooLarge above
+// ReadReport returns a report without its digest. It returns NotFound, or TooLarge if there are
+// more than
 // [tasker.MaxReportEntries] investigations.
 func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	r := tasker.IncidentReport{Format: tasker.ReportFormat, Version: tasker.ReportVersion}
@@ -262,7 +267,7 @@ func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tas
 	if err != nil {
 		return r, err
 	}
-	// Operations are visible only to callers who may see all of their namespaces.
+	// An operation is visible only to callers who may see all its namespaces.
 	found, err := column[json.RawMessage](ctx, db.pool, sql, append(args, access.ScopeOf(ctx).List())...)
 	if err != nil {
 		return r, fmt.Errorf("read a report: %w", err)
@@ -274,13 +279,13 @@ func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tas
 		return r, tasker.Errorf(tasker.TooLarge, "the report would cover more than %d investigations: set from "+
 			"and to, or a namespace", tasker.MaxReportEntries)
 	}
-	for i := range r.Cases { // error patterns are payload
+	for i := range r.Cases { // error patterns are payloads
 		access.HidePattern(ctx, r.Cases[i].Namespace, &r.Cases[i].Cause)
 	}
 	return r, nil
 }
 
-// reportQuery returns the statement of a report with its arguments, and sets the subject of r.
+// reportQuery returns the statement of a report and its arguments. It also sets the subject of r.
 func (db *DB) reportQuery(ctx context.Context, q tasker.IncidentReportQuery, r *tasker.IncidentReport) (sql string, args []any, err error) {
 	from, to := time.Unix(0, 0).UTC(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	if !q.From.IsZero() {
@@ -314,7 +319,7 @@ func (db *DB) reportQuery(ctx context.Context, q tasker.IncidentReportQuery, r *
 	scope, of, namespaces := access.ScopeOf(ctx), "namespaces", []string{}
 	switch {
 	case q.Namespace != "":
-		if scope.Has(q.Namespace) { // an invisible namespace is like an empty one
+		if scope.Has(q.Namespace) { // treat an invisible namespace like an empty one
 			namespaces = []string{q.Namespace}
 		}
 	case scope.All():

@@ -9,8 +9,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// MeasureInputs stores the input sizes of enqueued steps, for at most within, and returns the
-// number of measured steps.
+// MeasureInputs stores the sizes of the inputs of enqueued steps. It takes at most the duration
+// within
+// and returns the number of measured steps.
 func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within time.Duration) (n int, err error) {
 	tasks, ids := refArrays(steps)
 	err = retry(ctx, func() error {
@@ -19,7 +20,7 @@ func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within 
 	return n, wrap(err, "measure the inputs of steps")
 }
 
-// A TooLargeStep is an enqueued step whose inputs exceed the limit, with their sizes in bytes.
+// A TooLargeStep is an enqueued step whose inputs exceed the limit. Sizes are in bytes.
 type TooLargeStep struct {
 	tasker.StepRef
 	Fence        int64
@@ -46,8 +47,9 @@ func (db *DB) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage,
 	return list[0], nil
 }
 
-// StepResult returns the result of a step by id or, if step is nil, by name. It returns NotFound,
-// or TooLarge above most bytes.
+// StepResult returns the result of a step. The step is identified by id or, if step is nil, by
+// name. It
+// returns NotFound, or TooLarge if the result has more than most bytes.
 func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, name string, most int) (json.RawMessage, error) {
 	type row struct {
 		Name     string

@@ -21,7 +21,7 @@ FROM tasker.v_dlq_investigation_queue
 WHERE %s
 LIMIT $1 OFFSET $2`
 
-// selectInvestigationQueueOf is selectInvestigationQueue for some namespaces: it merges the most
+// selectInvestigationQueueOf is selectInvestigationQueue for certain namespaces. It merges the most
 // urgent investigations of each.
 const selectInvestigationQueueOf = `
 SELECT ` + queueColumns + `
@@ -38,7 +38,7 @@ LIMIT $1 OFFSET $2`
 // maxShownError is the maximum length of an error in a list, in characters.
 const maxShownError = 500
 
-// queueQuery selects one row more than a page of the investigation queue.
+// queueQuery returns a statement that selects a page of the investigation queue and one more row.
 func queueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (sql string, args []any) {
 	sql, args = selectInvestigationQueue, []any{f.Limit + 1, f.Offset}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -48,7 +48,9 @@ func queueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []
 	return fmt.Sprintf(sql, where), args
 }
 
-// InvestigationQueue returns a page of open investigations, most urgent first, in index order.
+// InvestigationQueue returns a page of open investigations, most urgent first, and reports whether
+// there
+// are more. It reads them in index order.
 func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
 	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
@@ -82,8 +84,8 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 	return list, more, nil
 }
 
-// investigationConditions returns the conditions of a filter on the queue view, and their
-// arguments. It searches error texts only if the caller may read payloads.
+// investigationConditions returns the conditions of a filter on the view of the queue, and their
+// arguments. Error texts are searched only if the caller may read payloads.
 func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison, args []any) (where string, all []any) {
 	conditions := []string{"true"}
 	add := func(condition string, arg any) {
@@ -101,7 +103,7 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 			add(c.condition, c.value)
 		}
 	}
-	if f.Case != nil { // read by the members of the case, without a scan of the queue
+	if f.Case != nil { // read by the members of the case, without scanning the queue
 		add(`dlq_entry_uuid = ANY (ARRAY(
 			SELECT m.dlq_entry_uuid
 			FROM tasker.case_fingerprints f
@@ -134,8 +136,9 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 	return strings.Join(conditions, " AND "), p
 }
 
-// tasksFound returns conditions on tasks. Attributes are payload, which the caller must be allowed
-// to read.
+// tasksFound returns conditions on tasks. Attributes are payloads, which the caller must be allowed
+// to
+// read.
 func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (list []string) {
 	if len(f.Tags) > 0 || f.CorrelationID != "" {
 		of := "true"
@@ -159,13 +162,14 @@ func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilte
 	return list
 }
 
-// isPartOfID reports whether to search ids for text: it has at least six hexadecimal digits.
+// isPartOfID reports whether ids are to be searched for a text, which then must have at least six
+// hexadecimal digits.
 func isPartOfID(text string) bool {
 	digits := strings.ReplaceAll(text, "-", "")
 	return len(digits) >= 6 && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
 }
 
-// likeText escapes text for LIKE.
+// likeText escapes a text for use in a LIKE pattern.
 func likeText(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text)
 }

@@ -13,10 +13,13 @@ import (
 	"tasker.example/tasker"
 )
 
-// Join runs f in the caller's transaction after a savepoint, and rolls back to it if f fails. The
-// process gets no notice of the caller's commit (see [DB.Committed]). The statements of f run with
-// the settings of [Open], which Join restores afterwards, and with the role of the caller, which
-// needs the privileges of a server.
+// Join calls f in the caller's transaction. It sets a savepoint first and rolls back to it if f
+// fails.
+// The process does not notice the caller's commit (see [DB.Committed]). The statements of f run
+// with the
+// settings of [Open], which Join reverts afterwards. They run with the caller's role, which needs
+// the
+// privileges of a server.
 func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	err := pgx.BeginFunc(ctx, outer, func(inner pgx.Tx) error {
 		names := slices.Sorted(maps.Keys(db.joined))
@@ -51,8 +54,9 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	return classifyError(err)
 }
 
-// ReadsCommitted returns Invalid for a transaction with a fixed snapshot. Concurrent reports would
-// miss each other's steps, and the task would never complete.
+// ReadsCommitted returns Invalid if the transaction reads from a fixed snapshot. Concurrent reports
+// would
+// then not see each other's steps, and the task would never be completed.
 func (tx *Tx) ReadsCommitted(ctx context.Context) error {
 	level, err := value[string](ctx, tx, stmt("readsCommitted"))
 	if err != nil {
@@ -65,5 +69,5 @@ func (tx *Tx) ReadsCommitted(ctx context.Context) error {
 	return nil
 }
 
-// Committed must be called after the commit of a transaction passed to [DB.Join].
+// Committed must be called after a transaction that was passed to [DB.Join] is committed.
 func (db *DB) Committed() { db.committed() }

@@ -2,7 +2,7 @@ package postgres
 
 import "context"
 
-// LeaseKey returns the secret that signs lease tokens. All servers of the database share it.
+// LeaseKey returns the secret that signs lease tokens. All servers that use the database share it.
 func (db *DB) LeaseKey(ctx context.Context) (secret []byte, err error) {
 	err = retry(ctx, func() error {
 		return db.pool.QueryRow(ctx, stmt("leaseKey")).Scan(&secret)

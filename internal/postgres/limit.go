@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Limits returns a page of visible limits, and whether more exist.
+// Limits returns a page of the limits that the caller may see, and reports whether there are more.
 func (db *DB) Limits(ctx context.Context, f tasker.LimitFilter, after tasker.LimitRef) (list []tasker.Limit, more bool, err error) {
 	list, err = collect[tasker.Limit](ctx, db.pool, stmt("selectLimits"), f.Namespace, access.ScopeOf(ctx).List(), after.Namespace, string(after.Kind), after.Name, f.Limit+1,
 		string(f.Kind), f.Name)
@@ -32,7 +32,7 @@ func limitOf(ctx context.Context, q querier, ref tasker.LimitRef) (tasker.Limit,
 	return *l, nil
 }
 
-// Limit returns a limit with its keys and the steps that hold their slots.
+// Limit returns a limit with its busiest keys and the steps that hold their slots.
 func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetail, error) {
 	l, err := limitOf(ctx, db.pool, ref)
 	if err != nil {
@@ -71,7 +71,7 @@ func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetai
 	return d, nil
 }
 
-// PutLimit creates or changes a limit, which applies to claims after the commit.
+// PutLimit creates or changes a limit. All claims after the commit observe it.
 func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by Operator) (limit tasker.Limit, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		count, err := value[int](ctx, tx, stmt("countLimits"), ref.Namespace, string(ref.Kind), ref.Name)
@@ -86,7 +86,7 @@ func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitV
 		if err != nil {
 			return fmt.Errorf("set limit %s: %w", ref, err)
 		}
-		// The queues of a named limit are those of the templates that assign it.
+		// A named limit has the queues of the templates that assign it.
 		if _, err := tx.Exec(ctx, stmt("insertLimitQueues"), id, ref.Namespace, string(ref.Kind), ref.Name); err != nil {
 			return fmt.Errorf("set limit %s: %w", ref, err)
 		}
@@ -99,7 +99,9 @@ func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitV
 	return limit, err
 }
 
-// DeleteLimit deletes a limit. The steps that wait for it return to the queue later.
+// DeleteLimit deletes a limit. Steps that wait for it return to the queue later. It returns
+// NotFound,
+// or a Conflict if templates assign the limit to steps.
 func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		if _, err := limitOf(ctx, tx, ref); err != nil {
@@ -120,7 +122,9 @@ func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator)
 	})
 }
 
-// deleteLimit deletes a limit with its keys. It deletes their slots once no claim locks the keys.
+// deleteLimit deletes a limit and its keys. It waits until no claim locks the keys, so that all
+// slots
+// are deleted.
 func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 	keys, err := column[int64](ctx, tx, stmt("deleteLimitKeys"), ref.Namespace, string(ref.Kind), ref.Name)
 	if err != nil {
@@ -133,11 +137,12 @@ func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 	return err
 }
 
-// maxUnparkKeys is the maximum number of keys with parked steps in one pass.
+// maxUnparkKeys is the maximum number of keys with parked steps that are read in one pass.
 const maxUnparkKeys = 200
 
-// PruneLimitKeys deletes the keys among the limit keys after the given one that were unused for
-// age. It returns the last key checked; 0 at the end.
+// PruneLimitKeys checks up to limit keys after the given one and deletes those that have not been
+// used
+// for age. It returns the last key that it checked, or 0 at the end.
 func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64, limit int) (int64, error) {
 	last, err := value[int64](ctx, db.pool, stmt("pruneLimitKeys"), age, after, limit)
 	return last, wrap(err, "prune the keys of limits")

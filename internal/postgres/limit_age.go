@@ -1,9 +1,10 @@
 package postgres
 
-// A claim by age puts old steps first. Otherwise steps of a low priority would starve behind more
-// urgent ones with the same limit key.
+// A claim by age puts old steps first. Otherwise steps of low priority would starve behind more
+// urgent
+// steps with the same limit key.
 
-// oldAt is the time before which a waiting step is old.
+// oldAt returns the time before which a waiting step counts as old.
 func (s limitSource) oldAt() string { return `(SELECT at FROM clock) - ` + s.age + `::interval` }
 
 // columns returns the columns of a candidate step s.
@@ -14,7 +15,7 @@ func (s limitSource) columns() string {
 	return candidateOf("s") + `, CASE WHEN s.state_since <= ` + s.oldAt() + ` THEN s.state_since ELSE 'infinity' END AS old_since`
 }
 
-// passed returns the columns of a row e that has those of columns.
+// passed returns the same columns as columns, taken from a row e that already has them.
 func (s limitSource) passed() string {
 	if s.age == "" {
 		return candidateOf("e")
@@ -22,7 +23,7 @@ func (s limitSource) passed() string {
 	return candidateOf("e") + `, e.old_since`
 }
 
-// order returns the order of the steps in a namespace.
+// order returns the order of steps within a namespace.
 func (s limitSource) order(row string) string {
 	if s.age == "" {
 		return urgencyByDue(row)
@@ -30,7 +31,8 @@ func (s limitSource) order(row string) string {
 	return row + `.old_since, ` + urgencyByDue(row)
 }
 
-// orOld adds the selected steps to those of a queue in a claim by age.
+// orOld returns a union that adds old steps to those of a queue. It is empty for a claim by
+// urgency.
 func (s limitSource) orOld(steps string) string {
 	if s.age == "" {
 		return ""
@@ -40,7 +42,7 @@ func (s limitSource) orOld(steps string) string {
         (` + steps + `)`
 }
 
-// oldest selects the oldest steps of queue q with an index skip scan over the priorities.
+// oldest selects the oldest steps of queue q. It uses an index skip scan over the priorities.
 func (s limitSource) oldest(table, which, without string) string {
 	next := func(below string) string {
 		return `SELECT s.priority FROM ` + table + ` WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + below + ` ORDER BY s.priority DESC LIMIT 1`
@@ -65,7 +67,7 @@ func (s limitSource) oldest(table, which, without string) string {
                 LIMIT ` + limitDepth
 }
 
-// old adds a row if the claim returns an old step before a more urgent one.
+// old adds a row if the claim returns an old step although a more urgent one is waiting.
 func (s limitSource) old() string {
 	if s.age == "" {
 		return ""

@@ -1,6 +1,6 @@
 package postgres
 
-// parkedSteps selects the parked steps with the columns of ready_steps.
+// parkedSteps selects parked steps with the columns of ready_steps.
 var parkedSteps = `(SELECT a.*, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a)`
 
 func queueCandidates(s limitSource, gates string, h holds) string {
@@ -35,12 +35,14 @@ parked AS MATERIALIZED (
 `
 }
 
-// keysAndWeights returns the keys of a step of queue q, and their weights.
+// keysAndWeights returns the limit keys of a step in queue q and their weights.
 func keysAndWeights(row string) string {
 	return `q.ids || ` + row + `.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || ` + row + `.weights AS weights`
 }
 
-// reserved is a CTE with the steps that need more slots than their key has free.
+// reserved is a common table expression with the keys that steps reserve because they need more
+// slots
+// than are free.
 func (s limitSource) reserved() string {
 	if s.shape == oneEach {
 		return ""
@@ -61,8 +63,9 @@ func (s limitSource) reserved() string {
 `
 }
 
-// waiting selects the first steps of queue q that need more slots than their key has free. Less
-// urgent steps must not use these slots.
+// waiting selects those of the first steps in queue q that need more slots than their keys have
+// free.
+// Less urgent steps must not use these slots.
 func (s limitSource) waiting(table, due, which string) string {
 	return `(
         SELECT s.*, n.wants
@@ -72,7 +75,7 @@ func (s limitSource) waiting(table, due, which string) string {
     )`
 }
 
-// mayTake is true if no more urgent step reserves a key n.ids of step s.
+// mayTake is true if no more urgent step reserves any of the keys n.ids of step s.
 func (s limitSource) mayTake() string {
 	if s.shape == oneEach {
 		return "true"
@@ -83,13 +86,14 @@ func (s limitSource) mayTake() string {
             )`
 }
 
-// readyIn selects the first ready steps of queue q, by priority and order, whose keys have free
-// slots.
+// readyIn selects the first ready steps of queue q whose keys have free slots, by priority and the
+// given
+// order.
 func (s limitSource) readyIn(order, which, without string) string {
 	return `(` + s.open(firstSteps(s.columns(), "tasker.ready_steps s", "s."+order, which+without, limitDepth), "s.priority DESC, s."+order, "LIMIT least($3::int, q.places)") + `)`
 }
 
-// firstSteps selects the first steps s of queue q by priority and order.
+// firstSteps selects the first steps s of queue q by priority and the given order.
 func firstSteps(columns, table, order, which, limit string) string {
 	return `
             SELECT ` + columns + `
@@ -99,14 +103,14 @@ func firstSteps(columns, table, order, which, limit string) string {
             LIMIT ` + limit
 }
 
-// firstReady selects the first ready steps of queue q by age and those by due time.
+// firstReady selects the first ready steps of queue q by age, and the first ones by due time.
 func firstReady(columns, which, limit string) string {
 	return `(` + firstSteps(columns, "tasker.ready_steps s", "s.state_since", which, limit) + `)
         UNION
         (` + firstSteps(columns, "tasker.ready_steps s", "s.due_at", " AND s.due_at IS NOT NULL"+which, limit) + `)`
 }
 
-// open selects the steps whose keys have free slots.
+// open selects those of the steps whose keys all have enough free slots.
 func (s limitSource) open(steps, order, limit string) string {
 	return `
             SELECT s.*, n.ids, n.weights

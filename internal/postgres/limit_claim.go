@@ -13,14 +13,17 @@ import (
 	"tasker.example/tasker"
 )
 
-// A slot is a row with a step and its fencing token. It counts while the step is in progress with
-// that token, so that no update is needed to free it.
+// A slot is a row that contains a step and its fence. It counts as long as the step is in progress
+// with
+// that fence, so no update is needed to free it.
 //
-// A step with a full key stays in the queue while slots become free regularly. It is parked if it
-// blocks other steps, or if no slot becomes free. Claims then skip it until its key has a free
+// If the key of a step is full, the step stays in the queue as long as slots become free regularly.
+// It is
+// parked if it blocks other steps or no slot becomes free. Claims then skip it until its key has a
+// free
 // slot.
 
-// hasLimits is true if steps of namespaces $1 and handlers $2 may have limits or due times.
+// hasLimits is true if steps with namespaces $1 and handlers $2 may have limits or due times.
 var hasLimits = mayHaveLimits("$1", "$2")
 
 func mayHaveLimits(namespaces, handlers string) string {
@@ -32,7 +35,7 @@ func mayHaveLimits(namespaces, handlers string) string {
     ))`
 }
 
-// limitedQueues caches which claimants met limits. It is a hint.
+// limitedQueues records which claimants have encountered limits. It is only a hint.
 type limitedQueues struct {
 	mu   sync.Mutex
 	sets map[string]*limitedSet
@@ -41,24 +44,24 @@ type limitedQueues struct {
 type limitedSet struct {
 	until      time.Time // end of the hint
 	parkedAt   time.Time // time of the last scan for steps to park
-	reportedAt time.Time // time of the last report that freed slots and claimed steps
-	cursor     int64     // position of the scan of keys with parked steps
+	reportedAt time.Time // when a report last freed slots and claimed steps
+	cursor     int64     // position of the scan of keys that have parked steps
 	shape      limitProfile
 }
 
-// maxLimitedSets is the size at which the cache is cleared.
+// maxLimitedSets is the number of claimants at which the cache is cleared.
 const maxLimitedSets = 1000
 
 func (c Claimant) queues() string {
 	return strings.Join(c.Namespaces, "\x00") + "\x01" + strings.Join(c.Handlers, "\x00")
 }
 
-// mayHave reports whether the claimant met limits recently.
+// mayHave reports whether the claimant has encountered limits recently.
 func (q *limitedQueues) mayHave(c Claimant) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.sets) == 0 {
-		return false // without building the key
+		return false // avoids building the key
 	}
 	s := q.sets[c.queues()]
 	return s != nil && time.Now().Before(s.until)
@@ -84,12 +87,13 @@ func (q *limitedQueues) change(c Claimant, f func(*limitedSet)) {
 	f(s)
 }
 
-// setCursor stores the key after which the claimant's next scan of parked steps starts.
+// setCursor stores the key after which the claimant's next scan of parked steps begins.
 func (q *limitedQueues) setCursor(c Claimant, key int64) {
 	q.change(c, func(s *limitedSet) { s.cursor = key })
 }
 
-// claim returns the next claim of the claimant, with its cursor and assumed limits.
+// claim returns a claim of the claimant that has its cursor and the limits that it is assumed to
+// have.
 func (q *limitedQueues) claim(c Claimant, l claimMode) limitedClaim {
 	claim := limitedClaim{Claimant: c, mode: l}
 	q.change(c, func(s *limitedSet) { claim.cursor, claim.shape = s.cursor, s.shape })
@@ -100,8 +104,9 @@ func (q *limitedQueues) reshape(c Claimant, shape limitProfile) {
 	q.change(c, func(s *limitedSet) { s.shape = shape })
 }
 
-// adoptShape stores the actual limits of the claimant's steps, and reports whether the claim missed
-// some of them.
+// adoptShape stores which limits the claimant's steps actually have. It reports whether the claim
+// has
+// ignored some of them.
 func (q *limitedQueues) adoptShape(claim *limitedClaim, last ClaimResult) bool {
 	if !last.reshaped {
 		return false
@@ -112,7 +117,8 @@ func (q *limitedQueues) adoptShape(claim *limitedClaim, last ClaimResult) bool {
 	return more
 }
 
-// mayPark reports whether no recent claim of the same queues scanned for steps to park.
+// mayPark reports whether to scan for steps to park: no recent claim from the same queues has done
+// so.
 func (q *limitedQueues) mayPark(c Claimant) (may bool) {
 	q.change(c, func(s *limitedSet) {
 		if may = time.Since(s.parkedAt) >= parkInterval; may {
@@ -122,12 +128,12 @@ func (q *limitedQueues) mayPark(c Claimant) (may bool) {
 	return may
 }
 
-// reported records a report that freed slots and claimed steps.
+// reported records that a report freed slots and claimed steps.
 func (q *limitedQueues) reported(c Claimant) {
 	q.change(c, func(s *limitedSet) { s.reportedAt = time.Now() })
 }
 
-// moves reports whether slots were freed and claimed again recently.
+// moves reports whether slots were recently freed and claimed again.
 func (q *limitedQueues) moves(c Claimant) (yes bool) {
 	q.change(c, func(s *limitedSet) { yes = time.Since(s.reportedAt) < parkInterval })
 	return yes
@@ -140,10 +146,10 @@ const (
 )
 
 const (
-	limitRounds  = 8           // transactions of one claim
-	maxParked    = 1000        // steps parked in one transaction
-	parkInterval = time.Second // between scans for steps that block no others
-	extraScans   = 2           // of further keys with parked steps, if a claim finds no steps
+	limitRounds  = 8           // maximum number of transactions in one claim
+	maxParked    = 1000        // maximum number of steps that are parked in one transaction
+	parkInterval = time.Second // interval of scans for steps that do not block others
+	extraScans   = 2           // number of scans of further keys with parked steps if a claim finds none
 )
 
 var (
@@ -152,12 +158,12 @@ var (
 	namedSteps  = limitSource{}
 )
 
-// limitStatements are the statements of claims with limits for one source of steps.
+// limitStatements contains the statements for claims with limits from one source of steps.
 type limitStatements struct {
 	makeKeys, lockKeys, lockFree, lockFreeOld, full string
 
-	claim, claimUnheld       [limitShapes]string // named steps only have the first shape
-	claimOld, claimUnheldOld [limitShapes]string // by age
+	claim, claimUnheld       [limitShapes]string // for named steps, only the first shape is set
+	claimOld, claimUnheldOld [limitShapes]string // claims by age
 }
 
 func newLimitStatements(s limitSource) limitStatements {
@@ -189,20 +195,22 @@ func (c Claimant) limited() limitStatements {
 	return limitedEach
 }
 
-// A limitedClaim is one claim with limits, in one transaction.
+// A limitedClaim is a claim that checks limits, in one transaction.
 type limitedClaim struct {
 	Claimant
 	size   claimSize
 	mode   claimMode
-	steps  []tasker.StepRef // only these steps; nil for the most urgent ones
-	freed  []tasker.StepRef // steps reported in the same transaction
+	steps  []tasker.StepRef // claim only these steps; nil claims the most urgent ones
+	freed  []tasker.StepRef // steps that were reported in the same transaction
 	cursor int64
 	shape  limitProfile
-	scans  int  // extra scans of keys with parked steps
-	waits  bool // wait for the keys of all scanned steps, and create missing ones
+	scans  int  // number of extra scans of keys with parked steps
+	waits  bool // wait for the keys of all scanned steps and create those that are missing
 }
 
-// queue adds the statements to a batch, and returns how many precede the claim.
+// queue adds the statements of the claim to a batch. It returns how many of them precede the one
+// that
+// claims.
 func (l limitedClaim) queue(b *pgx.Batch) int {
 	c, of, before := l.Claimant, l.limited(), b.Len()
 	args := []any{c.Namespaces, c.Handlers, l.size.limit, c.WorkerUUID, c.Lease, noNil(c.Without), l.size.budget}
@@ -234,7 +242,9 @@ func (l limitedClaim) queue(b *pgx.Batch) int {
 	return b.Len() - before - 1
 }
 
-// queueLocks adds the statements that lock the keys of queues and steps. which selects the steps.
+// queueLocks adds the statements that lock the keys of queues and steps. The argument which selects
+// the
+// steps.
 func (l limitedClaim) queueLocks(b *pgx.Batch, of limitStatements, which ...any) {
 	c := l.Claimant
 	which = append([]any{c.Namespaces, c.Handlers}, which...)
@@ -254,7 +264,7 @@ func (l limitedClaim) queueLocks(b *pgx.Batch, of limitStatements, which ...any)
 	}
 }
 
-// age returns the minimum age of a claim by age; nil for a claim by urgency.
+// age returns the minimum age for a claim by age, or nil for a claim by urgency.
 func (l limitedClaim) age() *time.Duration {
 	if l.steps != nil {
 		return nil
@@ -262,7 +272,9 @@ func (l limitedClaim) age() *time.Duration {
 	return l.mode.turn.minAge()
 }
 
-// readClaim reads the result of a claim in a batch, after before other statements.
+// readClaim reads the result of a claim from a batch. The argument before is the number of
+// statements that
+// precede it.
 func readClaim(results pgx.BatchResults, before int) (ClaimResult, error) {
 	for range before {
 		if _, err := results.Exec(); err != nil {
@@ -285,7 +297,7 @@ func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResul
 		if result, err = readClaim(results, before); err != nil {
 			return err
 		}
-		return results.Close() // commits
+		return results.Close() // this commits the transaction
 	})
 	return result, wrap(err, "claim steps with limits")
 }
@@ -329,7 +341,7 @@ func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l cl
 	return all, err
 }
 
-// saveCursor makes the next scan of parked steps start at the end of the last one.
+// saveCursor stores where the next scan of parked steps begins: where the last one ended.
 func (l *limitedClaim) saveCursor(db *DB, last ClaimResult) {
 	if last.more {
 		l.cursor = last.lookAt
@@ -337,9 +349,11 @@ func (l *limitedClaim) saveCursor(db *DB, last ClaimResult) {
 	}
 }
 
-// shouldRetryClaim reports whether another round may find more steps. It prepares the round: the
-// claim waits for locked keys or scans further keys with parked steps. It also parks steps that
-// block others or wait for a limit: immediately after an empty claim, otherwise at intervals.
+// shouldRetryClaim reports whether another round may find more steps, and prepares that round. The
+// claim
+// then waits for locked keys or scans further keys with parked steps. It also parks steps that
+// block
+// others or wait for a limit, immediately after an empty claim and otherwise at intervals.
 func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
 	moves := db.limits.moves(claim.Claimant)
 	if last.unlocked && !claim.waits && (!found || !moves) {
@@ -361,8 +375,9 @@ func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last Cl
 	return retry, nil
 }
 
-// parkBlocking parks steps at the heads of queues with full keys, and moves parked steps to the
-// full ones of their keys. It returns the number of steps.
+// parkBlocking parks steps that are at the heads of queues and have full keys. Parked steps that
+// another
+// key blocks are moved to that key. It returns the number of steps.
 func (db *DB) parkBlocking(ctx context.Context, c Claimant, after int64) (int64, error) {
 	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxParked, after)
 	if err != nil {
@@ -382,11 +397,11 @@ func (db *DB) parkBlocking(ctx context.Context, c Claimant, after int64) (int64,
 	return moved + changed.RowsAffected(), nil
 }
 
-// A fullList contains steps with one full key each.
+// A fullList contains steps and, for each, one key that is full.
 type fullList struct {
 	Tasks, Steps []tasker.ID
 	Keys         []int64
-	Parked       []bool // under another key
+	Parked       []bool // already parked, under another key
 }
 
 func (db *DB) parkFullSteps(ctx context.Context, list *fullList) (int64, error) {
@@ -397,7 +412,7 @@ func (db *DB) parkFullSteps(ctx context.Context, list *fullList) (int64, error) 
 	return tag.RowsAffected(), wrap(err, "park steps that wait for limits")
 }
 
-// ParkLimited parks the enqueued steps that wait for a limit, and returns the others.
+// ParkLimited parks those of the enqueued steps that wait for a limit, and returns the others.
 func (db *DB) ParkLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
 	if len(steps) == 0 {
 		return nil, nil
@@ -413,7 +428,7 @@ func (db *DB) ParkLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker
 	return slices.DeleteFunc(steps, func(s tasker.StepRef) bool { return slices.Contains(list.Steps, s.StepUUID) }), nil
 }
 
-// takeLimited claims the given steps that are enqueued and whose limits have free slots.
+// takeLimited claims those of the given steps that are enqueued and whose limits have free slots.
 func (db *DB) takeLimited(ctx context.Context, c Claimant, steps []tasker.StepRef, l claimMode) (ClaimResult, error) {
 	var all ClaimResult
 	for round := 0; ; round++ {

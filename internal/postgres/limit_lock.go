@@ -1,22 +1,29 @@
 package postgres
 
-// A claim with limits runs four statements in one transaction, possibly that of a report. They lock
-// the keys that whole queues share, lock free keys of single steps, delete outdated rows of
-// limit_slots, and claim steps by counting the other rows. Each statement sees what was committed
-// before it started, so the count is exact.
+// A claim with limits executes four statements in one transaction, which can be that of a report.
+// They
+// lock the keys that whole queues share, lock free keys of individual steps, delete outdated rows
+// of
+// limit_slots, and claim steps by counting the remaining rows. Each statement sees everything that
+// was
+// committed before it started, so the counts are exact.
 //
-// Deadlocks cannot occur. Claims lock queue keys first, wait for step keys in one order and only
-// outside reports, and skip locked steps. A setting of the transaction stores the locked keys.
+// Deadlocks cannot occur: claims lock the keys of queues first. They wait for keys of steps only in
+// one
+// order and outside reports, and skip locked steps. A setting of the transaction contains the
+// locked keys.
 const (
 	lockedKeys     = `string_to_array(nullif(current_setting('tasker.limit_keys', true), ''), ',')::bigint[]`
 	saveLockedKeys = `set_config('tasker.limit_keys', concat_ws(',', nullif(current_setting('tasker.limit_keys', true), ''), string_agg(DISTINCT k.limit_key_id::text, ',')), true)`
 )
 
-// freedKeys are the keys with parked steps of which the transaction's report freed slots.
+// freedKeys contains the keys with parked steps whose slots were freed by the report in this
+// transaction.
 const freedKeys = `coalesce(string_to_array(nullif(current_setting('tasker.limit_freed', true), ''), ',')::bigint[], '{}')`
 
-// lockQueueKeys locks the shared keys of the queues of namespaces $1 and handlers $2 in order, and
-// records the template keys that the reported steps $3, $4 have freed.
+// lockQueueKeys locks the keys that the queues with namespaces $1 and handlers $2 share, in order.
+// It also
+// records the keys from templates whose slots the reported steps $3, $4 have freed.
 var lockQueueKeys = `
 SELECT ` + saveQueueKeys + `, set_config('tasker.limit_freed', coalesce((
     SELECT string_agg(DISTINCT k.limit_key_id::text, ',')
@@ -43,25 +50,27 @@ FROM (
     ) k
 ) k`
 
-// hasNames is true if templates assign limits to steps of the queues.
+// hasNames is true if templates assign limits to steps in the queues.
 const hasNames = `EXISTS (
         SELECT FROM tasker.limit_queues x
         JOIN tasker.limits l ON l.limit_id = x.limit_id AND l.kind = 'name'
         WHERE x.namespace = ANY ($1::text[]) AND x.handler || '' = ANY ($2::text[])
     )`
 
-// hasWeights is true if a step takes several slots of a limit.
+// hasWeights is true if some step takes several slots of a limit.
 const hasWeights = `EXISTS (SELECT FROM tasker.task_limits t WHERE t.weight > 1)`
 
-// mayHaveSlots is true if key k may have free slots, according to a few of its rows.
+// mayHaveSlots is true if key k may have free slots. It reads only a few of the key's rows.
 const mayHaveSlots = `coalesce((SELECT l.max_in_progress FROM tasker.limits l WHERE l.limit_id = k.limit_id) > (
                 SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 20) n
             ), true)`
 
-// lockFreeKeys locks the keys of the most urgent steps whose keys no other transaction has locked.
+// lockFreeKeys locks the keys of the most urgent steps. It skips keys that another transaction has
+// locked.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 steps to exclude, $5 the key after which the scan of
-// parked steps starts, $6 minimum age of a claim by age.
+// parked
+// steps begins, $6 minimum age for a claim by age.
 func lockFreeKeys(s limitSource, aged bool) string {
 	if aged {
 		s.age = "$6"
@@ -115,9 +124,11 @@ SELECT ` + saveLockedKeys + `
 FROM (SELECT unnest(ids) AS limit_key_id FROM (SELECT ids FROM ready UNION ALL SELECT ids FROM parked) x) k`
 }
 
-// scannedKeys returns the CTEs with the keys of the first steps, for a claim that waits for all of
-// them. $3 is the limit and $4 the key after which the scan of parked steps starts, or both are the
-// step ids.
+// scannedKeys returns common table expressions with the keys of the first steps, for a claim that
+// waits
+// for all of these keys. $3 is the limit and $4 the key after which the scan of parked steps
+// begins. For
+// named steps, $3 and $4 contain the ids.
 func scannedKeys(s limitSource) string {
 	const columns = "s.task_uuid, s.step_uuid, s.namespace, s.handler"
 	steps := `
@@ -146,7 +157,7 @@ keys AS MATERIALIZED (
 )`
 }
 
-// makeKeys creates the missing keys of these steps.
+// makeKeys creates those of the scanned keys that do not exist yet.
 func makeKeys(s limitSource) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -159,7 +170,7 @@ ORDER BY u.limit_id, u.key
 ON CONFLICT (limit_id, key) DO NOTHING`
 }
 
-// lockKeys locks the keys of these steps in order, after those of the queues.
+// lockKeys locks the scanned keys in order. The keys of the queues must already be locked.
 func lockKeys(s limitSource) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),

@@ -8,14 +8,17 @@ import (
 	"tasker.example/tasker"
 )
 
-// leastDepth is the minimum number of steps to scan of a queue, and of each key.
+// leastDepth is the minimum number of steps that are scanned per queue and per key.
 const leastDepth = `64`
 
-// mostOf is the maximum number of slots that a step takes of limit l.
+// mostOf is the maximum number of slots of limit l that a step can take.
 const mostOf = `least(l.max_in_progress, l.burst)`
 
-// fullSteps selects up to $3 steps at the heads of queues whose keys are full or reserved by more
-// urgent steps. It also selects parked steps, after key $4, that another key of theirs blocks.
+// fullSteps selects up to $3 steps that are at the heads of queues and whose keys are full or
+// reserved by
+// more urgent steps. It also selects parked steps, from the keys after $4, that another of their
+// keys
+// blocks.
 func fullSteps(queues string) string {
 	const columns = "s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since"
 	return `
@@ -69,22 +72,25 @@ FROM (
 ) x`
 }
 
-// An UnparkResult is the result of [DB.UnparkLimited].
+// An UnparkResult describes a batch of [DB.UnparkLimited].
 type UnparkResult struct {
-	Namespaces []string // of the steps returned to the queue
-	Waiting    bool     // steps are parked for limits
-	More       bool     // it reached its limit, and more steps may follow
-	Last       int64    // the key after which the next scan starts; 0 at the end
+	Namespaces []string // namespaces of the unparked steps
+	Waiting    bool     // steps are parked because of limits
+	More       bool     // the batch was full, so there may be more steps
+	Last       int64    // key after which the next scan begins; 0 at the end
 }
 
 type unparkScan struct {
-	Last         int64 // key
+	Last         int64 // last key that was read
 	Keys         int
 	Tasks, Steps []tasker.ID
 }
 
-// UnparkLimited returns up to limit steps to the queue that no longer wait for a limit, of the keys
-// after the given one. A failing task delays no other: the result is valid even with an error.
+// UnparkLimited returns up to limit parked steps to the queue that need not wait for a limit any
+// more. It
+// scans the keys after the given one. A failing task does not delay the others, so the result is
+// valid
+// even if there is an error.
 func (db *DB) UnparkLimited(ctx context.Context, limit int, after int64) (b UnparkResult, err error) {
 	found, err := one[unparkScan](ctx, db.pool, stmt("limitedSteps"), limit, db.queue.announce, after, db.queue.ttlMS)
 	if err != nil {
@@ -105,7 +111,7 @@ func (db *DB) UnparkLimited(ctx context.Context, limit int, after int64) (b Unpa
 	return b, wrap(err, "unpark steps")
 }
 
-// unparkSingly unparks each step in its own transaction after a common one failed.
+// unparkSingly unparks each step in its own transaction, after doing so together has failed.
 func (db *DB) unparkSingly(ctx context.Context, found unparkScan) (namespaces []string, err error) {
 	failed := 0
 	for i, task := range found.Tasks {
@@ -128,7 +134,7 @@ func (db *DB) unparkSingly(ctx context.Context, found unparkScan) (namespaces []
 	return slices.Compact(namespaces), err
 }
 
-// unparkSteps unparks the steps of unlocked tasks, and returns their namespaces.
+// unparkSteps unparks steps of unlocked tasks and returns their namespaces.
 func (db *DB) unparkSteps(ctx context.Context, taskOf, stepIDs []tasker.ID) (namespaces []string, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		namespaces = nil
@@ -150,7 +156,7 @@ func (db *DB) unparkSteps(ctx context.Context, taskOf, stepIDs []tasker.ID) (nam
 		if err != nil {
 			return err
 		}
-		_, err = tx.SettleTasks(ctx, tasksOnce(tasks), Operator{}) // restarts their staleness
+		_, err = tx.SettleTasks(ctx, tasksOnce(tasks), Operator{}) // restarts the staleness time
 		return err
 	})
 	if err != nil {

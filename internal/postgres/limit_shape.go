@@ -2,41 +2,46 @@ package postgres
 
 import "strconv"
 
-// A limitProfile identifies the kinds of limits of a claimant's steps. A claim assumes a profile
-// and its statement verifies it, because the general statement costs several times as much.
+// A limitProfile identifies what kinds of limits a claimant's steps have. A claim assumes a
+// profile, and
+// its statement verifies the assumption. The statement for all kinds of limits is several times as
+// expensive.
 type limitProfile int
 
 const (
-	weighted   limitProfile = iota // limits of templates, some with several slots per step
-	oneEach                        // limits of templates, all with one slot per step
-	sharedOnly                     // only limits that all steps of a queue share
+	weighted   limitProfile = iota // limits from templates, some with several slots per step
+	oneEach                        // limits from templates, all with one slot per step
+	sharedOnly                     // only limits that all steps in a queue share
 )
 
 const limitShapes = 3
 
-// named is a CTE with the actual profile.
+// named is a common table expression with the actual profile.
 const named = `named AS MATERIALIZED (
     SELECT n.*, CASE WHEN NOT n.names THEN 2 WHEN NOT n.weights THEN 1 ELSE 0 END AS shape
     FROM (SELECT ` + hasNames + ` AS names, ` + hasWeights + ` AS weights) n
 ),
 `
 
-// matchesProfile is a CTE that reports whether the assumed profile covers the actual one.
+// matchesProfile is a common table expression that reports whether the assumed profile covers the
+// actual
+// one.
 func (s limitSource) matchesProfile() string {
 	return `fits AS MATERIALIZED (SELECT n.shape, n.shape >= ` + strconv.Itoa(int(s.shape)) + ` AS yes FROM named n),
 `
 }
 
-// mayClaim is true if the worker gets new work and the assumed profile is sufficient.
+// mayClaim is true if the worker may get work and the assumed profile is sufficient.
 func (s limitSource) mayClaim() string { return mayClaim + ` AND (SELECT yes FROM fits)` }
 
-// otherShape adds a row with the actual profile if it differs from the assumed one.
+// otherShape adds a row with the actual profile if the assumed one is different.
 func (s limitSource) otherShape() string {
 	return noteWith("'shape'", "(SELECT shape FROM fits)", "(SELECT shape <> "+strconv.Itoa(int(s.shape))+" FROM fits)")
 }
 
-// sharedCandidates selects the most urgent steps, ready or parked, of queues with shared limits
-// only.
+// sharedCandidates selects the most urgent steps, ready or parked, from queues that have only
+// shared
+// limits.
 func sharedCandidates(s limitSource, gates string, h holds) string {
 	without := s.without("$6", gates, h)
 	const places = `least($3::int, q.places)`

@@ -5,20 +5,22 @@ import (
 	"strings"
 )
 
-// limitDepth is the number of steps that a claim of $3 steps scans in each queue.
+// limitDepth is the number of steps that a claim of $3 steps scans per queue.
 const limitDepth = `greatest($3::int * 4, ` + leastDepth + `)`
 
-// A limitSource defines which steps a claim with limits scans.
+// A limitSource determines which steps a claim with limits scans.
 type limitSource struct {
-	queues string // CTE with the queues; empty for a claim of named steps
+	queues string // common table expression with the queues; empty for a claim of named steps
 	shape  limitProfile
-	age    string // parameter with the minimum age of a claim by age; empty for a claim by urgency
+	age    string // parameter with the minimum age for a claim by age; empty for a claim by urgency
 }
 
-// named reports whether the claim is for given steps, not for the most urgent ones.
+// named reports whether the claim is for specific steps and not for the most urgent ones.
 func (s limitSource) named() bool { return s.queues == "" }
 
-// parts returns the CTE with the queues; for named steps, those of the ids in two parameters.
+// parts returns the common table expression with the queues. For named steps, they are those of the
+// steps
+// in two parameters.
 func (s limitSource) parts(tasks, steps string) string {
 	if !s.named() {
 		return s.queues
@@ -33,13 +35,16 @@ queues AS MATERIALIZED (
 `
 }
 
-// without returns conditions on row s that exclude given steps and held ones.
+// without returns conditions on row s that exclude certain steps and held ones.
 func (s limitSource) without(param, gates string, h holds) string {
 	return ` AND s.step_uuid <> ALL (` + param + `::uuid[])` + h.free("s", gates)
 }
 
-// joinParkedSteps joins queue q with its most urgent parked steps e: up to limit for each key k
-// with free slots. r counts the slots without a lock, up to most. c is the clock.
+// joinParkedSteps joins queue q with its most urgent parked steps e: up to limit of them for each
+// key k
+// that has free slots. The row r contains the number of free slots, counted without a lock and at
+// most
+// most. The row c is the clock.
 func joinParkedSteps(columns, after, most, limit string) string {
 	return `
     CROSS JOIN LATERAL (` + parkedKeys(after) + `) k
@@ -54,8 +59,9 @@ func joinParkedSteps(columns, after, most, limit string) string {
     ) e`
 }
 
-// parkedKeys selects the keys of parked steps of queue q: freed keys, keys after the given one,
-// then the others.
+// parkedKeys selects the keys that have parked steps in queue q: first the freed ones, then those
+// after
+// the given key, then the others.
 func parkedKeys(after string) string {
 	return `
         SELECT x.limit_key_id
@@ -70,10 +76,12 @@ func parkedKeys(after string) string {
     `
 }
 
-// maxParkedKeys is the maximum number of keys with parked steps that a claim scans in each queue.
+// maxParkedKeys is the maximum number of keys with parked steps that a claim scans per queue.
 const maxParkedKeys = 64
 
-// queuesWithParked selects the queues with ready or parked steps, for a claimant with many queues.
+// queuesWithParked selects the queues that have ready or parked steps. It is for a claimant with
+// many
+// queues.
 var queuesWithParked = strings.Replace(waitingQueues(byUrgency), "queues AS (", "queued AS (", 1) + `
 parked_in AS (
     SELECT n.namespace, (
@@ -90,7 +98,9 @@ parked_in AS (
 queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.handler FROM parked_in w WHERE w.handler = ANY ($2::text[])),
 `
 
-// lockedSlots contains the CTEs with the free slots of locked keys, also as a document by key id.
+// lockedSlots contains common table expressions with the free slots of locked keys, also as a
+// document by
+// key id.
 const lockedSlots = `
 mine AS MATERIALIZED (
     SELECT k.limit_key_id, l.per_second, r.places, r.again, ` + mostOf + ` AS most
@@ -113,13 +123,14 @@ places AS MATERIALIZED (
 ),
 `
 
-// slotsRemaining is the number of free slots of a key; 0 if it is not locked.
+// slotsRemaining is the number of free slots of a key, or 0 if the key is not locked.
 func slotsRemaining(key string) string {
 	return `coalesce(((SELECT of FROM places) ->> ` + key + `::text)::int, 0)`
 }
 
-// keysOfStep selects the template keys of a step with their weights, whether all have enough free
-// slots, and the keys with some but too few.
+// keysOfStep selects the keys that a template assigns to a step and their weights. It also selects
+// whether
+// all keys have enough free slots, and the keys that have some but too few.
 func (s limitSource) keysOfStep(row string) string {
 	if s.shape == oneEach {
 		return `(
@@ -142,19 +153,23 @@ func (s limitSource) keysOfStep(row string) string {
         )`
 }
 
-// candidateOf returns the columns of a candidate step.
+// candidateOf returns the columns of a candidate step from a row.
 func candidateOf(row string) string {
 	return strings.ReplaceAll(`s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, s.due_at`, "s.", row+".")
 }
 
 // claimLimitedSteps claims the most urgent steps, ready or parked, whose limits have free slots. An
-// item has the limits of its map step. With due times, the most urgent steps are among the first by
-// age and the first by due time.
+// item
+// has the limits of its map step. If there are due times, the most urgent steps are among the first
+// ones
+// by age and the first ones by due time.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
-// bytes. Named steps add their ids. Otherwise the key after which the scan of parked steps starts
-// (unless all limits are shared), the turns and shares of the namespaces and the minimum age
-// follow.
+// bytes. For
+// named steps, their ids follow. For others, these follow: the key after which the scan of parked
+// steps
+// begins (unless all limits are shared), the turns and shares of the namespaces, and the minimum
+// age.
 func claimLimitedSteps(s limitSource, h holds, aged bool) string {
 	last, candidates := 10, queueCandidates
 	if s.named() {
@@ -209,8 +224,8 @@ locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_pa
 			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherShape() + s.old() + looks(s)
 }
 
-// fairOrder returns the turns and shares by namespace, for a FROM clause. Named steps go by
-// urgency.
+// fairOrder returns a FROM item with the turns and shares of namespaces. Named steps are ordered by
+// urgency alone.
 func (s limitSource) fairOrder() string {
 	switch {
 	case s.named():
@@ -232,10 +247,13 @@ func (s limitSource) firstOf(columns, from string) string {
     WHERE e.nth <= $3::int`
 }
 
-// admission returns CTEs with the candidates whose keys all have free slots, in order of turns and
-// urgency, and their keys by step id. A scan that reached its limit excludes all steps less urgent
-// than its last row. A refused step still counts for its other keys, so that no later step gets
-// those slots.
+// admission returns common table expressions with the candidates whose keys all have free slots, in
+// the
+// order of turns and urgency, and with their keys by step id. If a scan reached its limit, all
+// steps less
+// urgent than its last row are excluded. A refused step still counts for its other keys, so that no
+// later
+// step gets those slots.
 func (s limitSource) admission() string {
 	return `candidate AS MATERIALIZED (
     SELECT c.*, row_number() OVER (ORDER BY t.turn + t.share * (c.place - 1), ` + s.order("c") + `, c.step_uuid) AS n
@@ -265,8 +283,9 @@ keys_of AS MATERIALIZED (
 `
 }
 
-// placeSteps contains the CTEs of a lease that unpark steps, insert their slots and charge their
-// rates.
+// placeSteps contains the common table expressions of a lease that unpark steps, insert their slots
+// and
+// charge their rates.
 const placeSteps = `,
 back AS (
     DELETE FROM tasker.held_steps a
@@ -291,9 +310,10 @@ charged AS (
     WHERE k.limit_key_id = u.limit_key_id AND (m.per_second IS NOT NULL OR k.used_at < c.at - interval '5 minutes')
 )`
 
-// looks adds rows with the reasons why a claim found too few steps: its scan ended early, keys were
-// not locked, or keys with free slots did not suffice. It also adds the end of the scan of parked
-// steps.
+// looks adds rows that explain why a claim found too few steps: its scan ended early, keys were not
+// locked, or keys with free slots did not have enough steps. It also adds where the scan of parked
+// steps
+// ended.
 func looks(s limitSource) string {
 	if s.named() || s.shape == sharedOnly {
 		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
@@ -332,7 +352,7 @@ func looks(s limitSource) string {
 			"EXISTS (SELECT FROM parked_keys GROUP BY namespace, handler HAVING count(*) = "+strconv.Itoa(maxParkedKeys)+")")
 }
 
-// sharedLimitsOf selects the limits that all steps of a row's queue share.
+// sharedLimitsOf selects the limits that all steps in the queue of a row share.
 func sharedLimitsOf(row string) string {
 	return `
         SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = '' AND l.kind = 'server' AND l.name = ''
@@ -342,7 +362,7 @@ func sharedLimitsOf(row string) string {
         SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = ` + row + `.namespace AND l.kind = 'handler' AND l.name = ` + row + `.handler`
 }
 
-// namesOf selects the limits that the template assigns to a step, with their keys.
+// namesOf selects the limits that a template assigns to a step, with their keys.
 func namesOf(row string) string {
 	return `
         SELECT t.limit_id, t.key, t.weight
@@ -353,13 +373,15 @@ func namesOf(row string) string {
         ))`
 }
 
-// limitsOf selects all limits of a step with their keys.
+// limitsOf selects all limits of a step, with their keys.
 func limitsOf(row string) string {
 	return `SELECT x.limit_id, '' AS key, 1 AS weight FROM (` + sharedLimitsOf(row) + `) x
         UNION ALL ` + namesOf(row)
 }
 
-// freeSlots counts the free slots of key row p without a lock, up to most. It is a hint.
+// freeSlots counts the free slots of key row p, at most most. Because the row is not locked, the
+// count is
+// only a hint.
 func freeSlots(key, most string) string {
 	return `CASE WHEN l.limit_id IS NULL THEN ` + most + ` ELSE least(` + most + `,
             CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (
@@ -370,7 +392,7 @@ func freeSlots(key, most string) string {
         )::bigint END`
 }
 
-// nextParkedKeys selects the distinct keys in (after, upto] with parked steps of queue q.
+// nextParkedKeys selects the distinct keys in (after, upto] that have parked steps in queue q.
 func nextParkedKeys(after, upto string) string {
 	next := func(after string) string {
 		return `

@@ -38,8 +38,8 @@ func (tx *Tx) storeTemplateLimits(ctx context.Context, t tasker.Template) error 
 // A TaskLimit is a limit that a template assigns to a new task.
 type TaskLimit struct {
 	Name, Key string
-	Step      *tasker.ID // nil for every step
-	Weight    int        // slots per step
+	Step      *tasker.ID // nil if the limit applies to every step
+	Weight    int        // number of slots per step
 }
 
 type newTaskLimit struct {
@@ -73,12 +73,12 @@ func limitsOfTasks(tasks []*CreatedTask) (list []newTaskLimit) {
 	return list
 }
 
-// changeLimitKeys changes the limit keys of a task that has not started.
+// changeLimitKeys changes the limit keys of a task that has not started yet.
 func (tx *Tx) changeLimitKeys(ctx context.Context, task tasker.ID, t *CreatedTask) error {
 	if len(t.Limits) == 0 {
 		return nil
 	}
-	var names, keys []string // a name repeats with the same key
+	var names, keys []string // names may repeat, but always with the same key
 	for _, l := range t.Limits {
 		names, keys = append(names, l.Name), append(keys, l.Key)
 	}

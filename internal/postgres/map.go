@@ -8,21 +8,22 @@ import (
 	"tasker.example/tasker"
 )
 
-// ExpandedMap describes a map step and its items.
+// ExpandedMap describes a map step and the items to create for it.
 type ExpandedMap struct {
 	tasker.StepRef
 	IDs   []tasker.ID       // ascending
 	Items []json.RawMessage // input of each item
-	Bytes []int32           // size of each item
+	Bytes []int32           // size of each item's input
 	Limit int               // maximum number of items in progress; 0 means no limit
 
-	Context  json.RawMessage // context for the items; nil means the context of the task
-	Omitted  []string        // JSON Pointers of the parts that Context omits
+	Context  json.RawMessage // context for the items; if nil, that of the task applies
+	Omitted  []string        // JSON Pointers to the parts that are missing from Context
 	ListedBy []string        // names of the steps whose results contain the list
 }
 
-// ExpandMap inserts and enqueues the items of a map step and returns the namespaces of the enqueued
-// items. The caller holds the task lock and settles the task afterwards.
+// ExpandMap inserts the items of a map step, enqueues them and returns the namespaces of the
+// enqueued
+// ones. The caller must hold the task lock and settle the task afterwards.
 func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	items := mapped(m.Items, func(item json.RawMessage) string { return string(item) })
 	list, err := column[string](ctx, tx, stmt("expandMap"), m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
@@ -30,8 +31,9 @@ func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	return list, wrap(err, "insert the items of a map step")
 }
 
-// holdsPlace reports whether item s occupies a slot of its step: it is in progress, will be
-// retried, or expired without a worker.
+// holdsPlace is true if item s occupies a slot of its map step: it is in progress, will be retried,
+// or
+// expired without a worker.
 const holdsPlace = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
         OR s.state = 'error' AND (s.next_retry_at IS NOT NULL OR s.error ->> 'type' = 'queue_expiry'))`
 
@@ -47,40 +49,47 @@ type FailedItem struct {
 	TemplateUUID tasker.ID
 }
 
-// FailedItems filters steps for map items that have failed permanently, in list order. The caller
-// holds the task locks.
+// FailedItems returns those of the steps that are map items and have failed permanently, in the
+// order of
+// the items. The caller must hold the task locks.
 func (tx *Tx) FailedItems(ctx context.Context, steps []tasker.StepRef) ([]FailedItem, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[FailedItem](ctx, tx, stmt("failedItems"), tasks, ids)
 	return list, wrap(err, "read failed items")
 }
 
-// ToleratedItems counts the items of a map step that failed and were skipped.
+// ToleratedItems counts the items of a map step that have failed and were skipped.
 func (tx *Tx) ToleratedItems(ctx context.Context, step tasker.StepRef) (int, error) {
 	n, err := value[int](ctx, tx, stmt("toleratedItems"), step.TaskUUID, step.StepUUID)
 	return n, wrap(err, "count skipped items")
 }
 
-// ItemResults contains the results of the items of a map step, in order.
+// ItemResults contains the results of a map step's items, in order.
 type ItemResults struct {
 	Items     int
-	Tolerated json.RawMessage // ordinals of the skipped items; nil if there are none
-	Results   json.RawMessage // nil if they are too large
+	Tolerated json.RawMessage // ordinals of the skipped items, or nil if there are none
+	Results   json.RawMessage // nil if the results are too large
 }
 
-// ItemResults returns the results of all items of a map step, up to maxBytes.
+// ItemResults returns the results of all items of a map step. They are omitted if they have more
+// than
+// maxBytes.
 func (tx *Tx) ItemResults(ctx context.Context, step tasker.StepRef, maxBytes int) (ItemResults, error) {
 	return required[ItemResults](ctx, tx, nil, "read item results", stmt("itemResults"), step.TaskUUID, step.StepUUID, maxBytes)
 }
 
-// OpenItems returns the open items of a map step, or only those that failed permanently.
+// OpenItems returns the open items of a map step or, if failed is set, only those that have failed
+// permanently.
 func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) ([]tasker.StepRef, error) {
 	list, err := collect[tasker.StepRef](ctx, tx, stmt("openItems"), step.TaskUUID, step.StepUUID, failed)
 	return list, wrap(err, "read open items")
 }
 
-// ItemResultsFrom returns a page of item results of a map step, found by id or, if step is nil, by
-// name. An item without a result is null. It returns NotFound if no such map step exists.
+// ItemResultsFrom returns a page of the item results of a map step. The step is identified by id
+// or, if
+// step is nil, by name. The result of an item that has none is null. It returns NotFound if there
+// is no
+// such map step.
 func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.ID, name string, from int) (tasker.ItemResults, error) {
 	type row struct {
 		Name    string
@@ -106,7 +115,7 @@ func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.
 	return page, nil
 }
 
-// maxItemResults is the maximum number of results in a page.
+// maxItemResults is the maximum number of results on a page.
 const maxItemResults = 1000
 
 func nilIfZero(n int) *int {

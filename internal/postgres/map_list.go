@@ -8,8 +8,9 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// MapItems returns a page of the items of a map step, and the first ordinal of the next page or 0
-// at the end. It returns NotFound if the step does not exist.
+// MapItems returns a page of a map step's items. It also returns the first ordinal of the next
+// page, or 0
+// if there is none. It returns NotFound if the step does not exist.
 func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
 	type itemRow struct {
 		stepRow

@@ -14,20 +14,21 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// NewMessage describes a notification to store. Routes assign its sinks afterwards.
+// NewMessage describes a notification to store. Its sinks are chosen later by the routes.
 type NewMessage struct {
 	Topic       string
 	SubjectKind string
-	SubjectID   tasker.ID // messages of one subject are delivered in order
+	SubjectID   tasker.ID // messages about the same subject are delivered in order
 	IncidentID  *tasker.ID
 	Namespaces  []string // namespaces of the subject
-	DedupKey    string   // the default is derived from the subject
+	DedupKey    string   // if empty, the key is derived from the subject
 	Escalation  int
 	Data        tasker.NotificationData
 }
 
-// CreateNotification enqueues a message. The caller holds a lock on the subject, which orders its
-// messages.
+// CreateNotification stores a message to be sent. The caller must hold a lock on the subject, so
+// that
+// messages about it are in order.
 func (tx *Tx) CreateNotification(ctx context.Context, m NewMessage) (position int64, err error) {
 	doc, err := json.Marshal(m.Data)
 	if err != nil {
@@ -38,10 +39,10 @@ func (tx *Tx) CreateNotification(ctx context.Context, m NewMessage) (position in
 	return position, wrap(err, "write a message")
 }
 
-// maxNotifiedCases bounds the cases of a namespace, and the incidents, that one pass reads.
+// maxNotifiedCases limits how many cases of a namespace, and how many incidents, one pass reads.
 const maxNotifiedCases = 5000
 
-// notifiedCase is a case with its notification state.
+// notifiedCase is a case and the state of the notifications about it.
 type notifiedCase struct {
 	tasker.Case
 	Severity   tasker.Severity
@@ -56,9 +57,11 @@ func (r notifiedCase) notice() notice.Case {
 	return notice.Case{Case: r.Case, Severity: r.Severity, IncidentID: r.IncidentID, Regressed: r.Again, NotifiedState: r.ToldState, ToldStuck: r.ToldStuck}
 }
 
-// CreateDueNotifications stores due messages about cases and updates their incidents. It returns the
-// topics of the messages, or none while another server runs it. The installation is part of each
-// incident key.
+// CreateDueNotifications stores messages about cases that are due and updates the incidents of
+// these
+// cases. It returns the topics of the messages, or nil while another server does the same. The key
+// of
+// each incident includes the installation.
 func (db *DB) CreateDueNotifications(ctx context.Context, installation string) (topics []string, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		topics = nil
@@ -88,14 +91,14 @@ func (db *DB) CreateDueNotifications(ctx context.Context, installation string) (
 	return topics, wrap(err, "notify of cases")
 }
 
-// notificationPass is the state of one [DB.CreateDueNotifications], by namespace.
+// notificationPass holds the state of one call of [DB.CreateDueNotifications], by namespace.
 type notificationPass struct {
 	tx           *Tx
 	now          time.Time
 	installation string
 	incidents    map[string][]notice.Incident
 	cases        map[string][]notice.Case
-	small        map[string][]notice.Case // for the digest
+	small        map[string][]notice.Case // cases for the digest
 	topics       []string
 }
 
@@ -125,7 +128,8 @@ func readNotificationState(ctx context.Context, tx *Tx) (*notificationPass, erro
 	return t, nil
 }
 
-// write stores a decision and its message, unless another server has changed the incident.
+// write stores a decision and its message. It does nothing if another server has changed the
+// incident.
 func (t *notificationPass) write(ctx context.Context, d notice.Decision) error {
 	if d.New {
 		d.ID = tasker.NewID()
@@ -170,8 +174,9 @@ func (t *notificationPass) write(ctx context.Context, d notice.Decision) error {
 	return err
 }
 
-// digest enqueues the digest of the small unowned cases of a namespace. It returns a Conflict if
-// another server has enqueued it.
+// digest stores the digest of the small unowned cases in a namespace. It returns a Conflict if
+// another
+// server has already done so.
 func (t *notificationPass) digest(ctx context.Context, namespace string) error {
 	cases := t.small[namespace]
 	if len(cases) == 0 {
@@ -195,7 +200,8 @@ func (t *notificationPass) digest(ctx context.Context, namespace string) error {
 	return err
 }
 
-// CreateTestNotification enqueues a message that tests the routes, and audits the request.
+// CreateTestNotification stores a message for testing the routes and records the request in the
+// audit log.
 func (db *DB) CreateTestNotification(ctx context.Context, data tasker.NotificationData, actor string) (tasker.ID, error) {
 	id := tasker.NewID()
 	err := db.InTx(ctx, func(tx *Tx) error {

@@ -10,8 +10,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// RouteMessages assigns up to limit messages to the sinks that choose returns, and returns the
-// number of messages. It passes choose the sinks of earlier messages of the same subject.
+// RouteMessages assigns up to limit messages to the sinks that choose returns. It returns the
+// number of
+// messages. The argument earlier of choose contains the sinks of earlier messages about the same
+// subject.
 func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker.Notification, earlier []string) []string) (n int, err error) {
 	type row struct {
 		tasker.Notification
@@ -30,7 +32,7 @@ func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker
 		n = len(rows)
 		var all, positions []int64
 		var sinks []string
-		now := map[tasker.ID][]string{} // sinks of a subject in this batch
+		now := map[tasker.ID][]string{} // sinks of subjects in this batch
 		for _, r := range rows {
 			earlier := slices.Concat(r.Earlier, now[r.SubjectID])
 			slices.Sort(earlier)
@@ -46,7 +48,7 @@ func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker
 	return n, wrap(err, "route notifications")
 }
 
-// DueMessages returns messages that are due for a sink, at most one of each subject.
+// DueMessages returns messages that are due for a sink. It returns at most one per subject.
 func (db *DB) DueMessages(ctx context.Context, sink string, limit int) ([]DueEvent, error) {
 	type row struct {
 		tasker.Notification
@@ -67,20 +69,20 @@ func messageEvent(r tasker.Notification) tasker.Event {
 	}
 }
 
-// OpenMessages returns the last message that a sink received about each open subject.
+// OpenMessages returns, for each open subject, the last message that a sink received.
 func (db *DB) OpenMessages(ctx context.Context, sink string, limit int) ([]tasker.Event, error) {
 	rows, err := collect[tasker.Notification](ctx, db.pool, stmt("openMessages"), sink, limit)
 	return mapped(rows, messageEvent), wrap(err, "read the open messages of %s", sink)
 }
 
-// SettleMessages records the delivery outcome of messages, as SettleEmissions does for events.
+// SettleMessages records outcomes of delivering messages, as SettleEmissions does for events.
 func (db *DB) SettleMessages(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
 	return db.settleAt(ctx, stmt("settleMessages"), sink, list, refusals)
 }
 
-// settleAt records delivery outcomes and returns the positions that became undeliverable.
+// settleAt records outcomes of deliveries. It returns the positions that have become undeliverable.
 func (db *DB) settleAt(ctx context.Context, sql, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
-	// Rows are locked in this order.
+	// The rows are locked in this order.
 	list = slices.SortedFunc(slices.Values(list), func(a, b Emitted) int { return cmp.Compare(a.Position, b.Position) })
 	args := append([]any{sink, refusals}, emittedColumns.arrays(list)...)
 	type row struct {
@@ -113,10 +115,10 @@ func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
 // PrunedMessages counts the messages that [DB.PruneMessages] removed.
 type PrunedMessages struct {
 	Removed int
-	Unsent  int // removed deliveries that were not published
+	Unsent  int // number of removed deliveries that were never made
 }
 
-// PruneMessages removes the messages older than age among the oldest limit messages.
+// PruneMessages removes messages that are older than age. It considers the oldest limit messages.
 func (db *DB) PruneMessages(ctx context.Context, age time.Duration, limit int) (PrunedMessages, error) {
 	return required[PrunedMessages](ctx, db.pool, nil, "remove old messages", stmt("pruneMessages"), age, limit)
 }

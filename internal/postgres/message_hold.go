@@ -7,7 +7,7 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// holdTopics maps the events of holds and circuit breakers to notification topics.
+// holdTopics maps the events of manual holds and of breakers to notification topics.
 var holdTopics = map[tasker.HoldKind]map[string]string{
 	tasker.ManualHold: {
 		tasker.HoldBegan: tasker.HoldBeganTopic, tasker.HoldWarned: tasker.HoldEndingTopic, tasker.HoldWaveFailed: tasker.HoldFailedTopic,
@@ -18,7 +18,7 @@ var holdTopics = map[tasker.HoldKind]map[string]string{
 	},
 }
 
-// notifyHold enqueues a message about a locked hold if the event has a topic.
+// notifyHold stores a message about a locked hold if its event has a topic.
 func (tx *Tx) notifyHold(ctx context.Context, h tasker.Hold, event, by string) error {
 	topic := holdTopics[h.Kind][event]
 	if topic == "" {

@@ -10,7 +10,8 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// NotifyPauses enqueues messages about operations that a guard paused [notice.PauseAfter] ago.
+// NotifyPauses stores messages about operations that a guard paused at least [notice.PauseAfter]
+// ago.
 func (db *DB) NotifyPauses(ctx context.Context) error {
 	type paused struct {
 		OperationUUID tasker.ID
@@ -26,8 +27,8 @@ func (db *DB) NotifyPauses(ctx context.Context) error {
 	return wrap(err, "notify of paused operations")
 }
 
-// notifyOperation enqueues a message about a locked operation. It skips operations that never
-// started, and [tasker.OperationDoneTopic] while items are open.
+// notifyOperation stores a message about a locked operation. It ignores operations that were never
+// started, and [tasker.OperationDoneTopic] as long as items are open.
 func (tx *Tx) notifyOperation(ctx context.Context, operation tasker.ID, topic, by string) error {
 	type row struct {
 		State       tasker.OperationState

@@ -7,7 +7,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// NamespaceWeights returns the custom namespace weights that the caller may see.
+// NamespaceWeights returns the namespaces whose weights were set, if the caller may see them.
 func (db *DB) NamespaceWeights(ctx context.Context) ([]tasker.NamespaceWeight, error) {
 	return db.weights(ctx, access.ScopeOf(ctx).List())
 }
@@ -17,16 +17,17 @@ func (db *DB) weights(ctx context.Context, namespaces []string) ([]tasker.Namesp
 	return list, wrap(err, "list namespace weights")
 }
 
-// SetNamespaceWeight sets the weight of a namespace in claims. All servers apply it within a second.
-// It returns a Conflict if too many namespaces have a weight.
+// SetNamespaceWeight sets the weight of a namespace for claims. All servers apply it within a
+// second. It
+// returns a Conflict if too many namespaces have their own weight.
 func (db *DB) SetNamespaceWeight(ctx context.Context, namespace string, weight float64, actor string) (tasker.NamespaceWeight, error) {
 	full := tasker.Errorf(tasker.Conflict, "%d namespaces already have their own weight, which is the limit: "+
 		"delete some weights", tasker.MaxNamespaceWeights)
 	return required[tasker.NamespaceWeight](ctx, db.pool, full, "set the weight of a namespace", stmt("setWeight"), namespace, weight, actor, tasker.MaxNamespaceWeights)
 }
 
-// DeleteNamespaceWeight resets a namespace to weight 1. It returns NotFound if the namespace has no
-// custom weight.
+// DeleteNamespaceWeight resets the weight of a namespace to 1. It returns NotFound if no weight was
+// set.
 func (db *DB) DeleteNamespaceWeight(ctx context.Context, namespace, actor string) error {
 	missing := tasker.Errorf(tasker.NotFound, "namespace %q has no weight of its own", namespace)
 	_, err := required[tasker.NamespaceWeight](ctx, db.pool, missing, "delete the weight of a namespace", stmt("deleteWeight"), namespace, actor)

@@ -10,21 +10,22 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Notify sends messages to the listeners of a channel.
+// Notify sends messages to all listeners of a channel.
 func (db *DB) Notify(ctx context.Context, channel string, messages []string) error {
 	return notify(ctx, db.pool, channel, messages)
 }
 
-// Notify is [DB.Notify] when the transaction commits.
+// Notify sends messages like [DB.Notify], but not before the transaction is committed.
 func (tx *Tx) Notify(ctx context.Context, channel string, messages []string) error {
 	return notify(ctx, tx, channel, messages)
 }
 
-// DueChannel announces due work. A message is the sender, a blank and the milliseconds until it is
-// due; 0 also wakes the sender.
+// DueChannel is the channel on which processes announce due work. A message consists of the sender,
+// a
+// space and the milliseconds until the work is due. If these are 0, the sender also reacts.
 const DueChannel = "tasker_due"
 
-// NotifyDue announces to other processes that work is due after a duration.
+// NotifyDue informs other processes that work becomes due after the given duration.
 func (db *DB) NotifyDue(ctx context.Context, sender string, after time.Duration) error {
 	return notifyDue(ctx, db.pool, sender, after)
 }
@@ -38,12 +39,13 @@ func notify(ctx context.Context, q querier, channel string, messages []string) e
 }
 
 const (
-	quietFor = 30 * time.Second // time without a notification after which the connection is tested
+	quietFor = 30 * time.Second // time without notifications after which the connection is tested
 	testTime = 5 * time.Second
 )
 
-// Listen subscribes to channels and calls begun. It then calls f for each notification until ctx is
-// done or the connection fails.
+// Listen subscribes to channels and then calls begun once. It calls f for each notification until
+// ctx ends
+// or the connection fails.
 func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f func(channel, message string)) error {
 	pooled, err := db.Pool().Acquire(ctx)
 	if err != nil {
@@ -68,7 +70,9 @@ func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f fun
 	}
 }
 
-// waitForNotification returns nil if no notification arrived and the connection works.
+// waitForNotification waits for a notification for a limited time. It returns nil if none arrived
+// and the
+// connection works.
 func waitForNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	quiet, cancel := context.WithTimeout(ctx, quietFor)
 	defer cancel()

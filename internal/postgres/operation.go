@@ -9,10 +9,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// openItem reports whether an item is open. No other operation may select its step.
+// openItem is true if an item is open. Its step cannot be part of another operation then.
 const openItem = `state IN ('planned', 'released', 'running')`
 
-// RequestKeyOf returns the stored form of a request key, which is private to the caller.
+// RequestKeyOf returns the form in which a request key is stored. It is private to the caller.
 func RequestKeyOf(ctx context.Context, key string) string { return scopedKey(ctx, key) }
 
 type operationRow struct {
@@ -35,7 +35,7 @@ type operationRow struct {
 	Tolerate        string
 	ToleratedCauses []string
 	StopOnNewCause  bool
-	WaveTimeout     float64 // in seconds
+	WaveTimeout     float64 // seconds
 	WorkerAtLeast   string
 	PausedFor       string
 	PausedBy        string
@@ -60,7 +60,7 @@ type pauseDetails struct {
 }
 
 func (r operationRow) operation() tasker.Operation {
-	tolerate, _ := tasker.ParseTolerance(r.Tolerate) // valid when stored; the zero value tolerates nothing
+	tolerate, _ := tasker.ParseTolerance(r.Tolerate) // valid when it was stored; the zero value tolerates nothing
 	o := tasker.Operation{
 		UUID: r.UUID, Act: tasker.Act(r.Act), Arguments: r.Arguments, Selection: r.Selection.OperationSelection, Selected: r.Selection.IDCount, PlannedBy: r.PlannedBy,
 		Reason: r.Reason, Namespaces: r.Namespaces, State: tasker.OperationState(r.State), Items: r.Items, Capped: r.Capped, WithoutStep: r.WithoutStep,
@@ -86,13 +86,14 @@ func (r operationRow) operation() tasker.Operation {
 	return o
 }
 
-// Operation returns an operation with item counts. It returns NotFound unless the caller may see all
-// its namespaces.
+// Operation returns an operation with the number of items per state. It returns NotFound unless the
+// caller
+// may see all namespaces of the operation.
 func (db *DB) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
 	return operation(ctx, db.pool, id)
 }
 
-// Operation is [DB.Operation] inside a transaction.
+// Operation is [DB.Operation] within the transaction.
 func (tx *Tx) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
 	return operation(ctx, tx, id)
 }
@@ -115,17 +116,18 @@ func noOperation(id tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "operation %s not found", id)
 }
 
-// Operations lists operations that [DB.Operation] returns, newest first, and reports whether there
-// are more.
+// Operations lists the operations that the caller may see, newest first, and reports whether there
+// are
+// more.
 func (db *DB) Operations(ctx context.Context, f tasker.OperationFilter) (list []tasker.Operation, more bool, err error) {
 	rows, more, err := pageOf[operationRow](ctx, db.pool, f.Limit, "list operations",
 		stmt("selectOperations"), f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List(), f.Namespace)
 	return mapped(rows, func(r operationRow) tasker.Operation { return r.redacted(ctx) }), more, err
 }
 
-// ItemFilter selects and pages the items of an operation, by ordinal.
+// ItemFilter selects a page of the items of an operation, ordered by ordinal.
 type ItemFilter struct {
-	State tasker.ItemState // optional
+	State tasker.ItemState // empty selects all
 	After int              // last ordinal of the previous page
 	Limit int
 }
@@ -144,7 +146,7 @@ func (db *DB) OperationItems(ctx context.Context, operation tasker.ID, f ItemFil
 	return list, more, err
 }
 
-// OpenItems counts the items of unsettled operations by state.
+// OpenItems counts the items of operations that are not settled, by state.
 func (db *DB) OpenItems(ctx context.Context) (map[tasker.ItemState]int64, error) {
 	return selectMap[tasker.ItemState, int64](ctx, db.pool, "count the items of operations", stmt("countItemsByState"))
 }

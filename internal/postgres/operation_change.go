@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// StartOperation starts a locked planned operation.
+// StartOperation starts a planned operation, which must be locked.
 func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor string) error {
 	err := tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, stmt("startOperation"), actor)
 	if err != nil {
@@ -17,7 +17,8 @@ func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor str
 	return tx.notifyOperation(ctx, operation, tasker.OperationStartedTopic, actor)
 }
 
-// PauseOperation pauses a locked running operation. [DB.NotifyPauses] enqueues the message.
+// PauseOperation pauses a running operation, which must be locked. The message is stored later by
+// [DB.NotifyPauses].
 func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.OperationPause) error {
 	details, err := json.Marshal(pauseDetails{Failures: p.Failures, Text: p.FailureText, TaskUUID: p.TaskUUID, Causes: p.Causes})
 	if err != nil {
@@ -26,7 +27,9 @@ func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.
 	return tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, stmt("pauseOperation"), string(p.For), p.By, details)
 }
 
-// ResumeOperation resumes a locked paused operation with the guards of o and restarts its wave.
+// ResumeOperation resumes a paused operation, which must be locked, with the guards of o. It
+// restarts the
+// current wave.
 func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor string) error {
 	tolerated := append([]string{}, o.Tolerated...)
 	data := map[string]any{"tolerate": o.Guards.Tolerate.String(), "tolerated_causes": tolerated}
@@ -37,7 +40,7 @@ func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor str
 	return tx.notifyOperation(ctx, o.UUID, tasker.OperationStartedTopic, actor)
 }
 
-// AbortOperation aborts a locked operation and returns the number of aborted items.
+// AbortOperation aborts an operation, which must be locked, and returns how many items it aborted.
 func (tx *Tx) AbortOperation(ctx context.Context, operation tasker.ID, actor, outcome string) (int, error) {
 	tag, err := tx.Exec(ctx, stmt("abortItems"), operation, outcome)
 	if err != nil {
@@ -59,7 +62,9 @@ type operationChange struct {
 	data      map[string]any
 }
 
-// changeOperation applies and audits a state change. The first parameter of sql is the operation.
+// changeOperation applies a state change and records it in the audit log. The first parameter of
+// sql is the
+// id of the operation.
 func (tx *Tx) changeOperation(ctx context.Context, c operationChange, sql string, args ...any) error {
 	tag, err := tx.Exec(ctx, sql, append([]any{c.operation}, args...)...)
 	if err == nil && tag.RowsAffected() != 1 {
@@ -71,7 +76,7 @@ func (tx *Tx) changeOperation(ctx context.Context, c operationChange, sql string
 	return tx.AuditOperation(ctx, c.action, c.operation, c.actor, c.data)
 }
 
-// AuditOperation adds an action on an operation to the audit log.
+// AuditOperation records an action on an operation in the audit log.
 func (tx *Tx) AuditOperation(ctx context.Context, action string, operation tasker.ID, actor string, data map[string]any) error {
 	if data == nil {
 		data = map[string]any{}

@@ -9,7 +9,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// selectable selects open investigations with the columns of the queue view, unordered.
+// selectable selects open investigations, in no particular order. The columns are those of the
+// queue view.
 const selectable = `
     SELECT d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.dlq_reason, d.dlq_timestamp, d.namespace AS namespace_name, d.task_name, t.state AS current_state,
         d.recovered_at, d.step_name, d.error_pattern, d.case_key, d.metadata ->> 'assignee' AS assignee, d.priority_at,
@@ -35,7 +36,8 @@ const (
 	awaitedStep = `s.state = 'pending' AND s.step_type = 'external' AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END`
 )
 
-// selected is a query of investigations and the condition on the step s of each.
+// selected contains a query that selects investigations, and a condition that selects a step s of
+// each.
 type selected struct {
 	entries, step string
 	args          []any
@@ -65,11 +67,16 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, step stri
     WHERE %s`, from, where)}
 }
 
-// freeze creates the items of a plan. An item is the failed step of an investigation or, without
-// one, the step that failed last, with the other failed items of the same map step. Steps of another
-// open operation are counted but excluded. It reads at most twice the maximum number of items.
+// freeze creates the items of a plan. An item is the failed step to which an investigation refers
+// or, if
+// it refers to none, the step that failed last. It is followed by other failed items of the same
+// map
+// step. Steps that belong to another open operation are counted but excluded. The statement reads
+// at most
+// twice the maximum number of items.
 //
-// $1 operation, $2 whether it acts on whole tasks, $3 maximum items, then the arguments of
+// $1 operation, $2 whether it acts on whole tasks, $3 maximum number of items; then the arguments
+// of
 // selectedEntries.
 const freeze = `
 WITH entry AS MATERIALIZED (%[1]s
@@ -123,25 +130,27 @@ SELECT (SELECT count(*) FROM entry) AS selected,
     coalesce((SELECT array_agg(held_by ORDER BY held_by) FROM (SELECT held_by FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS operations,
     coalesce((SELECT array_agg(held ORDER BY held_by) FROM (SELECT held_by, count(*) AS held FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS held`
 
-// Frozen summarizes the items of a plan.
+// Frozen summarizes the items that were created for a plan.
 type Frozen struct {
 	Selected    int // at most the limit plus one
 	WithoutStep int
 	Items       int
-	More        bool // whether the limit excluded items
+	More        bool // some items were excluded because of the limit
 	Namespaces  []string
 	Digest      string // hash of the items
 	Operations  []tasker.ID
-	Held        []int64 // number of steps that each of Operations holds
+	Held        []int64 // number of selected steps in each of Operations
 }
 
-// LockPlans serializes plans, so that each plan sees the items of earlier plans.
+// LockPlans makes concurrent plans wait for each other, so that each sees the items of earlier
+// ones.
 func (tx *Tx) LockPlans(ctx context.Context) error {
 	return exec(ctx, tx, "lock plans", stmt("lockPlans"))
 }
 
-// Freeze creates up to limit items: tasks, failed steps or waiting steps. The caller holds the lock
-// of LockPlans.
+// Freeze creates up to limit items: tasks, failed steps or steps that wait for an answer. LockPlans
+// must
+// have been called before.
 func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s tasker.OperationSelection, limit int) (Frozen, error) {
 	attributes, err := compare(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
@@ -156,8 +165,9 @@ func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s
 	return required[Frozen](ctx, tx, nil, "freeze the selection of an operation", fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
 }
 
-// countSelected groups investigations by the properties that determine which actions apply. $1 is
-// the maximum number of investigations, followed by the arguments of selectedEntries.
+// countSelected groups investigations by the properties that determine which acts apply. $1 is the
+// maximum
+// number of investigations. The arguments of selectedEntries follow.
 const countSelected = `
 WITH entry AS MATERIALIZED (%[1]s
     LIMIT $1
@@ -172,15 +182,15 @@ CROSS JOIN LATERAL (
 ) f
 GROUP BY 1, 2, 3, 4, 5`
 
-// SelectedGroup counts selected investigations to which the same actions apply.
+// SelectedGroup is a group of selected investigations to which the same acts apply.
 type SelectedGroup struct {
 	State             tasker.TaskState
 	Recovered, ByHand bool
-	Failed, Awaited   bool // whether a step has failed, or waits for an answer
+	Failed, Awaited   bool // a step has failed; a step waits for an answer
 	N                 int
 }
 
-// CountSelected counts up to limit selected investigations.
+// CountSelected counts selected investigations by group. It counts at most limit.
 func (db *DB) CountSelected(ctx context.Context, s tasker.OperationSelection, limit int) ([]SelectedGroup, error) {
 	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
@@ -191,7 +201,8 @@ func (db *DB) CountSelected(ctx context.Context, s tasker.OperationSelection, li
 	return list, wrap(err, "count a selection")
 }
 
-// CountArrivals counts up to limit selected investigations that were opened after a time.
+// CountArrivals counts selected investigations that were opened after a time. It counts at most
+// limit.
 func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, after time.Time, limit int) (int, error) {
 	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
@@ -203,7 +214,7 @@ func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, af
 	return n, wrap(err, "count investigations since the plan")
 }
 
-// NewOperation is a plan to store.
+// NewOperation is a planned operation to store.
 type NewOperation struct {
 	tasker.OperationPlan
 	UUID      tasker.ID
@@ -213,7 +224,7 @@ type NewOperation struct {
 	Expires   time.Duration
 }
 
-// InsertOperation stores a plan without its items.
+// InsertOperation stores a planned operation without its items.
 func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
 	stored := storedSelection{OperationSelection: o.Selection, IDCount: len(o.Selection.IDs)}
 	stored.IDs = nil
@@ -229,7 +240,8 @@ func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
 	return wrap(err, "store an operation")
 }
 
-// storedSelection replaces the ids of a selection by their number. The items contain the ids.
+// storedSelection contains the number of ids instead of the ids of a selection. The items contain
+// the ids.
 type storedSelection struct {
 	tasker.OperationSelection
 	IDCount int
@@ -244,7 +256,7 @@ type PlannedItems struct {
 	PlanDigest  string
 }
 
-// SetItems stores the summary of the items of a new operation.
+// SetItems stores the summary of a new operation's items.
 func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems) error {
 	overlapping, err := json.Marshal(append([]tasker.OperationOverlap{}, p.Overlapping...))
 	if err != nil {
@@ -255,20 +267,21 @@ func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems)
 
 }
 
-// Planners returns the actors that planned operations, by operation.
+// Planners returns who planned the operations, by operation.
 func (tx *Tx) Planners(ctx context.Context, operations []tasker.ID) (map[tasker.ID]string, error) {
 	return selectMap[tasker.ID, string](ctx, tx, "read the planners of operations",
 		stmt("planners"), operations)
 }
 
-// CountOpenOperations counts up to limit open operations by namespace. The key is empty for
-// operations with several namespaces.
+// CountOpenOperations counts open operations by namespace, at most limit. Operations with several
+// namespaces are counted under "".
 func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (map[string]int, error) {
 	return selectMap[string, int](ctx, tx, "count open operations", stmt("countOpenOperations"), limit)
 }
 
-// OperationByKey returns the id and request digest of the operation with a request key. The id is
-// nil if there is none.
+// OperationByKey returns the operation with a request key and the digest of its request. The id is
+// nil if
+// there is none.
 func (tx *Tx) OperationByKey(ctx context.Context, key string) (id *tasker.ID, digest []byte, err error) {
 	type row struct {
 		OperationUUID tasker.ID

@@ -7,13 +7,13 @@ import (
 	"tasker.example/tasker"
 )
 
-// RecreateTarget describes the task of an item and the request for its replacement.
+// RecreateTarget describes the task of an item from which a replacement is created.
 type RecreateTarget struct {
 	TaskUUID   tasker.ID
 	State      tasker.TaskState
 	Held       int  // number of steps in flight
-	Open       bool // whether the investigation of the item is open
-	WrittenOff bool // whether an investigation of the task ended as permanently_failed
+	Open       bool // the investigation of the item is open
+	WrittenOff bool // an investigation of the task ended as permanently_failed
 
 	Namespace           string
 	Name                string
@@ -27,7 +27,7 @@ type RecreateTarget struct {
 	ParentCorrelationID string
 }
 
-// Request returns the request for a replacement task with the newest template version.
+// Request returns a request for a replacement task. It names no version, so the newest one is used.
 func (t RecreateTarget) Request() tasker.NewTask {
 	return tasker.NewTask{
 		Namespace: t.Namespace, Name: t.Name, Context: t.Context, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason,
@@ -35,7 +35,7 @@ func (t RecreateTarget) Request() tasker.NewTask {
 	}
 }
 
-// RecreateTargets returns the locked tasks of items, by id.
+// RecreateTargets returns the tasks of items, by id. The tasks must be locked.
 func (tx *Tx) RecreateTargets(ctx context.Context, items []PlannedItem) (map[tasker.ID]RecreateTarget, error) {
 	tasks, entries := make([]tasker.ID, len(items)), make([]tasker.ID, len(items))
 	for i, item := range items {

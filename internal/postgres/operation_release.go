@@ -16,12 +16,12 @@ type RunningOperation struct {
 	RunState
 }
 
-// RunState is the state of the current wave of an operation. A round is one run of a wave.
+// RunState is the state of an operation's current wave. A round is one execution of a wave.
 type RunState struct {
 	Round     int
 	WaveSince *time.Time
 	Causes    []string   // nil if there are too many
-	Due       bool       // whether the rate allows releasing items now
+	Due       bool       // the rate allows releasing items now
 	Next      *time.Time // when the rate allows the next release
 	Now       time.Time
 }
@@ -33,13 +33,14 @@ type runningRow struct {
 
 func (r runningRow) running() RunningOperation { return RunningOperation{r.operation(), r.RunState} }
 
-// LockDueOperation locks a running operation that may release items now. It returns nil if there is
-// no unlocked one.
+// LockDueOperation locks a running operation that may release items now. It skips locked ones and
+// returns
+// nil if there is none.
 func (tx *Tx) LockDueOperation(ctx context.Context) (*RunningOperation, error) {
 	return tx.lockOperation(ctx, stmt("lockDueOperation"))
 }
 
-// LockOperation locks an operation, or returns NotFound.
+// LockOperation locks an operation and returns it, or NotFound.
 func (tx *Tx) LockOperation(ctx context.Context, id tasker.ID) (*RunningOperation, error) {
 	o, err := tx.lockOperation(ctx, stmt("lockOperation"), id)
 	if err == nil && o == nil {
@@ -57,8 +58,9 @@ func (tx *Tx) lockOperation(ctx context.Context, sql string, args ...any) (*Runn
 	return &o, nil
 }
 
-// NextRelease returns the time until the next release and whether any operation is open. The time is
-// nil if no operation is running.
+// NextRelease returns the time until the next release, and whether any operation is open. The time
+// is nil
+// if no operation is running.
 func (db *DB) NextRelease(ctx context.Context) (wait *time.Duration, open bool, err error) {
 	type row struct {
 		Wait *float64
@@ -74,13 +76,14 @@ func (db *DB) NextRelease(ctx context.Context) (wait *time.Duration, open bool, 
 
 // Progress describes the progress of an operation.
 type Progress struct {
-	Planned  bool  // whether there are items to release
-	InFlight int64 // released items that have not ended, counted up to a limit
+	Planned  bool  // there are items to release
+	InFlight int64 // released items that have not ended, counted up to [tasker.MaxOperationInFlight]
 	Round    map[tasker.ItemState]int64
 }
 
-// Progress returns the progress of a locked operation. It counts the items of the round if counted
-// is true.
+// Progress returns the progress of a locked operation. If counted is set, it includes the number of
+// items
+// in the round by state.
 func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, counted bool) (Progress, error) {
 	type row struct {
 		Planned  bool
@@ -96,23 +99,25 @@ func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, coun
 	return p, err
 }
 
-// RoundFailures summarizes the failures of a round. Without failures, all fields are zero.
+// RoundFailures summarizes the failures in a round. If there are none, all fields are zero.
 type RoundFailures struct {
 	Causes   []FailureCount // most frequent first
-	Released int            // items of the round that were not skipped
-	Planned  int            // items to release, counted up to the size of the wave
+	Released int            // number of items in the round that were not skipped
+	Planned  int            // number of items to release, counted up to the size of the wave
 }
 
-// FailureCount counts the items of a round that failed with one cause and have not succeeded since.
+// FailureCount contains the number of items in a round that have failed with one cause and not
+// succeeded
+// since.
 type FailureCount struct {
 	Cause       string
 	Items       int
-	FailedAgain int    // items that have failed permanently
-	Text        string // error of one item
+	FailedAgain int    // number of items that have failed permanently
+	Text        string // error of one of the items
 	TaskUUID    tasker.ID
 }
 
-// CountFailures counts the failures of the current round by cause.
+// CountFailures counts the failures in the current round by cause.
 func (tx *Tx) CountFailures(ctx context.Context, o *RunningOperation) (f RoundFailures, err error) {
 	type row struct {
 		FailureCount
@@ -142,23 +147,23 @@ type PlannedItem struct {
 	Tries         int
 }
 
-// PlannedItems returns the next items to release.
+// PlannedItems returns up to limit items that are to be released, in order, after an ordinal.
 func (tx *Tx) PlannedItems(ctx context.Context, operation tasker.ID, after, limit int) ([]PlannedItem, error) {
 	list, err := collect[PlannedItem](ctx, tx, stmt("plannedItems"), operation, after, limit)
 	return list, wrap(err, "read the items of an operation")
 }
 
-// MovedItem describes a transition of an item.
+// MovedItem describes a change to an item.
 type MovedItem struct {
 	Ordinal  int
 	State    tasker.ItemState
 	Outcome  string
-	Fence    int64      // fence of the step at its release
-	Failed   *time.Time // time of the failure, if any
+	Fence    int64      // fence of the step when the item was released
+	Failed   *time.Time // time of the failure, or nil
 	Cause    string     // cause of the failure
 	Text     string     // text of the failure
-	Made     tasker.ID  // task created for the item; zero means none
-	Released bool       // whether this transition releases the item
+	Made     tasker.ID  // task that was created for the item, or zero
+	Released bool       // the change releases the item
 }
 
 var movedColumns = columns[MovedItem]{
@@ -173,7 +178,7 @@ var movedColumns = columns[MovedItem]{
 	col("released bool", func(m *MovedItem) bool { return m.Released }),
 }
 
-// MoveItems applies transitions to locked items, all or none.
+// MoveItems applies changes to locked items. It applies all of them or returns an error.
 func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedItem) error {
 	if len(list) == 0 {
 		return nil
@@ -188,7 +193,7 @@ func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedIt
 	return nil
 }
 
-// SetNextRelease sets the time from which the next items may be released.
+// SetNextRelease sets the time from which further items may be released.
 func (tx *Tx) SetNextRelease(ctx context.Context, operation tasker.ID, at time.Time) error {
 	return exec(ctx, tx, "set the next release of an operation",
 		stmt("setNextRelease"), operation, at)
@@ -200,13 +205,13 @@ func (tx *Tx) StartWave(ctx context.Context, operation tasker.ID, wave int) erro
 		stmt("startWave"), operation, wave)
 }
 
-// ExpiredPlans returns operations that were not started before they expired.
+// ExpiredPlans returns operations whose plans expired before they were started.
 func (db *DB) ExpiredPlans(ctx context.Context, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, stmt("expiredPlans"), limit)
 	return list, wrap(err, "find expired plans")
 }
 
-// FinishOperations ends operations whose items have all ended, and returns them.
+// FinishOperations ends operations all of whose items have ended, and returns them.
 func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if list, err = column[tasker.ID](ctx, tx, stmt("finishOperations")); err != nil {
@@ -222,7 +227,9 @@ func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error
 	return list, wrap(err, "end operations")
 }
 
-// PruneOperations removes up to limit operations that ended before age, and returns their number.
+// PruneOperations removes up to limit operations that ended longer than age ago. It returns the
+// number of
+// removed ones.
 func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		tag, err := tx.Exec(ctx, stmt("pruneOperations"), age, limit)
@@ -232,7 +239,7 @@ func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int)
 	return n, wrap(err, "remove old operations")
 }
 
-// SetLockTimeout limits lock waits in the transaction to two seconds.
+// SetLockTimeout limits how long the transaction waits for a lock to two seconds.
 func (tx *Tx) SetLockTimeout(ctx context.Context) error {
 	return exec(ctx, tx, "set the lock timeout", `SET LOCAL lock_timeout = '2s'`)
 }

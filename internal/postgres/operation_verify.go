@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// InFlightItem is an item in flight with the state from which its outcome is determined.
+// InFlightItem is an item in flight and the state from which its outcome is derived.
 type InFlightItem struct {
 	Ordinal       int
 	TaskUUID      tasker.ID
@@ -18,12 +18,12 @@ type InFlightItem struct {
 	State         tasker.ItemState
 	ReleasedFence int64
 	ReleasedAt    time.Time
-	FailedAt      *time.Time // time of the last recorded failure
+	FailedAt      *time.Time // time of the last failure that was recorded
 
-	// The current state of the task and the step.
+	// Current state of the task and the step.
 	TaskOutcome   tasker.TaskOutcome
 	Task          tasker.TaskState // empty if the task does not exist
-	Step          tasker.StepState // empty for an action on whole tasks, or if the step does not exist
+	Step          tasker.StepState // empty if the act is on whole tasks or the step does not exist
 	StepName      string
 	OfMap         bool // it is a map item and may share its investigation with other items
 	External      bool
@@ -31,24 +31,25 @@ type InFlightItem struct {
 	ReportedFence *int64
 	Attempts      int
 	LastFailureAt *time.Time
-	WillRetry     bool // it is retried automatically
-	AwaitsWorker  bool // it expired in the queue and continues when a worker is online
-	WrittenOff    bool // its task was marked as permanently failed after the release
+	WillRetry     bool // the step will be retried automatically
+	AwaitsWorker  bool // the step expired in its queue and continues when a worker is online
+	WrittenOff    bool // the task was marked as permanently failed after the release
 	ItemFailure
-	ErrorShown    string // redacted error message
+	ErrorShown    string // error message, redacted
 	CompletedAt   *time.Time
 	WorkerUUID    *tasker.ID
 	WorkerName    string
 	WorkerVersion string
 	EntryStatus   string
 
-	Made     bool       // the item waits for Task, which was created for it or is its own in compensation
-	StuckFor string     // reason of the open investigation of Task; empty if Task makes progress
+	Made     bool       // the item waits for Task, its replacement or its own task that is being compensated
+	StuckFor string     // reason of the open investigation of Task, or empty if there is none
 	StuckAt  *time.Time // when that investigation was opened
 }
 
-// ItemsToVerify returns changed items in flight, and the ordinal after which the next call
-// continues, or 0 at the end.
+// ItemsToVerify returns items in flight that may have changed. It also returns the ordinal after
+// which the
+// next call continues, or 0 at the end.
 func (db *DB) ItemsToVerify(ctx context.Context, operation tasker.ID, state tasker.ItemState, after, limit int) (list []InFlightItem, last int, err error) {
 	if list, err = collect[InFlightItem](ctx, db.pool, stmt("itemsToVerify"), operation, string(state), after, limit); err != nil {
 		return nil, 0, fmt.Errorf("read the items of an operation: %w", err)
@@ -60,8 +61,9 @@ func (db *DB) ItemsToVerify(ctx context.Context, operation tasker.ID, state task
 	return list, last, wrap(err, "read the items of an operation")
 }
 
-// LockItems locks the given items in flight and the tasks that they wait for. It skips rows that
-// are locked, and returns the items whose tasks it has locked.
+// LockItems locks items in flight and the tasks for which they wait. It skips locked rows and
+// returns those
+// items whose tasks it has locked.
 func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int) ([]InFlightItem, error) {
 	type row struct {
 		Ordinal  int
@@ -84,23 +86,23 @@ func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int
 	return list, wrap(err, "read the items of an operation")
 }
 
-// OperationsInFlight returns unsettled operations that were started, oldest first.
+// OperationsInFlight returns operations that were started and are not settled, oldest first.
 func (db *DB) OperationsInFlight(ctx context.Context, limit int) ([]RunningOperation, error) {
 	rows, err := collect[runningRow](ctx, db.pool, stmt("operationsInFlight"), limit)
 	return mapped(rows, runningRow.running), wrap(err, "find operations")
 }
 
-// failureBatch bounds the failures in memory, whose messages may be long.
+// failureBatch limits how many failures are kept in memory, since their messages may be long.
 const failureBatch = 1000
 
 // ItemFailure describes the last failure of a step.
 type ItemFailure struct {
 	ErrorType        string
 	ErrorMessage     string
-	ErrorFingerprint string // set by the handler; optional
+	ErrorFingerprint string // supplied by the handler; may be empty
 }
 
-// FailuresOfItems calls each with every failure of the items of an operation.
+// FailuresOfItems calls each for every failure of the items of an operation.
 func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items int, each func(ItemFailure)) error {
 	for after := 0; after < items; after += failureBatch {
 		rows, err := collect[ItemFailure](ctx, tx, stmt("failuresOfItems"), operation, after, after+failureBatch)
@@ -114,26 +116,28 @@ func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items in
 	return nil
 }
 
-// LiveVersions returns the versions of the live workers of namespaces.
+// LiveVersions returns the versions of live workers in the namespaces.
 func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, error) {
 	list, err := column[string](ctx, tx, stmt("liveVersions"), namespaces)
 	return list, wrap(err, "read the versions of live workers")
 }
 
-// Unverified filters investigations for those with unverified items. The caller holds the task
+// Unverified returns those of the investigations that have unverified items. The caller must hold
+// the task
 // locks.
 func (tx *Tx) Unverified(ctx context.Context, operation tasker.ID, entries []tasker.ID) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, stmt("unverified"), operation, entries)
 	return list, wrap(err, "read unverified items")
 }
 
-// TemplateStep is a step of a template.
+// TemplateStep identifies a step of a template.
 type TemplateStep struct {
 	TemplateUUID tasker.ID
 	Name         string
 }
 
-// TemplateSteps returns up to limit template steps of the items of an operation.
+// TemplateSteps returns the template steps to which the items of an operation belong, at most
+// limit.
 func (tx *Tx) TemplateSteps(ctx context.Context, operation tasker.ID, limit int) ([]TemplateStep, error) {
 	list, err := collect[TemplateStep](ctx, tx, stmt("templateSteps"), operation, limit)
 	return list, wrap(err, "read the template steps of an operation")

@@ -14,7 +14,7 @@ import (
 // NewOptions contains the start options of a new task. All fields are optional.
 type NewOptions struct {
 	StartAfter  time.Duration // delay after creation
-	StartBy     time.Time     // the task expires unless a step is claimed by then
+	StartBy     time.Time     // the task expires unless one of its steps is claimed by this time
 	StartWithin time.Duration // like StartBy, relative to the start
 	Unique      tasker.Unique
 	Debounce    tasker.Debounce
@@ -31,7 +31,7 @@ var optionColumns = columns[*CreatedTask]{
 	col("within_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartWithin.Milliseconds() }),
 }
 
-// bindTasks queues the statements that store the options of new tasks.
+// bindTasks adds the statements that store the options of new tasks to a batch.
 func bindTasks(batch *pgx.Batch, tasks []*CreatedTask) {
 	var bound []*CreatedTask
 	var delayed []tasker.ID
@@ -54,13 +54,14 @@ func bindTasks(batch *pgx.Batch, tasks []*CreatedTask) {
 	dueTimes(batch, bound)
 }
 
-// TasksToExpire returns tasks past their start deadline, longest overdue first.
+// TasksToExpire returns tasks whose start deadline has passed, longest overdue first.
 func (db *DB) TasksToExpire(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, stmt("tasksToExpire"), limit)
 }
 
-// ExpireTasks cancels locked tasks that have not started by their deadline, with reason "expired",
-// and returns them. It removes the deadline of the other tasks.
+// ExpireTasks cancels tasks that have not started by their deadline, with the reason "expired", and
+// returns
+// them. It removes the deadlines of the other tasks. The tasks must be locked.
 func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task, error) {
 	type row struct {
 		UUID            tasker.ID
@@ -97,7 +98,7 @@ func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task
 	return ended, wrap(err, "remove start deadlines")
 }
 
-// notifyTasks enqueues messages about locked tasks.
+// notifyTasks stores messages about locked tasks.
 func (tx *Tx) notifyTasks(ctx context.Context, topic, severity, what string, tasks []tasker.ID) error {
 	return exec(ctx, tx, "notify of tasks", stmt("notifyTasks"), topic, severity, what, tasks)
 }

@@ -11,12 +11,12 @@ import (
 	"tasker.example/tasker"
 )
 
-// errSharedSessions reports a pooler that does not assign a PostgreSQL session to each client.
+// errSharedSessions indicates that a pooler does not assign a PostgreSQL session to each client.
 var errSharedSessions = tasker.Errorf(tasker.Unavailable,
 	"the database URL points to a pooler, such as PgBouncer, in transaction or statement mode, "+
 		"which loses settings and prepared statements: set pool_mode = session, or connect to PostgreSQL directly")
 
-// applySettings sets the parameters of a session, because poolers may drop startup parameters.
+// applySettings sets the parameters of a session, since poolers may ignore startup parameters.
 func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string) error {
 	names := slices.Sorted(maps.Keys(settings))
 	values := make([]string, len(names))
@@ -24,9 +24,10 @@ func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string)
 		values[i] = settings[name]
 	}
 	var process uint32
-	err := c.QueryRow(ctx, stmt("setSettings"), pgx.QueryExecModeExec, names, values).Scan(&process, &values) // values in the format of PostgreSQL
+	// This returns the values as PostgreSQL formats them.
+	err := c.QueryRow(ctx, stmt("setSettings"), pgx.QueryExecModeExec, names, values).Scan(&process, &values)
 	if err != nil || process == c.PgConn().PID() {
-		return err // there is no pooler
+		return err // no pooler
 	}
 	var lost int
 	err = c.QueryRow(ctx, stmt("countLost"), pgx.QueryExecModeExec, names, values).Scan(&lost)
@@ -36,7 +37,7 @@ func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string)
 	return err
 }
 
-// checkSessions returns an error if a pooler serves two connections from one session.
+// checkSessions returns an error if a pooler serves two connections with the same session.
 func checkSessions(ctx context.Context, p *pools, cfg *pgx.ConnConfig) error {
 	err := p.of[General].AcquireFunc(ctx, func(first *pgxpool.Conn) error {
 		var process, other uint32

@@ -1,9 +1,13 @@
 // Package postgres stores Tasker's state in PostgreSQL. Every state change is a compare-and-set
-// that names the previous state, and is recorded in the history in the same transaction. The
-// database clock is authoritative. Locks are acquired in one order: tasks by id, steps by id, DLQ
-// entries. Claims skip locked rows.
+// that names
+// the previous state, and the same transaction records it in the history. The clock of the database
+// is
+// authoritative. Locks are acquired in one order: tasks by id, steps by id, investigations. Claims
+// skip
+// locked rows.
 //
-// Packages engine and dlq make the decisions; this package only stores and queries them.
+// Decisions are made in packages engine and dlq. This package only stores and queries their
+// results.
 package postgres
 
 import (
@@ -30,58 +34,61 @@ import (
 type DB struct {
 	pool   *pools
 	queue  queue
-	joined map[string]string // session settings for caller transactions
+	joined map[string]string // session settings for transactions of callers
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
 
 	commits    atomic.Pointer[[]func()]
 	limits     limitedQueues
-	askUntil   atomic.Int64  // until when claims check each step for holds, in Unix nanoseconds
+	askUntil   atomic.Int64  // claims check each step for holds until this time, in Unix nanoseconds
 	turns      fairScheduler // order of namespaces in claims
 	directFrom int           // see Options.DirectFrom
-	singles    fastPath      // reports of one success
-	heads      queueHeads    // where claims start
+	singles    fastPath      // reports of a single success
+	heads      queueHeads    // where claims start to read queues
 }
 
 // Options configures a DB. The zero value uses the defaults.
 type Options struct {
-	MaxConns         int           // maximum number of connections; the default is 20
-	StatementTimeout time.Duration // the default is 15 s
-	ApplicationName  string        // name in pg_stat_activity; the default is tasker
-	QueueTTL         time.Duration // queue timeout of steps without one in their template; the default is DefaultQueueTTL
-	PriorityAge      time.Duration // age from which a step precedes more urgent ones; the default is DefaultPriorityAge, negative disables it
-	DirectFrom       int           // minimum outcomes of a report that directly claims the steps it makes ready; the default is DefaultDirectFrom
+	MaxConns         int           // maximum number of connections; default 20
+	StatementTimeout time.Duration // default 15 s
+	ApplicationName  string        // name in pg_stat_activity; default tasker
+	QueueTTL         time.Duration // queue timeout of steps whose template sets none; default DefaultQueueTTL
+	PriorityAge      time.Duration // age that outranks urgency; default DefaultPriorityAge; negative disables it
+	DirectFrom       int           // minimum number of outcomes for claiming steps directly; default DefaultDirectFrom
 
-	// ExpiryRule determines whether a step also expires while workers are busy. The default is
+	// ExpiryRule determines whether steps also expire while workers are busy. The default is
 	// tasker.ExpireUnlessSaturated.
 	ExpiryRule tasker.ExpiryRule
 
 	Announce     bool // add enqueued steps to the outbox of the message broker
-	ReportQueues bool // have ConcludeSteps return the queues of the steps
+	ReportQueues bool // ConcludeSteps returns the queues of the steps
 
 	Tracer pgx.QueryTracer // optional
 
-	// ClockSchema is a schema with functions now() and clock_timestamp() that replace those of
-	// PostgreSQL in tests. The default is none.
+	// ClockSchema is a schema whose functions now() and clock_timestamp() replace those of
+	// PostgreSQL.
+	// It is for tests. The default is none.
 	ClockSchema string
 }
 
-// DefaultQueueTTL is the default queue timeout of a step.
+// DefaultQueueTTL is the default queue timeout of steps.
 const DefaultQueueTTL = 5 * time.Minute
 
-// DefaultDirectFrom is the default of Options.DirectFrom. Such a statement costs about 0.1 ms and
-// saves about 0.02 ms for each step that it claims.
+// DefaultDirectFrom is the default of Options.DirectFrom. The statement for direct claims costs
+// about
+// 0.1 ms and saves about 0.02 ms for each claimed step.
 const DefaultDirectFrom = 5
 
-// DefaultPriorityAge is the default age from which steps precede more urgent ones.
+// DefaultPriorityAge is the default of Options.PriorityAge.
 const DefaultPriorityAge = time.Minute
 
-// IdleTransactionTimeout terminates sessions that are idle in a transaction.
+// IdleTransactionTimeout is the time after which a session is terminated that is idle in a
+// transaction.
 const IdleTransactionTimeout = 15 * time.Second
 
-// lockTimeout bounds the wait of a statement for a locked row.
+// lockTimeout limits how long a statement waits for a locked row.
 const lockTimeout = 5 * time.Second
 
-// queue configures the statements that enqueue steps.
+// queue contains settings of the statements that enqueue steps.
 type queue struct {
 	ttlMS    int64
 	expiry   tasker.ExpiryRule
@@ -89,7 +96,8 @@ type queue struct {
 	report   bool
 }
 
-// Open connects to the database at url and checks it. Package schema manages the schema.
+// Open connects to the database at url and checks the connection. The schema is managed by package
+// schema.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -115,7 +123,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		joined[name] = params[name]
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		// Cancels the statements of disconnected clients. Some platforms do not support it.
+		// This cancels the statements of clients that have disconnected. Some platforms do not
+		// support it.
 		var pg *pgconn.PgError
 		if _, err := c.Exec(ctx, "SET client_connection_check_interval = '1s'"); err != nil && !errors.As(err, &pg) {
 			return err
@@ -151,13 +160,14 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	}, nil
 }
 
-// OnOpened sets a callback that runs after an investigation was opened and committed. Call it before
-// using the DB.
+// OnOpened sets a callback that is called after a transaction that opened an investigation was
+// committed. Call it before the DB is used.
 func (db *DB) OnOpened(f func(ctx context.Context, reason tasker.Reason, namespace string)) {
 	db.opened = f
 }
 
-// OnCommit adds a callback that runs after each commit of [DB.InTx] and [DB.StoreTasks]. It must not
+// OnCommit adds a callback that is called after each commit of [DB.InTx] and [DB.StoreTasks]. It
+// must not
 // block.
 func (db *DB) OnCommit(f func()) {
 	for {
@@ -181,10 +191,12 @@ func (db *DB) committed() {
 	}
 }
 
-// planning contains planner settings for a database used as a queue, whose statistics are usually
-// wrong. Every statement finds a few rows by index, and the planner must not choose a table scan.
-// Replanning, JIT and parallel workers cost more than the statements. Therefore a statement must
-// never join two large sets.
+// planning contains the planner settings. Tables are used as queues, so their statistics are
+// usually wrong.
+// Every statement finds a few rows by index, and the planner must not choose a table scan instead.
+// Replanning, JIT and parallel workers would cost more than the statements. As a consequence, a
+// statement
+// must never join two large sets.
 var planning = map[string]string{
 	"plan_cache_mode":  "force_generic_plan",
 	"enable_seqscan":   "off",
@@ -195,26 +207,26 @@ var planning = map[string]string{
 	"max_parallel_workers_per_gather": "0",
 }
 
-// Close waits for running statements and closes the connections.
+// Close closes all connections. It waits for running statements.
 func (db *DB) Close() { db.pool.Close() }
 
-// Reset closes all connections. Those in use are closed when they return to the pool.
+// Reset closes all connections. Those in use are closed when they are released.
 func (db *DB) Reset() { db.pool.Reset() }
 
-// Commit flushes an empty WAL message. It measures the minimum cost of a heartbeat.
+// Commit flushes an empty WAL message. Its duration is the minimum cost of a heartbeat.
 func (db *DB) Commit(ctx context.Context) error {
 	_, err := db.pool.Exec(WithConnClass(ctx, Heartbeats), stmt("commit"))
 	return err
 }
 
-// Pool returns the connections for requests.
+// Pool returns the connections for general requests.
 func (db *DB) Pool() *pgxpool.Pool { return db.pool.of[General] }
 
-// Tx is a transaction. It holds the locks of its methods until it ends.
+// Tx is a transaction. The locks that its methods acquire are held until it ends.
 type Tx struct {
 	pgx.Tx
 	queue  queue
-	joined bool // it is a savepoint in a transaction of the caller
+	joined bool // a savepoint in a transaction of the caller
 	opened []opened
 }
 
@@ -224,7 +236,9 @@ type opened struct {
 	namespace string
 }
 
-// InTx runs f in a transaction. It repeats f after a lost race, so f must have no other effects.
+// InTx calls f in a transaction and commits it. If a race is lost, it calls f again, so f must have
+// no
+// other effects.
 func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 	var done *Tx
 	err := retry(ctx, func() error {
@@ -242,7 +256,7 @@ func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 	return err
 }
 
-// retry repeats f after a lost race, up to three times.
+// retry calls f again after a lost race, at most three times.
 func retry(ctx context.Context, f func() error) error {
 	const tries = 4
 	for n := 1; ; n++ {
@@ -258,8 +272,9 @@ func retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// lostRace reports a serialization failure, a deadlock, a lock timeout or a plan that a migration
-// has invalidated.
+// lostRace reports whether err is a serialization failure, a deadlock, a lock timeout or a plan
+// that a
+// migration has invalidated.
 func lostRace(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && slices.Contains([]string{"40001", "40P01", "55P03", "0A000"}, pg.Code)

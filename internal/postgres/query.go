@@ -10,25 +10,25 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// querier runs statements on a connection pool or in a transaction and classifies errors.
+// querier executes statements on a connection pool or in a transaction. It classifies errors.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// exec runs a statement; action describes it in the error.
+// exec executes a statement. The action describes it in the error.
 func exec(ctx context.Context, q querier, action, sql string, args ...any) error {
 	_, err := q.Exec(ctx, sql, args...)
 	return wrap(err, "%s", action)
 }
 
-// collect runs a query and reads its rows by column name.
+// collect executes a query and reads its rows by column name.
 func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
 	return read(ctx, q, pgx.RowToStructByName[T], sql, args)
 }
 
-// column runs a query with one column.
+// column executes a query that returns one column.
 func column[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
 	return read(ctx, q, pgx.RowTo[T], sql, args)
 }
@@ -55,7 +55,7 @@ func answered[T any](batch pgx.BatchResults) ([]T, error) {
 	return readRows(rows, pgx.RowToStructByName[T])
 }
 
-// one runs a query and reads its first row by column name. It returns nil if there is none.
+// one executes a query and reads its first row by column name. It returns nil if there is no row.
 func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
 	list, err := collect[T](ctx, q, sql, args...)
 	if err != nil || len(list) == 0 {
@@ -64,8 +64,8 @@ func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, er
 	return &list[0], nil
 }
 
-// required reads the first row like [one], but returns missing if there is none. Action describes
-// the query in other errors.
+// required is [one], but returns the error missing if there is no row. The action describes the query
+// in other errors.
 //
 //nolint:revive // a statement and its arguments count as two
 func required[T any](ctx context.Context, q querier, missing error, action, sql string, args ...any) (row T, err error) {
@@ -79,7 +79,8 @@ func required[T any](ctx context.Context, q querier, missing error, action, sql 
 	return list[0], nil
 }
 
-// pageOf runs a query that reads one row more than limit, and reports whether that row exists.
+// pageOf executes a query that reads one row more than limit. It returns up to limit rows and reports
+// whether there are more.
 //
 //nolint:revive // a statement and its arguments count as two
 func pageOf[T any](ctx context.Context, q querier, limit int, action, sql string, args ...any) (list []T, more bool, err error) {
@@ -90,7 +91,7 @@ func pageOf[T any](ctx context.Context, q querier, limit int, action, sql string
 	return list[:min(len(list), limit)], more, nil
 }
 
-// selectMap runs a query whose two columns are the keys and values of a map.
+// selectMap executes a query whose two columns are the keys and values of a map.
 func selectMap[K comparable, V any](ctx context.Context, q querier, action, sql string, args ...any) (map[K]V, error) {
 	type pair struct {
 		Key   K
@@ -107,7 +108,7 @@ func selectMap[K comparable, V any](ctx context.Context, q querier, action, sql 
 	return m, nil
 }
 
-// mapped returns the results of f for a list.
+// mapped returns the results of applying f to the elements of a list.
 func mapped[T, U any](list []T, f func(T) U) []U {
 	out := make([]U, len(list))
 	for i, v := range list {
@@ -116,7 +117,7 @@ func mapped[T, U any](list []T, f func(T) U) []U {
 	return out
 }
 
-// byKey indexes a list.
+// byKey returns a map from keys to the elements of a list.
 func byKey[K comparable, T any](list []T, key func(T) K) map[K]T {
 	m := make(map[K]T, len(list))
 	for _, v := range list {
@@ -125,7 +126,8 @@ func byKey[K comparable, T any](list []T, key func(T) K) map[K]T {
 	return m
 }
 
-// firstOf runs a query with one column and returns its first value, or nil if there is none.
+// firstOf executes a query that returns one column. It returns the first value, or nil if there is
+// no row.
 func firstOf[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
 	list, err := column[T](ctx, q, sql, args...)
 	if err != nil || len(list) == 0 {
@@ -134,7 +136,7 @@ func firstOf[T any](ctx context.Context, q querier, sql string, args ...any) (*T
 	return &list[0], nil
 }
 
-// value runs a query with one row and one column.
+// value executes a query that returns one row with one column.
 func value[T any](ctx context.Context, q querier, sql string, args ...any) (v T, err error) {
 	list, err := column[T](ctx, q, sql, args...)
 	if err == nil {
@@ -143,7 +145,7 @@ func value[T any](ctx context.Context, q querier, sql string, args ...any) (v T,
 	return v, err
 }
 
-// wrap adds the failed action to err. It returns nil if err is nil.
+// wrap adds the action that failed to err. It returns nil if err is nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -151,7 +153,7 @@ func wrap(err error, format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, err)...)
 }
 
-// collectWithTimeout is collect with a timeout for this statement, in one round trip.
+// collectWithTimeout is collect with a timeout for this statement. It takes a single round trip.
 func collectWithTimeout[T any](ctx context.Context, tx *Tx, limit time.Duration, sql string, args []any) ([]T, error) {
 	var batch pgx.Batch
 	batch.Queue(stmt("limitTime"), max(limit.Milliseconds(), 1))
@@ -166,24 +168,24 @@ func collectWithTimeout[T any](ctx context.Context, tx *Tx, limit time.Duration,
 	return rows, classifyError(cmp.Or(err, results.Close()))
 }
 
-// scannedRow classifies errors.
+// scannedRow is a row that classifies errors.
 type scannedRow struct{ pgx.Row }
 
-// Scan reads the columns in their order.
+// Scan reads the columns of the row in order.
 func (r scannedRow) Scan(into ...any) error { return classifyError(r.Row.Scan(into...)) }
 
-// Query runs a query.
+// Query executes a query.
 func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	rows, err := tx.Tx.Query(ctx, sql, args...)
 	return rows, classifyError(err)
 }
 
-// QueryRow runs a query for one row.
+// QueryRow executes a query that returns one row.
 func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return scannedRow{tx.Tx.QueryRow(ctx, sql, args...)}
 }
 
-// Exec runs a statement.
+// Exec executes a statement.
 func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	tag, err := tx.Tx.Exec(ctx, sql, args...)
 	return tag, classifyError(err)

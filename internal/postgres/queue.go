@@ -12,10 +12,13 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Queues returns up to limit queues with waiting or parked steps of one namespace, or of all if it
-// is empty. Queues without live workers come first, then the longest wait, then queues with only
-// parked steps. If not all steps of a queue were counted, NextExpiresAt covers the most urgent and
-// the oldest steps. Outdated rows count until they are removed.
+// Queues returns up to limit queues that have waiting or parked steps, in one namespace, or in all
+// if
+// namespace is empty. Queues without live workers come first, then those with the longest wait,
+// then
+// those with only parked steps. If not all steps of a queue were counted, NextExpiresAt considers
+// only
+// its most urgent and its oldest steps. Outdated rows count until they are removed.
 func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
 	return db.queues(ctx, namespace, limit, tasker.MaxQueueCount)
 }
@@ -25,14 +28,15 @@ func (db *DB) queues(ctx context.Context, namespace string, limit, maxSteps int)
 	return list, wrap(err, "list queues")
 }
 
-// Bounds of Backlogs, which runs every few seconds.
+// Limits of Backlogs, which is called every few seconds.
 const (
 	backlogQueues = 1000
 	backlogSteps  = 1000 // per queue
 )
 
 // Backlogs returns the namespaces with waiting steps or live workers, most unserved steps first. It
-// counts at most 1000 queues and 1000 steps of each.
+// counts
+// at most 1000 queues and 1000 steps per queue.
 func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 	queues, err := db.queues(ctx, "", backlogQueues, backlogSteps)
 	if err != nil {

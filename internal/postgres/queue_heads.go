@@ -12,41 +12,43 @@ import (
 )
 
 // Index entries of claimed steps remain until a vacuum removes them, which a long transaction such
-// as a dump delays. Each claim would skip all of them. While there are many, a process caches the
-// time of the first waiting step of each queue and priority, and starts claims there. A full scan
-// from the beginning, which is rare, finds steps that were committed later with an older time or
-// returned from a hold.
+// as a
+// dump can delay. Each claim would have to skip all of them. While there are many, each process
+// caches the
+// time of the first waiting step for each queue and priority, and claims start there. Rare full
+// scans from
+// the beginning find steps that were committed later with an older time, or returned from a hold.
 
 const (
 	headsInterval      = 400 * time.Millisecond
 	headsMargin        = time.Second     // tolerated delay between the time of a step and its commit
-	minFullScan        = 5 * time.Second // minimum interval of full scans
-	fullScanCost       = 20              // minimum interval of full scans, as a multiple of their duration
-	fullScanMaxAge     = time.Minute     // plus two intervals: without a full scan since, claims start at the beginning
-	maxHeads           = 10_000          // cached queues and priorities
-	maxLevels          = 8               // priorities of a queue; with more, claims start at the beginning
-	expiryScanInterval = 5 * time.Second // expiry scans skip claimed steps, which is expensive
+	minFullScan        = 5 * time.Second // minimum interval between full scans
+	fullScanCost       = 20              // minimum interval between full scans, as a multiple of their duration
+	fullScanMaxAge     = time.Minute     // and two intervals: after that, claims start at the beginning
+	maxHeads           = 10_000          // maximum number of cached pairs of queue and priority
+	maxLevels          = 8               // priorities per queue; with more, claims start at the beginning
+	expiryScanInterval = 5 * time.Second // expiry scans are expensive, since they skip claimed steps
 )
 
-// queueHeads caches where claims start.
+// queueHeads caches where claims start to read queues.
 type queueHeads struct {
 	on atomic.Bool
 
 	mu               sync.Mutex
-	levels           map[QueueName]map[int]time.Time // by priority; zero means the beginning
+	levels           map[QueueName]map[int]time.Time // by priority; the zero time means the beginning
 	count            int
 	scannedAt        time.Time
 	expiryScannedAt  time.Time
 	fullScanAt       time.Time
 	fullScanInterval time.Duration
-	fullScanTime     time.Time // fullScanAt by the database clock: unknown priorities appeared later
-	complete         bool      // nothing that the full scan found was evicted
+	fullScanTime     time.Time // fullScanAt by the database clock; priorities that are not known appeared later
+	complete         bool      // everything that the full scan found is still cached
 }
 
-// headRanges lists the parts of queues that a claim reads.
+// headRanges contains the parts of queues that a claim reads.
 type headRanges struct {
 	namespaces, handlers []string
-	low, high            []int64 // one priority if equal, otherwise the priorities between
+	low, high            []int64 // if equal, a single priority; otherwise the priorities between them
 	since                []time.Time
 }
 
@@ -55,10 +57,10 @@ func (r *headRanges) addRange(q QueueName, low, high int64, since time.Time) {
 	r.low, r.high, r.since = append(r.low, low), append(r.high, high), append(r.since, since)
 }
 
-// Priorities are integers of four bytes.
+// Bounds beyond all priorities, which are 32-bit integers.
 const lowest, highest = math.MinInt32 - 1, math.MaxInt32 + 1
 
-// rangesFor returns the ranges that a claim reads, or nil if it starts at the beginning.
+// rangesFor returns the ranges that a claim reads, or nil if it must start at the beginning.
 func (h *queueHeads) rangesFor(c Claimant) *headRanges {
 	if !h.on.Load() || len(c.Namespaces)*len(c.Handlers) > manyQueues {
 		return nil
@@ -82,7 +84,8 @@ func (h *queueHeads) rangesFor(c Claimant) *headRanges {
 	return r
 }
 
-// add adds ranges that cover all priorities of a queue. Priorities without a head start at
+// add adds ranges that cover all priorities of a queue. Priorities that have no head start at the
+// time
 // between.
 func (r *headRanges) add(q QueueName, levels map[int]time.Time, between time.Time) {
 	below := int64(lowest)
@@ -97,7 +100,7 @@ func (r *headRanges) add(q QueueName, levels map[int]time.Time, between time.Tim
 	r.addRange(q, below, highest, between)
 }
 
-// addClaimed adds the priorities of claimed steps.
+// addClaimed adds the priorities of claimed steps to the cache.
 func (h *queueHeads) addClaimed(list []Claimed) {
 	if !h.on.Load() {
 		return
@@ -124,7 +127,7 @@ func (h *queueHeads) addLevel(q QueueName, priority int) {
 	h.count++
 }
 
-// enable turns the cache on or off.
+// enable enables or disables the cache.
 func (h *queueHeads) enable(on bool) {
 	if h.on.Swap(on) == on {
 		return
@@ -134,8 +137,10 @@ func (h *queueHeads) enable(on bool) {
 	h.levels, h.count, h.fullScanAt, h.complete, h.scannedAt = nil, 0, time.Time{}, false, time.Time{}
 }
 
-// claimHeads returns the claim of the most urgent steps in ranges of queues. $11 to $15 are the
-// ranges and $16 is the age from which steps precede more urgent ones, or null. See claim.go for
+// claimHeads returns a statement that claims the most urgent steps within ranges of queues. $11 to
+// $15 are
+// the ranges, and $16 is the age from which a step precedes more urgent ones, or null. See claim.go
+// for
 // the other parameters.
 func claimHeads(h holds, b claimedBefore) string {
 	const order = "turn, old_since, priority DESC, state_since"
@@ -187,10 +192,10 @@ locked AS MATERIALIZED (
 
 var claimFromHeads, claimUnheldFromHeads = claimHeads(withoutHolds, false), claimHeads(withHolds, false)
 
-// claimMoreFromHeads is claimMoreSteps with heads.
+// claimMoreFromHeads is claimMoreSteps within ranges of queues.
 var claimMoreFromHeads = claimHeads(withoutHolds, true)
 
-// expiryScanDue reports whether it is time to scan for expired steps.
+// expiryScanDue reports whether a scan for expired steps is due and, if so, records it.
 func (h *queueHeads) expiryScanDue() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,8 +206,9 @@ func (h *queueHeads) expiryScanDue() bool {
 	return true
 }
 
-// head is the first waiting step of a queue and priority. Since is nil if no step waits. A full scan
-// returns a row without a namespace for its time.
+// head is the first waiting step with a queue and priority. Since is nil if none is waiting. A full
+// scan
+// also returns a row without a namespace that contains the time of the scan.
 type head struct {
 	Namespace, Handler string
 	Priority           int
@@ -210,7 +216,7 @@ type head struct {
 	At                 time.Time
 }
 
-// RefreshQueueHeads updates the cached heads if it is time.
+// RefreshQueueHeads updates the cached heads if an update is due.
 func (db *DB) RefreshQueueHeads(ctx context.Context) error {
 	h := &db.heads
 	known, full, start := h.nextScan()
@@ -232,8 +238,8 @@ func (db *DB) RefreshQueueHeads(ctx context.Context) error {
 	return nil
 }
 
-// nextScan returns the known priorities and whether a full scan is due. It returns nil if no scan is
-// due.
+// nextScan returns the known priorities and whether a full scan is due. If no scan is due, known is
+// nil.
 func (h *queueHeads) nextScan() (known *headRanges, full bool, now time.Time) {
 	now = time.Now()
 	h.mu.Lock()
@@ -251,8 +257,8 @@ func (h *queueHeads) nextScan() (known *headRanges, full bool, now time.Time) {
 	return known, h.fullScanAt.IsZero() || now.Sub(h.fullScanAt) >= h.fullScanInterval, now
 }
 
-// update stores the result of a scan. A priority without a waiting step starts at the time of the
-// scan.
+// update stores the result of a scan. If a priority has no waiting step, its head is the time of
+// the scan.
 func (h *queueHeads) update(list []head, full bool, start time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -275,6 +281,6 @@ func (h *queueHeads) update(list []head, full bool, start time.Time) {
 	}
 	if full {
 		h.fullScanAt, h.fullScanInterval = time.Now(), max(minFullScan, fullScanCost*time.Since(start))
-		h.complete = h.complete && len(list) < maxHeads // otherwise the scan was cut off
+		h.complete = h.complete && len(list) < maxHeads // otherwise the scan was truncated
 	}
 }

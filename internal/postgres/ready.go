@@ -7,19 +7,22 @@ import (
 	"tasker.example/tasker"
 )
 
-// readyColumns are the columns of tasker.ready_steps, which has a row for each enqueued step. Claims
-// find and delete these rows. The step row is authoritative. To move an enqueued step, lock its row
-// in ready_steps first, then the step row.
+// readyColumns lists the columns of tasker.ready_steps, which has a row for each enqueued step.
+// Claims find
+// and delete these rows, but the row of the step is authoritative. To move an enqueued step, lock
+// its row
+// in ready_steps first and then the row of the step.
 const readyColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes`
 
-// nextMoves allocates the transition_id of an enqueue; the claim has the next one. Both are stored
-// in the history with the row that ends the attempt.
+// nextMoves allocates the transition_id of an enqueue. The claim uses the following id. The history
+// stores
+// both in the row that ends the attempt.
 const nextMoves = `nextval('tasker.step_history_transition_id_seq')`
 
-// returnReady lists readyColumns of a step s.
+// returnReady lists readyColumns for a step s.
 var returnReady = "s." + strings.ReplaceAll(readyColumns, ", ", ", s.")
 
-// ready returns a part of a WITH that inserts the steps of another part into ready_steps.
+// ready is a common table expression that inserts the steps of another one into ready_steps.
 func ready(of string) string {
 	return `ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `)
@@ -27,7 +30,9 @@ func ready(of string) string {
 )`
 }
 
-// orderOf returns the due time of the step or task of a row, or null if steps are not ordered by it.
+// orderOf returns the due time by which the step of a row is ordered: its own or that of its task,
+// or null
+// if steps are not ordered by due time.
 func orderOf(row string) string {
 	return `(
         SELECT min(o.due_at) FROM tasker.deadlines o
@@ -35,25 +40,27 @@ func orderOf(row string) string {
     )`
 }
 
-// readyKey matches the row r of ready_steps of an enqueued step s.
+// readyKey is true if row r of ready_steps belongs to the enqueued step s.
 const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid`
 
-// RemoveOutdated deletes the outdated rows at the head of a claimant's queues, and those of steps
-// that wait for a limit. It returns their number.
+// RemoveOutdated deletes outdated rows at the heads of a claimant's queues, and those of steps that
+// wait
+// for a limit. It returns the number of deleted rows.
 func (db *DB) RemoveOutdated(ctx context.Context, c Claimant, steps []tasker.StepRef) (n int64, err error) {
 	tasks, ids := refArrays(steps)
 	n, err = value[int64](ctx, db.pool, stmt("removeOutdated"), c.Namespaces, c.Handlers, tasks, ids)
 	return n, wrap(err, "remove outdated rows of ready_steps")
 }
 
-// LockEnqueued locks the enqueued ones of steps against claims. Call it before locking the row of a
-// step that may be enqueued.
+// LockEnqueued locks those of the steps that are enqueued, so that they cannot be claimed. Call it
+// before
+// locking the row of a step that may be enqueued.
 func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	return exec(ctx, tx, "lock enqueued steps", stmt("lockEnqueued"), tasks, ids)
 }
 
-// lockEnqueuedOf is [Tx.LockEnqueued] for all steps of tasks.
+// lockEnqueuedOf is [Tx.LockEnqueued] for all steps of the tasks.
 func (tx *Tx) lockEnqueuedOf(ctx context.Context, tasks []tasker.ID) error {
 	return exec(ctx, tx, "lock enqueued steps", stmt("lockEnqueuedOf"), tasks)
 }

@@ -9,8 +9,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// redactOperation hides the payloads in an operation unless the caller may read those of all its
-// namespaces: the arguments, the search terms of the selection and the text of a failure.
+// redactOperation hides the payloads in an operation unless the caller may read the payloads of all
+// its
+// namespaces. Payloads are the arguments, the search terms of the selection and the text of a
+// failure.
 func redactOperation(ctx context.Context, o *tasker.Operation) {
 	for _, n := range o.Namespaces {
 		if access.PayloadsOf(ctx).Has(n) {

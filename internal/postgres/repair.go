@@ -17,19 +17,20 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// OperatorRequest identifies a request by an idempotency key.
+// OperatorRequest identifies a request of an operator by an idempotency key.
 type OperatorRequest struct {
-	Key     string // optional; without a key, a repeated request is not recognized
+	Key     string // if empty, a repeated request is not recognized
 	Action  string
-	Payload any // content of the request, to detect a reused key
+	Payload any // content of the request, which reveals that a key was reused
 }
 
-// MaxRequestKey is the maximum length of the key of an [OperatorRequest], in characters.
+// MaxRequestKey is the maximum length of OperatorRequest.Key, in characters.
 const MaxRequestKey = 255
 
-// CheckIdempotency reports whether a request was executed before, and otherwise records it.
-// Concurrent requests with the same key wait. It returns a Conflict if the key belongs to another
-// request.
+// CheckIdempotency reports whether a request was executed before. If it was not, it is recorded.
+// Concurrent requests with the same key wait for each other. It returns a Conflict if the key
+// belongs to
+// a different request.
 func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated bool, err error) {
 	if r.Key == "" {
 		return false, nil
@@ -64,7 +65,8 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 	return true, nil
 }
 
-// scopedKey returns the stored form of a request key, which is private to an authenticated caller.
+// scopedKey returns the form in which a request key is stored. It is private to an authenticated
+// caller.
 func scopedKey(ctx context.Context, key string) string {
 	subject := access.IdentityOf(ctx).Subject
 	if subject == "" {
@@ -74,18 +76,18 @@ func scopedKey(ctx context.Context, key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Repair describes an operator action on a task, for the history and the audit log.
+// Repair describes an operator's action on a task for the history and the audit log.
 type Repair struct {
 	TaskUUID tasker.ID
-	Event    string // history event: step_reset, step_resolved, step_completed, task_cancelled or version_changed
-	Action   string // audit action
+	Event    string // event in the history, such as step_reset or task_cancelled
+	Action   string // action in the audit log
 	Subject  tasker.ID
 	Actor    string
 	Notes    string
 	Data     map[string]any
 }
 
-// RecordRepairs stores operator actions in the history and the audit log.
+// RecordRepairs records operators' actions in the history and the audit log.
 func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
 	n := len(list)
 	tasks, events, actors, notes := make([]tasker.ID, n), make([]string, n), make([]string, n), make([]string, n)
@@ -101,7 +103,9 @@ func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
 	return exec(ctx, tx, "record repairs", stmt("recordRepairs"), tasks, events, actors, notes, data, actions, subjects)
 }
 
-// Target is the step of an action, with the state that determines whether the action is allowed.
+// Target is a step on which an action is to be performed, with the state that determines whether
+// the action
+// is allowed.
 type Target struct {
 	tasker.StepRef
 	Name       string
@@ -109,17 +113,18 @@ type Target struct {
 	Handler    string
 	Task       tasker.TaskState
 	Step       tasker.StepState
-	WrittenOff bool // the task was marked as permanently failed and does not compensate
+	WrittenOff bool // the task was marked as permanently failed and is not being compensated
 	Fence      int64
 	IsDecision bool
-	OpenItems  int // number of open items of a map step
+	OpenItems  int // number of open items, for a map step
 	IsChild    bool
-	Child      *tasker.ID // the last child task
+	Child      *tasker.ID // the step's last child task, or nil
 
 	TemplateUUID tasker.ID
 }
 
-// LockTargets locks existing steps of locked tasks and returns their states.
+// LockTargets locks those of the steps that exist and returns their states. Their tasks must be
+// locked.
 func (tx *Tx) LockTargets(ctx context.Context, steps []tasker.StepRef) ([]Target, error) {
 	if err := tx.LockEnqueued(ctx, steps); err != nil {
 		return nil, err
@@ -129,7 +134,8 @@ func (tx *Tx) LockTargets(ctx context.Context, steps []tasker.StepRef) ([]Target
 	return list, wrap(err, "lock steps")
 }
 
-// RepairedStep contains the variables of expressions about a failed step and its task.
+// RepairedStep contains the values about a failed step and its task that a result expression can
+// use.
 type RepairedStep struct {
 	StepUUID      tasker.ID
 	TemplateUUID  tasker.ID
@@ -137,10 +143,12 @@ type RepairedStep struct {
 	CorrelationID string
 	CreatedAt     time.Time
 	Error         json.RawMessage // error of the last failed attempt
-	Item          json.RawMessage // input of a map item
+	Item          json.RawMessage // input, for a map item
 }
 
-// RepairedSteps returns the expression variables of steps, by id. The caller holds the task locks.
+// RepairedSteps returns the values that result expressions can use, by step. The caller must hold
+// the task
+// locks.
 func (tx *Tx) RepairedSteps(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]RepairedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[RepairedStep](ctx, tx, stmt("repairedSteps"), tasks, ids)

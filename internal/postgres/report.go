@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// StepLease is the lease state of a step, against which reports are checked.
+// StepLease is the state of a step's lease, against which reports are checked.
 type StepLease struct {
 	TaskUUID      tasker.ID
 	StepUUID      tasker.ID
@@ -22,15 +22,16 @@ type StepLease struct {
 	ReportDigest  []byte
 }
 
-// StepLeases returns the lease states of the existing steps of leases, by step.
+// StepLeases returns the states of leases, by step. Steps that do not exist are omitted.
 func (db *DB) StepLeases(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]StepLease, error) {
 	tasks, steps, _ := leaseArrays(leases)
 	rows, err := collect[StepLease](ctx, db.pool, stmt("stepLeases"), tasks, steps)
 	return byKey(rows, func(l StepLease) tasker.ID { return l.StepUUID }), wrap(err, "read lease states")
 }
 
-// ReportedBody returns the StepResult or StepFailure that concluded an attempt, or nil if another
-// attempt has been concluded since.
+// ReportedBody returns the StepResult or StepFailure with which an attempt was concluded. It
+// returns nil
+// if a later attempt has been concluded.
 func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int64, to tasker.StepState) (json.RawMessage, error) {
 	body, err := firstOf[json.RawMessage](ctx, db.pool, stmt("reportedBody"), task, step, fence, to == tasker.StepComplete)
 	if err != nil || body == nil {
@@ -39,7 +40,8 @@ func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int6
 	return *body, nil
 }
 
-// LockStepLease locks a step of a locked task and returns its lease state, or NotFound.
+// LockStepLease locks a step and returns the state of its lease, or NotFound. The task must be
+// locked.
 func (tx *Tx) LockStepLease(ctx context.Context, task, step tasker.ID) (StepLease, error) {
 	if err := tx.LockEnqueued(ctx, []tasker.StepRef{{TaskUUID: task, StepUUID: step}}); err != nil {
 		return StepLease{}, err
@@ -47,7 +49,7 @@ func (tx *Tx) LockStepLease(ctx context.Context, task, step tasker.ID) (StepLeas
 	return required[StepLease](ctx, tx, NoStep(task, step), "lock step", stmt("lockStepLease"), task, step)
 }
 
-// RejectedReport is a report of an attempt that had lost its lease.
+// RejectedReport is a report that was rejected because its lease was lost.
 type RejectedReport struct {
 	tasker.Lease
 	WorkerUUID tasker.ID
@@ -67,7 +69,9 @@ var rejectedColumns = columns[RejectedReport]{
 	col("message text", func(r *RejectedReport) string { return r.Message }),
 }
 
-// RecordRejected stores up to [tasker.MaxRejectedReports] rejected reports of each step for the audit.
+// RecordRejected records rejected reports for the audit. It keeps at most
+// [tasker.MaxRejectedReports] per
+// step.
 func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
 	return exec(ctx, db.pool, "record rejected reports", stmt("recordRejected"), rejectedColumns.arrays(list)...)
 }
@@ -79,8 +83,10 @@ type NextClaim struct {
 	OnlyReady bool // claim only steps that the report makes ready
 }
 
-// Report concludes steps, settles their tasks and, if next is not nil, claims enqueued steps, in one
-// transaction and one round trip. It accepts only successes, because a permanent failure opens an
+// Report concludes steps, settles their tasks and, if next is not nil, claims enqueued steps. It
+// does so in
+// one transaction and one round trip. All outcomes must be successes, since a permanent failure
+// opens an
 // investigation. Claims lock steps last and skip locked steps, so they cannot deadlock.
 func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
 	concluded, claimed, err := db.report(ctx, list, next)
@@ -105,11 +111,12 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 	return concluded, claimed, nil
 }
 
-// minClaimTime is the minimum time before the deadline for another claim. Steps that are claimed for
-// a disconnected caller wait until their leases expire.
+// minClaimTime is the minimum time before the deadline that allows another claim. Steps that are
+// claimed
+// for a caller that has disconnected wait until their leases expire.
 const minClaimTime = 3 * time.Second
 
-// claimAfter claims more steps after a committed report, in another transaction.
+// claimAfter claims more steps in another transaction after a report was committed.
 func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) ClaimResult {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < minClaimTime || had.bytes >= tasker.MaxClaimBytes {
 		return had
@@ -120,8 +127,9 @@ func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) 
 	return had
 }
 
-// queueClaim queues the statements of a claim and returns the number of statements before the one
-// that returns the steps.
+// queueClaim adds the statements of a claim to a batch. It returns how many of them precede the one
+// that
+// returns steps.
 func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l claimMode) (before int) {
 	if next.OnlyReady {
 		b.Queue(claimReady)
@@ -184,7 +192,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 				db.noteHold() // the worker polls again
 			}
 		}
-		return results.Close() // commits
+		return results.Close() // this commits the transaction
 	})
 	if err != nil {
 		return Concluded{}, ClaimResult{}, err
@@ -197,8 +205,9 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	return concluded, claimed, nil
 }
 
-// modeOfNextClaim returns the mode of the claim of a report. Only a claim of waiting steps needs a
-// fair order.
+// modeOfNextClaim returns the mode for a claim that follows a report. A fair order is needed only
+// if it
+// claims waiting steps.
 func (db *DB) modeOfNextClaim(ctx context.Context, next *NextClaim) (l claimMode, err error) {
 	if l, err = db.claimModeFor(ctx, next.Version); err != nil {
 		return l, err
@@ -210,7 +219,7 @@ func (db *DB) modeOfNextClaim(ctx context.Context, next *NextClaim) (l claimMode
 	return l, err
 }
 
-// readConcluded reads the results of the report statements.
+// readConcluded reads the results of the statements of a report.
 func readConcluded(results pgx.BatchResults) (Concluded, error) {
 	if _, err := results.Exec(); err != nil {
 		return Concluded{}, fmt.Errorf("lock tasks: %w", err)

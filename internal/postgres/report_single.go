@@ -10,17 +10,18 @@ import (
 	"tasker.example/tasker"
 )
 
-// concludeSuccess concludes a report of one success in simple cases: see
-// functions/conclude_success.sql. Most reports of an idle system are such, and the general statements
-// take 0.5 ms to start. If it changes nothing, the general statements conclude the report.
+// concludeSuccess concludes a report of a single success in simple cases. See
+// functions/conclude_success.sql. On an idle system, most reports are of this kind, and the general
+// statements take 0.5 ms to start. If it changes nothing, the general statements conclude the
+// report.
 const concludeSuccess = `
 SELECT concluded, asks, coalesce(enqueued, '{}') AS enqueued, coalesce(namespaces, '{}') AS namespaces, coalesce(namespace, '') AS namespace, coalesce(handler, '') AS handler
 FROM tasker.conclude_success($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`
 
-// fastPathCooldown is the number of single reports that skip the fast path after it did not apply.
+// fastPathCooldown is the number of reports that skip the fast path after it was not applicable.
 const fastPathCooldown = 7
 
-// fastPath selects the reports for which concludeSuccess is tried.
+// fastPath decides for which reports concludeSuccess is tried.
 type fastPath struct{ cooldown atomic.Int32 }
 
 func (s *fastPath) allow() bool {
@@ -39,7 +40,8 @@ func (db *DB) mayConcludeSingle(list []Conclusion, next *NextClaim, l claimMode)
 	return db.singles.allow()
 }
 
-// reportSingle is [DB.Report] for one success. If concluded is false, it has changed nothing.
+// reportSingle is [DB.Report] for a single success. If concluded is false, nothing has been
+// changed.
 func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, l claimMode) (result Concluded, claimed ClaimResult, concluded bool, err error) {
 	args := db.singleArgs(c, next, l)
 	var rows []singleResult
@@ -59,7 +61,7 @@ func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, 
 				return err
 			}
 		}
-		return results.Close() // commits
+		return results.Close() // this commits the transaction
 	})
 	if err != nil || !rows[0].Concluded || rows[0].Asks {
 		db.singles.cooldown.Store(fastPathCooldown)

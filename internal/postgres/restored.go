@@ -2,8 +2,9 @@ package postgres
 
 import "context"
 
-// MarkRestoredEvents marks up to limit events of a restored database as old and returns their
-// number. It adopts the sinks first. It is done when the number is less than limit.
+// MarkRestoredEvents adopts the sinks of a restored database and marks up to limit events as old.
+// It
+// returns the number of marked events. All are marked if the number is less than limit.
 func (db *DB) MarkRestoredEvents(ctx context.Context, limit int) (int, error) {
 	if err := db.adoptSinks(ctx); err != nil {
 		return 0, err
@@ -16,7 +17,7 @@ func (db *DB) adoptSinks(ctx context.Context) error {
 	return exec(ctx, db.pool, "adopt the sinks of a restored database", stmt("adoptSinks"))
 }
 
-// Adopted reports whether all events of a restored database are marked.
+// Adopted reports whether all events of a restored database have been marked.
 func (db *DB) Adopted(ctx context.Context) (bool, error) {
 	found, err := value[bool](ctx, db.pool, stmt("restoredEvents"))
 	return err == nil && !found, wrap(err, "find events of a restored database")

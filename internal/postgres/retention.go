@@ -11,15 +11,15 @@ import (
 type Pruned struct {
 	Removed int
 	Seen    int
-	More    bool       // whether there are more tasks
-	Last    *tasker.ID // last seen task, after which the next batch starts; nil if none was seen
+	More    bool       // there are more tasks
+	Last    *tasker.ID // last task that was read, after which the next batch begins; nil if none was read
 }
 
-// PruneBounds limits a batch of [DB.PruneTasks]. The last task may exceed Steps.
+// PruneBounds limits a batch of [DB.PruneTasks]. The steps of its last task may exceed Steps.
 type PruneBounds struct{ Tasks, Steps int }
 
-// PruneTasks removes tasks in a final state that have not changed for age and were never
-// investigated. It starts after a task and stays within bounds.
+// PruneTasks removes tasks that are in a final state, have not changed for age and were never
+// investigated. It begins after the given task and stays within bounds.
 func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after tasker.ID, age time.Duration, bounds PruneBounds) (p Pruned, err error) {
 	type batch struct {
 		Old  []tasker.ID
@@ -39,7 +39,8 @@ func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after task
 	return p, wrap(err, "remove finished tasks")
 }
 
-// NextToPrune returns the first task in a state after a task, or nil if there is none.
+// NextToPrune returns the first task in a state that follows the given task, or nil if there is
+// none.
 func (db *DB) NextToPrune(ctx context.Context, state tasker.TaskState, after tasker.ID) (*tasker.ID, error) {
 	id, err := firstOf[tasker.ID](ctx, db.pool, stmt("nextToPrune"), string(state), after)
 	return id, wrap(err, "find the next task to prune")

@@ -10,7 +10,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// RetireTemplate retires or reactivates a version of a template and returns it, or NotFound.
+// RetireTemplate retires a version of a template or reactivates it. It returns the template, or
+// NotFound.
 func (db *DB) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, retired bool, by Operator) (t tasker.StoredTemplate, err error) {
 	if v.Version == "" {
 		return t, tasker.Errorf(tasker.Invalid, "version: is missing")

@@ -8,12 +8,14 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// busyFor is the minimum time for which a queue is busy after a claim. Claims are recorded only every
-// few seconds.
+// busyFor is the minimum time for which a queue counts as busy after a claim. Claims are recorded
+// only
+// every few seconds.
 const busyFor = 30 * time.Second
 
-// ExtendQueueDeadline extends the queue timeout of the steps in saturated queues and returns these
-// steps.
+// ExtendQueueDeadline extends the queue timeouts of those of the steps that are in saturated
+// queues, and
+// returns these steps.
 func (db *DB) ExtendQueueDeadline(ctx context.Context, steps []tasker.StepRef) (extended []tasker.StepRef, err error) {
 	type row struct {
 		tasker.StepRef
@@ -38,14 +40,14 @@ func (db *DB) ExtendQueueDeadline(ctx context.Context, steps []tasker.StepRef) (
 	return extended, wrap(err, "extend queue deadlines")
 }
 
-// changedQueue is a queue that has become saturated or is no longer saturated.
+// changedQueue is a queue that has become saturated or ceased to be.
 type changedQueue struct {
 	QueueUUID          tasker.ID
 	Namespace, Handler string
 	SaturatedSince     time.Time
 }
 
-// notifyQueue enqueues a message about a locked queue.
+// notifyQueue stores a message about a locked queue.
 func (tx *Tx) notifyQueue(ctx context.Context, topic string, q changedQueue) error {
 	_, err := tx.CreateNotification(ctx, NewMessage{
 		Topic: topic, SubjectKind: tasker.QueueSubject, SubjectID: q.QueueUUID, Namespaces: []string{q.Namespace},
@@ -57,7 +59,7 @@ func (tx *Tx) notifyQueue(ctx context.Context, topic string, q changedQueue) err
 // QueueName identifies a queue.
 type QueueName struct{ Namespace, Handler string }
 
-// RecordClaims records that steps of queues were claimed now.
+// RecordClaims records that steps were just claimed from the queues.
 func (db *DB) RecordClaims(ctx context.Context, queues []QueueName) error {
 	namespaces, handlers := make([]string, len(queues)), make([]string, len(queues))
 	for i, q := range queues {
@@ -66,8 +68,9 @@ func (db *DB) RecordClaims(ctx context.Context, queues []QueueName) error {
 	return retry(ctx, func() error { return exec(ctx, db.pool, "record claims", stmt("noteBusy"), namespaces, handlers) })
 }
 
-// ClearSaturation clears the saturation of up to limit queues in which no step has exceeded its
-// queue timeout for a duration, and returns their number.
+// ClearSaturation ends the saturation of up to limit queues in which no step has exceeded its queue
+// timeout
+// for the given duration. It returns the number of these queues.
 func (db *DB) ClearSaturation(ctx context.Context, after time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		list, err := collect[changedQueue](ctx, tx, stmt("relieveQueues"), after, limit)
@@ -82,7 +85,7 @@ func (db *DB) ClearSaturation(ctx context.Context, after time.Duration, limit in
 	return n, wrap(err, "clear saturated queues")
 }
 
-// PruneQueues removes up to limit queues from which no step was claimed for age.
+// PruneQueues removes up to limit queues from which no step has been claimed for age.
 func (db *DB) PruneQueues(ctx context.Context, age time.Duration, limit int) error {
 	return exec(ctx, db.pool, "remove unused queues", stmt("pruneQueues"), age, limit)
 }

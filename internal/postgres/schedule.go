@@ -13,13 +13,14 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Kinds of timed work on schedules.
+// Kinds of timed work concerning schedules.
 const (
-	FireSchedules  = "schedule"       // fires a schedule, stored as the task of the work
-	ScheduledEnded = "schedule_ended" // processes an ended task of a schedule, stored as its step
+	FireSchedules  = "schedule"       // fire a schedule; its id is stored as that of a task
+	ScheduledEnded = "schedule_ended" // process the end of a schedule's task; the schedule's id is stored as a step's
 )
 
-// InsertSchedule stores a schedule. It returns a Conflict if the name is in use or a quota is reached.
+// InsertSchedule stores a schedule. It returns a Conflict if the name is in use or a quota is
+// exhausted.
 func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
 	count, err := column[int](ctx, tx, stmt("countSchedules"), tasker.MaxSchedules)
 	if err != nil {
@@ -41,7 +42,8 @@ func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
 	return scheduleError(err, s)
 }
 
-// scheduleArguments returns the user-defined fields of a schedule as statement arguments.
+// scheduleArguments returns the fields of a schedule that users define, as arguments of a
+// statement.
 func scheduleArguments(s tasker.Schedule) []any {
 	seconds := func(d time.Duration) int64 { return int64(d / time.Second) }
 	return []any{
@@ -58,7 +60,7 @@ func scheduleError(err error, s tasker.Schedule) error {
 	return wrap(err, "store schedule %s/%s", s.Namespace, s.Name)
 }
 
-// UpdateSchedule stores a locked schedule.
+// UpdateSchedule stores a changed schedule, which must be locked.
 func (tx *Tx) UpdateSchedule(ctx context.Context, s tasker.Schedule) error {
 	_, err := tx.Exec(ctx, stmt("updateSchedule"), append(scheduleArguments(s), s.Anchor, s.NextAt, s.FireAt, nullable(s.AwaitsTask), s.PausedAt, s.PausedUntil,
 		s.PausedBy, s.PausedReason, s.DeletedAt, s.Revision)...)
@@ -73,7 +75,9 @@ type ScheduleLine struct {
 	Data   map[string]any
 }
 
-// RecordSchedule adds an entry to the history of a schedule, and audits the actions of operators.
+// RecordSchedule adds an entry to the history of a schedule. It also records operators' actions in
+// the
+// audit log.
 func (tx *Tx) RecordSchedule(ctx context.Context, id tasker.ID, l ScheduleLine) error {
 	if l.Data == nil {
 		l.Data = map[string]any{}
@@ -97,7 +101,9 @@ func scheduleOf(ctx context.Context, q querier, id tasker.ID) (tasker.Schedule, 
 		stmt("oneSchedule"), id, access.ScopeOf(ctx).List())
 }
 
-// LockSchedule locks a visible schedule, or returns NotFound.
+// LockSchedule locks a schedule and returns it. It returns NotFound if the schedule does not exist,
+// was
+// deleted or is not visible to the caller.
 func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
 	if err := exec(ctx, tx, "lock schedule", stmt("lockSchedule"), id); err != nil {
 		return tasker.Schedule{}, err
@@ -109,7 +115,9 @@ func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, 
 	return s, err
 }
 
-// Schedule returns a visible schedule, or NotFound.
+// Schedule returns a schedule. It returns NotFound if the schedule does not exist or is not visible
+// to the
+// caller.
 func (db *DB) Schedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
 	s, err := scheduleOf(ctx, db.pool, id)
 	access.HideSchedule(ctx, &s)
@@ -122,7 +130,9 @@ func (db *DB) ScheduleHistory(ctx context.Context, id tasker.ID, limit int) ([]t
 	return list, wrap(err, "read the history of schedule %s", id)
 }
 
-// Schedules lists visible schedules by namespace and name and reports whether there are more.
+// Schedules lists the schedules that the caller may see, by namespace and name, and reports whether
+// there
+// are more.
 func (db *DB) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []tasker.ScheduleHealth, more bool, err error) {
 	list, more, err = pageOf[tasker.ScheduleHealth](ctx, db.pool, f.Limit, "list schedules",
 		stmt("selectSchedules"), f.Namespace, f.Name, access.ScopeOf(ctx).List(), f.After, f.Limit+1, f.Paused)
@@ -132,14 +142,15 @@ func (db *DB) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []ta
 	return list, more, err
 }
 
-// FailingSchedules counts the schedules whose last tasks failed or were refused.
+// FailingSchedules counts the schedules whose latest tasks have failed or were refused.
 func (db *DB) FailingSchedules(ctx context.Context) (int64, error) {
 	v, err := value[int64](ctx, db.pool, stmt("countFailing"), tasker.ScheduleFailingFrom)
 	return v, wrap(err, "count failing schedules")
 }
 
 // Firings lists the firings of a schedule, newest first, and reports whether there are more. The
-// caller has checked access to the schedule.
+// caller must
+// have checked that access to the schedule is allowed.
 func (db *DB) Firings(ctx context.Context, f tasker.FiringFilter) (list []tasker.Firing, more bool, err error) {
 	return pageOf[tasker.Firing](ctx, db.pool, f.Limit, "list firings", stmt("selectFirings"), f.Schedule, f.Outcome, f.Before, f.Kind, f.Limit+1)
 }
@@ -150,15 +161,18 @@ func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing,
 	return f, wrap(err, "read the firing of task %s", task)
 }
 
-// TriggeredBy returns the firing of a repeated request. The caller holds the lock of the schedule.
+// TriggeredBy returns the firing that an earlier request with the same key created. The caller must
+// hold the
+// lock on the schedule.
 func (tx *Tx) TriggeredBy(ctx context.Context, schedule tasker.ID, key string) (tasker.Firing, error) {
 	removed := tasker.Errorf(tasker.Conflict,
 		"this request already triggered the schedule, and its firing has since been removed")
 	return required[tasker.Firing](ctx, tx, removed, "read the firing of a request", stmt("triggeredBy"), schedule, scopedKey(ctx, key))
 }
 
-// PruneFirings removes up to limit firings that were decided before age, and deleted schedules
-// without firings. It reports whether there may be more firings.
+// PruneFirings removes up to limit firings that were decided longer than age ago. It also removes
+// deleted
+// schedules that have no firings. It reports whether there may be more firings.
 func (db *DB) PruneFirings(ctx context.Context, age time.Duration, limit int) (more bool, err error) {
 	tag, err := db.pool.Exec(ctx, stmt("pruneFirings"), age, limit)
 	if err != nil {

@@ -13,12 +13,13 @@ var scheduledColumns = append(slices.Clip(newTaskColumns),
 	col("schedule_uuid uuid", func(t **CreatedTask) tasker.ID { return *(*t).Schedule }),
 )
 
-// SchedulesToFire returns due schedules, oldest first.
+// SchedulesToFire returns the schedules that have been due for longest.
 func (db *DB) SchedulesToFire(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, stmt("schedulesToFire"), limit)
 }
 
-// LockDueSchedules locks the unlocked due schedules and returns them with the database time.
+// LockDueSchedules locks those of the schedules that are due and returns them with the time of the
+// database. It skips locked ones.
 func (tx *Tx) LockDueSchedules(ctx context.Context, ids []tasker.ID) (list []tasker.Schedule, now time.Time, err error) {
 	if list, err = collect[tasker.Schedule](ctx, tx, stmt("lockDueSchedules"), ids); err != nil {
 		return nil, now, fmt.Errorf("lock schedules: %w", err)
@@ -27,18 +28,20 @@ func (tx *Tx) LockDueSchedules(ctx context.Context, ids []tasker.ID) (list []tas
 	return list, now, err
 }
 
-// ScheduleProgress is the state that determines the next firings of a schedule.
+// ScheduleProgress is the state from which the next firings of a schedule are determined.
 type ScheduleProgress struct {
 	ScheduleUUID tasker.ID
-	Queued       bool       // a firing waits for tasks to end
-	LastAt       *time.Time // the last timed firing
+	Queued       bool       // a firing is queued until open tasks end
+	LastAt       *time.Time // time of the last firing by the clock
 	LastUntil    *time.Time
 	LastOutcome  tasker.FiringOutcome
 	LastReason   string
-	Open         *tasker.ID // the oldest open task
+	Open         *tasker.ID // oldest open task of the schedule, or nil
 }
 
-// NotBefore returns the later of at and the last timed firing, in case the clock was set back.
+// NotBefore returns at, or the time of the last firing by the clock if that is later. This matters
+// if the
+// clock was set back.
 func (s ScheduleProgress) NotBefore(at time.Time) time.Time {
 	if s.LastUntil != nil && s.LastUntil.After(at) {
 		return *s.LastUntil
@@ -52,7 +55,8 @@ func (tx *Tx) ScheduleProgress(ctx context.Context, ids []tasker.ID) (map[tasker
 	return byKey(list, func(p ScheduleProgress) tasker.ID { return p.ScheduleUUID }), wrap(err, "read the progress of schedules")
 }
 
-// ScheduledToCancel returns the open tasks of a schedule that do not compensate, oldest first.
+// ScheduledToCancel returns the open tasks of a schedule that are not being compensated, oldest
+// first.
 func (tx *Tx) ScheduledToCancel(ctx context.Context, schedule tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, stmt("scheduledToCancel"), schedule, limit)
 	return list, wrap(err, "find the tasks of schedule %s", schedule)
@@ -71,7 +75,8 @@ var firingFields = columns[tasker.Firing]{
 	col("late_ms bigint", func(f *tasker.Firing) int64 { return f.LateMS }),
 }
 
-// InsertFirings stores firings. The schedule lock ensures that a firing time has only one.
+// InsertFirings stores firings. The lock on the schedule ensures that each firing time is stored
+// once.
 func (tx *Tx) InsertFirings(ctx context.Context, list []tasker.Firing) error {
 	if len(list) == 0 {
 		return nil
@@ -81,8 +86,7 @@ func (tx *Tx) InsertFirings(ctx context.Context, list []tasker.Firing) error {
 
 var extendedFields = firingFields.only("schedule_uuid", "nominal_at", "nominal_until", "instants", "late_ms")
 
-// ExtendFirings adds firing times to timed firings that end before them. NominalAt identifies the
-// firing.
+// ExtendFirings adds later firing times to firings by the clock. NominalAt identifies the firing.
 func (tx *Tx) ExtendFirings(ctx context.Context, list []tasker.Firing) error {
 	if len(list) == 0 {
 		return nil
@@ -97,12 +101,12 @@ func (tx *Tx) ExtendFirings(ctx context.Context, list []tasker.Firing) error {
 	return nil
 }
 
-// QueuedFiring returns the time of the queued firing of a schedule, or nil if there is none.
+// QueuedFiring returns the nominal time of a schedule's queued firing, or nil if there is none.
 func (tx *Tx) QueuedFiring(ctx context.Context, schedule tasker.ID) (*time.Time, error) {
 	return firstOf[time.Time](ctx, tx, stmt("queuedFiring"), schedule)
 }
 
-// EndQueued stores the outcome of the queued firing of a locked schedule.
+// EndQueued stores the outcome of a schedule's queued firing. The schedule must be locked.
 func (tx *Tx) EndQueued(ctx context.Context, f tasker.Firing) error {
 	tag, err := tx.Exec(ctx, stmt("endQueued"), f.ScheduleUUID, f.Outcome, f.Reason, nullable(f.TaskUUID), f.LateMS)
 	if err != nil {
@@ -139,7 +143,9 @@ func (tx *Tx) MoveSchedules(ctx context.Context, list []ScheduleMove) error {
 	return exec(ctx, tx, "move schedules", stmt("moveSchedules"), moveFields.arrays(list)...)
 }
 
-// ScheduledTasksEnded returns the ended tasks to process, with their schedules as steps.
+// ScheduledTasksEnded returns the ended tasks of schedules that must be processed. Each step id is
+// that of
+// the schedule.
 func (db *DB) ScheduledTasksEnded(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("scheduledTasksEnded"), limit)
 }
@@ -151,7 +157,9 @@ type EndedScheduled struct {
 	EndedAt      time.Time
 }
 
-// TakeEndedScheduled locks the unlocked schedules of ended tasks, records the ends, and returns both.
+// TakeEndedScheduled locks the schedules of ended tasks and records that the tasks have ended. It
+// returns
+// the schedules and the tasks. It skips locked schedules.
 func (tx *Tx) TakeEndedScheduled(ctx context.Context, tasks, schedules []tasker.ID) (held []tasker.Schedule, ended []EndedScheduled, err error) {
 	if held, err = collect[tasker.Schedule](ctx, tx, stmt("lockSchedulesOf"), schedules); err != nil {
 		return nil, nil, fmt.Errorf("lock schedules: %w", err)
@@ -163,14 +171,14 @@ func (tx *Tx) TakeEndedScheduled(ctx context.Context, tasks, schedules []tasker.
 	return held, ended, nil
 }
 
-// FiredInstant is a firing time that has a task or is queued.
+// FiredInstant is a firing time for which a task was created or is queued.
 type FiredInstant struct {
 	NominalAt time.Time
 	Outcome   tasker.FiringOutcome
 	TaskUUID  *tasker.ID
 }
 
-// FiredBetween returns the firing times in a range that have a task or are queued.
+// FiredBetween returns the firing times in a range for which a task was created or is queued.
 func (tx *Tx) FiredBetween(ctx context.Context, schedule tasker.ID, from, to time.Time) ([]FiredInstant, error) {
 	list, err := collect[FiredInstant](ctx, tx, stmt("firingsBetween"), schedule, from, to)
 	return list, wrap(err, "read firings")

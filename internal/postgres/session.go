@@ -9,10 +9,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// SessionFilter selects and pages sessions, newest first.
+// SessionFilter selects a page of sessions, newest first.
 type SessionFilter struct {
-	Subject       string        // optional
-	Idle          time.Duration // duration of an unused session
+	Subject       string        // empty selects all
+	Idle          time.Duration // a session that was not used for this long has ended
 	Limit, Offset int
 }
 
@@ -21,7 +21,7 @@ func (db *DB) OpenSessions(ctx context.Context, f SessionFilter) ([]access.Sessi
 	return pageOf[access.Session](ctx, db.pool, f.Limit, "list sessions", stmt("selectOpenSessions"), f.Limit+1, f.Offset, f.Subject, f.Idle)
 }
 
-// EndSessions ends a session, or all sessions of a subject, and returns their number.
+// EndSessions ends a session or all sessions of a subject. It returns the number of ended sessions.
 func (db *DB) EndSessions(ctx context.Context, session tasker.ID, subject, actor string) (int, error) {
 	n, err := value[int](ctx, db.pool, stmt("endSessions"), session, subject, actor)
 	return n, wrap(err, "end sessions")

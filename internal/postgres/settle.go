@@ -7,38 +7,49 @@ import (
 	"tasker.example/tasker"
 )
 
-// LockTasks locks tasks until the transaction ends. Steps may be moved only under this lock.
+// LockTasks locks tasks until the transaction ends. The steps of a task may be moved only under
+// this lock.
 func (tx *Tx) LockTasks(ctx context.Context, tasks []tasker.ID) error {
 	return exec(ctx, tx, "lock tasks", stmt("lockTasks"), tasks)
 }
 
-// LockFreeTasks locks the tasks that are not locked, and returns them.
+// LockFreeTasks locks those of the tasks that are not locked by another transaction, and returns
+// them.
 func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, stmt("lockFreeTasks"), tasks)
 	return list, wrap(err, "lock tasks")
 }
 
-// settleTasks derives the state of tasks from all their steps, so no counter can drift. Progress,
-// that is a step moved in this transaction, extends the staleness deadline of a task in process or
-// waiting for a retry, at most once a second. A task that waits for dependencies gets a new deadline
-// only if its next wait changes.
+// settleTasks derives the states of tasks from all their steps, so that no counter can drift. A
+// task makes
+// progress if this transaction has moved one of its steps. Progress extends the staleness deadline
+// of a
+// task that is in process or waits for a retry, at most once a second. A task that waits for
+// dependencies
+// gets a new deadline only if its next wait changes.
 //
-// Cancelled steps do not count: an open task has them only while it compensates. A task in error
+// Cancelled steps do not count: an open task has them only while it is being compensated. A task in
+// error
 // does not return to waiting for a retry automatically (design.md, section 5). A function updates
-// the investigations of tasks that are or were in error.
+// the
+// investigations of tasks that are or were in error.
 var settleTasks = settle("true", changedByThisTx)
 
-// settleInSavepoint is settleTasks behind a savepoint, where xmin is not the id of the transaction.
-// The caller has moved a step of each task.
+// settleInSavepoint is settleTasks within a savepoint, where xmin is not the id of the transaction.
+// The
+// caller must have moved a step of each task.
 var settleInSavepoint = settle("true", "true")
 
-// changedByThisTx reports whether this transaction has written a step s of a task.
+// changedByThisTx is true if this transaction has written a step s of a task.
 const changedByThisTx = `bool_or(s.xmin = c.this)`
 
-// settleReported is settleTasks without tasks that have made progress within a second and remain in
-// process, whose steps need not be counted. In such a task, this transaction made a step ready or
-// ended an item of which another one is enqueued or in progress. The last few items that may be in
-// progress are probed for one.
+// settleReported is settleTasks except for tasks that have made progress within the last second and
+// remain
+// in process. Their steps need not be counted. In such a task, this transaction has made a step
+// ready, or
+// has ended an item while another one is enqueued or in progress. To find such an item, the last
+// few that
+// may be in progress are probed.
 var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
         AND (t.task_uuid = ANY ((SELECT `+settingIDs(freedTasks)+`)::uuid[]) OR EXISTS (
             SELECT FROM unnest(`+settingIDs(endedItemsOf)+`) AS e (step_uuid)
@@ -52,23 +63,25 @@ var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since
             WHERE i.state IN ('enqueued', 'in_progress')
         )))`, changedByThisTx)
 
-// probedItems is the number of items that a report probes.
+// probedItems is the number of items that are probed.
 const probedItems = "8"
 
-// Settings in which concludeSteps stores the tasks of steps that it made ready, and the map steps of
-// items that ended.
+// Settings in which concludeSteps stores the tasks in which it made steps ready, and the map steps
+// whose
+// items ended.
 const (
 	freedTasks   = "tasker.freed_tasks"
 	endedItemsOf = "tasker.ended_items_of"
 )
 
-// settingIDs returns the ids in a setting, which may be unset.
+// settingIDs returns the ids in a setting, which may not be set.
 func settingIDs(name string) string {
 	return `string_to_array(coalesce(current_setting('` + name + `', true), ''), ',')::uuid[]`
 }
 
-// settle returns the statement for the tasks t that satisfy condition. touched is an aggregate that
-// reports whether a step of the task was moved.
+// settle returns a statement that settles the tasks t for which condition is true. The aggregate
+// touched is
+// true if a step of the task was moved.
 func settle(condition, touched string) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
@@ -132,29 +145,31 @@ SELECT n.task_uuid, n.was, n.since, CASE WHEN n.goes THEN n.rests ELSE n.was END
 FROM counted n`
 }
 
-// Settled describes the state of a task before and after its steps have changed.
+// Settled describes the state of a task before and after the change of its steps.
 type Settled struct {
 	TaskUUID tasker.ID
 	Was      tasker.TaskState
-	Since    time.Time // when Was began
+	Since    time.Time // when the task entered the state Was
 	State    tasker.TaskState
-	Followed *int // updated investigations; nil if no task is or was in error
+	Followed *int // number of updated investigations; nil if the task neither is nor was in error
 }
 
-// Operator is the person who causes a change.
+// Operator describes who causes a change, and why.
 type Operator struct {
-	Actor  string // empty if the change is automatic
+	Actor  string // empty for an automatic change
 	Reason string
 }
 
-// SettleReported is [Tx.SettleTasks] after [Tx.ConcludeSteps] in the same transaction. It omits tasks
-// that remain in process.
+// SettleReported is [Tx.SettleTasks] for use after [Tx.ConcludeSteps] in the same transaction. It
+// returns no
+// tasks that simply remain in process.
 func (tx *Tx) SettleReported(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
 	return tx.settle(ctx, settleReported, tasks, by)
 }
 
 // SettleTasks updates the states of locked tasks after their steps have changed. It ignores tasks
-// that have ended or have not started.
+// that have
+// not started or have already ended.
 func (tx *Tx) SettleTasks(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
 	return tx.settle(ctx, settleTasks, tasks, by)
 }

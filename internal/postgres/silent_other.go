@@ -4,5 +4,5 @@ package postgres
 
 import "net"
 
-// silent is not implemented on this platform.
+// silent returns false, because the check is not implemented on this platform.
 func silent(net.Conn) bool { return false }

@@ -22,7 +22,7 @@ func silent(c net.Conn) bool {
 		return false
 	}
 	empty := false
-	// raw.Read would wait for other readers, and pgx may have a blocked one.
+	// raw.Read would wait for other readers, and pgx may have one that is blocked.
 	err = raw.Control(func(fd uintptr) {
 		var first [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

@@ -11,7 +11,7 @@ var sqlFiles embed.FS
 
 var queries = parseStatements(sqlFiles)
 
-// stmt returns the statement with a name in sql/*.sql. It panics if there is none.
+// stmt returns the statement with the given name in sql/*.sql. It panics if there is none.
 func stmt(name string) string {
 	sql, ok := queries[name]
 	if !ok {
@@ -20,12 +20,13 @@ func stmt(name string) string {
 	return sql
 }
 
-// parseStatements returns the statements of all files by name. Each begins with a line
-// "-- name: X", and comments may follow, which are not sent to the server.
+// parseStatements returns the statements in all files, by name. Each one begins with a line "--
+// name: X".
+// Comments that follow this line are not sent to the server.
 func parseStatements(files embed.FS) map[string]string {
 	dir, err := files.ReadDir("sql")
 	if err != nil {
-		panic(err) // impossible: the files are part of the program
+		panic(err) // impossible: the files are embedded
 	}
 	statements := map[string]string{}
 	for _, file := range dir {

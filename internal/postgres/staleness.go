@@ -8,19 +8,22 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Staleness returns watched tasks: stale, warning, then healthy ones, each by time in state.
+// Staleness returns watched tasks: first the stale ones, then those in warning, then the healthy
+// ones, each
+// by time in state.
 func (db *DB) Staleness(ctx context.Context, f tasker.StalenessFilter) ([]tasker.StaleTask, error) {
 	list, err := collect[tasker.StaleTask](ctx, db.pool, stmt("selectStaleness"), f.Limit, f.Offset, access.ScopeOf(ctx).List(), f.Health, f.Namespace, f.Name)
 	return list, wrap(err, "read staleness")
 }
 
-// CountStaleness counts watched tasks by namespace and health, up to f.Limit per health.
+// CountStaleness counts watched tasks by namespace and health. It counts at most f.Limit per
+// health.
 func (db *DB) CountStaleness(ctx context.Context, f tasker.StalenessFilter, healths ...tasker.Health) ([]tasker.StalenessCount, error) {
 	list, err := collect[tasker.StalenessCount](ctx, db.pool, stmt("countStaleness"), f.Limit, access.ScopeOf(ctx).List(), healths, f.Namespace, f.Name)
 	return list, wrap(err, "count staleness")
 }
 
-// SweepResult describes the action of the staleness sweep on a task.
+// SweepResult describes how the staleness sweep handled a task.
 type SweepResult struct {
 	TaskUUID           tasker.ID
 	NamespaceName      string
@@ -32,12 +35,13 @@ type SweepResult struct {
 	TransitionSuccess  bool
 	StalenessThreshold float64
 	DlqReason          tasker.Reason
-	ErrorCode          string // SQLSTATE of a failure
+	ErrorCode          string // SQLSTATE of an error, or empty
 	ErrorMessage       string
 }
 
-// SweepStale runs one batch of the staleness sweep, or simulates it. It skips the first overdue
-// tasks, which concurrent batches process.
+// SweepStale runs a batch of the staleness sweep, or simulates it in a dry run. It skips the given
+// number of
+// most overdue tasks, which concurrent batches process.
 func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch, skip int) ([]SweepResult, error) {
 	var rows []SweepResult
 	err := retry(ctx, func() (err error) {

@@ -10,26 +10,28 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// stepType returns the type of a step s in its template.
+// stepType returns the type that a step s has in its template.
 const stepType = `CASE WHEN s.is_decision THEN 'decision' ELSE s.step_type END`
 
-// maxFailedItems bounds the items of map steps that are listed with the steps of a task.
+// maxFailedItems limits how many items of map steps are listed among the steps of a task.
 const maxFailedItems = 50
 
-// listBudget bounds the documents of one list.
+// listBudget limits the total size of the documents in a list.
 const listBudget = tasker.MaxAnswerBytes / 2
 
-// Steps returns the steps of a task without map items, in template order. Large documents are
-// replaced by a [tasker.OmittedDocument]. It returns NotFound if the task does not exist.
+// Steps returns the steps of a task in template order, except map items. Large documents are
+// replaced with a
+// [tasker.OmittedDocument]. It returns NotFound if the task does not exist.
 func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
 	list, err := steps(ctx, db.pool, stmt("selectSteps"), task, listBudget)
-	if err == nil && len(list) == 0 { // a task has at least one step
+	if err == nil && len(list) == 0 { // every task has a step
 		return nil, noTask(task)
 	}
 	return list, err
 }
 
-// StepsAndFailedItems returns [DB.Steps], the first failed items of map steps and the given item.
+// StepsAndFailedItems returns [DB.Steps] followed by the first failed items of map steps and the
+// given item.
 func (db *DB) StepsAndFailedItems(ctx context.Context, task, item tasker.ID) ([]tasker.Step, error) {
 	list, err := db.Steps(ctx, task)
 	if err != nil || !slices.ContainsFunc(list, func(s tasker.Step) bool { return s.Items != nil }) {
@@ -39,7 +41,7 @@ func (db *DB) StepsAndFailedItems(ctx context.Context, task, item tasker.ID) ([]
 	return append(list, items...), err
 }
 
-// RedactErrors redacts the errors of steps for display in an investigation.
+// RedactErrors redacts the errors of steps, as an investigation displays them.
 func (db *DB) RedactErrors(ctx context.Context, steps []tasker.Step) error {
 	failed := make([]*string, len(steps))
 	for i, s := range steps {
@@ -58,7 +60,7 @@ func (db *DB) RedactErrors(ctx context.Context, steps []tasker.Step) error {
 	return nil
 }
 
-// Step returns a step of a task, or NotFound.
+// Step returns a step, or NotFound.
 func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
 	list, err := steps(ctx, db.pool, stmt("selectStep"), task, []tasker.ID{step})
 	if err != nil {
@@ -73,7 +75,7 @@ func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 	return tasker.Step{}, NoStep(task, step)
 }
 
-// Step is [DB.Step] in a transaction. It does not check whether the task exists.
+// Step is [DB.Step] within the transaction. It does not check whether the task exists.
 func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
 	list, err := steps(ctx, tx, stmt("selectStep"), task, []tasker.ID{step})
 	if err != nil {
@@ -85,7 +87,7 @@ func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 	return list[0], nil
 }
 
-// StepNamed returns the step of a task by name, or NotFound.
+// StepNamed returns the id of the step with the given name, or NotFound.
 func (db *DB) StepNamed(ctx context.Context, task tasker.ID, name string) (tasker.ID, error) {
 	found, err := firstOf[tasker.ID](ctx, db.pool, stmt("stepNamed"), task, name)
 	if err != nil {
@@ -100,7 +102,7 @@ func (db *DB) StepNamed(ctx context.Context, task tasker.ID, name string) (taske
 	return tasker.ID{}, tasker.Errorf(tasker.NotFound, "task %s has no step named %q", task, name)
 }
 
-// NoStep returns the error for a step that does not exist in a task.
+// NoStep returns a NotFound for a step that does not exist in a task.
 func NoStep(task, step tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
 }

@@ -10,10 +10,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// omittedColumns are the columns of a task that lists omit.
+// omittedColumns replaces the columns of a task that lists omit.
 const omittedColumns = `NULL::jsonb AS context, NULL::text[] AS attributes`
 
-// taskColumns are the other columns of a task. The counts exclude the items of map steps.
+// taskColumns lists the other columns of a task. The counts do not include items of map steps.
 var taskColumns = `
     t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, t.priority,
     t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
@@ -73,7 +73,9 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 
 func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "task %s not found", id) }
 
-// Tasks lists tasks without their contexts, newest first, and reports whether there are more.
+// Tasks lists tasks without their contexts and reports whether there are more. The newest come
+// first, unless
+// the filter is by due time or by a range of an attribute.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
 	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
@@ -99,7 +101,7 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 		by = nil
 	}
 	chosen, args, order := choosePage(f, scope, by, attributes)
-	// The page is selected first, so that only its tasks are counted.
+	// The page is selected first, so that steps are counted only for its tasks.
 	rows, more, err := pageOf[taskRow](ctx, db.pool, f.Limit, "list tasks", fmt.Sprintf(`
 		SELECT %s, %s
 		FROM (%s) t
@@ -108,8 +110,9 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	return mapped(rows, taskRow.task), more, err
 }
 
-// choosePage selects the tasks of a page plus one by the index that serves the filter. It returns the
-// query and its order.
+// choosePage selects the tasks of a page and one more, by the index that suits the filter. It
+// returns the
+// query, its arguments and its order.
 func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []comparison) (sql string, args []any, order string) {
 	order = "t.task_uuid DESC"
 	switch {
@@ -128,9 +131,12 @@ func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []
 }
 
 // tasksPage selects a page by state, phase or template. Filters are index ranges in index order, so
-// that the planner does not scan all finished tasks for a few live ones. A final state combined with
-// a template filter reads the newest tasks of each template, unless tags, attributes or sources are
-// filtered too.
+// that the
+// planner does not scan all finished tasks for a few live ones. If the filter combines a final
+// state with
+// a template, it reads the newest tasks of each template, unless it also contains tags, attributes
+// or
+// sources.
 func tasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -210,10 +216,10 @@ func childrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparis
 	return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`, strings.Join(where, " AND "), limit, offset), *p
 }
 
-// finalStates are the states in which tasks accumulate as history.
+// finalStates lists the states in which tasks accumulate as history.
 var finalStates = []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled, tasker.TaskResolvedManually}
 
-// page cuts a list that was read with one row more than limit.
+// page truncates rows to limit and reports whether there were more. The caller reads limit+1 rows.
 func page[T any](rows []T, limit int) (list []T, more bool) {
 	return rows[:min(len(rows), limit)], len(rows) > limit
 }
@@ -224,19 +230,19 @@ type IdempotencyKey struct {
 	Key       string
 }
 
-// KeyHolder is the task that has an idempotency key, with the digest of its request.
+// KeyHolder is the task that has an idempotency key, and the digest of the request that created it.
 type KeyHolder struct {
 	IdempotencyKey
 	TaskUUID      tasker.ID
 	RequestDigest []byte
 }
 
-// KeyHolders returns the tasks that have one of the keys.
+// KeyHolders returns the tasks that have any of the keys.
 func (db *DB) KeyHolders(ctx context.Context, keys []IdempotencyKey) ([]KeyHolder, error) {
 	return holdersOf(ctx, db.pool, keys)
 }
 
-// KeyHolders is [DB.KeyHolders] in a transaction.
+// KeyHolders is [DB.KeyHolders] within the transaction.
 func (tx *Tx) KeyHolders(ctx context.Context, keys []IdempotencyKey) ([]KeyHolder, error) {
 	return holdersOf(ctx, tx, keys)
 }

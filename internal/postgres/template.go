@@ -16,8 +16,9 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// PutTemplate stores a template and reports whether it is new. It returns a Conflict if the version
-// is in use by another template, or if the template exceeds the quotas.
+// PutTemplate stores a template and reports whether it is new. It returns a Conflict if tasks use
+// the version
+// and its content differs, or if a quota is exceeded.
 func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checksum string, most tasker.Bounds) (tasker.StoredTemplate, bool, error) {
 	doc, err := json.Marshal(t)
 	if err != nil {
@@ -29,7 +30,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 		_, err := tx.Exec(ctx, stmt("dropUnusedTemplate"), t.Namespace, t.Name, t.Version, checksum)
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.ConstraintName == "tasks_template_uuid_fkey" {
-			return errTemplateUsed // a concurrent transaction created its first task
+			return errTemplateUsed // a concurrent transaction has created the first task
 		}
 		if err != nil {
 			return fmt.Errorf("replace template: %w", err)
@@ -77,7 +78,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 	return stored, created, nil
 }
 
-// errTemplateUsed reports that a version has tasks.
+// errTemplateUsed indicates that tasks use a template version.
 var errTemplateUsed = errors.New("template is used")
 
 type templateRow struct {
@@ -100,13 +101,14 @@ func (r templateRow) template() (tasker.StoredTemplate, error) {
 	return t, wrap(err, "read template %s", r.TemplateUUID)
 }
 
-// Template returns a version of a template, or the newest active one if version is empty. It returns
-// NotFound if there is none.
+// Template returns a version of a template or, if version is empty, the newest version that is not
+// retired. It
+// returns NotFound if there is none.
 func (db *DB) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
 	return template(ctx, db.pool, namespace, name, version)
 }
 
-// Template is [DB.Template] in a transaction.
+// Template is [DB.Template] within the transaction.
 func (tx *Tx) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
 	return template(ctx, tx, namespace, name, version)
 }
@@ -127,12 +129,12 @@ func template(ctx context.Context, q querier, namespace, name, version string) (
 	return found[0], nil
 }
 
-// TemplateByID returns a template, or NotFound.
+// TemplateByID returns a template version, or NotFound.
 func (db *DB) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
 	return templateByID(ctx, db.pool, id)
 }
 
-// TemplateByID is [DB.TemplateByID] in a transaction.
+// TemplateByID is [DB.TemplateByID] within the transaction.
 func (tx *Tx) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
 	return templateByID(ctx, tx, id)
 }
@@ -148,7 +150,8 @@ func templateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTe
 	return found[0], nil
 }
 
-// Templates lists the templates of a namespace, or all if it is empty, by name and age.
+// Templates lists the templates of a namespace, or of all namespaces if namespace is empty, by name
+// and age.
 func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int) ([]tasker.StoredTemplate, error) {
 	return templates(ctx, db.pool, stmt("templates"), namespace, limit, offset, access.ScopeOf(ctx).List())
 }
@@ -172,7 +175,7 @@ func templates(ctx context.Context, q querier, sql string, args ...any) ([]taske
 	return out, nil
 }
 
-// OtherVersions returns the newest active versions of a template except v.
+// OtherVersions returns the newest versions of a template that are not retired, except v.
 func (db *DB) OtherVersions(ctx context.Context, v tasker.TemplateVersion) ([]string, error) {
 	list, err := column[string](ctx, db.pool, stmt("otherVersions"), v.Namespace, v.Name, v.Version)
 	return list, wrap(err, "list the versions of a template")
@@ -184,7 +187,7 @@ type TemplateName struct {
 	Name      string
 }
 
-// TemplateNames lists up to limit templates by namespace and name.
+// TemplateNames lists up to limit templates, by namespace and name.
 func (db *DB) TemplateNames(ctx context.Context, limit int) ([]TemplateName, error) {
 	names, err := collect[TemplateName](ctx, db.pool, stmt("selectTemplateNames"), limit, access.ScopeOf(ctx).List())
 	return names, wrap(err, "list the names of templates")

@@ -11,37 +11,43 @@ import (
 	"tasker.example/tasker"
 )
 
-// Thresholds contains the server's staleness thresholds in minutes. Templates can override them.
+// Thresholds contains the staleness thresholds of the server, in minutes. Templates can override
+// them.
 type Thresholds struct {
 	WaitingForDependencies int
 	WaitingForRetry        int
 	StepsInProcess         int
-	ErrorRecovery          int // for a task in error without an investigation; templates cannot override it
+	ErrorRecovery          int // for a task in error that has no investigation; templates cannot override it
 }
 
-// SetStalenessThresholds stores the thresholds and reports whether they changed. They apply when a
-// task enters a state. [DB.ApplyThresholds] applies them to the other tasks.
+// SetStalenessThresholds stores the thresholds and reports whether they have changed. A task uses
+// the
+// thresholds from when it entered its state. [DB.ApplyThresholds] applies changes to existing
+// tasks.
 func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) (changed bool, err error) {
 	tag, err := db.pool.Exec(ctx, stmt("setStalenessThresholds"),
 		th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.ErrorRecovery)
 	return tag.RowsAffected() > 0, wrap(err, "set staleness thresholds")
 }
 
-// ThresholdPass is the position of a pass of [DB.ApplyThresholds]. The zero value is the start.
+// ThresholdPass records how far [DB.ApplyThresholds] has proceeded. The zero value is the
+// beginning.
 type ThresholdPass struct {
-	version time.Time // updated_at of the thresholds
-	held    bool      // a task was locked, so the pass is repeated
-	watched bool      // tasks in error are done, tasks in watched states follow
+	version time.Time // updated_at of the thresholds that are applied
+	held    bool      // a task was locked, so the pass must be repeated
+	watched bool      // tasks in error are done; tasks in watched states follow
 
-	attendBy *time.Time // end of the last batch
+	attendBy *time.Time // where the last batch ended
 	seconds  *float64
 	since    *time.Time
 	task     *tasker.ID
 }
 
-// ApplyThresholds applies changed thresholds to the next batch of tasks, skipping locked ones. It
-// returns the number of changed tasks and whether to continue at once. It ignores thresholds that
-// changed within settled, because they may change again during a rolling upgrade. Several servers
+// ApplyThresholds applies changed thresholds to the next batch of tasks. It skips locked tasks. It
+// returns
+// the number of changed tasks and whether to continue at once. Thresholds that changed within the
+// duration settled are ignored, because they may change back during a rolling upgrade. Several
+// servers
 // may call it.
 func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled time.Duration, batch int) (changed int, more bool, err error) {
 	var version time.Time
@@ -73,7 +79,7 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 		p.watched, p.task = true, nil
 		return changed, true, nil
 	case p.held:
-		*p = ThresholdPass{} // repeat after the usual interval
+		*p = ThresholdPass{} // repeat the pass after the usual interval
 		return changed, false, nil
 	}
 	*p = ThresholdPass{}

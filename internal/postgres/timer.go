@@ -8,8 +8,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// EnqueueReady enqueues the steps of tasks without open dependencies and the items with a free slot,
-// and returns their namespaces. The caller settles the tasks.
+// EnqueueReady enqueues the steps whose dependencies are done and the items that have a free slot.
+// It
+// returns their namespaces. The caller must settle the tasks.
 func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	list, err := tx.enqueue(ctx, stmt("enqueueReady"), tasks)
 	if err != nil {
@@ -19,8 +20,9 @@ func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, er
 	return append(list, items...), err
 }
 
-// StartTasks enqueues the initial steps of due tasks. It returns the tasks that have started, now or
-// before, and the namespaces of the enqueued steps. Call it before settling a due task, because
+// StartTasks enqueues the first steps of tasks that are due. It returns the tasks that have
+// started, now or
+// earlier, and the namespaces of the enqueued steps. Call it before settling a due task, because
 // [DB.TasksToStart] does not find settled tasks.
 func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []tasker.ID, namespaces []string, err error) {
 	type row struct {
@@ -44,14 +46,15 @@ func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []task
 	return started, namespaces, err
 }
 
-// PromoteItems enqueues map items with a free slot and returns their namespaces. The caller settles
+// PromoteItems enqueues map items that have a free slot and returns their namespaces. The caller
+// must settle
 // the tasks.
 func (tx *Tx) PromoteItems(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, stmt("promoteItems"), tasks)
 }
 
-// RetryDue enqueues the steps whose retry is due, except of tasks in error, and returns their
-// namespaces.
+// RetryDue enqueues steps whose retry is due and returns their namespaces. It ignores tasks in
+// error.
 func (tx *Tx) RetryDue(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, stmt("retryDue"), tasks)
 }
@@ -61,18 +64,19 @@ func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]str
 	return list, wrap(err, "enqueue steps")
 }
 
-// RetryMark is the position of [DB.TasksWithDueRetries]. The zero value is the start.
+// RetryMark records how far [DB.TasksWithDueRetries] has read. The zero value is the beginning.
 type RetryMark struct {
-	Recent             bool // read only recent retries, because all older ones were read
+	Recent             bool // all older retries were read, so only recent ones are
 	nextRetryAt        *time.Time
 	taskUUID, stepUUID tasker.ID
 }
 
-// Begun reports whether some, but not all, older retries were read.
+// Begun reports whether some of the older retries were read, but not all.
 func (m RetryMark) Begun() bool { return m.nextRetryAt != nil }
 
-// TasksWithDueRetries returns tasks with due retries: up to limit recent ones, and those of the next
-// limit older steps after the mark.
+// TasksWithDueRetries returns tasks with due retries: up to limit recent ones, and those of the
+// next limit
+// older steps after the mark. It returns the new mark.
 func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int) ([]tasker.ID, RetryMark, error) {
 	type row struct {
 		Tasks              []tasker.ID
@@ -96,34 +100,35 @@ func (db *DB) TasksToStart(ctx context.Context, limit int) ([]tasker.ID, error) 
 	return db.dueTasks(ctx, stmt("tasksToStart"), limit)
 }
 
-// dueTasks runs a query for due tasks.
+// dueTasks executes a query for due tasks.
 func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, sql, args...)
 	return list, wrap(err, "find due tasks")
 }
 
-// Overdue returns for how many seconds work of each kind is overdue.
+// Overdue returns how many seconds work of each kind is overdue.
 func (db *DB) Overdue(ctx context.Context) (map[string]float64, error) {
 	return selectMap[string, float64](ctx, db.pool, "find overdue work", stmt("overdue"))
 }
 
-// DueKind describes when work of a kind is due.
+// DueKind describes when work of one kind is due.
 type DueKind struct {
 	Kind string
-	Due  bool           // whether it is due now
-	Next *time.Duration // until the next work; nil if there is none in the period
+	Due  bool           // work is due now
+	Next *time.Duration // time until the next work is due; nil if none is within the period
 }
 
 // DueWork is the result of [DB.DueWork].
 type DueWork struct {
-	ReadOnly  bool  // whether the database rejects writes
+	ReadOnly  bool  // the database rejects writes
 	LastEvent int64 // highest position in the outbox, or 0
-	ManyDead  bool  // whether many claimed rows are not vacuumed: see RefreshQueueHeads
+	ManyDead  bool  // many claimed rows have not been vacuumed; see RefreshQueueHeads
 	Kinds     []DueKind
 }
 
-// DueWork returns for each kind of work whether it is due, and when the next work within a period is
-// due. Pending reports are due after reportAge.
+// DueWork returns, for each kind of work, whether it is due and when the next work becomes due. It
+// considers
+// only work within the given period. A pending report is due after reportAge.
 func (db *DB) DueWork(ctx context.Context, reportAge, within time.Duration) (DueWork, error) {
 	type row struct {
 		ReadOnly  bool
@@ -151,7 +156,7 @@ func (db *DB) DueWork(ctx context.Context, reportAge, within time.Duration) (Due
 	return work, nil
 }
 
-// ExpiredLease is an attempt whose worker is unresponsive or that has exceeded its timeout.
+// ExpiredLease is an attempt whose lease has expired or that has exceeded its timeout.
 type ExpiredLease struct {
 	TaskUUID   tasker.ID
 	StepUUID   tasker.ID
@@ -162,11 +167,12 @@ type ExpiredLease struct {
 	TimeoutMS  int64
 }
 
-// maxClaimBatches bounds the batches of claims that StepsWithExpiredLease reads.
+// maxClaimBatches limits how many batches of claims StepsWithExpiredLease reads.
 const maxClaimBatches = 50
 
-// StepsWithExpiredLease returns the steps with an expired lease of up to limit claims, or of further
-// claims if these have none. Concurrent callers read different claims.
+// StepsWithExpiredLease returns steps with an expired lease. It reads up to limit claims, and more
+// if none
+// of these has such a step. Concurrent callers read different claims.
 func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) (list []tasker.StepRef, err error) {
 	type row struct {
 		Claims       int
@@ -187,25 +193,27 @@ func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) (list []task
 	return list, nil
 }
 
-// ExpiredLeases returns the attempts of steps whose lease has expired.
+// ExpiredLeases returns the attempts of those steps whose lease has expired.
 func (db *DB) ExpiredLeases(ctx context.Context, steps []tasker.StepRef) ([]ExpiredLease, error) {
 	tasks, ids := refArrays(steps)
 	rows, err := collect[ExpiredLease](ctx, db.pool, stmt("expiredLeases"), tasks, ids)
 	return rows, wrap(err, "find expired leases")
 }
 
-// StepsWithPendingReport returns steps whose report has been pending for age, oldest first.
+// StepsWithPendingReport returns steps whose report has been pending for at least age, oldest
+// first.
 func (db *DB) StepsWithPendingReport(ctx context.Context, age time.Duration, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("stepsWithPendingReport"), limit, age)
 }
 
-// dueSteps runs a query for due steps.
+// dueSteps executes a query for due steps.
 func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.StepRef, error) {
 	rows, err := collect[tasker.StepRef](ctx, db.pool, sql, args...)
 	return rows, wrap(err, "find due steps")
 }
 
-// Writable returns an error if the database rejects writes, as a standby does.
+// Writable returns an error if the database does not accept writes, for example because it is a
+// standby.
 func (db *DB) Writable(ctx context.Context) error {
 	return exec(ctx, db.pool, "check that the database is writable", stmt("canWrite"))
 }

@@ -7,7 +7,9 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// TaskTransitions returns a page of the history of a task, oldest first, or NotFound.
+// TaskTransitions returns a page of a task's history, oldest first, and reports whether there are
+// more. It
+// returns NotFound if the task does not exist.
 func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
 	list, more, err := db.transitions(ctx, limit, stmt("taskTransitions"), task, limit+1, offset)
 	if err == nil && len(list) == 0 {
@@ -16,7 +18,9 @@ func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset
 	return list, more, err
 }
 
-// StepTransitions returns a page of the history of a step, oldest first, or NotFound.
+// StepTransitions returns a page of a step's history, oldest first, and reports whether there are
+// more. It
+// returns NotFound if the step does not exist.
 func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
 	list, more, err := db.transitions(ctx, limit, stmt("stepTransitions"), task, limit+1, offset, step)
 	if err == nil && len(list) == 0 {
@@ -25,18 +29,19 @@ func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, 
 	return list, more, err
 }
 
-// NewestTaskTransitions returns the redacted last transitions of a task, newest first.
+// NewestTaskTransitions returns the latest transitions of a task, newest first and redacted.
 func (db *DB) NewestTaskTransitions(ctx context.Context, task tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, stmt("newestTaskTransitions"), task, limit+1)
 }
 
-// NewestStepTransitions returns the redacted last transitions of a step, newest first.
+// NewestStepTransitions returns the latest transitions of a step, newest first and redacted.
 func (db *DB) NewestStepTransitions(ctx context.Context, task, step tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, stmt("newestStepTransitions"), task, limit+1, step)
 }
 
-// TaskHistory returns the history of a task and its steps, newest first. It is empty if the task does
-// not exist.
+// TaskHistory returns the history of a task and its steps, newest first. It is empty if the task
+// does not
+// exist.
 func (db *DB) TaskHistory(ctx context.Context, task tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, stmt("taskHistory"), task, limit+1)
 }

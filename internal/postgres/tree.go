@@ -9,8 +9,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// TaskTree returns a task with its ancestors and nearest descendants, up to [tasker.MaxTreeTasks]
-// tasks and [tasker.MaxTreeChildren] children of each, or NotFound.
+// TaskTree returns a task with its ancestors and its nearest descendants. It contains at most
+// [tasker.MaxTreeTasks] tasks and [tasker.MaxTreeChildren] children of each. It returns NotFound if
+// the
+// task does not exist.
 func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
 	above, err := db.Ancestors(ctx, task)
 	if err != nil {
@@ -27,8 +29,9 @@ func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, er
 	return db.readTree(ctx, task, slices.Concat(ids, []tasker.ID{task}, below), more)
 }
 
-// below returns the descendants of a task level by level, and the tasks whose children are not all
-// included. It queries each level separately, so that a level is cut before the next one is read.
+// below returns the descendants of a task, level by level, and the tasks some of whose children are
+// missing.
+// It queries one level at a time, so that each level is truncated before the next one is read.
 func (db *DB) below(ctx context.Context, task tasker.ID) (ids []tasker.ID, more map[tasker.ID]bool, err error) {
 	type row struct{ TaskUUID, ParentUUID tasker.ID }
 	more = map[tasker.ID]bool{}
@@ -51,7 +54,7 @@ func (db *DB) below(ctx context.Context, task tasker.ID) (ids []tasker.ID, more 
 	return ids, more, nil
 }
 
-// readTree reads tasks, ordered parents first, and arranges them as a tree.
+// readTree reads tasks and arranges them as a tree. Parents must precede their children.
 func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, more map[tasker.ID]bool) (tasker.TaskTree, error) {
 	type row struct {
 		taskRow

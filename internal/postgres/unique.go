@@ -12,10 +12,10 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// ErrUniqueKeyTaken reports that an open task of the template has the same unique key.
+// ErrUniqueKeyTaken indicates that an open task of the template has the same unique key.
 var ErrUniqueKeyTaken = errors.New("unique key is taken")
 
-// UniqueKey identifies at most one open task of a template.
+// UniqueKey is a key that at most one open task of a template can have.
 type UniqueKey struct{ Namespace, Name, Key string }
 
 // UniqueKey returns the unique key of the task, or the zero value if it has none.
@@ -26,7 +26,7 @@ func (t *CreatedTask) UniqueKey() UniqueKey {
 	return UniqueKey{t.Template.Namespace, t.Template.Name, t.Options.Unique.Key}
 }
 
-// Replaces reports whether the task cancels an open task with the same unique key.
+// Replaces reports whether the task cancels an open task that has the same unique key.
 func (t *CreatedTask) Replaces() bool {
 	return t.UniqueKey() != UniqueKey{} && t.Options.Unique.OnConflict == tasker.ConflictCancelExisting
 }
@@ -36,7 +36,7 @@ func (db *DB) UniqueTask(ctx context.Context, key UniqueKey) (tasker.ID, error) 
 	return uniqueTask(ctx, db.pool, key)
 }
 
-// UniqueTask is [DB.UniqueTask] in a transaction.
+// UniqueTask is [DB.UniqueTask] within the transaction.
 func (tx *Tx) UniqueTask(ctx context.Context, key UniqueKey) (tasker.ID, error) {
 	return uniqueTask(ctx, tx, key)
 }
@@ -49,13 +49,15 @@ func uniqueTask(ctx context.Context, q querier, key UniqueKey) (id tasker.ID, er
 	return id, wrap(err, "find unique key")
 }
 
-// CancelUnique cancels the open tasks whose unique keys new tasks take over. The actor is the
-// initiator of the new task. It returns a Conflict if one of them compensates, because its
+// CancelUnique cancels the open tasks whose unique keys new tasks take over. The initiator of the
+// new task
+// is recorded as the actor. If an open task is being compensated, it returns a Conflict, because
+// the
 // compensation would remain incomplete.
 func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	type holder struct {
 		TaskUUID tasker.ID
-		Place    int // position of the new task, from 1
+		Place    int // position of the new task, starting with 1
 	}
 	var namespaces, names, keys, actors []string
 	var made []tasker.ID
@@ -111,7 +113,8 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	return nil
 }
 
-// FreeUniqueKeys releases the unique keys of the locked tasks that new tasks replace.
+// FreeUniqueKeys releases the unique keys of tasks that new tasks replace. The tasks must be
+// locked.
 func (tx *Tx) FreeUniqueKeys(ctx context.Context, tasks []*CreatedTask) error {
 	var replaced []tasker.ID
 	for _, t := range tasks {

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// VersionedTask is a task with the state that determines whether its version can change.
+// VersionedTask is a task with the state that determines whether its version can be changed.
 type VersionedTask struct {
 	TaskUUID     tasker.ID
 	TemplateUUID tasker.ID
@@ -22,10 +22,10 @@ type VersionedTask struct {
 	StartAt      *time.Time
 	Context      json.RawMessage
 	ContextBytes int
-	WrittenOff   bool // it was marked as permanently failed
+	WrittenOff   bool // the task was marked as permanently failed
 }
 
-// VersionedStep is a step of a [VersionedTask], except map items.
+// VersionedStep is a step of a [VersionedTask]. Map items are not included.
 type VersionedStep struct {
 	StepUUID    tasker.ID
 	Name        string
@@ -33,7 +33,7 @@ type VersionedStep struct {
 	State       tasker.StepState
 	Parents     []tasker.ID
 	ParentsOpen int
-	Decides     bool // it has a join rule
+	Decides     bool // the step has a join rule
 	Decided     bool
 	HasItems    bool
 	HasChild    bool
@@ -46,12 +46,12 @@ FROM tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.map_step_uuid IS NULL
 ORDER BY s.step_uuid`
 
-// VersionedTask returns a task with its steps, or NotFound. It locks both if lock is true.
+// VersionedTask returns a task and its steps, or NotFound. If lock is set, it locks them.
 func (tx *Tx) VersionedTask(ctx context.Context, task tasker.ID, lock bool) (VersionedTask, []VersionedStep, error) {
 	stepsSQL := versionedSteps
 	if lock {
 		stepsSQL += ` FOR NO KEY UPDATE`
-		// The lock precedes the read: its previous holder may have changed the task.
+		// Lock before reading: the previous holder of the lock may have changed the task.
 		if err := tx.LockTasks(ctx, []tasker.ID{task}); err != nil {
 			return VersionedTask{}, nil, err
 		}
@@ -67,39 +67,41 @@ func (tx *Tx) VersionedTask(ctx context.Context, task tasker.ID, lock bool) (Ver
 	return t, steps, wrap(err, "read steps")
 }
 
-// NewVersion describes the change of a locked task to another template version.
+// NewVersion describes how a locked task is moved to another template version.
 type NewVersion struct {
 	Task     VersionedTask
 	Template tasker.StoredTemplate
-	Added    []CreatedStep // pending steps
+	Added    []CreatedStep // new steps, which are pending
 	Removed  []tasker.ID
 	Steps    []RewrittenStep // all steps of the new version
 	Detail   json.RawMessage
-	Finds    bool // search attributes are evaluated again
+	Finds    bool // search attributes must be evaluated again
 }
 
-// RewrittenStep is a step in the new version of a task.
+// RewrittenStep is a step as the new version defines it.
 type RewrittenStep struct {
 	CreatedStep
 	ParentsOpen int
 	Rewrite     Rewrite
-	Due         bool // it is decided now
-	Waits       bool // its wait starts now
+	Due         bool // the step is due to be decided now
+	Waits       bool // the wait of the step begins now
 }
 
-// Rewrite selects the columns of a step that a new version changes.
+// Rewrite determines which columns of a step are changed by a new version.
 type Rewrite int32
 
-// All values rewrite the edges.
+// All values include the edges.
 const (
 	RewriteEdges  Rewrite = iota // only the edges
-	RewriteAtRest                // also the handler and its settings, of an enqueued or failed step
-	RewriteAll                   // all columns, of a step that has not started
+	RewriteAtRest                // also the handler and its settings; for an enqueued or failed step
+	RewriteAll                   // all columns; for a step that has not started
 )
 
 // ChangeVersion moves a locked task to another version and returns the namespaces of the enqueued
-// steps. The caller settles the task unless it is pending. It returns a Conflict if the version is
-// retired.
+// steps. The
+// caller must settle the task unless it is pending. It returns a Conflict if the version is retired
+// or was
+// replaced.
 func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]string, error) {
 	task, id := &CreatedTask{UUID: v.Task.TaskUUID, Template: v.Template, ContextSize: v.Task.ContextBytes, Request: tasker.NewTask{Priority: v.Task.Priority}}, v.Task.TaskUUID
 	if v.Task.State == tasker.TaskPending && v.Task.StartAt != nil {
@@ -133,7 +135,7 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	return append(namespaces, freed...), err
 }
 
-// rewriteSteps removes, adds and rewrites steps, and dequeues the changed steps at rest.
+// rewriteSteps removes, adds and rewrites steps. It removes changed steps from the queue.
 func (tx *Tx) rewriteSteps(ctx context.Context, task *CreatedTask, v NewVersion, atRest []tasker.ID) error {
 	added := make([]taskStep, len(v.Added))
 	for i := range v.Added {
@@ -180,7 +182,7 @@ var rewrittenColumns = append(columnsOf(newStepColumns.only(
 	col("waits bool", func(s *rewrittenStep) bool { return s.step.Waits }),
 )
 
-// columnsOf adapts columns of T to rows from which of returns a T.
+// columnsOf adapts the columns of T to rows of type U, from which of returns the T.
 func columnsOf[T, U any](list columns[T], of func(U) T) columns[U] {
 	out := make(columns[U], len(list))
 	for i, c := range list {
@@ -191,23 +193,23 @@ func columnsOf[T, U any](list columns[T], of func(U) T) columns[U] {
 	return out
 }
 
-// versionBatch bounds the tasks of a version that OpenTasksOf reads.
+// versionBatch limits how many tasks of a version OpenTasksOf reads.
 const versionBatch = 5000
 
-// VersionPart is a part of the tasks of a version.
+// VersionPart is a part of the tasks that have a template version.
 type VersionPart struct {
-	Looked int        // number of tasks read
+	Looked int        // number of tasks that were read
 	Open   []OpenTask // newest first
-	Next   tasker.ID  // the next part precedes this task; zero at the end
+	Next   tasker.ID  // the next part contains the tasks before this one; zero at the end
 }
 
-// OpenTask is an open task of a version.
+// OpenTask is an open task that has a template version.
 type OpenTask struct {
 	UUID   tasker.ID
-	Looked int // number of tasks read up to and including this one
+	Looked int // number of tasks that were read, up to and including this one
 }
 
-// OpenTasksOf returns up to limit open tasks of a template version that precede a task.
+// OpenTasksOf returns up to limit open tasks of a template version that precede the given task.
 func (db *DB) OpenTasksOf(ctx context.Context, template, before tasker.ID, limit int) (p VersionPart, err error) {
 	type row struct {
 		TaskUUID tasker.ID

@@ -10,21 +10,23 @@ import (
 // EndWait is the kind of timed work that ends waits.
 const EndWait = "wait"
 
-// waitOf returns the end of a wait of step s that starts at a time. It is null if the end is not set
-// or unknown, and for steps that workers run.
+// waitOf returns the end of a wait of step s that begins at the given time. It is null if the end
+// is not set
+// or not known, and for steps that workers execute.
 func waitOf(at string) string {
 	return `CASE WHEN s.step_type NOT IN ('standard', 'map') THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
 }
 
-// remindOf returns the time of the first reminder of step s whose wait starts at a time, or null.
+// remindOf returns the time of the first reminder for a step s whose wait begins at the given time,
+// or null.
 func remindOf(at string) string { return at + ` + interval '1 second' * s.remind_first_s` }
 
-// StepsWithWaitOver returns steps whose wait has ended, oldest first.
+// StepsWithWaitOver returns steps whose wait is over, oldest first.
 func (db *DB) StepsWithWaitOver(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("stepsWithWaitOver"), limit)
 }
 
-// WaitingStep is a step whose wait has ended.
+// WaitingStep is a step whose wait is over.
 type WaitingStep struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
@@ -34,7 +36,7 @@ type WaitingStep struct {
 	TimeoutMS    int64
 }
 
-// WaitsOver filters steps for those whose wait has ended. The caller holds the task locks.
+// WaitsOver returns those of the steps whose wait is over. The caller must hold the task locks.
 func (tx *Tx) WaitsOver(ctx context.Context, steps []tasker.StepRef) ([]WaitingStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[WaitingStep](ctx, tx, stmt("waitsOver"), tasks, ids)
@@ -44,12 +46,12 @@ func (tx *Tx) WaitsOver(ctx context.Context, steps []tasker.StepRef) ([]WaitingS
 // Remind is the kind of timed work that sends reminders about steps.
 const Remind = "remind"
 
-// StepsToRemind returns steps with a due reminder, oldest first.
+// StepsToRemind returns steps for which a reminder is due, oldest first.
 func (db *DB) StepsToRemind(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("stepsToRemind"), limit)
 }
 
-// RemindedStep is a step that waits for an answer and has a due reminder.
+// RemindedStep is a step that waits for an answer and for which a reminder is due.
 type RemindedStep struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
@@ -58,28 +60,29 @@ type RemindedStep struct {
 	TaskName     string
 	Name         string
 	RemindAt     time.Time
-	Reminders    int // number of previous reminders
+	Reminders    int // number of earlier reminders
 	WaitUntil    *time.Time
-	Assignee     string    // optional
-	AsOf         time.Time // database time of the query
+	Assignee     string    // may be empty
+	AsOf         time.Time // time of the database when this was read
 }
 
-// RemindedSteps filters steps for those with a due reminder. The caller holds the task locks.
+// RemindedSteps returns those of the steps for which a reminder is due. The caller must hold the
+// task locks.
 func (tx *Tx) RemindedSteps(ctx context.Context, steps []tasker.StepRef) ([]RemindedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[RemindedStep](ctx, tx, stmt("remindedSteps"), tasks, ids)
 	return list, wrap(err, "read due reminders")
 }
 
-// Reminder is a message about a step.
+// Reminder is a message that reminds people of a step.
 type Reminder struct {
 	RemindedStep
-	Sent int        // number of reminders including this one
-	Next *time.Time // nil for the last reminder
+	Sent int        // number of reminders, including this one
+	Next *time.Time // time of the next reminder, or nil
 	Data tasker.NotificationData
 }
 
-// SendReminders enqueues and records reminders. The caller holds the task locks.
+// SendReminders stores reminders to be sent. The caller must hold the task locks.
 func (tx *Tx) SendReminders(ctx context.Context, list []Reminder) error {
 	refs, sent, next := make([]tasker.StepRef, len(list)), make([]int32, len(list)), make([]*time.Time, len(list))
 	for i, r := range list {

@@ -9,8 +9,9 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// AddWorker stores a worker. It returns Unavailable if the server or a namespace has too many live
-// workers; maxOfNamespace is the limit of a namespace.
+// AddWorker registers a worker. It returns Unavailable if there are too many live workers in total,
+// or more
+// than maxOfNamespace in one of its namespaces.
 func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Registration, maxOfNamespace int) error {
 	type row struct {
 		Added   bool
@@ -35,7 +36,7 @@ func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Regis
 	}
 }
 
-// Worker returns the spec and lease of a worker, or NotFound.
+// Worker returns the specification and the lease duration of a worker, or NotFound.
 func (db *DB) Worker(ctx context.Context, id tasker.ID) (w tasker.WorkerSpec, lease time.Duration, err error) {
 	type row struct {
 		tasker.WorkerSpec
@@ -45,19 +46,19 @@ func (db *DB) Worker(ctx context.Context, id tasker.ID) (w tasker.WorkerSpec, le
 	return r.WorkerSpec, r.Lease, err
 }
 
-// WorkerAccess describes the registration of a worker, for authorization.
+// WorkerAccess describes who registered a worker and for which namespaces.
 type WorkerAccess struct {
 	Namespaces   []string
 	RegisteredBy string // empty if authentication was disabled
 }
 
-// WorkerAccess returns the registration of a worker, or nil if it does not exist.
+// WorkerAccess returns the registration of a worker for authorization, or nil if there is none.
 func (db *DB) WorkerAccess(ctx context.Context, id tasker.ID) (*WorkerAccess, error) {
 	w, err := one[WorkerAccess](ctx, db.pool, stmt("workerAccess"), id)
 	return w, wrap(err, "read the registration of worker %s", id)
 }
 
-// RemoveWorker marks a worker as offline, or returns NotFound.
+// RemoveWorker marks a worker as offline. It returns NotFound if the worker is not registered.
 func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 	tag, err := db.pool.Exec(ctx, stmt("removeWorker"), id)
 	if err != nil {
@@ -69,7 +70,9 @@ func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 	return nil
 }
 
-// DrainWorker stops claims by a worker, or returns NotFound. Repeating it has no effect.
+// DrainWorker prevents a worker from claiming steps. Repeating it has no effect. It returns
+// NotFound if the
+// worker is not registered.
 func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
 	drained, err := firstOf[tasker.ID](ctx, db.pool, stmt("drainWorker"), id, access.IdentityOf(ctx).Subject)
 	if err == nil && drained == nil {
@@ -78,7 +81,9 @@ func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
 	return wrap(err, "drain worker")
 }
 
-// RecordHeartbeats records heartbeats and returns for each registered worker whether it drains.
+// RecordHeartbeats records heartbeats. It returns, for each worker that is registered, whether it
+// is
+// draining.
 func (db *DB) RecordHeartbeats(ctx context.Context, ids []tasker.ID) (drains map[tasker.ID]bool, err error) {
 	err = retry(ctx, func() (err error) {
 		drains, err = selectMap[tasker.ID, bool](ctx, db.pool, "record heartbeats", stmt("recordHeartbeats"), ids)
@@ -87,18 +92,18 @@ func (db *DB) RecordHeartbeats(ctx context.Context, ids []tasker.ID) (drains map
 	return drains, err
 }
 
-// PruneWorkers deletes workers without a heartbeat for age and returns their number.
+// PruneWorkers deletes workers that have sent no heartbeat for age, and returns their number.
 func (db *DB) PruneWorkers(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := db.pool.Exec(ctx, stmt("pruneWorkers"), age)
 	return tag.RowsAffected(), wrap(err, "delete offline workers")
 }
 
-// Workers lists workers, last seen first, and reports whether there are more.
+// Workers lists workers, most recently seen first, and reports whether there are more.
 func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, bool, error) {
 	return pageOf[tasker.Worker](ctx, db.pool, limit, "list workers", stmt("selectWorkers"), limit+1, offset, access.ScopeOf(ctx).List())
 }
 
-// WorkerWithHealth returns a worker, even an offline one, or NotFound.
+// WorkerWithHealth returns a worker, which may be offline, or NotFound.
 func (db *DB) WorkerWithHealth(ctx context.Context, id tasker.ID) (tasker.Worker, error) {
 	return required[tasker.Worker](ctx, db.pool, unknownWorker(id), "read worker", stmt("selectWorker"), id)
 }

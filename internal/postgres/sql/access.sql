@@ -49,7 +49,7 @@ FROM tasker.api_keys k
 WHERE k.key_uuid = $1;
 
 -- name: rotateKey
--- All previous secrets expire after the grace period $4 at the latest.
+-- All previous secrets expire after the grace period $4 or earlier.
 WITH live AS MATERIALIZED (
     SELECT key_uuid, name FROM tasker.api_keys
     WHERE key_uuid = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
@@ -112,7 +112,9 @@ UNION ALL
 SELECT digest FROM tasker.sign_ins WHERE created_at > clock_timestamp() - interval '10 min';
 
 -- name: insertSession
--- Also removes up to 20 old sessions and the surplus of the subject, ended and oldest ones first.
+-- Also removes up to 20 old sessions, and surplus sessions of the subject: ended ones first, then
+-- the
+-- oldest.
 WITH old AS (
     DELETE FROM tasker.sessions WHERE session_uuid IN (
         SELECT session_uuid FROM tasker.sessions
@@ -141,7 +143,7 @@ INSERT INTO tasker.audit_events (actor, action, subject)
 SELECT subject, 'session.ended', session_uuid::text FROM ended;
 
 -- name: insertSignIn
--- Also removes up to 20 abandoned sign-ins, and the oldest ones over the limit.
+-- Also removes up to 20 abandoned sign-ins, and the oldest ones beyond the limit.
 WITH old AS (
     DELETE FROM tasker.sign_ins WHERE digest IN (
         SELECT digest FROM tasker.sign_ins

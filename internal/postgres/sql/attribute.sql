@@ -1,6 +1,7 @@
 -- name: stepsToFind
--- attributes_at is null if the step feeds no attribute, infinity if evaluation is not due, and
--- otherwise the time when it became due.
+-- attributes_at is null if no attribute uses the step, infinity if no evaluation is due, and
+-- otherwise
+-- the time when one became due.
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
 WHERE s.attributes_at < 'infinity' AND s.attributes_at <= now()
@@ -15,7 +16,7 @@ JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
 ORDER BY t.task_uuid;
 
 -- name: replaceAttributes
--- Unchanged rows are not written. $1 tasks, $2 reserved names; then the attributes.
+-- Writes only rows that have changed. $1 tasks, $2 reserved names; then the attributes.
 WITH found AS MATERIALIZED (
     SELECT u.task_uuid, u.namespace, u.name, u.text_value, u.number_value::numeric AS number_value, u.time_value
     FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[]) AS u (task_uuid, namespace, name, text_value, number_value, time_value)

@@ -1,12 +1,12 @@
 -- name: nameAttributes
--- Locks existing rows too, so that concurrent registrations see each other.
+-- Also locks existing rows, so that concurrent registrations see each other.
 INSERT INTO tasker.attribute_names AS n (namespace, name, type)
 SELECT $1, u.name, u.type FROM unnest($2::text[], $3::text[]) AS u (name, type)
 ORDER BY u.name
 ON CONFLICT (namespace, name) DO UPDATE SET type = n.type;
 
 -- name: otherTypes
--- Selects the attributes with another type, each with the newest template that has it.
+-- Selects the attributes that have another type, each with the newest template that declares it.
 SELECT n.name, n.type, coalesce(o.template, '') AS template
 FROM unnest($2::text[], $3::text[]) AS u (name, type)
 JOIN tasker.attribute_names n ON n.namespace = $1 AND n.name = u.name AND n.type <> u.type
@@ -22,7 +22,7 @@ ORDER BY n.name;
 UPDATE tasker.attribute_names SET type = $3 WHERE namespace = $1 AND name = $2;
 
 -- name: selectAttributes
--- Omits names that no template declares any more.
+-- Omits names that templates no longer declare.
 SELECT n.namespace, n.name, n.type, o.templates
 FROM tasker.attribute_names n
 CROSS JOIN LATERAL (

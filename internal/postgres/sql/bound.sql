@@ -2,7 +2,7 @@
 SELECT pg_advisory_xact_lock(hashtextextended('tasker.task_templates', 0));
 
 -- name: countTemplates
--- Counts up to one more than each bound, with skip scans of an index.
+-- Counts up to one more than each bound, using skip scans of an index.
 WITH RECURSIVE spaces AS (
     (SELECT namespace FROM tasker.task_templates ORDER BY namespace LIMIT 1)
     UNION ALL
@@ -36,7 +36,7 @@ SELECT count(*) FROM added;
 SELECT count(*) FROM (SELECT FROM tasker.template_handlers WHERE namespace = $1 LIMIT $2::bigint + 1) h;
 
 -- name: forgetHandlers
--- Removes the handlers of a namespace that no template uses any more.
+-- Removes the handlers in a namespace that templates no longer use.
 DELETE FROM tasker.template_handlers h
 WHERE h.namespace = $1 AND NOT EXISTS (
     SELECT FROM tasker.task_templates t

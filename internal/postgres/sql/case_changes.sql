@@ -103,8 +103,9 @@ LEFT JOIN tasker.workers w ON w.worker_uuid = s.worker_uuid
 ORDER BY s.completed_at DESC NULLS LAST, t.task_uuid DESC;
 
 -- name: selectContextValues
--- Selects context values of tasks whose step failed ($1) or succeeded ($2), without protected
--- values and keys with too many values.
+-- Selects context values of tasks whose step failed ($1) or succeeded ($2). Excludes protected
+-- values
+-- and keys that have too many values.
 WITH parts AS MATERIALIZED (
     SELECT p.ordinal, p.value, p.part, count(*) FILTER (WHERE u.failed) AS failures, count(*) FILTER (WHERE NOT u.failed) AS successes
     FROM (

@@ -13,7 +13,7 @@ FROM (
 LEFT JOIN tasker.workers w ON w.worker_uuid = CASE WHEN m.worker_uuid ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.worker_uuid::uuid END;
 
 -- name: selectKnown
--- A case that reopened without a regression may still regress unless it has an owner.
+-- A case that was reopened without a regression may still regress unless it has an owner.
 SELECT f.fingerprint, f.case_id, c.state, coalesce(c.resolved_at, CASE WHEN r.regressed_at > r.resolved_at THEN NULL ELSE r.resolved_at END) AS resolved_at,
     coalesce(c.fixed_in, '') AS fixed_in
 FROM tasker.case_fingerprints f

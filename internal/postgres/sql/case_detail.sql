@@ -42,7 +42,7 @@ ORDER BY n.entries DESC, c.case_id
 LIMIT $2;
 
 -- name: selectCaseSpread
--- Counts the values that differ among the newest open investigations of a case.
+-- Counts the values that differ between the newest open investigations of a case.
 SELECT v.fact, v.value, count(*) AS entries
 FROM (
     SELECT m.*

@@ -41,7 +41,7 @@ SET merged_into = CASE WHEN case_id = $1 THEN $2::uuid END, updated_at = clock_t
 WHERE case_id IN ($1, $2);
 
 -- name: followIncident
--- Adds case $2 to the open incident of case $1, which would look resolved otherwise.
+-- Adds case $2 to the open incident of case $1, which would otherwise appear to be resolved.
 INSERT INTO tasker.incident_cases (incident_id, case_id, told_state, told_entries)
 SELECT ic.incident_id, $2, ic.told_state, ic.told_entries
 FROM tasker.incident_cases ic
@@ -53,7 +53,7 @@ WHERE ic.case_id = $1 AND i.ended_at IS NULL
   );
 
 -- name: restoreFingerprints
--- Returns to a case its own fingerprints and those of cases merged into it.
+-- Returns its own fingerprints to a case, and those of cases that were merged into it.
 WITH RECURSIVE merged AS (
     SELECT $1::uuid AS case_id
     UNION
@@ -85,7 +85,7 @@ ON CONFLICT (fingerprint, field, literal) DO NOTHING;
 SELECT count(*) FROM tasker.case_refinements WHERE fingerprint = $1;
 
 -- name: selectSplitDepth
--- Counts the successive splits that produced a fingerprint.
+-- Counts the consecutive splits that led to a fingerprint.
 WITH RECURSIVE came AS (
     SELECT $1::uuid AS fingerprint, 0 AS depth
     UNION ALL

@@ -1,5 +1,5 @@
 -- name: saveCheckpoint
--- The fence keeps an attempt that lost its lease from replacing a later checkpoint.
+-- Because of the fence, an attempt that has lost its lease cannot replace a later checkpoint.
 --
 -- $1 task, $2 step, $3 fence, $4 worker, $5 value, $6 size in bytes.
 WITH held AS MATERIALIZED (

@@ -23,7 +23,7 @@ WHERE g.kind = 'ended' AND g.parent_step_uuid = d.step_uuid AND g.parent_task_uu
   AND (d.task_uuid = ANY ($3) OR NOT EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = d.task_uuid));
 
 -- name: stepsOfEndedChildren
--- Runs after the signals are removed, so that later changes of a child create new signals.
+-- Runs after the signals were removed, so that later changes of a child task create new signals.
 SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, c.task_uuid AS child_uuid, c.state AS child_state, EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed') AS given_up
 FROM (SELECT DISTINCT u.task_uuid, u.step_uuid FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)) d
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
@@ -34,7 +34,7 @@ WHERE s.state = 'pending' AND s.decided_at IS NOT NULL AND s.decide_at IS NULL A
 ORDER BY s.task_uuid, s.step_uuid;
 
 -- name: lastResults
--- Includes the smallest results first, to include as many as possible.
+-- Includes small results first, so that as many as possible are included.
 SELECT r.name, r.step_uuid, r.bytes, CASE WHEN sum(r.bytes) OVER (ORDER BY r.bytes, r.step_uuid) <= $2 THEN r.results -> 'result' END AS result
 FROM (
     SELECT s.name, s.step_uuid, s.results, coalesce(s.results_bytes, octet_length(s.results::text))::bigint AS bytes

@@ -5,7 +5,9 @@ WHERE worker_uuid = $1 AND left_at IS NULL
 RETURNING draining_since IS NOT NULL AS drains, lease;
 
 -- name: extendLeases
--- Never waits for a row lock, which is usually that of a report: such a lease keeps its end.
+-- Never waits for a row lock, which usually belongs to a report. The lease of a locked step keeps
+-- its
+-- end.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 named AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.fence, s.lease_expires_at
@@ -34,7 +36,7 @@ FROM named n
 LEFT JOIN extended e USING (step_uuid);
 
 -- name: releaseSteps
--- Does not change the attempts, which only enqueueing counts.
+-- Does not change the number of attempts, which are counted when a step is enqueued.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 held AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.worker_uuid

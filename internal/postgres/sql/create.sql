@@ -1,5 +1,5 @@
 -- name: insertSteps
--- $1 worker queue TTL; then the steps. Decisions are stored as standard steps.
+-- $1 default queue timeout; then the steps. Decisions are stored as standard steps.
 INSERT INTO tasker.workflow_steps (
     task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
     parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
@@ -26,7 +26,7 @@ SELECT u.task_uuid, u.from_state, u.to_state, nullif(u.event, ''), u.reason, now
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS u (task_uuid, from_state, to_state, event, reason);
 
 -- name: insertReadySteps
--- $1 worker queue TTL; then the steps.
+-- $1 default queue timeout; then the steps.
 INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes)
 SELECT u.namespace, u.handler, u.priority, now(), u.step_uuid, u.task_uuid,
     now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1), nullif(u.ttl_ms, 0), u.context_bytes

@@ -125,7 +125,7 @@ INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, 
 VALUES ($1, $2, $2, $3, nullif($4, ''), nullif($5, ''), $6::text::jsonb, clock_timestamp());
 
 -- name: countOverdue
--- Reads one index range of each namespace, up to the limit.
+-- Reads one index range per namespace, up to the limit.
 SELECT coalesce(sum(x.tasks), 0)::bigint
 FROM (SELECT DISTINCT m.namespace FROM tasker.task_templates m) n
 CROSS JOIN LATERAL (

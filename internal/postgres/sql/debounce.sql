@@ -1,5 +1,5 @@
 -- name: lockDebounceKeys
--- Locks in the order of the keys.
+-- Acquires the locks in the order of the keys.
 SELECT pg_advisory_xact_lock(k.lock)
 FROM (
     SELECT DISTINCT hashtextextended(u.namespace || chr(31) || u.name || chr(31) || u.debounce_key, 11) AS lock
@@ -16,10 +16,12 @@ WHERE x.namespace = $1 AND x.name = $2 AND x.debounce_key = $3
 FOR NO KEY UPDATE OF t;
 
 -- name: mergeRequest
--- The last request that sets start_by wins. Otherwise start_by moves with the start, so that a task
--- cannot expire before it could start.
+-- The last request that sets start_by determines it. If none does, start_by moves with the start,
+-- so
+-- that a task cannot expire before it could start.
 --
--- $1 task, $2 context, $3 its size, $4 wait (ms), $5 start_within (ms), $6 actor, $7 reason, $8 start_by.
+-- $1 task, $2 context, $3 its size, $4 wait (ms), $5 start_within (ms), $6 actor, $7 reason, $8
+-- start_by.
 WITH was AS MATERIALIZED (
     SELECT t.task_uuid, t.start_at, t.context_bytes, clock_timestamp() AS at,
         least(clock_timestamp() + interval '1 millisecond' * $4::bigint, x.latest_start) AS starts

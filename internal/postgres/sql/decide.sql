@@ -1,5 +1,5 @@
 -- name: stepsToDecide
--- $1 limit, $2 namespaces, $3 true for the steps of these namespaces or false for all others.
+-- $1 limit, $2 namespaces, $3 whether to select the steps in these namespaces or all others.
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
 WHERE s.decide_at <= now()
@@ -45,7 +45,7 @@ FROM tasker.tasks t
 WHERE t.task_uuid = $1;
 
 -- name: runDecided
--- Steps without a handler stay pending and wait.
+-- Steps without a handler stay pending and begin to wait.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.workflow_steps s

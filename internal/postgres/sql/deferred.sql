@@ -9,7 +9,7 @@ SET failures = d.failures + 1, last_error = excluded.last_error, last_failed_at 
 RETURNING kind, task_uuid, step_uuid, failures, first_failed_at AS since, retry_at;
 
 -- name: takeDeferredWork
--- Reserves the rows for one server, those with the fewest failures first.
+-- Reserves the rows for one server, fewest failures first.
 UPDATE tasker.deferred_work d
 SET retry_at = now() + $3::interval
 FROM (
@@ -24,14 +24,14 @@ WHERE d.kind = due.kind AND d.task_uuid = due.task_uuid AND d.step_uuid = due.st
 RETURNING d.kind, d.task_uuid, d.step_uuid, d.failures, d.first_failed_at AS since, d.retry_at;
 
 -- name: stateWithoutEntry
--- Selects the state of task $1 without an investigation of code $2 since $3.
+-- Selects the state of task $1 unless an investigation with code $2 was opened since $3.
 SELECT t.state FROM tasker.tasks t
 WHERE t.task_uuid = $1 AND NOT EXISTS (
     SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = $1 AND $2 IN (d.detail_code, d.original_detail_code) AND d.dlq_timestamp >= $3
 );
 
 -- name: endDeferral
--- Also marks the investigation of the work, whose task must be locked, as recovered.
+-- Also marks the investigation of the work as recovered. Its task must be locked.
 WITH ended AS (
     DELETE FROM tasker.deferred_work WHERE kind = $1 AND task_uuid = $2 AND step_uuid = $3
 ),

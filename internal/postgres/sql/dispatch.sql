@@ -25,7 +25,7 @@ SET due_at = clock_timestamp() + least(greatest(clock_timestamp() - created_at, 
 WHERE position = ANY ($1);
 
 -- name: waitingNamespaces
--- Reads one index entry of each namespace.
+-- Reads one index entry per namespace.
 WITH RECURSIVE n AS (
     (SELECT s.namespace FROM tasker.ready_steps s ORDER BY s.namespace LIMIT 1)
     UNION ALL

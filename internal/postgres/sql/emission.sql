@@ -2,15 +2,17 @@
 INSERT INTO tasker.emission_sinks (sink, events) VALUES ($1, false) ON CONFLICT DO NOTHING;
 
 -- name: openSink
--- A sink that received only notifications starts with new events.
+-- A sink that used to receive only notifications starts with new events.
 INSERT INTO tasker.emission_sinks AS s (sink) VALUES ($1)
 ON CONFLICT (sink) DO UPDATE SET events = true, taken_before = excluded.taken_before, opened_in = excluded.opened_in
 WHERE NOT s.events;
 
 -- name: holdSink
--- A lease or a delay that ends later than allowed counts as over, because the clock was set back. A
--- lease is renewed after a third of its duration, so that idle sinks write nothing. New events are
--- not visible in opened_in, except events of a restored database (see adoptSinks).
+-- If a lease or a delay ends later than possible, the clock was set back, so it counts as over. A
+-- lease
+-- is renewed after a third of its duration, so that idle sinks write little. New events are those
+-- that
+-- are not visible in opened_in, except in a restored database (see adoptSinks).
 WITH kept AS MATERIALIZED (
     SELECT s.failing_since, s.next_try_at, s.taken_before, s.opened_in
     FROM tasker.emission_sinks s
@@ -42,9 +44,11 @@ FROM (SELECT * FROM kept UNION ALL SELECT * FROM taken) h;
 UPDATE tasker.emission_sinks SET holder = NULL, held_until = NULL WHERE sink = $1 AND holder = $2;
 
 -- name: takeEvents
--- Takes all visible events in the order of their positions; events of one task keep their order.
--- Events of transactions that were open before are read again from taken_before, except those
--- visible in opened_in. A long transaction holds back taken_before but not opened_in.
+-- Takes all visible events in the order of their positions, so that events of one task keep their
+-- order.
+-- Events of transactions that were still open are found by reading again from taken_before, except
+-- those
+-- visible in opened_in. A long transaction delays taken_before but not opened_in.
 WITH bound AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS before),
 sink AS MATERIALIZED (
     SELECT s.sink, s.taken_before, s.opened_in,
@@ -79,8 +83,9 @@ moved AS (
 SELECT (SELECT count(*) FROM fresh) AS taken, coalesce((SELECT bool_or(ahead) FROM sink), false) AS ahead;
 
 -- name: dueEmissions
--- An event waits for the earlier ones of its task. The task with the newest event comes first, so
--- that old failures do not delay it.
+-- An event waits for earlier events of its task. The task with the newest event comes first, so
+-- that old
+-- failures do not delay it.
 WITH head AS (
     (
         SELECT e.task_uuid, false AS newest

@@ -24,7 +24,7 @@ SELECT w.events, w.last,
 FROM whole w;
 
 -- name: reEmit
--- Inserts missing rows for events that are older than the sink.
+-- Also inserts deliveries of events that are older than the sink.
 WITH wanted AS MATERIALIZED (
     SELECT o.position, o.event_uuid, o.task_uuid, o.namespace
     FROM tasker.outbox o

@@ -27,7 +27,7 @@ SELECT count(*) FROM (SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND dete
 SELECT resolution_notes FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1;
 
 -- name: selectEntryHistory
--- Bounds metadata by its stored size: numbers expand, and compressed data has at most 64 KiB.
+-- Limits metadata by its stored size, since numbers expand and compressed data has at most 64 KiB.
 SELECT changed_at AS at, actor, event, coalesce(from_status::text, '') AS "from", to_status::text AS "to",
     tasker.redact_note(CASE WHEN fits OR length(notes) <= 500 THEN notes ELSE left(notes, 500) || '…' END) AS notes,
     CASE WHEN fits THEN tasker.redact_document(metadata)
@@ -45,7 +45,7 @@ FROM (
 ORDER BY place;
 
 -- name: updateEntry
--- Changes the status only from pending, so that one of two concurrent updates finds no row.
+-- Changes the status only if it is pending, so that one of two concurrent updates finds no row.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.tasks_dlq d
@@ -66,7 +66,7 @@ SELECT m.dlq_entry_uuid, CASE WHEN $2::text IS NULL THEN 'updated' ELSE 'resolve
 FROM moved m;
 
 -- name: failuresDuring
--- Reads the reason of a failure from the history of the investigation.
+-- Reads the reasons of failures from the history of the investigation.
 SELECT h.dlq_entry_uuid AS entry_uuid, (h.metadata ->> 'step_uuid')::uuid AS step_uuid, h.metadata ->> 'dlq_reason' AS reason, h.metadata ->> 'detail_code' AS detail_code
 FROM unnest($1::uuid[]) AS e (dlq_entry_uuid)
 JOIN tasker.tasks_dlq_history h ON h.dlq_entry_uuid = e.dlq_entry_uuid

@@ -5,7 +5,7 @@ FROM tasker.v_dlq_dashboard
 ORDER BY total DESC, reason;
 
 -- name: countEntryStats
--- selectEntryStats for some namespaces ($1). Ended investigations are counted from stored totals.
+-- selectEntryStats for the namespaces $1. Ended investigations are counted from stored totals.
 SELECT r.dlq_reason::text AS reason, sum(r.entries)::bigint AS total,
     coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'pending'), 0)::bigint AS pending,
     coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'manually_resolved'), 0)::bigint AS manually_resolved,

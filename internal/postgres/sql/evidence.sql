@@ -1,5 +1,5 @@
 -- name: selectFailedInput
--- Selects the same results as a claim. Attempts are found by task, like the history.
+-- Selects the same results as a claim. Attempts are found by task, as in the history.
 WITH steps AS MATERIALIZED (
     SELECT s.step_uuid, row_number() OVER (ORDER BY s.step_uuid) - 1 AS place
     FROM tasker.workflow_steps s

@@ -1,6 +1,6 @@
 -- name: expiredSteps
--- The grace $2 applies to the timeout of the server, which the broker enforces. Outdated rows are
--- deleted, because they would always come first.
+-- The grace period $2 applies to the default timeout, which the broker enforces. Outdated rows are
+-- deleted, because otherwise they would always come first.
 WITH due AS MATERIALIZED (
     SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.state_since, s.expires_at
     FROM tasker.ready_steps s
@@ -102,9 +102,11 @@ ORDER BY x.state_since
 LIMIT $1;
 
 -- name: expireSteps
--- Competes with claims for the row, so that exactly one wins. The attempt is not counted. A step
--- that expired $3 times in a row while a worker was live waits for an operator. A step expires
--- before its timeout if no worker was live for $4. The state in clock guides the planner.
+-- Competes with claims for the row, so that exactly one of them wins. The attempt is not counted. A
+-- step
+-- that has expired $3 times in succession while a worker was live waits for an operator. A step
+-- expires
+-- before its timeout if no worker was live for $4. The state comes from clock to guide the planner.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, clock_timestamp() - $4::interval AS since),
 due AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.expires_at, coalesce(r.expires_at > c.at, true) AS unserved, r.limit_passed_at
@@ -194,7 +196,8 @@ CROSS JOIN LATERAL (
 LIMIT $1;
 
 -- name: redispatch
--- Also marks the investigation as recovered if no other step has failed. IS NOT NULL instead of
+-- Also marks the investigation as recovered if no other step has failed. Using IS NOT NULL instead
+-- of
 -- num_nonnulls would mislead the planner.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (

@@ -1,6 +1,7 @@
 -- name: findExplained
--- A step id is created right after its task id, so the task of a step is among those with the
--- preceding ids. An index of steps by id would slow down every creation.
+-- The id of a step is created right after that of its task. Therefore the task of a step is among
+-- those
+-- with the preceding ids. An index of steps by id would slow down every creation of a task.
 SELECT kind, task_uuid, step_uuid, namespaces, ended_as, ended_by, ended_at, clock_timestamp() AS as_of
 FROM (
     SELECT 'task' AS kind, task_uuid, NULL::uuid AS step_uuid, ARRAY[namespace] AS namespaces, '' AS ended_as, '' AS ended_by, NULL::timestamptz AS ended_at
@@ -26,12 +27,16 @@ FROM (
 LIMIT 1;
 
 -- name: selectExplainedTasks
--- Reads for each task its newest investigation, the newest that ended as permanently failed, its
--- last transition and its open steps, in one snapshot. Optionally counts the investigations of its
+-- Reads, for each task, its newest investigation, the newest one that ended as permanently failed,
+-- its
+-- last transition and its open steps, all in one snapshot. Optionally counts the investigations in
+-- its
 -- case and reads the redacted errors of its first steps.
 --
--- $1 tasks, $2 maximum steps per task, $3 include steps with open parents, $4 a step to include
--- even if it has ended, $5 maximum count of the case or null, $6 number of steps with errors.
+-- $1 tasks, $2 maximum number of steps per task, $3 whether to include steps with open parents, $4
+-- a step
+-- to include even if it has ended, $5 maximum count for the case or null, $6 number of steps with
+-- errors.
 SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by, x.start_by, coalesce((t.options ->> 'merged_requests')::int, 0) AS merged_requests, t.options ? 'debounce_key' IS TRUE AS debounced,
     fired.schedule_uuid, coalesce(fired.name, '') AS schedule, fired.nominal_at, coalesce(fired.kind, '') AS firing,
     coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, coalesce(un.steps, 0) AS undo_steps, coalesce(un.done, 0) AS undone,
@@ -248,10 +253,13 @@ ORDER BY u.place, s.place;
 
 -- name: selectExplainedQueues
 -- Selects the most recently seen workers of each queue, their leases, and the number of steps ahead
--- of one: those of higher priority and older ones of the same priority.
+-- of
+-- a position: those with higher priority, and older ones with the same priority.
 --
 -- $1 namespaces, $2 handlers, $3 priorities, $4 times of enqueueing (null skips counting), $5
--- maximum workers, $6 maximum leases, $7 maximum count, $8 visible namespaces (null for all).
+-- maximum
+-- number of workers, $6 maximum number of leases, $7 maximum count, $8 visible namespaces (null:
+-- all).
 WITH seen AS MATERIALIZED (
     SELECT w.worker_uuid, w.name, w.namespaces, w.handlers, w.max_concurrency, w.last_heartbeat_at, w.draining_since, w.left_at,
         (w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'

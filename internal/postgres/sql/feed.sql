@@ -8,8 +8,10 @@ CROSS JOIN pg_database d
 WHERE d.datname = current_database();
 
 -- name: splitTasks
--- Of two events of a task, the one at the higher position may have the lower transaction id. While
--- a transaction between them is open, the horizon separates them. Restored events that are not yet
+-- Of two events of a task, the one with the higher position may have the lower transaction id.
+-- While a
+-- transaction between these is open, the horizon separates the events. Restored events that are not
+-- yet
 -- adopted are ignored (see adoptSinks).
 WITH ahead AS MATERIALIZED (
     SELECT o.position FROM tasker.outbox o

@@ -3,7 +3,7 @@ SELECT DISTINCT b.namespace, b.handler FROM tasker.breaker_counts b
 WHERE b.server_uuid <> $1 AND b.counted_at > now() - $2::interval AND b.cause_key <> '';
 
 -- name: shareBreakerCounts
--- $1 is the server, $2 how long counts are valid. The counts follow.
+-- $1 server, $2 how long counts are valid; then the counts.
 WITH mine AS MATERIALIZED (
     SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[])
         AS u (namespace, handler, cause_key, cause, failed, tasks, concluded)

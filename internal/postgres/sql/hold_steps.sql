@@ -57,8 +57,9 @@ parked AS (
 SELECT count(*) FROM gone;
 
 -- name: holdPages
--- Parks steps of holds that name a template or step, which ready_steps does not store. It
--- checks every row of the table pages [$1, $2).
+-- Parks the steps of holds that name a template or step, which ready_steps does not store. Checks
+-- every
+-- row in the pages [$1, $2) of the table.
 WITH hold AS MATERIALIZED (
     SELECT * FROM tasker.holds h WHERE h.blocks AND num_nonnulls(h.task_name, h.step_name) > 0 ORDER BY h.hold_uuid FOR SHARE
 ),
@@ -106,7 +107,7 @@ SELECT count(*) FROM gone;
 SELECT pg_relation_size('tasker.ready_steps') / current_setting('block_size')::int;
 
 -- name: heldTasks
--- Selects the tasks of the next held steps by urgency, except deferred ones.
+-- Selects the tasks of the most urgent held steps, except deferred ones.
 SELECT q.task_uuid
 FROM tasker.held_steps q
 WHERE q.hold_uuid = $1
@@ -123,8 +124,9 @@ ORDER BY q.priority DESC, q.state_since, q.step_uuid
 LIMIT $2;
 
 -- name: handOver
--- Moves up to $2 steps of hold $1 to another hold that covers them. It prefers active
--- holds to releasing ones, then younger holds. A locked hold gets them later.
+-- Moves up to $2 steps of hold $1 to other holds that cover them. Prefers active holds to those
+-- being
+-- released, and then younger holds. A locked hold gets its steps later.
 WITH others AS MATERIALIZED (
     SELECT h.*
     FROM tasker.holds h
@@ -163,11 +165,13 @@ moved AS (
 SELECT count(*) FROM moved;
 
 -- name: releaseHeldSteps
--- Returns held steps of locked tasks to the queue with their full queue time, and
--- extends the total time of the tasks by the time held. An outdated row is only removed.
+-- Returns held steps of locked tasks to the queue with their full queue timeout. Extends the
+-- maximum
+-- duration of the tasks by the time held. An outdated row is only removed.
 --
--- $1 hold, $2 tasks, $3 limit, $4 wave or null, $5 worker queue TTL in ms, $6 whether to announce
--- steps, $7 whether to select only steps that the hold never released.
+-- $1 hold, $2 tasks, $3 limit, $4 wave or null, $5 default queue timeout in ms, $6 whether to
+-- announce
+-- steps, $7 whether to select only steps that the hold has never released.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 next AS MATERIALIZED (
     SELECT q.*
@@ -292,7 +296,7 @@ USING (
 WHERE f.kind = 'release_hold' AND f.task_uuid = o.task_uuid AND f.step_uuid = o.step_uuid;
 
 -- name: releasedSteps
--- $2 is how long a claim counts as a sign that workers claim steps.
+-- $2 is the time for which a claim is considered evidence that workers claim steps.
 WITH working AS MATERIALIZED ( -- waves of which workers claim steps, read once and not for each step
     SELECT DISTINCT o.wave, o.released_at
     FROM tasker.hold_releases o
@@ -327,7 +331,7 @@ FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[]) AS u (task_uuid, ste
 WHERE r.hold_uuid = $1 AND r.task_uuid = u.task_uuid AND r.step_uuid = u.step_uuid AND r.outcome IS NULL;
 
 -- name: reparkSteps
--- Makes holds cover released steps again that no worker has claimed.
+-- Makes holds cover released steps again if no worker has claimed them.
 WITH limited AS (
     UPDATE tasker.held_steps q SET released_by = NULL
     FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
@@ -343,8 +347,9 @@ SELECT coalesce(outcome, '') AS outcome, count(*) AS steps
 FROM tasker.hold_releases WHERE hold_uuid = $1 AND wave = $2 AND released_at >= $3 GROUP BY outcome;
 
 -- name: parkHeldSteps
--- Parks the steps $1, $2 that a hold covers. It locks the holds, so that they cannot
--- end before the parked steps can be released.
+-- Parks those of the steps $1, $2 that a hold covers. Locks the holds, so that they cannot end
+-- before
+-- the parked steps can be released.
 WITH hold AS MATERIALIZED (
     SELECT * FROM tasker.holds h
     WHERE h.blocks AND h.namespace IN (

@@ -20,7 +20,7 @@ JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.st
 ORDER BY a.task_uuid, a.step_uuid;
 
 -- name: followHumanSteps
--- A reset step waits immediately if its decision to run was made before.
+-- A reset step waits immediately if it was already decided to run.
 UPDATE tasker.human_steps a
 SET waiting = w.waits, waiting_since = CASE WHEN w.waits THEN s.state_since ELSE a.waiting_since END,
     due_at = CASE WHEN w.waits THEN coalesce(s.wait_until, 'infinity') ELSE a.due_at END, escalated_at = CASE WHEN w.waits THEN NULL ELSE a.escalated_at END
@@ -45,7 +45,7 @@ SELECT changed_at AS at, event, actor, reason, assignee
 FROM tasker.human_step_history WHERE task_uuid = $1 AND step_uuid = $2 ORDER BY change_id DESC LIMIT $3;
 
 -- name: assign
--- An assignment to the same assignee adds no row to the history.
+-- Assigning a step to the same assignee adds no row to the history.
 WITH step AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, t.namespace, t.name AS task_name, s.name, s.state_since, coalesce(s.wait_until, 'infinity') AS due_at
     FROM tasker.workflow_steps s

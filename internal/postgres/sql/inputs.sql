@@ -18,7 +18,8 @@ WHERE s.state = c.enqueued AND s.inputs_bytes > 1073741824 /* MaxInputBytes */;
 SELECT t.context FROM tasker.tasks t WHERE t.task_uuid = $1;
 
 -- name: stepResult
--- A document of unknown size is measured, and is read only if it is small enough.
+-- If the size of a document is not known, the document is measured. It is read only if it is small
+-- enough.
 SELECT z.name, z.bytes, CASE WHEN z.bytes <= $4 THEN z.results -> 'result' END AS document
 FROM (
     SELECT s.name, s.results, coalesce(s.results_bytes, octet_length((s.results -> 'result')::text)) AS bytes

@@ -1,5 +1,7 @@
 -- name: selectLimits
--- Callers restricted to some namespaces do not see the server limit, which counts the steps of all.
+-- Callers that are restricted to some namespaces do not see the server limit, which counts the
+-- steps in
+-- all namespaces.
 SELECT
     l.kind, l.namespace, l.name, coalesce(l.max_in_progress, 0) AS max_in_progress, coalesce(l.per_second, 0) AS per_second, coalesce(l.burst, 0) AS burst,
     l.by_template, l.changed_at, l.changed_by,
@@ -49,7 +51,7 @@ FROM tasker.limits l
 WHERE (l.namespace, l.kind, l.name) = ($1, $2, $3) AND ($4::text[] IS NULL OR l.namespace = ANY ($4));
 
 -- name: selectLimitKeys
--- Of the first 10,000 keys, those with the most waiting steps come first.
+-- Selects those of the first 10,000 keys that have the most waiting steps.
 SELECT k.limit_key_id, k.key, w.in_progress, w.waiting,
     CASE WHEN l.per_second IS NOT NULL AND l.burst - extract(epoch FROM nullif(k.full_at, '-infinity') - clock_timestamp()) * l.per_second < 1
         THEN k.full_at - interval '1 second' * ((l.burst - 1) / l.per_second) END AS free_at
@@ -111,8 +113,9 @@ DELETE FROM tasker.limit_slots WHERE limit_key_id = ANY ($1);
 DELETE FROM tasker.limits WHERE (namespace, kind, name) = ($1, $2, $3);
 
 -- name: pruneLimitKeys
--- Deletes keys without slots and waiting steps that no claim has used for $1. It
--- checks $3 keys after $2, which bounds its cost, and returns the last; 0 at the end.
+-- Deletes keys that have neither slots nor waiting steps and were not used by a claim for $1.
+-- Checks
+-- $3 keys after $2, which bounds its cost. Returns the last key, or 0 at the end.
 WITH seen AS MATERIALIZED (
     SELECT k.limit_key_id FROM tasker.limit_keys k WHERE k.limit_key_id > $2 ORDER BY k.limit_key_id LIMIT $3::int
 ),
@@ -136,7 +139,7 @@ keys AS (DELETE FROM tasker.limit_keys k USING old WHERE k.limit_key_id = old.li
 SELECT CASE WHEN count(*) = $3::int THEN max(limit_key_id) ELSE 0 END FROM seen;
 
 -- name: waitsForLimit
--- An index skip scan finds the handlers with parked steps, up to the first requested one.
+-- An index skip scan over the handlers with parked steps stops at the first requested one.
 WITH RECURSIVE parked AS (
     SELECT n.namespace, (
         SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = n.namespace AND s.limit_key_id IS NOT NULL
@@ -154,10 +157,13 @@ WITH RECURSIVE parked AS (
 SELECT EXISTS (SELECT FROM parked a WHERE a.handler = ANY ($2::text[]));
 
 -- name: limitedSteps
--- Selects up to $1 parked steps that return to the queue. Either their limit was
--- deleted, or their keys have free slots. In the latter case the server must have a broker ($2), or
--- the step has been parked for the worker queue TTL ($4, in ms), or its queue has no live worker.
--- The scan starts after key $3 and checks only the most urgent steps of each key and queue.
+-- Selects up to $1 parked steps that can return to the queue. Either their limit was deleted, or
+-- their
+-- keys have free slots. In the latter case, the server has a broker ($2), or the step has been
+-- parked for
+-- the default queue timeout ($4, in ms), or its queue has no live worker. The scan begins after key
+-- $3 and
+-- checks only the most urgent steps of each key and queue.
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 parked AS (
     (SELECT s.limit_key_id FROM tasker.held_steps s WHERE s.limit_key_id > $3 ORDER BY s.limit_key_id LIMIT 1)
@@ -293,8 +299,9 @@ FROM (
 ) x;
 
 -- name: unparkSteps
--- Returns the steps $1, $2 of locked tasks to the queue with their full queue time. An
--- outdated row is only removed. $3 is the worker queue TTL in ms, $4 whether to announce steps.
+-- Returns the steps $1, $2 of locked tasks to the queue with their full queue timeout. An outdated
+-- row
+-- is only removed. $3 is the default queue timeout in ms, $4 whether to announce steps.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 next AS MATERIALIZED (
     SELECT q.*

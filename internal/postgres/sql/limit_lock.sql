@@ -1,5 +1,5 @@
 -- name: lockOnlyQueueKeys
--- Is lockQueueKeys for a claim of steps with shared limits only.
+-- lockQueueKeys for a claim of steps that have only shared limits.
 SELECT set_config('tasker.limit_keys', coalesce(string_agg(k.limit_key_id::text, ','), ''), true)
 FROM (
     SELECT k.limit_key_id

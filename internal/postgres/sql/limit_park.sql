@@ -27,7 +27,7 @@ SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, released_by = exclud
     queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL;
 
 -- name: stepsOfFullKeys
--- Selects the steps among $1, $2 with a full key.
+-- Selects those of the steps $1, $2 that have a full key.
 SELECT coalesce(array_agg(s.task_uuid), '{}') AS tasks, coalesce(array_agg(s.step_uuid), '{}') AS steps, coalesce(array_agg(f.limit_key_id), '{}') AS keys, '{}'::bool[] AS parked
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid

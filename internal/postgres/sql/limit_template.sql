@@ -5,7 +5,7 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::inte
 JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name;
 
 -- name: makeTaskKeys
--- Creates missing keys. It looks each up separately to avoid a bad plan.
+-- Creates missing keys. Each is looked up separately to avoid a bad plan.
 INSERT INTO tasker.limit_keys (limit_id, key)
 SELECT l.limit_id, u.key
 FROM (SELECT DISTINCT namespace, name, key FROM unnest($1::text[], $2::text[], $3::text[]) AS u (namespace, name, key)) u
@@ -15,7 +15,8 @@ ORDER BY l.limit_id, u.key
 ON CONFLICT (limit_id, key) DO NOTHING;
 
 -- name: storeTemplateLimits
--- A limit assigned by templates has the value of the newest registration until an operator changes
+-- A limit that templates assign has the value from the newest registration until an operator
+-- changes
 -- it.
 WITH assigned AS (
     SELECT * FROM unnest($2::text[], $3::int[], $4::float8[], $5::int[]) AS u (name, max_in_progress, per_second, burst)

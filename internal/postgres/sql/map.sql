@@ -1,10 +1,11 @@
 -- name: expandMap
--- Inserts the items of a map step in the transaction that starts the step. The step waits
--- for its items as for parents. With a concurrency limit, only the first items are enqueued.
+-- Inserts the items of a map step in the transaction that starts the step, which then waits for its
+-- items as if they were parents. If there is a concurrency limit, only the first items are
+-- enqueued.
 --
--- $1 task, $2 step, $3 queue timeout, $4 whether steps are announced, $5 item ids, $6 item
--- documents, $7 their bytes, $8 limit or null, $9 context without the list or null, $10 path of the
--- list, $11 steps whose results contain the list.
+-- $1 task, $2 step, $3 queue timeout, $4 whether to announce steps, $5 item ids, $6 item documents,
+-- $7 their sizes in bytes, $8 limit or null, $9 context without the list or null, $10 paths of the
+-- omitted parts, $11 steps whose results contain the list.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 map AS (
     UPDATE tasker.workflow_steps s
@@ -65,7 +66,7 @@ announced AS (
 SELECT DISTINCT namespace FROM made;
 
 -- name: failedItems
--- Excludes expired items, which have not failed.
+-- Excludes expired items, since these have not failed.
 SELECT i.task_uuid, i.step_uuid, i.fence, i.name, i.map_step_uuid, m.name AS of, m.items_total AS total, t.template_uuid
 FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
 JOIN tasker.workflow_steps i ON i.task_uuid = u.task_uuid AND i.step_uuid = u.step_uuid
@@ -75,11 +76,11 @@ WHERE i.state = 'error' AND i.next_retry_at IS NULL AND i.awaits_worker_since IS
 ORDER BY i.task_uuid, i.map_step_uuid, i.item_ordinal;
 
 -- name: toleratedItems
--- Scans all items: an index on the state would prevent heap-only updates.
+-- Scans all items, since an index on the state would prevent heap-only updates.
 SELECT count(*) FROM tasker.workflow_steps i WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.state = 'skipped';
 
 -- name: itemResults
--- Aggregates the results only if they fit into $3 bytes.
+-- Aggregates the results only if they do not exceed $3 bytes.
 SELECT x.items, x.tolerated, CASE WHEN x.bytes <= $3 THEN (
     SELECT json_agg(i.results -> 'result' ORDER BY i.item_ordinal)
     FROM tasker.workflow_steps i
@@ -101,7 +102,9 @@ ORDER BY i.step_uuid;
 -- name: itemResultsFrom
 -- A page contains at least one result.
 --
--- $1 task, $2 step id or $3 step name, $4 first ordinal, $5 maximum bytes, $6 maximum results.
+-- $1 task, $2 step id or $3 step name, $4 first ordinal, $5 maximum number of bytes, $6 maximum
+-- number of
+-- results.
 SELECT m.name, m.items_total AS total, coalesce(p.next, $4::int) AS next, coalesce(p.results, '[]') AS results
 FROM (
     SELECT s.task_uuid, s.step_uuid, s.name, s.items_total
@@ -127,10 +130,11 @@ CROSS JOIN LATERAL (
 ) p;
 
 -- name: promoteItems
--- Counts the free slots of map steps and enqueues waiting items, lowest ordinal first.
--- Reports adjust the count instead: see concludeSteps.
+-- Counts the free slots of map steps and enqueues waiting items, lowest ordinal first. Reports
+-- adjust
+-- the count instead of computing it: see concludeSteps.
 --
--- $1 tasks, $2 queue timeout, $3 whether steps are announced.
+-- $1 tasks, $2 queue timeout, $3 whether to announce steps.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 map AS MATERIALIZED (
     SELECT m.task_uuid, m.step_uuid, m.items_limit - h.held AS free

@@ -1,8 +1,11 @@
 -- name: selectItemsOfMap
--- A page contains at least one item. A state filter scans all items: an index on the state would
+-- A page contains at least one item. A filter by state scans all items, since an index on the state
+-- would
 -- prevent heap-only updates.
 --
--- $1 task, $2 map step, $3 first ordinal, $4 maximum items plus one, $5 state, $6 maximum bytes.
+-- $1 task, $2 map step, $3 first ordinal, $4 maximum number of items plus one, $5 state, $6 maximum
+-- number
+-- of bytes.
 WITH chosen AS MATERIALIZED (
     SELECT i.step_uuid, i.item_ordinal, coalesce(i.results_bytes, octet_length(i.results::text), 0)
         + coalesce(octet_length(i.error::text), 0) + octet_length(i.item::text) AS bytes

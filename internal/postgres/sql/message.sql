@@ -7,7 +7,7 @@ RETURNING position;
 SELECT now();
 
 -- name: selectNotificationState
--- Selects important cases, cases of open incidents and cases of due digests.
+-- Selects important cases, cases of open incidents, and cases for which a digest is due.
 WITH
 open AS MATERIALIZED (
     SELECT f.case_id, sum(m.entries)::bigint AS entries, sum(m.recovered)::bigint AS recovered, sum(m.proving)::bigint AS proving,
@@ -95,15 +95,14 @@ INSERT INTO tasker.incidents (incident_id, namespace, lead_case_id, dedup_key, s
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: updateIncident
--- Compares the revision, so only one of several servers updates the incident.
+-- Compares the revision, so that only one of several servers updates the incident.
 UPDATE tasker.incidents
 SET severity = $3, unowned_since = $4, escalation = $5, told_at = $6, told_owned = $7, ended_at = CASE WHEN $8 THEN clock_timestamp() END, lead_case_id = $9,
     revision = revision + 1
 WHERE incident_id = $1 AND revision = $2 AND ended_at IS NULL;
 
 -- name: recordNotifiedCases
--- Stores the reported state of cases. The next message reports cases that joined
--- later.
+-- Stores the state of cases that was reported. The next message reports cases that joined later.
 INSERT INTO tasker.incident_cases AS ic (incident_id, case_id, told_state, told_entries)
 SELECT $1, u.case_id, u.state, u.entries
 FROM unnest($2::uuid[], $3::text[], $4::bigint[]) AS u (case_id, state, entries)

@@ -31,7 +31,7 @@ listed AS (
 UPDATE tasker.messages SET routed_at = clock_timestamp() WHERE position = ANY ($3);
 
 -- name: dueMessages
--- A message waits for earlier messages of its subject.
+-- A message waits for earlier messages about its subject.
 SELECT m.position, m.message_uuid AS uuid, m.topic, m.subject_kind, m.subject_id, m.incident_id, m.namespaces, coalesce(m.dedup_key, '') AS dedup_key,
     m.escalation, m.data, m.created_at AS at, m.routed_at, e.next_attempt_at AS due
 FROM tasker.message_emissions e
@@ -45,7 +45,7 @@ ORDER BY e.position
 LIMIT $2;
 
 -- name: openMessages
--- Open subjects are open incidents and holds, and paused operations.
+-- Open subjects are open incidents, open holds and paused operations.
 SELECT DISTINCT ON (m.subject_id) m.position, m.message_uuid AS uuid, m.topic, m.subject_kind, m.subject_id, m.incident_id, m.namespaces, coalesce(m.dedup_key, '') AS dedup_key,
     m.escalation, m.data, m.created_at AS at, m.routed_at
 FROM (
@@ -64,7 +64,7 @@ LIMIT $2;
 SELECT EXISTS (SELECT FROM tasker.message_emissions WHERE state = 'pending' AND next_attempt_at <= clock_timestamp());
 
 -- name: pruneMessages
--- Messages of open incidents remain: their sinks also receive the final message.
+-- Messages of open incidents are kept, since their sinks must also receive the final message.
 WITH old AS MATERIALIZED (
     SELECT m.position
     FROM (

@@ -1,5 +1,5 @@
 -- name: selectPaused
--- Selects operations that a guard paused at least $2 ago, without a message since.
+-- Selects operations that a guard paused at least $2 ago and about which no message was sent since.
 SELECT o.operation_uuid, o.paused_by
 FROM tasker.operations o
 WHERE o.state = 'paused' AND o.paused_for <> $1 AND o.paused_at <= now() - $2::interval AND NOT EXISTS (

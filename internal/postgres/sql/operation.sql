@@ -1,5 +1,6 @@
 -- name: selectOperation
--- The caller must have access to all namespaces of the operation. Null means all namespaces.
+-- The caller must be allowed to see all namespaces of the operation. Null means that all are
+-- visible.
 SELECT
     o.operation_uuid AS uuid, o.act, o.arguments, o.selection, o.planned_by, o.reason, o.namespaces, o.state, o.items, o.capped, o.without_step,
     o.overlapping, o.plan_digest, o.waves, o.wave, o.rate_per_minute, o.tolerate, o.tolerated_causes, o.stop_on_new_cause, extract(epoch FROM o.wave_timeout)::float8 AS wave_timeout,

@@ -46,7 +46,7 @@ SELECT (
     coalesce((SELECT array_agg(n.state) FROM c n), '{}') AS states, coalesce((SELECT array_agg(n.items) FROM c n), '{}') AS counts;
 
 -- name: countFailures
--- The subqueries run only for rows, that is if an item has failed.
+-- The subqueries are executed only if there are rows, which means that an item has failed.
 SELECT f.*, (SELECT count(*) FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.round = $2 AND i.state <> 'skipped') AS released,
     (SELECT count(*) FROM (
         SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state BETWEEN 'planned' AND 'planned' ORDER BY i.state, i.ordinal LIMIT $4
@@ -70,8 +70,9 @@ ORDER BY i.state, i.ordinal
 LIMIT $3;
 
 -- name: moveItems
--- Only open items move, and an item is released once. $1 operation, $2 wave, $3 round, then the
--- transitions.
+-- Only open items change, and an item is released only once. $1 operation, $2 wave, $3 round; then
+-- the
+-- changes.
 UPDATE tasker.operation_items i
 SET state = m.state, outcome = nullif(m.outcome, ''),
     tries = i.tries + CASE WHEN m.state = 'planned' THEN 1 ELSE 0 END,

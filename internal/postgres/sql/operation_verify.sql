@@ -102,7 +102,7 @@ coalesce(o.next_release_at <= clock_timestamp(), true) AS due, o.next_release_at
     ORDER BY o.created_at LIMIT $1;
 
 -- name: failuresOfItems
--- For an item that is a whole task, the step is that of the investigation.
+-- If the item is a whole task, its step is the one to which the investigation refers.
 SELECT coalesce(s.error ->> 'type', '') AS error_type, coalesce(s.error ->> 'message', '') AS error_message,
     coalesce(s.error ->> 'fingerprint', '') AS error_fingerprint
 FROM tasker.operation_items i
@@ -119,7 +119,7 @@ AND w.last_heartbeat_at + 3 * w.heartbeat_interval >= clock_timestamp();
 SELECT DISTINCT i.entry_uuid FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.entry_uuid = ANY ($2) AND i.state <> 'verified';
 
 -- name: templateSteps
--- Maps an item of a map step to the map step.
+-- An item of a map step counts as the map step.
 SELECT DISTINCT t.template_uuid, split_part(s.name, '[', 1) AS name
 FROM tasker.operation_items i
 JOIN tasker.tasks t ON t.task_uuid = i.task_uuid

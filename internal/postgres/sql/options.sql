@@ -1,5 +1,5 @@
 -- name: bindTask
--- Stores options after the insert, so tasks without options do not pay for them.
+-- Stores options after the task was inserted, so that tasks without options cost nothing.
 WITH bound AS (
     UPDATE tasker.tasks t
     SET start_at = b.start_at, ends_at = t.ends_at + b.after, options = jsonb_strip_nulls(jsonb_build_object('start_by', b.start_by, 'unique_key', nullif(u.unique_key, ''), 'debounce_key', nullif(u.debounce_key, '')))
@@ -26,7 +26,7 @@ INSERT INTO tasker.task_starts (task_uuid, start_by)
 SELECT task_uuid, start_by FROM bound WHERE start_by IS NOT NULL;
 
 -- name: delaySteps
--- Moves the waits of steps to the start of their tasks.
+-- Postpones the waits of steps to the start of their tasks.
 UPDATE tasker.workflow_steps s
 SET decide_at = s.decide_at + u.after, wait_until = s.wait_until + u.after, remind_at = s.remind_at + u.after
 FROM unnest($1::uuid[], $2::interval[]) AS u (task_uuid, after)
@@ -41,8 +41,9 @@ ORDER BY x.start_by
 LIMIT $1;
 
 -- name: lockUnstarted
--- Locks enqueued steps against claims. A step has started if a claim has raised its
--- fence, if it has ended or if it has a child task.
+-- Locks enqueued steps against claims. A step has started if a claim has raised its fence, if it
+-- has
+-- ended or if it has a child task.
 WITH steps AS MATERIALIZED (
     SELECT s.task_uuid, s.fence > 0 OR s.child_task_uuid IS NOT NULL OR s.state IN ('complete', 'resolved_manually', 'in_progress') AS started
     FROM tasker.workflow_steps s

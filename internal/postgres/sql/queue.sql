@@ -2,9 +2,10 @@
 SELECT clock_timestamp();
 
 -- name: selectQueues
--- Finds the oldest step of a queue by skipping from priority to priority. It counts
--- only the steps of returned queues, up to $3. It checks only the first rows for outdated ones:
--- checking 10,000 rows would read 30,000 pages instead of 300.
+-- Finds the oldest step of a queue by skipping from priority to priority. Counts only steps in the
+-- returned queues, up to $3. Checks only the first rows for outdated ones: checking 10,000 rows
+-- would
+-- read 30,000 pages instead of 300.
 WITH RECURSIVE asked AS (SELECT $1::text AS namespace),
 enqueued AS (
     (

@@ -1,6 +1,7 @@
 -- name: removeOutdated
--- Deletes outdated rows at the head of the queues of namespaces $1 and handlers $2,
--- and those of the steps $3 and $4 that wait for a limit. It skips locked rows.
+-- Deletes outdated rows at the heads of the queues with namespaces $1 and handlers $2, and the rows
+-- of
+-- the steps $3, $4 that wait for a limit. Skips locked rows.
 WITH RECURSIVE
 waiting AS (
     SELECT q.namespace, (

@@ -12,7 +12,7 @@ ON CONFLICT (request_key) DO NOTHING;
 SELECT digest FROM tasker.operator_requests WHERE request_key = $1;
 
 -- name: recordRepairs
--- A repair of a task without an open investigation is only stored in the audit log.
+-- If the task has no open investigation, the repair is recorded only in the audit log.
 WITH repair AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
         WITH ORDINALITY AS r (task_uuid, event, actor, notes, data, action, subject, place)

@@ -1,7 +1,8 @@
 -- name: adoptEvents
--- Marks visible events with a future transaction id, which are from the dumped database.
--- It starts with the lowest ids, which this database reaches first. While a sink is not adopted, the
--- ids are still needed.
+-- Marks visible events with a future transaction id, which come from the dumped database. Starts
+-- with
+-- the lowest ids, which this database reaches first. The ids are still needed while a sink is not
+-- adopted.
 WITH now AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot()) AS next),
 old AS MATERIALIZED (
     SELECT o.position
@@ -15,9 +16,11 @@ old AS MATERIALIZED (
 UPDATE tasker.outbox o SET written_in = '3' FROM old WHERE o.position = old.position;
 
 -- name: adoptSinks
--- Enqueues the events of a restored database that sinks have not received, and sets the
--- sinks to continue after this snapshot. A restored database restarts its transaction ids, so these
--- events seem to be in the future. Their ids exclude them until adoptEvents marks them as old.
+-- Adds the events of a restored database that sinks have not received to their delivery lists, and
+-- makes
+-- the sinks continue after this snapshot. Since a restored database restarts its transaction ids,
+-- these
+-- events appear to be in the future. Their ids exclude them until adoptEvents marks them as old.
 WITH now AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot, pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon
 ),

@@ -1,7 +1,8 @@
 -- name: lockOldTasks
--- Locks old tasks of a state in order of creation, which is the order of their ids.
--- Tasks with an investigation remain as evidence and are not locked. Each call continues after the
--- last task of the previous one. Opening an investigation locks the task first.
+-- Locks old tasks in a state in the order of their ids, which is that of creation. Tasks with an
+-- investigation are kept as evidence and are not locked. Each call continues after the last task of
+-- the
+-- previous one. Opening an investigation locks the task first.
 WITH seen AS MATERIALIZED (
     SELECT t.task_uuid, (SELECT d.dlq_entry_uuid FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid LIMIT 1) IS NOT NULL AS stays
     FROM tasker.tasks t

@@ -1,10 +1,13 @@
 -- name: extendQueueDeadlines
--- Extends the queue timeout of expired steps in busy queues. A queue is busy if
--- one of its steps was claimed within the queue timeout, or if one of its live workers has no free
--- slot, which is checked at most once per timeout. A queue without live workers is not busy. The new
--- deadline is stored only in ready_steps.
+-- Extends the queue timeouts of expired steps in busy queues. A queue is busy if one of its steps
+-- was
+-- claimed within the queue timeout, or if one of its live workers has no free slot, which is
+-- checked at
+-- most once per timeout. A queue without live workers is not busy. The new deadline is stored only
+-- in
+-- ready_steps.
 --
--- $1 and $2 steps, $3 default queue timeout in milliseconds, $4 busyFor, $5 default expiry rule.
+-- $1, $2 steps, $3 default queue timeout in ms, $4 busyFor, $5 default expiry rule.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued),
 named AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, t.template_uuid
@@ -82,7 +85,7 @@ JOIN noted n ON n.namespace = k.namespace AND n.handler = k.handler
 CROSS JOIN clock c;
 
 -- name: noteBusy
--- Locks the queues in one order.
+-- Locks the queues in a fixed order.
 INSERT INTO tasker.queues AS q (namespace, handler, busy_at)
 SELECT n.namespace, n.handler, clock_timestamp()
 FROM unnest($1::text[], $2::text[]) AS n (namespace, handler)

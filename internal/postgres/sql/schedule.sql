@@ -92,7 +92,8 @@ WHERE h.deleted_at IS NULL AND (f.refused OR f.failing >= $1);
 
 -- name: selectFirings
 -- The schedule is a range and the first sort key, as in the index. Otherwise the planner might sort
--- all firings of the schedule.
+-- all
+-- firings of the schedule.
 SELECT
     g.schedule_uuid, g.kind, g.nominal_at, g.nominal_until, g.instants, g.outcome, g.reason, g.task_uuid, g.actor, g.decided_at, g.late_ms, g.ended_at,
     coalesce(t.state, '') AS task_state
@@ -111,8 +112,9 @@ coalesce(t.state, '') AS task_state
     WHERE g.task_uuid = $1;
 
 -- name: triggeredBy
--- The schedule is locked between the insert of the request and its firing. Therefore the first firing
--- after the insert belongs to the request.
+-- The schedule is locked from the insertion of the request until its firing. Therefore the first
+-- firing
+-- after the insertion belongs to the request.
 SELECT
     g.schedule_uuid, g.kind, g.nominal_at, g.nominal_until, g.instants, g.outcome, g.reason, g.task_uuid, g.actor, g.decided_at, g.late_ms, g.ended_at,
     coalesce(t.state, '') AS task_state
@@ -123,7 +125,7 @@ ORDER BY g.nominal_at
 LIMIT 1;
 
 -- name: pruneFirings
--- now() can bound an index range, clock_timestamp() cannot.
+-- An index range can be bounded by now(), but not by clock_timestamp().
 DELETE FROM tasker.schedule_firings WHERE (schedule_uuid, nominal_at, kind) IN (
     SELECT g.schedule_uuid, g.nominal_at, g.kind
     FROM tasker.schedule_firings g

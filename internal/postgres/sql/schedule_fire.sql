@@ -98,7 +98,7 @@ ORDER BY h.schedule_uuid
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: takeEndedScheduled
--- A task belongs to one firing. A lookup by schedule would read all its firings with open tasks.
+-- A task belongs to one firing. A lookup by schedule would read all firings with open tasks.
 WITH taken AS (
     DELETE FROM tasker.schedule_signals g
     WHERE g.task_uuid = ANY ($1)

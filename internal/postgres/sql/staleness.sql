@@ -1,5 +1,5 @@
 -- name: selectStaleness
--- The list is read from its start to the end of the page.
+-- The list is read from its beginning to the end of the page.
 SELECT task_uuid, namespace_name AS namespace, task_name, current_state AS state, time_in_state_minutes, task_age_minutes,
     staleness_threshold_minutes AS threshold_minutes, health_status AS health, priority
 FROM tasker.get_task_staleness($1::integer + $2::integer, p_namespaces => $3, p_health => nullif($4, ''), p_namespace => nullif($5, ''), p_name => nullif($6, ''))

@@ -1,5 +1,7 @@
 -- name: dropUnusedTemplate
--- Only an unused version is replaced. The foreign key of a concurrent new task prevents it.
+-- A version is replaced only if it is not used. The foreign key of a concurrent new task also
+-- prevents
+-- this.
 DELETE FROM tasker.task_templates t
 WHERE t.namespace = $1 AND t.name = $2 AND t.version = $3 AND t.checksum <> $4
   AND NOT EXISTS (SELECT FROM tasker.tasks WHERE template_uuid = t.template_uuid);

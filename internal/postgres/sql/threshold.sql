@@ -10,7 +10,7 @@ SELECT updated_at FROM tasker.staleness_thresholds
 WHERE only_row AND applied_at IS DISTINCT FROM updated_at AND updated_at <= clock_timestamp() - $1::interval;
 
 -- name: applyStaleness
--- Reads tasks in index order. A changed task moves in it and is read at most twice.
+-- Reads tasks in index order. A task that is changed moves in the index and is read at most twice.
 WITH page AS MATERIALIZED (
     SELECT t.task_uuid, t.template_uuid, t.state, t.state_since, t.stale_at,
         extract(epoch FROM t.stale_at - t.state_since)::double precision AS seconds
@@ -56,7 +56,8 @@ FROM (SELECT 1) one
 LEFT JOIN LATERAL (SELECT * FROM page p ORDER BY p.seconds DESC, p.state_since DESC, p.task_uuid DESC LIMIT 1) l ON true;
 
 -- name: applyRecovery
--- A recovery window starts with the error or the end of the last investigation, in whole minutes.
+-- A recovery window starts with the error or with the end of the last investigation. It is in whole
+-- minutes.
 WITH page AS MATERIALIZED (
     SELECT t.task_uuid, t.attend_by, t.state_since
     FROM tasker.tasks t

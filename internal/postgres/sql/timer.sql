@@ -1,5 +1,5 @@
 -- name: enqueueReady
--- Enqueueing a step starts an attempt. The caller holds the task locks.
+-- Enqueueing a step starts an attempt. The caller must hold the task locks.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.workflow_steps s
@@ -68,9 +68,11 @@ announced AS (
 SELECT DISTINCT namespace FROM moved;
 
 -- name: tasksWithDueRetries
--- Retries of tasks in error are excluded but remain due. Therefore recent retries are read each time
--- and the others a few at a time. Deferred rows do not count towards the limit. now() can bound an
--- index range, clock_timestamp() cannot.
+-- Retries of tasks in error are not selected but remain due. Therefore recent retries are read each
+-- time
+-- and older ones a few at a time. Deferred rows do not count toward the limit. An index range can
+-- be
+-- bounded by now(), but not by clock_timestamp().
 WITH late AS MATERIALIZED (
     SELECT s.next_retry_at, s.task_uuid, s.step_uuid
     FROM tasker.workflow_steps s
@@ -110,7 +112,7 @@ ORDER BY t.start_at
 LIMIT $1;
 
 -- name: overdue
--- Excludes retries, because those of tasks in error remain due.
+-- Excludes retries, since those of tasks in error remain due.
 SELECT k.kind, greatest(coalesce(extract(epoch FROM now() - k.since), 0), 0)::float8 AS seconds
 FROM (VALUES
     ('start', (SELECT t.start_at FROM tasker.tasks t WHERE t.state = 'pending' ORDER BY t.start_at LIMIT 1)),
@@ -127,8 +129,10 @@ FROM (VALUES
 ) AS k (kind, since);
 
 -- name: findDueWork
--- Returns for each kind of work whether it is due and the time of the next work, by one
--- index row each. Deferred rows and retries of tasks in error remain due; the query of their kind
+-- Returns, for each kind of work, whether it is due and when the next work is due, reading one
+-- index row
+-- for each. Deferred rows and retries of tasks in error count as due, although the query for their
+-- kind
 -- excludes them. Enqueued steps and steps that wait for a worker are always due.
 SELECT current_setting('transaction_read_only') = 'on' AS read_only,
     coalesce((SELECT o.position FROM tasker.outbox o ORDER BY o.position DESC LIMIT 1), 0) AS last_event, coalesce(pg_stat_get_dead_tuples('tasker.ready_steps'::regclass), 0) > 20000 AS many_dead, k.kind, coalesce(k.due, false) AS due,
@@ -157,9 +161,11 @@ FROM (VALUES
 ) AS k (kind, due, next);
 
 -- name: stepsWithExpiredLease
--- Reads due claim rows and their leased steps. It deletes rows without leases
--- and reschedules the others to the end of the next lease: expired leases after a second, deferred
--- ones after 30 seconds.
+-- Reads due rows of claims and their leased steps. Deletes rows that have no leases and reschedules
+-- the
+-- others to the end of the next lease: after a second if a lease has expired, after 30 seconds if
+-- it was
+-- deferred.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 due AS MATERIALIZED (
     SELECT x.ctid AS row, x.tasks, x.steps, x.claimed_at
@@ -212,5 +218,5 @@ ORDER BY s.state_since
 LIMIT $1;
 
 -- name: canWrite
--- Locks no row but requires a writable database.
+-- Locks no row, but fails unless the database accepts writes.
 SELECT FROM tasker.workers WHERE false FOR UPDATE;

@@ -59,7 +59,7 @@ WHERE task_uuid = $1 AND step_uuid = $3 ORDER BY transition_id DESC LIMIT $2) p)
 ORDER BY place;
 
 -- name: taskHistory
--- The newest rows of each history are read by key, then merged.
+-- The newest rows of each history are read by key and then merged.
 SELECT transition_id AS id, task_uuid, step_uuid, from_state AS "from", to_state AS "to", event, attempt, worker_uuid, coalesce(actor, '') AS actor,
     coalesce(CASE WHEN fits OR length(reason) <= 500 THEN reason ELSE left(reason, 500) || '…' END, '') AS reason,
     CASE WHEN fits THEN detail ELSE tasker.omission(detail, CASE WHEN step_uuid IS NULL THEN format('/v1/tasks/%s/transitions', task_uuid) ELSE format('/v1/tasks/%s/workflow_steps/%s/transitions', task_uuid, step_uuid) END) END AS detail, created_at, operation_uuid

@@ -1,5 +1,5 @@
 -- name: tasksBelow
--- One child more than the limit shows whether there are more.
+-- Reading one child more than the limit shows whether there are more.
 SELECT c.task_uuid, p.task_uuid AS parent_uuid
 FROM unnest($1::uuid[]) WITH ORDINALITY AS p (task_uuid, place)
 CROSS JOIN LATERAL (

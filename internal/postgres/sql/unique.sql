@@ -2,7 +2,9 @@
 SELECT task_uuid FROM tasker.unique_tasks WHERE namespace = $1 AND name = $2 AND unique_key = $3;
 
 -- name: lockUniqueKeys
--- Serializes transactions by key, so that each finds the task of the previous one.
+-- Makes transactions with the same key wait for each other, so that each finds the task of the
+-- previous
+-- one.
 SELECT pg_advisory_xact_lock(k.lock)
 FROM (
     SELECT DISTINCT hashtextextended(u.namespace || chr(31) || u.name || chr(31) || u.unique_key, 7) AS lock

@@ -8,8 +8,9 @@ FROM tasker.tasks t
 WHERE t.task_uuid = $1;
 
 -- name: changeVersion
--- Requires that the task has not moved and that the new version is active. The maximum
--- duration of the new version counts from the creation or start of the task.
+-- Requires that the task has not changed and that the new version is not retired. The maximum
+-- duration
+-- of the new version counts from the start or creation of the task.
 WITH moved AS (
     UPDATE tasker.tasks t
     SET template_uuid = tt.template_uuid, version = tt.version, updated_at = clock_timestamp(),
@@ -23,8 +24,9 @@ SELECT m.task_uuid, m.state, m.state, $5, nullif($6, ''), nullif($7, ''), $8::te
 FROM moved m;
 
 -- name: requeueSteps
--- Moves enqueued steps to the queue of their new handler, including held steps. The next
--- claim holds them again if necessary.
+-- Moves enqueued steps to the queues of their new handlers, including held steps. If necessary, the
+-- next
+-- claim holds them again.
 WITH step AS MATERIALIZED (
     SELECT s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes
     FROM tasker.workflow_steps s
@@ -44,7 +46,7 @@ announced AS (
 SELECT DISTINCT namespace FROM step;
 
 -- name: removeSteps
--- Also removes the due times of steps, from which investigations may follow.
+-- Also removes the due times of the steps, since these could open investigations.
 WITH due AS (
     DELETE FROM tasker.deadlines d WHERE d.task_uuid = $1 AND d.step_uuid = ANY ($2)
 )
@@ -59,10 +61,11 @@ USING tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.step_uuid = ANY ($2) AND s.state = 'enqueued' AND r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid;
 
 -- name: rewriteSteps
--- Treats steps that have not started as new. A failed step keeps at least one attempt
--- for a pending retry. A decided step remains decided unless the decision failed.
+-- Treats steps that have not started as new. A failed step whose retry is pending keeps at least
+-- one
+-- attempt. A decided step remains decided unless the decision failed.
 --
--- $1 task, $2 queue timeout, then the steps.
+-- $1 task, $2 queue timeout; then the steps.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE tasker.workflow_steps s
 SET parent_uuids = u.parents::uuid[], child_uuids = u.children::uuid[], updated_at = c.at,
@@ -92,8 +95,9 @@ CROSS JOIN clock c
 WHERE s.task_uuid = $1 AND s.step_uuid = u.step_uuid;
 
 -- name: rewriteItems
--- Gives map items the parents of their map step. Without the materialized part, the
--- planner might compare all steps of the task with each map step.
+-- Gives map items the parents of their map step. Without MATERIALIZED, the planner might compare
+-- all
+-- steps of the task with each map step.
 WITH maps AS MATERIALIZED (
     SELECT m.step_uuid, m.parent_uuids FROM tasker.workflow_steps m WHERE m.task_uuid = $1 AND m.items_total IS NOT NULL
 )
@@ -103,7 +107,7 @@ FROM maps m
 WHERE i.task_uuid = $1 AND i.map_step_uuid = m.step_uuid AND i.parent_uuids <> m.parent_uuids;
 
 -- name: scheduleAttributeRefresh
--- Marks one step of the task, which represents it.
+-- Marks one step, which represents the task.
 UPDATE tasker.workflow_steps s
 SET attributes_at = clock_timestamp()
 WHERE s.task_uuid = $1 AND s.step_uuid = (
@@ -111,7 +115,7 @@ WHERE s.task_uuid = $1 AND s.step_uuid = (
 );
 
 -- name: openTasksOf
--- Reads at most $3 tasks of a version, newest first, because most of them may have ended.
+-- Reads at most $3 tasks that have the version, newest first, because most of them may have ended.
 SELECT x.task_uuid, x.state NOT IN ('complete', 'cancelled') AS open
 FROM (
     SELECT t.task_uuid, t.state

@@ -1,6 +1,7 @@
 -- name: insertWorker
--- Counts the live workers without a lock, so concurrent registrations may exceed the
--- limits. It deletes the oldest rows beyond $12.
+-- Counts live workers without a lock, so concurrent registrations may exceed the limits. Deletes
+-- the
+-- oldest rows beyond $12.
 WITH alive AS MATERIALIZED (
     SELECT w.namespaces FROM tasker.workers w WHERE w.left_at IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours' AND w.last_heartbeat_at + w.lease > clock_timestamp() ORDER BY w.last_heartbeat_at DESC LIMIT $10
 ),
@@ -37,7 +38,7 @@ FROM tasker.workers WHERE worker_uuid = $1;
 UPDATE tasker.workers SET left_at = clock_timestamp() WHERE worker_uuid = $1 AND left_at IS NULL;
 
 -- name: drainWorker
--- The drain is audited only if authentication is enabled.
+-- The drain is recorded in the audit log only if authentication is enabled.
 WITH known AS MATERIALIZED (
     SELECT worker_uuid, name, draining_since FROM tasker.workers WHERE worker_uuid = $1 AND left_at IS NULL FOR NO KEY UPDATE
 ),
@@ -54,7 +55,7 @@ audit AS (
 SELECT worker_uuid FROM known;
 
 -- name: recordHeartbeats
--- Locks the workers in one order.
+-- Locks the workers in a fixed order.
 WITH known AS MATERIALIZED (
     SELECT w.worker_uuid
     FROM tasker.workers w
