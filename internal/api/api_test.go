@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/hostguard"
@@ -86,17 +84,13 @@ func (h *harness) send(method, path string, body any, headers ...string) reply {
 		text = strings.NewReader(b)
 	default:
 		doc, err := json.Marshal(b)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.Must(err)
 		text = strings.NewReader(string(doc))
 	}
 	ctx, cancel := context.WithTimeout(h.Context(), 30*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, h.server.URL+path, text)
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.Must(err)
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -113,9 +107,7 @@ func (h *harness) send(method, path string, body any, headers ...string) reply {
 	}
 	defer answer.Body.Close()
 	all, err := io.ReadAll(answer.Body)
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.Must(err)
 	return reply{status: answer.StatusCode, header: answer.Header, text: string(all)}
 }
 
@@ -167,30 +159,11 @@ func (h *harness) wantError(status int, code, words, method, path string, body a
 	return p
 }
 
-// fingerprint tells whether anything in the database changed.
+// fingerprint returns a digest of the database.
 func (h *harness) fingerprint() string {
 	h.Helper()
 	h.FindCases()
-	rows, err := h.Admin().Query(h.Context(), `SELECT table_name::text FROM information_schema.tables
-		WHERE table_schema = 'tasker' AND table_type = 'BASE TABLE' ORDER BY table_name`)
-	if err != nil {
-		h.Fatal(err)
-	}
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(tables) < 5 {
-		h.Fatalf("tables %q: %v", tables, err)
-	}
-	var all strings.Builder
-	for _, table := range tables {
-		var sum string
-		name := pgx.Identifier{"tasker", table}.Sanitize()
-		err := h.Admin().QueryRow(h.Context(), `SELECT coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '') FROM `+name+` t`).Scan(&sum)
-		if err != nil {
-			h.Fatal(err)
-		}
-		fmt.Fprintln(&all, table, sum)
-	}
-	return all.String()
+	return h.Contents()
 }
 
 const chain = `

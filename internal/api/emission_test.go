@@ -16,9 +16,7 @@ const reEmitPath = "/v1/dlq/emissions/re-emit"
 func (h *harness) sinks(names ...string) {
 	h.Helper()
 	for _, name := range names {
-		if err := h.DB.OpenSink(h.Context(), name); err != nil {
-			h.Fatal(err)
-		}
+		h.Must(h.DB.OpenSink(h.Context(), name))
 	}
 	if _, err := h.DB.ReEmit(h.Context(), postgres.ReEmission{Sinks: names, Of: postgres.Span{To: 1 << 50}, By: postgres.Operator{Actor: "test", Reason: "test"}}, 1000); err != nil {
 		h.Fatal(err)
@@ -44,8 +42,8 @@ func TestEmissionsAreListed(t *testing.T) {
 		t.Fatal(settled, err)
 	}
 
-	// Pages of any length give each emission once, the newest event first.
-	for limit := 1; limit <= 16; limit++ {
+	// Pages give each emission once, the newest event first.
+	for _, limit := range []int{1, 4, 16} {
 		var all []string
 		path := fmt.Sprintf("/v1/dlq/emissions?limit=%d", limit)
 		for next := path; next != ""; {
@@ -88,9 +86,7 @@ func TestEmissionsAreListed(t *testing.T) {
 	if len(sinks) != 3 || sinks[2].Sink != "webhook" || sinks[2].Pending != 3 || sinks[2].SetAside != 1 || sinks[2].OldestPending == nil || sinks[2].Status != "up" {
 		t.Errorf("%+v", sinks)
 	}
-	if _, err := h.Admin().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`); err != nil {
-		t.Fatal(err)
-	}
+	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`)
 	sinks = want[[]apiv1.Sink](h, http.StatusOK, "GET", "/v1/dlq/sinks", nil)
 	if sinks[2].Status != "failing" || *sinks[2].LastError != "refused" {
 		t.Errorf("%+v", sinks[2])
@@ -148,9 +144,7 @@ func TestReEmitOfMany(t *testing.T) {
 	h := newHarness(t)
 	h.register(chain)
 	h.note(h.investigate(1)[0], 10_500, 1)
-	if err := h.DB.OpenSink(t.Context(), "webhook"); err != nil {
-		t.Fatal(err)
-	}
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	first := want[apiv1.ReEmitted](h, http.StatusOK, "POST", reEmitPath, `{"from_position":1,"to_position":10400,"actor":"ann","reason":"lost"}`)
 	if first.Events != 10_000 || first.Emissions != 10_000 || first.NextFromPosition == nil || *first.NextFromPosition != 10_001 {
 		t.Fatalf("%+v", first)

@@ -115,77 +115,31 @@ func TestAStaleUpdateOfAnInvestigationIsRefused(t *testing.T) {
 	}
 }
 
-// A mark is what a summary says of a task's investigation.
-type mark struct {
-	Lettered bool
-	At       *time.Time
-	Reason   *string
-	Entry    *string
-	Mark     *string
-	Label    *string
-}
-
-func markOf(t apiv1.Task) mark {
-	return mark{t.DeadLettered, t.DeadLetteredAt, t.DeadLetterReason, t.DLQEntryUUID, t.DeadLetterMark, t.DeadLetterLabel}
-}
-
-// marks are those of the tasks that a list has.
-func (h *harness) marks(query string) map[string]mark {
-	h.Helper()
-	out := map[string]mark{}
-	for _, t := range want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks"+query, nil).Tasks {
-		out[t.TaskUUID] = markOf(t)
-	}
-	return out
-}
-
-func (h *harness) wantMarks(dead, plain string, dies mark) {
-	h.Helper()
-	all := map[string]mark{dead: dies, plain: {}}
-	if diff := cmp.Diff(all, h.marks("")); diff != "" {
-		h.Errorf("all: %s", diff)
-	}
-	marked, others := map[string]mark{}, map[string]mark{plain: {}}
-	if dies.Lettered {
-		marked[dead] = dies
-	} else {
-		others[dead] = dies
-	}
-	if diff := cmp.Diff(marked, h.marks("?dead_lettered=true")); diff != "" {
-		h.Errorf("dead_lettered=true: %s", diff)
-	}
-	if diff := cmp.Diff(others, h.marks("?dead_lettered=false")); diff != "" {
-		h.Errorf("dead_lettered=false: %s", diff)
-	}
-	one := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+dead, nil)
-	if diff := cmp.Diff(dies, markOf(one)); diff != "" {
-		h.Errorf("the task itself: %s", diff)
-	}
-}
-
 func TestTheMarkOfADeadLetteredTask(t *testing.T) {
 	t.Parallel()
-	for status, stays := range map[string]bool{"manually_resolved": false, "permanently_failed": true, "cancelled": false} {
-		t.Run(status, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
-			h.register(chain)
-			task := h.stuck(h.worker())
-			plain := h.createTask(2).TaskUUID
-			e := want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
-			marked := mark{true, &e.DLQTimestamp, &e.DLQReason, &e.DLQEntryUUID, new("under_investigation"), new("Under investigation: max retries exceeded")}
-			if e.DLQReason != "max_retries_exceeded" {
-				t.Errorf("entry %+v", e)
+	h := newHarness(t)
+	h.register(chain)
+	task := h.stuck(h.worker())
+	h.createTask(2)
+	e := want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
+	check := func(mark, label string) {
+		t.Helper()
+		list := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?dead_lettered=true", nil).Tasks
+		one := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil)
+		for _, got := range append(list, one) {
+			if got.TaskUUID != task.TaskUUID || !got.DeadLettered || !got.DeadLetteredAt.Equal(e.DLQTimestamp) || *got.DLQEntryUUID != e.DLQEntryUUID ||
+				*got.DeadLetterReason != "max_retries_exceeded" || *got.DeadLetterMark != mark || *got.DeadLetterLabel != label {
+				t.Errorf("%+v, want mark %s, %s", got, mark, label)
 			}
-			h.wantMarks(task.TaskUUID, plain, marked)
-			h.end(e.DLQEntryUUID, status)
-			marked.Mark, marked.Label = new("permanently_failed"), new("Permanently failed: max retries exceeded")
-			if !stays {
-				marked = mark{}
-			}
-			h.wantMarks(task.TaskUUID, plain, marked)
-		})
+		}
+		unmarked := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?dead_lettered=false", nil).Tasks
+		if len(list) != 1 || len(unmarked) != 1 || unmarked[0].DeadLettered || unmarked[0].DeadLetterMark != nil {
+			t.Errorf("%d tasks are marked, not marked are %+v", len(list), unmarked)
+		}
 	}
+	check("under_investigation", "Under investigation: max retries exceeded")
+	h.end(e.DLQEntryUUID, "permanently_failed")
+	check("permanently_failed", "Permanently failed: max retries exceeded")
 }
 
 // The queue goes on beyond a page, and its filters select.
@@ -198,9 +152,7 @@ func TestTheQueueIsPagedAndFiltered(t *testing.T) {
 	for range 3 {
 		entries = append(entries, *h.stuck(worker).DLQEntryUUID)
 	}
-	if _, err := h.Admin().Exec(t.Context(), `UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[0]); err != nil {
-		t.Fatal(err)
-	}
+	h.Exec(`UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[0])
 	for query, expected := range map[string][]string{
 		"limit=2": {entries[1], entries[2]}, "limit=2&offset=2": {entries[0]}, "offset=3": {}, "recovered=true": {entries[0]},
 		"recovered=false": {entries[1], entries[2]}, "current_state=error&namespace=shop&name=order&dlq_reason=max_retries_exceeded&limit=1": {entries[1]},

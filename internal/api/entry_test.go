@@ -142,9 +142,7 @@ func TestWhatInvestigatorsWriteIsHidden(t *testing.T) {
 	}
 	for name, answer := range answers {
 		doc, err := json.Marshal(answer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h.Must(err)
 		if text := string(doc); strings.Contains(text, "S3CR3T") || !strings.Contains(text, "amqp://u:[redacted]@mq") || !strings.Contains(text, "INC-7") {
 			t.Errorf("%s: %s", name, text)
 		}
@@ -158,15 +156,11 @@ func TestWhatInvestigatorsWriteIsHidden(t *testing.T) {
 func (h *harness) redacts() {
 	h.Helper()
 	r, err := redact.New(redact.DefaultKeys, "")
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.Must(err)
 	err = h.DB.SetRedaction(h.Context(), postgres.Redaction{
 		KeyPattern: r.Pattern(), Document: r.Document(), TextPatterns: r.Texts(), Paths: r.Paths(),
 	})
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.Must(err)
 }
 
 func TestStepActions(t *testing.T) {

@@ -35,17 +35,13 @@ func (h *harness) follow(path string, headers ...string) *following {
 	ctx, cancel := context.WithTimeout(h.Context(), time.Minute)
 	h.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, h.server.URL+path, http.NoBody)
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.Must(err)
 	for _, line := range headers {
 		name, value, _ := strings.Cut(line, ": ")
 		r.Header.Set(name, value)
 	}
 	answer, err := h.server.Client().Do(r)
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.Must(err)
 	h.Cleanup(func() { answer.Body.Close() })
 	f := &following{T: h.T, answer: answer, lines: bufio.NewScanner(answer.Body), cancel: cancel}
 	if answer.StatusCode != http.StatusOK {
@@ -102,15 +98,11 @@ func (h *harness) investigate(n int) (entries []string) {
 	return entries
 }
 
-// note notes something n times in the history of an investigation, which makes as
-// many events.
+// note adds n notes to the history of an investigation, which makes n events.
 func (h *harness) note(entry string, n, size int) {
 	h.Helper()
-	_, err := h.Admin().Exec(h.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, actor, event, from_status, to_status, notes)
+	h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, actor, event, from_status, to_status, notes)
 		SELECT $1, 'ann', 'updated', 'pending', 'pending', repeat('x', $3) FROM generate_series(1, $2::int)`, entry, n, size)
-	if err != nil {
-		h.Fatal(err)
-	}
 }
 
 func TestEventsAreFollowed(t *testing.T) {
@@ -202,18 +194,18 @@ func TestAStreamOutlivesTheTimeouts(t *testing.T) {
 	entry := h.investigate(1)[0]
 	h.server.Close()
 	h.server = httptest.NewUnstartedServer(h.server.Config.Handler)
-	h.server.Config.ReadTimeout, h.server.Config.WriteTimeout = 10*time.Second, 10*time.Second // a loaded machine needs them to begin
+	h.server.Config.ReadTimeout, h.server.Config.WriteTimeout = 2*time.Second, 2*time.Second
 	h.server.Start()
 	t.Cleanup(h.server.Close)
 	f := h.follow("/v1/dlq/events")
 	still := 0
-	for begin := time.Now(); time.Since(begin) < 15*time.Second; still++ {
+	for begin := time.Now(); time.Since(begin) < 3*time.Second; still++ {
 		if _, ok := f.block(); !ok {
 			t.Fatalf("the stream ended after %s: %v", time.Since(begin), f.lines.Err())
 		}
 	}
 	if still < 10 {
-		t.Errorf("%d blocks in fifteen seconds", still)
+		t.Errorf("%d blocks in three seconds", still)
 	}
 	h.note(entry, 1, 1)
 	topic, e := f.event()
@@ -248,21 +240,17 @@ func TestAReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, live, func(o *api.Options) {
 		o.Feed = api.FeedOptions{
-			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, MaxReaders: 2, MaxShare: 2, Patience: 20 * time.Second},
-			WriteTime: 10 * time.Second,
+			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, MaxReaders: 2, MaxShare: 2, Patience: 4 * time.Second},
+			WriteTime: 2 * time.Second,
 		}
 	})
 	h.register(chain)
 	entry := h.investigate(1)[0]
 	address := strings.TrimPrefix(h.server.URL, "http://")
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	defer conn.Close()
-	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-		t.Fatal(err)
-	}
+	h.Must(conn.(*net.TCPConn).SetReadBuffer(4 << 10))
 	fmt.Fprintf(conn, "GET /v1/dlq/events HTTP/1.1\r\nHost: %s\r\n\r\n", address)
 	quick := h.follow("/v1/dlq/events?from=beginning")
 	quick.event()
@@ -271,7 +259,7 @@ func TestAReaderThatDoesNotRead(t *testing.T) {
 			t.Fatal("who does not read never came")
 		}
 	}
-	const events = 4000
+	const events = 2000
 	h.note(entry, events, 5000)
 	seen := map[string]bool{}
 	for len(seen) < events {

@@ -53,9 +53,7 @@ func TestALeaseTokenCannotBeComputedAndIsBoundToItsWorker(t *testing.T) {
 	step := h.claim(worker, map[string]any{"max": 1})[0]
 	forged := computed(step.TaskUUID, 1)
 	raw, err := base64.RawURLEncoding.DecodeString(step.LeaseToken)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	raw[len(raw)-1] ^= 1
 	changed := base64.RawURLEncoding.EncodeToString(raw)
 	for _, token := range []string{forged, changed} {

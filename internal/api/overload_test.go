@@ -94,9 +94,7 @@ func TestClassesWaitForThemselvesOnly(t *testing.T) {
 		t.Run(string(class), func(t *testing.T) {
 			for _, full := range overload.Classes() {
 				leave, err := gate.Acquire(t.Context(), full, "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				h.Must(err)
 				r := requests[class]
 				got := h.send(r.method, r.path, r.body)
 				leave()
@@ -120,9 +118,7 @@ func TestWhoGivesUpTakesNoTurn(t *testing.T) {
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1, Waiting: 1, Wait: time.Minute}}})
 	handler := api.New(t.Context(), api.Options{DB: e.DB, Engine: e.Engine, DLQ: e.DLQ, Gate: gate})
 	leave, err := gate.Acquire(t.Context(), overload.Reads, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	e.Must(err)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/tasks", nil)
@@ -162,9 +158,7 @@ func TestWhatIsRefusedIsNotRead(t *testing.T) {
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Operations: {Running: 1}}})
 	h := newHarness(t, func(o *api.Options) { o.Gate = gate })
 	leave, err := gate.Acquire(t.Context(), overload.Operations, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	defer leave()
 	c := h.holdBody("/v1/tasks/cancel", 10, "Expect: 100-continue")
 	if said, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(said, "503") {

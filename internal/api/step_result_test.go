@@ -19,17 +19,11 @@ func (h *harness) completed(result string) (task string, steps []apiv1.Step) {
 		{Name: "a b", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()},
 		{Name: "second", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry(), Dependencies: []string{"a b"}},
 	}}, "")
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.Must(err)
 	created, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "two"}})
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.Must(err)
 	w, err := h.Engine.RegisterWorker(h.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"shop"}, Handlers: []string{"run"}})
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.Must(err)
 	list, err := h.Engine.Claim(h.Context(), w.WorkerUUID, 1, 0)
 	if err != nil || len(list) != 1 {
 		h.Fatalf("claimed %d: %v", len(list), err)
@@ -99,9 +93,7 @@ func TestTheResultOfAStep(t *testing.T) {
 	_, err = h.Admin().Exec(t.Context(), `
 		UPDATE tasker.workflow_steps SET results_bytes = NULL, results = jsonb_build_object('result', (SELECT jsonb_agg(1e308) FROM generate_series(1, 60000)))
 		WHERE name = 'a b'`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	if got := h.send("GET", path+"a%20b", nil); got.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("%d, want 413: %.200s", got.status, got.text)
 	}

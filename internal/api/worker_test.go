@@ -135,57 +135,6 @@ func TestDrainOverHTTP(t *testing.T) {
 	h.wantError(http.StatusMethodNotAllowed, "NOT_SUPPORTED", "", "GET", worker+"/drain", nil)
 }
 
-// A claim of a worker that drains ends with the server, as any other.
-func TestStoppingEndsTheClaimOfADrainingWorker(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	worker := h.worker()
-	want[any](h, http.StatusOK, "POST", worker+"/drain", nil)
-	got := make(chan reply, 1)
-	go func() { got <- h.send("POST", worker+"/claims", `{"max": 1, "wait_ms": 60000}`) }()
-	h.stop()
-	if r := <-got; r.status != http.StatusOK || r.text != `{"steps":[]}`+"\n" {
-		t.Errorf("claim: %d %s", r.status, r.text)
-	}
-}
-
-// A failure is taken however its error looks.
-func TestNoFailureIsLostForItsForm(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ name, failure, message string }{
-		{"as it should be", `{"message": "card declined", "type": "declined", "retryable": false}`, "card declined"},
-		{"a NUL", `{"message": "card\u0000 declined", "context": {"a": "\u0000"}}`, "card declined"},
-		{"a lone surrogate", `{"message": "card \ud800declined"}`, "declined"},
-		{"unknown keys", `{"message": "card declined", "stack": [1, 2]}`, "card declined"},
-		{"keys twice", `{"message": "card declined", "context": {"a": 1, "a": 2}}`, "card declined"},
-		{"a string", `"card declined"`, "card declined"},
-		{"wrong types", `{"message": {"text": "card declined"}, "retryable": false}`, "card declined"},
-		{"a list", `["card declined"]`, "card declined"},
-		{"nothing", `null`, "without a message"},
-		{"a long text", `{"message": "card declined ` + strings.Repeat("x", 1<<20) + `"}`, "card declined"},
-		{"deep", `{"message": "card declined", "context": ` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, "card declined"},
-		{"a long rest", `{"message": "card declined", "retry_after_ms": 9223372036854775807}`, "card declined"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
-			h.register(chain)
-			task := h.createTask(1)
-			worker := h.worker()
-			step := h.claim(worker, map[string]any{"max": 1})[0]
-			body := `{"results": [{"step_uuid": "` + step.StepUUID + `", "lease_token": "` + step.LeaseToken + `", "success": false, "extra": 1, "error": ` + tt.failure + `}]}`
-			got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body)
-			if len(got.Accepted) != 1 {
-				t.Fatalf("answer %+v", got)
-			}
-			after := want[apiv1.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.StepUUID, nil)
-			if after.CurrentState != "error" || !strings.Contains(string(after.Error), tt.message) {
-				t.Errorf("state %s, error %.300s", after.CurrentState, after.Error)
-			}
-		})
-	}
-}
-
 // A result that cannot be read is rejected by itself.
 func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
 	t.Parallel()
@@ -273,70 +222,76 @@ func TestAReportIsUnderstoodAsAWhole(t *testing.T) {
 	}
 }
 
-// What decides whether and when a failure is tried again is understood or left to
-// the step's policy, and the answer says so.
-func TestWhetherToTryAgainIsNotGuessed(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ name, failure, words string }{
-		{"retryable is a text", `{"message": "down", "retryable": "yes"}`, "error.retryable: must be true or false, not a string"},
-		{"retryable is a number", `{"message": "down", "retryable": 0}`, "error.retryable: must be true or false, not a number"},
-		{"retryable twice", `{"message": "down", "retryable": true, "retryable": false}`, "error.retryable: duplicate key"},
-		{"a rest beyond int64", `{"message": "down", "retry_after_ms": 9223372036854775808}`, "error.retry_after_ms: must be a whole number"},
-		{"a rest with a fraction", `{"message": "down", "retry_after_ms": 1.5}`, "error.retry_after_ms: must be a whole number"},
-		{"a negative rest", `{"message": "down", "retry_after_ms": -1}`, "error.retry_after_ms: must be at least 0"},
-		{"a rest that is a text", `{"message": "down", "retry_after_ms": "soon"}`, "error.retry_after_ms: must be a number, not a string"},
-		{"a whole rest with an exponent", `{"message": "down", "retry_after_ms": 1e3}`, ""},
-		{"a whole rest with a point", `{"message": "down", "retry_after_ms": 5000.0}`, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
-			h.register(strings.Replace(chain, "max_attempts: 1", "max_attempts: 3", 1))
-			task := h.createTask(1)
-			worker := h.worker()
-			step := h.claim(worker, map[string]any{"max": 1})[0]
-			body := `{"results": [{"step_uuid": "` + step.StepUUID + `", "lease_token": "` + step.LeaseToken + `", "success": false, "error": ` + tt.failure + `}]}`
-			got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body)
-			switch {
-			case tt.words == "" && len(got.Accepted) != 1:
-				t.Errorf("answer %+v", got)
-			case tt.words != "" && (len(got.Accepted) != 0 || len(got.Rejected) != 1 || got.Rejected[0].Code != "INVALID" ||
-				!strings.Contains(got.Rejected[0].Message, tt.words) || !strings.Contains(got.Rejected[0].Message, "the attempt was failed")):
-				t.Errorf("answer %+v, want words %q", got, tt.words)
-			}
-			after := want[apiv1.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.StepUUID, nil)
-			if after.CurrentState != "error" || after.NextRetryAt == nil || !strings.Contains(string(after.Error), `"down"`) {
-				t.Errorf("state %s, next retry %v, error %s", after.CurrentState, after.NextRetryAt, after.Error)
-			}
-			if again := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body); len(again.Rejected) != len(got.Rejected) {
-				t.Errorf("sent again: %+v, want %+v", again, got)
-			}
-		})
-	}
-}
-
-func TestAClaimWaitsForWork(t *testing.T) {
+// Every failure is stored, whatever its form. A field that decides about a retry and is invalid is
+// left to the step's policy, and the answer says so.
+func TestFailuresAreStoredWhateverTheirForm(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.register(chain)
+	h.register(strings.Replace(chain, "max_attempts: 1", "max_attempts: 3", 1))
 	worker := h.worker()
-	got := make(chan reply, 1)
-	go func() { got <- h.send("POST", worker+"/claims", `{"max": 1, "wait_ms": 60000}`) }()
-	h.createTask(1)
-	if r := <-got; r.status != http.StatusOK || !strings.Contains(r.text, `"name":"charge"`) {
-		t.Errorf("claim: %d %s", r.status, r.text)
+	for _, tt := range []struct{ name, failure, message, rejected string }{
+		{"valid", `{"message": "card declined", "type": "declined", "retryable": false}`, "card declined", ""},
+		{"a NUL", `{"message": "card\u0000 declined", "context": {"a": "\u0000"}}`, "card declined", ""},
+		{"a lone surrogate", `{"message": "card \ud800declined"}`, "declined", ""},
+		{"unknown keys", `{"message": "card declined", "stack": [1, 2]}`, "card declined", ""},
+		{"a duplicate key", `{"message": "card declined", "context": {"a": 1, "a": 2}}`, "card declined", ""},
+		{"a string", `"card declined"`, "card declined", ""},
+		{"wrong types", `{"message": {"text": "card declined"}, "retryable": false}`, "card declined", ""},
+		{"a list", `["card declined"]`, "card declined", ""},
+		{"null", `null`, "without a message", ""},
+		{"a long message", `{"message": "card declined ` + strings.Repeat("x", 1<<20) + `"}`, "card declined", ""},
+		{"deep nesting", `{"message": "down", "context": ` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, "down", ""},
+		{"a long delay", `{"message": "card declined", "retry_after_ms": 9223372036854775807}`, "card declined", ""},
+		{"a whole delay with an exponent", `{"message": "down", "retry_after_ms": 1e3}`, `"down"`, ""},
+		{"a whole delay with a point", `{"message": "down", "retry_after_ms": 5000.0}`, `"down"`, ""},
+		{"retryable is a string", `{"message": "down", "retryable": "yes"}`, `"down"`, "error.retryable: must be true or false, not a string"},
+		{"retryable is a number", `{"message": "down", "retryable": 0}`, `"down"`, "error.retryable: must be true or false, not a number"},
+		{
+			"a duplicate retryable", `{"message": "down", "retryable": true, "retryable": false}`,
+			`"down"`, "error.retryable: duplicate key",
+		},
+		{
+			"a delay beyond int64", `{"message": "down", "retry_after_ms": 9223372036854775808}`,
+			`"down"`, "error.retry_after_ms: must be a whole number",
+		},
+		{"a fractional delay", `{"message": "down", "retry_after_ms": 1.5}`, `"down"`, "error.retry_after_ms: must be a whole number"},
+		{"a negative delay", `{"message": "down", "retry_after_ms": -1}`, `"down"`, "error.retry_after_ms: must be at least 0"},
+		{"a delay as a string", `{"message": "down", "retry_after_ms": "soon"}`, `"down"`, "error.retry_after_ms: must be a number, not a string"},
+	} {
+		task := h.createTask(1)
+		step := h.claim(worker, map[string]any{"max": 1})[0]
+		body := fmt.Sprintf(`{"results": [{"step_uuid": %q, "lease_token": %q, "success": false, "extra": 1, "error": %s}]}`,
+			step.StepUUID, step.LeaseToken, tt.failure)
+		got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body)
+		if tt.rejected == "" && len(got.Accepted) != 1 || tt.rejected != "" && (len(got.Rejected) != 1 || got.Rejected[0].Code != "INVALID" ||
+			!strings.Contains(got.Rejected[0].Message, tt.rejected) || !strings.Contains(got.Rejected[0].Message, "the attempt was failed")) {
+			t.Errorf("%s: answer %+v, want rejection %q", tt.name, got, tt.rejected)
+		}
+		after := want[apiv1.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.StepUUID, nil)
+		if after.CurrentState != "error" || !strings.Contains(string(after.Error), tt.message) || tt.rejected != "" && after.NextRetryAt == nil {
+			t.Errorf("%s: state %s, next retry %v, error %.300s", tt.name, after.CurrentState, after.NextRetryAt, after.Error)
+		}
+		again := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body)
+		if tt.rejected != "" && len(again.Rejected) != len(got.Rejected) {
+			t.Errorf("%s: the repeated report gets %+v, the first got %+v", tt.name, again, got)
+		}
 	}
 }
 
 func TestStoppingEndsClaimsThatWait(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	worker := h.worker()
-	got := make(chan reply, 1)
-	go func() { got <- h.send("POST", worker+"/claims", `{"max": 1, "wait_ms": 60000}`) }()
+	waiting, draining := h.worker(), h.worker()
+	want[any](h, http.StatusOK, "POST", draining+"/drain", nil)
+	got := make(chan reply, 2)
+	for _, worker := range []string{waiting, draining} {
+		go func() { got <- h.send("POST", worker+"/claims", `{"max": 1, "wait_ms": 60000}`) }()
+	}
 	h.stop()
-	if r := <-got; r.status != http.StatusOK || r.text != `{"steps":[]}`+"\n" {
-		t.Errorf("claim: %d %s", r.status, r.text)
+	for range 2 {
+		if r := <-got; r.status != http.StatusOK || r.text != `{"steps":[]}`+"\n" {
+			t.Errorf("claim: %d %s", r.status, r.text)
+		}
 	}
 	h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", `"running":{"status":"unhealthy"`, "GET", "/health/ready", nil)
 	want[apiv1.Health](h, http.StatusOK, "GET", "/health/live", nil)
@@ -360,9 +315,7 @@ func TestAClientThatHangsUpEndsItsClaim(t *testing.T) {
 		hangUp()
 	}()
 	r, err := http.NewRequestWithContext(ctx, "POST", outer.URL+worker+"/claims", strings.NewReader(`{"max": 1, "wait_ms": 60000}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	r.Header.Set("Content-Type", "application/json")
 	if answer, err := outer.Client().Do(r); err == nil {
 		answer.Body.Close()
@@ -382,14 +335,10 @@ func TestABodyThatDoesNotEnd(t *testing.T) {
 	h.wantError(http.StatusRequestEntityTooLarge, "TOO_LARGE", "the limit of this path is 100 bytes", "POST", "/v1/tasks", big)
 	// Chunked: the length is not known before.
 	r, err := http.NewRequestWithContext(t.Context(), "POST", h.server.URL+"/v1/tasks", onlyReader{strings.NewReader(big)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := h.server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	defer answer.Body.Close()
 	var p problem
 	if err := json.NewDecoder(answer.Body).Decode(&p); err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge || p.Error.Code != "TOO_LARGE" {
@@ -402,15 +351,11 @@ func TestRequestsHaveAnEnd(t *testing.T) {
 	h := newHarness(t, func(o *api.Options) { o.Timeout = 100 * time.Millisecond })
 	// A body that stops in the middle.
 	conn, err := net.Dial("tcp", h.server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	defer answer.Body.Close()
 	var p problem
 	if err := json.NewDecoder(answer.Body).Decode(&p); err != nil || answer.StatusCode != http.StatusRequestTimeout || p.Error.Code != "UNAVAILABLE" {
@@ -418,9 +363,7 @@ func TestRequestsHaveAnEnd(t *testing.T) {
 	}
 	// A database that does not answer.
 	tx, err := h.Admin().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Must(err)
 	if _, err := tx.Exec(t.Context(), "LOCK TABLE tasker.tasks"); err != nil {
 		t.Fatal(err)
 	}
@@ -428,9 +371,7 @@ func TestRequestsHaveAnEnd(t *testing.T) {
 	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" || !strings.Contains(got.text, "longer than 100ms") {
 		t.Errorf("slow database: %d %v %s", got.status, got.header, got.text)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	h.Must(tx.Rollback(t.Context()))
 }
 
 type onlyReader struct{ r *strings.Reader }
