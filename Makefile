@@ -49,6 +49,7 @@ prose: $(VALE) ## list sentences of docs and Go comments that are long or do not
 soak: ## try thousands of random stories against the model of the rules, and a long outage (an hour)
 	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
 	go test ./internal/cases -run AgreeWithAModel -timeout 60m -args -acts=100000
+	go test ./internal/operation -run TestAServerMayDie -timeout 30m -args -every-crash
 	go test ./internal/engine -run AgreesWithAModel -v -timeout 0 -args -acts=100000
 	go test ./internal/engine -run BigTasks -timeout 30m -args -large-steps=1000
 	go test ./internal/e2e -run TheBrokerGoesAway -timeout 30m -args -away=60s

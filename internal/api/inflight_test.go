@@ -52,11 +52,11 @@ func peak() (stop func() uint64) {
 // values is a JSON array of n zeros.
 func values(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
 
-// TestMemoryOfManyLargeBodies sends 24 bodies of 4 MiB at once, once of values that
+// TestMemoryOfManyLargeBodies sends 12 bodies of 4 MiB at once, once of values that
 // make nothing and once of contexts that are as costly as may be: either way the
-// server takes at most 512 MiB, and refuses those that it has no room for with Retry-After.
+// server takes at most 256 MiB, and refuses those that it has no room for with Retry-After.
 func TestMemoryOfManyLargeBodies(t *testing.T) {
-	const size, senders, most = 4 << 20, 24, 512 << 20
+	const size, senders, most = 4 << 20, 12, 256 << 20
 	task := `{"namespace":"shop","name":"order","context":{"order":1,"a":` + values(99_000) + `}}`
 	long := `{"namespace":"shop","name":"order","context":{"order":1,"a":"` + strings.Repeat("x", 200<<10) + `"}}`
 	costly := "[" + strings.Repeat(task+",", 9) + strings.Repeat(long+",", (size-9*len(task))/len(long)-1) + strings.Replace(long, ":1", `:"x"`, 1) + "]" // refused by its schema, after all is decoded

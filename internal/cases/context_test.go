@@ -204,7 +204,7 @@ func TestNoRedactedKeyIsTold(t *testing.T) {
 	t.Logf("seed %d", seed)
 	p := &payloads{Rand: rand.New(rand.NewPCG(seed, 1))}
 	told := 0
-	for round := range 125 {
+	for round := range 40 {
 		p.keys = nil
 		shape := p.Uint64()
 		context := func(marks string) func(int) string {
@@ -233,7 +233,7 @@ func TestNoRedactedKeyIsTold(t *testing.T) {
 			told++
 		}
 	}
-	if told < 50 || p.hushed < 10_000 {
+	if told < 16 || p.hushed < 3000 {
 		t.Errorf("%d values were told, %d were secret: this says nothing", told, p.hushed)
 	}
 	t.Logf("%d values were told, %d were secret", told, p.hushed)

@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker"
 )
 
-var acts = flag.Int("acts", 250, "acts of the model test")
+var acts = flag.Int("acts", 120, "acts of the model test")
 
 // modelCauses are messages of three causes; each gets the number of a task.
 var modelCauses = []string{"HTTP 503 from https://pay.example/charge/ORDER-%d", "HTTP 404 from https://pay.example/charge/ORDER-%d", "stock of order %d is empty"}

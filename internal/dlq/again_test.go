@@ -28,8 +28,7 @@ func oneAttempt(name string, after ...string) tasker.StepTemplate {
 // events returns what the history of an investigation tells.
 func (h *harness) events(entry tasker.ID) []string {
 	h.Helper()
-	e, err := h.DB.Entry(h.Context(), entry)
-	h.Must(err)
+	e := h.entry(entry)
 	var list []string
 	for _, x := range e.History {
 		list = append(list, x.Event)
@@ -57,7 +56,7 @@ func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
 			h.sweep(1)
 		},
 		"a step fails": func(h *harness, _ tasker.ID) {
-			h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
+			h.fail(h.claim(), false)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,15 +67,13 @@ func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
 			a := h.claim()
 			h.stand(task, time.Hour)
 			h.sweep(1)
-			h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
-			first, err := h.DB.EntryOfTask(t.Context(), task)
-			h.Must(err)
+			h.succeed(a)
+			first := h.Entry(task)
 			if first.RecoveredAt == nil || h.State(task) != tasker.TaskStepsInProcess {
 				t.Fatalf("recovered at %v, task is %s", first.RecoveredAt, h.State(task))
 			}
 			stick(h, task)
-			got, err := h.DB.EntryOfTask(t.Context(), task)
-			h.Must(err)
+			got := h.Entry(task)
 			if got.UUID != first.UUID || got.RecoveredAt != nil || h.State(task) != tasker.TaskError {
 				t.Errorf("investigation %s of %s recovered at %v; task is %s", got.UUID, first.UUID, got.RecoveredAt, h.State(task))
 			}
@@ -151,22 +148,18 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	h := newHarness(t)
 	off := tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")}
 	running := h.create()
-	open, err := h.DLQ.Open(t.Context(), running, tasker.NewEntry{Actor: "ann", Reason: "odd"})
-	h.Must(err)
-	_, _, err = h.DLQ.Update(t.Context(), open.UUID, off)
+	open := h.openByHand(running)
+	_, _, err := h.DLQ.Update(t.Context(), open.UUID, off)
 	h.WantCode(err, tasker.Conflict, "steps_in_process", "1 steps on their way", "cancel it first")
 
 	h.stand(running, time.Hour)
-	_, _, err = h.DLQ.Update(t.Context(), open.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("n"), ResolvedBy: new("ann")})
-	h.Must(err)
+	h.update(open.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("n"), ResolvedBy: new("ann")})
 	h.sweep(1)
-	stale, err := h.DB.EntryOfTask(t.Context(), running)
-	h.Must(err)
+	stale := h.Entry(running)
 	_, _, err = h.DLQ.Update(t.Context(), stale.UUID, off)
 	h.WantCode(err, tasker.Conflict, "is error with 1 steps on their way")
 	h.Must(h.Engine.CancelTask(t.Context(), running, "ann", "gone"))
-	_, _, err = h.DLQ.Update(t.Context(), stale.UUID, off)
-	h.Must(err)
+	h.update(stale.UUID, off)
 	_, err = h.DLQ.Open(t.Context(), running, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.WantCode(err, tasker.Conflict, "written off")
 
@@ -175,14 +168,12 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	rest.Type, rest.Handler, rest.WaitSeconds = tasker.WaitStep, tasker.Handler{}, 3600
 	h.register("rests", tasker.Lifecycle{}, oneAttempt("one"), rest, oneAttempt("two", "rest"))
 	rests := h.Create("rests")
-	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
-	failed, err := h.DB.EntryOfTask(t.Context(), rests)
-	h.Must(err)
+	h.fail(h.claim(), false)
+	failed := h.Entry(rests)
 	_, _, err = h.DLQ.Update(t.Context(), failed.UUID, off)
 	h.WantCode(err, tasker.Conflict, "is error with 1 steps on their way", "cancel it first")
 	h.Must(h.Engine.CancelTask(t.Context(), rests, "ann", "gone"))
-	_, _, err = h.DLQ.Update(t.Context(), failed.UUID, off)
-	h.Must(err)
+	h.update(failed.UUID, off)
 }
 
 // Nor does an answer from outside bring back what was written off.
@@ -195,10 +186,8 @@ func TestWhatIsWrittenOffTakesNoAnswerFromOutside(t *testing.T) {
 	task := h.Create("asks")
 	h.stand(task, 2*time.Hour)
 	h.sweep(1)
-	e, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")})
-	h.Must(err)
+	e := h.Entry(task)
+	h.update(e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")})
 	steps, err := h.DB.Steps(t.Context(), task)
 	h.Must(err)
 	_, err = h.Engine.CompleteExternal(t.Context(), task, steps[0].UUID, tasker.Outcome{Success: true}, "bank")
@@ -213,8 +202,8 @@ func TestTheSweepLeavesATaskAloneThatIsLookedInto(t *testing.T) {
 	h.register("fork", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two"))
 	task := h.Create("fork")
 	one, two := h.claim(), h.claim()
-	h.report(tasker.Outcome{Lease: one.Lease(), Failure: &tasker.Failure{Message: "no"}})
-	h.report(tasker.Outcome{Lease: two.Lease(), Success: true, Result: json.RawMessage(`1`)})
+	h.fail(one, false)
+	h.succeed(two)
 	if s := h.State(task); s != tasker.TaskError {
 		t.Fatalf("task is %s", s)
 	}
@@ -235,7 +224,7 @@ func TestProgressBeginsTheTimeAnew(t *testing.T) {
 	task := h.Create("chain")
 	a := h.claim()
 	h.stand(task, 29*time.Minute)
-	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
+	h.succeed(a)
 	h.stand(task, 29*time.Minute)
 	h.sweep(0)
 	h.stand(task, time.Minute)
@@ -250,8 +239,7 @@ func TestAReportThatDoesNotCountIsNoProgress(t *testing.T) {
 	h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
 	task := h.Create("chain")
 	lost := h.claim()
-	_, err := h.Engine.OperateStep(t.Context(), task, lost.StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r", Interrupt: true})
-	h.Must(err)
+	h.operate(task, lost.StepUUID, tasker.ResolveManually)
 	for _, before := range []tasker.TaskState{tasker.TaskStepsInProcess, tasker.TaskError} {
 		if before == tasker.TaskError {
 			h.sweep(1)

@@ -34,14 +34,12 @@ func TestInvestigationsByHandAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.failed() // by the engine
-	_, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), Actor: "ann"})
-	h.Must(err)
+	h.update(e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), Actor: "ann"})
 	opening := tasker.NewEntry{Actor: "ann", Reason: "look"}
 	for range tasker.MaxEntriesByHand {
 		last, err := h.DLQ.Open(t.Context(), e.TaskUUID, opening)
 		h.Must(err)
-		_, _, err = h.DLQ.Update(t.Context(), last.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("done"), Actor: "ann"})
-		h.Must(err)
+		h.update(last.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("done"), Actor: "ann"})
 	}
 	if _, err := h.DLQ.Open(t.Context(), e.TaskUUID, opening); tasker.CodeOf(err) != tasker.TooLarge || !strings.Contains(err.Error(), "100 investigations") {
 		t.Errorf("one more: %v", err)

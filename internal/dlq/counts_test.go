@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -78,20 +77,14 @@ func TestEveryWayIntoTheQueueIsCounted(t *testing.T) {
 	read := h.counted()
 	first := h.failed() // inline
 	stale, poisoned, byHand := h.create(), h.create(), h.create()
+	h.openByHand(byHand)
 	_, err := h.DLQ.Open(t.Context(), byHand, tasker.NewEntry{Actor: "ann", Reason: "odd"})
-	h.Must(err)
-	_, err = h.DLQ.Open(t.Context(), byHand, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.WantCode(err, tasker.Conflict)
 	h.stand(stale, 31*time.Minute)
 	h.stand(poisoned, 31*time.Minute)
 	h.poison("NEW.task_uuid = '%s'", poisoned)
-	n, err := h.DLQ.Sweep(t.Context())
-	h.Must(err)
-	if n != 1 {
-		t.Errorf("swept %d", n)
-	}
-	_, _, err = h.DLQ.Update(t.Context(), first.UUID, resolution())
-	h.Must(err)
+	h.sweep(1)
+	h.update(first.UUID, resolution())
 	_, _, err = h.DLQ.Update(t.Context(), first.UUID, resolution()) // the same again
 	h.Must(err)
 	err = h.DB.InTx(t.Context(), func(tx *postgres.Tx) error { // one that does not come to be
@@ -165,59 +158,6 @@ func TestASweepThatFailsIsCounted(t *testing.T) {
 	}
 }
 
-// Four sweepers at once share what is due: each task gets one investigation,
-// none is doubled and none fails, and the counters of all say so together.
-func TestFourSweepersOnFiveThousandDueTasks(t *testing.T) {
-	t.Parallel()
-	const tasks, sweepers = 5000, 4
-	h := newHarness(t)
-	read := h.counted()
-	list := make([]tasker.NewTask, 1000)
-	for i := range list {
-		list[i] = tasker.NewTask{Namespace: "shop", Name: "single"}
-	}
-	for range tasks / len(list) {
-		_, err := h.Engine.CreateTasks(t.Context(), list)
-		h.Must(err)
-	}
-	h.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '1 hour', warn_at = warn_at - interval '1 hour',
-		stale_at = stale_at - interval '1 hour', created_at = created_at - interval '1 hour'`)
-	var group sync.WaitGroup
-	for range sweepers {
-		group.Go(func() {
-			for {
-				n, err := h.DLQ.Sweep(t.Context())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if n == 0 {
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	var entries, distinct, inError int
-	h.Must(h.Admin().QueryRow(t.Context(), `
-		SELECT count(*), count(DISTINCT d.task_uuid), count(*) FILTER (WHERE t.state = 'error')
-		FROM tasker.tasks_dlq d JOIN tasker.tasks t USING (task_uuid)`).Scan(&entries, &distinct, &inError))
-	if entries != tasks || distinct != tasks || inError != tasks {
-		t.Errorf("%d entries of %d tasks, %d in error", entries, distinct, inError)
-	}
-	for name, want := range map[string]int{
-		"dlq.entries_created.total staleness_timeout shop":                                    tasks,
-		"staleness.tasks_transitioned_to_error.total staleness_timeout shop steps_in_process": tasks,
-		"staleness.tasks_detected.total staleness_timeout shop steps_in_process":              tasks,
-		"dlq.pending_investigations":                                                          tasks,
-	} {
-		if got := read()[name]; got != fmt.Sprint(want) {
-			t.Errorf("%s is %s, want %d", name, got, want)
-		}
-	}
-}
-
-// Each run says in the log what it found, by reason, also when that is nothing.
 // Why no investigation could be opened is in the server's log, in its readiness and in
 // its metrics; who has no access to the log of PostgreSQL need not look there.
 func TestARunSaysWhyItFailedAtATask(t *testing.T) {

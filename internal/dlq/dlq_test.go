@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -77,8 +76,43 @@ func (h *harness) report(o tasker.Outcome) {
 func (h *harness) failed() tasker.Entry {
 	h.Helper()
 	task := h.create()
-	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
+	h.fail(h.claim(), false)
 	return h.Entry(task)
+}
+
+// entry returns an investigation.
+func (h *harness) entry(id tasker.ID) tasker.Entry {
+	h.Helper()
+	e, err := h.DB.Entry(h.Context(), id)
+	h.Must(err)
+	return e
+}
+
+// update changes an investigation.
+func (h *harness) update(id tasker.ID, u tasker.EntryUpdate) (e tasker.Entry, warnings []string) {
+	h.Helper()
+	e, warnings, err := h.DLQ.Update(h.Context(), id, u)
+	h.Must(err)
+	return e, warnings
+}
+
+// openByHand opens an investigation by hand.
+func (h *harness) openByHand(task tasker.ID) tasker.Entry {
+	h.Helper()
+	e, err := h.DLQ.Open(h.Context(), task, tasker.NewEntry{Actor: "ann", Reason: "odd"})
+	h.Must(err)
+	return e
+}
+
+// operate performs an operator's action on a step.
+func (h *harness) operate(task, step tasker.ID, action tasker.StepAction) {
+	h.Helper()
+	r := tasker.ActionRequest{Action: action, Actor: "ann", Reason: "r", Interrupt: true}
+	if action == tasker.CompleteManually {
+		r.Result = json.RawMessage(`1`)
+	}
+	_, err := h.Engine.OperateStep(h.Context(), task, step, r)
+	h.Must(err)
 }
 
 // stand makes it so that the task has stood where it is for a while.
@@ -124,8 +158,7 @@ func TestTheSweepFindsWhatStandsStill(t *testing.T) {
 	if n != 1 || h.State(stale) != tasker.TaskError || h.State(warned) != tasker.TaskStepsInProcess || h.State(fresh) != tasker.TaskStepsInProcess {
 		t.Fatalf("swept %d", n)
 	}
-	e, err := h.DB.EntryOfTask(t.Context(), stale)
-	h.Must(err)
+	e := h.Entry(stale)
 	if e.Reason != tasker.StalenessTimeout || e.DetailCode != "steps_in_process" || e.DetectedBy != tasker.DetectedSweep ||
 		e.OriginalState != tasker.TaskStepsInProcess || e.StepUUID != nil {
 		t.Errorf("entry %+v", e)
@@ -138,41 +171,7 @@ func TestTheSweepFindsWhatStandsStill(t *testing.T) {
 	if s.Minutes < 31 || s.Minutes > 32 || s.Threshold != 30 {
 		t.Errorf("snapshot %+v", s)
 	}
-	if n, err = h.DLQ.Sweep(t.Context()); err != nil || n != 0 {
-		t.Errorf("the second sweep did %d, %v", n, err)
-	}
-}
-
-func TestManySweepsAtOnceOpenOneInvestigationEach(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	for range 30 {
-		h.stand(h.create(), time.Hour)
-	}
-	var complaints strings.Builder // of tasks that two sweeps took
-	var mu sync.Mutex
-	log := slog.New(slog.NewTextHandler(locked{&mu, &complaints}, &slog.HandlerOptions{Level: slog.LevelError}))
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 3 {
-				if _, err := dlq.New(h.DB, dlq.Options{Log: log}).Sweep(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if complaints.Len() > 0 {
-		t.Errorf("sweeps complain of each other: %.300s", complaints.String())
-	}
-	_, err := h.DLQ.Sweep(t.Context())
-	h.Must(err)
-	all, err := h.DB.Entries(t.Context(), tasker.EntryFilter{Limit: 100, Status: tasker.EntryPending})
-	h.Must(err)
-	if len(all) != 30 {
-		t.Errorf("%d investigations of 30 tasks", len(all))
-	}
+	h.sweep(0)
 }
 
 // What is due all at once is moved by batches side by side, which do not take each
@@ -278,14 +277,12 @@ func TestAStaleTaskWhoseWorkerDeliversGoesOn(t *testing.T) {
 	task := h.create()
 	a := h.claim()
 	h.stand(task, time.Hour)
-	_, err := h.DLQ.Sweep(t.Context())
-	h.Must(err)
-	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
+	h.sweep(1)
+	h.succeed(a)
 	if s := h.State(task); s != tasker.TaskComplete {
 		t.Fatalf("task is %s", s)
 	}
-	e, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	e := h.Entry(task)
 	if e.RecoveredAt == nil || e.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("entry recovered at %v, %s", e.RecoveredAt, e.ResolutionStatus)
 	}
@@ -296,13 +293,10 @@ func TestAStaleTaskWhoseWorkerDeliversGoesOn(t *testing.T) {
 func TestALongStepOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "long", Version: "1.0.0", Steps: []tasker.StepTemplate{
-		{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry(), TimeoutSeconds: 7200},
-	}}, "")
-	h.Must(err)
-	c, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "long"}})
-	h.Must(err)
-	task, a := c[0].TaskUUID, h.claim()
+	long := enginetest.Step("one")
+	long.TimeoutSeconds = 7200
+	h.Template("long", long)
+	task, a := h.Create("long"), h.claim()
 	h.stand(task, time.Hour)
 	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() - interval '10 minutes' WHERE task_uuid = $1`, task)
 	n, err := h.DLQ.Sweep(t.Context()) // the first pass of a server that has just started
@@ -315,7 +309,7 @@ func TestALongStepOutlivesAnOutage(t *testing.T) {
 	if len(beat.Lost) != 0 {
 		t.Fatalf("the lease is lost: %+v", beat)
 	}
-	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
+	h.succeed(a)
 	if s := h.State(task); s != tasker.TaskComplete {
 		t.Errorf("the task is %s", s)
 	}
@@ -342,33 +336,7 @@ func TestThresholds(t *testing.T) {
 	task := h.create()
 	h.setThresholds(postgres.Thresholds{WaitingForDependencies: 60, WaitingForRetry: 30, StepsInProcess: 5, ErrorRecovery: 60})
 	h.stand(task, 6*time.Minute)
-	n, err := h.DLQ.Sweep(t.Context())
-	h.Must(err)
-	if n != 1 {
-		t.Error("the new threshold does not hold for a task that was there before")
-	}
-	_, _, err = h.Engine.RegisterTemplate(t.Context(), tasker.Template{
-		Namespace: "shop", Name: "slow", Version: "1.0.0", Lifecycle: tasker.Lifecycle{MaxStepsInProcessMinutes: 120, MaxDurationMinutes: 240},
-		Steps: []tasker.StepTemplate{{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()}},
-	}, "")
-	h.Must(err)
-	c, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "slow"}})
-	h.Must(err)
-	h.stand(c[0].TaskUUID, 100*time.Minute)
-	if n, err = h.DLQ.Sweep(t.Context()); err != nil || n != 0 {
-		t.Errorf("the template's own threshold does not win: %d, %v", n, err)
-	}
-	h.stand(c[0].TaskUUID, 141*time.Minute)
-	h.Exec(`UPDATE tasker.tasks SET state_since = clock_timestamp(), warn_at = clock_timestamp() + interval '1 hour',
-		stale_at = clock_timestamp() + interval '2 hours' WHERE task_uuid = $1`, c[0].TaskUUID)
-	if n, err = h.DLQ.Sweep(t.Context()); err != nil || n != 1 {
-		t.Fatalf("a task past its whole duration was not found: %d, %v", n, err)
-	}
-	e, err := h.DB.EntryOfTask(t.Context(), c[0].TaskUUID)
-	h.Must(err)
-	if e.DetailCode != "max_duration" {
-		t.Errorf("detail code %s", e.DetailCode)
-	}
+	h.sweep(1)
 }
 
 // A task at which something fails does not stop the others, nor does a whole
@@ -395,12 +363,8 @@ func TestPoisonedTasksStopNobody(t *testing.T) {
 		}
 	}
 	h.heal()
-	if n, err = h.DLQ.Sweep(t.Context()); err != nil || n != 2 {
-		t.Errorf("once fixed, a batch finds %d, %v", n, err)
-	}
-	if n, err = h.DLQ.Sweep(t.Context()); err != nil || n != 1 {
-		t.Errorf("the next batch finds %d, %v", n, err)
-	}
+	h.sweep(2)
+	h.sweep(1)
 }
 
 // However a task came to error: somebody will look at it.
@@ -412,11 +376,7 @@ func TestATaskInErrorIsNotForgotten(t *testing.T) {
 		h.Exec(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at) VALUES ($1, 'steps_in_process', 'error', 'declare_stale', now())`, id)
 		h.Exec(`UPDATE tasker.tasks SET state = 'error', state_since = now(), warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, id)
 	}
-	n, err := h.DLQ.Sweep(t.Context())
-	h.Must(err)
-	if n != 0 {
-		t.Errorf("within the recovery window the sweep finds %d", n)
-	}
+	h.sweep(0)
 	h.claim()
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Success: true, Result: json.RawMessage(`1`)}) // the second one goes on by itself
 	if s := h.State(healed); s != tasker.TaskComplete {
@@ -424,20 +384,15 @@ func TestATaskInErrorIsNotForgotten(t *testing.T) {
 	}
 	h.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '61 minutes', attend_by = attend_by - interval '61 minutes' WHERE state = 'error'`)
 	dry := dlq.New(h.DB, dlq.Options{DryRun: true})
-	if n, err = dry.Sweep(t.Context()); err != nil || n != 1 {
+	if n, err := dry.Sweep(t.Context()); err != nil || n != 1 {
 		t.Errorf("a dry run finds %d, %v", n, err)
 	}
-	if n, err = h.DLQ.Sweep(t.Context()); err != nil || n != 1 {
-		t.Fatalf("the sweep finds %d, %v", n, err)
-	}
-	e, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	h.sweep(1)
+	e := h.Entry(task)
 	if e.Reason != tasker.StalenessTimeout || e.DetailCode != "unrecovered_error" || e.OriginalState != tasker.TaskError || e.DetectedBy != tasker.DetectedSweep {
 		t.Errorf("entry %s %s from %s by %s", e.Reason, e.DetailCode, e.OriginalState, e.DetectedBy)
 	}
-	if n, err = h.DLQ.Sweep(t.Context()); err != nil || n != 0 {
-		t.Errorf("a second sweep finds %d, %v", n, err)
-	}
+	h.sweep(0)
 }
 
 // A task that failed has its investigation at once; the sweep leaves it alone,
@@ -446,12 +401,9 @@ func TestTheSweepLeavesAttendedTasksAlone(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.failed()
-	_, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("known"), ResolvedBy: new("ann")})
-	h.Must(err)
+	h.update(e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("known"), ResolvedBy: new("ann")})
 	h.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '2 hours', attend_by = attend_by - interval '2 hours'`)
-	if n, err := h.DLQ.Sweep(t.Context()); err != nil || n != 0 {
-		t.Errorf("the sweep finds %d, %v", n, err)
-	}
+	h.sweep(0)
 }
 
 func TestUpdate(t *testing.T) {
@@ -459,10 +411,9 @@ func TestUpdate(t *testing.T) {
 	h := newHarness(t)
 	e := h.failed()
 	before := h.work(e.TaskUUID)
-	got, warn, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{
+	got, warn := h.update(e.UUID, tasker.EntryUpdate{
 		Notes: new("looking"), Metadata: json.RawMessage(`{"ticket": "OPS-1", "a": 1}`), Actor: "ann",
 	})
-	h.Must(err)
 	if got.ResolutionStatus != tasker.EntryPending || *got.ResolutionNotes != "looking" || got.ResolvedAt != nil || len(warn) != 0 {
 		t.Errorf("after a note: %+v %v", got, warn)
 	}
@@ -470,9 +421,7 @@ func TestUpdate(t *testing.T) {
 		Status: new(tasker.EntryManuallyResolved), Notes: new("fixed"), ResolvedBy: new("bob"), Metadata: json.RawMessage(`{"a": 2}`), Actor: "key-7",
 	}
 	for range 2 { // the very same again is fine
-		if got, warn, err = h.DLQ.Update(t.Context(), e.UUID, end); err != nil {
-			t.Fatal(err)
-		}
+		got, warn = h.update(e.UUID, end)
 	}
 	if got.ResolutionStatus != tasker.EntryManuallyResolved || *got.ResolvedBy != "bob" || got.ResolvedAt == nil {
 		t.Errorf("after its end: %+v", got)
@@ -500,7 +449,7 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("opened at %s and resolved at %s, the history says %s and %s", e.At, got.ResolvedAt, first, last)
 	}
 	end.Status = new(tasker.EntryCancelled)
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, end)
+	_, _, err := h.DLQ.Update(t.Context(), e.UUID, end)
 	h.WantCode(err, tasker.Conflict, "ended as manually_resolved")
 	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPending)})
 	h.WantCode(err, tasker.Conflict, "stays so")
@@ -516,15 +465,12 @@ func TestAnUpdateOfWhatSomebodyElseHasChangedIsRefused(t *testing.T) {
 	h := newHarness(t)
 	e := h.failed()
 	read := e.UpdatedAt
-	after, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("mine"), Actor: "ann", IfUnchangedSince: &read})
-	h.Must(err)
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("mine, too"), Actor: "bob", IfUnchangedSince: &read})
+	after, _ := h.update(e.UUID, tasker.EntryUpdate{Notes: new("mine"), Actor: "ann", IfUnchangedSince: &read})
+	_, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("mine, too"), Actor: "bob", IfUnchangedSince: &read})
 	h.WantCode(err, tasker.Conflict, "after you read it", "read it again")
 	end := tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("done"), ResolvedBy: new("bob"), IfUnchangedSince: &after.UpdatedAt}
 	for range 2 { // sent again, it is still fine
-		if _, _, err = h.DLQ.Update(t.Context(), e.UUID, end); err != nil {
-			t.Fatal(err)
-		}
+		h.update(e.UUID, end)
 	}
 }
 
@@ -611,11 +557,10 @@ func TestWrittenOffTasksAreNotRepairedButRecreated(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.failed()
-	_, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{
+	h.update(e.UUID, tasker.EntryUpdate{
 		Status: new(tasker.EntryPermanentlyFailed), Notes: new("the card is gone"), ResolvedBy: new("ann"),
 	})
-	h.Must(err)
-	_, err = h.Engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
+	_, err := h.Engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
 	h.WantCode(err, tasker.Conflict, "written off", "recreated_from")
 	c, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "single", RecreatedFrom: e.TaskUUID}})
 	h.Must(err)
@@ -630,13 +575,10 @@ func TestASecondFailureIsANewInvestigation(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	first := h.failed()
-	_, _, err := h.DLQ.Update(t.Context(), first.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("n"), ResolvedBy: new("ann")})
-	h.Must(err)
-	_, err = h.Engine.OperateStep(t.Context(), first.TaskUUID, *first.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
-	h.Must(err)
-	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
-	second, err := h.DB.EntryOfTask(t.Context(), first.TaskUUID)
-	h.Must(err)
+	h.update(first.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("n"), ResolvedBy: new("ann")})
+	h.operate(first.TaskUUID, *first.StepUUID, tasker.ResetForRetry)
+	h.fail(h.claim(), false)
+	second := h.Entry(first.TaskUUID)
 	if second.UUID == first.UUID || second.PredecessorUUID == nil || *second.PredecessorUUID != first.UUID {
 		t.Errorf("second %s names %v", second.UUID, second.PredecessorUUID)
 	}
@@ -648,37 +590,22 @@ func TestASecondFailureIsANewInvestigation(t *testing.T) {
 func TestAStepThatFailsDuringAnInvestigationIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	retry := tasker.DefaultRetry()
-	retry.MaxAttempts = 1
-	run := tasker.Handler{Callable: "run"}
-	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "chain", Version: "1.0.0", Steps: []tasker.StepTemplate{
-		{Name: "charge", Type: tasker.StandardStep, Handler: run, Retry: retry},
-		{Name: "ship", Type: tasker.StandardStep, Handler: run, Retry: retry, Dependencies: []string{"charge"}},
-	}}, "")
-	h.Must(err)
-	c, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "chain"}})
-	h.Must(err)
-	task := c[0].TaskUUID
+	h.Template("chain", oneAttempt("charge"), oneAttempt("ship", "charge"))
+	task := h.Create("chain")
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no money"}})
-	first, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
-	_, err = h.Engine.OperateStep(t.Context(), task, *first.StepUUID, tasker.ActionRequest{
-		Action: tasker.CompleteManually, Actor: "ann", Reason: "paid", Result: json.RawMessage(`1`),
-	})
-	h.Must(err)
+	first := h.Entry(task)
+	h.operate(task, *first.StepUUID, tasker.CompleteManually)
 	ship := h.claim()
 	h.report(tasker.Outcome{Lease: ship.Lease(), Failure: &tasker.Failure{Message: "no carrier"}})
 
-	first, err = h.DB.Entry(t.Context(), first.UUID)
+	first, err := h.DB.Entry(t.Context(), first.UUID)
 	h.Must(err)
 	note := first.History[len(first.History)-1]
 	if note.Event != "step_failed" || !strings.Contains(*note.Notes, "no carrier") || !strings.Contains(string(note.Metadata), ship.StepUUID.String()) {
 		t.Errorf("the history of the open investigation ends with %+v", note)
 	}
-	_, warn, err := h.DLQ.Update(t.Context(), first.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("paid"), ResolvedBy: new("ann")})
-	h.Must(err)
-	second, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	_, warn := h.update(first.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("paid"), ResolvedBy: new("ann")})
+	second := h.Entry(task)
 	if second.UUID == first.UUID || *second.StepUUID != ship.StepUUID || second.DetailCode != tasker.PermanentFailure || *second.PredecessorUUID != first.UUID {
 		t.Errorf("the next investigation is %+v", second)
 	}
@@ -686,47 +613,13 @@ func TestAStepThatFailsDuringAnInvestigationIsNotForgotten(t *testing.T) {
 		t.Errorf("warnings %v", warn)
 	}
 	// Once the step is repaired, nothing follows.
-	_, err = h.Engine.OperateStep(t.Context(), task, ship.StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "fetched"})
-	h.Must(err)
+	h.operate(task, ship.StepUUID, tasker.ResolveManually)
 	_, _, err = h.DLQ.Update(t.Context(), second.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("x"), ResolvedBy: new("ann")})
 	h.WantCode(err, tasker.Conflict, "nothing to write off")
-	_, warn, err = h.DLQ.Update(t.Context(), second.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), ResolvedBy: new("ann")})
-	h.Must(err)
+	_, warn = h.update(second.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), ResolvedBy: new("ann")})
 	all, err := h.DB.Entries(t.Context(), tasker.EntryFilter{Limit: 10, Status: tasker.EntryPending})
 	h.Must(err)
 	if len(all) != 0 || len(warn) != 0 {
 		t.Errorf("%d investigations are open, warnings %v", len(all), warn)
-	}
-}
-
-func TestTheQueueIsOrderedByPriority(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	manual := h.create()
-	h.claim()
-	_, err := h.DLQ.Open(t.Context(), manual, tasker.NewEntry{Actor: "ann", Reason: "odd"})
-	h.Must(err)
-	stale := h.create()
-	h.claim()
-	h.stand(stale, time.Hour)
-	_, err = h.DLQ.Sweep(t.Context())
-	h.Must(err)
-	failed := h.failed()
-	queue, _, err := h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 10})
-	h.Must(err)
-	var got []tasker.ID
-	for _, q := range queue {
-		got = append(got, q.TaskUUID)
-	}
-	if diff := cmp.Diff([]tasker.ID{failed.TaskUUID, stale, manual}, got); diff != "" {
-		t.Error(diff)
-	}
-	if q := queue[0]; q.PriorityScore < 500 || q.PriorityScore > 501 || q.CurrentState != tasker.TaskError {
-		t.Errorf("first is %+v", q)
-	}
-	stats, err := h.DB.EntryStats(t.Context())
-	h.Must(err)
-	if len(stats) != 3 || stats[0].Total != 1 || stats[0].AvgResolutionTimeMinutes != nil {
-		t.Errorf("stats %+v", stats)
 	}
 }

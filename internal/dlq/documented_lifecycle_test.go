@@ -49,12 +49,6 @@ func (d *documented) begin() tasker.ID {
 	return c[0].TaskUUID
 }
 
-// deliver reports the success of an attempt.
-func (d *documented) deliver(a tasker.Assignment) {
-	d.Helper()
-	d.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`{"ok": true}`)})
-}
-
 // next claims the one step that is to be claimed.
 func (d *documented) next(name string) tasker.Assignment {
 	d.Helper()
@@ -72,23 +66,12 @@ func (d *documented) wantState(task tasker.ID, want tasker.TaskState) {
 	}
 }
 
-// sweep makes one pass of the service, which is to find so many tasks.
-func (d *documented) sweep(want int) {
-	d.Helper()
-	n, err := d.DLQ.Sweep(d.Context())
-	d.Must(err)
-	if n != want {
-		d.Fatalf("the sweep found %d tasks, want %d", n, want)
-	}
-}
-
 // swept checks what the sweep left of a task that stood still: an error, an
 // investigation that is pending, counted and in the queue.
 func (d *documented) swept(task tasker.ID, from tasker.TaskState) tasker.Entry {
 	d.Helper()
 	d.wantState(task, tasker.TaskError)
-	e, err := d.DB.EntryOfTask(d.Context(), task)
-	d.Must(err)
+	e := d.Entry(task)
 	if e.Reason != tasker.StalenessTimeout || e.DetailCode != string(from) || e.OriginalState != from ||
 		e.ResolutionStatus != tasker.EntryPending || e.DetectedBy != tasker.DetectedSweep || e.RecoveredAt != nil {
 		d.Errorf("entry %+v", e)
@@ -114,13 +97,6 @@ func (d *documented) swept(task tasker.ID, from tasker.TaskState) tasker.Entry {
 	return e
 }
 
-func (d *documented) queue() []tasker.InvestigationQueueEntry {
-	d.Helper()
-	queue, _, err := d.DB.InvestigationQueue(d.Context(), tasker.InvestigationFilter{Limit: 100})
-	d.Must(err)
-	return queue
-}
-
 // wantStats checks the counts of stale tasks, the only reason there is.
 func (d *documented) wantStats(pending, resolved int64) {
 	d.Helper()
@@ -136,8 +112,7 @@ func (d *documented) wantStats(pending, resolved int64) {
 // task went on by itself.
 func (d *documented) wantRecovered(entry tasker.ID) {
 	d.Helper()
-	e, err := d.DB.Entry(d.Context(), entry)
-	d.Must(err)
+	e := d.entry(entry)
 	if e.RecoveredAt == nil || e.ResolutionStatus != tasker.EntryPending {
 		d.Errorf("recovered at %v, %s", e.RecoveredAt, e.ResolutionStatus)
 	}
@@ -147,7 +122,7 @@ func TestDLQLifecycleWaitingForDependenciesStaleness(t *testing.T) {
 	t.Parallel()
 	d := newLifecycle(t, tasker.ExternalStep)
 	task := d.begin()
-	d.deliver(d.next("dlq_step_1"))
+	d.succeed(d.next("dlq_step_1"))
 	d.wantState(task, waitingForDependencies)
 	d.sweep(0)
 	d.stand(task, 3*time.Minute)
@@ -184,9 +159,9 @@ func TestDLQLifecycleStepsInProcessStaleness(t *testing.T) {
 	d.sweep(0)
 
 	// The worker was only slow.
-	d.deliver(held)
+	d.succeed(held)
 	d.wantState(task, stepsInProcess)
-	d.deliver(d.next("dlq_step_2"))
+	d.succeed(d.next("dlq_step_2"))
 	d.wantState(task, tasker.TaskComplete)
 	d.wantRecovered(e.UUID)
 	d.end(e.UUID, tasker.EntryManuallyResolved)
@@ -250,18 +225,13 @@ func TestDLQInvestigationWorkflow(t *testing.T) {
 	e := d.swept(task, stepsInProcess)
 
 	// The investigator takes the step away from it, and the task goes on.
-	_, _, err := d.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("the worker hangs"), Actor: "ann"})
-	d.Must(err)
-	_, err = d.Engine.OperateStep(t.Context(), task, held.StepUUID, tasker.ActionRequest{
-		Action: tasker.CompleteManually, Actor: "ann", Reason: "done by hand", Result: json.RawMessage(`1`), Interrupt: true,
-	})
-	d.Must(err)
-	d.deliver(d.next("dlq_step_2"))
+	d.update(e.UUID, tasker.EntryUpdate{Notes: new("the worker hangs"), Actor: "ann"})
+	d.operate(task, held.StepUUID, tasker.CompleteManually)
+	d.succeed(d.next("dlq_step_2"))
 	d.wantState(task, tasker.TaskComplete)
-	got, warnings, err := d.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{
+	got, warnings := d.update(e.UUID, tasker.EntryUpdate{
 		Status: new(tasker.EntryManuallyResolved), Notes: new("restarted the worker"), ResolvedBy: new("ann"),
 	})
-	d.Must(err)
 	if got.ResolutionStatus != tasker.EntryManuallyResolved || *got.ResolutionNotes != "restarted the worker" || *got.ResolvedBy != "ann" ||
 		got.ResolvedAt == nil || got.CurrentTaskState != tasker.TaskComplete {
 		t.Errorf("entry %+v", got)

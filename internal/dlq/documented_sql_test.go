@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,45 +31,10 @@ type documented struct {
 	flaky tasker.ID // a worker whose steps always fail
 }
 
-// documentedTests is how many tests the documents list: 17 of SQL, 4 of the
-// lifecycle, 1 of the metrics.
-const documentedTests = 22
-
-// documentedRun measures them as a group, without the start of the server; run
-// them with -v to see it.
-var documentedRun struct {
-	sync.Mutex
-	begun time.Time
-	ended map[string]bool // by name: a test may make two harnesses
-}
-
-func clockIn() {
-	documentedRun.Lock()
-	defer documentedRun.Unlock()
-	if documentedRun.begun.IsZero() {
-		documentedRun.begun = time.Now()
-	}
-}
-
-func clockOut(t *testing.T) {
-	documentedRun.Lock()
-	defer documentedRun.Unlock()
-	if documentedRun.ended == nil {
-		documentedRun.ended = map[string]bool{}
-	}
-	documentedRun.ended[t.Name()] = true
-	if len(documentedRun.ended) == documentedTests {
-		t.Logf("the %d documented tests took %s", documentedTests, time.Since(documentedRun.begun).Round(time.Millisecond))
-		documentedRun.begun, documentedRun.ended = time.Time{}, nil
-	}
-}
-
 // newDocumented makes a harness. When the test has ended, the database violates no
 // invariant.
 func newDocumented(t *testing.T) *documented {
 	t.Helper()
-	clockIn()
-	t.Cleanup(func() { clockOut(t) })
 	h := &documented{harness: &harness{Harness: enginetest.New(t)}}
 	h.flaky = h.RegisterWorker("flaky")
 	return h
@@ -86,7 +50,7 @@ func (d *documented) put(state tasker.TaskState, minutes int) tasker.ID {
 // putWith is put for a template with thresholds of its own.
 func (d *documented) putWith(own tasker.Lifecycle, state tasker.TaskState, minutes int) tasker.ID {
 	d.Helper()
-	step := tasker.StepTemplate{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()}
+	step := enginetest.Step("one")
 	switch state {
 	case waitingForDependencies:
 		step.Type, step.Handler = tasker.ExternalStep, tasker.Handler{}
@@ -98,39 +62,22 @@ func (d *documented) putWith(own tasker.Lifecycle, state tasker.TaskState, minut
 	if own != (tasker.Lifecycle{}) {
 		name += "_own"
 	}
-	_, _, err := d.Engine.RegisterTemplate(d.Context(), tasker.Template{
-		Namespace: "shop", Name: name, Version: "1.0.0", Lifecycle: own, Steps: []tasker.StepTemplate{step},
-	}, "")
-	d.Must(err)
-	c, err := d.Engine.CreateTasks(d.Context(), []tasker.NewTask{{Namespace: "shop", Name: name}})
-	d.Must(err)
-	task := c[0].TaskUUID
+	d.register(name, own, step)
+	task := d.Create(name)
 	if state == waitingForRetry {
 		d.fail(d.flaky)
 	}
-	if s := d.State(task); s != state {
-		d.Fatalf("the task is %s, want %s", s, state)
-	}
+	d.wantState(task, state)
 	d.stand(task, time.Duration(minutes)*time.Minute)
 	d.Exec(`UPDATE tasker.tasks SET created_at = created_at - interval '60 minutes' WHERE task_uuid = $1`, task)
 	return task
 }
 
-// fail lets a worker fail the next step so that it is tried again.
+// fail fails the next step of a worker so that it is retried.
 func (d *documented) fail(worker tasker.ID) {
 	d.Helper()
-	list, err := d.Engine.Claim(d.Context(), worker, 1, 0)
-	d.Must(err)
-	if len(list) != 1 {
-		d.Fatalf("claimed %d steps", len(list))
-	}
-	r, err := d.Engine.Report(d.Context(), worker, []tasker.Outcome{{
-		Lease: list[0].Lease(), Failure: &tasker.Failure{Message: "later", Retryable: true},
-	}}, 0)
-	d.Must(err)
-	if len(r.Accepted) != 1 {
-		d.Fatalf("receipt %+v", r)
-	}
+	d.worker = worker
+	d.harness.fail(d.claim(), true)
 }
 
 // open calls create_dlq_entry; nil means that one is open already.
@@ -161,8 +108,7 @@ func (d *documented) openAged(task tasker.ID, reason tasker.Reason, code string,
 
 func (d *documented) end(entry tasker.ID, status tasker.ResolutionStatus) tasker.Entry {
 	d.Helper()
-	e, _, err := d.DLQ.Update(d.Context(), entry, tasker.EntryUpdate{Status: &status, Notes: new("seen"), ResolvedBy: new("ann")})
-	d.Must(err)
+	e, _ := d.update(entry, tasker.EntryUpdate{Status: &status, Notes: new("seen"), ResolvedBy: new("ann")})
 	return e
 }
 
@@ -288,8 +234,7 @@ func TestCreateDLQEntry(t *testing.T) {
 	if n := d.Count(`SELECT count(*) FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1 AND task_uuid = $2`, *id, task); n != 1 || d.entries() != 1 {
 		t.Errorf("%d entries have the id, %d are there", n, d.entries())
 	}
-	e, err := d.DB.Entry(t.Context(), *id)
-	d.Must(err)
+	e := d.entry(*id)
 	if e.Reason != tasker.StalenessTimeout || e.OriginalState != waitingForDependencies || e.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("entry %+v", e)
 	}
@@ -412,8 +357,7 @@ func TestDetectAndTransitionStaleTasksRealExecution(t *testing.T) {
 	if len(got) != 1 {
 		t.Fatalf("detected %+v", got)
 	}
-	e, err := d.DB.EntryOfTask(t.Context(), task)
-	d.Must(err)
+	e := d.Entry(task)
 	d.wantStood(got[0].Minutes, 120)
 	want := detected{
 		Task: task, Namespace: "shop", Name: "waiting_for_dependencies", State: "waiting_for_dependencies", Minutes: got[0].Minutes,
@@ -537,9 +481,7 @@ func TestStalenessActionHelpers(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if n, err := d.DLQ.Sweep(t.Context()); err != nil || n != 0 {
-		t.Errorf("the task that failed again counts: %d, %v", n, err)
-	}
+	d.sweep(0)
 	other := newDocumented(t)
 	other.oneOfEach()
 	if n, err := other.DLQ.Sweep(t.Context()); err != nil || n != 3 {
@@ -556,8 +498,7 @@ func TestDLQStatsViewIntegration(t *testing.T) {
 	}
 	at := func(id tasker.ID) *time.Time {
 		t.Helper()
-		e, err := d.DB.Entry(t.Context(), id)
-		d.Must(err)
+		e := d.entry(id)
 		return &e.At
 	}
 	took := func(e tasker.Entry) *float64 { return new(e.ResolvedAt.Sub(e.At).Minutes()) }
@@ -569,8 +510,7 @@ func TestDLQStatsViewIntegration(t *testing.T) {
 	worker := open(tasker.WorkerUnavailable, tasker.NoWorkers)
 	resolved := d.end(stale[2], tasker.EntryManuallyResolved)
 	cancelled := d.end(retries[1], tasker.EntryCancelled)
-	e, err := d.DB.Entry(t.Context(), worker)
-	d.Must(err)
+	e := d.entry(worker)
 	d.Must(d.Engine.CancelTask(t.Context(), e.TaskUUID, "ann", "nobody will come")) // what may go on is not written off
 	failed := d.end(worker, tasker.EntryPermanentlyFailed)
 

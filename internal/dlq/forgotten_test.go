@@ -3,7 +3,7 @@ package dlq_test
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,10 +20,8 @@ import (
 
 func (h *harness) end(task tasker.ID, status tasker.ResolutionStatus) {
 	h.Helper()
-	e, err := h.DB.EntryOfTask(h.Context(), task)
-	h.Must(err)
-	_, _, err = h.DLQ.Update(h.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
-	h.Must(err)
+	e := h.Entry(task)
+	h.update(e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
 }
 
 // claims takes all that is enqueued, by the names of the steps.
@@ -68,8 +66,7 @@ func TestAnInvestigationThatEndsLeavesATaskInErrorToTheSweep(t *testing.T) {
 
 	byHand := h.failed().TaskUUID
 	h.end(byHand, tasker.EntryManuallyResolved)
-	_, err := h.DLQ.Open(t.Context(), byHand, tasker.NewEntry{Actor: "ann", Reason: "a mistake"})
-	h.Must(err)
+	h.openByHand(byHand)
 	h.end(byHand, tasker.EntryCancelled)
 	h.watched(byHand)
 }
@@ -102,14 +99,12 @@ func TestARecoveredTaskThatComesToErrorWithoutAFailure(t *testing.T) {
 	h.stand(task, time.Hour)
 	h.sweep(1)
 	h.succeed(held["a"])
-	e, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	e := h.Entry(task)
 	if e.RecoveredAt == nil {
 		t.Fatal("the task has not recovered")
 	}
 	h.succeed(h.claims()["c"])
-	e, err = h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	e = h.Entry(task)
 	if got := h.events(e.UUID); h.State(task) != tasker.TaskError || e.RecoveredAt != nil || got[len(got)-1] != "stuck_again" {
 		t.Errorf("task is %s, recovered at %v, history %v", h.State(task), e.RecoveredAt, got)
 	}
@@ -125,16 +120,13 @@ func TestEveryStepThatFailedMeanwhileGoesIntoTheNextInvestigation(t *testing.T) 
 		h.fail(held[name], false)
 	}
 	h.end(task, tasker.EntryManuallyResolved)
-	second, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	second := h.Entry(task)
 	if *second.StepUUID != held["c"].StepUUID || len(h.events(second.UUID)) != 2 {
 		t.Errorf("the second is about %s: %v", second.StepUUID, h.events(second.UUID))
 	}
-	_, err = h.Engine.OperateStep(t.Context(), task, held["c"].StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
-	h.Must(err)
+	h.operate(task, held["c"].StepUUID, tasker.ResolveManually)
 	h.end(task, tasker.EntryManuallyResolved)
-	third, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	third := h.Entry(task)
 	if third.ResolutionStatus != tasker.EntryPending || *third.StepUUID != held["b"].StepUUID {
 		t.Errorf("the third is %s, about %s", third.ResolutionStatus, third.StepUUID)
 	}
@@ -181,8 +173,7 @@ func TestLargeResultsWithSecretsDoNotKeepATaskFromItsInvestigation(t *testing.T)
 		}
 	}
 	h.fail(held["last"], false)
-	e, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	e := h.Entry(task)
 	if text := string(e.Snapshot); strings.Contains(text, "s3cret") || !strings.Contains(text, "characters with a key that must not be shown") {
 		t.Errorf("the snapshot of %d bytes", len(text))
 	}
@@ -209,8 +200,7 @@ func TestWhatWasInvestigatedAndRaisedIsNotInvestigatedAgain(t *testing.T) {
 		if e := h.Entry(task); e.Reason != tasker.MaxRetriesExceeded || e.OriginalCode != code {
 			t.Fatalf("the investigation is %s, before %s", e.Reason, e.OriginalCode)
 		}
-		_, err = h.Engine.OperateStep(t.Context(), task, a.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
-		h.Must(err)
+		h.operate(task, a.StepUUID, tasker.ResetForRetry)
 		h.end(task, tasker.EntryManuallyResolved)
 		h.sweep(0)
 		h.succeed(h.claim())
@@ -338,53 +328,74 @@ func TestOneLostAttemptDoesNotKeepTheOthers(t *testing.T) {
 	}
 }
 
-// Sweepers that come to the same task in error do not complain of each other.
-func TestManySweepsOfUnattendedTasks(t *testing.T) {
+// Concurrent sweeps share what is due: each task gets one investigation, no sweep fails or logs an
+// error, and the counters of all sweeps add up.
+func TestConcurrentSweepsShareDueTasks(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	const tasks = 400
-	for range tasks {
-		h.fail(func() tasker.Assignment { h.create(); return h.claim() }(), false)
-	}
-	h.Exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'manually_resolved', resolved_at = clock_timestamp(), resolved_by = 'ann', resolution_notes = 'n'`)
-	h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status)
-		SELECT dlq_entry_uuid, 'resolved', 'ann', 'pending', 'manually_resolved' FROM tasker.tasks_dlq`)
-	h.Exec(`UPDATE tasker.tasks SET attend_by = clock_timestamp()`)
-	var complaints strings.Builder
-	var mu sync.Mutex
-	log := slog.New(slog.NewTextHandler(locked{&mu, &complaints}, &slog.HandlerOptions{Level: slog.LevelError}))
-	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			for s := dlq.New(h.DB, dlq.Options{Log: log}); ; {
-				n, err := s.Sweep(t.Context())
-				if err != nil || n == 0 {
-					if err != nil {
-						t.Error(err)
+	const tasks, sweepers = 150, 4
+	for name, overdue := range map[string]func(h *harness){
+		"stale": func(h *harness) {
+			h.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '1 hour', warn_at = warn_at - interval '1 hour',
+				stale_at = stale_at - interval '1 hour', created_at = created_at - interval '1 hour'`)
+		},
+		"in error without an investigation": func(h *harness) {
+			for range tasks {
+				h.fail(h.claim(), false)
+			}
+			h.Exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'manually_resolved', resolved_at = clock_timestamp(), resolved_by = 'ann', resolution_notes = 'n'`)
+			h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status)
+				SELECT dlq_entry_uuid, 'resolved', 'ann', 'pending', 'manually_resolved' FROM tasker.tasks_dlq`)
+			h.Exec(`UPDATE tasker.tasks SET attend_by = clock_timestamp()`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			_, err := h.Engine.CreateTasks(t.Context(), slices.Repeat([]tasker.NewTask{{Namespace: "shop", Name: "single"}}, tasks))
+			h.Must(err)
+			overdue(h)
+			var log syncedBuffer
+			read := h.countedAndLogged(&log)
+			var group sync.WaitGroup
+			for range sweepers {
+				group.Go(func() {
+					for n := 1; n > 0; {
+						var err error
+						if n, err = h.DLQ.Sweep(t.Context()); err != nil {
+							t.Error(err)
+						}
 					}
-					return
+				})
+			}
+			group.Wait()
+			if n := h.Count(`SELECT count(DISTINCT task_uuid) FROM tasker.tasks_dlq JOIN tasker.tasks t USING (task_uuid)
+				WHERE resolution_status = 'pending' AND t.state = 'error'`); n != tasks {
+				t.Errorf("%d of %d tasks have an investigation", n, tasks)
+			}
+			if text := log.String(); strings.Contains(text, "level=ERROR") {
+				t.Errorf("a sweep logs %.300s", text)
+			}
+			for metric, got := range read() {
+				if strings.Contains(metric, ".total ") && strings.HasPrefix(metric, "staleness.tasks") || metric == "dlq.pending_investigations" {
+					if got != fmt.Sprint(tasks) {
+						t.Errorf("%s is %s, want %d", metric, got, tasks)
+					}
 				}
 			}
 		})
 	}
-	group.Wait()
-	var open int
-	h.Must(h.Admin().QueryRow(t.Context(), `SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`).Scan(&open))
-	if open != tasks || complaints.Len() > 0 {
-		t.Errorf("%d investigations of %d tasks; complaints: %.300s", open, tasks, complaints.String())
-	}
 }
 
-// locked is a builder that several write to.
-type locked struct {
-	mu *sync.Mutex
-	b  *strings.Builder
+// A syncedBuffer is a builder for concurrent writers.
+type syncedBuffer struct {
+	strings.Builder
+	mu sync.Mutex
 }
 
-func (l locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
+func (b *syncedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Builder.Write(p)
 }
 
 // A task past its whole duration is found once: while it goes on although somebody
@@ -442,8 +453,7 @@ func TestWhatIsOverdueIsInvestigatedOnRequest(t *testing.T) {
 	h.sweep(0)
 	later()
 	h.sweep(1)
-	e, err := h.DB.EntryOfTask(t.Context(), whole)
-	h.Must(err)
+	e := h.Entry(whole)
 	if e.TaskDue == nil || e.TaskDue.State != tasker.DeadlineOverdue {
 		t.Errorf("the investigation has the due time %+v", e.TaskDue)
 	}
@@ -496,22 +506,18 @@ func TestAnEndedInvestigationLeavesNoFailureUnattended(t *testing.T) {
 				h := newHarness(t)
 				e := h.failed()
 				before := e.UpdatedAt
-				_, err := h.Engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-				h.Must(err)
+				h.operate(e.TaskUUID, *e.StepUUID, tasker.ResetForRetry)
 				h.fail(h.claim(), false)
 				u := tasker.EntryUpdate{Status: &status, Notes: new("known"), ResolvedBy: new("ann")}
 				if asRead {
 					u.IfUnchangedSince = &before
-					_, _, err = h.DLQ.Update(t.Context(), e.UUID, u)
+					_, _, err := h.DLQ.Update(t.Context(), e.UUID, u)
 					h.WantCode(err, tasker.Conflict, "was changed at")
-					now, err := h.DB.Entry(t.Context(), e.UUID)
-					h.Must(err)
+					now := h.entry(e.UUID)
 					u.IfUnchangedSince = &now.UpdatedAt
 				}
-				_, warn, err := h.DLQ.Update(t.Context(), e.UUID, u)
-				h.Must(err)
-				next, err := h.DB.EntryOfTask(t.Context(), e.TaskUUID)
-				h.Must(err)
+				_, warn := h.update(e.UUID, u)
+				next := h.Entry(e.TaskUUID)
 				if next.UUID == e.UUID || next.ResolutionStatus != tasker.EntryPending || next.PredecessorUUID == nil || *next.PredecessorUUID != e.UUID {
 					t.Errorf("the newest investigation is %+v", next)
 				}
@@ -530,8 +536,7 @@ func TestWarningsOfATaskThatStaysInError(t *testing.T) {
 	} {
 		h := newHarness(t)
 		e := h.failed()
-		_, warn, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
-		h.Must(err)
+		_, warn := h.update(e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
 		if words == "" && len(warn) > 0 || words != "" && (len(warn) != 1 || !strings.Contains(warn[0], words)) {
 			t.Errorf("%s warns %q", status, warn)
 		}
@@ -575,8 +580,7 @@ func TestTheRestThatIsLeftHolds(t *testing.T) {
 	for name, rest := range map[string]time.Duration{"soon": 0, "late": 10 * time.Hour} {
 		h.report(tasker.Outcome{Lease: held[name].Lease(), Failure: &tasker.Failure{Message: "no", Retryable: true, RetryAfter: rest}})
 	}
-	_, err := h.Engine.OperateStep(t.Context(), task, held["soon"].StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
-	h.Must(err)
+	h.operate(task, held["soon"].StepUUID, tasker.ResolveManually)
 	var minutes float64
 	h.Must(h.Admin().QueryRow(t.Context(), `SELECT extract(epoch FROM stale_at - state_since) / 60 FROM tasker.tasks`).Scan(&minutes))
 	if minutes != 30+1024 {

@@ -18,17 +18,14 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 	h := newHarness(t)
 	task := h.pair(1)
 	charge := h.claim()
-	opened, err := h.DLQ.Open(t.Context(), task, tasker.NewEntry{Actor: "ann", Reason: "odd"})
-	h.Must(err)
+	opened := h.openByHand(task)
 	other := h.pair(1)
-	_, err = h.DLQ.Open(t.Context(), other, tasker.NewEntry{Actor: "ann", Reason: "odd, too"})
-	h.Must(err)
+	h.openByHand(other)
 	h.opened(h.Entry(other).UUID, 5, opened.UUID)
 	h.wantQueue(h.Entry(other).UUID, opened.UUID)
 	h.report(tasker.Outcome{Lease: charge.Lease(), Failure: &tasker.Failure{Message: "no money 4711"}})
 
-	e, err := h.DB.Entry(t.Context(), opened.UUID)
-	h.Must(err)
+	e := h.entry(opened.UUID)
 	if e.Reason != tasker.MaxRetriesExceeded || e.DetailCode != tasker.PermanentFailure || e.StepUUID == nil || *e.StepUUID != charge.StepUUID {
 		t.Errorf("the investigation is about %s %s, step %v", e.Reason, e.DetailCode, e.StepUUID)
 	}
@@ -60,8 +57,7 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 	if alike.Open != 1 {
 		t.Errorf("%d investigations of the same case", alike.Open)
 	}
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, resolution())
-	h.Must(err)
+	h.update(e.UUID, resolution())
 	for _, s := range h.stats() {
 		if s.Reason == tasker.MaxRetriesExceeded && s.ManuallyResolved != 1 {
 			t.Errorf("statistics %+v", s)
@@ -129,8 +125,7 @@ func TestTheWeightierOfTwoReasonsCounts(t *testing.T) {
 				h.Exec(`SELECT tasker.create_dlq_entry(task_uuid, $2::text::tasker.dlq_reason, $3, 'inline', 'steps_in_process', p_step_uuid => step_uuid, p_actor => $4)
 					FROM tasker.workflow_steps WHERE task_uuid = $1`, task, string(reason), code[reason].Code, fmt.Sprint("number ", i))
 			}
-			e, err := h.DB.Entry(t.Context(), h.Entry(task).UUID)
-			h.Must(err)
+			e := h.entry(h.Entry(task).UUID)
 			want, original, events := first, tasker.Reason(""), []string{"created", "step_failed"}
 			if code[second].BasePriority > code[first].BasePriority {
 				want, original, events = second, first, append(events, "raised")
@@ -165,10 +160,9 @@ func TestTheWeightsAreConfigured(t *testing.T) {
 	set(tasker.ManualDLQ, 700, true)
 	set(tasker.ManualDLQ, 700, false)
 	task := h.pair(1)
-	manual, err := h.DLQ.Open(t.Context(), task, tasker.NewEntry{Actor: "ann", Reason: "odd"})
-	h.Must(err)
+	manual := h.openByHand(task)
 	h.wantQueue(manual.UUID, before.UUID)
-	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
+	h.fail(h.claim(), false)
 	if e := h.Entry(task); e.Reason != tasker.ManualDLQ {
 		t.Errorf("a lighter reason made it %s", e.Reason)
 	}

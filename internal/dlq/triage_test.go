@@ -11,20 +11,14 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // pair registers a template of two steps, each after the other, and makes a task
 // of it.
 func (h *harness) pair(attempts int) tasker.ID {
 	h.Helper()
-	retry := tasker.DefaultRetry()
-	retry.MaxAttempts = attempts
-	run := tasker.Handler{Callable: "run"}
-	_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: "shop", Name: "pair", Version: "1.0.0", Steps: []tasker.StepTemplate{
-		{Name: "charge", Type: tasker.StandardStep, Handler: run, Retry: retry},
-		{Name: "ship", Type: tasker.StandardStep, Handler: run, Retry: retry, Dependencies: []string{"charge"}},
-	}}, "")
-	h.Must(err)
+	h.Template("pair", attempted(attempts, enginetest.Step("charge")), attempted(attempts, enginetest.Step("ship", "charge")))
 	return h.Create("pair")
 }
 
@@ -66,7 +60,7 @@ func TestEntriesOfASweepSayWhatItSaw(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	half := h.pair(3)
-	h.report(tasker.Outcome{Lease: h.claim().Lease(), Success: true})
+	h.succeed(h.claim())
 	idle := h.create()
 	untouched := h.pair(3)
 	begun := h.claim() // ship of the first
@@ -77,14 +71,10 @@ func TestEntriesOfASweepSayWhatItSaw(t *testing.T) {
 		h.stand(task, 45*time.Minute)
 	}
 	h.Exec(`UPDATE tasker.tasks SET stale_at = state_since + interval '20 minutes', warn_at = state_since + interval '16 minutes' WHERE task_uuid = $1`, idle)
-	if n, err := h.DLQ.Sweep(t.Context()); err != nil || n != 3 {
-		t.Fatalf("swept %d, %v", n, err)
-	}
+	h.sweep(3)
 	later := h.create()
 	h.stand(later, 45*time.Minute)
-	if n, err := h.DLQ.Sweep(t.Context()); err != nil || n != 1 {
-		t.Fatalf("the second sweep finds %d, %v", n, err)
-	}
+	h.sweep(1)
 
 	type seen struct {
 		SweepID   tasker.ID `json:"sweep_id"`
@@ -187,17 +177,15 @@ func TestARecoveredTaskComesLast(t *testing.T) {
 	recovered := h.create()
 	a := h.claim()
 	h.stand(recovered, time.Hour)
-	_, err := h.DLQ.Sweep(t.Context())
-	h.Must(err)
+	h.sweep(1)
 	waits := h.create()
 	h.claim()
-	manual, err := h.DLQ.Open(t.Context(), waits, tasker.NewEntry{Actor: "ann", Reason: "odd"})
-	h.Must(err)
+	manual := h.openByHand(waits)
 	swept := h.Entry(recovered)
 	h.opened(swept.UUID, 600, manual.UUID)
 	h.wantQueue(swept.UUID, manual.UUID)
 
-	h.report(tasker.Outcome{Lease: a.Lease(), Success: true})
+	h.succeed(a)
 	h.wantQueue(manual.UUID, swept.UUID)
 	queue := h.queue()
 	if queue[0].RecoveredAt != nil || queue[1].RecoveredAt == nil || queue[1].CurrentState != tasker.TaskComplete ||
@@ -216,8 +204,7 @@ func TestAgeOutweighsTheReason(t *testing.T) {
 	h := newHarness(t)
 	failed := h.failed()
 	waits := h.create()
-	manual, err := h.DLQ.Open(t.Context(), waits, tasker.NewEntry{Actor: "ann", Reason: "odd"})
-	h.Must(err)
+	manual := h.openByHand(waits)
 	h.wantQueue(failed.UUID, manual.UUID)
 	h.opened(manual.UUID, 489, failed.UUID)
 	h.wantQueue(failed.UUID, manual.UUID)
@@ -241,15 +228,13 @@ func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
 	stale := h.create()
 	h.claim()
 	h.stand(stale, 45*time.Minute)
-	_, err := h.DLQ.Sweep(t.Context())
-	h.Must(err)
+	h.sweep(1)
 	waits := h.create()
 	h.claim()
-	_, err = h.DLQ.Open(t.Context(), waits, tasker.NewEntry{Actor: "ann", Reason: "odd", Metadata: odd})
+	_, err := h.DLQ.Open(t.Context(), waits, tasker.NewEntry{Actor: "ann", Reason: "odd", Metadata: odd})
 	h.Must(err)
 	ended := h.failed()
-	_, _, err = h.DLQ.Update(t.Context(), ended.UUID, resolution())
-	h.Must(err)
+	h.update(ended.UUID, resolution())
 	h.failed()
 
 	alike := cmpopts.IgnoreFields(tasker.InvestigationQueueEntry{}, "MinutesInDLQ", "PriorityScore") // which grow
@@ -263,8 +248,7 @@ func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
 		t.Fatalf("%d entries", len(all))
 	}
 	for _, e := range all { // the ended one, too
-		got, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Metadata: odd, Actor: "ann"})
-		h.Must(err)
+		got, _ := h.update(e.UUID, tasker.EntryUpdate{Metadata: odd, Actor: "ann"})
 		var m map[string]any
 		h.Must(json.Unmarshal(got.Metadata, &m))
 		if m["time_in_state_minutes"] != "x" || m["sweep_id"] != 7.0 {
@@ -286,9 +270,7 @@ func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
 	if diff := cmp.Diff(statistics, h.stats()); diff != "" {
 		t.Error(diff)
 	}
-	if n, err := h.DLQ.Sweep(t.Context()); err != nil || n != 0 {
-		t.Errorf("the sweep finds %d, %v", n, err)
-	}
+	h.sweep(0)
 }
 
 func (h *harness) stats() []tasker.EntryStats {
@@ -315,8 +297,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 
 			u := resolution()
 			u.Status = &status
-			_, _, err := h.DLQ.Update(t.Context(), e.UUID, u)
-			h.Must(err)
+			h.update(e.UUID, u)
 			want := tasker.DeadLetter{}
 			if stays {
 				want = marked
@@ -386,4 +367,9 @@ func TestASweepThatIsSwitchedOff(t *testing.T) {
 			t.Errorf("loops of %s: %+v", every, loops)
 		}
 	}
+}
+
+func attempted(attempts int, s tasker.StepTemplate) tasker.StepTemplate {
+	s.Retry.MaxAttempts = attempts
+	return s
 }

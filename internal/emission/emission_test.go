@@ -49,9 +49,7 @@ func newHarness(t *testing.T) *harness {
 // investigate opens an investigation of a new task.
 func (h *harness) investigate() tasker.Entry {
 	h.Helper()
-	created, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "only"}})
-	h.Must(err)
-	e, err := h.DLQ.Open(h.Context(), created[0].TaskUUID, tasker.NewEntry{Actor: "op", Reason: "look"})
+	e, err := h.DLQ.Open(h.Context(), h.Create("only"), tasker.NewEntry{Actor: "op", Reason: "look"})
 	h.Must(err)
 	return e
 }
@@ -327,26 +325,6 @@ func TestATopicHasAttemptsOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestASinkThatIsDownHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	h, r := newHarness(t), newReceiver(t)
-	away := mqtest.Proxy(t, mqtest.URL(t))
-	away.Cut()
-	bus, err := sink.NewRabbit(sink.RabbitOptions{URL: away.URL, Exchange: mqtest.Name(t), Source: "tasker"})
-	h.Must(err)
-	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
-	h.Must(h.DB.OpenSink(t.Context(), "rabbitmq"))
-	for range 20 {
-		h.investigate()
-	}
-	h.relay(h.DB, nil, h.webhook(r.URL), bus)
-	h.Eventually("the receiver has all", func() bool { return h.states("webhook") == "20 published" })
-	h.Eventually("the bus has failed", func() bool { return h.counts.of(h.counts.failed, "rabbitmq "+created) > 0 })
-	if s := h.states("rabbitmq"); s != "20 pending" {
-		t.Errorf("the bus has %s", s)
-	}
-}
-
 func TestOrderIsKeptOverFailures(t *testing.T) {
 	t.Parallel()
 	h, r := newHarness(t), newReceiver(t)
@@ -399,6 +377,9 @@ func TestAnEventThatIsRefusedIsSetAsideAndBlocksNoOther(t *testing.T) {
 	}
 	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'dlq.event_set_aside'`); n != 1 {
 		t.Errorf("%d rows of the audit log say so", n)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NULL`); n != 1 {
+		t.Error("the sink counts as failing although it answers")
 	}
 	if n := h.Count(`SELECT attempts FROM tasker.emissions WHERE state = 'set_aside'`); n != 3 {
 		t.Errorf("it was sent %d times, want once for each refusal", n)
@@ -506,24 +487,6 @@ func TestOneServerAtATimeSends(t *testing.T) {
 	first()
 	h.investigate()
 	h.Eventually("the other goes on", func() bool { return h.states("webhook") == "21 published" })
-}
-
-func TestASinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
-	t.Parallel()
-	h, r := newHarness(t), newReceiver(t)
-	h.investigate()
-	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
-	after := h.investigate()
-	h.relay(h.DB, nil, h.webhook(r.URL))
-	h.Eventually("one is received", func() bool { return len(r.all()) >= 1 })
-	if got := r.all()[0]; got.TaskUUID != after.TaskUUID.String() {
-		t.Errorf("received %+v", got)
-	}
-	n, err := h.DB.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "catch up"}}, 100)
-	if err != nil || n != 2 {
-		t.Errorf("%d sent again, %v", n, err)
-	}
-	h.Eventually("all are received", func() bool { return len(r.tasks()) == 2 && r.tasks()[after.TaskUUID.String()] >= 2 })
 }
 
 // An event that is asked for again while it is being sent is sent once more: the

@@ -184,7 +184,7 @@ func TestASlowHoldHoldsUpNoOther(t *testing.T) {
 	h.Exec(`CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(20); RETURN NEW; END $$`)
 	h.Exec(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.holds FOR EACH ROW WHEN (NEW.hold_uuid = '` + slow.UUID.String() + `' AND NEW.state = OLD.state) EXECUTE FUNCTION public.slow()`)
 	h.release(slow.UUID)
-	h.holds.SetTurn(time.Second)
+	h.holds.SetTurn(500 * time.Millisecond)
 	begun := time.Now()
 	h.judge(1)
 	if took := time.Since(begun); took > 10*time.Second {
@@ -197,7 +197,7 @@ func TestASlowHoldHoldsUpNoOther(t *testing.T) {
 		if h.now(sound.UUID).State == tasker.HoldEnded {
 			break
 		}
-		ctx, cancel := context.WithTimeout(h.Context(), 1500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(h.Context(), time.Second)
 		_, _ = h.holds.AdvanceHolds(ctx) // that its time is over is an error
 		cancel()
 	}

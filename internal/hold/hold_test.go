@@ -628,7 +628,7 @@ func TestHoldsAreBounded(t *testing.T) {
 func TestAHoldIsExactInEveryServer(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.tasks("refund", 600)
+	h.tasks("refund", 200)
 	var wg sync.WaitGroup
 	var stop atomic.Bool
 	var rounds [3]atomic.Int64
@@ -669,8 +669,8 @@ func TestAHoldIsExactInEveryServer(t *testing.T) {
 		t.Errorf("%d steps were handed out after the hold had begun", n)
 	}
 	d := h.now(held.UUID)
-	if done := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE state <> 'enqueued'`); d.Held == 0 || int(d.Held)+done != 600 {
-		t.Errorf("%d are held and %d are done, of 600", d.Held, done)
+	if done := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE state <> 'enqueued'`); d.Held == 0 || int(d.Held)+done != 200 {
+		t.Errorf("%d are held and %d are done, of 200", d.Held, done)
 	}
 	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE state = 'enqueued' AND attempts > 1`); n != 0 {
 		t.Errorf("%d held steps have used attempts", n)
@@ -681,8 +681,8 @@ func TestAHoldIsExactInEveryServer(t *testing.T) {
 func TestTheSweepLeavesHeldTasksAlone(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	const tasks = 10_000
-	list := make([]tasker.NewTask, 500)
+	const tasks = 500
+	list := make([]tasker.NewTask, 250)
 	for i := range list {
 		list[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "refund"}
 	}

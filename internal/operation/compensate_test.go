@@ -39,20 +39,16 @@ func TestTasksAreUndoneTogether(t *testing.T) {
 	for _, task := range p.Selection.IDs {
 		first[task] = h.Entry(task).UUID
 	}
-	before := h.tables()
-	r, err := h.ops.DryRun(t.Context(), o.UUID, 0, 100)
-	h.Must(err)
+	before := h.Contents()
+	r := h.dryRun(o, 100)
 	if r.WouldRelease != 6 || len(r.Refused) != 0 || r.Enqueues["undo:reserve"] != 5 {
 		t.Errorf("the dry run tells %+v", r)
 	}
-	for name, text := range h.tables() {
-		if text != before[name] {
-			t.Errorf("the dry run has changed the table %s", name)
-		}
+	if h.Contents() != before {
+		t.Error("the dry run has changed the database")
 	}
 	// Meanwhile one is repaired, and one is undone by hand, of which the undo fails.
-	_, err = h.Engine.OperateStep(t.Context(), tasks[3], *h.Entry(tasks[3]).StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "bob", Reason: "r"})
-	h.Must(err)
+	h.act(tasks[3], tasker.ResetForRetry)
 	h.work(1, succeeds)
 	h.Must(h.Engine.CompensateTask(t.Context(), tasks[4], "bob", "r"))
 	h.work(1, func(a tasker.Assignment) tasker.Outcome {
@@ -62,8 +58,7 @@ func TestTasksAreUndoneTogether(t *testing.T) {
 		t.Fatalf("the task is %s", h.State(tasks[4]))
 	}
 
-	_, err = h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
-	h.Must(err)
+	h.start(o)
 	h.release()
 	h.look()
 	h.wantCounts(o, tasker.OperationRunning, counts{tasker.ItemReleased: 3, tasker.ItemVerified: 1, tasker.ItemSkipped: 2})

@@ -45,8 +45,7 @@ func (h *harness) orders(amounts ...string) []tasker.ID {
 func (h *harness) drive(o tasker.Operation) {
 	h.Helper()
 	for range 6 {
-		h.due()
-		h.release()
+		h.releaseDue()
 		h.look()
 	}
 	h.wantCounts(o, tasker.OperationDone, nonZero(h.now(o).Counts))
@@ -83,10 +82,9 @@ func TestResultsAreComputedForEachItem(t *testing.T) {
 	p := computing(`{"paid": context.amount * 2, "why": error.type + ": " + error.message, "attempt": error.attempt, "of": task.namespace, "was": steps.price.state}`)
 	p.Waves = []int{2}
 	o := h.planned(p)
-	before := h.tables()
-	r, err := h.ops.DryRun(t.Context(), o.UUID, 0, 100)
-	h.Must(err)
-	if diff := cmp.Diff(before, h.tables()); diff != "" {
+	before := h.Contents()
+	r := h.dryRun(o, 100)
+	if diff := cmp.Diff(before, h.Contents()); diff != "" {
 		t.Errorf("the dry run has changed %s", diff)
 	}
 	if r.LookedAt != 5 || r.WouldRelease != 3 || r.Enqueues["ship"] != 3 || len(r.Results) != 3 || len(r.Refused) != 1 {
@@ -99,8 +97,7 @@ func TestResultsAreComputedForEachItem(t *testing.T) {
 	if f := r.Refused[0]; f.Outcome != "expression_failed" || f.Items != 2 || !strings.Contains(f.Reason, `there is no "amount"`) {
 		t.Errorf("it would skip %+v", f)
 	}
-	_, err = h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
-	h.Must(err)
+	h.start(o)
 	h.drive(o)
 	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 3, tasker.ItemSkipped: 2})
 	for i, want := range []string{`"paid": 2,`, `"paid": 5,`, "", "", `"paid": 14,`} {
@@ -191,8 +188,7 @@ func TestComputedResultsAreBounded(t *testing.T) {
 	long := strings.Repeat("a", 200_000)
 	tasks := h.orders(`{"text": "`+long+`"}`, `{"text": "short"}`)
 	o := h.started(computing(`{"texts": [context.text, context.text, context.text, context.text, context.text, context.text]}`))
-	r, err := h.ops.DryRun(t.Context(), o.UUID, 0, 10)
-	h.Must(err)
+	r := h.dryRun(o, 10)
 	if len(r.Refused) != 1 || !strings.Contains(r.Refused[0].Reason, "more than 1048576 bytes") || len(r.Refused[0].Reason) > 2000 {
 		t.Errorf("it would skip %+v", r.Refused)
 	}
@@ -204,8 +200,7 @@ func TestComputedResultsAreBounded(t *testing.T) {
 	h = newHarness(t)
 	h.orders(`{"text": "` + long + `"}`)
 	o = h.planned(computing(`context.text`))
-	r, err = h.ops.DryRun(t.Context(), o.UUID, 0, 10)
-	h.Must(err)
+	r = h.dryRun(o, 10)
 	if len(r.Results) != 1 || r.Results[0].Result != nil || r.Results[0].Bytes != 200_002 {
 		t.Errorf("a large result is told as %d bytes: %.40s", r.Results[0].Bytes, r.Results[0].Result)
 	}

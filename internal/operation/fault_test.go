@@ -2,6 +2,7 @@ package operation_test
 
 import (
 	"context"
+	"flag"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,24 @@ type crash struct {
 }
 
 type crashKey struct{}
+
+var everyCrash = flag.Bool("every-crash", false, "break the connection both before and after each statement")
+
+// crashStep returns the distance between two statements that break: tests break the connection
+// before odd and after even ones, unless -every-crash is set.
+func crashStep() int64 {
+	if *everyCrash {
+		return 1
+	}
+	return 2
+}
+
+func firstCrash(after bool) int64 {
+	if after {
+		return crashStep()
+	}
+	return 1
+}
 
 func (c *crash) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	n := c.seen.Add(1)
@@ -85,7 +104,7 @@ func TestAServerMayDieAtEveryStatement(t *testing.T) {
 		"look":    func() error { _, err := dying.VerifyItems(t.Context()); return err },
 	} {
 		for _, after := range []bool{false, true} {
-			for n := int64(1); ; n++ {
+			for n := firstCrash(after); ; n += crashStep() {
 				h.stuck(3)
 				o := h.started(plan())
 				if name == "look" {
@@ -98,8 +117,7 @@ func TestAServerMayDieAtEveryStatement(t *testing.T) {
 				c.arm(0, false)
 				h.consistent(o)
 				h.Eventually("another server has gone on", func() bool { // what the dead one held is free in a moment
-					h.due()
-					h.release()
+					h.releaseDue()
 					h.work(10, succeeds)
 					h.look()
 					return h.now(o).State == tasker.OperationDone
@@ -117,7 +135,7 @@ func TestAServerMayDieAtEveryStatement(t *testing.T) {
 			}
 		}
 	}
-	if hits < 40 {
+	if hits < 20 {
 		t.Errorf("a server died at %d statements only", hits)
 	}
 	t.Logf("a server died at %d statements", hits)
@@ -131,9 +149,9 @@ func TestAServerMayDieAtEveryStatement(t *testing.T) {
 func TestManyServersAndARestart(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	const items = 600
+	const items = 200
 	h.stuck(items)
-	o := h.planned(inWaves(5, 50))
+	o := h.planned(inWaves(5, 15))
 	o, err := h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
 	h.Must(err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -245,12 +263,10 @@ func TestAnOperationThatCannotBeDecidedStopsNoOther(t *testing.T) {
 	h.look()
 	h.refuse("broken", `BEFORE UPDATE ON tasker.operations FOR EACH ROW WHEN (NEW.wave <> OLD.wave)`)
 	good := h.started(second)
-	h.due()
-	h.release()
+	h.releaseDue()
 	h.wantCounts(good, tasker.OperationRunning, counts{tasker.ItemReleased: 2})
 	h.wantCounts(bad, tasker.OperationRunning, counts{tasker.ItemVerified: 1, tasker.ItemPlanned: 1})
 	h.Exec(`DROP TRIGGER broken ON tasker.operations`)
-	h.due()
-	h.release()
+	h.releaseDue()
 	h.wantCounts(bad, tasker.OperationRunning, counts{tasker.ItemVerified: 1, tasker.ItemReleased: 1})
 }

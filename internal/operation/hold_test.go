@@ -31,32 +31,29 @@ func TestHeldStepsAreNotReset(t *testing.T) {
 	tasks := h.stuck(2)
 	other := begin(tasker.HoldScope{StepName: "ship"}) // another step
 	reset, resolve := plan(tasker.ActReset, tasks[0]), plan(tasker.ActResolve, tasks[1])
-	_, err := h.ops.DryRun(t.Context(), reset.UUID, 0, 10)
-	h.Must(err)
+	_ = h.dryRun(reset, 10)
 	for _, s := range []tasker.HoldScope{{}, {Handler: "run"}, {TaskName: "order"}, {StepName: "charge"}} {
 		held := begin(s)
-		_, err = h.ops.Start(t.Context(), reset.UUID, reset.PlanDigest, "ann")
+		_, err := h.ops.Start(t.Context(), reset.UUID, reset.PlanDigest, "ann")
 		h.WantCode(err, tasker.Conflict, held.UUID.String(), "of bo holds 1 of the steps")
 		_, err = h.ops.DryRun(t.Context(), reset.UUID, 0, 10)
 		h.WantCode(err, tasker.Conflict, held.UUID.String())
-		_, err = h.ops.DryRun(t.Context(), resolve.UUID, 0, 10)
-		h.Must(err)
+		_ = h.dryRun(resolve, 10)
 		_, err = holds.Release(t.Context(), held.UUID, []int{}, hold.Change{Actor: "bo", Reason: "r"})
 		h.Must(err)
 		for range 3 {
-			_, err = holds.AdvanceHolds(t.Context())
+			_, err := holds.AdvanceHolds(t.Context())
 			h.Must(err)
 		}
 	}
 	held := begin(tasker.HoldScope{})
-	_, err = h.ops.Start(t.Context(), resolve.UUID, resolve.PlanDigest, "ann")
-	h.Must(err)
+	h.start(resolve)
 	for _, id := range []tasker.ID{held.UUID, other.UUID} {
-		_, err = holds.Release(t.Context(), id, []int{}, hold.Change{Actor: "bo", Reason: "r"})
+		_, err := holds.Release(t.Context(), id, []int{}, hold.Change{Actor: "bo", Reason: "r"})
 		h.Must(err)
 	}
 	for range 3 {
-		_, err = holds.AdvanceHolds(t.Context())
+		_, err := holds.AdvanceHolds(t.Context())
 		h.Must(err)
 	}
 	o, err := h.ops.Start(t.Context(), reset.UUID, reset.PlanDigest, "ann")

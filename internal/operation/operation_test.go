@@ -152,6 +152,55 @@ func (h *harness) now(o tasker.Operation) tasker.Operation {
 	return o
 }
 
+// act performs an operator's action on the failed step of a task.
+func (h *harness) act(task tasker.ID, action tasker.StepAction) {
+	h.Helper()
+	_, err := h.Engine.OperateStep(h.Context(), task, *h.Entry(task).StepUUID, tasker.ActionRequest{Action: action, Actor: "bob", Reason: "r"})
+	h.Must(err)
+}
+
+func (h *harness) start(o tasker.Operation) {
+	h.Helper()
+	_, err := h.ops.Start(h.Context(), o.UUID, o.PlanDigest, "ann")
+	h.Must(err)
+}
+
+func (h *harness) resume(o tasker.Operation) {
+	h.Helper()
+	_, err := h.ops.Resume(h.Context(), o.UUID, "ann", tasker.ResumeOptions{})
+	h.Must(err)
+}
+
+func (h *harness) dryRun(o tasker.Operation, limit int) tasker.DryRun {
+	h.Helper()
+	r, err := h.ops.DryRun(h.Context(), o.UUID, 0, limit)
+	h.Must(err)
+	return r
+}
+
+// releaseDue lets time pass and releases.
+func (h *harness) releaseDue() {
+	h.Helper()
+	h.due()
+	h.release()
+}
+
+// wantRunning fails the test unless the operation is running.
+func (h *harness) wantRunning(o tasker.Operation) {
+	h.Helper()
+	if now := h.now(o); now.State != tasker.OperationRunning {
+		h.Fatalf("operation is %s, %+v; want running", now.State, now.Pause)
+	}
+}
+
+// wantPaused fails the test unless the operation is paused for the reason after that many failures.
+func (h *harness) wantPaused(o tasker.Operation, why tasker.PauseReason, failures int) {
+	h.Helper()
+	if now := h.now(o); now.State != tasker.OperationPaused || now.Pause.For != why || now.Pause.Failures != failures {
+		h.Fatalf("operation is %s, %+v; want paused for %s after %d failures", now.State, now.Pause, why, failures)
+	}
+}
+
 // wantCounts compares the numbers of items in states, those that are not 0.
 func (h *harness) wantCounts(o tasker.Operation, state tasker.OperationState, want map[tasker.ItemState]int64) tasker.Operation {
 	h.Helper()

@@ -89,19 +89,15 @@ func TestRecreateRepairsAndProves(t *testing.T) {
 	tasks := append(h.stuck(2), old[0].TaskUUID)
 	h.second(tasker.Template{Name: "order", Steps: []tasker.StepTemplate{enginetest.Once(enginetest.Step("charge"))}})
 	o := h.planned(recreating())
-	before := h.tables()
-	r, err := h.ops.DryRun(t.Context(), o.UUID, 0, 100)
-	h.Must(err)
+	before := h.Contents()
+	r := h.dryRun(o, 100)
 	if r.WouldRelease != 3 || len(r.Refused) != 0 || r.Enqueues["charge"] != 3 {
 		t.Errorf("the dry run tells %+v", r)
 	}
-	for name, text := range h.tables() {
-		if text != before[name] {
-			t.Errorf("the dry run has changed the table %s", name)
-		}
+	if h.Contents() != before {
+		t.Error("the dry run has changed the database")
 	}
-	_, err = h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
-	h.Must(err)
+	h.start(o)
 	h.release()
 	h.look()
 	h.wantCounts(o, tasker.OperationRunning, counts{tasker.ItemReleased: 3})
@@ -173,21 +169,18 @@ func TestWhatIsNotRecreated(t *testing.T) {
 	h.Template("rests", enginetest.Once(enginetest.Step("charge")), tasker.StepTemplate{Name: "rest", Type: tasker.WaitStep, Retry: tasker.DefaultRetry(), WaitSeconds: 3600})
 	rests := h.Create("rests") // and goes on in an hour
 	h.work(1, fails("no"))
-	_, err := h.Engine.OperateStep(t.Context(), tasks["refused"], *h.Entry(tasks["refused"]).StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "bob", Reason: "r"})
-	h.Must(err)
+	h.act(tasks["refused"], tasker.ResetForRetry)
 	o := h.planned(recreating())
-	_, err = h.Engine.OperateStep(t.Context(), tasks["changed"], *h.Entry(tasks["changed"]).StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "bob", Reason: "r"})
-	h.Must(err)
+	h.act(tasks["changed"], tasker.ResetForRetry)
 	status, notes := tasker.EntryManuallyResolved, "seen"
-	_, _, err = h.DLQ.Update(t.Context(), h.Entry(ended).UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, Actor: "bob"})
+	_, _, err := h.DLQ.Update(t.Context(), h.Entry(ended).UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, Actor: "bob"})
 	h.Must(err)
 	h.Exec(`UPDATE tasker.tasks SET name = 'nothing' WHERE task_uuid = $1`, tasks["template_gone"])
 	h.second(tasker.Template{Name: "cycle", Steps: []tasker.StepTemplate{enginetest.Step("charge", "ship"), enginetest.Step("ship", "charge")}})
 	h.second(tasker.Template{
 		Name: "context", Steps: []tasker.StepTemplate{enginetest.Step("charge")}, InputSchema: []byte(`{"type": "object", "required": ["amount"]}`),
 	})
-	_, err = h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
-	h.Must(err)
+	h.start(o)
 	h.release()
 	h.wantCounts(o, tasker.OperationRunning, counts{tasker.ItemReleased: 1, tasker.ItemSkipped: 7})
 	for outcome, task := range tasks {
@@ -282,11 +275,9 @@ func TestABadRecreationIsStopped(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d tasks were made", n)
 	}
-	_, err := h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{})
-	h.Must(err)
+	h.resume(o)
 	for range 6 { // a wave of one, then the rest
-		h.due()
-		h.release()
+		h.releaseDue()
 		h.work(100, succeeds)
 		h.look()
 	}
@@ -303,7 +294,7 @@ func TestAServerMayDieWhileItRecreates(t *testing.T) {
 	dying := operation.New(db, engine.New(db, engine.Options{}), h.DLQ, operation.Options{})
 	hits := 0
 	for _, after := range []bool{false, true} {
-		for n := int64(1); ; n++ {
+		for n := firstCrash(after); ; n += crashStep() {
 			tasks := h.stuck(3)
 			o := h.started(recreating())
 			c.arm(n, after)
@@ -311,8 +302,7 @@ func TestAServerMayDieWhileItRecreates(t *testing.T) {
 			died := c.hit.Load()
 			c.arm(0, false)
 			h.Eventually("another server has gone on", func() bool {
-				h.due()
-				h.release()
+				h.releaseDue()
 				h.work(20, succeeds)
 				h.look()
 				return h.now(o).State == tasker.OperationDone
@@ -328,7 +318,7 @@ func TestAServerMayDieWhileItRecreates(t *testing.T) {
 			}
 		}
 	}
-	if hits < 20 {
+	if hits < 10 {
 		t.Errorf("a server died at %d statements only", hits)
 	}
 }

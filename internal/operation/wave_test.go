@@ -14,8 +14,7 @@ import (
 // turn lets time pass: what may be released is, workers do all of it, and servers look.
 func (h *harness) turn(result func(tasker.Assignment) tasker.Outcome) {
 	h.Helper()
-	h.due()
-	h.release()
+	h.releaseDue()
 	h.work(1000, result)
 	h.look()
 }
@@ -40,8 +39,7 @@ func TestWaves(t *testing.T) {
 	o := h.started(inWaves(1, 10, 100))
 	for wave, released := range []int{1, 11, 111, 130} {
 		for range 3 { // however often servers look
-			h.due()
-			h.release()
+			h.releaseDue()
 			h.look()
 		}
 		if n := h.touched(o); n != released {
@@ -55,8 +53,7 @@ func TestWaves(t *testing.T) {
 		}
 		h.look()
 		if wave < 3 {
-			h.due()
-			h.release()
+			h.releaseDue()
 		}
 	}
 	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 130})
@@ -106,11 +103,9 @@ func TestABadRepairIsStopped(t *testing.T) {
 				t.Errorf("%d lines in the audit log", n)
 			}
 			// The next repair helps: the wave is made again, and then all the rest.
-			_, err := h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{})
-			h.Must(err)
+			h.resume(o)
 			before := h.touched(o)
-			h.due()
-			h.release()
+			h.releaseDue()
 			if n := h.touched(o) - before; n != min(now.Waves[now.Wave], 60-before) {
 				t.Errorf("after the resume %d were released in wave %d", n, now.Wave+1)
 			}
@@ -143,19 +138,14 @@ func TestGuardsCountAttempts(t *testing.T) {
 		f.Failure.Retryable = true
 		return f
 	}
-	h.due()
-	h.release()
+	h.releaseDue()
 	h.work(1, retryable)
 	h.look()
-	if now := h.now(o); now.State != tasker.OperationRunning {
-		t.Fatalf("after one failed attempt it is %s", now.State)
-	}
+	h.wantRunning(o)
 	h.work(1, retryable)
 	h.look()
+	h.wantPaused(o, tasker.PausedSameCause, 2)
 	now := h.now(o)
-	if now.State != tasker.OperationPaused || now.Pause.For != tasker.PausedSameCause || now.Pause.Failures != 2 {
-		t.Fatalf("after two it is %s, %+v", now.State, now.Pause)
-	}
 	if n := now.Counts[tasker.ItemFailedAgain]; n != 0 {
 		t.Errorf("%d are said to have failed again although they are tried again", n)
 	}
@@ -213,10 +203,8 @@ func TestOnlyNewerWorkersTakeTheSteps(t *testing.T) {
 	h.worker = h.RegisterWorker("run")
 	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour', version = '1.10.2' WHERE worker_uuid = $1`, h.worker)
 	newer := h.worker
-	_, err := h.ops.Resume(h.Context(), o.UUID, "ann", tasker.ResumeOptions{})
-	h.Must(err)
-	h.due()
-	h.release()
+	h.resume(o)
+	h.releaseDue()
 	if n := h.touched(o); n != 15 {
 		t.Fatalf("%d items are released", n)
 	}
@@ -290,14 +278,10 @@ func TestTheHandlersOwnFingerprintIsTheCause(t *testing.T) {
 	h.work(1, named("connection refused", "outage of the gateway"))
 	h.work(1, named("no route to host", "outage of the gateway"))
 	h.look()
-	if now := h.now(o); now.State != tasker.OperationRunning {
-		t.Fatalf("two failures of the selected cause have stopped it: %s, %+v", now.State, now.Pause)
-	}
+	h.wantRunning(o)
 	h.work(1, named("i/o timeout", "outage of the gateway"))
 	h.look()
-	if now := h.now(o); now.State != tasker.OperationPaused || now.Pause.For != tasker.PausedSameCause || now.Pause.Failures != 3 {
-		t.Fatalf("after three failures of one cause it is %s, %+v", now.State, now.Pause)
-	}
+	h.wantPaused(o, tasker.PausedSameCause, 3)
 }
 
 // In the rest single failures are tolerated, and five of one cause are not.
@@ -307,8 +291,7 @@ func TestTheRestTolerates(t *testing.T) {
 	h.stuck(40)
 	o := h.started(inWaves(1))
 	h.turn(succeeds)
-	h.due()
-	h.release()
+	h.releaseDue()
 	h.work(4, fails("no"))
 	h.look()
 	h.work(10, succeeds)
@@ -318,9 +301,7 @@ func TestTheRestTolerates(t *testing.T) {
 	}
 	h.work(1, func(a tasker.Assignment) tasker.Outcome { return fails("no")(a) })
 	h.look()
-	if now := h.now(o); now.State != tasker.OperationPaused || now.Pause.For != tasker.PausedSameCause || now.Pause.Failures != 5 {
-		t.Errorf("it is %s, %+v", now.State, now.Pause)
-	}
+	h.wantPaused(o, tasker.PausedSameCause, 5)
 }
 
 func TestAWaveHasATime(t *testing.T) {
@@ -329,17 +310,11 @@ func TestAWaveHasATime(t *testing.T) {
 	h.stuck(5)
 	o := h.started(inWaves(2))
 	h.release()
-	h.due()
-	h.release()
-	if now := h.now(o); now.State != tasker.OperationRunning {
-		t.Fatalf("it is %s", now.State)
-	}
+	h.releaseDue()
+	h.wantRunning(o)
 	h.Exec(`UPDATE tasker.operations SET wave_since = wave_since - interval '16 minutes'`)
-	h.due()
-	h.release()
-	if now := h.now(o); now.State != tasker.OperationPaused || now.Pause.For != tasker.PausedWaveTimeout || now.Pause.Failures != 2 {
-		t.Errorf("it is %s, %+v", now.State, now.Pause)
-	}
+	h.releaseDue()
+	h.wantPaused(o, tasker.PausedWaveTimeout, 2)
 }
 
 // What no worker takes pauses the operation; it comes back by itself when one lives.
@@ -362,8 +337,7 @@ func TestNoWorkerPauses(t *testing.T) {
 	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now()`)
 	_, err = h.Engine.Redispatch(t.Context())
 	h.Must(err)
-	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{})
-	h.Must(err)
+	h.resume(o)
 	for range 4 {
 		h.turn(succeeds)
 	}
@@ -385,11 +359,9 @@ func TestOthersActsAreRespected(t *testing.T) {
 	complete := tasker.ActionRequest{Action: tasker.CompleteManually, Result: []byte(`{}`), Interrupt: true}
 	act(tasks[0], tasker.ActionRequest{Action: tasker.ResolveManually}) // planned
 	act(tasks[1], tasker.ActionRequest{Action: tasker.ResetForRetry})
-	_, err := h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
-	h.Must(err)
+	h.start(o)
 	h.release()
-	h.due()
-	h.release() // others in the place of those that are skipped
+	h.releaseDue() // others in the place of those that are skipped
 	h.wantCounts(o, tasker.OperationRunning, counts{tasker.ItemSkipped: 2, tasker.ItemReleased: 4})
 	act(tasks[2], complete) // released
 	act(tasks[3], tasker.ActionRequest{Action: tasker.ResolveManually, Interrupt: true})
@@ -486,8 +458,7 @@ func TestResolveAndComplete(t *testing.T) {
 			}
 			o := h.started(p)
 			for range 4 {
-				h.due()
-				h.release()
+				h.releaseDue()
 				h.look()
 			}
 			h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 5})
@@ -565,21 +536,16 @@ func TestActsOnTasks(t *testing.T) {
 	o := h.planned(p)
 	_, _, err = h.ops.Plan(t.Context(), steps)
 	h.WantCode(err, tasker.Conflict) // and the other way round
-	_, err = h.Engine.OperateStep(t.Context(), tasks[5], *h.Entry(tasks[5]).StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "bob", Reason: "r"})
-	h.Must(err)
-	before := h.tables()
-	r, err := h.ops.DryRun(t.Context(), o.UUID, 0, 100)
-	h.Must(err)
+	h.act(tasks[5], tasker.ResetForRetry)
+	before := h.Contents()
+	r := h.dryRun(o, 100)
 	if r.WouldRelease != 5 || len(r.Refused) != 1 || r.Refused[0].Outcome != "changed" {
 		t.Errorf("the dry run tells %+v", r)
 	}
-	for name, text := range h.tables() {
-		if text != before[name] {
-			t.Errorf("the dry run has changed the table %s", name)
-		}
+	if h.Contents() != before {
+		t.Error("the dry run has changed the database")
 	}
-	_, err = h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
-	h.Must(err)
+	h.start(o)
 	h.release()
 	h.look()
 	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 5, tasker.ItemSkipped: 1})
@@ -594,8 +560,7 @@ func TestActsOnTasks(t *testing.T) {
 	// Of two investigations one is over.
 	h.work(100, succeeds)
 	more := h.stuck(2)
-	_, err = h.Engine.OperateStep(t.Context(), more[0], *h.Entry(more[0]).StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "bob", Reason: "r"})
-	h.Must(err)
+	h.act(more[0], tasker.ResolveManually)
 	h.work(100, succeeds)
 	p.Act, p.Selection = tasker.ActEnd, tasker.OperationSelection{IDs: more}
 	o = h.started(p)
@@ -679,8 +644,7 @@ func TestAnOperatorToleratesACause(t *testing.T) {
 	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: &tasker.FailureTolerance{Items: 7}})
 	h.WantCode(err, tasker.Conflict, "is running: pause it")
 	paused(tasker.PausedSameCause, 2)
-	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{})
-	h.Must(err)
+	h.resume(o)
 	for range 8 {
 		h.turn(result)
 	}

@@ -18,8 +18,8 @@ import (
 // the upgrade waits for one lock, which is two seconds, and some more on a loaded
 // machine, but not until the dump ends.
 const (
-	dumpTime  = 12 * time.Second
-	worstWait = 10 * time.Second
+	dumpTime  = 7 * time.Second
+	worstWait = 6 * time.Second
 	longTime  = time.Second // that a transaction stays open after the dump
 )
 
@@ -69,7 +69,7 @@ func TestUpgradeBesideServersAndADump(t *testing.T) {
 	statements := serverStatements(t)
 	p.exec(statements["worker"])
 	p.exec(statements["template"])
-	p.exec(`DO $do$ BEGIN FOR i IN 1..3000 LOOP EXECUTE $sql$` + statements["create"] + `$sql$; END LOOP; END $do$`)
+	p.exec(`DO $do$ BEGIN FOR i IN 1..500 LOOP EXECUTE $sql$` + statements["create"] + `$sql$; END LOOP; END $do$`)
 	before := p.largeTables()
 	end := p.busy(statements)
 	p.upgradeBeside(next(t))

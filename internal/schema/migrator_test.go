@@ -225,7 +225,7 @@ func TestAnotherMigratorIsNamed(t *testing.T) {
 	other.conn = other.connect()
 	pid := other.text(`SELECT pg_backend_pid()::text FROM set_config('application_name', 'yesterday', false), pg_advisory_lock(7236837501)`)
 	var said []string
-	_, err := second.program(t).UpImpatiently(t.Context(), p.conn, 100*time.Millisecond, 8*time.Second, func(message string) { said = append(said, message) })
+	_, err := second.program(t).UpImpatiently(t.Context(), p.conn, 100*time.Millisecond, 2*time.Second, func(message string) { said = append(said, message) })
 	if len(said) < 2 {
 		t.Errorf("it said %q, want who has the lock, again and again", said)
 	}
@@ -235,7 +235,7 @@ func TestAnotherMigratorIsNamed(t *testing.T) {
 			t.Errorf("it said %q", message)
 		}
 	}
-	if err == nil || !strings.HasPrefix(err.Error(), who) || !strings.Contains(err.Error(), "was not done within 8s") {
+	if err == nil || !strings.HasPrefix(err.Error(), who) || !strings.Contains(err.Error(), "was not done within 2s") {
 		t.Errorf("it ended with %v", err)
 	}
 	other.exec(`SELECT pg_advisory_unlock(7236837501)`)
