@@ -149,37 +149,21 @@ func TestWhatIsSentAgain(t *testing.T) {
 	}{
 		{"a question", func(ctx context.Context, c *Client) error { _, err := c.Task(ctx, id); return err }, 3},
 		{"a cancellation", func(ctx context.Context, c *Client) error { _, err := c.CancelTask(ctx, id, "r", "a"); return err }, 3},
-		{"a heartbeat", func(ctx context.Context, c *Client) error {
-			_, err := c.Heartbeat(ctx, id, apiv1.Leases{})
-			return err
-		}, 3},
-		{"results", func(ctx context.Context, c *Client) error {
-			_, err := c.Report(ctx, id, apiv1.ReportResults{})
-			return err
-		}, 3},
+		{"a heartbeat", func(ctx context.Context, c *Client) error { return errorOf(c.Heartbeat(ctx, id, apiv1.Leases{})) }, 3},
+		{"results", func(ctx context.Context, c *Client) error { return errorOf(c.Report(ctx, id, apiv1.ReportResults{})) }, 3},
 		{"results with a claim", func(ctx context.Context, c *Client) error {
-			_, err := c.Report(ctx, id, apiv1.ReportResults{Claim: &apiv1.ClaimSteps{Max: 1}})
-			return err
+			return errorOf(c.Report(ctx, id, apiv1.ReportResults{Claim: &apiv1.ClaimSteps{Max: 1}}))
 		}, 1},
-		{"a claim", func(ctx context.Context, c *Client) error {
-			_, err := c.Claim(ctx, id, apiv1.ClaimSteps{Max: 1})
-			return err
-		}, 1},
-		{"a new task", func(ctx context.Context, c *Client) error {
-			_, err := c.CreateTask(ctx, apiv1.CreateTask{})
-			return err
-		}, 1},
+		{"a claim", func(ctx context.Context, c *Client) error { return errorOf(c.Claim(ctx, id, apiv1.ClaimSteps{Max: 1})) }, 1},
+		{"a new task", func(ctx context.Context, c *Client) error { return errorOf(c.CreateTask(ctx, apiv1.CreateTask{})) }, 1},
 		{"a new task with a key", func(ctx context.Context, c *Client) error {
-			_, err := c.CreateTask(ctx, apiv1.CreateTask{IdempotencyKey: "k"})
-			return err
+			return errorOf(c.CreateTask(ctx, apiv1.CreateTask{IdempotencyKey: "k"}))
 		}, 3},
 		{"new tasks, one without a key", func(ctx context.Context, c *Client) error {
-			_, err := c.CreateTasks(ctx, []apiv1.CreateTask{{IdempotencyKey: "k"}, {}})
-			return err
+			return errorOf(c.CreateTasks(ctx, []apiv1.CreateTask{{IdempotencyKey: "k"}, {}}))
 		}, 1},
 		{"a step action", func(ctx context.Context, c *Client) error {
-			_, err := c.ActOnStep(ctx, id, id, apiv1.StepAction{})
-			return err
+			return errorOf(c.ActOnStep(ctx, id, id, apiv1.StepAction{}))
 		}, 3}, // with a key by which the server applies it once
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -255,225 +239,157 @@ func TestWire(t *testing.T) {
 	const task, step = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
 	yes, notes := true, "n"
 	ctx := t.Context()
-	for want, call := range map[string]func() error{
-		`POST /v1/templates/n/t/1.0.0/retire application/json {"reason":"r"}`: func() error {
-			_, err := c.RetireTemplate(ctx, tasker.TemplateVersion{Namespace: "n", Name: "t", Version: "1.0.0"}, apiv1.RetireTemplate{Reason: "r"})
-			return err
-		},
-		`POST /v1/templates/n/t/1.0.0/unretire application/json {"reason":"r"}`: func() error {
-			_, err := c.UnretireTemplate(ctx, tasker.TemplateVersion{Namespace: "n", Name: "t", Version: "1.0.0"}, apiv1.RetireTemplate{Reason: "r"})
-			return err
-		},
-		"POST /v1/tasks/" + task + `/workflow_steps/approve/answer_links application/json {"expires_in_seconds":60}`: func() error {
-			seconds := int64(60)
-			_, err := c.CreateAnswerLink(ctx, id(1), "approve", apiv1.CreateAnswerLink{ExpiresInSeconds: &seconds})
-			return err
-		},
-		"GET /v1/tasks/" + task + "/workflow_steps/approve/answer_links": func() error { _, err := c.AnswerLinks(ctx, id(1), "approve"); return err },
-		"DELETE /v1/tasks/" + task + "/workflow_steps/approve/answer_links/" + step: func() error {
-			_, err := c.RevokeAnswerLink(ctx, id(1), "approve", id(2))
-			return err
-		},
-		`POST /v1/schedules application/json {"namespace":"n","name":"nightly","template":"t","every_seconds":60}`: func() error {
-			_, err := c.CreateSchedule(ctx, apiv1.CreateSchedule{ScheduleSpec: apiv1.ScheduleSpec{Namespace: "n", Name: "nightly", Template: "t", EverySeconds: 60}})
-			return err
-		},
-		"GET /v1/schedules?after=a&limit=2&name=nightly&namespace=n&paused=true": func() error {
-			_, err := c.Schedules(ctx, ScheduleQuery{Namespace: "n", Name: "nightly", Paused: true, After: "a", Limit: 2})
-			return err
-		},
-		"GET /v1/schedules/" + task + "?next=3": func() error { _, err := c.Schedule(ctx, id(1), 3); return err },
-		"GET /v1/schedules/" + task + "/firings?before=2026-01-31T07%3A30%3A00Z&before_kind=clock&limit=5&outcome=missed": func() error {
-			before := time.Date(2026, 1, 31, 7, 30, 0, 0, time.UTC)
-			_, err := c.Firings(ctx, id(1), FiringQuery{Outcome: "missed", Before: &before, BeforeKind: "clock", Limit: 5})
-			return err
-		},
-		"PUT /v1/schedules/" + task + ` application/json {"namespace":"n","name":"nightly","template":"t","cron":"@daily","revision":2}`: func() error {
-			_, err := c.UpdateSchedule(ctx, id(1), apiv1.UpdateSchedule{ScheduleSpec: apiv1.ScheduleSpec{Namespace: "n", Name: "nightly", Template: "t", Cron: "@daily"}, Revision: 2})
-			return err
-		},
-		"POST /v1/schedules/" + task + `/pause application/json {"reason":"r","by":"me"}`: func() error {
-			_, err := c.PauseSchedule(ctx, id(1), apiv1.PauseSchedule{Reason: "r", By: "me"})
-			return err
-		},
-		"POST /v1/schedules/" + task + `/resume application/json {"reason":"r"}`: func() error { _, err := c.ResumeSchedule(ctx, id(1), apiv1.ChangeSchedule{Reason: "r"}); return err },
-		"POST /v1/schedules/" + task + `/trigger application/json {"by":"me"}`:   func() error { _, err := c.TriggerSchedule(ctx, id(1), apiv1.ChangeSchedule{By: "me"}); return err },
-		"POST /v1/schedules/" + task + `/backfill application/json {"from":"2026-01-31T07:30:00Z","to":"2026-01-31T08:30:00Z","dry_run":true}`: func() error {
-			from := time.Date(2026, 1, 31, 7, 30, 0, 0, time.UTC)
-			_, err := c.BackfillSchedule(ctx, id(1), apiv1.BackfillSchedule{From: from, To: from.Add(time.Hour), DryRun: true})
-			return err
-		},
-		"DELETE /v1/schedules/" + task + "?by=me&reason=r": func() error {
-			_, err := c.DeleteSchedule(ctx, id(1), apiv1.ChangeSchedule{Reason: "r", By: "me"})
-			return err
-		},
-		"GET /v1/inbox?assignee=ann&mine=true": func() error { _, err := c.Inbox(ctx, InboxQuery{Mine: true, Assignees: []string{"ann"}}); return err },
-		"PUT /v1/tasks/" + task + `/workflow_steps/approve/assignee application/json {"assignee":"ann"}`: func() error {
-			_, err := c.AssignStep(ctx, id(1), "approve", apiv1.AssignStep{Assignee: "ann"})
-			return err
-		},
-		"POST /v1/templates application/yaml name: x":              func() error { _, err := c.RegisterTemplate(ctx, []byte("name: x"), YAML); return err },
-		"GET /v1/templates?limit=2&namespace=a":                    func() error { _, err := c.Templates(ctx, "a", Page{Limit: 2}); return err },
-		"GET /v1/templates/a/b/1.0.0":                              func() error { _, err := c.Template(ctx, "a", "b", "1.0.0"); return err },
-		"GET /v1/tasks/" + task:                                    func() error { _, err := c.Task(ctx, id(1)); return err },
-		"GET /v1/tasks":                                            func() error { _, err := c.Tasks(ctx, TaskQuery{}); return err },
-		"GET /v1/tasks/" + task + "/tree":                          func() error { _, err := c.TaskTree(ctx, id(1)); return err },
-		"GET /v1/tasks/" + task + "/workflow_steps":                func() error { _, err := c.Steps(ctx, id(1)); return err },
-		"GET /v1/tasks/" + task + "/transitions?offset=3":          func() error { _, err := c.TaskTransitions(ctx, id(1), Page{Offset: 3}); return err },
-		"GET /v1/tasks/" + task + "/workflow_steps/refund%5B17%5D": func() error { _, err := c.StepNamed(ctx, id(1), "refund[17]"); return err },
-		"PATCH /v1/tasks/" + task + `/workflow_steps/refund%5B17%5D application/json {"action_type":"resolve_manually","reason":"r","resolved_by":"me"}`: func() error {
-			_, err := c.ActOnStepNamed(ctx, id(1), "refund[17]", apiv1.StepAction{ActionType: "resolve_manually", Reason: "r", ResolvedBy: "me"})
-			return err
-		},
-		"GET /v1/tasks/" + task + "/workflow_steps/refund/items?from=7&limit=2&state=error": func() error {
-			_, err := c.StepItems(ctx, id(1), "refund", MapItemQuery{State: tasker.StepError, From: 7, Limit: 2})
-			return err
-		},
-		"GET /v1/tasks/" + task + "/context": func() error { _, err := c.TaskContext(ctx, id(1)); return err },
-		"GET /v1/tasks/" + task + "/results/refund/items?from=7": func() error {
-			_, err := c.ItemResults(ctx, id(1), "refund", 7)
-			return err
-		},
-		"GET /v1/tasks/" + task + "/workflow_steps/" + step + "/transitions": func() error {
-			_, err := c.StepTransitions(ctx, id(1), id(2), Page{})
-			return err
-		},
-		"GET /v1/tasks?dead_lettered=true&limit=1&name=b&namespace=a&offset=2&phase=compensating&status=error": func() error {
-			_, err := c.Tasks(ctx, TaskQuery{Status: tasker.TaskError, Phase: tasker.Compensating, Namespace: "a", Name: "b", DeadLettered: &yes, Page: Page{1, 2}})
-			return err
-		},
-		"GET /v1/tasks?attribute=risk%3A%3E0.5&correlation_id=c&created_after=2026-01-31T12%3A00%3A00Z&created_before=2026-01-31T12%3A00%3A00.5Z&idempotency_key=k&initiator=i&source_system=s&tag=a&tag=b": func() error {
-			noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-			_, err := c.Tasks(ctx, TaskQuery{
-				Tags: []string{"a", "b"}, CorrelationID: "c", IdempotencyKey: "k", Initiator: "i", SourceSystem: "s", Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">0.5"}},
-				CreatedAfter: noon, CreatedBefore: noon.Add(500 * time.Millisecond),
-			})
-			return err
-		},
-		"POST /v1/workers/" + task + `/checkpoint application/json {"step_uuid":"` + step + `","lease_token":"l","checkpoint":{"row":1}}`: func() error {
-			return c.SaveCheckpoint(ctx, id(1), apiv1.SaveCheckpoint{Lease: apiv1.Lease{StepUUID: step, LeaseToken: "l"}, Checkpoint: json.RawMessage(`{"row":1}`)})
-		},
-		"GET /v1/tasks?parent=" + task: func() error { _, err := c.Tasks(ctx, TaskQuery{Parent: id(1)}); return err },
-		"GET /v1/tasks?before=x&limit=3": func() error {
-			_, err := c.Tasks(ctx, TaskQuery{Before: "x", Page: Page{Limit: 3}})
-			return err
-		},
-		"GET /v1/limits?after=server&keys=true&kind=name&limit=5&name=customer&namespace=n": func() error {
-			_, err := c.Limits(ctx, LimitQuery{Namespace: "n", Kind: "name", Name: "customer", After: "server", Keys: true, Limit: 5})
-			return err
-		},
-		`PUT /v1/limits application/json {"kind":"server","per_second":2.5,"burst":3,"reason":"r"}`: func() error {
-			_, err := c.SetLimit(ctx, apiv1.SetLimit{Kind: "server", PerSecond: 2.5, Burst: 3, Reason: "r"})
-			return err
-		},
-		"DELETE /v1/limits?by=me&kind=handler&name=a%2Fb&namespace=n&reason=r": func() error {
-			return c.DeleteLimit(ctx, tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: "n", Name: "a/b"}, "r", "me")
-		},
-		"GET /v1/attributes?limit=5&namespace=a":                                       func() error { _, err := c.Attributes(ctx, "a", Page{Limit: 5}); return err },
-		"DELETE /v1/tasks/" + task + "?cancelled_by=me&reason=why+not":                 func() error { _, err := c.CancelTask(ctx, id(1), "why not", "me"); return err },
-		"DELETE /v1/tasks/" + task + "?cancelled_by=me&compensate=true&reason=why+not": func() error { _, err := c.CompensateTask(ctx, id(1), "why not", "me"); return err },
-		"POST /v1/tasks/bulk application/json []":                                      func() error { _, err := c.CreateTasks(ctx, []apiv1.CreateTask{}); return err },
-		"PATCH /v1/tasks/" + task + "/workflow_steps/" + step + ` application/json {"action_type":"reset_for_retry","reason":"r","reset_by":"me"}`: func() error {
-			_, err := c.ActOnStep(ctx, id(1), id(2), apiv1.StepAction{ActionType: "reset_for_retry", Reason: "r", ResetBy: "me"})
-			return err
-		},
-		"POST /v1/tasks/" + task + "/workflow_steps/" + step + `/completion application/json {"success":true,"result":{"a":1}}`: func() error {
-			_, err := c.CompleteStep(ctx, id(1), id(2), apiv1.Completion{Success: true, Result: json.RawMessage(`{"a":1}`)})
-			return err
-		},
-		"POST /v1/tasks/" + task + `/workflow_steps/approve%20it/completion application/json {"success":true}`: func() error {
-			_, err := c.CompleteStepNamed(ctx, id(1), "approve it", apiv1.Completion{Success: true})
-			return err
-		},
-		"GET /v1/dlq?dlq_reason=manual_dlq&limit=5&resolution_status=pending": func() error {
-			_, err := c.Entries(ctx, EntryQuery{Status: tasker.EntryPending, Reason: tasker.ManualDLQ, Page: Page{Limit: 5}})
-			return err
-		},
-		"GET /v1/dlq/entry/" + task: func() error { _, err := c.Entry(ctx, id(1)); return err },
-		"GET /v1/dlq/task/" + task:  func() error { _, err := c.EntryOfTask(ctx, id(1)); return err },
-		"PATCH /v1/dlq/entry/" + task + ` application/json {"resolution_notes":"n"}`: func() error {
-			_, err := c.UpdateEntry(ctx, id(1), apiv1.UpdateEntry{ResolutionNotes: &notes})
-			return err
-		},
-		"POST /v1/dlq/task/" + task + ` application/json {"reason":"r","created_by":"me"}`: func() error {
-			_, err := c.OpenEntry(ctx, id(1), apiv1.OpenEntry{Reason: "r", CreatedBy: "me"})
-			return err
-		},
-		"GET /v1/dlq/stats": func() error { _, err := c.Stats(ctx); return err },
-		"GET /v1/dlq/investigation-queue?current_state=error&dlq_reason=manual_dlq&limit=2&name=order&namespace=shop&offset=4&recovered=false": func() error {
-			_, err := c.InvestigationQueue(ctx, InvestigationQuery{
-				Reason: tasker.ManualDLQ, Namespace: "shop", Name: "order", State: tasker.TaskError, Recovered: new(false), Page: Page{Limit: 2, Offset: 4},
-			})
-			return err
-		},
-		"GET /v1/dlq/investigation-queue?attribute=risk%3A%3E0.5&correlation_id=c&limit=9&tag=a&tag=b": func() error {
-			_, err := c.InvestigationQueue(ctx, InvestigationQuery{
-				Tags: []string{"a", "b"}, CorrelationID: "c", Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">0.5"}}, Page: Page{Limit: 9},
-			})
-			return err
-		},
-		"GET /v1/dlq/investigation-queue?limit=9": func() error {
-			_, err := c.InvestigationQueue(ctx, InvestigationQuery{Page: Page{Limit: 9}})
-			return err
-		},
-		"GET /v1/cases?case=" + task + "&min_age_minutes=90&text=odd+one&unowned=true": func() error {
-			_, err := c.Cases(ctx, CaseQuery{InvestigationQuery: InvestigationQuery{Case: task, MinAge: 90 * time.Minute, Text: "odd one"}, Unowned: true})
-			return err
-		},
-		"GET /v1/cases?case_state=new&failed_again=true&owner=ann": func() error {
-			_, err := c.Cases(ctx, CaseQuery{CaseState: tasker.CaseNew, Owner: "ann", FailedAgain: true})
-			return err
-		},
-		"GET /v1/cases/" + task:              func() error { _, err := c.Case(ctx, id(1)); return err },
-		"GET /v1/cases/" + task + "/why":     func() error { _, err := c.WhyCase(ctx, id(1)); return err },
-		"GET /v1/cases/" + task + "/changes": func() error { _, err := c.CaseChanges(ctx, id(1)); return err },
-		"GET /v1/explain/" + task:            func() error { _, err := c.Explain(ctx, id(1)); return err },
-		"GET /v1/explain/queue/orders/a%2Fb": func() error { _, err := c.ExplainQueue(ctx, "orders", "a/b"); return err },
-		"PATCH /v1/cases/" + task + ` application/json {"notes":"n","actor":"ann"}`: func() error {
-			_, err := c.UpdateCase(ctx, id(1), apiv1.UpdateCase{Notes: new("n"), Actor: "ann"})
-			return err
-		},
-		"POST /v1/cases/" + task + `/merge application/json {"into":"x","reason":"r"}`: func() error { _, err := c.MergeCase(ctx, id(1), apiv1.MergeCase{Into: "x", Reason: "r"}); return err },
-		"POST /v1/cases/" + task + `/unmerge application/json {"reason":"r"}`:          func() error { _, err := c.UnmergeCase(ctx, id(1), apiv1.UnmergeCase{Reason: "r"}); return err },
-		"POST /v1/cases/" + task + `/split application/json {"literal":"l","reason":"r"}`: func() error {
-			_, err := c.SplitCase(ctx, id(1), apiv1.SplitCase{Literal: "l", Reason: "r"})
-			return err
-		},
-		"GET /v1/reports?from=2026-01-31T00%3A00%3A00Z&namespace=n": func() error {
-			_, err := c.IncidentReport(ctx, tasker.IncidentReportQuery{Namespace: "n", From: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)})
-			return err
-		},
-		"GET /v1/cases/" + task + "/report?format=md": func() error {
-			one := id(1)
-			_, err := c.IncidentReportMarkdown(ctx, tasker.IncidentReportQuery{Case: &one})
-			return err
-		},
-		"GET /v1/incidents/" + task + "/report": func() error {
-			one := id(1)
-			_, err := c.IncidentReport(ctx, tasker.IncidentReportQuery{Incident: &one})
-			return err
-		},
-		"GET /v1/dlq/entry/" + task + "/evidence":                func() error { _, err := c.EvidenceFile(ctx, id(1)); return err },
-		"GET /v1/dlq/entry/" + task + "/related?limit=3":         func() error { _, err := c.RelatedEntries(ctx, id(1), 3); return err },
-		"GET /v1/dlq/times?minutes=90":                           func() error { _, err := c.EntryTimes(ctx, 90*time.Minute); return err },
-		"GET /v1/dlq/counts?interval_minutes=5&intervals=12":     func() error { _, err := c.EntryCounts(ctx, 5*time.Minute, 12); return err },
-		"GET /v1/dlq/counts":                                     func() error { _, err := c.EntryCounts(ctx, 0, 0); return err },
-		"GET /v1/dlq/staleness":                                  func() error { _, err := c.Staleness(ctx, StalenessQuery{}); return err },
-		"GET /v1/workers":                                        func() error { _, err := c.Workers(ctx, Page{}); return err },
-		"POST /v1/workers/" + task + "/drain":                    func() error { _, err := c.DrainWorker(ctx, id(1)); return err },
-		"GET /v1/namespaces":                                     func() error { _, err := c.Namespaces(ctx); return err },
-		`PUT /v1/namespaces/a%2Fb application/json {"weight":2}`: func() error { _, err := c.SetNamespace(ctx, "a/b", apiv1.SetNamespace{Weight: 2}); return err },
-		"DELETE /v1/namespaces/n":                                func() error { return c.DeleteNamespace(ctx, "n") },
-		"GET /v1/queues?limit=9&namespace=n":                     func() error { _, err := c.Queues(ctx, "n", 9); return err },
-		"DELETE /v1/workers/" + task:                             func() error { return c.LeaveWorker(ctx, id(1)) },
-		"GET /health/ready":                                      func() error { _, err := c.Ready(ctx); return err },
-		"GET /health":                                            func() error { _, err := c.Health(ctx); return err },
-	} {
-		if err := call(); err != nil {
-			t.Errorf("%s: %v", want, err)
-		}
-		if got != want {
-			t.Errorf("sent %s\nwant %s", got, want)
+	sent := func(want string, err error) {
+		t.Helper()
+		if err != nil || got != want {
+			t.Errorf("sent %s\nwant %s: %v", got, want, err)
 		}
 	}
+	sent(`POST /v1/templates/n/t/1.0.0/retire application/json {"reason":"r"}`,
+		errorOf(c.RetireTemplate(ctx, tasker.TemplateVersion{Namespace: "n", Name: "t", Version: "1.0.0"}, apiv1.RetireTemplate{Reason: "r"})))
+	sent(`POST /v1/templates/n/t/1.0.0/unretire application/json {"reason":"r"}`,
+		errorOf(c.UnretireTemplate(ctx, tasker.TemplateVersion{Namespace: "n", Name: "t", Version: "1.0.0"}, apiv1.RetireTemplate{Reason: "r"})))
+	seconds := int64(60)
+	sent("POST /v1/tasks/"+task+`/workflow_steps/approve/answer_links application/json {"expires_in_seconds":60}`,
+		errorOf(c.CreateAnswerLink(ctx, id(1), "approve", apiv1.CreateAnswerLink{ExpiresInSeconds: &seconds})))
+	sent("GET /v1/tasks/"+task+"/workflow_steps/approve/answer_links",
+		errorOf(c.AnswerLinks(ctx, id(1), "approve")))
+	sent("DELETE /v1/tasks/"+task+"/workflow_steps/approve/answer_links/"+step,
+		errorOf(c.RevokeAnswerLink(ctx, id(1), "approve", id(2))))
+	sent(`POST /v1/schedules application/json {"namespace":"n","name":"nightly","template":"t","every_seconds":60}`,
+		errorOf(c.CreateSchedule(ctx, apiv1.CreateSchedule{ScheduleSpec: apiv1.ScheduleSpec{Namespace: "n", Name: "nightly", Template: "t", EverySeconds: 60}})))
+	sent("GET /v1/schedules?after=a&limit=2&name=nightly&namespace=n&paused=true",
+		errorOf(c.Schedules(ctx, ScheduleQuery{Namespace: "n", Name: "nightly", Paused: true, After: "a", Limit: 2})))
+	sent("GET /v1/schedules/"+task+"?next=3", errorOf(c.Schedule(ctx, id(1), 3)))
+	before := time.Date(2026, 1, 31, 7, 30, 0, 0, time.UTC)
+	sent("GET /v1/schedules/"+task+"/firings?before=2026-01-31T07%3A30%3A00Z&before_kind=clock&limit=5&outcome=missed",
+		errorOf(c.Firings(ctx, id(1), FiringQuery{Outcome: "missed", Before: &before, BeforeKind: "clock", Limit: 5})))
+	sent("PUT /v1/schedules/"+task+` application/json {"namespace":"n","name":"nightly","template":"t","cron":"@daily","revision":2}`,
+		errorOf(c.UpdateSchedule(ctx, id(1), apiv1.UpdateSchedule{ScheduleSpec: apiv1.ScheduleSpec{Namespace: "n", Name: "nightly", Template: "t", Cron: "@daily"}, Revision: 2})))
+	sent("POST /v1/schedules/"+task+`/pause application/json {"reason":"r","by":"me"}`,
+		errorOf(c.PauseSchedule(ctx, id(1), apiv1.PauseSchedule{Reason: "r", By: "me"})))
+	sent("POST /v1/schedules/"+task+`/resume application/json {"reason":"r"}`,
+		errorOf(c.ResumeSchedule(ctx, id(1), apiv1.ChangeSchedule{Reason: "r"})))
+	sent("POST /v1/schedules/"+task+`/trigger application/json {"by":"me"}`,
+		errorOf(c.TriggerSchedule(ctx, id(1), apiv1.ChangeSchedule{By: "me"})))
+	from := time.Date(2026, 1, 31, 7, 30, 0, 0, time.UTC)
+	sent("POST /v1/schedules/"+task+`/backfill application/json {"from":"2026-01-31T07:30:00Z","to":"2026-01-31T08:30:00Z","dry_run":true}`,
+		errorOf(c.BackfillSchedule(ctx, id(1), apiv1.BackfillSchedule{From: from, To: from.Add(time.Hour), DryRun: true})))
+	sent("DELETE /v1/schedules/"+task+"?by=me&reason=r",
+		errorOf(c.DeleteSchedule(ctx, id(1), apiv1.ChangeSchedule{Reason: "r", By: "me"})))
+	sent("GET /v1/inbox?assignee=ann&mine=true",
+		errorOf(c.Inbox(ctx, InboxQuery{Mine: true, Assignees: []string{"ann"}})))
+	sent("PUT /v1/tasks/"+task+`/workflow_steps/approve/assignee application/json {"assignee":"ann"}`,
+		errorOf(c.AssignStep(ctx, id(1), "approve", apiv1.AssignStep{Assignee: "ann"})))
+	sent("POST /v1/templates application/yaml name: x", errorOf(c.RegisterTemplate(ctx, []byte("name: x"), YAML)))
+	sent("GET /v1/templates?limit=2&namespace=a", errorOf(c.Templates(ctx, "a", Page{Limit: 2})))
+	sent("GET /v1/templates/a/b/1.0.0", errorOf(c.Template(ctx, "a", "b", "1.0.0")))
+	sent("GET /v1/tasks/"+task, errorOf(c.Task(ctx, id(1))))
+	sent("GET /v1/tasks", errorOf(c.Tasks(ctx, TaskQuery{})))
+	sent("GET /v1/tasks/"+task+"/tree", errorOf(c.TaskTree(ctx, id(1))))
+	sent("GET /v1/tasks/"+task+"/workflow_steps", errorOf(c.Steps(ctx, id(1))))
+	sent("GET /v1/tasks/"+task+"/transitions?offset=3", errorOf(c.TaskTransitions(ctx, id(1), Page{Offset: 3})))
+	sent("GET /v1/tasks/"+task+"/workflow_steps/refund%5B17%5D", errorOf(c.StepNamed(ctx, id(1), "refund[17]")))
+	sent("PATCH /v1/tasks/"+task+`/workflow_steps/refund%5B17%5D application/json {"action_type":"resolve_manually","reason":"r","resolved_by":"me"}`,
+		errorOf(c.ActOnStepNamed(ctx, id(1), "refund[17]", apiv1.StepAction{ActionType: "resolve_manually", Reason: "r", ResolvedBy: "me"})))
+	sent("GET /v1/tasks/"+task+"/workflow_steps/refund/items?from=7&limit=2&state=error",
+		errorOf(c.StepItems(ctx, id(1), "refund", MapItemQuery{State: tasker.StepError, From: 7, Limit: 2})))
+	sent("GET /v1/tasks/"+task+"/context", errorOf(c.TaskContext(ctx, id(1))))
+	sent("GET /v1/tasks/"+task+"/results/refund/items?from=7", errorOf(c.ItemResults(ctx, id(1), "refund", 7)))
+	sent("GET /v1/tasks/"+task+"/workflow_steps/"+step+"/transitions",
+		errorOf(c.StepTransitions(ctx, id(1), id(2), Page{})))
+	sent("GET /v1/tasks?dead_lettered=true&limit=1&name=b&namespace=a&offset=2&phase=compensating&status=error",
+		errorOf(c.Tasks(ctx, TaskQuery{Status: tasker.TaskError, Phase: tasker.Compensating, Namespace: "a", Name: "b", DeadLettered: &yes, Page: Page{1, 2}})))
+	noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	_, err := c.Tasks(ctx, TaskQuery{
+		Tags: []string{"a", "b"}, CorrelationID: "c", IdempotencyKey: "k", Initiator: "i", SourceSystem: "s", Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">0.5"}},
+		CreatedAfter: noon, CreatedBefore: noon.Add(500 * time.Millisecond),
+	})
+	sent("GET /v1/tasks?attribute=risk%3A%3E0.5&correlation_id=c&created_after=2026-01-31T12%3A00%3A00Z&created_before=2026-01-31T12%3A00%3A00.5Z&idempotency_key=k&initiator=i&source_system=s&tag=a&tag=b",
+		err)
+	sent("POST /v1/workers/"+task+`/checkpoint application/json {"step_uuid":"`+step+`","lease_token":"l","checkpoint":{"row":1}}`,
+		c.SaveCheckpoint(ctx, id(1), apiv1.SaveCheckpoint{Lease: apiv1.Lease{StepUUID: step, LeaseToken: "l"}, Checkpoint: json.RawMessage(`{"row":1}`)}))
+	sent("GET /v1/tasks?parent="+task, errorOf(c.Tasks(ctx, TaskQuery{Parent: id(1)})))
+	sent("GET /v1/tasks?before=x&limit=3", errorOf(c.Tasks(ctx, TaskQuery{Before: "x", Page: Page{Limit: 3}})))
+	sent("GET /v1/limits?after=server&keys=true&kind=name&limit=5&name=customer&namespace=n",
+		errorOf(c.Limits(ctx, LimitQuery{Namespace: "n", Kind: "name", Name: "customer", After: "server", Keys: true, Limit: 5})))
+	sent(`PUT /v1/limits application/json {"kind":"server","per_second":2.5,"burst":3,"reason":"r"}`,
+		errorOf(c.SetLimit(ctx, apiv1.SetLimit{Kind: "server", PerSecond: 2.5, Burst: 3, Reason: "r"})))
+	sent("DELETE /v1/limits?by=me&kind=handler&name=a%2Fb&namespace=n&reason=r",
+		c.DeleteLimit(ctx, tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: "n", Name: "a/b"}, "r", "me"))
+	sent("GET /v1/attributes?limit=5&namespace=a", errorOf(c.Attributes(ctx, "a", Page{Limit: 5})))
+	sent("DELETE /v1/tasks/"+task+"?cancelled_by=me&reason=why+not",
+		errorOf(c.CancelTask(ctx, id(1), "why not", "me")))
+	sent("DELETE /v1/tasks/"+task+"?cancelled_by=me&compensate=true&reason=why+not",
+		errorOf(c.CompensateTask(ctx, id(1), "why not", "me")))
+	sent("POST /v1/tasks/bulk application/json []", errorOf(c.CreateTasks(ctx, []apiv1.CreateTask{})))
+	sent("PATCH /v1/tasks/"+task+"/workflow_steps/"+step+` application/json {"action_type":"reset_for_retry","reason":"r","reset_by":"me"}`,
+		errorOf(c.ActOnStep(ctx, id(1), id(2), apiv1.StepAction{ActionType: "reset_for_retry", Reason: "r", ResetBy: "me"})))
+	sent("POST /v1/tasks/"+task+"/workflow_steps/"+step+`/completion application/json {"success":true,"result":{"a":1}}`,
+		errorOf(c.CompleteStep(ctx, id(1), id(2), apiv1.Completion{Success: true, Result: json.RawMessage(`{"a":1}`)})))
+	sent("POST /v1/tasks/"+task+`/workflow_steps/approve%20it/completion application/json {"success":true}`,
+		errorOf(c.CompleteStepNamed(ctx, id(1), "approve it", apiv1.Completion{Success: true})))
+	sent("GET /v1/dlq?dlq_reason=manual_dlq&limit=5&resolution_status=pending",
+		errorOf(c.Entries(ctx, EntryQuery{Status: tasker.EntryPending, Reason: tasker.ManualDLQ, Page: Page{Limit: 5}})))
+	sent("GET /v1/dlq/entry/"+task, errorOf(c.Entry(ctx, id(1))))
+	sent("GET /v1/dlq/task/"+task, errorOf(c.EntryOfTask(ctx, id(1))))
+	sent("PATCH /v1/dlq/entry/"+task+` application/json {"resolution_notes":"n"}`,
+		errorOf(c.UpdateEntry(ctx, id(1), apiv1.UpdateEntry{ResolutionNotes: &notes})))
+	sent("POST /v1/dlq/task/"+task+` application/json {"reason":"r","created_by":"me"}`,
+		errorOf(c.OpenEntry(ctx, id(1), apiv1.OpenEntry{Reason: "r", CreatedBy: "me"})))
+	sent("GET /v1/dlq/stats", errorOf(c.Stats(ctx)))
+	_, err = c.InvestigationQueue(ctx, InvestigationQuery{
+		Reason: tasker.ManualDLQ, Namespace: "shop", Name: "order", State: tasker.TaskError, Recovered: new(false), Page: Page{Limit: 2, Offset: 4},
+	})
+	sent("GET /v1/dlq/investigation-queue?current_state=error&dlq_reason=manual_dlq&limit=2&name=order&namespace=shop&offset=4&recovered=false",
+		err)
+	_, err = c.InvestigationQueue(ctx, InvestigationQuery{
+		Tags: []string{"a", "b"}, CorrelationID: "c", Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">0.5"}}, Page: Page{Limit: 9},
+	})
+	sent("GET /v1/dlq/investigation-queue?attribute=risk%3A%3E0.5&correlation_id=c&limit=9&tag=a&tag=b", err)
+	sent("GET /v1/dlq/investigation-queue?limit=9",
+		errorOf(c.InvestigationQueue(ctx, InvestigationQuery{Page: Page{Limit: 9}})))
+	sent("GET /v1/cases?case="+task+"&min_age_minutes=90&text=odd+one&unowned=true",
+		errorOf(c.Cases(ctx, CaseQuery{InvestigationQuery: InvestigationQuery{Case: task, MinAge: 90 * time.Minute, Text: "odd one"}, Unowned: true})))
+	sent("GET /v1/cases?case_state=new&failed_again=true&owner=ann",
+		errorOf(c.Cases(ctx, CaseQuery{CaseState: tasker.CaseNew, Owner: "ann", FailedAgain: true})))
+	sent("GET /v1/cases/"+task, errorOf(c.Case(ctx, id(1))))
+	sent("GET /v1/cases/"+task+"/why", errorOf(c.WhyCase(ctx, id(1))))
+	sent("GET /v1/cases/"+task+"/changes", errorOf(c.CaseChanges(ctx, id(1))))
+	sent("GET /v1/explain/"+task, errorOf(c.Explain(ctx, id(1))))
+	sent("GET /v1/explain/queue/orders/a%2Fb", errorOf(c.ExplainQueue(ctx, "orders", "a/b")))
+	sent("PATCH /v1/cases/"+task+` application/json {"notes":"n","actor":"ann"}`,
+		errorOf(c.UpdateCase(ctx, id(1), apiv1.UpdateCase{Notes: new("n"), Actor: "ann"})))
+	sent("POST /v1/cases/"+task+`/merge application/json {"into":"x","reason":"r"}`,
+		errorOf(c.MergeCase(ctx, id(1), apiv1.MergeCase{Into: "x", Reason: "r"})))
+	sent("POST /v1/cases/"+task+`/unmerge application/json {"reason":"r"}`,
+		errorOf(c.UnmergeCase(ctx, id(1), apiv1.UnmergeCase{Reason: "r"})))
+	sent("POST /v1/cases/"+task+`/split application/json {"literal":"l","reason":"r"}`,
+		errorOf(c.SplitCase(ctx, id(1), apiv1.SplitCase{Literal: "l", Reason: "r"})))
+	sent("GET /v1/reports?from=2026-01-31T00%3A00%3A00Z&namespace=n",
+		errorOf(c.IncidentReport(ctx, tasker.IncidentReportQuery{Namespace: "n", From: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)})))
+	one := id(1)
+	sent("GET /v1/cases/"+task+"/report?format=md",
+		errorOf(c.IncidentReportMarkdown(ctx, tasker.IncidentReportQuery{Case: &one})))
+	sent("GET /v1/incidents/"+task+"/report",
+		errorOf(c.IncidentReport(ctx, tasker.IncidentReportQuery{Incident: &one})))
+	sent("GET /v1/dlq/entry/"+task+"/evidence", errorOf(c.EvidenceFile(ctx, id(1))))
+	sent("GET /v1/dlq/entry/"+task+"/related?limit=3", errorOf(c.RelatedEntries(ctx, id(1), 3)))
+	sent("GET /v1/dlq/times?minutes=90", errorOf(c.EntryTimes(ctx, 90*time.Minute)))
+	sent("GET /v1/dlq/counts?interval_minutes=5&intervals=12", errorOf(c.EntryCounts(ctx, 5*time.Minute, 12)))
+	sent("GET /v1/dlq/counts", errorOf(c.EntryCounts(ctx, 0, 0)))
+	sent("GET /v1/dlq/staleness", errorOf(c.Staleness(ctx, StalenessQuery{})))
+	sent("GET /v1/workers", errorOf(c.Workers(ctx, Page{})))
+	sent("POST /v1/workers/"+task+"/drain", errorOf(c.DrainWorker(ctx, id(1))))
+	sent("GET /v1/namespaces", errorOf(c.Namespaces(ctx)))
+	sent(`PUT /v1/namespaces/a%2Fb application/json {"weight":2}`,
+		errorOf(c.SetNamespace(ctx, "a/b", apiv1.SetNamespace{Weight: 2})))
+	sent("DELETE /v1/namespaces/n", c.DeleteNamespace(ctx, "n"))
+	sent("GET /v1/queues?limit=9&namespace=n", errorOf(c.Queues(ctx, "n", 9)))
+	sent("DELETE /v1/workers/"+task, c.LeaveWorker(ctx, id(1)))
+	sent("GET /health/ready", errorOf(c.Ready(ctx)))
+	sent("GET /health", errorOf(c.Health(ctx)))
 }
+
+// errorOf drops the result of a call.
+func errorOf[T any](_ T, err error) error { return err }

@@ -34,18 +34,15 @@ func TestAWorkerTakesNoForeignAnswerForAVerdict(t *testing.T) {
 	leases := []tasker.Lease{{TaskUUID: id, StepUUID: id, Fence: 1}}
 	calls := map[string]func(context.Context, *Backend) error{
 		"register": func(ctx context.Context, e *Backend) error {
-			_, err := e.RegisterWorker(ctx, tasker.WorkerSpec{})
-			return err
+			return errorOf(e.RegisterWorker(ctx, tasker.WorkerSpec{}))
 		},
 		"claim": func(ctx context.Context, e *Backend) error { _, err := e.Claim(ctx, id, 1, 0); return err },
 		"take": func(ctx context.Context, e *Backend) error {
-			_, err := e.TakeSteps(ctx, id, []tasker.StepRef{{TaskUUID: id, StepUUID: id}})
-			return err
+			return errorOf(e.TakeSteps(ctx, id, []tasker.StepRef{{TaskUUID: id, StepUUID: id}}))
 		},
 		"heartbeat": func(ctx context.Context, e *Backend) error { _, err := e.Heartbeat(ctx, id, leases); return err },
 		"report": func(ctx context.Context, e *Backend) error {
-			_, err := e.Report(ctx, id, []tasker.Outcome{{Lease: leases[0], Success: true}}, 1)
-			return err
+			return errorOf(e.Report(ctx, id, []tasker.Outcome{{Lease: leases[0], Success: true}}, 1))
 		},
 		"release": func(ctx context.Context, e *Backend) error { _, _, err := e.Release(ctx, id, leases); return err },
 		"checkpoint": func(ctx context.Context, e *Backend) error {

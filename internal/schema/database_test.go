@@ -27,13 +27,9 @@ func migrated(t *testing.T) *place {
 func (p *place) texts(sql string, args ...any) []string {
 	p.Helper()
 	rows, err := p.conn.Query(p.Context(), sql, args...)
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 	return list
 }
 
@@ -105,35 +101,45 @@ func names[S ~string](list []S) []string {
 	return out
 }
 
-// People point psql at these.
-func TestEverythingHasAComment(t *testing.T) {
+// Each query lists objects that violate a rule of the schema.
+func TestEveryObjectFollowsTheRules(t *testing.T) {
 	t.Parallel()
-	got := migrated(t).texts(`
-		SELECT relname::text FROM pg_class
-		WHERE relnamespace = 'tasker'::regnamespace AND relkind IN ('r', 'v') AND obj_description(oid, 'pg_class') IS NULL
-		UNION ALL
-		SELECT proname::text FROM pg_proc
-		WHERE pronamespace = 'tasker'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
-		UNION ALL
-		SELECT typname::text FROM pg_type
-		WHERE typnamespace = 'tasker'::regnamespace AND typtype = 'e' AND obj_description(oid, 'pg_type') IS NULL`)
-	if len(got) > 0 {
-		t.Errorf("without a COMMENT: %v", got)
-	}
-}
-
-// A comment must be understood by those who have only the database.
-func TestNoCommentRefersToAnotherDocument(t *testing.T) {
-	t.Parallel()
-	got := migrated(t).texts(`SELECT description FROM pg_description
-		WHERE description ~* '\mseeds?\M|design\.md'
-			AND (classoid, objoid) IN (
-				SELECT 'pg_class'::regclass::oid, oid FROM pg_class WHERE relnamespace = 'tasker'::regnamespace
-				UNION ALL SELECT 'pg_proc'::regclass::oid, oid FROM pg_proc WHERE pronamespace = 'tasker'::regnamespace
-				UNION ALL SELECT 'pg_type'::regclass::oid, oid FROM pg_type WHERE typnamespace = 'tasker'::regnamespace
-			)`)
-	if len(got) > 0 {
-		t.Errorf("comments refer to documents that are not here: %q", got)
+	p := migrated(t)
+	for rule, violations := range map[string]string{
+		"has a COMMENT": `
+			SELECT relname::text FROM pg_class
+			WHERE relnamespace = 'tasker'::regnamespace AND relkind IN ('r', 'v') AND obj_description(oid, 'pg_class') IS NULL
+			UNION ALL
+			SELECT proname::text FROM pg_proc
+			WHERE pronamespace = 'tasker'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
+			UNION ALL
+			SELECT typname::text FROM pg_type
+			WHERE typnamespace = 'tasker'::regnamespace AND typtype = 'e' AND obj_description(oid, 'pg_type') IS NULL`,
+		"has a comment that refers to no other document": `
+			SELECT description FROM pg_description
+			WHERE description ~* '\mseeds?\M|design\.md'
+				AND (classoid, objoid) IN (
+					SELECT 'pg_class'::regclass::oid, oid FROM pg_class WHERE relnamespace = 'tasker'::regnamespace
+					UNION ALL SELECT 'pg_proc'::regclass::oid, oid FROM pg_proc WHERE pronamespace = 'tasker'::regnamespace
+					UNION ALL SELECT 'pg_type'::regclass::oid, oid FROM pg_type WHERE typnamespace = 'tasker'::regnamespace
+				)`,
+		"belongs to the role that migrates": `
+			SELECT format('%s owns %s', pg_get_userbyid(o.owner), o.name)
+			FROM (
+				SELECT relowner AS owner, relname::text AS name FROM pg_class WHERE relnamespace = 'tasker'::regnamespace
+				UNION ALL SELECT proowner, proname::text FROM pg_proc WHERE pronamespace = 'tasker'::regnamespace
+				UNION ALL SELECT typowner, typname::text FROM pg_type WHERE typnamespace = 'tasker'::regnamespace
+				UNION ALL SELECT nspowner, nspname::text FROM pg_namespace WHERE nspname = 'tasker'
+			) o
+			WHERE pg_get_userbyid(o.owner) <> '` + pgtest.MigrateRole + `'`,
+		"can be read by servers": `
+			SELECT relname::text FROM pg_class
+			WHERE relnamespace = 'tasker'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
+				AND NOT has_table_privilege('` + pgtest.ServerRole + `', oid, 'SELECT')`,
+	} {
+		if got := p.texts(violations); len(got) > 0 {
+			t.Errorf("not every object %s: %q", rule, got)
+		}
 	}
 }
 
@@ -378,9 +384,7 @@ func TestViolationsAreFound(t *testing.T) {
 			p.exec(`SET tasker_test.follow = 'on'`)
 			p.exec(oneTask + damage)
 			found, err := pgtest.Violations(context.Background(), p.url) //nolint:usetesting // as it is called after a test
-			if err != nil {
-				t.Fatal(err)
-			}
+			p.Must(err)
 			if !slices.ContainsFunc(found, func(v string) bool { return strings.HasPrefix(v, want) }) {
 				t.Errorf("found %q, want %q", found, want)
 			}

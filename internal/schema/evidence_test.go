@@ -109,9 +109,7 @@ func TestTheHistoryIsTold(t *testing.T) {
 	}
 	_, err := p.conn.Exec(t.Context(), `BEGIN; INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, to_status)
 		SELECT dlq_entry_uuid, 'updated', 'ann', 'pending' FROM tasker.tasks_dlq; ROLLBACK`, pgx.QueryExecModeSimpleProtocol)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Must(err)
 	if got := p.text(`SELECT count(*)::text FROM tasker.outbox`); got != "5" {
 		t.Errorf("%s events, although the sixth was rolled back", got)
 	}
@@ -121,15 +119,11 @@ func TestTheHistoryIsTold(t *testing.T) {
 func (p *place) redacts(r redact.Rules) {
 	p.Helper()
 	paths, err := json.Marshal(r.Paths())
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 	_, err = p.conn.Exec(p.Context(), `UPDATE tasker.redaction
 		SET key_pattern = $1, key_words = array_remove(ARRAY[$2], ''), text_patterns = $3, paths = $4::text::jsonb`,
 		r.Pattern(), r.Document(), r.Texts(), string(paths))
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 }
 
 // The schema has redaction rules before a server stores its own: a list of words.
@@ -160,9 +154,7 @@ func TestTheDatabaseHidesWhatTheLogHides(t *testing.T) {
 		docs := redactionCorpus(t)
 		rows, err := p.conn.Query(t.Context(), `
 			SELECT tasker.redact_document(d::jsonb)::text, d::jsonb::text FROM unnest($1::text[]) WITH ORDINALITY AS x (d, n) ORDER BY n`, docs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p.Must(err)
 		i, hidden := 0, 0
 		var got, plain string
 		_, err = pgx.ForEachRow(rows, []any{&got, &plain}, func() error {
@@ -187,9 +179,7 @@ func TestRedactionTakesLinearTime(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
 	rules, err := redact.New(redact.DefaultKeys, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Must(err)
 	p.redacts(rules)
 	const length = 1 << 18
 	for _, part := range []string{
@@ -270,9 +260,7 @@ func TestRedaction(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
 	rules, err := redact.New(redact.DefaultKeys, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Must(err)
 	p.redacts(rules)
 	for _, tt := range []struct{ doc, path, want string }{
 		{`{"password": "x", "a": 1}`, `[]`, `{"a": 1, "password": "[redacted]"}`},

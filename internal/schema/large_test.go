@@ -14,9 +14,7 @@ import (
 func (p *place) big(b pgtest.BigTask) string {
 	p.Helper()
 	id, err := pgtest.InsertBigTask(p.Context(), p.conn, b)
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 	return id.String()
 }
 

@@ -150,9 +150,7 @@ func (p *place) upgradeBeside(program schema.Program) {
 	_, err := program.UpPatiently(p.Context(), p.conn, func(string) { tries++ })
 	p.Logf("upgraded in %s, after %d attempts that were taken back", time.Since(began).Round(time.Millisecond), tries)
 	<-released
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 }
 
 // everyStatement runs what servers write once more.

@@ -41,45 +41,44 @@ func empty(t *testing.T) *place {
 func (p *place) connect() *pgx.Conn {
 	p.Helper()
 	conn, err := pgx.Connect(p.Context(), p.url)
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 	p.Cleanup(func() { _ = conn.Close(p.Context()) })
 	return conn
 }
 
-func (p *place) exec(sql string) {
+// Must fails the test if there is an error.
+func (p *place) Must(err error) {
 	p.Helper()
-	if _, err := p.conn.Exec(p.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if err != nil {
 		p.Fatal(err)
 	}
+}
+
+func (p *place) exec(sql string) {
+	p.Helper()
+	_, err := p.conn.Exec(p.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+	p.Must(err)
 }
 
 // text runs a query that answers with one text.
 func (p *place) text(sql string) string {
 	p.Helper()
 	var s string
-	if err := p.conn.QueryRow(p.Context(), sql, pgx.QueryExecModeSimpleProtocol).Scan(&s); err != nil {
-		p.Fatal(err)
-	}
+	p.Must(p.conn.QueryRow(p.Context(), sql, pgx.QueryExecModeSimpleProtocol).Scan(&s))
 	return s
 }
 
 func (p *place) up(program schema.Program) []string {
 	p.Helper()
 	applied, err := program.Up(p.Context(), p.conn)
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 	return applied
 }
 
 func (p *place) err(program schema.Program) error {
 	p.Helper()
 	report, err := program.Status(p.Context(), p.conn)
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 	return report.Err()
 }
 
@@ -434,14 +433,10 @@ func TestADatabaseThatIsNotUTF8IsRefused(t *testing.T) {
 		}
 	})
 	where, err := url.Parse(p.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Must(err)
 	where.Path = name
 	conn, err := pgx.Connect(t.Context(), where.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Must(err)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	_, up := schema.Up(t.Context(), conn)
 	_, status := schema.Status(t.Context(), conn)

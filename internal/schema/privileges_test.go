@@ -82,35 +82,6 @@ func TestPrivilegesAreThoseOfTheList(t *testing.T) {
 	golden(t, "testdata/privileges.txt", strings.Join(got, "\n")+"\n")
 }
 
-// Nothing in the schema belongs to somebody else than the role that migrates.
-func TestTheMigrateRoleOwnsEverything(t *testing.T) {
-	t.Parallel()
-	got := migrated(t).texts(`
-		SELECT format('%s owns %s', pg_get_userbyid(o.owner), o.name)
-		FROM (
-			SELECT relowner AS owner, relname::text AS name FROM pg_class WHERE relnamespace = 'tasker'::regnamespace
-			UNION ALL SELECT proowner, proname::text FROM pg_proc WHERE pronamespace = 'tasker'::regnamespace
-			UNION ALL SELECT typowner, typname::text FROM pg_type WHERE typnamespace = 'tasker'::regnamespace
-			UNION ALL SELECT nspowner, nspname::text FROM pg_namespace WHERE nspname = 'tasker'
-		) o
-		WHERE pg_get_userbyid(o.owner) <> '` + pgtest.MigrateRole + `'`)
-	if len(got) > 0 {
-		t.Errorf("%v", got)
-	}
-}
-
-// A table that nobody thought of is not silently unusable in production only.
-func TestATableWithoutALineIsFound(t *testing.T) {
-	t.Parallel()
-	got := migrated(t).texts(`
-		SELECT relname::text FROM pg_class
-		WHERE relnamespace = 'tasker'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
-			AND NOT has_table_privilege('` + pgtest.ServerRole + `', oid, 'SELECT')`)
-	if len(got) > 0 {
-		t.Errorf("the server has no privilege on %v: add a line to serverPrivileges", got)
-	}
-}
-
 func TestTheServerRoleCannotDoMore(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
@@ -265,16 +236,12 @@ func TestRolesForAnInstallationThatExists(t *testing.T) {
 	p.exec(`DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO ` + owner + `', current_database()); END $$`)
 	old := p.as(owner)
 	old.up(schema.Embedded())
-	if err := schema.Check(t.Context(), old.conn); err != nil {
-		t.Fatal(err)
-	}
+	p.Must(schema.Check(t.Context(), old.conn))
 	statements := serverStatements(t)
 	old.everyStatement(statements)
 
 	sql, err := schema.RolesSQL(pgtest.RolePrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Must(err)
 	for range 2 { // it may be run again
 		p.exec(sql)
 	}
@@ -308,9 +275,7 @@ func (p *place) login(memberOf ...string) *place {
 		p.exec(`GRANT ` + role + ` TO ` + name)
 	}
 	where, err := url.Parse(p.db.AdminURL)
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 	where.User = url.UserPassword(name, "geheim")
 	other := &place{T: p.T, url: where.String(), db: p.db}
 	p.Cleanup(func() {
@@ -356,9 +321,7 @@ func TestMembersOfTheMigrateRoleTakeTurns(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
 	roles, err := schema.RolesSQL(pgtest.RolePrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Must(err)
 	p.exec(roles)
 	one, other := p.login(pgtest.MigrateRole), p.login(pgtest.MigrateRole)
 	one.up(schema.Embedded().Through(10))
@@ -377,9 +340,7 @@ func TestTheOwnerOfADatabaseCreatesTheRoles(t *testing.T) {
 	p.exec(`ALTER ROLE ` + name + ` CREATEROLE; DO $$ BEGIN EXECUTE format('ALTER DATABASE %I OWNER TO ` + name + `', current_database()); END $$`)
 	prefix := strings.ReplaceAll(name, "login", "by")
 	sql, err := schema.RolesSQL(prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Must(err)
 	t.Cleanup(func() {
 		roles := fmt.Sprintf("%[1]s_migrate, %[1]s_server, %[1]s_reader", prefix)
 		ctx := context.WithoutCancel(t.Context())

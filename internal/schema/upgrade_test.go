@@ -16,9 +16,7 @@ func (p *place) holding(table string) (end func()) {
 	p.Helper()
 	conn := p.connect()
 	tx, err := conn.Begin(p.Context())
-	if err != nil {
-		p.Fatal(err)
-	}
+	p.Must(err)
 	if _, err := tx.Exec(p.Context(), "SET application_name = 'dump'; LOCK TABLE "+table+" IN ACCESS SHARE MODE", pgx.QueryExecModeSimpleProtocol); err != nil {
 		p.Fatal(err)
 	}
@@ -67,9 +65,7 @@ func TestAMigrationDoesNotQueueForALock(t *testing.T) {
 		worst = max(worst, time.Since(began))
 	}
 	ended()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	p.Must(<-done)
 	server.Wait()
 	if worst > 10*time.Second { // as long as somebody holds the lock, it would be the 20 s of the timeout
 		t.Errorf("a server waited %v behind a migration that waits %v", worst, lock)
