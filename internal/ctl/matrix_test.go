@@ -326,7 +326,7 @@ func TestWhoMayRunWhat(t *testing.T) {
 			if command == "operation run" {
 				want = cli.ExitError
 			}
-			m.refuses(command, "admin@attic", want, "no ", whoami)
+			m.refuses(command, "admin@attic", want, "not found", whoami)
 		}
 	})
 	if tested != len(permits) {
@@ -335,8 +335,8 @@ func TestWhoMayRunWhat(t *testing.T) {
 	if after := m.Contents("audit_events"); after != before {
 		t.Errorf("a refused command changed something:\n%s\nwas\n%s", after, before)
 	}
-	m.refuses("dlq export", "viewer@shop", cli.ExitError, "it needs the permission payloads:read")
-	m.refuses("schedule change", "viewer@shop", cli.ExitError, "it needs the permission schedules:write")
+	m.refuses("dlq export", "viewer@shop", cli.ExitError, "needs permission payloads:read")
+	m.refuses("schedule change", "viewer@shop", cli.ExitError, "needs permission schedules:write")
 	for command, line := range permits {
 		needs, _, _ := strings.Cut(line, " ")
 		if !strings.HasSuffix(needs, ":read") || needs == "system:read" || command == "dlq export" || command == "schedule change" {

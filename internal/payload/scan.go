@@ -106,7 +106,7 @@ func (s *scanner) object(member func(key string) bool) bool {
 			return s.stop(s.keyAt, fmt.Sprintf("more than %d keys in the document", s.limits.Keys))
 		}
 		if !names.add(key) {
-			s.note(s.keyAt, "the key is there twice")
+			s.note(s.keyAt, "duplicate key")
 		}
 		if s.space(); !s.take(':') {
 			return s.unexpected("a colon is missing after the key")
