@@ -25,7 +25,7 @@ func TestParseGrants(t *testing.T) {
 	}
 	for text, words := range map[string]string{
 		"": "the role must be one of", "root@*": "the role must be one of viewer, operator, developer, worker, admin", "operator": "role@namespace",
-		"operator@": "role@namespace", "operator@" + strings.Repeat("n", 129): "up to 128 characters", "operator@a\x00": "valid UTF-8", "operator@\xff": "valid UTF-8",
+		"operator@": "role@namespace", "operator@" + strings.Repeat("n", 129): "at most 128 characters", "operator@a\x00": "valid UTF-8", "operator@\xff": "valid UTF-8",
 	} {
 		if _, err := access.ParseGrant(text); tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), words) {
 			t.Errorf("%q: %v, want %q", text, err, words)

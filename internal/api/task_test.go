@@ -234,7 +234,7 @@ func TestCompensation(t *testing.T) {
 	if got.Status != "cancelled" || got.Phase != nil || got.Outcome == nil || *got.Outcome != "compensation_stopped" {
 		t.Errorf("cancelled: %+v", got)
 	}
-	h.wantError(http.StatusConflict, "CONFLICT", "while it was being undone", "DELETE", path+"?compensate=true", nil)
+	h.wantError(http.StatusConflict, "CONFLICT", "was cancelled during compensation", "DELETE", path+"?compensate=true", nil)
 }
 
 func TestNothingIsAnEmptyList(t *testing.T) {
@@ -427,7 +427,7 @@ func TestMissingAttributesAreInTheAnswer(t *testing.T) {
 		"steps":[{"name":"a","handler":{"callable":"run"}}]}`
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", searched)
 	body := map[string]any{"namespace": "shop", "name": "sale", "context": map[string]any{"customer": 4711, "paid": "yes"}}
-	missing := []tasker.Fault{{Path: "search.paid", Message: "the value is not of the type bool"}}
+	missing := []tasker.Fault{{Path: "search.paid", Message: "the value is not of type bool"}}
 	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", body)
 	if diff := cmp.Diff(missing, task.Warnings); diff != "" || !slices.Equal(task.Attributes, []string{"customer:4711"}) {
 		t.Errorf("attributes %q, warnings (-want +got):\n%s", task.Attributes, diff)

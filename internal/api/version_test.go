@@ -66,7 +66,7 @@ func TestTheTasksOfAVersionAreBroughtToAnother(t *testing.T) {
 		t.Errorf("refused: %+v", refused)
 	}
 	for bad, says := range map[string]string{
-		`{"to_version": "1.1.0"}`: "reason", `{"to_version": "1.0.0", "reason": "x"}`: "of which the tasks are", `{"to_version": "1.1.0", "before": "x", "reason": "x"}`: "before",
+		`{"to_version": "1.1.0"}`: "reason", `{"to_version": "1.0.0", "reason": "x"}`: "the tasks already have version", `{"to_version": "1.1.0", "before": "x", "reason": "x"}`: "before",
 		`{"to_version": "1.1.0", "limit": 101, "reason": "x"}`: "limit",
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", says, "POST", path, bad)

@@ -54,7 +54,7 @@ func TestEveryKeyHasItsEffectInAServer(t *testing.T) {
 	}
 	for name := range effects {
 		if !slices.Contains(keys, name) {
-			t.Errorf("%s is tested, and there is no such key", name)
+			t.Errorf("%s is tested, and missing key", name)
 		}
 	}
 }

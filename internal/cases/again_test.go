@@ -65,7 +65,7 @@ func TestSplitsOneOfTheOtherAreBounded(t *testing.T) {
 		)
 		UPDATE tasker.case_members m SET fingerprint = d.fingerprint FROM deep d WHERE d.depth = $1 AND m.error_message LIKE '%ORDER-39001'`, tasker.MaxRefinements)
 	_, err := h.Cases.Split(t.Context(), c.ID, tasker.CaseSplit{Literal: "ORDER-39001", Actor: "ann", Reason: "x"})
-	h.WantCode(err, tasker.Conflict, "came of 20 splits")
+	h.WantCode(err, tasker.Conflict, "is the result of 20 nested splits")
 	_, err = h.Cases.Split(t.Context(), c.ID, tasker.CaseSplit{Literal: "ORDER-39000", Actor: "ann", Reason: "x"})
 	h.Must(err)
 }

@@ -510,7 +510,7 @@ func TestTheNotesOfACaseAreBounded(t *testing.T) {
 	_, err := h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Notes: new("the last one"), Actor: "ann"})
 	h.Must(err)
 	_, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Notes: new("one more"), Actor: "ann"})
-	h.WantCode(err, tasker.TooLarge, "has 1000 notes, which is the limit of one case")
+	h.WantCode(err, tasker.TooLarge, "already has 1000 notes, which is the limit")
 	got, err := h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("ann"), OwnedFor: time.Hour, Actor: "ann"})
 	h.Must(err)
 	if got.Owner != "ann" {

@@ -669,9 +669,9 @@ func TestTheIdentityProviderIsChecked(t *testing.T) {
 
 func TestTLSAndProxiesAreChecked(t *testing.T) {
 	for words, change := range map[string]func(*Server){
-		"must be set together":                            func(s *Server) { s.TLSKeyFile = "k" },
-		"requires server.tls_cert_file":                   func(s *Server) { s.TLSClientCAFile = "c" },
-		`"localhost" is neither an address nor a network`: func(s *Server) { s.TrustedProxies = "10.0.0.0/8, localhost" },
+		"must be set together":          func(s *Server) { s.TLSKeyFile = "k" },
+		"requires server.tls_cert_file": func(s *Server) { s.TLSClientCAFile = "c" },
+		`must contain only addresses and networks such as 10.0.0.0/8, not "localhost"`: func(s *Server) { s.TrustedProxies = "10.0.0.0/8, localhost" },
 	} {
 		c := Default()
 		c.Database.URL = "postgres:///x"

@@ -16,7 +16,8 @@ import (
 func (e *Engine) CreateAnswerLink(ctx context.Context, step tasker.StepRef, r tasker.AnswerLinkRequest) (made tasker.NewAnswerLink, err error) {
 	life := cmp.Or(r.Life, tasker.DefaultAnswerLinkLife)
 	if life < tasker.MinAnswerLinkLife || life > tasker.MaxAnswerLinkLife {
-		return made, tasker.Errorf(tasker.Invalid, "invalid life %s: must be from %s to %s", life, tasker.MinAnswerLinkLife, tasker.MaxAnswerLinkLife).
+		return made, tasker.Errorf(tasker.Invalid,
+			"invalid lifetime %s: must be from %s to %s", life, tasker.MinAnswerLinkLife, tasker.MaxAnswerLinkLife).
 			WithDetails([]tasker.Fault{{Path: "expires_in_seconds", Message: "must be from 60 to 2592000"}})
 	}
 	if err := textError("by", r.Actor, 255, true); err != nil {
@@ -78,7 +79,7 @@ func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link
 
 // errNoLink is the same for all unusable links, so that it does not reveal whether a token ever
 // existed.
-var errNoLink = tasker.Errorf(tasker.NotFound, "this link is not valid")
+var errNoLink = tasker.Errorf(tasker.NotFound, "invalid link")
 
 // AnswerQuestion returns the question that an answer link poses. If the link is no longer open,
 // only

@@ -27,13 +27,13 @@ func (d *decision) assignee(ctx context.Context, s postgres.UndecidedStep, p *ex
 	}
 	name, is := value.(string)
 	if !is {
-		return "", &expression.Failure{Text: p.Text(), Reason: "must be a text that names a person or a group"}
+		return "", &expression.Failure{Text: p.Text(), Reason: "must be a string that names a person or a group"}
 	}
 	if name == "" {
 		return "", nil
 	}
 	if wrong := tasker.AssigneeFault(name); wrong != "" {
-		return "", &expression.Failure{Text: p.Text(), Reason: "the name of the assignee " + wrong}
+		return "", &expression.Failure{Text: p.Text(), Reason: "the assignee " + wrong}
 	}
 	return name, nil
 }
@@ -105,11 +105,11 @@ func waitsForAnswer(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) e
 	case err != nil:
 		return err
 	case s.Type != tasker.ExternalStep:
-		return target.Refusal("step %s is not external and takes no answer", s.Name)
+		return target.Refusal("step %s is not external and cannot be answered", s.Name)
 	case s.State != tasker.StepPending:
-		return target.Refusal("external step %s is %s and takes no answer", s.Name, s.State)
+		return target.Refusal("external step %s is %s and cannot be answered", s.Name, s.State)
 	case s.DecisionDue, !s.DependenciesSatisfied:
-		return target.Refusal("external step %s does not wait for an answer yet", s.Name)
+		return target.Refusal("external step %s is not waiting for an answer yet", s.Name)
 	default:
 		return nil
 	}
@@ -132,7 +132,8 @@ func checkAssign(r tasker.AssignRequest) error {
 // there are more.
 func (e *Engine) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	if len(f.Assignees) > tasker.MaxInboxAssignees {
-		return nil, false, tasker.Errorf(tasker.Invalid, "%d assignees; %d is the limit", len(f.Assignees), tasker.MaxInboxAssignees)
+		return nil, false, tasker.Errorf(tasker.Invalid,
+			"too many assignees: got %d, the limit is %d", len(f.Assignees), tasker.MaxInboxAssignees)
 	}
 	return e.db.Inbox(ctx, f)
 }
@@ -145,7 +146,8 @@ func (e *Engine) HumanStep(ctx context.Context, step tasker.StepRef) (d tasker.H
 		return d, err
 	}
 	if s.Type != tasker.ExternalStep {
-		return d, tasker.Errorf(tasker.NotFound, "step %s of task %s is not external and takes no answer", s.Name, step.TaskUUID)
+		return d, tasker.Errorf(tasker.NotFound,
+			"step %s of task %s is not external and cannot be answered", s.Name, step.TaskUUID)
 	}
 	task, err := e.db.Task(ctx, step.TaskUUID)
 	if err != nil {

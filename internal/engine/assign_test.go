@@ -121,9 +121,9 @@ func TestAnExpressionSaysWhoIsToAnswer(t *testing.T) {
 		{`"group:finance"`, "[group:finance]", ""},
 		{`""`, "[]", ""},
 		{`4711`, "[4711]", ""},
-		{`true`, "", "must be a text that names a person or a group"},
-		{`"ann lee"`, "", "the name of the assignee has a blank"},
-		{`"group:"`, "", "the name of the assignee is empty"},
+		{`true`, "", "must be a string that names a person or a group"},
+		{`"ann lee"`, "", "the assignee has a blank"},
+		{`"group:"`, "", "the assignee is empty"},
 	} {
 		task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "approve", Context: json.RawMessage(`{"who": ` + tt.who + `}`)})
 		h.tick()

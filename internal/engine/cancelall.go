@@ -50,7 +50,7 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 			return batch, err
 		case code == tasker.NotFound, code == tasker.Conflict: // ended or removed in the meantime
 		default:
-			e.log.ErrorContext(ctx, "task of a bulk cancellation could not be cancelled", "task_uuid", t.UUID, "err", err)
+			e.log.ErrorContext(ctx, "could not cancel a task of a bulk cancellation", "task_uuid", t.UUID, "err", err)
 			batch.Failed++
 		}
 	}
@@ -92,11 +92,13 @@ func checkCancelBatch(r *tasker.CancelBatchRequest) error {
 	case r.Limit < 0 || r.Limit > tasker.MaxCancelBatch:
 		return tasker.Errorf(tasker.Invalid, "limit: must be from 1 to %d, not %d", tasker.MaxCancelBatch, r.Limit)
 	case f.Phase != "":
-		return tasker.Errorf(tasker.Invalid, "phase: tasks that undo what they have done are cancelled one by one")
+		return tasker.Errorf(tasker.Invalid, "phase: tasks that are being compensated must be cancelled one at a time")
 	case hasEnded(f.State):
-		return tasker.Errorf(tasker.Invalid, "status: tasks that are %s have ended", f.State)
+		return tasker.Errorf(tasker.Invalid,
+			"invalid status %q: tasks in this state have ended and cannot be cancelled", f.State)
 	case f.Namespace+f.Name+f.CorrelationID+f.IdempotencyKey+f.Initiator+f.SourceSystem == "" && len(f.Tags)+len(f.Attributes) == 0 && f.Parent == tasker.ID{}:
-		return tasker.Errorf(tasker.Invalid, "the filter would take the tasks of all: name at least a namespace, a template, a tag or the like")
+		return tasker.Errorf(tasker.Invalid,
+			"filter too broad: set at least one filter, such as a namespace, a template or a tag")
 	}
 	for _, text := range []struct {
 		path, text string

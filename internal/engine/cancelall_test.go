@@ -133,12 +133,12 @@ func TestAFilterThatCancelsNothing(t *testing.T) {
 	}
 	shop := of(tasker.TaskFilter{Namespace: h.Space})
 	for words, change := range map[string]func(*tasker.CancelBatchRequest){
-		"would take the tasks of all": func(r *tasker.CancelBatchRequest) { r.Filter = tasker.TaskFilter{State: tasker.TaskError} },
-		"have ended":                  func(r *tasker.CancelBatchRequest) { r.Filter.State = tasker.TaskComplete },
-		"phase":                       func(r *tasker.CancelBatchRequest) { r.Filter.Phase = tasker.Compensating },
-		"limit: must be from 1":       func(r *tasker.CancelBatchRequest) { r.Limit = 101 },
-		"actor: ":                     func(r *tasker.CancelBatchRequest) { r.Actor = "" },
-		"reason: ":                    func(r *tasker.CancelBatchRequest) { r.Reason = strings.Repeat("x", 2001) },
+		"filter too broad":      func(r *tasker.CancelBatchRequest) { r.Filter = tasker.TaskFilter{State: tasker.TaskError} },
+		"have ended":            func(r *tasker.CancelBatchRequest) { r.Filter.State = tasker.TaskComplete },
+		"phase":                 func(r *tasker.CancelBatchRequest) { r.Filter.Phase = tasker.Compensating },
+		"limit: must be from 1": func(r *tasker.CancelBatchRequest) { r.Limit = 101 },
+		"actor: ":               func(r *tasker.CancelBatchRequest) { r.Actor = "" },
+		"reason: ":              func(r *tasker.CancelBatchRequest) { r.Reason = strings.Repeat("x", 2001) },
 	} {
 		r := shop
 		change(&r)

@@ -17,14 +17,15 @@ func (e *Engine) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.
 		return tasker.Errorf(tasker.Invalid, "checkpoint: %s", err)
 	}
 	if size > tasker.MaxCheckpointBytes {
-		return tasker.Errorf(tasker.TooLarge, "checkpoint: it has %d bytes; %d is the limit", size, tasker.MaxCheckpointBytes)
+		return tasker.Errorf(tasker.TooLarge,
+			"checkpoint has %d bytes: the limit is %d", size, tasker.MaxCheckpointBytes)
 	}
 	held, err := e.db.SaveCheckpoint(postgres.WithConnClass(ctx, postgres.Work), worker, l, value, size)
 	if err != nil {
 		return err
 	}
 	if !held {
-		return tasker.Errorf(tasker.StaleLease, "step %s is not held under this lease any more: the checkpoint was not saved", l.StepUUID)
+		return tasker.Errorf(tasker.StaleLease, "lease of step %s lost: the checkpoint was not saved", l.StepUUID)
 	}
 	return nil
 }

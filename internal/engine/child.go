@@ -66,7 +66,7 @@ func (d *decision) child(ctx context.Context, s postgres.UndecidedStep, g *graph
 		}
 	}
 	if s.Depth >= tasker.MaxChildDepth {
-		return refuseChild(s, fmt.Sprintf("there are %d tasks above it, and more is not allowed", s.Depth))
+		return refuseChild(s, fmt.Sprintf("the task already has %d ancestors, which is the limit", s.Depth))
 	}
 	r, err := d.request(ctx, s, g, i)
 	if err != nil {
@@ -134,7 +134,8 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 		return ActionResult{}, err
 	}
 	if !target.IsChild {
-		return ActionResult{}, t.Refusal("step %s starts no task: only the reset of a child step can ask for a new one", target.StepUUID)
+		return ActionResult{}, t.Refusal("step %s is not a child step: only the reset of a child step can start a "+
+			"new task", target.StepUUID)
 	}
 	if target.Step != tasker.StepPending || target.Child == nil {
 		if acted, err = a.do(ctx, tx, []postgres.Target{target}, target.StepRef); err == nil {
@@ -151,7 +152,8 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 		return ActionResult{}, err
 	}
 	if canComplete(state, givenUp) && !a.op.Interrupt {
-		return ActionResult{}, tasker.Errorf(tasker.Conflict, "step %s waits for task %s, which is %s: to cancel it and start another one, set interrupt",
+		return ActionResult{}, tasker.Errorf(tasker.Conflict,
+			"step %s waits for task %s, which is %s: to cancel that task and start a new one, set interrupt",
 			target.StepUUID, *target.Child, state).WithDetails(tasker.StepRefusal{
 			TaskState: t.Task, StepState: t.Step, AllowedActions: append(t.Allowed(), tasker.ResetForRetry), NeedsInterrupt: true,
 		})
@@ -295,7 +297,7 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 			return err
 		}
 		for _, c := range unneeded { // few rows, each with its own reason
-			by := postgres.Cancellation{Operator: postgres.Operator{Actor: tasker.SystemActor, Reason: "its parent task " + c.ParentTaskUUID.String() + " does not wait for it any more"}}
+			by := postgres.Cancellation{Operator: postgres.Operator{Actor: tasker.SystemActor, Reason: "its parent task " + c.ParentTaskUUID.String() + " no longer waits for it"}}
 			if c.Undo {
 				began, err := e.Compensate(ctx, tx, c.TaskUUID, by)
 				if err != nil {

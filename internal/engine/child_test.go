@@ -307,7 +307,7 @@ func TestAnInputThatFails(t *testing.T) {
 	h := newHarness(t)
 	h.Template("archive", enginetest.Step("pack"))
 	for input, words := range map[string]string{
-		"context.of": "it is no object: it is a text", `{"a": context.no}`: `input: column 14: there is no \"no\"`, `{"a": 1.0 / 0.0}`: "there is a number in it, which JSON does not have",
+		"context.of": "must be an object, not a string", `{"a": context.no}`: `input: column 14: missing key \"no\"`, `{"a": 1.0 / 0.0}`: "contains a number, which JSON cannot represent",
 	} {
 		h.Template("order"+fmt.Sprint(len(input)), given(input, child("archive", "archive")))
 		task := h.create("order"+fmt.Sprint(len(input)), `{"of": "x"}`)
@@ -352,7 +352,7 @@ func TestCyclesAndDepth(t *testing.T) {
 	for range tasker.MaxChildDepth {
 		at = h.childOf(at, "next")
 	}
-	if s := h.step(at, "next"); s.State != tasker.StepError || !strings.Contains(string(s.Error), "there are 10 tasks above it") {
+	if s := h.step(at, "next"); s.State != tasker.StepError || !strings.Contains(string(s.Error), "the task already has 10 ancestors") {
 		t.Errorf("the step is %s: %s", s.State, s.Error)
 	}
 }
@@ -658,7 +658,7 @@ func TestANewChildOnRequest(t *testing.T) {
 
 	// Of a child that goes on it has to be taken.
 	refused(step, reset, tasker.Conflict, "waits for task "+one.String()+", which is steps_in_process")
-	refused(h.step(task, "end").UUID, reset, tasker.Conflict, "starts no task")
+	refused(h.step(task, "end").UUID, reset, tasker.Conflict, "is not a child step")
 	wrong := reset
 	wrong.Action = tasker.ResolveManually
 	refused(step, wrong, tasker.Invalid, "reset_for_retry only")

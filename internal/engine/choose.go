@@ -33,7 +33,7 @@ func selectedDependents(result json.RawMessage, dependents []string) ([]string, 
 	}
 	for _, name := range named {
 		if !slices.Contains(dependents, name) {
-			return nil, fmt.Errorf("%q does not depend on the decision directly; those that do are %s",
+			return nil, fmt.Errorf("%q does not depend directly on the decision; direct dependents: %s",
 				payload.CleanText(name, 128), someOf(dependents))
 		}
 	}
@@ -50,22 +50,22 @@ func namedSteps(result json.RawMessage) ([]string, error) {
 	const forms = `it must be {"steps": ["…"]} or {"decision_point_outcome": {"type": "create_steps", "step_names": ["…"]}}`
 	var doc map[string]json.RawMessage
 	if json.Unmarshal(result, &doc) != nil || doc == nil {
-		return nil, errors.New("the result is not an object: " + forms)
+		return nil, errors.New("the result must be an object: " + forms)
 	}
 	steps, short := doc["steps"]
 	outcome, long := doc["decision_point_outcome"]
 	switch {
 	case short && long:
-		return nil, errors.New("the result has both steps and decision_point_outcome; one of them decides")
+		return nil, errors.New("the result has both steps and decision_point_outcome: set only one of them")
 	case short:
 		return nameList("steps", steps)
 	case !long:
-		return nil, errors.New("the result names no steps: " + forms)
+		return nil, errors.New("the result selects no steps: " + forms)
 	}
 	var o map[string]json.RawMessage
 	var kind string
 	if json.Unmarshal(outcome, &o) != nil || json.Unmarshal(o["type"], &kind) != nil {
-		return nil, errors.New("decision_point_outcome has no type; it is create_steps or no_branches")
+		return nil, errors.New("missing decision_point_outcome.type: must be create_steps or no_branches")
 	}
 	switch kind {
 	case "no_branches":
@@ -73,14 +73,15 @@ func namedSteps(result json.RawMessage) ([]string, error) {
 	case "create_steps":
 		return nameList("decision_point_outcome.step_names", o["step_names"])
 	default:
-		return nil, fmt.Errorf("decision_point_outcome.type is %q; it must be create_steps or no_branches", payload.CleanText(kind, 128))
+		return nil, fmt.Errorf("invalid decision_point_outcome.type %q: must be create_steps or "+
+			"no_branches", payload.CleanText(kind, 128))
 	}
 }
 
 func nameList(key string, doc json.RawMessage) ([]string, error) {
 	var names []*string // pointers distinguish null from strings
 	if json.Unmarshal(doc, &names) != nil || names == nil || slices.Contains(names, nil) {
-		return nil, fmt.Errorf("%s is not a list of names", key)
+		return nil, fmt.Errorf("%s must be a list of names", key)
 	}
 	list := make([]string, len(names))
 	for i, n := range names {
@@ -114,9 +115,9 @@ func (v outcome) decided(d postgres.Decision) (outcome, error) {
 	}
 	var err error
 	result.GoesOn = chosen
-	v.Reason = "it names no steps to go on"
+	v.Reason = "selected no steps"
 	if len(chosen) > 0 {
-		v.Reason = payload.CleanText("it names "+someOf(chosen), maxSkipReason)
+		v.Reason = payload.CleanText("selected "+someOf(chosen), maxSkipReason)
 	}
 	if v.Body, err = json.Marshal(result); err == nil && v.Digest != nil {
 		v.Digest = v.digest()
@@ -229,12 +230,13 @@ func (a Action) decisions(ctx context.Context, tx *postgres.Tx, targets []postgr
 func (a Action) decide(t postgres.Target, d postgres.Decision) (json.RawMessage, error) {
 	switch a.op.Action {
 	case tasker.ResolveManually:
-		return nil, targetOf(t).Refusal("step %s is a decision: resolved without a result, it would not select the next steps; "+
+		return nil, targetOf(t).Refusal("step %s is a decision and requires a result that selects the next steps: "+
 			"complete it (complete_manually) with {\"steps\": [\"…\"]}", t.Name)
 	case tasker.CompleteManually:
 		chosen, wrong := selectedDependents(a.op.Result, d.Dependents)
 		if wrong != nil {
-			return nil, targetOf(t).Refusal("step %s is a decision, and the result does not select the next steps: %w", t.Name, wrong)
+			return nil, targetOf(t).Refusal("step %s is a decision, but the result does not select the next "+
+				"steps: %w", t.Name, wrong)
 		}
 		return json.Marshal(tasker.StepResult{Success: true, Result: a.op.Result, Metadata: a.op.Metadata, GoesOn: chosen})
 	default:

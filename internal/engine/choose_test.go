@@ -91,7 +91,7 @@ func TestADecisionNamesTheStepsThatGoOn(t *testing.T) {
 			h.wantState(task, tasker.TaskComplete)
 			list, _, err := h.DB.StepTransitions(t.Context(), task, h.step(task, "route").UUID, 1000, 0)
 			h.Must(err)
-			want := "it names no steps to go on"
+			want := "selected no steps"
 			if c.runs != nil {
 				want = "it names "
 			}
@@ -107,19 +107,19 @@ func TestADecisionNamesTheStepsThatGoOn(t *testing.T) {
 func TestADecisionThatNamesNoneOfItsDependents(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ result, words string }{
-		"an unknown step":    {`{"steps": ["ship", "shipp"]}`, `"shipp" does not depend on the decision directly; those that do are ship, invoice, reject`},
-		"one further behind": {`{"steps": ["label"]}`, `"label" does not depend on the decision directly`},
+		"an unknown step":    {`{"steps": ["ship", "shipp"]}`, `"shipp" does not depend directly on the decision; direct dependents: ship, invoice, reject`},
+		"one further behind": {`{"steps": ["label"]}`, `"label" does not depend directly on the decision`},
 		"one before":         {`{"steps": ["check"]}`, `"check" does not depend`},
-		"a text":             {`{"steps": "ship"}`, "steps is not a list of names"},
-		"no name":            {`{"steps": [null]}`, "steps is not a list of names"},
-		"nothing":            {``, "the result is not an object"},
-		"a list":             {`["ship"]`, "the result is not an object"},
-		"other keys":         {`{"step": ["ship"]}`, "the result names no steps"},
-		"null":               {`{"steps": null}`, "steps is not a list of names"},
+		"a text":             {`{"steps": "ship"}`, "steps must be a list of names"},
+		"no name":            {`{"steps": [null]}`, "steps must be a list of names"},
+		"nothing":            {``, "the result must be an object"},
+		"a list":             {`["ship"]`, "the result must be an object"},
+		"other keys":         {`{"step": ["ship"]}`, "the result selects no steps"},
+		"null":               {`{"steps": null}`, "steps must be a list of names"},
 		"both forms":         {`{"steps": ["ship"], "decision_point_outcome": {"type": "no_branches"}}`, "has both"},
-		"no type":            {`{"decision_point_outcome": {"step_names": ["ship"]}}`, "has no type"},
-		"another type":       {`{"decision_point_outcome": {"type": "some", "step_names": ["ship"]}}`, "it must be create_steps or no_branches"},
-		"no step_names":      {`{"decision_point_outcome": {"type": "create_steps"}}`, "step_names is not a list of names"},
+		"no type":            {`{"decision_point_outcome": {"step_names": ["ship"]}}`, "missing decision_point_outcome.type"},
+		"another type":       {`{"decision_point_outcome": {"type": "some", "step_names": ["ship"]}}`, "must be create_steps or no_branches"},
+		"no step_names":      {`{"decision_point_outcome": {"type": "create_steps"}}`, "step_names must be a list of names"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -184,9 +184,9 @@ func TestADecisionByHand(t *testing.T) {
 	h.accepted(failure(h.claimOne("route"), false))
 	id := h.step(task, "route").UUID
 	_, err := h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: tasker.ResolveManually, Reason: "done", Actor: "ann"})
-	h.WantCode(err, tasker.Conflict, "would not select the next steps", "complete_manually")
+	h.WantCode(err, tasker.Conflict, "requires a result that selects the next steps", "complete_manually")
 	_, err = h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: tasker.CompleteManually, Reason: "done", Actor: "ann", Result: json.RawMessage(`{"steps": ["x"]}`)})
-	h.WantCode(err, tasker.Conflict, `"x" does not depend on the decision directly; those that do are ship, invoice, reject`)
+	h.WantCode(err, tasker.Conflict, `"x" does not depend directly on the decision; direct dependents: ship, invoice, reject`)
 	h.wantStep(task, "route", tasker.StepError, 1)
 	_, err = h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: tasker.CompleteManually, Reason: "done", Actor: "ann", Result: json.RawMessage(`{"steps": ["invoice"]}`)})
 	h.Must(err)

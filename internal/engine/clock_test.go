@@ -36,13 +36,13 @@ func TestAStepWaits(t *testing.T) {
 	h.accepted(success(h.claimOne("charge"), `1`))
 	h.wantWait(task, "second")
 	_, err := h.Engine.CompleteExternal(t.Context(), task, h.step(task, "second").UUID, tasker.Outcome{Success: true}, "desk")
-	h.WantCode(err, tasker.Conflict, "it waits for an instant")
+	h.WantCode(err, tasker.Conflict, "it is a wait step")
 	h.aWeekLater()
 	h.accepted(success(h.claimOne("end"), `1`))
 	h.wantState(task, tasker.TaskComplete)
 	list, _, err := h.DB.StepTransitions(t.Context(), task, h.step(task, "second").UUID, 10, 0)
 	h.Must(err)
-	if len(list) != 1 || list[0].Event != "elapse" || list[0].Reason != "its wait is over" {
+	if len(list) != 1 || list[0].Event != "elapse" || list[0].Reason != "the wait ended" {
 		t.Errorf("the history is %+v", list)
 	}
 }
@@ -93,7 +93,7 @@ func TestAStepWaitsUntil(t *testing.T) {
 	var stale time.Duration
 	h.Must(h.pool.QueryRow(t.Context(), `SELECT stale_at - now() FROM tasker.tasks WHERE task_uuid = $1`, task).Scan(&stale))
 	if stale < 114*time.Hour {
-		t.Errorf("the task is stale in %s, before its wait is over", stale)
+		t.Errorf("the task is stale in %s, before the wait ended", stale)
 	}
 	h.aWeekLater()
 	h.accepted(success(h.claimOne("end"), `1`))
@@ -104,8 +104,8 @@ func TestAStepWaitsUntil(t *testing.T) {
 func TestAnInstantThatIsNone(t *testing.T) {
 	t.Parallel()
 	for result, want := range map[string]string{
-		`"soon"`:                 "wait_until: column 10: it cannot be evaluated, in: timestamp(results.score)",
-		`"3000-01-01T00:00:00Z"`: "wait_until: the instant is more than 5 years ahead",
+		`"soon"`:                 "wait_until: column 10: evaluation failed, in: timestamp(results.score)",
+		`"3000-01-01T00:00:00Z"`: "wait_until: the time must be at most 5 years ahead",
 	} {
 		h := newHarness(t)
 		h.Template("remind", enginetest.Step("score"), waitsUntil(`timestamp(results.score)`, "wait", "score"))

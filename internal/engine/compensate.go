@@ -74,11 +74,14 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 func mayCompensate(t postgres.CompensableTask) error {
 	switch {
 	case t.State == tasker.TaskComplete:
-		return tasker.Errorf(tasker.Conflict, "task %s is complete, which is final: what it has done stays done; undo it with another task", t.TaskUUID)
+		return tasker.Errorf(tasker.Conflict,
+			"task %s is complete and cannot be compensated: undo its effects with another task", t.TaskUUID)
 	case t.Outcome == tasker.CompensationStopped:
-		return tasker.Errorf(tasker.Conflict, "task %s was cancelled while it was being undone, which is final: see which of its steps are undone, and undo the others with another task", t.TaskUUID)
+		return tasker.Errorf(tasker.Conflict, "task %s was cancelled during compensation, which cannot resume: "+
+			"check which steps are compensated, and undo the others with another task", t.TaskUUID)
 	case t.State == tasker.TaskCancelled:
-		return tasker.Errorf(tasker.Conflict, "task %s was cancelled without compensation, which is final: undo what it has done with another task", t.TaskUUID)
+		return tasker.Errorf(tasker.Conflict, "task %s was cancelled without compensation, which can no longer "+
+			"start: undo its effects with another task", t.TaskUUID)
 	}
 	_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
 	return err
@@ -97,7 +100,7 @@ func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *g
 		return nil, nil, nil
 	}
 	if err := e.concludeDone(ctx, tx, task, names); err != nil {
-		return nil, nil, fmt.Errorf("conclude the steps whose work is done: %w", err)
+		return nil, nil, fmt.Errorf("conclude completed steps: %w", err)
 	}
 	done, err := tx.DoneSteps(ctx, task, names)
 	if err != nil {

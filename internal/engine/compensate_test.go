@@ -183,7 +183,7 @@ func TestCancelStopsACompensation(t *testing.T) {
 		t.Errorf("a report after that: %+v", r)
 	}
 	h.wantStep(task, "undo:reserve", tasker.StepCancelled, 0)
-	h.WantCode(h.Engine.CompensateTask(t.Context(), task, "ann", "after all"), tasker.Conflict, "was cancelled while it was being undone")
+	h.WantCode(h.Engine.CompensateTask(t.Context(), task, "ann", "after all"), tasker.Conflict, "was cancelled during compensation")
 }
 
 func TestNothingIsToBeUndone(t *testing.T) {
@@ -212,7 +212,7 @@ func TestWhatCannotBeCompensated(t *testing.T) {
 	done, cancelled := h.Create("one"), h.Create("one")
 	h.Must(h.Engine.CancelTask(t.Context(), cancelled, "ann", "no"))
 	h.accepted(success(h.claimOne("a"), `1`))
-	h.WantCode(h.Engine.CompensateTask(t.Context(), done, "ann", "r"), tasker.Conflict, "is complete, which is final")
+	h.WantCode(h.Engine.CompensateTask(t.Context(), done, "ann", "r"), tasker.Conflict, "is complete and cannot be compensated")
 	h.WantCode(h.Engine.CompensateTask(t.Context(), cancelled, "ann", "r"), tasker.Conflict, "was cancelled without compensation")
 	h.WantCode(h.Engine.CompensateTask(t.Context(), tasker.NewID(), "ann", "r"), tasker.NotFound)
 	h.wantUndone(done, "", "")

@@ -62,7 +62,7 @@ func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.Te
 	}
 	var made compiled
 	if made.program, made.err = expression.Compile(c.text, scope, expression.Any); made.err != nil {
-		made.err = tasker.Errorf(tasker.CodeOf(made.err), "of step %s of %s/%s %s: %w", name, g.stored.Namespace, g.stored.Name, g.stored.Version, made.err)
+		made.err = tasker.Errorf(tasker.CodeOf(made.err), "step %s of template %s/%s %s: %w", name, g.stored.Namespace, g.stored.Name, g.stored.Version, made.err)
 	}
 	if c.programs == nil {
 		c.programs = map[postgres.TemplateStep]compiled{}
@@ -76,7 +76,7 @@ func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.Te
 func (c *computing) result(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (doc json.RawMessage, refusal, err error) {
 	p, err := c.compile(ctx, tx, postgres.TemplateStep{TemplateUUID: s.TemplateUUID, Name: t.Name})
 	if code := tasker.CodeOf(err); code == tasker.Invalid {
-		return nil, targetOf(t).Refusal("the result of step %s cannot be computed: %w", t.Name, err), nil
+		return nil, targetOf(t).Refusal("cannot compute the result of step %s: %w", t.Name, err), nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -88,7 +88,7 @@ func (c *computing) result(ctx context.Context, tx *postgres.Tx, t postgres.Targ
 		doc, err = p.JSON(ctx, v, tasker.MaxDocumentBytes)
 	}
 	if failure, ok := errors.AsType[*expression.Failure](err); ok {
-		return nil, targetOf(t).Refusal("the result of step %s cannot be computed: %w", t.Name, failure), nil
+		return nil, targetOf(t).Refusal("cannot compute the result of step %s: %w", t.Name, failure), nil
 	}
 	return doc, nil, err
 }
@@ -102,7 +102,7 @@ func (a Action) forStep(ctx context.Context, tx *postgres.Tx, t postgres.Target,
 	of = a
 	of.op.Result = doc
 	if of.body, of.size, err = resultBody(doc, a.op.Metadata); err != nil {
-		return a, targetOf(t).Refusal("the result of step %s cannot be stored: %w", t.Name, err), nil
+		return a, targetOf(t).Refusal("cannot store the result of step %s: %w", t.Name, err), nil
 	}
 	return of, nil, nil
 }
@@ -130,7 +130,7 @@ func valuesOf(ctx context.Context, tx *postgres.Tx, task tasker.ID, p *expressio
 	}
 	if read.ResultBytes > conditionBytes {
 		return expression.Values{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf(
-			"the results of the steps that it names have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)}
+			"the results it uses have %d bytes in total: the limit is %d", read.ResultBytes, conditionBytes)}
 	}
 	v := expression.Values{Context: read.Context, Results: map[string]json.RawMessage{}, States: map[string]tasker.StepState{}}
 	for name, step := range read.Steps {

@@ -46,7 +46,7 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postg
 			})
 		}
 		if isSingleOutcomeError(ctx, err) {
-			e.log.ErrorContext(ctx, "applying a report failed; it is pending",
+			e.log.ErrorContext(ctx, "applying a report failed; it stays pending",
 				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
 			one, err = alone(ctx, *v, e.storePendingReport)
 		}
@@ -57,7 +57,7 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postg
 		case ctx.Err() != nil || postgres.IsUnavailable(err):
 			return nil, nil, err
 		default:
-			e.log.ErrorContext(ctx, "outcome neither applied nor stored; its worker reports it again",
+			e.log.ErrorContext(ctx, "outcome neither applied nor stored; the worker will report it again",
 				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
 			v.undecided = true
 		}
@@ -241,7 +241,7 @@ func pick(list []outcome, indexes []int) []outcome {
 func (e *Engine) storePendingReport(ctx context.Context, v outcome) ([]int, error) {
 	doc, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("keep report: %w", err)
+		return nil, fmt.Errorf("store pending report: %w", err)
 	}
 	kept := v.Conclusion
 	kept.Event, kept.To, kept.Body, kept.KeepReport = lifecycle.Keep, tasker.StepEnqueuedForOrchestration, nil, doc
@@ -275,7 +275,7 @@ func fromPendingReports(ctx context.Context, from decisionReader, kept []postgre
 	list := make([]outcome, len(kept))
 	for i, k := range kept {
 		if err := json.Unmarshal(k.Report, &list[i]); err != nil {
-			return nil, fmt.Errorf("read kept report of step %s: %w", k.StepUUID, err)
+			return nil, fmt.Errorf("read pending report of step %s: %w", k.StepUUID, err)
 		}
 		v := &list[i]
 		v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
@@ -284,7 +284,7 @@ func fromPendingReports(ctx context.Context, from decisionReader, kept []postgre
 		}
 		f, err := failureOf(v.Body)
 		if err != nil {
-			return nil, fmt.Errorf("read kept failure of step %s: %w", k.StepUUID, err)
+			return nil, fmt.Errorf("read pending failure of step %s: %w", k.StepUUID, err)
 		}
 		v.failure = &f
 	}

@@ -46,7 +46,8 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 			continue
 		}
 		if again {
-			err = &tasker.Error{Code: tasker.Unavailable, Err: err, Message: "other requests use the same idempotency key or unique key, or replace the template, at the same time: send the request again"}
+			err = &tasker.Error{Code: tasker.Unavailable, Err: err, Message: "concurrent requests use the same " +
+				"idempotency key or unique key, or replace the template: send the request again"}
 		}
 		return created, err
 	}
@@ -54,7 +55,7 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 
 func checkCount(requests []tasker.NewTask) error {
 	if len(requests) == 0 || len(requests) > MaxBulk {
-		return tasker.Errorf(tasker.Invalid, "%d tasks; 1 to %d can be created at once", len(requests), MaxBulk)
+		return tasker.Errorf(tasker.Invalid, "invalid number of tasks %d: must be from 1 to %d", len(requests), MaxBulk)
 	}
 	return nil
 }
@@ -227,7 +228,7 @@ func (c *creation) addPlanned(ctx context.Context, r tasker.NewTask, decoded any
 	}
 	if c.steps += len(t.Steps); c.steps > MaxBulkSteps {
 		return nil, tasker.Errorf(tasker.TooLarge,
-			"the tasks up to this one have more than %d steps together; create fewer at once", MaxBulkSteps)
+			"the tasks up to this one have more than %d steps in total: create fewer at once", MaxBulkSteps)
 	}
 	if t.Digest, err = digest(r, decoded); err != nil {
 		return nil, err
@@ -261,7 +262,8 @@ func sameRequest(r tasker.NewTask, decoded any, holder *postgres.KeyHolder) (Cre
 	}
 	if !bytes.Equal(sum, holder.RequestDigest) {
 		return Created{}, tasker.Errorf(tasker.Conflict,
-			"idempotency_key %q belongs to task %s, which was asked for with other values", r.IdempotencyKey, holder.TaskUUID).
+			"idempotency_key %q was used for task %s with different values: use a "+
+				"new key", r.IdempotencyKey, holder.TaskUUID).
 			WithDetails(map[string]string{"task_uuid": holder.TaskUUID.String()})
 	}
 	return Created{TaskUUID: holder.TaskUUID}, nil
@@ -299,7 +301,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	switch {
 	case g.cycle != nil:
 		t.State, t.Rejected = tasker.TaskError, true
-		t.RejectReason = "steps depend on each other in a cycle: " + strings.Join(g.cycle, " -> ")
+		t.RejectReason = "steps form a dependency cycle: " + strings.Join(g.cycle, " -> ")
 	case !started:
 		t.State = tasker.TaskPending
 	case t.Decides(), slices.ContainsFunc(t.Steps, func(s postgres.CreatedStep) bool { return s.State == tasker.StepEnqueued }):
@@ -315,14 +317,15 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) error {
 	cost, err := c.engine.attributes(ctx, g, t)
 	if c.searchCost += cost; c.searchCost > tasker.MaxSearchCost {
-		return tasker.Errorf(tasker.TooLarge, "the search attributes of the tasks up to this one take too much work together; create fewer at once")
+		return tasker.Errorf(tasker.TooLarge,
+			"the search attributes of the tasks up to this one are too expensive to evaluate: create fewer at once")
 	}
 	return err
 }
 
 // errOldTemplate indicates that a request failed with a cached template. A newer version of the
 // template may accept it.
-var errOldTemplate = errors.New("template is remembered")
+var errOldTemplate = errors.New("template is cached")
 
 // template returns the template of a request and whether it came from the engine's cache.
 func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, remembered bool, err error) {
@@ -352,12 +355,14 @@ func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, re
 // retired returns the error for a retired version: a Conflict if the request names the version, or
 // NotFound if it names none and none is available.
 func retired(t tasker.StoredTemplate, asked string) error {
-	const again = "%s: retired since %s by %s: %s; have tasks made of it again (tasker-ctl template unretire)"
-	code, of := tasker.Conflict, fmt.Sprintf("template %s/%s %s takes no new tasks", t.Namespace, t.Name, t.Version)
+	const again = "%s: retired since %s by %s: %s; to use it again, run tasker-ctl template unretire"
+	code, of := tasker.Conflict, fmt.Sprintf("template %s/%s %s does not accept "+
+		"new tasks", t.Namespace, t.Name, t.Version)
 	if asked == "" {
-		code, of = tasker.NotFound, fmt.Sprintf("no version of template %s/%s takes new tasks; the newest is %s", t.Namespace, t.Name, t.Version)
+		code, of = tasker.NotFound, fmt.Sprintf("no version of template %s/%s accepts new tasks; the "+
+			"newest is %s", t.Namespace, t.Name, t.Version)
 	}
-	return tasker.Errorf(code, again+", or name another version", of, t.Retired.At.UTC().Format(time.RFC3339), t.Retired.By, t.Retired.Reason)
+	return tasker.Errorf(code, again+", or use another version", of, t.Retired.At.UTC().Format(time.RFC3339), t.Retired.By, t.Retired.Reason)
 }
 
 // reject stores the tasks and opens investigations for those that can never run. It also cancels
@@ -425,7 +430,7 @@ func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 		faults.text(f.path, f.text, f.most, f.needed)
 	}
 	if len(r.Tags) > 50 {
-		faults.add("tags", "%d tags; 50 is the limit", len(r.Tags))
+		faults.add("tags", "has %d tags; the limit is 50", len(r.Tags))
 	}
 	for i, tag := range r.Tags {
 		faults.text(fmt.Sprintf("tags[%d]", i), tag, 128, true)

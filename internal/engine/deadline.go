@@ -22,7 +22,7 @@ func (f *faults) checkDue(r tasker.NewTask) {
 	}
 	f.checkDelay("due_after_seconds", r.DueAfter, tasker.MaxDue)
 	if !r.DueAt.IsZero() && r.DueAfter != 0 {
-		f.add("due_after_seconds", "a task has either this or due_at")
+		f.add("due_after_seconds", "conflicts with due_at: set only one of them")
 	}
 	if !r.DueAt.IsZero() && !r.StartAt.IsZero() && !r.DueAt.After(r.StartAt) {
 		f.add("due_at", "must be after start_at")
@@ -32,7 +32,7 @@ func (f *faults) checkDue(r tasker.NewTask) {
 // checkYear rejects times that are obviously mistakes.
 func (f *faults) checkYear(path string, at time.Time) {
 	if at.Year() < 2000 || at.Year() > 2200 {
-		f.add(path, "must lie between the years 2000 and 2200")
+		f.add(path, "must be between the years 2000 and 2200")
 	}
 }
 
@@ -69,9 +69,9 @@ func (c *creation) dueAt(ctx context.Context, p *expression.Program, t *postgres
 	case out.Err != nil:
 		wrong = out.Err.Error()
 	case !is:
-		wrong = "is not an instant"
+		wrong = "must be a timestamp"
 	case at.Year() < 2000 || time.Until(at) > tasker.MaxDue:
-		wrong = "lies before the year 2000, or more than 5 years ahead"
+		wrong = "must be after the year 2000 and at most 5 years ahead"
 	}
 	if wrong != "" {
 		return time.Time{}, tasker.Errorf(tasker.Invalid, "context: due.at of the template: %s", wrong)
@@ -100,7 +100,8 @@ func (d *decision) due(ctx context.Context, s postgres.UndecidedStep, g *graph, 
 	}
 	due.At, err = outcomeOf(d.known, evaluationOf(s, expression.DueAt, p), values, func(ctx context.Context) (time.Time, error) { return p.Time(ctx, values) })
 	if err == nil && (due.At.Year() < 2000 || due.At.Sub(s.AsOf) > tasker.MaxDue) {
-		err = &expression.Failure{Text: p.Text(), Reason: "the instant lies before the year 2000, or more than 5 years ahead"}
+		err = &expression.Failure{Text: p.Text(), Reason: "the time must be after the year 2000 and at most 5 " +
+			"years ahead"}
 	}
 	return due, err
 }
@@ -167,10 +168,11 @@ func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task task
 	}
 	change.Task = t.State
 	if _, err := lifecycle.Task.Next(t.State, lifecycle.ChangeDue); err != nil {
-		return change, tasker.Errorf(tasker.Conflict, "task %s is %s: it is not due any more", task, t.State)
+		return change, tasker.Errorf(tasker.Conflict, "task %s is %s and no longer has a due time", task, t.State)
 	}
 	if t.WrittenOff {
-		return change, tasker.Errorf(tasker.Conflict, "task %s was given up by its investigation: it is not due any more", task)
+		return change, tasker.Errorf(tasker.Conflict,
+			"task %s was written off by its investigation and no longer has a due time", task)
 	}
 	g, err := e.graphIn(ctx, tx, t.TemplateUUID)
 	if err != nil {
@@ -184,7 +186,7 @@ func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task task
 		case err != nil:
 			return change, err
 		case s.State.Done() || s.State == tasker.StepCancelled:
-			return change, tasker.Errorf(tasker.Conflict, "step %s is %s: it is not due any more", s.Name, s.State)
+			return change, tasker.Errorf(tasker.Conflict, "step %s is %s and no longer has a due time", s.Name, s.State)
 		}
 		if step, _, ok := g.step(s.Name); ok {
 			rules = step.Due

@@ -143,16 +143,16 @@ func TestDueTimesOfRequestsAndTemplates(t *testing.T) {
 		}
 	}
 	for words, r := range map[string]tasker.NewTask{
-		"due_at: must be in the future":                           {Name: "day", DueAt: time.Now().Add(-time.Second)},
-		"due_at: must be at most 5 years ahead":                   {Name: "day", DueAt: time.Now().Add(6 * 365 * 24 * time.Hour)},
-		"due_at: must be between the years 2000 and 2200":         {Name: "day", DueAt: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"due_after_seconds: must be from 0 to 157680000":          {Name: "day", DueAfter: -1},
-		"due_after_seconds: a task has either this or due_at":     {Name: "day", DueAfter: time.Hour, DueAt: at},
-		"due_at: must be after start_at":                          {Name: "day", StartAt: at, DueAt: at},
-		"context: due.at of the template: column 18: there is no": {Name: "by"},
-		"context: due.at of the template: column 10: ":            {Name: "by", Context: json.RawMessage(`{"by": "tomorrow"}`)},
-		"lies before the year 2000":                               {Name: "by", Context: json.RawMessage(`{"by": "1999-01-01T00:00:00Z"}`)},
-		"or more than 5 years ahead":                              {Name: "by", Context: json.RawMessage(`{"by": "2199-01-01T00:00:00Z"}`)},
+		"due_at: must be in the future":                                  {Name: "day", DueAt: time.Now().Add(-time.Second)},
+		"due_at: must be at most 5 years ahead":                          {Name: "day", DueAt: time.Now().Add(6 * 365 * 24 * time.Hour)},
+		"due_at: must be between the years 2000 and 2200":                {Name: "day", DueAt: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"due_after_seconds: must be from 0 to 157680000":                 {Name: "day", DueAfter: -1},
+		"due_after_seconds: conflicts with due_at: set only one of them": {Name: "day", DueAfter: time.Hour, DueAt: at},
+		"due_at: must be after start_at":                                 {Name: "day", StartAt: at, DueAt: at},
+		"context: due.at of the template: column 18: missing key":        {Name: "by"},
+		"context: due.at of the template: column 10: ":                   {Name: "by", Context: json.RawMessage(`{"by": "tomorrow"}`)},
+		"must be after the year 2000":                                    {Name: "by", Context: json.RawMessage(`{"by": "1999-01-01T00:00:00Z"}`)},
+		"or more than 5 years ahead":                                     {Name: "by", Context: json.RawMessage(`{"by": "2199-01-01T00:00:00Z"}`)},
 	} {
 		r.Namespace = h.Space
 		_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{r})
@@ -201,8 +201,8 @@ func TestADueTimeThatCannotBeEvaluated(t *testing.T) {
 	t.Parallel()
 	for at, words := range map[string]string{
 		"timestamp(context.none)":           "due.at: ",
-		`timestamp("2199-01-01T00:00:00Z")`: "due.at: the instant lies before the year 2000, or more than 5 years ahead",
-		`timestamp("1999-01-01T00:00:00Z")`: "due.at: the instant lies before the year 2000, or more than 5 years ahead",
+		`timestamp("2199-01-01T00:00:00Z")`: "due.at: the time must be after the year 2000 and at most 5 years ahead",
+		`timestamp("1999-01-01T00:00:00Z")`: "due.at: the time must be after the year 2000 and at most 5 years ahead",
 	} {
 		h := newHarness(t)
 		s := enginetest.Step("a")
@@ -344,7 +344,7 @@ func TestAnOperatorChangesADueTime(t *testing.T) {
 		h.WantCode(err, tasker.Invalid, words)
 	}
 	_, err = h.Engine.ChangeDue(t.Context(), free, tasker.DueUpdate{DueAt: &at, Actor: "ann"})
-	h.WantCode(err, tasker.Conflict, "is cancelled: it is not due any more")
+	h.WantCode(err, tasker.Conflict, "is cancelled and no longer has a due time")
 	_, err = h.Engine.ChangeDue(t.Context(), tasker.NewID(), tasker.DueUpdate{DueAt: &at, Actor: "ann"})
 	h.WantCode(err, tasker.NotFound, "not found")
 	_, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{StepUUID: tasker.NewID(), DueAt: &at, Actor: "ann"})

@@ -229,7 +229,8 @@ func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (st
 	for i, p := range s.Dependencies {
 		standings[i] = dependencyStatus(p)
 		if p.Decision && standings[i] == lifecycle.Succeeded && p.Names == nil {
-			move, err := failDecision(s, tasker.InvalidDecision, "decision "+p.Name+" has no result that selects the next steps")
+			move, err := failDecision(s, tasker.InvalidDecision, "decision "+p.Name+" has no result that selects "+
+				"the next steps")
 			return stepDecision{move: move}, err
 		}
 	}
@@ -307,7 +308,7 @@ func (d *decision) condition(ctx context.Context, s postgres.UndecidedStep, p *e
 	if err != nil || holds {
 		return stepDecision{becomes: lifecycle.VerdictRun}, err
 	}
-	return stepDecision{becomes: lifecycle.VerdictSkip, move: skip(s, "its condition is false: "+p.Text())}, nil
+	return stepDecision{becomes: lifecycle.VerdictSkip, move: skip(s, "condition is false: "+p.Text())}, nil
 }
 
 // until evaluates when the wait of a step ends. It returns nil if the step has no such expression.
@@ -322,7 +323,7 @@ func (d *decision) until(ctx context.Context, s postgres.UndecidedStep, p *expre
 	}
 	at, err := outcomeOf(d.known, evaluationOf(s, expression.WaitUntil, p), values, func(ctx context.Context) (time.Time, error) { return p.Time(ctx, values) })
 	if err == nil && at.Sub(s.AsOf) > tasker.MaxWait {
-		err = &expression.Failure{Text: p.Text(), Reason: "the instant is more than 5 years ahead"}
+		err = &expression.Failure{Text: p.Text(), Reason: "the time must be at most 5 years ahead"}
 	}
 	return &at, err
 }
@@ -363,7 +364,7 @@ func whySkipped(list []postgres.Dependency) string {
 			return "decision of " + p.Name
 		}
 	}
-	return "of the steps that it depends on " + skippedOf(list)
+	return "because " + skippedOf(list)
 }
 
 func skippedOf(list []postgres.Dependency) string {

@@ -63,7 +63,7 @@ func TestABranchIsTaken(t *testing.T) {
 	}
 	h.wantState(task, tasker.TaskStepsInProcess)
 	h.tick()
-	h.wantSkipped(task, "reject", "its condition is false: !(results.score.value < 0.5)")
+	h.wantSkipped(task, "reject", "condition is false: !(results.score.value < 0.5)")
 	if s := h.step(task, "charge"); s.DecidedAt == nil || s.DecisionDue || !s.DependenciesSatisfied {
 		t.Errorf("after it is decided: %+v", s)
 	}
@@ -87,7 +87,7 @@ func TestTheOtherBranchIsTaken(t *testing.T) {
 	task := h.create("order", `{"amount": 150}`)
 	h.accepted(success(h.claimOne("score"), `{"value": 0.9}`))
 	h.tick()
-	h.wantSkipped(task, "charge", "its condition is false")
+	h.wantSkipped(task, "charge", "condition is false")
 	h.wantSkipped(task, "ship", "charge was skipped")
 	h.accepted(success(h.claimOne("reject"), `{}`))
 	h.tick()
@@ -262,7 +262,7 @@ func TestAnExternalStepIsDecided(t *testing.T) {
 	yes, no := h.step(task, "yes").UUID, h.step(task, "no").UUID
 	answer := tasker.Outcome{Success: true, Result: json.RawMessage(`"fine"`)}
 	_, err := h.Engine.CompleteExternal(t.Context(), task, yes, answer, "desk")
-	h.WantCode(err, tasker.Conflict, "is not decided")
+	h.WantCode(err, tasker.Conflict, "has not been evaluated yet")
 	h.tick()
 	_, err = h.Engine.CompleteExternal(t.Context(), task, no, answer, "desk")
 	h.WantCode(err, tasker.Conflict, "is skipped")

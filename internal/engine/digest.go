@@ -52,7 +52,7 @@ func digest(r tasker.NewTask, value any) ([]byte, error) {
 	}
 	all, err := json.Marshal(facts)
 	if err != nil {
-		return nil, fmt.Errorf("digest of request: %w", err)
+		return nil, fmt.Errorf("compute request digest: %w", err)
 	}
 	sum := sha256.Sum256(all)
 	return sum[:], nil

@@ -23,7 +23,8 @@ const (
 // them. Steps that it does not return have changed state or will be announced again.
 func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error) {
 	if len(steps) == 0 || len(steps) > maxTake {
-		return nil, tasker.Errorf(tasker.Invalid, "%d steps; 1 to %d can be taken at once", len(steps), maxTake)
+		return nil, tasker.Errorf(tasker.Invalid,
+			"invalid number of steps %d: must be from 1 to %d", len(steps), maxTake)
 	}
 	ctx = postgres.WithConnClass(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)
@@ -42,7 +43,7 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 		others := slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return taken[s.StepUUID] })
 		if err := e.declined(handing, m.spec.Namespaces, others); err != nil {
 			// They will be announced by the reconciliation or when a slot is released.
-			e.log.WarnContext(ctx, "unclaimed steps are not announced again yet", "err", err)
+			e.log.WarnContext(ctx, "could not announce unclaimed steps again", "err", err)
 		}
 	}
 	return e.assignments(handing, worker, claimed)
@@ -80,7 +81,7 @@ func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tas
 	}
 	measured, err := e.db.TakeSteps(ctx, c, claimed.Unmeasured)
 	if err != nil {
-		e.log.WarnContext(ctx, "measured steps could not be claimed", "worker_uuid", c.WorkerUUID, "err", err)
+		e.log.WarnContext(ctx, "could not claim measured steps", "worker_uuid", c.WorkerUUID, "err", err)
 	}
 	return append(claimed.Steps, measured.Steps...), nil
 }
@@ -153,7 +154,7 @@ func (e *Engine) settleLetters(
 	if !inTime {
 		list, err := e.expire(ctx, steps, expiring{wait: true, evidence: evidence})
 		if err != nil {
-			return nil, nil, fmt.Errorf("fail steps that no worker took: %w", err)
+			return nil, nil, fmt.Errorf("fail unclaimed steps: %w", err)
 		}
 		for _, x := range list {
 			expired = append(expired, x.StepRef)
@@ -165,7 +166,8 @@ func (e *Engine) settleLetters(
 	}
 	for _, s := range others { // the sweep may have failed them in the meantime
 		if err := e.db.NoteDeadLetter(ctx, s, evidence[s]); err != nil {
-			e.log.WarnContext(ctx, "dead letter of a step could not be recorded", "task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "err", err)
+			e.log.WarnContext(ctx, "could not record the dead letter "+
+				"of a step", "task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "err", err)
 		}
 	}
 	ids, err := e.db.AnnounceAgain(ctx, others, 0)

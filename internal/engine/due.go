@@ -293,7 +293,7 @@ func (d *timerScheduler) notifyPeers(ctx context.Context, now time.Time, rest ti
 		d.peersAt = at
 	}
 	if err := d.engine.db.NotifyDue(ctx, d.engine.instance.String(), rest); err != nil {
-		d.engine.log.DebugContext(ctx, "other processes not notified of due work; they poll", "err", err)
+		d.engine.log.DebugContext(ctx, "could not notify other processes of due work; they poll", "err", err)
 	}
 }
 

@@ -53,7 +53,7 @@ func (x *expensiveNamespaces) list() []string {
 const evaluationBytes = 4 * conditionBytes
 
 // errNotEvaluated indicates that an expression must be evaluated before the next transaction.
-var errNotEvaluated = errors.New("the expression is not evaluated yet")
+var errNotEvaluated = errors.New("expression not evaluated yet")
 
 // evaluations evaluates the expressions of a batch between its transactions, so that none runs
 // while

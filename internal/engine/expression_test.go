@@ -54,7 +54,7 @@ func TestExpensiveExpressionsDelayNoOtherNamespace(t *testing.T) {
 		}
 		var failure tasker.Failure
 		h.Must(json.Unmarshal(s.Error, &failure))
-		if !strings.Contains(failure.Message, "it costs more than an evaluation may, in: "+worst) {
+		if !strings.Contains(failure.Message, "the evaluation exceeds its cost limit, in: "+worst) {
 			t.Errorf("the error is %s", s.Error)
 		}
 		if s.UpdatedAt.Before(*other.DecidedAt) {
@@ -87,7 +87,7 @@ func TestExpensiveExpressionsOfARequest(t *testing.T) {
 		h.register(made)
 		begun := time.Now()
 		_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: name, Context: json.RawMessage(worstContext)}})
-		if took := time.Since(begun); took > 10*time.Second || name != "search" && (tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "it costs more than an evaluation may")) || name == "search" && err != nil {
+		if took := time.Since(begun); took > 10*time.Second || name != "search" && (tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "the evaluation exceeds its cost limit")) || name == "search" && err != nil {
 			t.Errorf("%s after %s: %v", name, took, err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestAStoredExpressionThatIsRefusedToday(t *testing.T) {
 	_, err = e.Tick(t.Context())
 	h.Must(err)
 	task := created[0].TaskUUID
-	if s := h.step(task, "charge"); s.State != tasker.StepError || !strings.Contains(string(s.Error), "too large once its repetitions are written out, in: context.s.matches") {
+	if s := h.step(task, "charge"); s.State != tasker.StepError || !strings.Contains(string(s.Error), "too large after expanding its repetitions, in: context.s.matches") {
 		t.Errorf("the step is %s: %s", s.State, s.Error)
 	}
 	if e := h.Entry(task); e.DetailCode != tasker.ExpressionFailed {

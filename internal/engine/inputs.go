@@ -125,11 +125,12 @@ func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error 
 
 func tooLarge(s postgres.TooLargeStep) tasker.Failure {
 	f := tasker.Failure{Type: tasker.InputTooLarge, Message: fmt.Sprintf(
-		"the results of the steps that this one depends on have %d bytes together; %d is the limit: depend on fewer steps, or have them return less",
+		"the results of this step's dependencies have %d bytes in total; the limit is %d: depend on fewer steps, "+
+			"or return smaller results",
 		s.ResultsBytes, tasker.MaxInputBytes)}
 	if s.ContextBytes > tasker.MaxClaimBytes {
-		f.Message = fmt.Sprintf("the context of the task has %d bytes as it is read back; no more than %d can be handed to a worker: "+
-			"create a new task with a smaller one", s.ContextBytes, tasker.MaxClaimBytes)
+		f.Message = fmt.Sprintf("the task's stored context has %d bytes; a worker can receive at most %d: "+
+			"create a new task with a smaller context", s.ContextBytes, tasker.MaxClaimBytes)
 	}
 	return f
 }

@@ -56,7 +56,8 @@ func (e *Engine) CreateTasksTx(ctx context.Context, outer pgx.Tx, requests []tas
 		case !isKeyOrTemplateRace(err):
 			return nil, err
 		case n == tries: // this transaction does not see later commits
-			return nil, tasker.Errorf(tasker.Conflict, "another transaction has created a task with the same idempotency_key or unique key, or replaced the template, and this one does not see it: begin it again")
+			return nil, tasker.Errorf(tasker.Conflict, "another transaction created a task with the same "+
+				"idempotency_key or unique key, or replaced the template, unseen by this transaction: restart it")
 		}
 	}
 }
@@ -82,7 +83,8 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 		return err
 	}
 	if !o.Success {
-		return tasker.Errorf(tasker.Invalid, "the outcome of step %s is a failure: roll the transaction back, and report the failure", o.StepUUID)
+		return tasker.Errorf(tasker.Invalid,
+			"the outcome of step %s is a failure: roll back the transaction and report the failure", o.StepUUID)
 	}
 	v.Worker = nil // the fence identifies the lease
 	return e.join(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
@@ -113,7 +115,8 @@ func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
 	case err != nil:
 		return err
 	case before.State == string(tasker.StepInProgress) && before.Fence == v.Fence:
-		return tasker.Errorf(tasker.Invalid, "step %s is a decision, whose result is checked when it is reported: return it from the handler", v.StepUUID)
+		return tasker.Errorf(tasker.Invalid, "step %s is a decision and cannot be completed in a transaction: "+
+			"return the result from the handler", v.StepUUID)
 	case before.ReportedFence != nil && *before.ReportedFence == v.Fence && string(before.ReportDigest) == string(v.Digest):
 		return nil
 	default:
@@ -123,9 +126,9 @@ func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
 
 func whyLost(m postgres.StepLease, v outcome) string {
 	if m.ReportedFence != nil && *m.ReportedFence == v.Fence {
-		return fmt.Sprintf("another outcome of this attempt was accepted before; the step is %s", m.State)
+		return fmt.Sprintf("a different outcome of this attempt was already accepted; the step is %s", m.State)
 	}
-	return fmt.Sprintf("the lease is lost: the step is %s and this attempt no longer counts", m.State)
+	return fmt.Sprintf("lease lost: the step is %s and this attempt no longer counts", m.State)
 }
 
 // CompleteExternalTx is [Engine.CompleteExternal] in the caller's transaction.

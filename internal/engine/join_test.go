@@ -189,7 +189,7 @@ func TestAKeyInATransactionOfAProgram(t *testing.T) {
 	other := r
 	other.Context = json.RawMessage(`{"id": 2}`)
 	_, different := a.createIn(other)
-	a.WantCode(a.order(2, true, different), tasker.Conflict, `idempotency_key "1" belongs to task`)
+	a.WantCode(a.order(2, true, different), tasker.Conflict, `idempotency_key "1" was used for task`)
 	// A transaction that does not see what was committed since it began is told so.
 	tx, err := a.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	a.Must(err)
@@ -198,7 +198,7 @@ func TestAKeyInATransactionOfAProgram(t *testing.T) {
 	late := tasker.NewTask{Namespace: a.Space, Name: "order", IdempotencyKey: "2"}
 	a.CreateWith(late)
 	_, create = a.createIn(late)
-	a.WantCode(create(tx), tasker.Conflict, "begin it again")
+	a.WantCode(create(tx), tasker.Conflict, "restart it")
 	_, err = tx.Exec(t.Context(), `INSERT INTO public.orders VALUES (3)`)
 	a.Must(err)
 	a.Must(tx.Commit(t.Context()))
@@ -244,7 +244,7 @@ func TestAStepIsCompletedInATransactionOfAProgram(t *testing.T) {
 	}
 	a.Must(a.order(1, false, complete(success(held, `{"id": 1}`))))
 	a.wantStep(task, "reserve", tasker.StepInProgress, 1)
-	a.WantCode(a.order(2, true, complete(failure(held, true))), tasker.Invalid, "roll the transaction back")
+	a.WantCode(a.order(2, true, complete(failure(held, true))), tasker.Invalid, "roll back the transaction")
 	a.WantCode(a.order(3, true, complete(success(held, `{"id": `))), tasker.Invalid, "result")
 	a.Must(a.order(4, true, complete(success(held, `{"id": 1}`))))
 	a.wantStep(task, "reserve", tasker.StepComplete, 1)
@@ -253,7 +253,7 @@ func TestAStepIsCompletedInATransactionOfAProgram(t *testing.T) {
 	a.wantOrders(2, 3, 4)
 	a.accepted(success(held, `{"id": 1}`))
 	a.Must(a.order(5, true, complete(success(held, `{"id": 1}`))))
-	a.WantCode(a.order(6, true, complete(success(held, `{"id": 2}`))), tasker.Conflict, "another outcome of this attempt was accepted before")
+	a.WantCode(a.order(6, true, complete(success(held, `{"id": 2}`))), tasker.Conflict, "a different outcome of this attempt was already accepted")
 	if r := a.report(success(held, `{"id": 2}`)); len(r.Rejected) != 1 {
 		t.Errorf("another result: %+v", r)
 	}
@@ -300,7 +300,7 @@ func TestADecisionIsNotCompletedInATransactionOfAProgram(t *testing.T) {
 	a.routing()
 	held := a.claimAll("route")[0]
 	a.WantCode(a.order(1, true, func(tx pgx.Tx) error { return a.Engine.CompleteStepTx(t.Context(), tx, success(held, `{"steps": []}`)) }),
-		tasker.Invalid, "return it from the handler")
+		tasker.Invalid, "return the result from the handler")
 }
 
 // An external step is answered in the transaction that has the answer.

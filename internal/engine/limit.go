@@ -84,16 +84,18 @@ func (c *creation) limitKey(ctx context.Context, p *expression.Program, t *postg
 		return "", err
 	}
 	if out.Err != nil {
-		return "", tasker.Errorf(tasker.Invalid, "the key of the limit cannot be evaluated: %w", out.Err)
+		return "", tasker.Errorf(tasker.Invalid, "cannot evaluate the limit key: %w", out.Err)
 	}
 	switch out.Value.(type) {
 	case string, json.Number, bool:
 	default:
-		return "", tasker.Errorf(tasker.Invalid, "the key of the limit must be a text, a number or a bool, and is null or a time")
+		return "", tasker.Errorf(tasker.Invalid,
+			"invalid limit key: must be a string, a number or a bool, not null or a time")
 	}
 	key := fmt.Sprint(out.Value)
 	if len(key) > tasker.MaxLimitKeyBytes {
-		return "", tasker.Errorf(tasker.Invalid, "the key of the limit has %d bytes; %d is the most", len(key), tasker.MaxLimitKeyBytes)
+		return "", tasker.Errorf(tasker.Invalid,
+			"the limit key has %d bytes: the limit is %d", len(key), tasker.MaxLimitKeyBytes)
 	}
 	return key, nil
 }

@@ -334,7 +334,7 @@ func TestATaskWithoutTheKeyOfItsLimitIsRefused(t *testing.T) {
 	h := newHarness(t)
 	h.register(withLimits(tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 1}))
 	for doc, words := range map[string]string{
-		`{}`: "there is no", `{"customer": null}`: "must be a text", `{"customer": [1]}`: "it is a list", `{"customer": "` + fmt.Sprintf("%0300d", 1) + `"}`: "256",
+		`{}`: "missing key", `{"customer": null}`: "must be a string", `{"customer": [1]}`: "must not be a list", `{"customer": "` + fmt.Sprintf("%0300d", 1) + `"}`: "256",
 	} {
 		_, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "limited", Context: json.RawMessage(doc)}})
 		h.WantCode(err, tasker.Invalid, "limits.customer.key", words)

@@ -55,7 +55,7 @@ func (d *decision) items(ctx context.Context, s postgres.UndecidedStep, of taske
 			return stepDecision{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("%s %d of the list: %s", what, i, err)}
 		}
 		if total += size; total > tasker.MaxMapBytes {
-			return stepDecision{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("the list has more than %d bytes", tasker.MaxMapBytes)}
+			return stepDecision{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("the list is larger than %d bytes", tasker.MaxMapBytes)}
 		}
 		m.Bytes[i] = int32(size)
 		m.IDs = append(m.IDs, tasker.NewID())
@@ -194,7 +194,7 @@ func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []outcome, 
 		skipped[i.StepUUID] = true
 		skips = append(skips, postgres.Conclusion{
 			TaskUUID: i.TaskUUID, StepUUID: i.StepUUID, From: tasker.StepError, Fence: i.Fence, Event: lifecycle.Tolerate, To: tasker.StepSkipped,
-			Reason: "it has failed, which step " + i.Of + " tolerates",
+			Reason: "failed, which step " + i.Of + " tolerates",
 		})
 	}
 	if len(skips) == 0 {
@@ -239,7 +239,8 @@ func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Ta
 		return ActionResult{}, err
 	}
 	if a.computes != nil {
-		return ActionResult{}, targetOf(target).Refusal("step %s waits for its items: complete these by expression, one by one", target.StepUUID)
+		return ActionResult{}, targetOf(target).Refusal("step %s is waiting for its items: complete the items "+
+			"individually by expression", target.StepUUID)
 	}
 	reset := a.op.Action == tasker.ResetForRetry
 	refs, err := tx.OpenItems(ctx, target.StepRef, reset)
@@ -247,7 +248,8 @@ func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Ta
 		return ActionResult{}, err
 	}
 	if len(refs) == 0 {
-		return ActionResult{}, targetOf(target).Refusal("step %s waits for %d of its items, and none of them has failed", target.StepUUID, target.OpenItems)
+		return ActionResult{}, targetOf(target).Refusal("step %s is waiting for %d of its items, none of which "+
+			"has failed", target.StepUUID, target.OpenItems)
 	}
 	items, err := tx.LockTargets(ctx, refs)
 	if err != nil {

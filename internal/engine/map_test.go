@@ -163,11 +163,11 @@ func TestAllFailedItemsAreResetByTheirStep(t *testing.T) {
 	refund := h.step(task, "refund").UUID
 	reset := tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "gateway repaired", Actor: "ann"}
 	_, err := h.Engine.OperateStep(t.Context(), task, refund, reset)
-	h.WantCode(err, tasker.Conflict, "waits for 4 of its items, and none of them has failed")
+	h.WantCode(err, tasker.Conflict, "is waiting for 4 of its items, none of which has failed")
 	other := reset
 	other.NewChild = true
 	_, err = h.Engine.OperateStep(t.Context(), task, refund, other)
-	h.WantCode(err, tasker.Conflict, "starts no task")
+	h.WantCode(err, tasker.Conflict, "is not a child step")
 	h.accepted(failure(items[0], false), failure(items[1], false), failure(items[2], false), success(items[3], `3`))
 	h.wantState(task, tasker.TaskError)
 	left, err := h.Engine.OperateStep(t.Context(), task, refund, reset)
@@ -219,11 +219,11 @@ func TestAMapIsEndedByHand(t *testing.T) {
 func TestAListThatIsNone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ result, want string }{
-		"no list":     {`{"lines": {"a": 1}}`, "it is no list"},
-		"nothing":     {`{}`, `there is no \"lines\"`},
-		"null":        {`{"lines": null}`, "it is no list"},
-		"too long":    {`{"lines": [0` + strings.Repeat(",1", tasker.MaxMapItems) + `]}`, "10001 elements; 10000 is the limit"},
-		"no elements": {`{"lines": "abc"}`, "it is no list"},
+		"no list":     {`{"lines": {"a": 1}}`, "must be a list"},
+		"nothing":     {`{}`, `missing key \"lines\"`},
+		"null":        {`{"lines": null}`, "must be a list"},
+		"too long":    {`{"lines": [0` + strings.Repeat(",1", tasker.MaxMapItems) + `]}`, "10001 elements; the limit is 10000"},
+		"no elements": {`{"lines": "abc"}`, "must be a list"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -300,7 +300,7 @@ func TestAMapThatIsSkippedHasNoItems(t *testing.T) {
 	h.Template("maybe", when("context.list.size() > 5", mapOver("context.list", enginetest.Step("each"))), enginetest.Step("end", "each"))
 	task := h.create("maybe", `{"list": [1, 2]}`)
 	h.tick()
-	h.wantSkipped(task, "each", "its condition is false")
+	h.wantSkipped(task, "each", "condition is false")
 	h.wantState(task, tasker.TaskComplete)
 }
 

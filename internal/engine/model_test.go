@@ -26,7 +26,7 @@ type modelTask struct {
 	givenUp bool // one ended as permanently failed
 
 	undone bool       // somebody asked for that
-	leftBy *modelTask // its parent, which is undone and does not wait for it any more
+	leftBy *modelTask // its parent, which is undone and no longer waits for it
 
 	compared bool // it has ended, and the engine had it so
 }
@@ -572,7 +572,7 @@ func (m *model) newChild(s *modelStep, interrupt bool) bool {
 	return true
 }
 
-// operateItems does what an operator does to a map step that waits for its items.
+// operateItems does what an operator does to a map step that is waiting for its items.
 func (m *model) operateItems(s *modelStep, a tasker.StepAction, interrupt bool) bool {
 	if a == tasker.ResetForRetry {
 		reset := false

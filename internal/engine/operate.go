@@ -154,7 +154,7 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 		step := StepActionResult{Target: t, Fence: t.Fence + 1}
 		to, refusal := targetOf(t).Next(a.op.Action, a.op.Interrupt)
 		if t.OpenItems > 0 && refusal == nil { // an action on many steps applies only to failed steps
-			refusal = targetOf(t).Refusal("step %s waits for its items", t.StepUUID)
+			refusal = targetOf(t).Refusal("step %s is waiting for its items", t.StepUUID)
 		}
 		of := a
 		if refusal == nil && a.computes != nil {
@@ -260,20 +260,20 @@ func checkAction(op tasker.ActionRequest) error {
 	wrong.text("actor", op.Actor, 255, true)
 	wrong.text("Idempotency-Key", op.RequestKey, postgres.MaxRequestKey, false)
 	if op.NewChild && op.Action != tasker.ResetForRetry {
-		wrong.add("child", "is for reset_for_retry only")
+		wrong.add("child", "is only allowed with reset_for_retry")
 	}
 	if op.DiscardCheckpoint && op.Action != tasker.ResetForRetry {
-		wrong.add("discard_checkpoint", "is for reset_for_retry only")
+		wrong.add("discard_checkpoint", "is only allowed with reset_for_retry")
 	}
 	switch completes := op.Action == tasker.CompleteManually; {
 	case completes && len(op.Result) == 0 && op.ResultExpression == "":
 		wrong.add("completion_data.result", "is missing")
 	case completes && len(op.Result) > 0 && op.ResultExpression != "":
-		wrong.add("completion_data.result_expression", "is given with result: give one of them")
+		wrong.add("completion_data.result_expression", "conflicts with result: set only one of them")
 	case !completes && op.ResultExpression != "":
-		wrong.add("completion_data.result_expression", "is for complete_manually only")
+		wrong.add("completion_data.result_expression", "is only allowed with complete_manually")
 	}
-	return wrong.err("the action cannot be done")
+	return wrong.err("invalid action")
 }
 
 // lockStep locks a task and one of its steps. It returns the states of both, or NotFound.
@@ -345,15 +345,17 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (
 	next, err := lifecycle.Step.Next(s.State, v.Event)
 	switch {
 	case s.Type == tasker.WaitStep:
-		return false, target.Refusal("step %s is not external: it waits for an instant; an operator can complete it with complete_manually", s.Name)
+		return false, target.Refusal("step %s is not external: it is a wait step; an operator can complete it "+
+			"with complete_manually", s.Name)
 	case s.Type == tasker.ChildStep:
 		return false, target.Refusal("step %s is not external: it waits for its child task; an operator can complete it with complete_manually", s.Name)
 	case s.Type != tasker.ExternalStep:
 		return false, target.Refusal("step %s is not external: a worker executes it; an operator can complete it with complete_manually", s.Name)
 	case err != nil:
-		return false, target.Refusal("external step %s is %s already", s.Name, s.State)
+		return false, target.Refusal("external step %s is already %s", s.Name, s.State)
 	case s.DecisionDue:
-		return false, target.Refusal("external step %s is not decided yet: whether it waits for an answer depends on its condition; try again in a moment", s.Name)
+		return false, target.Refusal("the condition of external step %s has not been evaluated yet: try again in "+
+			"a moment", s.Name)
 	case !s.DependenciesSatisfied:
 		return false, target.Refusal("external step %s still waits for %d of its %d dependencies",
 			s.Name, s.TotalParents-s.CompletedParents, s.TotalParents)

@@ -29,10 +29,10 @@ func (f *faults) checkStart(r tasker.NewTask) {
 	f.checkDebounce(r)
 	f.checkDue(r)
 	if !r.StartAt.IsZero() && r.StartAfter != 0 {
-		f.add("start_after_seconds", "a task has either this or start_at")
+		f.add("start_after_seconds", "conflicts with start_at: set only one of them")
 	}
 	if !r.StartBy.IsZero() && r.StartWithin != 0 {
-		f.add("start_within_seconds", "a task has either this or start_by")
+		f.add("start_within_seconds", "conflicts with start_by: set only one of them")
 	}
 	if !r.StartBy.IsZero() && !r.StartAt.IsZero() && !r.StartBy.After(r.StartAt) {
 		f.add("start_by", "must be after start_at")
@@ -46,13 +46,14 @@ func (f *faults) checkDebounce(r tasker.NewTask) {
 	}
 	f.text("debounce.key", d.Key, tasker.MaxUniqueKey, true)
 	if d.Wait <= 0 || d.Wait > tasker.MaxStartDelay {
-		f.add("debounce.wait_seconds", "must be more than 0, and %d at most", int(tasker.MaxStartDelay.Seconds()))
+		f.add("debounce.wait_seconds", "must be greater than 0 and at most %d", int(tasker.MaxStartDelay.Seconds()))
 	}
 	if d.MaxWait != 0 && d.MaxWait < d.Wait || d.MaxWait > tasker.MaxStartDelay {
-		f.add("debounce.max_wait_seconds", "must not be less than wait_seconds, and %d at most", int(tasker.MaxStartDelay.Seconds()))
+		f.add("debounce.max_wait_seconds",
+			"must be at least wait_seconds and at most %d", int(tasker.MaxStartDelay.Seconds()))
 	}
 	if !r.StartAt.IsZero() || r.StartAfter != 0 {
-		f.add("debounce", "a task has either this or a time at which it starts")
+		f.add("debounce", "conflicts with start_at and start_after_seconds: set only one of them")
 	}
 }
 
@@ -101,9 +102,10 @@ func (c *creation) setKeys(ctx context.Context, g *graph, t *postgres.CreatedTas
 	}
 	switch {
 	case o.Debounce.Key != "" && o.Unique.Key != "":
-		return tasker.Errorf(tasker.Invalid, "debounce: a task has either this or a unique key")
+		return tasker.Errorf(tasker.Invalid, "debounce: conflicts with unique.key: set only one of them")
 	case o.Debounce.Key != "" && t.Request.IdempotencyKey != "":
-		return tasker.Errorf(tasker.Invalid, "debounce: a request that may be merged has no idempotency_key; sent again it is merged again")
+		return tasker.Errorf(tasker.Invalid,
+			"debounce: conflicts with idempotency_key: a repeated request is merged anyway")
 	}
 	return nil
 }
@@ -118,7 +120,8 @@ func (c *creation) evaluate(ctx context.Context, p *expression.Program, t *postg
 		return expression.Outcome{}, err
 	}
 	if c.searchCost += cost; c.searchCost > tasker.MaxSearchCost {
-		return expression.Outcome{}, tasker.Errorf(tasker.TooLarge, "the expressions of the tasks up to this one take too much work together; create fewer at once")
+		return expression.Outcome{}, tasker.Errorf(tasker.TooLarge,
+			"the expressions of the tasks up to this one are too expensive to evaluate: create fewer at once")
 	}
 	return list[0], nil
 }
@@ -135,7 +138,7 @@ func (c *creation) keyOf(ctx context.Context, p *expression.Program, path string
 	case out.Err != nil:
 		wrong = out.Err.Error()
 	case !is:
-		wrong = "is not a text"
+		wrong = "must be a string"
 	}
 	if wrong != "" {
 		return "", tasker.Errorf(tasker.Invalid, "context: start.%s.key of the template: %s", path, wrong)
@@ -181,7 +184,8 @@ func (c *creation) mayHave(ctx context.Context, t *postgres.CreatedTask) error {
 	if held.by == (tasker.ID{}) || c.recreates && held.by == t.Request.RecreatedFrom {
 		return nil
 	}
-	held.err = tasker.Errorf(tasker.Conflict, "task %s of template %s/%s has the same unique key and has not ended", held.by, key.Namespace, key.Name).
+	held.err = tasker.Errorf(tasker.Conflict,
+		"task %s of template %s/%s has the same unique key and has not ended", held.by, key.Namespace, key.Name).
 		WithDetails(map[string]string{"task_uuid": held.by.String()})
 	return held
 }
@@ -246,7 +250,8 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 	as := t
 	if waiting.Version != t.Template.Version {
 		if t.Request.Version != "" {
-			return tasker.Errorf(tasker.Conflict, "task %s has the same debounce key and waits with version %s", waiting.UUID, waiting.Version).
+			return tasker.Errorf(tasker.Conflict,
+				"task %s has the same debounce key and is pending with version %s", waiting.UUID, waiting.Version).
 				WithDetails(map[string]string{"task_uuid": waiting.UUID.String()})
 		}
 		decoded, _, err := payload.Decode(t.Request.Context, payload.Limits{})

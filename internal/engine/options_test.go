@@ -464,7 +464,7 @@ func TestRequestsAreMergedIntoATaskOfARetiredVersion(t *testing.T) {
 		t.Errorf("it led to %+v, of version %s", merged, got.Version)
 	}
 	_, err = h.debounced(`{}`, func(r *tasker.NewTask) { r.Version, r.Debounce.Key = "1.0.0", "other" })
-	h.WantCode(err, tasker.Conflict, "takes no new tasks")
+	h.WantCode(err, tasker.Conflict, "does not accept new tasks")
 }
 
 // A key that somebody holds for long keeps those waiting who ask for it, and nobody else.
@@ -670,9 +670,9 @@ func TestManyRequestsAreMergedAtOnce(t *testing.T) {
 		"debounce.wait_seconds":               func(r *tasker.NewTask) { r.Debounce.Wait = 0 },
 		"debounce.max_wait_seconds":           func(r *tasker.NewTask) { r.Debounce.MaxWait = time.Second },
 		"debounce.key: is missing":            func(r *tasker.NewTask) { r.Debounce.Key = "" },
-		"debounce: a task has either this or": func(r *tasker.NewTask) { r.Unique.Key = "u" },
-		"a time at which it starts":           func(r *tasker.NewTask) { r.StartAt = at },
-		"has no idempotency_key":              func(r *tasker.NewTask) { r.IdempotencyKey = "i" },
+		"debounce: conflicts with unique.key": func(r *tasker.NewTask) { r.Unique.Key = "u" },
+		"conflicts with start_at and":         func(r *tasker.NewTask) { r.StartAt = at },
+		"conflicts with idempotency_key":      func(r *tasker.NewTask) { r.IdempotencyKey = "i" },
 	} {
 		_, err := h.debounced(`{"page": "p"}`, change)
 		h.WantCode(err, tasker.Invalid, want)

@@ -28,7 +28,7 @@ func TestARepeatedRequestOfAnOperatorIsAppliedOnce(t *testing.T) {
 	other := reset
 	other.Reason = "something else"
 	_, err = h.Engine.OperateStep(t.Context(), task, step, other)
-	h.WantCode(err, tasker.Conflict, `"key-1" belongs to another request`)
+	h.WantCode(err, tasker.Conflict, `"key-1" was used for a different request`)
 	h.accepted(success(held, `1`))
 
 	// Without a key, each request is a new one; a refused one leaves its key free.

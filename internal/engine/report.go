@@ -166,7 +166,8 @@ func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
 	}
 	bounded := *f
 	bounded.Retryable = false
-	bounded.Message += fmt.Sprintf(" (not retried: retry_after_ms %d is longer than the limit of %s)", f.RetryAfter.Milliseconds(), e.opts.MaxRetryAfter)
+	bounded.Message += fmt.Sprintf(" (not retried: retry_after_ms %d exceeds the "+
+		"limit of %s)", f.RetryAfter.Milliseconds(), e.opts.MaxRetryAfter)
 	return &bounded
 }
 
@@ -183,7 +184,8 @@ func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
 		v.Body, v.ResultSize, err = resultBody(o.Result, o.Metadata)
 	} else {
 		if o.Failure == nil {
-			return v, tasker.Errorf(tasker.Invalid, "the outcome of step %s is a failure without an error: add error {message, …}", o.StepUUID)
+			return v, tasker.Errorf(tasker.Invalid,
+				"the outcome of step %s is a failure without an error: set error {message, …}", o.StepUUID)
 		}
 		v.Event, v.To = lifecycle.Fail, tasker.StepError
 		v.fail(*o.Failure)
@@ -357,7 +359,7 @@ func (e *Engine) reject(ctx context.Context, rejected []postgres.RejectedReport,
 func unanswered(step tasker.ID) tasker.Rejection {
 	return tasker.Rejection{
 		StepUUID: step, Code: tasker.Unavailable,
-		Message: "what became of this report cannot be read or recorded at the moment; send it again",
+		Message: "the result of this report is temporarily unknown: send it again",
 	}
 }
 
@@ -374,9 +376,9 @@ func persist(ctx context.Context, f func() error) error {
 func staleLeaseReason(m postgres.StepLease, v outcome, worker tasker.ID) string {
 	switch {
 	case v.Fence == tasker.NoFence:
-		return "the lease_token is not one that this worker was given for this step"
+		return "the lease_token was not issued to this worker for this step"
 	case m.Fence == v.Fence && m.State == string(tasker.StepInProgress) && (m.WorkerUUID == nil || *m.WorkerUUID != worker):
-		return "the step is held by another worker"
+		return "the step is leased to another worker"
 	default:
 		return whyLost(m, v)
 	}

@@ -238,7 +238,7 @@ func TestTheSnapshotHasEveryFailure(t *testing.T) {
 	}
 	want := []failed{
 		{1, "fail", "luck", "first"},
-		{2, "lose", tasker.WorkerLost, "the worker fell silent: its lease ran out before it reported"},
+		{2, "lose", tasker.WorkerLost, "the worker stopped responding: its lease expired before it reported"},
 		{3, "fail", "luck", "last"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -80,7 +80,7 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 			s.NextAt, s.FireAt = &next, &fire
 		}
 		if s.NextAt == nil {
-			return invalidSchedule([]tasker.Fault{{Path: "end_at", Message: "no instant is to come"}})
+			return invalidSchedule([]tasker.Fault{{Path: "end_at", Message: "the schedule has no future firing times"}})
 		}
 	}
 	if s.PausedAt != nil {
@@ -105,7 +105,7 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 }
 
 func invalidSchedule(faults []tasker.Fault) error {
-	return tasker.Errorf(tasker.Invalid, "the schedule is not valid: %s", faults[0]).WithDetails(faults)
+	return tasker.Errorf(tasker.Invalid, "invalid schedule: %s", faults[0]).WithDetails(faults)
 }
 
 // completeSchedule validates a spec except for its rule and sets defaults.
@@ -119,7 +119,7 @@ func completeSchedule(s *tasker.ScheduleSpec) error {
 	}
 	wrong.text("nominal_key", s.NominalKey, 128, false)
 	if s.AfterEnd != 0 && (s.Overlap != "" || s.CatchUp != "") {
-		wrong.add("overlap", "a schedule with after_end_seconds has neither overlap nor catch_up: its instants follow its tasks")
+		wrong.add("overlap", "overlap and catch_up cannot be used with after_end_seconds")
 	}
 	s.Overlap, s.CatchUp = cmp.Or(s.Overlap, tasker.OverlapSkip), cmp.Or(s.CatchUp, tasker.CatchUpLast)
 	if !slices.Contains(tasker.Overlaps(), s.Overlap) {
@@ -129,16 +129,16 @@ func completeSchedule(s *tasker.ScheduleSpec) error {
 		wrong.add("catch_up", "must be none, last or all, not %q", s.CatchUp)
 	}
 	if s.CatchUp == tasker.CatchUpAll && (s.CatchUpMax < 1 || s.CatchUpMax > tasker.MaxCatchUp) {
-		wrong.add("catch_up_max", "must be from 1 to %d where catch_up is all", tasker.MaxCatchUp)
+		wrong.add("catch_up_max", "must be from 1 to %d if catch_up is all", tasker.MaxCatchUp)
 	}
 	if s.CatchUp != tasker.CatchUpAll && s.CatchUpMax != 0 {
-		wrong.add("catch_up_max", "is about catch_up: all")
+		wrong.add("catch_up_max", "is only allowed with catch_up: all")
 	}
 	s.StartWithin = cmp.Or(s.StartWithin, tasker.DefaultStartWithin)
 	if s.StartWithin < time.Second || s.StartWithin > tasker.MaxStartWithin || s.StartWithin%time.Second != 0 {
 		wrong.add("start_within_seconds", "must be from 1 to %d", int64(tasker.MaxStartWithin/time.Second))
 	}
-	return wrong.err("the schedule is not valid")
+	return wrong.err("invalid schedule")
 }
 
 // ruleFacts returns the facts that the history of a schedule records about its rule.
@@ -192,7 +192,7 @@ func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 		}
 	}
 	if err == nil && more {
-		err = tasker.Errorf(tasker.Conflict, "many instants of schedule %s are due and are being fired; try again in a moment", id)
+		err = tasker.Errorf(tasker.Conflict, "schedule %s is still firing many due instants: try again in a moment", id)
 	}
 	access.HideSchedule(ctx, &s)
 	return s, err
@@ -231,7 +231,8 @@ func isDue(s tasker.Schedule, now time.Time, replaces bool) bool {
 func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.ScheduleSpec, revision int, by ScheduleChange) (tasker.Schedule, error) {
 	return e.changeSchedule(ctx, id, by, true, func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if revision != 0 && revision != s.Revision {
-			return line, tasker.Errorf(tasker.Conflict, "schedule %s has revision %d, not %d: somebody has changed it", id, s.Revision, revision)
+			return line, tasker.Errorf(tasker.Conflict,
+				"schedule %s has revision %d, not %d: it was changed since you read it", id, s.Revision, revision)
 		}
 		spec := spec // f may be called again and then needs the original spec
 		spec.Namespace = s.Namespace

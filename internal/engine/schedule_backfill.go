@@ -23,7 +23,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill,
 		return nil, err
 	}
 	if b.To.Before(b.From) {
-		return nil, tasker.Errorf(tasker.Invalid, "invalid to: lies before from")
+		return nil, tasker.Errorf(tasker.Invalid, "invalid to: must not be before from")
 	}
 	var a firingPass
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -62,11 +62,13 @@ func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 		return nil, err
 	}
 	if rule.FollowsTasks() {
-		return nil, tasker.Errorf(tasker.Invalid, "schedule %s follows the end of its tasks: it has no instants in the past", s.UUID)
+		return nil, tasker.Errorf(tasker.Invalid,
+			"schedule %s fires after its tasks end: it has no past firing times", s.UUID)
 	}
 	instants, more := rule.Between(b.From, b.To, tasker.MaxBackfill)
 	if more {
-		return nil, tasker.Errorf(tasker.Invalid, "there are more than %d instants from %s to %s; ask for fewer at once", tasker.MaxBackfill, b.From.UTC().Format(time.RFC3339), b.To.UTC().Format(time.RFC3339))
+		return nil, tasker.Errorf(tasker.Invalid, "more than %d firing times between %s and %s: use a "+
+			"shorter range", tasker.MaxBackfill, b.From.UTC().Format(time.RFC3339), b.To.UTC().Format(time.RFC3339))
 	}
 	fired, err := a.tx.FiredBetween(ctx, s.UUID, b.From, b.To)
 	if err != nil {
@@ -82,20 +84,21 @@ func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 		f, there := has[at.Unix()]
 		switch except := rule.Excepted(at); {
 		case there && f.Outcome == tasker.FiringQueued:
-			x.Reason = "it waits for the task before"
+			x.Reason = "waiting for the previous task"
 		case there:
-			x.TaskUUID, x.Reason = f.TaskUUID, "it has its task"
+			x.TaskUUID, x.Reason = f.TaskUUID, "already has a task"
 		case except != "":
 			x.Reason = "except " + except
 		case at.After(a.now) || firesItself(s, at):
-			x.Reason = "the schedule fires it"
+			x.Reason = "will be fired by the schedule"
 		default:
 			t, err := a.task(ctx, s, at, checks)
 			if err != nil {
 				return nil, within(at.UTC().Format(time.RFC3339), err)
 			}
 			if steps += len(t.Steps); steps > MaxBulkSteps {
-				return nil, tasker.Errorf(tasker.TooLarge, "the tasks up to %s have more than %d steps together; ask for fewer at once", at.UTC().Format(time.RFC3339), MaxBulkSteps)
+				return nil, tasker.Errorf(tasker.TooLarge, "the tasks up to %s have more than %d steps in total: "+
+					"use a shorter range", at.UTC().Format(time.RFC3339), MaxBulkSteps)
 			}
 			x.Starts = true
 			if !b.DryRun {

@@ -197,7 +197,7 @@ func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 	}
 	f := tasker.Firing{
 		ScheduleUUID: s.UUID, Kind: tasker.ClockFiring, NominalAt: *at, NominalUntil: *at, Instants: 1, Outcome: tasker.FiringStarted, Actor: tasker.SystemActor,
-		Reason: "it waited for the task before", LateMS: max(0, a.now.Sub(at.Add(schedule.Jitter(s.UUID, *at, s.Jitter))).Milliseconds()),
+		Reason: "waited for the previous task", LateMS: max(0, a.now.Sub(at.Add(schedule.Jitter(s.UUID, *at, s.Jitter))).Milliseconds()),
 	}
 	if err := a.start(ctx, s, &f); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule) (all bool, e
 	if len(open) == 0 {
 		return all, nil
 	}
-	by := postgres.Operator{Actor: tasker.SystemActor, Reason: "the next instant of schedule " + s.Name + " has come, and its overlap is cancel"}
+	by := postgres.Operator{Actor: tasker.SystemActor, Reason: "the next firing of schedule " + s.Name + " is due, and its overlap policy is cancel"}
 	return all, a.tx.CancelTasks(ctx, open, postgres.Cancellation{Operator: by})
 }
 
@@ -268,7 +268,8 @@ func (a *firingPass) done(ctx context.Context) {
 	}
 	for _, f := range a.news {
 		if f.Outcome == tasker.FiringRefused {
-			a.engine.log.WarnContext(ctx, "task of a schedule could not be created", "schedule", f.ScheduleUUID, "instant", f.NominalAt.UTC(), "why", f.Reason)
+			a.engine.log.WarnContext(ctx, "could not create the task of a "+
+				"schedule", "schedule", f.ScheduleUUID, "instant", f.NominalAt.UTC(), "why", f.Reason)
 		}
 	}
 	if len(a.news) > 0 {
@@ -338,7 +339,7 @@ func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.S
 func ruleOf(s tasker.Schedule) (*schedule.Rule, error) {
 	rule, faults := schedule.Compile(s.ScheduleRule, s.Anchor)
 	if len(faults) > 0 { // for example, only other servers know the zone
-		return nil, fmt.Errorf("this server cannot read the rule of schedule %s/%s: %s", s.Namespace, s.Name, faults[0])
+		return nil, fmt.Errorf("cannot parse the rule of schedule %s/%s: %s", s.Namespace, s.Name, faults[0])
 	}
 	return rule, nil
 }

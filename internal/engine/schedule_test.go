@@ -296,7 +296,7 @@ func TestATaskThatIsRefused(t *testing.T) {
 	}
 	d, err := h.Engine.Schedule(t.Context(), s.UUID, 1)
 	h.Must(err)
-	if f := d.Firings[0]; f.Outcome != tasker.FiringRefused || !strings.Contains(f.Reason, "takes new tasks") || f.TaskUUID != nil {
+	if f := d.Firings[0]; f.Outcome != tasker.FiringRefused || !strings.Contains(f.Reason, "accepts new tasks") || f.TaskUUID != nil {
 		t.Errorf("the firing is %+v", f)
 	}
 	if len(told) != 2 {
@@ -543,7 +543,7 @@ func TestAScheduleIsTriggered(t *testing.T) {
 	h.Exec(`UPDATE tasker.tasks SET schedule_uuid = NULL WHERE NOT EXISTS (SELECT FROM tasker.schedule_firings g WHERE g.task_uuid = tasks.task_uuid)`)
 	h.Exec(`UPDATE tasker.task_templates SET retired_at = now(), retired_by = 'ann', retired_reason = 'old'`)
 	_, err = h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)
-	h.WantCode(err, tasker.NotFound, "takes new tasks")
+	h.WantCode(err, tasker.NotFound, "accepts new tasks")
 }
 
 // A namespace has room for so many schedules, and leaves some to others.
@@ -592,23 +592,23 @@ func TestBackfill(t *testing.T) {
 	}
 	again, err := h.Engine.BackfillSchedule(t.Context(), s.UUID, b, ann)
 	h.Must(err)
-	if count(again) != 0 || again[0].TaskUUID == nil || again[0].Reason != "it has its task" {
+	if count(again) != 0 || again[0].TaskUUID == nil || again[0].Reason != "already has a task" {
 		t.Errorf("again it is %+v", again[0])
 	}
 	b.From = b.To.Add(-1000 * time.Hour)
 	s.StartAt = nil
 	_, err = h.Engine.BackfillSchedule(t.Context(), s.UUID, engine.Backfill{From: b.To, To: b.From}, ann)
-	h.WantCode(err, tasker.Invalid, "lies before from")
+	h.WantCode(err, tasker.Invalid, "must not be before from")
 	every := hourlySpec(func(s *tasker.ScheduleSpec) { s.Name, s.Cron, s.Every = "seconds", "* * * * * *", 0 })
 	seconds, err := h.Engine.CreateSchedule(t.Context(), every, ann)
 	h.Must(err)
 	_, err = h.Engine.BackfillSchedule(t.Context(), seconds.UUID, b, ann)
-	h.WantCode(err, tasker.Invalid, "more than 500 instants")
+	h.WantCode(err, tasker.Invalid, "more than 500 firing times")
 	delay := hourlySpec(func(s *tasker.ScheduleSpec) { s.Name, s.AfterEnd, s.Every, s.Overlap = "delay", time.Hour, 0, "" })
 	follows, err := h.Engine.CreateSchedule(t.Context(), delay, ann)
 	h.Must(err)
 	_, err = h.Engine.BackfillSchedule(t.Context(), follows.UUID, b, ann)
-	h.WantCode(err, tasker.Invalid, "has no instants in the past")
+	h.WantCode(err, tasker.Invalid, "has no past firing times")
 }
 
 // An instant that the schedule fires by itself, because it waits or because its pause is over, is not made up for.
@@ -629,7 +629,7 @@ func TestABackfillLeavesWhatIsToBeFired(t *testing.T) {
 	h.passes(time.Hour + time.Second)
 	h.passes(time.Hour)
 	h.wantFirings("started*1 queued*1")
-	if said := backfill(90 * time.Minute); !slices.Equal(said, []string{"false it has its task", "false it waits for the task before"}) {
+	if said := backfill(90 * time.Minute); !slices.Equal(said, []string{"false it has its task", "false waiting for the previous task"}) {
 		t.Errorf("the backfill says %q", said)
 	}
 	h.accepted(success(h.claimOne("report"), `1`))
@@ -639,7 +639,7 @@ func TestABackfillLeavesWhatIsToBeFired(t *testing.T) {
 	_, err := h.Engine.PauseSchedule(t.Context(), s.UUID, new(time.Now().Add(90*time.Minute)), ann)
 	h.Must(err)
 	h.elapses(2 * time.Hour)
-	want := []string{"false it has its task", "true ", "false the schedule fires it"}
+	want := []string{"false it has its task", "true ", "false will be fired by the schedule"}
 	if said := backfill(150 * time.Minute); !slices.Equal(said, want) {
 		t.Errorf("after the pause the backfill says %q, want %q", said, want)
 	}
@@ -650,19 +650,19 @@ func TestAScheduleIsRefused(t *testing.T) {
 	h, _ := scheduled(t, nil)
 	past := time.Now().Add(-time.Hour)
 	for says, change := range map[string]func(*tasker.ScheduleSpec){
-		"name: is missing":           func(s *tasker.ScheduleSpec) { s.Name = "" },
-		"template: ":                 func(s *tasker.ScheduleSpec) { s.Template = "none" },
-		"no version 9":               func(s *tasker.ScheduleSpec) { s.Version = "9.0.0" },
-		"context: must be a JSON":    func(s *tasker.ScheduleSpec) { s.Context = json.RawMessage(`[]`) },
-		"overlap: must be":           func(s *tasker.ScheduleSpec) { s.Overlap = "wait" },
-		"catch_up: must be":          func(s *tasker.ScheduleSpec) { s.CatchUp = "some" },
-		"catch_up_max: must be from": func(s *tasker.ScheduleSpec) { s.CatchUp = tasker.CatchUpAll },
-		"catch_up_max: is about":     func(s *tasker.ScheduleSpec) { s.CatchUpMax = 3 },
-		"start_within_seconds":       func(s *tasker.ScheduleSpec) { s.StartWithin = 48 * time.Hour },
-		"neither overlap nor":        func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd = 0, time.Hour },
-		"no instant is to come":      func(s *tasker.ScheduleSpec) { s.EndAt = &past },
-		"never occurs":               func(s *tasker.ScheduleSpec) { s.Every, s.Cron = 0, "0 0 31 2 *" },
-		"priority: must be":          func(s *tasker.ScheduleSpec) { s.Priority = 5000 },
+		"name: is missing":                        func(s *tasker.ScheduleSpec) { s.Name = "" },
+		"template: ":                              func(s *tasker.ScheduleSpec) { s.Template = "none" },
+		"no version 9":                            func(s *tasker.ScheduleSpec) { s.Version = "9.0.0" },
+		"context: must be a JSON":                 func(s *tasker.ScheduleSpec) { s.Context = json.RawMessage(`[]`) },
+		"overlap: must be":                        func(s *tasker.ScheduleSpec) { s.Overlap = "wait" },
+		"catch_up: must be":                       func(s *tasker.ScheduleSpec) { s.CatchUp = "some" },
+		"catch_up_max: must be from":              func(s *tasker.ScheduleSpec) { s.CatchUp = tasker.CatchUpAll },
+		"catch_up_max: is about":                  func(s *tasker.ScheduleSpec) { s.CatchUpMax = 3 },
+		"start_within_seconds":                    func(s *tasker.ScheduleSpec) { s.StartWithin = 48 * time.Hour },
+		"neither overlap nor":                     func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd = 0, time.Hour },
+		"the schedule has no future firing times": func(s *tasker.ScheduleSpec) { s.EndAt = &past },
+		"never occurs":                            func(s *tasker.ScheduleSpec) { s.Every, s.Cron = 0, "0 0 31 2 *" },
+		"priority: must be":                       func(s *tasker.ScheduleSpec) { s.Priority = 5000 },
 	} {
 		spec := hourlySpec(func(s *tasker.ScheduleSpec) { s.Name = "other"; change(s) })
 		_, err := h.Engine.CreateSchedule(t.Context(), spec, ann)

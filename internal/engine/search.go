@@ -194,7 +194,8 @@ func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttrib
 		return o, ctx.Err()
 	})
 	if tooLarge {
-		o.failed = append(o.failed, faultOf("results", fmt.Errorf("the results that the attributes name have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)))
+		o.failed = append(o.failed, faultOf("results", fmt.Errorf("the results used by the attributes have %d "+
+			"bytes in total: the limit is %d", read.ResultBytes, conditionBytes)))
 	}
 	return o.found, o.failed, err
 }
@@ -205,7 +206,8 @@ func (e *Engine) skipAttributes(ctx context.Context, g *graph, task tasker.ID, l
 	for _, a := range list {
 		e.opts.OnAttributeSkipped(ctx)
 		if !g.search.warned.Swap(true) {
-			e.log.WarnContext(ctx, "an attribute of a task is left out; later ones of this version of the template are counted only",
+			e.log.WarnContext(ctx,
+				"skipped an attribute of a task; further skips for this template version are only counted",
 				"namespace", g.stored.Namespace, "template", g.stored.Name, "version", g.stored.Version, "task_uuid", task, "attribute", a.Path, "err", a.Message)
 		}
 	}
@@ -227,10 +229,10 @@ func attribute(name string, is tasker.AttributeType, value any) (a postgres.Attr
 	case string:
 		a.Text = &v
 		if len(v) > tasker.MaxAttributeBytes {
-			return a, fmt.Errorf("the text has %d bytes; %d is the limit", len(v), tasker.MaxAttributeBytes)
+			return a, fmt.Errorf("the string has %d bytes: the limit is %d", len(v), tasker.MaxAttributeBytes)
 		}
 		if textFault(v, len(v), false) != "" {
-			return a, errors.New("the text cannot be stored")
+			return a, errors.New("the string contains NUL or is not valid UTF-8")
 		}
 	}
 	fits := map[tasker.AttributeType]bool{
@@ -238,7 +240,7 @@ func attribute(name string, is tasker.AttributeType, value any) (a postgres.Attr
 		tasker.AttributeNumber: a.Number != nil, tasker.AttributeTime: a.Time != nil,
 	}
 	if !fits[is] {
-		return a, fmt.Errorf("the value is not of the type %s", is)
+		return a, fmt.Errorf("the value is not of type %s", is)
 	}
 	return a, nil
 }

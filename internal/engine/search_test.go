@@ -80,7 +80,7 @@ func TestTasksAreFoundByDeclaredAttributes(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}
-	if n := strings.Count(said.String(), "is left out"); n != 1 || strings.Contains(said.String(), "many") {
+	if n := strings.Count(said.String(), "skipped an attribute"); n != 1 || strings.Contains(said.String(), "many") {
 		t.Errorf("it is logged %d times, want once, without values:\n%s", n, said.String())
 	}
 	if leftOut != 9 { // of none and long three each, of odd two, of null the due time
@@ -233,7 +233,7 @@ func TestManyAttributes(t *testing.T) {
 		t.Errorf("%d attributes are listed", seen)
 	}
 	_, _, err = h.DB.Tasks(t.Context(), tasker.TaskFilter{Attributes: make([]tasker.AttributeFilter, 11)})
-	h.WantCode(err, tasker.Invalid, "11 attributes are asked for; 10 is the limit")
+	h.WantCode(err, tasker.Invalid, "got 11, the limit is 10")
 }
 
 // The end of a request is no fault of its attributes: no task is created without them.
@@ -246,7 +246,7 @@ func TestTheEndOfARequestLeavesNoAttributeOut(t *testing.T) {
 	_, _, err := e.RegisterTemplate(t.Context(), searched(), "x")
 	h.Must(err)
 	request := []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "searched", Context: json.RawMessage(`{"customer": {"id": "ann"}, "amount": 1, "due": "2026-02-01T10:00:00Z"}`)}}
-	_, err = e.CreateTasks(t.Context(), request) // from here on the template is remembered
+	_, err = e.CreateTasks(t.Context(), request) // from here on the template is cached
 	h.Must(err)
 	ended, end := context.WithCancel(t.Context())
 	end()

@@ -85,7 +85,7 @@ func TestEachOfManyCreationsGetsItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	h := newSingle(t)
 	h.Template("replaced", enginetest.Step("one"))
-	h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single"}) // the template is remembered
+	h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single"}) // the template is cached
 	_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "replaced", Context: json.RawMessage(`[]`)}})
 	h.WantCode(err, tasker.Invalid)
 	h.fails(`INSERT ON tasker.tasks FOR EACH ROW WHEN (NEW.reason = 'refused by PostgreSQL')`)

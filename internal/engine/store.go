@@ -177,8 +177,9 @@ func (c *creation) maybeCreated(err error) error {
 	}
 	return &tasker.Error{
 		Code: tasker.Unavailable, Err: err, Details: map[string][]string{"task_uuids": ids},
-		Message: "the connection to the database broke off and the request may have created task " + named + more +
-			": look whether it is there (GET /v1/tasks/{uuid}) before you create it again, or send the same request again if it has an idempotency_key",
+		Message: "lost the connection to the database, and the request may have created task " + named + more +
+			": check whether it exists (GET /v1/tasks/{uuid}) before you create it again, or repeat the request " +
+			"if it has an idempotency_key",
 	}
 }
 

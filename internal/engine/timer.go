@@ -275,7 +275,7 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 func expiry(x postgres.ExpiredLease) (outcome, error) {
 	f := tasker.Failure{
 		Type: tasker.WorkerLost, Retryable: true,
-		Message: "the worker fell silent: its lease ran out before it reported",
+		Message: "the worker stopped responding: its lease expired before it reported",
 	}
 	event := lifecycle.Lose
 	if x.TimedOut {
@@ -347,7 +347,7 @@ func (p *pruner) pass(ctx context.Context) (time.Duration, error) {
 			if skipErr != nil || last == nil {
 				return 0, errors.Join(err, skipErr)
 			}
-			p.log.ErrorContext(ctx, "finished task could not be removed; skipped", "task_uuid", *last, "err", err)
+			p.log.ErrorContext(ctx, "could not remove a finished task; skipped", "task_uuid", *last, "err", err)
 			p.after = *last
 		default:
 			return p.did(ctx, done), nil

@@ -35,7 +35,8 @@ func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.Ver
 	}
 	change, err := e.changeVersion(ctx, task, g, r)
 	if err == nil && len(change.Refusals) > 0 && !r.DryRun {
-		err = tasker.Errorf(tasker.Conflict, "task %s cannot be brought from version %s to %s: %s", task, change.From, change.To, change.Refusals[0].Message)
+		err = tasker.Errorf(tasker.Conflict, "task %s cannot be moved from version %s "+
+			"to %s: %s", task, change.From, change.To, change.Refusals[0].Message)
 	}
 	return change, err
 }
@@ -75,7 +76,7 @@ func (e *Engine) changeVersion(ctx context.Context, task tasker.ID, to *graph, r
 			return err
 		}
 		if r.From != "" && from.stored.Version != r.From {
-			return tasker.Errorf(tasker.Conflict, "task %s is of version %s, not %s", task, from.stored.Version, r.From)
+			return tasker.Errorf(tasker.Conflict, "task %s has version %s, not %s", task, from.stored.Version, r.From)
 		}
 		m := migration{task: t, steps: steps, from: from, to: to}
 		if change, err = m.compare(ctx); err != nil || r.DryRun || len(change.Refusals) > 0 || change.From == change.To {
@@ -105,7 +106,7 @@ func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
 		return change, nil
 	}
 	if !slices.Contains(lifecycle.Task.Accepts(m.task.State), lifecycle.ChangeVersion) {
-		change.Refusals = append(change.Refusals, refusal(tasker.RefusedTaskEnded, "the task is %s, which is final", m.task.State))
+		change.Refusals = append(change.Refusals, refusal(tasker.RefusedTaskEnded, "the task is %s and cannot be changed", m.task.State))
 		return change, nil
 	}
 	if m.task.WrittenOff {
@@ -127,11 +128,13 @@ func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
 	of.TaskUUID, of.From, of.To = change.TaskUUID, change.From, change.To
 	switch {
 	case m.task.Phase != "":
-		of.Refusals = append(of.Refusals, refusal(tasker.RefusedCompensating, "the steps of the task are being undone"))
+		of.Refusals = append(of.Refusals, refusal(tasker.RefusedCompensating, "the task is being compensated"))
 	case m.from.cycle != nil:
-		of.Refusals = append(of.Refusals, refusal(tasker.RefusedTaskCycle, "the steps of the task depend on each other in a cycle; recreate it of the other version"))
+		of.Refusals = append(of.Refusals, refusal(tasker.RefusedTaskCycle,
+			"the steps of the task form a dependency cycle: recreate the task with the new version"))
 	case m.to.cycle != nil:
-		of.Refusals = append(of.Refusals, refusal(tasker.RefusedVersionCycle, "the steps of version %s depend on each other in a cycle", change.To))
+		of.Refusals = append(of.Refusals, refusal(tasker.RefusedVersionCycle,
+			"the steps of version %s form a dependency cycle", change.To))
 	}
 	return m.checkContext(ctx, of)
 }
@@ -178,7 +181,7 @@ func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.Vers
 	}
 	err = tx.RecordRepairs(ctx, []postgres.Repair{{
 		TaskUUID: change.TaskUUID, Event: "version_changed", Action: "task.version_changed", Subject: change.TaskUUID, Actor: by.Actor,
-		Notes: fmt.Sprintf("the task was brought from version %s to %s: %s", change.From, change.To, by.Reason),
+		Notes: fmt.Sprintf("the task was moved from version %s to %s: %s", change.From, change.To, by.Reason),
 		Data:  map[string]any{"task_uuid": change.TaskUUID, "from_version": change.From, "to_version": change.To, "reason": by.Reason},
 	}})
 	if err != nil {
@@ -290,7 +293,7 @@ func changeDetail(c tasker.VersionChange) (json.RawMessage, error) {
 	}
 	doc, err := json.Marshal(detail)
 	if err != nil {
-		return nil, fmt.Errorf("encode the change of a version: %w", err)
+		return nil, fmt.Errorf("encode version change: %w", err)
 	}
 	return doc, nil
 }
@@ -331,7 +334,7 @@ func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchReques
 			}
 		case err != nil:
 			e.log.ErrorContext(ctx, "changing the version of a task failed", "task_uuid", task.UUID, "err", err)
-			change.Refusals = []tasker.VersionRefusal{refusal(tasker.RefusedByFailure, "the server failed; see its log")}
+			change.Refusals = []tasker.VersionRefusal{refusal(tasker.RefusedByFailure, "internal error: see the server log")}
 			change.TaskUUID, change.From, change.To = task.UUID, r.Template.Version, r.To
 			count(&batch, change)
 		default:
@@ -357,7 +360,7 @@ func checkVersionBatch(r *tasker.VersionBatchRequest) error {
 	case r.Template.Version == "":
 		return tasker.Errorf(tasker.Invalid, "version: is missing")
 	case r.Template.Version == r.To:
-		return tasker.Errorf(tasker.Invalid, "to_version: is %s, of which the tasks are", r.To)
+		return tasker.Errorf(tasker.Invalid, "to_version: the tasks already have version %s", r.To)
 	}
 	return nil
 }

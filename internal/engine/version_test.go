@@ -174,7 +174,7 @@ func TestAVersionIsRefused(t *testing.T) {
 	newest := h.version("1.2.0", enginetest.Step("charge"))
 	h.retire(newest, true)
 	_, err = h.Engine.ChangeVersion(t.Context(), task, tasker.VersionRequest{To: "1.2.0", Actor: "ann", Reason: "x"})
-	h.WantCode(err, tasker.Conflict, "takes no new tasks")
+	h.WantCode(err, tasker.Conflict, "does not accept new tasks")
 	h.change(task, "1.1.0")
 	if c, err := h.Engine.ChangeVersion(t.Context(), task, tasker.VersionRequest{To: "1.1.0", Actor: "ann", Reason: "again"}); err != nil || c.Changed {
 		t.Errorf("again: %+v, %v", c, err)

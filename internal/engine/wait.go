@@ -65,7 +65,7 @@ func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.Wait
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
 	}
 	if step.Type == tasker.WaitStep {
-		v.Event, v.To, v.Reason = lifecycle.Elapse, tasker.StepComplete, "its wait is over"
+		v.Event, v.To, v.Reason = lifecycle.Elapse, tasker.StepComplete, "the wait ended"
 		v.Body, v.ResultSize, err = resultBody(nil, nil)
 		return v, err
 	}
@@ -152,6 +152,6 @@ func escalate(ctx context.Context, tx *postgres.Tx, r *postgres.Reminder, to str
 		return err
 	}
 	r.Data.Assignee = to
-	r.Data.Summary += "; it is assigned to " + to + " now"
+	r.Data.Summary += "; it is now assigned to " + to
 	return nil
 }

@@ -73,7 +73,7 @@ func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.St
 
 // errNotReached is the error of a row in a failed chunk that could not be tried alone, because the
 // time was used up.
-var errNotReached = errors.New("the chunk of this row failed, and there was no time to try the row by itself")
+var errNotReached = errors.New("the chunk of this row failed, and there was no time to try the row alone")
 
 // pass performs due work of one kind and returns the number of rows that it found. Rows that fail
 // are
@@ -153,7 +153,8 @@ func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.F
 	}
 	for i, d := range list {
 		if err := e.db.InvestigateDeferred(ctx, d, why[d.StepRef]); err != nil {
-			e.log.ErrorContext(ctx, "opening an investigation of failing work failed", "kind", d.Kind, "task_uuid", d.TaskUUID, "err", err)
+			e.log.ErrorContext(ctx,
+				"could not open an investigation of failing work", "kind", d.Kind, "task_uuid", d.TaskUUID, "err", err)
 		}
 		if i == loudRows {
 			e.log.ErrorContext(ctx, "more rows were deferred; see tasker.deferred_work", "kind", kind, "rows", len(list)-loudRows)
@@ -166,7 +167,7 @@ func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.F
 			attributes = append(attributes, slog.Any("step_uuid", d.StepUUID))
 		}
 		attributes = append(attributes, slog.Int("failures", d.Failures), slog.Time("retry_at", d.RetryAt), slog.Any("err", why[d.StepRef]))
-		e.log.ErrorContext(ctx, "a row could not be moved forward and was deferred", attributes...)
+		e.log.ErrorContext(ctx, "could not process a row; deferred it", attributes...)
 	}
 	return nil
 }

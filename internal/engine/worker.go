@@ -61,14 +61,14 @@ func checkWorker(w tasker.WorkerSpec) error {
 	var wrong faults
 	words := func(path string, list []string, most int) {
 		if len(list) == 0 || len(list) > most {
-			wrong.add(path, "1 to %d are needed, not %d", most, len(list))
+			wrong.add(path, "must have from 1 to %d elements, not %d", most, len(list))
 			return
 		}
 		for i, s := range list {
 			at := fmt.Sprintf("%s[%d]", path, i)
 			wrong.text(at, s, 128, true)
 			if strings.Contains(s, "*") {
-				wrong.add(at, "%.100q has a *, which is no wildcard: list each name", s)
+				wrong.add(at, "%.100q contains *, but wildcards are not supported: list each name", s)
 			}
 		}
 	}
@@ -80,7 +80,8 @@ func checkWorker(w tasker.WorkerSpec) error {
 		wrong.add("max_concurrency", "must be from 1 to 10000, not %d", w.MaxConcurrency)
 	}
 	if bytes := workerBytes(w); bytes > tasker.MaxWorkerBytes {
-		wrong.add("handlers", "name, namespaces and handlers have %d bytes together; %d is the limit", bytes, tasker.MaxWorkerBytes)
+		wrong.add("handlers",
+			"name, namespaces and handlers have %d bytes in total; the limit is %d", bytes, tasker.MaxWorkerBytes)
 	}
 	return wrong.err("the worker cannot be registered")
 }

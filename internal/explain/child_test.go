@@ -70,7 +70,7 @@ func TestAChildExplainsItsParent(t *testing.T) {
 		"above":  task.String() + ": step start of shop/outer waits for " + middle.String(),
 	})
 	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not wanted"))
-	h.facts(inner, map[string]string{"above": task.String() + ": step start of shop/outer started " + middle.String() + ", and does not wait for it any more"})
+	h.facts(inner, map[string]string{"above": task.String() + ": step start of shop/outer started " + middle.String() + ", and no longer waits for it"})
 	h.Exec(`UPDATE tasker.tasks SET parent_task_uuid = tasker.uuid_generate_v7() WHERE task_uuid = $1`, inner)
 	defer h.Exec(`UPDATE tasker.tasks SET parent_task_uuid = $2 WHERE task_uuid = $1`, inner, middle)
 	e, err = h.service.Explain(t.Context(), inner)

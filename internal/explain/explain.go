@@ -261,7 +261,7 @@ func (s *Service) noteUnknown(ctx context.Context, v view) {
 	if v.step != nil {
 		args = append(args, "step", v.step.StepUUID, "step_state", v.step.StepState, "parents_open", v.step.ParentsOpen)
 	}
-	s.log.ErrorContext(ctx, "no fact explains why a task is where it is", args...)
+	s.log.ErrorContext(ctx, "could not explain the state of a task", args...)
 }
 
 // Limits of the scan of queues.

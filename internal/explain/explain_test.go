@@ -270,7 +270,7 @@ func TestEachFact(t *testing.T) {
 			id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "conditions", Context: json.RawMessage(`{"go": false}`)})
 			_, _ = h.Engine.Tick(h.Context())
 			return id
-		}, want{tasker.ConditionEnded, tasker.NextNone, []string{"Step first was skipped at 20", ": its condition is false: context.go."}, "", "s.state_since", "first"}, "first"},
+		}, want{tasker.ConditionEnded, tasker.NextNone, []string{"Step first was skipped at 20", ": condition is false: context.go."}, "", "s.state_since", "first"}, "first"},
 		"written off": {func(h *harness) tasker.ID {
 			h.employ()
 			id := h.Create("chain")
@@ -300,7 +300,7 @@ func TestEachFact(t *testing.T) {
 		"cycle": {func(h *harness) tasker.ID {
 			h.Template("loop", enginetest.Step("a", "c"), enginetest.Step("b", "a"), enginetest.Step("c", "b"), enginetest.Step("d"))
 			return h.Create("loop")
-		}, want{tasker.ConditionCycle, tasker.NextOperator, []string{"The task can never run: steps depend on each other in a cycle: ", " -> "}, "Register a version without the cycle", "t.state_since", ""}, ""},
+		}, want{tasker.ConditionCycle, tasker.NextOperator, []string{"The task can never run: steps form a dependency cycle: ", " -> "}, "Register a version without the cycle", "t.state_since", ""}, ""},
 		"a step in a cycle": {func(h *harness) tasker.ID {
 			h.Template("loop", enginetest.Step("a", "c"), enginetest.Step("b", "a"), enginetest.Step("c", "b"), enginetest.Step("d"))
 			return h.Create("loop")

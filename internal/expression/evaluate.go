@@ -59,7 +59,7 @@ func (p *Program) Bool(ctx context.Context, v Values) (bool, error) {
 	if is, ok := out.(types.Bool); ok {
 		return bool(is), nil
 	}
-	return false, p.failure("it is neither true nor false: it is " + article(out.Type().TypeName()))
+	return false, p.failure("must be true or false, not " + article(out.Type().TypeName()))
 }
 
 // Time evaluates an expression that returns a timestamp. Errors are those of [Program.Bool].
@@ -71,7 +71,7 @@ func (p *Program) Time(ctx context.Context, v Values) (time.Time, error) {
 	if at, ok := out.(types.Timestamp); ok {
 		return at.Time, nil
 	}
-	return time.Time{}, p.failure("it is no instant: it is " + article(out.Type().TypeName()))
+	return time.Time{}, p.failure("must be a timestamp, not " + article(out.Type().TypeName()))
 }
 
 // Object evaluates an expression that returns a JSON object. Timestamps and durations in it become
@@ -82,7 +82,7 @@ func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error)
 		return nil, err
 	}
 	if _, ok := out.(traits.Mapper); !ok {
-		return nil, p.failure("it is no object: it is " + article(out.Type().TypeName()))
+		return nil, p.failure("must be an object, not " + article(out.Type().TypeName()))
 	}
 	return p.written(out, tasker.MaxDocumentBytes)
 }
@@ -116,7 +116,7 @@ func (p *Program) written(out ref.Val, limit int) (json.RawMessage, error) {
 	return w.out.Bytes(), nil
 }
 
-func errTooLong(limit int) error { return fmt.Errorf("the value has more than %d bytes", limit) }
+func errTooLong(limit int) error { return fmt.Errorf("the value is larger than %d bytes", limit) }
 
 // named returns the value at the path of the expression.
 func (p *Program) named(v Values) (json.RawMessage, error) {
@@ -127,13 +127,13 @@ func (p *Program) named(v Values) (json.RawMessage, error) {
 	case nameResults:
 		doc, rest = v.Results[p.path[1]], p.path[2:]
 		if doc == nil {
-			return nil, p.failure("there is no " + strconv.Quote(p.path[1]))
+			return nil, p.failure("missing key " + strconv.Quote(p.path[1]))
 		}
 	}
 	for _, name := range rest {
 		var object map[string]json.RawMessage
 		if json.Unmarshal(doc, &object) != nil || object[name] == nil {
-			return nil, p.failure("there is no " + strconv.Quote(name))
+			return nil, p.failure("missing key " + strconv.Quote(name))
 		}
 		doc = object[name]
 	}
@@ -179,7 +179,7 @@ func (p *Program) native(out ref.Val) (any, error) {
 		d, finite := decimalOf(x)
 		switch {
 		case !finite:
-			return nil, p.failure("the number is not finite")
+			return nil, p.failure("the number must be finite")
 		case p.kind == Text:
 			return d.String(), nil
 		}
@@ -187,7 +187,7 @@ func (p *Program) native(out ref.Val) (any, error) {
 	case types.Timestamp:
 		return x.Time, nil
 	default:
-		return nil, p.failure("it is " + article(out.Type().TypeName()))
+		return nil, p.failure("must not be " + article(out.Type().TypeName()))
 	}
 }
 
@@ -222,7 +222,7 @@ func (p *Program) run(ctx context.Context, input map[string]any) (out ref.Val, c
 	case errors.Is(err, errNoSlot):
 		return nil, cost, err
 	case limited.Err() != nil && err != nil:
-		return nil, cost, p.failure("it takes longer than " + evaluationTime.String())
+		return nil, cost, p.failure("evaluation took longer than " + evaluationTime.String())
 	case err != nil:
 		return nil, cost, p.failure(p.reason(err))
 	default:
@@ -237,7 +237,7 @@ var slots = make(evaluationSlots, 32)
 // and occupies its slot until it returns. It blocks neither its caller nor other slots.
 type evaluationSlots chan struct{}
 
-var errNoSlot = tasker.Errorf(tasker.Unavailable, "all slots for expressions are busy: try again")
+var errNoSlot = tasker.Errorf(tasker.Unavailable, "all expression evaluation slots are busy: try again")
 
 func (s evaluationSlots) run(limited context.Context, evaluate func() (ref.Val, int, error)) (ref.Val, int, error) {
 	type outcome struct {
@@ -285,19 +285,19 @@ func (p *Program) reason(err error) string {
 	}
 	switch key := noSuchKey.FindStringSubmatch(text); {
 	case key != nil && strings.Contains(p.text, key[1]):
-		return where + "there is no " + strconv.Quote(key[1])
+		return where + "missing key " + strconv.Quote(key[1])
 	case key != nil:
-		return where + "there is no such key"
+		return where + "missing key"
 	case strings.Contains(text, "no such overload"):
-		return where + "values of these types cannot be used together like this"
+		return where + "the operator or function does not support these types"
 	case strings.Contains(text, "cost limit exceeded"):
 		return errCost
 	case strings.Contains(text, "index out of"):
-		return where + "the list has no such place"
+		return where + "list index out of range"
 	case strings.Contains(text, "no matching overload"), strings.Contains(text, "type conversion"):
-		return where + "a value cannot be converted"
+		return where + "type conversion failed"
 	default:
-		return where + "it cannot be evaluated"
+		return where + "evaluation failed"
 	}
 }
 
@@ -305,21 +305,21 @@ func (p *Program) reason(err error) string {
 func (v Values) decode() (map[string]any, error) {
 	input, err := decode(v.Context)
 	if err != nil {
-		return nil, errors.New("the context cannot be read")
+		return nil, errors.New("cannot decode the context")
 	}
 	results := make(map[string]any, len(v.Results))
 	for name, doc := range v.Results {
 		if results[name], err = decode(doc); err != nil {
-			return nil, errors.New("the result of step " + name + " cannot be read")
+			return nil, errors.New("cannot decode the result of step " + name)
 		}
 	}
 	failed, err := decode(v.Error)
 	if err != nil {
-		return nil, errors.New("the error of the step cannot be read")
+		return nil, errors.New("cannot decode the step's error")
 	}
 	item, err := decode(v.Item)
 	if err != nil {
-		return nil, errors.New("the item cannot be read")
+		return nil, errors.New("cannot decode the item")
 	}
 	states := make(map[string]any, len(v.States))
 	for name, s := range v.States {

@@ -17,9 +17,10 @@ import (
 
 // Errors for numbers.
 const (
-	errRange      = "a number is larger or finer than a 64-bit float can hold"
-	errArithmetic = "a number has more digits than arithmetic keeps: such numbers can only be compared, written as text and passed on"
-	errInexact    = "the result is a whole number with more digits than arithmetic keeps"
+	errRange      = "a number exceeds the range or precision of a 64-bit float"
+	errArithmetic = "a number has too many digits for arithmetic: it can only be compared, converted to a string " +
+		"or passed on"
+	errInexact = "the result is a whole number with too many digits for arithmetic"
 )
 
 // An exact number is a number that a 64-bit float cannot represent. CEL treats it as a double: the

@@ -183,11 +183,11 @@ func compile(text string, s Scope, want Kind) (*Program, error) {
 		return nil, invalid("is empty")
 	}
 	if len(text) > MaxBytes {
-		return nil, invalid("has %d bytes; %d is the limit", len(text), MaxBytes)
+		return nil, invalid("has %d bytes; the limit is %d", len(text), MaxBytes)
 	}
 	env, err := s.language()
 	if err != nil {
-		return nil, fmt.Errorf("prepare the language of expressions: %w", err)
+		return nil, fmt.Errorf("set up the expression language: %w", err)
 	}
 	parsed, issues := env.Parse(text)
 	if issues.Err() != nil {
@@ -255,7 +255,7 @@ func firstIssue(issues *cel.Issues) error {
 		}
 		return invalid("column %d: %s", e.Location.Column()+1, what)
 	}
-	return invalid("is not understood: %s", issues.Err())
+	return invalid("cannot be parsed: %s", issues.Err())
 }
 
 // isOf checks the result type of an expression, as far as it is known. schemaType is the type in
@@ -273,17 +273,17 @@ func isOf(want Kind, checked *cel.Ast, schemaType string) error {
 		(want == Number || want == Text) && article(is) == "a number":
 		return nil
 	case want == Object:
-		return invalid("must be an object; this is %s", article(is))
+		return invalid("must be an object, not %s", article(is))
 	case want == List:
-		return invalid("must be a list; this is %s", article(is))
+		return invalid("must be a list, not %s", article(is))
 	case want == Text, want == Number:
-		return invalid("must be %s; this is %s", article(string(want)), article(is))
+		return invalid("must be %s, not %s", article(string(want)), article(is))
 	case want == Timestamp && is == "string":
-		return invalid("must be an instant; this is a text: write timestamp(…)")
+		return invalid("must be a timestamp, not a string: use timestamp(…)")
 	case want == Timestamp:
-		return invalid("must be an instant; this is %s", article(is))
+		return invalid("must be a timestamp, not %s", article(is))
 	default:
-		return invalid("must be true or false; this is %s", article(is))
+		return invalid("must be true or false, not %s", article(is))
 	}
 }
 
@@ -292,9 +292,9 @@ func article(kind string) string {
 	case "int", "uint", "double", "number", "integer":
 		return "a number"
 	case "string":
-		return "a text"
+		return "a string"
 	case "google.protobuf.Timestamp", "timestamp":
-		return "an instant"
+		return "a timestamp"
 	case "google.protobuf.Duration", "duration":
 		return "a duration"
 	case "bool", "boolean":

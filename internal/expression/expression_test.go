@@ -101,19 +101,19 @@ var outcomes = []struct{ text, want string }{
 	{`int(context.half) == 0`, "true"},
 	{`{"a": 1}.a == 1`, "true"},
 
-	{`context.missing > 1`, `there is no "missing"`},
-	{`context.nested.deep.y > 1`, `there is no "y"`},
-	{`results.gone.value > 1`, `there is no "gone"`},
-	{`context.name > 1`, "cannot be used together"},
-	{`context.none > 1`, "cannot be used together"},
-	{`context.name * 2 > 1`, "cannot be used together"},
-	{`context.tags[7] == "x"`, "no such place"},
-	{`context.amount`, "neither true nor false: it is a number"},
-	{`context.none`, "neither true nor false: it is null"},
-	{`context.name`, "neither true nor false: it is a text"},
-	{`context[context.name]`, "there is no such key"},
-	{`timestamp(context.name) > task.created_at`, "cannot be"},
-	{`double(context.name) > 1`, "cannot be"},
+	{`context.missing > 1`, `missing key "missing"`},
+	{`context.nested.deep.y > 1`, `missing key "y"`},
+	{`results.gone.value > 1`, `missing key "gone"`},
+	{`context.name > 1`, "does not support these types"},
+	{`context.none > 1`, "does not support these types"},
+	{`context.name * 2 > 1`, "does not support these types"},
+	{`context.tags[7] == "x"`, "index out of range"},
+	{`context.amount`, "must be true or false, not a number"},
+	{`context.none`, "must be true or false, not null"},
+	{`context.name`, "must be true or false, not a string"},
+	{`context[context.name]`, "missing key"},
+	{`timestamp(context.name) > task.created_at`, "evaluation failed"},
+	{`double(context.name) > 1`, "type conversion failed"},
 	{`context.name.matches("(" + context.name)`, "a regular expression is invalid"},
 }
 
@@ -148,7 +148,7 @@ var schema = json.RawMessage(`{"type": "object", "required": ["amount", "custome
 var faults = []struct{ text, want string }{
 	{``, "is empty"},
 	{` `, "is empty"},
-	{strings.Repeat("true && ", 600) + "true", "4096 is the limit"},
+	{strings.Repeat("true && ", 600) + "true", "the limit is 4096"},
 	{`context.amount >`, "column 17: unexpected end"},
 	{`context.amount > > 1`, "column 18: unexpected '>'"},
 	{`context.amount ! 1`, "unexpected"},
@@ -156,29 +156,29 @@ var faults = []struct{ text, want string }{
 	{`results.scoer.value > 1`, `unknown step "scoer" in results.scoer; did you mean score?`},
 	{`results["scoer"] > 1`, `unknown step "scoer"`},
 	{`steps.scoer.state == "complete"`, `unknown step "scoer" in steps.scoer; did you mean score?`},
-	{`results.later > 1`, `step "later" does not come before this one`},
-	{`has(results.later)`, `step "later" does not come before this one`},
-	{`results == null`, "name the step"},
-	{`results[context.customer.id] == 1`, "name the step"},
-	{`steps.score == null`, "there is only its state: steps.score.state"},
-	{`steps.score.attempts > 1`, "there is only its state"},
-	{`task.secret == 1`, "a task has no secret here"},
-	{`context.note == "x"`, "context.note may be absent: input_schema does not require it; write has(context.note) && …, or context.?note.orValue(…)"},
+	{`results.later > 1`, `step "later" is not a dependency`},
+	{`has(results.later)`, `step "later" is not a dependency`},
+	{`results == null`, "missing step name"},
+	{`results[context.customer.id] == 1`, "missing step name"},
+	{`steps.score == null`, "a step has only a state: use steps.score.state"},
+	{`steps.score.attempts > 1`, "a step has only a state"},
+	{`task.secret == 1`, "unknown task.secret"},
+	{`context.note == "x"`, "context.note may be absent, as input_schema does not require it: use has(context.note) && … or context.?note.orValue(…)"},
 	{`context.customer.vip`, "context.customer.vip may be absent"},
 	{`context.amuont > 1`, "context.amuont is not in input_schema; did you mean amount?"},
-	{`context.amount`, "must be true or false; this is a number"},
-	{`context.customer`, "must be true or false; this is an object"},
-	{`"yes"`, "must be true or false; this is a text"},
-	{`1 + 1`, "must be true or false; this is a number"},
-	{`size(context.customer.id)`, "must be true or false; this is a number"},
-	{`context.amount % 2 == 0`, "there is no %"},
+	{`context.amount`, "must be true or false, not a number"},
+	{`context.customer`, "must be true or false, not an object"},
+	{`"yes"`, "must be true or false, not a string"},
+	{`1 + 1`, "must be true or false, not a number"},
+	{`size(context.customer.id)`, "must be true or false, not a number"},
+	{`context.amount % 2 == 0`, "the operator % is not supported"},
 	{`context.name.matches("(")`, "missing closing )"},
 	{`matches(context.name, "(?:a{1000}){3}")`, "invalid repeat count"},
-	{`context.name.matches("` + strings.Repeat("a", 1001) + `")`, "more bytes than the limit of 1000"},
-	{`context.name.matches("(?:.*.*){500}b")`, "too large once its repetitions are written out"},
+	{`context.name.matches("` + strings.Repeat("a", 1001) + `")`, "longer than 1000 bytes"},
+	{`context.name.matches("(?:.*.*){500}b")`, "too large after expanding its repetitions"},
 	{`context.amount == 1e999`, "column"},
-	{`[1].exists(a, [1].exists(b, [1].exists(c, true)))`, "nested more than 2 deep"},
-	{`google.protobuf.Timestamp{seconds: 1} == task.created_at`, "no types"},
+	{`[1].exists(a, [1].exists(b, [1].exists(c, true)))`, "nested more than 2 levels deep"},
+	{`google.protobuf.Timestamp{seconds: 1} == task.created_at`, "message types are not supported"},
 	{strings.Repeat("(", 100) + "true" + strings.Repeat(")", 100), "recursion"},
 }
 
@@ -232,7 +232,7 @@ func TestAnEvaluationIsBounded(t *testing.T) {
 	}
 	v := expression.Values{Context: json.RawMessage(`{"l": [` + strings.Repeat("1,", 20_000) + `1]}`)}
 	_, err = p.Bool(t.Context(), v)
-	if failure, ok := errors.AsType[*expression.Failure](err); !ok || !strings.Contains(failure.Reason, "it costs more") && !strings.Contains(failure.Reason, "takes longer") {
+	if failure, ok := errors.AsType[*expression.Failure](err); !ok || !strings.Contains(failure.Reason, "exceeds its cost limit") && !strings.Contains(failure.Reason, "took longer") {
 		t.Errorf("it ends with %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -295,14 +295,14 @@ func TestObjects(t *testing.T) {
 		`context.nested`:                      `{"deep":{"x":1}}`,
 		`{"a": context.?gone.orValue(7)}`:     `{"a":7}`,
 		`{"a": context.?gone}`:                `{"a":null}`,
-		`context.name`:                        "it is no object: it is a text",
+		`context.name`:                        "must be an object, not a string",
 		`{"a": context.big}`:                  `{"a":9007199254740993}`,
 		`{"a": {"b": [context.big]}}`:         `{"a":{"b":[9007199254740993]}}`,
-		`{"a": context.big - 1}`:              "a number has more digits than arithmetic keeps",
-		`{1: 2}`:                              "a key of an object in it is no text",
-		`{"a": b"x"}`:                         "there is a bytes in it, which JSON does not have",
-		`{"a": 1.0 / 0.0}`:                    "there is a number in it, which JSON does not have",
-		`{"a": context.gone}`:                 `there is no "gone"`,
+		`{"a": context.big - 1}`:              "a number has too many digits for arithmetic",
+		`{1: 2}`:                              "contains an object with a key that is not a string",
+		`{"a": b"x"}`:                         "contains a bytes, which JSON cannot represent",
+		`{"a": 1.0 / 0.0}`:                    "contains a number, which JSON cannot represent",
+		`{"a": context.gone}`:                 `missing key "gone"`,
 		`context.lines.map(l, {"n": l.n})[0]`: `{"n":1}`,
 	} {
 		p, err := expression.Compile(text, scope, expression.Object)
@@ -319,7 +319,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("%s is %s, want %s", text, got, want)
 		}
 	}
-	for text, want := range map[string]string{`[1]`: "must be an object; this is a list", `1`: "must be an object; this is a number", `"x"`: "must be an object; this is a text"} {
+	for text, want := range map[string]string{`[1]`: "must be an object, not a list", `1`: "must be an object, not a number", `"x"`: "must be an object, not a string"} {
 		if _, err := expression.Compile(text, scope, expression.Object); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}

@@ -125,7 +125,7 @@ func pricedFunction(f *decls.FunctionDecl) (*decls.FunctionDecl, error) {
 	}
 	at := slices.IndexFunc(bindings, func(o *functions.Overload) bool { return o.Operator == f.Name() })
 	if at < 0 {
-		return nil, fmt.Errorf("function %s of CEL has no binding", f.Name())
+		return nil, fmt.Errorf("CEL function %s has no binding", f.Name())
 	}
 	var opts []decls.FunctionOpt
 	for _, o := range f.OverloadDecls() {
@@ -157,7 +157,7 @@ func caller(name string, o *functions.Overload) functions.FunctionOp {
 
 // Errors of function calls.
 const (
-	errCost    = "it costs more than an evaluation may"
+	errCost    = "the evaluation exceeds its cost limit"
 	errPattern = "a regular expression is invalid"
 )
 

@@ -34,10 +34,10 @@ func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawM
 	}
 	lister, ok := out.(traits.Lister)
 	if !ok {
-		return nil, p.failure("it is no list: it is " + article(out.Type().TypeName()))
+		return nil, p.failure("must be a list, not " + article(out.Type().TypeName()))
 	}
 	if n, ok := lister.Size().(types.Int); !ok || int64(n) > int64(l.Elements) {
-		return nil, p.failure(fmt.Sprintf("the list has %d elements; %d is the limit", n, l.Elements))
+		return nil, p.failure(fmt.Sprintf("the list has %d elements; the limit is %d", n, l.Elements))
 	}
 	list := []json.RawMessage{}
 	total := 0
@@ -63,10 +63,10 @@ func (p *Program) listAt(v Values, l ListLimits) ([]json.RawMessage, error) {
 	}
 	list := []json.RawMessage{}
 	if doc = bytes.TrimSpace(doc); len(doc) == 0 || doc[0] != '[' || json.Unmarshal(doc, &list) != nil {
-		return nil, p.failure("it is no list")
+		return nil, p.failure("must be a list")
 	}
 	if len(list) > l.Elements {
-		return nil, p.failure(fmt.Sprintf("the list has %d elements; %d is the limit", len(list), l.Elements))
+		return nil, p.failure(fmt.Sprintf("the list has %d elements; the limit is %d", len(list), l.Elements))
 	}
 	total := 0
 	for i, element := range list {
@@ -79,7 +79,7 @@ func (p *Program) listAt(v Values, l ListLimits) ([]json.RawMessage, error) {
 
 var (
 	errTooMany = errors.New("the list is too large")
-	errNoJSON  = errors.New("it has a value that JSON does not have")
+	errNoJSON  = errors.New("contains a value that JSON cannot represent")
 )
 
 // A noJSON describes a value that JSON cannot represent.
@@ -89,7 +89,7 @@ type noJSON string
 func (e noJSON) Error() string { return string(e) }
 
 func noJSONOf(v ref.Val) error {
-	return noJSON("there is " + article(v.Type().TypeName()) + " in it, which JSON does not have")
+	return noJSON("contains " + article(v.Type().TypeName()) + ", which JSON cannot represent")
 }
 
 // A writer encodes values as JSON, up to a number of bytes.
@@ -148,7 +148,7 @@ func (w *writer) object(m traits.Mapper) error {
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key, ok := it.Next().(types.String)
 		if !ok {
-			return noJSON("a key of an object in it is no text")
+			return noJSON("contains an object with a key that is not a string")
 		}
 		keys = append(keys, string(key))
 	}

@@ -27,19 +27,19 @@ func TestLists(t *testing.T) {
 		`context.?missing.orValue([1.5, "two"])`:                          `[1.5,"two"]`,
 		`[timestamp(context.when), size(context.name)]`:                   `["2026-03-01T10:00:00Z",3]`,
 
-		`context.missing`:   `there is no "missing"`,
-		`context.name.deep`: `there is no "deep"`,
-		`results.gone.list`: `there is no "gone"`,
-		`context.name`:      "it is no list",
-		`context.none`:      "it is no list",
-		`has(context.name) ? context.amount : context.empty`: "it is no list: it is a number",
-		`context.long`:                 "9 elements; 8 is the limit",
-		`context.long.filter(x, true)`: "9 elements; 8 is the limit",
+		`context.missing`:   `missing key "missing"`,
+		`context.name.deep`: `missing key "deep"`,
+		`results.gone.list`: `missing key "gone"`,
+		`context.name`:      "must be a list",
+		`context.none`:      "must be a list",
+		`has(context.name) ? context.amount : context.empty`: "must be a list, not a number",
+		`context.long`:                 "9 elements; the limit is 8",
+		`context.long.filter(x, true)`: "9 elements; the limit is 8",
 		`[context.exact[0]]`:           `[9007199254740993]`,
-		`[context.exact[0] + 1]`:       "a number has more digits than arithmetic keeps",
-		`[duration("1s")]`:             "element 0 of the list: it has a value that JSON does not have",
-		`[{1: 2}]`:                     "element 0 of the list: it has a value that JSON does not have",
-		`[0.0 / 0.0]`:                  "element 0 of the list: it has a value that JSON does not have",
+		`[context.exact[0] + 1]`:       "a number has too many digits for arithmetic",
+		`[duration("1s")]`:             "element 0 of the list: contains a value that JSON cannot represent",
+		`[{1: 2}]`:                     "element 0 of the list: contains a value that JSON cannot represent",
+		`[0.0 / 0.0]`:                  "element 0 of the list: contains a value that JSON cannot represent",
 		`context.text`:                 "element 0 of the list: the list is too large",
 		`[1, context.text[0]]`:         "element 1 of the list: the list is too large",
 		`[[context.name, context.name, context.name, context.name]]`:                     "element 0 of the list: the list is too large",
@@ -78,8 +78,8 @@ func TestWhatIsNoListIsRefused(t *testing.T) {
 	s.Input = json.RawMessage(`{"type": "object", "required": ["lines", "name"], "properties": {"lines": {"type": "array"}, "name": {"type": "string"}}}`)
 	for text, want := range map[string]string{
 		`context.lines`: "", `context.lines.filter(l, l > 1)`: "", `results.score`: "", `[1]`: "",
-		`context.name`: "must be a list; this is a text", `"abc"`: "must be a list; this is a text", `1`: "must be a list; this is a number",
-		`has(context.lines)`: "must be a list; this is true or false", `{"a": 1}`: "must be a list; this is",
+		`context.name`: "must be a list, not a string", `"abc"`: "must be a list, not a string", `1`: "must be a list, not a number",
+		`has(context.lines)`: "must be a list, not true or false", `{"a": 1}`: "must be a list, not",
 	} {
 		_, err := expression.Compile(text, s, expression.List)
 		switch {

@@ -79,10 +79,10 @@ func TestNumbersKeepTheirDigits(t *testing.T) {
 		`context.n * 2`: "300", `context.n * 1.1`: "165", `context.f * 2`: "3", `context.f * 1.1`: "1.6500000000000001", `context.n + 1`: "151", `context.f + 1`: "2.5", `context.n / 4`: "37.5",
 		`context.price + 0.2`: "0.30000000000000004", `context.edge - 1`: "9007199254740991", `context.huge * 2`: "2000000000000000000000",
 
-		`context.id + 1 > 0`: "more digits than arithmetic keeps", `1 + context.id > 0`: "more digits than arithmetic keeps", `context.id * 2 > 0`: "more digits than arithmetic keeps", `context.id - 1 > 0`: "more digits than arithmetic keeps",
-		`context.id / 2 > 0`: "more digits than arithmetic keeps", `-context.id < 0`: "more digits than arithmetic keeps", `context.third * 3 == 1`: "more digits than arithmetic keeps",
-		`context.edge + 1 > 0`: "the result is a whole number with more digits", `1 + context.edge > 0`: "the result is a whole number with more digits", `-context.edge - 1 < 0`: "the result is a whole number with more digits",
-		`(context.edge - 1) * 3 > 0`: "the result is a whole number with more digits", `context.id + "x" == ""`: "more digits than arithmetic keeps", `context.id > "x"`: "cannot be used together",
+		`context.id + 1 > 0`: "too many digits for arithmetic", `1 + context.id > 0`: "too many digits for arithmetic", `context.id * 2 > 0`: "too many digits for arithmetic", `context.id - 1 > 0`: "too many digits for arithmetic",
+		`context.id / 2 > 0`: "too many digits for arithmetic", `-context.id < 0`: "too many digits for arithmetic", `context.third * 3 == 1`: "too many digits for arithmetic",
+		`context.edge + 1 > 0`: "the result is a whole number with too many digits", `1 + context.edge > 0`: "the result is a whole number with too many digits", `-context.edge - 1 < 0`: "the result is a whole number with too many digits",
+		`(context.edge - 1) * 3 > 0`: "the result is a whole number with too many digits", `context.id + "x" == ""`: "too many digits for arithmetic", `context.id > "x"`: "does not support these types",
 	} {
 		p, err := expression.Compile(text, scope, expression.Any)
 		if err != nil {
@@ -100,7 +100,7 @@ func TestNumbersKeepTheirDigits(t *testing.T) {
 // A text that is a number is its digits; an attribute of numbers has all of them.
 func TestOutcomesOfNumbers(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{`context.id`: "3544790567247868102", `context.million`: "1000000", `context.f`: "1.5", `context.huge`: "1000000000000000000000", `1.0 / 0.0`: "the number is not finite"} {
+	for text, want := range map[string]string{`context.id`: "3544790567247868102", `context.million`: "1000000", `context.f`: "1.5", `context.huge`: "1000000000000000000000", `1.0 / 0.0`: "the number must be finite"} {
 		for kind, form := range map[expression.Kind]string{expression.Text: "string %s", expression.Number: "json.Number %s"} {
 			p, err := expression.Compile(text, scope, kind)
 			if err != nil {
@@ -125,7 +125,7 @@ func TestStoredExpressionsFailWhenTheyAreEvaluated(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = p.Bool(t.Context(), numbers)
-	if failure, ok := errors.AsType[*expression.Failure](err); !ok || failure.Text != text || !strings.Contains(failure.Reason, "too large once its repetitions are written out") {
+	if failure, ok := errors.AsType[*expression.Failure](err); !ok || failure.Text != text || !strings.Contains(failure.Reason, "too large after expanding its repetitions") {
 		t.Errorf("it ends with %v", err)
 	}
 	if _, err := expression.Compile(text, scope, expression.Bool); tasker.CodeOf(err) != tasker.Invalid {

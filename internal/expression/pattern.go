@@ -16,8 +16,8 @@ const (
 )
 
 var (
-	errPatternTooLong  = fmt.Errorf("a regular expression has more bytes than the limit of %d", MaxPatternBytes)
-	errPatternTooLarge = errors.New("a regular expression is too large once its repetitions are written out")
+	errPatternTooLong  = fmt.Errorf("a regular expression is longer than %d bytes", MaxPatternBytes)
+	errPatternTooLarge = errors.New("a regular expression is too large after expanding its repetitions")
 )
 
 // A Pattern is a regular expression with a known price. Matching takes time in proportion to the
@@ -34,7 +34,7 @@ func CompilePattern(text string) (*Pattern, error) {
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
-		return nil, fmt.Errorf("%w (RE2 syntax: no look-around, no backreferences)", err)
+		return nil, fmt.Errorf("%w (RE2 syntax does not support look-around or backreferences)", err)
 	}
 	program, err := syntax.Compile(parsed.Simplify())
 	if err != nil {

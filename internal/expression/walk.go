@@ -217,12 +217,12 @@ func (w *walk) visit(e ast.Expr, nesting int) {
 	switch e.Kind() {
 	case ast.ComprehensionKind:
 		if nesting++; nesting > MaxNesting {
-			w.failAt(e, "exists, all, filter and map are nested more than %d deep", MaxNesting)
+			w.failAt(e, "exists, all, filter and map must not be nested more than %d levels deep", MaxNesting)
 		}
 	case ast.CallKind:
 		w.call(e)
 	case ast.StructKind:
-		w.failAt(e, "there are no types to make values of")
+		w.failAt(e, "message types are not supported")
 	default:
 	}
 	if path := pathOf(e); path != nil {
@@ -242,7 +242,7 @@ func (w *walk) call(e ast.Expr) {
 	c := e.AsCall()
 	switch c.FunctionName() {
 	case operators.Modulo:
-		w.failAt(e, "there is no %%: numbers of JSON are not whole")
+		w.failAt(e, "the operator %% is not supported: JSON numbers are not integers")
 	case overloads.Matches:
 		if len(c.Args()) == 0 {
 			return
@@ -276,7 +276,7 @@ func (w *walk) named(e ast.Expr, path []string) {
 			return
 		}
 		if len(path) != 3 || path[2] != "state" {
-			w.failAt(e, "of a step there is only its state: steps.%s.state", path[1])
+			w.failAt(e, "a step has only a state: use steps.%s.state", path[1])
 		}
 		w.states = append(w.states, path[1])
 	case nameTask:
@@ -285,11 +285,11 @@ func (w *walk) named(e ast.Expr, path []string) {
 			known = slices.Delete(known, 1, 2)
 		}
 		if len(path) > 1 && !slices.Contains(known, path[1]) {
-			w.failAt(e, "a task has no %s here: there are task.%s", path[1], strings.Join(known, ", task."))
+			w.failAt(e, "unknown task.%s: must be one of task.%s", path[1], strings.Join(known, ", task."))
 		}
 	case nameError:
 		if w.scope.Failed && len(path) > 1 && !slices.Contains(errorKeys, path[1]) {
-			w.failAt(e, "an error has no %s: there are error.%s", path[1], strings.Join(errorKeys, ", error."))
+			w.failAt(e, "unknown error.%s: must be one of error.%s", path[1], strings.Join(errorKeys, ", error."))
 		}
 	}
 }
@@ -298,13 +298,13 @@ func (w *walk) named(e ast.Expr, path []string) {
 func (w *walk) step(e ast.Expr, path []string) bool {
 	switch {
 	case w.scope.Search && path[0] == nameSteps:
-		w.failAt(e, "there are no steps here: name the result of a step, results.<step>")
+		w.failAt(e, "steps is not available here: use the result of a step, results.<step>")
 	case len(path) < 2:
-		w.failAt(e, "name the step: %s.<step>, or %s[\"<step>\"]", path[0], path[0])
+		w.failAt(e, "missing step name: use %s.<step> or %s[\"<step>\"]", path[0], path[0])
 	case slices.Contains(w.scope.Ancestors, path[1]):
 		return true
 	case slices.Contains(w.scope.Steps, path[1]):
-		w.failAt(e, "step %q does not come before this one: what it comes to is not known when this is decided; "+
+		w.failAt(e, "step %q is not a dependency, so its outcome may be unknown at evaluation: "+
 			"add it to dependencies", path[1])
 	default:
 		w.failAt(e, "unknown step %q in %s.%s%s", path[1], path[0], path[1], suggest.Ending(path[1], w.scope.Steps))
@@ -335,7 +335,7 @@ func (w *walk) inContext(e ast.Expr, path []string) {
 			w.failAt(e, "%s is not in input_schema%s", here, suggest.Ending(name, slices.Sorted(maps.Keys(s.Properties))))
 			return
 		case !slices.Contains(s.Required, name) && !w.guarded[here] && !w.scope.Search:
-			w.failAt(e, "%s may be absent: input_schema does not require it; write has(%s) && …, or %s.?%s.orValue(…)",
+			w.failAt(e, "%s may be absent, as input_schema does not require it: use has(%s) && … or %s.?%s.orValue(…)",
 				here, here, strings.Join(path[:i+1], "."), name)
 			return
 		}

@@ -94,7 +94,7 @@ func TestResultsAreComputedForEachItem(t *testing.T) {
 	if d := r.Results[0]; d.TaskUUID != tasks[0] || string(d.Result) != first || d.Bytes != len(first) {
 		t.Errorf("the first result would be %s", d.Result)
 	}
-	if f := r.Refused[0]; f.Outcome != "expression_failed" || f.Items != 2 || !strings.Contains(f.Reason, `there is no "amount"`) {
+	if f := r.Refused[0]; f.Outcome != "expression_failed" || f.Items != 2 || !strings.Contains(f.Reason, `missing key "amount"`) {
 		t.Errorf("it would skip %+v", f)
 	}
 	h.start(o)
@@ -112,7 +112,7 @@ func TestResultsAreComputedForEachItem(t *testing.T) {
 		told = append(told, i.Outcome+" "+i.FailureText)
 	}
 	if all := strings.Join(told, "\n"); len(told) != 2 || strings.Count(all, "expression_failed ") != 2 || strings.Contains(all, "secret") ||
-		!strings.Contains(all, `there is no "amount", in: {"paid"`) || !strings.Contains(all, "values of these types cannot be used together") {
+		!strings.Contains(all, `missing key "amount", in: {"paid"`) || !strings.Contains(all, "does not support these types") {
 		t.Errorf("the items tell %q", told)
 	}
 	if s := h.State(tasks[2]); s != tasker.TaskError {
@@ -213,12 +213,12 @@ func TestExpressionsArePlannedOnlyIfTheyFit(t *testing.T) {
 	h.stuck(1) // of a template without price
 	h.orders(`{"amount": 1}`)
 	for expression, words := range map[string][]string{
-		`results.price.total`:     {"act.result_expression", "of step charge of shop/order", `column 14: unknown step "price"`},
-		`context.amount +`:        {"act.result_expression", "of step charge of shop/", "column 17: unexpected end"},
+		`results.price.total`:     {"act.result_expression", "step charge of template shop/order", `column 14: unknown step "price"`},
+		`context.amount +`:        {"act.result_expression", "step charge of template shop/", "column 17: unexpected end"},
 		`error.kind`:              {"column 6: an error has no kind", "error.message"},
 		`item.n`:                  {"column 1: undeclared reference to 'item'"},
-		`results.ship`:            {"step \"ship\" does not come before this one"},
-		strings.Repeat("1+", 3e3): {"has 6000 bytes; 4096 is the limit"},
+		`results.ship`:            {"step \"ship\" is not a dependency"},
+		strings.Repeat("1+", 3e3): {"has 6000 bytes; the limit is 4096"},
 		"'\x00'":                  {"has a NUL"},
 	} {
 		_, _, err := h.ops.Plan(t.Context(), computing(expression))
@@ -302,14 +302,14 @@ func TestAStepIsCompletedByAnExpression(t *testing.T) {
 		})
 		return err
 	}
-	h.WantCode(do(`context.price`), tasker.Conflict, `there is no "price"`)
+	h.WantCode(do(`context.price`), tasker.Conflict, `missing key "price"`)
 	h.WantCode(do(`nothing.price`), tasker.Conflict, "column 1: undeclared reference")
 	h.Must(do(`{"amount": context.amount}`))
 	if got := h.resultOf(task, "charge"); got != `{"amount": 4}` {
 		t.Errorf("the result is %s", got)
 	}
 	_, err := h.Engine.OperateStep(t.Context(), task, step, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r", ResultExpression: "1"})
-	h.WantCode(err, tasker.Invalid, "is for complete_manually only")
+	h.WantCode(err, tasker.Invalid, "is only allowed with complete_manually")
 	_, err = h.Engine.OperateStep(t.Context(), task, step, tasker.ActionRequest{Action: tasker.CompleteManually, Actor: "ann", Reason: "r", Result: []byte("1"), ResultExpression: "1"})
 	h.WantCode(err, tasker.Invalid, "is given with result")
 }

@@ -221,7 +221,7 @@ func TestAPlanIsMadeOnce(t *testing.T) {
 	}
 	p.Reason = "another"
 	_, _, err := h.ops.Plan(t.Context(), p)
-	h.WantCode(err, tasker.Conflict, `"psp-back-1" belongs to another request`)
+	h.WantCode(err, tasker.Conflict, `"psp-back-1" was used for a different request`)
 }
 
 // Of operators that plan at the same moment each step has one; the others are told whose it is.

@@ -118,7 +118,7 @@ func TestLoadDirListsAllFaults(t *testing.T) {
   DIR/3.json: line 1: a JSON value cannot begin like this: 'n'
   DIR/4.yaml: the template n/one 1.0.0 is in DIR/1.yaml as well; remove one, or give it another version
   DIR/5.yaml: line 1: the document is empty
-  DIR/6.yaml: has 52428800 bytes; 262144 is the limit
+  DIR/6.yaml: has 52428800 bytes; the limit is 262144
   DIR/7.yaml: cannot be read: path escapes from parent
   DIR/8.yaml: cannot be read: no such file or directory
   DIR/9.yaml: cannot be read: too many levels of symbolic links

@@ -26,7 +26,7 @@ func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
 	}
 	h.lacks(h.get("/ui/tasks"), path)
 	h.sees(h.get("/ui/tasks?tag=spring"), `href="`+path+`?tag=spring"`)
-	h.refused(h.get(path), http.StatusConflict, "would take the tasks of all")
+	h.refused(h.get(path), http.StatusConflict, "ilter too broad")
 	h.refused(h.get(path+"?tag=summer"), http.StatusConflict, "No open task matches the filter")
 	h.refused(h.get(path+"?state=odd"), http.StatusBadRequest, "state")
 	r := h.get(path + "?tag=spring&state=steps_in_process")

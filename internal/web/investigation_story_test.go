@@ -68,16 +68,16 @@ func TestEveryCauseHasAStory(t *testing.T) {
 			nil, "Step charge of shop/order received no external result before its timeout at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ChildRefused}: {
-			nil, "The child task of step charge of shop/order could not be started at 2026-03-01 12:00:00 UTC: “card declined”.",
+			nil, "The child task step charge of template shop/order could not be started at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ChildFailed}: {
-			nil, "The child task of step charge of shop/order ended without a result at 2026-03-01 12:00:00 UTC: “card declined”.",
+			nil, "The child task step charge of template shop/order ended without a result at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ExpressionFailed}: {
 			func(_ *storyInput, s *snapshotStep) {
 				s.Error = []byte(`{"message":"when: there is no \"value\", in: results.score.value < 0.5"}`)
 			},
-			`The condition of step charge of shop/order could not be evaluated at 2026-03-01 12:00:00 UTC: “when: there is no "value", in: results.score.value < 0.5”.`,
+			`The condition step charge of template shop/order could not be evaluated at 2026-03-01 12:00:00 UTC: “when: there is no "value", in: results.score.value < 0.5”.`,
 		},
 		{tasker.MaxRetriesExceeded, tasker.InputTooLarge}: {
 			nil, "Step charge of shop/order failed permanently (input too large) at 2026-03-01 12:00:00 UTC: “card declined”.",

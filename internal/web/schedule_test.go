@@ -52,7 +52,7 @@ func TestASchedule(t *testing.T) {
 	h.shows(h.get(page+"/backfill"), http.StatusOK, "schedule backfill "+s.UUID.String(), "--dry-run")
 	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z"), http.StatusBadRequest, "The times are missing")
 	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=monday", "to=2026-01-03T12:00:00Z"), http.StatusBadRequest, "Invalid time")
-	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2025-01-03T12:00:00Z"), http.StatusBadRequest, "lies before from")
+	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2025-01-03T12:00:00Z"), http.StatusBadRequest, "must not be before from")
 	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2026-01-03T12:00:00Z"), http.StatusOK,
 		"Dry run", "2026-01-01 01:30:00 UTC", ">created<", "none: <bdi>except sat</bdi>")
 	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2026-01-03T12:00:00Z", "do=fill"), http.StatusOK, "2 tasks created.", "started (backfill)")
@@ -75,7 +75,7 @@ func TestASchedule(t *testing.T) {
 	}
 
 	h.Exec(`UPDATE tasker.task_templates SET retired_at = now(), retired_by = 'ann', retired_reason = 'old'`)
-	h.shows(h.post(page+"/trigger", "actor=bo", "reason=again"), http.StatusBadRequest, "takes new tasks", ">again</textarea>")
+	h.shows(h.post(page+"/trigger", "actor=bo", "reason=again"), http.StatusBadRequest, "accepts new tasks", ">again</textarea>")
 	h.Exec(`DELETE FROM tasker.schedules WHERE name <> 'nightly'`)
 	h.Exec(`UPDATE tasker.schedules SET next_at = date_trunc('second', now()), fire_at = now(), overlap = 'allow', except_days = '{}'`)
 	_, err = h.Engine.Tick(t.Context())
@@ -105,7 +105,7 @@ func TestWhatIsWrongWithANewSchedule(t *testing.T) {
 		{"jitter", "jitter=2h", "Must be whole seconds, at most 3600"},
 		{"overlap", "overlap=never", "Must be skip, queue, cancel or allow"},
 		{"catch_up", "catch_up=some", "Must be none, last or all"},
-		{"catch_up_max", "catch_up=all", "Must be from 1 to 1000 where catch_up is all"},
+		{"catch_up_max", "catch_up=all", "Must be from 1 to 1000 if catch_up is all"},
 		{"catch_up_max", "catch_up_max=many", `"many" must be a number from 1 to 1000`},
 		{"context", "context={", "Is not JSON"},
 		{"namespace", "namespace=", "Is missing"},
@@ -121,7 +121,7 @@ func TestWhatIsWrongWithANewSchedule(t *testing.T) {
 		}
 	}
 	r := h.post("/ui/new-schedule", "actor=bo", "namespace=shop", "name=hourly", "template=order", "after_end=10m", "except=sat,sun", "jitter=1m", "catch_up=all")
-	for _, want := range []string{"--after-end 10m", "--except sat,sun", "--jitter 1m", "--catch-up all", `"after_end_seconds":600`, "A schedule with after_end_seconds has neither overlap nor catch_up"} {
+	for _, want := range []string{"--after-end 10m", "--except sat,sun", "--jitter 1m", "--catch-up all", `"after_end_seconds":600`, "Overlap and catch_up cannot be used with after_end_seconds"} {
 		if text := html.UnescapeString(r.text); r.status != http.StatusBadRequest || !strings.Contains(text, want) {
 			t.Errorf("%d, without %s", r.status, want)
 		}

@@ -352,7 +352,7 @@ func TestABranchThatIsNotTaken(t *testing.T) {
 	_, err := h.Engine.Tick(t.Context())
 	h.Must(err)
 	r = h.get(pageOf(st.task))
-	if row := h.rowOf(r, st.stepOf("small").UUID); !strings.Contains(row, ">skipped</span>") || !strings.Contains(row, "its condition is false: context.amount &lt; 100") {
+	if row := h.rowOf(r, st.stepOf("small").UUID); !strings.Contains(row, ">skipped</span>") || !strings.Contains(row, "condition is false: context.amount &lt; 100") {
 		t.Errorf("the step that is skipped is shown as %s", row)
 	}
 	if row := h.rowOf(r, st.stepOf("behind").UUID); !strings.Contains(row, "small was skipped") || strings.Contains(row, "(not done)") {

@@ -146,7 +146,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION tasker.leave_child_task() IS 'Leaves word that the child task of a step is to be cancelled, because the step does not wait for it any more.';
+COMMENT ON FUNCTION tasker.leave_child_task() IS 'Leaves word that the child task of a step is to be cancelled, because the step no longer waits for it.';
 CREATE TRIGGER child_task_is_left AFTER UPDATE ON tasker.workflow_steps
     FOR EACH ROW WHEN (OLD.child_task_uuid IS NOT NULL AND OLD.state = 'pending' AND NEW.state <> 'pending')
     EXECUTE FUNCTION tasker.leave_child_task();
