@@ -35,24 +35,29 @@ func statesPage() string {
 	var b strings.Builder
 	b.WriteString(`# States
 
-Made from the tables in ` + "`internal/lifecycle`" + ` by its tests. An event that is not drawn is refused.
+The tests of ` + "`internal/lifecycle`" + ` generate this page from its tables.
+Events that are not in a diagram are rejected.
 
 ## Tasks
 
-A task rests in ` + resting() + `. It passes through the other states inside one transaction; they appear in its history.
-` + "`resolved_manually`" + ` is listed by the specification and reached by no event: a task whose steps were all settled by hand is complete.
+The stable states of a task are ` + resting() + `.
+It passes through the other states inside one transaction; its history has them.
+` + "`resolved_manually`" + ` is a state of the specification that no event reaches:
+a task whose steps were all resolved manually is complete.
 
 ` + diagram(lifecycle.Task.Edges()) + `
 ## Steps
 
 ` + diagram(lifecycle.Step.Edges()) + `
-` + "`enqueued_for_orchestration`" + ` holds a result that was accepted and whose follow-up failed; it is tried again by itself.
-A step in ` + "`error`" + ` runs again by itself when it has a ` + "`next_retry_at`" + `; without one it has failed for good.
+` + "`enqueued_for_orchestration`" + ` is a step with an accepted result whose follow-up failed;
+the follow-up is retried automatically.
+A step in ` + "`error`" + ` with a ` + "`next_retry_at`" + ` is retried automatically;
+without one it has failed permanently.
 
 ## Branches
 
 ` + joinsTable() + `
-## What an operator may do to a step
+## Step actions
 
 `)
 	actions := []struct {
@@ -70,10 +75,11 @@ A step in ` + "`error`" + ` runs again by itself when it has a ` + "`next_retry_
 		b.WriteString("\n")
 	}
 	b.WriteString(`
-*with interrupt*: the step goes on by itself, so the action must say ` + "`\"interrupt\": true`" + `; a lease is taken away, and what its
-worker reports later is refused. Of two operators at one step, the second learns of the first in this way.
-Everything else is answered with 409, naming the state and what is possible. Whatever the step's state, nothing may be done to the
-steps of a task that is ` + "`pending`, `complete` or `cancelled`" + `, or whose investigation ended as ` + "`permanently_failed`" + `.
+*with interrupt*: the step continues automatically, so the action needs ` + "`\"interrupt\": true`" + `.
+Its lease is revoked, and later reports of its worker are rejected. The flag also detects a second operator who acts on the same step.
+
+Other actions are rejected with 409; the error has the state and the allowed actions.
+No action is allowed on the steps of a task that is ` + "`pending`, `complete` or `cancelled`" + `, or whose investigation ended as ` + "`permanently_failed`" + `.
 
 ## Investigations
 
@@ -85,8 +91,8 @@ steps of a task that is ` + "`pending`, `complete` or `cancelled`" + `, or whose
 func joinsTable() string {
 	var b strings.Builder
 	b.WriteString("A dependency has *succeeded* (`complete`, `resolved_manually`), is *skipped*, has *failed* (`error` without a `next_retry_at`) or is *open* " +
-		"(anything else).\nWhat becomes of a step depends on which of these occur among its dependencies, and on its `join`. " +
-		"Where the step may *run*, its `when` decides, if it has one:\nfalse means `skipped`.\n\n" +
+		"(any other state).\nThe table shows the effect on a step for each combination of dependencies and each `join`. " +
+		"If the effect is *run* and the step has a `when`, the condition is evaluated:\nif it is false, the step is `skipped`.\n\n" +
 		"| dependencies | `all` | `none_failed` | `any` |\n|---|---|---|---|\n")
 	kinds := []lifecycle.Standing{lifecycle.Succeeded, lifecycle.Skipped, lifecycle.Failed, lifecycle.Open}
 	for set := range 1 << len(kinds) {
@@ -106,9 +112,9 @@ func joinsTable() string {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\n*wait*: the next dependency that ends decides. *blocked*: the repair of the failed dependency decides; until then the step stays `pending`.\n" +
-		"A skipped step stays skipped: nothing that may still be repaired leads to a skip.\n" +
-		"A step that a decision does not name is skipped whatever its `join`, when its other dependencies are done.\n")
+	b.WriteString("\n*wait*: the step is evaluated again when the next dependency ends. *blocked*: the step stays `pending` until the failed dependency is repaired.\n" +
+		"A skipped step stays skipped: a failure that can still be repaired never causes a skip.\n" +
+		"A step that a decision does not name is skipped when its other dependencies are done, whatever its `join`.\n")
 	return b.String()
 }
 
