@@ -8,7 +8,7 @@ import (
 // CaseState is the state of a [Case].
 type CaseState string
 
-// Case states. The first that applies counts, in the order resolved, resting, regressed,
+// Case states. If several apply, the first one in this order counts: resolved, resting, regressed,
 // escalating, new, ongoing.
 const (
 	CaseNew        CaseState = "new"        // first occurrence of the failure, without an owner
@@ -242,11 +242,11 @@ type CaseSuccess struct {
 // CaseDifference is a value that is far more frequent among failures than among successes.
 type CaseDifference struct {
 	// worker_version, worker_name, task_version, or a JSON Pointer into the context
-	Fact      string  `json:"fact" doc:"worker_version, worker_name or task_version; or a key of the context that triage of the template names, as a JSON Pointer such as /customer/country. The values of such keys are payloads: payloads:read is needed."`
+	Fact      string  `json:"fact" doc:"worker_version, worker_name or task_version; or a context key listed under triage in the template, as a JSON Pointer such as /customer/country. Values of context keys require payloads:read."`
 	Value     string  `json:"value"`
-	Failures  int     `json:"failures" doc:"That have it."` // with this value
-	Successes int     `json:"successes" doc:"That have it."`
-	Lift      float64 `json:"lift" doc:"How many times as often failures have it."` // ratio of the frequencies
+	Failures  int     `json:"failures" doc:"Failures with this value."`
+	Successes int     `json:"successes" doc:"Successes with this value."`
+	Lift      float64 `json:"lift" doc:"Share of failures with this value, divided by the share of successes."` // ratio of the shares
 }
 
 // CaseImpact summarizes the work blocked by the newest open investigations of a case.
@@ -298,8 +298,8 @@ type ReportSubject struct {
 	Kind      string     `json:"kind"` // case, incident or range
 	ID        *ID        `json:"id"`
 	Namespace string     `json:"namespace"` // empty means all that the caller may read
-	From      *time.Time `json:"from"`      // of the opening, inclusive
-	To        *time.Time `json:"to"`        // exclusive
+	From      *time.Time `json:"from"`      // opened at or after this time
+	To        *time.Time `json:"to"`        // opened before this time
 }
 
 // ReportCounts counts the investigations of an [IncidentReport] by outcome.

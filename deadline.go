@@ -8,7 +8,7 @@ const MaxWait = 5 * 365 * 24 * time.Hour
 // MaxDue limits how far in the future a task or step may be due.
 const MaxDue = MaxWait
 
-// MaxCountedOverdue limits the overdue tasks of a namespace that the metric counts.
+// MaxCountedOverdue limits how many overdue tasks the metric counts per namespace.
 const MaxCountedOverdue = 10_000
 
 // DuePolicy defines when the tasks of a template, or one of its steps, are due.

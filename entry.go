@@ -134,7 +134,7 @@ type EntryStats struct {
 	Cancelled                int64      `json:"cancelled"`
 	Oldest                   *time.Time `json:"oldest_entry"`
 	Newest                   *time.Time `json:"newest_entry"`
-	AvgResolutionTimeMinutes *float64   `json:"avg_resolution_time_minutes"` // of ended entries
+	AvgResolutionTimeMinutes *float64   `json:"avg_resolution_time_minutes"` // average over ended entries
 }
 
 // EntryCount counts the investigations that opened and ended during an interval, and those open
@@ -164,8 +164,8 @@ func Phases() []Phase {
 	return []Phase{PhaseAcknowledge, PhaseOwn, PhaseRepair, PhaseProve, PhaseResolve}
 }
 
-// ResolutionTimes contains the durations of the investigations that ended after Since. Each case
-// counts once, with the median of its investigations.
+// ResolutionTimes contains the phase durations of the investigations that ended after Since. Each
+// case counts once, with the median of its investigations.
 type ResolutionTimes struct {
 	Since   time.Time
 	Entries int64 // investigations examined, newest first; at most [MaxTimedEntries]
@@ -176,13 +176,14 @@ type ResolutionTimes struct {
 type PhaseTime struct {
 	Phase    Phase
 	Cases    int64         // cases that completed the phase
-	P50, P95 time.Duration // zero without cases
+	P50, P95 time.Duration // zero if Cases is 0
 }
 
 // MaxTimedEntries limits the investigations that [ResolutionTimes] measures.
 const MaxTimedEntries = 500
 
-// MaxEntryCount limits the opened and the ended investigations that counts over time read.
+// MaxEntryCount limits how many opened, and how many ended, investigations are read to compute
+// [EntryCount] values.
 const MaxEntryCount = 100_000
 
 // InvestigationQueueEntry is one row of the investigation queue (view v_dlq_investigation_queue).

@@ -107,7 +107,7 @@ type ItemCounts struct {
 	Pending    int `json:"pending" doc:"Waiting for a slot."`
 	Enqueued   int `json:"enqueued"`
 	InProgress int `json:"in_progress"`
-	Completed  int `json:"completed" doc:"Or resolved manually."`
+	Completed  int `json:"completed" doc:"Complete or resolved manually."`
 	Retrying   int `json:"retrying" doc:"Failed, waiting for the next attempt."`
 	Failed     int `json:"failed"`
 	Cancelled  int `json:"cancelled"`

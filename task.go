@@ -135,7 +135,7 @@ type StepCounts struct {
 	Skipped    int
 }
 
-// DeadLetter marks a task with an open investigation, or one that ended as permanently failed.
+// DeadLetter marks a task whose investigation is open or has ended as permanently failed.
 type DeadLetter struct {
 	DeadLettered bool
 	At           *time.Time       `db:"dead_lettered_at"`
@@ -255,7 +255,8 @@ func ParseAttributeFilter(text string) (AttributeFilter, error) {
 // String formats the condition for [ParseAttributeFilter].
 func (a AttributeFilter) String() string { return a.Name + ":" + a.Value }
 
-// ParseAttributeFilters parses texts of the form name:value. It returns an Invalid error for the first bad one.
+// ParseAttributeFilters parses conditions as [ParseAttributeFilter] does. It returns an Invalid
+// error for the first malformed one.
 func ParseAttributeFilters(texts []string) (list []AttributeFilter, err error) {
 	for _, text := range texts {
 		a, err := ParseAttributeFilter(text)

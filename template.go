@@ -233,7 +233,7 @@ func (s StepTemplate) LimitSeconds() int {
 // MaxReminders limits the reminders of one wait.
 const MaxReminders = 10
 
-// TimeoutOutcome is the outcome of an external step without an answer in time.
+// TimeoutOutcome is the outcome of an external step that is not answered in time.
 type TimeoutOutcome string
 
 // Timeout outcomes.
@@ -243,7 +243,7 @@ const (
 	TimeoutSkips     TimeoutOutcome = "skip"
 )
 
-// Join is the condition on the dependencies of a step under which it runs.
+// Join selects when a step runs, depending on the outcomes of its dependencies.
 type Join string
 
 // Joins. A dependency has succeeded if it is complete or resolved manually.
@@ -377,8 +377,8 @@ func mergeObjects(base, over json.RawMessage) json.RawMessage {
 	return merged
 }
 
-// Cycle returns the names along one dependency cycle, with the same first and last name, or nil.
-// It ignores dependencies on unknown steps.
+// Cycle returns the step names along one dependency cycle, starting and ending with the same name,
+// or nil if there is no cycle. It ignores dependencies on unknown steps.
 func (t Template) Cycle() []string {
 	w := walk{steps: make(map[string][]string, len(t.Steps)), mark: map[string]int{}}
 	for _, s := range t.Steps {
@@ -414,7 +414,7 @@ func (t Template) Ancestors(step string) []string {
 	return found
 }
 
-// walk is a depth-first traversal of a graph.
+// walk is a depth-first search for a cycle.
 type walk struct {
 	steps map[string][]string
 	mark  map[string]int

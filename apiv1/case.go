@@ -200,7 +200,7 @@ type PhaseTime struct {
 	P95Seconds float64 `json:"p95_seconds"`
 }
 
-// FromEntryTimes converts the durations of investigations.
+// FromEntryTimes converts resolution times.
 func FromEntryTimes(t tasker.ResolutionTimes) EntryTimes {
 	out := EntryTimes{Since: t.Since.UTC(), Entries: t.Entries}
 	for _, p := range t.Times {

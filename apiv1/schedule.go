@@ -210,7 +210,7 @@ func FromSchedule(s tasker.Schedule) Schedule {
 	}
 }
 
-// FromScheduleHealth converts a schedule in a list.
+// FromScheduleHealth converts a schedule and its recent failures to a row of the schedule list.
 func FromScheduleHealth(s tasker.ScheduleHealth) ListedSchedule {
 	return ListedSchedule{Schedule: FromSchedule(s.Schedule), Failing: s.Failing, FailingAtLeast: s.Failing >= tasker.ScheduleFailingMost, Refused: s.Refused}
 }

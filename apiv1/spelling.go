@@ -67,7 +67,7 @@ func byText[K ~string, V any](m map[K]V) map[string]V {
 	return out
 }
 
-// orObject returns an empty object instead of no document, so that workers need not expect null.
+// orObject returns doc, or {} if it is empty, so that workers need not handle null.
 func orObject(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return json.RawMessage("{}")

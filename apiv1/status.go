@@ -35,8 +35,8 @@ func Status(code tasker.Code) int {
 	}
 }
 
-// RetryAfter returns the Retry-After header of an error response in seconds. usual is used unless
-// err contains a delay.
+// RetryAfter returns the value of the Retry-After header of an error response, in seconds: the
+// delay of err if it has one, otherwise usual.
 func RetryAfter(err error, usual time.Duration) string {
 	rest := usual
 	if known, ok := errors.AsType[*tasker.Error](err); ok && known.RetryAfter > 0 {

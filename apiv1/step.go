@@ -179,7 +179,7 @@ type InboxPage struct {
 
 // AssignStep is the body of PUT /v1/tasks/{uuid}/workflow_steps/{step}/assignee.
 type AssignStep struct {
-	Assignee string `json:"assignee" maxLength:"128" doc:"A person, or group: and a group. Empty removes the assignee."`
+	Assignee string `json:"assignee" maxLength:"128" doc:"A person, or group: followed by the name of a group. Empty removes the assignee."`
 	Reason   string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history."`
 	By       string `json:"by,omitempty" maxLength:"255" doc:"Actor for the history."`
 }

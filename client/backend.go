@@ -11,14 +11,14 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// maxClaimWait is the maximum wait of a claim that a server accepts.
+// maxClaimWait is the longest wait for steps that a server accepts in a claim.
 const maxClaimWait = time.Minute
 
-// Backend is the backend of a package worker Worker over HTTP. It has the same methods as the
-// embedded engine.
+// Backend connects a worker of package worker to a server over HTTP. It has the same methods as
+// the embedded engine.
 type Backend struct{ client *Client }
 
-// Backend returns a backend for a worker.
+// Backend returns a backend for package worker that uses c.
 func (c *Client) Backend() *Backend { return &Backend{client: c} }
 
 // RegisterWorker registers a worker.
@@ -63,7 +63,7 @@ func (b *Backend) TakeSteps(ctx context.Context, worker tasker.ID, steps []taske
 	return assignments(answer.Steps)
 }
 
-// Heartbeat extends leases.
+// Heartbeat extends leases and returns which of them are lost.
 func (b *Backend) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	answer, err := b.client.Heartbeat(ctx, worker, spellLeases(leases))
 	if err != nil {

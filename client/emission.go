@@ -36,7 +36,7 @@ func (c *Client) ReEmit(ctx context.Context, r apiv1.ReEmit) (apiv1.ReEmitted, e
 	return sendKeyed[apiv1.ReEmitted](ctx, c, http.MethodPost, r, "v1", "dlq", "emissions", "re-emit")
 }
 
-// Sinks lists the sinks and their state.
+// Sinks lists the sinks and their states.
 func (c *Client) Sinks(ctx context.Context) ([]apiv1.Sink, error) {
 	return get[[]apiv1.Sink](ctx, c, nil, "v1", "dlq", "sinks")
 }

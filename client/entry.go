@@ -32,7 +32,7 @@ func (c *Client) Entry(ctx context.Context, entry tasker.ID) (apiv1.Entry, error
 	return get[apiv1.Entry](ctx, c, nil, "v1", "dlq", "entry", entry.String())
 }
 
-// EntryFrom returns an investigation with the rows of its history after offset.
+// EntryFrom returns an investigation with its history from row offset on.
 func (c *Client) EntryFrom(ctx context.Context, entry tasker.ID, offset int) (apiv1.Entry, error) {
 	return get[apiv1.Entry](ctx, c, url.Values{"history_offset": {strconv.Itoa(offset)}}, "v1", "dlq", "entry", entry.String())
 }
@@ -138,8 +138,8 @@ func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals
 	return get[[]tasker.EntryCount](ctx, c, query, "v1", "dlq", "counts")
 }
 
-// EntryTimes returns the durations of the investigations that ended within the window, which is
-// rounded down to minutes. Zero means the server's default.
+// EntryTimes returns the phase durations of the investigations that ended within the window, which
+// is rounded down to minutes. Zero means the server's default.
 func (c *Client) EntryTimes(ctx context.Context, window time.Duration) (apiv1.EntryTimes, error) {
 	query := url.Values{}
 	setMinutes(query, "minutes", window)
@@ -267,7 +267,7 @@ func reportOf(q tasker.IncidentReportQuery) (path []string, query url.Values) {
 	return []string{"v1", "reports"}, query
 }
 
-// TryMessage sends a test notification by the first matching route.
+// TryMessage sends a test notification through the first matching route.
 func (c *Client) TryMessage(ctx context.Context, m apiv1.TryMessage) (apiv1.TriedMessage, error) {
 	return send[apiv1.TriedMessage](ctx, c, http.MethodPost, m, "v1", "messages", "test")
 }

@@ -9,9 +9,9 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// PlanOperation freezes the selection of an operation without changing any step. Requests with
-// the same key create one operation; an empty key is replaced by a new one. It returns a Conflict
-// with the other operation in its details if that has some of the steps.
+// PlanOperation creates an operation with a frozen selection and changes no step. Requests with
+// the same key create one operation; an empty key is replaced by a new one. It returns a Conflict,
+// with the other operation in its details, if another operation has some of the same steps.
 func (c *Client) PlanOperation(ctx context.Context, p apiv1.PlanOperation, key string) (apiv1.Operation, error) {
 	if key == "" {
 		key = tasker.NewID().String()

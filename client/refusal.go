@@ -12,10 +12,10 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// shownBody limits the quoted part of an unexpected response.
+// shownBody limits how many bytes of an unexpected response an error quotes.
 const shownBody = 200
 
-// codes maps the status of a response without an error code.
+// codes maps the HTTP status of a response without an error code to a code.
 var codes = map[int]tasker.Code{
 	http.StatusBadRequest:            tasker.Invalid,
 	http.StatusUnauthorized:          tasker.Unauthorized,
@@ -53,8 +53,8 @@ func workerError(err error) error {
 	return &unavailable
 }
 
-// refusal returns the error of a response. It quotes a response that is not in the format of the
-// API.
+// refusal converts an error response to an error. It quotes a response that does not have the
+// format of the API.
 func (c *Client) refusal(res *http.Response, doc []byte) error {
 	after := retryAfter(res.Header.Get("Retry-After"))
 	doc = []byte(withoutToken(res.Request, string(doc)))

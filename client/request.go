@@ -156,7 +156,7 @@ func decode(res *http.Response, doc []byte, answer any) error {
 	return json.Unmarshal(doc, answer)
 }
 
-// unreachable returns the error for a missing response.
+// unreachable describes err, which occurred because no response arrived.
 func (c *Client) unreachable(ctx context.Context, err error) *miss {
 	if ctx.Err() != nil {
 		return &miss{err: tasker.Errorf(tasker.Unavailable,
@@ -188,7 +188,8 @@ func transient(status int) bool {
 	return false
 }
 
-// retryAfter parses a Retry-After header, in seconds or as a time.
+// retryAfter parses a Retry-After header, which contains seconds or a time. It returns 0 if the
+// header is missing or invalid.
 func retryAfter(header string) time.Duration {
 	var rest time.Duration
 	if seconds, err := strconv.Atoi(header); err == nil {
@@ -199,7 +200,8 @@ func retryAfter(header string) time.Duration {
 	return min(max(rest, 0), maxRetryAfter)
 }
 
-// jitter spreads the retries of clients that failed at the same time.
+// jitter shortens d by up to a quarter, to spread the retries of clients that failed at the same
+// time.
 func jitter(d time.Duration) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d)/4+1))
 }

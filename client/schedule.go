@@ -37,7 +37,7 @@ func (c *Client) Schedules(ctx context.Context, q ScheduleQuery) (apiv1.Schedule
 	return get[apiv1.ScheduleList](ctx, c, query, "v1", "schedules")
 }
 
-// Schedule returns a schedule with its next firing times, at most next.
+// Schedule returns a schedule with up to next upcoming firing times.
 func (c *Client) Schedule(ctx context.Context, schedule tasker.ID, next int) (apiv1.ScheduleDetail, error) {
 	return get[apiv1.ScheduleDetail](ctx, c, url.Values{"next": {strconv.Itoa(next)}}, "v1", "schedules", schedule.String())
 }
@@ -86,7 +86,8 @@ func (c *Client) ResumeSchedule(ctx context.Context, schedule tasker.ID, r apiv1
 	return changeSchedule[apiv1.Schedule](ctx, c, schedule, "resume", r)
 }
 
-// TriggerSchedule creates a task of a schedule immediately. Retries of one call create one task.
+// TriggerSchedule creates a task of a schedule immediately. Automatic retries of the call create
+// only one task.
 func (c *Client) TriggerSchedule(ctx context.Context, schedule tasker.ID, t apiv1.ChangeSchedule) (apiv1.Firing, error) {
 	return sendKeyed[apiv1.Firing](ctx, c, http.MethodPost, t, "v1", "schedules", schedule.String(), "trigger")
 }

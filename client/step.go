@@ -42,7 +42,7 @@ func (c *Client) StepItems(ctx context.Context, task tasker.ID, step string, q M
 	return get[apiv1.StepItemList](ctx, c, query, "v1", "tasks", task.String(), "workflow_steps", step, "items")
 }
 
-// ItemResults returns a page of the results of a map step, from an ordinal on. The step is
+// ItemResults returns a page of the results of a map step, starting at ordinal from. The step is
 // identified by name or UUID. It returns NotFound if the step has no items.
 func (c *Client) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (apiv1.ItemResults, error) {
 	query := url.Values{}
@@ -63,7 +63,7 @@ func (c *Client) StepResult(ctx context.Context, task, step tasker.ID) (json.Raw
 
 // ActOnStep applies an operator action to a step and returns the step. The task continues
 // automatically. It returns a Conflict if the state of the step does not allow the action.
-// Retries of one call are applied once.
+// Automatic retries of the call apply the action only once.
 func (c *Client) ActOnStep(ctx context.Context, task, step tasker.ID, a apiv1.StepAction) (apiv1.Step, error) {
 	return c.ActOnStepNamed(ctx, task, step.String(), a)
 }

@@ -158,7 +158,7 @@ func sendKeyed[T any](ctx context.Context, c *Client, method string, body any, p
 	return call[T](ctx, c, request{method: method, path: path, body: body, repeatable: true, key: tasker.NewID().String()})
 }
 
-// call sends a request whose answer has one type.
+// call sends r and decodes the response into a T.
 func call[T any](ctx context.Context, c *Client, r request) (answer T, err error) {
 	err = c.do(ctx, r, &answer)
 	return answer, err

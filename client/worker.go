@@ -30,7 +30,7 @@ func (c *Client) Take(ctx context.Context, worker tasker.ID, q apiv1.TakeSteps) 
 	return post[apiv1.ClaimedSteps](ctx, c, worker, "take", request{body: q})
 }
 
-// Heartbeat extends leases.
+// Heartbeat extends leases and returns which of them are lost.
 func (c *Client) Heartbeat(ctx context.Context, worker tasker.ID, l apiv1.Leases) (apiv1.HeartbeatAnswer, error) {
 	return post[apiv1.HeartbeatAnswer](ctx, c, worker, "heartbeat", request{body: l, repeatable: true})
 }
@@ -74,7 +74,7 @@ func (c *Client) LeaveWorker(ctx context.Context, worker tasker.ID) error {
 	return c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "workers", worker.String()}, repeatable: true}, nil)
 }
 
-// post sends a request of a worker.
+// post sends a request on behalf of a worker.
 func post[T any](ctx context.Context, c *Client, worker tasker.ID, action string, r request) (T, error) {
 	r.method, r.path = http.MethodPost, []string{"v1", "workers", worker.String(), action}
 	return call[T](ctx, c, r)

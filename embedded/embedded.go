@@ -80,7 +80,7 @@ type Engine struct {
 	log    *slog.Logger
 }
 
-// heartbeats is the number of heartbeat intervals in a lease.
+// heartbeats is the number of heartbeat intervals per lease.
 const heartbeats = 3
 
 // Open connects to the database. It returns an error if the schema has a different version,
@@ -111,7 +111,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}, nil
 }
 
-// measure registers the metrics if a MeterProvider is configured.
+// measure registers the metrics. It returns nil if no MeterProvider is configured.
 func measure(db *postgres.DB, o Options) (*metrics.Metrics, error) {
 	if o.MeterProvider == nil {
 		return nil, nil //nolint:nilnil // a nil Metrics is disabled
@@ -230,8 +230,8 @@ func (e *Engine) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree,
 	return e.db.TaskTree(ctx, task)
 }
 
-// Items returns a page of the items of a map step, in order, and the ordinal of the next page, 0
-// at the end.
+// Items returns a page of the items of a map step, in order, and the ordinal at which the next
+// page starts, or 0 at the end.
 func (e *Engine) Items(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.MapItems(ctx, task, step, f)

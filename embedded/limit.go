@@ -13,8 +13,8 @@ func (e *Engine) Limits(ctx context.Context, f tasker.LimitFilter) ([]tasker.Lim
 	return e.engine.Limits(ctx, f)
 }
 
-// Limit returns a limit with the keys with most waiting steps and their holders. It returns
-// NotFound if the limit does not exist.
+// Limit returns a limit and its keys with the most waiting steps. It returns NotFound if the limit
+// does not exist.
 func (e *Engine) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetail, error) {
 	return e.engine.Limit(ctx, ref)
 }

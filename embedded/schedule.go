@@ -8,9 +8,9 @@ import (
 	"tasker.example/tasker/internal/engine"
 )
 
-// CreateSchedule creates a schedule. It creates tasks if some process executes Run. It returns
-// Invalid, also if its template and context cannot create a task now, or a Conflict if the
-// namespace has a schedule of this name.
+// CreateSchedule creates a schedule, whose tasks are created while some process executes Run. It
+// returns Invalid if the spec is invalid or if no task can be created now from its template and
+// context, and a Conflict if the namespace has a schedule of this name.
 func (e *Engine) CreateSchedule(ctx context.Context, s tasker.ScheduleSpec, actor, reason string) (tasker.Schedule, error) {
 	return e.engine.CreateSchedule(ctx, s, engine.ScheduleChange{Actor: actor, Reason: reason})
 }
@@ -22,7 +22,7 @@ func (e *Engine) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list [
 	return e.engine.Schedules(ctx, f)
 }
 
-// Schedule returns a schedule with its next firing times, at most next, its last firings and its
+// Schedule returns a schedule with up to next upcoming firing times, its last firings and its
 // history. It returns NotFound if the schedule does not exist.
 func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (tasker.ScheduleDetail, error) {
 	return e.engine.Schedule(ctx, id, next)
@@ -58,7 +58,7 @@ func (e *Engine) ResumeSchedule(ctx context.Context, id tasker.ID, actor, reason
 	return e.engine.ResumeSchedule(ctx, id, engine.ScheduleChange{Actor: actor, Reason: reason})
 }
 
-// ScheduleTrigger requests an immediate task of a schedule.
+// ScheduleTrigger describes a request to create a task of a schedule immediately.
 type ScheduleTrigger struct {
 	RequestKey string // repeated requests with the same key create one task; empty disables the check
 	Actor      string
@@ -72,7 +72,7 @@ func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, t ScheduleTr
 	return e.engine.TriggerSchedule(ctx, id, engine.ScheduleChange{Actor: t.Actor, Reason: t.Reason, RequestKey: t.RequestKey})
 }
 
-// Backfill requests the tasks of past firing times.
+// Backfill describes a request to create the tasks of past firing times.
 type Backfill struct {
 	From, To time.Time // inclusive
 	DryRun   bool      // only report the effect

@@ -15,8 +15,8 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// Server is a backend that claims steps by id: the Backend of package client. Package embedded
-// has none, because its workers claim from the engine in the same program.
+// Server is a backend that can claim steps by id, such as the Backend of package client. The
+// engine of package embedded is none, because its workers claim steps from it directly.
 type Server interface {
 	worker.Backend
 	worker.Documents
@@ -113,10 +113,10 @@ const (
 	maxTakenSteps = 1000
 )
 
-// Claim claims up to limit announced steps. It waits up to wait for the first one, less if the
-// worker drains. It periodically polls the server, which returns the oldest steps first, so that
-// no step starves because of a lost message. It polls instead while the broker is silent or
-// unavailable.
+// Claim claims up to limit announced steps. It waits up to wait for the first one, or less if the
+// worker drains. It also polls the server periodically, which returns the oldest steps first, so
+// that no step starves because of a lost message. While the broker is silent or unavailable, it
+// only polls.
 func (b *Backend) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	l := b.current()
 	if l == nil {
@@ -159,9 +159,9 @@ func (b *Backend) claimSome(ctx context.Context, l *consumer, id tasker.ID, limi
 	return steps, drains, err
 }
 
-// drains checks at most once per second whether the worker drains, because the server returned
-// none of the announced steps: for a draining worker they would be announced again and again. If
-// so, it disconnects.
+// drains reports whether the worker drains and disconnects it from the broker if so. It is called
+// when the server returned none of the announced steps, because they would be redelivered to a
+// draining worker endlessly. It checks at most once per second.
 func (b *Backend) drains(ctx context.Context, l *consumer, id tasker.ID) bool {
 	if time.Since(time.Unix(0, b.askedDrains.Load())) < askDrains {
 		return false
@@ -181,8 +181,8 @@ func (b *Backend) drains(ctx context.Context, l *consumer, id tasker.ID) bool {
 // announce.
 func (b *Backend) brokerMissedSteps() bool { return time.Now().UnixNano() < b.silentUntil.Load() }
 
-// claimAnnouncedOrPoll claims the announced steps. Without messages it polls the server and
-// considers the broker silent if there are steps.
+// claimAnnouncedOrPoll claims the announced steps. If there are no messages, it polls the server,
+// and considers the broker silent if the server has steps.
 func (b *Backend) claimAnnouncedOrPoll(ctx context.Context, id tasker.ID, messages []amqp.Delivery, limit int) ([]tasker.Assignment, error) {
 	if len(messages) > 0 {
 		b.silentUntil.Store(0)

@@ -31,8 +31,8 @@ type consumer struct {
 // holdTime limits how long messages wait for a busy worker.
 const holdTime = 2 * time.Second
 
-// newConsumer connects for steps of the namespaces. The broker delivers at most prefetch
-// unacknowledged messages.
+// newConsumer connects to the broker to receive announcements of steps of the namespaces. The
+// broker delivers at most prefetch unacknowledged messages.
 func newConsumer(b *amqp.Broker, namespaces []string, prefetch int) *consumer {
 	c := &consumer{broker: b, namespaces: namespaces, prefetch: prefetch, messages: make(chan amqp.Delivery)}
 	c.connected, c.disconnect = context.WithCancel(context.Background())
@@ -87,7 +87,7 @@ func (c *consumer) stopAsync() {
 	}
 }
 
-// deliver passes a delivery to a claim.
+// deliver passes a delivery to a waiting claim, or returns it to the broker if ctx ends first.
 func (c *consumer) deliver(ctx context.Context, d amqp.Delivery) {
 	select {
 	case c.messages <- d:
@@ -96,8 +96,9 @@ func (c *consumer) deliver(ctx context.Context, d amqp.Delivery) {
 	}
 }
 
-// wait for further messages; also delays a single step
-const gatherMore = 200 * time.Microsecond // for what comes in the same breath; a lone step waits as long
+// gatherMore is the time for which a batch waits for further messages. It also delays a single
+// step.
+const gatherMore = 200 * time.Microsecond
 
 // receiveBatch waits up to wait for a message and returns up to limit messages that arrive
 // together.

@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker/internal/engine"
 )
 
-// Limits that end an endless test.
+// Limits that end a test that would run forever.
 const (
 	maxRounds   = 100     // consecutive passes without an attempt
 	maxAttempts = 100_000 // per RunUntilIdle
@@ -112,8 +112,8 @@ func (w *Workflow) forward(d time.Duration) {
 	w.must(w.clock.Forward(w.t.Context(), d))
 }
 
-// nextDue returns the time until the next due work, at most within. Leases of hanging attempts
-// are extended before they expire.
+// nextDue returns the time until work is due, but no more than within. It also stops at the
+// heartbeats of hanging attempts, so that their leases do not expire.
 func (w *Workflow) nextDue(within time.Duration) time.Duration {
 	w.t.Helper()
 	next, err := w.engine.NextDue(w.t.Context(), within)

@@ -8,10 +8,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// ScriptAnswers defines the answers of human steps with this name, in the order in which the
-// steps of all tasks wait. Its assignee answers a step as soon as it waits. [Succeed] provides
-// the result; [FailPermanently] is an external failure. Steps without a scripted answer keep
-// waiting.
+// ScriptAnswers defines the answers to human steps with this name, in the order in which the steps
+// of all tasks start to wait. A step is answered by its assignee as soon as it waits. [Succeed]
+// provides the result; [FailPermanently] is an external failure. Steps without a scripted answer
+// keep waiting.
 func (w *Workflow) ScriptAnswers(step string, answers ...Outcome) {
 	w.t.Helper()
 	asks := func(s tasker.StepTemplate) bool { return s.Name == step && s.ForPerson() }
@@ -58,7 +58,8 @@ func (w *Workflow) answer() (given int) {
 	return given
 }
 
-// Assign changes the assignee of a waiting step: a person, group: and a group, or empty for none.
+// Assign changes the assignee of a waiting step to a person, or to group: followed by the name of
+// a group. An empty string removes the assignee.
 func (t *Task) Assign(step, to string) {
 	t.w.t.Helper()
 	_, err := t.w.engine.Assign(t.w.t.Context(), tasker.StepRef{TaskUUID: t.UUID, StepUUID: t.Step(step).UUID}, tasker.AssignRequest{Assignee: to, Actor: actor})
@@ -67,7 +68,7 @@ func (t *Task) Assign(step, to string) {
 	}
 }
 
-// AssertAssignee fails the test unless the step had this assignee, empty for none.
+// AssertAssignee fails the test unless the step had this assignee. An empty string means none.
 func (s Step) AssertAssignee(want string) {
 	s.task.w.t.Helper()
 	if s.Assignee != want {

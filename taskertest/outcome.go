@@ -71,9 +71,9 @@ type script struct {
 }
 
 // Script defines the outcomes of the attempts of a step, of all steps with a handler, or of one
-// item of a map step, such as refund[17], which precedes the script of its step. Attempts of all
-// tasks consume it in order. Repeated calls append. When it is exhausted, the handler of the
-// worker is called; without one the test fails.
+// item of a map step, such as refund[17]. The script of an item takes precedence over that of its
+// step. Attempts of all tasks consume a script in order; repeated calls append to it. When it is
+// exhausted, the handler of the worker is called, and the test fails if there is none.
 func (w *Workflow) Script(stepOrHandler string, outcomes ...Outcome) {
 	w.t.Helper()
 	s := w.script(stepOrHandler)
@@ -199,7 +199,7 @@ func (w *Workflow) missing(a tasker.Assignment) string {
 	return fmt.Sprintf("the step has no script, and no worker has the handler %s", a.Handler)
 }
 
-// handle is a handler with this outcome.
+// handle implements [worker.RawHandler] with this outcome.
 func (o Outcome) handle(_ context.Context, c *worker.Call) (json.RawMessage, error) {
 	if o.call != nil {
 		o.result, o.err = o.call(c)

@@ -77,7 +77,7 @@ func (t *Task) steps() []tasker.Step {
 	return list
 }
 
-// AssertState fails the test unless the task is in a state.
+// AssertState fails the test unless the task is in this state.
 func (t *Task) AssertState(want tasker.TaskState) {
 	t.w.t.Helper()
 	if got := t.Get().State; got != want {
@@ -264,7 +264,7 @@ type Step struct {
 	task *Task
 }
 
-// AssertState fails the test unless the step was in a state.
+// AssertState fails the test unless the step was in this state.
 func (s Step) AssertState(want tasker.StepState) {
 	s.task.w.t.Helper()
 	if s.State != want {
@@ -312,8 +312,8 @@ func (s Step) ItemResults() []json.RawMessage {
 	return all
 }
 
-// AssertCheckpoint fails the test unless the checkpoint of an unfinished step equals this JSON;
-// empty means none.
+// AssertCheckpoint fails the test unless the checkpoint of an unfinished step equals this JSON. An
+// empty string means that there is none.
 func (s Step) AssertCheckpoint(want string) {
 	s.task.w.t.Helper()
 	full, err := s.task.w.db.Step(s.task.w.t.Context(), s.TaskUUID, s.UUID)

@@ -19,8 +19,8 @@ const (
 	longestRest = time.Minute // maximum Retry-After, and maximum delay of a rejected outcome
 )
 
-// backoff computes the delay between retries. The delay doubles with each failure and has jitter,
-// so that workers that failed at the same time do not retry at the same time.
+// backoff computes the delay between retries. The delay doubles with each failure. Jitter prevents
+// workers that failed at the same time from retrying at the same time.
 type backoff struct{ next time.Duration }
 
 // rest sleeps for the next delay, or for the longer one requested by err. It returns false if ctx
@@ -37,7 +37,7 @@ func (b *backoff) step(limit time.Duration) time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// retryAfter returns the delay requested by the backend.
+// retryAfter returns the delay that the backend requested with err, or 0.
 func retryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*tasker.Error](err); ok {
 		return e.RetryAfter
@@ -45,21 +45,21 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// refused reports whether the backend rejects the content of a request, so that a retry is
-// useless. All other errors may be temporary.
+// refused reports whether err means that the backend rejects the content of a request, so that a
+// retry is useless. All other errors may be temporary.
 func refused(err error) bool {
 	return slices.Contains([]tasker.Code{tasker.Invalid, tasker.TooLarge, tasker.Unsupported}, tasker.CodeOf(err))
 }
 
-// isAuthError reports whether the backend rejects the key of the worker. That may be temporary,
-// for example during a rotation.
+// isAuthError reports whether err means that the backend rejects the worker's API key. That may be
+// temporary, for example while the key is rotated.
 func isAuthError(err error) bool {
 	code := tasker.CodeOf(err)
 	return code == tasker.Unauthorized || code == tasker.Forbidden
 }
 
-// isUnknownWorker reports whether the backend does not know the object with this id, such as the
-// worker. It ignores errors about other objects that only contain the id in a path.
+// isUnknownWorker reports whether err means that the backend does not know the worker with this
+// id. It ignores errors about other objects, which contain the id only as part of a path.
 func isUnknownWorker(err error, id tasker.ID) bool {
 	return tasker.CodeOf(err) == tasker.NotFound && names(err.Error(), id.String())
 }

@@ -11,14 +11,14 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// saved is the latest checkpoint of a step.
+// saved is the latest checkpoint that this attempt saved.
 type saved struct {
 	mu    sync.Mutex
-	value json.RawMessage // nil: use the assignment
+	value json.RawMessage // nil if nothing was saved: use the checkpoint of the assignment
 }
 
-// LastCheckpoint decodes the latest checkpoint of this or an earlier attempt and reports whether
-// there is one. Without one it does not change into. Errors are permanent.
+// LastCheckpoint decodes the latest checkpoint of this or an earlier attempt into into and reports
+// whether there is one. If there is none, into is unchanged. Errors are permanent.
 func (c *Call) LastCheckpoint(into any) (bool, error) {
 	c.saved.mu.Lock()
 	value := c.saved.value
@@ -85,8 +85,8 @@ func (c *Call) store(ctx context.Context, value json.RawMessage) error {
 
 type checkpointsKey struct{}
 
-// WithCheckpoints passes the checkpoints of a handler that [Worker.Execute] calls to save. It is
-// meant for the packages workertest and taskertest.
+// WithCheckpoints makes a handler run by [Worker.Execute] pass its checkpoints to save. It is
+// meant for packages workertest and taskertest.
 func WithCheckpoints(ctx context.Context, save func(value json.RawMessage) error) context.Context {
 	return context.WithValue(ctx, checkpointsKey{}, save)
 }

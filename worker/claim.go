@@ -62,7 +62,7 @@ func (s *run) claim(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// asking returns the maximum wait of a claim that is sent now. A claim that counts as a heartbeat
+// asking returns how long a claim that is sent now may wait. A claim that counts as a heartbeat
 // ends before the next heartbeat is due.
 func (s *run) asking(now time.Time) time.Duration {
 	s.mu.Lock()
@@ -90,7 +90,7 @@ func (s *run) claimFailed() {
 	s.asked = time.Time{}
 }
 
-// reserve reserves at most most free slots for a claim, none if the worker drains.
+// reserve reserves up to most free slots for a claim. It reserves none while the worker drains.
 func (s *run) reserve(most int) (tasker.ID, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -79,14 +79,14 @@ func (c *Call) DependencyRaw(ctx context.Context, name string) (json.RawMessage,
 	return doc, nil
 }
 
-// itemReader is implemented by a [Backend] that returns the results of map steps.
+// itemReader is implemented by a [Backend] that can return the item results of a map step.
 type itemReader interface {
 	ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error)
 }
 
-// ItemResults yields the results of a map step that is a dependency, in the order of its list,
-// with null for an item without a result. It fetches results that are too large for the result of
-// the step, page by page. It ends after the first error; the errors are those of
+// ItemResults yields the item results of a map step that is a dependency, in the order of its
+// list, with null for an item without a result. If they are too large to be part of the step's
+// result, it fetches them page by page. It ends after the first error; errors are those of
 // [Call.Dependency].
 func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
@@ -130,7 +130,8 @@ func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err 
 	return page, err
 }
 
-// Documents provides the documents other than results that an assignment references.
+// Documents provides documents that an assignment references but does not contain: the item
+// results of a map step and the whole context of a task.
 type Documents interface {
 	itemReader
 	contextReader
@@ -152,13 +153,13 @@ func (c *Call) documents() any {
 	return c.ctx.Value(documentsKey{})
 }
 
-// contextReader is implemented by a [Backend] that returns the contexts of tasks.
+// contextReader is implemented by a [Backend] that can return the whole context of a task.
 type contextReader interface {
 	TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error)
 }
 
-// TaskContext decodes the whole context of the task. For an item of a map step it fetches the
-// parts listed in ContextOmitted. Errors are those of [Call.Dependency].
+// TaskContext decodes the whole context of the task. If the assignment omits parts of it, as
+// listed in ContextOmitted, it fetches the context. Errors are those of [Call.Dependency].
 func (c *Call) TaskContext(into any) error {
 	doc := c.Context
 	if len(c.ContextOmitted) > 0 {
@@ -180,8 +181,9 @@ func (c *Call) TaskContext(into any) error {
 	return nil
 }
 
-// fetched caches fetched results up to the size of a claim. Further results are fetched again on
-// each access, so that a handler with a thousand of them does not hold them all in memory.
+// fetched caches fetched results up to the maximum size of a claim. Further results are fetched
+// again on each access, so that a handler with a thousand of them does not hold them all in
+// memory.
 type fetched struct {
 	mu    sync.Mutex
 	docs  map[string]json.RawMessage

@@ -102,8 +102,8 @@ func (s *run) announceDrain(ctx context.Context) {
 	}
 }
 
-// settle waits for the handlers within the drain timeout, then cancels them. It returns the
-// number of handlers that still run; the leases of their steps are released.
+// settle waits for the handlers until the drain timeout, then cancels them. It returns how many
+// ignore that and still run; the leases of their steps are released.
 func (s *run) settle() int {
 	done := make(chan struct{})
 	go func() {

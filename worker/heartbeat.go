@@ -49,7 +49,7 @@ func (s *run) pause(ctx context.Context) bool {
 	}
 }
 
-// claimCounts returns how long the last claim still replaces a heartbeat. begun is the time of
+// claimCounts returns how much longer the last claim replaces a heartbeat. begun is the time of
 // the last heartbeat.
 func (s *run) claimCounts(begun time.Time) time.Duration {
 	s.mu.Lock()
@@ -96,8 +96,8 @@ func (s *run) extendParts(ctx context.Context, id tasker.ID, leases []tasker.Lea
 	return cmp.Or(s.extendParts(ctx, id, leases[:half], splits), s.extendParts(ctx, id, leases[half:], splits))
 }
 
-// leastBeat is the minimum timeout of a heartbeat. With a shorter one, a slow connect would be
-// repeated forever.
+// leastBeat is the minimum timeout of a heartbeat. With a shorter timeout, a slow connection
+// attempt would be cancelled and repeated forever.
 const leastBeat = 2 * time.Second
 
 func (s *run) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) error {
@@ -121,9 +121,9 @@ func (s *run) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) e
 	return nil
 }
 
-// extended applies the response to a heartbeat. A lease is counted from the sending of its
-// renewal. A lease with an unchanged expiry was not renewed, because the backend was processing
-// the step; an unmentioned lease may not have been.
+// extended applies the response to a heartbeat. A renewed lease is counted from when the heartbeat
+// was sent. A lease with an unchanged expiry was not renewed, because the backend was processing
+// the step; a lease that the response does not mention may not have been renewed.
 func (s *run) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease, beat tasker.Beat, sent time.Time) {
 	ends := make(map[tasker.ID]time.Time, len(beat.Extended))
 	for _, x := range beat.Extended {
@@ -153,7 +153,8 @@ func (s *run) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease,
 	}
 }
 
-// firstLapse returns when the first lease expires if it is not renewed, within at most most.
+// firstLapse returns when the first lease expires unless it is renewed, but no later than most
+// from now.
 func (s *run) firstLapse(most time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

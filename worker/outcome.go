@@ -168,8 +168,8 @@ func encode(v any) (doc json.RawMessage, err error) {
 	return json.Marshal(v)
 }
 
-// panicked returns the failure of a panic. It must be called in the recovering function, while
-// the stack exists.
+// panicked converts a recovered panic to an error with the stack. The recovering function must
+// call it, because the stack exists only there.
 func panicked(value any) error {
 	return &Error{
 		Type:    Panic,
@@ -178,7 +178,7 @@ func panicked(value any) error {
 	}
 }
 
-// ended is the outcome of a handler that ended its goroutine.
+// ended returns the outcome for a handler that ended its goroutine instead of returning.
 func ended(a tasker.Assignment) tasker.Outcome {
 	return tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
 		Message: "the handler ended its goroutine (runtime.Goexit) instead of returning", Type: Panic, Retryable: true,

@@ -12,11 +12,11 @@ import (
 // maxBatchBytes limits the size of one report, unless a single outcome is larger.
 const maxBatchBytes = 1 << 20
 
-// Wait for more outcomes before a report: a fraction of the duration of the last report, up to a
-// limit.
+// A report waits for more outcomes for 1/gatherShare of the duration of the last report, but no
+// longer than maxGatherWait.
 const (
 	gatherShare  = 8
-	gatherAtMost = 10 * time.Millisecond
+	maxGatherWait = 10 * time.Millisecond
 )
 
 // reporter sends outcomes and claims steps with the same call. One report is in flight at a time
@@ -104,7 +104,7 @@ func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 	r.rest.reset()
 	r.resend(&r.unsure, r.answered(ctx, batch, receipt))
 	if len(receipt.Next) > 0 {
-		r.gather(ctx, min(time.Since(began)/gatherShare, gatherAtMost))
+		r.gather(ctx, min(time.Since(began)/gatherShare, maxGatherWait))
 	}
 }
 
@@ -146,8 +146,8 @@ func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	}
 }
 
-// settled is part of a rejection message if the backend could not store an outcome and recorded
-// the attempt as failed.
+// settled occurs in the message of a rejection if the backend could not store an outcome and
+// recorded the attempt as failed.
 const settled = "the attempt was failed"
 
 // Reactions to a rejection. A response identifies steps, not attempts: if a batch has two
@@ -158,7 +158,7 @@ const (
 	toRepeat        // send it again
 )
 
-// unsettled returns the reaction to a rejection.
+// unsettled returns the reaction to a rejection: toDrop, toRevise or toRepeat.
 func unsettled(x tasker.Rejection) int {
 	switch x.Code {
 	case tasker.Unavailable, tasker.Internal:

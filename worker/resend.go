@@ -9,10 +9,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// An unanswered report does not identify the cause: one of its outcomes, the backend, or the
-// network. Its outcomes are resent apart from new ones, in batches that are halved after each
-// failure. An outcome that fails alone is always sent alone from then on, with a backoff. It is
-// dropped only when its lease is lost.
+// If a report gets no response, the cause may be one of its outcomes, the backend or the network.
+// Its outcomes are resent apart from new ones, in batches that are halved after each failure. An
+// outcome that fails alone is always sent alone from then on, with a backoff. It is dropped only
+// when its lease is lost.
 
 // slowReport limits the duration of a report with several outcomes. Slower reports count as too
 // large.
@@ -26,9 +26,9 @@ type retry struct {
 	until time.Time // when a lost outcome is dropped; zero before its first resend
 }
 
-// lostPatience limits how long an outcome with a lost lease is resent: the backend may have
-// accepted it although the response was lost.
-const lostPatience = time.Minute
+// lostTimeout limits how long an outcome with a lost lease is resent. It is resent because the
+// backend may have accepted it although the response was lost.
+const lostTimeout = time.Minute
 
 // resendQueue is a list of outcomes to resend. The mutex of the run guards it.
 type resendQueue struct {
@@ -178,8 +178,8 @@ func (s *run) failedAlone(ctx context.Context, at *attempt, err error, took time
 	s.resend(&s.lone, []*attempt{at})
 }
 
-// postpone delays an outcome before it is resent: longer each time up to limit, and at least by
-// each of least.
+// postpone delays the next resend of an outcome. The delay grows each time up to limit, and is at
+// least each of least.
 func (s *run) postpone(at *attempt, limit time.Duration, least ...time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *run) resend(l *resendQueue, batch []*attempt) {
 	for _, at := range batch {
 		switch {
 		case at.lost && at.until.IsZero():
-			at.until = now.Add(lostPatience)
+			at.until = now.Add(lostTimeout)
 		case at.lost && now.After(at.until):
 			s.log.Error("outcome given up: its lease is lost, and its report is not answered", "task", at.TaskUUID, "step", at.StepUUID)
 			s.forget(at)

@@ -14,8 +14,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// attempt is a claimed step until its report is answered. The mutex of the run guards its fields
-// except the assignment, which is immutable.
+// attempt is a claimed step whose report the backend has not answered yet. The mutex of the run
+// guards its fields except the assignment, which is immutable.
 type attempt struct {
 	tasker.Assignment
 
@@ -135,8 +135,8 @@ func (s *run) refusesKey(ctx context.Context, err error) bool {
 	return true
 }
 
-// succeeded records that the backend accepted the key in a request sent at this time. A claim
-// sent before the last rejection does not count.
+// succeeded records that the backend accepted the key of a request sent at this time. Requests
+// sent before the last rejection do not count.
 func (s *run) succeeded(ctx context.Context, sent time.Time) {
 	last := s.keyRefused.Load()
 	if last != 0 && sent.UnixNano() > last && s.keyRefused.CompareAndSwap(last, 0) {
@@ -244,9 +244,9 @@ func (s *run) newAttempt(a tasker.Assignment, asked time.Time) *attempt {
 	return at
 }
 
-// timeLeft returns how long an attempt may run. Its deadline uses the database clock, of which
-// only the start of the lease is known: just now. A deadline within the first lease shortens that
-// lease, which hides its start; the local clock is used then, if plausible.
+// timeLeft returns how long an attempt may run. Its deadline uses the database clock, so it is
+// measured from the start of the lease, which is just now. A deadline within the first lease
+// shortens that lease, which hides its start; then the local clock is used, if plausible.
 func timeLeft(a tasker.Assignment, lease time.Duration) time.Duration {
 	most := a.Deadline.Sub(a.LeaseExpiresAt) + lease
 	if ours := time.Until(*a.Deadline); !a.Deadline.After(a.LeaseExpiresAt) && ours > 0 && ours < most {

@@ -61,8 +61,8 @@ func (h stepHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return h.marked
 
 func (h stepHandler) WithGroup(name string) slog.Handler { return h.marked().WithGroup(name) }
 
-// Init decodes the initialization of the step from its template. Without one it does not change
-// into. Errors are permanent.
+// Init decodes the initialization that the template defines for the step. If it defines none, into
+// is unchanged. Errors are permanent.
 func (c *Call) Init(into any) error {
 	if err := decode(c.Initialization, into); err != nil {
 		return invalidInput("initialization of step %s: %w", c.Name, err)
@@ -82,8 +82,8 @@ func (c *Call) Element(into any) error {
 	return nil
 }
 
-// metadata returns the metadata to report. It replaces what cannot be stored with a note and
-// never fails the result.
+// metadata returns the metadata to report as JSON. Metadata that cannot be stored is dropped or
+// replaced with a note; it never makes the step fail.
 func (c *Call) metadata() json.RawMessage {
 	if len(c.Metadata) == 0 {
 		return nil

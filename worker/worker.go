@@ -98,9 +98,10 @@ func (w *Worker) Handlers() []string {
 // if the backend rejects the worker, or if handlers ignore their cancelled context. A rejected
 // key is an error only at the start: later it may be in rotation, and Run retries.
 //
-// Run reports an outcome until the backend responds, and its slot stays occupied; an outcome with
-// a lost lease is dropped after a while. A failed report is resent apart from others, in halves
-// down to single outcomes, so that none delays the others.
+// Run resends an outcome until the backend responds, and the slot of its step stays occupied until
+// then. An outcome with a lost lease is dropped after a while. The outcomes of a failed report are
+// resent separately, in ever smaller batches down to single outcomes, so that none delays the
+// others.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.backend == nil || len(w.handlers) == 0 {
 		return errors.New("a worker needs a backend and at least one handler before it can run")

@@ -17,8 +17,8 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// Evidence is an evidence file: the inputs of a failed handler. It is exported by `tasker-ctl dlq
-// export`, the page of an investigation, or the API.
+// Evidence contains the inputs of a failed handler, read from an evidence file. Such files are
+// exported by `tasker-ctl dlq export`, on the page of an investigation and by the API.
 type Evidence struct {
 	tasker.EvidenceFile
 
@@ -26,7 +26,7 @@ type Evidence struct {
 	unknown []string // places without the original value
 }
 
-// maxFile limits an evidence file: the maximum response, with room for line breaks.
+// maxFile limits the size of an evidence file: the maximum response, with room for line breaks.
 const maxFile = 4 * tasker.MaxAnswerBytes
 
 // Load reads an evidence file. The test fails if the file is invalid.
@@ -120,7 +120,7 @@ func (e *Evidence) Set(t testing.TB, place string, value any) {
 }
 
 // AcceptRedacted accepts the replacement values at some places, such as "[redacted]", because the
-// handler does not need them. Without places it accepts all.
+// handler does not need the original values. If no place is set, it accepts all of them.
 func (e *Evidence) AcceptRedacted(t testing.TB, places ...string) {
 	t.Helper()
 	if len(places) == 0 {
@@ -131,7 +131,7 @@ func (e *Evidence) AcceptRedacted(t testing.TB, places ...string) {
 	}
 }
 
-// known removes a place from the unknown ones.
+// known removes a place from the unknown ones. The test fails if it is not one of them.
 func (e *Evidence) known(t testing.TB, place string) {
 	t.Helper()
 	i := slices.Index(e.unknown, place)

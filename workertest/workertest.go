@@ -65,7 +65,7 @@ func execute(ctx context.Context, w *worker.Worker, a tasker.Assignment) (json.R
 	return o.Result, nil
 }
 
-// Result calls [Run], requires success and decodes the result.
+// Result calls [Run] and decodes the result. The test fails if the handler returns an error.
 func Result[Out any](t testing.TB, w *worker.Worker, handler string, s Step) Out {
 	t.Helper()
 	var out Out

@@ -20,7 +20,7 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// demoOptions has the flags of the demo.
+// demoOptions contains the flags of the demo.
 type demoOptions struct {
 	on     bool
 	orders int
@@ -33,7 +33,7 @@ func (o *demoOptions) flags(c *cobra.Command) {
 	c.Flags().Var(cli.Duration(&o.every, 3*time.Second), "demo-every", "interval between orders")
 }
 
-// switches is the path of the endpoint that switches the faults of the demo.
+// switches is the path of the endpoint that turns the demo's simulated faults on and off.
 const switches = "/demo/faults"
 
 // check validates the flags.
@@ -48,14 +48,14 @@ func (o *demoOptions) check(c *cobra.Command) error {
 	return nil
 }
 
-// prepare adds the shop to a server.
+// prepare makes a server run the demo shop.
 func (o *demoOptions) prepare(server *app.Options) {
 	s := shop{demoOptions: *o, faults: demo.NewFaults(), log: server.Log, out: server.Out}
 	server.Mount = map[string]http.Handler{switches: s.faults.Handler(switches)}
 	server.Beside = s.run
 }
 
-// shop is the running demo.
+// shop runs the demo beside a server.
 type shop struct {
 	demoOptions
 
@@ -64,7 +64,7 @@ type shop struct {
 	out    io.Writer
 }
 
-// run runs the worker, the order generator and the board that prints the state of orders.
+// run runs the worker, the order generator and the board that prints what happens to orders.
 func (s *shop) run(ctx context.Context, url string, e *engine.Engine) error {
 	t, err := demo.Template()
 	if err != nil {

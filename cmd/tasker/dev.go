@@ -19,7 +19,7 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
-// devOptions has the flags of tasker dev.
+// devOptions contains the flags of tasker dev.
 type devOptions struct {
 	dataDir  string
 	printURL bool
@@ -27,8 +27,8 @@ type devOptions struct {
 	demo     demoOptions
 }
 
-// logLevelIsSet reports whether a flag or the environment sets the log level. The file is ignored
-// because it is for servers.
+// logLevelIsSet reports whether a flag or the environment sets the log level. It ignores the
+// configuration file, which is meant for servers.
 func (o devOptions) logLevelIsSet() bool {
 	return *o.logLevel != "" || os.Getenv("TASKER_LOG_LEVEL") != ""
 }
@@ -91,10 +91,10 @@ func (o devOptions) check(c *cobra.Command, cfg config.Config) error {
 	return o.demo.check(c)
 }
 
-// stopPatience limits the shutdown of the private PostgreSQL.
-const stopPatience = time.Minute
+// stopTimeout is the timeout for the shutdown of the private PostgreSQL.
+const stopTimeout = time.Minute
 
-// dev runs a server on a private PostgreSQL, and stops both.
+// dev runs a server on a private PostgreSQL until it is stopped, and then stops PostgreSQL too.
 func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	// The start may take long and reports its progress. Afterwards a line per request would hide the
 	// output for the user.
@@ -153,7 +153,7 @@ func stopPostgres(ctx context.Context, pg *devpg.Server) error {
 	if errors.Is(context.Cause(ctx), errPostgresEnded) {
 		return nil // already reported
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return pg.Stop(ctx)
 }

@@ -59,7 +59,7 @@ line. Deferred work is retried automatically; its error describes what to repair
 	return c
 }
 
-// printFinding prints the result of a check.
+// printFinding prints one line for a successful check, or a line for each problem that it found.
 func printFinding(c *cobra.Command, f doctor.Finding) error {
 	if len(f.Faults) == 0 {
 		return printLine(c, fmt.Sprintf("%-11s ok      %s", f.Check, f.Sound))

@@ -60,7 +60,7 @@ Settings: tasker config keys`,
 	return root
 }
 
-// served returns the error of a server, or nil if it was stopped before it was ready.
+// served returns err, or nil if err only means that the server was stopped before it was ready.
 func served(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil

@@ -161,7 +161,7 @@ func appliedAt(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// connectTimeout limits connecting to the database, not the work on it.
+// connectTimeout limits how long connecting to the database may take, not the work on it.
 const connectTimeout = 15 * time.Second
 
 // withDatabase makes a command run on a connection to the primary.

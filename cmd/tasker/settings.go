@@ -12,10 +12,10 @@ import (
 	"tasker.example/tasker/internal/config"
 )
 
-// settings loads the configuration of a command from a file, the environment and flags.
+// settings loads a command's configuration from a file, the environment and flags.
 type settings struct {
 	file  string
-	flags map[string]*string // by key
+	flags map[string]*string // by configuration key
 }
 
 func newSettings(c *cobra.Command) *settings {

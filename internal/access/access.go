@@ -75,7 +75,7 @@ func Roles() []Role { return []Role{Viewer, Operator, Developer, Worker, Admin} 
 
 var viewing = []Permission{ReadTasks, ReadInvestigations, ReadTemplates, ReadWorkers, ReadEvents, ReadMetrics, ReadSystem}
 
-// Permissions returns the permissions of a role; none for an unknown role.
+// Permissions returns the permissions of a role, or nil for an unknown role.
 func (r Role) Permissions() []Permission {
 	switch r {
 	case Viewer:
@@ -96,7 +96,7 @@ func (r Role) Permissions() []Permission {
 // AllNamespaces is the namespace of a grant for all namespaces.
 const AllNamespaces = "*"
 
-// Grant is a role in a namespace, or in all.
+// Grant is a role in one namespace or in all namespaces.
 type Grant struct {
 	Role      Role
 	Namespace string // or [AllNamespaces]
@@ -172,20 +172,20 @@ type Scope struct {
 // Everywhere returns the scope of all namespaces.
 func Everywhere() Scope { return Scope{all: true} }
 
-// Namespaces returns the scope of some namespaces.
+// Namespaces returns the scope that contains these namespaces.
 func Namespaces(names ...string) Scope {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	return Scope{namespaces: slices.Compact(names)}
 }
 
-// All reports whether the scope has every namespace.
+// All reports whether the scope contains all namespaces.
 func (s Scope) All() bool { return s.all }
 
-// Empty reports whether the scope has no namespace.
+// Empty reports whether the scope contains no namespace.
 func (s Scope) Empty() bool { return !s.all && len(s.namespaces) == 0 }
 
-// Has reports whether the scope has a namespace.
+// Has reports whether the scope contains a namespace.
 func (s Scope) Has(namespace string) bool {
 	if s.all {
 		return true
@@ -210,7 +210,8 @@ func (s Scope) And(other Scope) Scope {
 	return Scope{namespaces: slices.DeleteFunc(slices.Clone(s.namespaces), func(n string) bool { return !other.Has(n) })}
 }
 
-// List returns the namespaces for a query: nil for all, non-nil if empty.
+// List returns the namespaces for a query. It returns nil for all namespaces, and a non-nil empty
+// list for an empty scope.
 func (s Scope) List() []string {
 	if s.all {
 		return nil
@@ -231,8 +232,9 @@ type Identity struct {
 // MaxSubject is the maximum length of a subject, in bytes.
 const MaxSubject = 128
 
-// NewIdentity returns the identity of a subject. It escapes blanks and parentheses in the subject, so
-// that [Identity.Actor] cannot imitate another subject. A long subject is cut and gets a digest.
+// NewIdentity returns the identity of a subject. It escapes blanks and parentheses in the subject,
+// so that the result of [Identity.Actor] cannot be mistaken for another subject. It truncates a
+// long subject and appends a digest.
 func NewIdentity(subject string, grants []Grant) *Identity {
 	id := &Identity{Subject: cleanSubject(subject), Grants: slices.Clone(grants), scopes: map[Permission]Scope{}}
 	names := map[Permission][]string{}
@@ -259,13 +261,13 @@ func NewIdentity(subject string, grants []Grant) *Identity {
 	return id
 }
 
-// Local returns the identity of all callers of a server without authentication. It has all permissions,
-// and callers choose the names of actors.
+// Local returns the identity of all callers if the server does not authenticate. It has all
+// permissions, and callers choose the actors that are recorded.
 func Local() *Identity { return NewIdentity("", []Grant{{Admin, AllNamespaces}}) }
 
-// cleanSubject escapes blanks, parentheses, percent signs, and invisible or direction-changing
-// characters as in a URL. A subject longer than MaxSubject ends with a marked digest, so two
-// subjects never become one.
+// cleanSubject percent-encodes blanks, parentheses, percent signs, and invisible or
+// direction-changing characters. It truncates a subject longer than MaxSubject and appends a
+// digest, so that two subjects never become one.
 func cleanSubject(text string) string {
 	var b strings.Builder
 	for _, c := range strings.ToValidUTF8(text, "\uFFFD") {
@@ -285,7 +287,7 @@ func cleanSubject(text string) string {
 	return strings.ToValidUTF8(b.String()[:MaxSubject-len(end)], "") + end
 }
 
-// GrantTexts returns the grants as texts.
+// GrantTexts returns the grants in the format of [ParseGrant].
 func (id *Identity) GrantTexts() []string {
 	texts := make([]string, len(id.Grants))
 	for i, g := range id.Grants {
@@ -297,13 +299,15 @@ func (id *Identity) GrantTexts() []string {
 // Scope returns the namespaces for which the identity has a permission.
 func (id *Identity) Scope(p Permission) Scope { return id.scopes[p] }
 
-// VisibleScope returns the namespaces with any permission. Other namespaces appear not to exist.
+// VisibleScope returns the namespaces for which the identity has any permission. To the caller,
+// other namespaces appear not to exist.
 func (id *Identity) VisibleScope() Scope { return id.seen }
 
 // May reports whether the identity has a permission for a namespace.
 func (id *Identity) May(p Permission, namespace string) bool { return id.scopes[p].Has(namespace) }
 
-// Assignees returns the subject and groups of the caller, up to the filter limit.
+// Assignees returns the names by which human steps are assigned to the caller: the subject and the
+// groups. It returns at most [tasker.MaxInboxAssignees].
 func (id *Identity) Assignees() []string {
 	var list []string
 	if id.Subject != "" {
@@ -320,8 +324,8 @@ func (id *Identity) Assignees() []string {
 // maxActor is the maximum length of an actor, in characters.
 const maxActor = 255
 
-// Actor returns the recorded actor: the subject, with another name in parentheses, or only the name
-// without sign-in.
+// Actor returns the actor to record: the subject, followed by name in parentheses if it differs.
+// If the caller is not authenticated, it returns only name.
 func (id *Identity) Actor(name string) string {
 	name = strings.TrimSpace(name)
 	switch {
@@ -364,9 +368,9 @@ type Resource struct {
 	ID   tasker.ID
 }
 
-// Check returns the context for a request about one resource. It returns Forbidden without the
-// permission for its namespaces, and NotFound without any permission there. It looks up the
-// namespaces only if needed.
+// Check returns the context for a request about one resource. It returns Forbidden if the caller
+// lacks the permission for the namespaces of the resource, and NotFound if the caller has no
+// permission there at all. It looks up the namespaces only if necessary.
 func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r Resource) (context.Context, error) {
 	scope, payloads := id.Scope(needs), id.Scope(ReadPayloads)
 	if scope.All() && (payloads.All() || payloads.Empty()) {
@@ -392,8 +396,8 @@ func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r 
 	}
 }
 
-// MayUse returns an error if a caller lacks a permission in a namespace: NotFound if the caller cannot
-// see the namespace.
+// MayUse returns an error if the caller lacks a permission in a namespace: Forbidden, or NotFound
+// if the caller cannot see the namespace.
 func (id *Identity) MayUse(needs Permission, namespace string) error {
 	switch {
 	case id.May(needs, namespace):
@@ -405,8 +409,8 @@ func (id *Identity) MayUse(needs Permission, namespace string) error {
 	}
 }
 
-// MayLimit returns an error if a caller may not change a limit. The limit of the server requires an
-// administrator of all namespaces, others an operator.
+// MayLimit returns an error if the caller may not change a limit. Changing the server limit
+// requires an administrator of all namespaces; the others require an operator.
 func (id *Identity) MayLimit(ref tasker.LimitRef) error {
 	switch {
 	case ref.Kind != tasker.ServerLimit:
@@ -418,7 +422,8 @@ func (id *Identity) MayLimit(ref tasker.LimitRef) error {
 	}
 }
 
-// Refusal returns the error for a caller who lacks a permission in some namespaces, or in all.
+// Refusal returns the Forbidden error for a caller that lacks a permission in these namespaces. If
+// none are set, the error names no namespace.
 func (id *Identity) Refusal(needs Permission, namespaces ...string) error {
 	where := ""
 	if len(namespaces) > 0 {

@@ -7,10 +7,11 @@ import (
 	"tasker.example/tasker"
 )
 
-// Bindings maps groups to grants. The group * contains all authenticated callers.
+// Bindings maps groups of the identity provider to grants. The group * contains all authenticated
+// callers.
 type Bindings map[string][]Grant
 
-// ParseBindings parses comma-separated group=role@namespace, or returns an Invalid error.
+// ParseBindings parses a comma-separated list of group=role@namespace. The error is Invalid.
 func ParseBindings(text string) (Bindings, error) {
 	b := Bindings{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -30,7 +31,7 @@ func ParseBindings(text string) (Bindings, error) {
 	return b, nil
 }
 
-// Grants returns the sorted grants of the groups.
+// Grants returns the sorted grants of the groups, at most [MaxGrants].
 func (b Bindings) Grants(groups []string) []string {
 	var list []string
 	for _, group := range append([]string{"*"}, groups...) {

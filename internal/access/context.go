@@ -15,7 +15,7 @@ func WithIdentity(ctx context.Context, id *Identity) context.Context {
 	return context.WithValue(ctx, identityKey, id)
 }
 
-// IdentityOf returns the caller of a request, or [Local].
+// IdentityOf returns the caller of a request, or [Local] if ctx has none.
 func IdentityOf(ctx context.Context) *Identity {
 	if id, ok := ctx.Value(identityKey).(*Identity); ok {
 		return id
@@ -30,7 +30,7 @@ func WithScope(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, scopeKey, s)
 }
 
-// ScopeOf returns the scope of a context, by default all namespaces.
+// ScopeOf returns the namespaces to which ctx limits lists. The default is all namespaces.
 func ScopeOf(ctx context.Context) Scope {
 	if s, ok := ctx.Value(scopeKey).(Scope); ok {
 		return s
@@ -44,8 +44,8 @@ func Within(ctx context.Context, id *Identity, needs Permission) context.Context
 	return WithPayloads(WithScope(WithIdentity(ctx, id), id.Scope(needs)), id.Scope(ReadPayloads))
 }
 
-// At returns a context for a resource in these namespaces. It shows payloads if the caller may read
-// those of all of them.
+// At returns a context for a resource in these namespaces. It shows payloads only if the caller
+// may read them in all of these namespaces.
 func At(ctx context.Context, namespaces []string) context.Context {
 	payloads := PayloadsOf(ctx)
 	for _, n := range namespaces {

@@ -48,8 +48,8 @@ type Token struct {
 
 const tokenMark = "tsk_"
 
-// tokenForm matches tokens, also for secret scanners: a mark, ten characters of the prefix, and 130
-// random bits.
+// tokenForm matches tokens: a mark that secret scanners can find, ten characters of the prefix,
+// and 130 random bits.
 var tokenForm = regexp.MustCompile(`^tsk_[a-z2-7]{10}_[A-Z2-7]{26}$`)
 
 // NewToken returns a new random token.
@@ -66,13 +66,13 @@ func ParseToken(text string) (Token, bool) {
 	return Token{Text: text, Prefix: text[:len(tokenMark)+10], Digest: sha256.Sum256([]byte(text))}, true
 }
 
-// IsToken reports whether a text looks like a token, complete or not.
+// IsToken reports whether text looks like a token or the beginning of one.
 func IsToken(text string) bool { return strings.HasPrefix(text, tokenMark) }
 
 // linkTokenForm matches the tokens of answer links: a mark and 130 random bits.
 var linkTokenForm = regexp.MustCompile(`^tsl_[A-Z2-7]{26}$`)
 
-// NewLinkToken returns a new token of an answer link. It has no prefix.
+// NewLinkToken returns a new random token for an answer link. It has no prefix.
 func NewLinkToken() Token {
 	t, _ := ParseLinkToken("tsl_" + rand.Text())
 	return t
@@ -86,7 +86,7 @@ func ParseLinkToken(text string) (Token, bool) {
 	return Token{Text: text, Digest: sha256.Sum256([]byte(text))}, true
 }
 
-// MaxKeyName is the maximum length of the name of a key, in characters.
+// MaxKeyName is the maximum length of a key's name, in characters.
 const MaxKeyName = 100
 
 // CheckKeyName returns an Invalid error if the name of a key is invalid.

@@ -17,12 +17,12 @@ var (
 	hiddenValue   = json.RawMessage(`"` + Hidden + `"`)
 )
 
-// WithPayloads returns a context that shows only the payloads of a scope.
+// WithPayloads returns a context that may show only the payloads of the namespaces in s.
 func WithPayloads(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, payloadsKey, s)
 }
 
-// PayloadsOf returns the namespaces whose payloads are shown, by default all.
+// PayloadsOf returns the namespaces whose payloads ctx may show. The default is all namespaces.
 func PayloadsOf(ctx context.Context) Scope {
 	if s, ok := ctx.Value(payloadsKey).(Scope); ok {
 		return s
@@ -30,7 +30,8 @@ func PayloadsOf(ctx context.Context) Scope {
 	return Everywhere()
 }
 
-// RedactTask hides the context of a task.
+// RedactTask hides the context, attributes and keys of a task unless ctx may show payloads of its
+// namespace.
 func RedactTask(ctx context.Context, t *tasker.Task) {
 	if len(t.Context) > 0 && !PayloadsOf(ctx).Has(t.Namespace) {
 		t.Context = hiddenContext
@@ -45,7 +46,7 @@ func RedactTask(ctx context.Context, t *tasker.Task) {
 	}
 }
 
-// HideSteps hides the results and errors of the steps of a task.
+// HideSteps hides the results and errors of steps unless ctx may show all payloads.
 func HideSteps(ctx context.Context, steps ...tasker.Step) {
 	if PayloadsOf(ctx).All() {
 		return
@@ -80,8 +81,8 @@ func hideFailure(doc json.RawMessage) json.RawMessage {
 	return encoded(f)
 }
 
-// HideTransitions hides the errors in the transitions of a task or step, and the reasons of transitions
-// without an actor.
+// HideTransitions hides the errors in the transitions of a task or step, and the reasons of
+// transitions without an actor, unless ctx may show all payloads.
 func HideTransitions(ctx context.Context, list []tasker.Transition) {
 	if PayloadsOf(ctx).All() {
 		return
@@ -96,13 +97,14 @@ func HideTransitions(ctx context.Context, list []tasker.Transition) {
 	}
 }
 
-// mayContainPayload reports whether the engine wrote the note of a history entry, which may then quote
-// an error or a rejection.
+// mayContainPayload reports whether the engine wrote the note of a history entry. Such a note may
+// quote an error or a rejection.
 func mayContainPayload(event, actor string) bool {
 	return event == "step_failed" || event == "created" && actor == tasker.SystemActor
 }
 
-// HideEntry hides the payloads in the evidence and the metadata of an investigation.
+// HideEntry hides the payloads in the evidence and the metadata of an investigation unless ctx may
+// show payloads of its namespace.
 func HideEntry(ctx context.Context, e *tasker.Entry) {
 	if PayloadsOf(ctx).Has(e.Namespace) {
 		return
@@ -173,14 +175,15 @@ func hideKeys(v any) {
 	}
 }
 
-// HidePattern hides the error pattern of a case in a namespace.
+// HidePattern hides the error pattern of a case unless ctx may show payloads of its namespace.
 func HidePattern(ctx context.Context, namespace string, pattern *string) {
 	if *pattern != "" && !PayloadsOf(ctx).Has(namespace) {
 		*pattern = Hidden
 	}
 }
 
-// HideCaseHistory hides the error texts by which a case in a namespace was split.
+// HideCaseHistory hides the error texts by which a case was split unless ctx may show payloads of
+// its namespace.
 func HideCaseHistory(ctx context.Context, namespace string, list []tasker.CaseChange) {
 	if PayloadsOf(ctx).Has(namespace) {
 		return
@@ -192,7 +195,7 @@ func HideCaseHistory(ctx context.Context, namespace string, list []tasker.CaseCh
 	}
 }
 
-// HideHold hides the cause of a breaker, which its reason quotes.
+// HideHold hides the cause of a breaker, and its reason, which quotes the cause.
 func HideHold(ctx context.Context, h *tasker.Hold) {
 	if h.Kind != tasker.BreakerHold || PayloadsOf(ctx).Has(h.Namespace) {
 		return
@@ -207,7 +210,7 @@ func HideSchedule(ctx context.Context, s *tasker.Schedule) {
 	}
 }
 
-// HideLimitKeys hides the keys that templates assign, which come from the contexts of tasks.
+// HideLimitKeys hides the keys of a named limit, which come from the contexts of tasks.
 func HideLimitKeys(ctx context.Context, d *tasker.LimitDetail) {
 	if d.Kind != tasker.NamedLimit || PayloadsOf(ctx).Has(d.Namespace) {
 		return
@@ -261,7 +264,8 @@ func hideLiteral(doc json.RawMessage) json.RawMessage {
 	return encoded(m)
 }
 
-// ShowEvent returns an event without hidden payloads, or false if the caller cannot see its namespace.
+// ShowEvent returns the event without the payloads that ctx may not show. It returns false if the
+// caller cannot see the namespace of the event.
 func ShowEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
 	scope, payloads := ScopeOf(ctx), PayloadsOf(ctx)
 	if scope.All() && payloads.All() {
@@ -309,7 +313,8 @@ func encoded(v any) json.RawMessage {
 	return doc
 }
 
-// HideLastError hides an error that may quote payloads of these namespaces; of any if none are given.
+// HideLastError hides an error that may quote payloads of these namespaces, or of any namespace if
+// none are set.
 func HideLastError(ctx context.Context, text **string, namespaces ...string) {
 	payloads := PayloadsOf(ctx)
 	hidden := len(namespaces) == 0 && !payloads.All()
@@ -327,11 +332,11 @@ func HideEmission(ctx context.Context, e *tasker.Emission) {
 		return
 	}
 	var data struct{ Namespace string }
-	_ = json.Unmarshal(e.Data, &data) // payloads of no namespace are not shown
+	_ = json.Unmarshal(e.Data, &data) // if the namespace is missing, the error is hidden
 	HideLastError(ctx, &e.LastError, data.Namespace)
 }
 
-// HideMessage hides the errors in a notification unless the caller may read the payloads of all its
+// HideMessage hides the errors in a notification unless ctx may show payloads of all of its
 // namespaces.
 func HideMessage(ctx context.Context, m *tasker.Notification) {
 	for _, n := range m.Namespaces {
@@ -351,7 +356,7 @@ func HideMessage(ctx context.Context, m *tasker.Notification) {
 	}
 }
 
-// hideTexts hides the fields that quote an error, at any depth.
+// hideTexts hides the fields that may quote an error, at any depth.
 func hideTexts(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -28,8 +28,8 @@ type Parameters struct {
 
 var inPath = regexp.MustCompile(`\{(\w+)\}`)
 
-// For returns the rule for a path. It returns an error if the rule is incomplete or the namespace of the
-// path is ambiguous; no server starts with such a route.
+// For returns the rule for a path. It returns an error if the rule is incomplete or it is
+// ambiguous which namespace the path belongs to. A server with such a route does not start.
 func (r Rule) For(path string, p Parameters) (Rule, error) {
 	rules := 0
 	for _, has := range []bool{r.Needs != "", r.Anyone, r.Public} {
@@ -53,10 +53,12 @@ func (r Rule) For(path string, p Parameters) (Rule, error) {
 	return r, nil
 }
 
-// Names returns the kind of the resource in the path, and its path parameter; empty if there is none.
+// Names returns the kind of the resource in the path and the path parameter with its id. Both are
+// empty if there is none.
 func (r Rule) Names() (of Kind, parameter string) { return r.of, r.id }
 
-// Refusal returns an error if an authenticated caller lacks the permissions in all namespaces.
+// Refusal returns an error if an authenticated caller lacks one of the permissions in every
+// namespace.
 func (r Rule) Refusal(id *Identity) error {
 	for _, p := range []Permission{r.Needs, r.Also} {
 		if p != "" && id.Scope(p).Empty() {
@@ -66,8 +68,8 @@ func (r Rule) Refusal(id *Identity) error {
 	return nil
 }
 
-// Admit returns the context of a request, limited to what the caller may see, or an error if the caller
-// lacks a permission. It calls idOf for the id of the resource in the path.
+// Admit returns the context of a request, limited to what the caller may see, or an error if the
+// caller lacks a permission. It calls idOf to parse the id of the resource in the path.
 func (r Rule) Admit(ctx context.Context, id *Identity, find Finder, idOf func(parameter string) (tasker.ID, error)) (context.Context, error) {
 	if err := r.Refusal(id); err != nil || r.Needs == "" {
 		return ctx, err

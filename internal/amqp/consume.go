@@ -14,8 +14,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// checkEvery is the interval at which a consumer verifies that the broker still knows it. RabbitMQ does not
-// notify consumers when a queue is deleted and recreated at once.
+// checkEvery is the interval at which a consumer verifies that the broker still knows it. RabbitMQ
+// does not notify a consumer if its queue is deleted and immediately recreated.
 const checkEvery = 10 * time.Second
 
 // Errors of Ack and Nack of a [Delivery].
@@ -42,7 +42,7 @@ type Delivery struct {
 	Queue       string // the queue it was consumed from
 	Body        []byte
 	Redelivered bool    // it was delivered before
-	Deaths      []Death // why it was dead-lettered, newest first
+	Deaths      []Death // its dead-letterings, newest first
 	// Ack acknowledges the message. Nack returns it to be redelivered or dead-lettered. Call one of
 	// them once, from any goroutine; they return [ErrLost] or [ErrSettled].
 	Ack  func() error
@@ -51,9 +51,9 @@ type Delivery struct {
 
 // Consume passes the messages of the queues to handle until ctx ends, and then returns nil. It
 // recovers from connection loss and from deleted or refused queues. Deliveries of one queue are
-// sequential, those of several queues concurrent. handle must settle every delivery. After ctx has
-// ended, deliveries that handle has received can be settled for settlePatience; the others return
-// to the broker.
+// sequential; those of several queues are concurrent. handle must settle every delivery. After ctx
+// has ended, deliveries that handle has received can be settled within settleTimeout; the others
+// return to the broker.
 func (b *Broker) Consume(ctx context.Context, o ConsumeOptions, handle func(context.Context, Delivery)) error {
 	if (o.Queue == "") == (len(o.Namespaces) == 0) {
 		return tasker.Errorf(tasker.Invalid, "set either a queue or namespaces to consume from")
@@ -75,7 +75,7 @@ func (b *Broker) Consume(ctx context.Context, o ConsumeOptions, handle func(cont
 	return nil
 }
 
-// A consumer receives the messages of one queue and reconnects after connection loss.
+// consumer receives the messages of one queue and reconnects after connection loss.
 type consumer struct {
 	b         *Broker
 	o         ConsumeOptions
@@ -165,7 +165,7 @@ func (c *consumer) tag() string {
 	return fmt.Sprintf("%.200s-%d", cmp.Or(c.o.Tag, c.b.o.Name), lastTag.Add(1))
 }
 
-// A subscription is a consumer on one channel.
+// subscription is a consumer on one channel.
 type subscription struct {
 	s          *session
 	c          *consumer
@@ -179,8 +179,8 @@ type subscription struct {
 	empty  chan struct{} // closed when ending and inHand is 0
 }
 
-// pump passes deliveries to handle. It returns true when it is stopped, false when there are no
-// more.
+// pump passes deliveries to handle. It returns true if ctx or the session ended, and false if the
+// broker delivers no more.
 func (sub *subscription) pump(ctx context.Context) bool {
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
@@ -219,7 +219,7 @@ func (sub *subscription) known(ctx context.Context) bool {
 
 // finish cancels the consumer, returns buffered messages and waits until the others are settled.
 func (sub *subscription) finish(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	sub.mu.Lock()
 	sub.ending = true
@@ -275,7 +275,7 @@ func (sub *subscription) delivery(d amqp091.Delivery) Delivery {
 	}
 }
 
-// settled decrements the unsettled deliveries.
+// settled decrements the number of unsettled deliveries.
 func (sub *subscription) settled() {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -294,7 +294,7 @@ type Death struct {
 	Time          time.Time // of the first occurrence, in seconds
 }
 
-// deathsOf parses the x-death header.
+// deathsOf parses the header x-death, in which the broker records why it dead-lettered a message.
 func deathsOf(headers amqp091.Table) []Death {
 	list, _ := headers["x-death"].([]any)
 	deaths := make([]Death, 0, len(list))

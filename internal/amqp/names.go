@@ -24,7 +24,8 @@ func RoutingKey(namespace string) string {
 // messages.
 var wildcards = strings.NewReplacer("%", "%25", "*", "%2A", "#", "%23")
 
-// fitted joins its arguments. A middle that is too long is cut and ends with a hash.
+// fitted joins its arguments to a name of at most maxName bytes. It truncates middle if necessary
+// and appends a hash of it.
 func fitted(before, middle, after string) string {
 	if len(before)+len(middle)+len(after) <= maxName {
 		return before + middle + after

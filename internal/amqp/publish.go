@@ -21,9 +21,9 @@ type Message struct {
 }
 
 // Publish sends messages to the work queues of their namespaces and reports which of them the
-// broker has stored. The others may have arrived and must be published again; err is the first
-// reason. confirmed always has one value per message. Publish returns soon after ctx ends, and at
-// once without a connection.
+// broker has confirmed as stored. The others may have arrived and must be published again; err is
+// the first reason. confirmed always has one value per message. Publish returns soon after ctx
+// ends, or at once if there is no connection.
 func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []bool, err error) {
 	confirmed = make([]bool, len(messages))
 	if len(messages) == 0 {
@@ -52,8 +52,8 @@ func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []b
 	return confirmed, err
 }
 
-// Unusable returns why no message can be published, whatever its queue: there is no connection, or
-// the broker blocks publishing or refuses the exchange. It returns nil if a queue may accept
+// Unusable returns why no message can be published to any queue: there is no connection, or the
+// broker blocks publishing or refuses the exchange. It returns nil if some queue may accept
 // messages.
 func (b *Broker) Unusable() error {
 	_, err := b.publishable()
@@ -93,7 +93,7 @@ func (d *dispatches) silent(ctx context.Context, index int) error {
 	return d.s.giveUp(ctx, d.list[index].Namespace)
 }
 
-// confirmed clears the faults of queues that confirm again.
+// confirmed clears the recorded errors of queues that confirm messages again.
 func (d *dispatches) confirmed(ctx context.Context, answers []error) {
 	done := map[string]bool{}
 	for i, m := range d.list {
@@ -104,7 +104,8 @@ func (d *dispatches) confirmed(ctx context.Context, answers []error) {
 	}
 }
 
-// admit returns the indexes of messages that can be sent, and the first error of the others.
+// admit returns the indexes of the messages that can be sent, and the first error among the
+// others.
 func (s *session) admit(ctx context.Context, messages []Message) (good []int, first error) {
 	known := map[string]error{}
 	good = make([]int, 0, len(messages))

@@ -16,17 +16,17 @@ const (
 	// disk together, so waiting for each one would be thirty times slower.
 	window = 500
 
-	// Silence is the time a call waits for one confirmation before it treats the queue as
-	// unavailable. A call with a shorter deadline cannot detect which queue it is.
+	// Silence is the time for which a call waits for one confirmation before it treats the queue
+	// as unavailable. A call with a shorter deadline cannot detect which queue is unavailable.
 	Silence = 5 * time.Second
 
 	// maxIdle limits the channels that stay open for later calls.
 	maxIdle = 8
 )
 
-// A post is a batch of messages, addressed by their index, with the errors for those that fail.
+// post is a batch of messages, addressed by their index, with the errors for those that fail.
 type post interface {
-	// form returns a message and its routing key.
+	// form returns the message to publish and its routing key.
 	form(index int) (key string, m amqp091.Publishing)
 
 	// unroutable returns the error for a message that reached no queue.
@@ -35,14 +35,14 @@ type post interface {
 	// notTaken returns the error for a message that a queue rejected.
 	notTaken(index int) error
 
-	// silent returns the error for a message without any confirmation.
+	// silent returns the error for a message that the broker neither confirmed nor rejected.
 	silent(ctx context.Context, index int) error
 
-	// confirmed is called at the end with the result of each message.
+	// confirmed is called at the end with the result for each message.
 	confirmed(ctx context.Context, answers []error)
 }
 
-// errUnanswered is the answer of a message before its confirmation.
+// errUnanswered is the result of a message that is not confirmed yet.
 var errUnanswered = errors.New("not confirmed")
 
 // newAnswers returns a slice of errUnanswered.
@@ -54,7 +54,7 @@ func newAnswers(messages int) []error {
 	return answers
 }
 
-// A publisher is a channel in confirm mode. One call uses it at a time.
+// publisher is a channel in confirm mode. One call uses it at a time.
 type publisher struct {
 	s       *session
 	ch      *amqp091.Channel
@@ -87,14 +87,14 @@ func (s *session) publisher(ctx context.Context) (*publisher, error) {
 	return p, nil
 }
 
-// A sent is a message without confirmation.
+// sent is a published message that is not confirmed yet.
 type sent struct {
 	index int
 	route route
 	dc    *amqp091.DeferredConfirmation
 }
 
-// A route identifies a returned message.
+// route identifies a message that the broker returned.
 type route struct{ key, id string }
 
 // publish sends messages and records the answers. err is nil if all are confirmed. Writing can
@@ -156,7 +156,8 @@ func (p *publisher) write(ctx context.Context, messages post, indexes []int, pen
 	return nil
 }
 
-// release makes the publisher available to the next call.
+// release makes the publisher available to the next call, or closes it if it is unusable or enough
+// others are idle.
 func (p *publisher) release() {
 	s := p.s
 	s.mu.Lock()
@@ -175,7 +176,8 @@ func (p *publisher) discard() {
 	p.s.spawn(func() { _ = p.ch.Close() }) // without a session the channel is already closed
 }
 
-// reason returns why the channel failed.
+// reason returns an Unavailable error that explains why publishing failed. It prefers the reason
+// that the broker stated to err.
 func (p *publisher) reason(err error) error {
 	select {
 	case closed := <-p.closed:
@@ -198,7 +200,7 @@ func (p *publisher) reason(err error) error {
 	return tasker.Errorf(tasker.Unavailable, "the message broker did not confirm in time: %w", err)
 }
 
-// A collector assigns confirmations to messages.
+// collector assigns confirmations to messages.
 type collector struct {
 	p        *publisher
 	messages post
@@ -288,7 +290,7 @@ func (c *collector) sweep(pending <-chan sent) {
 	}
 }
 
-// drain reads the returned messages.
+// drain reads which messages the broker returned.
 func (c *collector) drain() {
 	for {
 		select {

@@ -56,10 +56,10 @@ type Broker struct {
 	changed chan struct{}    // closed and replaced when session or ready change
 	ready   bool             // the session has the exchange
 	lost    error            // why there is no session
-	faults  map[string]error // what the broker refuses, by noun
+	faults  map[string]error // refusals of the broker, by the noun of what it refuses
 }
 
-// errNotTried is the error before the first connection attempt.
+// errNotTried is the connection error before the first attempt.
 var errNotTried = errors.New("not connected yet")
 
 // New validates the options. It does not connect, see [Broker.Run].
@@ -106,8 +106,8 @@ func New(o Options) (*Broker, error) {
 }
 
 // Run maintains the connection until ctx ends, and then returns nil. It connects, declares the
-// exchanges and the dead-letter queue, and reconnects after a loss. Consumers can settle their
-// deliveries at the end. It must not run twice at the same time.
+// exchanges and the dead-letter queue, and reconnects after a loss. At the end, it gives consumers
+// time to settle their deliveries. It must not run twice at the same time.
 func (b *Broker) Run(ctx context.Context) error {
 	backoff := firstBackoff
 	for {
@@ -127,7 +127,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits for about d, or until ctx ends. The jitter prevents that many processes reconnect at
+// pause waits for about d, or until ctx ends. Jitter prevents many processes from reconnecting at
 // the same time.
 func pause(ctx context.Context, d time.Duration) {
 	loop.Sleep(ctx, time.Duration(float64(d)*(0.75+0.5*rand.Float64())))
@@ -242,7 +242,7 @@ func (b *Broker) LastError() error {
 	return errors.Join(all...)
 }
 
-// note records and logs a refusal of the broker, or its end if err is nil.
+// note records and logs that the broker refuses a thing, or accepts it again if err is nil.
 func (b *Broker) note(ctx context.Context, thing string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -257,7 +257,7 @@ func (b *Broker) note(ctx context.Context, thing string, err error) {
 	}
 }
 
-// fault returns the refusal that note recorded, or nil.
+// fault returns the current refusal that note recorded for a thing, or nil.
 func (b *Broker) fault(thing string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,10 +20,11 @@ type Routed struct {
 	Body        []byte
 }
 
-// PublishRouted sends messages to the exchange in order. It returns an error for each message that
-// may not be stored in every bound queue; the message may have arrived nevertheless. Without a
-// bound queue the error is Unavailable. If the broker can never accept the message, it is Invalid
-// or TooLarge. PublishRouted returns soon after ctx ends, and at once without a connection.
+// PublishRouted sends messages to the exchange in order. For each message, it returns nil, or an
+// error if the message may not be stored in every bound queue; it may have arrived nevertheless.
+// The error is Unavailable if no queue is bound, and Invalid or TooLarge if the broker can never
+// accept the message. PublishRouted returns soon after ctx ends, or at once if there is no
+// connection.
 func (b *Broker) PublishRouted(ctx context.Context, messages []Routed) []error {
 	answers := newAnswers(len(messages))
 	s, err := b.publishable()
@@ -64,7 +65,7 @@ func (b *Broker) publishable() (*session, error) {
 	return s, nil
 }
 
-// answered sets err for all messages without an answer.
+// answered sets err as the result of all messages that have none yet.
 func answered(answers []error, err error) []error {
 	for i := range answers {
 		if errors.Is(answers[i], errUnanswered) {
@@ -80,7 +81,7 @@ type routed struct {
 	list []Routed
 }
 
-// admit returns the indexes of messages that can be sent and answers the others.
+// admit returns the indexes of the messages that can be sent, and sets the errors of the others.
 func (r *routed) admit(answers []error) (good []int) {
 	largest := r.s.largest.Load()
 	for i, m := range r.list {
@@ -135,7 +136,7 @@ func (r *routed) silent(_ context.Context, index int) error {
 
 func (*routed) confirmed(context.Context, []error) {}
 
-// tooLarge matches the reason for which the broker closes a channel after an oversized message.
+// tooLarge matches the broker's reason for closing a channel after an oversized message.
 var tooLarge = regexp.MustCompile(`message size \d+ is larger than (?:configured )?max size (\d+)`)
 
 // learnLargest stores the size limit of the broker if the channel was closed because of it. Each

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// answerPatience is the default timeout of a response.
-	answerPatience = 10 * time.Second
+	// answerTimeout is the default timeout of a response.
+	answerTimeout = 10 * time.Second
 
-	// settlePatience is the time a consumer or the connection waits at its end for unsettled
-	// deliveries.
-	settlePatience = 5 * time.Second
+	// settleTimeout limits how long a consumer or the connection waits for unsettled deliveries
+	// before it ends.
+	settleTimeout = 5 * time.Second
 
-	// closePatience is the timeout for closing the connection.
-	closePatience = time.Second
+	// closeTimeout is the timeout for closing the connection.
+	closeTimeout = time.Second
 )
 
-// A session is one connection, from the handshake to its loss.
+// session is one connection, from the handshake to its loss.
 type session struct {
 	b    *Broker
 	conn *amqp091.Connection
@@ -47,14 +47,15 @@ type session struct {
 	consumers sync.WaitGroup // subscriptions
 }
 
-// patientConn limits the duration of writes. A blocked write holds the locks of the connection.
-type patientConn struct {
+// deadlineConn limits the duration of each write, because a blocked write holds the locks of the
+// connection.
+type deadlineConn struct {
 	net.Conn
-	patience time.Duration
+	timeout time.Duration
 }
 
-func (c *patientConn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
+func (c *deadlineConn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)
@@ -79,7 +80,7 @@ func (b *Broker) dial(ctx context.Context) (*session, error) {
 				return nil, err
 			}
 			stopClosing = context.AfterFunc(ctx, func() { _ = raw.Close() })
-			s.raw = &patientConn{Conn: raw, patience: max(2*b.o.Heartbeat, time.Second)}
+			s.raw = &deadlineConn{Conn: raw, timeout: max(2*b.o.Heartbeat, time.Second)}
 			return s.raw, raw.SetDeadline(deadline) // the client removes it after the handshake
 		},
 	})
@@ -95,7 +96,7 @@ func (b *Broker) dial(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// watch records the end of the connection and whether the broker blocks it.
+// watch records when the connection ends, why, and whether the broker blocks publishing.
 func (s *session) watch(closed <-chan *amqp091.Error, blocked <-chan amqp091.Blocking) {
 	for {
 		select {
@@ -121,8 +122,8 @@ func (s *session) watch(closed <-chan *amqp091.Error, blocked <-chan amqp091.Blo
 	}
 }
 
-// alive reports whether the session can be used. The client cancels waiting calls before it
-// announces the loss of the connection.
+// alive reports whether the session can be used. It also asks the client, which cancels waiting
+// calls before it announces that the connection is lost.
 func (s *session) alive() bool {
 	if s.conn.IsClosed() {
 		return false
@@ -155,7 +156,7 @@ func blockedError(reason string) error {
 		"check rabbitmqctl list_connections name state and the memory and disk alarms", reason)
 }
 
-// quiesce ends the consumers and waits for them.
+// quiesce stops the consumers and waits until they have ended.
 func (s *session) quiesce() {
 	s.mu.Lock()
 	s.ended = true // rejects new consumers
@@ -166,7 +167,7 @@ func (s *session) quiesce() {
 		s.consumers.Wait()
 		close(done)
 	}()
-	timer := time.NewTimer(settlePatience + closePatience)
+	timer := time.NewTimer(settleTimeout + closeTimeout)
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -180,7 +181,7 @@ func (s *session) end() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
-	hurry := time.AfterFunc(closePatience, func() { _ = s.raw.Close() })
+	hurry := time.AfterFunc(closeTimeout, func() { _ = s.raw.Close() })
 	_ = s.conn.Close() // it may be closed already
 	hurry.Stop()
 	_ = s.raw.Close()
@@ -188,7 +189,7 @@ func (s *session) end() {
 	s.calls.Wait()
 }
 
-// enter registers a consumer, unless the session is about to end.
+// enter registers a consumer. It returns false if the session is about to end.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +200,7 @@ func (s *session) enter() bool {
 	return true
 }
 
-// spawn runs f in a goroutine. It returns false if the session has ended.
+// spawn runs f in a goroutine for which end waits. It returns false if the session has ended.
 func (s *session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +213,7 @@ func (s *session) spawn(f func()) bool {
 
 // open opens a channel and calls prepare. It returns an error when ctx ends.
 func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error) (*amqp091.Channel, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	type result struct {
 		ch  *amqp091.Channel

@@ -20,15 +20,16 @@ const (
 	// them after 20 deliveries.
 	deadLetterDeliveries = 1_000_000
 
-	// refusalBackoff is the time for which a refusal is cached. The broker logs each one.
+	// refusalBackoff is the time for which a refusal is cached, because the broker logs every
+	// refused attempt.
 	refusalBackoff = 2 * time.Second
 
-	// silenceBackoff is the time for which a queue without confirmations is skipped. Each attempt delays
-	// other messages.
+	// silenceBackoff is the time for which a queue that confirms nothing is skipped, because each
+	// attempt delays other messages.
 	silenceBackoff = 30 * time.Second
 )
 
-// A declaration is the result of declaring the work queue of a namespace.
+// declaration is the result of declaring the work queue of a namespace.
 type declaration struct {
 	done chan struct{} // closed when the result is known
 	err  error
@@ -100,7 +101,7 @@ func (s *session) ensure(ctx context.Context, namespace string) error {
 	}
 }
 
-// giveUp marks the queue of a namespace as unavailable for a while and returns the error.
+// giveUp treats the queue of a namespace as unavailable for silenceBackoff and returns the error.
 func (s *session) giveUp(ctx context.Context, namespace string) error {
 	if reason := s.blocked.Load(); reason != nil {
 		return blockedError(*reason) // no queue confirms anything
@@ -116,8 +117,8 @@ func (s *session) giveUp(ctx context.Context, namespace string) error {
 }
 
 // missing returns the error for a message that reached no queue because the queue or its binding
-// was deleted. The queue is recreated after a delay, because RabbitMQ does not notify the consumers
-// of a queue that is recreated at once.
+// was deleted. It delays recreating the queue, because RabbitMQ does not notify consumers if their
+// queue is immediately recreated.
 func (s *session) missing(namespace string) error {
 	err := tasker.Errorf(tasker.Unavailable, "no queue accepted a message: %s is missing and will be recreated",
 		queueNoun(QueueOf(namespace)))
@@ -151,14 +152,14 @@ func (s *session) forget(namespace string) {
 	delete(s.declared, namespace)
 }
 
-// forgetAll is forget for all namespaces.
+// forgetAll is like forget for all namespaces.
 func (s *session) forgetAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.declared)
 }
 
-// A thing is an exchange or a queue with its bindings.
+// thing is an exchange or a queue with its bindings.
 type thing struct {
 	noun    string
 	declare func(*amqp091.Channel) error
@@ -176,7 +177,8 @@ func (b *Broker) exchange(name string) thing {
 	}
 }
 
-// vhostFlag returns the flag for RabbitMQ commands; their default is the virtual host /.
+// vhostFlag returns the flag that selects the virtual host in RabbitMQ commands, or "" for the
+// default host /.
 func (b *Broker) vhostFlag() string {
 	if b.vhost == "/" {
 		return ""
@@ -236,7 +238,7 @@ func (s *session) declare(ctx context.Context, t thing) error {
 	return fmt.Errorf("declare %s: %w", t.noun, err)
 }
 
-// isRefusal reports whether the broker answered with a refusal.
+// isRefusal reports whether err means that the broker refused a declaration.
 func isRefusal(err error) bool {
 	e, ok := errors.AsType[*amqp091.Error](err)
 	if !ok {
@@ -276,7 +278,7 @@ func (b *Broker) refusal(t thing, err error) error {
 	}
 }
 
-// An answer is an error of the broker with the text that the message quotes, so that it is not
+// answer wraps an error of the broker whose text the message already quotes, so that it is not
 // repeated.
 type answer struct {
 	text string

@@ -18,7 +18,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// parameters describes the path parameters.
+// parameters describes the path parameters of all routes for access checks.
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"uuid": access.TaskKind, "task_uuid": access.TaskKind, "dlq_entry_uuid": access.InvestigationKind,
@@ -87,8 +87,8 @@ func (x *request) admit() error {
 	return nil
 }
 
-// checkRegistrant returns NotFound if another caller registered the worker of the path. The worker then
-// registers again with its current key.
+// checkRegistrant returns NotFound if the worker in the path was registered by another caller, for
+// example with an older API key. The worker then registers again with its current key.
 func (x *request) checkRegistrant() error {
 	id, err := x.pathID("worker_uuid")
 	if err != nil || x.caller.Subject == "" {
@@ -101,8 +101,8 @@ func (x *request) checkRegistrant() error {
 	return tasker.Errorf(tasker.NotFound, "worker %s not found", id)
 }
 
-// awaitAdmission waits until the request may be served. It first reads the body, so that a slow sender
-// does not occupy a slot.
+// awaitAdmission waits until the request limits of its class admit the request. It reads the body
+// first, so that a slow sender does not occupy a slot.
 func (x *request) awaitAdmission(caller string) error {
 	gate, class := x.server.gate, x.route.class
 	if err := gate.Admit(class, caller); err != nil {
@@ -145,8 +145,9 @@ func (s *server) namespacesOf(ctx context.Context, kind access.Kind, id tasker.I
 	return w.Namespaces, nil
 }
 
-// worker returns the registration of a worker, or nil. Registrations are cached, because they never
-// change and workers call often. It uses the connections of heartbeats, which wait for no other request.
+// worker returns who registered a worker for which namespaces, or nil if it does not exist. It
+// caches this, because it never changes and workers call often. It uses the connections of
+// heartbeats, which do not wait for other requests.
 func (s *server) worker(ctx context.Context, id tasker.ID) (*postgres.WorkerAccess, error) {
 	if known := s.fleet.get(id); known != nil {
 		return known, nil
@@ -158,14 +159,14 @@ func (s *server) worker(ctx context.Context, id tasker.ID) (*postgres.WorkerAcce
 	return found, err
 }
 
-// workerNamespaces caches the registrations of workers by id.
+// workerNamespaces caches the registrants and namespaces of workers by id.
 type workerNamespaces struct {
 	mu    sync.RWMutex
 	of    map[tasker.ID]*postgres.WorkerAccess
 	names int // number of cached namespaces
 }
 
-// maxFleet is the maximum number of cached namespaces.
+// maxFleet is the maximum number of namespaces cached for all workers.
 const maxFleet = 20_000
 
 func (f *workerNamespaces) get(id tasker.ID) *postgres.WorkerAccess {
@@ -200,7 +201,8 @@ func (x *request) mayResend(r emission.ReEmission) error {
 	return err
 }
 
-// actor returns the actor for the history: the authenticated caller, with name if they set one.
+// actor returns the actor to record in histories: the authenticated caller, and the name that the
+// request contains, if any.
 func (x *request) actor(name string) string { return x.caller.Actor(name) }
 
 // actorOf is like actor for an optional name.
@@ -369,5 +371,5 @@ func (s *server) endSessions(x *request, req apiv1.EndSessions) error {
 	return x.answer(http.StatusOK, apiv1.EndedSessions{Ended: n})
 }
 
-// actorOrUnknown is like actor, but returns unknownActor instead of the empty string.
+// actorOrUnknown is like actor but returns unknownActor instead of an empty string.
 func (x *request) actorOrUnknown(name string) string { return cmp.Or(x.actor(name), unknownActor) }

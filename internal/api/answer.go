@@ -29,7 +29,7 @@ func (x *request) answer(status int, body any) error {
 	return x.send(status, jsonMedia, doc)
 }
 
-// respondWith sends the document of a value, or returns err.
+// respondWith sends document(value) as JSON, or returns err if it is not nil.
 func respondWith[T, D any](x *request, status int, value T, err error, document func(T) D) error {
 	if err != nil {
 		return err
@@ -37,8 +37,9 @@ func respondWith[T, D any](x *request, status int, value T, err error, document 
 	return x.answer(status, document(value))
 }
 
-// send sends a response. While it is written, the request no longer counts against the limit of its
-// class or the memory for bodies. If memory is exhausted, it sends nothing and the error wraps errNoRoom.
+// send sends a response. While it is written, the request no longer counts against the limits on
+// concurrent requests and on the memory for bodies. If too much memory is used by unread
+// responses, it sends nothing and returns an error that wraps errNoRoom.
 func (x *request) send(status int, media string, doc []byte) error {
 	x.room.release()
 	defer x.unread.release()
@@ -59,7 +60,8 @@ func (x *request) send(status int, media string, doc []byte) error {
 	return nil
 }
 
-// refusable reports whether the caller can safely repeat the request after it was processed.
+// refusable reports whether the response may be withheld because the caller can safely repeat the
+// request.
 func (x *request) refusable() bool {
 	return x.route.repeatable || x.r.Method == http.MethodGet || x.r.Method == http.MethodHead
 }

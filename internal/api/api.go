@@ -156,7 +156,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	return &handler{server: s, guard: o.Guard, log: o.Log}
 }
 
-// allow records the method of a path without parameters.
+// allow records that a path without parameters accepts the method of rt.
 func (s *server) allow(rt *route) {
 	if strings.Contains(rt.path, "{") {
 		return

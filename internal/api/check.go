@@ -35,7 +35,8 @@ func (s *server) check(schema *huma.Schema, doc []byte, limits payload.Limits) (
 	return c.faults, true
 }
 
-// checker stops after maxFaults faults, so that an invalid document costs no more than a valid one.
+// checker validates a document against a schema. It stops after maxFaults faults, so that an
+// invalid document costs no more than a valid one.
 type checker struct {
 	registry huma.Registry
 	faults   []tasker.Fault
@@ -54,7 +55,7 @@ var kinds = map[string]payload.Kind{
 	huma.TypeInteger: payload.Number, huma.TypeNumber: payload.Number, huma.TypeBoolean: payload.Boolean,
 }
 
-// value validates the next value. The reader skips what it does not read.
+// value validates the next JSON value of r against s. It may leave parts unread; r skips them.
 func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
 	if c.full() {
 		return
@@ -91,7 +92,8 @@ func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
 	}
 }
 
-// variant validates a union. The discriminator may come last, so the object is read twice.
+// variant validates an object against the schema that its discriminator selects. The discriminator
+// may come last, so the object is read twice.
 func (c *checker) variant(s *huma.Schema, r *payload.Reader, path string) {
 	if is := r.Kind(); is != payload.Object {
 		c.fault(path, "must be an object, not %s", is)
@@ -168,7 +170,7 @@ func (c *checker) array(s *huma.Schema, r *payload.Reader, path string) {
 	}
 }
 
-// schemaError returns the fault of a string in a body or a query.
+// schemaError describes how text violates the schema of a string, or returns "".
 func schemaError(s *huma.Schema, text string) string {
 	length := utf8.RuneCountInString(text)
 	switch {
@@ -261,13 +263,13 @@ func timeParam(name, about string) param {
 	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, Format: "date-time"}}
 }
 
-// upTo makes a parameter repeatable.
+// upTo allows a parameter to occur up to most times.
 func (p param) upTo(most int) param {
 	p.most = most
 	return p
 }
 
-// described returns the schema for the OpenAPI document.
+// described returns the parameter's schema for the OpenAPI document.
 func (p param) described() *huma.Schema {
 	if p.most == 0 {
 		return p.schema
@@ -287,7 +289,7 @@ func choiceParam[T ~string](name, about string, values []T) param {
 	return param{name: name, about: about, schema: s}
 }
 
-// readQuery validates a query and adds default values.
+// readQuery parses and validates a query string and adds default values.
 func (rt *route) readQuery(raw string) (url.Values, error) {
 	sent, err := url.ParseQuery(raw)
 	if err != nil {
@@ -331,7 +333,7 @@ func (rt *route) paramNames() string {
 	return "known parameters are " + strings.Join(names, ", ")
 }
 
-// faultOf returns the fault of the values of a parameter.
+// faultOf describes what is wrong with the values of a parameter, or returns "".
 func (p param) faultOf(given []string) string {
 	switch {
 	case len(given) > 1 && p.most == 0:
@@ -347,7 +349,7 @@ func (p param) faultOf(given []string) string {
 	return ""
 }
 
-// fault returns the fault of a value.
+// fault describes what is wrong with a single value, or returns "".
 func (p param) fault(value string) string {
 	switch p.schema.Type {
 	case huma.TypeInteger:
@@ -370,7 +372,7 @@ func (x *request) text(name string) string {
 	return x.texts(name)[0]
 }
 
-// texts returns a repeatable parameter. If it is absent, it has one empty element.
+// texts returns the values of a repeatable parameter, or one empty string if it is absent.
 func (x *request) texts(name string) []string {
 	values, declared := x.query[name]
 	if !declared {

@@ -86,7 +86,7 @@ func (s *server) listQueues(x *request) error {
 
 const maxIntervals = 1000
 
-// investigationParams are the fields of tasker.InvestigationFilter.
+// investigationParams returns the query parameters for the fields of [tasker.InvestigationFilter].
 func investigationParams() []param {
 	return []param{
 		choiceParam("dlq_reason", "Filter by reason.", tasker.Reasons()),
@@ -137,8 +137,8 @@ func (s *server) relatedEntries(x *request) error {
 	return respondWith(x, http.StatusOK, related, err, apiv1.FromRelated)
 }
 
-// entryCounts counts in intervals that begin at a multiple of their width, so that repeated requests
-// use the same intervals.
+// entryCounts returns counts for intervals that start at multiples of their width, so that
+// repeated requests use the same intervals.
 func (s *server) entryCounts(x *request) error {
 	width := time.Duration(x.int("interval_minutes")) * time.Minute
 	back := time.Duration(x.int("intervals")-1) * width

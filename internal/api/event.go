@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	emissionLimit = 100    // listed by default, of audit events too
-	maxCounted    = 10_000 // of what a sink has before it
+	emissionLimit = 100    // default page size of deliveries and of audit events
+	maxCounted    = 10_000 // counting the undelivered events of a sink stops here
 	maxPosition   = 1 << 53
 )
 
@@ -177,7 +177,7 @@ const aboutFeed = "Server-sent events: event is the topic, data the CloudEvent, 
 	"An id without data is a position without a visible event. A comment keeps an idle connection open. " +
 	"A reader that does not read is disconnected, and may resume; one that is slow holds up no other."
 
-// feedStart is where a feed starts unless it resumes.
+// feedStart selects where a feed starts if it does not resume.
 type feedStart string
 
 const (
@@ -237,7 +237,7 @@ func (s *server) followEvents(x *request) error {
 	return nil
 }
 
-// topics returns the requested topics; none means all.
+// topics returns the requested topics; nil means all.
 func (x *request) topics() ([]string, error) {
 	text := x.text("topic")
 	if text == "" {
@@ -253,7 +253,8 @@ func (x *request) topics() ([]string, error) {
 	return topics, nil
 }
 
-// resume returns the start of the feed. The header is newer than the query, which browsers repeat.
+// resume returns the position at which the feed starts. The header takes precedence over the
+// query, because a browser that reconnects sends the original query again.
 func (s *server) resume(x *request) (feed.Cursor, error) {
 	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), x.text("last_event_id"))
 	switch {
@@ -266,7 +267,7 @@ func (s *server) resume(x *request) (feed.Cursor, error) {
 	}
 }
 
-// events encodes the events for a client.
+// events encodes the events of a feed for one client.
 type events struct {
 	request *request
 	source  string
@@ -275,7 +276,7 @@ type events struct {
 	shown   feed.Cursor // the last event sent
 }
 
-// stillHere returns the keepalive, with the id to resume from if it changed.
+// stillHere returns a keepalive comment, and the id to resume from if it has changed.
 func (e *events) stillHere() string {
 	p := e.reader.Point()
 	if p == e.shown {

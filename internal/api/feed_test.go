@@ -240,7 +240,7 @@ func TestAReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, live, func(o *api.Options) {
 		o.Feed = api.FeedOptions{
-			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, MaxReaders: 2, MaxShare: 2, Patience: 4 * time.Second},
+			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, MaxReaders: 2, MaxShare: 2, StatementTimeout: 4 * time.Second},
 			WriteTime: 2 * time.Second,
 		}
 	})

@@ -17,7 +17,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// healthy returns a handler that only shows that the server responds.
+// healthy returns a handler that always responds with status, to show that the server responds.
 func (s *server) healthy(status string) func(*request) error {
 	return func(x *request) error {
 		return x.answer(http.StatusOK, apiv1.Health{Status: status, Timestamp: time.Now().UTC(), Version: s.version})
@@ -31,8 +31,8 @@ const (
 	cacheTime = time.Second
 )
 
-// sharedCheck runs a check once for concurrent callers and caches its result for cacheTime. So its cost
-// does not depend on the number of callers, who may be unauthenticated.
+// sharedCheck runs a check once for concurrent callers and caches its result for cacheTime, so
+// that its cost does not depend on the number of callers, who may be unauthenticated.
 type sharedCheck[T any] struct {
 	check func(ctx context.Context) T
 	now   func() time.Time
@@ -65,8 +65,8 @@ func timed(ctx context.Context, check func(context.Context) error) checkResult {
 	return checkResult{err, time.Since(start)}
 }
 
-// databaseChecks caches the state of the database: the readiness checks, and the components on which
-// readiness does not depend.
+// databaseChecks caches the results of the readiness checks, and the states of components that do
+// not affect readiness.
 type databaseChecks struct {
 	ready      *sharedCheck[map[string]checkResult]
 	components *sharedCheck[componentStatus]
@@ -157,7 +157,7 @@ func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
 	return all, late
 }
 
-// longestProblem limits the error text of a component.
+// longestProblem limits the error text of a component, in bytes.
 const longestProblem = 2000
 
 // components returns the state of optional components. Without the broker, workers poll the database;
@@ -186,11 +186,12 @@ const (
 	// sinksTime limits the query of sink states. It is below the default probe timeout of
 	// Kubernetes, 1 s, because readiness does not depend on it.
 	sinksTime = 800 * time.Millisecond
-	// deferredCount is the maximum number of deferred rows that are counted.
+	// deferredCount is the number of deferred rows at which counting stops.
 	deferredCount = 1000
 )
 
-// readComponents reads the state for all callers; it is redacted per caller later.
+// readComponents reads the states of components with all payloads, because all callers share the
+// result. It is redacted for each caller later.
 func (s *server) readComponents(ctx context.Context) (b componentStatus) {
 	ctx = access.WithPayloads(ctx, access.Everywhere())
 	within := func(do func(ctx context.Context) error) error {

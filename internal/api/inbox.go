@@ -69,7 +69,7 @@ func (s *server) listInbox(x *request) error {
 	return x.answer(http.StatusOK, apiv1.Inbox{Steps: convert(list, apiv1.FromHumanStep), Pagination: page})
 }
 
-// assignees returns the requested assignees; nil means all.
+// assignees returns the assignees to which the inbox is limited; nil means all.
 func (x *request) assignees() ([]string, error) {
 	list := slices.DeleteFunc(slices.Clone(x.texts("assignee")), func(name string) bool { return name == "" })
 	if x.flag("mine") {

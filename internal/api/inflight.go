@@ -46,7 +46,7 @@ type inflight struct {
 	shares map[string]*share // in use, by name
 }
 
-// share is the limit of a group of requests.
+// share limits the memory of the requests of one caller or one kind.
 type share struct {
 	room  *semaphore.Weighted
 	users int
@@ -58,7 +58,8 @@ func newInflight(f *inflight) *inflight {
 	return f
 }
 
-// join returns the semaphore of a share and counts its user.
+// join returns the semaphore of the named share, which it creates if necessary, and counts a user
+// of it.
 func (f *inflight) join(name string, part int64) *semaphore.Weighted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +72,7 @@ func (f *inflight) join(name string, part int64) *semaphore.Weighted {
 	return s.room
 }
 
-// leave deletes a share after its last user has left.
+// leave removes a user of the named share and deletes the share if it was the last one.
 func (f *inflight) leave(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,8 +111,8 @@ func (r *reservation) join() {
 	r.rooms = append(r.rooms, r.of.room)
 }
 
-// grow extends the reservation to n bytes beyond the free ones. It returns errNoRoom after a timeout;
-// so requests that wait for each other do not deadlock.
+// grow extends the reservation to n bytes, of which the free ones do not count. It returns
+// errNoRoom after a timeout, so that requests that wait for each other do not deadlock.
 func (r *reservation) grow(ctx context.Context, n int64) error {
 	if r.of == nil {
 		return nil
@@ -149,7 +150,7 @@ func (r *reservation) release() {
 	r.held, r.names, r.rooms = 0, nil, nil
 }
 
-// readAll reads a body and reserves memory before allocating it. The reader limits the size.
+// readAll reads a body. It reserves memory before it allocates it. The reader must limit the size.
 func (x *request) readAll(body io.Reader) ([]byte, error) {
 	doc := make([]byte, 0, min(max(x.r.ContentLength+1, 512), freeBytes))
 	for {

@@ -21,7 +21,7 @@ const (
 // leaseKey signs lease tokens. All servers of a database share it.
 type leaseKey []byte
 
-// leaseKey returns the cached key of the database.
+// leaseKey returns the key of the database, which it caches.
 func (s *server) leaseKey(ctx context.Context) (leaseKey, error) {
 	if k := s.lease.Load(); k != nil {
 		return *k, nil

@@ -25,10 +25,10 @@ type handler struct {
 	guard  *hostguard.Guard
 	log    *slog.Logger
 
-	unavailable limiter // of the log lines of 429 and 503
+	unavailable limiter // limits the log lines for responses 429 and 503
 }
 
-// limiter allows linesPerSecond events per second and counts the others.
+// limiter allows linesPerSecond events per second and counts the rest.
 type limiter struct {
 	mu      sync.Mutex
 	second  int64
@@ -36,7 +36,8 @@ type limiter struct {
 	skipped int
 }
 
-// linesPerSecond limits the log lines of 429 and 503: without its database a server returns nothing else.
+// linesPerSecond limits the log lines for responses 429 and 503: a server without its database
+// returns nothing else.
 const linesPerSecond = 5
 
 // allow reports whether to allow an event, and how many were skipped since the last allowed one.
@@ -86,7 +87,8 @@ func (f *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	// Slower readers are disconnected. A claim may wait for a minute.
+	// Slower readers are disconnected. The deadline leaves room for a claim that waits for a
+	// minute.
 	_ = http.NewResponseController(w).SetWriteDeadline(start.Add(answerTime)) // an httptest recorder has none
 	m := &responseRecorder{ResponseWriter: w}
 	defer func() { f.logRequest(r, n, m, time.Since(start)) }()
@@ -235,7 +237,7 @@ func (b *statusRecorder) WriteHeader(status int) { b.status = status }
 // Write implements http.ResponseWriter.
 func (b *statusRecorder) Write(text []byte) (int, error) { return len(text), nil }
 
-// shorten limits the length of input that is quoted in an error.
+// shorten truncates input that is quoted in an error.
 func shorten(s string) string {
 	const most = 100
 	if len(s) > most {

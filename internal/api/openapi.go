@@ -32,11 +32,11 @@ listens on a loopback address, a server requires an API key in the header Author
 for which the key has no permission are NOT_FOUND. Unknown keys and parameters are rejected. In request bodies null is the
 same as an absent key, except for required keys; it is accepted even for unknown keys.`
 
-// description contains the schemas of request bodies and the OpenAPI document.
+// description contains the OpenAPI document and the schemas by which request bodies are validated.
 type description struct {
 	registry huma.Registry
 	bodies   map[string]*huma.Schema // by pattern of the route
-	claim    *huma.Schema            // of the claim in a report of results
+	claim    *huma.Schema            // of the claim that a report of results can contain
 	document []byte
 }
 
@@ -140,7 +140,7 @@ func (d *description) operation(rt *route, failure *huma.Schema) *huma.Operation
 
 const bearer = "bearer"
 
-// describeAccess documents the authentication and permissions of a route.
+// describeAccess documents how a route authenticates callers and which permissions it requires.
 func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
 	op.Security = []map[string][]string{} // explicitly none
 	if rt.public {
@@ -162,7 +162,8 @@ func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
 	op.Responses["403"] = &huma.Response{Description: "The API key lacks " + needs, Content: content(failure, jsonMedia)}
 }
 
-// allowNulls makes the optional properties of a body nullable, in the document and in validation.
+// allowNulls makes all optional properties of a request body nullable, in the document and in
+// validation.
 func (d *description) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool) {
 	for schema.Ref != "" {
 		schema = d.registry.SchemaFromRef(schema.Ref)

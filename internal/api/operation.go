@@ -18,7 +18,7 @@ import (
 const (
 	operationPath = "/v1/operations/{operation_uuid}"
 
-	planBytes     = 8 << 20 // the ids of a selection
+	planBytes     = 8 << 20 // large enough for the maximum number of selected ids
 	dryRunLimit   = 10_000
 	arrivalsLimit = 1000
 )
@@ -141,7 +141,7 @@ func (s *server) planOperation(x *request) error {
 	return x.answer(status, apiv1.FromOperation(o))
 }
 
-// readTolerance parses a failure tolerance; nil if absent.
+// readTolerance parses a failure tolerance. It returns nil for an empty text.
 func readTolerance(path, text string) (*tasker.FailureTolerance, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // absent

@@ -26,12 +26,12 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// Limits of a body. Documents within it have narrower limits, which the engine checks.
+// Limits of a request body. Documents within it have narrower limits, which the engine checks.
 const (
-	bodyDepth  = tasker.MaxDocumentDepth + 8 // the envelope of a document
+	bodyDepth  = tasker.MaxDocumentDepth + 8 // a document and the objects around it
 	bodyKeys   = 200_000                     // a thousand tasks
 	bodyValues = 1_000_000
-	maxFaults  = 50 // reported at once
+	maxFaults  = 50 // reported in one response
 )
 
 const jsonMedia = "application/json"
@@ -64,14 +64,14 @@ func invalidBody(faults []tasker.Fault) error {
 	return tasker.Errorf(tasker.Invalid, "invalid body: %s%s", faults[0], more).WithDetails(faults)
 }
 
-// received is a body or its error.
+// received is a request body, or the error that occurred while reading it.
 type received struct {
 	doc   []byte
 	media string
 	err   error
 }
 
-// receive reads the body. Its error is reported after access errors.
+// receive reads the body. It keeps an error for later, so that access errors are reported first.
 func (x *request) receive() {
 	x.received.doc, x.received.media, x.received.err = x.readBody()
 	x.received.doc = payload.TrimBOM(x.received.doc)
@@ -199,10 +199,10 @@ func (x *request) checkPath() error {
 	return nil
 }
 
-// pathParam matches a path parameter. The second group is empty unless it is a UUID.
+// pathParam matches a path parameter. The second group is empty unless the parameter is a UUID.
 var pathParam = regexp.MustCompile(`\{(\w*?(uuid|\bid|_id)?)\}`)
 
-// id returns a UUID of the path, validated by checkPath.
+// id returns a UUID from the path, which checkPath has validated.
 func (x *request) id(name string) tasker.ID {
 	id, _ := x.pathID(name)
 	return id
@@ -232,7 +232,7 @@ func parseID(text string) (tasker.ID, error) {
 	return id, nil
 }
 
-// word returns a path parameter, validated by checkPath.
+// word returns a path parameter, which checkPath has validated.
 func (x *request) word(name string) string { return x.r.PathValue(name) }
 
 func (x *request) checkWord(name string) error {
@@ -244,7 +244,7 @@ func (x *request) checkWord(name string) error {
 	return nil
 }
 
-// textFault returns the fault of a string in the path or the query.
+// textFault describes what is wrong with a string from the path or the query, or returns "".
 func textFault(s string, most int) string {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
@@ -263,7 +263,7 @@ func optionalDocument(doc json.RawMessage) json.RawMessage {
 	return doc
 }
 
-// refusal is an error with a more specific HTTP status than its code.
+// refusal is an error with a more specific HTTP status than that of its code.
 type refusal struct {
 	status int
 	error
@@ -274,7 +274,7 @@ func (r refusal) Unwrap() error { return r.error }
 
 const (
 	defaultRetryAfter = time.Second
-	// statusClientGone is logged if the client disconnected, as nginx does.
+	// statusClientGone is the status that is logged if the client disconnected, as nginx does.
 	statusClientGone = 499
 )
 
@@ -307,7 +307,7 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", apiv1.RetryAfter(err, defaultRetryAfter))
 	}
 	if err := respond(w, status, apiv1.Error{Error: body}); err != nil {
-		// Only details that cannot be encoded cause this.
+		// The only possible cause is that the details cannot be encoded.
 		requestLogOf(r.Context()).err = errors.Join(requestLogOf(r.Context()).err, err)
 		w.WriteHeader(http.StatusInternalServerError)
 	}
@@ -358,7 +358,7 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// cursor returns the position of the last element of a page, or nil if it is the last page.
+// cursor returns the position of the last element of a page, or nil if no page follows.
 func cursor[T, P any](list []T, more bool, position func(T) P) *P {
 	if !more {
 		return nil
@@ -371,11 +371,12 @@ func (x *request) pageOf(count int, more bool) apiv1.Pagination {
 	return apiv1.Pagination{Limit: x.int("limit"), Offset: x.int("offset"), Count: count, HasMore: more}
 }
 
-// malformedError is the type of a failure whose error violates the protocol.
+// malformedError is the failure type if a worker reports an error that violates the protocol.
 const malformedError = "malformed_error"
 
-// readFailure decodes the error of a failure as far as possible, so that no failure is lost. Invalid
-// values of retryable and retry_after_ms are ignored, and doubt describes the first of them.
+// readFailure decodes the error of a failed attempt as far as possible, so that no failure is
+// lost. It ignores invalid values of retryable and retry_after_ms; doubt describes the first of
+// them.
 func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 	if optionalDocument(doc) == nil {
 		return failureOf(apiv1.ResultError{}), ""
@@ -426,7 +427,7 @@ func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 	return failureOf(e), ""
 }
 
-// malformed returns a failure with the invalid error as its context.
+// malformed returns a failure that contains the invalid error as its context.
 func malformed(e apiv1.ResultError, doc json.RawMessage) *tasker.Failure {
 	f := failureOf(e)
 	f.Type = malformedError

@@ -52,7 +52,7 @@ func (s *server) reportResults(x *request) error {
 	return x.answer(http.StatusOK, answer)
 }
 
-// outcomes returns the outcomes of the valid reports.
+// outcomes returns the outcomes of the reports that were decoded without a fault.
 func outcomes(reports []report) []tasker.Outcome {
 	var list []tasker.Outcome
 	for _, r := range reports {
@@ -63,8 +63,8 @@ func outcomes(reports []report) []tasker.Outcome {
 	return list
 }
 
-// answerReports builds the response. A failure that was understood only in part has failed its attempt
-// but is listed as rejected.
+// answerReports builds the response. A failure with invalid parts is listed as rejected, although
+// its attempt has failed.
 func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer {
 	answer := apiv1.ReportAnswer{Accepted: []string{}, Rejected: []apiv1.RejectedResult{}}
 	doubts := map[tasker.ID]string{}
@@ -153,7 +153,7 @@ func notJSON(doc []byte) error {
 	return tasker.Errorf(tasker.Invalid, "invalid JSON in the body: %s", faults[0]).WithDetails(faults)
 }
 
-// frameFaults returns the faults of duplicate and unknown keys.
+// frameFaults returns a fault for each duplicate or unknown key.
 func frameFaults(members []member, known ...string) []tasker.Fault {
 	var faults []tasker.Fault
 	for i, m := range members {
@@ -171,8 +171,8 @@ func frameFaults(members []member, known ...string) []tasker.Fault {
 	return faults
 }
 
-// readFrames splits the results. A result without a step is an error of the whole body, because no
-// response could refer to it.
+// readFrames splits the list of results without decoding them. A result without a valid step_uuid
+// is a fault of the whole body, because the response could not refer to it.
 func readFrames(r *payload.Reader) ([][]member, []tasker.Fault) {
 	if is := r.Kind(); is != payload.Array {
 		return nil, []tasker.Fault{{Path: "results", Message: fmt.Sprintf("must be an array, not %s", is)}}
@@ -201,7 +201,7 @@ func readFrames(r *payload.Reader) ([][]member, []tasker.Fault) {
 	return frames, faults
 }
 
-// stepFault returns the fault of the step_uuid of a result.
+// stepFault describes what is wrong with the step_uuid of a result, or returns "".
 func stepFault(result []member) string {
 	found, wrong := 0, ""
 	for _, m := range result {

@@ -26,8 +26,8 @@ const (
 // maxLeasesBytes is the maximum body size of a heartbeat, enough for a thousand leases.
 const maxLeasesBytes = 512 << 10
 
-// routes returns all routes. about describes who calls a route and whether it is safe to repeat, unless
-// the summary makes that clear.
+// routes returns all routes. The field about says who calls a route and whether it is safe to
+// repeat, unless the summary makes that clear.
 func (s *server) routes() []*route {
 	return slices.Concat(
 		s.templateRoutes(), s.taskRoutes(), s.taskListRoutes(), s.versionRoutes(), s.stepRoutes(), s.resultRoutes(),
@@ -374,7 +374,7 @@ type route struct {
 	repeatable   bool          // safe to repeat; GET always is
 	serve        func(*request) error
 
-	rule    access.Rule   // from needs, also, public and anyone
+	rule    access.Rule   // computed from needs, also, public and anyone
 	schema  *huma.Schema  // of the body
 	timeout time.Duration // total
 }
@@ -440,8 +440,8 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	}
 }
 
-// timed replaces an error that was caused by the end of the request's context: the timeout, or the end
-// of the caller's access.
+// timed replaces an internal error by Unavailable if it occurred because the request timed out or
+// the caller lost access.
 func (x *request) timed(err error) error {
 	if x.ctx.Err() == nil || x.r.Context().Err() != nil || tasker.CodeOf(err) != tasker.Internal {
 		return err

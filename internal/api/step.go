@@ -105,7 +105,8 @@ func (s *server) stepTransitions(x *request) error {
 	return x.answer(http.StatusOK, orEmpty(list))
 }
 
-// stepRef returns the task of the path, and the step by its UUID, or nil, and its name.
+// stepRef returns the task and the step in the path. step is nil if the step is identified by
+// name.
 func (x *request) stepRef() (task tasker.ID, step *tasker.ID, name string) {
 	name = x.word("step")
 	if id, err := parseID(name); err == nil {
@@ -131,7 +132,7 @@ func (s *server) taskContext(x *request) error {
 	return x.bare(doc)
 }
 
-// bare sends an immutable document with its ETag.
+// bare sends an immutable document with an ETag, or 304 if the client already has it.
 func (x *request) bare(doc json.RawMessage) error {
 	tag := `"` + apiv1.DocumentTag(doc) + `"`
 	h := x.w.Header()
@@ -177,7 +178,7 @@ type (
 	}
 )
 
-// stepAction is the body schema of operateStep.
+// stepAction is the body of operateStep, for the OpenAPI schema.
 type stepAction struct{ apiv1.StepAction }
 
 // Schema implements huma.SchemaProvider. It returns the union of the variants.

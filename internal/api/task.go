@@ -33,8 +33,9 @@ func (s *server) createTask(x *request, req apiv1.CreateTask) error {
 	return s.answerCreated(x, status, created[0])
 }
 
-// answerCreated sends the task of a create request. It reads a new task only if the inserted rows are
-// incomplete. If that fails, it sends the inserted rows: after an error the caller would create another.
+// answerCreated sends the task of a create request. It reads a new task from the database only if
+// the inserted rows are incomplete. If that fails, it sends the inserted rows: after an error, the
+// caller would create another task.
 func (s *server) answerCreated(x *request, status int, c engine.Created) error {
 	if c.IsWhole() {
 		t, steps := c.Inserted()
@@ -113,7 +114,8 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	return t, nil
 }
 
-// timeOf returns *t, or the zero time for nil. A zero *t is moved by a nanosecond to differ from that.
+// timeOf returns *t, or the zero time if t is nil. If *t is itself the zero time, it adds a
+// nanosecond to distinguish the two.
 func timeOf(t *time.Time) (at time.Time) {
 	if t == nil {
 		return at

@@ -62,7 +62,8 @@ func (s *server) claimSteps(x *request, req apiv1.ClaimSteps) error {
 	return s.answerSteps(x, key, worker, steps)
 }
 
-// answerSteps sends the steps, or releases them if the client has disconnected.
+// answerSteps sends claimed steps. It releases them if the client has disconnected or the response
+// cannot be sent.
 func (s *server) answerSteps(x *request, key leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
 	if len(steps) > 0 && x.r.Context().Err() != nil {
 		return s.releaseUndelivered(x, worker, steps)

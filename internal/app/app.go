@@ -156,7 +156,7 @@ type parts struct {
 	gate       *overload.Gate
 	metrics    http.Handler
 	loops      []*loop.Loop
-	templates  error    // the faults of template files, if any
+	templates  error    // the errors in template files, if any
 	faults     []string // the same, one per element
 }
 
@@ -168,7 +168,7 @@ func (p parts) statuses() []loop.Status {
 	return list
 }
 
-// closeDatabase closes the connections and waits at most lastMoment for used ones.
+// closeDatabase closes the connections. It waits up to lastMoment for those in use.
 func closeDatabase(ctx context.Context, o Options, db *postgres.DB) {
 	closed := make(chan struct{})
 	go func() {
@@ -182,10 +182,10 @@ func closeDatabase(ctx context.Context, o Options, db *postgres.DB) {
 	}
 }
 
-// serve runs everything until ctx ends or a part fails.
+// serve runs the HTTP server and the background work until ctx ends or one of them fails.
 func serve(ctx context.Context, o Options, listener net.Listener, p parts) error {
 	// Shut down requests first, then loops: they are separate groups.
-	limit, end := context.WithCancel(context.WithoutCancel(ctx)) // of running passes
+	limit, end := context.WithCancel(context.WithoutCancel(ctx)) // limits running passes
 	defer end()
 	loopsCtx, stopLoops := context.WithCancel(loop.WithLimit(context.WithoutCancel(ctx), limit))
 	defer stopLoops()
@@ -209,11 +209,11 @@ func serve(ctx context.Context, o Options, listener net.Listener, p parts) error
 	return errors.Join(err, endLoops(context.WithoutCancel(ctx), o, loops, end))
 }
 
-// lastMoment is how long cancelled passes get to return.
+// lastMoment is the time within which cancelled passes must return.
 const lastMoment = 5 * time.Second
 
-// endLoops waits for the loops. Running passes are cancelled after the shutdown timeout. The error names
-// those that do not return.
+// endLoops waits until the loops have ended. It cancels running passes after the shutdown timeout.
+// Its error names the loops that do not return.
 func endLoops(ctx context.Context, o Options, loops *loop.Group, end func()) error {
 	timer := time.AfterFunc(o.Config.Server.ShutdownTimeout(), end)
 	defer timer.Stop()
@@ -242,7 +242,7 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 	run("announce steps", p.line.run)
 	run("send events", p.relay.Run)
 	if p.auth != nil {
-		runs("poll for changes of access", p.auth.Run) // it selects its connections: requests wait for it
+		runs("poll for changes of access", p.auth.Run) // it selects its own connection class, because requests wait for it
 	}
 	return loops
 }
@@ -318,7 +318,8 @@ func greet(handler, pages http.Handler) http.Handler {
 	})
 }
 
-// mount returns the API with additional handlers.
+// mount returns a handler that serves the paths in more with their handlers, and all other paths
+// with handler.
 func mount(handler http.Handler, more map[string]http.Handler) http.Handler {
 	if len(more) == 0 {
 		return handler

@@ -13,15 +13,15 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// line connects the server to a message broker. Without one, its fields are nil.
+// line connects the server to a message broker. If none is configured, its fields are nil.
 type line struct {
 	broker  *amqp.Broker
 	service *dispatch.Service
 	config  config.RabbitMQ
 }
 
-// newLine returns a line that connects when it runs, so that an unavailable broker does not prevent the
-// start.
+// newLine returns a line, which connects only when it runs, so that an unavailable broker does not
+// prevent the start.
 func newLine(o Options) (*line, error) {
 	l := &line{config: o.Config.MessageQueue.RabbitMQ}
 	if o.Config.MessageQueue.Transport != "rabbitmq" {
@@ -71,7 +71,7 @@ func (l *line) begin(o Options, db *postgres.DB, e *engine.Engine, counts dispat
 // outboxCount is the maximum number of outbox rows that are counted.
 const outboxCount = 10_000
 
-// sources returns the sources of the broker metrics; nil without a broker.
+// sources returns the sources of the broker metrics, or nil if no broker is configured.
 func (l *line) sources(db *postgres.DB) *metrics.BrokerSources {
 	if l.broker == nil {
 		return nil
@@ -90,7 +90,8 @@ func (l *line) sources(db *postgres.DB) *metrics.BrokerSources {
 	return s
 }
 
-// health returns a function that reports the state of the broker; nil without a broker.
+// health returns a function that reports the state of the broker, or nil if no broker is
+// configured.
 func (l *line) health() func() (up bool, problem error) {
 	if l.broker == nil {
 		return nil
@@ -98,7 +99,7 @@ func (l *line) health() func() (up bool, problem error) {
 	return func() (bool, error) { return l.broker.Ready(), l.broker.LastError() }
 }
 
-// run announces steps until ctx ends.
+// run announces steps until ctx ends. If no broker is configured, it only waits.
 func (l *line) run(ctx context.Context) error {
 	if l.service == nil {
 		<-ctx.Done()

@@ -71,7 +71,7 @@ func newSink(name string, c config.Config, version string, log *slog.Logger) (si
 	}
 }
 
-// sinkCount is the maximum number of events per sink that are counted.
+// sinkCount is the number of events at which counting the backlog of a sink stops.
 const sinkCount = 100_000
 
 // sinkSource returns the source of the sink metrics.
@@ -82,7 +82,8 @@ func sinkSource(o Options, db *postgres.DB) metrics.SinkSource {
 	}}
 }
 
-// routes returns the configured routes. Without a matching route, notifications go to the log.
+// routes returns the configured routes for notifications. The log receives notifications that no
+// route matches, if it is a sink.
 func routes(e config.Emission) (notice.Routes, error) {
 	list, err := e.RouteList()
 	out := notice.Routes{List: list, Takes: map[string][]string{}}
@@ -97,7 +98,7 @@ func routes(e config.Emission) (notice.Routes, error) {
 	return out, err
 }
 
-// receiver returns a sink of notifications.
+// receiver returns the sink for the configured receiver of notifications with this name.
 func receiver(name string, c config.Config, version string) (sink.Sink, error) {
 	r := c.Emission.Receivers[name]
 	return sink.NewWebhook(sink.WebhookOptions{
@@ -106,7 +107,8 @@ func receiver(name string, c config.Config, version string) (sink.Sink, error) {
 	})
 }
 
-// newSenders returns the relay of events and the notifier.
+// newSenders returns the relay, which delivers events, and the notifier, which creates
+// notifications.
 func newSenders(o Options, db *postgres.DB, counts emission.Counts) (*emission.Relay, *emission.Notifier, error) {
 	list, err := routes(o.Config.Emission)
 	if err != nil {

@@ -45,7 +45,7 @@ type boundedListener struct {
 	open   int
 	of     map[netip.Prefix]int
 	logged time.Time
-	closed int // since logged
+	closed int // closed since the last log line
 }
 
 func bound(l net.Listener, most int, proxies []netip.Prefix, log *slog.Logger) *boundedListener {
@@ -110,8 +110,9 @@ func (l *boundedListener) logClosed(from netip.Addr) {
 	}
 }
 
-// boundedConn counts against the limits until it is closed. Its Close lingers: if a client sends its whole
-// request before it reads, unread bytes would reset the connection and lose the response.
+// boundedConn counts against the limits until it is closed. Its Close lingers: if a client sends
+// its whole request before it reads the response, unread bytes would reset the connection and lose
+// the response.
 type boundedConn struct {
 	net.Conn
 	end    func()
@@ -142,7 +143,8 @@ func (c *boundedConn) CloseWrite() error {
 	return nil
 }
 
-// Close closes the connection in the background, when the client has closed it or a limit is reached.
+// Close closes the sending side at once. In the background, it closes the connection when the
+// client has closed it or a limit is reached.
 func (c *boundedConn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed

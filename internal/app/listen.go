@@ -15,7 +15,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Listen listens on an address.
+// Listen listens on a TCP address. The error suggests a remedy if the address is in use.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	switch {
@@ -27,7 +27,7 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// baseURL returns the URL of an address for programs on this machine.
+// baseURL returns the URL under which programs on this machine reach the server at an address.
 func baseURL(a net.Addr, c config.Server) string {
 	scheme := "http://"
 	if c.TLSCertFile != "" {

@@ -92,7 +92,7 @@ func (p parts) requestCounts() []metrics.RequestCount {
 	return out
 }
 
-// The maximum number of tasks per health, and of deferred rows, that are counted.
+// Counting stops at this number of tasks per health and of deferred rows.
 const stalenessCount, deferredCount = 10_000, 10_000
 
 // deferredRows returns a function that counts deferred rows by kind of work.

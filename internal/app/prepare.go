@@ -15,14 +15,16 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// How long to wait for an unavailable database during the start, and the retry delays.
+// openTimeout limits how long the start waits for an unavailable database; the others are the
+// retry delays.
 const (
-	openPatience = 30 * time.Second
+	openTimeout = 30 * time.Second
 	openFirst    = 100 * time.Millisecond // doubled each time
 	openAgain    = time.Second
 )
 
-// starter performs the steps of the start and retries while the database may become available.
+// starter performs the steps of the server's start. It retries them while the database may still
+// become available.
 type starter struct {
 	Options
 	deadline       time.Time
@@ -30,7 +32,7 @@ type starter struct {
 }
 
 func newStarter(o Options) *starter {
-	return &starter{Options: o, deadline: time.Now().Add(openPatience)}
+	return &starter{Options: o, deadline: time.Now().Add(openTimeout)}
 }
 
 // try performs a step of the start with retries. The step must be safe to repeat.
@@ -75,7 +77,7 @@ func (s *starter) open(ctx context.Context) (db *postgres.DB, err error) {
 	return db, nil
 }
 
-// mayComeUp reports whether an error means that the database is temporarily unavailable.
+// mayComeUp reports whether an error may mean that the database is only temporarily unavailable.
 func mayComeUp(err error) bool {
 	var malformed *pgconn.ParseConfigError
 	var answer *pgconn.PgError

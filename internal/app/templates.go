@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// loudFaults is the maximum number of faults of template files that are logged.
+// loudFaults is the maximum number of errors in template files that are logged.
 const loudFaults = 50
 
 // registerTemplates registers the templates in the configured directory. Invalid files do not prevent the
@@ -64,7 +64,7 @@ func (s *starter) registerTemplate(ctx context.Context, e *engine.Engine, f temp
 	return err
 }
 
-// faults returns the faults of the template files that were not registered.
+// faults describes the errors in template files that were not registered.
 func (s *starter) faults() []string {
 	list := make([]string, len(s.templateFaults))
 	for i, f := range s.templateFaults {

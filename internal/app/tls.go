@@ -15,10 +15,11 @@ import (
 	"tasker.example/tasker/internal/config"
 )
 
-// certificateInterval is the interval of checks for changed files.
+// certificateInterval is the interval at which the certificate files are checked for changes.
 const certificateInterval = 10 * time.Second
 
-// listenTLS returns l with TLS, or l itself if TLS is not configured. The error names the invalid file.
+// listenTLS wraps l in TLS, or returns l itself if TLS is not configured. An error names the
+// invalid file.
 func listenTLS(ctx context.Context, l net.Listener, c config.Server, log *slog.Logger) (net.Listener, error) {
 	if c.TLSCertFile == "" {
 		return l, nil
@@ -53,8 +54,8 @@ type mark struct {
 	size    int64
 }
 
-// current returns the configuration for a connection. If the files are invalid it keeps the previous one,
-// because certificates are replaced one file after another.
+// current returns the configuration for a new connection. If the files are invalid, it keeps the
+// previous configuration, because certificates are replaced one file after another.
 func (f *certificates) current(ctx context.Context, now time.Time) *tls.Config {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,7 +79,7 @@ func same(a, b []mark) bool {
 	return slices.EqualFunc(a, b, func(x, y mark) bool { return x.changed.Equal(y.changed) && x.size == y.size })
 }
 
-// marked returns the marks of the current files.
+// marked returns the marks of the files as they are now.
 func (f *certificates) marked() ([]mark, error) {
 	var list []mark
 	for _, path := range []string{f.TLSCertFile, f.TLSKeyFile, f.TLSClientCAFile} {

@@ -48,7 +48,7 @@ func oneLine(message string) string {
 	return strings.Join(lines, " ")
 }
 
-// remedy suggests a fix, by the response of the server, if any.
+// remedy suggests a fix for a failed connection, based on the server's response if there was one.
 func remedy(err error) string {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
@@ -68,7 +68,7 @@ func remedy(err error) string {
 	}
 }
 
-// unsupported is the beginning of the response of PgBouncer to an unknown startup parameter.
+// unsupported is the beginning of PgBouncer's response to an unknown startup parameter.
 const unsupported = "unsupported startup parameter: "
 
 // unsupportedParameter reports whether a pooler rejects a parameter. A retry does not help.

@@ -24,11 +24,12 @@ import (
 )
 
 const (
-	// RevocationInterval is the interval of polls for revoked access.
+	// RevocationInterval is the interval at which revoked access is polled for.
 	RevocationInterval = 2 * time.Second
 	// maxUnchecked is how long the cache is valid without a poll.
 	maxUnchecked = 4 * time.Second
-	// maxRemembered is the maximum number of cached callers. Requests of others query the database.
+	// maxRemembered is the maximum number of cached callers. Requests from further callers query
+	// the database.
 	maxRemembered = 20_000
 	noteEvery     = time.Minute
 	// Invalid credentials are cached for strangersFor, at most maxStrangers of them.
@@ -104,14 +105,14 @@ type Caller struct {
 	used    atomic.Bool // since the last call of note
 }
 
-// WhenEnded calls f when the caller's access ends: the key or session was revoked, expired or has other
-// grants. stop cancels that.
+// WhenEnded arranges to call f when the caller's access ends because the key or session was
+// revoked, expired or got other grants. stop cancels the call.
 func (c *Caller) WhenEnded(f func()) (stop func() bool) { return context.AfterFunc(c.life, f) }
 
 // Session reports whether the caller is a browser session.
 func (c *Caller) Session() bool { return c.session != nil }
 
-// errUnknown is the error for all invalid credentials. It does not reveal the reason.
+// errUnknown is the error for all invalid API keys. It does not reveal why the key is invalid.
 var errUnknown = tasker.Errorf(tasker.Unauthorized, "invalid API key: unknown, revoked or expired")
 
 // Token authenticates a token. The error is Unauthorized or Unavailable.
@@ -134,7 +135,8 @@ func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error)
 	}}))
 }
 
-// used marks a caller as used.
+// used records that a caller was authenticated, for the time of the last use. It returns its
+// arguments.
 func used(c *Caller, err error) (*Caller, error) {
 	if err == nil && !c.used.Load() {
 		c.used.Store(true)
@@ -142,7 +144,7 @@ func used(c *Caller, err error) (*Caller, error) {
 	return c, err
 }
 
-// signed authenticates a token of the identity provider.
+// signed authenticates a token that the identity provider signed.
 func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, error) {
 	digest := sha256.Sum256([]byte("provider:" + token)) // distinct from the digests of session secrets
 	return a.find(ctx, digest, source{recognizes: func(context.Context) bool { return a.Provider.Recognizes(token) }, load: func(ctx context.Context) (*Caller, error) {
@@ -157,7 +159,7 @@ func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, erro
 
 var errNoSession = tasker.Errorf(tasker.Unauthorized, "the session has ended: sign in again")
 
-// Session authenticates the secret of a session.
+// Session authenticates a browser by the secret of its session. It counts as use of the session.
 func (a *Authenticator) Session(ctx context.Context, secret string) (*Caller, error) {
 	return used(a.Refresh(ctx, secret))
 }
@@ -181,7 +183,8 @@ func (a *Authenticator) Refresh(ctx context.Context, secret string) (*Caller, er
 	}})
 }
 
-// unavailable makes database errors Unavailable, to distinguish them from invalid credentials.
+// unavailable converts a database error to Unavailable, to distinguish it from invalid
+// credentials.
 func unavailable(err error) error {
 	if tasker.CodeOf(err) == tasker.Unavailable {
 		return err
@@ -216,19 +219,20 @@ func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	return out
 }
 
-// source loads a caller that is not cached.
+// source defines how to load a caller that is not cached.
 type source struct {
 	slots      chan struct{}              // one value per concurrent load; nil: no limit
 	recognizes func(context.Context) bool // whether the credential may be valid; nil: check its digest
 	load       func(context.Context) (*Caller, error)
 }
 
-// lookupLane uses the connections of heartbeats, which need lookups and never wait for other requests.
+// lookupLane returns a context that uses the connections of heartbeats: they never wait for other
+// requests, and heartbeats themselves need lookups.
 func lookupLane(ctx context.Context) context.Context {
 	return postgres.WithConnClass(ctx, postgres.Heartbeats)
 }
 
-// find returns the cached caller with a digest, or loads it.
+// find returns the cached caller whose credential has this digest, or loads it.
 func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
 	now := time.Now()
 	a.mu.RLock()
@@ -286,9 +290,9 @@ func (a *Authenticator) resolve(ctx context.Context, digest [32]byte, from sourc
 	return c, err
 }
 
-// remember caches a caller unless the cache was invalidated since it was read, and returns the
-// cached one: the first of two concurrent look-ups. An uncached caller expires soon, because its
-// revocation is not noticed.
+// remember caches a caller, unless the cache was invalidated or is full, and returns the cached
+// caller. After concurrent lookups, that is the first one. A caller that is not cached expires
+// soon, because polls do not notice its revocation.
 func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -307,8 +311,8 @@ func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 	return c
 }
 
-// same reports whether two lookups returned the same access. The expiry may differ: sessions are
-// extended while they are used.
+// same reports whether two lookups returned the same access. The expiry may differ, because
+// sessions are extended while they are used.
 func (c *Caller) same(other *Caller) bool {
 	return c.Subject == other.Subject && slices.Equal(c.Grants, other.Grants) && slices.Equal(c.Groups, other.Groups)
 }

@@ -10,15 +10,15 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Challenge is the header WWW-Authenticate of responses to unauthenticated callers.
+// Challenge is the value of the header WWW-Authenticate in responses to unauthenticated callers.
 const Challenge = `Bearer realm="tasker"`
 
-// local is the caller of all requests without authentication.
+// local is the caller of all requests to a server that does not authenticate.
 var local = &Caller{Identity: access.Local(), life: context.Background(), end: func() {}}
 
-// Request authenticates a request by its header Authorization. For a nil Authenticator it returns
+// Request authenticates a request by its header Authorization. If a is nil, it returns
 // [access.Local]. The error is Unauthorized, Unavailable, or an [overload.Refusal] after too many
-// unauthenticated requests from an address.
+// unauthenticated requests from the address.
 func (a *Authenticator) Request(r *http.Request) (*Caller, error) {
 	if a == nil {
 		return local, nil
@@ -49,7 +49,7 @@ func (a *Authenticator) request(r *http.Request) (*Caller, error) {
 	return a.Token(r.Context(), token)
 }
 
-// AddressOf returns the address of the client.
+// AddressOf returns the address of the client, or the zero value if it is unknown.
 func AddressOf(r *http.Request) netip.Addr {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -60,8 +60,8 @@ func AddressOf(r *http.Request) netip.Addr {
 
 type addressKey struct{}
 
-// From returns a context with the address of the client. After too many unauthenticated requests from it,
-// unknown credentials are not looked up.
+// From returns a context with the address of the client. After too many unauthenticated requests
+// from an address, unknown credentials from it are not looked up.
 func From(ctx context.Context, address netip.Addr) context.Context {
 	return context.WithValue(ctx, addressKey{}, address)
 }

@@ -31,7 +31,7 @@ func CreateKey(ctx context.Context, db *postgres.DB, n NewKey) (access.Key, stri
 	return k, token.Text, err
 }
 
-// BootstrapKey creates the first administrator key, or returns a Conflict.
+// BootstrapKey creates the first administrator key. It returns a Conflict if there is one already.
 func BootstrapKey(ctx context.Context, db *postgres.DB, name string) (token string, err error) {
 	n := NewKey{Name: name, Grants: []string{access.Grant{Role: access.Admin, Namespace: access.AllNamespaces}.String()}, Actor: "bootstrap"}
 	k, made, err := n.key()

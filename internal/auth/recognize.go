@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// digestHead is the first bytes of a digest. They tell valid credentials from guesses.
+// digestHead contains the first bytes of a digest, which suffice to distinguish valid credentials
+// from guesses.
 type digestHead [8]byte
 
 // admit refuses a lookup from an address that has sent too many wrong credentials, unless the
-// credential is recognized. Wrong credentials from an address therefore neither
-// reach the database nor lock out the valid ones behind the same address.
+// credential is recognized. So further wrong credentials from the address do not reach the
+// database, and valid ones are not locked out.
 func (a *Authenticator) admit(ctx context.Context, recognized func(context.Context) bool) error {
 	err := a.Strangers.Spent(addressIn(ctx))
 	if err != nil && recognized(ctx) {
@@ -19,8 +20,8 @@ func (a *Authenticator) admit(ctx context.Context, recognized func(context.Conte
 	return err
 }
 
-// recognizes reports whether a digest is that of a valid key, session or sign-in. A credential
-// that was created within the last RevocationInterval may be missing.
+// recognizes reports whether a digest belongs to a valid key, session or sign-in. It may miss a
+// credential that was created within the last RevocationInterval.
 func (a *Authenticator) recognizes(ctx context.Context, digest [32]byte) bool {
 	a.mu.RLock()
 	valid, fresh := a.valid, time.Since(a.validAt) < RevocationInterval

@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// pollRevocations reloads all cached callers if any access was reduced since the last poll. Concurrent
-// callers share a poll.
+// pollRevocations reloads all cached callers if anybody's access was reduced since the last poll.
+// Concurrent calls share a poll.
 func (a *Authenticator) pollRevocations(ctx context.Context) error {
 	_, err, _ := a.one.Do("", func() (any, error) {
 		began := time.Now()
@@ -40,7 +40,7 @@ func (a *Authenticator) pollRevocations(ctx context.Context) error {
 // reloadBatch is the maximum number of callers per query.
 const reloadBatch = 1000
 
-// reload reads all cached callers and removes changed ones.
+// reload reads the access of all cached callers and removes those whose access changed.
 func (a *Authenticator) reload(ctx context.Context) error {
 	a.mu.Lock()
 	a.loads++
@@ -54,8 +54,8 @@ func (a *Authenticator) reload(ctx context.Context) error {
 	return nil
 }
 
-// renew reads some cached callers, removes those whose access changed, and updates the expiry of the
-// others.
+// renew reads the access of some cached callers, removes those whose access changed, and updates
+// the expiry of the others.
 func (a *Authenticator) renew(ctx context.Context, part []*Caller) error {
 	var prefixes []string
 	var digests [][]byte
@@ -82,7 +82,7 @@ func (a *Authenticator) renew(ctx context.Context, part []*Caller) error {
 	}
 	for _, c := range part {
 		if c.session == nil && c.key == nil {
-			continue // tokens of the provider are valid until they expire
+			continue // a token of the provider remains valid until it expires
 		}
 		if n := now[c.digest]; n == nil || !n.same(c) {
 			a.forget(c)
@@ -103,7 +103,7 @@ func (a *Authenticator) forget(c *Caller) {
 	c.end()
 }
 
-// Idle returns after which time an unused session expires.
+// Idle returns the time after which an unused session expires.
 func (a *Authenticator) Idle() time.Duration {
 	if a == nil {
 		return 0
@@ -111,8 +111,8 @@ func (a *Authenticator) Idle() time.Duration {
 	return a.SessionIdle
 }
 
-// Look polls for revoked access now, after the caller has revoked some. It does not share a poll in
-// progress, which may have read the state before the revocation.
+// Look polls for revoked access at once. It is called after access was revoked, and does not share
+// a poll in progress, which may have read the state before the revocation.
 func (a *Authenticator) Look(ctx context.Context) {
 	if a == nil {
 		return
@@ -123,7 +123,8 @@ func (a *Authenticator) Look(ctx context.Context) {
 	}
 }
 
-// Run polls for revoked access, expires sessions and records use until ctx ends.
+// Run polls for revoked access, expires cached callers, and records the use of keys and sessions
+// until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) error {
 	tick := time.NewTicker(RevocationInterval)
 	defer tick.Stop()
@@ -152,7 +153,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	}
 }
 
-// expire removes expired callers and returns the others.
+// expire removes expired callers from the cache and returns the others.
 func (a *Authenticator) expire(now time.Time) []*Caller {
 	a.mu.RLock()
 	list := slices.Collect(maps.Values(a.known))

@@ -30,8 +30,8 @@ func randomText() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// StartSignIn starts a sign-in that is valid for ten minutes. The browser goes to address and keeps
-// secret in a cookie. back is the page to return to.
+// StartSignIn starts a sign-in at the identity provider that is valid for ten minutes. The browser
+// must store secret in a cookie and go to address. back is the page to return to.
 func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, secret string, err error) {
 	config, err := a.Provider.OAuth(ctx)
 	if err != nil {
@@ -45,8 +45,8 @@ func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, 
 	return config.AuthCodeURL(s.State, oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)), secret, nil
 }
 
-// FinishSignIn finishes a sign-in, once, and returns the secret of the session. The error is
-// Unauthorized, Forbidden or Unavailable.
+// FinishSignIn finishes a sign-in and returns the secret of the new session and the page to return
+// to. A sign-in can be finished only once. The error is Unauthorized, Forbidden or Unavailable.
 func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer url.Values, from string) (session, back string, err error) {
 	digest := sha256.Sum256([]byte(secret))
 	if err := a.admit(ctx, func(ctx context.Context) bool { return a.recognizes(ctx, digest) }); err != nil {
@@ -88,7 +88,7 @@ func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer 
 	return session, s.Back, err
 }
 
-// shorten limits the length of input that is quoted in an error.
+// shorten truncates input that is quoted in an error.
 func shorten(text string) string {
 	const most = 100
 	if len(text) > most {

@@ -13,7 +13,8 @@ import (
 	"sync"
 )
 
-// Writer writes items, those of concurrent callers together. Set its fields before the first use.
+// Writer writes items in batches that contain the items of concurrent callers. Set its fields
+// before the first use.
 type Writer[T any] struct {
 	// Write stores items. Its context has the values of one caller's context, but not its
 	// cancellation, since other callers wait too. Write must return in bounded time.
@@ -30,14 +31,14 @@ type Writer[T any] struct {
 	waiting []*call[T] // in order of arrival
 }
 
-// call is an item whose caller waits.
+// call is an item whose caller waits for its result.
 type call[T any] struct {
 	item  T
 	ready chan turn[T] // receives one value when the item is in a batch
 }
 
-// turn ends the wait of a call. Its caller either writes a batch that begins with its item, or gets
-// the result of the batch that contained it.
+// turn wakes a waiting call. If batch is set, the caller must write it; otherwise err is the
+// result of the batch that contained the caller's item.
 type turn[T any] struct {
 	batch []*call[T]
 	err   error
@@ -47,7 +48,7 @@ type turn[T any] struct {
 var ErrPanicked = errors.New("batch write panicked")
 
 // Do writes an item. It reports whether the item was part of a write, whose result is err. It
-// returns false if ctx ends before the write begins; a write in progress is waited for.
+// returns false if ctx ends before the write begins; it always waits for a write in progress.
 func (w *Writer[T]) Do(ctx context.Context, item T) (written bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -78,7 +79,7 @@ func (w *Writer[T]) Waiting() int {
 	return len(w.waiting)
 }
 
-// begin reports whether to write a call now. Otherwise the call waits.
+// begin reports whether the caller must write c now. Otherwise c is added to the waiting calls.
 func (w *Writer[T]) begin(c *call[T]) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +91,7 @@ func (w *Writer[T]) begin(c *call[T]) bool {
 	return false
 }
 
-// withdraw reports whether a call was removed before it was part of a batch.
+// withdraw removes a waiting call. It returns false if the call is already part of a batch.
 func (w *Writer[T]) withdraw(c *call[T]) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +123,8 @@ func (w *Writer[T]) write(ctx context.Context, batch []*call[T]) error {
 	return err
 }
 
-// next removes and returns the next batch. If there is none, it ends a write.
+// next removes and returns the next batch. If no call waits, it returns nil and ends the current
+// write.
 func (w *Writer[T]) next() []*call[T] {
 	w.mu.Lock()
 	defer w.mu.Unlock()

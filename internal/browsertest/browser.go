@@ -28,8 +28,8 @@ import (
 //go:embed axe.min.js
 var axe string
 
-// patience is the timeout of one action, sufficient for a busy machine.
-const patience = 5 * time.Minute
+// actionTimeout is the timeout of one action. It suffices for a busy machine.
+const actionTimeout = 5 * time.Minute
 
 // browser is shared by all tests of this process.
 var browser struct {
@@ -48,7 +48,7 @@ func Run(tests func() int) int {
 	return code
 }
 
-// names lists the names of Chromium's executable.
+// names lists possible names of Chromium's executable.
 var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
 
 // find returns the path of the browser, or "" if it is not installed.
@@ -109,8 +109,8 @@ func Require(t testing.TB) {
 	}
 }
 
-// Open returns a tab with its own cookies and a size of 1280 by 900 pixels. At the end of the test
-// it fails for script errors, policy violations and browser dialogs.
+// Open returns a tab with its own cookies and a size of 1280 by 900 pixels. The test fails at its
+// end if there were script errors, policy violations or browser dialogs.
 func Open(t testing.TB) *Tab {
 	t.Helper()
 	Require(t)

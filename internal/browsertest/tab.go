@@ -19,8 +19,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// observe records what a page must not do: throw an error, violate its policy, or open a browser
-// dialog, as an injected script would.
+// observe records forbidden actions of a page: it must not throw errors, violate its content
+// security policy, or open browser dialogs, as an injected script would.
 func (tab *Tab) observe(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
@@ -55,7 +55,7 @@ func (tab *Tab) complain(text string) {
 // do runs actions with a timeout.
 func (tab *Tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	tab.Helper()
-	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	ctx, cancel := context.WithTimeout(tab.ctx, actionTimeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		tab.Fatalf("%s: %v; the page is %s", what, err, tab.where())
@@ -64,7 +64,7 @@ func (tab *Tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 
 func run[T any](tab *Tab, what string, action chromedp.Action[T]) T {
 	tab.Helper()
-	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	ctx, cancel := context.WithTimeout(tab.ctx, actionTimeout)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
 	if err != nil {
@@ -73,9 +73,9 @@ func run[T any](tab *Tab, what string, action chromedp.Action[T]) T {
 	return v
 }
 
-// where returns the address and the beginning of the page's text, for messages.
+// where returns the address and the beginning of the page's text for error messages.
 func (tab *Tab) where() string {
-	ctx, cancel := context.WithTimeout(tab.ctx, patience/6)
+	ctx, cancel := context.WithTimeout(tab.ctx, actionTimeout/6)
 	defer cancel()
 	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText.slice(0, 1500)`))
 	return text
@@ -119,8 +119,8 @@ func (tab *Tab) Follow(selector string) {
 	tab.leaves(func() { tab.Click(selector) })
 }
 
-// Keys presses keys one after another in the focused element. "\r" is Enter, "\t" is Tab. For the
-// page they arrive at typing speed, even on a slow machine.
+// Keys presses keys one after another in the focused element. "\r" is Enter, "\t" is Tab. Their
+// simulated times correspond to typing speed, even on a slow machine.
 func (tab *Tab) Keys(keys string) {
 	tab.Helper()
 	for _, key := range keys {
@@ -234,7 +234,7 @@ func (tab *Tab) Eval(script string) {
 // Until waits until an expression is true.
 func (tab *Tab) Until(expression string) {
 	tab.Helper()
-	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	ctx, cancel := context.WithTimeout(tab.ctx, actionTimeout)
 	defer cancel()
 	for {
 		// Evaluation fails during a navigation.
@@ -249,7 +249,7 @@ func (tab *Tab) Until(expression string) {
 	}
 }
 
-// Sees waits until the page contains a text.
+// Sees waits until the page shows a text.
 func (tab *Tab) Sees(text string) {
 	tab.Helper()
 	tab.Until(fmt.Sprintf(`document.body.innerText.includes(%s)`, quote(text)))
@@ -284,8 +284,8 @@ func (tab *Tab) Dark(dark bool) {
 	}))
 }
 
-// View saves a picture of the visible part of the page as name.png in the folder
-// TASKER_TEST_SCREENSHOTS. Without that variable it does nothing.
+// View saves a picture of the visible part of the page as name.png in the folder in the variable
+// TASKER_TEST_SCREENSHOTS. If the variable is not set, it does nothing.
 func (tab *Tab) View(name string) {
 	tab.Helper()
 	folder := os.Getenv("TASKER_TEST_SCREENSHOTS")
@@ -307,7 +307,7 @@ func (tab *Tab) Fits() {
 	tab.Until(`document.documentElement.scrollWidth <= window.innerWidth`)
 }
 
-// A finding is a rule of axe that the page violates.
+// finding is a rule of axe that the page violates.
 type finding struct {
 	ID, Impact, Help string
 	Nodes            []struct {

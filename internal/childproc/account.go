@@ -13,11 +13,12 @@ type Account struct {
 	UID, GID int
 }
 
-// Other reports whether the account differs from that of this process.
+// Other reports whether the account is another one than that of this process.
 func (a Account) Other() bool { return a.Name != "" }
 
-// Unprivileged returns an account for a program that must not run as root: the current user if that
-// is not root, otherwise username or nobody. The error names the user to create.
+// Unprivileged returns an account for a program that must not run as root: the current user unless
+// that is root, otherwise the first existing one of username and "nobody". The error names the
+// user to create.
 func Unprivileged(program, username string) (Account, error) {
 	if os.Geteuid() != 0 {
 		return Account{}, nil

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// killPatience limits the wait for a killed process.
-const killPatience = 10 * time.Second
+// killTimeout limits how long Kill waits for a process to end.
+const killTimeout = 10 * time.Second
 
 // A Process is a program that this process started.
 type Process struct {
@@ -22,9 +22,9 @@ type Process struct {
 	err  error         // valid after done
 }
 
-// Start starts the command as the account, in its own process group: Ctrl-C in a terminal must not
-// reach the child, which the parent stops in order. If this process dies, the child receives the
-// signal onDeath (on Linux).
+// Start starts the command as the account, in its own process group, so that Ctrl-C in a terminal
+// does not reach the child and the parent can stop it in an orderly way. If this process dies, the
+// child receives the signal onDeath (on Linux).
 func Start(cmd *exec.Cmd, a Account, onDeath syscall.Signal) (*Process, error) {
 	cmd.SysProcAttr = Attributes(a, onDeath)
 	p := &Process{cmd: cmd, done: make(chan struct{})}
@@ -67,13 +67,13 @@ func (p *Process) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Kill kills the process group of the program. It returns after all processes have ended, so their
-// ports and directories are free.
+// Kill kills the process group of the program. It returns after all of its processes have ended,
+// so that their ports and directories are free.
 func (p *Process) Kill() error {
 	group := -p.PID()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.NewTimer(killPatience)
+	deadline := time.NewTimer(killTimeout)
 	defer deadline.Stop()
 	for {
 		err := syscall.Kill(group, syscall.SIGKILL)
@@ -89,7 +89,7 @@ func (p *Process) Kill() error {
 	}
 }
 
-// newGroup returns the attributes that do not depend on the system.
+// newGroup returns the attributes that do not depend on the operating system.
 func newGroup(a Account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a.Other() {

@@ -32,8 +32,8 @@ func Root(root *cobra.Command) {
 	completion(root)
 }
 
-// completion enables shell completion of flag values, and disables file completion for commands
-// that take no file.
+// completion enables shell completion of flag values for c and its subcommands. It disables file
+// completion for commands without a file argument.
 func completion(c *cobra.Command) {
 	completeFlags(c)
 	if c.ValidArgsFunction == nil && !strings.Contains(c.Use, "FILE") {
@@ -61,7 +61,7 @@ func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// Section adds commands that the help lists under their own title.
+// Section adds subcommands to c that the help lists under a title of their own.
 func Section(c *cobra.Command, title string, below ...*cobra.Command) {
 	c.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, b := range below {
@@ -70,7 +70,8 @@ func Section(c *cobra.Command, title string, below ...*cobra.Command) {
 	c.AddCommand(below...)
 }
 
-// UnknownCommand rejects the arguments of a group.
+// UnknownCommand returns a usage error if a command group is called with an unknown subcommand,
+// and suggests similar ones.
 func UnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -93,7 +94,8 @@ func Arguments(use string) []string {
 	return words
 }
 
-// Args rejects arguments that do not match the usage line of a command.
+// Args returns a usage error if the number of arguments does not match the usage line of a
+// command.
 func Args(c *cobra.Command, args []string) error {
 	names := Arguments(c.Use)
 	most, least := len(names), len(names)

@@ -40,7 +40,7 @@ func flagError(_ *cobra.Command, err error) error {
 	return Usagef("--%s must be %s, not %q", wrong.GetFlag().Name, string(takes), wrong.GetValue())
 }
 
-// bounded is the value of a flag that is a number with bounds.
+// bounded is the value of a flag for a number within bounds.
 type bounded[N int | int64] struct {
 	n           *N
 	least, most N // most 0: unbounded
@@ -65,11 +65,11 @@ func (b bounded[N]) Set(text string) error {
 	return nil
 }
 
-// Number returns the value of a flag that accepts numbers from least to most. If most is 0 there is
-// no upper bound.
+// Number returns a [pflag.Value] that parses a number from least to most into n. If most is 0,
+// there is no upper bound.
 func Number[N int | int64](n *N, least, most N) pflag.Value { return bounded[N]{n, least, most} }
 
-// duration is the value of a flag that accepts multiples of step from least to most.
+// duration is the value of a flag for a multiple of step from least to most.
 type duration struct {
 	d                 *time.Duration
 	step, least, most time.Duration // most 0: unbounded
@@ -140,7 +140,7 @@ func shortDuration(d time.Duration) string {
 
 const day = 24 * time.Hour
 
-// longUnit matches a number of days or weeks.
+// longUnit matches a number of days or weeks, such as 7d or 1.5w.
 var longUnit = regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)([dw])`)
 
 // ParseDuration is like [time.ParseDuration] but also accepts days and weeks: 7d, 1w, 1d12h.
@@ -154,23 +154,25 @@ func ParseDuration(text string) (time.Duration, error) {
 	}))
 }
 
-// Duration returns the value of a flag that accepts durations.
+// Duration returns a [pflag.Value] that parses a duration into d. It sets d to defaultValue.
 func Duration(d *time.Duration, defaultValue time.Duration) pflag.Value {
 	*d = defaultValue
 	return duration{d, 1, 0, 0}
 }
 
-// Minutes returns the value of a flag that accepts durations in whole minutes, at least least.
+// Minutes returns a [pflag.Value] that parses a duration of whole minutes into d. The minimum is
+// least.
 func Minutes(d *time.Duration, least time.Duration) pflag.Value {
 	return duration{d, time.Minute, least, 0}
 }
 
-// Span returns the value of a flag that accepts durations in whole seconds from least to most.
+// Span returns a [pflag.Value] that parses a duration of whole seconds, from least to most, into
+// d.
 func Span(d *time.Duration, least, most time.Duration) pflag.Value {
 	return duration{d, time.Second, least, most}
 }
 
-// timeValue is the value of a flag that is a time.
+// timeValue is the value of a flag for a time.
 type timeValue[T time.Time | *time.Time] struct {
 	t        *T
 	relative bool // also accepts a duration from now
@@ -229,13 +231,13 @@ func (v timeValue[T]) parse(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Time returns the value of a flag that accepts times in RFC 3339 form.
+// Time returns a [pflag.Value] that parses a time in RFC 3339 format into t.
 func Time[T time.Time | *time.Time](t *T) pflag.Value { return timeValue[T]{t, false} }
 
-// TimeOrSpan returns the value of a flag that accepts times as [Time] does, or +90m from now.
+// TimeOrSpan is like [Time] but also accepts a duration from now, such as +90m.
 func TimeOrSpan(t **time.Time) pflag.Value { return timeValue[*time.Time]{t, true} }
 
-// choice is the value of a flag that accepts one of words.
+// choice is the value of a flag for one of several words.
 type choice[T ~string] struct {
 	value *T
 	words []T
@@ -258,10 +260,11 @@ func (v choice[T]) Set(text string) error {
 
 func (v choice[T]) choices() []string { return texts(v.words) }
 
-// Choice returns the value of a flag that accepts one of words. [Root] enables their completion.
+// Choice returns a [pflag.Value] that accepts one of words. [Root] enables shell completion of the
+// words.
 func Choice[T ~string](value *T, words []T) pflag.Value { return choice[T]{value, words} }
 
-// choices is the value of a flag that accepts several of words.
+// choices is the value of a flag for any of several words.
 type choices struct {
 	values *[]string
 	words  []string
@@ -287,7 +290,8 @@ func (v choices) Set(text string) error {
 
 func (v choices) choices() []string { return v.words }
 
-// Choices returns the value of a flag that accepts several of words and can be repeated.
+// Choices returns a [pflag.Value] that accepts any of words, separated by commas. The flag can be
+// repeated.
 func Choices[T ~string](values *[]string, words []T) pflag.Value {
 	return choices{values, texts(words)}
 }
@@ -346,7 +350,8 @@ func Join[T ~string](words []T) string { return strings.Join(texts(words), ", ")
 // emptyTexts maps the types of flags that can be empty to their empty value.
 var emptyTexts = map[string]string{"string": "", "time": "", "strings": "[]"}
 
-// RefuseEmpty rejects flags with an empty value, which may be an unset variable.
+// RefuseEmpty returns a usage error if a flag has an empty value, which suggests that a shell
+// variable is unset.
 func RefuseEmpty(c *cobra.Command) error {
 	var err error
 	c.Flags().Visit(func(f *pflag.Flag) {

@@ -31,7 +31,7 @@ func Usagef(format string, args ...any) error { return UsageError{fmt.Sprintf(fo
 // IsUsage reports whether err is a [UsageError].
 func IsUsage(err error) bool { return errors.As(err, new(UsageError)) }
 
-// Exit ends a program with a code and prints nothing more.
+// Exit is an error that makes a program exit with a code without printing anything more.
 type Exit int
 
 // Error implements error. It is never shown.
@@ -77,7 +77,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string) (*cobra.Comman
 	return c, err
 }
 
-// The linker sets these when there is no git repository, such as in docker build.
+// The linker sets these variables where the git repository is not available, such as in docker
+// build.
 var version, commit, date string
 
 // Build identifies the source of a program.
@@ -87,7 +88,8 @@ type Build struct {
 	Date    string // of the commit, in RFC 3339 form; empty if unknown
 }
 
-// ThisBuild returns the values set by the linker, else those recorded by the go command.
+// ThisBuild describes the running program. Values set by the linker take precedence over those
+// recorded by the go command.
 func ThisBuild() Build {
 	b := Build{Version: version, Commit: commit, Date: date}
 	info, ok := debug.ReadBuildInfo()

@@ -61,8 +61,8 @@ type Server struct {
 	ShutdownTimeoutSeconds int `toml:"shutdown_timeout_seconds" range:"1..600" doc:"Time that requests and passes under way get to finish when the server stops, in seconds."`
 }
 
-// Proxies returns the networks in trusted_proxies. It ignores invalid ones, which [Config.Validate]
-// rejects.
+// Proxies returns the networks in trusted_proxies. It ignores invalid networks, which
+// [Config.Validate] rejects.
 func (s Server) Proxies() []netip.Prefix {
 	var list []netip.Prefix
 	for _, text := range commaList(s.TrustedProxies) {
@@ -174,7 +174,7 @@ type RabbitMQ struct {
 	DeadLetter DeadLetter `toml:"dead_letter"`
 }
 
-// DeadLetter configures the handling of messages that no worker consumed.
+// DeadLetter configures the handling of messages that no worker consumed in time.
 type DeadLetter struct {
 	Enabled bool `toml:"enabled" doc:"Whether the broker dead-letters expired messages and this server handles them. Without it the sweep alone finds expired steps."`
 
@@ -447,8 +447,8 @@ func (w Workers) MaxRetryAfter() time.Duration { return seconds(w.MaxRetryAfterS
 // HeartbeatInterval returns heartbeat_interval_seconds.
 func (w Workers) HeartbeatInterval() time.Duration { return seconds(w.HeartbeatIntervalSeconds) }
 
-// Rules returns the redaction rules. For an invalid configuration it returns the zero value, which hides
-// nothing.
+// Rules returns the redaction rules. If the configuration is invalid, it returns the zero value,
+// which hides nothing.
 func (r Redaction) Rules() redact.Rules {
 	rules, err := redact.New(r.Keys, r.Paths)
 	if err != nil {

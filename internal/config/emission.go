@@ -19,21 +19,21 @@ const (
 	RabbitSink  = "rabbitmq"
 )
 
-// SinkNames returns the names in sinks.
+// SinkNames returns the names listed in the key sinks.
 func (e Emission) SinkNames() []string { return commaList(e.Sinks) }
 
-// Retry is a number of retries and the delay before each.
+// Retry is a retry policy: the number of retries and the delay before each.
 type Retry struct {
 	Attempts int
 	Delay    time.Duration
 }
 
-// Retry returns the retry policy of topics without their own.
+// Retry returns the retry policy for topics that have none of their own.
 func (e Emission) Retry() Retry {
 	return Retry{Attempts: e.RetryAttempts, Delay: milliseconds(e.RetryDelayMS)}
 }
 
-// TopicRetries returns the retry policies in topics. The error names the invalid part.
+// TopicRetries parses the retry policies in the key topics. An error names the invalid part.
 func (e Emission) TopicRetries() (map[string]Retry, error) {
 	out := map[string]Retry{}
 	for part := range strings.SplitSeq(e.Topics, ",") {
@@ -67,7 +67,7 @@ func (e Emission) StoreTimeout() time.Duration { return milliseconds(e.StoreTime
 // Timeout returns timeout_ms.
 func (w Webhook) Timeout() time.Duration { return milliseconds(w.TimeoutMS) }
 
-// emissionFaults adds the faults of the section emission.
+// emissionFaults adds a fault for each invalid value in the section emission.
 func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 	e := c.Emission
 	for i, name := range e.SinkNames() {
@@ -98,7 +98,8 @@ func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 	}
 }
 
-// webhookFault returns the fault of a receiver's URL. It never contains the URL, which may contain a key.
+// webhookFault describes what is wrong with the URL of a webhook, or returns "". The description
+// never contains the URL, which may contain a key.
 func webhookFault(w Webhook) string {
 	if w.URL == "" {
 		return "is missing: the webhook sink requires it"
@@ -116,7 +117,7 @@ func webhookFault(w Webhook) string {
 	return ""
 }
 
-// shownURL returns a receiver's URL without the parts that may contain a key.
+// shownURL returns a webhook's URL without the parts that may contain a key.
 func shownURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || text == "" {

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/suggest"
 )
 
-// Key describes a configuration key, for the documentation.
+// Key describes a configuration key for the documentation.
 type Key struct {
 	Name    string // in the file, such as staleness_detection.batch_size
 	Env     string // in the environment, such as TASKER_STALENESS_DETECTION_BATCH_SIZE
@@ -31,7 +31,7 @@ func Keys() []Key {
 	return keys
 }
 
-// Set parses the value of a variable or a flag and sets a key.
+// Set sets a key to the value of an environment variable or a flag, which it parses.
 func (c *Config) Set(name, text string) error {
 	var names []string
 	c.makeReceiver(name)
@@ -83,7 +83,7 @@ func (f field) env() string { return envName(f.name) }
 
 func envName(key string) string { return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
 
-// set parses a value. It returns its fault, or "".
+// set parses and sets a value. It describes what is wrong with the value, or returns "".
 func (f field) set(text string) string {
 	switch f.value.Kind() {
 	case reflect.Int:
@@ -103,7 +103,7 @@ func (f field) set(text string) string {
 	return ""
 }
 
-// text formats the value for set.
+// text formats the value so that set can parse it.
 func (f field) text() string { return fmt.Sprint(f.value.Interface()) }
 
 func (f field) kind() string {

@@ -98,7 +98,7 @@ func (c *Config) unknownKey(e *toml.DecodeError) tasker.Fault {
 	return tasker.Fault{Line: line, Column: column, Path: shown(name), Message: "unknown key" + suggest.Ending(name, c.names())}
 }
 
-// badTOML returns the fault of an invalid value, or of invalid TOML.
+// badTOML converts a decoding error to a fault: a value of the wrong type, or invalid TOML.
 func (c *Config) badTOML(e *toml.DecodeError) tasker.Fault {
 	line, column := e.Position()
 	fault := tasker.Fault{Line: line, Column: column, Message: "invalid TOML: " + strings.TrimPrefix(e.Error(), "toml: ")}
@@ -114,7 +114,7 @@ func (c *Config) badTOML(e *toml.DecodeError) tasker.Fault {
 	return fault
 }
 
-// names returns the names that the file may contain: keys and their tables.
+// names returns all names that a configuration file may contain: keys and tables.
 func (c *Config) names() []string {
 	var names []string
 	for _, f := range c.fields() {
@@ -128,7 +128,8 @@ func (c *Config) names() []string {
 	return names
 }
 
-// databaseURL is the variable that hosting services set. TASKER_DATABASE_URL overrides it.
+// databaseURL is an environment variable that hosting services set. TASKER_DATABASE_URL overrides
+// it.
 const databaseURL = "DATABASE_URL"
 
 func (c *Config) readEnvironment(environ []string) []tasker.Fault {
@@ -174,16 +175,16 @@ func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 	return faults
 }
 
-// fileEnding is the suffix of variables with the path of a file that contains a secret.
+// fileEnding is the suffix of environment variables that contain the path of a file with a secret.
 const fileEnding = "_FILE"
 
-// maxSecret is the maximum size of such a file in bytes.
+// maxSecret is the maximum size of a file with a secret, in bytes.
 const maxSecret = 64 << 10
 
 func (f field) secret() bool { return f.tag.Get("secret") == "true" }
 
-// setFromFile reads a secret from a file, as container platforms provide them. It returns its fault, or
-// "".
+// setFromFile sets a secret to the content of a file, as container platforms provide it. It
+// describes what is wrong, or returns "".
 func (f field) setFromFile(path, given string) string {
 	if path == "" {
 		return ""
@@ -216,8 +217,8 @@ var serviceVariable = regexp.MustCompile(`^TASKER(_[A-Z0-9_]+)?_(SERVICE_HOST=|S
 // otherVariables matches the variables of tasker-ctl, of "tasker dev" and of the tests.
 var otherVariables = regexp.MustCompile(`^TASKER_(URL|TOKEN|TOKEN_FILE|ACTOR|POSTGRES_BIN|POSTGRES_FETCH_URL|(TEST|DEVPG|BENCH)_.*)$`)
 
-// nearestVariable returns the end of an error about an unknown variable: the closest name, else the
-// shortest name with at least half of its words.
+// nearestVariable returns a suggestion for the end of an error about an unknown variable: the
+// closest known name or, failing that, the shortest one that contains at least half of its words.
 func nearestVariable(name string, known []string) string {
 	if ending := suggest.Ending(name, known); ending != "" {
 		return ending

@@ -2,7 +2,8 @@ package config
 
 import "time"
 
-// PriorityAge returns priority_age_ms; negative for 0.
+// PriorityAge returns priority_age_ms. It returns a negative duration for 0, which disables claims
+// by age.
 func (q MessageQueue) PriorityAge() time.Duration {
 	if q.PriorityAgeMS == 0 {
 		return -1

@@ -27,7 +27,7 @@ type Receiver struct {
 	Topics string `toml:"topics" doc:"Topics of the messages that it gets, with commas between them; case.* are all that begin so. Empty: all for cloudevents; for pagerduty and alertmanager case.*, operation.paused, hold.*, breaker.*; for slack and teams digest.* and step.reminder too."`
 }
 
-// TopicList returns the topics in topics.
+// TopicList returns the topics listed in the key topics.
 func (r Receiver) TopicList() []string { return commaList(r.Topics) }
 
 const (
@@ -36,7 +36,8 @@ const (
 	receivers     = "emission.receivers."
 )
 
-// receiverName allows no underscore, so that the end of the name in a variable is unambiguous.
+// receiverName matches valid names of receivers. It allows no underscore, so that it is clear
+// where the name in an environment variable ends.
 var receiverName = regexp.MustCompile(`^[a-z][a-z0-9]{0,31}$`)
 
 func newReceiver() *Receiver { return &Receiver{Form: "cloudevents"} }
@@ -44,13 +45,13 @@ func newReceiver() *Receiver { return &Receiver{Form: "cloudevents"} }
 // ReceiverNames returns the sorted names of the receivers.
 func (e Emission) ReceiverNames() []string { return slices.Sorted(maps.Keys(e.Receivers)) }
 
-// RouteList parses routes. The error names the invalid part.
+// RouteList parses the key routes. An error names the invalid part.
 func (e Emission) RouteList() ([]notice.Route, error) { return notice.ParseRoutes(e.Routes) }
 
-// LinkBase returns the base URL for browsers; empty if it is not configured.
+// LinkBase returns the base URL for links to the UI, or "" if none is configured.
 func (c Config) LinkBase() string { return cmp.Or(c.Emission.PublicURL, c.Auth.OIDC.PublicURL) }
 
-// makeReceiver adds the receiver of a key unless it exists or its name is invalid.
+// makeReceiver adds the receiver that a key belongs to, unless it exists or its name is invalid.
 func (c *Config) makeReceiver(key string) {
 	rest, ok := strings.CutPrefix(key, receivers)
 	name, _, _ := strings.Cut(rest, ".")
@@ -65,7 +66,7 @@ func (c *Config) makeReceiver(key string) {
 	c.Emission.Receivers = all
 }
 
-// nameReceivers adds the receivers of variables.
+// nameReceivers adds the receivers that environment variables configure.
 func (c *Config) nameReceivers(environ []string) {
 	for _, variable := range environ {
 		name, text, _ := strings.Cut(variable, "=")
@@ -77,7 +78,7 @@ func (c *Config) nameReceivers(environ []string) {
 	}
 }
 
-// completeReceivers sets the defaults of the receivers in a file.
+// completeReceivers sets default values in the receivers that a file defines.
 func (c *Config) completeReceivers() {
 	for name, r := range c.Emission.Receivers {
 		if r == nil {
@@ -88,7 +89,7 @@ func (c *Config) completeReceivers() {
 	}
 }
 
-// messageFaults adds the faults of the routes and receivers of notifications.
+// messageFaults adds a fault for each invalid route or receiver of notifications.
 func (e Emission) messageFaults(add func(name, format string, args ...any)) {
 	known := slices.Concat(e.SinkNames(), e.ReceiverNames())
 	if len(e.Receivers) > maxReceivers {
@@ -146,7 +147,8 @@ func (r Receiver) faults(name string, add func(name, format string, args ...any)
 	}
 }
 
-// laterTopics are the prefixes of topics that other packages define.
+// laterTopics are prefixes of topics that are accepted although [tasker.MessageTopics] does not
+// list them.
 var laterTopics = []string{"hold.", "breaker."}
 
 // knownTopic reports whether a pattern, which may end with *, matches a topic of notifications.
@@ -155,7 +157,7 @@ func knownTopic(pattern string) bool {
 		slices.ContainsFunc(laterTopics, func(head string) bool { return strings.HasPrefix(pattern, head) })
 }
 
-// shownReceivers returns the receivers without secrets.
+// shownReceivers returns copies of the receivers without secrets.
 func shownReceivers(all map[string]*Receiver) map[string]*Receiver {
 	out := make(map[string]*Receiver, len(all))
 	for name, r := range all {

@@ -82,7 +82,7 @@ func (c Config) Validate() error {
 	return faultsError("the configuration", faults)
 }
 
-// wireFaults adds the faults of TLS and proxies.
+// wireFaults adds a fault for each invalid setting of TLS or proxies.
 func (s Server) wireFaults(add func(name, format string, args ...any)) {
 	if (s.TLSCertFile == "") != (s.TLSKeyFile == "") {
 		add("server.tls_cert_file", "and server.tls_key_file must be set together")
@@ -96,7 +96,7 @@ func (s Server) wireFaults(add func(name, format string, args ...any)) {
 	}
 }
 
-// faults adds the faults of the identity provider.
+// faults adds a fault for each invalid setting of the identity provider.
 func (o OIDC) faults(add func(name, format string, args ...any)) {
 	const section = "auth.oidc"
 	if o.Issuer == "" {
@@ -116,7 +116,7 @@ func (o OIDC) faults(add func(name, format string, args ...any)) {
 	}
 }
 
-// outside returns the fault of a value that violates its tags.
+// outside describes how the value violates the limits in its tags, or returns "".
 func (f field) outside() string {
 	if low, high, ok := f.limits(); ok && f.value.Kind() == reflect.Int {
 		if n := int(f.value.Int()); n < low || n > high {
@@ -131,10 +131,12 @@ func (f field) outside() string {
 
 var environmentPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
-// exchangePattern leaves room for a queue name within the 255 bytes of AMQP.
+// exchangePattern matches valid exchange names. It allows at most 200 bytes, so that a name with a
+// queue name appended fits AMQP's limit of 255.
 var exchangePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}$`)
 
-// brokerFault returns the fault of the broker's URL. It never contains the URL.
+// brokerFault describes what is wrong with the broker's URL, or returns "". The description never
+// contains the URL.
 func brokerFault(q MessageQueue) string {
 	text := q.RabbitMQ.URL
 	switch {
@@ -170,8 +172,8 @@ func listenFault(address string) string {
 	return ""
 }
 
-// urlFault returns the fault of a database URL. It never contains the URL, which may contain a password
-// even if it is malformed.
+// urlFault describes what is wrong with a database URL, or returns "". The description never
+// contains the URL, which may contain a password even if it is malformed.
 func urlFault(text string) string {
 	if text == "" {
 		return "is missing: set it in the file, the variable TASKER_DATABASE_URL or the flag --database-url"
@@ -194,8 +196,8 @@ func isURL(text string) bool {
 
 const hidden = "REDACTED"
 
-// keywordPassword matches a password among the keywords of libpq. Without a closing quote it matches the
-// rest of the text.
+// keywordPassword matches the password in a libpq keyword/value connection string. If the closing
+// quote is missing, it matches the rest of the text.
 var keywordPassword = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s'\\]|\\.)+)`)
 
 // Redacted returns the configuration without passwords and keys.
@@ -237,7 +239,7 @@ func redactURL(text string) string {
 	return u.String()
 }
 
-// shown shortens and escapes a name for an error.
+// shown truncates and escapes a name for an error message.
 func shown(name string) string {
 	if len(name) > 128 {
 		name = name[:128] + "…"
@@ -250,7 +252,7 @@ func fault(name, message string) error {
 	return faultsError("the configuration", []tasker.Fault{{Path: shown(name), Message: message}})
 }
 
-// faultsError returns an error with a line for each fault.
+// faultsError returns an Invalid error with a line for each fault, or nil if there is none.
 func faultsError(where string, faults []tasker.Fault) error {
 	if len(faults) == 0 {
 		return nil

@@ -79,8 +79,8 @@ With --compensate, completed steps are compensated before the tasks are cancelle
 	return c
 }
 
-// cancelAll requests batches until one cancels no task. Tasks that could not be cancelled are in the
-// next batch again.
+// cancelAll requests batches until one cancels no task. The next batch contains tasks again that
+// could not be cancelled.
 func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
 	var all apiv1.CancelledTasks
 	for {
@@ -102,7 +102,7 @@ func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.Ta
 	}
 }
 
-// cancelled prints the result. If matching tasks remain, it returns an exit code.
+// cancelled prints the result. If matching tasks remain, it returns an error with an exit code.
 func (p *program) cancelled(all apiv1.CancelledTasks, dry bool) error {
 	err := p.show(all, func() { p.printCancelled(all, dry) })
 	if err == nil && !dry && (all.Failed > 0 || all.More) {
@@ -132,7 +132,7 @@ func (p *program) printCancelled(all apiv1.CancelledTasks, dry bool) {
 	}
 }
 
-// undoText describes the compensation of a task; it is empty if none was requested.
+// undoText describes the compensation of a task, or returns "" if none was requested.
 func undoText(t apiv1.Task) string {
 	switch tasker.TaskOutcome(or(t.Outcome, "")) {
 	case tasker.Compensated:

@@ -73,7 +73,7 @@ func (p *program) casesCommand(use, group string) *cobra.Command {
 
 func where(c apiv1.Case) string { return placeOf(c.NamespaceName, c.TaskName, c.StepName) }
 
-// placeOf names a step of a template, or only the template if step is empty.
+// placeOf formats a template and, unless it is empty, a step.
 func placeOf(namespace, template, step string) string {
 	place := namespace + "/" + template
 	if step != "" {
@@ -210,7 +210,7 @@ are affected and the next deadline. A difference is evidence, not proof.`,
 	})
 }
 
-// change returns a command that changes a case. read returns the change.
+// change returns a command that changes a case. read returns the change that the flags describe.
 func (p *program) change(h help, done string, read func(actor string) (apiv1.UpdateCase, error)) *cobra.Command {
 	var notes string
 	var unchanged *time.Time

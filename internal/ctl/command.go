@@ -26,7 +26,7 @@ const (
 	maxOffset = 10_000_000
 )
 
-// help describes a command. The usage line names its arguments.
+// help contains the help texts of a command. use is the usage line, which names the arguments.
 type help struct{ use, short, long, example string }
 
 type arguments struct {
@@ -59,7 +59,8 @@ func (p *program) command(h help, run func(context.Context, arguments) error) *c
 	}
 }
 
-// answer returns a command that makes a request and prints the response.
+// answer returns a command that makes a request and prints the response, with asText unless the
+// output is JSON.
 func answer[T any](p *program, h help, request func(context.Context, *client.Client, arguments) (T, error), asText func(T)) *cobra.Command {
 	return p.command(h, func(ctx context.Context, a arguments) error {
 		api, err := p.api()
@@ -91,7 +92,7 @@ func responseID(name, text string) (tasker.ID, error) {
 	return id, nil
 }
 
-// before adds a check that runs before the command.
+// before adds a check that runs before the command and can reject it.
 func before(c *cobra.Command, check func() error) {
 	previous := c.PreRunE
 	c.PreRunE = func(c *cobra.Command, args []string) error {
@@ -104,7 +105,7 @@ func before(c *cobra.Command, check func() error) {
 	}
 }
 
-// requireFlag makes a flag required.
+// requireFlag makes a flag required. The error for a missing flag explains why.
 func requireFlag(c *cobra.Command, flag, why string) {
 	before(c, func() error { return need(flag, c.Flag(flag).Value.String(), why) })
 }
@@ -154,7 +155,7 @@ func optionalReasonFlag(c *cobra.Command, reason *string) {
 	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history")
 }
 
-// dryRunFlags adds --dry-run and --reason, which is required without it.
+// dryRunFlags adds the flags --dry-run and --reason. Without --dry-run, --reason is required.
 func dryRunFlags(c *cobra.Command, dryRun *bool, reason *string) {
 	c.Flags().BoolVar(dryRun, "dry-run", false, "show the effect without changing anything")
 	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history (required without --dry-run)")
@@ -173,8 +174,8 @@ type columns struct {
 	spare string // omitted on a narrow terminal
 }
 
-// list prints a table with a row for each item, or with --quiet the first cell of each row. For an
-// empty list it prints c.none to stderr.
+// list prints a table with a row for each item, or only the first cell of each row with --quiet.
+// For an empty list, it prints c.none to stderr.
 func list[T any](p *program, items []T, c columns, row func(T) []string) {
 	if p.quiet {
 		for _, item := range items {
@@ -193,7 +194,7 @@ func list[T any](p *program, items []T, c columns, row func(T) []string) {
 	p.table(c.names, rows, c.spare)
 }
 
-// maxDocument is the maximum size of a file. Every server rejects larger ones.
+// maxDocument is the maximum size of a file in bytes. Every server rejects larger files.
 const maxDocument = 16 << 20
 
 // need returns an error if the value of a required flag is empty.
@@ -259,7 +260,8 @@ func (p *program) read(name string) ([]byte, error) {
 	return payload.TrimBOM(doc), nil
 }
 
-// actor returns the name for the history: value if set, else TASKER_ACTOR, else the login name.
+// actor returns the name to record as the actor: value if it is set, otherwise TASKER_ACTOR,
+// otherwise the login name.
 func (p *program) actor(value string) (string, error) {
 	if name := cmp.Or(value, p.env["TASKER_ACTOR"]); name != "" {
 		return name, nil

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// dueText formats a due time with its state; it is empty for nil.
+// dueText formats a due time with its state. It returns "" for nil.
 func dueText(d *apiv1.Deadline) string {
 	if d == nil {
 		return ""
@@ -33,7 +33,7 @@ func dueText(d *apiv1.Deadline) string {
 	return at(&d.DueAt) + " (" + strings.Join(more, ", ") + ")"
 }
 
-// dueShort is dueText without details.
+// dueShort is like dueText but omits details.
 func dueShort(d *apiv1.Deadline) string {
 	if d == nil {
 		return ""

@@ -133,8 +133,8 @@ func (p *program) relatedCommand() *cobra.Command {
 	return c
 }
 
-// endedFields formats the number of ended investigations by status. The server counts at most
-// [tasker.MaxRelated], newest first.
+// endedFields formats the numbers of ended investigations by status. The server counts only the
+// newest [tasker.MaxRelated].
 func endedFields(ended map[string]int64) (fields []field) {
 	total := int64(0)
 	for _, n := range ended {
@@ -218,7 +218,7 @@ func (p *program) printInvestigations(l []apiv1.InvestigationQueueEntry) {
 	})
 }
 
-// minutes formats a duration in minutes.
+// minutes formats a duration of f minutes.
 func minutes(f float64) string {
 	d := time.Duration(f * float64(time.Minute)).Round(time.Second)
 	if d >= time.Hour {
@@ -251,8 +251,8 @@ func (p *program) entryGetCommand() *cobra.Command {
 	return c
 }
 
-// entry returns an investigation with its history, by its id or by the id of a task, of which it
-// returns the newest.
+// entry returns an investigation with its history. id is its id, or the id of a task, whose newest
+// investigation it returns.
 func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) {
 	api, err := p.api()
 	if err != nil {
@@ -350,7 +350,8 @@ func (p *program) printHistory(l []apiv1.EntryChange) {
 	})
 }
 
-// note returns the note of a change, else the metadata keys that it set.
+// note returns the note of a change. If there is none, it lists the metadata keys that the change
+// set.
 func note(h apiv1.EntryChange) string {
 	if notes := or(h.Notes, ""); notes != "" {
 		return notes
@@ -390,7 +391,8 @@ func (p *program) entryCreateCommand() *cobra.Command {
 	return c
 }
 
-// notATask returns the rejection of dlq create. If the id is that of an investigation, it says so.
+// notATask returns the rejection of dlq create. If id identifies an investigation instead of a
+// task, it returns an error that explains this.
 func notATask(ctx context.Context, api *client.Client, id tasker.ID, refusal error) error {
 	if tasker.CodeOf(refusal) != tasker.NotFound {
 		return refusal

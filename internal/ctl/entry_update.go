@@ -16,7 +16,7 @@ import (
 // endings are the final statuses of an investigation.
 var endings = []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}
 
-// entryUpdate has the flags of dlq update.
+// entryUpdate contains the flags of dlq update.
 type entryUpdate struct {
 	status              tasker.ResolutionStatus
 	notes, by, metadata string
@@ -127,8 +127,8 @@ func openEntryOf(ctx context.Context, api *client.Client, task tasker.ID) (taske
 	}
 }
 
-// printUpdate prints an investigation after an update. ofTask says that the command
-// named its task.
+// printUpdate prints an investigation after an update. ofTask means that the command identified it
+// by its task.
 func (p *program) printUpdate(e apiv1.UpdatedEntry, ofTask bool) {
 	p.done("DLQ investigation updated successfully")
 	if ofTask {
@@ -146,7 +146,7 @@ func (p *program) printUpdate(e apiv1.UpdatedEntry, ofTask bool) {
 	}
 }
 
-// printChanges prints to stderr the changes since a time, to explain why an update was rejected.
+// printChanges prints the changes since a time to stderr, to explain why an update was rejected.
 func (p *program) printChanges(ctx context.Context, id tasker.ID, since time.Time) {
 	e, err := p.entry(ctx, id)
 	if err != nil {

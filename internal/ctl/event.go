@@ -115,7 +115,7 @@ func (p *program) sinksCommand() *cobra.Command {
 	}, p.printSinks)
 }
 
-// maxSinkCount is the maximum number of deliveries that the server counts per sink.
+// maxSinkCount is the number of deliveries at which the server stops counting per sink.
 const maxSinkCount = 10_000
 
 func (p *program) printSinks(l []apiv1.Sink) {
@@ -129,7 +129,7 @@ func (p *program) printSinks(l []apiv1.Sink) {
 	})
 }
 
-// reEmission has the flags of dlq re-emit.
+// reEmission contains the flags of dlq re-emit.
 type reEmission struct {
 	from, to int64
 	sinks    []string

@@ -44,7 +44,8 @@ func failedNow(f *tasker.FailedStep) string {
 	return f.Name + " failed since " + at(&f.Since)
 }
 
-// resolver returns who resolved an investigation. An open one may have a name, which is not shown.
+// resolver returns who resolved an investigation, or "" if it is open, even if a name is already
+// stored.
 func resolver(e apiv1.Entry) string {
 	if e.ResolutionStatus == string(tasker.EntryPending) {
 		return ""
@@ -56,7 +57,7 @@ func resolver(e apiv1.Entry) string {
 // by the text "[redacted]".
 type document map[string]json.RawMessage
 
-// readDocument returns nil if doc is not an object.
+// readDocument decodes an object. It returns nil if doc is not an object.
 func readDocument(doc json.RawMessage) document {
 	var p document
 	if json.Unmarshal(doc, &p) != nil {
@@ -65,7 +66,7 @@ func readDocument(doc json.RawMessage) document {
 	return p
 }
 
-// text returns a value as one line.
+// text returns the value of a field as one line.
 func (p document) text(name string) string {
 	var s string
 	if json.Unmarshal(p[name], &s) == nil {
@@ -162,7 +163,7 @@ func blockers(shot document) []string {
 	return list
 }
 
-// printSnapshot prints the snapshot, as JSON if whole is set.
+// printSnapshot prints a summary of the snapshot, or all of it as JSON if whole is set.
 func (p *program) printSnapshot(e apiv1.Entry, whole bool) {
 	shot := readDocument(e.TaskSnapshot)
 	if shot == nil {

@@ -21,7 +21,7 @@ import (
 // maxFailureLine is the maximum size of an input line in bytes.
 const maxFailureLine = 1 << 20
 
-// failureLine is an input line. Other keys are ignored.
+// failureLine is an input line. Unknown keys are ignored.
 type failureLine struct {
 	Type     string  `json:"type"`
 	Message  *string `json:"message"`
@@ -74,8 +74,8 @@ tasks; --explain adds the replaced text.`,
 	return c
 }
 
-// fingerprints prints the fingerprints of the failures in a file, or in standard input if name is "-".
-// It prints those before an invalid line.
+// fingerprints prints the fingerprints of the failures in a file, or in standard input if name is
+// "-". It stops at an invalid line but prints the fingerprints of the lines before it.
 func (p *program) fingerprints(ctx context.Context, name string, explain bool) error {
 	in := p.in
 	if name != "-" {
@@ -111,7 +111,7 @@ func (p *program) fingerprints(ctx context.Context, name string, explain bool) e
 	return ctx.Err()
 }
 
-// readLine reads a line. The last line may lack a newline.
+// readLine reads a line of at most maxFailureLine bytes. The last line may lack a newline.
 func readLine(lines *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {

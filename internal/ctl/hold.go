@@ -32,7 +32,7 @@ releases its steps in waves, and becomes active again if a wave fails.`,
 	}, p.holdAddCommand(), p.holdListCommand(), p.holdShowCommand(), p.holdProbeCommand(), p.holdExtendCommand(), p.holdReleaseCommand())
 }
 
-// ending has the flags for the end of a hold.
+// ending contains the flags that set the end of a hold.
 type ending struct {
 	after time.Duration
 	until *time.Time

@@ -156,7 +156,7 @@ func (p *program) revokeLinkCommand() *cobra.Command {
 	})
 }
 
-// prefixed returns text after a prefix; it is empty if text is.
+// prefixed returns text with a prefix, or "" if text is empty.
 func prefixed(prefix, text string) string {
 	if text == "" {
 		return ""

@@ -16,7 +16,8 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// tokenFlag is hidden and rejected, to explain why the API key is not a flag.
+// tokenFlag is a hidden flag that is always rejected, with an explanation why the API key cannot
+// be passed as a flag.
 const tokenFlag = "token"
 
 var errTokenFlag = cli.UsageError{Text: "--token is not supported: the process list would show your API key; " +
@@ -116,7 +117,7 @@ developer, worker and admin; see docs/reference/security.md.`,
 	return c
 }
 
-// printToken prints a token on standard output, and about its key on standard error.
+// printToken prints a token to stdout and the details of its key to stderr.
 func (p *program) printToken(what string, k apiv1.CreatedKey) {
 	fmt.Fprintf(p.err, "%s Key %s: %s\n", p.paint(p.err, green, "✓"), what, clean(k.Key.Name))
 	for _, f := range keyFields(k.Key) {
@@ -171,7 +172,8 @@ somewhere can be looked up by it.`,
 	return c
 }
 
-// searchable returns text for a search. It shortens a token to its prefix, because paths are logged.
+// searchable returns text as a search term. It shortens a token to its prefix, because servers log
+// the addresses of requests.
 func searchable(text string) string {
 	if parts := strings.SplitN(text, "_", 3); access.IsToken(text) && len(parts) == 3 {
 		return parts[0] + "_" + parts[1]

@@ -32,7 +32,8 @@ func limitFlags(c *cobra.Command, ref *tasker.LimitRef) {
 	c.Flags().StringVar(&ref.Name, "name", "", "handler, or the name that templates assign")
 }
 
-// limitOf adds the kind of a limit.
+// limitOf returns ref with the kind in the first argument. It returns a usage error if the
+// reference is invalid.
 func limitOf(ref tasker.LimitRef, a arguments) (tasker.LimitRef, error) {
 	ref.Kind = tasker.LimitKind(a.text[0])
 	if err := ref.Check(); err != nil {

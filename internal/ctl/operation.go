@@ -42,7 +42,7 @@ fail again. It continues without a terminal.`,
 	)
 }
 
-// planning has the flags of a plan.
+// planning contains the flags that describe a plan.
 type planning struct {
 	request apiv1.PlanOperation
 	guards  apiv1.OperationGuards
@@ -172,7 +172,7 @@ func chosenText(flags []string) string {
 	return ", not " + strings.Join(flags, " and ")
 }
 
-// readIDs parses ids of investigations or tasks. They are the arguments, or standard input if the only
+// readIDs parses ids of investigations or tasks. It reads them from standard input if the only
 // argument is "-".
 func (p *program) readIDs(args []string) ([]string, error) {
 	if !slices.Equal(args, []string{"-"}) {
@@ -418,7 +418,7 @@ func rateText(perMinute int) string {
 	}
 }
 
-// pauseTexts describes the findings of guards.
+// pauseTexts describes the failures for which a guard pauses an operation.
 var pauseTexts = map[tasker.PauseReason]string{
 	tasker.PausedSameCause: "failed with one cause", tasker.PausedNewCause: "failed with a cause that was not selected",
 	tasker.PausedWaveFailed: "failed in the wave", tasker.PausedWaveTimeout: "did not succeed in time",

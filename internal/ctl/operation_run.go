@@ -50,13 +50,13 @@ The exit code is 0 if it was started, and 1 if not.
 	return c
 }
 
-// running has the flags of a run.
+// running contains the flags of operation run.
 type running struct {
 	yes, dry bool
 	following
 }
 
-// following has the flags of the commands that can follow an operation.
+// following contains the flags of commands that can follow an operation.
 type following struct {
 	watch bool
 	every time.Duration
@@ -102,7 +102,8 @@ func (p *program) operationCommandThatWatches(h help, request func(context.Conte
 	return c
 }
 
-// runError makes errors exit with 1 whose codes mean something else for a watched run.
+// runError makes an error exit with 1 if its usual exit code means something else for a watched
+// run.
 func runError(err error) error {
 	if code := exitCode(err); code != exitNotFound && code != exitConflict && code != exitUnreachable || errors.As(err, new(cli.Exit)) {
 		return err
@@ -171,7 +172,8 @@ func (p *program) approved(ctx context.Context, api *client.Client, r running, o
 // abortTimeout limits the abort of a plan that is not started, even after an interruption.
 const abortTimeout = 5 * time.Second
 
-// abandon aborts a plan that is not started, to free its steps for other plans. It returns why.
+// abandon aborts a plan that is not started, to free its steps for other plans. It returns why, or
+// the error of the abort.
 func (p *program) abandon(ctx context.Context, api *client.Client, id tasker.ID, by string, why error) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
@@ -186,14 +188,15 @@ func (p *program) abandon(ctx context.Context, api *client.Client, id tasker.ID,
 	}
 }
 
-// wasRefused reports whether the server rejected a request. After other errors it may have succeeded.
+// wasRefused reports whether err means that the server rejected a request. After other errors, the
+// request may have succeeded.
 func wasRefused(err error) bool {
 	refusals := []tasker.Code{tasker.Invalid, tasker.NotFound, tasker.Conflict, tasker.Unauthorized, tasker.Forbidden}
 	return slices.Contains(refusals, tasker.CodeOf(err))
 }
 
-// evenInterrupted returns err. If ctx is cancelled it also prints err, which would be replaced by
-// "interrupted".
+// evenInterrupted returns err. If ctx is cancelled, it also prints err, because the program will
+// report only that it was interrupted.
 func (p *program) evenInterrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		p.warn("%s", clean(err.Error()))
@@ -201,7 +204,7 @@ func (p *program) evenInterrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// showRun prints a plan and its dry run. In JSON form it prints them only with --dry-run.
+// showRun prints a plan and its dry run. With -o json, it prints them only if --dry-run is set.
 func (p *program) showRun(r running, o apiv1.Operation, tried apiv1.OperationDryRun) error {
 	if p.output == "json" {
 		if !r.dry {
@@ -247,7 +250,7 @@ func (p *program) watchOperation(ctx context.Context, api *client.Client, id tas
 		switch {
 		case err == nil:
 			answered = time.Now()
-		case tasker.CodeOf(err) != tasker.Unavailable || time.Since(answered) > patience:
+		case tasker.CodeOf(err) != tasker.Unavailable || time.Since(answered) > watchTimeout:
 			return err
 		}
 		if line := progressText(o); err == nil && line != last && p.output != "json" {

@@ -105,7 +105,8 @@ func cleanLine(s string) string {
 	return strings.TrimRight(payload.CleanText(s, maxLine), "\n")
 }
 
-// escape escapes in JSON the characters that clean removes. They occur only in strings.
+// escape escapes the characters in a JSON document that clean would remove. They occur only in
+// strings.
 func escape(doc string) string {
 	var b strings.Builder
 	for _, r := range doc {
@@ -135,7 +136,7 @@ func indented(doc json.RawMessage, prefix string) string {
 	return escape(b.String())
 }
 
-// at formats a time; nil is the empty string.
+// at formats a time. It returns "" for nil and for the zero time.
 func at(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -151,7 +152,7 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// orDash returns "-" for the empty string, so that awk sees the cell.
+// orDash returns s, or "-" if it is empty, so that awk counts the cell.
 func orDash(s string) string { return cmp.Or(s, "-") }
 
 // num formats an integer.
@@ -172,21 +173,21 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// more prints to stderr the flag that shows the next page of a list.
+// more prints the flag that shows the next page of a list to stderr, if there is one.
 func (p *program) more(page apiv1.Pagination) {
 	if page.HasMore {
 		nextPage(p, "offset", new(page.Offset+page.Count))
 	}
 }
 
-// nextPage prints to stderr the flag that shows the next page of a list, if there is one.
+// nextPage prints the flag that shows the next page of a list to stderr, unless next is nil.
 func nextPage[T any](p *program, flag string, next *T) {
 	if next != nil {
 		fmt.Fprintf(p.err, "There are more: --%s %s shows the next.\n", flag, clean(fmt.Sprint(*next)))
 	}
 }
 
-// cutShort prints to stderr that a list without pages has reached its limit.
+// cutShort prints a hint to stderr if a list without pages has reached its limit.
 func (p *program) cutShort(shown, limit int) {
 	if shown < limit {
 		return
@@ -200,7 +201,8 @@ func (p *program) cutShort(shown, limit int) {
 	fmt.Fprintln(p.err, line+".")
 }
 
-// mayGoOn prints to stderr that a list may have a next page. The server does not count its results.
+// mayGoOn prints a hint to stderr if a list may have a next page. It is for lists whose response
+// does not contain that information.
 func (p *program) mayGoOn(shown int, page client.Page) {
 	if shown >= page.Limit {
 		fmt.Fprintf(p.err, "%d shown, there may be more: --offset %d shows the next.\n", shown, page.Offset+shown)
@@ -216,7 +218,7 @@ type advised struct {
 // Unwrap implements errors.Unwrap.
 func (a advised) Unwrap() error { return a.error }
 
-// complain prints the error of a command. With -o json it has the form of an API error.
+// complain prints the error of a command. With -o json, the output has the format of an API error.
 func (p *program) complain(command string, err error) {
 	if err == nil || errors.As(err, new(cli.Exit)) {
 		return
@@ -257,7 +259,7 @@ func (p *program) complain(command string, err error) {
 	}
 }
 
-// detailLines formats the details of an error, which are a list of faults or an object.
+// detailLines formats the details of an error, such as a list of faults or an object.
 func detailLines(details any) []string {
 	doc, err := json.Marshal(details)
 	if err != nil || details == nil {
@@ -321,14 +323,14 @@ const (
 	gap     = "  " // between columns
 )
 
-// prose lists the columns that are shortened on a narrow terminal. Ids, numbers, times and states are
-// not.
+// prose lists the columns that are shortened on a narrow terminal. Ids, numbers, times and states
+// are never shortened.
 var prose = []string{
 	"actor", "dead letter", "description", "detail", "last failure", "name", "namespace", "namespaces", "notes", "reason", "step", "template",
 }
 
-// table prints rows under a header, without borders, for awk. If the terminal is too narrow, it first
-// omits spare columns, then shortens others.
+// table prints rows under a header, without borders, so that awk can parse them. If the terminal
+// is too narrow, it first omits spare columns, then shortens others.
 func (p *program) table(header []string, rows [][]string, spare ...string) {
 	w := table.NewWriter()
 	w.SetStyle(table.Style{
@@ -364,7 +366,7 @@ func tableRow(texts []string) table.Row {
 	return row
 }
 
-// short returns s as one line of at most this many characters.
+// short returns s as one line of at most most characters.
 func short(s string, most int) string {
 	s = clean(s)
 	if utf8.RuneCountInString(s) <= most {
@@ -402,7 +404,7 @@ func measure(grid [][]string) (widths []int, total int) {
 	return widths, total
 }
 
-// leaveOut removes spare columns, in their order, until the table is at most this wide.
+// leaveOut removes spare columns, in their order, until the table is at most most characters wide.
 func leaveOut(grid [][]string, most int, spare []string) [][]string {
 	for _, name := range spare {
 		_, total := measure(grid)
@@ -419,8 +421,8 @@ func leaveOut(grid [][]string, most int, spare []string) [][]string {
 	return grid
 }
 
-// fit shortens the widest prose columns until the table is at most this wide. The first row of grid is
-// the header.
+// fit shortens the widest prose columns until the table is at most most characters wide. The first
+// row of grid is the header.
 func fit(grid [][]string, most int) {
 	widths, total := measure(grid)
 	for ; total > most; total-- {

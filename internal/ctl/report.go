@@ -45,7 +45,8 @@ func (p *program) reportCommand() *cobra.Command {
 	})
 }
 
-// reportCommandOf returns a command that prints a report. subject sets the case or incident.
+// reportCommandOf returns a command that prints an incident report. subject sets the case or
+// incident in the query.
 func (p *program) reportCommandOf(h help, subject func(*tasker.IncidentReportQuery, *tasker.ID), flags func(*cobra.Command, *tasker.IncidentReportQuery)) *cobra.Command {
 	var q tasker.IncidentReportQuery
 	c := p.command(h, func(ctx context.Context, a arguments) (err error) {

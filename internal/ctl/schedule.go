@@ -33,7 +33,7 @@ task or the reason why none was created.`,
 		p.scheduleResumeCommand(), p.scheduleTriggerCommand(), p.scheduleBackfillCommand(), p.scheduleDeleteCommand())
 }
 
-// ruling has the flags that define a schedule.
+// ruling contains the flags that define a schedule.
 type ruling struct {
 	spec                             apiv1.ScheduleSpec
 	context                          string
@@ -64,7 +64,8 @@ func (r *ruling) flags(c *cobra.Command) {
 	f.Var(cli.Span(&r.startIn, time.Second, tasker.MaxStartWithin), "start-within", "treat a firing that is later than this as missed (default 5m)")
 }
 
-// read returns the spec of the flags. Flags that are not set keep their value of before.
+// read returns the spec that the flags describe. Fields whose flags are not set have their values
+// from before.
 func (r *ruling) read(c *cobra.Command, before *apiv1.ScheduleSpec) (apiv1.ScheduleSpec, error) {
 	s := r.spec
 	if len(s.Except) > 0 {

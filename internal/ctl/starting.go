@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// starting has the flags of task submit about the start and the due time of the task.
+// starting contains the flags of task submit that concern the start and the due time of the task.
 type starting struct {
 	after, within time.Duration
 	key           string

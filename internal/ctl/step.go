@@ -49,7 +49,7 @@ func (p *program) printSteps(steps []apiv1.Step) {
 
 func attempts(s apiv1.Step) string { return fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts) }
 
-// queued marks an attempt that has not started.
+// queued returns a note for a step whose current attempt has not started, or "".
 func queued(s apiv1.Step) string {
 	if s.CurrentState == string(tasker.StepEnqueued) {
 		return " (queued)"
@@ -57,7 +57,7 @@ func queued(s apiv1.Step) string {
 	return ""
 }
 
-// special returns the type of a step unless workers execute it.
+// special returns the type of a step, or "" for a standard step.
 func special(s apiv1.Step) string {
 	if s.Type == string(tasker.StandardStep) {
 		return ""
@@ -65,7 +65,7 @@ func special(s apiv1.Step) string {
 	return s.Type
 }
 
-// ready reports whether a step could run now, and what it waits for.
+// ready formats whether a step could run now, and what it waits for.
 func ready(s apiv1.Step) string {
 	if s.Type == string(tasker.ExternalStep) && s.CurrentState == string(tasker.StepPending) && s.DependenciesSatisfied {
 		if s.Assignee != nil {
@@ -178,7 +178,8 @@ var stepActions = []stepAction{
 	{tasker.CompleteManually, "complete-step %s %s --result … --reason …", "completed-by", "Completed by", "Step completed manually with results!"},
 }
 
-// stepActionCommand returns the command of an action. more sets the fields that only this action has.
+// stepActionCommand returns the command for an action. more sets the fields that only this action
+// has.
 func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepAction) error) *cobra.Command {
 	var actor string
 	req := apiv1.StepAction{ActionType: string(s.action)}

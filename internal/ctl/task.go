@@ -81,7 +81,8 @@ func (p *program) attributesCommand() *cobra.Command {
 	return c
 }
 
-// deadLetter returns the reason of a task's investigation, with its state unless it is open.
+// deadLetter returns the reason of a task's investigation, followed by the mark if the task
+// recovered or failed permanently.
 func deadLetter(t apiv1.Task) string {
 	switch kind := or(t.DeadLetterMark, ""); tasker.MarkKind(kind) {
 	case tasker.MarkPermanentlyFailed, tasker.MarkRecovered:
@@ -173,7 +174,7 @@ func (p *program) transitionsCommand() *cobra.Command {
 	return c
 }
 
-// submission has the flags of task submit.
+// submission contains the flags of task submit.
 type submission struct {
 	task    apiv1.CreateTask
 	context string
@@ -279,11 +280,11 @@ func (p *program) submit(ctx context.Context, s submission) error {
 	return p.watch(ctx, id, s.watching)
 }
 
-// patience is how long a watch waits for a server that does not answer: long enough
-// for a restart.
-const patience = time.Minute
+// watchTimeout is the time after which a watch gives up if the server does not respond. It is long
+// enough for a restart.
+const watchTimeout = time.Minute
 
-// watching has the flags for watching a task.
+// watching contains the flags of commands that watch a task.
 type watching struct {
 	every   time.Duration // between two polls
 	timeout time.Duration // 0: no timeout
@@ -328,7 +329,7 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 		switch {
 		case err == nil:
 			answered = time.Now()
-		case tasker.CodeOf(err) != tasker.Unavailable || v.state == "" && !w.reached || time.Since(answered) > patience:
+		case tasker.CodeOf(err) != tasker.Unavailable || v.state == "" && !w.reached || time.Since(answered) > watchTimeout:
 			return err
 		}
 		if over {

@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// taskQuery has the flags that select tasks.
+// taskQuery contains the flags that select tasks.
 type taskQuery struct {
 	client.TaskQuery
 	parent     string

@@ -153,7 +153,7 @@ func (p *program) templateGetCommand() *cobra.Command {
 	})
 }
 
-// validation is the result of template validate for a file.
+// validation is the result of template validate for one file.
 type validation struct {
 	File      string         `json:"file"`
 	Valid     bool           `json:"valid"`
@@ -212,7 +212,7 @@ it in the first line of a template:
 	})
 }
 
-// refuseWarnings turns warnings into faults.
+// refuseWarnings makes warnings count as faults.
 func refuseWarnings(list []validation) {
 	for i, v := range list {
 		if v.Valid && len(v.Warnings) > 0 {
@@ -255,7 +255,7 @@ func validateDir(name string) []validation {
 	return list
 }
 
-// refusedFiles returns the faults of a directory by file.
+// refusedFiles converts the error for a directory to one result per file.
 func refusedFiles(name string, err error) []validation {
 	var known *tasker.Error
 	if !errors.As(err, &known) {

@@ -38,7 +38,8 @@ that the step was reset and has another child now.`,
 	})
 }
 
-// startedBy returns the step that started a task, with "waits" or "before".
+// startedBy returns the step that started a task, with "(waits)" if it waits for the task or
+// "(before)" if it has started another one since.
 func startedBy(n apiv1.TreeTask) string {
 	switch name := or(n.StepName, "-"); {
 	case n.WaitedFor:

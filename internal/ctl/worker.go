@@ -75,7 +75,7 @@ func (p *program) workerDrainCommand() *cobra.Command {
 	})
 }
 
-// afterDrain describes the next action of a drained worker.
+// afterDrain describes what a drained worker does next.
 func afterDrain(w apiv1.Worker) string {
 	silent := w.Health == string(tasker.WorkerGone) || w.Health == string(tasker.WorkerStale)
 	switch {
@@ -140,7 +140,8 @@ func (p *program) printQueues(l []tasker.Queue) {
 // A warning names at most maxNamed queues and counts at most maxCounted.
 const maxNamed, maxCounted = 3, 100
 
-// warnOfUnserved prints the queues without a live worker. For an old server it prints nothing.
+// warnOfUnserved warns of queues without a live worker. It prints nothing if the server is too old
+// to list queues.
 func (p *program) warnOfUnserved(ctx context.Context, api *client.Client) {
 	all, err := api.Queues(ctx, "", maxCounted)
 	if err != nil {

@@ -34,12 +34,12 @@ func Template() (tasker.Template, error) {
 	return t, nil
 }
 
-// FirstOrder is the first order number of [Generate].
+// FirstOrder is the number of the first order that [Generate] submits.
 const FirstOrder = 1001
 
-// Generate submits an order at intervals until count are submitted or ctx ends; a count of 0 is
-// unlimited. It resubmits an order that is temporarily refused and returns any other error of
-// submit.
+// Generate submits an order at intervals until count orders are submitted or ctx ends. If count is
+// 0, there is no limit. It resubmits an order that is temporarily refused, and returns any other
+// error of submit.
 func Generate(
 	ctx context.Context, submit func(context.Context, tasker.NewTask) (tasker.ID, error), every time.Duration, count int,
 ) error {
@@ -67,7 +67,7 @@ func Generate(
 	return nil
 }
 
-// NewOrder returns the order with a number. It is deterministic.
+// NewOrder returns the order with this number. The same number always yields the same order.
 func NewOrder(number int) Order {
 	goods := []Item{
 		{SKU: "tea-green", Quantity: 2, PriceCents: 650},

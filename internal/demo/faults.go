@@ -27,7 +27,7 @@ type Faults struct {
 	calls map[call]int
 }
 
-// call is the key of the counts for [Fault.Calls].
+// call identifies the calls that are counted for [Fault.Calls].
 type call struct {
 	handler string
 	task    tasker.ID
@@ -86,8 +86,8 @@ func (f *Faults) check(handler string) error {
 		handler, ValidateOrder, ReserveStock, ChargeCard, ShipOrder, NotifyCustomer)
 }
 
-// strike returns the simulated error for a call of a handler, or nil. Errors that the order
-// requests have precedence.
+// strike returns the simulated error for a call of a handler, or nil. Errors that the order itself
+// requests take precedence over faults.
 func (f *Faults) strike(handler string, s *worker.Step[Order]) error {
 	if kind := s.Input.Simulate[handler]; kind != "" {
 		return worker.Permanent(&worker.Error{Type: kind, Err: fmt.Errorf("simulated by the order: %s", kind)})

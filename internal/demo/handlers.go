@@ -37,8 +37,8 @@ func Handlers(w *worker.Worker, f *Faults) {
 	handle(w, f, NotifyCustomer, notifyCustomer)
 }
 
-// handle registers a handler that waits for the simulated duration, fails if there is a fault, and
-// otherwise calls h.
+// handle registers a handler that waits for the simulated duration, fails if a fault is active for
+// the order, and otherwise calls h.
 func handle[Out any](w *worker.Worker, f *Faults, name string, h handler[Out]) {
 	worker.Handle(w, name, func(ctx context.Context, s *worker.Step[Order]) (out Out, err error) {
 		var set settings
@@ -79,7 +79,8 @@ func reserveStock(s *worker.Step[Order], set settings) (Reservation, error) {
 	return Reservation{ID: fmt.Sprintf("RES-%06d", s.Input.Number), Warehouse: set.Warehouse, Pieces: pieces}, nil
 }
 
-// chargeCard computes the total itself if an operator resolved the validation without a result.
+// chargeCard charges the validated total. It computes the total itself if an operator resolved the
+// validation without a result.
 func chargeCard(s *worker.Step[Order], _ settings) (Payment, error) {
 	valid := Validated{TotalCents: s.Input.totalCents()}
 	if _, err := result(s, ValidateOrder, &valid); err != nil {

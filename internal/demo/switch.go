@@ -8,12 +8,12 @@ import (
 	"tasker.example/tasker"
 )
 
-// maxFault limits the body of a request.
+// maxFault limits the body of a request, in bytes.
 const maxFault = 4 << 10
 
-// Handler serves the switches below the prefix, such as /demo/faults: GET lists active faults, PUT
-// prefix/{handler} sets one, DELETE prefix/{handler} clears one and DELETE prefix all. It has no
-// authentication: serve it on loopback only.
+// Handler returns a handler for paths that begin with prefix, such as /demo/faults: GET prefix
+// lists the active faults, PUT prefix/{handler} sets one, DELETE prefix/{handler} clears one and
+// DELETE prefix clears all. It does not authenticate callers: serve it on loopback only.
 func (f *Faults) Handler(prefix string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+prefix, func(w http.ResponseWriter, _ *http.Request) { f.answer(w, nil) })

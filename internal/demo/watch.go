@@ -13,7 +13,8 @@ import (
 	"tasker.example/tasker/client"
 )
 
-// A Board prints a line for each order that finishes, needs a human, or continues afterwards.
+// A Board prints a line for each order that finishes, needs an operator, or continues after a
+// repair.
 type Board struct {
 	out    io.Writer
 	client *client.Client
@@ -22,7 +23,7 @@ type Board struct {
 	open []order
 }
 
-// An order is an unfinished order.
+// order is an unfinished order.
 type order struct {
 	task     tasker.ID
 	number   int
@@ -45,7 +46,7 @@ func (b *Board) Add(number int, task tasker.ID) {
 	b.open = b.open[max(0, len(b.open)-boardLength):]
 }
 
-// Run writes until ctx ends.
+// Run polls the orders and prints changes until ctx ends.
 func (b *Board) Run(ctx context.Context) error {
 	ticker := time.NewTicker(boardEvery)
 	defer ticker.Stop()

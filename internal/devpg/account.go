@@ -9,9 +9,9 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// unprivileged returns the account for PostgreSQL, which must not be root: the current user, or for
-// root the owner of the data, which PostgreSQL requires, or the user that distributions create for
-// PostgreSQL.
+// unprivileged returns the account that runs PostgreSQL, which refuses to run as root. For root,
+// that is the owner of existing data, because PostgreSQL requires it, or the user that
+// distributions create for PostgreSQL. Other users run it themselves.
 func unprivileged(data string) (childproc.Account, error) {
 	if uid, gid, ok := ownerOf(data); ok && os.Geteuid() == 0 {
 		if uid == 0 {
@@ -23,7 +23,7 @@ func unprivileged(data string) (childproc.Account, error) {
 	return childproc.Unprivileged("PostgreSQL", "postgres")
 }
 
-// mayEnter returns an error if the account may not enter a parent folder of path. Otherwise the
+// mayEnter returns an error if the account may not enter path or one of its parent folders. The
 // kernel would report "permission denied" for the wrong file.
 func mayEnter(a childproc.Account, path string) error {
 	if !a.Other() {

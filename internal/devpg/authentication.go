@@ -23,12 +23,13 @@ const rules = `# Written by tasker when it starts this server; what is changed h
 host all all 127.0.0.1/32 scram-sha-256
 `
 
-// requireScram is a URL parameter for own connections. It prevents that the password is sent to
-// another program on the port of a stopped server. psql supports it from version 16 on.
+// requireScram is a URL parameter for connections of this program. It prevents the password from
+// being sent in plain text to another program that uses the port of a stopped server. psql
+// supports it from version 16 on.
 const requireScram = "&require_auth=scram-sha-256"
 
-// secure closes the cluster to other users of the machine, including one that allowed connections
-// without password.
+// secure restricts the cluster to its owner. It also changes the password of a cluster that did
+// not require one before.
 func (c *cluster) secure(ctx context.Context) error {
 	if err := c.closeFiles(); err != nil {
 		return err
@@ -90,8 +91,8 @@ func (c *cluster) closeFolder() error {
 	return c.dir.root.Chmod(".", openToGroup)
 }
 
-// asksForPasswords reports whether every rule of a pg_hba.conf requires a password or rejects. It
-// returns false for a file without rules or with included files.
+// asksForPasswords reports whether every rule in the text of a pg_hba.conf requires a password or
+// rejects the connection. It returns false for a file that has no rules or includes other files.
 func asksForPasswords(text string) bool {
 	some := false
 	for line := range strings.Lines(text) {
@@ -131,9 +132,9 @@ func (c *cluster) writeRules() error {
 	return c.dir.root.Rename(newRulesFile, rulesFile)
 }
 
-// changePassword sets a new password for the owner of the cluster. It uses the single-user mode, so
-// that no connections are possible. The statement is passed by standard input, invisible in the
-// process list, and is not logged.
+// changePassword sets a new password for the owner of the cluster. It uses the single-user mode,
+// so that no connections are possible. It passes the statement through standard input, so that it
+// does not appear in the process list, and does not log it.
 func (c *cluster) changePassword(ctx context.Context) error {
 	if err := c.dir.newPassword(c.account); err != nil {
 		return fmt.Errorf("write a password: %w", err)

@@ -24,7 +24,8 @@ type programs struct {
 	major   int
 }
 
-// versioned lists folders for parallel versions, which are not on PATH.
+// versioned lists the folders in which distributions install several versions side by side. They
+// are not on PATH.
 var versioned = []string{
 	"/usr/lib/postgresql/*/bin",                          // Debian, Ubuntu
 	"/usr/pgsql-*/bin",                                   // Fedora, RHEL: packages of postgresql.org
@@ -35,8 +36,9 @@ var versioned = []string{
 	"/Applications/Postgres.app/Contents/Versions/*/bin", // Postgres.app
 }
 
-// findPrograms returns the requested programs or an error. Without a request it returns the first
-// suitable version in PATH, pg_config and the versioned folders, or downloads one.
+// findPrograms returns the programs in the requested folder, or an error if they are unusable. If
+// no folder is requested, it returns the first suitable version found through PATH, pg_config and
+// the versioned folders, or downloads one.
 func findPrograms(ctx context.Context, o Options) (programs, error) {
 	for _, requested := range []struct{ by, dir string }{
 		{"the option for it", o.BinDir},
@@ -85,7 +87,7 @@ func candidates(ctx context.Context) []string {
 	return slices.Concat(dirs, newestFirst(versioned))
 }
 
-// newestFirst expands the patterns and sorts the paths by their first number, descending.
+// newestFirst expands the patterns and sorts the paths by the first number in them, descending.
 func newestFirst(patterns []string) []string {
 	var dirs []string
 	for _, pattern := range patterns {
@@ -110,7 +112,7 @@ func number(path string) int {
 
 var versionLine = regexp.MustCompile(`\(PostgreSQL\) (([0-9]+)[^ \n]*)`)
 
-// inspect returns the programs in dir, or why they cannot be used.
+// inspect returns the programs in dir, or an error if they cannot be used.
 func inspect(ctx context.Context, dir string) (programs, error) {
 	for _, name := range []string{"postgres", "initdb"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil {

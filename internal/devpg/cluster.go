@@ -22,7 +22,7 @@ import (
 // PostgreSQL does.
 const portAttempts = 5
 
-// A cluster is a PostgreSQL data directory with matching programs.
+// cluster is a PostgreSQL data directory with matching programs.
 type cluster struct {
 	dir     *directory
 	bin     programs
@@ -31,7 +31,7 @@ type cluster struct {
 	log     *slog.Logger
 }
 
-// prepare creates the cluster if necessary, checks its version and closes it to other users.
+// prepare creates the cluster if necessary, checks its version and restricts access to it.
 func (c *cluster) prepare(ctx context.Context) (err error) {
 	if c.account, err = unprivileged(c.dir.data()); err != nil {
 		return err
@@ -60,8 +60,8 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 	return c.secure(ctx)
 }
 
-// create creates a cluster. It is renamed when it is complete, so an interrupted creation is
-// repeated.
+// create creates a cluster. It renames the folder when it is complete, so that an interrupted
+// creation is repeated.
 func (c *cluster) create(ctx context.Context) error {
 	if _, err := c.dir.root.Lstat(dataFolder); err == nil {
 		return fmt.Errorf("%s is not a cluster of PostgreSQL (it has no PG_VERSION): move it away, or choose another data directory; "+
@@ -194,7 +194,7 @@ func (c *cluster) arguments(port int) []string {
 	return args
 }
 
-// startError means that the server ended before it was ready.
+// startError is returned if the server ended before it was ready.
 type startError struct {
 	dir *directory
 	err error

@@ -23,14 +23,14 @@ import (
 // oldest is the minimum major version of PostgreSQL.
 const oldest = 15
 
-// owner is the owner of the cluster, database the name of its database.
+// owner is the superuser that owns the cluster; database is the name of its database.
 const (
 	owner    = "tasker"
 	database = "tasker"
 )
 
-// stopGrace is the timeout of a fast shutdown, which writes a checkpoint. It is followed by an
-// immediate one.
+// stopGrace is the timeout of a fast shutdown, which writes a checkpoint. An immediate shutdown
+// follows.
 const stopGrace = 30 * time.Second
 
 // Options configures a private PostgreSQL. All fields are optional.
@@ -131,11 +131,11 @@ func RunningURL(dataDir string) (string, error) {
 	return s.URL(), nil
 }
 
-// URL returns the URL of the database, with its password.
+// URL returns the URL of the database, which contains the password.
 func (s *Server) URL() string { return s.url(database) }
 
-// StrictURL is [Server.URL] for own connections: they refuse a server that asks for the password
-// itself.
+// StrictURL is like [Server.URL], for connections of this program: they refuse a server that asks
+// for the password in plain text.
 func (s *Server) StrictURL() string { return s.URL() + requireScram }
 
 func (s *Server) url(database string) string {

@@ -92,8 +92,8 @@ const (
 	openToGroup os.FileMode = 0o710
 )
 
-// makeFolder creates path. A new or empty folder is closed to other users; for root, the account of
-// PostgreSQL may enter it. Other folders keep their mode.
+// makeFolder creates path. It restricts a new or empty folder to the current user; if that is
+// root, the account of PostgreSQL may enter the folder too. Other folders keep their mode.
 func makeFolder(path string) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
@@ -108,8 +108,8 @@ func makeFolder(path string) error {
 	return os.Chmod(path, 0o700)
 }
 
-// othersMayChange returns an error if other users may replace the cluster or its password. The
-// sticky bit prevents that.
+// othersMayChange returns an error if other users may replace the cluster or its password. They
+// may not if the sticky bit is set.
 func (d *directory) othersMayChange() error {
 	info, err := d.root.Stat(".")
 	if err != nil {
@@ -163,7 +163,7 @@ func (d *directory) close() error {
 
 func (d *directory) data() string { return filepath.Join(d.path, dataFolder) }
 
-// newPassword writes a new password to the file that initdb reads as the account.
+// newPassword writes a new password to a file that the account can read, because initdb reads it.
 func (d *directory) newPassword(a childproc.Account) error {
 	if err := d.root.Remove(passwordFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -179,7 +179,7 @@ func (d *directory) newPassword(a childproc.Account) error {
 	return errors.Join(err, werr, f.Sync(), f.Close())
 }
 
-// maxFile limits the bytes that are read of a file.
+// maxFile limits how many bytes of a file are read.
 const maxFile = 64 << 10
 
 // readFile reads a small regular file. The account may replace it by another type, such as a pipe,

@@ -15,21 +15,21 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// installAdvice is part of the error on a machine without PostgreSQL.
+// installAdvice is part of the error on a machine without a suitable PostgreSQL.
 const installAdvice = "no PostgreSQL 15 or newer on this machine. Install it:\n" +
 	"  Debian, Ubuntu:  apt install postgresql\n" +
 	"  Fedora, RHEL:    dnf install postgresql-server\n" +
 	"  macOS:           brew install postgresql@17\n" +
 	"or say where it is with " + binEnv + ", or use a server of your own: tasker serve --database-url"
 
-// fetched is the version that is downloaded.
+// fetched is the version of PostgreSQL that is downloaded.
 const fetched = embeddedpostgres.V17
 
 // fetchEnv is the environment variable with the Maven repository for downloads.
 const fetchEnv = "TASKER_POSTGRES_FETCH_URL"
 
-// fetch returns downloaded programs. It uses an earlier download if there is one. Downloads are
-// renamed when they are complete, so an interrupted one is never used.
+// fetch downloads the programs unless they were downloaded before. It renames a download when it
+// is complete, so that an interrupted one is never used.
 func fetch(ctx context.Context, o Options) (programs, error) {
 	base, err := fetchDir(o.FetchDir)
 	if err != nil {
@@ -139,8 +139,8 @@ func install(unpacked, dir string) error {
 	return os.Rename(unpacked, dir)
 }
 
-// alone waits for an exclusive lock on a file, for example when the tests of several packages start
-// together.
+// alone waits for an exclusive lock on a file, so that programs that start at the same time do not
+// download twice.
 func alone(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -13,8 +13,8 @@ const (
 	tailBytes = 4 << 10
 )
 
-// newLog truncates the log. PostgreSQL writes the file itself; a pipe would break with this
-// process.
+// newLog opens the log and truncates it. PostgreSQL writes to the file itself, because a pipe
+// would break when this process ends.
 func (d *directory) newLog() (*os.File, error) {
 	f, err := d.root.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {

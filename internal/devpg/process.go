@@ -20,7 +20,7 @@ const (
 	immediateShutdown = syscall.SIGQUIT
 )
 
-// A process is a running program of PostgreSQL.
+// process is a running program of PostgreSQL.
 type process struct {
 	*childproc.Process
 	stopped bool // by this program
@@ -34,8 +34,8 @@ func startProcess(cmd *exec.Cmd, a childproc.Account, onDeath syscall.Signal) (*
 	return &process{Process: p}, err
 }
 
-// environment returns the environment without variables of PostgreSQL and locales. Log messages
-// must be in English, because they are parsed.
+// environment returns the environment without the variables of PostgreSQL and locales. It sets the
+// locale C, because log messages are parsed and must be in English.
 func environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "PG") || strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG")
@@ -43,7 +43,7 @@ func environment() []string {
 	return append(env, "LC_ALL=C")
 }
 
-// wait waits for the end of the process. It kills it when ctx ends.
+// wait waits for the end of the process. It kills the process if ctx ends first.
 func (p *process) wait(ctx context.Context) error {
 	select {
 	case <-p.Done():
@@ -93,7 +93,8 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	return errors.Join(fmt.Errorf("PostgreSQL (process %d) did not stop and was killed", p.PID()), p.Kill())
 }
 
-// endOf returns an error for a process that ended unexpectedly with status 0.
+// endOf returns err, or an error that reports status 0 if err is nil, for a process that exited
+// unexpectedly.
 func endOf(err error) error {
 	if err == nil {
 		return errors.New("exit status 0")

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// ownerOf returns the owner of a file. ok is false if it does not exist.
+// ownerOf returns the owner of a file. ok is false if the owner cannot be determined.
 func ownerOf(path string) (uid, gid int, ok bool) {
 	info, err := os.Stat(path)
 	if err != nil {

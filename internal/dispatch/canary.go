@@ -12,15 +12,16 @@ const (
 	canaryLife  = time.Second
 	canaryEvery = time.Minute
 
-	// CanaryPatience is the time after which a missing canary means that dead-lettering is broken.
-	CanaryPatience = 30 * time.Second
+	// CanaryTimeout is the time within which a canary must return. Otherwise dead-lettering counts
+	// as broken.
+	CanaryTimeout = 30 * time.Second
 )
 
 // canary sends a message that no worker consumes. It must return as a dead letter. Otherwise the
 // dead-letter exchange, binding or queue differs from its declaration, and only the sweep finds
 // unclaimed steps.
 func (s *Service) canary(ctx context.Context) (time.Duration, error) {
-	missing, err := s.DB.CanaryMissing(ctx, CanaryPatience)
+	missing, err := s.DB.CanaryMissing(ctx, CanaryTimeout)
 	if err != nil {
 		return 0, err
 	}

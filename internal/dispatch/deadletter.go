@@ -29,14 +29,14 @@ const (
 const (
 	LetterExpired = "expired"   // its step failed
 	LetterAgain   = "announced" // its step still has time and is announced again
-	LetterMoved   = "moved_on"  // its step has moved or never existed
+	LetterMoved   = "moved_on"  // its step is no longer enqueued or never existed
 	LetterInvalid = "invalid"   // unreadable; dropped
 	LetterForeign = "foreign"   // not about a step; dropped
 	LetterRetried = "retried"   // the database was unavailable; the broker delivers it again
 )
 
-// handleDeadLetters consumes the dead-letter queue in batches. A delivery whose channel was lost is
-// delivered again.
+// handleDeadLetters consumes the dead-letter queue in batches. If a channel is lost, the broker
+// redelivers its messages.
 func (s *Service) handleDeadLetters(ctx context.Context) error {
 	incoming := make(chan amqp.Delivery)
 	handled := make(chan struct{})
@@ -95,7 +95,7 @@ func (d letter) latency() time.Duration {
 	return max(0, time.Since(d.Deaths[0].Time))
 }
 
-// gather waits for a delivery, and then a moment for more.
+// gather waits for a delivery, and then for deadLetterGather for more.
 func gather(ctx context.Context, incoming <-chan amqp.Delivery) []letter {
 	var batch []letter
 	more := time.NewTimer(0)
@@ -150,7 +150,7 @@ func (s *Service) welcome(ctx context.Context, d letter) {
 	_ = d.Ack()
 }
 
-// handle processes dead letters about steps and returns those to be delivered again.
+// handle processes dead letters about steps and returns those that the broker must redeliver.
 func (s *Service) handle(ctx context.Context, batch []letter) (retried []letter, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -205,7 +205,8 @@ func (d *letter) read() (outcome string, err error) {
 	return "", nil
 }
 
-// evidence returns the broker's record of a message's deaths, for an investigation.
+// evidence returns the broker's record of why it dead-lettered a message, as evidence for an
+// investigation.
 func evidence(deaths []amqp.Death) json.RawMessage {
 	type death struct {
 		Reason      string    `json:"reason"`

@@ -45,7 +45,7 @@ type Service struct {
 	wake chan struct{}
 }
 
-// New returns a service that does nothing before Run.
+// New returns a service, which does nothing until Run is called.
 func New(o Options) *Service {
 	o.LostAfter = cmp.Or(o.LostAfter, 15*time.Second)
 	o.ReconcileEvery = cmp.Or(o.ReconcileEvery, 10*time.Second)
@@ -121,7 +121,7 @@ func (s *Service) announce(ctx context.Context) error {
 	}
 }
 
-// complaint is the last logged failure of announcements.
+// complaint is the last failure of announcements that was logged.
 type complaint struct {
 	text string
 	at   time.Time
@@ -129,8 +129,8 @@ type complaint struct {
 }
 
 // isNews reports whether to log the result of a batch of n announcements. The same error is logged
-// again after a success, but at most once a minute: successes of other namespaces alternate with
-// the failures of one.
+// again after a success, but at most once a minute, because successes of other namespaces can
+// alternate with failures of one.
 func (c *complaint) isNews(n int, err error, now time.Time) bool {
 	if err == nil {
 		c.over = c.over || n > 0
@@ -184,9 +184,8 @@ const (
 	reconcileBatch    = 10_000
 )
 
-// reconcile announces steps again whose announcement was lost. These are steps that have waited for
-// a while and are not about to be announced, although the broker has no message for their
-// namespace.
+// reconcile announces steps again whose announcement was lost. Those are steps that have waited
+// for a while and are not in the outbox, although the broker has no message for their namespace.
 func (s *Service) reconcile(ctx context.Context) (time.Duration, error) {
 	if !s.Broker.Ready() {
 		return 0, nil

@@ -531,7 +531,7 @@ func TestACanaryProvesTheWayOfDeadLetters(t *testing.T) {
 	})
 	missing := func() time.Duration {
 		t.Helper()
-		m, err := h.DB.CanaryMissing(t.Context(), dispatch.CanaryPatience)
+		m, err := h.DB.CanaryMissing(t.Context(), dispatch.CanaryTimeout)
 		h.Must(err)
 		return m
 	}

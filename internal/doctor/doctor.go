@@ -23,11 +23,11 @@ const (
 	shownOpen       = 10
 )
 
-// longTransaction is the default age from which an open transaction is a fault.
+// longTransaction is the default age from which an open transaction is reported.
 const longTransaction = time.Hour
 
-// openTooFar is the default of [Options.Behind]. A standby does not report the age of its
-// transactions.
+// openTooFar is the default of [Options.Behind], which replaces an age because a standby does not
+// report the age of its transactions.
 const openTooFar = 1_000_000
 
 // Options configures an examination. Timeout, Begins and Tell are required.
@@ -46,7 +46,7 @@ type Finding struct {
 	Sound  string   // description of the result without faults
 }
 
-// Examine runs all checks and reports whether there are no faults. It stops if the schema is of
+// Examine runs all checks and reports whether they found no faults. It stops if the schema has
 // another version, because the other checks depend on it.
 func Examine(ctx context.Context, conn *pgx.Conn, o Options) (sound bool, err error) {
 	d := doctor{Options: o}
@@ -54,7 +54,7 @@ func Examine(ctx context.Context, conn *pgx.Conn, o Options) (sound bool, err er
 	return !d.faulty && err == nil, err
 }
 
-// A doctor examines one database.
+// doctor examines one database.
 type doctor struct {
 	Options
 	faulty bool
@@ -90,7 +90,7 @@ func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// slow adds advice to the error of a check that timed out.
+// slow adds advice to err if it means that a check timed out.
 func (d *doctor) slow(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "57014" { // query_canceled
 		return fmt.Errorf("a check took longer than %s: give it more time, or run it on a standby: %w", d.Timeout, err)
@@ -98,7 +98,7 @@ func (d *doctor) slow(err error) error {
 	return err
 }
 
-// report passes on the result of a check.
+// report passes on the result of a check and records whether there are faults.
 func (d *doctor) report(check string, faults []string, sound string) error {
 	f := Finding{Check: check, Sound: sound}
 	for _, fault := range faults {
@@ -137,9 +137,9 @@ func queryLines(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]stri
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// openTransactions finds what prevents PostgreSQL from removing dead rows: open transactions,
-// replication slots without a reader, and standbys with hot_standby_feedback, with or without a
-// slot.
+// openTransactions finds everything that prevents PostgreSQL from removing dead rows: open
+// transactions, replication slots without a reader, and standbys with hot_standby_feedback, with
+// or without a slot.
 const openTransactions = `
 SELECT line FROM (
     SELECT format('process %s (%s of user %s) has a transaction open since %s: end it, or run SELECT pg_terminate_backend(%1$s)', a.pid,

@@ -25,7 +25,7 @@ type Cleaned struct {
 	Ended     int64 `json:"ended"`     // investigations
 }
 
-// Clean cancels the tasks of a sandbox namespace and ends its investigations. It is repeatable.
+// Clean cancels the tasks of a sandbox namespace and ends its investigations. It can be repeated.
 func Clean(ctx context.Context, o Options) (Cleaned, error) {
 	var c Cleaned
 	if err := CheckNamespace(o.Namespace); err != nil {
@@ -55,8 +55,8 @@ func Clean(ctx context.Context, o Options) (Cleaned, error) {
 	return c, err
 }
 
-// cancel cancels the tasks in a state, always the first page, as cancelled tasks are no longer
-// listed.
+// cancel cancels the tasks in a state. It always reads the first page, because cancelled tasks are
+// no longer listed.
 func (d *drill) cancel(ctx context.Context, state tasker.TaskState) (n int, err error) {
 	for {
 		page, err := d.Client.Tasks(ctx, client.TaskQuery{
@@ -92,7 +92,7 @@ func (d *drill) cancelTask(ctx context.Context, id string) error {
 	return err
 }
 
-// end ends the investigations by an operation and waits for it.
+// end ends the investigations of the namespace with an operation and waits until it is done.
 func (d *drill) end(ctx context.Context) (int64, error) {
 	plan, err := d.Client.PlanOperation(ctx, apiv1.PlanOperation{
 		Act: apiv1.OperationAct{Type: string(tasker.ActEnd)}, Select: apiv1.OperationSelection{Namespace: d.Namespace},

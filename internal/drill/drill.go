@@ -62,7 +62,7 @@ func CheckNamespace(name string) error {
 	return nil
 }
 
-// A drill is a running drill.
+// drill is the state of a running drill.
 type drill struct {
 	Options
 	began    time.Time
@@ -94,10 +94,12 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r, err
 }
 
-// errWorker means that the worker has ended; its own error has the reason.
+// errWorker is returned if the drill's worker has ended. The error of the worker contains the
+// reason.
 var errWorker = errors.New("the worker of the drill has ended")
 
-// register ensures a sandbox namespace with the template and without an incident.
+// register registers the template in the namespace, which must be a sandbox without an open
+// incident.
 func (d *drill) register(ctx context.Context) error {
 	// A caller without permission to list templates cannot register one either, so RegisterTemplate
 	// returns the error.
@@ -117,7 +119,7 @@ func (d *drill) register(ctx context.Context) error {
 	return err
 }
 
-// sandbox rejects a namespace with other templates.
+// sandbox returns a Conflict if the namespace contains templates other than that of drills.
 func (d *drill) sandbox(ctx context.Context) error {
 	there, err := d.Client.Templates(ctx, d.Namespace, client.Page{Limit: 10})
 	if err != nil {
@@ -138,7 +140,7 @@ func (d *drill) open(ctx context.Context) (apiv1.CaseList, error) {
 	}})
 }
 
-// An order is the context of a task.
+// order is the context of a task.
 type order struct {
 	Order int `json:"order"`
 	Plan  int `json:"plan"` // number of an individual cause; 0 for a shared one
@@ -184,7 +186,7 @@ func failure(o order) error {
 // total returns the number of tasks.
 func (d *drill) total() int { return d.Tasks + singletons }
 
-// plant creates the tasks. Idempotency keys prevent duplicates.
+// plant creates the tasks. Their idempotency keys prevent duplicates.
 func (d *drill) plant(ctx context.Context) error {
 	run := tasker.NewID().String()
 	var list []apiv1.CreateTask

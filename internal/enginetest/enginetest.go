@@ -20,7 +20,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Namespace is the default of Harness.Space.
+// Namespace is the default value of [Harness.Space].
 const Namespace = "shop"
 
 // patience is the maximum wait on a busy machine.
@@ -47,7 +47,7 @@ func New(t *testing.T) *Harness {
 	return NewWith(t, postgres.Options{})
 }
 
-// NewWith is [New] with options of the database.
+// NewWith is like [New] with options for the database.
 func NewWith(t *testing.T, o postgres.Options) *Harness {
 	t.Helper()
 	d := pgtest.New(t)
@@ -66,7 +66,7 @@ func At(t *testing.T, databaseURL string, o postgres.Options) *Harness {
 	}
 }
 
-// Open opens a database until the test has ended.
+// Open opens a database and closes it when the test has ended.
 func Open(t testing.TB, databaseURL string, o postgres.Options) *postgres.DB {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), databaseURL, o)
@@ -248,7 +248,8 @@ func (h *Harness) RunLoops() {
 	})
 }
 
-// Contents returns a digest of each table but those named, for tests that nothing changed.
+// Contents returns a digest of each table except those named, for tests that check that nothing
+// changed.
 func (h *Harness) Contents(except ...string) string {
 	h.Helper()
 	rows, err := h.Admin().Query(h.Context(), `

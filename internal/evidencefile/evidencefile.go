@@ -54,7 +54,7 @@ func (s *Service) Export(ctx context.Context, entry tasker.ID) (tasker.EvidenceF
 	return f, err
 }
 
-// fileOf returns the file without its step.
+// fileOf returns the file without the step and its inputs.
 func fileOf(e tasker.Entry, t tasker.Task) tasker.EvidenceFile {
 	f := tasker.EvidenceFile{
 		Format: tasker.EvidenceFormat, Version: tasker.EvidenceVersion,
@@ -77,14 +77,14 @@ func fileOf(e tasker.Entry, t tasker.Task) tasker.EvidenceFile {
 	return f
 }
 
-// given contains the inputs of a step.
+// given contains the inputs that a step received.
 type given struct {
 	task      tasker.Task
 	step      tasker.ID
 	documents []document
 }
 
-// A document is a part of the input, with its place in a snapshot.
+// document is a part of the input, with its place in a snapshot.
 type document struct {
 	at    []string // path in the input
 	place []any    // path in a snapshot: keys and indexes
@@ -129,7 +129,7 @@ func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.
 	return s.redact(ctx, f, g)
 }
 
-// add adds a document, unless it is empty or null.
+// add adds a document to the inputs unless it is empty or null.
 func (g *given) add(at []string, place []any, doc json.RawMessage) {
 	if len(doc) > 0 && string(doc) != "null" {
 		g.documents = append(g.documents, document{at: at, place: place, doc: doc})
@@ -181,7 +181,7 @@ func enclose(place []any, doc json.RawMessage) json.RawMessage {
 	return doc
 }
 
-// find returns the value at a place of a document, or false.
+// find returns the value at a place in a document, or false if there is none.
 func find(doc json.RawMessage, place []any) (json.RawMessage, bool) {
 	for _, p := range place {
 		switch p := p.(type) {

@@ -11,8 +11,8 @@ import (
 // maxChildren limits the child tasks that are explained on each level.
 const maxChildren = 20
 
-// children adds the reasons of child tasks to the views whose steps wait for them, levels deep. It
-// uses two statements per level.
+// children adds the explanation of the child task to each view whose step waits for one. It
+// descends up to levels, with two statements per level.
 func (s *Service) children(ctx context.Context, views []view, levels int) error {
 	var ids []tasker.ID
 	for _, v := range views {

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// late is the delay from which a server counts as late with due work.
+// late is the delay of due work from which a server counts as late.
 const late = 10 * time.Second
 
 func newAnswer(next tasker.NextActor, since *time.Time, remedy, format string, args ...any) answer {
@@ -93,7 +93,8 @@ func (v view) describeNotStarted() answer {
 		"was to start at %s, %s ago, and no server has started it%s", at(start), v.ago(start), deferral(t.TaskFailures, t.TaskRetryAt)).aboutTask()
 }
 
-// deferral describes failures of a server's work, or returns "".
+// deferral describes how often a server failed to do the work, and when it retries. It returns ""
+// for no failure.
 func deferral(failures int, again *time.Time) string {
 	if failures == 0 {
 		return ""
@@ -160,7 +161,7 @@ func (v view) failure() string {
 	return text + v.problem()
 }
 
-// problem returns the error of the step, as far as the caller may see it.
+// problem returns the part of the step's error that the caller may see.
 func (v view) problem() string {
 	s := v.step
 	text := ": " + s.ErrorType
@@ -254,7 +255,8 @@ func (v view) describeSaturated() answer {
 		"%s; its limit was over at %s, and it waits on: the workers of its queue are busy since %s%s", v.enqueued(), at(*v.step.ExpiresAt), at(*v.queue.SaturatedSince), lastBusy(v.queue))
 }
 
-// lastBusy returns when a step of a queue was last claimed, or all its workers were busy.
+// lastBusy describes when a step of the queue was last claimed or all of its workers were last
+// busy.
 func lastBusy(q *postgres.ExplainedQueue) string {
 	if q.BusyAt == nil {
 		return ""
@@ -266,7 +268,7 @@ func (v view) describeQueue() answer {
 	return newAnswer(tasker.NextWorker, &v.step.StepSince, "A worker with a free place claims it.", "%s", v.enqueued())
 }
 
-// enqueued describes the wait of a step in its queue.
+// enqueued describes how long the step has waited in its queue, and why.
 func (v view) enqueued() string {
 	s, q := v.step, v.queue
 	text := fmt.Sprintf("is enqueued for %s", v.ago(s.StepSince))
@@ -282,7 +284,7 @@ func (v view) enqueued() string {
 	return text
 }
 
-// upTo formats a number that is only counted up to a limit.
+// upTo formats a number for which counting stops at [tasker.MaxExplainedQueue].
 func upTo(n int64, thing string) string {
 	if n > tasker.MaxExplainedQueue {
 		return fmt.Sprintf("more than %d %ss", tasker.MaxExplainedQueue, thing)
@@ -378,7 +380,7 @@ func (v view) describeItems() answer {
 	}
 }
 
-// untilTimeout describes the timeout of a wait.
+// untilTimeout describes when the wait of the step times out, or returns "" if it does not.
 func (v view) untilTimeout() string {
 	until := v.step.WaitUntil
 	if until == nil {

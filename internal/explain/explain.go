@@ -28,7 +28,7 @@ type Options struct {
 	Unknown func(context.Context) // called for each task or step that no rule explains; optional
 }
 
-// Service explains conditions. Its methods may be called concurrently.
+// Service explains why objects do not progress. It is safe for concurrent use.
 type Service struct {
 	db      *postgres.DB
 	log     *slog.Logger
@@ -46,7 +46,7 @@ func New(db *postgres.DB, o Options) *Service {
 	return &Service{db: db, log: o.Log, unknown: o.Unknown}
 }
 
-// Explain explains a task, step, investigation, case, operation or hold by its id. It returns
+// Explain explains the task, step, investigation, case, operation or hold with this id. It returns
 // NotFound if there is none that the caller may see.
 func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation, error) {
 	of, err := s.db.FindExplained(ctx, id)
@@ -86,11 +86,11 @@ func shownIn(ctx context.Context, namespace string) visibility {
 	return visibility{payloads: access.PayloadsOf(ctx).Has(namespace), investigations: access.IdentityOf(ctx).May(access.ReadInvestigations, namespace)}
 }
 
-// maxErrors limits the steps of a task that are explained with their errors, since redacting errors
-// is slow.
+// maxErrors limits how many steps of a task are explained with their errors, because redacting
+// errors is slow.
 const maxErrors = 10
 
-// maxShownSteps limits the steps in the explanation of a task.
+// maxShownSteps limits the steps that the explanation of a task lists.
 const maxShownSteps = 20
 
 func (s *Service) task(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
@@ -112,7 +112,7 @@ func (s *Service) task(ctx context.Context, e *tasker.Explanation, of postgres.E
 	return nil
 }
 
-// ofInvestigation adapts the explanation of a task to one of its investigations.
+// ofInvestigation turns the explanation of a task into that of one of its investigations.
 func ofInvestigation(e *tasker.Explanation, of postgres.Explained, t postgres.ExplainedTask) {
 	switch {
 	case of.EndedAs != "":
@@ -140,8 +140,8 @@ func (s *Service) step(ctx context.Context, e *tasker.Explanation, of postgres.E
 	return nil
 }
 
-// one explains one task: the requested step, or the steps that wait for no other, in the order of
-// the rules. It returns at least one match.
+// one explains a single task by its requested step, or by the steps that wait for no other step.
+// It returns the matches in the order of the rules, at least one.
 func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.ExplainedTask, []match, error) {
 	upTo := int64(tasker.MaxExplainedQueue)
 	q.CaseUpTo = &upTo
@@ -180,7 +180,7 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 	return *t, s.decideAll(ctx, views), nil
 }
 
-// viewsOf returns a view of each step that was read, or of the task alone.
+// viewsOf returns a view of each step that was read, or a view of the task if no step was read.
 func viewsOf(ctx context.Context, t *postgres.ExplainedTask) []view {
 	all := view{now: t.AsOf, task: t, shows: shownIn(ctx, t.Namespace)}
 	if len(t.Steps) == 0 {
@@ -194,8 +194,8 @@ func viewsOf(ctx context.Context, t *postgres.ExplainedTask) []view {
 	return views
 }
 
-// stepView returns a view of one step. If the step waits for others, the views of its nearest open
-// ancestors that wait for no step follow.
+// stepView returns a view of one step. If the step waits for other steps, views of its nearest
+// open ancestors that wait for no step follow.
 func stepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []view {
 	all := viewsOf(ctx, t)
 	byID := make(map[tasker.ID]view, len(all))
@@ -227,7 +227,8 @@ func stepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []vi
 	return views
 }
 
-// decideStep finds the reason of a step, using the reasons of its ancestors.
+// decideStep determines the reason why a step is not progressing, which may be the reason of its
+// ancestors.
 func (s *Service) decideStep(ctx context.Context, views []view) match {
 	v := views[0]
 	if len(views) > 1 {
@@ -237,7 +238,8 @@ func (s *Service) decideStep(ctx context.Context, views []view) match {
 	return s.decideAll(ctx, []view{v})[0]
 }
 
-// decideAll finds the reason of each view. It sorts the matches by rule and by time, oldest first.
+// decideAll determines the reason for each view. It sorts the matches by rule and then by time,
+// oldest first.
 func (s *Service) decideAll(ctx context.Context, views []view) []match {
 	list := make([]match, len(views))
 	for i, v := range views {
@@ -266,11 +268,11 @@ func (s *Service) noteUnknown(ctx context.Context, v view) {
 
 // Limits of the scan of queues.
 const (
-	maxQueues  = 100 // whose workers are read
-	maxCounted = 10  // in which the steps before one are counted
+	maxQueues  = 100 // queues whose workers are read
+	maxCounted = 10  // queues in which the steps before a step are counted
 )
 
-// queues adds the queues of their steps to the views.
+// queues adds the queue of its step to each view.
 func (s *Service) queues(ctx context.Context, views []view) error {
 	type pair struct{ namespace, handler string }
 	places := map[pair]int{}

@@ -73,7 +73,7 @@ func (f match) facts() (list []tasker.ExplainedFact) {
 	return list
 }
 
-// parents returns the tasks above the task, and whether their steps wait for it.
+// parents describes the ancestors of the task, and whether their steps wait for it.
 func (f match) parents() (list []tasker.ExplainedFact) {
 	for i, a := range f.above {
 		name, below := "parent", "this task"
@@ -92,7 +92,7 @@ func (f match) parents() (list []tasker.ExplainedFact) {
 	return list
 }
 
-// lastSeen returns the last heartbeat of the worker that executes the step.
+// lastSeen returns the last heartbeat of the worker that executes the step, or nil if none does.
 func (f match) lastSeen() *time.Time {
 	if f.step.StepState != tasker.StepInProgress {
 		return nil
@@ -100,7 +100,7 @@ func (f match) lastSeen() *time.Time {
 	return f.step.WorkerSeen
 }
 
-// startFacts adds facts about due times and the start of the task.
+// startFacts adds facts about the due times and the start of the task.
 func (f match) startFacts(add func(name, format string, args ...any)) {
 	f.deadlines(add)
 	if id := f.task.ScheduleUUID; id != nil {

@@ -10,10 +10,10 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// stepsOfMember limits the open steps that are read of each task of a case or operation.
+// stepsOfMember limits how many open steps are read for each task of a case or operation.
 const stepsOfMember = 20
 
-// several returns the first match of each task, in the order of the rules.
+// several returns the first match of each task. The matches are in the order of the rules.
 func (s *Service) several(ctx context.Context, ids []tasker.ID) ([]match, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -30,7 +30,7 @@ func (s *Service) several(ctx context.Context, ids []tasker.ID) ([]match, error)
 	return list, nil
 }
 
-// read reads tasks with the views of their steps and queues.
+// read reads tasks, with views of their steps and queues.
 func (s *Service) read(ctx context.Context, q postgres.ExplainedTasks) ([]postgres.ExplainedTask, []view, error) {
 	tasks, err := s.db.ExplainTasks(ctx, q)
 	if err != nil {
@@ -59,7 +59,7 @@ func shares(counts []tasker.ReasonCount) string {
 	return strings.Join(parts, ", ")
 }
 
-// mostOf returns a match with the most frequent reason.
+// mostOf returns the first match with the most frequent reason.
 func mostOf(list []match, counts []tasker.ReasonCount) match {
 	for _, f := range list {
 		if f.why.Reason == counts[0].Reason {
@@ -158,7 +158,7 @@ func (s *Service) operation(ctx context.Context, e *tasker.Explanation) error {
 	return nil
 }
 
-// ofOperation returns the condition of an operation, apart from that of its released items.
+// ofOperation returns the condition of an operation, regardless of its released items.
 func ofOperation(o tasker.Operation) tasker.Condition {
 	switch o.State {
 	case tasker.OperationPlanned:
@@ -233,7 +233,7 @@ func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.
 	return e, nil
 }
 
-// ofLimited returns the condition of a queue in which all steps wait for limits.
+// ofLimited returns the condition of a queue whose steps all wait for limits.
 func ofLimited(held postgres.HeldInQueue, q postgres.ExplainedQueue) tasker.Condition {
 	w := tasker.Condition{
 		Reason: tasker.ConditionLimit, Since: held.LimitedSince,

@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// hold returns the hold of the step, as far as the caller may see it.
+// hold returns the hold of the step without the parts that the caller may not see.
 func (v view) hold() tasker.Hold {
 	s := v.step
 	h := tasker.Hold{
@@ -37,7 +37,7 @@ func (v view) describeHeld() answer {
 	return answer{Condition: tasker.Condition{Message: text, Since: &h.BeganAt, NextActor: ofHeld(h, v.now).NextActor, Remedy: ofHeld(h, v.now).Remedy}}
 }
 
-// sinceUntil describes a hold: by whom, since when, until when and why.
+// sinceUntil describes a hold: its owner, when it began, when it ends and why.
 func sinceUntil(h tasker.Hold) string {
 	who := "by " + h.Owner
 	if h.Kind == tasker.BreakerHold {
@@ -60,7 +60,7 @@ func sinceUntil(h tasker.Hold) string {
 	return text
 }
 
-// ofHeld returns the condition of steps that a hold holds.
+// ofHeld returns the condition of steps that are parked by a hold.
 func ofHeld(h tasker.Hold, now time.Time) tasker.Condition {
 	w := tasker.Condition{Reason: tasker.ConditionHeld, Since: &h.BeganAt, NextActor: tasker.NextOperator,
 		Remedy: fmt.Sprintf("%s releases it: tasker-ctl hold release %s; at its end it is released by itself.", h.Owner, h.UUID)}
@@ -75,7 +75,7 @@ func ofHeld(h tasker.Hold, now time.Time) tasker.Condition {
 	return w
 }
 
-// areUpTo is are for a number that is only counted up to a limit.
+// areUpTo is like are for a number for which counting stops at [tasker.MaxExplainedQueue].
 func areUpTo(n int64, thing string) string {
 	if n == 1 {
 		return are(n, thing)
@@ -111,8 +111,9 @@ func limitOf(l postgres.LimitOfStep) string {
 	return tasker.LimitRef{Kind: tasker.LimitKind(l.LimitKind), Namespace: l.LimitNamespace, Name: l.LimitName}.String()
 }
 
-// placesOf describes the used slots of the limit that the step waits for. The key is visible only
-// with the payload. The server limit covers all namespaces, so its slots are not shown.
+// placesOf describes the used slots of the limit that the step waits for. It shows the key only to
+// callers that may read payloads. It does not show the slots of the server limit, because they
+// reveal other namespaces.
 func (v view) placesOf() string {
 	l := v.step.LimitOfStep
 	if l.LimitKind == string(tasker.ServerLimit) {
@@ -131,12 +132,12 @@ func (v view) placesOf() string {
 	return text
 }
 
-// forPlace returns the next actor and remedy of a wait for a slot.
+// forPlace returns the next actor and the remedy for a step that waits for a slot.
 func forPlace() (tasker.NextActor, string) {
 	return tasker.NextWorker, "A step that has a place ends; or the limit is raised: tasker-ctl limit set."
 }
 
-// forRate returns the next actor and remedy of a wait for a rate limit.
+// forRate returns the next actor and the remedy for a step that waits for a rate limit.
 func forRate() (tasker.NextActor, string) {
 	return tasker.NextTimer, "It begins as the rate of the limit allows; or the limit is raised: tasker-ctl limit set."
 }

@@ -19,7 +19,7 @@ type view struct {
 	queue   *postgres.ExplainedQueue // queue of the step; nil if it is not enqueued or too many queues were requested
 	before  *int64                   // steps before it in the queue; nil if not counted
 	blocker *match                   // reason of the nearest ancestor that waits for no step; nil if the step waits for none
-	others  int                      // further ancestors at that distance
+	others  int                      // number of further ancestors at that distance
 	child   *match                   // reason of the child task; nil if not read
 	above   []postgres.Ancestor      // ancestors of the requested task, nearest first
 	shows   visibility
@@ -28,7 +28,7 @@ type view struct {
 // visibility describes the data that the caller may see in addition to tasks.
 type visibility struct{ payloads, investigations bool }
 
-// match is the reason of a view.
+// match is the rule that matched a view, with the resulting condition.
 type match struct {
 	view
 	rank   int // of its rule
@@ -42,7 +42,7 @@ type answer struct {
 	ofTask bool
 }
 
-// rule matches views with one reason.
+// rule decides which views have one particular reason, and describes it.
 type rule struct {
 	fact     tasker.ConditionReason
 	when     string // for docs/reference/explain.md
@@ -51,7 +51,7 @@ type rule struct {
 	describe func(view) answer
 }
 
-// rules lists all reasons of tasks and steps. The first match counts.
+// rules lists all reasons why tasks and steps do not progress. The first match counts.
 var rules = []rule{
 	{
 		tasker.ConditionEnded, "the task or the step has ended, or the task is marked as permanently failed and the step has failed",
@@ -178,11 +178,11 @@ func over(s tasker.StepState) bool {
 	return s.Done() || s == tasker.StepCancelled
 }
 
-// waitsForNoStep reports whether a step does not wait for its dependencies.
+// waitsForNoStep reports whether a step no longer waits for its dependencies.
 func waitsForNoStep(s *postgres.ExplainedStep) bool { return s.ParentsOpen == 0 || s.DecidedAt != nil }
 
-// cycle reports whether the task was created in error because of a cycle. Other tasks reach error
-// by other events.
+// cycle reports whether the task was created in state error because of a dependency cycle. Other
+// tasks reach that state through other events.
 func (v view) cycle() bool {
 	return v.task.TaskState == tasker.TaskError && v.task.MovedTo == string(tasker.TaskError) && v.task.MovedBy == "reject"
 }
@@ -215,7 +215,7 @@ func (v view) outside() bool { return v.waits(tasker.ExternalStep) }
 
 func (v view) waitsForChild() bool { return v.waits(tasker.ChildStep) && v.step.ChildUUID != nil }
 
-// waits reports whether the step is of a type without a worker and does not wait for other steps.
+// waits reports whether the step has type t, is pending and no longer waits for other steps.
 func (v view) waits(t tasker.StepType) bool {
 	return v.step != nil && v.step.StepState == tasker.StepPending && v.step.StepType == string(t) && waitsForNoStep(v.step)
 }

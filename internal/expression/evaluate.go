@@ -18,8 +18,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// evaluationTime limits one evaluation. Its cost limit takes about 10 ms. The time limit covers
-// what the cost does not include, and is long enough for a busy machine.
+// evaluationTime is the timeout of one evaluation. An evaluation reaches its cost limit after
+// about 10 ms; the timeout covers work that the cost does not measure and leaves margin on a busy
+// machine.
 const evaluationTime = time.Second
 
 // Values are the variables of an evaluation.
@@ -41,7 +42,7 @@ type TaskValues struct {
 	CorrelationID string
 }
 
-// A Failure is a failed evaluation. It contains no values, because they may be secret.
+// A Failure describes why an evaluation failed. It contains no values, because they may be secret.
 type Failure struct {
 	Text   string // of the expression
 	Reason string
@@ -50,7 +51,7 @@ type Failure struct {
 // Error returns the reason and the expression.
 func (f *Failure) Error() string { return f.Reason + ", in: " + f.Text }
 
-// Bool evaluates a condition. The error is a [Failure] or that of ctx.
+// Bool evaluates a condition. The error is a [Failure], or the error of ctx.
 func (p *Program) Bool(ctx context.Context, v Values) (bool, error) {
 	out, err := p.evaluate(ctx, v)
 	if err != nil {
@@ -104,7 +105,7 @@ func (p *Program) JSON(ctx context.Context, v Values, limit int) (json.RawMessag
 	return p.written(out, limit)
 }
 
-// written returns out as JSON of at most limit bytes.
+// written encodes out as JSON of at most limit bytes.
 func (p *Program) written(out ref.Val, limit int) (json.RawMessage, error) {
 	w := writer{free: limit, texts: true}
 	if err := w.write(out); err != nil {
@@ -118,7 +119,7 @@ func (p *Program) written(out ref.Val, limit int) (json.RawMessage, error) {
 
 func errTooLong(limit int) error { return fmt.Errorf("the value is larger than %d bytes", limit) }
 
-// named returns the value at the path of the expression.
+// named returns the value at the path that the expression consists of.
 func (p *Program) named(v Values) (json.RawMessage, error) {
 	doc, rest := v.Context, p.path[1:]
 	switch p.path[0] {
@@ -145,10 +146,11 @@ func (p *Program) named(v Values) (json.RawMessage, error) {
 // return a string, numbers are converted.
 type Outcome struct {
 	Value any
-	Err   error // a [Failure] or that of ctx
+	Err   error // a [Failure], or the error of ctx
 }
 
-// All evaluates expressions on the same values and returns the total cost.
+// All evaluates expressions with the same values. It returns their outcomes, in order, and the
+// total cost.
 func All(ctx context.Context, programs []*Program, v Values) (list []Outcome, cost int) {
 	list = make([]Outcome, len(programs))
 	input, err := v.decode()
@@ -202,7 +204,7 @@ func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {
 	return out, err
 }
 
-// run evaluates the expression and returns the cost.
+// run evaluates the expression and returns the result and the cost.
 func (p *Program) run(ctx context.Context, input map[string]any) (out ref.Val, cost int, err error) {
 	if p.fault != nil {
 		return nil, 0, p.failure(p.fault.Error())
@@ -233,8 +235,9 @@ func (p *Program) run(ctx context.Context, input map[string]any) (out ref.Val, c
 // slots limits concurrent evaluations.
 var slots = make(evaluationSlots, 32)
 
-// evaluationSlots runs each evaluation in its own goroutine. One that exceeds its time is abandoned
-// and occupies its slot until it returns. It blocks neither its caller nor other slots.
+// evaluationSlots runs each evaluation in its own goroutine. An evaluation that exceeds its
+// timeout is abandoned and occupies its slot until it returns, but blocks neither its caller nor
+// other slots.
 type evaluationSlots chan struct{}
 
 var errNoSlot = tasker.Errorf(tasker.Unavailable, "all expression evaluation slots are busy: try again")
@@ -265,11 +268,10 @@ func (s evaluationSlots) run(limited context.Context, evaluate func() (ref.Val, 
 	}
 }
 
-// noSuchKey matches the CEL error for an absent key.
+// noSuchKey matches CEL's error for a missing key.
 var noSuchKey = regexp.MustCompile(`^no such key: (.*)$`)
 
-// reason describes the failure of an evaluation. It removes all parts of a CEL error that may
-// contain values.
+// reason describes a CEL error without the parts that may contain values.
 func (p *Program) reason(err error) string {
 	where := ""
 	if e, ok := errors.AsType[*types.Err](err); ok {

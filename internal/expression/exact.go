@@ -23,15 +23,15 @@ const (
 	errInexact = "the result is a whole number with too many digits for arithmetic"
 )
 
-// An exact number is a number that a 64-bit float cannot represent. CEL treats it as a double: the
-// functions of [newLanguage] compare and convert it and reject arithmetic with it. No double equals
-// it.
+// exact is a number that a 64-bit float cannot represent. CEL treats it as a double: the functions
+// of [newLanguage] compare and convert it and reject arithmetic with it. No double equals it.
 type exact struct{ number.Decimal }
 
-// shortNumber is the length up to which a 64-bit float represents every number without exponent.
+// shortNumber is the length, in characters, up to which a 64-bit float represents every number
+// without an exponent.
 const shortNumber = 15
 
-// numberOf returns a JSON number as a double if that preserves its digits, otherwise as an exact
+// numberOf converts a JSON number to a double if that preserves its digits, otherwise to an exact
 // number.
 func numberOf(text string) ref.Val {
 	f, err := strconv.ParseFloat(text, 64)
@@ -71,7 +71,7 @@ func decimalOf(v ref.Val) (number.Decimal, bool) {
 	}
 }
 
-// ConvertToNative returns an error: exact numbers cannot be converted to Go values.
+// ConvertToNative always returns an error: exact numbers cannot be converted to Go values.
 func (exact) ConvertToNative(reflect.Type) (any, error) {
 	return nil, errors.New("type conversion error from a number")
 }
@@ -115,7 +115,8 @@ func isExact(v ref.Val) bool {
 	return is
 }
 
-// textOf returns the decimal digits of a number without exponent, or nil for other values.
+// textOf formats a number in decimal notation without an exponent. It returns nil for other
+// values.
 func textOf(args []ref.Val) ref.Val {
 	if d, ok := decimalOf(args[0]); ok {
 		return types.String(d.String())
@@ -123,7 +124,7 @@ func textOf(args []ref.Val) ref.Val {
 	return nil
 }
 
-// toNumber converts CEL integers and numeric strings, and returns nil for other values.
+// toNumber converts CEL integers and numeric strings to numbers. It returns nil for other values.
 func toNumber(args []ref.Val) ref.Val {
 	switch x := args[0].(type) {
 	case types.Int, types.Uint, exact:
@@ -139,8 +140,8 @@ func toNumber(args []ref.Val) ref.Val {
 	return nil
 }
 
-// ordering reports whether the order of two numbers is one of wanted. It returns nil unless one of
-// them is exact.
+// ordering returns a function that reports whether the comparison of two numbers yields one of
+// wanted. The function returns nil unless one of the numbers is exact.
 func ordering(wanted ...int) func([]ref.Val) ref.Val {
 	return func(args []ref.Val) ref.Val {
 		if !isExact(args[0]) && !isExact(args[1]) {
@@ -155,9 +156,9 @@ func ordering(wanted ...int) func([]ref.Val) ref.Val {
 	}
 }
 
-// arithmetic rejects exact numbers and integer results that would be rounded. It returns nil if CEL
-// can compute the result. roundingError returns the error of a 64-bit result, which is itself a
-// 64-bit float.
+// arithmetic returns a function that rejects exact numbers and integer results that would be
+// rounded. The function returns nil if CEL can compute the result. roundingError returns the exact
+// rounding error of the operation on 64-bit floats.
 func arithmetic(roundingError func(a, b float64) float64) func([]ref.Val) ref.Val {
 	return func(args []ref.Val) ref.Val {
 		if slices.ContainsFunc(args, isExact) {

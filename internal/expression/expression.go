@@ -78,7 +78,7 @@ type Source struct {
 	Kind Kind
 }
 
-// Of returns the possible expressions of a step.
+// Of returns the expressions of a step. Those that the step does not have are empty.
 func Of(s tasker.StepTemplate) []Source {
 	return []Source{
 		{When, s.When, Bool}, {WaitUntil, s.WaitUntil, Timestamp}, {Input, s.Input, Object}, {Over, s.Over, List},
@@ -94,7 +94,7 @@ type Program struct {
 	results []string
 	states  []string
 	lists   [][]string // for a list: see listsOf
-	path    []string   // if the expression is only a path: see valueAt
+	path    []string   // set if the expression is only a path: see valueAt
 	kind    Kind
 	fault   error // of a stored expression that does not compile
 }
@@ -106,7 +106,8 @@ func (p *Program) Text() string { return p.text }
 func (p *Program) Results() []string { return p.results }
 
 // ListsInContext returns the paths of the lists in the context whose elements the expression
-// returns, filtered or mapped or unchanged: a and b.c for context.a.filter(…) + context.b.c.
+// returns, whether filtered, mapped or unchanged. For context.a.filter(…) + context.b.c, these are
+// a and b.c.
 func (p *Program) ListsInContext() [][]string {
 	var paths [][]string
 	for _, path := range p.lists {
@@ -117,7 +118,8 @@ func (p *Program) ListsInContext() [][]string {
 	return paths
 }
 
-// ListsInResults returns the steps whose results contain such lists.
+// ListsInResults returns the steps whose results contain lists whose elements the expression
+// returns.
 func (p *Program) ListsInResults() []string {
 	var steps []string
 	for _, path := range p.lists {
@@ -152,8 +154,8 @@ func (s Scope) language() (*cel.Env, error) {
 	}
 }
 
-// newLanguage returns an environment. JSON has one type of number, so numbers of different CEL
-// types are compared by value.
+// newLanguage returns a CEL environment. It compares numbers of different CEL types by value,
+// because JSON has only one type of number.
 func newLanguage(more ...cel.EnvOption) (*cel.Env, error) {
 	functions, err := functionsOf()
 	if err != nil {
@@ -169,7 +171,8 @@ func newLanguage(more ...cel.EnvOption) (*cel.Env, error) {
 	})...)
 }
 
-// Compile compiles an expression. The error is Invalid and addressed to the author of the template.
+// Compile compiles an expression whose result must have the type want. The error is Invalid, with
+// a message for the author of the template.
 func Compile(text string, s Scope, want Kind) (*Program, error) {
 	p, err := compile(text, s, want)
 	if s.Stored && tasker.CodeOf(err) == tasker.Invalid {
@@ -226,7 +229,7 @@ func compile(text string, s Scope, want Kind) (*Program, error) {
 	}, nil
 }
 
-// checking serializes type checks. On the first fault an environment creates its list of names,
+// checking serializes type checks: on the first error, an environment creates its list of names,
 // which it reads without a lock (cel-go v0.33.2).
 var checking sync.Mutex
 
@@ -245,7 +248,7 @@ func invalid(format string, args ...any) error { return tasker.Errorf(tasker.Inv
 // unexpected matches the parser's messages for unexpected tokens.
 var unexpected = regexp.MustCompile(`^(?:mismatched input|extraneous input|no viable alternative at input|token recognition error at:) ?('.*?')(?: expecting .*)?$`)
 
-// firstIssue returns the position and the message of the first issue.
+// firstIssue converts the first issue to an error with its position and message.
 func firstIssue(issues *cel.Issues) error {
 	if list := issues.Errors(); len(list) > 0 {
 		e := list[0]
@@ -258,7 +261,7 @@ func firstIssue(issues *cel.Issues) error {
 	return invalid("cannot be parsed: %s", issues.Err())
 }
 
-// isOf checks the result type of an expression, as far as it is known. schemaType is the type in
+// isOf checks the result type of an expression if it is known. schemaType is the type according to
 // the input schema, or "".
 func isOf(want Kind, checked *cel.Ast, schemaType string) error {
 	out := checked.OutputType()
@@ -308,7 +311,8 @@ func article(kind string) string {
 	}
 }
 
-// at returns the position of an expression in its text.
+// at formats the position of a part of an expression as a prefix for errors, or returns "" if it
+// is unknown.
 func at(info *ast.SourceInfo, id int64) string {
 	if l := info.GetStartLocation(id); l.Column() >= 0 {
 		return fmt.Sprintf("column %d: ", l.Column()+1)

@@ -31,8 +31,8 @@ var special = []string{
 	operators.Equals, operators.NotEquals,
 }
 
-// replaced lists functions that override those of CEL for some values. If the result is nil, CEL's
-// function is called.
+// replaced contains functions that override those of CEL for some values. If one returns nil,
+// CEL's function is called.
 var replaced = map[string]func([]ref.Val) ref.Val{
 	operators.Add: func(args []ref.Val) ref.Val {
 		if sum := concatenation(args[0], args[1]); sum != nil {
@@ -72,8 +72,9 @@ func matches(args []ref.Val) ref.Val {
 	return types.Bool(p.MatchString(string(text)))
 }
 
-// concatenation returns a flat list, so that access to an element takes constant time. It returns
-// nil unless a and b are lists. Lists that macros build grow in place.
+// concatenation returns the elements of two lists as a flat list, so that access to an element
+// takes constant time. It returns nil unless a and b are lists, and for lists that macros build,
+// which grow in place.
 func concatenation(a, b ref.Val) ref.Val {
 	first, ok := a.(traits.Lister)
 	second, okToo := b.(traits.Lister)
@@ -89,7 +90,7 @@ func concatenation(a, b ref.Val) ref.Val {
 	return types.NewRefValList(types.DefaultTypeAdapter, elements)
 }
 
-// functionsOf returns the functions of CEL with price checks.
+// functionsOf returns the functions of CEL, each with a price check.
 func functionsOf() ([]cel.EnvOption, error) {
 	subset := env.NewLibrarySubset()
 	own := []*decls.FunctionDecl{}
@@ -117,7 +118,7 @@ func functionsOf() ([]cel.EnvOption, error) {
 	return []cel.EnvOption{cel.StdLib(cel.StdLibSubset(subset)), cel.FunctionDecls(own...)}, nil
 }
 
-// pricedFunction adds a price check to a CEL function.
+// pricedFunction returns a CEL function with a price check.
 func pricedFunction(f *decls.FunctionDecl) (*decls.FunctionDecl, error) {
 	bindings, err := f.Bindings()
 	if err != nil {
@@ -161,7 +162,7 @@ const (
 	errPattern = "a regular expression is invalid"
 )
 
-// priced returns a function that fails if its price exceeds the limit of an evaluation.
+// priced wraps a function so that a call fails if its price exceeds the limit of an evaluation.
 func priced(name string, call functions.FunctionOp) functions.FunctionOp {
 	own := replaced[name]
 	return func(args ...ref.Val) ref.Val {
@@ -190,7 +191,7 @@ var shallow = []string{
 	"optional.of", "optional.ofNonZeroValue", "value", "hasValue", "or", "orValue", "first", "last",
 }
 
-// price returns the cost of a call in advance.
+// price returns the cost of a call before it is made.
 func price(name string, args []ref.Val) int {
 	left := (maxCost + 1) * textStep
 	for i, a := range args {
@@ -257,8 +258,8 @@ func weigh(v ref.Val, left int) int {
 	return left
 }
 
-// costs charges for function calls. A failed call costs a tenth of the limit, because operators
-// such as || and exists continue after a failure.
+// costs determines the cost of function calls. A failed call costs a tenth of the limit, because
+// operators such as || and exists continue after a failure.
 type costs struct{}
 
 // CallCost returns the price of a call.
@@ -273,7 +274,8 @@ func (costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint6
 	return &cost
 }
 
-// withEquality replaces the equality operators of a checked expression by functions with a price.
+// withEquality replaces the equality operators of a checked expression with functions that have a
+// price.
 func withEquality(checked *cel.Ast) {
 	factory := ast.NewExprFactory()
 	visit(checked.NativeRep().Expr(), func(e ast.Expr) {

@@ -55,7 +55,7 @@ func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawM
 	return list, nil
 }
 
-// listAt returns the elements of the list at the path of the expression.
+// listAt returns the elements of the list at the path that the expression consists of.
 func (p *Program) listAt(v Values, l ListLimits) ([]json.RawMessage, error) {
 	doc, err := p.named(v)
 	if err != nil {
@@ -82,7 +82,7 @@ var (
 	errNoJSON  = errors.New("contains a value that JSON cannot represent")
 )
 
-// A noJSON describes a value that JSON cannot represent.
+// noJSON describes a value that JSON cannot represent.
 type noJSON string
 
 // Error returns the description.
@@ -92,7 +92,7 @@ func noJSONOf(v ref.Val) error {
 	return noJSON("contains " + article(v.Type().TypeName()) + ", which JSON cannot represent")
 }
 
-// A writer encodes values as JSON, up to a number of bytes.
+// writer encodes values as JSON. It fails if the result exceeds free bytes.
 type writer struct {
 	out   bytes.Buffer
 	free  int

@@ -53,7 +53,7 @@ func CompilePattern(text string) (*Pattern, error) {
 // Price returns the cost of matching a text: the compiled size × the length of the text.
 func (p *Pattern) Price(text string) int { return 1 + p.size*(len(text)+1)/matchStep }
 
-// A patternCache caches recent patterns and compile errors.
+// patternCache caches recent patterns and compile errors.
 type patternCache struct {
 	mu   sync.Mutex
 	list map[string]cachedPattern

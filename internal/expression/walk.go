@@ -21,8 +21,8 @@ var wholeNumbers = []string{
 	"getHours", "getMinutes", "getSeconds", "getMilliseconds",
 }
 
-// numbers converts integer literals, except for list indexes, and integer results of functions to
-// JSON numbers. CEL does not mix the types in arithmetic.
+// numbers converts integer literals, except list indexes, and integer results of functions to JSON
+// numbers, because CEL does not mix number types in arithmetic.
 func numbers(parsed *ast.AST, text string) error {
 	factory, root := ast.NewExprFactory(), parsed.Expr()
 	var fault error
@@ -62,7 +62,8 @@ func numbers(parsed *ast.AST, text string) error {
 	return fault
 }
 
-// literal returns a number literal with all its digits, or nil for other values.
+// literal returns the value of a number literal with all of its digits, or nil for other
+// expressions.
 func literal(e ast.Expr, info *ast.SourceInfo, text string) ref.Val {
 	switch n := e.AsLiteral().(type) {
 	case types.Int, types.Uint:
@@ -117,10 +118,10 @@ func partsOf(e ast.Expr) []ast.Expr {
 	}
 }
 
-// pathOf returns the path of a value, as in context.a["b"], or nil for other expressions.
+// pathOf returns the path in an expression such as context.a["b"], or nil for other expressions.
 func pathOf(e ast.Expr) []string { return pathBy(e, operators.Index) }
 
-// pathBy is pathOf for the given access functions.
+// pathBy is like pathOf with other access functions.
 func pathBy(e ast.Expr, access ...string) []string {
 	switch e.Kind() {
 	case ast.IdentKind:
@@ -181,12 +182,12 @@ func listsOf(e ast.Expr) [][]string {
 	return nil
 }
 
-// pathOrNone is pathOf that also accepts optional fields, as in context.?a.
+// pathOrNone is like pathOf but also accepts optional fields, as in context.?a.
 func pathOrNone(e ast.Expr) []string {
 	return pathBy(e, operators.Index, operators.OptIndex, operators.OptSelect)
 }
 
-// guarded returns the paths that an expression tests with has.
+// guarded returns the paths that an expression tests with the macro has.
 func guarded(root ast.Expr) map[string]bool {
 	found := map[string]bool{}
 	visit(root, func(e ast.Expr) {
@@ -197,7 +198,7 @@ func guarded(root ast.Expr) map[string]bool {
 	return found
 }
 
-// A walk collects the names in an expression and the first fault.
+// walk collects the steps to which an expression refers, and the first fault.
 type walk struct {
 	scope   Scope
 	info    *ast.SourceInfo
@@ -237,7 +238,7 @@ func (w *walk) visit(e ast.Expr, nesting int) {
 	}
 }
 
-// call checks a call in advance, as far as possible.
+// call checks what can be checked of a function call without evaluating it.
 func (w *walk) call(e ast.Expr) {
 	c := e.AsCall()
 	switch c.FunctionName() {
@@ -294,7 +295,8 @@ func (w *walk) named(e ast.Expr, path []string) {
 	}
 }
 
-// step reports whether a path refers to a step whose outcome is available at evaluation.
+// step reports whether a path refers to a step whose outcome is available when the expression is
+// evaluated.
 func (w *walk) step(e ast.Expr, path []string) bool {
 	switch {
 	case w.scope.Search && path[0] == nameSteps:
@@ -312,7 +314,7 @@ func (w *walk) step(e ast.Expr, path []string) bool {
 	return false
 }
 
-// A scheme is the relevant part of a JSON Schema.
+// scheme is the relevant part of a JSON Schema.
 type scheme struct {
 	Type       json.RawMessage            `json:"type"`
 	Properties map[string]json.RawMessage `json:"properties"`

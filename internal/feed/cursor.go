@@ -28,7 +28,8 @@ func (p Cursor) String() string {
 
 var database = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
-// ParseCursor parses the result of [Cursor.String], with or without database, or returns Invalid.
+// ParseCursor parses the result of [Cursor.String], with or without the database. The error is
+// Invalid.
 func ParseCursor(text string) (Cursor, error) {
 	wrong := tasker.Errorf(tasker.Invalid,
 		"invalid id to resume from, %.60q: must be the last id that was received from this feed, unchanged", text)
@@ -55,5 +56,5 @@ func ParseCursor(text string) (Cursor, error) {
 	return p, nil
 }
 
-// cursorBefore returns the cursor after all events of earlier transactions.
+// cursorBefore returns the cursor that is after all events of earlier transactions.
 func cursorBefore(transaction uint64) Cursor { return Cursor{From: transaction, Before: transaction} }

@@ -26,13 +26,13 @@ import (
 
 // Options configures a Feed. All fields are optional.
 type Options struct {
-	Every      time.Duration // interval of the poller; default half a second
-	MaxReaders int           // default 100
-	MaxShare   int           // readers per address and per caller; default half of MaxReaders
-	Buffer     int           // pages that a reader may be behind the poller; default 16
-	Page       int           // events per page; default 200
-	Patience   time.Duration // timeout of one statement; default 2 s
-	Log        *slog.Logger
+	Every            time.Duration // interval of the poller; default half a second
+	MaxReaders       int           // default 100
+	MaxShare         int           // readers per address and per caller; default half of MaxReaders
+	Buffer           int           // pages that a reader may be behind the poller; default 16
+	Page             int           // events per page; default 200
+	StatementTimeout time.Duration // timeout of each statement; default 2 s
+	Log              *slog.Logger
 }
 
 // An Event is an event with the cursor after it.
@@ -41,10 +41,10 @@ type Event struct {
 	Point Cursor
 }
 
-// ErrReplaced ends readers after a restore or a failover of the database.
+// ErrReplaced ends readers after the database was restored or failed over.
 var ErrReplaced = errors.New("the database was restored, or a standby took its place")
 
-// errRestored prevents that a reader misses events that are not marked yet.
+// errRestored prevents readers from missing events that are not marked yet.
 var errRestored = tasker.Errorf(tasker.Unavailable, "the database was restored, and a server is still marking its events; try again soon")
 
 // A Feed streams events to readers. It is safe for concurrent use.
@@ -60,14 +60,14 @@ type Feed struct {
 	poller  *poller              // nil without subscribers
 }
 
-// New returns a feed of the database.
+// New returns a feed of the events in a database.
 func New(db *postgres.DB, o Options) *Feed {
 	o.Every = cmp.Or(o.Every, 500*time.Millisecond)
 	o.MaxReaders = cmp.Or(o.MaxReaders, 100)
 	o.MaxShare = cmp.Or(o.MaxShare, max(o.MaxReaders/2, 1))
 	o.Buffer = cmp.Or(o.Buffer, 16)
 	o.Page = cmp.Or(o.Page, 200)
-	o.Patience = cmp.Or(o.Patience, 2*time.Second)
+	o.StatementTimeout = cmp.Or(o.StatementTimeout, 2*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -84,10 +84,10 @@ func (f *Feed) Now(ctx context.Context) (Cursor, error) {
 	return p, err
 }
 
-// Read starts a reader after a cursor; the zero cursor is before the first event. address is that
-// of the reader, see [overload.Network]. Past events are limited to the namespaces of the context.
-// Read returns Unavailable if there are too many readers, and Invalid for a cursor of another
-// database.
+// Read starts a reader after a cursor; the zero cursor is before the first event. address is the
+// network address of the client, which limits its readers, see [overload.Network]. Past events are
+// limited to the namespaces of ctx. Read returns Unavailable if there are too many readers, and
+// Invalid for a cursor of another database.
 func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Reader, error) {
 	h, err := f.db.Horizon(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Rea
 	return r, nil
 }
 
-// enter registers a reader, unless there are too many.
+// enter registers a reader. It returns Unavailable if there are too many.
 func (f *Feed) enter(r *Reader) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -183,10 +183,11 @@ func (f *Feed) unsubscribe(r *Reader) {
 	}
 }
 
-// A page is a sequence of events.
+// page is a sequence of events.
 type page []Event
 
-// begin returns the remaining part of a cursor's transactions, or nil.
+// begin returns the part of a cursor's transactions that remains to be read, or nil if nothing
+// remains.
 func (f *Feed) begin(ctx context.Context, p Cursor) (*postgres.FeedPart, error) {
 	if p.From >= p.Before {
 		return nil, nil //nolint:nilnil // nothing remains
@@ -198,7 +199,7 @@ func (f *Feed) begin(ctx context.Context, p Cursor) (*postgres.FeedPart, error) 
 	return &postgres.FeedPart{From: p.From, Before: p.Before, After: max(p.After, first-1), Last: last}, nil
 }
 
-// page reads the next page of a part.
+// page reads the next page of a part. It also returns what remains of the part.
 func (f *Feed) page(ctx context.Context, part postgres.FeedPart) (page, postgres.FeedPart, error) {
 	events, rest, err := f.db.FeedEvents(ctx, part, f.Page)
 	list := make(page, len(events))

@@ -395,7 +395,7 @@ func (f *Feed) told() int {
 func TestASlowReaderHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	f := h.feed(Options{Page: 1, Buffer: 2, Patience: time.Hour}) // a poller that waited for a reader would tell no other
+	f := h.feed(Options{Page: 1, Buffer: 2, StatementTimeout: time.Hour}) // a poller that waited for a reader would tell no other
 	slow, quick := h.read(f, Cursor{}), h.read(f, Cursor{})
 	defer slow.Close()
 	defer quick.Close()

@@ -8,13 +8,13 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A poller reads the feed for all readers that have caught up.
+// poller reads the feed for all readers that have caught up.
 type poller struct {
 	feed *Feed
 	stop context.CancelFunc
 	done chan struct{}
 
-	part *postgres.FeedPart // being published; nil if there is none
+	part *postgres.FeedPart // part that is being published, or nil
 
 	mu       sync.Mutex
 	database string
@@ -66,7 +66,8 @@ func (p *poller) run(ctx context.Context) {
 	}
 }
 
-// pass publishes all complete events. The next pass continues an unfinished part.
+// pass publishes all events up to the horizon. If it fails, the next pass continues with the
+// unfinished part.
 func (p *poller) pass(ctx context.Context) error {
 	if err := p.poll(ctx); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (p *poller) pass(ctx context.Context) error {
 // poll checks that the database is still the same, and finds the next part unless one is being
 // published.
 func (p *poller) poll(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, p.feed.Patience)
+	limited, cancel := context.WithTimeout(ctx, p.feed.StatementTimeout)
 	defer cancel()
 	h, err := p.feed.db.FeedHorizon(limited, p.point.Before)
 	switch {
@@ -119,7 +120,7 @@ func (p *poller) replace(ctx context.Context, h postgres.Horizon) {
 
 // read publishes the next page of the part.
 func (p *poller) read(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, p.feed.Patience)
+	limited, cancel := context.WithTimeout(ctx, p.feed.StatementTimeout)
 	defer cancel()
 	events, rest, err := p.feed.page(limited, *p.part)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 // A Reader returns the events after a cursor. It must be used by one goroutine at a time. It
 // catches up on its own, then subscribes to the poller, and starts over when its buffer is full.
-// Before it uses events of the poller, it reads the gaps between both cursors. Its own reads are
-// limited to its namespaces; the poller publishes the events of all.
+// Before it uses events from the poller, it reads the gaps between the two cursors. Its own reads
+// are limited to its namespaces; the poller publishes the events of all namespaces.
 type Reader struct {
 	feed     *Feed
 	point    Cursor
@@ -36,7 +36,7 @@ type Reader struct {
 // errBehind is the reason for dropping a reader with a full buffer.
 var errBehind = errors.New("the reader is behind the feed")
 
-// A gap is a part of the feed that a reader reads on its own.
+// gap is a part of the feed that a reader reads on its own.
 type gap struct {
 	Cursor
 	last  int64  // final position
@@ -57,7 +57,7 @@ func (r *Reader) stamp(p Cursor) Cursor {
 // Close ends the reader. It must be called once.
 func (r *Reader) Close() { r.feed.leave(r) }
 
-// begin makes the reader catch up on its own.
+// begin makes the reader start to catch up on its own.
 func (r *Reader) begin() {
 	r.dropped, r.near, r.gaps = make(chan struct{}), false, nil
 	if r.point.From < r.point.Before {
@@ -65,7 +65,8 @@ func (r *Reader) begin() {
 	}
 }
 
-// Next returns the next events, none if there are none for wait, or ErrReplaced.
+// Next returns the next events. It returns no events if there are none within wait, and
+// ErrReplaced if the database was replaced.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -79,7 +80,7 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) 
 	}
 }
 
-// next is Next until the poller drops the reader.
+// next is like Next but returns errBehind if the poller drops the reader.
 func (r *Reader) next(ctx context.Context, timeout <-chan time.Time) ([]Event, error) {
 	for r.from == nil || len(r.gaps) > 0 {
 		select { // leave database connections to the engine
@@ -117,7 +118,7 @@ func (r *Reader) next(ctx context.Context, timeout <-chan time.Time) ([]Event, e
 // maxCatchingUp limits the readers that catch up concurrently.
 const maxCatchingUp = 3
 
-// catchUp reads one page. Without gaps it subscribes to the poller.
+// catchUp reads one page of the gaps. If none remain, it subscribes to the poller.
 func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 	if len(r.gaps) == 0 && r.near {
 		return nil, r.join()
@@ -204,7 +205,7 @@ func (r *Reader) take(events page) []Event {
 	return list
 }
 
-// drop ends the subscription of a reader.
+// drop ends the subscription of a reader to the poller. why is the reason.
 func (r *Reader) drop(why error) {
 	r.why = why
 	close(r.dropped)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// reconnectAfterMS is the reconnection time of clients.
+// reconnectAfterMS is the time after which clients reconnect, in milliseconds.
 const reconnectAfterMS = 2000
 
 // A Stream sends server-sent events to one client. The durations are optional.
@@ -20,7 +20,7 @@ type Stream struct {
 	// Idle returns the text for a client without events.
 	Idle func() string
 
-	StillHere time.Duration // interval of Idle; default 15 s
+	StillHere time.Duration // interval at which Idle is called; default 15 s
 	WriteTime time.Duration // timeout of a write; default 10 s
 
 	connection *http.ResponseController
@@ -36,7 +36,7 @@ func Begin(w http.ResponseWriter) {
 }
 
 // Run sends first and then events until ctx ends, or the client disconnects or does not keep up.
-// Each write has its own deadline; a deadline of the whole request would end the stream.
+// Each write has its own deadline, because a deadline of the whole request would end the stream.
 func (st *Stream) Run(ctx context.Context, first string) error {
 	st.StillHere = cmp.Or(st.StillHere, 15*time.Second)
 	st.WriteTime = cmp.Or(st.WriteTime, 10*time.Second)

@@ -113,7 +113,8 @@ func (set *ruleSet) everyday(w string) bool {
 	return false
 }
 
-// coded reads codes: 40P01, ORA-00060, AADSTS70011, P2002, v1.2.3.
+// coded reads a code such as 40P01, ORA-00060, AADSTS70011, P2002 or v1.2.3. It returns false if w
+// is none.
 func (s *scanner) coded(w string, end int) bool {
 	n := len(w)
 	head := run(w, 0, isLetter)
@@ -158,7 +159,7 @@ func sqlState(w string) bool {
 	return digits >= 2
 }
 
-// isVersion reports whether w is v2, v1beta1, v1.2 or 1.2.3.
+// isVersion reports whether w is a version such as v2, v1beta1, v1.2 or 1.2.3.
 func isVersion(w string) bool {
 	i := 0
 	if w[0]|0x20 == 'v' {
@@ -244,7 +245,8 @@ func (s *scanner) part(w string, i, end int) int {
 	return end
 }
 
-// swallow returns the end of a multi-part id of which one part is machine-generated.
+// swallow returns the end of an id that consists of several parts, one of which is
+// machine-generated.
 func (s *scanner) swallow(w string, end int) int {
 	for end < len(w) && (w[end] == '-' || w[end] == '_') {
 		stop := partEnd(w, end+1)
@@ -286,8 +288,8 @@ func blobEnd(s string, i int) int {
 	return run(s, i, func(c byte) bool { return isWord(c) && c < 0x80 || c == '+' || c == '/' || c == '=' || c == '-' })
 }
 
-// valueEnd returns the end of the value of a key that names an id, as in RequestID: AB12/cd+e=, or
-// 0.
+// valueEnd returns the end of the value after a key that names an id, as in RequestID: AB12/cd+e=.
+// It returns 0 if there is no such key.
 func (s *scanner) valueEnd(i, end int) int {
 	if s.gap == '=' {
 		return end
@@ -298,8 +300,9 @@ func (s *scanner) valueEnd(i, end int) int {
 	return max(end, blobEnd(s.s, i))
 }
 
-// machineRun returns the end of the parts from i on, joined by - and _, that form one id, or 0. The
-// first part must contain a digit or alternate between cases, and a later part must be random.
+// machineRun returns the end of the parts from i on, joined by - and _, that form one
+// machine-generated id, or 0. The first part must contain a digit or alternate between upper and
+// lower case, and a later part must be random.
 func (set *ruleSet) machineRun(w string, i int) int {
 	end, random := i, false
 	for part, k := 0, i; ; part++ {
@@ -322,15 +325,16 @@ func (set *ruleSet) machineRun(w string, i int) int {
 	return end
 }
 
-// base62 reports whether p is a machine-generated id, in a place where an id is expected: at least
-// ten letters and digits in mixed case, with a digit or many changes of case.
+// base62 reports whether p, in a place where an id is expected, is a machine-generated id: at
+// least ten letters and digits in mixed case, with a digit or many changes of case.
 func base62(p string) bool {
 	return len(p) >= 10 && run(p, 0, func(c byte) bool { return isLetter(c) || isDigit(c) }) == len(p) &&
 		p != strings.ToLower(p) && p != strings.ToUpper(p) && (hasDigit(p) || scrambled(p))
 }
 
-// ownID reports whether w is an id that begins with the kind of its thing, such as order-4711,
-// SKU-00871 or INV-2026-17. PAY-1002: at the start of a text may be an error code.
+// ownID reports whether w is an id that begins with the kind of the object, such as order-4711,
+// SKU-00871 or INV-2026-17. At the start of a text, a word such as PAY-1002: may be an error code
+// instead.
 func (set *ruleSet) ownID(w string, first bool, after byte) bool {
 	head := run(w, 0, isLetter)
 	if head == 0 || head+1 >= len(w) || w[head] != '-' && w[head] != '_' {

@@ -8,8 +8,8 @@ import (
 	"tasker.example/tasker/internal/terminal"
 )
 
-// essence returns the part of a message that describes the error, including its causes and without
-// stack frames and hints. It returns the middle of a very long message separately.
+// essence returns the part of a message that describes the error and its causes, without stack
+// frames and hints. It returns the middle of a very long message separately.
 func essence(message string) (text, middle string) {
 	message = printable(message)
 	if strings.IndexByte(message, '\n') >= 0 {
@@ -30,7 +30,7 @@ func essence(message string) (text, middle string) {
 // cutMark replaces the middle of a long line.
 const cutMark = " … "
 
-// wordsOf returns the words of a text that contain no digits.
+// wordsOf returns the words of a text that contain no digits, separated by spaces.
 func wordsOf(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
@@ -44,9 +44,9 @@ func wordsOf(text string) string {
 	return b.String()
 }
 
-// Headline returns the line of a message that names the error, cut to limit characters: the line
-// after a Python traceback, the last cause of a Java exception, otherwise the first line that is
-// not a stack frame.
+// Headline returns the line of a message that names the error, truncated to limit characters: the
+// line after a Python traceback, the last cause of a Java exception, otherwise the first line that
+// is not a stack frame.
 func Headline(message string, limit int) string {
 	text, _ := unmarked(message)
 	text = printable(text)
@@ -99,7 +99,7 @@ func printable(s string) string {
 // joint separates two scripts while a text is scanned. Patterns do not contain it.
 const joint = '\x1f'
 
-// A script classifies a character by its writing system.
+// script classifies a character by its writing system.
 type script int
 
 const (
@@ -111,11 +111,12 @@ const (
 	wideMark // punctuation of those scripts
 )
 
-// joints determines where a [joint] is inserted: between scripts whose numbers add up to more than
-// 1.
+// joints determines where a [joint] is inserted: between two scripts whose numbers add up to more
+// than 1.
 var joints = [...]int{latin: 0, digit: 1, spaced: 1, unspaced: 2, wideMark: 2}
 
-// narrow returns the ASCII character that r is a variant of, or r. For example, １ and ٣ are digits.
+// narrow returns the ASCII character of which r is a variant, or r itself. For example, １ and ٣
+// become digits.
 func narrow(r rune) rune {
 	switch {
 	case r >= 0xff01 && r <= 0xff5e:
@@ -156,7 +157,7 @@ func isUnspaced(r rune) bool {
 		r >= 0x2e80 && r <= 0xd7ff || r >= 0xf900 && r <= 0xfaff || r >= 0xff61 && r <= 0xffdc || r >= 0x20000 && r <= 0x3ffff)
 }
 
-// A lineKind classifies a line of a message.
+// lineKind classifies a line of a message.
 type lineKind int
 
 const (
@@ -167,8 +168,9 @@ const (
 	noiseLine           // hints, statements and the markers below them
 )
 
-// essentialLines returns the lines of a message that describe the error and the index of the line
-// that names it. For a bare error it adds the function that failed, taken from the stack.
+// essentialLines returns the lines of a message that describe the error, and the index of the line
+// that names it. If that line does not distinguish errors, it adds the function that failed, from
+// the stack.
 func essentialLines(message string) (lines []string, headline int) {
 	python, traced, skipped, frame := false, false, false, ""
 	for raw := range strings.SplitSeq(message, "\n") {
@@ -203,8 +205,8 @@ func essentialLines(message string) (lines []string, headline int) {
 	return lines, headline
 }
 
-// bare reports whether an error line has only a type, or a runtime fault whose text is the same
-// everywhere.
+// bare reports whether an error line contains only a type, or a runtime error whose text is the
+// same everywhere.
 func bare(line string) bool {
 	return !strings.ContainsAny(strings.TrimSuffix(line, ":"), " \t'\"") || strings.HasPrefix(line, "goroutine ") ||
 		strings.HasPrefix(line, "panic: runtime error: ") || strings.HasPrefix(line, "[signal SIG")
@@ -217,7 +219,7 @@ var noise = []string{
 	"Detail: Process ", "DETAIL: Process ", "DETAIL:  Process ", "(Session info:",
 }
 
-// kindOf returns the kind of a line; line is raw without surrounding blanks.
+// kindOf returns the kind of a line. line is raw without surrounding blanks.
 func kindOf(raw, line string) lineKind {
 	if line == "" || strings.Trim(line, "^~-=*| .") == "" {
 		return noiseLine
@@ -288,7 +290,8 @@ func frameName(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// pythonFrame returns the file and the function of File "/app/billing.py", line 88, in charge.
+// pythonFrame returns the file name and the function in a line such as: File "/app/billing.py",
+// line 88, in charge.
 func pythonFrame(line string) string {
 	parts := strings.SplitN(line, "\"", 3)
 	if len(parts) < 3 {

@@ -35,7 +35,7 @@ const (
 	MaxGiven   = 200     // characters of a fingerprint that a handler set
 	MaxStored  = 8 << 10 // bytes of a message that is stored whole, see [Mark]
 	maxEssence = 1 << 16 // bytes of a message that are normalized; of the middle, only words count
-	maxMasked  = 64      // listed masks
+	maxMasked  = 64      // maximum number of listed masks
 	maxMask    = 80      // bytes of a masked text that are listed
 )
 
@@ -69,8 +69,8 @@ type Mask struct {
 	Rule  string // id of the rule
 }
 
-// Normalise returns the cause of a failure. A fingerprint that the handler set has precedence, see
-// [Given].
+// Normalise returns the cause of a failure. A fingerprint that the handler set takes precedence,
+// see [Given].
 func Normalise(f Failure) Cause {
 	c := current().normalise(f)
 	if f.Given != "" {
@@ -89,8 +89,8 @@ func (set *ruleSet) normalise(f Failure) Cause {
 	return c
 }
 
-// digestOf returns the representation of a message in the key of its cause: the whole pattern, or
-// its hash if the message is too long to be stored whole.
+// digestOf returns the text that represents a message in the key of its cause: the whole pattern,
+// or a hash of it if the message is too long to be stored whole.
 func digestOf(message, pattern string) string {
 	if len(message) <= MaxStored {
 		return unlabelled(pattern)
@@ -98,9 +98,9 @@ func digestOf(message, pattern string) string {
 	return key(unlabelled(pattern))[:16]
 }
 
-// Mark returns a function that formats the replacement for the middle of a message that is cut
-// before it is stored. The text contains the digest of the whole message, so that the cut message
-// has the same cause.
+// Mark returns a function that formats the replacement for the middle of a message that is
+// truncated before it is stored. The replacement contains the digest of the whole message, so that
+// the truncated message has the same cause.
 func Mark(message string) func(omitted int) string {
 	digest := sync.OnceValue(func() string {
 		text, digest := unmarked(message)
@@ -113,7 +113,7 @@ func Mark(message string) func(omitted int) string {
 
 var mark = regexp.MustCompile(`\n\[… [0-9]+ bytes are left out(?:, digest ([0-9a-f]{16}))? …\]\n`)
 
-// unmarked returns a message without marks, and the digest in the last mark.
+// unmarked returns a message without marks, and the digest in the last mark that contains one.
 func unmarked(message string) (text, digest string) {
 	if !strings.Contains(message, "\n[… ") {
 		return message, ""
@@ -139,8 +139,9 @@ func Given(text string, computed Cause) Cause {
 	return c
 }
 
-// unlabelled replaces all placeholders that name something, and short id prefixes as in P-<n>, by
-// one placeholder. A number, a UUID and a word as the id of an order must not make three causes.
+// unlabelled replaces all placeholders that name something, and short id prefixes as in P-<n>,
+// with one placeholder. A number, a UUID and a word as the id of an order must not lead to three
+// causes.
 func unlabelled(pattern string) string {
 	var b strings.Builder
 	b.Grow(len(pattern))
@@ -190,8 +191,8 @@ func key(parts ...string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// cut returns at most limit characters of s: its beginning, an ellipsis and its end, which contains
-// the cause of a wrapped error.
+// cut truncates s to limit characters. It keeps the beginning and the end, which contains the
+// cause of a wrapped error, with an ellipsis between them.
 func cut(s string, limit int) string {
 	if len(s) <= limit || utf8.RuneCountInString(s) <= limit {
 		return s

@@ -2,7 +2,7 @@ package fingerprint
 
 import "strings"
 
-// host reads a host with its port, or a file with its line number.
+// host reads a host with a port, or a file with a line number.
 func (s *scanner) host(i, colon, end int) int {
 	w := s.s[i:colon]
 	if run(w, 0, isDigit) == len(w) { // line and column
@@ -34,7 +34,7 @@ func (s *scanner) host(i, colon, end int) int {
 	return s.port(colon+1, end)
 }
 
-// hostname writes a host name. It keeps digits, as in db-1, except for those of ids.
+// hostname writes a host name. It keeps digits, as in db-1, unless they belong to an id.
 func (s *scanner) hostname(w string) {
 	for i, part := range strings.Split(w, ".") {
 		if i > 0 {
@@ -128,7 +128,7 @@ func labelAt(s string, i int) int {
 	return 0
 }
 
-// urlEnd returns the end of a URL without the punctuation of the surrounding sentence.
+// urlEnd returns the end of a URL, excluding punctuation of the surrounding sentence.
 func urlEnd(s string, i int) int {
 	start, open := i, 0
 	for i < len(s) && s[i] > ' ' && strings.IndexByte("\"'`>{}|\\^,", s[i]) < 0 {
@@ -156,7 +156,7 @@ func urlEnd(s string, i int) int {
 	return i
 }
 
-// authority reads the host and the port of a URL, or several of them as for a cluster.
+// authority reads the host and the port of a URL, or several hosts and ports, as for a cluster.
 func (s *scanner) authority(i, end int) {
 	if i >= end {
 		return
@@ -302,7 +302,7 @@ func (s *scanner) fileSegment(p string, end int) {
 }
 
 // dataFile reads the name of a data file that contains digits. It keeps the leading word and the
-// extension.
+// extension. It returns false if p is no such name.
 func (s *scanner) dataFile(p string, end int) bool {
 	dot := strings.IndexByte(p, '.')
 	if dot <= 0 || !hasDigit(p[:dot]) && !s.set.machine(p[:dot]) {

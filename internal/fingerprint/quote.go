@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// quoted reads a quoted text that begins at i with a quotation mark of open bytes.
+// quoted reads a quoted text. The opening quotation mark is at i and has open bytes; the closing
+// one has size bytes.
 func (s *scanner) quoted(i, open int, closing string, size int) int {
 	if s.depth >= maxDepth || closing == "'" && i > 0 && isWord(s.s[i-1]) || s.budget < 0 {
 		return s.punct(i, open)
@@ -260,8 +261,8 @@ func (s *scanner) tuple(i int) int {
 	return end
 }
 
-// closingOf returns the end of the bracket that opens at i. If the text was cut, it is the end of
-// the line.
+// closingOf returns the end of the bracket that opens at i. If the closing bracket is missing
+// because the text was truncated, it returns the end of the line.
 func closingOf(s string, i int, open, closing byte) int {
 	depth := 0
 	for k := i; k < len(s); k++ {
@@ -286,7 +287,7 @@ func closingOf(s string, i int, open, closing byte) int {
 	return len(s)
 }
 
-// brace reads an object.
+// brace reads an object, or an opening brace if there is no object.
 func (s *scanner) brace(i int) int {
 	next := byteAt(s.s, i+1)
 	if s.key != 0 || next == '}' || isLetter(next) || next == '"' || next == '\'' || next == '\\' || next == ' ' || next == '\n' {
@@ -295,7 +296,7 @@ func (s *scanner) brace(i int) int {
 	return s.punct(i, 1)
 }
 
-// data reads an object or an array of objects. It is masked unless a key describes the failure.
+// data reads an object or an array of objects. It masks it unless a key describes the failure.
 func (s *scanner) data(i int) int {
 	open, closing := byte('{'), byte('}')
 	if s.s[i] == '[' {
@@ -337,7 +338,7 @@ func isObject(text string) bool {
 	return byteAt(text, end) == ':'
 }
 
-// tells reports whether an object has a key that describes a failure.
+// tells reports whether the text of an object contains a key that describes a failure.
 func (set *ruleSet) tells(text string) bool {
 	for i := 0; i < len(text); i++ {
 		if !isLetter(text[i]) || isWord(text[max(i-1, 0)]) {
@@ -361,8 +362,8 @@ func dataish(text string) bool {
 	return hasDigit(text) || strings.Contains(text, "@") || !strings.Contains(text, " ") && strings.Contains(text, "-")
 }
 
-// subject reads the object of an operation, up to the following colon: the R 77/B of "void invoice
-// R 77/B: no such service". It returns i if there is none.
+// subject reads the object of an operation, up to the following colon, such as R 77/B in "void
+// invoice R 77/B: no such service". It returns i if there is none.
 func (s *scanner) subject(i int) int {
 	if !s.clause || !s.gapped || s.gap != 0 {
 		return i

@@ -33,13 +33,13 @@ type Rule struct {
 	Examples [][]string `toml:"examples"` // pairs of a message and its pattern
 }
 
-// A document is the content of rules.toml.
+// document is the content of rules.toml.
 type document struct {
 	Words map[string]string `toml:"words"`
 	Rules []Rule            `toml:"rule"`
 }
 
-// wordSet is a bit mask of the word sets in rules.toml.
+// wordSet is a set of word sets in rules.toml, as a bit mask.
 type wordSet uint64
 
 // rule is a compiled [Rule].
@@ -53,7 +53,7 @@ type rule struct {
 	index                int
 }
 
-// A ruleSet contains all compiled rules.
+// ruleSet contains all compiled rules.
 type ruleSet struct {
 	rules   []*rule
 	byShape [shapes][]*rule
@@ -85,7 +85,7 @@ func Rules() []Rule {
 	return doc.Rules
 }
 
-// parse decodes rules.toml and rejects unknown keys.
+// parse decodes rules.toml. It returns an error for unknown keys.
 func parse(text []byte) (document, error) {
 	var doc document
 	d := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
@@ -98,7 +98,7 @@ func parse(text []byte) (document, error) {
 	return doc, nil
 }
 
-// compile checks the rules and prepares them.
+// compile validates the rules and converts them to a ruleSet.
 func compile(doc document) (*ruleSet, error) {
 	set := &ruleSet{words: map[string]wordSet{}, sets: map[string]wordSet{}}
 	if err := set.addWords(doc.Words); err != nil {
@@ -149,7 +149,7 @@ func (set *ruleSet) addWords(sets map[string]string) error {
 	return nil
 }
 
-// add compiles a rule.
+// add compiles a rule and adds it to the set.
 func (set *ruleSet) add(r Rule) error {
 	c := &rule{id: r.ID, label: r.Label, keep: r.Action == "keep", near: r.Near, joined: r.Joined, index: len(set.rules)}
 	switch {

@@ -16,7 +16,8 @@ const (
 	lookAhead = 6
 )
 
-// A scanner computes the pattern of a text in one pass.
+// scanner computes the pattern of a text in one pass. Methods that read a token append it or its
+// placeholder to out. They return the position after the token, or 0 if there is no such token.
 type scanner struct {
 	set *ruleSet
 	s   string // the scanned text
@@ -47,7 +48,7 @@ type scanner struct {
 	masked []Mask
 }
 
-// afford charges look-ahead bytes to the budget.
+// afford subtracts look-ahead bytes from the budget.
 func (s *scanner) afford(bytes int) { s.budget -= bytes }
 
 // pattern normalizes a message.
@@ -66,7 +67,7 @@ func (set *ruleSet) pattern(message string) Cause {
 	return c
 }
 
-// unjoined returns a text without joints.
+// unjoined removes the joints from a text.
 func unjoined(s string) string { return strings.ReplaceAll(s, string(joint), "") }
 
 // scan reads the text from i to end.
@@ -243,8 +244,7 @@ func (s *scanner) bracket(i int) int {
 	return 0
 }
 
-// address reads the port after an address that ends at hostEnd, and the remote side of a
-// connection.
+// address reads the network address from i to end. The host ends at hostEnd; a port may follow.
 func (s *scanner) address(i, hostEnd, end int) int {
 	high := false
 	if byteAt(s.s, end) == ':' && isDigit(byteAt(s.s, end+1)) {
@@ -287,8 +287,8 @@ func (s *scanner) port(i, end int) int {
 	return end
 }
 
-// ephemeral reports whether a port is assigned to a connection by the system rather than listened
-// on.
+// ephemeral reports whether a port was probably assigned to a connection by the system, so that no
+// server listens on it.
 func (s *scanner) ephemeral(port string) bool {
 	return number(port) >= 32768 && s.near(window)&s.set.listening == 0
 }
@@ -332,8 +332,8 @@ func (set *ruleSet) bits(word string) wordSet {
 	return set.words[string(lower[:n-1])]
 }
 
-// foreignBits is bits for a word with non-ASCII letters. In scripts without spaces, the words at
-// its end count.
+// foreignBits is like bits for a word with non-ASCII letters. In scripts without spaces, it looks
+// up the words at its end.
 func (set *ruleSet) foreignBits(word string) wordSet {
 	word = strings.ToValidUTF8(word[max(0, len(word)-maxWord):], "")
 	lower := strings.ToLower(word)
@@ -351,8 +351,8 @@ func (set *ruleSet) foreignBits(word string) wordSet {
 	return bits
 }
 
-// prefixBits returns the sets and the length of the longest word at the start of s, for scripts
-// without spaces.
+// prefixBits returns the word sets and the length of the longest known word at the start of s, for
+// scripts without spaces.
 func (set *ruleSet) prefixBits(s string) (bits wordSet, size int) {
 	for i, r := range s[:min(len(s), maxWord)] {
 		if i > 0 && set.words[s[:i]] != 0 {
@@ -368,7 +368,7 @@ func (set *ruleSet) prefixBits(s string) (bits wordSet, size int) {
 	return bits, size
 }
 
-// push adds a word to the preceding ones.
+// push adds a word with these sets to the preceding words.
 func (s *scanner) push(bits wordSet) {
 	s.gap = 0
 	s.vendored = s.vendored || bits&s.set.vendored != 0
@@ -380,7 +380,7 @@ func (s *scanner) push(bits wordSet) {
 	s.before[0] = bits
 }
 
-// near returns the union of the sets of the n preceding words.
+// near returns the union of the word sets of the n preceding words.
 func (s *scanner) near(n int) (bits wordSet) {
 	for _, b := range s.before[:n] {
 		bits |= b
@@ -388,7 +388,7 @@ func (s *scanner) near(n int) (bits wordSet) {
 	return bits
 }
 
-// following returns the sets of the word after i.
+// following returns the word sets of the next word after i.
 func (s *scanner) following(i int) wordSet {
 	letter := func(c byte) bool { return isLetter(c) || c >= utf8.RuneSelf }
 	for skipped := 0; i < len(s.s) && skipped < 6; skipped++ {
@@ -413,7 +413,7 @@ func (s *scanner) following(i int) wordSet {
 	return 0
 }
 
-// apply applies the first matching rule for a shape to text. It reports whether there is one.
+// apply applies the first rule that matches a shape to text. It returns false if no rule matches.
 func (s *scanner) apply(sh shape, text string, end int) bool {
 	r := s.match(sh, end)
 	if r == nil {
@@ -423,7 +423,7 @@ func (s *scanner) apply(sh shape, text string, end int) bool {
 	return true
 }
 
-// match returns the first rule for a shape that ends at end, or nil.
+// match returns the first rule that matches a shape whose text ends at end, or nil.
 func (s *scanner) match(sh shape, end int) *rule {
 	for _, r := range s.set.byShape[sh] {
 		if r.before != 0 && s.near(r.near)&r.before == 0 || r.also != 0 && s.near(window)&r.also == 0 ||
@@ -443,14 +443,14 @@ func (s *scanner) match(sh shape, end int) *rule {
 	return nil
 }
 
-// applyOr is apply, but keeps the text if no rule matches.
+// applyOr is like apply but keeps the text if no rule matches.
 func (s *scanner) applyOr(sh shape, text string, end int) {
 	if !s.apply(sh, text, end) {
 		s.keep(text)
 	}
 }
 
-// fire records a rule and keeps or masks the text.
+// fire records that a rule was applied and keeps or masks the text.
 func (s *scanner) fire(r *rule, text string) {
 	if !s.fired[r.index] {
 		s.fired[r.index] = true
@@ -479,14 +479,14 @@ func (s *scanner) emit(text string, bits wordSet) {
 	s.push(bits)
 }
 
-// between contains the separators of list items.
+// between contains the texts that separate items of a list.
 var between = map[string]bool{
 	"": true, " ": true, ", ": true, ",": true, "; ": true, " and ": true, ", and ": true, " or ": true, "|": true,
 	`", "`: true, `","`: true, "', '": true, "','": true, "`, `": true, "), (": true, "),(": true, "], [": true,
 	`" "`: true, `" and "`: true, `" or "`: true, "' and '": true, "' or '": true,
 }
 
-// write writes a placeholder. Equal placeholders in a list become one.
+// write writes a placeholder. It merges equal placeholders in a list into one.
 func (s *scanner) write(label string) {
 	same := s.label == label || s.label == "<id>" && label == "<n>"
 	if same && len(s.out)-s.labelEnd < 8 && between[string(s.out[s.labelEnd:])] {
@@ -499,7 +499,7 @@ func (s *scanner) write(label string) {
 	s.push(0)
 }
 
-// word writes a word and adds it to the preceding ones. After a number it writes the singular.
+// word writes a word and adds it to the preceding words. After a number, it writes the singular.
 func (s *scanner) word(w string, bits wordSet) {
 	if bits == 0 && len(w) > 3 {
 		bits = s.set.inner(w)

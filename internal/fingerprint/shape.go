@@ -2,7 +2,7 @@ package fingerprint
 
 import "strings"
 
-// A shape classifies a piece of a message by its form.
+// shape classifies a piece of a message by its form.
 type shape int
 
 const (
@@ -97,7 +97,7 @@ var shapeNames = [shapes]string{
 	shapeProcess: "process", shapeBlob: "blob", shapeVendor: "vendor-code", shapeRound: "round-number",
 }
 
-// labels contains the placeholders of patterns.
+// labels contains all placeholders that occur in patterns.
 var labels = map[string]bool{
 	"<id>": true, "<n>": true, "<val>": true, "<time>": true, "<email>": true, "<ip>": true, "<port>": true, "<dur>": true, "<size>": true,
 	"<money>": true, "<ptr>": true, "<tmp>": true, "<data>": true, "<addr>": true, "<name>": true,
@@ -105,7 +105,7 @@ var labels = map[string]bool{
 
 const classDigit, classLower, classUpper, classHigh = 1, 2, 4, 8
 
-// class classifies each byte within a word; 0 means that it is not part of one.
+// class classifies each byte that can be part of a word. It is 0 for other bytes.
 var class = func() (t [256]uint8) {
 	for c := range 256 {
 		switch {
@@ -132,7 +132,7 @@ func isHex(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// byteAt returns a byte of s, or 0 outside of it.
+// byteAt returns the byte of s at i, or 0 if i is out of range.
 func byteAt(s string, i int) byte {
 	if i >= 0 && i < len(s) {
 		return s[i]
@@ -140,7 +140,7 @@ func byteAt(s string, i int) byte {
 	return 0
 }
 
-// run returns the end of the longest run from i on whose bytes satisfy ok.
+// run returns the end of the longest sequence of bytes from i on that satisfy ok.
 func run(s string, i int, ok func(byte) bool) int {
 	for i < len(s) && ok(s[i]) {
 		i++
@@ -156,7 +156,7 @@ func until(s, chars string) int {
 	return len(s)
 }
 
-// partEnd returns the end of the letters and digits from i on; an underscore ends them.
+// partEnd returns the end of the letters and digits from i on. An underscore is not one of them.
 func partEnd(s string, i int) int {
 	return run(s, i, func(c byte) bool { return class[c] != 0 && c != '_' })
 }
@@ -258,8 +258,8 @@ done:
 	return i
 }
 
-// randomPart reports whether a run of letters and digits is machine-generated: letters and digits
-// alternate, or upper and lower case do.
+// randomPart reports whether a sequence of letters and digits is machine-generated: letters and
+// digits alternate, or upper and lower case alternate.
 func (set *ruleSet) randomPart(p string) bool {
 	if len(p) < 5 || len(p) > 512 {
 		return len(p) > 512

@@ -31,7 +31,7 @@ func timeEnd(set *ruleSet, s string, i int) int {
 	return end
 }
 
-// timeGap returns the position where the next item of a time may begin.
+// timeGap returns the position where the next part of a timestamp may begin.
 func timeGap(s string, i int) int {
 	switch byteAt(s, i) {
 	case 'T', '-', '/', ':':
@@ -48,8 +48,8 @@ func timeGap(s string, i int) int {
 	return i
 }
 
-// timeItem returns the end and the kind of the time item at i: d for a date, c for a time of day, m
-// for a month, w for a weekday, n for a day or a year, z for a time zone.
+// timeItem returns the end and the kind of the part of a timestamp at i: d for a date, c for a
+// time of day, m for a month, w for a weekday, n for a day or a year, z for a time zone.
 func timeItem(set *ruleSet, s string, i int, later, dated bool) (int, byte) {
 	c := byteAt(s, i)
 	switch {
@@ -186,7 +186,7 @@ func durationEnd(set *ruleSet, s string, i int) int {
 	return end
 }
 
-// durationGap returns the position where the next unit of a duration may begin, as in 1 minute, 3
+// durationGap returns the position where the next part of a duration may begin, as in 1 minute, 3
 // seconds.
 func durationGap(s string, i int) int {
 	for _, gap := range []string{", ", " and ", " "} {

@@ -2,7 +2,9 @@ package fingerprint
 
 import "strings"
 
-// chunkEnd returns the end of the word at i: letters, digits, and the punctuation that joins them.
+// chunkEnd returns the end of the word at i, which consists of letters, digits and the punctuation
+// that joins them. classes are the classes of its characters; marks reports whether it contains
+// punctuation.
 func chunkEnd(s string, i int) (end int, classes uint8, marks bool) {
 	for i < len(s) {
 		if t := class[s[i]]; t != 0 {
@@ -20,7 +22,7 @@ func chunkEnd(s string, i int) (end int, classes uint8, marks bool) {
 	return i, classes, marks
 }
 
-// joins returns how many bytes at i join two parts of a word; 0 if no word follows.
+// joins returns how many bytes of punctuation at i join two parts of a word, or 0 if they do not.
 func joins(s string, i int) int {
 	next := byteAt(s, i+1)
 	switch s[i] {
@@ -82,8 +84,8 @@ func (s *scanner) letters(i int) int {
 	return s.chunk(i, end, classes)
 }
 
-// splitKey ends a word at the colon if its first part describes the second, as in RequestId:8f3a or
-// ipv4:10.0.3.7:443, but not in redis:6379.
+// splitKey returns the end of a word. It ends the word at the colon if the first part describes
+// the second, as in RequestId:8f3a or ipv4:10.0.3.7:443, but not as in redis:6379.
 func (s *scanner) splitKey(i, end int, classes uint8) (int, uint8, bool) {
 	k := run(s.s, i, func(c byte) bool { return isLetter(c) || c == '_' })
 	if byteAt(s.s, k) == '4' || byteAt(s.s, k) == '6' { // ipv4:
@@ -106,8 +108,7 @@ func (s *scanner) splitKey(i, end int, classes uint8) (int, uint8, bool) {
 	return k, classLower, false
 }
 
-// rest reads a rejected value, such as abc in "invalid UUID string: abc". It returns 0 if there is
-// none.
+// rest reads a value that the text reports as rejected, such as abc in "invalid UUID string: abc".
 func (s *scanner) rest(i int) int {
 	if s.gap != ':' || !s.gapped || s.vendored ||
 		s.before[0]&(s.set.value|s.set.entity) == 0 || s.near(window)&s.set.refused == 0 {
@@ -163,7 +164,7 @@ func (s *scanner) plainWord(i, end int) int {
 		return end
 	}
 	if isUpper(w[0]) || w[0] >= 0x80 {
-		if t := s.title(i, end); t > 0 {
+		if t := s.properName(i, end); t > 0 {
 			return t
 		}
 	}
@@ -183,8 +184,8 @@ func (s *scanner) plainWord(i, end int) int {
 	return end
 }
 
-// ownerName reports whether a word after tenant, user and the like is a name: it is no technical
-// term, and the sentence continues or ends after it.
+// ownerName reports whether a word after tenant, user and the like is a name: it is not a
+// technical term, and the sentence continues or ends after it.
 func (s *scanner) ownerName(w string, bits wordSet, end int) bool {
 	if isUpper(w[0]) || w[0] >= 0x80 || len(w) < 3 || (bits|s.set.inner(w))&(s.set.plain|s.set.common|s.set.named|s.set.entity|s.set.filler|s.set.told|s.set.weak) != 0 {
 		return false
@@ -210,8 +211,8 @@ func (s *scanner) pair(end int) bool {
 	return next > k && k > end && byteAt(s.s, next) == '='
 }
 
-// inner returns the sets of the last word in order_id or orderId. If that is a filler, it adds
-// those of the word before.
+// inner returns the word sets of the last part of a compound word such as order_id or orderId. If
+// that part is a filler, it adds those of the part before.
 func (set *ruleSet) inner(w string) (bits wordSet) {
 	end := len(w)
 	for end > 0 {
@@ -237,8 +238,9 @@ func (set *ruleSet) inner(w string) (bits wordSet) {
 	return bits
 }
 
-// title reads names such as Blue Door Ltd.
-func (s *scanner) title(i, end int) int {
+// properName replaces a capitalized name that begins with the word from i to end, such as Blue
+// Door Ltd, with a placeholder.
+func (s *scanner) properName(i, end int) int {
 	words, last, plain := 1, s.s[i:end], s.set.bits(s.s[i:end])&s.set.plain != 0 || allUpper(s.s[i:end])
 	k := end
 	for words < 8 {
@@ -337,7 +339,7 @@ func signs(s string, i int) int {
 	return 0
 }
 
-// numberEnd returns the end of an integer or a decimal with its digit groups.
+// numberEnd returns the end of an integer or a decimal number, which may have digit groups.
 func numberEnd(s string, i int) int {
 	end := run(s, i+signs(s, i), isDigit)
 	if dotted := groupsEnd(s, end); dotted > 0 {
@@ -433,8 +435,8 @@ func (s *scanner) plainNumber(i, end int) int {
 	return end
 }
 
-// vendorCode reports whether a number is a database error code: next to a SQLSTATE, or the first
-// part of an error that Python prints, as in (1062, "Duplicate entry").
+// vendorCode reports whether a number is a database error code: it is next to a SQLSTATE, or is
+// the first part of an error as Python prints it, such as (1062, "Duplicate entry").
 func (s *scanner) vendorCode(i, end int) bool {
 	if s.gap == '(' && (i == 1 || strings.HasSuffix(s.s[:i], ": (")) &&
 		(strings.HasPrefix(s.s[end:], `, "`) || strings.HasPrefix(s.s[end:], ", '")) {
@@ -472,7 +474,7 @@ func numberShape(text string) shape {
 	return shapeLong
 }
 
-// money reads an amount whose currency begins at i and whose number begins at k.
+// money reads an amount of money whose currency begins at i and whose number begins at k.
 func (s *scanner) money(i, k int) int {
 	end := numberEnd(s.s, k)
 	if isWord(byteAt(s.s, end)) {

@@ -2,15 +2,15 @@ package fingerprint
 
 import "strings"
 
-// anonymous lists generic error types. Whether they are reported depends on how the error was
-// wrapped, so they count as no type.
+// anonymous lists generic error types. They are ignored, because they depend only on how the error
+// was wrapped.
 var anonymous = map[string]bool{
 	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapError": true, "*fmt.wrapErrors": true,
 	"errors.errorString": true, "error": true,
 }
 
-// normaliseType returns the type of an error without compiler-generated numbers of lambdas and
-// closures, and without addresses.
+// normaliseType removes addresses and the compiler-generated numbers of lambdas and closures from
+// the type of an error. It returns "" for a generic type.
 func normaliseType(t string) string {
 	t = strings.TrimSpace(printable(t[:min(len(t), maxMask*4)]))
 	if inner, ok := strings.CutPrefix(t, "<class '"); ok {

@@ -24,7 +24,8 @@ type Guard struct {
 	origin http.CrossOriginProtection
 }
 
-// Check returns the HTTP status and a [tasker.Error] for a request that is rejected.
+// Check returns a nil error for a request that is allowed. For one that must be rejected, it
+// returns the HTTP status and a [tasker.Error].
 func (g *Guard) Check(r *http.Request) (status int, err error) {
 	if g.LoopbackOnly && !g.knows(r.Host) {
 		return http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
@@ -57,7 +58,7 @@ func isAddress(host string) bool {
 	return err == nil
 }
 
-// knows reports whether a Host header names this machine.
+// knows reports whether a Host header contains an allowed name or a loopback address.
 func (g *Guard) knows(host string) bool {
 	name := nameOf(host)
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(g.AllowedHosts, name) {
@@ -67,7 +68,7 @@ func (g *Guard) knows(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// shorten limits the length of input that is quoted in an error.
+// shorten truncates input that is quoted in an error.
 func shorten(s string) string {
 	const most = 100
 	if len(s) > most {

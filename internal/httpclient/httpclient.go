@@ -1,5 +1,5 @@
-// Package httpclient creates the HTTP clients of Tasker. They reject responses that no deadline
-// could end, and limit the connection time and the size of headers.
+// Package httpclient creates the HTTP clients that Tasker uses. They reject responses that no
+// deadline could end, and limit the time to connect and the size of headers.
 package httpclient
 
 import (
@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// ErrSwitched is the error for a response 101 Switching Protocols.
+// ErrSwitched is returned for a response 101 Switching Protocols.
 var ErrSwitched = errors.New("it answered 101 Switching Protocols, and no request of Tasker asks for another protocol")
 
 // maxHeader limits the headers of a response, including 1xx responses before it, in bytes.
 const maxHeader = 256 << 10
 
-// New returns a client that does not follow redirects. change adjusts the transport; it may be nil.
+// New returns a client that does not follow redirects. change may adjust the transport; it may be
+// nil.
 func New(change func(*http.Transport)) *http.Client {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -52,7 +53,7 @@ func Guard(c *http.Client) *http.Client {
 // the connection itself, which neither a deadline nor a canceled context would end.
 type Transport struct{ http.RoundTripper }
 
-// RoundTrip sends the request.
+// RoundTrip sends the request. It returns ErrSwitched for a response 101 Switching Protocols.
 func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := t.RoundTripper.RoundTrip(r)
 	if err == nil && answer.StatusCode == http.StatusSwitchingProtocols {

@@ -42,7 +42,7 @@ const (
 	skew = time.Minute
 )
 
-// algorithms lists the signature algorithms with a public key.
+// algorithms lists the signature algorithms that use a public key.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
@@ -129,7 +129,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// asked is the used part of the discovery document.
+// asked is the part of the discovery document that is used.
 type asked struct {
 	Issuer   string   `json:"issuer"`
 	AuthURL  string   `json:"authorization_endpoint"`
@@ -138,7 +138,7 @@ type asked struct {
 	Methods  []string `json:"code_challenge_methods_supported"`
 }
 
-// discover reads the endpoints of the provider once. The error is Unavailable.
+// discover reads the endpoints of the provider and caches them. The error is Unavailable.
 func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	p.mu.Lock()
 	found := p.found
@@ -166,12 +166,13 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	return v.(*discovered), nil //nolint:forcetypeassert // the function above returns this type
 }
 
-// providerError returns an Unavailable error, because the caller was not verified.
+// providerError returns an Unavailable error for a failed request to the provider, because the
+// caller could not be verified.
 func providerError(err error) error {
 	return &tasker.Error{Code: tasker.Unavailable, Message: "the identity provider is unavailable or returned an invalid response: try again", Err: err}
 }
 
-// OAuth returns the configuration of the code flow.
+// OAuth returns the configuration of the authorization code flow.
 func (p *Provider) OAuth(ctx context.Context) (*oauth2.Config, error) {
 	found, err := p.discover(ctx)
 	if err != nil {
@@ -205,8 +206,9 @@ func (p *Provider) get(ctx context.Context, address string, into any) error {
 	return nil
 }
 
-// keySet caches the keys of the provider. It is an [oidc.KeySet]. For a token with an unknown key it
-// reads the keys again, at most once per keysRest. Tokens with known keys do not wait for that.
+// keySet caches the keys of the provider. It implements [oidc.KeySet]. For a token with an unknown
+// key, it reads the keys again, at most once per keysRest; tokens with known keys do not wait for
+// that.
 type keySet struct {
 	provider  *Provider
 	url       string // set by discover
@@ -266,7 +268,7 @@ func (c *signatureCheck) VerifySignature(ctx context.Context, token string) (pay
 	return payload, c.err
 }
 
-// parse parses a token in compact form, which has one signature.
+// parse parses a token in compact format, which has one signature.
 func (k *keySet) parse(token string) (*jose.JSONWebSignature, error) {
 	var allowed []jose.SignatureAlgorithm
 	for _, a := range k.provider.Algorithms {
@@ -275,14 +277,15 @@ func (k *keySet) parse(token string) (*jose.JSONWebSignature, error) {
 	return jose.ParseSignedCompact(token, allowed)
 }
 
-// known returns the keys, their age, and the time since the last request for them.
+// known returns the cached keys, their age, and the time since they were last requested.
 func (k *keySet) known(now time.Time) (keys []jose.JSONWebKey, age, rest time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.keys, now.Sub(k.read), now.Sub(k.asked)
 }
 
-// Recognizes reports whether a token names a known key. It does not verify the signature.
+// Recognizes reports whether a token names a known key of the provider. It does not verify the
+// signature.
 func (p *Provider) Recognizes(token string) bool {
 	if len(token) > maxTokenBytes {
 		return false
@@ -295,7 +298,7 @@ func (p *Provider) Recognizes(token string) bool {
 	return len(fitting(keys, signed.Signatures[0].Header.KeyID)) > 0
 }
 
-// fitting returns the public signature keys with an id, or all of them if id is empty.
+// fitting returns the public signature keys with this id, or all of them if id is empty.
 func fitting(keys []jose.JSONWebKey, id string) []jose.JSONWebKey {
 	var list []jose.JSONWebKey
 	for _, key := range keys {
@@ -330,8 +333,8 @@ type Person struct {
 	Expires time.Time
 }
 
-// Verify verifies a token and returns its subject. The error is Unauthorized, or Unavailable if the
-// provider is unreachable.
+// Verify verifies a token and returns the person that it identifies. The error is Unauthorized, or
+// Unavailable if the provider is unreachable.
 func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, error) {
 	if len(token) > maxTokenBytes {
 		return Person{}, tasker.Errorf(tasker.Unauthorized, "token too large: the limit is %d bytes", maxTokenBytes)
@@ -370,7 +373,7 @@ func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, 
 	return who, nil
 }
 
-// reasonOf describes why a token is rejected, without revealing its content.
+// reasonOf describes why the library rejects a token, without revealing the content of the token.
 func reasonOf(err error) string {
 	text := err.Error()
 	switch _, expired := errors.AsType[*oidc.TokenExpiredError](err); {

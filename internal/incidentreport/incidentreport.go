@@ -14,7 +14,7 @@ import (
 )
 
 // Of returns the report for a query. It returns NotFound if the case or incident does not exist,
-// and TooLarge for too many investigations.
+// and TooLarge if there are too many investigations.
 func Of(ctx context.Context, db *postgres.DB, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	r, err := db.ReadReport(ctx, q)
 	if err != nil {
@@ -25,8 +25,8 @@ func Of(ctx context.Context, db *postgres.DB, q tasker.IncidentReportQuery) (tas
 	return r, err
 }
 
-// Digest returns the SHA-256, in hex, of the JSON of a report with an empty digest, without white
-// space.
+// Digest returns the SHA-256, in hex, of a report encoded as JSON with an empty digest and without
+// white space.
 func Digest(r tasker.IncidentReport) (string, error) {
 	r.Digest = ""
 	doc, err := json.Marshal(r)

@@ -30,7 +30,7 @@ type document struct{ strings.Builder }
 
 func (d *document) line(format string, args ...any) { fmt.Fprintf(d, format+"\n", args...) }
 
-// table writes a table, unless it has no rows.
+// table writes a section with a table. It writes nothing if there are no rows.
 func (d *document) table(title string, header []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
@@ -47,7 +47,7 @@ func (d *document) table(title string, header []string, rows [][]string) {
 	d.line("")
 }
 
-// cell escapes a text for a table cell.
+// cell escapes text for a table cell.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "\r", " ", "<", "&lt;", "`", "'", "[", `\[`, "*", `\*`, "_", `\_`).Replace(text)
 }

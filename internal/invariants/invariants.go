@@ -16,11 +16,11 @@ import (
 //go:embed invariants.sql
 var violations string
 
-// A Violation is one thing that is not as it must be: a move that is illegal or missing in the
-// history, a task without a way forward, a count that is off.
+// A Violation is a violated invariant, such as an illegal or missing transition, a task that can
+// never continue, or a wrong count.
 type Violation struct {
-	Rule   string     // what is wrong
-	Task   *tasker.ID // nil when it is not about one task
+	Rule   string     // description of the violated invariant
+	Task   *tasker.ID // nil if the violation does not concern a single task
 	Detail string
 }
 
@@ -32,13 +32,13 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: task %s: %s", v.Rule, v.Task, v.Detail)
 }
 
-// Querier runs queries: a connection, or a transaction.
+// Querier runs queries. Connections and transactions implement it.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Find returns the first violations, at most so many, and how many there are. It reads the
-// whole database, and sees no transaction that is open.
+// Find returns the first violations, at most most, and the total number. It reads the whole
+// database as it was last committed.
 func Find(ctx context.Context, db Querier, most int) (list []Violation, all int, err error) {
 	rows, err := db.Query(ctx, violations, slices.Concat(columns(lifecycle.Task.Edges()), columns(lifecycle.Step.Edges()), causes())...)
 	if err != nil {

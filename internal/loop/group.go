@@ -42,8 +42,8 @@ func (g *Group) Go(name string, f func(ctx context.Context) error) {
 	})
 }
 
-// Wait returns when all functions have returned, with the first error. Call it once, after the last
-// Go.
+// Wait waits until all functions have returned, and returns the first error. Call it once, after
+// the last Go.
 func (g *Group) Wait() error {
 	g.wg.Wait()
 	g.stop()
@@ -52,8 +52,8 @@ func (g *Group) Wait() error {
 	return g.err
 }
 
-// WaitUntil is Wait, but returns when limit ends. The error then names the functions that have not
-// returned.
+// WaitUntil is like Wait but also returns when limit ends. The error then names the functions that
+// have not returned.
 func (g *Group) WaitUntil(limit context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- g.Wait() }()

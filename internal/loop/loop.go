@@ -54,8 +54,8 @@ type Loop struct {
 	failed   atomic.Int64
 }
 
-// Run makes the first pass at once. It returns nil after ctx ends, but not before the current pass
-// has ended. It returns an error only if the loop is misconfigured.
+// Run makes passes until ctx ends, the first one at once. It returns nil when the current pass has
+// ended. It returns an error only if the loop is misconfigured.
 func (l *Loop) Run(ctx context.Context) error {
 	if l.Interval <= 0 || l.Pass == nil || l.Log == nil {
 		return fmt.Errorf("loop %q needs a positive Every, a Pass and a Log", l.Name)
@@ -76,8 +76,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// ShareSlot makes the optional loops run one pass at a time, so that they use one connection and
-// leave the others to timed work.
+// ShareSlot makes the optional loops run one pass at a time, so that they use one database
+// connection and leave the others to timed work.
 func ShareSlot(loops []*Loop) {
 	turns := make(chan struct{}, 1)
 	for _, l := range loops {
@@ -103,12 +103,12 @@ type Status struct {
 	Passes, Failed int64 // since the start
 }
 
-// overrun is the time by which a pass may exceed its Timeout before the loop is late, since it
-// takes a moment to end after its context.
+// overrun is the time by which a pass may exceed its Timeout before the loop is late, because it
+// takes a moment to return after its context has ended.
 const overrun = 2 * time.Second
 
-// Status returns the state of the loop. The loop is late if a pass exceeds its Timeout, or if the
-// last success, or else the start, was longer ago than three intervals and timeouts.
+// Status returns the state of the loop. The loop is late if a pass exceeds its Timeout, or if no
+// pass has succeeded for three intervals plus three timeouts.
 func (l *Loop) Status() Status {
 	s := Status{Name: l.Name, Failures: l.Failures(), Spare: l.Optional, Passes: l.passes.Load(), Failed: l.failed.Load()}
 	since := l.begun.Load()
@@ -134,7 +134,7 @@ func WithLimit(ctx, limit context.Context) context.Context {
 	return context.WithValue(ctx, limitKey{}, limit)
 }
 
-// turn makes one pass when the semaphore has room.
+// turn waits for the semaphore and makes one pass.
 func (l *Loop) turn(ctx context.Context) (next time.Duration) {
 	if l.Semaphore != nil {
 		select {
@@ -192,8 +192,9 @@ func Recover(err *error) {
 // longestRest limits the delay of a loop that keeps failing, unless its interval is longer.
 const longestRest = 5 * time.Second
 
-// rest returns the delay until the next pass. Only the interval varies randomly: a requested delay
-// is exact. It grows with each failure, so that an outage does not fill the log.
+// rest returns the delay until the next pass. The interval varies randomly, but a delay that a
+// pass requests is exact. The delay grows with each failure, so that an outage does not fill the
+// log.
 func (l *Loop) rest(next time.Duration) time.Duration {
 	usual, failures := l.Interval, l.Failures()
 	if failures > 0 && l.Backoff > 0 {

@@ -17,8 +17,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Wake sends a value to c, which has room for one. It does not block: if c is full, its receiver is
-// woken anyway.
+// Wake sends a value to c, which must have a buffer of one. It does not block: if the buffer is
+// full, the receiver will wake up anyway.
 func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -17,7 +17,7 @@ const (
 	maxGauges = 100
 )
 
-// A nameSet is the set of namespaces with own series. Moving a counter to another series would show
+// nameSet is the set of namespaces with own series. Moving a counter to another series would show
 // a wrong rate, so a namespace stays in the set until the process ends. The zero value is empty.
 type nameSet struct {
 	mu    sync.RWMutex

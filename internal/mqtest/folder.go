@@ -13,7 +13,7 @@ const (
 	lockFile     = "lock"
 )
 
-// A folder contains all files of one broker. It is locked while in use.
+// folder contains all files of one broker. It is locked while in use.
 type folder struct {
 	path string
 	lock *os.File

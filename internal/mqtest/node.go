@@ -24,7 +24,7 @@ const longestLife = time.Hour
 // the broker does.
 const portAttempts = 3
 
-// A node is a private RabbitMQ with its folder, ports and processes.
+// node is a private RabbitMQ with its folder, ports and processes.
 type node struct {
 	server, epmd string // programs
 	account      childproc.Account

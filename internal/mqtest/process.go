@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// A process is a program of the broker, with its children.
+// process is a program of the broker, with its children.
 type process struct{ *childproc.Process }
 
 // startProcess starts the command as the account. On Linux it receives SIGTERM if this process

@@ -50,7 +50,7 @@ type key struct {
 	method  jose.SignatureAlgorithm
 }
 
-// A grant is the data of an authorization code.
+// grant is the data of an authorization code.
 type grant struct {
 	nonce, challenge, redirect string
 	user                       map[string]any

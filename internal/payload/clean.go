@@ -110,7 +110,7 @@ func CutMiddle(s string, limit int, mark func(omitted int) string) string {
 // excerptBytes limits the excerpt of a dropped document.
 const excerptBytes = 2 << 10
 
-// A dropped replaces a document that could not be stored.
+// dropped replaces a document that could not be stored.
 type dropped struct {
 	Reason string `json:"dropped"`
 	Bytes  int    `json:"original_bytes"`

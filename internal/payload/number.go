@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A notation is the decimal form of a number in PostgreSQL: a numeric without exponent, with the
+// notation is the decimal form of a number in PostgreSQL: a numeric without exponent, with the
 // original digits after the point.
 type notation struct {
 	negative bool

@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A scanner parses one document. After a fault it continues if the structure is still clear, and
+// scanner parses one document. After a fault it continues if the structure is still clear, and
 // stops otherwise.
 type scanner struct {
 	text      string
@@ -26,7 +26,7 @@ type scanner struct {
 	keyAt     int // position of the last key
 }
 
-// A place is one element of a path: a key, or an index in a list.
+// place is one element of a path: a key, or an index in a list.
 type place struct {
 	key    string
 	index  int

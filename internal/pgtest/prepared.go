@@ -22,7 +22,7 @@ const (
 // preparedFiles lists the relevant files of a devpg data directory.
 var preparedFiles = []string{"data", "password"}
 
-// A prepared is a directory with a stopped cluster that contains the template. Test binaries start
+// prepared is a directory with a stopped cluster that contains the template. Test binaries start
 // from copies of it, because initdb and the migrations take seconds of CPU time. If it cannot be
 // used, they create a cluster themselves.
 type prepared struct{ path string }

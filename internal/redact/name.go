@@ -25,7 +25,7 @@ var separators = func() string {
 	return set.String()
 }()
 
-// A name matches keys.
+// name matches keys.
 type name struct {
 	letters string // lower-case ASCII without separators; * matches any letters
 	whole   bool   // the whole key must match

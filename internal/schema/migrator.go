@@ -21,7 +21,7 @@ const (
 	privilegesName = "privileges of the roles"
 )
 
-// A migrator applies a source to databases.
+// migrator applies a source to databases.
 type migrator struct {
 	source *source
 	poll   time.Duration // interval between attempts to get the lock

@@ -65,7 +65,7 @@ const findRoutines = `
 	WHERE r.oid NOT IN (SELECT oid FROM needed)
 	ORDER BY name`
 
-// An object is a view or a function in the database.
+// object is a view or a function in the database.
 type object struct {
 	OID     uint32 `db:"oid"`
 	Name    string `db:"name"`  // in the form for DROP

@@ -117,7 +117,7 @@ var hiddenFromReader = []string{
 	"limit_keys.key", "task_limits.key",
 }
 
-// A privilege is granted or should be granted to a role. An empty grantee means PUBLIC.
+// privilege is granted or should be granted to a role. An empty grantee means PUBLIC.
 type privilege struct {
 	Kind      string `db:"kind"` // in the form for GRANT
 	Object    string `db:"object"`
@@ -126,7 +126,7 @@ type privilege struct {
 	Privilege string `db:"privilege"`
 }
 
-// A part is an object of the schema that privileges are granted on.
+// part is an object of the schema that privileges are granted on.
 type part struct {
 	Kind   string `db:"kind"`
 	Object string `db:"object"` // in the form for GRANT
@@ -211,7 +211,7 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 	return want
 }
 
-// A columnPrivilege is a privilege on a column, or on the whole table if column is empty.
+// columnPrivilege is a privilege on a column, or on the whole table if column is empty.
 type columnPrivilege struct{ name, column string }
 
 // privilegesOf parses an entry of serverPrivileges and sorts it by name.
@@ -293,7 +293,7 @@ func grant(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// A querier is a connection or a transaction.
+// querier is a connection or a transaction.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A fileError is an error of PostgreSQL in a file.
+// fileError is an error of PostgreSQL in a file.
 type fileError struct {
 	file      file
 	statement int // number of the failed statement, from 1

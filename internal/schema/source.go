@@ -17,14 +17,14 @@ import (
 // noTransaction is the first line of migrations that run outside a transaction.
 const noTransaction = "-- tasker:no-transaction"
 
-// A source contains all SQL files of one version of the program.
+// source contains all SQL files of one version of the program.
 type source struct {
 	migrations []file // ordered by number: 1, 2, 3 …
 	objects    []file // functions by name, then views by name
 	checksum   string // of all files
 }
 
-// A file is one SQL file.
+// file is one SQL file.
 type file struct {
 	path     string // migrations/0001_init.sql
 	version  int    // number of a migration

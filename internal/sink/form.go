@@ -122,7 +122,7 @@ func (n *messagePayload) shorten() bool {
 	return len(n.Text)+len(n.Summary)+len(n.Members)+len(n.Owners) < before
 }
 
-// A messagePayload is the source of all formats.
+// messagePayload is the source of all formats.
 type messagePayload struct {
 	tasker.Event
 	tasker.NotificationData
@@ -209,7 +209,7 @@ func (n messagePayload) pagerDuty() pagerDutyEvent {
 	return out
 }
 
-// An alert is an alert of Alertmanager. Its labels identify it, so they contain nothing that
+// alert is an alert of Alertmanager. Its labels identify it, so they contain nothing that
 // changes.
 type alert struct {
 	Labels       map[string]string `json:"labels"`

@@ -45,7 +45,7 @@ type Batch interface {
 	EmitAll(ctx context.Context, events []tasker.Event) []error
 }
 
-// A failure is a delivery error.
+// failure is a delivery error.
 type failure struct {
 	err     error
 	refused bool          // see Refused

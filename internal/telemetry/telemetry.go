@@ -119,7 +119,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	return &Service{Metrics: m, handler: handler, provider: provider}, nil
 }
 
-// A scrapeLog logs errors of scrapes. Disconnected clients are logged at debug level, because they
+// scrapeLog logs errors of scrapes. Disconnected clients are logged at debug level, because they
 // cause an error for each remaining metric.
 type scrapeLog struct{ log *slog.Logger }
 

@@ -101,7 +101,7 @@ func (m *meter) replace(s *jsonschema.Schema, chain int) {
 	}
 }
 
-// A failure is a violated assertion of this package, in the format of the library.
+// failure is a violated assertion of this package, in the format of the library.
 type failure struct {
 	jsonschema.ErrorKind
 }

@@ -12,7 +12,7 @@ import (
 // maxCanonical exceeds the canonical text of any document.
 const maxCanonical = 1 << 30
 
-// A canonicalizer writes JSON values so that values that are equal in JSON Schema have equal texts:
+// canonicalizer writes JSON values so that values that are equal in JSON Schema have equal texts:
 // members are sorted, and 1, 1.0 and 10e-1 are one number. It stops if the text exceeds limit.
 type canonicalizer struct {
 	text   []byte

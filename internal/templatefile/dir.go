@@ -78,7 +78,7 @@ func openDir(dir string) (*os.Root, error) {
 	return nil, tasker.Errorf(tasker.Invalid, "the template directory %s cannot be opened: %v", strconv.Quote(dir), err)
 }
 
-// A loader reads one directory.
+// loader reads one directory.
 type loader struct {
 	dir    string
 	root   *os.Root

@@ -277,7 +277,7 @@ func expectation(s *jsonschema.Schema) string {
 	}
 }
 
-// A document is a template as written, before defaults are applied.
+// document is a template as written, before defaults are applied.
 type document struct {
 	tasker.Template
 	Steps []struct {

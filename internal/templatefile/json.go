@@ -32,7 +32,7 @@ func jsonTree(doc []byte, found *faults) *yaml.Node {
 	return root
 }
 
-// A treeBuilder builds the nodes of a document.
+// treeBuilder builds the nodes of a document.
 type treeBuilder struct {
 	doc    []byte
 	reader *payload.Reader

@@ -43,7 +43,7 @@ type interrupted struct{ error }
 
 func (i interrupted) Unwrap() error { return i.error }
 
-// A meter limits the work of one validation. Recursive schemas can need work that doubles with
+// meter limits the work of one validation. Recursive schemas can need work that doubles with
 // every level, which no limit on the size of the schema or the document prevents.
 //
 // One unit is one subschema applied to one value, or a check of a few bytes. It takes less than a
@@ -103,7 +103,7 @@ func members(v any) int {
 	}
 }
 
-// A pattern is a regular expression that charges a meter.
+// pattern is a regular expression that charges a meter.
 type pattern struct {
 	*expression.Pattern
 	meter *meter

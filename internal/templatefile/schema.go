@@ -28,7 +28,7 @@ type Input struct {
 	spare     chan *checker // each in use by one Check at a time
 }
 
-// A checker is a compiled schema and its meter.
+// checker is a compiled schema and its meter.
 type checker struct {
 	schema *jsonschema.Schema
 	meter  *meter

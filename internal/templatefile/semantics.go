@@ -15,7 +15,7 @@ import (
 // These checks cover how the parts of a template fit together, which a schema cannot express. The
 // template may already have faults, but its lists are as long as those of the document.
 
-// A graph contains the steps by name.
+// graph contains the steps by name.
 type graph struct {
 	names []string
 	steps map[string]node

@@ -35,7 +35,7 @@ func ParseJSON(doc []byte) (t tasker.Template, warnings []tasker.Fault, err erro
 	return parse(doc, jsonTree)
 }
 
-// A reader parses a document into its tree and records faults. It returns nil if there is no usable
+// reader parses a document into its tree and records faults. It returns nil if there is no usable
 // tree.
 type reader func(doc []byte, faults *faults) *yaml.Node
 

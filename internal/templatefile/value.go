@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A value is a node of the document with its path in faults.
+// value is a node of the document with its path in faults.
 type value struct {
 	node   *yaml.Node
 	path   string

@@ -21,7 +21,7 @@ const (
 	maxAlternatives = 5              // listed of an anyOf or oneOf
 )
 
-// A violation is a place of a document that violates a schema.
+// violation is a place of a document that violates a schema.
 type violation struct {
 	tokens  []string // path of keys and indexes
 	path    string   // the path in the format of faults

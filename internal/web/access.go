@@ -26,7 +26,8 @@ var (
 	public = access.Rule{Public: true}
 )
 
-// parameters are the path parameters. The handlers check namespaces with [access.Identity.MayUse].
+// parameters describes the path parameters of all routes for access checks. Handlers check
+// namespaces with [access.Identity.MayUse].
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"task": access.TaskKind, "investigation": access.InvestigationKind, "case": access.CaseKind, "operation": access.OperationKind, "hold": access.HoldKind, "schedule": access.ScheduleKind, "worker": access.WorkerKind, "event": access.EventKind,
@@ -46,7 +47,8 @@ func (rt *route) check() {
 // errSignIn rejects requests without a session.
 var errSignIn = tasker.Errorf(tasker.Unauthorized, "you are not signed in or your session has ended: sign in and reload the page")
 
-// authenticate sets the caller from the session cookie. Without a session the caller stays nil.
+// authenticate sets the caller from the session cookie. If there is no session, the caller stays
+// nil.
 func (s *server) authenticate(req *request) error {
 	secret := req.cookie(sessionCookie)
 	if s.Auth == nil || secret == "" {
@@ -135,7 +137,8 @@ func (s *server) auditForbidden(req *request, rt *route) {
 	s.Auth.AuditRefusal(req.Context(), req.subject(), data)
 }
 
-// within returns the request with the context of another permission.
+// within returns a copy of the request whose context is limited to what the caller may access with
+// another permission.
 func (req *request) within(needs access.Permission) *request {
 	other := *req
 	other.Request = req.WithContext(access.Within(req.Context(), req.caller, needs))
@@ -151,7 +154,8 @@ func (req *request) readsPayloads(namespace string) bool {
 	return req.caller != nil && req.caller.May(access.ReadPayloads, namespace)
 }
 
-// showsAction reports whether a page offers an action that needs a permission in all namespaces.
+// showsAction reports whether a page offers an action that requires a permission in all of these
+// namespaces. A read-only server offers none.
 func (s *server) showsAction(req *request, needs access.Permission, namespaces ...string) bool {
 	if s.ReadOnly || req.caller == nil || len(namespaces) == 0 {
 		return false
@@ -181,7 +185,7 @@ const (
 	maxSignIn = 16 << 10
 )
 
-// A signInPage asks for an API key or links to the identity provider.
+// signInPage asks for an API key or links to the identity provider.
 type signInPage struct {
 	Back     string // redirect target
 	Provider bool
@@ -277,7 +281,7 @@ func (s *server) goToProvider(req *request) (*view, error) {
 	return &view{next: address}, nil
 }
 
-// retryAfter sets the Retry-After header, in whole seconds.
+// retryAfter sets the Retry-After header to wait, in whole seconds.
 func (req *request) retryAfter(wait time.Duration) {
 	req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 }
@@ -335,8 +339,8 @@ const (
 	maxAddresses = 10_000
 )
 
-// failures limits failed attempts per address and minute. It also rejects new addresses if it has
-// counted too many.
+// failures limits failed attempts per network address and minute. It also rejects new addresses
+// once it counts too many of them.
 type failures struct {
 	most int // per minute and address; default maxFailures
 
@@ -345,7 +349,8 @@ type failures struct {
 	of    map[netip.Prefix]int
 }
 
-// take counts a failure. If there were too many, it returns how long to wait.
+// take counts a failure and returns true. If there were too many, it returns how long to wait, and
+// false.
 func (f *failures) take(from netip.Addr, now time.Time) (wait time.Duration, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// Limits of a form for a JSON Schema. Schemas that exceed them are answered as JSON.
+// Limits of the form for a JSON Schema. If a schema exceeds them, the answer is typed as JSON.
 const (
 	maxFields  = 50
 	maxButtons = 4
@@ -32,7 +32,7 @@ const (
 	buttonField = "buttons"
 )
 
-// A formField is a property of an answer.
+// formField is the form field for a property of an answer.
 type formField struct {
 	Name     string // of the form field
 	Property string
@@ -47,14 +47,14 @@ type formField struct {
 	Most     int // maximum characters; 0 for any
 }
 
-// An answerOption is an allowed value of a field.
+// answerOption is an allowed value of a field.
 type answerOption struct {
 	Value string // JSON
 	Label string
 	Here  bool // selected
 }
 
-// A formSchema is the supported part of a JSON Schema.
+// formSchema is the supported part of a JSON Schema.
 type formSchema struct {
 	Type        json.RawMessage            `json:"type"`
 	Title       string                     `json:"title"`
@@ -68,7 +68,8 @@ type formSchema struct {
 	Ref         string                     `json:"$ref"`
 }
 
-// kind returns the type besides null, or nothing if there is not exactly one.
+// kind returns the only type other than null that the schema allows, or "" if it does not allow
+// exactly one.
 func (s formSchema) kind() string {
 	var one string
 	if json.Unmarshal(s.Type, &one) == nil {
@@ -83,8 +84,9 @@ func (s formSchema) kind() string {
 	return ""
 }
 
-// fieldsOf returns the fields of a schema. Without fields, the answer is typed as JSON. Required
-// properties come first in the order of the schema, the others in alphabetical order.
+// fieldsOf returns the form fields for a schema. It returns none if the answer must be typed as
+// JSON. Required properties come first, in the order of the schema; the others follow in
+// alphabetical order.
 func fieldsOf(doc json.RawMessage) (fields []formField, whole formSchema) {
 	if json.Unmarshal(doc, &whole) != nil || whole.kind() != "object" || whole.Ref != "" || len(whole.Properties) == 0 || len(whole.Properties) > maxFields {
 		return nil, whole
@@ -151,7 +153,7 @@ func (f *formField) options(values []json.RawMessage, standard json.RawMessage) 
 	}
 }
 
-// Labelled returns the label of a button.
+// Labelled returns the label of a button, which names the field if the option is only Yes or No.
 func (f formField) Labelled(o answerOption) string {
 	if o.Label == "Yes" || o.Label == "No" {
 		return f.Label + ": " + strings.ToLower(o.Label)
@@ -166,8 +168,8 @@ func (f *formField) fill(req *request) {
 	}
 }
 
-// json returns the value of a field, or nil if it is empty. An invalid value becomes a string, which
-// the schema rejects.
+// json returns the value of a field as JSON, or nil if it is empty. It encodes an invalid value as
+// a string, which the schema rejects.
 func (f formField) json() json.RawMessage {
 	value := f.Value
 	if f.Kind != textField && f.Kind != areaField {
@@ -190,7 +192,7 @@ func (f formField) json() json.RawMessage {
 	return doc
 }
 
-// An answerSheet is the form of an answer with its submitted values.
+// answerSheet is the form for an answer, with the submitted values.
 type answerSheet struct {
 	Fields []formField
 	About  formSchema
@@ -198,7 +200,7 @@ type answerSheet struct {
 	Others []string // errors that belong to no field
 }
 
-// sheetOf returns the form of a schema with the submitted values.
+// sheetOf returns the form for a schema, with the submitted values.
 func sheetOf(req *request, schema json.RawMessage) answerSheet {
 	p := answerSheet{Result: "{\n  \n}"}
 	p.Fields, p.About = fieldsOf(schema)
@@ -211,7 +213,7 @@ func sheetOf(req *request, schema json.RawMessage) answerSheet {
 	return p
 }
 
-// Buttons returns the field whose values are buttons, or nil.
+// Buttons returns the field whose options are shown as buttons, or nil.
 func (p answerSheet) Buttons() *formField {
 	if i := slices.IndexFunc(p.Fields, func(f formField) bool { return f.Kind == buttonField }); i >= 0 {
 		return &p.Fields[i]
@@ -241,7 +243,7 @@ func (p answerSheet) answer() (json.RawMessage, error) {
 	return doc, nil
 }
 
-// attachErrors attaches the faults of an answer to its fields.
+// attachErrors attaches the faults in err to the fields that they are about.
 func (p *answerSheet) attachErrors(err error) {
 	var e *tasker.Error
 	if !errors.As(err, &e) {
@@ -263,7 +265,8 @@ func (p *answerSheet) attachErrors(err error) {
 	}
 }
 
-// missing attaches a fault about missing properties.
+// missing attaches a fault about missing properties to their fields. It reports whether it found
+// such a field.
 func (p *answerSheet) missing(fault tasker.Fault) (found bool) {
 	if fault.Path != "" || !strings.HasPrefix(fault.Message, "is missing") {
 		return false
@@ -276,7 +279,7 @@ func (p *answerSheet) missing(fault tasker.Fault) (found bool) {
 	return found
 }
 
-// An answerForm answers a human step.
+// answerForm is the form to answer a human step.
 type answerForm struct {
 	humanForm
 	answerSheet

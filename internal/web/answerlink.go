@@ -25,7 +25,7 @@ func guardToken(h http.Header, r *http.Request) {
 	}
 }
 
-// A questionPage shows the question of an answer link and nothing else.
+// questionPage shows the question of an answer link and nothing else.
 type questionPage struct {
 	answerSheet
 	tasker.AnswerQuestion
@@ -37,10 +37,11 @@ func (p *questionPage) view(status int) *view {
 	return &view{page: "question", title: "Your answer", status: status, alone: true, body: p}
 }
 
-// linkMessagePage shows a message instead of the form.
+// linkMessagePage returns a page that shows a message instead of the form.
 func linkMessagePage(status int, text string) *view { return (&questionPage{Said: text}).view(status) }
 
-// The messages about links. All invalid links have the same message.
+// The messages about links. All invalid links have the same message, so that it reveals nothing
+// about them.
 const (
 	linkUsed     = "This link has been used: the question is answered."
 	linkExpired  = "This link has expired. Ask the sender for a new one."
@@ -50,7 +51,7 @@ const (
 	linkReadOnly = "This server is read-only (ui.read_only). Try again later."
 )
 
-// closedLink is the page of a link that is not open.
+// closedLink returns the page for a link that is not open.
 func closedLink(state tasker.AnswerLinkState) *view {
 	if state == tasker.LinkUsed {
 		return linkMessagePage(http.StatusGone, linkUsed)
@@ -58,8 +59,8 @@ func closedLink(state tasker.AnswerLinkState) *view {
 	return linkMessagePage(http.StatusGone, linkExpired)
 }
 
-// withLink calls do with the token of a link. It limits invalid tokens by address, but accepts a
-// valid link from any address.
+// withLink calls do with the token of the link. It limits requests with invalid tokens per
+// address, but accepts a valid link from any address.
 func (s *server) withLink(req *request, class overload.Class, do func(token string) (*view, error)) (*view, error) {
 	from := req.address()
 	leave, err := s.Gate.Acquire(req.Context(), class, "link:"+overload.Network(from).String())
@@ -78,7 +79,7 @@ func (s *server) withLink(req *request, class overload.Class, do func(token stri
 	return linkMessagePage(http.StatusNotFound, linkInvalid), nil
 }
 
-// question shows the question. Opening a link changes nothing.
+// question shows the question of an answer link. Opening a link changes nothing.
 func (s *server) question(req *request) (*view, error) {
 	return s.withLink(req, overload.Reads, func(token string) (*view, error) {
 		q, err := s.Engine.AnswerQuestion(req.Context(), token)
@@ -134,7 +135,7 @@ func (p *questionPage) refused(err error) (*view, error) {
 	return p.view(apiv1.Status(tasker.CodeOf(err))), nil
 }
 
-// A linkForm creates and revokes the answer links of a step.
+// linkForm is the form to create and revoke answer links of a step.
 type linkForm struct {
 	humanForm
 	Links []tasker.AnswerLink

@@ -13,7 +13,8 @@ import (
 
 const cancelAllPath = "/cancel-tasks"
 
-// A cancelAllForm cancels the open tasks that match the filter of the task list, in batches.
+// cancelAllForm is the form to cancel the open tasks that match the filter of the task list, in
+// batches.
 type cancelAllForm struct {
 	*server
 	form
@@ -25,7 +26,7 @@ type cancelAllForm struct {
 	query      url.Values // filter of the list
 }
 
-// cancelAllForm reads the filter of the address and plans the next batch.
+// cancelAllForm reads the filter from the query and plans the next batch.
 func (s *server) cancelAllForm(req *request) (*cancelAllForm, error) {
 	q := req.query()
 	f := &cancelAllForm{server: s, query: q.values}
@@ -132,8 +133,8 @@ func (f *cancelAllForm) do(req *request) (*view, error) {
 	return v, nil
 }
 
-// cancelAllLink returns the form for the filter of the list. It is empty without a filter or
-// permission.
+// cancelAllLink returns the link to the form for the filter of the list. It returns "" if the list
+// is not filtered or the caller lacks the permission.
 func (s *server) cancelAllLink(req *request, narrowed bool) string {
 	if s.ReadOnly || !narrowed || !req.sees(access.CancelTasks) {
 		return ""

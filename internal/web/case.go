@@ -17,7 +17,7 @@ import (
 
 func casePath(id tasker.ID) string { return Root + "/cases/" + id.String() }
 
-// A casePage shows a case: what its investigations share, how they differ, and the possible
+// casePage shows a case: what its investigations share, how they differ, and the possible
 // actions.
 type casePage struct {
 	tasker.CaseDetail
@@ -41,7 +41,7 @@ type casePage struct {
 	Seen       string // update time of the displayed case
 }
 
-// changedTime limits how long a case page waits for the changes before the case.
+// changedTime limits how long a case page waits for the comparison of failures with successes.
 const changedTime = 250 * time.Millisecond
 
 // caseReport sends the post-incident report of a case as Markdown.
@@ -57,8 +57,8 @@ func (s *server) caseReport(req *request) (*view, error) {
 	return download(req, "report-"+id.String()+".md", "text/markdown; charset=utf-8", []byte(incidentreport.Markdown(r)))
 }
 
-// onCase shows a case. With ?why=1 it compares the messages of the newest investigations. With
-// ?changes=1 it waits for the changes without a time limit.
+// onCase shows a case. With ?why=1 it also compares the messages of the newest investigations.
+// With ?changes=1 it waits for the comparison of failures with successes without a time limit.
 func (s *server) onCase(req *request) (*view, error) {
 	d, err := fetch(req, "case", s.Cases.Detail)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *server) onCase(req *request) (*view, error) {
 	return &view{page: "case", title: placeOf(p.Case), nav: navCases, live: true, body: p}, nil
 }
 
-// addActs adds the possible operations.
+// addActs adds links to plan the possible operations.
 func (s *server) addActs(req *request, p *casePage) error {
 	if p.Entries == 0 || !s.showsAction(req, access.OperateSteps, p.Namespace) {
 		return nil
@@ -124,7 +124,7 @@ func (s *server) addActs(req *request, p *casePage) error {
 	return nil
 }
 
-// addChanged adds what changed before the case began and its impact.
+// addChanged adds the comparison of failures with successes and the impact of the case.
 func (s *server) addChanged(req *request, p *casePage) error {
 	patient := req.query().has("changes")
 	if p.Entries == 0 {
@@ -147,12 +147,12 @@ func (s *server) addChanged(req *request, p *casePage) error {
 	return nil
 }
 
-// Share formats a part of a total.
+// Share formats a part of a total, with its percentage.
 func (casePage) Share(have, of int) string {
 	return fmt.Sprintf("%s of %s (%d %%)", count(have, ""), count(of, ""), int(math.Round(100*float64(have)/float64(max(of, 1)))))
 }
 
-// placeOf returns the scope of a case.
+// placeOf returns the namespace, template and step of a case.
 func placeOf(c tasker.Case) string {
 	place := c.Namespace + "/" + c.TaskName
 	if c.StepName != "" {
@@ -190,7 +190,8 @@ func (p casePage) EndedCounts() []tasker.ValueCount {
 	return list
 }
 
-// endedOf introduces the counts if they are limited to the newest investigations.
+// endedOf returns the words before the counts: a note if they include only the newest
+// investigations, otherwise nothing.
 func endedOf(counts map[tasker.ResolutionStatus]int64) string {
 	n := int64(0)
 	for _, ended := range counts {
@@ -210,10 +211,10 @@ func (casePage) Fact(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "_", " "), "task version", "template version")
 }
 
-// Here reports whether another case can be merged with this one.
+// Here reports whether another case is in the same namespace, so that the two can be merged.
 func (p casePage) Here(e tasker.RelatedCase) bool { return e.Namespace == p.Namespace }
 
-// May reports whether the page offers an action.
+// May reports whether the page offers the action with this word.
 func (p casePage) May(word string) bool {
 	return slices.ContainsFunc(p.Verbs, func(l link) bool { return strings.HasSuffix(l.Path, "/"+word) })
 }

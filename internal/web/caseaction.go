@@ -45,7 +45,7 @@ var caseVerbs = []verb{
 		Long: "Existing and future failures that match the text become a separate case. To undo it, merge that case into this one."},
 }
 
-// caseRefusal returns why a case does not accept an action.
+// caseRefusal returns why a case does not accept an action, or "" if it does.
 func caseRefusal(v verb, c tasker.Case, now time.Time) string {
 	switch {
 	case c.MergedInto != nil && v.Word != wordUnmerge:
@@ -63,7 +63,7 @@ func caseRefusal(v verb, c tasker.Case, now time.Time) string {
 	}
 }
 
-// A caseForm is an action on a case.
+// caseForm is the form for an action on a case.
 type caseForm struct {
 	*server
 	form
@@ -95,7 +95,7 @@ func (p *caseForm) NeedsReason() bool {
 	return p.Word == wordMerge || p.Word == wordUnmerge || p.Word == wordSplit
 }
 
-// Typed returns the submitted fields besides the note.
+// Typed returns the submitted fields other than the note.
 func (p *caseForm) Typed() []string {
 	return slices.DeleteFunc([]string{p.Owner, p.Above, p.FixedIn, p.Into, p.Literal}, func(text string) bool { return text == "" })
 }
@@ -151,7 +151,7 @@ func (p *caseForm) readMeanwhile(req *request) error {
 // maxOthers limits the suggested merge targets.
 const maxOthers = 50
 
-// findOthers reads the open cases of the same namespace.
+// findOthers reads the open cases of the same namespace as merge targets.
 func (p *caseForm) findOthers(ctx context.Context) error {
 	list, _, err := p.DB.Cases(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Namespace: p.Case.Namespace, Limit: maxOthers}})
 	p.Others = slices.DeleteFunc(list, func(c tasker.Case) bool { return c.ID == p.Case.ID })
@@ -220,7 +220,7 @@ func (p *caseForm) change(req *request, seen time.Time) (note string, err error)
 	return note, err
 }
 
-// update returns the requested changes and a note about them.
+// update returns the requested changes and a note that describes them.
 func (p *caseForm) update(now time.Time) (u tasker.CaseUpdate, note string, err error) {
 	if p.Reason != "" {
 		u.Notes = &p.Reason
@@ -307,7 +307,8 @@ func (p *caseForm) command(req *request) command {
 	return c
 }
 
-// updateCommand returns the body and the arguments of an action that updates only the case.
+// updateCommand returns the request body and the command line of an action that updates only the
+// case.
 func (p *caseForm) updateCommand(now time.Time, ctl []string, actor string) (u apiv1.UpdateCase, words []string) {
 	note := p.Reason
 	d, _ := readDuration(p.For) // do reports errors

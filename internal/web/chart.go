@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A bar shows a value and its threshold, which is at [barMark] of [fullBar].
+// bar shows a value relative to its threshold, which is drawn at [barMark].
 type bar struct {
 	Fill    int    // pixels
 	Look    string // good, warn or bad
@@ -25,7 +25,7 @@ const (
 	warnFrom = 80 // percent
 )
 
-// barOf draws a value. Without a threshold the bar is at the threshold.
+// barOf returns the bar for a value. If threshold is 0, the bar reaches the threshold.
 func barOf(value, threshold float64) bar {
 	share := 100.0
 	if threshold > 0 {
@@ -41,17 +41,17 @@ func barOf(value, threshold float64) bar {
 	return b
 }
 
-// A series is a kind of column of a plot with its CSS class.
+// series is one kind of column of a plot, with its CSS class.
 type series struct{ Name, Look string }
 
-// A point has a value of each series.
+// point has a value for each series.
 type point struct {
 	Name   string
 	Label  string // below the axis; optional
 	Values []int64
 }
 
-// A plot is a column chart for the template "plot".
+// plot is a column chart for the template "plot".
 type plot struct {
 	Width, Height int
 	Bottom        int // of the columns
@@ -87,7 +87,7 @@ const (
 	plotBottom            = plotHeight - 20
 )
 
-// drawPlot draws points from left to right. The title begins the text for screen readers.
+// drawPlot draws points from left to right. The text for screen readers begins with title.
 func drawPlot(title string, list []series, points []point) plot {
 	p := plot{Width: plotWidth, Height: plotHeight, Bottom: plotBottom, Series: list, Points: points}
 	most, sums := int64(0), make([]int64, len(list))
@@ -128,7 +128,7 @@ func drawPlot(title string, list []series, points []point) plot {
 	return p
 }
 
-// roundUp returns the next number of 2, 5 and 10 times a power of ten.
+// roundUp rounds v up to 2, 5 or 10 times a power of ten.
 func roundUp(v int64) int64 {
 	for unit := int64(1); ; unit *= 10 {
 		for _, n := range []int64{2, 5, 10} {
@@ -139,7 +139,8 @@ func roundUp(v int64) int64 {
 	}
 }
 
-// span formats a value and its threshold, in minutes, with one unit if both are short.
+// span formats a value and its threshold, which are in minutes. If both are short, the unit occurs
+// once.
 func span(value, threshold float64) string {
 	const most = 180
 	if value < most && threshold < most && value >= 1 {
@@ -154,13 +155,13 @@ const (
 	leastBar            = 2 // minimum width
 )
 
-// An axis is the common time range of the bars of a task's steps.
+// axis is the time range that the bars of all steps of a task share.
 type axis struct {
 	From, To time.Time
 	Length   string
 }
 
-// A stepBar shows the times of a step: thin while waiting, thick while running, and a tick for each
+// stepBar shows the times of a step: thin while waiting, thick while running, and a tick for each
 // failed attempt.
 type stepBar struct {
 	Spans  []barSpan
@@ -192,7 +193,7 @@ func axisOf(t tasker.Task, history []tasker.Transition, now time.Time) axis {
 	return a
 }
 
-// at returns the position of a time.
+// at returns the horizontal position of a time.
 func (a axis) at(t time.Time) float64 {
 	x := barWidth * float64(t.Sub(a.From)) / float64(a.To.Sub(a.From))
 	return min(max(x, 0), barWidth)
@@ -240,8 +241,8 @@ func (a axis) bar(s tasker.Step, moves []tasker.Transition) stepBar {
 	return b
 }
 
-// span draws the time in a state and returns its kind. The time in an error counts only if the step
-// continues.
+// span draws the time that a step spent in a state and returns the kind of span. It draws the time
+// in state error only if the step continued afterwards.
 func (b *stepBar) span(a axis, state string, from, to time.Time, continues bool) string {
 	kind, height := "", 4.0
 	switch tasker.StepState(state) {

@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// A dueForm changes the due time of a task or a step.
+// dueForm is the form to change the due time of a task or a step.
 type dueForm struct {
 	*server
 	taskForm

@@ -11,10 +11,10 @@ import (
 	"tasker.example/tasker/internal/emission"
 )
 
-// maxCounted limits the counted events of a sink.
+// maxCounted is the number of events at which counting the backlog of a sink stops.
 const maxCounted = 10_000
 
-// An emissionsPage shows the sinks and the newest deliveries.
+// emissionsPage shows the sinks and the newest deliveries.
 type emissionsPage struct {
 	Sinks     []sinkLine
 	SeesSinks bool     // has permission to see their state
@@ -76,7 +76,7 @@ func (s *server) sinkLines(req *request, names []string) ([]sinkLine, error) {
 	return lines, nil
 }
 
-// An emissionPage shows an event and its deliveries.
+// emissionPage shows an event and its deliveries.
 type emissionPage struct {
 	tasker.Event
 	Namespace string
@@ -97,7 +97,7 @@ func (s *server) eventOf(req *request) (p emissionPage, err error) {
 	return p, err
 }
 
-// A reEmitForm redelivers an event.
+// reEmitForm is the form to redeliver an event.
 type reEmitForm struct {
 	*server
 	form
@@ -139,8 +139,8 @@ func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
 	return p, nil
 }
 
-// newSinkOption returns a sink with its submitted choice. Initially the sinks without the event are
-// chosen, or all if every sink has it.
+// newSinkOption returns a sink with its submitted choice. If the form was not submitted yet, the
+// sinks that have not received the event are chosen, or all if every sink has received it.
 func newSinkOption(name string, list []tasker.Emission, sent bool, chosen []string) chosenSink {
 	c := chosenSink{Name: name}
 	for _, e := range list {
@@ -169,14 +169,14 @@ func (p *reEmitForm) do(req *request) (*view, error) {
 	return &view{next: p.Back, note: "The event will be redelivered to " + strings.Join(sent.Sinks, ", ") + "."}, err
 }
 
-// An auditPage shows the audit log, newest first.
+// auditPage shows the audit log, newest first.
 type auditPage struct {
 	Action string // filter; empty for all
 	Events []tasker.AuditEvent
 	Pager  pager
 }
 
-// maxAction exceeds the length of all actions.
+// maxAction is longer than the name of any action, in bytes.
 const maxAction = 128
 
 func (s *server) audit(req *request) (*view, error) {

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A snapshot is the displayed part of the evidence of an investigation.
+// snapshot is the part of an investigation's evidence that a page shows.
 type snapshot struct {
 	State            tasker.TaskState
 	InStateMinutes   float64
@@ -25,7 +25,7 @@ type snapshot struct {
 	Steps            []snapshotStep
 }
 
-// A snapshotStep is a step of the snapshot.
+// snapshotStep is a step of the snapshot.
 type snapshotStep struct {
 	UUID          tasker.ID
 	Name          string
@@ -81,7 +81,8 @@ func members(doc json.RawMessage) (m map[string]json.RawMessage) {
 	return m
 }
 
-// member decodes a member of an object, or returns zero for a value of another type.
+// member decodes a member of an object. It returns the zero value if the member is missing or has
+// another type.
 func member[T any](m map[string]json.RawMessage, name string) (v T) {
 	if err := json.Unmarshal(m[name], &v); err != nil {
 		var zero T
@@ -90,7 +91,7 @@ func member[T any](m map[string]json.RawMessage, name string) (v T) {
 	return v
 }
 
-// failureOf decodes the failure of a step. Other JSON becomes the message.
+// failureOf decodes the failure of a step. It uses JSON that is not a failure as the message.
 func failureOf(doc json.RawMessage) tasker.StepFailure {
 	m := members(doc)
 	f := tasker.StepFailure{
@@ -119,7 +120,7 @@ func narrative(ev storyInput) []string {
 	return slices.DeleteFunc(list, func(sentence string) bool { return sentence == "" })
 }
 
-// opened returns the evidence with the cause for which the investigation was opened, as in the
+// opened returns ev with the cause for which the investigation was opened, which matches the
 // snapshot.
 func (ev storyInput) opened() storyInput {
 	if ev.entry.OriginalReason == "" {
@@ -137,7 +138,7 @@ func (ev storyInput) opened() storyInput {
 	return ev
 }
 
-// raised describes that a more severe reason has replaced the original one.
+// raised describes the more severe reason that has replaced the original one, if any.
 func (ev storyInput) raised() string {
 	if ev.entry.OriginalReason == "" {
 		return ""
@@ -169,9 +170,9 @@ func (ev storyInput) happened() string {
 	}
 }
 
-// failureTexts describe a failed step. Their arguments are the step, the task, the attempt, the
-// maximum of attempts, the time, the error, the time of the last attempt, the time in error and the
-// detail code.
+// failureTexts are sentences about a failed step, by detail code. Their arguments are the step,
+// the task, the attempt, the maximum number of attempts, the time, the error, the time of the last
+// attempt, the time in state error and the detail code.
 var failureTexts = map[string]string{
 	tasker.RetriesExhausted: "Step %[1]s of %[2]s failed in all %[4]d attempts%[7]s%[6]s.",
 	tasker.PermanentFailure: "Step %[1]s of %[2]s failed in attempt %[3]d of %[4]d%[5]s with an error that is not retryable%[6]s.",
@@ -185,7 +186,7 @@ var failureTexts = map[string]string{
 	tasker.UnrecoveredError: "Step %[1]s of %[2]s failed%[5]s%[6]s. The task was in error for %[8]s without an open investigation.",
 }
 
-// failed describes a step without remaining attempts.
+// failed describes a step that failed and is not retried.
 func (ev storyInput) failed() string {
 	s := ev.culprit()
 	at, last := "", ""
@@ -201,7 +202,7 @@ func (ev storyInput) failed() string {
 		minutes(ev.then.InStateMinutes), words(ev.entry.DetailCode))
 }
 
-// describeStale describes a task without progress.
+// describeStale describes a task that made no progress.
 func (ev storyInput) describeStale() string {
 	t, state := ev.then, words(ev.entry.OriginalState)
 	switch ev.entry.DetailCode {
@@ -242,7 +243,7 @@ func (ev storyInput) describeManual() string {
 	return fmt.Sprintf("%s opened this investigation of task %s in state %s%s.", actor, ev.kind(), words(ev.entry.OriginalState), why)
 }
 
-// found describes the detection.
+// found describes who detected the problem, and when.
 func (ev storyInput) found() string {
 	at := clock(ev.entry.At) + "."
 	switch ev.entry.DetectedBy {
@@ -274,7 +275,7 @@ func (ev storyInput) follows() bool {
 	return !failed.IsZero() && ev.entry.At.Sub(failed) > soonAfter
 }
 
-// again describes failures since the investigation was opened.
+// again describes the failures since the investigation was opened.
 func (ev storyInput) again() string {
 	times, others := 0, []string{}
 	var last tasker.EntryChange
@@ -307,7 +308,7 @@ func (ev storyInput) again() string {
 	return "Since then " + listed(list) + "."
 }
 
-// waits describes the blocked steps.
+// waits describes the steps that the failed step blocks.
 func (ev storyInput) waits() string {
 	if ev.entry.StepUUID == nil {
 		return ""
@@ -332,7 +333,7 @@ func (ev storyInput) waits() string {
 	return "Steps " + listed(behind) + " are waiting for " + it + "."
 }
 
-// since describes the current state.
+// since describes the current state of the task and of the investigation.
 func (ev storyInput) since() string {
 	e := ev.entry
 	now := "The task " + statePhrase(e.CurrentTaskState)
@@ -349,7 +350,7 @@ func (ev storyInput) since() string {
 	return fmt.Sprintf("%s. The investigation ended as %s%s at %s.", now, words(e.ResolutionStatus), by, clock(*e.ResolvedAt))
 }
 
-// statePhrase returns the predicate of a sentence about the state of a task.
+// statePhrase returns a state as the predicate of a sentence about a task.
 func statePhrase(s tasker.TaskState) string {
 	switch s {
 	case tasker.TaskError:
@@ -448,7 +449,7 @@ func namesOf(steps []tasker.Step) []string {
 	return names
 }
 
-// listed joins up to five names in a sentence.
+// listed joins names for a sentence. It names at most five and counts the rest.
 func listed(names []string) string {
 	const most = 5
 	if len(names) > most {
@@ -460,7 +461,8 @@ func listed(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// quoted returns the error message for the end of a sentence.
+// quoted returns the error message, quoted, to append to a sentence, or "" if it is empty or
+// hidden.
 func quoted(f tasker.StepFailure) string {
 	text := clip(strings.Join(strings.Fields(f.Message), " "), 300)
 	if text == "" || shown(strings.Trim(text, `"`)) == "" {

@@ -23,14 +23,14 @@ const (
 	maxNotes  = 20_000 // of investigations and step actions
 )
 
-// An action is an operator action. Its page shows what will happen and a form.
+// action is an operator action with a page that explains its effect and contains a form.
 type action interface {
 	// do performs the action. Its error is shown above the form.
 	do(req *request) (*view, error)
 	shared() *form
 }
 
-// A form is the common part of all actions.
+// form is the common part of all actions.
 type form struct {
 	page, title, nav string
 
@@ -46,7 +46,7 @@ type form struct {
 	Command  command
 }
 
-// A verb is an action on an object, named as in tasker-ctl.
+// verb is an action on an object, named as in tasker-ctl.
 type verb struct {
 	Word string // path element
 	Name string // link text
@@ -76,7 +76,7 @@ func (f *form) view(a action, status int) *view {
 	return &view{page: f.page, title: f.title, nav: f.nav, status: status, body: a}
 }
 
-// formOf completes a form with the submitted actor and reason.
+// formOf returns f with the submitted actor and reason.
 func (req *request) formOf(f form) form {
 	f.Subject, f.Actor = req.subject(), req.actor
 	if req.Method == http.MethodPost && f.Subject == "" {
@@ -86,18 +86,20 @@ func (req *request) formOf(f form) form {
 	return f
 }
 
-// requestKey returns an idempotency key: the same form with the same texts is one request.
+// requestKey returns an idempotency key. Submitting the same form with the same texts again yields
+// the same key.
 func requestKey(form string, texts ...string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", texts))
 	return "page-" + form + "-" + hex.EncodeToString(sum[:8])
 }
 
-// placeholders returns the actor and the reason for a command, or words to replace.
+// placeholders returns the actor and the reason for a command, or placeholders for those that are
+// empty.
 func (f *form) placeholders() (actor, reason string) {
 	return cmp.Or(f.Actor, "you@example.com"), cmp.Or(f.Reason, "why")
 }
 
-// by returns the flag of tasker-ctl for the actor, unless the API key identifies the actor.
+// by returns the tasker-ctl flag that sets the actor, or nil if the API key identifies the actor.
 func (f *form) by(flag, actor string) []string {
 	if f.Subject != "" {
 		return nil
@@ -105,7 +107,7 @@ func (f *form) by(flag, actor string) []string {
 	return []string{flag, actor}
 }
 
-// byInBody returns the actor for a request body, unless the API key identifies the actor.
+// byInBody returns the actor for a request body, or "" if the API key identifies the actor.
 func (f *form) byInBody(actor string) string {
 	if f.Subject != "" {
 		return ""
@@ -113,8 +115,8 @@ func (f *form) byInBody(actor string) string {
 	return actor
 }
 
-// actionRoutes returns the routes of an action. Function read loads the page with the submitted
-// fields.
+// actionRoutes returns the routes that show and submit the form of an action. read loads the
+// action with the submitted fields.
 func actionRoutes[A action](s *server, path string, permission access.Permission, read func(*request) (A, error)) []route {
 	show := func(req *request) (*view, error) {
 		if err := s.mayChange(); err != nil {
@@ -158,7 +160,7 @@ func actionRoutes[A action](s *server, path string, permission access.Permission
 	}
 }
 
-// verbRoutes returns the routes of the actions on an object.
+// verbRoutes returns the routes of the actions on an object, one pair per verb.
 func verbRoutes[V interface{ word() string }, A action](s *server, path string, permission access.Permission, verbs []V, read func(*request, V) (A, error)) (list []route) {
 	for _, v := range verbs {
 		list = append(list, actionRoutes(s, path+"/"+v.word(), permission, func(req *request) (A, error) { return read(req, v) })...)
@@ -199,7 +201,7 @@ func (f *form) check(req *request, most int) error {
 	return nil
 }
 
-// storable returns an error if the database cannot store a text.
+// storable returns an Invalid error if the database cannot store text.
 func storable(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return tasker.Errorf(tasker.Invalid, "must be valid UTF-8 without NUL")
@@ -207,10 +209,12 @@ func storable(text string) error {
 	return nil
 }
 
-// A command is the command line equivalent of an action, for the template "elsewhere".
+// command contains the tasker-ctl and curl commands that are equivalent to an action, for the
+// template "elsewhere".
 type command struct{ CLI, Curl string }
 
-// commandOf returns the calls of tasker-ctl and of the API. The body may be nil.
+// commandOf returns the commands for an action: a tasker-ctl command line and an API request. The
+// body may be nil.
 func commandOf(req *request, ctl []string, method, path string, body any) command {
 	origin := req.origin()
 	curl := []string{"curl", "--fail-with-body", "-X", method, origin + path}
@@ -224,7 +228,7 @@ func commandOf(req *request, ctl []string, method, path string, body any) comman
 	return c
 }
 
-// flags returns flags of tasker-ctl, given as flag and value pairs. It skips empty values.
+// flags returns tasker-ctl flags from pairs of flag and value. It skips pairs with an empty value.
 func flags(pairs ...string) (list []string) {
 	for p := range slices.Chunk(pairs, 2) {
 		if p[1] != "" {

@@ -18,7 +18,7 @@ const (
 	nodeText              = nodeWidth - 24 // width of the text
 )
 
-// A graph shows steps in layers from left to right, each after its dependencies, for the template
+// graph shows steps in layers from left to right, each after its dependencies, for the template
 // "graph".
 type graph struct {
 	Width, Height int
@@ -26,7 +26,7 @@ type graph struct {
 	Edges         []edge
 }
 
-// A node is a step of a graph.
+// node is a step of a graph.
 type node struct {
 	X, Y        int
 	Name, Shown string // full and truncated
@@ -53,13 +53,14 @@ var nodeKinds = map[tasker.StepType]string{
 	tasker.DecisionStep: "decision", tasker.ExternalStep: "external", tasker.WaitStep: "wait", tasker.ChildStep: "child task",
 }
 
-// An edge leads from a step to a dependent step.
+// edge leads from a step to a dependent step.
 type edge struct {
 	Path string // SVG path
 	Done bool   // the first step is done
 }
 
-// withoutItems removes the items of map steps. If an item is marked, it marks its step instead.
+// withoutItems removes the items of map steps. If the marked step is an item, it returns the
+// item's map step as marked instead.
 func withoutItems(steps []tasker.Step, marked *tasker.ID) ([]tasker.Step, *tasker.ID) {
 	list := make([]tasker.Step, 0, len(steps))
 	for _, s := range steps {
@@ -73,7 +74,7 @@ func withoutItems(steps []tasker.Step, marked *tasker.ID) ([]tasker.Step, *taske
 	return list, marked
 }
 
-// drawGraph draws steps. The marked step is optional; href returns the link of a step.
+// drawGraph draws the graph of the steps. marked may be nil; href returns the link for a step.
 func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) string) graph {
 	steps, marked = withoutItems(steps, marked)
 	layers := layersOf(steps)
@@ -151,7 +152,8 @@ func layersOf(steps []tasker.Step) [][]tasker.Step {
 	return layers
 }
 
-// depths returns the length of the longest path to each step. It terminates on cycles.
+// depths returns the length of the longest path to each step. It terminates even if the steps form
+// a cycle.
 func depths(steps []tasker.Step) map[tasker.ID]int {
 	depth := map[tasker.ID]int{}
 	for _, s := range steps {
@@ -177,7 +179,7 @@ func depths(steps []tasker.Step) map[tasker.ID]int {
 	return depth
 }
 
-// center returns the mean position of the ids, or fallback if none has one.
+// center returns the mean position of the ids, or fallback if none of them has a position.
 func center(ids []tasker.ID, place map[tasker.ID]float64, fallback float64) float64 {
 	sum, n := 0.0, 0
 	for _, id := range ids {
@@ -192,7 +194,8 @@ func center(ids []tasker.ID, place map[tasker.ID]float64, fallback float64) floa
 	return sum / float64(n)
 }
 
-// truncateToWidth shortens a bold text to a width in pixels, estimated for the widest common font.
+// truncateToWidth shortens bold text to at most most pixels. It estimates the width for the widest
+// common font.
 func truncateToWidth(s string, most int) string {
 	width := 0
 	cut := -1 // end of the text before an ellipsis
@@ -223,7 +226,7 @@ func widthOf(r rune) int {
 	}
 }
 
-// clip shortens a text to a number of characters.
+// clip shortens s to at most most characters.
 func clip(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"

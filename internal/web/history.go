@@ -8,14 +8,15 @@ import (
 	"tasker.example/tasker"
 )
 
-// A historyLine is a state change of a task or a step.
+// historyLine is a state change of a task or a step.
 type historyLine struct {
 	tasker.Transition
 	Step  *stepAnchor // nil for the task itself
 	After string      // duration of the previous state, if known and at least a second
 }
 
-// movesOf removes the changes of hidden steps, which are items of map steps.
+// movesOf removes the transitions of steps that are not in steps, which are the items of map
+// steps.
 func movesOf(steps []tasker.Step, history []tasker.Transition) []tasker.Transition {
 	shown := make(map[tasker.ID]bool, len(steps))
 	for _, s := range steps {

@@ -26,7 +26,7 @@ const (
 	bannerTime  = time.Second
 )
 
-// A holdLine is a hold in a list.
+// holdLine is a hold in a list.
 type holdLine struct{ tasker.Hold }
 
 func (l holdLine) Path() string { return holdsPath + "/" + l.UUID.String() }
@@ -66,9 +66,8 @@ func holdLines(list []tasker.Hold) []holdLine {
 	return lines
 }
 
-// openHolds returns the open holds of the caller's namespaces for the banner. It skips callers that
-// were not admitted, so that a refusal costs no query. Pages are shown without the banner if the
-// query fails.
+// openHolds returns the open holds of the caller's namespaces for the banner. It returns none for
+// a request that was not admitted, so that a refusal costs no query, or if the query fails.
 func (s *server) openHolds(req *request) []holdLine {
 	if !req.admitted || !req.sees(access.ReadTasks) {
 		return nil
@@ -82,7 +81,7 @@ func (s *server) openHolds(req *request) []holdLine {
 	return holdLines(list)
 }
 
-// A holdsPage lists holds, newest first.
+// holdsPage lists holds, newest first.
 type holdsPage struct {
 	Open  bool // only those that have not ended
 	Holds []holdLine
@@ -110,7 +109,7 @@ func (s *server) holds(req *request) (*view, error) {
 	return &view{page: "holds", title: "Holds", nav: navHolds, live: true, body: p}, nil
 }
 
-// A holdPage shows a hold with its history.
+// holdPage shows a hold with its history.
 type holdPage struct {
 	holdLine
 	History  []tasker.HoldChange
@@ -138,7 +137,7 @@ func (s *server) onHold(req *request) (*view, error) {
 	return &view{page: "hold", title: "Hold of " + p.Scope(), nav: navHolds, live: true, body: p}, nil
 }
 
-// More returns the metadata of a change.
+// More returns the metadata of a change as text.
 func (p holdPage) More(c tasker.HoldChange) string {
 	return strings.Trim(compactJSON(c.Metadata), "{}")
 }
@@ -157,7 +156,7 @@ var holdVerbs = []verb{
 		Long: "Releases the steps in waves, each after the previous wave has succeeded. If 10 % of a wave fails, the hold becomes active again."},
 }
 
-// holdRefusal returns why a hold does not accept an action.
+// holdRefusal returns why a hold does not accept an action, or "" if it does.
 func holdRefusal(v verb, h tasker.Hold) string {
 	switch {
 	case h.State == tasker.HoldEnded:
@@ -169,7 +168,7 @@ func holdRefusal(v verb, h tasker.Hold) string {
 	}
 }
 
-// A holdForm changes a hold, or creates one if it has no verb.
+// holdForm is the form to change a hold, or to create one if it has no verb.
 type holdForm struct {
 	*server
 	form
@@ -288,7 +287,8 @@ func (p *holdForm) ofCase(req *request) (*tasker.ID, error) {
 	return &id, asTyped(err)
 }
 
-// asTyped turns a NotFound error into an error of the form, which keeps the input.
+// asTyped turns a NotFound error into an Invalid error, so that the form is shown again with the
+// input.
 func asTyped(err error) error {
 	if tasker.CodeOf(err) == tasker.NotFound {
 		return tasker.Errorf(tasker.Invalid, "%s", messageOf(err))
@@ -328,7 +328,8 @@ func (p *holdForm) command(req *request) command {
 	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, path, body)
 }
 
-// holdLink returns the form to hold a scope, or nothing without permission.
+// holdLink returns the link to the form that holds a scope, or "" if the caller lacks the
+// permission.
 func (s *server) holdLink(req *request, namespace string, scope ...string) string {
 	if !s.showsAction(req, access.OperateSteps, namespace) {
 		return ""

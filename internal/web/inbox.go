@@ -16,13 +16,13 @@ const (
 	wordUnassigned = "unassigned"
 )
 
-// An inboxLine is a human step in the inbox.
+// inboxLine is a human step in the inbox.
 type inboxLine struct {
 	tasker.HumanStep
 	Path string // form to answer it, or its task
 }
 
-// An inboxPage lists human steps by due time.
+// inboxPage lists human steps by due time.
 type inboxPage struct {
 	Of     string // mine, unassigned or empty for all
 	Choice []link
@@ -30,7 +30,8 @@ type inboxPage struct {
 	Pager  pager
 }
 
-// assignees returns the assignee names of the caller.
+// assignees returns the names by which steps are assigned to the caller: the subject and its
+// groups, or the entered name if the caller is not signed in.
 func (req *request) assignees() []string {
 	list := req.caller.Assignees()
 	if len(list) == 0 && req.actor != "" && tasker.AssigneeFault(req.actor) == "" {
@@ -92,7 +93,7 @@ func asksPeople(s tasker.Step) bool {
 	return s.Type == tasker.ExternalStep && s.State == tasker.StepPending && s.DependenciesSatisfied && !s.DecisionDue
 }
 
-// A humanForm is an action on a human step.
+// humanForm is the common part of forms for a human step.
 type humanForm struct {
 	*server
 	form
@@ -125,7 +126,7 @@ func (s *server) humanForm(req *request, f form) (h humanForm, err error) {
 	return h, nil
 }
 
-// An assignForm assigns a human step.
+// assignForm is the form to assign a human step.
 type assignForm struct {
 	humanForm
 	To string

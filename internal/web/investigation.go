@@ -28,7 +28,7 @@ func entryPath(id tasker.ID) string { return Root + "/investigations/" + id.Stri
 
 func taskPath(id tasker.ID) string { return Root + "/tasks/" + id.String() }
 
-// An investigationPage shows an investigation: evidence, current state and actions.
+// investigationPage shows an investigation: evidence, current state and actions.
 type investigationPage struct {
 	Entry        tasker.Entry
 	Task         tasker.Task
@@ -158,7 +158,7 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 	return p, s.addAttempts(ctx, p, steps)
 }
 
-// failedStep returns the step that blocks the task of an open investigation.
+// failedStep returns the step that currently blocks the task, or nil if there is none.
 func failedStep(e tasker.Entry) *tasker.ID {
 	if e.FailedStep == nil {
 		return nil
@@ -202,7 +202,7 @@ func (s *server) addAttempts(ctx context.Context, p *investigationPage, steps []
 	return nil
 }
 
-// An attempt is an execution of a step.
+// attempt is an execution of a step.
 type attempt struct {
 	Number  int
 	Began   time.Time // zero if not claimed
@@ -214,7 +214,7 @@ type attempt struct {
 	Later   bool // began after the investigation was opened
 }
 
-// Took formats the duration, if it is known.
+// Took formats the duration of the attempt, or returns "" if it is unknown.
 func (a attempt) Took() string {
 	if a.Began.IsZero() || a.Ended.IsZero() {
 		return ""
@@ -222,7 +222,7 @@ func (a attempt) Took() string {
 	return briefly(a.Ended.Sub(a.Began))
 }
 
-// attemptsOf derives attempts from the history of a step; both are newest first.
+// attemptsOf derives the attempts of a step from its history. Both are newest first.
 func attemptsOf(moves []tasker.Transition, opened time.Time) []attempt {
 	var list []attempt
 	var running *attempt
@@ -259,7 +259,7 @@ func numberOf(m tasker.Transition) int {
 	return *m.Attempt
 }
 
-// A comparison compares the states of the evidence with the current ones.
+// comparison lists how the states in the evidence differ from the current ones.
 type comparison struct {
 	Changed, Same       []compared // limited
 	AllChanged, AllSame int

@@ -12,7 +12,7 @@ var itemStates = []tasker.StepState{
 	tasker.StepError, tasker.StepInProgress, tasker.StepEnqueued, tasker.StepPending, tasker.StepComplete, tasker.StepResolvedManually, tasker.StepCancelled,
 }
 
-// An itemsPage lists the items of a map step.
+// itemsPage lists the items of a map step.
 type itemsPage struct {
 	Task       tasker.Task
 	Step       tasker.Step
@@ -29,7 +29,7 @@ func itemsPath(task, step tasker.ID) string {
 	return taskPath(task) + "/steps/" + step.String() + "/items"
 }
 
-// ItemsPath returns the list of items of a map step.
+// ItemsPath returns the path of the list of items of a map step, or "" for other steps.
 func (r stepRow) ItemsPath() string {
 	if r.Items == nil {
 		return ""
@@ -37,7 +37,7 @@ func (r stepRow) ItemsPath() string {
 	return itemsPath(r.TaskUUID, r.UUID)
 }
 
-// ElementDoc returns the list element of an item.
+// ElementDoc returns the list element that an item processes.
 func (r stepRow) ElementDoc() document {
 	if r.Map == nil {
 		return document{}

@@ -25,14 +25,14 @@ const (
 	limitRows = 100
 )
 
-// A limitLine is a limit in a list.
+// limitLine is a limit in a list.
 type limitLine struct{ tasker.Limit }
 
 func (l limitLine) Title() string { return limitTitle(l.LimitRef) }
 
 func (l limitLine) Path() string { return limitLink(limitPath, l.LimitRef) }
 
-// SetBy returns who set the value.
+// SetBy returns who set the value of the limit.
 func (l limitLine) SetBy() string {
 	if l.ByTemplate {
 		return "template"
@@ -40,7 +40,7 @@ func (l limitLine) SetBy() string {
 	return l.ChangedBy
 }
 
-// Some formats a count that stops at [tasker.MaxLimitCount].
+// Some formats a number for which counting stops at [tasker.MaxLimitCount].
 func (limitLine) Some(n int64) string {
 	if n >= tasker.MaxLimitCount {
 		return count(n, "") + " or more"
@@ -72,7 +72,7 @@ func limitQuery(r tasker.LimitRef) url.Values {
 	return q
 }
 
-// limitLink returns the address of a page about a limit.
+// limitLink returns the address of the page path for a limit.
 func limitLink(path string, r tasker.LimitRef) string {
 	if q := limitQuery(r); len(q) > 0 {
 		path += "?" + q.Encode()
@@ -80,7 +80,7 @@ func limitLink(path string, r tasker.LimitRef) string {
 	return Root + path
 }
 
-// A limitsPage lists limits, by namespace, kind and name.
+// limitsPage lists limits, by namespace, kind and name.
 type limitsPage struct {
 	Namespace string // filter; empty for all
 	Limits    []limitLine
@@ -111,7 +111,7 @@ func (s *server) limits(req *request) (*view, error) {
 	return &view{page: "limits", title: navLimits, nav: navLimits, live: true, body: p}, nil
 }
 
-// A limitDetailPage shows a limit with the keys that have most waiting steps.
+// limitDetailPage shows a limit and its keys with the most waiting steps.
 type limitDetailPage struct {
 	limitLine
 	Keys        []tasker.LimitKey
@@ -148,7 +148,7 @@ func (s *server) onLimit(req *request) (*view, error) {
 	return &view{page: "limit", title: "Limit of " + p.Title(), nav: navLimits, live: true, body: p}, nil
 }
 
-// A limitForm sets or deletes a limit.
+// limitForm is the form to set or delete a limit.
 type limitForm struct {
 	*server
 	form
@@ -159,7 +159,7 @@ type limitForm struct {
 	Max, Rate, Burst string // as typed
 }
 
-// Of returns the title of a complete reference.
+// Of returns the title of the limit, or "" while the reference is incomplete.
 func (p *limitForm) Of() string {
 	if p.Ref.Check() != nil {
 		return ""
@@ -188,7 +188,7 @@ func (s *server) setLimitForm(req *request) (*limitForm, error) {
 	return p, nil
 }
 
-// fill sets the fields to the current value.
+// fill sets the fields to the current value of the limit.
 func (p *limitForm) fill(req *request) error {
 	d, err := p.Engine.Limit(req.Context(), p.Ref)
 	if tasker.CodeOf(err) == tasker.NotFound {
@@ -243,7 +243,7 @@ func (p *limitForm) do(req *request) (*view, error) {
 	return &view{next: limitLine{l}.Path(), note: "The limit is " + l.LimitValue.String() + "."}, err
 }
 
-// value parses the fields.
+// value parses the fields to the value of a limit.
 func (p *limitForm) value() (v tasker.LimitValue, err error) {
 	whole := func(name, text string) int {
 		n, fault := strconv.Atoi(text)

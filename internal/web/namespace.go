@@ -13,7 +13,7 @@ import (
 
 const weightPath = "/set-weight"
 
-// A weightForm sets the weight of a namespace among workers that serve several namespaces.
+// weightForm is the form to set the weight of a namespace.
 type weightForm struct {
 	*server
 	form

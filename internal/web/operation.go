@@ -18,15 +18,15 @@ const (
 	navOperations  = "Operations"
 
 	operationRows = 50
-	itemRows      = 100    // of one state
+	itemRows      = 100    // on the page of one state
 	itemSamples   = 10     // of each state in the overview
 	maxArrivals   = 1000   // limit of counting
-	maxFitting    = 10_000 // likewise
+	maxFitting    = 10_000 // counting the steps of a plan stops here
 )
 
 func operationPath(id tasker.ID) string { return operationsPath + "/" + id.String() }
 
-// An operationLine is an operation in a list.
+// operationLine is an operation in a list.
 type operationLine struct {
 	tasker.Operation
 	Path string
@@ -35,7 +35,7 @@ type operationLine struct {
 	Bar  []progressPart
 }
 
-// Computes returns the expression for the results of the steps.
+// Computes returns the expression that computes the results of the steps, or "" if there is none.
 func (l operationLine) Computes() string {
 	return apiv1.FromOperation(l.Operation).Act.ResultExpression
 }
@@ -61,12 +61,12 @@ func doesOf(o tasker.Operation) string {
 	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), count(o.Items, itemNoun(o.Act)))
 }
 
-// itemNoun returns the objects of an act.
+// itemNoun returns the noun for the objects that an act applies to.
 func itemNoun(act tasker.Act) string {
 	return cmp.Or(map[tasker.Act]string{tasker.ActCancel: "task", tasker.ActCompensate: "task", tasker.ActRecreate: "task", tasker.ActEnd: "investigation"}[act], "step")
 }
 
-// An operationsPage lists operations, newest first.
+// operationsPage lists operations, newest first.
 type operationsPage struct {
 	State      tasker.OperationState
 	States     []tasker.OperationState
@@ -110,7 +110,7 @@ func (s *server) operationsOf(req *request, id tasker.ID) (lines []operationLine
 	return lines, nil
 }
 
-// An operationPage shows an operation with its items, problems first.
+// operationPage shows an operation with its items, problems first.
 type operationPage struct {
 	operationLine
 	Waves    []waveLine
@@ -135,7 +135,7 @@ type waveLine struct {
 	Now         string // state of the current wave
 }
 
-// An itemGroup contains items of one state.
+// itemGroup contains items of one state.
 type itemGroup struct {
 	State tasker.ItemState
 	All   int64
@@ -158,7 +158,7 @@ func (l itemLine) WaveName() string {
 	return strconv.Itoa(*l.Wave + 1)
 }
 
-// outcomes explain why an item was skipped.
+// outcomes explains, by outcome code, why an item was skipped.
 var outcomes = map[string]string{
 	"changed": "the step has changed since the plan", "refused": "the state of the step does not allow it", "gone": "the step no longer exists",
 	"busy": "the task was locked for too long", "not_run": "the template skipped the step", "taken_over": "the step was changed outside the operation",
@@ -226,7 +226,8 @@ func wavesOf(o tasker.Operation) []waveLine {
 	return list
 }
 
-// pauseTexts explain a pause. Their arguments are the failed steps and the operator.
+// pauseTexts explains why an operation is paused. The arguments are the failed steps and the
+// operator.
 var pauseTexts = map[tasker.PauseReason]string{
 	tasker.PausedByOperator: "by %[2]s", tasker.PausedSameCause: "automatically: %[1]s failed with the same cause", tasker.PausedNewCause: "automatically: %[1]s failed with a new cause",
 	tasker.PausedWaveFailed: "automatically: %[1]s of the wave failed again", tasker.PausedWaveTimeout: "automatically: %[1]s of the wave did not succeed in time",
@@ -244,7 +245,7 @@ func (p *operationPage) addPause() {
 	}
 }
 
-// addArrivals counts new investigations that match the selection.
+// addArrivals counts the investigations that match the selection but were opened later.
 func (s *server) addArrivals(req *request, p *operationPage) error {
 	sel := p.Selection
 	p.Chosen = selectionWords(p.Operation)
@@ -299,7 +300,7 @@ func (s *server) addItems(req *request, p *operationPage, after int) error {
 	return nil
 }
 
-// againLinks returns the operations on the investigations of items that failed again.
+// againLinks returns links to plan operations on the investigations of items that failed again.
 func (s *server) againLinks(req *request, list []tasker.OperationItem) ([]link, error) {
 	var ids []tasker.ID
 	query := url.Values{}

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// An operationVerb changes an operation.
+// operationVerb changes an operation.
 type operationVerb struct {
 	verb
 	Done    string                  // past participle
@@ -47,7 +47,7 @@ var operationVerbs = []operationVerb{
 	},
 }
 
-// refusal returns why an operation does not accept the action.
+// refusal returns why an operation does not accept the action, or "" if it does.
 func (v operationVerb) refusal(o tasker.Operation) string {
 	if slices.Contains(v.from, o.State) {
 		return ""
@@ -59,7 +59,7 @@ func (v operationVerb) refusal(o tasker.Operation) string {
 	return fmt.Sprintf("This operation is %s and can't be %s.", state, v.Done)
 }
 
-// An operationForm is an action on an operation.
+// operationForm is the form for an action on an operation.
 type operationForm struct {
 	*server
 	form
@@ -77,7 +77,7 @@ type operationForm struct {
 	TolerateCause bool
 }
 
-// An itemRefusal contains items that would be skipped.
+// itemRefusal describes items that would be skipped, and why.
 type itemRefusal struct {
 	tasker.DryRunRefusal
 	Why string

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A dashboardPage shows statistics of investigations and the state of sinks and queues.
+// dashboardPage shows statistics of investigations and the state of sinks and queues.
 type dashboardPage struct {
 	Open, Ended int64
 	Oldest      *time.Time // open investigation
@@ -28,14 +28,14 @@ type dashboardPage struct {
 	Unserved    []unservedQueue
 }
 
-// An unservedQueue is a queue without a live worker.
+// unservedQueue is a queue without a live worker.
 type unservedQueue struct {
 	tasker.Queue
 	Steps int // enqueued or waiting for a worker
 	Path  string
 }
 
-// A reasonLine contains the statistics of one reason.
+// reasonLine contains the statistics of one reason.
 type reasonLine struct {
 	tasker.EntryStats
 	Path string // list of the open ones
@@ -57,7 +57,7 @@ func (s *server) dashboard(req *request) (*view, error) {
 	return &view{page: "dashboard", title: "Dashboard", nav: "Dashboard", live: true, body: p}, s.addParts(req, &p)
 }
 
-// addReasons adds the statistics by reason and their totals.
+// addReasons adds the statistics of each reason and computes the totals.
 func (p *dashboardPage) addReasons(list []tasker.EntryStats) {
 	minutes := 0.0
 	for _, r := range list {
@@ -85,7 +85,7 @@ func (s *server) addCases(req *request, p *dashboardPage) error {
 	return err
 }
 
-// A window is the time range of the charts.
+// window is the time range of the charts.
 type window struct {
 	Name   string // parameter value
 	Title  string
@@ -106,7 +106,7 @@ type chart struct {
 	plot
 }
 
-// A phaseLine is the duration of a phase of recently ended cases.
+// phaseLine is the duration of a phase of recently ended cases.
 type phaseLine struct {
 	tasker.PhaseTime
 	Does string
@@ -145,7 +145,7 @@ func (s *server) addCharts(req *request, p *dashboardPage) error {
 	return err
 }
 
-// draw draws the counts of a window.
+// draw draws the charts of a window.
 func (p *dashboardPage) draw(w window, counts []tasker.EntryCount) {
 	var changes, open []point
 	texts := []string{"Open in " + w.Title}
@@ -194,7 +194,7 @@ func (s *server) addParts(req *request, p *dashboardPage) error {
 	return err
 }
 
-// A stalenessPage lists the watched tasks, closest to their staleness limit first.
+// stalenessPage lists the watched tasks, closest to their staleness limit first.
 type stalenessPage struct {
 	Filter     tasker.StalenessFilter
 	Namespaces []string
@@ -204,7 +204,7 @@ type stalenessPage struct {
 	Pager      pager
 }
 
-// A healthCount links to the tasks of one health.
+// healthCount links to the tasks of one health.
 type healthCount struct {
 	Health tasker.Health // empty for all
 	Tasks  int64
@@ -249,7 +249,8 @@ func (s *server) staleness(req *request) (*view, error) {
 	return &view{page: "staleness", title: "Staleness", nav: "Staleness", live: true, body: p}, nil
 }
 
-// healthCounts counts up to maxRows tasks of each health that match the rest of the filter.
+// healthCounts counts the tasks of each health that match the rest of the filter. Counting stops
+// at maxRows.
 func (s *server) healthCounts(req *request, f tasker.StalenessFilter) ([]healthCount, error) {
 	f.Limit = maxRows
 	counts, err := s.DB.CountStaleness(req.Context(), f, tasker.Healths()...)
@@ -274,7 +275,7 @@ func (s *server) healthCounts(req *request, f tasker.StalenessFilter) ([]healthC
 	return out, nil
 }
 
-// A workersPage lists workers, queues and weights.
+// workersPage lists workers, queues and weights.
 type workersPage struct {
 	Workers    []tasker.Worker
 	Pager      pager
@@ -290,7 +291,7 @@ type queueLine struct {
 	Path string
 }
 
-// FewHandlers returns how many handlers of a worker are listed without folding.
+// FewHandlers returns the number of a worker's handlers up to which the list is not folded.
 func (workersPage) FewHandlers() int { return 4 }
 
 func (s *server) workers(req *request) (*view, error) {
@@ -323,7 +324,7 @@ func (s *server) workers(req *request) (*view, error) {
 	return &view{page: "workers", title: "Workers", nav: "Workers", live: true, body: p}, nil
 }
 
-// A drainForm stops a worker from claiming new steps.
+// drainForm is the form to drain a worker.
 type drainForm struct {
 	*server
 	form

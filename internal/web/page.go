@@ -50,7 +50,7 @@ func parsePages() pages {
 	return out
 }
 
-// A frame is the data of the layout around every page.
+// frame is the data of the layout around every page.
 type frame struct {
 	Title    string
 	Nav      []link
@@ -75,12 +75,13 @@ type frame struct {
 	req    *request
 }
 
-// May reports whether the page offers an action that needs a permission in all namespaces.
+// May reports whether the page offers an action that requires a permission in all of these
+// namespaces.
 func (f frame) May(needs access.Permission, namespaces ...string) bool {
 	return f.server.showsAction(f.req, needs, namespaces...)
 }
 
-// MayAll is [frame.May] for a list.
+// MayAll is like [frame.May] but accepts a slice.
 func (f frame) MayAll(needs access.Permission, namespaces []string) bool {
 	return f.server.showsAction(f.req, needs, namespaces...)
 }
@@ -91,7 +92,7 @@ func (f frame) Sees(needs access.Permission) bool { return f.req.sees(needs) }
 // Hides reports whether payloads of a namespace are hidden from the caller.
 func (f frame) Hides(namespace string) bool { return !f.req.readsPayloads(namespace) }
 
-// A link leads to a page, to a part of a list or to an action.
+// link leads to a page, to a part of a list or to an action.
 type link struct {
 	Name, Path, Key, Does string
 	Here                  bool // leads to this page
@@ -166,10 +167,10 @@ func (s *server) show(req *request, v *view) {
 	_ = z.Close()
 }
 
-// formValues matches the values of forms, which browsers send back unchanged.
+// formValues matches the values of form fields in HTML, which browsers send back unchanged.
 var formValues = regexp.MustCompile(`(?s)<textarea\b.*?</textarea>|\svalue="[^"]*"`)
 
-// markBidi is [payload.MarkBidi] for a page except the values of its forms.
+// markBidi applies [payload.MarkBidi] to a page, except to the values of its form fields.
 func markBidi(page string) string {
 	marked := payload.MarkBidi(page)
 	if marked == page {
@@ -189,7 +190,7 @@ func markBidi(page string) string {
 //go:embed static/*.css static/*.js static/*.svg
 var staticFiles embed.FS
 
-// An asset is a static file. Its URL contains its hash, so browsers cache it forever.
+// asset is a static file. Its URL contains its hash, so browsers cache it forever.
 type asset struct {
 	kind  string // media type
 	hash  string
@@ -263,7 +264,8 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// functions are the template functions. Only [moment] returns HTML, which it builds from a time.
+// functions contains the template functions. Only [moment] returns HTML, which it builds from a
+// time.
 var functions = template.FuncMap{
 	"lasted": length, "moment": moment, "momentOf": momentOf, "minutes": minutes,
 	"minutesOf": func(m *float64) string { return minutes(*m) },
@@ -318,7 +320,7 @@ func length(d time.Duration) string {
 // maxShown limits the bytes of a document on a page.
 const maxShown = 256 << 10
 
-// A document is JSON of which a page may show only the beginning.
+// document is JSON of which a page may show only the beginning.
 type document struct {
 	ID    string // of the element; optional
 	Name  string
@@ -329,7 +331,8 @@ type document struct {
 	Open  bool // not folded
 }
 
-// documentOf returns a document that shows up to most bytes.
+// documentOf returns a document that shows up to most bytes of doc. whole is the API path of the
+// complete document.
 func documentOf(name string, doc json.RawMessage, most int, whole string) document {
 	d := document{Name: name, Size: count(len(doc), "byte"), Whole: whole}
 	if len(doc) <= most {
@@ -364,7 +367,7 @@ func pretty(doc json.RawMessage) string {
 	return b.String()
 }
 
-// words formats a state or another name of the API.
+// words formats a state or another identifier of the API for people.
 func words(name any) string {
 	switch s := fmt.Sprint(name); s {
 	case "resting":
@@ -378,7 +381,8 @@ func words(name any) string {
 	}
 }
 
-// short returns the end of a UUID, because UUIDs of one time begin alike.
+// short returns the end of a UUID, because UUIDs that were created at about the same time begin
+// alike.
 func short(id any) string {
 	s := text(id)
 	if len(s) == 36 {
@@ -387,7 +391,7 @@ func short(id any) string {
 	return s
 }
 
-// text formats a value; nil is empty.
+// text formats a value. It returns "" for nil.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -461,7 +465,7 @@ func severityKind(s tasker.Severity) string {
 	}
 }
 
-// shown returns the text, or nothing if it is hidden from the caller.
+// shown returns text, or "" if it is hidden from the caller.
 func shown(text string) string {
 	if text == access.Hidden {
 		return ""
@@ -469,7 +473,7 @@ func shown(text string) string {
 	return text
 }
 
-// dict returns the named arguments of a shared template.
+// dict returns a map from pairs of name and value, to pass several arguments to a shared template.
 func dict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
 		return nil, fmt.Errorf("dict: %d arguments are not pairs", len(pairs))

@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker/internal/operation"
 )
 
-// A planForm plans an operation on the failed steps of cases, of selected investigations, or of all
+// planForm plans an operation on the failed steps of cases, of selected investigations, or of all
 // that match a filter. The page of the plan follows, where the operation is started.
 type planForm struct {
 	*server
@@ -39,7 +39,7 @@ type planForm struct {
 	IgnoreNew, Skip       bool
 }
 
-// An actChoice describes an act.
+// actChoice describes an act.
 type actChoice struct {
 	Act              tasker.Act
 	Flag, Name, Long string
@@ -68,7 +68,7 @@ const (
 	maxVersion       = 255
 )
 
-// planForm plans an operation on a case.
+// planForm returns the form to plan an operation on a case.
 func (s *server) planForm(req *request) (*planForm, error) {
 	id, err := req.id("case")
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *server) planForm(req *request) (*planForm, error) {
 	return s.planOf(req, &planForm{}, []tasker.ID{id}, casePath(id))
 }
 
-// planOf completes the form p for cases or for its selection.
+// planOf completes the form p for the cases, or for the selection that p already contains.
 func (s *server) planOf(req *request, p *planForm, cases []tasker.ID, back string) (*planForm, error) {
 	p.server = s
 	for _, id := range cases {
@@ -105,7 +105,7 @@ func (s *server) planOf(req *request, p *planForm, cases []tasker.ID, back strin
 	return p, err
 }
 
-// offer adds the possible acts and the reasons against the others.
+// offer adds the possible acts, and the reasons why the others are impossible.
 func (p *planForm) offer(req *request) error {
 	base, err := p.narrowed()
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *planForm) selections() (list []tasker.OperationSelection) {
 	return list
 }
 
-// refuse sets the reason if no plan is possible.
+// refuse sets Refused if no plan is possible.
 func (p *planForm) refuse() {
 	if p.Filter != nil && p.Fit == 0 {
 		p.Refused = "The filter matches no open investigation on which you have permission to operate."
@@ -247,7 +247,7 @@ func (p *planForm) do(req *request) (*view, error) {
 // computes reports whether an expression computes the results.
 func (p *planForm) computes() bool { return p.Act.TakesResult() && p.Expression != "" }
 
-// placeOfPlan describes the selection of one of several plans.
+// placeOfPlan describes the selection of plan n.
 func (p *planForm) placeOfPlan(n int) string {
 	if n < len(p.Cases) {
 		return "the case " + placeOf(p.Cases[n])
@@ -313,7 +313,8 @@ func readTolerance(text string) (*tasker.FailureTolerance, error) {
 	return &t, nil
 }
 
-// narrowed reads which failures are selected: their worker version and their earliest time.
+// narrowed returns the conditions on the selected failures: the worker version and the earliest
+// time.
 func (p *planForm) narrowed() (s tasker.OperationSelection, err error) {
 	if s.WorkerVersion = p.FailedOn; utf8.RuneCountInString(p.FailedOn) > maxVersion || storable(p.FailedOn) != nil {
 		return s, tasker.Errorf(tasker.Invalid, "invalid version %q: must be text of at most %d characters", clip(strings.ToValidUTF8(p.FailedOn, "�"), 40), maxVersion)
@@ -323,7 +324,8 @@ func (p *planForm) narrowed() (s tasker.OperationSelection, err error) {
 	return s, err
 }
 
-// readWaves parses wave sizes. The text all is one wave.
+// readWaves parses wave sizes separated by commas. For "all", it returns no waves, so that one
+// wave contains all items.
 func readWaves(text string) ([]int, error) {
 	waves := []int{}
 	if text == "all" {
@@ -342,7 +344,8 @@ func readWaves(text string) ([]int, error) {
 // maxRate is the maximum rate of releases per minute.
 const maxRate = 60_000
 
-// readRate parses a rate such as 200/s as steps per minute; an empty text is 0.
+// readRate parses a rate such as 200/s and returns steps per minute. It returns 0 for an empty
+// text.
 func readRate(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -368,7 +371,7 @@ func (l operationLine) Rate() string {
 	}
 }
 
-// command returns the command for the plan, or for the first of several.
+// command returns the commands that create the plan, or the first of several plans.
 func (p *planForm) command(req *request) command {
 	actor, reason := p.placeholders()
 	waves := cmp.Or(strings.ReplaceAll(p.Waves, " ", ""), "1,10,100")

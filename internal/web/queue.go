@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A queuePage lists cases, most costly first, or, with ?view=entries, investigations, most urgent
+// queuePage lists cases, most costly first, or, with ?view=entries, investigations, most urgent
 // first.
 type queuePage struct {
 	Filter  queueFilter
@@ -24,7 +24,7 @@ type queuePage struct {
 	Acts    []link            // operations on all that match the filter
 }
 
-// A caseLine is a case in a list.
+// caseLine is a case in a list.
 type caseLine struct {
 	tasker.Case
 	Cause    tasker.Cause
@@ -32,7 +32,7 @@ type caseLine struct {
 	Progress progress
 }
 
-// A queueFilter is the form above the list, as submitted.
+// queueFilter contains the submitted fields of the form above the list.
 type queueFilter struct {
 	Single                                    bool // investigations, not cases
 	Reason, Namespace, Name, State, Age, Text string
@@ -81,8 +81,8 @@ func (s *server) queue(req *request) (*view, error) {
 	return &view{page: "queue", title: "Cases", nav: navCases, live: true, body: p}, nil
 }
 
-// addAll adds the operations on all investigations that match the filter. Operations cannot select
-// by chips.
+// addAll adds links to plan operations on all investigations that match the filter. It adds none
+// if a chip is active, because operations cannot select by it.
 func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter) error {
 	if !p.Selects || !p.Filter.Narrowed && f.Case == nil || p.Filter.CaseState+p.Filter.Owner+p.Filter.Unowned+p.Filter.FailedAgain != "" {
 		return nil
@@ -133,7 +133,7 @@ func caseLines(list []tasker.Case) (lines []caseLine) {
 	return lines
 }
 
-// The parameters of the chips, of which one is active at a time.
+// chipParameters are the query parameters of the chips. At most one chip is active at a time.
 var chipParameters = []string{"unowned", "owner", "case_state", "failed_again"}
 
 // chipsOf returns the quick filters of the list of cases.
@@ -165,7 +165,7 @@ func chipsOf(req *request, f queueFilter) (chips []link) {
 	return chips
 }
 
-// readFilter reads the query for the form and for the store.
+// readFilter parses the query. It returns the fields of the form and the filter for the database.
 func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, err error) {
 	in := req.query()
 	q = tasker.CaseFilter{
@@ -206,7 +206,7 @@ func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, e
 	return f, q, err
 }
 
-// suggestions are the values that the fields of a filter suggest.
+// suggestions contains the values that the fields of a filter suggest.
 type suggestions struct{ Namespaces, Templates []string }
 
 func (s *server) suggest(req *request) (out suggestions, err error) {

@@ -38,7 +38,7 @@ const (
 	maxName  = 255 // limit of an actor
 )
 
-// A request is a request of a browser with the state from its cookies.
+// request is an HTTP request from a browser, with the state from its cookies.
 type request struct {
 	*http.Request
 	w     http.ResponseWriter
@@ -53,7 +53,7 @@ type request struct {
 	admitted  bool                              // has the permission and an admission slot
 }
 
-// subject returns the signed-in caller, or nothing without authentication.
+// subject returns the signed-in caller, or "" if there is none.
 func (req *request) subject() string {
 	if req.caller == nil {
 		return ""
@@ -79,8 +79,8 @@ func (req *request) setCookie(name, value string, age time.Duration) {
 	})
 }
 
-// cookieKey returns the name and the path of a cookie. With HTTPS the __Host- prefix keeps other
-// hosts and plain HTTP from setting it.
+// cookieKey returns the name and the path of a cookie. Over HTTPS, the prefix __Host- prevents
+// other hosts and plain HTTP responses from setting the cookie.
 func (req *request) cookieKey(name string) (key, below string) {
 	if req.secure() {
 		return "__Host-" + name, "/"
@@ -144,7 +144,8 @@ func (req *request) leaveNote(text, warning string) {
 	req.setCookie(noteCookie, base64.RawURLEncoding.EncodeToString([]byte(short(text)+noteBreak+short(warning))), time.Minute)
 }
 
-// takeNote returns the stored note and warning once. A refresh does not take them.
+// takeNote returns the stored note and warning and deletes them. For a refresh, it returns nothing
+// and keeps them.
 func (req *request) takeNote() (text, warning string) {
 	stored := req.cookie(noteCookie)
 	if stored == "" || req.refreshes() {
@@ -159,7 +160,8 @@ func (req *request) takeNote() (text, warning string) {
 	return text, warning
 }
 
-// nameFault validates the name of an operator, which may be empty.
+// nameFault returns an Invalid error if name cannot be the name of an operator. The empty name is
+// valid.
 func nameFault(name string) error {
 	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
 		return tasker.Errorf(tasker.Invalid, "invalid name: must be one line of at most %d bytes", maxName)
@@ -188,10 +190,11 @@ func (s *server) setName(req *request) (*view, error) {
 	return &view{next: req.backTo()}, nil
 }
 
-// maxBack limits a return address, which is stored during a sign-in.
+// maxBack limits the length of a return address in bytes, because it is stored during a sign-in.
 const maxBack = 2000
 
-// backTo returns the page of this server to return to.
+// backTo returns the page of this server to which the form returns, or [Root] if the submitted
+// address is invalid.
 func (req *request) backTo() string {
 	to := req.FormValue("back")
 	u, err := url.Parse(to)
@@ -213,12 +216,12 @@ func (req *request) self() string {
 	return req.URL.RequestURI()
 }
 
-// typed returns the text of a form field with \n as line end.
+// typed returns the text of a form field with \n as the line separator.
 func (req *request) typed(name string) string {
 	return strings.ReplaceAll(req.PostFormValue(name), "\r\n", "\n")
 }
 
-// field returns the text of a form field without surrounding space.
+// field returns the text of a form field without leading and trailing space.
 func (req *request) field(name string) string { return strings.TrimSpace(req.typed(name)) }
 
 // checked reports whether a checkbox of the form is set.
@@ -234,7 +237,7 @@ func fetch[T any](req *request, name string, read func(context.Context, tasker.I
 	return read(req.Context(), id)
 }
 
-// id returns a path parameter.
+// id parses a path parameter that is an id. It returns NotFound if the id is malformed.
 func (req *request) id(name string) (tasker.ID, error) {
 	var id tasker.ID
 	if err := id.UnmarshalText([]byte(req.PathValue(name))); err != nil {
@@ -243,7 +246,7 @@ func (req *request) id(name string) (tasker.ID, error) {
 	return id, nil
 }
 
-// A query reads the query parameters of a page. It keeps the first error, so handlers check once.
+// query reads the query parameters of a page. It keeps the first error, so handlers check once.
 type query struct {
 	values url.Values
 	read   map[string]bool
@@ -299,7 +302,7 @@ func (req *request) checkQuery() error {
 // excerpt shortens an invalid value for an error message.
 func excerpt(text string) string { return clip(strings.ToValidUTF8(text, "�"), 40) }
 
-// refuse records that a value is invalid and what it must be.
+// refuse records an error that the value of a parameter is invalid and what it must be.
 func (q *query) refuse(name, must string) {
 	if q.err == nil {
 		q.err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be %s", name, excerpt(q.Get(name)), must)
@@ -319,7 +322,7 @@ func (q *query) number(name string, fallback, least, most int) int {
 	return n
 }
 
-// choice reads one of the given values or nothing.
+// choice reads an optional parameter whose value must be one of values.
 func choice[T ~string](q *query, name string, values []T) T {
 	v := T(q.Get(name))
 	if v != "" && !slices.Contains(values, v) {
@@ -336,7 +339,7 @@ func spelled[T ~string](list []T) (out []string) {
 	return out
 }
 
-// text reads a text that the database can compare.
+// text reads an optional text of at most most bytes that the database can compare.
 func (q *query) text(name string, most int) string {
 	text := strings.TrimSpace(q.Get(name))
 	if len(text) > most || storable(text) != nil {
@@ -409,7 +412,7 @@ func (q *query) time(name string) time.Time {
 	return at
 }
 
-// readTime parses a time; an empty text is the zero time.
+// readTime parses a time. It returns the zero time for an empty text.
 func readTime(text string) (at time.Time, err error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return at, nil
@@ -434,7 +437,7 @@ const (
 	maxRows     = 1000
 	maxOffset   = 1_000_000
 	maxText     = 500     // bytes of a search text
-	maxPosition = 1 << 53 // exceeds all positions and ids of the database
+	maxPosition = 1 << 53 // larger than any position or id in the database
 )
 
 func (q *query) offset() int { return q.number("offset", 0, 0, maxOffset) }
@@ -442,7 +445,7 @@ func (q *query) offset() int { return q.number("offset", 0, 0, maxOffset) }
 // before reads the position before which a list continues.
 func (q *query) before() int64 { return int64(q.number("before", 0, 1, maxPosition)) }
 
-// A pager links the pages of a list.
+// pager links the pages of a list.
 type pager struct {
 	Before, After string // empty at the ends
 	Here          string // such as 101–200
@@ -462,12 +465,13 @@ func (req *request) link(pairs ...string) string {
 	return u.String()
 }
 
-// pager returns the pager of a list with the parameter offset. The page shows shown rows.
+// pager returns the pager of a list that is paged by the parameter offset. The page shows shown
+// rows.
 func (req *request) pager(offset, limit, shown int, more bool) pager {
 	return req.pagerOf("offset", offset, limit, shown, more)
 }
 
-// pagerOf is pager for another parameter.
+// pagerOf is like pager for another parameter than offset.
 func (req *request) pagerOf(name string, offset, limit, shown int, more bool) pager {
 	var p pager
 	if offset > limit {
@@ -484,7 +488,7 @@ func (req *request) pagerOf(name string, offset, limit, shown int, more bool) pa
 	return p
 }
 
-// pagerBefore returns the pager of a list that continues before an element.
+// pagerBefore returns the pager of a list whose next page continues before the element last.
 func (req *request) pagerBefore(last int64) pager {
 	return pager{After: req.link("before", strconv.FormatInt(last, 10))}
 }

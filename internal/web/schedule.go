@@ -20,7 +20,7 @@ const (
 	scheduleNext = 10
 )
 
-// A scheduleLine is a schedule in a list.
+// scheduleLine is a schedule in a list.
 type scheduleLine struct{ tasker.ScheduleHealth }
 
 func (l scheduleLine) Path() string { return schedulesPath + "/" + l.UUID.String() }
@@ -41,7 +41,7 @@ func (l scheduleLine) Rule() string {
 	}
 }
 
-// Wrong describes failures of the last tasks.
+// Wrong describes the failures of the last tasks, or returns "" if there are too few.
 func (l scheduleLine) Wrong() string {
 	switch {
 	case l.Refused:
@@ -67,7 +67,7 @@ func (l scheduleLine) Chip() string {
 	return "off"
 }
 
-// A schedulesPage lists schedules, by namespace and name.
+// schedulesPage lists schedules, by namespace and name.
 type schedulesPage struct {
 	Paused    bool   // only paused ones
 	Add       string // link to add one; empty without permission
@@ -98,7 +98,7 @@ func (s *server) schedules(req *request) (*view, error) {
 	return &view{page: "schedules", title: navSchedules, nav: navSchedules, live: true, body: p}, nil
 }
 
-// scheduleOf returns the page of the schedule that created a task, or nothing.
+// scheduleOf returns the page of the schedule that created a task, or "" if none did.
 func (s *server) scheduleOf(req *request, t tasker.Task) (string, error) {
 	if !strings.HasPrefix(t.Initiator, "schedule:") {
 		return "", nil
@@ -110,7 +110,7 @@ func (s *server) scheduleOf(req *request, t tasker.Task) (string, error) {
 	return schedulesPath + "/" + f.ScheduleUUID.String(), nil
 }
 
-// A schedulePage shows a schedule with its next and last firings.
+// schedulePage shows a schedule with its next and last firings.
 type schedulePage struct {
 	scheduleLine
 	Next    []time.Time
@@ -120,7 +120,7 @@ type schedulePage struct {
 	Verbs   []link
 }
 
-// Late formats the delay of a firing. Less than a second is on time.
+// Late formats the delay of a firing. It returns "" for less than a second.
 func (schedulePage) Late(f tasker.Firing) string {
 	if late := time.Duration(f.LateMS) * time.Millisecond; late >= time.Second {
 		return late.Truncate(time.Second).String()
@@ -171,7 +171,7 @@ var scheduleVerbs = []verb{
 		Long: "The schedule creates tasks again from the next firing time. Firing times during the pause stay skipped."},
 }
 
-// scheduleRefusal returns why a schedule does not accept an action.
+// scheduleRefusal returns why a schedule does not accept an action, or "" if it does.
 func scheduleRefusal(v verb, s tasker.Schedule) string {
 	switch {
 	case s.DeletedAt != nil:
@@ -185,7 +185,7 @@ func scheduleRefusal(v verb, s tasker.Schedule) string {
 	}
 }
 
-// A scheduleForm is an action on a schedule.
+// scheduleForm is the form for an action on a schedule.
 type scheduleForm struct {
 	*server
 	form

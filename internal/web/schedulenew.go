@@ -19,7 +19,8 @@ import (
 
 const newSchedulePath = "/new-schedule"
 
-// A newScheduleForm adds a schedule. Options without a field have the defaults of tasker-ctl.
+// newScheduleForm is the form to create a schedule. Options that it lacks have the same defaults
+// as in tasker-ctl.
 type newScheduleForm struct {
 	*server
 	form
@@ -29,7 +30,7 @@ type newScheduleForm struct {
 	faults []tasker.Fault // unreadable fields
 }
 
-// A scheduleField is a field of the form. Its name is that of the API and of the flag.
+// scheduleField is a field of the form. Its name is that of the API and of the flag.
 type scheduleField struct {
 	Name     string
 	Label    string
@@ -82,7 +83,7 @@ func (p *newScheduleForm) typed(name string) string {
 	return p.Fields[slices.IndexFunc(p.Fields, func(f scheduleField) bool { return f.Name == name })].Value
 }
 
-// readSpec parses the fields and collects faults.
+// readSpec parses the fields and collects a fault for each unreadable one.
 func (p *newScheduleForm) readSpec() {
 	fault := func(path, format string, args ...any) {
 		p.faults = append(p.faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})

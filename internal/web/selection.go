@@ -19,8 +19,8 @@ const (
 	allParameter = "all"
 )
 
-// selectionForm plans operations on the selected rows of a list (?case= and ?id=), or, with ?all=1,
-// on all investigations that match its filter.
+// selectionForm returns the form to plan operations on the selected rows of a list (?case= and
+// ?id=), or, with ?all=1, on all investigations that match its filter.
 func (s *server) selectionForm(req *request) (*planForm, error) {
 	q := req.query()
 	if q.on(allParameter) || q.err != nil {
@@ -58,7 +58,8 @@ func readSelected(texts []string, what string, most int) (ids []tasker.ID, err e
 	return ids, nil
 }
 
-// filterForm plans one operation on all investigations that match the filter of a list.
+// filterForm returns the form to plan one operation on all investigations that match the filter of
+// a list.
 func (s *server) filterForm(req *request, q *query) (*planForm, error) {
 	for _, name := range append([]string{"id"}, chipParameters...) {
 		if q.Get(name) != "" {
@@ -94,7 +95,7 @@ func (s *server) filterForm(req *request, q *query) (*planForm, error) {
 	return s.planOf(req, p, nil, Root+"/?"+back.Encode())
 }
 
-// known returns nil for the zero time.
+// known returns a pointer to at, or nil for the zero time.
 func known(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil
@@ -108,7 +109,7 @@ func (s *server) fitting(req *request, f tasker.InvestigationFilter) (int, error
 	return s.DB.CountArrivals(req.within(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
 }
 
-// actLinks returns links to plan the possible acts, with their numbers.
+// actLinks returns links to plan the possible acts, each with the number of investigations.
 func actLinks(req *request, possible map[tasker.Act]int, all, does string, path func(tasker.Act) string) (links []link) {
 	for _, a := range []struct {
 		act  tasker.Act
@@ -167,7 +168,8 @@ func filterQuery(f tasker.InvestigationFilter) url.Values {
 	return q
 }
 
-// planLink returns the form that plans for all that match a filter.
+// planLink returns the link to the form that plans an operation on all investigations that match a
+// filter.
 func planLink(f tasker.InvestigationFilter, more ...string) string {
 	q := filterQuery(f)
 	q.Set(allParameter, "1")
@@ -186,7 +188,7 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// filterWords describes a filter.
+// filterWords describes each condition of a filter.
 func filterWords(f tasker.InvestigationFilter) (list []string) {
 	for _, p := range []struct{ name, value string }{{"namespace", f.Namespace}, {"template", f.Name}, {"reason", words(string(f.Reason))}, {"task state", words(string(f.State))}} {
 		if p.value != "" {
@@ -221,7 +223,7 @@ func filterWords(f tasker.InvestigationFilter) (list []string) {
 	return list
 }
 
-// filterFlags returns a selection as flags of tasker-ctl operation plan.
+// filterFlags returns the flags of `tasker-ctl operation plan` for a selection.
 func filterFlags(s tasker.OperationSelection) []string {
 	f := s.Filter
 	list := flags("--case", text(f.Case), "--namespace", f.Namespace, "--name", f.Name, "--dlq-reason", string(f.Reason),
@@ -244,7 +246,7 @@ func filterFlags(s tasker.OperationSelection) []string {
 	return list
 }
 
-// selectionWords describes the selection of an operation besides its case.
+// selectionWords describes the selection of an operation, except for its case.
 func selectionWords(o tasker.Operation) string {
 	f := o.Selection.Filter
 	f.Case = nil

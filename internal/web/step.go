@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A stepVerb is one of the three actions on a step.
+// stepVerb is one of the three actions on a step.
 type stepVerb struct {
 	verb
 	Action tasker.StepAction
@@ -49,7 +49,7 @@ func (v stepVerb) path(s tasker.Step) string {
 	return taskPath(s.TaskUUID) + "/steps/" + s.UUID.String() + "/" + v.Word
 }
 
-// A stepForm is an action on a step.
+// stepForm is the form for an action on a step.
 type stepForm struct {
 	*server
 	form
@@ -69,22 +69,22 @@ type stepForm struct {
 	Discard   bool // discard the checkpoints
 }
 
-// A parentResult is the result of a dependency.
+// parentResult is the result of a dependency.
 type parentResult struct {
 	Name  string
 	State tasker.StepState
 	Doc   json.RawMessage
 }
 
-// Completes reports whether the form has a result.
+// Completes reports whether the form has a field for the result.
 func (p *stepForm) Completes() bool { return p.Action == tasker.CompleteManually }
 
-// HasSaved reports whether the form can discard checkpoints.
+// HasSaved reports whether the form offers to discard checkpoints.
 func (p *stepForm) HasSaved() bool {
 	return p.Action == tasker.ResetForRetry && (p.Step.Checkpoint != nil || p.Step.Items != nil)
 }
 
-// StartsTask reports whether the form can request a new child task.
+// StartsTask reports whether the form offers to start a new child task.
 func (p *stepForm) StartsTask() bool {
 	return p.Action == tasker.ResetForRetry && p.Step.Type == tasker.ChildStep
 }
@@ -163,13 +163,14 @@ func (p *stepForm) readBack(req *request) error {
 	return err
 }
 
-// unrepairable returns why no step of a task accepts an action.
+// unrepairable returns why no step of a task accepts an action, or "" if some may.
 func (s *server) unrepairable(req *request, task tasker.Task) (string, error) {
 	newest, err := s.entryOf(req, task.UUID)
 	return whyUnrepairable(task, newest), err
 }
 
-// whyUnrepairable is unrepairable for a task with a known newest investigation, which may be nil.
+// whyUnrepairable is like unrepairable if the newest investigation of the task is known. newest
+// may be nil.
 func whyUnrepairable(task tasker.Task, newest *taskEntry) string {
 	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil && newest.WrittenOff}
 	switch {
@@ -184,7 +185,7 @@ func whyUnrepairable(task tasker.Task, newest *taskEntry) string {
 	}
 }
 
-// holder returns why the action has to interrupt the step.
+// holder returns why the action must interrupt the step, or "" if it need not.
 func (v stepVerb) holder(s tasker.Step) string {
 	switch {
 	case waitsForChild(s) && v.Action == tasker.ResetForRetry:
@@ -229,7 +230,7 @@ func (p *stepForm) do(req *request) (*view, error) {
 	return &view{next: p.Back, note: p.result(req.Context())}, nil
 }
 
-// operation returns the request for the engine.
+// operation returns the action as a request to the engine.
 func (p *stepForm) operation() tasker.ActionRequest {
 	op := tasker.ActionRequest{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt, NewChild: p.NewChild, DiscardCheckpoint: p.Discard}
 	if p.Completes() {
@@ -238,7 +239,8 @@ func (p *stepForm) operation() tasker.ActionRequest {
 	return op
 }
 
-// result describes the states after the action, as far as they can be read.
+// result describes the states of the step and the task after the action, as far as they can be
+// read.
 func (p *stepForm) result(ctx context.Context) string {
 	note := fmt.Sprintf("Step %s was %s", p.Step.Name, p.Done)
 	step, err := p.DB.Step(ctx, p.Task.UUID, p.Step.UUID)
@@ -296,7 +298,7 @@ func (p *stepForm) command(req *request) command {
 	return commandOf(req, ctl, http.MethodPatch, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String(), body)
 }
 
-// validOr compacts a document, or returns an example for invalid JSON.
+// validOr returns doc in compact form, or example if doc is empty or not valid JSON.
 func validOr(doc json.RawMessage, example string) json.RawMessage {
 	if len(doc) == 0 || !json.Valid(doc) {
 		return json.RawMessage(example)
@@ -304,7 +306,7 @@ func validOr(doc json.RawMessage, example string) json.RawMessage {
 	return json.RawMessage(compactJSON(doc))
 }
 
-// A stepRow is a row of a table of steps.
+// stepRow is a row of a table of steps.
 type stepRow struct {
 	tasker.Step
 	Needs   []stepAnchor // dependencies
@@ -320,14 +322,14 @@ func (r stepRow) ChildPath() string {
 	return taskPath(*r.ChildTaskUUID)
 }
 
-// A stepAnchor links to a step on the same page.
+// stepAnchor links to a step on the same page.
 type stepAnchor struct {
 	Name, Href string
 	Done       bool
 }
 
-// stepRows returns the rows of steps. After an action the browser returns to entry, if there is
-// one.
+// stepRows returns the table rows for steps. After an action, the browser returns to the
+// investigation entry unless it is nil.
 func stepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow {
 	byID := make(map[tasker.ID]tasker.Step, len(steps))
 	for _, s := range steps {
@@ -370,7 +372,7 @@ func stepLinks(st tasker.Step, entry *tasker.ID) (links []link) {
 	return links
 }
 
-// Failure returns the last error of a step that is not done.
+// Failure returns the last error of the step, truncated, or "" if the step is done.
 func (r stepRow) Failure() string {
 	if r.State.Done() {
 		return ""
@@ -388,7 +390,7 @@ func (r stepRow) ResultDoc() document {
 	return documentOf("Result", r.Step.Results, maxResult, apiOfStep(r.Step)).withID("result-" + r.UUID.String())
 }
 
-// Waits returns what a step waits for.
+// Waits describes what the step waits for.
 func (r stepRow) Waits() string {
 	switch s := r.Step; {
 	case s.DecisionDue:
@@ -428,7 +430,7 @@ func forWorkers(s tasker.Step) bool {
 	return s.Type == tasker.StandardStep || s.Type == tasker.DecisionStep
 }
 
-// A forecast is the expected result of an action on a step.
+// forecast is the expected result of an action on a step.
 type forecast struct {
 	Step     tasker.StepState // state of the step itself
 	Enqueued []string         // other steps that become claimable
@@ -437,8 +439,8 @@ type forecast struct {
 	Task     tasker.TaskState
 }
 
-// forecastOf applies an action to a copy of the steps. Concurrent changes can lead to another
-// result.
+// forecastOf applies an action to a copy of the steps. The actual result can differ because of
+// concurrent changes.
 func forecastOf(steps []tasker.Step, id tasker.ID, action tasker.StepAction) forecast {
 	after := slices.Clone(steps)
 	done := map[tasker.ID]bool{}

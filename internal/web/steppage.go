@@ -34,8 +34,8 @@ func urgentFirst(steps []tasker.Step) []tasker.Step {
 	return list
 }
 
-// around returns the steps that the graph of a large task shows: failed and running steps, their
-// parents and their descendants.
+// around returns the steps that the graph shows. For a large task, these are failed and running
+// steps, their parents and their descendants.
 func around(steps []tasker.Step, marked *tasker.ID) []tasker.Step {
 	steps, marked = withoutItems(steps, marked)
 	if len(steps) <= manySteps {
@@ -109,7 +109,7 @@ func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker
 	return nil
 }
 
-// linkSteps points links to hidden steps at the page that shows them.
+// linkSteps makes links to steps that this page does not show lead to the page that does.
 func (p *taskPage) linkSteps() {
 	here := map[string]bool{}
 	for _, r := range p.Steps {
@@ -135,7 +135,7 @@ func (p *taskPage) linkSteps() {
 	}
 }
 
-// StepsOf describes which part of the steps the page shows, or nothing if it shows all.
+// StepsOf describes which part of the steps the page shows. It returns "" if the page shows all.
 func (p taskPage) StepsOf() string {
 	if p.StepPager.Before == "" && p.StepPager.After == "" {
 		return ""

@@ -15,7 +15,7 @@ import (
 
 const tasksPath = Root + "/tasks"
 
-// A tasksPage lists tasks, newest first.
+// tasksPage lists tasks, newest first.
 type tasksPage struct {
 	Filter     taskFilter
 	Tags       []string // filter fields, with an empty one to add another
@@ -30,7 +30,7 @@ type tasksPage struct {
 	Wanted, Problem string // requested id and why it was not found
 }
 
-// A taskFilter contains the query parameters of the list.
+// taskFilter contains the query parameters of the list.
 type taskFilter struct {
 	State                                                  tasker.TaskState
 	Namespace, Name, DeadLettered                          string
@@ -40,7 +40,7 @@ type taskFilter struct {
 	DueBefore                                              string
 }
 
-// Any reports whether there is a filter.
+// Any reports whether any field is set.
 func (f taskFilter) Any() bool { return f != taskFilter{} }
 
 // Rare reports whether one of the folded fields is set.
@@ -52,7 +52,7 @@ func taggedPath(tag string) string { return tasksPath + "?tag=" + url.QueryEscap
 
 func correlatedPath(id string) string { return tasksPath + "?correlation_id=" + url.QueryEscape(id) }
 
-// A taskLine is a row of a list of tasks.
+// taskLine is a row of a list of tasks.
 type taskLine struct {
 	tasker.Task
 	Path     string
@@ -86,7 +86,7 @@ func (s *server) tasks(req *request) (*view, error) {
 	return &view{page: "task", title: "Tasks", nav: "Tasks", live: page.Wanted == "", status: status, body: page}, nil
 }
 
-// find returns the page of the task or investigation with an id.
+// find returns the page of the task or investigation with the id wanted.
 func (s *server) find(req *request, wanted string) (string, error) {
 	var id tasker.ID
 	if err := id.UnmarshalText([]byte(wanted)); err != nil {
@@ -141,7 +141,7 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	return err
 }
 
-// filterOf reads the filter of the query.
+// filterOf reads a task filter from the query.
 func filterOf(q *query) (tasker.TaskFilter, error) {
 	f := tasker.TaskFilter{
 		State: choice(q, "state", tasker.TaskStates()), Namespace: q.text("namespace", maxText), Name: q.text("name", maxText),
@@ -160,25 +160,26 @@ func filterOf(q *query) (tasker.TaskFilter, error) {
 	return f, q.err
 }
 
-// A progress is a bar with its description.
+// progress is a progress bar and its description.
 type progress struct {
 	Words string
 	Parts []progressPart
 }
 
-// A progressPart is a part of a bar that is 100 wide.
+// progressPart is a part of a bar that is 100 wide.
 type progressPart struct {
 	X, Width float64
 	Kind     string
 }
 
-// A portion is a number of objects in one state.
+// portion is the number of objects in one state.
 type portion struct {
 	n          int64
 	kind, name string
 }
 
-// progressOf draws portions of a total and joins those that have a name.
+// progressOf returns a bar with a part for each portion of total, described by the portions that
+// have a name.
 func progressOf(total int, list []portion) (p progress) {
 	var words []string
 	x := 0.0
@@ -218,7 +219,7 @@ const (
 	maxHistory = 2000
 )
 
-// A taskPage shows one task.
+// taskPage shows one task.
 type taskPage struct {
 	Task        tasker.Task
 	Path        string
@@ -247,7 +248,7 @@ type taskPage struct {
 	Tree        []treeLine
 }
 
-// A taskEntry is the newest investigation of a task.
+// taskEntry is the newest investigation of a task.
 type taskEntry struct {
 	tasker.Entry
 	Path             string
@@ -310,7 +311,7 @@ func (s *server) task(req *request) (*view, error) {
 	return &view{page: "taskpage", title: t.Namespace + "/" + t.Name, nav: "Tasks", live: true, body: page}, nil
 }
 
-// DurationFirst reports whether the maximum duration ends before the due time.
+// DurationFirst reports whether the task has a due time but its maximum duration ends earlier.
 func (p taskPage) DurationFirst() bool {
 	which, _ := tasker.FirstDeadline(p.Task.Due, p.Task.MaxDurationEndsAt)
 	return p.Task.Due != nil && which == tasker.ByMaxDuration
@@ -336,7 +337,7 @@ func origins(t tasker.Task) (replacement, parent string) {
 	return replacement, parent
 }
 
-// A treeLine is a task of the task tree.
+// treeLine is a task of the task tree.
 type treeLine struct {
 	tasker.TreeTask
 	Path     string

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A taskForm is an action on a task.
+// taskForm is the common part of forms for actions on a task.
 type taskForm struct {
 	form
 	Task  tasker.Task
@@ -29,7 +29,7 @@ func (s *server) taskForm(req *request, f form) (taskForm, error) {
 	return taskForm{form: req.formOf(f), Task: t, Entry: entry}, err
 }
 
-// A cancelForm cancels a task.
+// cancelForm is the form to cancel a task.
 type cancelForm struct {
 	*server
 	taskForm
@@ -41,7 +41,7 @@ type cancelForm struct {
 	Undoes     int // steps that can be compensated; 0 while compensation is running
 }
 
-// A cancelledStep is a step that is cancelled with its task.
+// cancelledStep is a step that will be cancelled with its task.
 type cancelledStep struct {
 	tasker.Step
 	Worker string // loses its lease
@@ -103,7 +103,7 @@ func (s *server) canUndo(ctx context.Context, task tasker.Task, step tasker.Step
 	return err == nil
 }
 
-// workerNames returns the names of workers if one of them runs a step.
+// workerNames returns the names of all workers by id, or nil if no worker runs one of the steps.
 func (s *server) workerNames(req *request, steps []tasker.Step) (map[tasker.ID]string, error) {
 	if !slices.ContainsFunc(steps, func(s tasker.Step) bool { return s.WorkerUUID != nil }) {
 		return nil, nil
@@ -127,7 +127,7 @@ func (f *cancelForm) do(req *request) (*view, error) {
 	return &view{next: f.Back, note: "The task was cancelled."}, f.Engine.CancelTask(req.Context(), f.Task.UUID, f.Actor, f.Reason)
 }
 
-// An investigateForm opens an investigation of a task.
+// investigateForm is the form to open an investigation of a task.
 type investigateForm struct {
 	*server
 	taskForm

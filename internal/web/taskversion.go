@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A versionForm moves a task to another version of its template.
+// versionForm is the form to move a task to another version of its template.
 type versionForm struct {
 	*server
 	taskForm
@@ -33,7 +33,8 @@ type versionSteps struct {
 	Names []string
 }
 
-// versionForm plans the change to the requested version. The default is the newest other version.
+// versionForm returns the form with a plan for the requested version. The default is the newest
+// other version.
 func (s *server) versionForm(req *request) (*versionForm, error) {
 	t, err := s.taskForm(req, form{page: "taskversion", title: "Change the version of", Button: "Change the version"})
 	if err != nil {

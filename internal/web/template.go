@@ -22,7 +22,7 @@ const (
 	shownFaults  = 20
 )
 
-// A templateLine is a version of a template in a list.
+// templateLine is a version of a template in a list.
 type templateLine struct{ tasker.StoredTemplate }
 
 func templateLines(list []tasker.StoredTemplate) (lines []templateLine) {
@@ -34,7 +34,7 @@ func templateLines(list []tasker.StoredTemplate) (lines []templateLine) {
 
 func (l templateLine) Path() string { return templatePath(l.Namespace, l.Name, l.Version) }
 
-// Tasks returns the list of tasks of all versions.
+// Tasks returns the link to the tasks of all versions of the template.
 func (l templateLine) Tasks() string {
 	return tasksPath + "?" + url.Values{"namespace": {l.Namespace}, "name": {l.Name}}.Encode()
 }
@@ -43,7 +43,7 @@ func templatePath(namespace, name, version string) string {
 	return templatesPath + "/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/" + url.PathEscape(version)
 }
 
-// A templatesPage lists the versions of templates.
+// templatesPage lists the versions of templates.
 type templatesPage struct {
 	Namespace  string
 	Namespaces []string
@@ -76,7 +76,7 @@ func (s *server) templates(req *request) (*view, error) {
 	return &view{page: "templates", title: navTemplates, nav: navTemplates, body: p}, nil
 }
 
-// A templatePage shows a version of a template.
+// templatePage shows a version of a template.
 type templatePage struct {
 	templateLine
 	Graph    graph
@@ -105,7 +105,8 @@ func (s *server) template(req *request) (*view, error) {
 	return &view{page: "template", title: t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates, body: p}, nil
 }
 
-// storedTemplate reads the version of the path, if the caller has a permission in its namespace.
+// storedTemplate reads the template version in the path. It returns an error if the caller lacks
+// the permission in its namespace.
 func (s *server) storedTemplate(req *request, needs access.Permission) (tasker.StoredTemplate, error) {
 	namespace := req.PathValue("namespace")
 	if err := req.caller.MayUse(needs, namespace); err != nil {
@@ -151,7 +152,7 @@ func retireVerb(t tasker.StoredTemplate) verb {
 		Long: "New tasks cannot use this version: requests that name it are rejected, and other requests use the newest version that is not retired. Existing tasks continue."}
 }
 
-// A retireForm retires or unretires a version of a template.
+// retireForm is the form to retire or unretire a version of a template.
 type retireForm struct {
 	*server
 	form
@@ -194,7 +195,7 @@ func (f *retireForm) do(req *request) (*view, error) {
 	return &view{next: f.Back, note: "The version was " + f.Word + "d."}, err
 }
 
-// A changeForm moves the open tasks of a version to another version in batches.
+// changeForm is the form to move the open tasks of a version to another version, in batches.
 type changeForm struct {
 	*server
 	form
@@ -211,7 +212,7 @@ func (f *changeForm) Open() int { return f.Plan.Changed + f.Plan.Refused }
 // More reports whether there is another batch.
 func (f *changeForm) More() bool { return f.Plan.Next != tasker.ID{} }
 
-// changeForm plans the next batch.
+// changeForm returns the form with a plan for the next batch.
 func (s *server) changeForm(req *request) (*changeForm, error) {
 	t, err := s.storedTemplate(req, access.OperateSteps)
 	if err != nil {

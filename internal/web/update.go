@@ -38,7 +38,7 @@ func (s *server) entryForm(req *request, f form) (p entryForm, err error) {
 	return p, nil
 }
 
-// An updateForm adds notes to an investigation, assigns it or ends it.
+// updateForm is the form to add notes to an investigation, assign it or end it.
 type updateForm struct {
 	entryForm
 	Cause     tasker.Cause
@@ -53,7 +53,7 @@ type updateForm struct {
 	Meanwhile []tasker.EntryChange // changes since the form was opened
 }
 
-// An ending is a choice of the resolution status.
+// ending is a resolution status that the form offers.
 type ending struct {
 	Status     tasker.ResolutionStatus
 	Name, Long string
@@ -185,7 +185,7 @@ func assignment(name string) json.RawMessage {
 	return json.RawMessage(compactJSON(map[string]string{"assignee": name}))
 }
 
-// done describes the change.
+// done describes the applied change.
 func (p *updateForm) done(u tasker.EntryUpdate) string {
 	switch {
 	case u.Compensate:
@@ -229,7 +229,7 @@ func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
 	return c
 }
 
-// An ownForm assigns an investigation to the operator.
+// ownForm is the form with which operators assign an investigation to themselves.
 type ownForm struct{ entryForm }
 
 func (s *server) ownForm(req *request) (*ownForm, error) {

@@ -130,7 +130,7 @@ type server struct {
 	callbacks failures // failed callbacks from the provider
 }
 
-// A route describes a path below [Root]. A read-only server rejects POST routes that need a
+// route describes a path below [Root]. A read-only server rejects POST routes that need a
 // permission.
 type route struct {
 	method, path string
@@ -140,7 +140,7 @@ type route struct {
 	most         int64                             // maximum bytes of the form; default by rule
 }
 
-// A view is the result of a handler: a page or a redirect. A handler that has written the response
+// view is the result of a handler: a page or a redirect. A handler that has written the response
 // itself returns nil.
 type view struct {
 	page  string // template name
@@ -314,7 +314,7 @@ func (s *server) fail(req *request, status int, err error) {
 
 const usualRetryAfter = 5 * time.Second
 
-// A failure is the data of an error page.
+// failure is the data of an error page.
 type failure struct {
 	Status        int
 	Code, Message string
@@ -340,7 +340,7 @@ func titleOf(status int) string {
 	}
 }
 
-// messageOf returns the message of an error. It hides internal errors.
+// messageOf returns the message of an error as a sentence. It hides internal errors.
 func messageOf(err error) string {
 	if e, ok := errors.AsType[*tasker.Error](err); ok && e.Code != tasker.Internal && e.Message != "" {
 		return sentence(e.Message)
@@ -348,7 +348,7 @@ func messageOf(err error) string {
 	return "The server failed. See its log."
 }
 
-// sentence capitalizes a text.
+// sentence capitalizes the first letter of text.
 func sentence(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
 	if size == 0 || first == utf8.RuneError {
@@ -362,9 +362,9 @@ const streamPath = "/events"
 
 var errNoEvents = tasker.Errorf(tasker.Unavailable, "this server has no event stream: pages poll every ten seconds")
 
-// followEvents sends a line for every change of an investigation that the caller may read. The line
-// has no data: the page requests itself again. The stream ends with the session and when the server
-// stops.
+// followEvents sends a line for every change of an investigation that the caller may read. The
+// line contains no data: the page reloads itself. The stream ends when the session ends or the
+// server stops.
 func (s *server) followEvents(req *request) (*view, error) {
 	if s.Feed == nil || s.stopping.Err() != nil {
 		return nil, errNoEvents
@@ -465,7 +465,7 @@ func (s *server) routes() []route {
 	return slices.Concat(list, s.formRoutes())
 }
 
-// formRoutes returns the routes of the forms that act.
+// formRoutes returns the routes of the forms for actions.
 func (s *server) formRoutes() []route {
 	return slices.Concat(
 		verbRoutes(s, stepRoute, access.OperateSteps, stepVerbs, s.stepForm),

@@ -16,7 +16,8 @@ import (
 // explainTime limits how long a page waits for an explanation.
 const explainTime = time.Second
 
-// why explains why an object does not progress. It returns nil if the caller may not read that.
+// why returns the condition that keeps an object from progressing. It returns nil if the object is
+// not found or the caller lacks the permission.
 func (s *server) why(req *request, id tasker.ID) (*tasker.Condition, error) {
 	e, err := s.explained(req.within(access.ReadTasks), "tasker-ctl explain "+id.String(), func(ctx context.Context) (tasker.Explanation, error) {
 		return s.Explain.Explain(ctx, id)
@@ -29,7 +30,7 @@ func (s *server) why(req *request, id tasker.ID) (*tasker.Condition, error) {
 	}
 }
 
-// A stepWhy explains a step.
+// stepWhy is a step and the explanation of its state.
 type stepWhy struct {
 	Step stepAnchor
 	Why  *tasker.Condition
@@ -64,8 +65,8 @@ func (r stepRow) WhyPath() string {
 	return taskPath(r.TaskUUID) + "?why=" + r.UUID.String() + "#" + whyPart
 }
 
-// explained runs an explanation with a time limit, because pages are useful without it. After the
-// limit the message suggests a command.
+// explained calls ask with a timeout, because a page is useful without the explanation. If the
+// timeout is exceeded, the returned message suggests a command instead.
 func (s *server) explained(req *request, command string, ask func(context.Context) (tasker.Explanation, error)) (tasker.Explanation, error) {
 	within := cmp.Or(s.PartTimeout, explainTime)
 	ctx, cancel := context.WithTimeout(req.Context(), within)
@@ -82,7 +83,7 @@ func queuePath(namespace, handler string) string {
 	return Root + "/queues/" + url.PathEscape(namespace) + "/" + url.PathEscape(handler)
 }
 
-// A waitingPage shows a queue.
+// waitingPage shows why steps wait in a queue.
 type waitingPage struct {
 	Namespace, Handler string
 	Why                *tasker.Condition
