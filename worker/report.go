@@ -15,7 +15,7 @@ const maxBatchBytes = 1 << 20
 // A report waits for more outcomes for 1/gatherShare of the duration of the last report, but no
 // longer than maxGatherWait.
 const (
-	gatherShare  = 8
+	gatherShare   = 8
 	maxGatherWait = 10 * time.Millisecond
 )
 

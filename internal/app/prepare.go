@@ -19,8 +19,8 @@ import (
 // retry delays.
 const (
 	openTimeout = 30 * time.Second
-	openFirst    = 100 * time.Millisecond // doubled each time
-	openAgain    = time.Second
+	openFirst   = 100 * time.Millisecond // doubled each time
+	openAgain   = time.Second
 )
 
 // starter performs the steps of the server's start. It retries them while the database may still

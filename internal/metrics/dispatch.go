@@ -11,8 +11,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// letterBuckets are bounds for the time from dead-lettering to handling, in ms. RabbitMQ's times
-// are in seconds, and a dead letter may wait until its TTL.
+// letterBuckets are the histogram bounds for the time from dead-lettering to handling, in ms.
+// RabbitMQ records times in seconds, and a dead letter may wait until its TTL.
 var letterBuckets = []float64{250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 1_800_000, 7_200_000, 86_400_000}
 
 // Sources provides the values of the dispatch gauges.
@@ -55,9 +55,9 @@ type dispatch struct {
 	outboxRead bool
 }
 
-// ObserveDispatch adds the gauges of the sources and, with a broker, its counters. It must be
-// called before anything is counted. If the database cannot be read, its gauges keep their last
-// values; those of the broker do not.
+// ObserveDispatch adds the gauges for the sources and, if there is a broker, the counters for it.
+// It must be called before anything is counted. If the database cannot be read, the gauges that
+// depend on it keep their last values; those of the broker do not.
 func (m *Metrics) ObserveDispatch(s Sources) error {
 	m.mu.Lock()
 	m.dispatch.Sources = s
@@ -127,7 +127,7 @@ func register(meter metric.Meter, subject string, f metric.Callback, observed ..
 	return nil
 }
 
-// countBroker creates the counters of a broker, at 0.
+// countBroker creates the counters for a broker, with the value 0.
 func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
 	err := makeCounters(meter, []counter{
 		{&d.announced, "tasker.dispatch.announced.total", "Steps that this server announced through the message broker, by the broker's response."},
@@ -154,8 +154,8 @@ func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
 	return nil
 }
 
-// observeBacklogs reports the backlogs. It includes namespaces with a template but without backlog
-// and workers.
+// observeBacklogs reports the backlogs. It includes namespaces that have a template but neither a
+// backlog nor workers.
 func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error {
 	ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 	defer cancel()
@@ -181,8 +181,8 @@ func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error 
 	return nil
 }
 
-// neediest returns the first maxGauges backlogs and the sum of the others. The list is sorted by
-// need.
+// neediest returns the first maxGauges backlogs and the sum of the others. The list must be sorted
+// by need, greatest first.
 func neediest(list []tasker.Backlog) []tasker.Backlog {
 	var few []tasker.Backlog
 	others := tasker.Backlog{Namespace: OtherNamespaces}
@@ -276,7 +276,7 @@ func (m *Metrics) observeOutbox(ctx context.Context, o metric.Observer) {
 	}
 }
 
-// beginDispatch creates the series of a namespace at 0. The caller must hold m.mu.
+// beginDispatch creates the series of a namespace with the value 0. The caller must hold m.mu.
 func (m *Metrics) beginDispatch(ctx context.Context, namespace string) {
 	detectors := []string{tasker.DetectedSweep}
 	if m.dispatch.Broker != nil {
@@ -289,7 +289,7 @@ func (m *Metrics) beginDispatch(ctx context.Context, namespace string) {
 	}
 }
 
-// Expired counts a committed queue expiry.
+// Expired counts a step whose expiry in its queue is committed.
 func (m *Metrics) Expired(ctx context.Context, namespace, detectedBy, detailCode string) {
 	if m != nil {
 		m.dispatch.expired.Add(ctx, 1, expiredAttributes(m.named.label(namespace), detectedBy, detailCode))
@@ -312,7 +312,8 @@ func (m *Metrics) Reannounced(ctx context.Context, steps int) {
 	}
 }
 
-// DeadLetter counts a dead letter with its outcome and latency. A latency of 0 is unknown.
+// DeadLetter counts a dead letter by outcome and records its latency. A latency of 0 means
+// unknown.
 func (m *Metrics) DeadLetter(ctx context.Context, outcome string, latency time.Duration) {
 	if m == nil || m.dispatch.letters == nil {
 		return

@@ -11,15 +11,15 @@ import (
 	"tasker.example/tasker"
 )
 
-// emissionBuckets are bounds for the time from an event to its confirmation, in ms. An event waits
-// as long as its sink is down.
+// emissionBuckets are the histogram bounds for the time from an event to its confirmation, in ms.
+// An event waits as long as its sink is down.
 var emissionBuckets = []float64{
 	10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000,
 }
 
 // SinkSource provides the values of the sink gauges.
 type SinkSource struct {
-	Sinks []string // sinks of this server; without any there are no metrics
+	Sinks []string // sinks of this server; if empty, there are no metrics
 	Read  func(context.Context) ([]tasker.SinkState, error)
 }
 
@@ -38,9 +38,9 @@ type emission struct {
 	states []tasker.SinkState // values read last; guarded by Metrics.mu
 }
 
-// ObserveEmission adds the delivery counters, at 0 for each topic and sink, and the sink gauges. It
-// must be called before anything is counted. If the database cannot be read, the gauges keep their
-// last values, except for the age of the oldest event, which grows.
+// ObserveEmission adds the delivery counters, with the value 0 for each topic and sink, and the
+// sink gauges. It must be called before anything is counted. If the database cannot be read, the
+// gauges keep their last values, except for the age of the oldest event, which grows.
 func (m *Metrics) ObserveEmission(s SinkSource) error {
 	if len(s.Sinks) == 0 {
 		return nil
@@ -68,7 +68,7 @@ func (m *Metrics) ObserveEmission(s SinkSource) error {
 	return register(m.meter, "the sinks", m.observeSinks, append(observed, e.oldest)...)
 }
 
-// count creates the counters, at 0.
+// count creates the counters with the value 0.
 func (e *emission) count(meter metric.Meter) error {
 	err := makeCounters(meter, []counter{
 		{&e.failures, "tasker.dlq.emit_failures.total", "Events that this server could not send to a sink, all tries spent; they wait and are sent again."},
@@ -121,7 +121,7 @@ func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
 	return nil
 }
 
-// age returns the age of the oldest pending event.
+// age returns the age of the oldest pending event, or 0 if there is none.
 func age(s tasker.SinkState) time.Duration {
 	if s.OldestPending == nil {
 		return 0

@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// ObserveHolds adds the gauges of active holds and of handlers whose breakers this server cannot
-// open. If the database cannot be read, the former keeps its last value.
+// ObserveHolds adds the gauges of open holds and of handlers whose breakers this server cannot
+// open. If the database cannot be read, the former keeps its last values.
 func (m *Metrics) ObserveHolds(
 	read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64,
 ) error {
@@ -43,7 +43,7 @@ func (m *Metrics) ObserveHolds(
 	}, observed...)
 }
 
-// everyGroup adds groups without holds, so that their series begin at 0.
+// everyGroup adds the groups that have no holds, so that their series begin at 0.
 func everyGroup(counts []tasker.HoldGroup) []tasker.HoldGroup {
 	all := make([]tasker.HoldGroup, 0, 4)
 	for _, kind := range tasker.HoldKinds() {

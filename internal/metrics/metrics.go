@@ -25,7 +25,7 @@ var (
 	queueBuckets     = []float64{0.05, 0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 72, 168, 336, 720}
 )
 
-// A Read returns the number of open investigations and the namespaces of the templates.
+// A Read returns the number of open investigations and the namespaces that have a template.
 type Read func(context.Context) (pending int64, namespaces []string, err error)
 
 // Metrics contains the instruments. It is safe for concurrent use; a nil Metrics counts nothing.
@@ -62,8 +62,8 @@ type Metrics struct {
 	named   nameSet
 }
 
-// New creates the instruments. The gauges call read on each collection. On failure they keep their
-// last values, so that alerts persist.
+// New creates the instruments. The gauges call read on each collection. If it fails, they keep
+// their last values, so that alerts persist.
 func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, error) {
 	meter := provider.Meter(scope)
 	m := &Metrics{meter: meter, read: read, log: log, begun: map[string]bool{}}
@@ -152,7 +152,7 @@ const (
 	collectTime = 8 * time.Second
 )
 
-// databaseTime returns the timeout of a query other than the first of a collection.
+// databaseTime returns the timeout for a query other than the first one of a collection.
 func (m *Metrics) databaseTime() time.Duration {
 	if m.slow.Load() {
 		return m.atMost(lateTime)
@@ -160,7 +160,7 @@ func (m *Metrics) databaseTime() time.Duration {
 	return m.atMost(observeTime)
 }
 
-// atMost returns limit, or the remaining time of the collection if that is less.
+// atMost returns limit, or the time left for the collection if that is less.
 func (m *Metrics) atMost(limit time.Duration) time.Duration {
 	if end := m.end.Load(); end != nil {
 		return min(limit, time.Until(*end))
@@ -192,7 +192,8 @@ func (m *Metrics) observe(ctx context.Context, o metric.Observer) error {
 	return nil
 }
 
-// begin creates series at 0, because rate() misses the first value of a new series.
+// begin creates the series of namespaces with the value 0, because rate() misses the first value
+// of a new series.
 func (m *Metrics) begin(ctx context.Context, namespaces []string) {
 	if len(namespaces) > maxBegun {
 		namespaces = append([]string{OtherNamespaces}, namespaces...)
@@ -219,14 +220,14 @@ func (m *Metrics) begin(ctx context.Context, namespaces []string) {
 // watched lists the states with a staleness threshold.
 var watched = []tasker.TaskState{tasker.TaskWaitingForDependencies, tasker.TaskWaitingForRetry, tasker.TaskStepsInProcess}
 
-// EntryCreated counts a committed investigation.
+// EntryCreated counts an investigation whose creation is committed.
 func (m *Metrics) EntryCreated(ctx context.Context, reason tasker.Reason, namespace string) {
 	if m != nil {
 		m.created.Add(ctx, 1, entryAttributes(reason, m.named.label(namespace)))
 	}
 }
 
-// LastRun returns the duration of the last sweep, or 0.
+// LastRun returns the duration of the last sweep, or 0 if there was none.
 func (m *Metrics) LastRun() time.Duration { return time.Duration(m.lastRun.Load()) }
 
 // A Stale is a task that the sweep found.
@@ -263,7 +264,7 @@ func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, 
 	}
 }
 
-// NotExplained counts a task or step without condition.
+// NotExplained counts a task or step for which no condition was found.
 func (m *Metrics) NotExplained(ctx context.Context) {
 	if m != nil {
 		m.unexplained.Add(ctx, 1)
@@ -277,7 +278,7 @@ func (m *Metrics) AttributeLeftOut(ctx context.Context) {
 	}
 }
 
-// TasksExpired counts tasks that ended because no step of them was claimed in time.
+// TasksExpired counts tasks that ended because none of their steps was claimed in time.
 func (m *Metrics) TasksExpired(list []tasker.Task) {
 	if m == nil {
 		return

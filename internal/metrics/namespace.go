@@ -6,26 +6,28 @@ import (
 )
 
 const (
-	// OtherNamespaces is the label of namespaces without own series. Templates cannot use it.
+	// OtherNamespaces is the label of namespaces that have no series of their own. Templates
+	// cannot use it.
 	OtherNamespaces = "(other)"
-	// maxNamespaces limits the namespaces with own counter series. The first ones counted get them;
-	// up to half of them are created at 0 in advance.
+	// maxNamespaces limits the namespaces that have counter series of their own: the first ones to
+	// be counted. Up to half of these series are created in advance with the value 0.
 	maxNamespaces = 200
 	maxBegun      = maxNamespaces / 2
-	// maxGauges limits the namespaces with own gauge series, which are those with the greatest
+	// maxGauges limits the namespaces that have gauge series of their own: those with the greatest
 	// need.
 	maxGauges = 100
 )
 
-// nameSet is the set of namespaces with own series. Moving a counter to another series would show
-// a wrong rate, so a namespace stays in the set until the process ends. The zero value is empty.
+// nameSet is the set of namespaces that have series of their own. Moving a counter to another
+// series would show a wrong rate, so a namespace stays in the set until the process ends. The zero
+// value is empty.
 type nameSet struct {
 	mu    sync.RWMutex
 	names map[string]bool
 	order []string
 }
 
-// label returns the label of a namespace.
+// label returns the namespace, or [OtherNamespaces] if it has no series of its own.
 func (s *nameSet) label(namespace string) string {
 	s.mu.RLock()
 	known := s.names[namespace]

@@ -16,8 +16,8 @@ type RequestCount struct {
 	Refused          map[string]int64
 }
 
-// ObserveRequests adds the counts of requests by class, and the share of time that storing tasks
-// may take, from 0 to 1. pace is nil if it is not limited.
+// ObserveRequests adds the counts of requests by class and a gauge for pace, which returns the
+// share of time that storing tasks may take, from 0 to 1. pace is nil if that is not limited.
 func (m *Metrics) ObserveRequests(counts func() []RequestCount, pace func() float64) error {
 	var served, refused metric.Int64ObservableCounter
 	var running, waiting, percent metric.Int64ObservableGauge

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// lateBuckets are bounds for the delay of firings, in seconds.
+// lateBuckets are the histogram bounds for the delay of firings, in seconds.
 var lateBuckets = []float64{0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200}
 
 // ObserveSchedules adds the histogram of firing delays and the gauge of failing schedules. If the
@@ -63,8 +63,8 @@ func (m *Metrics) ObserveDeadlines(overdue func(context.Context) (int64, error))
 		"tasker.tasks.overdue", "Open tasks whose due time is over, counted up to 10000 in each namespace; the same in every server.")
 }
 
-// observeCount adds a gauge of a count in the database. If it cannot be read, the gauge keeps its
-// last value.
+// observeCount adds a gauge for a number that count reads from the database. If that fails, the
+// gauge keeps its last value.
 func (m *Metrics) observeCount(count func(context.Context) (int64, error), what, name, about string) error {
 	var g metric.Int64ObservableGauge
 	observed, err := makeGauges(m.meter, []gauge{{&g, name, about}})
@@ -88,7 +88,7 @@ func (m *Metrics) observeCount(count func(context.Context) (int64, error), what,
 	}, observed...)
 }
 
-// Fired records the delays of firings that created a task or failed to.
+// Fired records the delays of firings that created a task or could not.
 func (m *Metrics) Fired(list []tasker.Firing) {
 	m.mu.Lock()
 	late := m.late

@@ -44,8 +44,8 @@ func (m *Metrics) ObserveStaleness(
 	}, observed...)
 }
 
-// stalenessSeries returns the counts of the displayed namespaces: those with the most tasks, the
-// sum of the others, and known namespaces without such tasks as far as there is room.
+// stalenessSeries returns the counts by namespace: those of the namespaces with the most tasks,
+// the sum of the others and, if there is room, zeros for known namespaces without such tasks.
 func stalenessSeries(counts []tasker.StalenessCount, known []string) map[string]map[tasker.Health]int64 {
 	series := map[string]map[tasker.Health]int64{}
 	for _, c := range counts {

@@ -42,7 +42,7 @@ func newFolder(who childproc.Account) (*folder, error) {
 	return f, nil
 }
 
-// sweep removes unused folders.
+// sweep removes folders that no process uses any more.
 func sweep(base string) {
 	paths, _ := filepath.Glob(filepath.Join(base, folderPrefix+"*"))
 	for _, path := range paths {
@@ -57,7 +57,7 @@ func sweep(base string) {
 	}
 }
 
-// write writes a file for the broker.
+// write writes a file that the broker can read.
 func (f *folder) write(name, text string) error {
 	out, err := f.append(name)
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *folder) write(name, text string) error {
 	return errors.Join(err, out.Close())
 }
 
-// append opens a file of the account for appending.
+// append opens a file for appending and makes the account its owner.
 func (f *folder) append(name string) (*os.File, error) {
 	out, err := os.OpenFile(filepath.Join(f.path, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil && f.who.Other() {

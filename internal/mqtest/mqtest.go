@@ -38,7 +38,7 @@ import (
 // urlEnv is the environment variable with the URL of an external broker.
 const urlEnv = "TASKER_TEST_AMQP_URL"
 
-// patience is the timeout for starting or stopping a broker, sufficient for a busy machine.
+// patience is the timeout for starting or stopping a broker. It suffices for a busy machine.
 const patience = 15 * time.Minute
 
 // shared is the broker that all tests share, because starting one takes seconds.
@@ -53,7 +53,7 @@ var shared struct {
 // Main runs the tests of a package, then stops the shared broker and exits.
 func Main(m *testing.M) { os.Exit(Run(m.Run)) }
 
-// Run is [Main] for a package with further setup.
+// Run is like [Main] for a package with further setup: it returns the exit code.
 func Run(tests func() int) int {
 	shared.Lock()
 	shared.main = true
@@ -79,7 +79,7 @@ func stopShared() error {
 	return err
 }
 
-// URL returns the URL of the shared broker and starts it if necessary. After a failed start all
+// URL returns the URL of the shared broker and starts it if necessary. After a failed start, all
 // tests fail.
 func URL(t testing.TB) string {
 	t.Helper()
@@ -94,7 +94,8 @@ func URL(t testing.TB) string {
 	return shared.url
 }
 
-// unavailable skips the test if RabbitMQ is not installed, and fails it otherwise.
+// unavailable skips the test if err means that RabbitMQ is not installed. Otherwise it fails the
+// test.
 func unavailable(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, errNotInstalled) {

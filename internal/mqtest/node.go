@@ -17,7 +17,7 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// longestLife limits the life of a forgotten broker.
+// longestLife limits how long a broker runs if its test was killed.
 const longestLife = time.Hour
 
 // portAttempts limits how many sets of free ports are tried. Another program may use a port before
@@ -63,8 +63,8 @@ func newNode(ctx context.Context) (*node, error) {
 	return nil, failed
 }
 
-// installed lists the paths of the broker's own script. The one on Debian's PATH is a wrapper that
-// changes the user and uses fixed paths.
+// installed lists possible paths of the broker's own script. The script on Debian's PATH is a
+// wrapper that changes the user and uses fixed paths.
 var installed = []string{
 	"/usr/lib/rabbitmq/bin/rabbitmq-server",
 	"/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server",
@@ -124,7 +124,7 @@ func (n *node) url() string {
 	return fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", n.amqpPort)
 }
 
-// environment returns the whole environment of the broker.
+// environment returns the complete environment of the broker.
 func (n *node) environment() []string {
 	in := func(name string) string { return filepath.Join(n.dir.path, name) }
 	return []string{
@@ -191,7 +191,7 @@ func (n *node) shell(ctx context.Context, line string) (string, error) {
 	return string(out), err
 }
 
-// wait returns when the broker accepts connections.
+// wait waits until the broker accepts connections.
 func (n *node) wait(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -210,7 +210,7 @@ func (n *node) wait(ctx context.Context) error {
 	}
 }
 
-// lastLines returns the ends of all logs.
+// lastLines returns the last lines of all logs.
 func (n *node) lastLines() string {
 	var all strings.Builder
 	logs, _ := filepath.Glob(filepath.Join(n.dir.path, "log", "*.log"))
@@ -222,7 +222,7 @@ func (n *node) lastLines() string {
 	return all.String()
 }
 
-// stop shuts the broker down, and kills it when ctx ends.
+// stop shuts the broker down. It kills the broker if ctx ends first.
 func (n *node) stop(ctx context.Context) error {
 	if n.broker == nil {
 		return nil

@@ -9,17 +9,17 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// process is a program of the broker, with its children.
+// process is a program of the broker with its child processes.
 type process struct{ *childproc.Process }
 
-// startProcess starts the command as the account. On Linux it receives SIGTERM if this process
-// dies; elsewhere longestLife limits what a killed test leaves behind.
+// startProcess starts the command as the account. On Linux, the command receives SIGTERM if this
+// process dies. On other systems, longestLife limits how long a killed test leaves it running.
 func startProcess(cmd *exec.Cmd, a childproc.Account) (*process, error) {
 	p, err := childproc.Start(cmd, a, syscall.SIGTERM)
 	return &process{p}, err
 }
 
-// stop shuts the process down, and kills it when ctx ends.
+// stop shuts the process down. It kills the process if ctx ends first.
 func (p *process) stop(ctx context.Context) error {
 	select {
 	case <-p.Done():

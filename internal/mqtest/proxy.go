@@ -23,7 +23,7 @@ type ProxyServer struct {
 	all      sync.WaitGroup
 }
 
-// Proxy starts a proxy for the broker at the URL. It ends with the test.
+// Proxy starts a proxy for the broker at the URL and stops it at the end of the test.
 func Proxy(t testing.TB, brokerURL string) *ProxyServer {
 	t.Helper()
 	u, err := url.Parse(brokerURL)
@@ -93,7 +93,7 @@ func (p *ProxyServer) Freeze() {
 	}
 }
 
-// Thaw ends Freeze and passes delayed traffic.
+// Thaw ends a Freeze and passes the delayed traffic on.
 func (p *ProxyServer) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,8 @@ func (p *ProxyServer) accept(l net.Listener) {
 	}
 }
 
-// add registers the connections, unless the proxy has been cut meanwhile.
+// add registers the connections. It closes them and returns false if the proxy has been cut
+// meanwhile.
 func (p *ProxyServer) add(l net.Listener, both ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

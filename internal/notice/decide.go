@@ -25,10 +25,10 @@ const (
 
 	PauseAfter = 5 * time.Minute // delay after a guard paused an operation, unless it was resumed or ended
 
-	EscalateNext = 15 * time.Minute // time without owner until the next route is notified
-	EscalateAll  = 45 * time.Minute // time without owner until all routes are notified
+	EscalateNext = 15 * time.Minute // time without an owner until the next route is notified
+	EscalateAll  = 45 * time.Minute // time without an owner until all routes are notified
 
-	DigestAfter = 15 * time.Minute // time without owner until a small case is listed in a digest
+	DigestAfter = 15 * time.Minute // time without an owner until a small case is listed in a digest
 	DigestEvery = time.Hour
 )
 
@@ -85,8 +85,8 @@ type Decision struct {
 	Joined []tasker.ID
 }
 
-// Decide returns the changes of the incidents of one namespace, including a new one for cases
-// without incident. It omits unchanged incidents.
+// Decide returns the changes to the incidents of one namespace, including a new incident for cases
+// that have none. It omits unchanged incidents.
 func Decide(now time.Time, incidents []Incident, cases []Case) []Decision {
 	slices.SortFunc(cases, func(a, b Case) int {
 		return cmp.Or(cmp.Compare(b.Harm, a.Harm), cmp.Compare(a.ID.String(), b.ID.String()))
@@ -130,7 +130,7 @@ func Decide(now time.Time, incidents []Incident, cases []Case) []Decision {
 	return list
 }
 
-// ready counts the stuck investigations of cases that are old enough for a message.
+// ready counts the stuck investigations of cases that are old enough for a notification.
 func ready(now time.Time, cases []Case) (n int64) {
 	for _, c := range cases {
 		if now.Sub(*c.Oldest) >= Gather {
@@ -140,7 +140,7 @@ func ready(now time.Time, cases []Case) (n int64) {
 	return n
 }
 
-// hasSwarm reports whether an incident has many small cases, so that further ones belong to it.
+// hasSwarm reports whether an incident has so many small cases that further ones belong to it.
 func hasSwarm(cases []Case) bool {
 	n := 0
 	for _, c := range cases {
@@ -151,8 +151,8 @@ func hasSwarm(cases []Case) bool {
 	return n >= Many/Members
 }
 
-// largest returns the case that a notification names: the one with the most tasks to repair. All
-// small cases together count as one. It returns false if no case needs an operator.
+// largest returns the case that a notification names: the one with the most tasks to repair. It
+// treats all small cases together as one. It returns false if no case needs an operator.
 func largest(cases []Case) (lead Case, ok bool) {
 	var small Case
 	var sum, best [2]int64 // tasks without repair in progress, then all
@@ -176,7 +176,7 @@ func largest(cases []Case) (lead Case, ok bool) {
 	return lead, ok
 }
 
-// weight counts the stuck investigations of a case, or of all small ones if it is small.
+// weight counts the stuck investigations of a case or, if the case is small, of all small cases.
 func weight(c Case, cases []Case) (n int64) {
 	if !c.active() || !c.small() {
 		return max(0, c.Stuck())
@@ -189,7 +189,7 @@ func weight(c Case, cases []Case) (n int64) {
 	return n
 }
 
-// begin opens an incident.
+// begin returns a new incident for the cases.
 func begin(now time.Time, cases []Case) Decision {
 	lead, _ := largest(cases)
 	d := Decision{New: true, Topic: tasker.CaseOpenedTopic, Cases: cases, Incident: Incident{
@@ -207,7 +207,7 @@ func begin(now time.Time, cases []Case) Decision {
 	return d
 }
 
-// next decides about an incident with its cases and the joining ones.
+// next decides what to store and to send about an incident. joining are the cases that join it.
 func next(now time.Time, in Incident, cases, joining []Case) Decision {
 	d := Decision{Incident: in, Cases: slices.Concat(cases, joining)}
 	for _, c := range joining {
@@ -231,8 +231,8 @@ func next(now time.Time, in Incident, cases, joining []Case) Decision {
 	return d
 }
 
-// trackOwnership updates the time since which the incident has had no owner, which determines
-// escalation. Of the small cases only the named one counts.
+// trackOwnership updates the time since which the incident has had no owner, which determines the
+// escalation. Of the small cases, only the lead case counts.
 func (d *Decision) trackOwnership(now time.Time) {
 	lead, _ := largest(d.Cases)
 	unowned := func(c Case) bool { return c.active() && c.Owner == "" && (!c.small() || c.ID == lead.ID) }
@@ -245,7 +245,7 @@ func (d *Decision) trackOwnership(now time.Time) {
 	}
 }
 
-// changes reports whether there is anything to store or to send.
+// changes reports whether the decision requires anything to be stored or sent.
 func (d Decision) changes(was Incident) bool {
 	return d.Topic != "" || len(d.Joined) > 0 || d.Severity != was.Severity || d.Escalation != was.Escalation ||
 		d.ToldOwned != was.ToldOwned ||
@@ -272,8 +272,8 @@ func transition(d Decision) string {
 	return ""
 }
 
-// leadChanged reports whether the case that the last notification named is repaired, or another has
-// outgrown it.
+// leadChanged reports whether the case that the last notification named is repaired, or another
+// case has outgrown it.
 func (d Decision) leadChanged() bool {
 	lead, ok := largest(d.Cases)
 	i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
@@ -297,7 +297,7 @@ func grew(c Case) bool {
 	return level(c.Stuck()) > level(c.ToldStuck) || c.State == tasker.CaseEscalating && c.NotifiedState != tasker.CaseEscalating
 }
 
-// swarmGrew is grew for all small cases together.
+// swarmGrew is like grew for all small cases together.
 func swarmGrew(cases []Case) bool {
 	var stuck, told, joined int64
 	for _, c := range cases {
@@ -312,7 +312,8 @@ func swarmGrew(cases []Case) bool {
 	return joined >= Many && told < Many || level(stuck) > level(told)
 }
 
-// level must match tasker.case_level in SQL.
+// level returns the highest threshold that n exceeds, or 0. It must match tasker.case_level in
+// SQL.
 func level(n int64) int64 {
 	for _, l := range []int64{10_000, 1000, 100} {
 		if n > l {
@@ -322,8 +323,8 @@ func level(n int64) int64 {
 	return 0
 }
 
-// escalation returns the escalation level of an incident without owner since a time: 0 for the
-// first route, 1 for the first two, 2 for all.
+// escalation returns the escalation level of an incident that has had no owner since a time: 0 for
+// the first route, 1 for the first two routes, 2 for all.
 func escalation(now time.Time, since *time.Time) int {
 	switch {
 	case since == nil || now.Sub(*since) < EscalateNext:
@@ -337,7 +338,7 @@ func escalation(now time.Time, since *time.Time) int {
 
 var severities = []tasker.Severity{tasker.Low, tasker.Medium, tasker.High, tasker.Critical}
 
-// maxSeverity returns the higher severity.
+// maxSeverity returns the higher of two severities.
 func maxSeverity(a, b tasker.Severity) tasker.Severity {
 	if slices.Index(severities, b) > slices.Index(severities, a) {
 		return b

@@ -10,12 +10,12 @@ import (
 	"tasker.example/tasker"
 )
 
-// Key returns the deduplication key of all notifications about a subject.
+// Key returns the deduplication key that all notifications about a subject share.
 func Key(installation, kind string, id tasker.ID) string {
 	return fmt.Sprintf("tasker:%s:%s:%s", installation, kind, id)
 }
 
-// Data returns the content of the notification.
+// Data returns the content of the notification about the incident.
 func (d Decision) Data() tasker.NotificationData {
 	out := tasker.NotificationData{
 		Severity: d.Severity, Namespace: d.Namespace, BeganAt: d.BeganAt.UTC(), UnownedSince: d.UnownedSince, Case: &d.Lead,
@@ -59,7 +59,8 @@ func add(out *tasker.NotificationData, c Case) {
 	}
 }
 
-// summary returns the notification in one line. stuck counts tasks, small counts small cases.
+// summary summarizes the notification in one line. stuck is the number of stuck tasks, small that
+// of small cases.
 func (d Decision) summary(m tasker.NotificationData, stuck, small int64) string {
 	what := place(m.Template, m.Step) + ": " + cmp.Or(m.Text, string(m.Reason))
 	i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
@@ -115,8 +116,8 @@ func count(n int64, thing string) string {
 	return digits + " " + thing + "s"
 }
 
-// Digest returns the notification about small cases without owner in one namespace, most harmful
-// first.
+// Digest returns the notification about the small cases of one namespace that have no owner. They
+// must be sorted, most harmful first.
 func Digest(now time.Time, cases []Case) tasker.NotificationData {
 	out := tasker.NotificationData{
 		Severity: highest(cases), Namespace: cases[0].Namespace, Cases: len(cases), CasesOpen: len(cases), BeganAt: now.UTC(),
@@ -133,7 +134,7 @@ func Digest(now time.Time, cases []Case) tasker.NotificationData {
 	return out
 }
 
-// A Repair describes an operation for a notification.
+// A Repair contains the facts about an operation that a notification mentions.
 type Repair struct {
 	ID          tasker.ID
 	State       tasker.OperationState
@@ -280,8 +281,7 @@ func Due(d Deadline) tasker.NotificationData {
 	return out
 }
 
-// AnswerRequested returns the notification about a step that starts to wait for the answer of a
-// person.
+// AnswerRequested returns the notification about a step that starts to wait for a person's answer.
 func AnswerRequested(a tasker.HumanStep) tasker.NotificationData {
 	out := assignment(a)
 	out.Summary = fmt.Sprintf("%s: step %s of %s waits for an answer%s", a.Namespace, a.StepName, a.TaskName, ofWhom(a.Assignee))
@@ -347,7 +347,7 @@ func scope(s tasker.HoldScope) string {
 	return cmp.Or(strings.Join(parts, ", "), "all steps")
 }
 
-// TestNotification returns a notification for trying out the routes.
+// TestNotification returns a notification to try out the routes.
 func TestNotification(namespace, by string, now time.Time) tasker.NotificationData {
 	return tasker.NotificationData{
 		Summary:   namespace + ": a test of the routes by " + by + "; nothing has happened",

@@ -22,8 +22,8 @@ type Route struct {
 // Routes is an ordered list of routes.
 type Routes struct {
 	List    []Route
-	Takes   map[string][]string // accepted topics by sink; without any, the sink accepts all
-	Default []string            // sinks of notifications without a matching route
+	Takes   map[string][]string // accepted topics by sink; a sink that has none accepts all
+	Default []string            // sinks of notifications that no route matches
 }
 
 // routeFields lists the conditions of a route.
@@ -105,10 +105,10 @@ func (r Routes) Match(topic string, m tasker.NotificationData) (numbers []int) {
 	return numbers
 }
 
-// Choose returns the sinks of a notification. These are the sinks of the first matching route,
-// those of further routes as it escalates, and those in notified, which received earlier
-// notifications about the subject. Until the last level, an escalation is sent only to sinks that
-// are not in notified.
+// Choose returns the sinks that receive a notification: those of the first matching route, those
+// of further routes as it escalates, and those in notified, which received earlier notifications
+// about the subject. Below the highest level, an escalation is sent only to sinks that are not in
+// notified.
 func (r Routes) Choose(topic string, escalation int, m tasker.NotificationData, notified []string) []string {
 	var sinks []string
 	add := func(name string) {

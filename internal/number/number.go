@@ -1,4 +1,4 @@
-// Package number parses, compares and formats decimal numbers without loss of digits.
+// Package number parses, compares and formats decimal numbers without losing digits.
 package number
 
 import (
@@ -32,7 +32,7 @@ func Parse(text string) Decimal {
 	return Decimal{negative, short, exponent - len(fraction) + len(digits) - len(short)}
 }
 
-// Of returns the shortest decimal of a finite float.
+// Of returns the shortest decimal that represents a finite float.
 func Of(f float64) Decimal { return Parse(strconv.FormatFloat(f, 'e', -1, 64)) }
 
 // Sign returns "-" or "".
@@ -43,7 +43,7 @@ func (d Decimal) Sign() string {
 	return ""
 }
 
-// String returns the number with all digits and without exponent.
+// String returns the number with all digits and without an exponent.
 func (d Decimal) String() string {
 	point := len(d.Digits) + d.Exponent
 	switch {

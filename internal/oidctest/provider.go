@@ -1,4 +1,5 @@
-// Package oidctest is an OpenID Connect provider for tests, including deliberately invalid tokens.
+// Package oidctest provides an OpenID Connect provider for tests. It can also issue invalid
+// tokens.
 package oidctest
 
 import (
@@ -50,7 +51,7 @@ type key struct {
 	method  jose.SignatureAlgorithm
 }
 
-// grant is the data of an authorization code.
+// grant contains the data behind an authorization code.
 type grant struct {
 	nonce, challenge, redirect string
 	user                       map[string]any
@@ -90,21 +91,21 @@ func (p *Provider) User(subject string, groups ...string) {
 	p.user = map[string]any{"sub": subject, "groups": append([]string{}, groups...)}
 }
 
-// Break makes all requests fail, or work again.
+// Break makes all requests fail, or succeed again if broken is false.
 func (p *Provider) Break(broken bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = broken
 }
 
-// Nonce sets a wrong nonce for ID tokens; empty restores the right one.
+// Nonce makes ID tokens contain a wrong nonce. An empty string restores the right one.
 func (p *Provider) Nonce(other string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.nonce = other
 }
 
-// Asked returns the number of requests for a path.
+// Asked returns the number of requests for a path so far.
 func (p *Provider) Asked(path string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +156,7 @@ func (p *Provider) publicKeys(w http.ResponseWriter, _ *http.Request) {
 	p.answer(w, http.StatusOK, set)
 }
 
-// authorize redirects at once, as for a signed-in user.
+// authorize redirects immediately, as if the user were signed in already.
 func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	back, err := url.Parse(q.Get("redirect_uri"))
@@ -201,8 +202,8 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Token returns a token for [ClientID] that is valid for five minutes. claims overrides the default
-// claims; nil removes one.
+// Token returns a token for [ClientID] that is valid for five minutes. claims overrides the
+// default claims; a nil value removes a claim.
 func (p *Provider) Token(claims map[string]any) string {
 	p.t.Helper()
 	p.mu.Lock()
@@ -224,7 +225,7 @@ func (p *Provider) Token(claims map[string]any) string {
 	return text
 }
 
-// Claims returns the payload of a [Provider.Token].
+// Claims returns the payload that [Provider.Token] signs.
 func (p *Provider) Claims(claims map[string]any) []byte {
 	p.t.Helper()
 	now := time.Now()

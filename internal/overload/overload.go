@@ -53,14 +53,14 @@ func (c Class) isRateLimited() bool {
 	return slices.Contains([]Class{Operations, Reads, Creates, BulkCreates, Streams}, c)
 }
 
-// Limit limits the requests of a class. The zero Limit allows all.
+// Limit limits the requests of a class. The zero Limit allows all requests.
 type Limit struct {
 	Running int           // concurrent requests; 0: no limit
 	Waiting int           // queued requests
 	Wait    time.Duration // maximum time in the queue
 }
 
-// Share returns how many of n one caller may use, so that others always have room.
+// Share returns how many of n slots one caller may use, so that there is always room for others.
 func Share(n int) int { return (n + 1) / 2 }
 
 // Options configures a [Gate].
@@ -70,7 +70,8 @@ type Options struct {
 	Now    func() time.Time
 }
 
-// Gate admits the requests of a server. It is safe for concurrent use; nil admits all.
+// Gate admits the requests to a server. It is safe for concurrent use. A nil Gate admits all
+// requests.
 type Gate struct {
 	classes map[Class]*queue
 	callers *Rate
@@ -93,8 +94,9 @@ func (g *Gate) Acquire(ctx context.Context, class Class, caller string) (leave f
 	return g.Wait(ctx, class, caller)
 }
 
-// Admit counts a request against the rate limit of its caller, and refuses it if it could neither run nor
-// wait. It occupies no slot while the caller then reads the body. The error is a [Refusal].
+// Admit counts a request against the rate limit of its caller, and refuses it if it could neither
+// run nor wait now. An admitted request occupies no slot yet, so that its body can be read first.
+// The error is a [Refusal].
 func (g *Gate) Admit(class Class, caller string) error {
 	if g == nil {
 		return nil
@@ -112,9 +114,9 @@ func (g *Gate) Admit(class Class, caller string) error {
 	return nil
 }
 
-// Wait waits until an admitted request may be served. leave releases its slot and may be called several
-// times. The error is a [Refusal] or that of ctx. A caller without a name, on a server without
-// authentication, has no limit of its own.
+// Wait waits until an admitted request may be served. leave releases its slot and may be called
+// several times. The error is a [Refusal], or the error of ctx. A caller without a name, as on a
+// server that does not authenticate, has no limit of its own.
 func (g *Gate) Wait(ctx context.Context, class Class, caller string) (leave func(), err error) {
 	if g == nil {
 		return func() {}, nil
@@ -169,7 +171,7 @@ func refuse(class Class, l Limit, full errFull) Refusal {
 	}}
 }
 
-// Count counts the requests of a class, since the start and now.
+// Count contains the numbers of current requests of a class, and the totals since the start.
 type Count struct {
 	Class                                              Class
 	Running, Waiting                                   int

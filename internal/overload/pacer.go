@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// Pacer slows down storing tasks when that delays the heartbeats and reports of workers. It compares their
-// latency with the latency without waiting work. Above one and a half times that, the work pauses longer
-// after each piece, otherwise shorter. A nil Pacer has no effect.
+// Pacer throttles task storage when it delays worker heartbeats and reports. It compares the
+// latency of probes while work waits with their usual latency. If it exceeds one and a half times
+// the usual latency, the work pauses longer after each piece, otherwise shorter. A nil Pacer has
+// no effect.
 type Pacer struct {
 	PacerOptions
 
@@ -38,7 +39,7 @@ type PacerOptions struct {
 	Log     *slog.Logger
 }
 
-// NewPacer returns a pacer that does not pause yet.
+// NewPacer returns a pacer, which does not pause the work at first.
 func NewPacer(o PacerOptions) *Pacer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -56,7 +57,7 @@ const (
 	probeTime    = 2 * time.Second
 	longestPause = 5 * time.Second
 	calmAfter    = 10 * time.Second
-	manyQueued   = 16 // more than wait by chance
+	manyQueued   = 16 // from this number on, waiting work is not a coincidence
 
 	slower   = 1.5 // times the usual latency is too slow
 	slowerBy = time.Millisecond
@@ -107,7 +108,7 @@ func (p *Pacer) Do(ctx context.Context, queued func() int, work func() error) er
 	return err
 }
 
-// pause returns the pause before the next piece of work.
+// pause returns the duration of the pause before the next piece of work.
 func (p *Pacer) pause() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +125,7 @@ func (p *Pacer) pause() time.Duration {
 	return min(max(time.Duration(float64(p.debt)/perSecond), time.Millisecond), longestPause)
 }
 
-// done records the duration of a piece of work, and starts a probe if one is due.
+// done records the duration of a finished piece of work and starts a probe if one is due.
 func (p *Pacer) done(took time.Duration, queued bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +159,7 @@ func (p *Pacer) probe(busy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.probing = false
-	if err != nil && ctx.Err() == nil { // its duration is meaningless
+	if err != nil && ctx.Err() == nil { // the duration of a failed probe is meaningless
 		if !p.failed {
 			p.Log.Warn("task creation is not paced: the probe commit failed", "err", err)
 		}

@@ -19,7 +19,7 @@ type queue struct {
 	turns   []*caller // callers with waiting requests, next one first
 }
 
-// caller contains the requests of a caller.
+// caller contains the running and waiting requests of one caller.
 type caller struct {
 	name    string
 	running int
@@ -71,7 +71,7 @@ func (q *queue) enter(ctx context.Context, name string) (*ticket, error) {
 	return nil, err
 }
 
-// join runs or queues a request, or refuses it.
+// join lets a request run, queues it, or refuses it.
 func (q *queue) join(name string) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -110,7 +110,7 @@ func (q *queue) isFull(name string) (errFull, bool) {
 	return q.noPlace(q.caller(name))
 }
 
-// noPlace reports whether a request can neither run nor wait, and counts it.
+// noPlace reports whether a request of c can neither run nor wait. It counts such requests.
 func (q *queue) noPlace(c *caller) (errFull, bool) {
 	switch {
 	case q.mayRun(c):
@@ -125,7 +125,8 @@ func (q *queue) noPlace(c *caller) (errFull, bool) {
 	return errFull{}, false
 }
 
-// canMakeRoom reports whether another caller has more waiting requests.
+// canMakeRoom reports whether another caller has so many waiting requests that one of them can be
+// evicted for a request of c.
 func (q *queue) canMakeRoom(c *caller) bool {
 	return len(q.turns) > 0 && len(q.longest().waiting) > len(c.waiting)+1
 }
@@ -146,8 +147,8 @@ func (q *queue) makeRoom() {
 	close(last.turn)
 }
 
-// mayRun reports whether another request of a caller may run. If so, none of the caller's requests wait,
-// see leave.
+// mayRun reports whether another request of a caller may run now. If so, none of the caller's
+// requests wait, see leave.
 func (q *queue) mayRun(c *caller) bool {
 	if q.limit.Running == 0 {
 		return true
@@ -183,7 +184,7 @@ func (q *queue) leave(t *ticket) {
 	close(next.turn)
 }
 
-// withdraw removes a waiting request, and reports whether it was still waiting.
+// withdraw removes a waiting request. It returns false if the request was no longer waiting.
 func (q *queue) withdraw(t *ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -199,7 +200,7 @@ func (q *queue) withdraw(t *ticket) bool {
 	return true
 }
 
-// forget removes a caller without requests.
+// forget removes a caller that has no requests.
 func (q *queue) forget(c *caller) {
 	if c.running == 0 && len(c.waiting) == 0 {
 		delete(q.callers, c.name)

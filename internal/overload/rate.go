@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// maxBuckets is the number of callers in each of the two generations. Older callers are forgotten.
+// maxBuckets is the maximum number of callers in each of the two generations. Older callers are
+// forgotten.
 const maxBuckets = 10_000
 
-// burst is the burst size in seconds' worth of requests.
+// burst is the number of seconds whose requests a caller may send at once.
 const burst = 2
 
-// Rate limits the requests per second of each caller or address; nil allows all.
+// Rate limits the requests per second of each caller or address. A nil Rate allows all requests.
 type Rate struct {
 	perSecond float64
 	now       func() time.Time
@@ -38,7 +39,8 @@ func NewRate(perSecond float64, now func() time.Time) *Rate {
 	return &Rate{perSecond: perSecond, now: now, recent: map[string]*bucket{}}
 }
 
-// Address counts a request of an address, see [Network], or returns a [Refusal].
+// Address counts a request from an address, see [Network]. It returns a [Refusal] if there were
+// too many.
 func (r *Rate) Address(from netip.Addr) error { return addressRefusal(r.take(Network(from).String())) }
 
 // Spent returns the result of [Rate.Address] without counting a request.
@@ -72,7 +74,7 @@ func Network(from netip.Addr) netip.Prefix {
 	return p
 }
 
-// take counts a request, or returns how long to wait.
+// take counts a request and returns 0. If there were too many, it returns how long to wait.
 func (r *Rate) take(name string) time.Duration {
 	if r == nil {
 		return 0
@@ -87,7 +89,7 @@ func (r *Rate) take(name string) time.Duration {
 	return wait
 }
 
-// wait returns the time until a bucket has a token.
+// wait returns the time until a bucket has a token, or 0 if it has one now.
 func (r *Rate) wait(b *bucket) time.Duration {
 	if b.tokens >= 1 {
 		return 0

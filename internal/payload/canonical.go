@@ -9,11 +9,11 @@ import (
 )
 
 // Canonical returns the canonical form of a document, which is the same for equal documents. Key
-// order, white space, escapes and the notation of numbers make no difference, but every digit does,
-// even beyond 64-bit floats. The document must have passed [Check].
+// order, white space, escapes and the notation of numbers make no difference. Every digit does,
+// even beyond the precision of 64-bit floats. The document must have passed [Check].
 func Canonical(doc json.RawMessage) ([]byte, error) { return CanonicalBy(doc, canonicalNumber) }
 
-// CanonicalBy is [Canonical] with a custom format for numbers.
+// CanonicalBy is like [Canonical] with a custom format for numbers.
 func CanonicalBy(doc json.RawMessage, format func(text string) string) ([]byte, error) {
 	r := NewTolerantReader(doc)
 	value := r.decode()
@@ -23,12 +23,13 @@ func CanonicalBy(doc json.RawMessage, format func(text string) string) ([]byte, 
 	return json.Marshal(canonical(value, format))
 }
 
-// CanonicalValue is [Canonical] for a result of [Decode]. It changes the value.
+// CanonicalValue is like [Canonical] for a result of [Decode]. It modifies the value.
 func CanonicalValue(value any) ([]byte, error) {
 	return json.Marshal(canonical(value, canonicalNumber))
 }
 
-// canonical replaces the numbers in a decoded document; [json.Marshal] sorts keys.
+// canonical formats the numbers in a decoded document canonically. [json.Marshal] will sort the
+// keys.
 func canonical(value any, format func(text string) string) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -10,15 +10,15 @@ import (
 
 const ellipsis = "…"
 
-// bidi maps the bidirectional control characters to their Unicode names. They can make a text look
-// like another one. Marks for single characters (U+061C, U+200E, U+200F) are harmless and not
+// bidi maps bidirectional control characters, which can make a text look like another one, to
+// their Unicode names. Marks for single characters (U+061C, U+200E, U+200F) are harmless and not
 // included.
 var bidi = map[rune]string{
 	'\u202a': "LRE", '\u202b': "RLE", '\u202c': "PDF", '\u202d': "LRO", '\u202e': "RLO",
 	'\u2066': "LRI", '\u2067': "RLI", '\u2068': "FSI", '\u2069': "PDI",
 }
 
-// minBidi is the first of them. It avoids a map access per letter.
+// minBidi is the first character in bidi. Comparing with it avoids a map access per letter.
 const minBidi = '\u202a'
 
 var bidiMarks = func() *strings.Replacer {
@@ -32,7 +32,7 @@ var bidiMarks = func() *strings.Replacer {
 // TurnsText reports whether a character changes the direction of the text after it.
 func TurnsText(r rune) bool { return r >= minBidi && bidi[r] != "" }
 
-// MarkBidi replaces each bidirectional control character by a visible mark, such as [RLO].
+// MarkBidi replaces each bidirectional control character with a visible mark, such as [RLO].
 func MarkBidi(s string) string { return bidiMarks.Replace(s) }
 
 // CleanText returns s in a form that can be stored and displayed. It removes terminal escape
@@ -61,7 +61,7 @@ func CleanText(s string, limit int) string {
 	return b.String()
 }
 
-// cut shortens valid UTF-8 to limit bytes, at the boundary of a rune.
+// cut truncates valid UTF-8 to limit bytes, including an ellipsis, at the boundary of a rune.
 func cut(s string, limit int) string {
 	mark := ellipsis
 	if limit < len(mark) {
@@ -74,9 +74,9 @@ func cut(s string, limit int) string {
 	return s[:end] + mark
 }
 
-// CutMiddle cuts s to limit bytes by replacing its middle with a mark: in many languages the cause
-// of an error is at the end of its text. It cuts at the ends of lines or words if there are any
-// nearby.
+// CutMiddle truncates s to limit bytes by replacing its middle with a mark, because in many
+// languages the cause of an error is at the end of its text. It cuts at the end of a line or word
+// if there is one nearby.
 func CutMiddle(s string, limit int, mark func(omitted int) string) string {
 	if len(s) <= limit {
 		return s
@@ -117,9 +117,9 @@ type dropped struct {
 	Text   string `json:"text,omitempty"`
 }
 
-// CleanJSON returns doc if [Check] accepts it. Otherwise it returns an object, which [Check]
-// accepts, with the reason and the beginning of doc as text. It returns nil for an empty document,
-// or if the limits leave no room for the object.
+// CleanJSON returns doc if [Check] accepts it. Otherwise it returns an acceptable object that
+// contains the reason and the beginning of doc as text. It returns nil for an empty document, or
+// if the limits leave no room for the object.
 func CleanJSON(doc json.RawMessage, l Limits) json.RawMessage {
 	if len(doc) == 0 {
 		return nil

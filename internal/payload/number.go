@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// notation is the decimal form of a number in PostgreSQL: a numeric without exponent, with the
+// notation describes how PostgreSQL writes a number: as a numeric without an exponent, with the
 // original digits after the point.
 type notation struct {
 	negative bool
 	whole    int  // digits before the point
 	fraction int  // digits after it
-	extreme  bool // only the value tells whether it fits into a float
+	extreme  bool // its value must be checked to see whether it fits into a float
 }
 
 func (n notation) bytes() int {
@@ -27,7 +27,7 @@ func (n notation) bytes() int {
 	return bytes
 }
 
-// maxExponent exceeds all acceptable exponents without risking an overflow.
+// maxExponent is larger than any acceptable exponent, but small enough to avoid overflows.
 const maxExponent = 1_000_000
 
 // parseNumber parses a number in JSON syntax.
@@ -61,11 +61,11 @@ func parseNumber(text string) notation {
 	return n
 }
 
-// floatDigits is the number of digits of the largest 64-bit float.
+// floatDigits is the number of digits of the largest 64-bit float without an exponent.
 const floatDigits = 309
 
-// fault returns why a number is rejected, or "". The rule applies to the value and the digits in
-// PostgreSQL, so that 1e40 is accepted again after it was read back with 41 digits.
+// fault returns why a number is rejected, or "". The rule considers the value and the digits in
+// PostgreSQL's notation, so that 1e40 is accepted again after it was read back with 41 digits.
 func (n notation) fault(text string, l Limits) string {
 	if n.extreme && !fitsFloat(text) {
 		return fmt.Sprintf("the number %s is larger or finer than a 64-bit float can hold", CleanText(text, numberShown))
@@ -78,7 +78,7 @@ func (n notation) fault(text string, l Limits) string {
 
 const numberShown = 40
 
-// fitsFloat reports whether the nearest 64-bit float of a non-zero number is finite and not zero.
+// fitsFloat reports whether the 64-bit float nearest to a non-zero number is finite and not zero.
 func fitsFloat(text string) bool {
 	value, err := strconv.ParseFloat(text, 64)
 	return !errors.Is(err, strconv.ErrRange) && value != 0

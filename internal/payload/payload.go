@@ -15,7 +15,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Limits limits one document. Fields that are not positive have defaults.
+// Limits contains the limits for one document. A default replaces fields that are not positive.
 type Limits struct {
 	Bytes       int // of the document as read back; default [tasker.MaxDocumentBytes]
 	Depth       int // nesting of objects and arrays; default [tasker.MaxDocumentDepth]
@@ -52,8 +52,8 @@ func Check(doc json.RawMessage, l Limits) error {
 	return err
 }
 
-// Measure is [Check] that also returns the size of the document when it is read back from a jsonb
-// column.
+// Measure is like [Check] but also returns the size of the document when it is read back from a
+// jsonb column.
 func Measure(doc json.RawMessage, l Limits) (bytes int, err error) {
 	r := NewReader(doc, l, 1)
 	r.Value()

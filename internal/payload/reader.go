@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Kind is a kind of JSON values, in the words of an error: must be a string, not a number.
+// A Kind is the kind of a JSON value, as an error names it: must be a string, not a number.
 type Kind string
 
 // Kinds of JSON values.
@@ -57,8 +57,8 @@ func kindOf(first byte) Kind {
 }
 
 // A Reader parses a document once, from left to right, and checks the rules of [Check]. The caller
-// reads values with Object, Array and Text, and all others with Value. It can ignore errors until
-// [Reader.End]: after a syntax error all methods return zero values.
+// reads objects, arrays and strings with Object, Array and Text, and other values with Value. It
+// can ignore errors until [Reader.End]: after a syntax error, all methods return zero values.
 type Reader struct {
 	s   scanner
 	doc []byte
@@ -75,7 +75,7 @@ func NewReader(doc []byte, l Limits, n int) *Reader {
 	return r
 }
 
-// maxNesting limits the nesting for a reader without limits, as in encoding/json.
+// maxNesting is the maximum nesting for a tolerant reader, as in encoding/json.
 const maxNesting = 10_000
 
 // NewTolerantReader returns a reader that checks only the JSON syntax, for parts that are checked
@@ -111,7 +111,7 @@ func (r *Reader) Value() json.RawMessage {
 	return r.doc[begin:r.s.at]
 }
 
-// Text reads the next value, which is a string.
+// Text reads the next value if it is a string. Otherwise it returns "".
 func (r *Reader) Text() string {
 	if r.Kind() != String || !r.s.count() {
 		return ""
@@ -120,21 +120,23 @@ func (r *Reader) Text() string {
 	return text
 }
 
-// Object reads the next value, which is an object. It skips values that member does not read.
+// Object reads the next value if it is an object. It calls member for each key and skips values
+// that member does not read.
 func (r *Reader) Object(member func(key string)) {
 	if r.Kind() == Object {
 		r.s.object(func(key string) bool { return r.part(func() { member(key) }) })
 	}
 }
 
-// Array reads the next value, which is an array. It skips values that element does not read.
+// Array reads the next value if it is an array. It calls element for each element and skips those
+// that it does not read.
 func (r *Reader) Array(element func(i int)) {
 	if r.Kind() == Array {
 		r.s.array(func(i int) bool { return r.part(func() { element(i) }) })
 	}
 }
 
-// part reads a nested value.
+// part calls read for a nested value and skips the value if read did not read it.
 func (r *Reader) part(read func()) bool {
 	begin := r.s.at
 	if read(); r.s.at == begin {
@@ -154,8 +156,8 @@ func (r *Reader) End() (faults []tasker.Fault, wellFormed bool) {
 	return r.s.faults, !r.s.stopped
 }
 
-// Decode returns a document as Go values, with numbers as [json.Number], and its size as [Measure]
-// does. It checks the document and decodes no more of it than the limits allow.
+// Decode checks a document and returns it as Go values, with numbers as [json.Number], and its
+// size as [Measure] does. It decodes no more than the limits allow.
 func Decode(doc json.RawMessage, l Limits) (value any, size int, err error) {
 	r := NewReader(doc, l, 1)
 	value = r.decode()

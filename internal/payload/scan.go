@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// scanner parses one document. After a fault it continues if the structure is still clear, and
-// stops otherwise.
+// scanner parses one document. After a fault, it continues if the structure is still clear;
+// otherwise it stops.
 type scanner struct {
 	text      string
 	at        int
@@ -33,7 +33,7 @@ type place struct {
 	inList bool
 }
 
-// value reads a value with everything in it.
+// value reads a value, including all nested values.
 func (s *scanner) value() bool {
 	kind := s.kind()
 	switch {
@@ -59,7 +59,7 @@ func (s *scanner) value() bool {
 	return s.unexpected("a JSON value cannot begin like this")
 }
 
-// count counts the next value.
+// count counts the next value. It returns false if there is none or the limit is exceeded.
 func (s *scanner) count() bool {
 	if s.at == len(s.text) {
 		return s.unexpected("a JSON value is missing")
@@ -129,7 +129,7 @@ func (s *scanner) object(member func(key string) bool) bool {
 	}
 }
 
-// manyNames is the number of names from which on a map is faster than a linear search.
+// manyNames is the number of names from which a map is faster than a linear search.
 const manyNames = 16
 
 // names is the set of keys of one object.
@@ -205,7 +205,7 @@ func (s *scanner) take(c byte) bool {
 	return false
 }
 
-// note records a fault at a position, unless there are enough.
+// note records a fault at a position unless enough faults are recorded.
 func (s *scanner) note(at int, message string) {
 	if len(s.faults) >= s.maxFaults {
 		return

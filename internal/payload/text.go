@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// TextFault returns the fault of a short text such as a name, or "". An empty text is valid, a text
-// without visible characters is not.
+// TextFault describes what is wrong with a short text such as a name, or returns "". An empty text
+// is valid; a text that contains only invisible characters is not.
 func TextFault(s string, limit int) string {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):

@@ -50,7 +50,7 @@ const (
 	unescape = "\"\\/\b\f\n\r\t"
 )
 
-// escape reads one escape sequence and appends its character.
+// escape reads one escape sequence and appends the character that it represents.
 func (s *scanner) escape(b *strings.Builder) bool {
 	begin := s.at
 	s.at++
@@ -82,7 +82,7 @@ func (s *scanner) escape(b *strings.Builder) bool {
 	return true
 }
 
-// encodedLen returns the number of bytes of a character in PostgreSQL's JSON.
+// encodedLen returns the number of bytes with which PostgreSQL encodes a character in JSON.
 func encodedLen(r rune) int {
 	switch {
 	case strings.ContainsRune("\"\\\b\f\n\r\t", r):
@@ -93,7 +93,8 @@ func encodedLen(r rune) int {
 	return utf8.RuneLen(r)
 }
 
-// pair reads the second half of a surrogate pair.
+// pair reads the second half of a surrogate pair and returns the character, or the replacement
+// character if the half is missing.
 func (s *scanner) pair(begin int, high rune) rune {
 	if strings.HasPrefix(s.text[s.at:], `\u`) {
 		back := s.at

@@ -21,9 +21,9 @@ var clockSQL string
 // speed.
 type Clock struct{ conn *pgx.Conn }
 
-// NewClock installs a clock that starts at a time. It applies to sessions with [ClockSchema] first
-// in their search path, and to the defaults, views and functions of the schema. Call it before
-// anything else uses the database.
+// NewClock installs a clock that starts at begin. It applies to sessions that have [ClockSchema]
+// first in their search path, and to the defaults, views and functions of the schema. Call it
+// before anything else uses the database.
 func (db *DB) NewClock(t testing.TB, begin time.Time) *Clock {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), db.AdminURL)
@@ -52,7 +52,7 @@ func (c *Clock) Now(ctx context.Context) (at time.Time, err error) {
 	return at.UTC(), err
 }
 
-// Forward advances the clock. Concurrent transactions would see two times.
+// Forward advances the clock. No transaction may run concurrently, because it would see two times.
 func (c *Clock) Forward(ctx context.Context, d time.Duration) error {
 	_, err := c.conn.Exec(ctx, `
 		UPDATE test_clock.setting
@@ -61,7 +61,7 @@ func (c *Clock) Forward(ctx context.Context, d time.Duration) error {
 }
 
 // NextStale returns the time until a task becomes stale, exceeds its maximum duration, or has been
-// failed and unattended for too long. It returns nil if there is no such task.
+// in error without an investigation for too long. It returns nil if there is no such task.
 func (c *Clock) NextStale(ctx context.Context) (*time.Duration, error) {
 	var seconds float64
 	err := c.conn.QueryRow(ctx, `

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A Cutter is a proxy in front of PostgreSQL that breaks connections at a chosen message.
+// A Cutter is a proxy in front of PostgreSQL that breaks a connection when it sends a chosen
+// message.
 type Cutter struct {
 	URL string // of the database, through the cutter
 
@@ -72,7 +73,8 @@ func (c *Cutter) Count() int {
 	return c.cut
 }
 
-// hit reports whether to break the connection at a message.
+// hit reports whether to break the connection at this message, and whether the message must reach
+// PostgreSQL first.
 func (c *Cutter) hit(message []byte) (cut, reach bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -33,7 +33,7 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
-// patience is the timeout of one operation, sufficient for a busy machine.
+// patience is the timeout of one operation. It suffices for a busy machine.
 const patience = time.Minute
 
 // startPatience is the timeout for starting the server, which may include a download of PostgreSQL.
@@ -56,7 +56,7 @@ type DB struct {
 	clock    bool // has a [Clock]
 }
 
-// AdminURL returns the URL for a superuser of the database at a server's URL.
+// AdminURL converts the URL of a database for the server's role to a URL for a superuser.
 func AdminURL(databaseURL string) string { return withRole(databaseURL, "") }
 
 // As returns the URL of the database for a role.
@@ -105,8 +105,7 @@ func (db *DB) Pool(t testing.TB) *pgxpool.Pool {
 	return Admin(t, db.AdminURL)
 }
 
-// Admin is [DB.Pool] for the database at the URL of a server. It returns the same pool for all
-// calls of a test.
+// Admin is like [DB.Pool] for the database at a URL. All calls of one test return the same pool.
 func Admin(t testing.TB, databaseURL string) *pgxpool.Pool {
 	t.Helper()
 	admins.Lock()
@@ -163,8 +162,8 @@ func Server(t testing.TB) string {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// databaseName returns a unique name that contains the name of the test. PostgreSQL cuts names
-// after 63 bytes.
+// databaseName returns a unique name that contains the name of the test. It is short, because
+// PostgreSQL truncates names to 63 bytes.
 func databaseName(test string) string {
 	test = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(test), "_"), "_")
 	return fmt.Sprintf("t_%.40s_%s", test, strings.ToLower(rand.Text()[:10]))
@@ -182,7 +181,7 @@ func withDatabase(server, database string) string {
 	return u.String()
 }
 
-// withRole returns the URL for sessions with a role, or without one.
+// withRole returns the URL for sessions that assume a role, or for a superuser if role is empty.
 func withRole(database, role string) string {
 	u, err := url.Parse(database)
 	if err != nil {

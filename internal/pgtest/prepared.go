@@ -19,7 +19,7 @@ const (
 	preparedAge = 7 * 24 * time.Hour
 )
 
-// preparedFiles lists the relevant files of a devpg data directory.
+// preparedFiles lists the files of a devpg data directory that are copied.
 var preparedFiles = []string{"data", "password"}
 
 // prepared is a directory with a stopped cluster that contains the template. Test binaries start
@@ -34,8 +34,8 @@ func preparedIn(folder string) prepared {
 	return prepared{filepath.Join(folder, fmt.Sprintf("%s%s-%.8s", preparedName, templateSum(), boot))}
 }
 
-// preparedHere returns the prepared cluster in the cache folder of the user. Without such a folder
-// it returns a zero value.
+// preparedHere returns the prepared cluster in the user's cache folder. If there is no such
+// folder, it returns the zero value.
 func preparedHere() prepared {
 	folder, err := os.UserCacheDir()
 	if err != nil {
@@ -44,7 +44,7 @@ func preparedHere() prepared {
 	return preparedIn(filepath.Join(folder, "tasker"))
 }
 
-// use marks the cluster as used, or returns an error if there is none.
+// use marks the cluster as used now. It returns an error if there is no cluster.
 func (p prepared) use(now time.Time) error {
 	if p.path == "" {
 		return fs.ErrNotExist
@@ -65,8 +65,8 @@ func (p prepared) copyTo(dir string) error {
 	return os.Chmod(dir, 0o711)
 }
 
-// store copies the stopped cluster of a directory to its final path, and removes clusters that have
-// not been used for long.
+// store copies the stopped cluster in dir to its final path, and removes clusters that have not
+// been used for a long time.
 func (p prepared) store(dir string) error {
 	if p.path == "" {
 		return nil

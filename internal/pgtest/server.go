@@ -41,7 +41,7 @@ var state struct {
 // Main runs the tests of a package, then stops the server and exits.
 func Main(m *testing.M) { os.Exit(Run(m)) }
 
-// Run is [Main] for a package with further cleanup.
+// Run is like [Main] for a package with further cleanup: it returns the exit code.
 func Run(m *testing.M) int {
 	state.Lock()
 	state.main = true
@@ -74,7 +74,8 @@ func stop() error {
 	return s.stop(ctx)
 }
 
-// server returns the shared server and starts it if necessary. After a failed start all tests fail.
+// server returns the shared server and starts it if necessary. After a failed start, all tests
+// fail.
 func server(t testing.TB) *testServer {
 	t.Helper()
 	state.Lock()
@@ -91,7 +92,7 @@ func server(t testing.TB) *testServer {
 	return state.server
 }
 
-// connect returns a server with a template.
+// connect returns a server that contains the template.
 func connect(ctx context.Context) (*testServer, error) {
 	s := &testServer{url: os.Getenv(urlEnv), external: true}
 	if s.url == "" {
@@ -160,7 +161,7 @@ func privateDir() (string, error) {
 	return os.MkdirTemp(childproc.TempDir(1<<30), "tasker-test-")
 }
 
-// startAt starts a server on a directory. stop removes the directory.
+// startAt starts a server on a directory, which its function stop removes.
 func startAt(ctx context.Context, dir string) (*testServer, error) {
 	pg, err := devpg.Start(ctx, devpg.Options{DataDir: dir, Fast: true})
 	if err != nil {

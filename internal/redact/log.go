@@ -36,7 +36,8 @@ func (r Rules) Attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// document returns v as decoded JSON with hidden values redacted, and reports whether it changed.
+// document returns v as decoded JSON with hidden values redacted. It reports whether it redacted
+// any.
 func (r Rules) document(v any) (any, bool) {
 	raw, err := json.Marshal(v)
 	if err != nil || !bytes.ContainsAny(raw, "{[") {
@@ -49,7 +50,8 @@ func (r Rules) document(v any) (any, bool) {
 	return r.hide(doc)
 }
 
-// hide redacts doc and reports whether it changed. It must match the SQL function redact_keys.
+// hide redacts doc and reports whether it changed anything. It must match the SQL function
+// redact_keys.
 func (r Rules) hide(doc any) (shown any, hidden bool) {
 	var one bool
 	switch d := doc.(type) {

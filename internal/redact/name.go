@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// separators contains the characters between the words of a key, for a bracket expression: - _ . /
-// : and white space. PostgreSQL and Go interpret it alike.
+// separators contains the characters that separate the words of a key, for use in a bracket
+// expression: - _ . / : and white space. PostgreSQL and Go interpret it alike.
 var separators = func() string {
 	var set strings.Builder
 	set.WriteString(`\-_./:`)
@@ -25,7 +25,7 @@ var separators = func() string {
 	return set.String()
 }()
 
-// name matches keys.
+// name is a configured name or pattern that matches keys.
 type name struct {
 	letters string // lower-case ASCII without separators; * matches any letters
 	whole   bool   // the whole key must match
@@ -56,7 +56,8 @@ func parseName(text string) (name, error) {
 
 func separator(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune("-_./:", c) }
 
-// lower converts ASCII letters only: for others the result in PostgreSQL depends on the locale.
+// lower converts only ASCII letters to lower case, because the result for others depends on the
+// locale in PostgreSQL.
 func lower(c rune) rune {
 	if 'A' <= c && c <= 'Z' {
 		return c + 'a' - 'A'
@@ -68,8 +69,8 @@ func (n name) hidden() bool { return !n.shown }
 
 func (n name) exempt() bool { return n.shown }
 
-// alternatives returns a regular expression for the selected names, applied to the result of
-// [words]. It is empty if there are none.
+// alternatives returns a regular expression that matches the selected names in the result of
+// [words]. It returns "" if there are none.
 func alternatives(names []name, which func(name) bool) string {
 	var list []string
 	for _, n := range names {
@@ -83,8 +84,8 @@ func alternatives(names []name, which func(name) bool) string {
 	return "(?:" + strings.Join(list, "|") + ")"
 }
 
-// inWords returns a regular expression for n in the words of a key. The name may be split into
-// several words.
+// inWords returns a regular expression that matches n in the words of a key. The name may be split
+// into several words.
 func (n name) inWords() string {
 	core, open, closed := n.spelled(" ?", ".*", letter)
 	if !n.whole {
@@ -99,8 +100,8 @@ func (n name) inWords() string {
 	return core
 }
 
-// spelled joins the letters of n with a pattern for separators. It reports whether n begins and
-// ends with *.
+// spelled joins the letters of n with a pattern for separators. It also reports whether n begins
+// with * and whether it ends with *.
 func (n name) spelled(between, anything string, letter func(rune) string) (core string, open, closed bool) {
 	var b strings.Builder
 	for i, part := range strings.FieldsFunc(n.letters, func(c rune) bool { return c == '*' }) {
@@ -117,7 +118,8 @@ func (n name) spelled(between, anything string, letter func(rune) string) (core 
 	return b.String(), strings.HasPrefix(n.letters, "*"), strings.HasSuffix(n.letters, "*")
 }
 
-// letter returns a pattern for c in the words of a key, whose ASCII letters are lower-case.
+// letter returns a pattern that matches c in the words of a key, whose ASCII letters are
+// lower-case.
 func letter(c rune) string {
 	if c < unicode.MaxASCII {
 		return string(c)
@@ -125,7 +127,7 @@ func letter(c rune) string {
 	return anyCase(c)
 }
 
-// anyCase returns a pattern for c in any case.
+// anyCase returns a pattern that matches c in any case.
 func anyCase(c rune) string {
 	all := []rune{c}
 	for f := unicode.SimpleFold(c); f != c; f = unicode.SimpleFold(f) {

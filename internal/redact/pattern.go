@@ -20,9 +20,9 @@ func (r Rules) Pattern() string {
 // without separators and may still run concurrently.
 const wordsMark = "(?:)"
 
-// Document returns a PostgreSQL regular expression for the text of a JSON document. A document that
-// does not match contains nothing hidden. It needs one pass over the text, which makes it cheap. It
-// is empty if nothing is hidden.
+// Document returns a PostgreSQL regular expression for the text of a JSON document. A document
+// that does not match contains nothing to hide. Matching is cheap, because it takes one pass over
+// the text. Document returns "" if nothing is hidden.
 func (r Rules) Document() string {
 	var list []string
 	const between = `[^A-Za-z0-9"]*` // superset of the separators
@@ -51,14 +51,15 @@ func (r Rules) Document() string {
 	return wordsMark + "(?:" + strings.Join(list, "|") + ")"
 }
 
-// inMarkup returns a regular expression for a hidden name as a command-line option or an XML
-// element.
+// inMarkup returns a regular expression that matches a hidden name as a command-line option or an
+// XML element.
 func (r Rules) inMarkup() string { return "(?:--?|<)[A-Za-z0-9_.:\\-]*" + r.namesInTexts() + "[ >]" }
 
 // escapedSpace matches a key with escaped white space, as in "pass\tword", which may be hidden.
 const escapedSpace = `"(?:[^"\\]|\\.)*\\(?:[tnrf]|u000b)(?:[^"\\]|\\.)*":`
 
-// bounded requires word boundaries around a name. It matches a superset of the words of [words].
+// bounded adds word boundaries to the pattern for a name. They match a superset of the word
+// boundaries of [words].
 func bounded(n name, core string) string {
 	runes := []rune(n.letters)
 	first, last := runes[0], runes[len(runes)-1]
@@ -73,8 +74,8 @@ func bounded(n name, core string) string {
 	return core
 }
 
-// Secrets inside of texts, as regular expressions for PostgreSQL and Go. Each has three groups: the
-// text before the secret, the secret, and the text after it.
+// Regular expressions, for PostgreSQL and Go, that match secrets in texts. Each has three groups:
+// the text before the secret, the secret, and the text after it.
 const (
 	urlPassword = `(://[^ \t\n\r\f\v/?#@:"']*:)([^ \t\n\r\f\v/?#"']+)(@)`
 	urlToken    = `(://)([A-Za-z0-9_\-]{16,})(@)`
@@ -88,15 +89,16 @@ const (
 	cookies     = `([Cc]ookie\\?["']?[ ]?[:=]>?[ ]?\\?["']?)([^ \t\n\r=;"']+=[^\n\r"']*)()`
 )
 
-// The value of a name is a quoted text, possibly without its end, or a word. A word after a colon
-// and a blank must look like a secret, because it may be part of a sentence.
+// Regular expressions for the value of a name: a quoted text, possibly truncated, or a word. A
+// word after a colon and a blank must look like a secret, because it may be part of a sentence.
 const (
 	quotedValue = `\\"(?:[^"\\]|\\[^"])*(?:\\")?|[bBrRuU]?"(?:[^"\\]|\\.)*"?|[bBrRuU]?'(?:[^'\\]|\\.)*'?`
 	wordValue   = `[^ \t\n\r\f\v"'&;,)}\]\[]`
 )
 
-// Texts returns regular expressions for secrets inside of texts: passwords in URLs, credentials in
-// headers, private keys, and values of hidden names in the notations of programs and languages.
+// Texts returns regular expressions that match secrets in texts: passwords in URLs, credentials in
+// headers, private keys, and values of hidden names in the notations of various programs and
+// languages.
 func (r Rules) Texts() []string {
 	names := r.namesInTexts()
 	if names == "" {
@@ -111,7 +113,7 @@ func (r Rules) Texts() []string {
 	}
 }
 
-// namesInTexts returns a regular expression for the hidden names in texts.
+// namesInTexts returns a regular expression that matches the hidden names in texts.
 func (r Rules) namesInTexts() string {
 	var list []string
 	for _, n := range r.names {
@@ -133,7 +135,7 @@ func (r Rules) namesInTexts() string {
 	return "(?:" + strings.Join(list, "|") + ")"
 }
 
-// Text redacts secrets inside of a text.
+// Text redacts the secrets in a text.
 func (r Rules) Text(text string) string {
 	for _, t := range r.texts {
 		text = t.ReplaceAllString(text, "${1}"+Hidden+"${3}")

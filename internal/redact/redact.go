@@ -63,7 +63,7 @@ func New(keys, paths string) (Rules, error) {
 	return r, nil
 }
 
-// fields yields the comma-separated fields of a list; commas in quotes do not separate.
+// fields yields the comma-separated fields of a list. Commas in quotes do not separate fields.
 func fields(list string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		quoted := false
