@@ -11,10 +11,10 @@ import (
 
 // A difference is reported only if it meets all these conditions.
 const (
-	minSamples     = 30    // failures and also successes
-	minFailures    = 20    // failures with the value
-	leastShare     = 0.2   // difference between the two shares
-	minLift        = 2     // ratio between the two shares
+	minSamples     = 30    // minimum number of failures, and of successes
+	minFailures    = 20    // minimum number of failures with the value
+	leastShare     = 0.2   // minimum difference between the two shares
+	minLift        = 2     // minimum ratio between the two shares
 	maxPValue      = 0.001 // divided by the number of compared values
 	maxDifferences = 5
 )
@@ -72,7 +72,7 @@ func differences(failed, succeeded map[fact]int, failures, successes int) (list 
 }
 
 // pValue returns the probability that at least k of n failures have a value by chance, given that
-// k+g of all n+m attempts have it. This is the one-sided Fisher's exact test.
+// k+g of all n+m attempts have it. This is Fisher's exact test, one-sided.
 func pValue(k, n, g, m int) float64 {
 	choose := func(n, k int) float64 {
 		a, _ := math.Lgamma(float64(n + 1))

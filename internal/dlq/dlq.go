@@ -3,9 +3,9 @@
 //
 // Investigations are opened by the engine, the sweep or an operator. The snapshot of an
 // investigation
-// never changes, and neither does its task. A task has at most one open investigation, so
-// concurrent
-// detection is safe.
+// never changes, and opening one does not change its task. A task has at most one open
+// investigation, so
+// concurrent detection is safe.
 package dlq
 
 import (

@@ -283,7 +283,7 @@ func (s *Service) Ended(ctx context.Context, list []postgres.EndedEntry) {
 	}
 }
 
-// checkUpdate validates an update. It sets the actor as the resolver if none is set.
+// checkUpdate validates an update and sets the defaults for its resolver and actor.
 func checkUpdate(u *tasker.EntryUpdate) error {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {

@@ -30,9 +30,8 @@ type ReEmitted struct {
 	Next      *int64   // first position of the remaining range, or nil
 }
 
-// Sinks returns the names of all sinks that were ever configured. It returns a Conflict if there
-// are
-// none.
+// Sinks returns the names of all sinks, current and former, that receive investigation events. It
+// returns a Conflict if there are none.
 func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	known, err := db.EventSinks(ctx)
 	if err == nil && len(known) == 0 {
@@ -41,9 +40,8 @@ func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	return known, err
 }
 
-// ReEmit resends events. Because the API, the CLI and the web pages all use it, it also enforces
-// the
-// limit.
+// ReEmit resends events. It also enforces the limit, since the API, the CLI and the web pages all
+// use it.
 func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, error) {
 	if r.Event != nil {
 		e, err := db.Event(ctx, *r.Event)

@@ -10,7 +10,7 @@ import (
 )
 
 // SaveCheckpoint replaces the checkpoint of a step. It does not extend the lease. It returns
-// StaleLease if the lease is lost, Invalid if the value is not valid JSON, or TooLarge.
+// StaleLease if the lease is lost, and Invalid or TooLarge if the value cannot be stored.
 func (e *Engine) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage) error {
 	size, err := payload.Measure(value, payload.Limits{})
 	if err != nil {

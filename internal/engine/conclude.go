@@ -112,9 +112,9 @@ type Attempt struct {
 	Failure   *tasker.Failure // nil for a success
 }
 
-// notifyAttemptsEnded reports attempts that have ended to the callback. It omits attempts whose
-// lease
-// was lost, which is no evidence about the handler.
+// notifyAttemptsEnded reports attempts that have ended to the callback. A lost lease is not
+// evidence
+// about the handler, so such attempts are omitted.
 func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
 	if e.opts.OnAttemptsEnded == nil || len(done.Queues) != len(done.Moved) {
 		return

@@ -126,7 +126,7 @@ type creation struct {
 	byKey     map[postgres.IdempotencyKey]*postgres.KeyHolder // tasks with the requests' keys, new or old
 	templates map[[3]string]*graph
 	read      func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error)
-	unique    func(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error) // open task with a key
+	unique    func(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error) // finds the open task with a key
 	asked     bool                                                                 // requested by a caller
 	recreates bool                                                                 // tasks take over unique keys
 	checks    *templatefile.Budget                                                 // for validating the contexts

@@ -220,7 +220,7 @@ type stepDecision struct {
 	waits *tasker.ID            // child task that the step started before, or nil
 }
 
-// decideStep decides about one step. It returns an error only if the database fails.
+// decideStep decides one step. It returns an error only if the database fails.
 func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
 	if s.ItemsTotal != nil {
 		return d.join(ctx, s)

@@ -15,7 +15,7 @@ import (
 
 const (
 	maxTake         = 1000
-	reannounceDelay = time.Second // until the next announcement of a step after a worker lacked its handler
+	reannounceDelay = time.Second // delay before announcing a step again that its recipient could not execute
 )
 
 // TakeSteps leases announced steps to a worker if they are still enqueued and the worker can

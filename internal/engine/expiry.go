@@ -118,7 +118,7 @@ func (e *Engine) expirePass(ctx context.Context, w work) (int, error) {
 type expiring struct {
 	wait     bool                               // wait for locked tasks instead of skipping them
 	evidence map[tasker.StepRef]json.RawMessage // evidence from the broker, for the investigations
-	unserved *time.Duration                     // if set, also fail steps without an online worker for so long
+	unserved *time.Duration                     // if set, also fail steps that were unserved for this long
 }
 
 // expire fails steps that are past their limit and opens investigations, in one transaction. Held

@@ -145,7 +145,7 @@ type mapResult struct {
 func (d *decision) joined(s postgres.UndecidedStep, r postgres.ItemResults) (stepDecision, error) {
 	result := mapResult{Items: r.Items, Tolerated: r.Tolerated, Results: r.Results}
 	body, size, err := mapBody(result)
-	if r.Results == nil || err != nil { // the results may also have too many values or too deep nesting
+	if r.Results == nil || err != nil { // the results may also have too many values or be nested too deeply
 		result.Results, result.Truncated = nil, true
 		result.ReadAt = tasker.ItemResultsPath(s.TaskUUID, s.Name)
 		if body, size, err = mapBody(result); err != nil {

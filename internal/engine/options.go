@@ -190,7 +190,7 @@ func (c *creation) mayHave(ctx context.Context, t *postgres.CreatedTask) error {
 	return held
 }
 
-// expireTasks ends tasks none of whose steps was claimed in time. It skips locked tasks.
+// expireTasks ends tasks if none of their steps was claimed in time. It skips locked tasks.
 func (e *Engine) expireTasks(ctx context.Context, rows []tasker.StepRef) error {
 	var ended []tasker.Task
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -279,7 +279,7 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 	return nil
 }
 
-// merged replaces tasks in the result that were merged by the tasks that they were merged into.
+// merged replaces merged tasks in the result with the tasks into which they were merged.
 func (c *creation) merged(out []Created) {
 	for i, o := range out {
 		if o.stored != nil && o.stored.MergedInto != (tasker.ID{}) {

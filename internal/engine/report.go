@@ -18,7 +18,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// outcome is a conclusion with additional data that is not stored with it.
+// outcome is a conclusion with the additional data that the engine needs to apply and report it.
 type outcome struct {
 	postgres.Conclusion
 	Detail string

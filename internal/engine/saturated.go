@@ -16,7 +16,7 @@ const (
 	extendBatch           = 500              // steps per transaction whose queue deadlines are extended
 	extendRounds          = 20               // such transactions per pass
 	relieveEvery          = time.Minute
-	relieveAfter          = time.Minute // a queue is no longer saturated so long after its last expired step
+	relieveAfter          = time.Minute // saturation ends this long after the last expired step
 	relieveBatch          = 1000
 	forgetQueueIn         = 24 * time.Hour
 )

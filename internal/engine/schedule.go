@@ -27,7 +27,7 @@ func (c ScheduleChange) check() error {
 	return cmp.Or(textError("by", c.Actor, 255, true), textError("reason", c.Reason, 2000, false))
 }
 
-// textError returns what is wrong with a short string as an Invalid, or nil.
+// textError validates a short string. It returns Invalid, or nil if the string is valid.
 func textError(path, text string, most int, needed bool) error {
 	if wrong := textFault(text, most, needed); wrong != "" {
 		return tasker.Errorf(tasker.Invalid, "invalid %s: %s", path, wrong).WithDetails([]tasker.Fault{{Path: path, Message: wrong}})

@@ -15,9 +15,8 @@ type Backfill struct {
 	DryRun   bool
 }
 
-// BackfillSchedule creates the tasks of past firing times that have none, all or none of them. A
-// dry
-// run only returns what it would do.
+// BackfillSchedule creates the missing tasks of past firing times. If it returns an error, it has
+// created none. A dry run only returns what it would do.
 func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill, by ScheduleChange) (list []tasker.BackfillInstant, err error) {
 	if err := by.check(); err != nil {
 		return nil, err

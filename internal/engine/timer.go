@@ -271,7 +271,8 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	return nil
 }
 
-// expiry returns the outcome of an attempt whose lease expired or whose time was exceeded.
+// expiry returns the outcome of an attempt whose lease has expired or that has exceeded its
+// timeout.
 func expiry(x postgres.ExpiredLease) (outcome, error) {
 	f := tasker.Failure{
 		Type: tasker.WorkerLost, Retryable: true,

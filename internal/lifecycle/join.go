@@ -94,8 +94,9 @@ func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
 	}
 }
 
-// JoinRule returns the join that decides about a step. It is empty if the step simply runs once
-// all its dependencies are done: no dependency is skippable or a decision, and the step has no
+// JoinRule returns the join rule of a step, or "" if the step simply runs once all its dependencies
+// are done. The latter requires that no dependency is skippable or a decision, and that the step
+// has no
 // condition, wait, items, child task, due time or person to notify.
 func JoinRule(s tasker.StepTemplate, dependencies []Dependency) tasker.Join {
 	switch {

@@ -2,9 +2,9 @@
 // allowed transitions. Validation, the diagrams in the documentation and the history checks all use
 // these tables.
 //
-// A combination of state and event is allowed only if its table contains it. The database has one
-// copy
-// of this knowledge: the paths between the stable states of a task. A test keeps both in step.
+// A combination of state and event is allowed only if its table contains it. The database has its
+// own copy
+// of one part: the paths between the stable states of a task. A test compares the two.
 package lifecycle
 
 import (

@@ -33,7 +33,8 @@ const (
 	ChangeDue     TaskEvent = "change_due"     // an operator changed its due time or that of a step
 )
 
-// Task contains the legal transitions of a task. None leads to resolved_manually. The state is
+// Task contains the legal transitions of a task. None of them leads to resolved_manually: the state
+// is
 // documented, but a task whose steps were all resolved manually is complete.
 var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskPending, Initialize}:   tasker.TaskInitializing,

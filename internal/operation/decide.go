@@ -253,8 +253,9 @@ func replacementOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.Moved
 	return &moved
 }
 
-// proved reports whether the act proved successful: the step was completed by an attempt that was
-// claimed after the release or, if it is an external step, by a later answer.
+// proved reports whether a step was completed by an attempt that was claimed after the release or,
+// if
+// the step is external, by an answer after the release.
 func proved(i postgres.InFlightItem) bool {
 	switch {
 	case i.ReportedFence == nil:

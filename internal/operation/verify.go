@@ -258,8 +258,9 @@ func (p proof) ending(e postgres.Ending) (postgres.Ending, error) {
 	return e, nil
 }
 
-// guard pauses an operation if its failures require it, or if its steps wait for a worker and waits
-// is set.
+// guard pauses an operation if its failures require it, or if waits is set because its steps wait
+// for a
+// worker.
 func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
 	var paused *tasker.OperationPause
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {

@@ -41,7 +41,7 @@ type agingState struct {
 
 const (
 	weightsTTL    = 500 * time.Millisecond // so that a new weight applies within one second
-	offerTTL      = 10 * time.Second       // a namespace is idle if no claim has included it for so long
+	offerTTL      = 10 * time.Second       // a namespace that no claim has included for this long is idle
 	maxRemembered = 10_000                 // maximum number of namespaces, and of sets of queues
 
 	agingInterval = time.Second // interval of claims by age from the same queues

@@ -162,8 +162,7 @@ func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilte
 	return list
 }
 
-// isPartOfID reports whether ids are to be searched for a text, which then must have at least six
-// hexadecimal digits.
+// isPartOfID reports whether to search ids for a text: it has at least six hexadecimal digits.
 func isPartOfID(text string) bool {
 	digits := strings.ReplaceAll(text, "-", "")
 	return len(digits) >= 6 && strings.Trim(digits, "0123456789abcdefABCDEF") == ""

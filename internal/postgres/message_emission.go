@@ -115,7 +115,7 @@ func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
 // PrunedMessages counts the messages that [DB.PruneMessages] removed.
 type PrunedMessages struct {
 	Removed int
-	Unsent  int // number of removed deliveries that were never made
+	Unsent  int // number of removed deliveries that had not succeeded
 }
 
 // PruneMessages removes messages that are older than age. It considers the oldest limit messages.

@@ -64,8 +64,8 @@ func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, er
 	return &list[0], nil
 }
 
-// required is [one], but returns the error missing if there is no row. The action describes the query
-// in other errors.
+// required is [one], but returns the error missing if there is no row. The action describes the
+// query in other errors.
 //
 //nolint:revive // a statement and its arguments count as two
 func required[T any](ctx context.Context, q querier, missing error, action, sql string, args ...any) (row T, err error) {
@@ -79,8 +79,8 @@ func required[T any](ctx context.Context, q querier, missing error, action, sql 
 	return list[0], nil
 }
 
-// pageOf executes a query that reads one row more than limit. It returns up to limit rows and reports
-// whether there are more.
+// pageOf executes a query that reads one row more than limit. It returns up to limit rows and
+// reports whether there are more.
 //
 //nolint:revive // a statement and its arguments count as two
 func pageOf[T any](ctx context.Context, q querier, limit int, action, sql string, args ...any) (list []T, more bool, err error) {

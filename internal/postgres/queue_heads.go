@@ -24,7 +24,7 @@ const (
 	headsMargin        = time.Second     // tolerated delay between the time of a step and its commit
 	minFullScan        = 5 * time.Second // minimum interval between full scans
 	fullScanCost       = 20              // minimum interval between full scans, as a multiple of their duration
-	fullScanMaxAge     = time.Minute     // and two intervals: after that, claims start at the beginning
+	fullScanMaxAge     = time.Minute     // maximum age of a full scan, plus two intervals
 	maxHeads           = 10_000          // maximum number of cached pairs of queue and priority
 	maxLevels          = 8               // priorities per queue; with more, claims start at the beginning
 	expiryScanInterval = 5 * time.Second // expiry scans are expensive, since they skip claimed steps

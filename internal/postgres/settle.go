@@ -161,8 +161,7 @@ type Operator struct {
 }
 
 // SettleReported is [Tx.SettleTasks] for use after [Tx.ConcludeSteps] in the same transaction. It
-// returns no
-// tasks that simply remain in process.
+// skips tasks that have made progress recently and remain in process.
 func (tx *Tx) SettleReported(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
 	return tx.settle(ctx, settleReported, tasks, by)
 }
