@@ -87,7 +87,7 @@ var Places = []string{
 	"time_in_state_minutes", "transitions",
 }
 
-// pathStep matches one element of a path: .name, .*, [0], [*] or ['any name'].
+// pathStep matches one element of a path, such as .name, .*, [0], [*] or ['any name'].
 var pathStep = regexp.MustCompile(`^(?:\.([A-Za-z_][A-Za-z0-9_-]*|\*)|\[(\*|[0-9]{1,9})\]|\['([^']+)'\])`)
 
 func parsePath(path string) ([]string, error) {

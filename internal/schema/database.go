@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrUnsuitable is returned for a database that no migration can make usable.
+// ErrUnsuitable is returned if Tasker cannot use a database and no migration can change that.
 var ErrUnsuitable = errors.New("the database is not suitable")
 
 // minVersion is the minimum server_version_num of PostgreSQL.

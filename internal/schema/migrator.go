@@ -11,17 +11,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// advisoryLock is the key of the lock that excludes concurrent migrations. It must never change:
-// programs of all versions use it.
+// advisoryLock is the key of the lock that prevents concurrent migrations. It must never change,
+// because programs of all versions use it.
 const advisoryLock = 7_236_837_501 // "tasker" on a telephone keypad, and 01
 
-// Names that Up returns besides those of migrations.
+// Names that [Up] can return in addition to those of migrations.
 const (
 	objectsName    = "functions and views"
 	privilegesName = "privileges of the roles"
 )
 
-// migrator applies a source to databases.
+// migrator applies the files of a source to databases.
 type migrator struct {
 	source *source
 	poll   time.Duration // interval between attempts to get the lock
@@ -55,7 +55,7 @@ func (m migrator) with(o Options) migrator {
 	return m
 }
 
-// up implements [Up]. It holds the lock of the migrations and, if there are roles, acts as the
+// up implements [Up]. It holds the migration lock and, if the database has roles, acts as the
 // owner of the schema.
 func (m migrator) up(ctx context.Context, conn *pgx.Conn) (names []string, err error) {
 	release, err := m.lock(ctx, conn)
@@ -83,7 +83,7 @@ func (m migrator) up(ctx context.Context, conn *pgx.Conn) (names []string, err e
 	return m.grantMissing(ctx, conn, r)
 }
 
-// upAs applies what is missing as the current user of the connection.
+// upAs applies the missing files as the current user of the connection.
 func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err error) {
 	// Read the status only now: another migrator may have worked while this one waited.
 	report, err := m.source.status(ctx, conn)
@@ -129,8 +129,8 @@ func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err
 	return append(names, objectsName), nil
 }
 
-// grantMissing grants missing privileges if the schema is current. The roles may have been created
-// later.
+// grantMissing grants missing privileges of a database whose schema is current. They can be
+// missing because the roles were created later.
 func (m migrator) grantMissing(ctx context.Context, conn *pgx.Conn, r roles) ([]string, error) {
 	list, err := r.missing(ctx, conn)
 	if err != nil || len(list) == 0 {
@@ -139,7 +139,7 @@ func (m migrator) grantMissing(ctx context.Context, conn *pgx.Conn, r roles) ([]
 	return []string{privilegesName}, m.apply(ctx, conn, nil, false)
 }
 
-// withApplied adds the names of the applied files to an error.
+// withApplied adds the names of the files that were applied before to an error.
 func withApplied(names []string, err error) error {
 	if len(names) == 0 {
 		return err
@@ -155,9 +155,9 @@ func paths(files []file) []string {
 	return list
 }
 
-// lock waits for the lock of the migrations and reports its owner. It polls instead of waiting
-// inside PostgreSQL: a session that waits in pg_advisory_lock holds a snapshot, and CREATE INDEX
-// CONCURRENTLY waits for that snapshot, so the two would deadlock.
+// lock waits for the migration lock and reports who holds it. It polls instead of waiting in
+// PostgreSQL: a session that waits in pg_advisory_lock holds a snapshot for which CREATE INDEX
+// CONCURRENTLY waits, so the two would deadlock.
 func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() error, err error) {
 	tick := time.NewTicker(m.poll)
 	defer tick.Stop()
@@ -191,8 +191,8 @@ func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() erro
 	}
 }
 
-// migratorSession finds the owner of the lock. PostgreSQL stores the halves of the key in classid
-// and objid.
+// migratorSession finds the session that holds the lock. PostgreSQL stores the halves of the key
+// in classid and objid.
 const migratorSession = `
 SELECT coalesce((
     SELECT format('process %s (%s of user %s, connected since %s)', l.pid,
@@ -206,7 +206,7 @@ SELECT coalesce((
     LIMIT 1
 ), 'another program')`
 
-// findMigrator describes the owner of the lock of the migrations.
+// findMigrator describes the program that holds the migration lock.
 func findMigrator(ctx context.Context, conn *pgx.Conn) (who string, err error) {
 	if err := conn.QueryRow(ctx, migratorSession, int64(advisoryLock)).Scan(&who); err != nil {
 		return "another program", fmt.Errorf("find the program that is migrating: %w", err)
@@ -254,8 +254,8 @@ func createTable(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// apply applies the files in one transaction, and replaces functions and views in it if objects is
-// true. If a lock is not available, it rolls back and retries later.
+// apply applies the files in one transaction, which also replaces all functions and views if
+// objects is true. If a lock is not available, it rolls back and retries later.
 func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, objects bool) error {
 	began, pause := time.Now(), m.backoff
 	remake := false
@@ -286,8 +286,8 @@ func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, obj
 	}
 }
 
-// lockHolder describes the oldest transaction that holds a lock on a table of the schema, as part
-// of a sentence.
+// lockHolder describes the oldest transaction that holds a lock on a table of the schema, to
+// append to an error. It returns "" if there is none.
 func lockHolder(ctx context.Context, conn *pgx.Conn) string {
 	var text string
 	err := conn.QueryRow(ctx, `
@@ -306,7 +306,7 @@ func lockHolder(ctx context.Context, conn *pgx.Conn) string {
 	return text
 }
 
-// applyOnce is one attempt of apply. If remake is true, it drops all functions and views first,
+// applyOnce is one attempt of apply. If remake is true, it first drops all functions and views,
 // because one of them cannot be replaced.
 func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file, objects, remake bool) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -351,7 +351,7 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 }
 
 // settings makes files independent of the user's settings. Statements may run as long as they need
-// but must not wait for locks; the timeout in milliseconds follows.
+// but must not wait long for locks. The caller appends the lock timeout in milliseconds.
 const settings = `
 	SET LOCAL search_path = tasker;
 	SET LOCAL statement_timeout = 0;

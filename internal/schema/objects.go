@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// irreplaceable lists the SQLSTATEs of changes that CREATE OR REPLACE cannot make. All functions
-// and views are dropped first in this case.
+// irreplaceable lists the SQLSTATEs of errors for changes that CREATE OR REPLACE cannot make. In
+// that case, all functions and views are dropped first.
 var irreplaceable = []string{
 	"42P13", // a function has another result
 	"42P16", // a view has other columns
@@ -37,8 +37,9 @@ const findViews = `
 		)
 	ORDER BY kind, name`
 
-// findRoutines returns the functions of the schema, except those that a default, constraint, index,
-// trigger or policy needs, directly or through another function. Those are only replaced.
+// findRoutines returns the functions of the schema, except those that a default, constraint,
+// index, trigger or policy uses, directly or through another function. Those are only ever
+// replaced.
 const findRoutines = `
 	WITH RECURSIVE routine AS (
 		SELECT p.oid
@@ -86,8 +87,8 @@ func findObjects(ctx context.Context, tx pgx.Tx) (all []object, err error) {
 	return all, nil
 }
 
-// drop drops the objects, views first. It does not cascade, because views of the user that depend
-// on them must not be dropped. One command drops all views, so their order does not matter.
+// drop drops the objects, views first. It does not cascade, because views of users that depend on
+// them must not be dropped. One command drops all views, so that their order does not matter.
 func drop(ctx context.Context, tx pgx.Tx, objects []object) error {
 	for _, kind := range []string{"MATERIALIZED VIEW", "VIEW", "ROUTINE"} {
 		var names []string
@@ -106,7 +107,7 @@ func drop(ctx context.Context, tx pgx.Tx, objects []object) error {
 	return nil
 }
 
-// foreignDependents explains why a view or a function could not be dropped.
+// foreignDependents returns an error that explains why a view or a function could not be dropped.
 func foreignDependents(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "2BP01" { // dependent_objects_still_exist
 		return fmt.Errorf("something outside of schema tasker is built on a view or function of Tasker, which an upgrade recreates: "+
@@ -145,8 +146,8 @@ func (m migrator) dropOutdated(ctx context.Context, tx pgx.Tx, before []object) 
 	}))
 }
 
-// createObjects runs the files of functions and views. A file that needs a later one is retried
-// after the others, so file names need not follow dependencies.
+// createObjects runs the files of functions and views. It retries a file that depends on a later
+// one after the others, so that the order of file names does not matter.
 func (m migrator) createObjects(ctx context.Context, tx pgx.Tx) error {
 	for waiting := m.source.objects; len(waiting) > 0; {
 		missing, first, err := createEach(ctx, tx, waiting)
@@ -161,8 +162,8 @@ func (m migrator) createObjects(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// createEach runs the files one by one. It returns those that need a missing object, with the error
-// of the first.
+// createEach runs the files one by one. It returns those that depend on a missing object, and the
+// error of the first one.
 func createEach(ctx context.Context, tx pgx.Tx, files []file) (missing []file, first, err error) {
 	for _, f := range files {
 		err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
@@ -180,12 +181,12 @@ func createEach(ctx context.Context, tx pgx.Tx, files []file) (missing []file, f
 	return missing, first, nil
 }
 
-// isMissing reports whether a table, view, function or type does not exist.
+// isMissing reports whether err means that a table, view, function or type does not exist.
 func isMissing(err error) bool {
 	return slices.Contains([]string{"42P01", "42883", "42704"}, conditionOf(err))
 }
 
-// conditionOf returns the SQLSTATE of an error, or "" for other errors.
+// conditionOf returns the SQLSTATE of an error from PostgreSQL, or "" for other errors.
 func conditionOf(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code

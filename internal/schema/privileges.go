@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// serverPrivileges lists the privileges of the server per table; a test requires an entry for each
-// table. Remove a privilege one release after the last server that uses it, because servers of the
-// previous version use the migrated database. History tables have no UPDATE, and DELETE only where
-// the retention of tasks removes history too. TRUNCATE is never granted. UPDATE(a,b) is limited to
-// these columns.
+// serverPrivileges lists the privileges of the server for each table; a test requires an entry for
+// every table. Remove a privilege one release after the last server that uses it, because servers
+// of the previous version use the migrated database. History tables have no UPDATE, and DELETE
+// only where the retention of tasks removes history too. TRUNCATE is never granted. UPDATE(a,b) is
+// limited to these columns.
 var serverPrivileges = map[string]string{
 	"access_changes":      "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"access_revision":     "SELECT",                      // a view
@@ -117,7 +117,7 @@ var hiddenFromReader = []string{
 	"limit_keys.key", "task_limits.key",
 }
 
-// privilege is granted or should be granted to a role. An empty grantee means PUBLIC.
+// privilege is a privilege that a role has or should have. An empty grantee means PUBLIC.
 type privilege struct {
 	Kind      string `db:"kind"` // in the form for GRANT
 	Object    string `db:"object"`
@@ -126,14 +126,14 @@ type privilege struct {
 	Privilege string `db:"privilege"`
 }
 
-// part is an object of the schema that privileges are granted on.
+// part is an object of the schema, or a column, on which privileges are granted.
 type part struct {
 	Kind   string `db:"kind"`
 	Object string `db:"object"` // in the form for GRANT
 	Name   string `db:"name"`   // without schema and arguments
 	Column string `db:"col"`    // of a table
 	View   bool   `db:"is_view"`
-	Open   bool   `db:"is_open"` // a column without payload type, or a function that writes nothing
+	Open   bool   `db:"is_open"` // a column whose type cannot contain payloads, or a function that writes nothing
 }
 
 const findParts = `
@@ -149,8 +149,8 @@ const findParts = `
 	FROM pg_proc p
 	WHERE p.pronamespace = 'tasker'::regnamespace AND p.prorettype <> 'trigger'::regtype`
 
-// findPrivileges returns the privileges that the owner granted to the two roles, and those of
-// PUBLIC on functions.
+// findPrivileges returns the privileges that the owner has granted to the two roles, and those
+// that PUBLIC has on functions.
 const findPrivileges = `
 	WITH granted AS (
 		SELECT 'SCHEMA' AS kind, 'tasker' AS object, '' AS col, n.nspowner AS owner, e.*
@@ -227,8 +227,9 @@ func privilegesOf(list string) []columnPrivilege {
 	return found
 }
 
-// missing returns the statements that give the roles exactly their privileges. It changes only
-// differences, because concurrent transactions may update the same rows of the catalog.
+// missing returns the statements that give the roles exactly the privileges that they should have.
+// It returns none for privileges that are correct already, because concurrent transactions may
+// update the same rows of the catalog.
 func (r roles) missing(ctx context.Context, q querier) ([]string, error) {
 	parts, err := collect[part](ctx, q, findParts)
 	if err != nil {
@@ -246,8 +247,8 @@ func (r roles) missing(ctx context.Context, q querier) ([]string, error) {
 	return append(statements("REVOKE %s ON %s %s FROM %s", has, want), statements("GRANT %s ON %s %s TO %s", want, has)...), nil
 }
 
-// statements returns one statement per object and role for the privileges in from that are not in
-// without.
+// statements returns the statements, one per object and role, for the privileges that are in from
+// but not in without.
 func statements(format string, from, without map[privilege]bool) []string {
 	grouped := map[privilege][]string{} // by object and role
 	for p := range from {
@@ -275,7 +276,8 @@ func statements(format string, from, without map[privilege]bool) []string {
 	return list
 }
 
-// grant gives the roles of the database exactly their privileges. Without roles it does nothing.
+// grant gives the roles of the database exactly the privileges that they should have. It does
+// nothing if the database has no roles.
 func grant(ctx context.Context, tx pgx.Tx) error {
 	r, found, err := findRoles(ctx, tx.Conn())
 	if err != nil || !found {
@@ -306,7 +308,8 @@ func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]
 	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
 }
 
-// checkPrivileges returns an error if the user of the connection lacks a privilege of the server.
+// checkPrivileges returns an error if the user of the connection lacks a privilege that a server
+// needs.
 func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
 	var tables, columns, privileges []string
 	for _, table := range slices.Sorted(maps.Keys(serverPrivileges)) {

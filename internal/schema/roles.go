@@ -14,7 +14,7 @@ import (
 // DefaultRolePrefix is the default prefix of role names.
 const DefaultRolePrefix = "tasker"
 
-// ErrPrivileges means that a user lacks privileges of the server.
+// ErrPrivileges is returned if a database user lacks privileges that a server needs.
 var ErrPrivileges = errors.New("the database user lacks privileges")
 
 //go:embed roles.sql
@@ -22,9 +22,9 @@ var rolesSQL string
 
 var rolePrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
 
-// RolesSQL returns the psql script with which a database administrator creates the roles of a
-// database and transfers the schema to the migrating role. Tasker does not run it, because roles
-// belong to the whole cluster and a program should not have the privilege to create them.
+// RolesSQL returns a psql script with which a database administrator creates the roles of a
+// database and transfers the schema to the migrating role. Tasker does not run it itself, because
+// roles belong to the whole cluster and a program should not have the privilege to create them.
 func RolesSQL(prefix string) (string, error) {
 	if !rolePrefix.MatchString(prefix) {
 		return "", fmt.Errorf("invalid prefix %q of the roles: must be at most 50 lower-case letters, digits and _, "+
@@ -36,9 +36,9 @@ func RolesSQL(prefix string) (string, error) {
 // roles contains the role names of a database.
 type roles struct{ Migrate, Server, Reader string }
 
-// findRoles returns the roles of a database, if it has any. It derives them from the owner of the
-// schema, PREFIX_migrate, so that no configuration is needed; PREFIX_server and PREFIX_reader must
-// exist.
+// findRoles returns the roles of a database, if it has any. It derives their names from that of
+// the schema's owner, PREFIX_migrate, so that no configuration is needed; PREFIX_server and
+// PREFIX_reader must exist.
 func findRoles(ctx context.Context, conn *pgx.Conn) (r roles, found bool, err error) {
 	err = conn.QueryRow(ctx, `
 		SELECT o.rolname, s.rolname, r.rolname
@@ -56,8 +56,8 @@ func findRoles(ctx context.Context, conn *pgx.Conn) (r roles, found bool, err er
 	return r, true, nil
 }
 
-// assume switches to the owner of the schema, so that created objects belong to all members of the
-// role.
+// assume switches to the role that owns the schema, so that all members of the role own the
+// created objects. restore switches back.
 func (r roles) assume(ctx context.Context, conn *pgx.Conn) (restore func() error, err error) {
 	user, err := currentUser(ctx, conn)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// fileError is an error of PostgreSQL in a file.
+// fileError is an error that PostgreSQL reported for a file.
 type fileError struct {
 	file      file
 	statement int // number of the failed statement, from 1
@@ -64,9 +64,10 @@ func runFile(ctx context.Context, conn *pgx.Conn, f file) error {
 	return nil
 }
 
-// runAlone runs a migration outside of a transaction and records it. It runs again if it fails
-// half-way or is not recorded, so it must be idempotent (IF NOT EXISTS). Indexes of a failed
-// attempt are dropped first, because IF NOT EXISTS would accept them.
+// runAlone runs a migration outside of a transaction and records it. The migration must be
+// idempotent (IF NOT EXISTS), because it runs again if it fails half-way or is not recorded.
+// runAlone first drops invalid indexes of a failed attempt, because IF NOT EXISTS would accept
+// them.
 func runAlone(ctx context.Context, conn *pgx.Conn, f file) (err error) {
 	restore, err := setForSession(ctx, conn)
 	if err != nil {
@@ -82,7 +83,8 @@ func runAlone(ctx context.Context, conn *pgx.Conn, f file) (err error) {
 	return record(ctx, conn, f.version, f.name, f.checksum)
 }
 
-// exec sends a file unchanged. Splitting it into statements requires PostgreSQL's parser.
+// exec sends a whole file at once, because splitting it into statements would require PostgreSQL's
+// parser.
 func exec(ctx context.Context, conn *pgx.Conn, f file) error {
 	results, err := conn.PgConn().Exec(ctx, f.sql).ReadAll()
 	if err == nil {
@@ -99,7 +101,7 @@ type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// record records an applied migration, or the replacement of functions and views.
+// record records that a migration was applied, or that functions and views were replaced.
 func record(ctx context.Context, db execer, version int, name, checksum string) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO tasker.schema_migrations (version, name, checksum)
@@ -113,7 +115,7 @@ func record(ctx context.Context, db execer, version int, name, checksum string) 
 	return nil
 }
 
-// setForSession applies settings without a transaction.
+// setForSession applies the settings for migrations to the session. restore reverts them.
 func setForSession(ctx context.Context, conn *pgx.Conn) (restore func() error, err error) {
 	const set = `SELECT set_config('search_path', $1, false), set_config('statement_timeout', $2, false)`
 	var path, timeout string
@@ -133,7 +135,8 @@ func setForSession(ctx context.Context, conn *pgx.Conn) (restore func() error, e
 	}, nil
 }
 
-// dropInvalidIndexes drops indexes of failed CREATE INDEX CONCURRENTLY statements.
+// dropInvalidIndexes drops the invalid indexes that failed CREATE INDEX CONCURRENTLY statements
+// have left.
 func dropInvalidIndexes(ctx context.Context, conn *pgx.Conn) error {
 	rows, err := conn.Query(ctx, `
 		SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)

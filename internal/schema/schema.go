@@ -38,13 +38,14 @@ import (
 //go:embed all:migrations all:functions all:views
 var files embed.FS
 
-// program is the embedded source. A test loads it, so users cannot meet the panic.
+// program is the source that is embedded in this program. A test loads it, so that its panic
+// cannot occur for users.
 var program = mustLoad(files)
 
-// Up migrates the database to the schema of this program and returns the applied files. It rejects
-// a database that a newer program has migrated and one with other migrations, see [Check]. conn
-// must not be in a transaction. It must be a direct connection: a transaction pooler would lose the
-// lock.
+// Up migrates the database to the schema of this program and returns the names of the applied
+// files. It rejects a database that a newer program has migrated or whose applied migrations
+// differ, see [Check]. conn must not be in a transaction. It must be a direct connection, because
+// a transaction pooler would lose the lock.
 func Up(ctx context.Context, conn *pgx.Conn) (applied []string, err error) {
 	return newMigrator(program).up(ctx, conn)
 }
@@ -59,7 +60,7 @@ type Options struct {
 	Progress func(message string) // called with the reason for waiting
 }
 
-// UpWith is [Up] with options.
+// UpWith is like [Up] with options.
 func UpWith(ctx context.Context, conn *pgx.Conn, o Options) (applied []string, err error) {
 	return newMigrator(program).with(o).up(ctx, conn)
 }
@@ -79,9 +80,9 @@ func Status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 	return report, err
 }
 
-// Check returns nil if the database has the schema of this program and its user has the privileges
-// of the server. Otherwise the error is [ErrBehind], [ErrAhead], [ErrDevelopment], [ErrEdited] or
-// [ErrPrivileges] with the remedy, or the error of the query.
+// Check returns nil if the database has the schema of this program and the user of conn has the
+// privileges of a server. Otherwise it returns [ErrBehind], [ErrAhead], [ErrDevelopment],
+// [ErrEdited] or [ErrPrivileges], with the remedy, or the error of the query.
 func Check(ctx context.Context, conn *pgx.Conn) error {
 	report, err := program.status(ctx, conn)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// noTransaction is the first line of migrations that run outside a transaction.
+// noTransaction is the first line of migrations that run outside of a transaction.
 const noTransaction = "-- tasker:no-transaction"
 
 // source contains all SQL files of one version of the program.
@@ -33,7 +33,7 @@ type file struct {
 	checksum string
 }
 
-// alone reports whether the file must run outside a transaction.
+// alone reports whether the file must run outside of a transaction.
 func (f file) alone() bool {
 	first, _, _ := strings.Cut(f.sql, "\n")
 	return strings.TrimSpace(first) == noTransaction
@@ -49,7 +49,8 @@ func mustLoad(fsys fs.FS) *source {
 	return s
 }
 
-// load reads a source. Folders are optional. It rejects unknown files instead of skipping them.
+// load reads a source. Each folder is optional. It returns an error for unknown files instead of
+// skipping them.
 func load(fsys fs.FS) (*source, error) {
 	s := &source{}
 	var err error
@@ -131,8 +132,8 @@ func (s *source) hasObject(name string) bool {
 	return slices.ContainsFunc(s.objects, func(f file) bool { return f.path == name })
 }
 
-// newest returns the number of the last migration.
+// newest returns the number of the last migration, or 0 if there is none.
 func (s *source) newest() int { return len(s.migrations) }
 
-// short returns the displayed part of a checksum.
+// short returns the part of a checksum that is displayed.
 func short(checksum string) string { return checksum[:min(12, len(checksum))] }

@@ -15,12 +15,13 @@ var (
 	ErrBehind = errors.New("the database is behind this program")
 	ErrAhead  = errors.New("the database is newer than this program")
 	ErrEdited = errors.New("an applied migration was edited")
-	// ErrDevelopment means that the database was created by a version before 0.1.
+	// ErrDevelopment is returned if the database was created by a version before 0.1.
 	ErrDevelopment = errors.New(
 		"the database was made by a development version from before 0.1, which cannot be upgraded")
 )
 
-// objectsVersion is the version in schema_migrations of the row with the checksum of all files.
+// objectsVersion is the version of the row in schema_migrations that contains the checksum of all
+// files.
 const objectsVersion = 0
 
 // A Migration is one numbered change of the schema.
@@ -91,7 +92,7 @@ func (r Report) Err() error {
 // developmentName is the name of the first migration in development versions.
 const developmentName = "engine"
 
-// foreign returns the errors of [Report.Err] that no migration can fix.
+// foreign returns the error of [Report.Err] if no migration can fix the problem, otherwise nil.
 func (r Report) foreign() error {
 	if r.Development {
 		return fmt.Errorf("%w; save what you need (tasker-ctl dlq export with that version, or pg_dump) and begin with "+

@@ -16,7 +16,7 @@ const mediaType = "application/cloudevents+json"
 // eventType returns the CloudEvents type of an event.
 func eventType(e tasker.Event) string { return "tasker." + e.Topic }
 
-// CloudEvent returns an event as CloudEvents 1.0 JSON. source defaults to "tasker".
+// CloudEvent encodes an event as CloudEvents 1.0 JSON. source defaults to "tasker".
 func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 	out := apiv1.CloudEvent{
 		SpecVersion:     "1.0",
@@ -44,10 +44,10 @@ func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 	return body, nil
 }
 
-// dedupKey returns the key by which receivers group messages about one subject.
+// dedupKey returns the key by which receivers group notifications about one subject.
 func dedupKey(e tasker.Event, source string) string {
 	return cmp.Or(e.Subject.DedupKey, notice.Key(cmp.Or(source, defaultSource), e.Subject.Kind, e.Subject.ID))
 }
 
-// joinFields replaces runs of white space by one blank.
+// joinFields replaces each sequence of white space with one blank.
 func joinFields(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -2,6 +2,6 @@
 // exchange or the log. It keeps no state; retries and ordering belong to package emission.
 // Receivers get each event at least once and recognize repetitions by id.
 //
-// An event fails either for itself ([Refused]), or because the other side accepts nothing at the
-// moment.
+// A delivery fails either because the receiver rejects this particular event ([Refused]), or
+// because it currently accepts no events at all.
 package sink

@@ -25,8 +25,8 @@ const (
 	Teams        Format = "teams"        // an adaptive card for a workflow
 )
 
-// DefaultTopics returns the default topics of a sink with the format, or nil for all. Pagers
-// receive what requires action, chats also digests and reminders.
+// DefaultTopics returns the topics that a sink with this format receives by default, or nil for
+// all. Pagers receive notifications that require action; chats also receive digests and reminders.
 func (f Format) DefaultTopics() []string {
 	pager := []string{"case.*", tasker.OperationPausedTopic, "hold.*", "breaker.*", tasker.TestTopic}
 	switch f {
@@ -52,7 +52,7 @@ const (
 	alertEvery       = time.Minute
 )
 
-// encode returns a message in the format, shortened if necessary, and its media type.
+// encode encodes a notification in the format, shortened if necessary, and returns its media type.
 func (f Format) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []byte, kind string, err error) {
 	if f == "" || f == CloudEvents {
 		body, err = CloudEvent(e, o.Source)
@@ -103,7 +103,7 @@ func encodeReadable(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// cut shortens a text to limit characters.
+// cut truncates a text to limit characters.
 func cut(text string, limit int) string {
 	if utf8.RuneCountInString(text) <= limit {
 		return text
@@ -111,7 +111,7 @@ func cut(text string, limit int) string {
 	return string([]rune(text)[:max(limit-1, 0)]) + "…"
 }
 
-// shorten halves the long parts of a message. It returns false if nothing is left to halve.
+// shorten halves the long parts of a notification. It returns false if nothing is left to shorten.
 func (n *messagePayload) shorten() bool {
 	before := len(n.Text) + len(n.Summary) + len(n.Members) + len(n.Owners)
 	n.Members, n.Owners = n.Members[:len(n.Members)/2], n.Owners[:len(n.Owners)/2]
@@ -122,7 +122,7 @@ func (n *messagePayload) shorten() bool {
 	return len(n.Text)+len(n.Summary)+len(n.Members)+len(n.Owners) < before
 }
 
-// messagePayload is the source of all formats.
+// messagePayload contains the data from which a notification is encoded in any format.
 type messagePayload struct {
 	tasker.Event
 	tasker.NotificationData
@@ -133,7 +133,8 @@ type messagePayload struct {
 
 func (n messagePayload) installation() string { return cmp.Or(n.o.Source, defaultSource) }
 
-// link returns the URL of the message's page, or "" without a public URL.
+// link returns the URL of the page that the notification is about, or "" if there is no page or no
+// public URL.
 func (n messagePayload) link() string {
 	if n.o.PublicURL == "" || n.Path == "" {
 		return ""
@@ -141,13 +142,14 @@ func (n messagePayload) link() string {
 	return strings.TrimSuffix(n.o.PublicURL, "/") + n.Path
 }
 
-// over reports whether the message ends its subject, such as a resolved case.
+// over reports whether the notification is the last one about its subject, such as a resolved
+// case.
 func (n messagePayload) over() bool {
 	return n.Topic == tasker.CaseResolvedTopic || n.Topic == tasker.OperationDoneTopic ||
 		strings.HasSuffix(n.Topic, ".ended") || strings.HasSuffix(n.Topic, ".closed")
 }
 
-// place returns the namespace and the template.
+// place returns the namespace and the template, separated by a slash.
 func (n messagePayload) place() string {
 	return strings.Trim(n.Namespace+"/"+n.Template, "/")
 }
@@ -209,8 +211,7 @@ func (n messagePayload) pagerDuty() pagerDutyEvent {
 	return out
 }
 
-// alert is an alert of Alertmanager. Its labels identify it, so they contain nothing that
-// changes.
+// alert is an alert for Alertmanager. Its labels identify it, so they must not change.
 type alert struct {
 	Labels       map[string]string `json:"labels"`
 	Annotations  map[string]string `json:"annotations"`
@@ -244,8 +245,8 @@ func (n messagePayload) alert() alert {
 	return out
 }
 
-// alertSeverity returns the severity label. Labels identify an alert, so the severity must not
-// change between the messages about one subject.
+// alertSeverity returns the severity label. Labels identify an alert, so the severity must be the
+// same in all notifications about one subject.
 func (n messagePayload) alertSeverity() tasker.Severity {
 	switch head, _, _ := strings.Cut(n.Topic, "."); head {
 	case "breaker", "operation":
@@ -302,7 +303,7 @@ func (n messagePayload) slack() slackMessage {
 	return out
 }
 
-// facts returns the other fields of a message in one line.
+// facts returns the remaining fields of a notification in one line.
 func (n messagePayload) facts() string {
 	list := []string{
 		n.Topic, "severity " + string(n.Severity), fmt.Sprintf("%d open, %d failed again", n.Entries, n.FailedAgain),

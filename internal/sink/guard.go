@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// errPrivate is the error for an address that is not public.
+// errPrivate is returned for an address that is not public.
 var errPrivate = errors.New("not an address of the public internet")
 
-// guardedDialer connects only to public addresses. It checks them after name resolution.
+// guardedDialer returns a dialer that connects only to public addresses. It checks an address
+// after name resolution.
 func guardedDialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{
 		Timeout: timeout,
@@ -31,9 +32,9 @@ func guardedDialer(timeout time.Duration) *net.Dialer {
 	}
 }
 
-// notPublic lists the addresses outside of the public internet, among IPv4 addresses and public
-// unicast IPv6 addresses. The source is the IANA special-purpose registries, except for the last
-// entry.
+// notPublic lists the IPv4 and unicast IPv6 networks that are not part of the public internet,
+// according to the IANA special-purpose registries, and one more: the address of host services in
+// Azure.
 var notPublic = prefixes(
 	"0.0.0.0/8",        // this host, this network
 	"10.0.0.0/8",       // private

@@ -27,8 +27,8 @@ var alarming = []string{
 	tasker.OperationPausedTopic,
 }
 
-// NewLog returns a sink that logs each event or message: new investigations and alarms as warnings,
-// the rest as info.
+// NewLog returns a sink that logs each event or notification: new investigations and alarms as
+// warnings, the rest at level info.
 func NewLog(log *slog.Logger, source string) Sink {
 	return &logSink{handler: cmp.Or(log, slog.New(slog.DiscardHandler)).Handler(), source: source}
 }
@@ -39,7 +39,7 @@ func (*logSink) Name() string { return "log" }
 // Close does nothing, because the sink does not own the logger.
 func (*logSink) Close() error { return nil }
 
-// Emit calls the handler directly, because a logger discards errors.
+// Emit logs the event. It calls the handler directly, because a logger discards errors.
 func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	level := slog.LevelInfo
 	if slices.Contains(alarming, e.Topic) {
@@ -82,7 +82,8 @@ func logValue(data json.RawMessage) (slog.Value, error) {
 	return group(doc), nil
 }
 
-// group converts objects to groups, sorted by name, without null values.
+// group converts an object to a group, sorted by name and without null values. It returns other
+// values unchanged.
 func group(doc any) slog.Value {
 	object, ok := doc.(map[string]any)
 	if !ok {

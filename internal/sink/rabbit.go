@@ -58,7 +58,7 @@ func (s *rabbitSink) Emit(ctx context.Context, e tasker.Event) error {
 	return s.EmitAll(ctx, []tasker.Event{e})[0]
 }
 
-// EmitAll publishes the events without waiting between them.
+// EmitAll publishes the events without waiting for each confirmation.
 func (s *rabbitSink) EmitAll(ctx context.Context, events []tasker.Event) []error {
 	errs := make([]error, len(events))
 	messages := make([]amqp.Routed, 0, len(events))
@@ -81,7 +81,7 @@ func (s *rabbitSink) EmitAll(ctx context.Context, events []tasker.Event) []error
 	return errs
 }
 
-// classify marks errors that every broker would return.
+// classify marks an error as specific to the event if every broker would return it.
 func classify(err error) error {
 	switch tasker.CodeOf(err) {
 	case tasker.Invalid, tasker.TooLarge:

@@ -9,14 +9,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// encodedSecret is the prefix of base64 secrets.
+// encodedSecret is the prefix of secrets that are encoded as base64.
 const encodedSecret = "whsec_"
 
 // signers contains the secrets of a webhook, newest first.
 type signers [][]byte
 
-// newSigners parses space-separated secrets, each plain or base64 with the prefix whsec_. Two are
-// used during a rotation.
+// newSigners parses secrets separated by spaces. Each is plain text, or base64 with the prefix
+// whsec_. Two secrets are used during a rotation.
 func newSigners(secrets string) (signers, error) {
 	var all signers
 	for i, word := range strings.Fields(secrets) {

@@ -27,14 +27,15 @@ type Sink interface {
 	Close() error
 }
 
-// Repeating is a sink whose receiver drops ongoing messages unless they are repeated.
+// Repeating is a sink whose receiver considers a subject ended unless notifications about it are
+// repeated.
 type Repeating interface {
 	Sink
 
 	// RepeatEvery returns the interval of repetitions.
 	RepeatEvery() time.Duration
 
-	// Repeat resends the last message about an ongoing subject.
+	// Repeat resends the last notification about an ongoing subject.
 	Repeat(ctx context.Context, e tasker.Event) error
 }
 
@@ -45,7 +46,7 @@ type Batch interface {
 	EmitAll(ctx context.Context, events []tasker.Event) []error
 }
 
-// failure is a delivery error.
+// failure is a delivery error with its classification.
 type failure struct {
 	err     error
 	refused bool          // see Refused
@@ -55,11 +56,11 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// refuse marks err as specific to the event.
+// refuse marks err as specific to the event, so that [Refused] returns true.
 func refuse(err error) error { return &failure{err: err, refused: true} }
 
-// Emit delivers an event to a sink. A panic counts as a refusal: it must not crash the program at
-// each retry.
+// Emit delivers an event to a sink. A panic counts as a refusal, because a retry would panic
+// again.
 func Emit(ctx context.Context, s Sink, e tasker.Event) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -69,8 +70,8 @@ func Emit(ctx context.Context, s Sink, e tasker.Event) (err error) {
 	return s.Emit(ctx, e)
 }
 
-// Refused reports whether the receiver rejects this event, so that a retry is useless. Other errors
-// concern the sink.
+// Refused reports whether err means that the receiver rejects this particular event, so that a
+// retry is useless. Other errors concern all events for the sink.
 func Refused(err error) bool {
 	f, ok := errors.AsType[*failure](err)
 	return ok && f.refused
@@ -84,7 +85,7 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// oneLine returns s in one storable line of at most limit bytes.
+// oneLine returns s as one line of at most limit bytes that can be stored.
 func oneLine(s string, limit int) string {
 	return payload.CleanText(joinFields(payload.CleanText(s, 16*limit)), limit)
 }

@@ -43,7 +43,7 @@ const (
 // WebhookOptions configures a webhook. All fields but URL are optional.
 type WebhookOptions struct {
 	URL          string        // https, or also http with AllowPrivate
-	Secret       string        // space-separated secrets, which all sign; without any there is no signature
+	Secret       string        // space-separated secrets, all of which sign; if empty, requests are not signed
 	Timeout      time.Duration // of one event; default 5 s
 	AllowPrivate bool          // allows private and local addresses
 	Source       string        // source of the events; default tasker
@@ -63,10 +63,10 @@ type webhook struct {
 	hide    *strings.Replacer
 }
 
-// NewWebhook returns a sink that posts each event as CloudEvents JSON, or each message in another
-// format. With a secret it signs according to Standard Webhooks. A 2xx response confirms an event.
-// It does not follow redirects. Unless private addresses are allowed, it connects only to public
-// addresses and only with TLS. It ignores proxy variables.
+// NewWebhook returns a sink that posts each event as CloudEvents JSON, or each notification in
+// another format. If a secret is set, it signs requests according to Standard Webhooks. A 2xx
+// response confirms an event. It does not follow redirects. Unless private addresses are allowed,
+// it connects only to public addresses and only with TLS. It ignores proxy variables.
 func NewWebhook(o WebhookOptions) (Sink, error) {
 	o.Name = cmp.Or(o.Name, "webhook")
 	switch o.Form {
@@ -109,7 +109,7 @@ type repeating struct{ *webhook }
 // RepeatEvery returns one minute.
 func (repeating) RepeatEvery() time.Duration { return alertEvery }
 
-// Repeat posts the message with a new end time.
+// Repeat posts the notification with a new end time.
 func (r repeating) Repeat(ctx context.Context, e tasker.Event) error { return r.Emit(ctx, e) }
 
 // readURL parses and validates the URL. Errors contain only scheme and host.
@@ -150,7 +150,8 @@ func validPort(port string) bool {
 	return err == nil && n > 0
 }
 
-// scrubbedError returns a replacer for secrets, which receivers may echo in responses.
+// scrubbedError returns a replacer that hides secrets in errors, because receivers may echo them
+// in responses.
 func scrubbedError(u *url.URL, secrets string) *strings.Replacer {
 	var words []string
 	for secret := range strings.FieldsSeq(secrets) {
@@ -249,7 +250,8 @@ func (w *webhook) setHeaders(h http.Header, id string, body []byte) {
 	}
 }
 
-// unreachable returns the error for an event without response.
+// unreachable converts err, which occurred because no response arrived, to an error that contains
+// no secrets.
 func (w *webhook) unreachable(ctx context.Context, err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // url.Error contains the whole URL
@@ -294,7 +296,8 @@ func (w *webhook) answered(r *http.Response, beginning []byte) error {
 	return f
 }
 
-// refusedBy reports whether a status rejects the event itself, and not the key or the path.
+// refusedBy reports whether a status means that the event itself is rejected, rather than the key
+// or the path.
 func refusedBy(status int) bool {
 	return slices.Contains([]int{
 		http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,

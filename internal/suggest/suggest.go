@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// maxWord limits the length of words. The comparison takes quadratic time.
+// maxWord limits the length of words, because the comparison takes quadratic time.
 const maxWord = 128
 
-// Ending returns the end of an error about an unknown word: a question with the nearest known word, or "".
+// Ending returns the end of an error about an unknown word: a question with the nearest known
+// word, or "" if none is near.
 func Ending(word string, known []string) string {
 	if near := Nearest(word, known, 1+max(1, min(3, len(word)/3))); near != "" {
 		return "; did you mean " + near + "?"
@@ -17,7 +18,8 @@ func Ending(word string, known []string) string {
 	return ""
 }
 
-// EscapedPlus returns the end of an error about a time in a query whose + was decoded to a blank, or "".
+// EscapedPlus returns the end of an error about a time in a query if its + was decoded to a blank,
+// otherwise "".
 func EscapedPlus(text string) string {
 	meant := strings.Replace(text, " ", "+", 1)
 	if _, err := time.Parse(time.RFC3339, meant); err != nil || meant == text {
@@ -26,7 +28,8 @@ func EscapedPlus(text string) string {
 	return "; a + in a query is written %2B: " + strings.Replace(meant, "+", "%2B", 1)
 }
 
-// Nearest returns the known word with the fewest differences from word, or "" if none has fewer than most.
+// Nearest returns the known word that differs least from word, or "" if all of them have at least
+// most differences.
 func Nearest(word string, known []string, most int) string {
 	if len(word) > maxWord {
 		return ""
@@ -42,8 +45,8 @@ func Nearest(word string, known []string, most int) string {
 	return best
 }
 
-// distance returns the number of letters to insert, remove, replace or swap to get from a to b. It may
-// return most if there are at least as many.
+// distance returns the number of letters to insert, remove, replace or swap to turn a into b. It
+// may return most for any larger number.
 func distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most

@@ -51,8 +51,8 @@ type Service struct {
 	provider *sdk.MeterProvider
 }
 
-// maxSeries limits the series of one metric. The others are combined in a series with the attribute
-// otel_metric_overflow.
+// maxSeries limits the number of series per metric. Further ones are combined in a series with the
+// attribute otel_metric_overflow.
 const maxSeries = 5000
 
 // Start creates the metrics of a server. [Service.Handler] serves them to Prometheus. If
@@ -119,7 +119,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	return &Service{Metrics: m, handler: handler, provider: provider}, nil
 }
 
-// scrapeLog logs errors of scrapes. Disconnected clients are logged at debug level, because they
+// scrapeLog logs errors of scrapes. It logs disconnected clients at debug level, because they
 // cause an error for each remaining metric.
 type scrapeLog struct{ log *slog.Logger }
 
@@ -140,10 +140,10 @@ func gone(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// maxScrapes limits concurrent scrapes; others get status 503.
+// maxScrapes limits concurrent scrapes. Further ones get status 503.
 const maxScrapes = 4
 
-// origin returns the resource attributes. The standard variables have precedence.
+// origin returns the resource attributes. The standard variables of OpenTelemetry take precedence.
 func origin(ctx context.Context, o Options) (*resource.Resource, error) {
 	about := []attribute.KeyValue{
 		attribute.String("service.name", "tasker"), attribute.String("service.version", cmp.Or(o.Version, "dev")),
@@ -221,7 +221,8 @@ func otlpClient() (*http.Client, error) {
 	return c, nil
 }
 
-// setting returns an OTLP variable and its name. The variant for metrics has precedence.
+// setting returns the value and the name of an OTLP variable. The variant for metrics takes
+// precedence.
 func setting(name string) (value, from string) {
 	from = strings.Replace(name, "OTLP_", "OTLP_METRICS_", 1)
 	if value = os.Getenv(from); value != "" {
@@ -233,7 +234,7 @@ func setting(name string) (value, from string) {
 // Handler serves the metrics in Prometheus format.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// Stop exports the remaining metrics.
+// Stop exports the remaining metrics and stops the export.
 func (s *Service) Stop(ctx context.Context) error {
 	if err := s.provider.Shutdown(ctx); err != nil {
 		return fmt.Errorf("send the last metrics: %w", err)

@@ -22,9 +22,9 @@ const (
 	divisionCost = 4  // multiple of the comparison cost for multipleOf
 )
 
-// Assertions are the keywords of one schema that check a value on its own. They are moved out of
-// the library, which compares a value with each enum member in turn, lets hashes of items collide,
-// and charges for neither.
+// assertions contains the keywords of one schema that check a value on its own. This package
+// checks them instead of the library, which compares a value with each enum member in turn, lets
+// hashes of items collide, and does not charge for this work.
 //
 // The keywords that must be checked before the library descends run as a format: type, const, enum,
 // format itself and the schema false. The library checks formats first and stops if one fails. The
@@ -48,7 +48,7 @@ type assertions struct {
 	minimum, maximum, above, below, of *big.Rat
 }
 
-// watch makes every subschema that is reachable from s charge the meter.
+// watch makes every schema that is reachable from s charge the meter.
 func (m *meter) watch(s *jsonschema.Schema) {
 	all := subschemas(s)
 	chain := chains(all)
@@ -101,14 +101,14 @@ func (m *meter) replace(s *jsonschema.Schema, chain int) {
 	}
 }
 
-// failure is a violated assertion of this package, in the format of the library.
+// failure is a violation that this package found, in the format of the library.
 type failure struct {
 	jsonschema.ErrorKind
 }
 
 func (f failure) Error() string { return f.LocalizedString(english) }
 
-// failed charges for an error that stops the check of a value, and returns it.
+// failed returns an error that stops the check of a value, and charges for it.
 func (a *assertions) failed(k jsonschema.ErrorKind) error {
 	a.fail()
 	return failure{k}
@@ -117,7 +117,7 @@ func (a *assertions) failed(k jsonschema.ErrorKind) error {
 // fail charges for an error, which contains the path of its location.
 func (a *assertions) fail() { a.meter.charge(a.failure + a.meter.depth/2) }
 
-// first runs before the library descends into the value.
+// first checks the keywords that must be checked before the library descends into the value.
 func (a *assertions) first(v any) error {
 	a.meter.charge(a.price + members(v)*a.member)
 	switch {
@@ -153,7 +153,7 @@ func (a *assertions) checkFormat(v any) error {
 	return nil
 }
 
-// foresee charges for the errors that the library will create itself.
+// foresee charges in advance for the errors that the library will create itself.
 func (a *assertions) foresee(v any) {
 	s, errors := a.schema, 0
 	count := func(wrong bool) {
@@ -184,7 +184,8 @@ func (a *assertions) foresee(v any) {
 	}
 }
 
-// Validate runs after the library has checked everything else.
+// Validate checks the remaining keywords. The library calls it after it has checked everything
+// else.
 func (a *assertions) Validate(ctx *jsonschema.ValidatorContext, v any) {
 	add := func(k jsonschema.ErrorKind) {
 		a.fail()
@@ -203,7 +204,7 @@ func (a *assertions) Validate(ctx *jsonschema.ValidatorContext, v any) {
 	}
 }
 
-// compare checks a number against the limits of the schema.
+// compare checks a number against the numeric limits of the schema.
 func (a *assertions) compare(v json.Number, add func(jsonschema.ErrorKind)) {
 	d := number.Parse(string(v))
 	size := len(d.Digits) + max(d.Exponent, -d.Exponent)
@@ -233,7 +234,7 @@ func (a *assertions) compare(v json.Number, add func(jsonschema.ErrorKind)) {
 	}
 }
 
-// Wanted is the set of values that enum or const allow.
+// wanted is the set of values that enum or const allows.
 type wanted struct {
 	texts   map[string]bool
 	longest int
@@ -255,7 +256,7 @@ func (w *wanted) has(v any, charge func(int)) bool {
 	return ok && w.texts[text]
 }
 
-// duplicates returns the indexes of the first two equal items.
+// duplicates returns the indexes of the first two equal items. found is false if all items differ.
 func duplicates(items []any, charge func(int)) (first, second int, found bool) {
 	seen := make(map[string]int, len(items))
 	for i, item := range items {

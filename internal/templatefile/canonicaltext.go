@@ -9,11 +9,12 @@ import (
 	"tasker.example/tasker/internal/number"
 )
 
-// maxCanonical exceeds the canonical text of any document.
+// maxCanonical is a limit, in bytes, that no document's canonical text reaches.
 const maxCanonical = 1 << 30
 
-// canonicalizer writes JSON values so that values that are equal in JSON Schema have equal texts:
-// members are sorted, and 1, 1.0 and 10e-1 are one number. It stops if the text exceeds limit.
+// canonicalizer formats JSON values so that values that are equal in JSON Schema have the same
+// text: members are sorted, and 1, 1.0 and 10e-1 are one number. It stops if the text exceeds
+// limit.
 type canonicalizer struct {
 	text   []byte
 	limit  int
@@ -68,7 +69,7 @@ func (c *canonicalizer) object(v map[string]any) bool {
 	return true
 }
 
-// write appends one token. Tokens state their length, so adjacent tokens are unambiguous.
+// write appends one token. Tokens contain their length, so that adjacent tokens are unambiguous.
 func (c *canonicalizer) write(parts ...string) bool {
 	size := 0
 	for _, part := range parts {

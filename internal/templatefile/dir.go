@@ -42,10 +42,10 @@ func (f FileFault) String() string { return f.File + ": " + f.Fault.String() }
 
 // LoadDir reads all templates in dir and its subdirectories: files that end in .yaml, .yml or
 // .json, in the order of their paths. It skips names that begin with a dot. It follows links to
-// files inside dir, and no links to directories.
+// files inside dir, but no links to directories.
 //
-// Files with faults are omitted, and so are files that define the same template. The faults of all
-// files are returned in order. If the directory cannot be read, LoadDir returns an Invalid error.
+// It omits files with faults and files that define the same template, and returns the faults of
+// all files in order. If the directory cannot be read, it returns an Invalid error.
 func LoadDir(dir string) ([]File, []FileFault, error) {
 	root, err := openDir(dir)
 	if err != nil {
@@ -142,8 +142,8 @@ func (l *loader) load(name string) {
 	l.files = append(l.files, File{Path: l.path(name), Source: string(doc), Template: t, Warnings: warnings})
 }
 
-// read returns the content of a file, or nil for a directory with the name of a template. It does
-// not open other files: a pipe would block.
+// read returns the content of a file, or nil for a directory that is named like a template. It
+// opens only regular files, because a pipe would block.
 func (l *loader) read(name string) ([]byte, error) {
 	info, err := l.root.Stat(name)
 	switch {
@@ -179,7 +179,7 @@ func (l *loader) unreadable(name string, err error) {
 	l.faults = append(l.faults, FileFault{File: l.path(name), Fault: tasker.Fault{Message: message}})
 }
 
-// refuse records all faults of a document.
+// refuse records err, or all faults of a document if err contains them.
 func (l *loader) refuse(name string, err error) {
 	if e, ok := errors.AsType[*tasker.Error](err); ok {
 		if list, ok := e.Details.([]tasker.Fault); ok {
@@ -211,8 +211,8 @@ func (l *loader) refuseDoubles() {
 	l.files = slices.DeleteFunc(l.files, func(f File) bool { return duplicate[keyOf(f)] })
 }
 
-// Faulty returns all faults of a directory as one Invalid error, one per line and with the faults
-// as details. It returns nil if there are none.
+// Faulty returns all faults in a directory as one Invalid error with a line for each and with the
+// faults as details. It returns nil if there are none.
 func Faulty(dir string, faults []FileFault) error {
 	if len(faults) == 0 {
 		return nil

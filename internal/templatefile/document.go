@@ -52,8 +52,8 @@ var documentSchema, schemaParts = func() (*jsonschema.Schema, map[string]*jsonsc
 	return schema, parts
 }()
 
-// readTemplate checks a document and converts it to a template. After faults the template may be
-// incomplete.
+// readTemplate checks a document and converts it to a template. If there are faults, the template
+// may be incomplete.
 func readTemplate(v value) tasker.Template {
 	v.prune(documentSchema)
 	raw := v.appendJSON(nil)
@@ -135,7 +135,7 @@ func (v value) pruneByPattern(name string, s *jsonschema.Schema) {
 	}
 }
 
-// reconcile rejects an alias of a key whose value differs from that of the key.
+// reconcile records a fault for the alias of a key if its value differs from that of the key.
 func (v value) reconcile(alias value) {
 	a, b := v.node, alias.node
 	if a.Kind != yaml.ScalarNode || b.Kind != yaml.ScalarNode || a.Tag != b.Tag || a.Value != b.Value {
@@ -143,7 +143,7 @@ func (v value) reconcile(alias value) {
 	}
 }
 
-// validate records the violations of the schema by the document, whose JSON is raw.
+// validate records how the document, whose JSON is raw, violates the schema.
 func (v value) validate(raw []byte) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil { // unreachable: appendJSON writes valid JSON
@@ -251,7 +251,7 @@ func (v value) unknownKey(name string, s *jsonschema.Schema) {
 	key.fault("unknown key%s", suggest.Ending(name, known))
 }
 
-// expectation describes the values that a schema allows.
+// expectation describes the values that a schema allows, for a fault.
 func expectation(s *jsonschema.Schema) string {
 	switch {
 	case s.Enum != nil:
@@ -358,7 +358,7 @@ func childDefaults(s *tasker.StepTemplate) {
 	}
 }
 
-// newestVersion is the document's value for an unpinned template version.
+// newestVersion is how a document refers to the newest version of a template.
 const newestVersion = "newest"
 
 // reserved lists the search attributes that every task has.
@@ -370,7 +370,7 @@ var kinds = map[tasker.AttributeType]expression.Kind{
 	tasker.AttributeTime: expression.Timestamp, tasker.AttributeBool: expression.Bool,
 }
 
-// checkSearch compiles the expressions of search attributes.
+// checkSearch checks the search attributes and compiles their expressions.
 func (v value) checkSearch(t *tasker.Template, names []string) {
 	if len(t.Search) > tasker.MaxSearchAttributes {
 		v.fault("%d attributes; %d is the limit", len(t.Search), tasker.MaxSearchAttributes)
@@ -387,7 +387,7 @@ func (v value) checkSearch(t *tasker.Template, names []string) {
 	}
 }
 
-// checkStart compiles the expressions of the start rules.
+// checkStart checks the start rules and compiles their expressions.
 func (v value) checkStart(t *tasker.Template) {
 	scope := expression.Scope{Input: t.InputSchema}
 	if debounce, ok := v.get("debounce"); ok {
@@ -405,8 +405,8 @@ func (v value) checkStart(t *tasker.Template) {
 	}
 }
 
-// checkDue checks a due policy and compiles its expression. If required, the policy must set a due
-// time; a template may leave that to requests.
+// checkDue checks a due policy and compiles its expression. If required is true, the policy must
+// set a due time; a template may leave that to requests.
 func (v value) checkDue(d *tasker.DuePolicy, scope expression.Scope, required bool) {
 	v.checkExpression(expression.Source{Key: "at", Text: d.At, Kind: expression.Timestamp}, scope)
 	if at, ok := v.get("at"); ok && d.AfterSeconds > 0 {
@@ -461,7 +461,7 @@ func (v value) checkLimits(t *tasker.Template) {
 	}
 }
 
-// checkWeights checks how many slots of a limit the steps need.
+// checkWeights checks how many slots of a limit each step occupies.
 func (v value) checkWeights(l tasker.LimitTemplate, limits func(value, string) bool) {
 	weights, has := v.get("weights")
 	if !has {

@@ -15,7 +15,8 @@ const (
 	batchWorker tasker.StepType = "batch_worker"         // runs once per batch: map
 )
 
-// checkConvergence returns the type that the type of a step is mapped to.
+// checkConvergence checks a convergence and returns the type to which the type of a step is
+// mapped.
 func (v value) checkConvergence(s tasker.StepTemplate) tasker.StepType {
 	switch s.Type {
 	case batchable:
@@ -37,8 +38,8 @@ func (v value) checkConvergence(s tasker.StepTemplate) tasker.StepType {
 	return tasker.StandardStep
 }
 
-// joinOf returns the join of a step. A convergence that depends on a single batch_worker step is
-// skipped with it; without batches, that step is complete.
+// joinOf returns the join of a step. A convergence that depends only on a batch_worker step is
+// skipped if that step is skipped; if there are no batches, that step is complete.
 func (v value) joinOf(s tasker.StepTemplate, g graph) tasker.Join {
 	_, written := v.get("join")
 	if s.Type == convergence && !written && len(s.Dependencies) == 1 && g.steps[s.Dependencies[0]].Type == batchWorker {
@@ -59,15 +60,15 @@ func withBatches(s *tasker.StepTemplate, config json.RawMessage) {
 	s.Handler.Initialization, _ = json.Marshal(initialization) // cannot fail: it was just decoded
 }
 
-// batchesOf returns the expression for the batches in the result of a batchable step. It fails on a
-// result with neither batches nor the outcome no_batches.
+// batchesOf returns the expression for the batches in the result of a batchable step. The
+// expression fails if the result contains neither batches nor the outcome no_batches.
 func batchesOf(step string) string {
 	outcome := fmt.Sprintf("results[%q].batch_processing_outcome", step)
 	return outcome + `.type == "no_batches" ? [] : ` + outcome + ".cursor_configs"
 }
 
-// checkBatches makes a batch_worker step run over the batches of its dependency and records
-// mismatches of the two. written is the type in the document.
+// checkBatches makes a batch_worker step run over the batches of its dependency, and records a
+// fault if the two do not match. written is the type in the document.
 func (v value) checkBatches(s *tasker.StepTemplate, written tasker.StepType, g graph, steps []tasker.StepTemplate) {
 	kind, _ := v.get("type")
 	config, configured := v.get("batch_config")
@@ -109,7 +110,7 @@ func (v value) checkBatches(s *tasker.StepTemplate, written tasker.StepType, g g
 	}
 }
 
-// checkBatchable requires exactly one step that runs the batches of s.
+// checkBatchable records a fault unless exactly one step runs the batches of s.
 func (v value) checkBatchable(s *tasker.StepTemplate, g graph, steps []tasker.StepTemplate) {
 	workers := 0
 	for _, o := range steps {

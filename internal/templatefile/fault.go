@@ -57,7 +57,7 @@ func (f *faults) add(fault tasker.Fault) {
 
 func (f *faults) full() bool { return len(f.list) >= maxFaults }
 
-// err returns all faults as one error, ordered by line.
+// err returns all faults as one error, ordered by line, or nil if there are none.
 func (f *faults) err() error {
 	if len(f.list) == 0 {
 		return nil
@@ -76,7 +76,7 @@ func Strict(warnings []tasker.Fault) error {
 	return f.err()
 }
 
-// summary returns the number of faults and the first few of them.
+// summary formats the number of faults and the first few of them.
 func summary(list []tasker.Fault, more bool) string {
 	var b strings.Builder
 	switch {
@@ -96,7 +96,7 @@ func summary(list []tasker.Fault, more bool) string {
 	return b.String()
 }
 
-// quote quotes text of the author, shortened and on one line.
+// quote quotes text from the document, truncated and on one line.
 func quote(text string) string {
 	return strconv.Quote(payload.CleanText(text, textShown))
 }

@@ -81,7 +81,8 @@ func (b *treeBuilder) value() *yaml.Node {
 	}
 }
 
-// object keeps the first of repeated keys; package payload reports the others.
+// object returns a node for the object at an offset. It keeps the first of repeated keys; package
+// payload reports the others.
 func (b *treeBuilder) object(at int) *yaml.Node {
 	n := b.scalar(at, "!!map", "")
 	n.Kind = yaml.MappingNode
@@ -179,7 +180,7 @@ func (v value) number() string {
 	return text
 }
 
-// respell converts +1, .5 and 2. to JSON; "" if it cannot.
+// respell converts numbers such as +1, .5 and 2. to JSON syntax. It returns "" for other text.
 func respell(text string) string {
 	m := bareDecimal.FindStringSubmatch(text)
 	if m == nil || m[2]+m[3] == "" {

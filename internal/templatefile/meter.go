@@ -16,8 +16,8 @@ const (
 	contextEvery = 2000      // units between two checks of the request's deadline
 )
 
-// A Budget limits the work of checking all contexts of one request against their input schemas. It
-// is not safe for concurrent use.
+// A Budget limits the work to check all contexts of one request against their input schemas. It is
+// not safe for concurrent use.
 type Budget struct {
 	left  int
 	turns *turns
@@ -30,7 +30,7 @@ func NewBudget() *Budget { return &Budget{left: maxCheckCost, turns: checking} }
 // wait for requests.
 func NewTimerBudget() *Budget { return &Budget{left: maxCheckCost, turns: byTimers} }
 
-// A meter panics with exhausted when the budget is spent.
+// exhausted is the value with which a meter panics when the budget is spent.
 type exhausted struct{}
 
 func (exhausted) Error() string {
@@ -38,12 +38,12 @@ func (exhausted) Error() string {
 		"make the schema or the context simpler, or create fewer tasks at once"
 }
 
-// A meter panics with interrupted when the request has ended.
+// interrupted is the value with which a meter panics when the request has ended.
 type interrupted struct{ error }
 
 func (i interrupted) Unwrap() error { return i.error }
 
-// meter limits the work of one validation. Recursive schemas can need work that doubles with
+// meter limits the work of one validation. Recursive schemas can require work that doubles with
 // every level, which no limit on the size of the schema or the document prevents.
 //
 // One unit is one subschema applied to one value, or a check of a few bytes. It takes less than a
@@ -133,7 +133,8 @@ var (
 	byTimers = newTurns(1)
 )
 
-// turns alternate between namespaces, regardless of how many checks of each are waiting.
+// turns limits concurrent checks. They alternate between namespaces, regardless of how many checks
+// of each are waiting.
 type turns struct {
 	size int
 
@@ -147,7 +148,7 @@ func newTurns(n int) *turns {
 	return &turns{size: n, free: n, waiting: map[string][]chan struct{}{}}
 }
 
-// enter blocks until a check of a namespace may run. It returns the error of ctx if that ends
+// enter blocks until a check of a namespace may run. It returns the error of ctx if ctx ends
 // first.
 func (t *turns) enter(ctx context.Context, namespace string) error {
 	turn := t.join(namespace)
@@ -197,7 +198,7 @@ func (t *turns) leave() {
 	}
 }
 
-// withdraw removes a waiting check and reports whether it was still waiting.
+// withdraw removes a waiting check. It returns false if the check was no longer waiting.
 func (t *turns) withdraw(namespace string, turn chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// schemaURL is the URL of an input schema in the library. No URL is ever loaded.
+// schemaURL is the URL that identifies an input schema in the library. No URL is ever loaded.
 const schemaURL = "https://tasker.invalid/input_schema"
 
 // An Input checks the contexts of tasks against the input schema of their template. It is safe for
@@ -28,15 +28,16 @@ type Input struct {
 	spare     chan *checker // each in use by one Check at a time
 }
 
-// checker is a compiled schema and its meter.
+// checker is a compiled schema with its meter.
 type checker struct {
 	schema *jsonschema.Schema
 	meter  *meter
 }
 
 // CompileInput compiles the input schema of a template: JSON Schema, draft 2020-12 unless $schema
-// names another one. Formats are checked, and $ref must not leave the schema. Without a schema it
-// returns a nil Input. The error is Invalid and has a slice of [tasker.Fault] as details.
+// names another one. Formats are checked, and $ref must refer to the schema itself. If schema is
+// empty, it returns a nil Input. The error is Invalid and has a slice of [tasker.Fault] as
+// details.
 func CompileInput(namespace string, schema json.RawMessage) (*Input, error) {
 	if len(schema) == 0 {
 		return nil, nil
@@ -86,7 +87,7 @@ func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 		summary(list.list, list.more)).WithDetails(list.list)
 }
 
-// CheckForm checks the result of a step against the JSON Schema of its form. A step without form
+// CheckForm checks the result of a step against the JSON Schema of its form. A step without a form
 // accepts any result. Errors are those of [Input.Check].
 func CheckForm(ctx context.Context, namespace string, form, result json.RawMessage) error {
 	in, err := CompileInput(namespace, form)
@@ -114,7 +115,7 @@ func ended(err error) error {
 	}
 }
 
-// checker returns an unused checker.
+// checker returns a checker that no other call uses.
 func (in *Input) checker() *checker {
 	select {
 	case c := <-in.spare:
@@ -183,7 +184,7 @@ func schemaViolations(err error, doc any) []violation {
 	return []violation{{message: strings.ReplaceAll(err.Error(), schemaURL, "")}}
 }
 
-// checkInputSchema records the faults of a JSON Schema at their lines.
+// checkInputSchema records the faults in a JSON Schema, with their lines.
 func (v value) checkInputSchema(raw json.RawMessage) {
 	if v.refuseLargeEnums() {
 		return
@@ -194,7 +195,7 @@ func (v value) checkInputSchema(raw json.RawMessage) {
 	}
 }
 
-// checkPerson records contradictions in an external step that a person answers.
+// checkPerson records a fault for each contradiction in an external step that a person answers.
 func (v value) checkPerson(s tasker.StepTemplate) {
 	from, both := v.get("assignee_from")
 	to, escalates := v.get("escalate_to")
@@ -231,8 +232,8 @@ func (v value) checkPerson(s tasker.StepTemplate) {
 // members, which the library compares pairwise.
 const maxEnumDocuments = 500
 
-// refuseLargeEnums records each enum that would take too long to compile. It reports whether there
-// is one.
+// refuseLargeEnums records a fault for each enum that would take too long to compile. It reports
+// whether there is one.
 func (v value) refuseLargeEnums() (refused bool) {
 	if v.node.Kind == yaml.SequenceNode {
 		for _, item := range v.items() {
@@ -251,7 +252,7 @@ func (v value) refuseLargeEnums() (refused bool) {
 	return refused
 }
 
-// documents counts the lists and objects of a list.
+// documents returns the number of lists and objects in a list.
 func (v value) documents() int {
 	n := 0
 	if v.node.Kind == yaml.SequenceNode {

@@ -15,7 +15,7 @@ import (
 // These checks cover how the parts of a template fit together, which a schema cannot express. The
 // template may already have faults, but its lists are as long as those of the document.
 
-// graph contains the steps by name.
+// graph contains the steps of a template by name.
 type graph struct {
 	names []string
 	steps map[string]node
@@ -26,7 +26,7 @@ type node struct {
 	place value
 }
 
-// checkMeaning records contradictions in a template.
+// checkMeaning records a fault for each contradiction in a template.
 func (v value) checkMeaning(t *tasker.Template) {
 	if schema, ok := v.get("input_schema"); ok && schema.node.Kind == yaml.MappingNode {
 		schema.checkInputSchema(t.InputSchema)
@@ -48,7 +48,7 @@ func (v value) checkMeaning(t *tasker.Template) {
 	}
 }
 
-// checkTriage rejects duplicate keys.
+// checkTriage records a fault for each duplicate key.
 func (v value) checkTriage() {
 	keys, _ := v.get("keys")
 	seen := map[string]bool{}
@@ -107,7 +107,7 @@ func (v value) checkRetry(r tasker.Retry) {
 	}
 }
 
-// checkJoin records a join without effect.
+// checkJoin records a fault for a join that has no effect.
 func (v value) checkJoin(s tasker.StepTemplate) {
 	join, ok := v.get("join")
 	if !ok || !isText(join.node) || s.Join == "" {
@@ -121,8 +121,8 @@ func (v value) checkJoin(s tasker.StepTemplate) {
 	}
 }
 
-// checkDecision records a decision without dependent steps, and a step that does not wait for its
-// decision.
+// checkDecision records a fault for a decision without dependent steps, and for a step that does
+// not wait for its decision.
 func (v value) checkDecision(s tasker.StepTemplate, g graph, steps []tasker.StepTemplate) {
 	isAfter := func(o tasker.StepTemplate) bool { return slices.Contains(o.Dependencies, s.Name) }
 	if kind, ok := v.get("type"); ok && s.Type == tasker.DecisionStep && !slices.ContainsFunc(steps, isAfter) {
@@ -140,10 +140,10 @@ func (v value) checkDecision(s tasker.StepTemplate, g graph, steps []tasker.Step
 	}
 }
 
-// noRetry explains why an external step has no retry.
+// noRetry explains why an external step cannot have a retry policy.
 const noRetry = "an external step has no retry: its outcome is reported once; a reset has it wait again"
 
-// checkExternal records contradictions in an external step.
+// checkExternal records a fault for each contradiction in an external step.
 func (v value) checkExternal(s tasker.StepTemplate) {
 	if s.Type != tasker.ExternalStep {
 		return
@@ -163,7 +163,8 @@ func (v value) checkExternal(s tasker.StepTemplate) {
 	v.checkPerson(s)
 }
 
-// checkReminders requires reminders in ascending order and before the timeout.
+// checkReminders records a fault unless the reminders are in ascending order and before the
+// timeout.
 func (v value) checkReminders(s tasker.StepTemplate) {
 	list, ok := v.get("remind_after_seconds")
 	if !ok || len(list.items()) != len(s.RemindAfterSeconds) {
@@ -185,10 +186,10 @@ func (v value) refuseRetry(s tasker.StepTemplate, why string) {
 	}
 }
 
-// waitRetry explains why a wait step has no retry.
+// waitRetry explains why a wait step cannot have a retry policy.
 const waitRetry = "a step of type wait has no retry: it cannot fail by itself"
 
-// checkWait records contradictions in a wait step.
+// checkWait records a fault for each contradiction in a wait step.
 func (v value) checkWait(s tasker.StepTemplate) {
 	if s.Type != tasker.WaitStep {
 		return
@@ -204,11 +205,11 @@ func (v value) checkWait(s tasker.StepTemplate) {
 	}
 }
 
-// childRetry explains why a child step has no retry.
+// childRetry explains why a child step cannot have a retry policy.
 const childRetry = "a step of type child has no retry: the steps of its child task are tried again; " +
 	"a reset starts another child"
 
-// checkChild records contradictions in a child step.
+// checkChild records a fault for each contradiction in a child step.
 func (v value) checkChild(s tasker.StepTemplate) {
 	if s.Type != tasker.ChildStep {
 		return
@@ -231,7 +232,8 @@ func (v value) checkChild(s tasker.StepTemplate) {
 	}
 }
 
-// checkMap records keys that only map steps have and keys that a map step lacks.
+// checkMap records a fault for each key that only map steps may have, and for each that a map step
+// lacks.
 func (v value) checkMap(s tasker.StepTemplate) {
 	over, has := v.get("over")
 	if undo, ok := v.get("on_failure"); ok && s.Type == tasker.MapStep {
@@ -250,7 +252,7 @@ func (v value) checkMap(s tasker.StepTemplate) {
 	}
 }
 
-// checkConditions compiles the expressions of a template without faults.
+// checkConditions compiles the expressions of a template that has no faults so far.
 func (v value) checkConditions(t *tasker.Template) {
 	steps, ok := v.get("steps")
 	if !ok || len(v.faults.list) > 0 || len(steps.items()) != len(t.Steps) {
@@ -325,15 +327,16 @@ func (g *graph) checkEdges(step tasker.StepTemplate, places []value) []string {
 	return names
 }
 
-// refuseCycle records one dependency cycle; none of its steps could run. An arrow reads "depends
-// on".
+// refuseCycle records a fault for one dependency cycle, because none of its steps could run. An
+// arrow means "depends on".
 func (g *graph) refuseCycle(steps []tasker.StepTemplate) {
 	if cycle := (tasker.Template{Steps: steps}).Cycle(); cycle != nil {
 		g.steps[cycle[0]].place.fault("steps depend on each other in a cycle: %s", strings.Join(cycle, " -> "))
 	}
 }
 
-// checkBackoff records a base above the maximum backoff. It reports whether it did.
+// checkBackoff records a fault if the base exceeds the maximum backoff. It reports whether it
+// does.
 func (v value) checkBackoff(r tasker.Retry) bool {
 	if r.BaseMS <= r.MaxBackoffMS {
 		return false
@@ -403,7 +406,8 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	}
 }
 
-// refuseOverride records overrides without effect for a step that no worker executes.
+// refuseOverride records a fault for each override that has no effect because no worker executes
+// the step.
 func (v value) refuseOverride(o tasker.StepOverride, kind, retries string) {
 	if len(o.Initialization) > 0 {
 		v.fault("%s is %s, which has no handler to initialize", quote(o.Name), kind)
@@ -413,7 +417,7 @@ func (v value) refuseOverride(o tasker.StepOverride, kind, retries string) {
 	}
 }
 
-// suggest returns the ending of a fault about an unknown step, with the nearest known one.
+// suggest returns the end of a fault about an unknown step, with the nearest known name, or "".
 func (v value) suggest(name string, known []string) string {
 	if v.faults.full() {
 		return "" // do not search: the fault is not listed
@@ -435,7 +439,7 @@ var (
 	shortVersion = regexp.MustCompile(`^v?\d+(\.\d+)?$`)
 )
 
-// notAVersion records why a value is not a semantic version.
+// notAVersion records a fault that explains why a value is not a semantic version.
 func (v value) notAVersion() {
 	version, s := documentSchema.Properties["version"], v.node.Value
 	switch {
@@ -451,7 +455,7 @@ func (v value) notAVersion() {
 	}
 }
 
-// complete returns the full form of a short version, in quotes.
+// complete returns the full form of a short version such as 1.0, in quotes.
 func complete(s string) string {
 	if !shortVersion.MatchString(s) {
 		return `"1.0.0"`

@@ -30,7 +30,7 @@ func Parse(doc []byte) (t tasker.Template, warnings []tasker.Fault, err error) {
 	return parse(doc, yamlTree)
 }
 
-// ParseJSON is Parse for a document that must be JSON.
+// ParseJSON is like [Parse] for a document that must be JSON.
 func ParseJSON(doc []byte) (t tasker.Template, warnings []tasker.Fault, err error) {
 	return parse(doc, jsonTree)
 }
@@ -56,14 +56,15 @@ func parse(doc []byte, read reader) (t tasker.Template, warnings []tasker.Fault,
 }
 
 // Checksum returns the SHA-256 of the meaning of a template, in hex. It does not depend on the
-// order of keys and of one step's dependencies, on explicit defaults, on YAML or JSON, or on 1.0 or
-// 1. Invalid raw JSON in a template that was not parsed counts as text.
+// order of keys or of a step's dependencies, on explicit defaults, on the format (YAML or JSON),
+// or on the notation of numbers (1.0 or 1). Invalid raw JSON in a template that was not parsed
+// counts as text.
 func Checksum(t tasker.Template) string {
 	sum := sha256.Sum256(meaning(t))
 	return hex.EncodeToString(sum[:])
 }
 
-// meaning returns the canonical JSON of a template.
+// meaning returns the canonical JSON of a template, from which the checksum is computed.
 func meaning(t tasker.Template) []byte {
 	t.Metadata = nil // it has no effect, and older versions stored the same template without it
 	t.InputSchema = canonical(t.InputSchema)
@@ -89,8 +90,8 @@ func meaning(t tasker.Template) []byte {
 	return raw
 }
 
-// canonical writes a JSON document with sorted keys, canonical numbers and no space. Invalid JSON
-// becomes a JSON string.
+// canonical returns a JSON document with sorted keys, canonical numbers and no white space. It
+// encodes invalid JSON as a JSON string.
 func canonical(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return nil
@@ -102,7 +103,8 @@ func canonical(doc json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// canonicalNumber formats 100, 100.0 and 1e2 as 1e2, whatever their size.
+// canonicalNumber formats a number of any size as its significant digits and an exponent: 100,
+// 100.0 and 1e2 all become 1e2.
 func canonicalNumber(text string) string {
 	d := number.Parse(text)
 	if d.Digits == "" {

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// value is a node of the document with its path in faults.
+// value is a node of the document with the path by which faults refer to it.
 type value struct {
 	node   *yaml.Node
 	path   string
@@ -61,7 +61,8 @@ func (v value) kind() string {
 	}
 }
 
-// wrong records a mismatch, except for an alias, which already has a fault.
+// wrong records a fault that the value must be want, except for an alias, which already has a
+// fault.
 func (v value) wrong(want string) {
 	if v.node.Kind == yaml.AliasNode {
 		return
@@ -73,7 +74,7 @@ func (v value) wrong(want string) {
 	v.fault("must be %s, not %s", want, is)
 }
 
-// isText reports whether a scalar is text. That includes a plain date, because JSON has no dates.
+// isText reports whether a node is text. That includes a plain date, because JSON has no dates.
 func isText(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && (n.Tag == "!!str" || n.Tag == "!!timestamp")
 }
@@ -115,7 +116,7 @@ func (v value) members() iter.Seq2[*yaml.Node, value] {
 	}
 }
 
-// get returns a member of an object by its canonical name.
+// get returns the member of an object with this canonical name, or false if there is none.
 func (v value) get(name string) (value, bool) {
 	if v.node == nil || v.node.Kind != yaml.MappingNode {
 		return value{}, false
@@ -127,7 +128,7 @@ func (v value) get(name string) (value, bool) {
 	return v.member(v.node.Content[i-1], v.node.Content[i]), true
 }
 
-// place returns the key of a value, such as steps for steps[1], or "" at the top.
+// place returns the key of a value, such as steps for steps[1], or "" for the whole document.
 func (v value) place() string {
 	key, _, _ := strings.Cut(v.path[strings.LastIndex(v.path, ".")+1:], "[")
 	return key

@@ -21,7 +21,7 @@ const (
 	maxAlternatives = 5              // listed of an anyOf or oneOf
 )
 
-// violation is a place of a document that violates a schema.
+// violation is a violation of a schema at one place in a document.
 type violation struct {
 	tokens  []string // path of keys and indexes
 	path    string   // the path in the format of faults
@@ -48,7 +48,7 @@ func violations(err *jsonschema.ValidationError, doc any) []violation {
 	return slices.CompactFunc(list, func(a, b violation) bool { return a.path == b.path && a.message == b.message })
 }
 
-// collect calls found for each cause that an author can fix, until it returns false.
+// collect calls found for each cause that an author can fix, until found returns false.
 func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationError, text string) bool) bool {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
@@ -67,7 +67,7 @@ func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationE
 	return true
 }
 
-// alternatives returns the first mismatch of each branch.
+// alternatives describes the first mismatch of each branch.
 func alternatives(branches []*jsonschema.ValidationError) string {
 	var reasons []string
 	for _, branch := range branches[:min(len(branches), maxAlternatives)] {
@@ -84,7 +84,8 @@ func alternatives(branches []*jsonschema.ValidationError) string {
 	return strings.Join(reasons, "; or ")
 }
 
-// explain describes common violations in the words of this package.
+// explain describes a violation. For common ones, it uses the words of this package instead of
+// those of the library.
 func explain(e *jsonschema.ValidationError) string {
 	switch k := kindOf(e).(type) {
 	case *kind.Type:
@@ -105,7 +106,8 @@ func explain(e *jsonschema.ValidationError) string {
 	}
 }
 
-// kindOf returns the violated assertion, whether the library or this package found it.
+// kindOf returns the violated assertion, regardless of whether the library or this package found
+// it.
 func kindOf(e *jsonschema.ValidationError) jsonschema.ErrorKind {
 	if format, ok := e.ErrorKind.(*kind.Format); ok {
 		if ours, ok := errors.AsType[failure](format.Err); ok {

@@ -6,14 +6,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// subschemas returns every schema that is reachable from s, once.
+// subschemas returns every schema that is reachable from s, each once.
 func subschemas(s *jsonschema.Schema) []*jsonschema.Schema {
 	var list []*jsonschema.Schema
 	eachSubschema(reflect.ValueOf(s), map[*jsonschema.Schema]bool{}, func(s *jsonschema.Schema) { list = append(list, s) })
 	return list
 }
 
-// eachSubschema visits every schema that is reachable from a value, once.
+// eachSubschema visits every schema that is reachable from a value, each once.
 func eachSubschema(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -52,9 +52,9 @@ func eachBehind(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*j
 	}
 }
 
-// chains returns for each schema the maximum number of schemas that the library applies to a value
-// before this one, by $ref, allOf and the like. The library traverses all of them each time and
-// creates an error for most of them.
+// chains returns, for each schema, the maximum number of schemas that the library applies to a
+// value before this one, through $ref, allOf and the like. The library traverses all of them each
+// time and creates an error for most of them.
 //
 // Schemas on or behind a cycle have the largest number: the library follows a cycle once and then
 // rejects the document.
@@ -91,7 +91,7 @@ func chains(all []*jsonschema.Schema) map[*jsonschema.Schema]int {
 	return chain
 }
 
-// sameValue returns for each schema the schemas that it applies to its own value.
+// sameValue returns, for each schema, the schemas that it applies to the same value as itself.
 func sameValue(all []*jsonschema.Schema) map[*jsonschema.Schema][]*jsonschema.Schema {
 	anchors := map[string][]*jsonschema.Schema{}
 	var recursive []*jsonschema.Schema

@@ -17,7 +17,7 @@ import (
 
 const maxDepth = 64 // nested objects and lists
 
-// yamlTree parses a single YAML document. The tree contains only lists, scalars and objects with
+// yamlTree parses a single YAML document. The tree contains only lists, scalars, and objects with
 // unique text keys.
 func yamlTree(doc []byte, found *faults) *yaml.Node {
 	if !utf8.Valid(doc) {
@@ -61,8 +61,8 @@ func invalidLine(doc []byte) int {
 
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
-// syntaxFault extracts the line from the message of the YAML library, which does not provide it
-// elsewhere.
+// syntaxFault converts an error of the YAML library to a fault. It extracts the line from the
+// message, because the library does not provide it elsewhere.
 func syntaxFault(err error) tasker.Fault {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	fault := tasker.Fault{Line: 1}
@@ -74,8 +74,8 @@ func syntaxFault(err error) tasker.Fault {
 	return fault
 }
 
-// makePlain rejects YAML features beyond plain data and removes repeated keys. It returns false if
-// the tree is too deep.
+// makePlain records a fault for each YAML feature beyond plain data, and removes repeated keys. It
+// returns false if the tree is too deep.
 func makePlain(v value, depth int) bool {
 	n := v.node
 	v.refuseExtras()
@@ -122,7 +122,7 @@ func makePlainObject(v value, depth int) bool {
 	return true
 }
 
-// isKey reports whether a node can be a key, and records a fault if not.
+// isKey reports whether a node can be a key. It records a fault if it cannot.
 func (v value) isKey() bool {
 	switch n := v.node; {
 	case n.Kind == yaml.AliasNode:
@@ -143,7 +143,7 @@ func (v value) isKey() bool {
 	return false
 }
 
-// refuseExtras records YAML features that templates must not use.
+// refuseExtras records a fault for each YAML feature that templates must not use.
 func (v value) refuseExtras() {
 	n := v.node
 	if n.Kind == yaml.AliasNode {

@@ -1,4 +1,4 @@
-// Package terminal removes the commands of terminals, such as colors, from texts.
+// Package terminal removes terminal control sequences, such as colors, from texts.
 package terminal
 
 import (
@@ -6,12 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxParameters limits the parameters of a control sequence, so that one without an end removes little.
+// maxParameters limits the parameters of a control sequence, so that a sequence without an end
+// removes little text.
 const maxParameters = 64
 
-// Plain returns s without escape sequences of terminals (ECMA-48): control sequences, titles, links and other
-// strings, and escapes of two bytes, also in their 8-bit forms. Of a string without an end, which is on the same
-// line, only the introducer is removed. Other control characters stay. It takes linear time.
+// Plain returns s without terminal escape sequences (ECMA-48): control sequences, titles, links
+// and other strings, and escapes of two bytes, also in their 8-bit forms. If a string does not end
+// on the same line, only its introducer is removed. Other control characters remain. Plain takes
+// linear time.
 func Plain(s string) string {
 	var b strings.Builder
 	start := 0
@@ -37,8 +39,9 @@ func Plain(s string) string {
 	return b.String()
 }
 
-// control returns the control function at the beginning of s, as the byte after ESC, and its length. The
-// byte is 0 for other characters. The 8-bit form is a UTF-8 character or an invalid byte.
+// control returns the control function at the beginning of s, as the byte after ESC, and its
+// length. The byte is 0 if s begins with another character. The 8-bit form is a UTF-8 character or
+// an invalid byte.
 func control(s string) (c byte, size int) {
 	r, size := utf8.DecodeRuneInString(s)
 	switch {
@@ -52,7 +55,8 @@ func control(s string) (c byte, size int) {
 	return 0, size
 }
 
-// argument returns the length of the argument of the control function c at the beginning of s.
+// argument returns the length of the argument of control function c, which is at the beginning of
+// s.
 func argument(c byte, s string) int {
 	switch {
 	case c == '[':
@@ -65,8 +69,9 @@ func argument(c byte, s string) int {
 	return 0
 }
 
-// final returns the length of the parameters at the beginning of s, including the final byte, which is at
-// least least. Without a final byte it is that of the parameters, unless there are too many.
+// final returns the length of the parameters at the beginning of s, including the final byte,
+// which is at least least. If the final byte is missing, it returns the length of the parameters,
+// or 0 if there are too many.
 func final(s string, least byte) int {
 	i := 0
 	for i < len(s) && s[i] >= ' ' && s[i] < least {
@@ -80,8 +85,9 @@ func final(s string, least byte) int {
 	return i
 }
 
-// stringEnd returns the length of a string including its end, BEL or ST, or 0. Another control character
-// ends the search, so that a text of many introducers takes linear time.
+// stringEnd returns the length of a string including its end, BEL or ST, or 0 if it has no end.
+// Another control character ends the search, so that a text with many introducers takes linear
+// time.
 func stringEnd(s string) int {
 	for i := 0; i < len(s); {
 		switch c, size := control(s[i:]); {

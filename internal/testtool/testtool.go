@@ -1,4 +1,4 @@
-// Package testtool skips tests whose external programs are missing, and counts the skips.
+// Package testtool skips tests that need external programs that are missing, and counts the skips.
 //
 // Every skip is counted: scripts/test prints a summary with the reasons. With
 // TASKER_TEST_REQUIRE_ALL=true, which CI sets, a skip is a failure.
@@ -32,8 +32,8 @@ func Find(t testing.TB, program, install string) string {
 	return path
 }
 
-// Missing skips the test because a required program is not installed. install describes how to get
-// it. With TASKER_TEST_REQUIRE_ALL=true it fails the test.
+// Missing skips the test because a required program is not installed. install describes how to
+// install it. With TASKER_TEST_REQUIRE_ALL=true, it fails the test instead.
 func Missing(t testing.TB, program, install string) {
 	t.Helper()
 	message := fmt.Sprintf("%s is not installed; %s", program, install)
@@ -61,7 +61,7 @@ func required(t testing.TB) bool {
 	return require
 }
 
-// record adds a line with a single write, because packages are tested in parallel.
+// record adds a line to the file with a single write, because packages are tested in parallel.
 func record(path, program, install, test string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -74,8 +74,8 @@ func record(path, program, install, test string) error {
 	return f.Close()
 }
 
-// WriteProgram writes an executable. It prevents concurrent forks: a forked child would inherit the
-// file open for writing, and the program could not be executed until the child calls exec.
+// WriteProgram writes an executable file. It prevents concurrent forks, because a forked child
+// would inherit the open file, and the program could not be executed until the child calls exec.
 func WriteProgram(t testing.TB, path string, program []byte) {
 	t.Helper()
 	syscall.ForkLock.RLock()
