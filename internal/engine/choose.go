@@ -16,9 +16,9 @@ import (
 
 // The result of a decision selects the dependents to run, in one of these forms:
 //
-// 	{"steps": ["ship", "invoice"]}
-// 	{"decision_point_outcome": {"type": "create_steps", "step_names": ["ship"]}}
-// 	{"decision_point_outcome": {"type": "no_branches"}}
+//	{"steps": ["ship", "invoice"]}
+//	{"decision_point_outcome": {"type": "create_steps", "step_names": ["ship"]}}
+//	{"decision_point_outcome": {"type": "no_branches"}}
 
 // maxNamed limits the number of step names in a message about a decision.
 const maxNamed = 20
