@@ -45,7 +45,7 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"127.0.0.1:8080":        "such as http://127.0.0.1:8080",
 		"localhost":             "must include a scheme",
 		"ftp://x":               "must begin with http:// or https://",
-		"http://":               "names no host",
+		"http://":               "must include a host",
 		"http://x/?a=b":         "must not contain ? or #",
 		"http://x\x7f":          "invalid server URL",
 		"http://h:port/":        "invalid server URL",
@@ -103,8 +103,8 @@ func TestAnswersOfOtherServers(t *testing.T) {
 		code       tasker.Code
 		want       string
 	}{
-		{"a proxy's page", "<h1>Bad\x1b[31m\n gateway</h1>", 502, "", tasker.Unavailable, "answered 502 Bad Gateway: <h1>Bad gateway</h1>"},
-		{"nothing", "", 404, "", tasker.NotFound, "answered 404 Not Found; is it a Tasker server?"},
+		{"a proxy's page", "<h1>Bad\x1b[31m\n gateway</h1>", 502, "", tasker.Unavailable, "responded with 502 Bad Gateway: <h1>Bad gateway</h1>"},
+		{"nothing", "", 404, "", tasker.NotFound, "responded with 404 Not Found; is it a Tasker server?"},
 		{"a teapot", "short and stout", 418, "", tasker.Internal, "short and stout"},
 		{"a redirect", "", 301, "https://elsewhere/", tasker.Internal, "points to https://elsewhere/; use that address"},
 		{"a page of success", "<html>", 200, "", tasker.Internal, "is it a Tasker server of the same version?"},

@@ -101,7 +101,7 @@ func TestWatchOfWhatIsNoFeed(t *testing.T) {
 		"no JSON": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "data: x\n\n")
-		}, tasker.Internal, "not understood"},
+		}, tasker.Internal, "cannot decode an event"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -48,7 +48,7 @@ func (c *Call) SaveCheckpoint(ctx context.Context, v any) error {
 		return &Error{Type: InvalidCheckpoint, Permanent: true, Err: fmt.Errorf("checkpoint of step %s: %w", c.Name, err)}
 	}
 	if size, err := payload.Measure(value, payload.Limits{}); err != nil || size > tasker.MaxCheckpointBytes {
-		err = cmp.Or(err, fmt.Errorf("it has %d bytes; %d is the limit", size, tasker.MaxCheckpointBytes))
+		err = cmp.Or(err, fmt.Errorf("has %d bytes; the limit is %d", size, tasker.MaxCheckpointBytes))
 		return &Error{Type: InvalidCheckpoint, Permanent: true, Err: fmt.Errorf("checkpoint of step %s: %w", c.Name, err)}
 	}
 	if err := c.store(ctx, value); err != nil {

@@ -118,7 +118,7 @@ func TestOutcomes(t *testing.T) {
 				return map[string]string{"text": "\x00"}, nil
 			}},
 		{name: "a result that is too large", want: tasker.Failure{
-			Message: "the result cannot be stored: the document has 1048579 bytes as the database spells it; 1048576 is the limit", Type: "invalid_result"},
+			Message: "the result cannot be stored: the document has 1048579 bytes in the database's encoding; the limit is 1048576", Type: "invalid_result"},
 			f: func(context.Context, *worker.Step[order]) (any, error) { return strings.Repeat("x", 1<<20+1), nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -158,7 +158,7 @@ func TestRejections(t *testing.T) {
 	}{
 		{"the lease is lost", reject(tasker.StaleLease, "lost", always), false, "", 1},
 		{"no such step", reject(tasker.NotFound, "no step", always), false, "", 1},
-		{"the result cannot be stored", reject(tasker.Invalid, "result: nested more than 64 deep", success), false, "the engine refused the result: result: nested more than 64 deep", 1},
+		{"the result cannot be stored", reject(tasker.Invalid, "result: nested more than 64 levels levels deep", success), false, "the engine refused the result: result: nested more than 64 levels levels deep", 1},
 		{"the result is too large", reject(tasker.TooLarge, "result[3]: too large", success), false, "the engine refused the result: result[3]: too large", 1},
 		{"the same, from a server", reject(tasker.Invalid, "results[0]: result: x", success), false, "the engine refused the result: results[0]: result: x", 1},
 		{"the server has failed the attempt itself", reject(tasker.Invalid, "result: x; the attempt was failed with this reason", always), false, "", 1},

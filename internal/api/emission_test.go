@@ -98,7 +98,7 @@ func TestReEmit(t *testing.T) {
 	h := newHarness(t)
 	h.register(chain)
 	h.investigate(3)
-	h.wantError(http.StatusConflict, "CONFLICT", "sent nowhere", "POST", reEmitPath, `{"from_position":1,"to_position":2,"actor":"a","reason":"r"}`)
+	h.wantError(http.StatusConflict, "CONFLICT", "no sinks exist", "POST", reEmitPath, `{"from_position":1,"to_position":2,"actor":"a","reason":"r"}`)
 	h.sinks("webhook", "log")
 	if _, err := h.DB.SettleEmissions(t.Context(), "webhook", []postgres.Emitted{{Position: 2, Attempts: 1, Refused: true, Error: "no"}}, 1); err != nil {
 		t.Fatal(err)
@@ -187,11 +187,11 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 		{"POST", reEmitPath, `{"actor":"a","reason":"r"}`, 400, "INVALID", "no events selected"},
 		{"POST", reEmitPath, `{"from_position":1` + who, 400, "INVALID", "no events selected"},
 		{"POST", reEmitPath, `{"from_position":0,"to_position":1` + who, 400, "INVALID", "at least 1"},
-		{"POST", reEmitPath, `{"from_position":3,"to_position":2` + who, 400, "INVALID", "from_position 3 is after to_position 2"},
+		{"POST", reEmitPath, `{"from_position":3,"to_position":2` + who, 400, "INVALID", "invalid from_position 3: must not be after to_position 2"},
 		{"POST", reEmitPath, `{"event_uuid":"` + nobody + `","to_position":2` + who, 400, "INVALID", "too many selectors"},
 		{"POST", reEmitPath, `{"event_uuid":"x"` + who, 400, "INVALID", "event_uuid"},
 		{"POST", reEmitPath, `{"event_uuid":"` + nobody + `"` + who, 404, "NOT_FOUND", "not found"},
-		{"POST", reEmitPath, `{"from_position":1,"to_position":2,"sinks":["webhook","mail"]` + who, 400, "INVALID", `there is no sink \"mail\"; there are webhook`},
+		{"POST", reEmitPath, `{"from_position":1,"to_position":2,"sinks":["webhook","mail"]` + who, 400, "INVALID", `unknown sink \"mail\": must be one of webhook`},
 	} {
 		h.wantError(tt.status, tt.code, tt.words, tt.method, tt.path, tt.body)
 	}

@@ -238,7 +238,7 @@ func TestOpeningAnInvestigation(t *testing.T) {
 	if e.DLQReason != "manual_dlq" || e.OriginalState != "steps_in_process" || e.CurrentTaskState != "steps_in_process" {
 		t.Errorf("entry %+v", e)
 	}
-	p := h.wantError(http.StatusConflict, "CONFLICT", "open investigation already", "POST", path, open)
+	p := h.wantError(http.StatusConflict, "CONFLICT", "already has an open investigation", "POST", path, open)
 	if !strings.Contains(string(p.Error.Details), e.DLQEntryUUID) {
 		t.Errorf("details %s", p.Error.Details)
 	}

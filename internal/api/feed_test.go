@@ -159,13 +159,13 @@ func TestAFeedThatIsRefused(t *testing.T) {
 		"?topic=dlq.entry.created,":           "must be a comma-separated list of",
 		"?topic=a&topic=b":                    "only once",
 		"?from=yesterday":                     "must be one of now, beginning",
-		"?last_event_id=7":                    "invalid id to resume from",
-		"?last_event_id=1.9000000000000000.0": "is of another database",
+		"?last_event_id=7":                    "invalid event id",
+		"?last_event_id=1.9000000000000000.0": "belongs to another database",
 		"?colour=red":                         "known parameters are topic, from, last_event_id",
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", words, "GET", "/v1/dlq/events"+path, nil)
 	}
-	h.wantError(http.StatusBadRequest, "INVALID", "invalid id to resume from", "GET", "/v1/dlq/events", nil, "Last-Event-ID: x")
+	h.wantError(http.StatusBadRequest, "INVALID", "invalid event id", "GET", "/v1/dlq/events", nil, "Last-Event-ID: x")
 	if got := h.send("HEAD", "/v1/dlq/events", nil); got.status != http.StatusOK || got.header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %+v", got)
 	}

@@ -64,7 +64,7 @@ func TestHolds(t *testing.T) {
 	if extended.Owner != "anna" || !extended.EndsAt.After(first.EndsAt) {
 		t.Errorf("%+v", extended)
 	}
-	h.wantError(http.StatusConflict, "CONFLICT", "holds no step", "POST", path+"/probe", apiv1.ProbeHold{By: "bo"})
+	h.wantError(http.StatusConflict, "CONFLICT", "has no parked steps", "POST", path+"/probe", apiv1.ProbeHold{By: "bo"})
 	released := want[apiv1.Hold](h, http.StatusOK, "POST", path+"/release", apiv1.ReleaseHold{Waves: &[]int{2, 5}, By: "anna", Reason: "it is back"})
 	if released.State != "releasing" || fmt.Sprint(released.Waves) != "[2 5]" {
 		t.Errorf("%+v", released)
@@ -144,7 +144,7 @@ func TestHoldsRefuse(t *testing.T) {
 		{400, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "a", ForSeconds: 59, By: "bo", Reason: "r"}, "for_seconds"},
 		{400, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "a", ForSeconds: 86401, By: "bo", Reason: "r"}, "for_seconds"},
 		{400, "POST", "/v1/holds", apiv1.BeginHold{CaseID: "x", ForSeconds: 60, By: "bo", Reason: "r"}, "case_id"},
-		{400, "POST", "/v1/holds", apiv1.BeginHold{CaseID: tasker.NewID().String(), Namespace: "a", ForSeconds: 60, By: "bo", Reason: "r"}, "leave out"},
+		{400, "POST", "/v1/holds", apiv1.BeginHold{CaseID: tasker.NewID().String(), Namespace: "a", ForSeconds: 60, By: "bo", Reason: "r"}, "uses the scope of the case"},
 		{404, "POST", "/v1/holds", apiv1.BeginHold{CaseID: tasker.NewID().String(), ForSeconds: 60, By: "bo", Reason: "r"}, "not found"},
 		{400, "GET", "/v1/holds?before=x", nil, "before"},
 		{400, "GET", "/v1/holds?open=x", nil, "open"},

@@ -76,7 +76,7 @@ func TestInbox(t *testing.T) {
 	h.wantError(http.StatusBadRequest, "INVALID", "link_uuid", "DELETE", path+"/answer_links/x", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "does not match the form of the step", "POST", path+"/completion", apiv1.Completion{Success: true, Result: []byte(`{}`)})
 	want[apiv1.Step](h, http.StatusOK, "POST", path+"/completion", apiv1.Completion{Success: true, Result: []byte(`{"approved":true}`)})
-	h.wantError(http.StatusConflict, "CONFLICT", "nothing can be done", "POST", path+"/answer_links", apiv1.CreateAnswerLink{})
-	h.wantError(http.StatusConflict, "CONFLICT", "nothing can be done", "PUT", path+"/assignee", apiv1.AssignStep{Assignee: "bo"})
+	h.wantError(http.StatusConflict, "CONFLICT", "can no longer be changed", "POST", path+"/answer_links", apiv1.CreateAnswerLink{})
+	h.wantError(http.StatusConflict, "CONFLICT", "can no longer be changed", "PUT", path+"/assignee", apiv1.AssignStep{Assignee: "bo"})
 	listed("", 1)
 }

@@ -173,7 +173,7 @@ func TestTheNotesOfAnInvestigationHaveALimit(t *testing.T) {
 	for i := range tasker.MaxEntryNoteBytes / 60_100 {
 		want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", entry, long(i))
 	}
-	h.wantError(http.StatusRequestEntityTooLarge, "TOO_LARGE", "there is no room for", "PATCH", entry, long(100))
+	h.wantError(http.StatusRequestEntityTooLarge, "TOO_LARGE", "would exceed the limit", "PATCH", entry, long(100))
 	h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
 		SELECT dlq_entry_uuid, 'step_failed', 'engine', 'pending', 'pending', 'n' || n FROM tasker.tasks_dlq, generate_series(1, 700) n`)
 	first := want[apiv1.Entry](h, http.StatusOK, "GET", entry, nil)

@@ -71,7 +71,8 @@ func (s *Service) handleBatches(ctx context.Context, incoming <-chan amqp.Delive
 			continue
 		}
 		if ctx.Err() == nil {
-			s.Log.WarnContext(ctx, "dead letters could not be handled; they come again", "messages", len(retried), "pause", pause, "err", err)
+			s.Log.WarnContext(ctx, "could not handle dead letters; the broker will "+
+				"redeliver them", "messages", len(retried), "pause", pause, "err", err)
 		}
 		// Pause first: the broker delivers a returned message again at once.
 		loop.Sleep(ctx, pause)
@@ -145,7 +146,7 @@ func (s *Service) welcome(ctx context.Context, d letter) {
 	limited, cancel := context.WithTimeout(ctx, deadLetterDeadline)
 	defer cancel()
 	if err := s.DB.CanaryReturned(limited); err != nil && ctx.Err() == nil {
-		s.Log.WarnContext(ctx, "return of a canary could not be recorded", "err", err)
+		s.Log.WarnContext(ctx, "could not record the return of a canary", "err", err)
 	}
 	_ = d.Ack()
 }
@@ -192,14 +193,14 @@ func (s *Service) handle(ctx context.Context, batch []letter) (retried []letter,
 // read decodes the step of a dead letter.
 func (d *letter) read() (outcome string, err error) {
 	if d.Type != rabbitmq.MessageType {
-		return LetterForeign, fmt.Errorf("its type is %q, not %s", payload.CleanText(d.Type, shownBody), rabbitmq.MessageType)
+		return LetterForeign, fmt.Errorf("type is %q, not %s", payload.CleanText(d.Type, shownBody), rabbitmq.MessageType)
 	}
 	var body rabbitmq.Body
 	if err := json.Unmarshal(d.Body, &body); err != nil {
-		return LetterInvalid, fmt.Errorf("it cannot be read: %w", err)
+		return LetterInvalid, fmt.Errorf("cannot decode the body: %w", err)
 	}
 	if body.TaskUUID == (tasker.ID{}) || body.StepUUID == (tasker.ID{}) {
-		return LetterInvalid, errors.New("it names no task_uuid and step_uuid")
+		return LetterInvalid, errors.New("task_uuid or step_uuid is missing")
 	}
 	d.step = tasker.StepRef{TaskUUID: body.TaskUUID, StepUUID: body.StepUUID}
 	return "", nil

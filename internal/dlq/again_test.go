@@ -150,7 +150,7 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	running := h.create()
 	open := h.openByHand(running)
 	_, _, err := h.DLQ.Update(t.Context(), open.UUID, off)
-	h.WantCode(err, tasker.Conflict, "steps_in_process", "1 steps on their way", "cancel it first")
+	h.WantCode(err, tasker.Conflict, "steps_in_process", "1 steps in flight", "cancel it before")
 
 	h.stand(running, time.Hour)
 	h.update(open.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("n"), ResolvedBy: new("ann")})
@@ -171,7 +171,7 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	h.fail(h.claim(), false)
 	failed := h.Entry(rests)
 	_, _, err = h.DLQ.Update(t.Context(), failed.UUID, off)
-	h.WantCode(err, tasker.Conflict, "is error with 1 steps on their way", "cancel it first")
+	h.WantCode(err, tasker.Conflict, "is error with 1 steps in flight", "cancel it before")
 	h.Must(h.Engine.CancelTask(t.Context(), rests, "ann", "gone"))
 	h.update(failed.UUID, off)
 }

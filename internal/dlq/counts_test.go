@@ -170,7 +170,7 @@ func TestARunSaysWhyItFailedAtATask(t *testing.T) {
 	h.stand(h.create(), time.Hour)
 	h.poison("NEW.task_uuid = '%s'", failing)
 	h.sweep(1)
-	if want := "level=ERROR msg=\"the sweep could not open an investigation; it is retried later\" task_uuid=" + failing.String(); !strings.Contains(said.String(), want) {
+	if want := "level=ERROR msg=\"the sweep could not open an investigation; retrying later\" task_uuid=" + failing.String(); !strings.Contains(said.String(), want) {
 		t.Errorf("no %s in\n%s", want, &said)
 	}
 	if want := "action=transition_failed sqlstate=P0001 err=broken\n"; !strings.Contains(said.String(), want) {
@@ -212,7 +212,7 @@ func TestEachRunLogsWhatItFound(t *testing.T) {
 	h.sweep(3)
 	for _, want := range []string{
 		"tasks=3", "max_retries_exceeded=1 staleness_timeout=2", "moved_to_dlq_only=1 transitioned_to_dlq_and_error=2",
-		"level=WARN msg=\"the sweep found a task that needs a human\" task_uuid=" + stale.String(),
+		"level=WARN msg=\"the sweep found a task that needs an operator\" task_uuid=" + stale.String(),
 	} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("no %s in\n%s", want, &said)

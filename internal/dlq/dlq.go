@@ -171,9 +171,10 @@ func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 		log := s.log.With("task_uuid", t.TaskUUID, "namespace", t.NamespaceName, "task", t.TaskName,
 			"state", t.CurrentState, "minutes", t.TimeInStateMinutes, "dlq_reason", t.DlqReason, "action", t.ActionTaken)
 		if t.ActionTaken == sweepFailed {
-			log.ErrorContext(ctx, "the sweep could not open an investigation; it is retried later", "sqlstate", t.ErrorCode, "err", t.ErrorMessage)
+			log.ErrorContext(ctx, "the sweep could not open an investigation; "+
+				"retrying later", "sqlstate", t.ErrorCode, "err", t.ErrorMessage)
 		} else {
-			log.WarnContext(ctx, "the sweep found a task that needs a human")
+			log.WarnContext(ctx, "the sweep found a task that needs an operator")
 		}
 	}
 	attributes := []any{slog.Int("tasks", len(swept)), slog.Duration("took", time.Since(start))}

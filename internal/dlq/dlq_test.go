@@ -452,7 +452,7 @@ func TestUpdate(t *testing.T) {
 	_, _, err := h.DLQ.Update(t.Context(), e.UUID, end)
 	h.WantCode(err, tasker.Conflict, "ended as manually_resolved")
 	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPending)})
-	h.WantCode(err, tasker.Conflict, "stays so")
+	h.WantCode(err, tasker.Conflict, "cannot be reopened")
 	after, err := h.DB.Entry(t.Context(), e.UUID)
 	h.Must(err)
 	if diff := cmp.Diff(string(e.Snapshot), string(after.Snapshot)); diff != "" {
@@ -488,7 +488,7 @@ func TestUpdatesThatAreRefused(t *testing.T) {
 		{"an end without notes", tasker.EntryUpdate{Status: new(tasker.EntryCancelled), ResolvedBy: new("ann")}, "resolution_notes: is missing"},
 		{"an end by nobody", tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("n")}, "resolved_by: is missing"},
 		{"empty notes", tasker.EntryUpdate{Notes: new(" ")}, "resolution_notes: is empty"},
-		{"long notes", tasker.EntryUpdate{Notes: new(strings.Repeat("n", 20_001))}, "20000 is the limit"},
+		{"long notes", tasker.EntryUpdate{Notes: new(strings.Repeat("n", 20_001))}, "the limit is 20000"},
 		{"a NUL", tasker.EntryUpdate{Notes: new("a\x00")}, "NUL"},
 		{"metadata that is a list", tasker.EntryUpdate{Metadata: json.RawMessage(`[]`)}, "metadata: must be a JSON object"},
 	} {
@@ -615,7 +615,7 @@ func TestAStepThatFailsDuringAnInvestigationIsNotForgotten(t *testing.T) {
 	// Once the step is repaired, nothing follows.
 	h.operate(task, ship.StepUUID, tasker.ResolveManually)
 	_, _, err = h.DLQ.Update(t.Context(), second.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("x"), ResolvedBy: new("ann")})
-	h.WantCode(err, tasker.Conflict, "nothing to write off")
+	h.WantCode(err, tasker.Conflict, "cannot be written off")
 	_, warn = h.update(second.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), ResolvedBy: new("ann")})
 	all, err := h.DB.Entries(t.Context(), tasker.EntryFilter{Limit: 10, Status: tasker.EntryPending})
 	h.Must(err)

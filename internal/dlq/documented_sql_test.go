@@ -96,7 +96,7 @@ func (d *documented) openAged(task tasker.ID, reason tasker.Reason, code string,
 	d.Helper()
 	id := d.open(task, reason, code)
 	if id == nil {
-		d.Fatal("an investigation is open already")
+		d.Fatal("an investigation is already open")
 	}
 	d.Exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
 	d.Exec(`UPDATE tasker.tasks_dlq SET dlq_timestamp = dlq_timestamp - make_interval(mins => $2),

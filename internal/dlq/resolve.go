@@ -127,7 +127,7 @@ func (s *Service) preparePermanentFailure(ctx context.Context, tx *postgres.Tx, 
 		}
 		return nil, MayWriteOff(e.TaskUUID, state, held)
 	case s.undo == nil:
-		return nil, tasker.Errorf(tasker.Invalid, "the investigation cannot be updated: nothing is undone here")
+		return nil, tasker.Errorf(tasker.Invalid, "the investigation cannot be updated: compensation is not available")
 	}
 	return s.undo(ctx, tx, e.TaskUUID, postgres.Operator{Actor: u.Actor, Reason: "investigation " + e.UUID.String() + " ended as permanently_failed"})
 }
@@ -154,12 +154,15 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 		return err
 	}
 	if changes >= tasker.MaxEntryChanges {
-		return tasker.Errorf(tasker.TooLarge, "investigation %s was changed %d times, which is the limit of one investigation; end it, and open another one if it is not over",
+		return tasker.Errorf(tasker.TooLarge, "investigation %s was changed %d times, which is the limit: end it, "+
+			"and open another one if the problem persists",
 			id, changes)
 	}
 	if have+more > tasker.MaxEntryNoteBytes {
-		return tasker.Errorf(tasker.TooLarge, "investigation %s has %d bytes of notes and metadata, and there is no room for %d more: %d is the limit of one "+
-			"investigation; keep what is large elsewhere and note where, or end the investigation", id, have, more, tasker.MaxEntryNoteBytes)
+		return tasker.Errorf(tasker.TooLarge,
+			"investigation %s has %d bytes of notes and metadata, and %d more would exceed the limit of %d: "+
+				"store large data elsewhere and link to it, or end the "+
+				"investigation", id, have, more, tasker.MaxEntryNoteBytes)
 	}
 	return nil
 }
@@ -170,11 +173,12 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
 	if state == tasker.TaskComplete {
 		return tasker.Errorf(tasker.Conflict,
-			"task %s is complete: there is nothing to write off; end its investigation as manually_resolved", task)
+			"task %s is complete and cannot be written off: end its investigation as manually_resolved", task)
 	}
 	if state != tasker.TaskCancelled && (state != tasker.TaskError || held > 0) {
 		return tasker.Errorf(tasker.Conflict,
-			"task %s is %s with %d steps on their way and may go on by itself: cancel it first, then write it off", task, state, held)
+			"task %s is %s with %d steps in flight and may continue automatically: cancel it before "+
+				"writing it off", task, state, held)
 	}
 	return nil
 }
@@ -290,7 +294,7 @@ func checkUpdate(u *tasker.EntryUpdate) error {
 		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 	if u.Status == nil && u.Notes == nil && u.ResolvedBy == nil && len(u.Metadata) == 0 {
-		fault("", "nothing to change: give resolution_status, resolution_notes, resolved_by or metadata")
+		fault("", "nothing to change: set resolution_status, resolution_notes, resolved_by or metadata")
 	}
 	if u.Status != nil && !slices.Contains(tasker.ResolutionStatuses(), *u.Status) {
 		fault("resolution_status", "must be manually_resolved, permanently_failed or cancelled, not %q", *u.Status)
@@ -299,7 +303,7 @@ func checkUpdate(u *tasker.EntryUpdate) error {
 		u.ResolvedBy = &u.Actor
 	}
 	if u.Compensate && (u.Status == nil || *u.Status != tasker.EntryPermanentlyFailed) {
-		fault("compensate", "is for an investigation that ends as permanently_failed")
+		fault("compensate", "is only allowed with resolution_status permanently_failed")
 	}
 	ends := u.Status != nil && *u.Status != tasker.EntryPending
 	for _, f := range []struct {
@@ -309,7 +313,7 @@ func checkUpdate(u *tasker.EntryUpdate) error {
 	}{{"resolution_notes", u.Notes, maxNotes}, {"resolved_by", u.ResolvedBy, maxPerson}} {
 		switch {
 		case f.text == nil && ends:
-			fault(f.path, "is missing: an investigation ends with a note of the findings")
+			fault(f.path, "is missing: set it to the findings when an investigation ends")
 		case f.text == nil:
 		case payload.IsBlank(*f.text):
 			fault(f.path, "is empty")
@@ -352,7 +356,7 @@ func objectFault(doc json.RawMessage) string {
 // it, unless the request only repeats the one that ended it.
 func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
 	if u.IfUnchangedSince != nil && !u.IfUnchangedSince.Equal(e.UpdatedAt) && !repeats(e, u) {
-		return tasker.Errorf(tasker.Conflict, "investigation %s was changed at %s, after you read it; read it again",
+		return tasker.Errorf(tasker.Conflict, "investigation %s was changed at %s, after you read it: read it again",
 			e.UUID, e.UpdatedAt.Format(time.RFC3339Nano)).WithDetails(map[string]string{"updated_at": e.UpdatedAt.Format(time.RFC3339Nano)})
 	}
 	if u.Status == nil || *u.Status == e.ResolutionStatus && (e.ResolutionStatus == tasker.EntryPending || repeats(e, u)) {
@@ -360,7 +364,8 @@ func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
 	}
 	if _, err := lifecycle.Entry.Next(e.ResolutionStatus, lifecycle.EntryEvent(*u.Status)); err != nil {
 		return tasker.Errorf(tasker.Conflict,
-			"investigation %s ended as %s and stays so; a new problem of its task is a new investigation", e.UUID, e.ResolutionStatus)
+			"investigation %s ended as %s and cannot be reopened: open a new investigation for a new "+
+				"problem", e.UUID, e.ResolutionStatus)
 	}
 	return nil
 }
@@ -387,11 +392,12 @@ func warnings(done updateResult, u tasker.EntryUpdate) []string {
 	case tasker.EntryManuallyResolved:
 		why = "ending its investigation does not repair it, and without a repair a new one will be opened"
 	case tasker.EntryCancelled:
-		why = "it stays so: there are no more automatic retries and no more messages"
+		why = "it will not be retried or reported again"
 	default:
 		return nil
 	}
-	return []string{fmt.Sprintf("task %s is still in error: %s; repair its steps, or give it up as permanently_failed", e.TaskUUID, why)}
+	return []string{fmt.Sprintf("task %s is still in error: %s; repair its steps, or write it off as "+
+		"permanently_failed", e.TaskUUID, why)}
 }
 
 // Open opens an investigation for an operator without stopping the task. If one is already open, it
@@ -425,8 +431,9 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (
 			return err
 		}
 		if byHand >= tasker.MaxEntriesByHand {
-			return tasker.Errorf(tasker.TooLarge, "%d investigations of task %s were opened by hand, which is the limit of one task; note what is new in one that is open, "+
-				"or create a new task", byHand, task)
+			return tasker.Errorf(tasker.TooLarge,
+				"%d investigations of task %s were opened manually, which is the limit: add notes to an open one, "+
+					"or create a new task", byHand, task)
 		}
 		id, err := tx.OpenEntry(ctx, postgres.NewEntry{
 			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: tasker.OperatorRequest, DetectedBy: tasker.DetectedOperator,
@@ -450,14 +457,14 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (
 	return entry, err
 }
 
-var errOpenAlready = errors.New("an investigation is open already")
+var errOpenAlready = errors.New("an investigation is already open")
 
 func (s *Service) openAlready(ctx context.Context, task tasker.ID) error {
 	e, err := s.db.EntryOfTask(ctx, task)
 	if err != nil {
 		return err
 	}
-	return tasker.Errorf(tasker.Conflict, "task %s has an open investigation already: %s, opened at %s",
+	return tasker.Errorf(tasker.Conflict, "task %s already has an open investigation: %s, opened at %s",
 		task, e.UUID, e.At.Format(time.RFC3339)).WithDetails(map[string]string{"dlq_entry_uuid": e.UUID.String()})
 }
 

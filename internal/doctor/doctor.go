@@ -80,7 +80,7 @@ func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
 	// of the invariants takes longer than running it.
 	if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('enable_nestloop', 'off', true),
 		set_config('jit', 'off', true)`, fmt.Sprint(d.Timeout.Milliseconds())); err != nil {
-		return fmt.Errorf("bound the checks: %w", err)
+		return fmt.Errorf("set the timeout of the checks: %w", err)
 	}
 	for _, check := range []func(context.Context, pgx.Tx) error{d.objects, d.transactions, d.invariants, d.work} {
 		if err := check(ctx, tx); err != nil {
@@ -93,7 +93,7 @@ func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
 // slow adds advice to err if it means that a check timed out.
 func (d *doctor) slow(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "57014" { // query_canceled
-		return fmt.Errorf("a check took longer than %s: give it more time, or run it on a standby: %w", d.Timeout, err)
+		return fmt.Errorf("a check took longer than %s: increase --timeout, or run it on a standby: %w", d.Timeout, err)
 	}
 	return err
 }

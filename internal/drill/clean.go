@@ -74,8 +74,9 @@ func (d *drill) cancel(ctx context.Context, state tasker.TaskState) (n int, err 
 			return n, err
 		}
 		if n += len(page.Tasks); n > 2*MaxTasks {
-			return n, tasker.Errorf(tasker.Conflict, "namespace %s has more than %d tasks, which no drill plants; "+
-				"cancel them yourself", d.Namespace, 2*MaxTasks)
+			return n, tasker.Errorf(tasker.Conflict,
+				"namespace %s has more than %d tasks, more than any drill creates: "+
+					"cancel them yourself", d.Namespace, 2*MaxTasks)
 		}
 	}
 }
@@ -102,7 +103,7 @@ func (d *drill) end(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	if !slices.Equal(plan.Namespaces, []string{d.Namespace}) {
-		return 0, tasker.Errorf(tasker.Internal, "the operation %s is about %q, and not about %s alone; it was not started",
+		return 0, tasker.Errorf(tasker.Internal, "operation %s covers namespaces %q, not only %s: it was not started",
 			plan.OperationUUID, plan.Namespaces, d.Namespace)
 	}
 	id, err := uuid.Parse(plan.OperationUUID)
@@ -121,7 +122,7 @@ func (d *drill) end(ctx context.Context) (int64, error) {
 			return o.Counts[string(tasker.ItemVerified)], nil
 		case o.State == string(tasker.OperationPaused):
 			return 0, tasker.Errorf(tasker.Conflict,
-				"the operation %s has paused; tasker-ctl operation show %s shows the reason", id, id)
+				"operation %s has paused: for the reason, run tasker-ctl operation show %s", id, id)
 		case !loop.Sleep(ctx, max(d.Every, 10*time.Millisecond)):
 			return 0, ctx.Err()
 		}

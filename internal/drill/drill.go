@@ -56,7 +56,7 @@ type Result struct {
 // CheckNamespace rejects a namespace that is not a sandbox.
 func CheckNamespace(name string) error {
 	if name != DefaultNamespace && !strings.HasPrefix(name, DefaultNamespace+"-") {
-		return tasker.Errorf(tasker.Invalid, "invalid namespace %q: a drill is in the namespace %s, or in one that begins with %s-",
+		return tasker.Errorf(tasker.Invalid, "invalid namespace %q: must be %s or begin with %s-",
 			name, DefaultNamespace, DefaultNamespace)
 	}
 	return nil
@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // errWorker is returned if the drill's worker has ended. The error of the worker contains the
 // reason.
-var errWorker = errors.New("the worker of the drill has ended")
+var errWorker = errors.New("the drill worker stopped")
 
 // register registers the template in the namespace, which must be a sandbox without an open
 // incident.
@@ -112,8 +112,8 @@ func (d *drill) register(ctx context.Context) error {
 	}
 	open, err := d.open(ctx)
 	if err == nil && open.TotalEntries+open.Unclassified > 0 {
-		err = tasker.Errorf(tasker.Conflict, "namespace %s has %d open investigations, of an earlier drill; "+
-			"end them first: %s drill clean --namespace %s",
+		err = tasker.Errorf(tasker.Conflict, "namespace %s has %d open investigations from an earlier drill: "+
+			"end them first with %s drill clean --namespace %s",
 			d.Namespace, open.TotalEntries+open.Unclassified, d.Program, d.Namespace)
 	}
 	return err
@@ -128,7 +128,8 @@ func (d *drill) sandbox(ctx context.Context) error {
 	for _, t := range there.Templates {
 		if t.Name != template {
 			return tasker.Errorf(tasker.Conflict,
-				"namespace %s has the template %s, which is of no drill; give another --namespace", d.Namespace, t.Name)
+				"namespace %s has template %s, which does not belong to a drill: use another "+
+					"--namespace", d.Namespace, t.Name)
 		}
 	}
 	return nil
@@ -194,7 +195,7 @@ func (d *drill) plant(ctx context.Context) error {
 		o := order{Order: 399_000 + i, Plan: max(0, i-d.Tasks+1)}
 		doc, err := json.Marshal(o)
 		if err != nil {
-			return fmt.Errorf("spell an order: %w", err)
+			return fmt.Errorf("encode an order: %w", err)
 		}
 		list = append(list, apiv1.CreateTask{
 			Namespace: d.Namespace, Name: template, Context: bytes.Clone(doc), Initiator: "drill", SourceSystem: "drill",

@@ -115,9 +115,9 @@ func TestADrillThatIsInterruptedIsCleaned(t *testing.T) {
 	ctl(t, url, "template", "register", rigs)
 	ctl(t, url, "task", "submit", "--namespace", "drill-rigs", "--name", "dig")
 	for args, want := range map[string]string{
-		"drill run --tasks 20 --namespace drill-rigs": "has the template dig, which is of no drill",
-		"drill clean --namespace drill-rigs":          "has the template dig, which is of no drill",
-		"drill run --tasks 20 --namespace drill-a":    "30 open investigations, of an earlier drill",
+		"drill run --tasks 20 --namespace drill-rigs": "has template dig, which does not belong to a drill",
+		"drill clean --namespace drill-rigs":          "has template dig, which does not belong to a drill",
+		"drill run --tasks 20 --namespace drill-a":    "30 open investigations from an earlier drill",
 		"drill run --namespace orders":                "a drill is in the namespace drill, or in one that begins with drill-",
 		"drill clean --namespace orders":              "a drill is in the namespace drill",
 		"drill run --tasks 10001":                     "10000",

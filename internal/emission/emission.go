@@ -136,7 +136,7 @@ func (r *Relay) Loops() []*loop.Loop {
 func (r *Relay) MarkRestored(ctx context.Context) (time.Duration, error) {
 	n, err := r.DB.MarkRestoredEvents(ctx, adoptAtOnce)
 	if n > 0 {
-		r.Log.InfoContext(ctx, "the database was restored from a dump: its events are marked as old", "events", n)
+		r.Log.InfoContext(ctx, "the database was restored from a dump; marked its events as old", "events", n)
 	}
 	if n == adoptAtOnce {
 		return loop.AtOnce, err

@@ -64,7 +64,7 @@ func (t *Notifier) Loops() []*loop.Loop {
 func (t *Notifier) Tidy(ctx context.Context) (time.Duration, error) {
 	p, err := t.DB.PruneMessages(ctx, keepMessages, pruneBatch)
 	if p.Unsent > 0 {
-		t.Log.WarnContext(ctx, "removed messages after 90 days that some sinks had not accepted", "unsent", p.Unsent)
+		t.Log.WarnContext(ctx, "removed messages that some sinks had not accepted within 90 days", "unsent", p.Unsent)
 	}
 	if err == nil && p.Removed == pruneBatch {
 		return loop.AtOnce, nil
@@ -118,7 +118,7 @@ func (t *Notifier) Route(ctx context.Context) error {
 func (t *Notifier) choose(m tasker.Notification, notified []string) []string {
 	var data tasker.NotificationData
 	if err := json.Unmarshal(m.Data, &data); err != nil {
-		t.Log.Error("cannot read a message; sending it to the sinks of messages without a route", "message", m.UUID, "err", err)
+		t.Log.Error("cannot decode a message; sending it to the sinks without a route", "message", m.UUID, "err", err)
 		return t.Routes.Default
 	}
 	return t.Routes.Choose(m.Topic, m.Escalation, data, notified)
@@ -166,7 +166,7 @@ func (t *Notifier) SendTest(ctx context.Context, p Trial) (TestResult, error) {
 func (p Trial) check() error {
 	switch {
 	case p.Namespace == "":
-		return tasker.Errorf(tasker.Invalid, "namespace is missing: routes are asked for a message about something in one")
+		return tasker.Errorf(tasker.Invalid, "namespace is missing: it selects the routes")
 	case !notice.KnownSeverity(p.Severity):
 		return tasker.Errorf(tasker.Invalid, "severity must be critical, high, medium or low, not %q", p.Severity)
 	}

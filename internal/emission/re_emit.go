@@ -35,7 +35,7 @@ type ReEmitted struct {
 func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	known, err := db.EventSinks(ctx)
 	if err == nil && len(known) == 0 {
-		err = tasker.Errorf(tasker.Conflict, "events are sent nowhere: no server was configured with a sink yet (emission.sinks)")
+		err = tasker.Errorf(tasker.Conflict, "no sinks exist: configure a sink on a server first (emission.sinks)")
 	}
 	return known, err
 }
@@ -51,8 +51,9 @@ func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, erro
 		r.From, r.To = e.Position, e.Position
 	}
 	if r.From > r.To {
-		return ReEmitted{}, tasker.Errorf(tasker.Invalid, "from_position %d is after to_position %d", r.From, r.To).
-			WithDetails([]tasker.Fault{{Path: "from_position", Message: "is after to_position"}})
+		return ReEmitted{}, tasker.Errorf(tasker.Invalid,
+			"invalid from_position %d: must not be after to_position %d", r.From, r.To).
+			WithDetails([]tasker.Fault{{Path: "from_position", Message: "must not be after to_position"}})
 	}
 	sinks, err := chooseSinks(ctx, db, r.Sinks)
 	if err != nil {
@@ -83,8 +84,8 @@ func chooseSinks(ctx context.Context, db *postgres.DB, named []string) ([]string
 	}
 	for _, name := range named {
 		if !slices.Contains(known, name) {
-			return nil, tasker.Errorf(tasker.Invalid, "there is no sink %q; there are %s", shorten(name), strings.Join(known, ", ")).
-				WithDetails([]tasker.Fault{{Path: "sinks", Message: "must be some of " + strings.Join(known, ", ")}})
+			return nil, tasker.Errorf(tasker.Invalid, "unknown sink %q: must be one of %s", shorten(name), strings.Join(known, ", ")).
+				WithDetails([]tasker.Fault{{Path: "sinks", Message: "must contain only " + strings.Join(known, ", ")}})
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(named))), nil

@@ -16,7 +16,7 @@ func TestReEmit(t *testing.T) {
 	h := newHarness(t)
 	entry := h.investigate()
 	_, err := emission.ReEmit(t.Context(), h.DB, emission.ReEmission{From: 1, To: 2, Actor: "ann", Reason: "lost"})
-	h.WantCode(err, tasker.Conflict, "events are sent nowhere")
+	h.WantCode(err, tasker.Conflict, "no sinks exist")
 	for _, sink := range []string{"log", "webhook"} {
 		h.Must(h.DB.OpenSink(t.Context(), sink))
 	}
@@ -32,8 +32,8 @@ func TestReEmit(t *testing.T) {
 		code  tasker.Code
 		words string
 	}{
-		{"a range that ends before it begins", emission.ReEmission{From: 3, To: 2}, tasker.Invalid, "from_position 3 is after to_position 2"},
-		{"an unknown sink", emission.ReEmission{Event: &event, Sinks: []string{"log", strings.Repeat("x", 101) + "\xff"}}, tasker.Invalid, "there is no sink \"" + strings.Repeat("x", 100) + "…\"; there are log, webhook"},
+		{"a range that ends before it begins", emission.ReEmission{From: 3, To: 2}, tasker.Invalid, "invalid from_position 3: must not be after to_position 2"},
+		{"an unknown sink", emission.ReEmission{Event: &event, Sinks: []string{"log", strings.Repeat("x", 101) + "\xff"}}, tasker.Invalid, "unknown sink \"" + strings.Repeat("x", 100) + "…\": must be one of log, webhook"},
 		{"an unknown event", emission.ReEmission{Event: &nobody}, tasker.NotFound, "event"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

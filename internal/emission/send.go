@@ -150,7 +150,7 @@ func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted
 	} else {
 		r.Error, r.Refused, r.Rest = payload.CleanText(err.Error(), maxProblem), sink.Refused(err), sink.RetryAfter(err)
 		b.Counts.EmitFailed(ctx, e.Topic, b.sink.Name())
-		b.log.With(about(e)).ErrorContext(ctx, "could not send an event; sending it again later",
+		b.log.With(about(e)).ErrorContext(ctx, "could not send an event; retrying later",
 			"topic", e.Topic, "event_uuid", e.UUID, "attempts", r.Attempts, "refused", r.Refused, "err", r.Error)
 		b.audit(ctx, "dlq.emit_failed", e, r.Attempts, r.Error)
 	}
@@ -203,7 +203,8 @@ func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
 			continue
 		}
 		b.Counts.EventSetAside(ctx, e.Topic, b.sink.Name())
-		b.log.With(about(e)).ErrorContext(ctx, "a sink rejected an event too often; send it again when the cause is fixed",
+		b.log.With(about(e)).ErrorContext(ctx,
+			"a sink rejected an event too often; redeliver it when the cause is fixed",
 			"topic", e.Topic, "event_uuid", e.UUID)
 		b.audit(ctx, "dlq.event_set_aside", e, 0, "refused too often")
 	}

@@ -52,7 +52,7 @@ func (l *sinkWorker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		delay, err := l.pass(ctx)
 		if err != nil && ctx.Err() == nil {
-			l.log.WarnContext(ctx, "could not poll for events; trying again", "err", err)
+			l.log.WarnContext(ctx, "could not poll for events; retrying", "err", err)
 			delay = firstBackoff
 		}
 		l.sleep(ctx, delay)
@@ -99,7 +99,7 @@ func (l *sinkWorker) pass(ctx context.Context) (time.Duration, error) {
 	held.NewEvents = held.NewEvents && l.events
 	if held.NewEvents {
 		if err := l.take(ctx); err != nil {
-			l.log.WarnContext(ctx, "could not add new events to the delivery list; sending those on it", "err", err)
+			l.log.WarnContext(ctx, "could not create deliveries of new events; sending existing ones", "err", err)
 		}
 	}
 	if delay := l.delay(held); delay > 0 {
@@ -242,7 +242,7 @@ func (l *sinkWorker) repeat(ctx context.Context, delay time.Duration) time.Durat
 	}
 	switch {
 	case err != nil && ctx.Err() == nil:
-		l.log.WarnContext(ctx, "could not repeat ongoing messages; trying again", "err", err)
+		l.log.WarnContext(ctx, "could not repeat ongoing messages; retrying", "err", err)
 		return min(delay, l.PollInterval)
 	case l.again:
 		return 0

@@ -103,7 +103,7 @@ func TestCheckpointsAreBounded(t *testing.T) {
 	a := h.claimOne("rows")
 	full := `"` + strings.Repeat("x", tasker.MaxCheckpointBytes-2) + `"`
 	h.Must(h.save(a, full))
-	h.WantCode(h.save(a, full[:1]+"x"+full[1:]), tasker.TooLarge, "checkpoint", "16385 bytes", "16384 is the limit")
+	h.WantCode(h.save(a, full[:1]+"x"+full[1:]), tasker.TooLarge, "checkpoint", "16385 bytes", "the limit is 16384")
 	for doc, words := range map[string]string{``: "checkpoint", `{`: "checkpoint", `"\u0000"`: "checkpoint", `1e999`: "checkpoint"} {
 		h.WantCode(h.save(a, doc), tasker.Invalid, words)
 	}

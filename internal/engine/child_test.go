@@ -707,7 +707,7 @@ func TestANewChildOnRequest(t *testing.T) {
 	h.tick() // decides whether the end runs
 	h.accepted(success(h.claimOne("end"), `1`))
 	h.wantState(task, tasker.TaskComplete)
-	refused(step, reset, tasker.Conflict, "is complete: nothing can be done")
+	refused(step, reset, tasker.Conflict, "is complete: its steps can no longer be changed")
 	if n := h.Count(`SELECT count(*) FROM tasker.tasks WHERE parent_task_uuid IS NOT NULL`); n != 4 {
 		t.Errorf("%d children were started, want 4", n)
 	}

@@ -508,12 +508,12 @@ func TestATaskThatIsWrittenOffIsUndoneAtOnce(t *testing.T) {
 	entry := h.Entry(task).UUID
 	status, notes, by := tasker.EntryPermanentlyFailed, "no way", "ann"
 	_, _, err := h.DLQ.Update(t.Context(), entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by})
-	h.WantCode(err, tasker.Conflict, "steps on their way") // without it a task that goes on is not written off
+	h.WantCode(err, tasker.Conflict, "steps in flight") // without it a task that goes on is not written off
 	resolved := tasker.EntryManuallyResolved
 	_, _, err = h.DLQ.Update(t.Context(), entry, tasker.EntryUpdate{Status: &resolved, Notes: &notes, ResolvedBy: &by, Compensate: true})
-	h.WantCode(err, tasker.Invalid, "ends as permanently_failed")
+	h.WantCode(err, tasker.Invalid, "only allowed with resolution_status permanently_failed")
 	_, _, err = dlq.New(h.DB, dlq.Options{}).Update(t.Context(), entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Compensate: true})
-	h.WantCode(err, tasker.Invalid, "nothing is undone here")
+	h.WantCode(err, tasker.Invalid, "compensation is not available")
 
 	for range 2 {
 		e, err := h.endUndone(entry)

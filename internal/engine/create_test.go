@@ -114,7 +114,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"no such version", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Version: "2.0.0", Context: ok}, tasker.NotFound, "single 2.0.0"},
 		{"context is a list", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: json.RawMessage(`[]`)}, tasker.Invalid, "context: must be a JSON object"},
 		{"context is not JSON", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: json.RawMessage(`{`)}, tasker.Invalid, "context: "},
-		{"context is two documents", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: json.RawMessage(`{} {}`)}, tasker.Invalid, "more text after the end"},
+		{"context is two documents", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: json.RawMessage(`{} {}`)}, tasker.Invalid, "unexpected text after the JSON value"},
 		{"context has a NUL", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: json.RawMessage(`{"order": 1, "a": "\u0000"}`)}, tasker.Invalid, "NUL"},
 		{"context lacks a key", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single"}, tasker.Invalid, "context"},
 		{"context has a wrong type", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: json.RawMessage(`{"order": "x"}`)}, tasker.Invalid, "order"},

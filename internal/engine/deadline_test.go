@@ -338,7 +338,7 @@ func TestAnOperatorChangesADueTime(t *testing.T) {
 		"due_at: must be in the future":         {DueAt: &past, Actor: "ann"},
 		"due_at: must be at most 5 years ahead": {DueAt: &far, Actor: "ann"},
 		"by: is missing":                        {DueAt: &at},
-		"due_at: must lie between":              {DueAt: new(time.Time{}), Actor: "ann"},
+		"due_at: must be between":               {DueAt: new(time.Time{}), Actor: "ann"},
 	} {
 		_, err := h.Engine.ChangeDue(t.Context(), task, c)
 		h.WantCode(err, tasker.Invalid, words)

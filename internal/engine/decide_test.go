@@ -247,7 +247,7 @@ func TestAConditionOnResultsThatAreTooLarge(t *testing.T) {
 	h.accepted(success(h.claimOne("score"), `{"value": 0.2}`))
 	h.Exec(`UPDATE tasker.workflow_steps SET results_bytes = $1 WHERE name = 'score'`, tasker.MaxAnswerBytes+1)
 	h.tick()
-	if s := h.step(task, "charge"); s.State != tasker.StepError || !strings.Contains(string(s.Error), "is the limit") {
+	if s := h.step(task, "charge"); s.State != tasker.StepError || !strings.Contains(string(s.Error), "the limit is") {
 		t.Errorf("the step is %s: %s", s.State, s.Error)
 	}
 }

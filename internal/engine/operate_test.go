@@ -98,7 +98,7 @@ func TestActionsThatAreRefused(t *testing.T) {
 		says string
 	}{
 		{"a complete step", h.step(task, "one").UUID, operation(tasker.ResetForRetry), tasker.Conflict, "is complete: no action is allowed"},
-		{"a reset of a pending step", h.step(task, "three").UUID, operation(tasker.ResetForRetry), tasker.Conflict, "is pending and waits for its dependencies, or for an answer from outside: allowed are resolve_manually, complete_manually"},
+		{"a reset of a pending step", h.step(task, "three").UUID, operation(tasker.ResetForRetry), tasker.Conflict, "is pending and waits for its dependencies or for an external answer: allowed actions are resolve_manually, complete_manually"},
 		{"a step of nobody", tasker.NewID(), operation(tasker.ResetForRetry), tasker.NotFound, "has no step"},
 		{"an action that there is not", two, tasker.ActionRequest{Action: "retry", Actor: "a", Reason: "r"}, tasker.Invalid, "action_type: must be"},
 		{"nobody", two, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "r"}, tasker.Invalid, "actor: is missing"},

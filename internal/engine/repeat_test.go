@@ -34,7 +34,7 @@ func TestARepeatedRequestOfAnOperatorIsAppliedOnce(t *testing.T) {
 	// Without a key, each request is a new one; a refused one leaves its key free.
 	reset.RequestKey = "key-2"
 	_, err = h.Engine.OperateStep(t.Context(), task, step, reset)
-	h.WantCode(err, tasker.Conflict, "nothing can be done to its steps any more")
+	h.WantCode(err, tasker.Conflict, "its steps can no longer be changed")
 	next := h.Create("single")
 	reset.RequestKey = "key-2"
 	h.claimOne("one")

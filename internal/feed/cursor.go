@@ -32,7 +32,7 @@ var database = regexp.MustCompile(`^[0-9a-f]{12}$`)
 // Invalid.
 func ParseCursor(text string) (Cursor, error) {
 	wrong := tasker.Errorf(tasker.Invalid,
-		"invalid id to resume from, %.60q: must be the last id that was received from this feed, unchanged", text)
+		"invalid event id %.60q: must be the last id received from this feed, unchanged", text)
 	parts := strings.Split(text, ".")
 	var p Cursor
 	if len(parts) == 4 && database.MatchString(parts[0]) {

@@ -42,10 +42,11 @@ type Event struct {
 }
 
 // ErrReplaced ends readers after the database was restored or failed over.
-var ErrReplaced = errors.New("the database was restored, or a standby took its place")
+var ErrReplaced = errors.New("the database was restored or failed over to a standby")
 
 // errRestored prevents readers from missing events that are not marked yet.
-var errRestored = tasker.Errorf(tasker.Unavailable, "the database was restored, and a server is still marking its events; try again soon")
+var errRestored = tasker.Errorf(tasker.Unavailable,
+	"the database was restored and a server is still marking its events: try again soon")
 
 // A Feed streams events to readers. It is safe for concurrent use.
 type Feed struct {
@@ -94,8 +95,8 @@ func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Rea
 		return nil, err
 	}
 	if after.Before > h.Transaction || after.Database != "" && after.Database != h.Database {
-		return nil, tasker.Errorf(tasker.Invalid, "the id to resume from, %s, is of another database, or of before this one was "+
-			"restored or a standby was promoted: read from the beginning", after)
+		return nil, tasker.Errorf(tasker.Invalid, "event id %s belongs to another database, or precedes a "+
+			"restore or failover of this one: read from the beginning", after)
 	}
 	if after == (Cursor{}) {
 		adopted, err := f.db.Adopted(ctx)
@@ -124,9 +125,9 @@ func (f *Feed) enter(r *Reader) error {
 	defer f.mu.Unlock()
 	if f.readers >= f.MaxReaders {
 		return tasker.Errorf(tasker.Unavailable,
-			"%d readers follow the feed of this server already, which is its limit; try again later", f.MaxReaders)
+			"the limit of %d readers of this server's feed is reached: try again later", f.MaxReaders)
 	}
-	const share = "%d readers %s follow the feed of this server already, which is the limit for one %s; try again later"
+	const share = "this server's feed already has %d readers %s, which is the limit for one %s: try again later"
 	if f.from[r.address] >= f.MaxShare {
 		return tasker.Errorf(tasker.Unavailable, share, f.MaxShare, "from "+r.address.String(), "address")
 	}

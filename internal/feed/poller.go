@@ -53,9 +53,9 @@ func (p *poller) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !failing:
-			p.feed.Log.WarnContext(ctx, "cannot read the feed of events", "err", err)
+			p.feed.Log.WarnContext(ctx, "cannot read the event feed", "err", err)
 		case err == nil && failing:
-			p.feed.Log.InfoContext(ctx, "reading the feed of events again")
+			p.feed.Log.InfoContext(ctx, "reading the event feed again")
 		}
 		failing = err != nil
 		select {
@@ -108,7 +108,7 @@ func (p *poller) poll(ctx context.Context) error {
 
 // replace ends all readers and continues with another database.
 func (p *poller) replace(ctx context.Context, h postgres.Horizon) {
-	p.feed.Log.WarnContext(ctx, "restarting the feed of events: the database was restored, or a standby took its place")
+	p.feed.Log.WarnContext(ctx, "restarting the event feed: the database was restored or failed over to a standby")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for r := range p.readers {

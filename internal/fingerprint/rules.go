@@ -91,7 +91,7 @@ func parse(text []byte) (document, error) {
 	d := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
 	if err := d.Decode(&doc); err != nil {
 		if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok {
-			return doc, fmt.Errorf("keys that are not known:\n%s", strict.String())
+			return doc, fmt.Errorf("unknown keys:\n%s", strict.String())
 		}
 		return doc, err
 	}
@@ -107,7 +107,7 @@ func compile(doc document) (*ruleSet, error) {
 	seen := map[string]bool{}
 	for _, r := range doc.Rules {
 		if seen[r.ID] || r.ID == "" {
-			return nil, fmt.Errorf("rule %q: must have an id of its own", r.ID)
+			return nil, fmt.Errorf("rule %q: must have a unique id", r.ID)
 		}
 		seen[r.ID] = true
 		if err := set.add(r); err != nil {
@@ -121,14 +121,15 @@ func compile(doc document) (*ruleSet, error) {
 func (set *ruleSet) addWords(sets map[string]string) error {
 	names := slices.Sorted(maps.Keys(sets))
 	if len(names) > 64 {
-		return fmt.Errorf("%d sets of words, at most 64", len(names))
+		return fmt.Errorf("too many word sets: got %d, the limit is 64", len(names))
 	}
 	for i, name := range names {
 		bit := wordSet(1) << i
 		set.sets[name] = bit
 		for word := range strings.FieldsSeq(sets[name]) {
 			if len(word) > maxWord || word != strings.ToLower(word) {
-				return fmt.Errorf("word %q of the set %s: must be lower case and at most %d bytes", word, name, maxWord)
+				return fmt.Errorf("word %q of set %s: must be lower case and at most %d "+
+					"bytes long", word, name, maxWord)
 			}
 			set.words[word] |= bit
 		}
@@ -143,7 +144,7 @@ func (set *ruleSet) addWords(sets map[string]string) error {
 		"foreign": &set.foreign, "vendored": &set.vendored, "listening": &set.listening, "port": &set.portWord, "port_elsewhere": &set.portNamed, "id_prefix": &set.prefixes,
 	} {
 		if *bit = set.sets[name]; *bit == 0 {
-			return fmt.Errorf("the set of words %q is missing", name)
+			return fmt.Errorf("missing word set %q", name)
 		}
 	}
 	return nil
@@ -156,15 +157,15 @@ func (set *ruleSet) add(r Rule) error {
 	case r.Action != "keep" && r.Action != "mask":
 		return fmt.Errorf("invalid action %q: must be keep or mask", r.Action)
 	case c.keep != (r.Label == ""):
-		return fmt.Errorf("invalid label %q: a rule that masks has one, a rule that keeps has none", r.Label)
+		return fmt.Errorf("invalid label %q: must be set if the action is mask, and empty if it is keep", r.Label)
 	case !c.keep && !labels[r.Label]:
-		return fmt.Errorf("invalid label %q: must be a placeholder that the scanner knows", r.Label)
+		return fmt.Errorf("invalid label %q: must be a placeholder of the scanner", r.Label)
 	case r.Near < 0 || r.Near > window:
 		return fmt.Errorf("invalid near %d: must be from 1 to %d", r.Near, window)
 	case len(r.Shapes) == 0:
-		return errors.New("it has no shapes")
+		return errors.New("missing shapes")
 	case r.Why == "":
-		return errors.New("it has no reason")
+		return errors.New("missing why")
 	}
 	c.near = max(c.near, 1)
 	for _, list := range []struct {
@@ -174,7 +175,7 @@ func (set *ruleSet) add(r Rule) error {
 		for _, name := range list.names {
 			bit, ok := set.sets[name]
 			if !ok {
-				return fmt.Errorf("unknown set of words %q", name)
+				return fmt.Errorf("unknown word set %q", name)
 			}
 			*list.bits |= bit
 		}

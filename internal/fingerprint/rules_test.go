@@ -56,16 +56,16 @@ func TestRulesRefuse(t *testing.T) {
 	for _, tt := range []struct{ name, old, new, want string }{
 		{"an unknown key", `id = "uuid"`, "id = \"uuid\"\ncolour = 1", "colour"},
 		{"an unknown shape", `shapes = ["uuid"]`, `shapes = ["uuidd"]`, `unknown shape "uuidd"`},
-		{"an unknown set of words", `before = ["port"]`, `before = ["prt"]`, `unknown set of words "prt"`},
+		{"an unknown set of words", `before = ["port"]`, `before = ["prt"]`, `unknown word set "prt"`},
 		{"an unknown action", `action = "mask"`, `action = "hide"`, `invalid action "hide"`},
 		{"an unknown label", `label = "<id>"`, `label = "<thing>"`, `invalid label "<thing>"`},
 		{"a rule that masks without a label", "label = \"<id>\"\n", "", `invalid label ""`},
-		{"two rules with one id", `id = "time"`, `id = "uuid"`, `rule "uuid": must have an id of its own`},
+		{"two rules with one id", `id = "time"`, `id = "uuid"`, `rule "uuid": must have a unique id`},
 		{"words far away", "near = 2", "near = 9", "invalid near 9"},
-		{"a rule without a reason", `why = "A UUID identifies one object."`, "", "has no reason"},
-		{"a rule without shapes", `shapes = ["uuid"]`, `shapes = []`, "no shapes"},
+		{"a rule without a reason", `why = "A UUID identifies one object."`, "", "missing why"},
+		{"a rule without shapes", `shapes = ["uuid"]`, `shapes = []`, "missing shapes"},
 		{"a word in capitals", `"port ports serverport dport"`, `"Port"`, `word "Port"`},
-		{"no fillers", "\nfiller =", "\nfillers =", `"filler" is missing`},
+		{"no fillers", "\nfiller =", "\nfillers =", `missing word set "filler"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

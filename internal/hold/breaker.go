@@ -218,7 +218,8 @@ func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 	switch q := (queue{n.Namespace, n.Handler}); {
 	case errors.Is(err, postgres.ErrTooManyHolds):
 		if s.unopened.note(q, s.counter.now()) {
-			s.log.ErrorContext(ctx, "a breaker cannot open: too many holds are open, and steps go on to fail", "namespace", n.Namespace, "handler", n.Handler,
+			s.log.ErrorContext(ctx, "cannot open a circuit breaker: too many holds are open; steps keep "+
+				"failing", "namespace", n.Namespace, "handler", n.Handler,
 				"failed", n.Failed, "ended", n.Concluded, "cause", n.Cause, "err", err)
 		}
 		return nil
@@ -226,7 +227,7 @@ func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 		s.unopened.drop(q)
 		return nil
 	default:
-		return fmt.Errorf("open a breaker of handler %s of namespace %s: %w", n.Handler, n.Namespace, err)
+		return fmt.Errorf("open a circuit breaker of handler %s in namespace %s: %w", n.Handler, n.Namespace, err)
 	}
 }
 

@@ -320,7 +320,7 @@ func TestABreakerForWhichThereIsNoRoom(t *testing.T) {
 		t.Helper()
 		h.breaks()
 		breakers := h.Count(`SELECT count(*) FROM tasker.holds WHERE kind = 'breaker'`)
-		if n := strings.Count(log.String(), "a breaker cannot open"); h.holds.Unopened() != unopened || n != told || breakers != open {
+		if n := strings.Count(log.String(), "cannot open a circuit breaker"); h.holds.Unopened() != unopened || n != told || breakers != open {
 			t.Errorf("%s %d breakers are unopened, the log says so %d times, and %d are open; want %d, %d and %d", when, h.holds.Unopened(), n, breakers, unopened, told, open)
 		}
 	}

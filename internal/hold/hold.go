@@ -93,7 +93,8 @@ func (s *Service) Begin(ctx context.Context, n tasker.NewHold) (tasker.Hold, err
 func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
 	if n.CaseID != nil {
 		if n.HoldScope != (tasker.HoldScope{}) {
-			return tasker.Errorf(tasker.Invalid, "a hold of a case has the scope of the case: leave out namespace, handler, template and step")
+			return tasker.Errorf(tasker.Invalid,
+				"a hold on a case uses the scope of the case: remove namespace, handler, template and step")
 		}
 		c, err := s.db.Case(ctx, *n.CaseID)
 		if err != nil {
@@ -117,9 +118,10 @@ func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
 func checkEnd(until *time.Time, after time.Duration) error {
 	switch {
 	case (until == nil) == (after == 0):
-		return tasker.Errorf(tasker.Invalid, "a hold needs an end: give until or for, and one of them only")
+		return tasker.Errorf(tasker.Invalid, "a hold needs an end: set exactly one of until and for")
 	case until == nil && (after < leastTime || after > tasker.MaxHoldTime):
-		return tasker.Errorf(tasker.Invalid, "invalid duration %s of a hold: must be between %s and %s", after, leastTime, tasker.MaxHoldTime)
+		return tasker.Errorf(tasker.Invalid,
+			"invalid hold duration %s: must be between %s and %s", after, leastTime, tasker.MaxHoldTime)
 	}
 	return nil
 }
@@ -131,7 +133,7 @@ func checkText(name, text string, most int, needed bool) error {
 	case !utf8.ValidString(text) || slices.Contains([]byte(text), 0):
 		return tasker.Errorf(tasker.Invalid, "invalid %s: must be UTF-8 without NUL", name)
 	case n > most:
-		return tasker.Errorf(tasker.Invalid, "invalid %s: %d characters, at most %d", name, n, most)
+		return tasker.Errorf(tasker.Invalid, "invalid %s: has %d characters, the limit is %d", name, n, most)
 	}
 	return nil
 }
@@ -193,11 +195,13 @@ func (s *Service) Probe(ctx context.Context, id tasker.ID, c Change) (tasker.Hol
 		case err != nil:
 			return postgres.HoldLine{}, err
 		case h.State != tasker.HoldActive:
-			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is %s: only an active hold is probed", id, h.State)
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict,
+				"hold %s is %s: only an active hold can be probed", id, h.State)
 		case probing:
-			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "a probe of hold %s is on its way; wait for its outcome", id)
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict,
+				"a probe of hold %s is already running: wait for its outcome", id)
 		case h.Held == 0:
-			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s holds no step that could be released", id)
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s has no parked steps to release", id)
 		}
 		h.NextProbeAt = &now
 		return postgres.HoldLine{Event: "probe_requested", Actor: c.Actor, Reason: c.Reason}, nil
@@ -215,7 +219,7 @@ func (s *Service) Release(ctx context.Context, id tasker.ID, waves []int, c Chan
 	}
 	return s.change(ctx, id, func(_ *postgres.Tx, h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
 		if h.State == tasker.HoldEnded || h.State == tasker.HoldReleasing && (len(waves) > 0 || !h.Blocks) {
-			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is %s already", id, h.State)
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is already %s", id, h.State)
 		}
 		begin(h, waves, now)
 		return postgres.HoldLine{Event: tasker.HoldReleaseBegan, Actor: c.Actor, Reason: c.Reason, Data: map[string]any{"waves": waves}}, nil
@@ -224,11 +228,11 @@ func (s *Service) Release(ctx context.Context, id tasker.ID, waves []int, c Chan
 
 func checkWaves(waves []int) error {
 	if len(waves) > maxWaves {
-		return tasker.Errorf(tasker.Invalid, "%d waves; at most %d", len(waves), maxWaves)
+		return tasker.Errorf(tasker.Invalid, "too many waves: got %d, the limit is %d", len(waves), maxWaves)
 	}
 	for _, n := range waves {
 		if n < 1 || n > maxWave {
-			return tasker.Errorf(tasker.Invalid, "invalid wave of %d steps: must be 1 to %d", n, maxWave)
+			return tasker.Errorf(tasker.Invalid, "invalid wave of %d steps: must be from 1 to %d", n, maxWave)
 		}
 	}
 	return nil

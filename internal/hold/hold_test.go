@@ -568,7 +568,7 @@ func TestBeginRefuses(t *testing.T) {
 		"in the past":    {func(n *tasker.NewHold) { at := time.Now().Add(-time.Hour); n.Until, n.For = &at, 0 }, "in the future"},
 		"far away":       {func(n *tasker.NewHold) { at := time.Now().Add(25 * time.Hour); n.Until, n.For = &at, 0 }, "within 24h"},
 		"not UTF-8":      {func(n *tasker.NewHold) { n.Handler = "\xff" }, "UTF-8"},
-		"case and scope": {func(n *tasker.NewHold) { id := tasker.NewID(); n.CaseID = &id }, "leave out"},
+		"case and scope": {func(n *tasker.NewHold) { id := tasker.NewID(); n.CaseID = &id }, "uses the scope of the case"},
 	} {
 		n := good
 		tt.change(&n)
@@ -586,7 +586,7 @@ func TestBeginRefuses(t *testing.T) {
 	_, err = h.holds.Release(h.Context(), held.UUID, []int{0}, by)
 	h.WantCode(err, tasker.Invalid, "wave of 0")
 	_, err = h.holds.Probe(h.Context(), held.UUID, by)
-	h.WantCode(err, tasker.Conflict, "holds no step")
+	h.WantCode(err, tasker.Conflict, "has no parked steps")
 	_, err = h.holds.Detail(h.Context(), tasker.NewID())
 	h.WantCode(err, tasker.NotFound)
 	_, err = h.holds.Release(h.Context(), held.UUID, nil, by)

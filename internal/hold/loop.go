@@ -43,7 +43,7 @@ func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	if err != nil || lost == nil {
 		return 0, err
 	}
-	s.log.ErrorContext(ctx, "releasing steps that an ended hold still parked", "hold", *lost)
+	s.log.ErrorContext(ctx, "could not release steps of an ended hold", "hold", *lost)
 	var gone postgres.Released
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		gone, err = tx.ReleaseHeldSteps(ctx, postgres.ReleaseBatch{Hold: *lost, Limit: restSize})
@@ -90,7 +90,7 @@ func (s *Service) result(ctx context.Context, more bool, failed error) (time.Dur
 		return activeInterval, failed
 	}
 	if failed != nil {
-		s.log.ErrorContext(ctx, "some holds cannot be advanced", "err", failed)
+		s.log.ErrorContext(ctx, "could not advance some holds", "err", failed)
 	}
 	return loop.AtOnce, nil
 }
@@ -116,13 +116,15 @@ func (s *Service) advanceTasks(ctx context.Context, h tasker.Hold, failed error)
 		if err == nil || ctx.Err() != nil || postgres.IsUnavailable(err) {
 			return more, err
 		}
-		s.log.ErrorContext(ctx, "releasing a held step failed; retrying later", "hold", h.UUID, "task_uuid", task, "err", err)
+		s.log.ErrorContext(ctx,
+			"could not release a held step; retrying later", "hold", h.UUID, "task_uuid", task, "err", err)
 		deferred, failed := s.db.DeferWork(ctx, postgres.ReleaseHeld, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: task}, Err: err}})
 		if failed != nil {
 			return false, failed
 		}
 		if err := s.db.InvestigateDeferred(ctx, deferred[0], err); err != nil {
-			s.log.ErrorContext(ctx, "opening an investigation of a held step that cannot be released failed", "task_uuid", task, "err", err)
+			s.log.ErrorContext(ctx,
+				"could not open an investigation of a held step that cannot be released", "task_uuid", task, "err", err)
 		}
 		if time.Since(begun) > s.turn {
 			break // continue with the other holds

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrSwitched is returned for a response 101 Switching Protocols.
-var ErrSwitched = errors.New("it answered 101 Switching Protocols, and no request of Tasker asks for another protocol")
+var ErrSwitched = errors.New("unexpected response 101 Switching Protocols")
 
 // maxHeader limits the headers of a response, including 1xx responses before it, in bytes.
 const maxHeader = 256 << 10

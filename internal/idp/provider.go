@@ -113,9 +113,10 @@ func (o Options) fault() string {
 		u, err := url.Parse(text)
 		switch {
 		case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
-			return fmt.Sprintf("invalid %s %q: must be a URL without query and user, such as https://id.example.com", name, text)
+			return fmt.Sprintf("invalid %s %q: must be a URL without query or user, such as "+
+				"https://id.example.com", name, text)
 		case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
-			return fmt.Sprintf("invalid %s %q: must be https, unless it is on this machine", name, text)
+			return fmt.Sprintf("invalid %s %q: must use https unless it is on this machine", name, text)
 		}
 	}
 	if o.ClientID == "" {
@@ -152,7 +153,7 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 			return nil, err
 		}
 		if d.Issuer != p.Issuer || d.JWKS == "" {
-			return nil, providerError(fmt.Errorf("its issuer is %q, but the configured one is %q", d.Issuer, p.Issuer))
+			return nil, providerError(fmt.Errorf("issuer is %q, not the configured %q", d.Issuer, p.Issuer))
 		}
 		found := &discovered{endpoint: oauth2.Endpoint{AuthURL: d.AuthURL, TokenURL: d.TokenURL}}
 		p.mu.Lock()
@@ -241,7 +242,7 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 		go func() { _ = k.fetch(ctx, now) }()
 	}
 	if age > keysTrusted {
-		return nil, cmp.Or(err, providerError(fmt.Errorf("its keys could not be read for more than %s", keysTrusted)))
+		return nil, cmp.Or(err, providerError(fmt.Errorf("could not read its keys for more than %s", keysTrusted)))
 	}
 	usable := fitting(keys, id)
 	if len(usable) == 0 {
@@ -354,20 +355,21 @@ func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, 
 	}
 	var claims map[string]json.RawMessage
 	if err := verified.Claims(&claims); err != nil {
-		return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid claims in the token")
+		return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid token: cannot decode the claims")
 	}
 	for _, name := range []string{"exp", "nbf", "iat"} { // the library also accepts numbers in strings
 		if strings.HasPrefix(string(claims[name]), `"`) {
-			return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid claim %s of the token: must be a number", name)
+			return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid claim %s in the token: must be a number", name)
 		}
 	}
 	who := Person{Groups: stringsOf(claims[p.GroupsClaim]), Nonce: verified.Nonce, Expires: verified.Expiry.Add(skew)}
 	var name string
 	if json.Unmarshal(claims[p.SubjectClaim], &name) != nil || name == "" {
-		return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid claim %s of the token: must be a non-empty string", p.SubjectClaim)
+		return Person{}, tasker.Errorf(tasker.Unauthorized,
+			"invalid claim %s in the token: must be a non-empty string", p.SubjectClaim)
 	}
 	if verifiedEmail := claims["email_verified"]; p.SubjectClaim == "email" && string(verifiedEmail) != "true" {
-		return Person{}, tasker.Errorf(tasker.Unauthorized, "the email address of the token is not verified")
+		return Person{}, tasker.Errorf(tasker.Unauthorized, "the email address in the token is not verified")
 	}
 	who.Subject = "user:" + name
 	return who, nil
@@ -378,15 +380,15 @@ func reasonOf(err error) string {
 	text := err.Error()
 	switch _, expired := errors.AsType[*oidc.TokenExpiredError](err); {
 	case expired:
-		return "it has expired"
+		return "expired"
 	case strings.Contains(text, "audience"):
-		return "it has another audience"
+		return "wrong audience"
 	case strings.Contains(text, "issued by a different provider"):
-		return "it has another issuer"
+		return "wrong issuer"
 	case strings.Contains(text, "nbf"):
-		return "it is not valid yet"
+		return "not valid yet"
 	default:
-		return "it is malformed, or not signed by the provider"
+		return "malformed or not signed by the provider"
 	}
 }
 

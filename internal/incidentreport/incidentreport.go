@@ -31,7 +31,7 @@ func Digest(r tasker.IncidentReport) (string, error) {
 	r.Digest = ""
 	doc, err := json.Marshal(r)
 	if err != nil {
-		return "", fmt.Errorf("spell a report: %w", err)
+		return "", fmt.Errorf("encode a report: %w", err)
 	}
 	sum := sha256.Sum256(doc)
 	return hex.EncodeToString(sum[:]), nil

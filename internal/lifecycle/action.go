@@ -43,11 +43,13 @@ func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, err
 		return "", t.Refusal("step %s is %s%s: %s", t.StepUUID, t.Step, waitsFor(t.Step), allowedText(t.Allowed()))
 	}
 	if Held(t.Step) && !interrupt {
-		return "", t.Refusal("step %s is %s and continues automatically: to take it from the queue or from its worker, set interrupt; "+
-			"what a worker reports of it then is rejected", t.StepUUID, t.Step)
+		return "", t.Refusal("step %s is %s and continues automatically: set interrupt to take it from the queue "+
+			"or its worker; "+
+			"later reports of that worker are rejected", t.StepUUID, t.Step)
 	}
 	if t.OpenItems > 0 && !interrupt {
-		return "", t.Refusal("step %s waits for %d of its items: to end it without them, set interrupt; they are then resolved by hand with it",
+		return "", t.Refusal("step %s is waiting for %d of its items: set interrupt to end it and resolve these "+
+			"items manually",
 			t.StepUUID, t.OpenItems)
 	}
 	return to, nil
@@ -67,7 +69,7 @@ func (t Target) taskRefusal() string {
 	case t.WrittenOff:
 		return WrittenOff(t.TaskUUID).Message
 	case t.Task == tasker.TaskComplete || t.Task == tasker.TaskCancelled:
-		return fmt.Sprintf("task %s is %s: nothing can be done to its steps any more", t.TaskUUID, t.Task)
+		return fmt.Sprintf("task %s is %s: its steps can no longer be changed", t.TaskUUID, t.Task)
 	case t.Task == tasker.TaskPending:
 		return fmt.Sprintf("task %s has not started yet: wait for its start time, or cancel it", t.TaskUUID)
 	default:
@@ -103,7 +105,8 @@ func (t Target) Allowed() []tasker.StepAction {
 // a task can only be replaced by a new one.
 func WrittenOff(task tasker.ID) *tasker.Error {
 	return tasker.Errorf(tasker.Conflict,
-		"task %s was written off: its investigation ended as permanently_failed; create a new task with recreated_from instead", task)
+		"task %s was written off: its investigation ended as permanently_failed; create a new task with "+
+			"recreated_from instead", task)
 }
 
 func waitsFor(s tasker.StepState) string {
@@ -111,7 +114,7 @@ func waitsFor(s tasker.StepState) string {
 	case tasker.StepEnqueued:
 		return " and waits for a worker"
 	case tasker.StepPending:
-		return " and waits for its dependencies, or for an answer from outside"
+		return " and waits for its dependencies or for an external answer"
 	default:
 		return ""
 	}
@@ -125,5 +128,5 @@ func allowedText(list []tasker.StepAction) string {
 	for i, a := range list {
 		names[i] = string(a)
 	}
-	return "allowed are " + strings.Join(names, ", ")
+	return "allowed actions are " + strings.Join(names, ", ")
 }

@@ -65,10 +65,10 @@ func TestTheTextOfARefusal(t *testing.T) {
 		want   string
 	}{
 		{Target{Task: tasker.TaskError, Step: tasker.StepComplete}, "is complete: no action is allowed"},
-		{Target{Task: tasker.TaskStepsInProcess, Step: tasker.StepPending}, "is pending and waits for its dependencies, or for an answer from outside: allowed are resolve_manually, complete_manually"},
-		{Target{Task: tasker.TaskStepsInProcess, Step: tasker.StepEnqueued}, "is enqueued and waits for a worker: allowed are resolve_manually, complete_manually"},
+		{Target{Task: tasker.TaskStepsInProcess, Step: tasker.StepPending}, "is pending and waits for its dependencies or for an external answer: allowed actions are resolve_manually, complete_manually"},
+		{Target{Task: tasker.TaskStepsInProcess, Step: tasker.StepEnqueued}, "is enqueued and waits for a worker: allowed actions are resolve_manually, complete_manually"},
 		{Target{Task: tasker.TaskStepsInProcess, Step: tasker.StepInProgress}, "is in_progress and continues automatically"},
-		{Target{Task: tasker.TaskCancelled, Step: tasker.StepCancelled}, "is cancelled: nothing can be done to its steps any more"},
+		{Target{Task: tasker.TaskCancelled, Step: tasker.StepCancelled}, "is cancelled: its steps can no longer be changed"},
 		{Target{Task: tasker.TaskPending, Step: tasker.StepPending}, "has not started yet"},
 		{Target{Task: tasker.TaskError, Step: tasker.StepError, WrittenOff: true}, "was written off: its investigation ended as permanently_failed"},
 	} {

@@ -29,7 +29,7 @@ type Table[S, E ~string] map[Move[S, E]]S
 func (t Table[S, E]) Next(from S, on E) (S, error) {
 	to, ok := t[Move[S, E]{from, on}]
 	if !ok {
-		return "", tasker.Errorf(tasker.Conflict, "%s is refused in state %s; possible: %s",
+		return "", tasker.Errorf(tasker.Conflict, "%s is not allowed in state %s: allowed are %s",
 			on, from, strings.Join(t.names(from), ", "))
 	}
 	return to, nil
@@ -53,7 +53,7 @@ func (t Table[S, E]) names(from S) []string {
 		names = append(names, string(e))
 	}
 	if len(names) == 0 {
-		return []string{"nothing, the state is final"}
+		return []string{"none, as the state is final"}
 	}
 	return names
 }

@@ -57,7 +57,8 @@ func ChangeVersionOf(steps []VersionStep, from, to Graph) tasker.VersionChange {
 		}
 	}
 	if n := len(to) + len(v.Left); n > tasker.MaxSteps {
-		v.refuse(tasker.RefusedTooManySteps, "", "the task would have %d steps, with %d that the new version lacks; %d is the limit", n, len(v.Left), tasker.MaxSteps)
+		v.refuse(tasker.RefusedTooManySteps, "", "the task would have %d steps, including %d that the new version "+
+			"lacks: the limit is %d", n, len(v.Left), tasker.MaxSteps)
 	}
 	return v.VersionChange
 }
@@ -88,9 +89,11 @@ func (v *version) goes(s VersionStep) {
 	case !s.begun():
 		v.Removed = append(v.Removed, s.Name)
 	case !s.State.Done():
-		v.refuse(tasker.RefusedStepMissing, s.Name, "the new version has no step %s, which is %s; resolve it, or wait until it has ended", s.Name, s.State)
+		v.refuse(tasker.RefusedStepMissing, s.Name,
+			"the new version has no step %s, which is %s: resolve it, or wait until it ends", s.Name, s.State)
 	case s.State == tasker.StepComplete && v.from[s.Name].OnFailure != nil:
-		v.refuse(tasker.RefusedUndoMissing, s.Name, "step %s is complete and can be undone; the new version has no such step, and could not undo it", s.Name)
+		v.refuse(tasker.RefusedUndoMissing, s.Name, "step %s is complete and can be compensated, but the new "+
+			"version lacks it and could not compensate it", s.Name)
 	default:
 		v.Left = append(v.Left, s.Name)
 	}
@@ -113,7 +116,8 @@ func (v *version) stays(s VersionStep, n tasker.StepTemplate) {
 // check refuses changes that are impossible for a step that has begun.
 func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 	if s.Type != n.Type {
-		v.refuse(tasker.RefusedStepType, s.Name, "step %s is %s and of type %s; the new version makes it a step of type %s", s.Name, s.State, s.Type, n.Type)
+		v.refuse(tasker.RefusedStepType, s.Name,
+			"step %s is %s and has type %s, but type %s in the new version", s.Name, s.State, s.Type, n.Type)
 		return
 	}
 	for _, d := range n.Dependencies {
@@ -121,7 +125,8 @@ func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 			continue
 		}
 		if p, ok := v.now[d]; !ok || p.State != tasker.StepComplete && p.State != tasker.StepResolvedManually || p.Type == tasker.DecisionStep {
-			v.refuse(tasker.RefusedNewDependency, s.Name, "step %s is %s already, and depends on %s in the new version, which had to come before it", s.Name, s.State, d)
+			v.refuse(tasker.RefusedNewDependency, s.Name,
+				"step %s is already %s, but depends on %s in the new version, which has not run", s.Name, s.State, d)
 		}
 	}
 	switch {
@@ -129,22 +134,28 @@ func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 		v.checkDone(s, o, n)
 	case !changed:
 	case s.running():
-		v.refuse(tasker.RefusedHeldByWorker, s.Name, "step %s is with a worker, and the new version defines it otherwise; wait until it has ended", s.Name)
+		v.refuse(tasker.RefusedHeldByWorker, s.Name,
+			"step %s is claimed by a worker, but the new version changes it: wait until it ends", s.Name)
 	case s.HasItems:
-		v.refuse(tasker.RefusedItems, s.Name, "step %s has made its items, and the new version defines it otherwise", s.Name)
+		v.refuse(tasker.RefusedItems, s.Name,
+			"step %s has already created its items, but the new version changes it", s.Name)
 	case s.Waits:
-		v.refuse(tasker.RefusedWaiting, s.Name, "step %s waits already, and the new version defines it otherwise; let its wait end, or end it by hand", s.Name)
+		v.refuse(tasker.RefusedWaiting, s.Name, "step %s is already waiting, but the new version changes it: wait "+
+			"until it ends, or end it manually", s.Name)
 	case s.HasChild && o.Child != n.Child:
-		v.refuse(tasker.RefusedChildTemplate, s.Name, "step %s has started a task of template %s; the new version starts one of %s", s.Name, childOf(o), childOf(n))
+		v.refuse(tasker.RefusedChildTemplate, s.Name, "step %s has started a task of template %s, but the new "+
+			"version starts one of template %s", s.Name, childOf(o), childOf(n))
 	case s.State == tasker.StepEnqueued && (o.When != n.When || o.Join != n.Join):
-		v.refuse(tasker.RefusedCondition, s.Name, "step %s is enqueued, so that it runs is decided; the new version decides it otherwise", s.Name)
+		v.refuse(tasker.RefusedCondition, s.Name,
+			"step %s is already enqueued, but the new version changes its condition or join", s.Name)
 	}
 }
 
 // checkDone refuses changes that are impossible for a step that has ended.
 func (v *version) checkDone(s VersionStep, o, n tasker.StepTemplate) {
 	if s.State == tasker.StepComplete && o.OnFailure != nil && n.OnFailure == nil {
-		v.refuse(tasker.RefusedUndoMissing, s.Name, "step %s is complete and can be undone; the new version could not undo it", s.Name)
+		v.refuse(tasker.RefusedUndoMissing, s.Name,
+			"step %s is complete and can be compensated, but the new version could not compensate it", s.Name)
 	}
 	if s.Type != tasker.DecisionStep || s.State == tasker.StepSkipped {
 		return
@@ -157,7 +168,8 @@ func (v *version) checkDone(s VersionStep, o, n tasker.StepTemplate) {
 	}
 	now := slices.Sorted(slices.Values(v.dependents[s.Name]))
 	if slices.Sort(later); !slices.Equal(now, later) {
-		v.refuse(tasker.RefusedDecisionChanged, s.Name, "decision %s was made between %v; in the new version %v depend on it", s.Name, now, later)
+		v.refuse(tasker.RefusedDecisionChanged, s.Name,
+			"decision %s chose between %v, but %v depend on it in the new version", s.Name, now, later)
 	}
 }
 

@@ -58,7 +58,7 @@ type Loop struct {
 // ended. It returns an error only if the loop is misconfigured.
 func (l *Loop) Run(ctx context.Context) error {
 	if l.Interval <= 0 || l.Pass == nil || l.Log == nil {
-		return fmt.Errorf("loop %q needs a positive Every, a Pass and a Log", l.Name)
+		return fmt.Errorf("loop %q requires a positive Interval, a Pass and a Log", l.Name)
 	}
 	now := time.Now()
 	l.begun.Store(&now)

@@ -48,11 +48,11 @@ func ParseRoutes(text string) (list []Route, err error) {
 func parseRoute(line string) (r Route, err error) {
 	conditions, sinks, found := strings.Cut(line, "->")
 	if !found {
-		return r, fmt.Errorf("must have an arrow before its sinks, as in \"namespace=orders -> pager\"")
+		return r, fmt.Errorf("must have -> before its sinks, as in \"namespace=orders -> pager\"")
 	}
 	for name := range strings.SplitSeq(sinks, ",") {
 		if name = strings.TrimSpace(name); name == "" {
-			return r, fmt.Errorf("names no sink behind the arrow, or has an empty one among several")
+			return r, fmt.Errorf("must have one or more sinks after ->, separated by commas")
 		}
 		r.Sinks = append(r.Sinks, name)
 	}
@@ -64,11 +64,11 @@ func parseRoute(line string) (r Route, err error) {
 		}[field]
 		switch {
 		case to == nil:
-			return r, fmt.Errorf("%q is no condition; conditions are %s", field, strings.Join(routeFields, ", "))
+			return r, fmt.Errorf("unknown condition %q: must be one of %s", field, strings.Join(routeFields, ", "))
 		case value == "":
-			return r, fmt.Errorf("the condition %s has no value: write %s=value", field, field)
+			return r, fmt.Errorf("condition %s has no value: use %s=value", field, field)
 		case *to != "":
-			return r, fmt.Errorf("has the condition %s twice", field)
+			return r, fmt.Errorf("has condition %s twice", field)
 		}
 		*to = value
 	}
@@ -76,7 +76,7 @@ func parseRoute(line string) (r Route, err error) {
 	case r.Severity != "" && !slices.Contains(severities, r.Severity):
 		return r, fmt.Errorf("severity must be critical, high, medium or low, not %q", r.Severity)
 	case r.Reason != "" && !slices.Contains(tasker.Reasons(), r.Reason):
-		return r, fmt.Errorf("there is no reason %q", r.Reason)
+		return r, fmt.Errorf("unknown reason %q", r.Reason)
 	}
 	return r, nil
 }

@@ -20,13 +20,15 @@ func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor str
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch {
 		case planDigest != o.PlanDigest:
-			return tasker.Errorf(tasker.Conflict, "operation %s has another plan than the one with digest %q: look at it again", id, planDigest)
+			return tasker.Errorf(tasker.Conflict,
+				"the plan of operation %s does not have digest %q: review it again", id, planDigest)
 		case o.State == tasker.OperationAborted:
 			return ended(o)
 		case o.State != tasker.OperationPlanned:
 			return nil // already started
 		case !o.Now.Before(o.ExpiresAt):
-			return tasker.Errorf(tasker.Conflict, "the plan of operation %s expired at %s: plan it again", id, o.ExpiresAt.Format(time.RFC3339))
+			return tasker.Errorf(tasker.Conflict,
+				"the plan of operation %s expired at %s: plan it again", id, o.ExpiresAt.Format(time.RFC3339))
 		}
 		if o.Act == tasker.ActReset { // only reset enqueues steps
 			if err := tx.RefuseHeldItems(ctx, id); err != nil {
@@ -46,7 +48,7 @@ func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker
 		case tasker.OperationRunning:
 			return tx.PauseOperation(ctx, id, tasker.OperationPause{For: tasker.PausedByOperator, By: actor})
 		case tasker.OperationPlanned:
-			return tasker.Errorf(tasker.Conflict, "operation %s is planned: it does nothing until it is started", id)
+			return tasker.Errorf(tasker.Conflict, "operation %s is planned and cannot be paused before it starts", id)
 		default:
 			return ended(o)
 		}
@@ -69,8 +71,9 @@ func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with t
 			return nil
 		case tasker.OperationPaused:
 			if with.TolerateCause && len(o.Pause.Causes) == 0 {
-				return tasker.Errorf(tasker.Conflict, "operation %s is paused for %s: there are no failures whose cause could be tolerated; "+
-					"resume it without that", id, o.Pause.For)
+				return tasker.Errorf(tasker.Conflict,
+					"operation %s is paused for %s and has no failure cause to tolerate: "+
+						"resume it without tolerating a cause", id, o.Pause.For)
 			}
 			if with.TolerateCause {
 				o.Tolerated = slices.Compact(slices.Sorted(slices.Values(append(o.Tolerated, o.Pause.Causes...))))
@@ -103,7 +106,7 @@ func (s *Service) Abort(ctx context.Context, id tasker.ID, actor string) (tasker
 }
 
 func ended(o *postgres.RunningOperation) error {
-	return tasker.Errorf(tasker.Conflict, "operation %s is %s already", o.UUID, o.State).WithDetails(map[string]any{"state": o.State})
+	return tasker.Errorf(tasker.Conflict, "operation %s is already %s", o.UUID, o.State).WithDetails(map[string]any{"state": o.State})
 }
 
 // change locks an operation, applies do and returns the changed operation.
@@ -111,7 +114,7 @@ func (s *Service) change(
 	ctx context.Context, id tasker.ID, actor string, do func(*postgres.Tx, *postgres.RunningOperation) error,
 ) (after tasker.Operation, err error) {
 	if payload.IsBlank(actor) || payload.TextFault(actor, maxPerson) != "" {
-		return after, tasker.Errorf(tasker.Invalid, "actor must be text of 1 to %d characters", maxPerson)
+		return after, tasker.Errorf(tasker.Invalid, "actor must be 1 to %d characters long", maxPerson)
 	}
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		o, err := tx.LockOperation(ctx, id)

@@ -43,9 +43,9 @@ func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.R
 
 // endingOfUndone returns how to resolve the investigation of a task that is being compensated.
 func endingOfUndone(o *postgres.RunningOperation, i postgres.PlannedItem, steps int) (postgres.Ending, error) {
-	state, how := tasker.TaskStepsInProcess, fmt.Sprintf("the task is being undone, %d of its steps", steps)
+	state, how := tasker.TaskStepsInProcess, fmt.Sprintf("the task is being compensated, with %d steps", steps)
 	if steps == 0 {
-		state, how = tasker.TaskCancelled, "the task is cancelled, and nothing was to be undone"
+		state, how = tasker.TaskCancelled, "the task is cancelled; there was nothing to compensate"
 	}
 	return proof{OperationUUID: o.UUID, Act: o.Act, TaskState: state}.ending(postgres.Ending{
 		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: state, Status: tasker.EntryManuallyResolved,

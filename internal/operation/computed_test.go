@@ -230,11 +230,11 @@ func TestExpressionsArePlannedOnlyIfTheyFit(t *testing.T) {
 	p = computing(`1`)
 	p.Result = json.RawMessage(`1`)
 	_, _, err := h.ops.Plan(t.Context(), p)
-	h.WantCode(err, tasker.Invalid, "act.result_expression: is given with result")
+	h.WantCode(err, tasker.Invalid, "act.result_expression: conflicts with result")
 	p = computing(`1`)
 	p.Act = tasker.ActResolve
 	_, _, err = h.ops.Plan(t.Context(), p)
-	h.WantCode(err, tasker.Invalid, "act.result_expression: is for complete_manually and answer only")
+	h.WantCode(err, tasker.Invalid, "act.result_expression: is only allowed with complete_manually and answer")
 	if n := h.Count(`SELECT count(*) FROM tasker.operations`); n != 1 {
 		t.Errorf("plans that were refused have left %d operations", n-1)
 	}
@@ -311,5 +311,5 @@ func TestAStepIsCompletedByAnExpression(t *testing.T) {
 	_, err := h.Engine.OperateStep(t.Context(), task, step, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r", ResultExpression: "1"})
 	h.WantCode(err, tasker.Invalid, "is only allowed with complete_manually")
 	_, err = h.Engine.OperateStep(t.Context(), task, step, tasker.ActionRequest{Action: tasker.CompleteManually, Actor: "ann", Reason: "r", Result: []byte("1"), ResultExpression: "1"})
-	h.WantCode(err, tasker.Invalid, "is given with result")
+	h.WantCode(err, tasker.Invalid, "conflicts with result")
 }

@@ -28,7 +28,8 @@ var errRollback = errors.New("this was a dry run")
 func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (tasker.DryRun, error) {
 	r := tasker.DryRun{Enqueues: map[string]int{}}
 	if after < 0 || limit < 1 || limit > tasker.MaxOperationItems {
-		return r, tasker.Errorf(tasker.Invalid, "after must be at least 0 and limit 1 to %d, not %d and %d", tasker.MaxOperationItems, after, limit)
+		return r, tasker.Errorf(tasker.Invalid,
+			"after must be at least 0 and limit from 1 to %d, not %d and %d", tasker.MaxOperationItems, after, limit)
 	}
 	o, err := s.db.Operation(ctx, id)
 	if err != nil {

@@ -101,7 +101,7 @@ func TestWhatTasksAreFoundBySelects(t *testing.T) {
 	p = plan()
 	p.Selection.Filter.Tags = make([]string, 11)
 	_, _, err = h.ops.Plan(t.Context(), p)
-	h.WantCode(err, tasker.Invalid, "select.tags: has 11 tags; 10 is the limit")
+	h.WantCode(err, tasker.Invalid, "select.tags: has 11 tags; the limit is 10")
 	_, _, err = h.DB.Cases(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Tags: []string{"all"}, Limit: 5}})
 	h.WantCode(err, tasker.Invalid, "cases cannot be selected by")
 }

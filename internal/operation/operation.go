@@ -228,14 +228,14 @@ func roomFor(open map[string]int, namespace string) error {
 	for _, n := range open {
 		all += n
 	}
-	const abort = "abort those that are not needed (tasker-ctl operation list"
+	const abort = "abort those you do not need (tasker-ctl operation list"
 	switch n := open[namespace]; {
 	case all >= tasker.MaxOpenOperations:
 		return tasker.Errorf(tasker.Conflict,
-			"%d operations have not come to their end, which is the limit of all namespaces together; "+abort+")", all)
+			"the limit of %d open operations in all namespaces is reached: "+abort+")", all)
 	case namespace != "" && n >= tasker.MaxOpenOperationsPerNamespace:
-		return tasker.Errorf(tasker.Conflict, "%d operations of namespace %s have not come to their end, "+
-			"which is the limit of one namespace; "+abort+" --namespace %s)", n, namespace, namespace)
+		return tasker.Errorf(tasker.Conflict, "%d operations are open in namespace %s, "+
+			"which is the limit of a namespace: "+abort+" --namespace %s)", n, namespace, namespace)
 	}
 	return nil
 }
@@ -262,15 +262,15 @@ func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
 		first := p.Overlapping[0]
 		others := ""
 		if n := len(p.Overlapping) - 1; n > 0 {
-			others = fmt.Sprintf(", and %d more operations (see details) hold others", n)
+			others = fmt.Sprintf(", and %d more operations (see details) include others", n)
 		}
-		return tasker.Errorf(tasker.Conflict, "operation %s of %s holds %d of the selected steps%s: "+
-			"wait for it, abort it, or leave these steps out (overlap: skip, --skip-overlap)",
+		return tasker.Errorf(tasker.Conflict, "operation %s, planned by %s, includes %d of the selected steps%s: "+
+			"wait for it, abort it, or skip these steps (overlap: skip, --skip-overlap)",
 			first.OperationUUID, first.PlannedBy, first.Items, others).WithDetails(map[string]any{"overlapping": p.Overlapping})
 	}
 	switch {
 	case p.Selected == 0:
-		return tasker.Errorf(tasker.NotFound, "no open investigation that you may operate on is selected")
+		return tasker.Errorf(tasker.NotFound, "no open investigation selected that you may operate on")
 	case p.Items == 0:
 		return nothingToDo(o.Act, p.Selected)
 	}
@@ -284,10 +284,11 @@ func nothingToDo(act tasker.Act, selected int) error {
 		none = "this investigation does not have"
 	}
 	what := "a failed step, so there is nothing to retry, skip or complete: answer external steps that wait (answer, --answer), " +
-		"and end those of tasks that are over, recovered or opened by hand (end_investigation, --end)"
+		"and end investigations of tasks that have ended or recovered, and those opened manually " +
+		"(end_investigation, --end)"
 	if act == tasker.ActAnswer {
 		what = "an external step that waits for an answer, so there is nothing to answer: " +
-			"retry, skip or complete steps that have failed"
+			"retry, skip or complete failed steps"
 	}
 	return tasker.Errorf(tasker.NotFound, "%s %s", none, what)
 }
@@ -302,13 +303,14 @@ func complete(p *tasker.OperationPlan) error {
 		fault("act.type", "must be one of %s, not %q", strings.Join(strings.Fields(strings.Trim(fmt.Sprint(tasker.Acts()), "[]")), ", "), p.Act)
 	}
 	if p.Selection.IsEmpty() {
-		fault("select", "is empty: select investigations; %q with a namespace selects all of it", "namespace")
+		fault("select",
+			"is empty: select investigations; %q with a namespace selects all investigations in it", "namespace")
 	}
 	if p.Selection.IDs != nil && (len(p.Selection.IDs) == 0 || len(p.Selection.IDs) > tasker.MaxOperationItems) {
-		fault("select.ids", "has %d ids; it must be 1 to %d", len(p.Selection.IDs), tasker.MaxOperationItems)
+		fault("select.ids", "has %d ids; must have 1 to %d", len(p.Selection.IDs), tasker.MaxOperationItems)
 	}
 	if n := len(p.Selection.Filter.Tags); n > tasker.MaxSearchTags {
-		fault("select.tags", "has %d tags; %d is the limit", n, tasker.MaxSearchTags)
+		fault("select.tags", "has %d tags; the limit is %d", n, tasker.MaxSearchTags)
 	}
 	for _, f := range []struct {
 		path, text string
@@ -327,15 +329,16 @@ func complete(p *tasker.OperationPlan) error {
 		p.Waves = tasker.DefaultWaves()
 	}
 	if len(p.Waves) > maxWaves || slices.ContainsFunc(p.Waves, func(n int) bool { return n < 1 || n > tasker.MaxOperationItems }) {
-		fault("waves", "must be at most %d numbers from 1 to %d; the rest follows after the last", maxWaves, tasker.MaxOperationItems)
+		fault("waves", "must be at most %d numbers from 1 to %d; all remaining items follow the "+
+			"last wave", maxWaves, tasker.MaxOperationItems)
 	}
 	if p.RatePerMinute < 0 || p.RatePerMinute > maxRate {
-		fault("rate_per_minute", "must be 0, for no limit, to %d, not %d", maxRate, p.RatePerMinute)
+		fault("rate_per_minute", "must be from 0 (no limit) to %d, not %d", maxRate, p.RatePerMinute)
 	}
 	completeGuards(p, fault)
 	p.Limit = cmp.Or(p.Limit, tasker.MaxOperationItems)
 	if p.Limit < 1 || p.Limit > tasker.MaxOperationItems {
-		fault("limit", "must be 1 to %d, not %d", tasker.MaxOperationItems, p.Limit)
+		fault("limit", "must be from 1 to %d, not %d", tasker.MaxOperationItems, p.Limit)
 	}
 	validateResult(p, fault)
 	if len(faults) > 0 {
@@ -348,13 +351,13 @@ func complete(p *tasker.OperationPlan) error {
 func validateResult(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
 	switch {
 	case !p.Act.TakesResult() && (len(p.Result) > 0 || len(p.Metadata) > 0):
-		fault("act.result", "is for complete_manually and answer only")
+		fault("act.result", "is only allowed with complete_manually and answer")
 	case !p.Act.TakesResult() && p.ResultExpression != "":
-		fault("act.result_expression", "is for complete_manually and answer only")
+		fault("act.result_expression", "is only allowed with complete_manually and answer")
 	case len(p.Result) > 0 && p.ResultExpression != "":
-		fault("act.result_expression", "is given with result: give one of them")
+		fault("act.result_expression", "conflicts with result: set only one of them")
 	case strings.ContainsRune(p.ResultExpression, 0) || !utf8.ValidString(p.ResultExpression):
-		fault("act.result_expression", "has a NUL or is not valid UTF-8, which cannot be stored")
+		fault("act.result_expression", "contains NUL or is not valid UTF-8")
 	}
 }
 
@@ -370,7 +373,8 @@ func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.
 	var faults []tasker.Fault
 	if len(steps) > maxCheckedSteps {
 		faults = []tasker.Fault{{Path: "act.result_expression", Message: fmt.Sprintf(
-			"is for steps of more than %d kinds, by template and name: select those of one template", maxCheckedSteps)}}
+			"applies to steps of more than %d kinds, by template and name: select steps of one "+
+				"template", maxCheckedSteps)}}
 		steps = nil
 	}
 	for _, step := range steps {
@@ -395,12 +399,12 @@ func completeGuards(p *tasker.OperationPlan, fault func(path, format string, arg
 	}
 	p.Guards.WaveTimeout = cmp.Or(p.Guards.WaveTimeout, tasker.DefaultWaveTimeout)
 	if p.Guards.WaveTimeout < time.Second || p.Guards.WaveTimeout > maxWaveTimeout {
-		fault("guards.wave_timeout_seconds", "must be 1 to %d", int(maxWaveTimeout/time.Second))
+		fault("guards.wave_timeout_seconds", "must be from 1 to %d", int(maxWaveTimeout/time.Second))
 	}
 	switch w := p.Guards.WorkerAtLeast; {
 	case w == "":
 	case p.Act != tasker.ActReset:
-		fault("guards.worker_at_least", "is for reset_for_retry only: no worker takes what is done otherwise")
+		fault("guards.worker_at_least", "is only allowed with reset_for_retry: no worker is involved otherwise")
 	case !version.Valid(w) || len(w) > maxVersion:
 		fault("guards.worker_at_least", "must be a semantic version such as 1.6.0")
 	}

@@ -91,7 +91,7 @@ func TestOtherNamespacesAreNotSelected(t *testing.T) {
 	p := plan()
 	p.Selection = tasker.OperationSelection{Filter: tasker.InvestigationFilter{Name: "order"}}
 	_, _, err := h.ops.Plan(ctx, p)
-	h.WantCode(err, tasker.NotFound, "no open investigation that you may operate on")
+	h.WantCode(err, tasker.NotFound, "no open investigation selected that you may operate on")
 	o := h.planned(p)
 	_, err = h.DB.Operation(ctx, o.UUID)
 	h.WantCode(err, tasker.NotFound)
@@ -131,13 +131,13 @@ func TestPlansThatAreRefused(t *testing.T) {
 		"guards.worker_at_least: is for": func(p *tasker.OperationPlan) {
 			p.Act, p.Guards.WorkerAtLeast = tasker.ActResolve, "1.6.0"
 		},
-		"guards.tolerate: must be":     func(p *tasker.OperationPlan) { p.Guards.Tolerate = &tasker.FailureTolerance{Items: -1} },
-		"guards.wave_timeout_seconds:": func(p *tasker.OperationPlan) { p.Guards.WaveTimeout = time.Millisecond },
-		"limit: must be 1 to 100000":   func(p *tasker.OperationPlan) { p.Limit = -1 },
-		"is for complete_manually":     func(p *tasker.OperationPlan) { p.Result = json.RawMessage(`1`) },
-		"select.ids: has 0 ids":        func(p *tasker.OperationPlan) { p.Selection.IDs = []tasker.ID{} },
-		"Idempotency-Key":              func(p *tasker.OperationPlan) { p.RequestKey = strings.Repeat("k", 256) },
-		"completion_data.result":       func(p *tasker.OperationPlan) { p.Act = tasker.ActComplete },
+		"guards.tolerate: must be":               func(p *tasker.OperationPlan) { p.Guards.Tolerate = &tasker.FailureTolerance{Items: -1} },
+		"guards.wave_timeout_seconds:":           func(p *tasker.OperationPlan) { p.Guards.WaveTimeout = time.Millisecond },
+		"limit: must be 1 to 100000":             func(p *tasker.OperationPlan) { p.Limit = -1 },
+		"is only allowed with complete_manually": func(p *tasker.OperationPlan) { p.Result = json.RawMessage(`1`) },
+		"select.ids: has 0 ids":                  func(p *tasker.OperationPlan) { p.Selection.IDs = []tasker.ID{} },
+		"Idempotency-Key":                        func(p *tasker.OperationPlan) { p.RequestKey = strings.Repeat("k", 256) },
+		"completion_data.result":                 func(p *tasker.OperationPlan) { p.Act = tasker.ActComplete },
 	} {
 		p := plan()
 		change(&p)
@@ -188,7 +188,7 @@ func TestOperationsAreBounded(t *testing.T) {
 	}
 	open(tasker.MaxOpenOperations-tasker.MaxOpenOperationsPerNamespace-2, "{other}")
 	_, _, err = h.ops.Plan(t.Context(), attic)
-	h.WantCode(err, tasker.Conflict, "100 operations have not come to their end")
+	h.WantCode(err, tasker.Conflict, "the limit of 100 open operations")
 }
 
 // The same request makes one operation, also when it is sent twice at once; another one
@@ -235,7 +235,7 @@ func TestTwoOperatorsConflict(t *testing.T) {
 	second := plan()
 	second.Actor = "bob"
 	_, _, err := h.ops.Plan(t.Context(), second)
-	h.WantCode(err, tasker.Conflict, one.UUID.String(), "of ann", "holds 4 of the selected steps", "--skip-overlap")
+	h.WantCode(err, tasker.Conflict, one.UUID.String(), "planned by ann", "includes 4 of the selected steps", "--skip-overlap")
 	second.SkipOverlap = true
 	two := h.planned(second)
 	if two.Items != 2 || len(two.Overlapping) != 1 || two.Overlapping[0] != (tasker.OperationOverlap{OperationUUID: one.UUID, PlannedBy: "ann", Items: 4}) {
@@ -297,7 +297,7 @@ func TestVerbs(t *testing.T) {
 	o := h.planned(plan())
 	ctx := t.Context()
 	_, err := h.ops.Start(ctx, o.UUID, "sha256:another", "ann")
-	h.WantCode(err, tasker.Conflict, "has another plan")
+	h.WantCode(err, tasker.Conflict, "does not have digest")
 	_, err = h.ops.Pause(ctx, o.UUID, "ann")
 	h.WantCode(err, tasker.Conflict, "is planned")
 	_, err = h.ops.Resume(ctx, o.UUID, "ann", tasker.ResumeOptions{})

@@ -62,7 +62,7 @@ func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.Run
 		return err
 	}
 	if n := len(d.ended); n != len(endings) {
-		return fmt.Errorf("of %d investigations of tasks that are recreated %d ended", len(endings), n)
+		return fmt.Errorf("of %d investigations of recreated tasks, only %d ended", len(endings), n)
 	}
 	return tx.RecordRepairs(ctx, repairs)
 }

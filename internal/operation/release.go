@@ -467,7 +467,7 @@ func argumentsOf(o *postgres.RunningOperation) (args argumentsDoc, err error) {
 func (s *Service) action(o *postgres.RunningOperation, args argumentsDoc) (engine.Action, error) {
 	kind, ok := o.Act.StepAction()
 	if !ok {
-		return engine.Action{}, fmt.Errorf("operation %s has the act %q, which is not on steps", o.UUID, o.Act)
+		return engine.Action{}, fmt.Errorf("operation %s has act %q, which does not apply to steps", o.UUID, o.Act)
 	}
 	return s.engine.NewAction(tasker.ActionRequest{
 		Action: kind, Answer: o.Act == tasker.ActAnswer, Actor: actorOf(o), Reason: o.Reason, Result: args.Result,

@@ -221,7 +221,7 @@ func ending(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.End
 		OperationUUID: o.UUID, Act: o.Act, TaskState: i.Task, StepUUID: &i.StepUUID, StepName: i.StepName,
 		StepState: i.Step, ReleasedAt: &i.ReleasedAt, CompletedAt: i.CompletedAt,
 	}
-	how := "stands as " + string(i.Step)
+	how := "is " + string(i.Step)
 	switch {
 	case o.Act == tasker.ActReset && i.Step == tasker.StepSkipped:
 		how = "was skipped after its release, as its template requires"
@@ -240,7 +240,7 @@ func endingOfTask(o *postgres.RunningOperation, i postgres.PlannedItem, t postgr
 	p := proof{OperationUUID: o.UUID, Act: o.Act, TaskState: t.State}
 	how := string(t.State)
 	if t.Recovered && o.Act == tasker.ActEnd {
-		how += " and went on by itself"
+		how += " and continued automatically"
 	}
 	return p.ending(postgres.Ending{
 		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: t.State, Status: tasker.EntryManuallyResolved,

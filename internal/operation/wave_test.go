@@ -530,7 +530,7 @@ func TestActsOnTasks(t *testing.T) {
 	p := plan()
 	p.Act = tasker.ActCancel
 	_, _, err := h.ops.Plan(t.Context(), p)
-	h.WantCode(err, tasker.Conflict, "holds 1 of the selected steps") // a step of a task keeps its task
+	h.WantCode(err, tasker.Conflict, "includes 1 of the selected steps") // a step of a task keeps its task
 	_, err = h.ops.Abort(t.Context(), held.UUID, "ann")
 	h.Must(err)
 	o := h.planned(p)
@@ -654,7 +654,7 @@ func TestAnOperatorToleratesACause(t *testing.T) {
 	_, err = h.ops.Pause(t.Context(), o.UUID, "ann")
 	h.Must(err)
 	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{TolerateCause: true})
-	h.WantCode(err, tasker.Conflict, "no failures whose cause")
+	h.WantCode(err, tasker.Conflict, "no failure cause to tolerate")
 	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: &tasker.FailureTolerance{Percent: 101}})
 	h.WantCode(err, tasker.Invalid, "from 0% to 100%, not 101%")
 }

@@ -18,7 +18,7 @@ func CanonicalBy(doc json.RawMessage, format func(text string) string) ([]byte, 
 	r := NewTolerantReader(doc)
 	value := r.decode()
 	if _, wellFormed := r.End(); !wellFormed {
-		return nil, errors.New("read JSON: the document is malformed")
+		return nil, errors.New("read JSON: malformed document")
 	}
 	return json.Marshal(canonical(value, format))
 }

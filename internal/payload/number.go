@@ -68,10 +68,11 @@ const floatDigits = 309
 // PostgreSQL's notation, so that 1e40 is accepted again after it was read back with 41 digits.
 func (n notation) fault(text string, l Limits) string {
 	if n.extreme && !fitsFloat(text) {
-		return fmt.Sprintf("the number %s is larger or finer than a 64-bit float can hold", CleanText(text, numberShown))
+		return fmt.Sprintf("the number %s exceeds the range or precision of a "+
+			"64-bit float", CleanText(text, numberShown))
 	}
 	if digits := n.whole + n.fraction; digits > l.Digits {
-		return fmt.Sprintf("a number of %d digits when it is written out; %d is the limit", digits, l.Digits)
+		return fmt.Sprintf("a number has %d digits when written out; the limit is %d", digits, l.Digits)
 	}
 	return ""
 }

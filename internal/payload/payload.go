@@ -65,7 +65,7 @@ func (r *Reader) measured() (bytes int, err error) {
 	faults, _ := r.End()
 	if r.s.size > r.s.limits.Bytes {
 		return r.s.size, tasker.Errorf(tasker.TooLarge,
-			"the document has %d bytes as the database spells it; %d is the limit", r.s.size, r.s.limits.Bytes)
+			"the document has %d bytes in the database's encoding; the limit is %d", r.s.size, r.s.limits.Bytes)
 	}
 	if len(faults) == 0 {
 		return r.s.size, nil

@@ -70,7 +70,7 @@ func NewReader(doc []byte, l Limits, n int) *Reader {
 	if bad := firstInvalid(r.s.text); bad >= 0 {
 		r.s.stop(bad, "the text is not valid UTF-8")
 	} else if r.s.space(); r.s.at == len(r.s.text) {
-		r.s.stop(r.s.at, "nothing here; a JSON value is missing")
+		r.s.stop(r.s.at, "a JSON value is missing")
 	}
 	return r
 }
@@ -151,7 +151,7 @@ func (r *Reader) End() (faults []tasker.Fault, wellFormed bool) {
 		r.Value()
 	}
 	if r.s.space(); !r.s.stopped && r.s.at < len(r.s.text) {
-		r.s.stop(r.s.at, "more text after the end of the JSON value")
+		r.s.stop(r.s.at, "unexpected text after the JSON value")
 	}
 	return r.s.faults, !r.s.stopped
 }

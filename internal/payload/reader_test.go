@@ -99,7 +99,7 @@ func TestReaderOfAMalformedDocument(t *testing.T) {
 		}
 	})
 	r.Array(func(int) { t.Error("an element after the fault") })
-	if faults, wellFormed := r.End(); wellFormed || fmt.Sprint(faults) != "[line 1: a[1]: a JSON value cannot begin like this: 'n']" {
+	if faults, wellFormed := r.End(); wellFormed || fmt.Sprint(faults) != "[line 1: a[1]: invalid start of a JSON value: 'n']" {
 		t.Errorf("%v, %v", faults, wellFormed)
 	}
 }

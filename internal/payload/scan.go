@@ -56,7 +56,7 @@ func (s *scanner) value() bool {
 			return true
 		}
 	}
-	return s.unexpected("a JSON value cannot begin like this")
+	return s.unexpected("invalid start of a JSON value")
 }
 
 // count counts the next value. It returns false if there is none or the limit is exceeded.
@@ -65,7 +65,7 @@ func (s *scanner) count() bool {
 		return s.unexpected("a JSON value is missing")
 	}
 	if s.values++; s.values > s.limits.Values {
-		return s.stop(s.at, fmt.Sprintf("more than %d values in the document", s.limits.Values))
+		return s.stop(s.at, fmt.Sprintf("the document has more than %d values", s.limits.Values))
 	}
 	return true
 }
@@ -76,7 +76,7 @@ func (s *scanner) enter() bool {
 		return false
 	}
 	if len(s.path) == s.limits.Depth {
-		return s.stop(s.at, fmt.Sprintf("nested more than %d deep", s.limits.Depth))
+		return s.stop(s.at, fmt.Sprintf("nested more than %d levels deep", s.limits.Depth))
 	}
 	s.at++
 	s.size += len("{}")
@@ -103,7 +103,7 @@ func (s *scanner) object(member func(key string) bool) bool {
 		}
 		s.path = append(s.path, place{key: key})
 		if s.keys++; s.keys > s.limits.Keys {
-			return s.stop(s.keyAt, fmt.Sprintf("more than %d keys in the document", s.limits.Keys))
+			return s.stop(s.keyAt, fmt.Sprintf("the document has more than %d keys", s.limits.Keys))
 		}
 		if !names.add(key) {
 			s.note(s.keyAt, "duplicate key")

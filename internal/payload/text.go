@@ -12,11 +12,11 @@ import (
 func TextFault(s string, limit int) string {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
-		return "has a NUL or is not valid UTF-8, which cannot be stored"
+		return "contains NUL or is not valid UTF-8"
 	case s != "" && IsBlank(s):
-		return "is blank: leave it out, or give it a visible character"
+		return "is blank: omit it, or add a visible character"
 	case utf8.RuneCountInString(s) > limit:
-		return fmt.Sprintf("has %d characters; %d is the limit", utf8.RuneCountInString(s), limit)
+		return fmt.Sprintf("has %d characters; the limit is %d", utf8.RuneCountInString(s), limit)
 	}
 	return ""
 }

@@ -26,11 +26,11 @@ func (s *scanner) str() (string, bool) {
 			}
 			s.at++
 			if len(text) > s.limits.StringBytes {
-				s.note(begin, fmt.Sprintf("a string of %d bytes; %d is the limit", len(text), s.limits.StringBytes))
+				s.note(begin, fmt.Sprintf("a string has %d bytes; the limit is %d", len(text), s.limits.StringBytes))
 			}
 			return text, true
 		case c < 0x20:
-			return "", s.stop(s.at, fmt.Sprintf("a control character (0x%02x) inside a string; escape it", c))
+			return "", s.stop(s.at, fmt.Sprintf("unescaped control character (0x%02x) in a string", c))
 		case c == '\\':
 			b.WriteString(s.text[from:s.at])
 			s.size += s.at - from
@@ -42,7 +42,7 @@ func (s *scanner) str() (string, bool) {
 			s.at++
 		}
 	}
-	return "", s.stop(begin, "a string without end")
+	return "", s.stop(begin, "unterminated string")
 }
 
 const (
@@ -55,7 +55,7 @@ func (s *scanner) escape(b *strings.Builder) bool {
 	begin := s.at
 	s.at++
 	if s.at == len(s.text) {
-		return s.stop(begin, "a string without end")
+		return s.stop(begin, "unterminated string")
 	}
 	c := s.text[s.at]
 	s.at++
@@ -65,11 +65,11 @@ func (s *scanner) escape(b *strings.Builder) bool {
 		return true
 	}
 	if c != 'u' {
-		return s.stop(begin, "an escape that JSON does not know")
+		return s.stop(begin, "invalid escape sequence")
 	}
 	r, ok := s.hex4()
 	if !ok {
-		return s.stop(begin, `\u needs four hexadecimal digits`)
+		return s.stop(begin, `\u must be followed by four hexadecimal digits`)
 	}
 	switch {
 	case r == 0:
@@ -129,7 +129,7 @@ func (s *scanner) number() bool {
 	switch {
 	case s.take('0'):
 		if s.at < len(s.text) && isDigit(s.text[s.at]) {
-			return s.stop(begin, "a number cannot begin with 0 and another digit")
+			return s.stop(begin, "a number must not have leading zeros")
 		}
 	case !s.digits():
 		return s.unexpected("a digit is missing")

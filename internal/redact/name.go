@@ -48,8 +48,8 @@ func parseName(text string) (name, error) {
 	if strings.Trim(n.letters, "*") == "" || strings.ContainsFunc(n.letters, func(c rune) bool {
 		return c != '*' && !unicode.IsLetter(c) && !unicode.IsDigit(c)
 	}) {
-		return name{}, fmt.Errorf("invalid name of a key %q: must be letters and digits, "+
-			"with * for any letters, such as *password*", text)
+		return name{}, fmt.Errorf("invalid key name %q: must be letters and digits, "+
+			"with * as a wildcard, such as *password*", text)
 	}
 	return n, nil
 }

@@ -45,7 +45,8 @@ func New(keys, paths string) (Rules, error) {
 			r.texts = append(r.texts, regexp.MustCompile(text))
 		}
 	} else if len(r.names) > 0 {
-		return Rules{}, fmt.Errorf("%q hides nothing: give at least one name that does not begin with an exclamation mark", keys)
+		return Rules{}, fmt.Errorf("invalid redaction keys %q: at least one name must not begin with an "+
+			"exclamation mark", keys)
 	}
 	if pattern := alternatives(r.names, name.exempt); pattern != "" {
 		r.shown = regexp.MustCompile(pattern)
@@ -56,7 +57,8 @@ func New(keys, paths string) (Rules, error) {
 			return Rules{}, err
 		}
 		if first := steps[0]; first != "*" && !slices.Contains(Places, first) {
-			return Rules{}, fmt.Errorf("%q hides nothing: a snapshot has no %q; it has %s", path, first, strings.Join(Places, ", "))
+			return Rules{}, fmt.Errorf("invalid redaction path %q: unknown field %q: must begin with * or "+
+				"one of %s", path, first, strings.Join(Places, ", "))
 		}
 		r.paths = append(r.paths, steps)
 	}
@@ -103,7 +105,8 @@ func parsePath(path string) ([]string, error) {
 		rest = rest[len(m[0]):]
 	}
 	if !ok || len(steps) == 0 {
-		return nil, fmt.Errorf("invalid path %q: must be like $.task.context.customer.email, with [*] for each element "+
+		return nil, fmt.Errorf("invalid redaction path %q: must be such as $.task.context.customer.email, with "+
+			"[*] for each element "+
 			"and ['a name'] for names with other characters", path)
 	}
 	return steps, nil

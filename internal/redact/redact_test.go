@@ -69,7 +69,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{paths: "$"}, {paths: "task.context"}, {paths: "$.a..b"}, {paths: "$.a[b]"}, {paths: "$.a['b]"}, {paths: "$.a[?(@.b)]"}, {paths: "$..a"}, {paths: "$.nosuch"}, {paths: "$[0].task"},
 	} {
 		_, err := New(tt.keys, tt.paths)
-		if err == nil || !strings.Contains(err.Error(), "invalid ") && !strings.Contains(err.Error(), "hides nothing: a snapshot has no") {
+		if err == nil || !strings.Contains(err.Error(), "invalid ") {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestWhatIsRefused(t *testing.T) {
 
 // A list of exceptions alone hides nothing, which its author does not expect.
 func TestOnlyExceptionsAreRefused(t *testing.T) {
-	if _, err := New("!tokencount", ""); err == nil || !strings.Contains(err.Error(), "hides nothing") {
+	if _, err := New("!tokencount", ""); err == nil || !strings.Contains(err.Error(), "must not begin with an exclamation mark") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -46,13 +46,13 @@ const maxCron = 256
 // dayMatch must be any or all if both day fields are restricted, and empty otherwise.
 func parseCron(text, dayMatch string) (*cron, error) {
 	if len(text) > maxCron {
-		return nil, fmt.Errorf("has %d bytes; %d is the limit", len(text), maxCron)
+		return nil, fmt.Errorf("has %d bytes; the limit is %d", len(text), maxCron)
 	}
 	known := text
 	if strings.HasPrefix(text, "@") {
 		var found bool
 		if known, found = macros[text]; !found {
-			return nil, fmt.Errorf("%q is not known; there are %s", text, strings.Join(slices.Sorted(maps.Keys(macros)), ", "))
+			return nil, fmt.Errorf("unknown macro %q: must be one of %s", text, strings.Join(slices.Sorted(maps.Keys(macros)), ", "))
 		}
 	}
 	parts := strings.Fields(known)
@@ -60,8 +60,8 @@ func parseCron(text, dayMatch string) (*cron, error) {
 		parts = append([]string{"0"}, parts...)
 	}
 	if len(parts) != len(fields) {
-		return nil, fmt.Errorf("has %d fields; there must be 5 (minute, hour, day of month, month, day of week), "+
-			"or 6 with the second first", len(parts))
+		return nil, fmt.Errorf("has %d fields; must have 5 (minute, hour, day of month, month, day of week) "+
+			"or 6, beginning with the second", len(parts))
 	}
 	var sets [len(fields)]uint64
 	for i, f := range fields {
@@ -77,9 +77,9 @@ func parseCron(text, dayMatch string) (*cron, error) {
 	c.everyDay, c.everyWeekday = bits.OnesCount64(c.days) == 31, bits.OnesCount64(c.weekdays) == 7
 	switch restricted := !c.everyDay && !c.everyWeekday; {
 	case restricted && dayMatch == "":
-		return nil, fmt.Errorf("restricts both day of month and day of week; set day_match: any or day_match: all")
+		return nil, fmt.Errorf("restricts both day of month and day of week: set day_match to any or all")
 	case !restricted && dayMatch != "":
-		return nil, fmt.Errorf("does not restrict both day of month and day of week; leave out day_match")
+		return nil, fmt.Errorf("does not restrict both day of month and day of week: remove day_match")
 	default:
 		c.both = dayMatch == "all"
 	}

@@ -29,7 +29,7 @@ func instantOf(t *testing.T, text string) time.Time {
 func TestCronIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ cron, match, says string }{
-		{"", "", "give one of cron"},
+		{"", "", "set exactly one of cron"},
 		{"* * * *", "", "has 4 fields"},
 		{"* * * * * * *", "", "has 7 fields"},
 		{"60 * * * *", "", `minute "60": must be *, or a value from 0 to 59`},
@@ -45,11 +45,11 @@ func TestCronIsRefused(t *testing.T) {
 		{"1,, * * * *", "", `minute ""`},
 		{"0 0 30 2 *", "", `"0 0 30 2 *" never occurs`},
 		{"0 0 31 4,6,9,11 *", "", "never occurs"},
-		{"0 0 13 * 5", "", "restricts both day of month and day of week; set day_match: any or day_match: all"},
+		{"0 0 13 * 5", "", "restricts both day of month and day of week: set day_match to any or all"},
 		{"0 0 * * 5", "any", "does not restrict both"},
 		{"0 0 13 * 5", "both", "must be any or all"},
-		{"@reboot", "", `"@reboot" is not known`},
-		{strings.Repeat("1,", 200) + "1 * * * *", "", "256 is the limit"},
+		{"@reboot", "", `unknown macro "@reboot"`},
+		{strings.Repeat("1,", 200) + "1 * * * *", "", "the limit is 256"},
 	} {
 		_, faults := Compile(tasker.ScheduleRule{Cron: tt.cron, DayMatch: tt.match}, time.Time{})
 		var all string
@@ -67,20 +67,20 @@ func TestARuleIsRefused(t *testing.T) {
 	early := time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
 	start, end := time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC), time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for says, spec := range map[string]tasker.ScheduleRule{
-		"give one of cron, every_seconds and after_end_seconds": {Cron: "@daily", Every: time.Hour},
-		`zone: invalid time zone "Mars/Olympus"`:                {Cron: "@daily", Zone: "Mars/Olympus"},
-		`zone: invalid time zone "Local"`:                       {Cron: "@daily", Zone: "Local"},
-		"zone: is about cron and except":                        {Every: time.Hour, Zone: "Europe/Berlin"},
-		"every_seconds: must be whole seconds":                  {Every: 1500 * time.Millisecond},
-		"after_end_seconds: must be whole seconds":              {AfterEnd: 400 * 24 * time.Hour},
-		"jitter_seconds: must be whole seconds, at most 3600":   {Every: time.Hour, Jitter: 2 * time.Hour},
-		"has no except":                                         {AfterEnd: time.Hour, Except: []string{"sat"}},
-		"day_match: is about cron":                              {Every: time.Hour, DayMatch: "any"},
-		`except[1]: "2026-13-01" is not understood`:             {Cron: "@daily", Except: []string{"sun", "2026-13-01"}},
-		`except[0]: "2026-12-31..2026-12-01" is not understood`: {Cron: "@daily", Except: []string{"2026-12-31..2026-12-01"}},
-		"100 is the limit":                                      {Cron: "@daily", Except: make([]string, 101)},
-		"start_at: must lie between":                            {Cron: "@daily", StartAt: &early},
-		"end_at: lies before start_at":                          {Cron: "@daily", StartAt: &start, EndAt: &end},
+		"set exactly one of cron, every_seconds and after_end_seconds":    {Cron: "@daily", Every: time.Hour},
+		`zone: invalid time zone "Mars/Olympus"`:                          {Cron: "@daily", Zone: "Mars/Olympus"},
+		`zone: invalid time zone "Local"`:                                 {Cron: "@daily", Zone: "Local"},
+		"zone: requires cron or except":                                   {Every: time.Hour, Zone: "Europe/Berlin"},
+		"every_seconds: must be a whole number of seconds":                {Every: 1500 * time.Millisecond},
+		"after_end_seconds: must be a whole number of seconds":            {AfterEnd: 400 * 24 * time.Hour},
+		"jitter_seconds: must be a whole number of seconds, at most 3600": {Every: time.Hour, Jitter: 2 * time.Hour},
+		"cannot be used with after_end_seconds":                           {AfterEnd: time.Hour, Except: []string{"sat"}},
+		"day_match: requires cron":                                        {Every: time.Hour, DayMatch: "any"},
+		`except[1]: invalid exception "2026-13-01"`:                       {Cron: "@daily", Except: []string{"sun", "2026-13-01"}},
+		`except[0]: invalid exception "2026-12-31..2026-12-01"`:           {Cron: "@daily", Except: []string{"2026-12-31..2026-12-01"}},
+		"the limit is 100":                                                {Cron: "@daily", Except: make([]string, 101)},
+		"start_at: must be between":                                       {Cron: "@daily", StartAt: &early},
+		"end_at: must not be before start_at":                             {Cron: "@daily", StartAt: &start, EndAt: &end},
 	} {
 		_, faults := Compile(spec, time.Time{})
 		var all []string

@@ -83,7 +83,7 @@ func Decide(rule *Rule, s Situation) Plan {
 	if s.Queued && p.busy == "" {
 		p.plan.StartQueued = true
 		p.Queued = false
-		p.busy = "the task of the instant that waited has not ended"
+		p.busy = "the task of the queued firing has not ended"
 	}
 	p.passDue()
 	p.end()
@@ -256,7 +256,7 @@ func (p *planner) start(i instant, others bool) {
 		p.plan.CancelOpen = p.Open != nil
 	case tasker.OverlapAllow:
 	}
-	p.busy = "the task of an instant before has not ended"
+	p.busy = "the task of an earlier firing has not ended"
 	p.passStart(i)
 }
 

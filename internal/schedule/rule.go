@@ -49,7 +49,7 @@ func Compile(spec tasker.ScheduleRule, anchor time.Time) (*Rule, []tasker.Fault)
 		}
 	}
 	if kinds != 1 {
-		fault("cron", "give one of cron, every_seconds and after_end_seconds")
+		fault("cron", "set exactly one of cron, every_seconds and after_end_seconds")
 	}
 	if spec.Cron != "" {
 		var err error
@@ -60,21 +60,21 @@ func Compile(spec tasker.ScheduleRule, anchor time.Time) (*Rule, []tasker.Fault)
 	if spec.Zone != "" {
 		zone, err := time.LoadLocation(spec.Zone)
 		if err != nil || spec.Zone == "Local" {
-			fault("zone", "invalid time zone %q: must be one such as Europe/Berlin, or UTC", spec.Zone)
+			fault("zone", "invalid time zone %q: must be a name such as Europe/Berlin or UTC", spec.Zone)
 		} else {
 			r.zone = zone
 		}
 	}
 	r.checkFields(fault)
 	if len(spec.Except) > tasker.MaxScheduleExcept {
-		fault("except", "%d exceptions; %d is the limit", len(spec.Except), tasker.MaxScheduleExcept)
+		fault("except", "has %d exceptions; the limit is %d", len(spec.Except), tasker.MaxScheduleExcept)
 		return r, faults
 	}
 	for i, text := range spec.Except {
 		x, ok := readException(text)
 		if !ok {
-			fault(fmt.Sprintf("except[%d]", i), "%q is not understood; write a date such as 2026-12-25, "+
-				"days such as 2026-12-24..2027-01-01, or a weekday such as sat", text)
+			fault(fmt.Sprintf("except[%d]", i), "invalid exception %q: must be a date such as 2026-12-25, "+
+				"a range such as 2026-12-24..2027-01-01, or a weekday such as sat", text)
 		}
 		r.except = append(r.except, x)
 	}
@@ -86,7 +86,7 @@ func (r *Rule) checkFields(fault func(path, format string, args ...any)) {
 	spec := r.spec
 	span := func(path string, d, limit time.Duration) {
 		if d < 0 || d > limit || d%time.Second != 0 {
-			fault(path, "must be whole seconds, at most %d", int64(limit/time.Second))
+			fault(path, "must be a whole number of seconds, at most %d", int64(limit/time.Second))
 		}
 	}
 	span("every_seconds", spec.Every, tasker.MaxScheduleInterval)
@@ -96,21 +96,21 @@ func (r *Rule) checkFields(fault func(path, format string, args ...any)) {
 		fault("day_match", "must be any or all, not %q", spec.DayMatch)
 	}
 	if spec.DayMatch != "" && spec.Cron == "" {
-		fault("day_match", "is about cron, which this schedule does not have")
+		fault("day_match", "requires cron")
 	}
 	if spec.AfterEnd != 0 && len(spec.Except) > 0 {
-		fault("except", "a schedule with after_end_seconds has no except: its instants follow its tasks")
+		fault("except", "cannot be used with after_end_seconds")
 	}
 	if spec.Zone != "" && spec.Cron == "" && len(spec.Except) == 0 {
-		fault("zone", "is about cron and except, and this schedule has neither")
+		fault("zone", "requires cron or except")
 	}
 	for path, at := range map[string]*time.Time{"start_at": spec.StartAt, "end_at": spec.EndAt} {
 		if at != nil && (at.Year() < 2000 || at.Year() > 2200) {
-			fault(path, "must lie between the years 2000 and 2200")
+			fault(path, "must be between the years 2000 and 2200")
 		}
 	}
 	if spec.StartAt != nil && spec.EndAt != nil && spec.EndAt.Before(*spec.StartAt) {
-		fault("end_at", "lies before start_at")
+		fault("end_at", "must not be before start_at")
 	}
 }
 

@@ -28,7 +28,8 @@ func checkDatabase(ctx context.Context, conn *pgx.Conn) error {
 	case number < minVersion:
 		return fmt.Errorf("%w: PostgreSQL %s is too old: use version %d or later", ErrUnsuitable, version, minVersion/10000)
 	case encoding != "UTF8":
-		return fmt.Errorf("%w: its encoding is %s: create a database with CREATE DATABASE %s ENCODING 'UTF8' TEMPLATE template0, "+
+		return fmt.Errorf("%w: its encoding is %s: create a database with CREATE DATABASE %s ENCODING 'UTF8' "+
+			"TEMPLATE template0, "+
 			"under a new name or after dropping this one",
 			ErrUnsuitable, encoding, name)
 	}

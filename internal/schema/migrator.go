@@ -144,7 +144,8 @@ func withApplied(names []string, err error) error {
 	if len(names) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w\n(%s applied before; servers that run go on, and the next migrate up continues from there)", err, strings.Join(names, ", "))
+	return fmt.Errorf("%w\n(already applied: %s; running servers continue, and the next migrate up "+
+		"resumes here)", err, strings.Join(names, ", "))
 }
 
 func paths(files []file) []string {
@@ -167,7 +168,7 @@ func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() erro
 	for {
 		var locked bool
 		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(advisoryLock)).Scan(&locked); err != nil {
-			return nil, fmt.Errorf("take the lock of the migrations: %w", err)
+			return nil, fmt.Errorf("acquire the migration lock: %w", err)
 		}
 		if locked {
 			return func() error { return unlock(ctx, conn) }, nil
@@ -177,14 +178,15 @@ func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() erro
 			return nil, fmt.Errorf("another program is migrating this database: %w", ctx.Err())
 		case <-end.C:
 			who, err := findMigrator(ctx, conn)
-			return nil, errors.Join(fmt.Errorf("%s is migrating this database, and was not done within %s: nothing was changed; "+
+			return nil, errors.Join(fmt.Errorf("%s is migrating this database and did not finish within %s: "+
+				"nothing was changed; "+
 				"run it again later", who, m.wait), err)
 		case <-report.C:
 			who, err := findMigrator(ctx, conn)
 			if err != nil {
 				return nil, err
 			}
-			m.progress(fmt.Sprintf("%s is migrating this database; waiting for its end", who))
+			m.progress(fmt.Sprintf("%s is migrating this database; waiting for it to finish", who))
 			report.Reset(m.reportEvery)
 		case <-tick.C:
 		}
@@ -236,7 +238,7 @@ func createTable(ctx context.Context, conn *pgx.Conn) error {
 	}
 	var create string
 	if err := conn.QueryRow(ctx, `SELECT CASE WHEN to_regnamespace('tasker') IS NULL THEN 'CREATE SCHEMA tasker;' ELSE '' END`).Scan(&create); err != nil {
-		return fmt.Errorf("find the schema tasker: %w", err)
+		return fmt.Errorf("find schema tasker: %w", err)
 	}
 	_, err = conn.Exec(ctx, create+`
 		CREATE TABLE tasker.schema_migrations (
@@ -249,7 +251,7 @@ func createTable(ctx context.Context, conn *pgx.Conn) error {
 			'Migrations that were applied, and as version 0 the checksum of all of the schema.'`,
 		pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
-		return fmt.Errorf("make the table tasker.schema_migrations: %w", err)
+		return fmt.Errorf("create table tasker.schema_migrations: %w", err)
 	}
 	return nil
 }
@@ -273,10 +275,12 @@ func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, obj
 		}
 		holder, waited := lockHolder(ctx, conn), time.Since(began)
 		if waited+pause > m.wait {
-			return fmt.Errorf("other transactions held locks that the migration needs for %s%s; what waited was rolled back: "+
-				"end them, or migrate again with more patience (tasker migrate up --wait): %w", waited.Round(time.Second), holder, err)
+			return fmt.Errorf("other transactions held locks that the migration needs for %s%s; the waiting part "+
+				"was rolled back: "+
+				"end them, or wait longer (tasker migrate up --wait): %w", waited.Round(time.Second), holder, err)
 		}
-		m.progress(fmt.Sprintf("another transaction holds a lock that the migration needs%s; trying again in %s", holder, pause))
+		m.progress(fmt.Sprintf("another transaction holds a lock that the migration needs%s; "+
+			"retrying in %s", holder, pause))
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)

@@ -230,11 +230,11 @@ func TestAnotherMigratorIsNamed(t *testing.T) {
 	}
 	who := "process " + pid + " (yesterday of user "
 	for _, message := range said {
-		if !strings.HasPrefix(message, who) || !strings.Contains(message, ", connected since 2") || !strings.HasSuffix(message, "waiting for its end") {
+		if !strings.HasPrefix(message, who) || !strings.Contains(message, ", connected since 2") || !strings.HasSuffix(message, "waiting for it to finish") {
 			t.Errorf("it said %q", message)
 		}
 	}
-	if err == nil || !strings.HasPrefix(err.Error(), who) || !strings.Contains(err.Error(), "was not done within 2s") {
+	if err == nil || !strings.HasPrefix(err.Error(), who) || !strings.Contains(err.Error(), "did not finish within 2s") {
 		t.Errorf("it ended with %v", err)
 	}
 	other.exec(`SELECT pg_advisory_unlock(7236837501)`)
@@ -304,7 +304,7 @@ func TestAStrangersViewOnOursIsNotDropped(t *testing.T) {
 	p := empty(t)
 	p.up(first.program(t))
 	p.exec(`CREATE VIEW public.report AS SELECT twice FROM tasker.boxes`)
-	p.refused(second.program(t), "something outside of schema tasker", "public.report", "drop it", "migrations/0002_colour.sql applied before")
+	p.refused(second.program(t), "an object outside schema tasker", "public.report", "drop the object", "already applied: migrations/0002_colour.sql")
 	p.exec(`INSERT INTO tasker.box VALUES (21)`)
 	if got := p.text(`SELECT format('%s %s', (SELECT twice FROM public.report), (SELECT twice FROM tasker.a_boxes))`); got != "42 42" {
 		t.Errorf("the views say %s", got)
@@ -321,7 +321,7 @@ func TestAMigrationGoesOnAfterAFailure(t *testing.T) {
 	p := empty(t)
 	p.up(first.program(t))
 	good := first.with(files{"migrations/0002_good.sql": "CREATE TABLE tasker.more (n int);"})
-	p.refused(good.with(files{"migrations/0003_bad.sql": "SELECT 1/0;"}).program(t), "0003_bad.sql", "division by zero", "migrations/0002_good.sql applied before")
+	p.refused(good.with(files{"migrations/0003_bad.sql": "SELECT 1/0;"}).program(t), "0003_bad.sql", "division by zero", "already applied: migrations/0002_good.sql")
 	p.text(`SELECT count(*)::text FROM tasker.a_boxes`)
 	fixed := good.with(files{"migrations/0003_bad.sql": "SELECT 1;"}).program(t)
 	if diff := cmp.Diff([]string{"migrations/0003_bad.sql", "functions and views"}, p.up(fixed)); diff != "" {

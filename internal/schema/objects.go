@@ -80,7 +80,7 @@ func findObjects(ctx context.Context, tx pgx.Tx) (all []object, err error) {
 	for _, query := range []string{findViews, findRoutines} {
 		list, err := collect[object](ctx, tx, query)
 		if err != nil {
-			return nil, fmt.Errorf("find the views and functions of the last version: %w", err)
+			return nil, fmt.Errorf("find the views and functions of the previous version: %w", err)
 		}
 		all = append(all, list...)
 	}
@@ -110,10 +110,11 @@ func drop(ctx context.Context, tx pgx.Tx, objects []object) error {
 // foreignDependents returns an error that explains why a view or a function could not be dropped.
 func foreignDependents(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "2BP01" { // dependent_objects_still_exist
-		return fmt.Errorf("something outside of schema tasker is built on a view or function of Tasker, which an upgrade recreates: "+
-			"drop it, migrate, and create it again; the views and functions are as before:\n%s: %w", pg.Detail, err)
+		return fmt.Errorf("an object outside schema tasker depends on a Tasker view or function, which an upgrade "+
+			"recreates: "+
+			"drop the object, migrate, and create it again; nothing was changed:\n%s: %w", pg.Detail, err)
 	}
-	return fmt.Errorf("drop the views and functions of the last version: %w", err)
+	return fmt.Errorf("drop the views and functions of the previous version: %w", err)
 }
 
 // refuseStrays returns an error if a migration created a view or function without a file. A later
@@ -126,7 +127,8 @@ func (m migrator) refuseStrays(ctx context.Context, tx pgx.Tx, before []object) 
 	for _, o := range now {
 		isNew := !slices.ContainsFunc(before, func(b object) bool { return b.OID == o.OID })
 		if isNew && !m.source.hasObject("views/"+o.Plain+".sql") && !m.source.hasObject("functions/"+o.Plain+".sql") {
-			return fmt.Errorf("a migration made %s: a view, or a function that no table uses, belongs to views/ or functions/", o.Name)
+			return fmt.Errorf("a migration created %s: a view, or a function that no table uses, belongs in "+
+				"views/ or functions/", o.Name)
 		}
 	}
 	return nil

@@ -233,7 +233,7 @@ func privilegesOf(list string) []columnPrivilege {
 func (r roles) missing(ctx context.Context, q querier) ([]string, error) {
 	parts, err := collect[part](ctx, q, findParts)
 	if err != nil {
-		return nil, fmt.Errorf("read what privileges are granted on: %w", err)
+		return nil, fmt.Errorf("read the objects of privileges: %w", err)
 	}
 	list, err := collect[privilege](ctx, q, findPrivileges, r.Server, r.Reader)
 	if err != nil {

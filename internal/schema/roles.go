@@ -27,7 +27,7 @@ var rolePrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
 // roles belong to the whole cluster and a program should not have the privilege to create them.
 func RolesSQL(prefix string) (string, error) {
 	if !rolePrefix.MatchString(prefix) {
-		return "", fmt.Errorf("invalid prefix %q of the roles: must be at most 50 lower-case letters, digits and _, "+
+		return "", fmt.Errorf("invalid role prefix %q: must be at most 50 lower-case letters, digits and _, "+
 			"and not begin with a digit", prefix)
 	}
 	return strings.ReplaceAll(rolesSQL, "PREFIX", prefix), nil
@@ -72,14 +72,14 @@ func (r roles) assume(ctx context.Context, conn *pgx.Conn) (restore func() error
 				"have a database administrator run: GRANT %s TO %s (%w)",
 				ErrPrivileges, r.Migrate, user, r.Migrate, user, err)
 		}
-		return nil, fmt.Errorf("become the owner of the schema: %w", err)
+		return nil, fmt.Errorf("switch to the schema owner: %w", err)
 	}
 	return func() error {
 		if conn.IsClosed() {
 			return nil
 		}
 		if _, err := conn.Exec(context.WithoutCancel(ctx), "SET ROLE "+pgx.Identifier{user}.Sanitize()); err != nil {
-			return fmt.Errorf("become %s again: %w", user, err)
+			return fmt.Errorf("switch back to role %s: %w", user, err)
 		}
 		return nil
 	}, nil
@@ -87,7 +87,7 @@ func (r roles) assume(ctx context.Context, conn *pgx.Conn) (restore func() error
 
 func currentUser(ctx context.Context, conn *pgx.Conn) (user string, err error) {
 	if err := conn.QueryRow(ctx, `SELECT current_user`).Scan(&user); err != nil {
-		return "", fmt.Errorf("ask for the user: %w", err)
+		return "", fmt.Errorf("read the current user: %w", err)
 	}
 	return user, nil
 }

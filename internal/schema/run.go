@@ -58,8 +58,8 @@ func runFile(ctx context.Context, conn *pgx.Conn, f file) error {
 		return err
 	}
 	if status := conn.PgConn().TxStatus(); status != 'T' {
-		return fmt.Errorf("%s: it ended the transaction that it runs in: it must not run COMMIT or ROLLBACK, "+
-			"and what it committed must be undone by hand", f.path)
+		return fmt.Errorf("%s: ended its transaction: remove COMMIT or ROLLBACK from it, "+
+			"and undo manually what it committed", f.path)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func load(fsys fs.FS) (*source, error) {
 		f := &s.migrations[i]
 		m := migrationName.FindStringSubmatch(path.Base(f.path))
 		if m == nil {
-			return nil, fmt.Errorf("%s: the name of a migration is a number of four digits, _, and lower-case words: "+
+			return nil, fmt.Errorf("%s: invalid migration name: must be four digits, _ and lower-case words, such as "+
 				"0007_add_leases.sql", f.path)
 		}
 		f.name = m[2]
@@ -69,7 +69,8 @@ func load(fsys fs.FS) (*source, error) {
 			return nil, fmt.Errorf("%s: %w", f.path, err)
 		}
 		if f.version != i+1 {
-			return nil, fmt.Errorf("%s: its number must be %04d, as migrations are numbered 0001, 0002 … without gaps", f.path, i+1)
+			return nil, fmt.Errorf("%s: number must be %04d, as migrations are numbered from 0001 "+
+				"without gaps", f.path, i+1)
 		}
 	}
 	for _, folder := range []string{"functions", "views"} {
@@ -84,7 +85,8 @@ func load(fsys fs.FS) (*source, error) {
 			return nil, fmt.Errorf("%s: only a migration may run outside the transaction", f.path)
 		}
 		if !strings.Contains(f.sql, "CREATE OR REPLACE ") {
-			return nil, fmt.Errorf("%s: it must say CREATE OR REPLACE, because servers run while it is applied", f.path)
+			return nil, fmt.Errorf("%s: must contain CREATE OR REPLACE, because servers run while it is "+
+				"applied", f.path)
 		}
 	}
 	all := sha256.New()

@@ -17,7 +17,7 @@ var (
 	ErrEdited = errors.New("an applied migration was edited")
 	// ErrDevelopment is returned if the database was created by a version before 0.1.
 	ErrDevelopment = errors.New(
-		"the database was made by a development version from before 0.1, which cannot be upgraded")
+		"the database was created by a development version before 0.1 and cannot be upgraded")
 )
 
 // objectsVersion is the version of the row in schema_migrations that contains the checksum of all
@@ -68,22 +68,22 @@ func (r Report) Err() error {
 	pending := r.Pending()
 	switch {
 	case r.Database == 0 && len(pending) > 0:
-		return fmt.Errorf("%w: it has no schema of Tasker yet; run: tasker migrate up", ErrBehind)
+		return fmt.Errorf("%w: it has no Tasker schema yet; run: tasker migrate up", ErrBehind)
 	case len(pending) > 0:
 		names := make([]string, len(pending))
 		for i, m := range pending {
 			names[i] = fmt.Sprintf("%04d_%s", m.Version, m.Name)
 		}
-		return fmt.Errorf("%w: it is at version %d and this program needs %d (missing: %s); run: tasker migrate up",
+		return fmt.Errorf("%w: it is at version %d, but this program requires %d (missing: %s); run: tasker migrate up",
 			ErrBehind, r.Database, r.Program, strings.Join(names, ", "))
 	case !r.ObjectsCurrent && r.ObjectsAt == nil:
-		return fmt.Errorf("%w: its functions and views were never made; run: tasker migrate up", ErrBehind)
+		return fmt.Errorf("%w: its functions and views were never created; run: tasker migrate up", ErrBehind)
 	case !r.ObjectsCurrent:
-		return fmt.Errorf("%w: its functions and views, made on %s, are not those of this program; "+
-			"run: tasker migrate up (or, if a newer program made them, start that one)",
+		return fmt.Errorf("%w: its functions and views, created at %s, differ from those of this program; "+
+			"run: tasker migrate up (or start the newer program, if that created them)",
 			ErrBehind, r.ObjectsAt.UTC().Format(time.RFC3339))
 	case len(r.Ungranted) > 0:
-		return fmt.Errorf("%w: the privileges of %s are not those of this program; run: tasker migrate up",
+		return fmt.Errorf("%w: the privileges of %s differ from those of this program; run: tasker migrate up",
 			ErrBehind, strings.Join(r.Roles, ", "))
 	}
 	return nil
@@ -95,17 +95,17 @@ const developmentName = "engine"
 // foreign returns the error of [Report.Err] if no migration can fix the problem, otherwise nil.
 func (r Report) foreign() error {
 	if r.Development {
-		return fmt.Errorf("%w; save what you need (tasker-ctl dlq export with that version, or pg_dump) and begin with "+
+		return fmt.Errorf("%w; export what you need (tasker-ctl dlq export with that version, or pg_dump) and create "+
 			"a new database: tasker migrate up, or tasker dev with a new --data-dir", ErrDevelopment)
 	}
 	if r.Database > r.Program {
-		return fmt.Errorf("%w: it is at version %d and this program knows %d; "+
-			"start the newer program, or restore a backup made before the upgrade", ErrAhead, r.Database, r.Program)
+		return fmt.Errorf("%w: it is at version %d, but this program supports %d; "+
+			"start the newer program, or restore a backup from before the upgrade", ErrAhead, r.Database, r.Program)
 	}
 	for _, m := range r.Migrations {
 		if m.Edited != "" {
 			return fmt.Errorf("%w: %04d_%s has checksum %s in the database and %s in this program; "+
-				"restore the file, and put the change into a new migration",
+				"restore the file, and make the change in a new migration",
 				ErrEdited, m.Version, m.Name, short(m.Edited), short(m.Checksum))
 		}
 	}
@@ -173,7 +173,7 @@ func history(ctx context.Context, conn *pgx.Conn) ([]applied, error) {
 		FROM tasker.schema_migrations
 		ORDER BY version`)
 	if err != nil {
-		return nil, fmt.Errorf("read which migrations were applied: %w", err)
+		return nil, fmt.Errorf("read applied migrations: %w", err)
 	}
 	return list, nil
 }
@@ -181,7 +181,7 @@ func history(ctx context.Context, conn *pgx.Conn) ([]applied, error) {
 func tableExists(ctx context.Context, conn *pgx.Conn) (exists bool, err error) {
 	err = conn.QueryRow(ctx, `SELECT to_regclass('tasker.schema_migrations') IS NOT NULL`).Scan(&exists)
 	if err != nil {
-		return false, fmt.Errorf("find the table tasker.schema_migrations: %w", err)
+		return false, fmt.Errorf("find table tasker.schema_migrations: %w", err)
 	}
 	return exists, nil
 }

@@ -39,7 +39,7 @@ func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 	}
 	body, err := encodeReadable(out)
 	if err != nil {
-		return nil, refuse(fmt.Errorf("%s cannot be written as JSON: %w", describe(e), err))
+		return nil, refuse(fmt.Errorf("cannot encode %s as JSON: %w", describe(e), err))
 	}
 	return body, nil
 }

@@ -59,11 +59,12 @@ func (f Format) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []
 		return body, mediaType, err
 	}
 	if e.Subject == nil {
-		return nil, "", refuse(fmt.Errorf("%s is no message: %s takes messages only", describe(e), f))
+		return nil, "", refuse(fmt.Errorf("%s is not a notification: webhook format %s supports only "+
+			"notifications", describe(e), f))
 	}
 	var m tasker.NotificationData
 	if err := json.Unmarshal(e.Data, &m); err != nil {
-		return nil, "", refuse(fmt.Errorf("%s: its data cannot be read: %w", describe(e), err))
+		return nil, "", refuse(fmt.Errorf("%s: cannot decode its data: %w", describe(e), err))
 	}
 	n := messagePayload{Event: e, NotificationData: m, o: o, now: now}
 	n.Text = payload.CleanText(n.Text, messageText)
@@ -81,7 +82,7 @@ func (f Format) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []
 			doc = n.teams()
 		}
 	default:
-		return nil, "", tasker.Errorf(tasker.Internal, "there is no form %q", f)
+		return nil, "", tasker.Errorf(tasker.Internal, "unknown webhook format %q", f)
 	}
 	return encodeJSON(doc), "application/json", nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // errPrivate is returned for an address that is not public.
-var errPrivate = errors.New("not an address of the public internet")
+var errPrivate = errors.New("not a public internet address")
 
 // guardedDialer returns a dialer that connects only to public addresses. It checks an address
 // after name resolution.

@@ -50,7 +50,7 @@ func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	}
 	data, err := logValue(e.Data)
 	if err != nil {
-		return refuse(fmt.Errorf("%s: its data is not JSON: %w", describe(e), err))
+		return refuse(fmt.Errorf("%s: invalid JSON in its data: %w", describe(e), err))
 	}
 	name := "investigation event"
 	about := []slog.Attr{slog.String("task", e.TaskUUID.String()), slog.String("entry", e.EntryUUID.String())}

@@ -29,7 +29,7 @@ func newSigners(secrets string) (signers, error) {
 		if err != nil || len(secret) == 0 {
 			// err contains a part of the secret.
 			return nil, tasker.Errorf(tasker.Invalid,
-				"secret %d of the webhook begins with %s, but what follows is not base64", i+1, encodedSecret)
+				"invalid webhook secret %d: must be base64 after the prefix %s", i+1, encodedSecret)
 		}
 		all = append(all, secret)
 	}

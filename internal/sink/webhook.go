@@ -87,7 +87,7 @@ func NewWebhook(o WebhookOptions) (Sink, error) {
 		return nil, err
 	}
 	if o.Timeout < 0 {
-		return nil, tasker.Errorf(tasker.Invalid, "the timeout of the webhook must be positive, not %s", o.Timeout)
+		return nil, tasker.Errorf(tasker.Invalid, "invalid webhook timeout %s: must be positive", o.Timeout)
 	}
 	o.URL = u.String()
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
@@ -116,7 +116,7 @@ func (r repeating) Repeat(ctx context.Context, e tasker.Event) error { return r.
 func readURL(text string, allowPrivate bool) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, tasker.Errorf(tasker.Invalid, "the URL of the webhook cannot be read: it must be https://host/path")
+		return nil, tasker.Errorf(tasker.Invalid, "invalid webhook URL: must be https://host/path")
 	}
 	fault := ""
 	address, numeric := netip.ParseAddr(u.Hostname())
@@ -124,20 +124,21 @@ func readURL(text string, allowPrivate bool) (*url.URL, error) {
 	case u.Scheme != "https" && u.Scheme != "http":
 		fault = "must begin with https://"
 	case u.Hostname() == "":
-		fault = "names no host"
+		fault = "must include a host"
 	case u.User != nil:
-		fault = "must hold no user and no password: give the webhook a secret, which signs"
+		fault = "must not contain a user or password: set a secret for the webhook instead"
 	case u.Fragment != "":
-		fault = "must have no fragment (#): it would not be sent"
+		fault = "must not contain a fragment (#), which would not be sent"
 	case !validPort(u.Port()):
 		fault = "has an invalid port"
 	case u.Scheme == "http" && !allowPrivate:
-		fault = "must begin with https://, unless private addresses are allowed: everybody on the way could read the events"
+		fault = "must begin with https:// unless private addresses are allowed, because the events would be unencrypted"
 	case numeric == nil && !allowPrivate && !public(address):
-		fault = fmt.Sprintf("leads to %s, which is %v: allow private addresses if it is meant", address, errPrivate)
+		fault = fmt.Sprintf("points to %s, which is %v: allow private addresses if this is "+
+			"intended", address, errPrivate)
 	}
 	if fault != "" {
-		return nil, tasker.Errorf(tasker.Invalid, "the URL of the webhook %s", fault)
+		return nil, tasker.Errorf(tasker.Invalid, "the webhook URL %s", fault)
 	}
 	return u, nil
 }
@@ -216,11 +217,11 @@ func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, w.o.Timeout, fmt.Errorf("no answer within %s", w.o.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, w.o.Timeout, fmt.Errorf("no response within %s", w.o.Timeout))
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.o.URL, bytes.NewReader(body))
 	if err != nil {
-		return tasker.Errorf(tasker.Internal, "the webhook's request cannot be made") // err contains the URL
+		return tasker.Errorf(tasker.Internal, "cannot create the webhook request") // err contains the URL
 	}
 	request.Header.Set("Content-Type", kind)
 	w.setHeaders(request.Header, e.UUID.String(), body)
@@ -261,7 +262,7 @@ func (w *webhook) unreachable(ctx context.Context, err error) error {
 	}
 	hint := ""
 	if errors.Is(err, errPrivate) {
-		hint = ": allow private addresses if it is meant"
+		hint = ": allow private addresses if this is intended"
 	}
 	return &failure{err: &tasker.Error{
 		Code:    tasker.Unavailable,
@@ -271,7 +272,7 @@ func (w *webhook) unreachable(ctx context.Context, err error) error {
 
 // answered returns the error for a response other than 2xx.
 func (w *webhook) answered(r *http.Response, beginning []byte) error {
-	text := fmt.Sprintf("%s answered %d", w.name, r.StatusCode)
+	text := fmt.Sprintf("%s responded with %d", w.name, r.StatusCode)
 	if name := http.StatusText(r.StatusCode); name != "" {
 		text += " " + name
 	}

@@ -162,10 +162,10 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"200", answer(200), "", 0, ""},
 		{"201", answer(201), "", 0, ""},
 		{"299", answer(299), "", 0, ""},
-		{"304", answer(304), unavailable, 0, "answered 304 Not Modified"},
+		{"304", answer(304), unavailable, 0, "responded with 304 Not Modified"},
 		{"302", answer(302, "Location", "http://127.0.0.1:1/inside?token=geheim"), unavailable, 0, "redirects are not followed: configure the address where it leads, at http://127.0.0.1:1:"},
 		{"307", answer(307, "Location", "/elsewhere"), unavailable, 0, "redirects are not followed"},
-		{"400", answer(400), refused, 0, "answered 400 Bad Request: no way: /hook?[hidden] [hidden]"},
+		{"400", answer(400), refused, 0, "responded with 400 Bad Request: no way: /hook?[hidden] [hidden]"},
 		{"401", answer(401), unavailable, 0, "401 Unauthorized"},
 		{"404", answer(404), unavailable, 0, "404 Not Found"},
 		{"408", answer(408), unavailable, 0, "408"},
@@ -183,7 +183,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"503 with one that has passed", answer(503, "Retry-After", earlier, "Date", date), unavailable, 0, "503"},
 		{"503 with one far away", answer(503, "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT", "Date", date), unavailable, time.Hour, "503"},
 		{"500", answer(500, "Retry-After", "10"), unavailable, 0, "500 Internal Server Error: no"},
-		{"599", answer(599), unavailable, 0, "answered 599: no"},
+		{"599", answer(599), unavailable, 0, "responded with 599: no"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(tt.answer)
@@ -249,7 +249,7 @@ func TestPrivateAddressesAreNotConnectedTo(t *testing.T) {
 		if tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: %v", host, err)
 		}
-		if host == "localhost" && !strings.Contains(err.Error(), "not an address of the public internet: allow private addresses") {
+		if host == "localhost" && !strings.Contains(err.Error(), "not a public internet address: allow private addresses") {
 			t.Errorf("%s: %v", host, err)
 		}
 		_ = s.Close()
@@ -266,20 +266,20 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"":                                    "must begin with https://",
 		"file:///etc/passwd":                  "must begin with https://",
 		"gopher://example.com/geheim":         "must begin with https://",
-		"https:///geheim":                     "names no host",
-		"https:geheim":                        "names no host",
-		"http://example.com/geheim":           "must begin with https://, unless",
-		"https://user:geheim@example.com/":    "no user and no password",
-		"https://geheim@example.com/":         "no user and no password",
-		"https://example.com/#geheim":         "no fragment",
+		"https:///geheim":                     "must include a host",
+		"https:geheim":                        "must include a host",
+		"http://example.com/geheim":           "must begin with https:// unless",
+		"https://user:geheim@example.com/":    "must not contain a user or password",
+		"https://geheim@example.com/":         "must not contain a user or password",
+		"https://example.com/#geheim":         "must not contain a fragment",
 		"https://example.com:99999/geheim":    "port",
 		"https://example.com:0/geheim":        "port",
-		"https://example.com:x/geheim":        "cannot be read",
-		"https://exa mple.com/geheim":         "cannot be read",
-		"https://127.0.0.1/geheim":            "leads to 127.0.0.1",
-		"https://[::1]/geheim":                "leads to ::1",
-		"https://[::ffff:169.254.169.254]/":   "not an address of the public internet",
-		"https://10.1.2.3:8443/geheim?geheim": "leads to 10.1.2.3",
+		"https://example.com:x/geheim":        "invalid webhook URL",
+		"https://exa mple.com/geheim":         "invalid webhook URL",
+		"https://127.0.0.1/geheim":            "points to 127.0.0.1",
+		"https://[::1]/geheim":                "points to ::1",
+		"https://[::ffff:169.254.169.254]/":   "not a public internet address",
+		"https://10.1.2.3:8443/geheim?geheim": "points to 10.1.2.3",
 	} {
 		_, err := NewWebhook(WebhookOptions{URL: address})
 		if tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "geheim") {
@@ -309,7 +309,7 @@ func TestAReceiverThatHangs(t *testing.T) {
 	sinks := map[string]Sink{"HTTP/1.1": webhookTo(t, o), "TLS": receiveTLS(t, false, o, handler), "HTTP/2": receiveTLS(t, true, o, handler)}
 	for name, s := range sinks {
 		err := s.Emit(t.Context(), event(1, "x"))
-		if tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || !strings.Contains(err.Error(), "no answer within 200ms") ||
+		if tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || !strings.Contains(err.Error(), "no response within 200ms") ||
 			strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -63,7 +63,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	scraped, err := otelprometheus.New(otelprometheus.WithRegisterer(registry),
 		otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())
 	if err != nil {
-		return nil, fmt.Errorf("metrics for Prometheus: %w", err)
+		return nil, fmt.Errorf("create Prometheus metrics exporter: %w", err)
 	}
 	from, err := origin(ctx, o)
 	if err != nil {
@@ -79,13 +79,13 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		}
 		exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithHTTPClient(sender))
 		if err != nil {
-			return nil, fmt.Errorf("metrics by OTLP: %w", err)
+			return nil, fmt.Errorf("create OTLP metrics exporter: %w", err)
 		}
 		options = append(options, sdk.WithReader(sdk.NewPeriodicReader(exporter)))
 	}
 	// OpenTelemetry has one error handler for the whole program.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		o.Log.Warn("metrics could not be sent, or not all", "err", err)
+		o.Log.Warn("could not export all metrics", "err", err)
 	}))
 	otel.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
 	provider := sdk.NewMeterProvider(options...)
@@ -165,7 +165,8 @@ func otlpEnabled() (bool, error) {
 	exporters := strings.Split(cmp.Or(os.Getenv("OTEL_METRICS_EXPORTER"), "otlp"), ",")
 	for _, e := range exporters {
 		if e = strings.TrimSpace(e); e != "otlp" && e != "none" && e != "prometheus" {
-			return false, fmt.Errorf("OTEL_METRICS_EXPORTER names %q: give otlp or none (Prometheus is always served at /metrics)", e)
+			return false, fmt.Errorf("invalid OTEL_METRICS_EXPORTER %q: must be otlp or none (Prometheus is "+
+				"always served at /metrics)", e)
 		}
 	}
 	endpoint, from := setting("OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -173,16 +174,17 @@ func otlpEnabled() (bool, error) {
 		return false, nil
 	}
 	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return false, fmt.Errorf("%s is %q: give a URL, such as http://127.0.0.1:4318", from, endpoint)
+		return false, fmt.Errorf("invalid %s %q: must be a URL such as http://127.0.0.1:4318", from, endpoint)
 	}
 	if p, from := setting("OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/protobuf" {
-		return false, fmt.Errorf("%s is %q: metrics are sent as http/protobuf only; set OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/protobuf "+
-			"with an endpoint that takes it (port 4318 by default), or OTEL_METRICS_EXPORTER=none", from, p)
+		return false, fmt.Errorf("unsupported %s %q: set OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/protobuf "+
+			"with an endpoint that accepts it (port 4318 by default), or OTEL_METRICS_EXPORTER=none", from, p)
 	}
 	for _, name := range []string{"OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRIC_EXPORT_TIMEOUT"} {
 		if v := os.Getenv(name); v != "" {
 			if ms, err := strconv.Atoi(v); err != nil || ms < 1 {
-				return false, fmt.Errorf("%s is %q: give milliseconds, such as 60000", name, v)
+				return false, fmt.Errorf("invalid %s %q: must be a positive number of milliseconds, such "+
+					"as 60000", name, v)
 			}
 		}
 	}
@@ -196,21 +198,22 @@ func otlpClient() (*http.Client, error) {
 	if text, from := setting("OTEL_EXPORTER_OTLP_TIMEOUT"); text != "" {
 		ms, err := strconv.Atoi(text)
 		if err != nil || ms < 1 {
-			return nil, fmt.Errorf("%s is %q: give milliseconds, such as 10000", from, text)
+			return nil, fmt.Errorf("invalid %s %q: must be a positive number of milliseconds, such "+
+				"as 10000", from, text)
 		}
 		timeout = time.Duration(ms) * time.Millisecond
 	}
 	if file, from := setting("OTEL_EXPORTER_OTLP_CERTIFICATE"); file != "" {
 		doc, err := os.ReadFile(file)
 		if trusted = x509.NewCertPool(); err != nil || !trusted.AppendCertsFromPEM(doc) {
-			return nil, errors.Join(fmt.Errorf("%s is %q: give a file of PEM certificates", from, file), err)
+			return nil, errors.Join(fmt.Errorf("invalid %s %q: must be a file of PEM certificates", from, file), err)
 		}
 	}
 	file, from := setting("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE")
 	if key, _ := setting("OTEL_EXPORTER_OTLP_CLIENT_KEY"); file != "" || key != "" {
 		pair, err := tls.LoadX509KeyPair(file, key)
 		if err != nil {
-			return nil, fmt.Errorf("%s is %q: give the files of a certificate and its key: %w", from, file, err)
+			return nil, fmt.Errorf("invalid %s %q: must be the file of a certificate with its key: %w", from, file, err)
 		}
 		own = append(own, pair)
 	}
@@ -237,7 +240,7 @@ func (s *Service) Handler() http.Handler { return s.handler }
 // Stop exports the remaining metrics and stops the export.
 func (s *Service) Stop(ctx context.Context) error {
 	if err := s.provider.Shutdown(ctx); err != nil {
-		return fmt.Errorf("send the last metrics: %w", err)
+		return fmt.Errorf("export final metrics: %w", err)
 	}
 	return nil
 }

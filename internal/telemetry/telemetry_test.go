@@ -146,7 +146,7 @@ func TestTroubleIsToldInTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	otel.Handle(errors.New("no route to host"))
-	if !strings.Contains(said.String(), `"level":"WARN","msg":"metrics could not be sent, or not all","err":"no route to host"`) {
+	if !strings.Contains(said.String(), `"level":"WARN","msg":"could not export all metrics","err":"no route to host"`) {
 		t.Errorf("said %s", &said)
 	}
 	if err := s.Stop(t.Context()); err != nil {
@@ -163,7 +163,7 @@ func TestNobodyReceives(t *testing.T) {
 	s.EntryCreated(t.Context(), tasker.ManualDLQ, "a")
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if err := s.Stop(ctx); err == nil || !strings.Contains(err.Error(), "send the last metrics") {
+	if err := s.Stop(ctx); err == nil || !strings.Contains(err.Error(), "export final metrics") {
 		t.Errorf("stop says %v", err)
 	}
 }
@@ -201,13 +201,13 @@ func TestOTLPSettings(t *testing.T) {
 		{"another protocol", map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/protobuf"},
 		{"its own protocol wins", map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf", "OTEL_METRICS_EXPORTER": "none"}, ""},
 		{"switched off", map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_SDK_DISABLED": "true"}, ""},
-		{"no scheme", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, `OTEL_EXPORTER_OTLP_ENDPOINT is "localhost:4318": give a URL`},
-		{"another scheme", map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "ftp://a"}, `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is "ftp://a"`},
-		{"an interval with a unit", map[string]string{"OTEL_METRIC_EXPORT_INTERVAL": "5s"}, `OTEL_METRIC_EXPORT_INTERVAL is "5s": give milliseconds`},
-		{"a timeout with a unit", map[string]string{"OTEL_EXPORTER_OTLP_TIMEOUT": "5s"}, `OTEL_EXPORTER_OTLP_TIMEOUT is "5s": give milliseconds`},
-		{"no certificates", map[string]string{"OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere"}, `OTEL_EXPORTER_OTLP_CERTIFICATE is "/nowhere"`},
-		{"no key", map[string]string{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/nowhere"}, `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is "/nowhere"`},
-		{"another exporter", map[string]string{"OTEL_METRICS_EXPORTER": "console"}, `names "console"`},
+		{"no scheme", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, `invalid OTEL_EXPORTER_OTLP_ENDPOINT "localhost:4318"`},
+		{"another scheme", map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "ftp://a"}, `invalid OTEL_EXPORTER_OTLP_METRICS_ENDPOINT "ftp://a"`},
+		{"an interval with a unit", map[string]string{"OTEL_METRIC_EXPORT_INTERVAL": "5s"}, `invalid OTEL_METRIC_EXPORT_INTERVAL "5s"`},
+		{"a timeout with a unit", map[string]string{"OTEL_EXPORTER_OTLP_TIMEOUT": "5s"}, `invalid OTEL_EXPORTER_OTLP_TIMEOUT "5s"`},
+		{"no certificates", map[string]string{"OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere"}, `invalid OTEL_EXPORTER_OTLP_CERTIFICATE "/nowhere"`},
+		{"no key", map[string]string{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/nowhere"}, `invalid OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE "/nowhere"`},
+		{"another exporter", map[string]string{"OTEL_METRICS_EXPORTER": "console"}, `invalid OTEL_METRICS_EXPORTER "console"`},
 		{"Prometheus only", map[string]string{"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_OTLP_ENDPOINT": "localhost"}, ""},
 		{"attributes that are none", map[string]string{"OTEL_METRICS_EXPORTER": "none", "OTEL_RESOURCE_ATTRIBUTES": "a"}, "OTEL_RESOURCE_ATTRIBUTES"},
 	} {

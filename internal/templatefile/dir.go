@@ -164,7 +164,7 @@ func (l *loader) read(name string) ([]byte, error) {
 		return nil, err
 	}
 	if len(doc) > tasker.MaxTemplateBytes {
-		return nil, fmt.Errorf("has %d bytes; %d is the limit", max(info.Size(), int64(len(doc))), tasker.MaxTemplateBytes)
+		return nil, fmt.Errorf("has %d bytes; the limit is %d", max(info.Size(), int64(len(doc))), tasker.MaxTemplateBytes)
 	}
 	return append([]byte{}, doc...), nil
 }

@@ -115,7 +115,7 @@ func TestLoadDirListsAllFaults(t *testing.T) {
   DIR/2/bad.yaml: line 1: steps: is missing
   DIR/2/bad.yaml: line 3: version: must be a semantic version such as 1.0.0, and "1" is read as a number; write it in quotes with all three parts: "1.0.0"
   DIR/2/bad.yaml: line 4: stepps: unknown key; did you mean steps?
-  DIR/3.json: line 1: a JSON value cannot begin like this: 'n'
+  DIR/3.json: line 1: invalid start of a JSON value: 'n'
   DIR/4.yaml: the template n/one 1.0.0 is in DIR/1.yaml as well; remove one, or give it another version
   DIR/5.yaml: line 1: the document is empty
   DIR/6.yaml: has 52428800 bytes; the limit is 262144

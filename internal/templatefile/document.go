@@ -73,7 +73,7 @@ func (v value) prune(s *jsonschema.Schema) bool {
 		v.pruneMembers(s)
 	case v.node.Kind == yaml.SequenceNode && s.Items2020 != nil:
 		if s.MaxItems != nil && len(v.node.Content) > *s.MaxItems {
-			v.fault("%d %s; %d is the limit", len(v.node.Content), v.place(), *s.MaxItems)
+			v.fault("%d %s; the limit is %d", len(v.node.Content), v.place(), *s.MaxItems)
 			v.node.Content, v.faults.incomplete = v.node.Content[:1], true
 		}
 		for _, item := range v.items() {
@@ -214,7 +214,7 @@ func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 	case s.Pattern != nil:
 		v.fault("must be %s, not %s", s.Title, quote(v.node.Value))
 	case s.MaxLength != nil:
-		v.fault("has %d characters; %d is the limit", len([]rune(v.node.Value)), *s.MaxLength)
+		v.fault("has %d characters; the limit is %d", len([]rune(v.node.Value)), *s.MaxLength)
 	default:
 		v.wrong(expectation(s))
 	}
@@ -373,7 +373,7 @@ var kinds = map[tasker.AttributeType]expression.Kind{
 // checkSearch checks the search attributes and compiles their expressions.
 func (v value) checkSearch(t *tasker.Template, names []string) {
 	if len(t.Search) > tasker.MaxSearchAttributes {
-		v.fault("%d attributes; %d is the limit", len(t.Search), tasker.MaxSearchAttributes)
+		v.fault("%d attributes; the limit is %d", len(t.Search), tasker.MaxSearchAttributes)
 		return
 	}
 	scope := expression.Scope{Input: t.InputSchema, Ancestors: names, Steps: names, Search: true}

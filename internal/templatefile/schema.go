@@ -243,7 +243,7 @@ func (v value) refuseLargeEnums() (refused bool) {
 	}
 	for key, member := range v.members() {
 		if n := member.documents(); key.Value == "enum" && n > maxEnumDocuments {
-			member.fault("has %d lists and objects; %d is the limit", n, maxEnumDocuments)
+			member.fault("has %d lists and objects; the limit is %d", n, maxEnumDocuments)
 			refused = true
 			continue
 		}

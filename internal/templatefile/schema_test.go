@@ -142,7 +142,7 @@ func TestLargeEnumOfListsIsRefused(t *testing.T) {
 			"input_schema:\n  properties:\n    a:\n      anyOf:\n        - enum: [" + strings.Repeat(item+", ", n) + "0]\n"
 	}
 	if _, _, err := Parse([]byte(template(501, "[1]"))); err == nil ||
-		!strings.Contains(err.Error(), "input_schema.properties.a.anyOf[0].enum: has 501 lists and objects; 500 is the limit") {
+		!strings.Contains(err.Error(), "input_schema.properties.a.anyOf[0].enum: has 501 lists and objects; the limit is 500") {
 		t.Errorf("%v", err)
 	}
 	for item, n := range map[string]int{"[1]": 500, "{}": 500, "x": 20_000} {

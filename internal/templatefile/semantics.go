@@ -74,7 +74,7 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 		}
 	}
 	if edges > tasker.MaxEdges {
-		v.fault("%d dependencies; %d is the limit", edges, tasker.MaxEdges)
+		v.fault("%d dependencies; the limit is %d", edges, tasker.MaxEdges)
 		return graph{}
 	}
 	known := len(v.faults.list)

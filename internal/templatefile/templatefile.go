@@ -42,7 +42,7 @@ type reader func(doc []byte, faults *faults) *yaml.Node
 func parse(doc []byte, read reader) (t tasker.Template, warnings []tasker.Fault, err error) {
 	if len(doc) > tasker.MaxTemplateBytes {
 		return t, nil, tasker.Errorf(tasker.TooLarge,
-			"the template has %d bytes; %d is the limit", len(doc), tasker.MaxTemplateBytes)
+			"the template has %d bytes; the limit is %d", len(doc), tasker.MaxTemplateBytes)
 	}
 	var found faults
 	if root := read(payload.TrimBOM(doc), &found); root != nil {

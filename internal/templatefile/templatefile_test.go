@@ -114,17 +114,17 @@ func TestLimits(t *testing.T) {
 		message   string // in the error's
 	}{
 		{"1000 steps", steps(1000, 0), "", ""},
-		{"1001 steps", steps(1001, 0), tasker.Invalid, "line 5: steps: 1001 steps; 1000 is the limit"},
-		{"10000 steps", head[:len(head)-1] + " [" + strings.Repeat("{},", 10_000) + "]", tasker.Invalid, "10000 steps; 1000 is the limit"},
+		{"1001 steps", steps(1001, 0), tasker.Invalid, "line 5: steps: 1001 steps; the limit is 1000"},
+		{"10000 steps", head[:len(head)-1] + " [" + strings.Repeat("{},", 10_000) + "]", tasker.Invalid, "10000 steps; the limit is 1000"},
 		{"9991 edges", steps(1000, 10), "", ""},
-		{"more than 10000 edges", steps(1000, 11), tasker.Invalid, "dependencies; 10000 is the limit"},
+		{"more than 10000 edges", steps(1000, 11), tasker.Invalid, "dependencies; the limit is 10000"},
 		{"chain of 1000", chain(1000, false), "", ""},
 		{"cycle of 1000", chain(1000, true), tasker.Invalid, "steps form a dependency cycle: s0 -> s999 -> s998"},
 		{"262144 bytes", head + "- {name: a, handler: {callable: a}}\n#" + strings.Repeat("x", tasker.MaxTemplateBytes-len(head)-38) + "\n", "", ""},
 		{"50 MB", strings.Repeat("x", 50<<20), tasker.TooLarge, "the template has 52428800 bytes; the limit is 262144"},
 		{"60 deep", deep("[", "1", "]", 58), "", ""},
-		{"deep lists", deep("[", "1", "]", 65), tasker.Invalid, "nested more than 64 deep"},
-		{"deep objects", deep("{a: ", "1", "}", 65), tasker.Invalid, "nested more than 64 deep"},
+		{"deep lists", deep("[", "1", "]", 65), tasker.Invalid, "nested more than 64 levels levels deep"},
+		{"deep objects", deep("{a: ", "1", "}", 65), tasker.Invalid, "nested more than 64 levels levels deep"},
 		{"far too deep", strings.Repeat("[", 200_000), tasker.Invalid, "not YAML"},
 		{"far too deep blocks", strings.Repeat("- ", 100_000), tasker.Invalid, "not YAML"},
 		{"far too deep keys", strings.Repeat("? ", 100_000), tasker.Invalid, "not YAML"},
@@ -180,7 +180,7 @@ func TestJSONLimits(t *testing.T) {
 		"deep":     strings.Repeat("[", 200_000),
 		"deep end": `{"steps": ` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + "}",
 	} {
-		if _, _, err := ParseJSON([]byte(doc)); err == nil || !strings.Contains(err.Error(), "nested more than 64 deep") {
+		if _, _, err := ParseJSON([]byte(doc)); err == nil || !strings.Contains(err.Error(), "nested more than 64 levels levels deep") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -134,7 +134,7 @@ func TestWhatIsWrongWithAChangeOfACase(t *testing.T) {
 		{"snooze", []string{seen, "actor=ann", "for=1h", "above=many", "reason=kept"}, 400, []string{"Invalid number of investigations", `value="many"`, ">kept</textarea>"}},
 		{"snooze", []string{seen, "actor=ann", "for=1000h"}, 400, []string{"rests for"}},
 		{"note", []string{seen, "actor=ann"}, 400, []string{"The note is missing"}},
-		{"note", []string{seen, "actor=ann", "reason=" + strings.Repeat("x", 10_001)}, 400, []string{"10000 is the limit"}},
+		{"note", []string{seen, "actor=ann", "reason=" + strings.Repeat("x", 10_001)}, 400, []string{"the limit is 10000"}},
 		{"fixed", []string{seen, "actor=ann"}, 400, []string{"The version is missing"}},
 		{"merge", []string{seen, "actor=ann", "into=<b>", "reason=kept"}, 400, []string{"Invalid case", `value="<b>"`, ">kept</textarea>"}},
 		{"merge", []string{seen, "actor=ann", "into=" + newID().String(), "reason=kept"}, 400, []string{"to merge into not found", ">kept</textarea>"}},

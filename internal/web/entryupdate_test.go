@@ -30,7 +30,7 @@ func TestAnInvestigationIsUpdated(t *testing.T) {
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=", "had=carol"), http.StatusOK, "The investigation is unassigned.")
 	r := st.post(path, "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=it will heal")
 	st.shows(r, http.StatusOK, `<p class="note" id="note" role="status">The investigation has ended: manually resolved.</p>`,
-		`<p class="note warning" role="alert">Task `+st.task.String()+" is still in error", "repair its steps, or give it up", "by ann", "it will heal")
+		`<p class="note warning" role="alert">Task `+st.task.String()+" is still in error", "repair its steps, or write it off", "by ann", "it will heal")
 	if strings.Contains(r.text, "PATCH /v1/tasks/") {
 		t.Error("a note of the page names a request of the API")
 	}
@@ -40,7 +40,7 @@ func TestAnInvestigationIsUpdated(t *testing.T) {
 		t.Error("an ended investigation can be ended")
 	}
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=a word more"), http.StatusOK, "The note was added.", "a word more")
-	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=again", "status=cancelled"), http.StatusConflict, "ended as manually_resolved and stays so", ">again</textarea>")
+	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=again", "status=cancelled"), http.StatusConflict, "ended as manually_resolved and cannot be reopened", ">again</textarea>")
 }
 
 // Ended in the page although its step has failed again, an investigation is

@@ -65,7 +65,7 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 	h.shows(h.get(path), http.StatusOK, `<a href="`+page+`">Retry 13 steps</a>`)
 
 	digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(r.text)[1]
-	h.shows(h.post(plan, "actor=ann", "seen=planned", "digest=sha256:other"), http.StatusConflict, "look at it again", `value="`+digest+`"`)
+	h.shows(h.post(plan, "actor=ann", "seen=planned", "digest=sha256:other"), http.StatusConflict, "review it again", `value="`+digest+`"`)
 	h.shows(h.post(plan, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation was started.", "wave 1: 1, running")
 	h.shows(h.get(plan), http.StatusConflict, "This operation is running and can't be started.")
 	h.operate()

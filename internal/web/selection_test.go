@@ -50,7 +50,7 @@ func TestAPlanOfAFilter(t *testing.T) {
 	if again := h.post(path, fields...); again.url != r.url {
 		t.Errorf("the same form again goes on to %s, not to %s", again.url, r.url)
 	}
-	h.shows(h.post("/ui/plan?all=1&namespace=shop", append(fields, "key=other")...), http.StatusConflict, "holds 3 of the selected steps", ">the bank is back</textarea>")
+	h.shows(h.post("/ui/plan?all=1&namespace=shop", append(fields, "key=other")...), http.StatusConflict, "includes 3 of the selected steps", ">the bank is back</textarea>")
 	page := "/ui/operations/" + o.UUID.String()
 	h.fail("order", "charge", "declined", 1)
 	h.shows(h.get(page), http.StatusOK, "template order, task state error, text “charge”, not recovered", "1 investigation opened since the plan",
@@ -109,7 +109,7 @@ func TestAPlanSaysWhichWorkersTakeItsSteps(t *testing.T) {
 	path := h.casePath("order") + "/run"
 	fields := []string{"actor=ann", "reason=kept", "waves=1", "tolerate=2%", "key=k"}
 	h.shows(h.post(path, append(fields, "worker_at_least=new")...), http.StatusBadRequest, "must be a semantic version", `name="worker_at_least" value="new"`, "--worker-at-least new", `"worker_at_least":"new"`)
-	h.shows(h.post(path, append(fields, "worker_at_least=1.6.0", "act=resolve_manually")...), http.StatusBadRequest, "for reset_for_retry only", ">kept</textarea>")
+	h.shows(h.post(path, append(fields, "worker_at_least=1.6.0", "act=resolve_manually")...), http.StatusBadRequest, "only allowed with reset_for_retry", ">kept</textarea>")
 	r := h.post(path, append(fields, "worker_at_least=1.6.0")...)
 	h.shows(r, http.StatusOK, "Only workers of version <bdi>1.6.0</bdi> or newer claim the steps.")
 	page := strings.TrimSuffix(r.url, "/start")
