@@ -172,7 +172,7 @@ type ResolutionTimes struct {
 	Times   []PhaseTime
 }
 
-// PhaseTime is the duration of a phase.
+// PhaseTime contains the median and the 95th percentile of the duration of a phase.
 type PhaseTime struct {
 	Phase    Phase
 	Cases    int64         // cases that completed the phase

@@ -191,8 +191,8 @@ type EntryTimes struct {
 	Phases  []PhaseTime `json:"phases"`
 }
 
-// PhaseTime is the duration of a phase. Each case counts once, with the median of its
-// investigations.
+// PhaseTime contains the median and the 95th percentile of the duration of a phase. Each case
+// counts once, with the median of its investigations.
 type PhaseTime struct {
 	Phase      string  `json:"phase" enum:"acknowledge,own,repair,prove,resolve" doc:"acknowledge: until the first operator action on it or its case. own: until the case had an owner. repair: until the last repair. prove: from the repair to the end, if the repair was verified. resolve: until it ended."`
 	Cases      int64   `json:"cases" doc:"Cases that completed the phase."`

@@ -15,9 +15,9 @@ type Health struct {
 	Components map[string]HealthComponent `json:"components,omitempty" doc:"Optional dependencies by name: broker, sink.webhook and so on for each sink, deferred_work while failed work on tasks or steps is deferred, and templates if template files could not be registered at the start."`
 }
 
-// HealthLoop is the state of one background loop, such as the retry of steps. It is late after
-// three times the maximum duration of a pass and its interval without a successful pass. The
-// server is then not ready, except for cleanup loops.
+// HealthLoop is the state of one background loop, such as the retry of steps. A loop is late if no
+// pass has succeeded for three times the sum of its interval and the timeout of a pass. The server
+// is not ready while a loop is late, unless it is a cleanup loop.
 type HealthLoop struct {
 	Status     string     `json:"status" enum:"healthy,failing,late"`
 	LastGoodAt *time.Time `json:"last_good_at,omitempty" doc:"End of the last successful pass."`

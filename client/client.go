@@ -29,8 +29,8 @@ const (
 
 	maxAnswer   = 64 << 20 // bytes; a thousand snapshots fit
 	connections = 64       // idle connections to the server
-	// Without traffic on an HTTP/2 connection; with pingTimeout less than the default heartbeat
-	// interval.
+	// An HTTP/2 connection without traffic is pinged after pingAfter and closed after a further
+	// pingTimeout. Together they are shorter than the default heartbeat interval.
 	pingAfter    = 5 * time.Second
 	pingTimeout  = 3 * time.Second
 	defaultAgent = "tasker-go-client"

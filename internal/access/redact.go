@@ -119,7 +119,7 @@ func HideEntry(ctx context.Context, e *tasker.Entry) {
 	}
 }
 
-// hideMetadata removes everything but the assignee.
+// hideMetadata removes everything but the assignee from the metadata of an investigation.
 func hideMetadata(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return doc
@@ -195,7 +195,8 @@ func HideCaseHistory(ctx context.Context, namespace string, list []tasker.CaseCh
 	}
 }
 
-// HideHold hides the cause of a breaker, and its reason, which quotes the cause.
+// HideHold hides the cause of a breaker, and its reason, which quotes the cause, unless ctx may
+// show payloads of its namespace.
 func HideHold(ctx context.Context, h *tasker.Hold) {
 	if h.Kind != tasker.BreakerHold || PayloadsOf(ctx).Has(h.Namespace) {
 		return
@@ -203,14 +204,16 @@ func HideHold(ctx context.Context, h *tasker.Hold) {
 	h.Cause, h.Reason = Hidden, Hidden
 }
 
-// HideSchedule hides the context of a schedule's tasks.
+// HideSchedule hides the context of a schedule's tasks unless ctx may show payloads of its
+// namespace.
 func HideSchedule(ctx context.Context, s *tasker.Schedule) {
 	if len(s.Context) > 0 && !PayloadsOf(ctx).Has(s.Namespace) {
 		s.Context = hiddenContext
 	}
 }
 
-// HideLimitKeys hides the keys of a named limit, which come from the contexts of tasks.
+// HideLimitKeys hides the keys of a named limit, which come from the contexts of tasks, unless ctx
+// may show payloads of its namespace.
 func HideLimitKeys(ctx context.Context, d *tasker.LimitDetail) {
 	if d.Kind != tasker.NamedLimit || PayloadsOf(ctx).Has(d.Namespace) {
 		return
@@ -222,7 +225,8 @@ func HideLimitKeys(ctx context.Context, d *tasker.LimitDetail) {
 	}
 }
 
-// HideFirings hides the reasons of refused firings, which may quote a context.
+// HideFirings hides the reasons of refused firings, which may quote a context, unless ctx may show
+// payloads of the namespace.
 func HideFirings(ctx context.Context, namespace string, list []tasker.Firing) {
 	if PayloadsOf(ctx).Has(namespace) {
 		return
@@ -234,8 +238,8 @@ func HideFirings(ctx context.Context, namespace string, list []tasker.Firing) {
 	}
 }
 
-// HideHoldHistory hides the errors in the history of a hold: failures of probes, and reasons recorded by
-// the server.
+// HideHoldHistory hides the errors in the history of a hold unless ctx may show payloads of its
+// namespace: failures of probes, and reasons recorded by the server.
 func HideHoldHistory(ctx context.Context, d *tasker.HoldDetail) {
 	if PayloadsOf(ctx).Has(d.Namespace) {
 		return
@@ -326,7 +330,8 @@ func HideLastError(ctx context.Context, text **string, namespaces ...string) {
 	}
 }
 
-// HideEmission hides the error of a delivery.
+// HideEmission hides the error of a delivery unless ctx may show payloads of the event's
+// namespace.
 func HideEmission(ctx context.Context, e *tasker.Emission) {
 	if e.LastError == nil || PayloadsOf(ctx).All() {
 		return

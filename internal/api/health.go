@@ -160,8 +160,8 @@ func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
 // longestProblem limits the error text of a component, in bytes.
 const longestProblem = 2000
 
-// components returns the state of optional components. Without the broker, workers poll the database;
-// without a sink, its events wait.
+// components returns the state of optional components. If the broker is down, workers poll the
+// database; if a sink is down, its events wait.
 func (s *server) components(ctx context.Context) map[string]apiv1.HealthComponent {
 	b := s.checks.components.get(ctx)
 	all := s.sinkComponents(ctx, b)

@@ -14,8 +14,8 @@ import (
 	"tasker.example/tasker/internal/overload"
 )
 
-// Bodies of requests in progress use about seven bytes of memory per byte at worst, while they are
-// read, validated and stored (a test measures it). The server limits the total.
+// While a request body is read, validated and stored, it uses up to about seven times its size in
+// memory, as a test measures. The server limits the total.
 const (
 	// DefaultMaxInflightBytes of bodies use up to 512 MiB of memory.
 	DefaultMaxInflightBytes = 64 << 20

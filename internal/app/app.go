@@ -222,8 +222,8 @@ func endLoops(ctx context.Context, o Options, loops *loop.Group, end func()) err
 	return loops.WaitUntil(limit)
 }
 
-// start starts the background work. If any of it ends, the server stops: without its timers tasks would
-// get stuck.
+// start starts the background work. If any of it ends, the server stops, because tasks would get
+// stuck without its timers.
 func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 	runs := func(name string, f func(context.Context) error) {
 		loops.Go(name, func(ctx context.Context) error {

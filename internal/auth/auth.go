@@ -26,7 +26,7 @@ import (
 const (
 	// RevocationInterval is the interval at which revoked access is polled for.
 	RevocationInterval = 2 * time.Second
-	// maxUnchecked is how long the cache is valid without a poll.
+	// maxUnchecked is the time after the last poll for which the cache is valid.
 	maxUnchecked = 4 * time.Second
 	// maxRemembered is the maximum number of cached callers. Requests from further callers query
 	// the database.
@@ -53,7 +53,8 @@ type Options struct {
 	// Strangers limits requests with invalid credentials per address; nil: no limit.
 	Strangers *overload.Rate
 
-	// The maximum lifetime of a session, in total and without use.
+	// SessionLife is the maximum lifetime of a session; SessionIdle is the time after which an
+	// unused one expires.
 	SessionLife, SessionIdle time.Duration
 }
 

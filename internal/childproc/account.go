@@ -13,7 +13,7 @@ type Account struct {
 	UID, GID int
 }
 
-// Other reports whether the account is another one than that of this process.
+// Other reports whether the account differs from the one that runs this process.
 func (a Account) Other() bool { return a.Name != "" }
 
 // Unprivileged returns an account for a program that must not run as root: the current user unless

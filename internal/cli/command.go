@@ -44,9 +44,9 @@ func completion(c *cobra.Command) {
 	}
 }
 
-// Group makes c a command that only contains subcommands. Without a subcommand it prints its help to
-// standard error and exits with [ExitUsage]. By default cobra succeeds, even if the name of a
-// subcommand is misspelled.
+// Group makes c a command that only contains subcommands. If it is called without a subcommand, it
+// prints its help to standard error and exits with [ExitUsage]. By default, cobra succeeds even if
+// the name of a subcommand is misspelled.
 func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	c.FParseErrWhitelist.UnknownFlags = true // they belong to the misspelled subcommand
 	c.Args = UnknownCommand

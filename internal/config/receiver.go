@@ -147,8 +147,8 @@ func (r Receiver) faults(name string, add func(name, format string, args ...any)
 	}
 }
 
-// laterTopics are prefixes of topics that are accepted although [tasker.MessageTopics] does not
-// list them.
+// laterTopics are prefixes under which any topic is accepted, even one that [tasker.MessageTopics]
+// does not list.
 var laterTopics = []string{"hold.", "breaker."}
 
 // knownTopic reports whether a pattern, which may end with *, matches a topic of notifications.

@@ -114,7 +114,7 @@ func (set *ruleSet) everyday(w string) bool {
 }
 
 // coded reads a code such as 40P01, ORA-00060, AADSTS70011, P2002 or v1.2.3. It returns false if w
-// is none.
+// is not a code.
 func (s *scanner) coded(w string, end int) bool {
 	n := len(w)
 	head := run(w, 0, isLetter)
