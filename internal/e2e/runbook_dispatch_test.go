@@ -158,14 +158,14 @@ func testStepsWithoutWorkers(t *testing.T) {
 		awaitStatus(t, b.client, task, "error")
 	}
 	said := b.run("steps-without-workers.md", map[string]func(){"7. Verify": b.ship})
-	said.want("1. See how many there are",
+	said.want("1. Count the waiting steps",
 		`tasker_dispatch_expired_total{detail_code="no_workers",detected_by="broker",namespace="shipping"} 3`,
 		`tasker_dispatch_dead_letters_total{outcome="expired"} 3`, `tasker_workers_live{namespace="order_processing"} 1`,
 		`tasker_queue_unserved_steps{namespace="shipping"} 3`, `"status": "up"`)
-	said.want("2. Find where nobody takes work", "NOBODY for shipping/echo: 0 wait, 3 waited too long")
-	said.want("3. Look at the workers", "active\te2e ")
-	said.want("4. See why the steps were not taken", "3\tshipping\tno_workers\tno worker for a step is alive")
-	said.want("5. Look at one of them", `"detected_by": "broker"`, `"reason": "expired"`, `"queue": "worker.shipping.executions"`, `"live_workers": 0`)
+	said.want("2. Find queues without workers", "NO WORKER for shipping/echo: 0 wait, 3 waited too long")
+	said.want("3. Check the workers", "active\te2e ")
+	said.want("4. Find the reason", "3\tshipping\tno_workers\tno worker for a step is alive")
+	said.want("5. Check one investigation", `"detected_by": "broker"`, `"reason": "expired"`, `"queue": "worker.shipping.executions"`, `"live_workers": 0`)
 	said.want("7. Verify", "steps that wait without a worker: 0", "3 investigations recovered")
 	for _, task := range tasks {
 		awaitStatus(t, b.client, task, "complete")
@@ -175,8 +175,8 @@ func testStepsWithoutWorkers(t *testing.T) {
 // Where nothing waits, and without a broker, the runbook says so and fails nowhere.
 func testStepsWithoutWorkersOfNothing(t *testing.T) {
 	said := newSituation(t).run("steps-without-workers.md", nil)
-	said.want("1. See how many there are", `"status": "off"`)
-	said.wantNot("2. Find where nobody takes work", "NOBODY")
+	said.want("1. Count the waiting steps", `"status": "off"`)
+	said.wantNot("2. Find queues without workers", "NO WORKER for")
 	said.want("7. Verify", "steps that wait without a worker: 0")
 }
 
@@ -208,7 +208,7 @@ func testDeadLetterQueue(t *testing.T) {
 			b.server.stop()
 			b.awaitListed(deadLetters + "\t2\t0")
 		},
-		"Once it is fixed": b.serve,
+		"After the repair": b.serve,
 		"Messages do not become dead letters": func() {
 			await(t, "the dead letters", func() bool {
 				return b.deadLettersHandled() >= 2
@@ -228,7 +228,7 @@ func testDeadLetterQueue(t *testing.T) {
 			b.broker.Stop(t)
 			await(t, "the loss of the broker", func() bool { return strings.Contains(b.get("/metrics"), "tasker_dispatch_broker_up 0") })
 		},
-		"Once it is back": func() { b.broker.Restart(t) },
+		"When it is available again": func() { b.broker.Restart(t) },
 		"Purge the dead-letter queue, with care": func() {
 			b.submit()
 			b.awaitDepth(workQueue, 1)
@@ -236,17 +236,17 @@ func testDeadLetterQueue(t *testing.T) {
 			b.awaitDepth(deadLetters, 1)
 		},
 	}, append(b.env, "PURGE=yes", "PATH="+b.onPath())...)
-	said.want("1. See what is there", deadLetters+"\tquorum\t0\t1", workQueue+"\tquorum\t")
-	said.want("2. See a dead letter", `"reason": "expired"`, `"queue": "worker.shipping.executions"`)
+	said.want("1. List the queues", deadLetters+"\tquorum\t0\t1", workQueue+"\tquorum\t")
+	said.want("2. Show a dead letter", `"reason": "expired"`, `"queue": "worker.shipping.executions"`)
 	said.want("Dead letters are not handled", "NO SERVER answers", deadLetters+"\t2\t0", "enabled = true")
-	said.want("Once it is fixed", "dead letters that wait: 0", "tasker_dispatch_dead_letters_total")
+	said.want("After the repair", "dead letters that wait: 0", "tasker_dispatch_dead_letters_total")
 	said.want("Messages do not become dead letters", "tasker.dlx\ttopic", "MISSING: the binding", "as they should not be: "+workQueue,
 		"exists with different settings")
 	said.wantNot("Messages do not become dead letters", "MISSING: the exchange")
-	said.want("See that it is as it should be", "tasker.dlx\t"+deadLetters+"\t#", "a canary has come back")
-	said.wantNot("See that it is as it should be", "NO CANARY")
+	said.want("Verify the canary", "tasker.dlx\t"+deadLetters+"\t#", "a canary has come back")
+	said.wantNot("Verify the canary", "NO CANARY")
 	said.want("The broker is away", `"status": "ready"`, `"status": "down"`, "tasker_dispatch_broker_up 0", "THE BROKER does not run")
-	said.want("Once it is back", `"status": "up"`)
+	said.want("When it is available again", `"status": "up"`)
 	said.want("Purge the dead-letter queue, with care", "Purging queue '"+deadLetters+"'")
 	b.awaitDepth(deadLetters, 0)
 	b.serve()

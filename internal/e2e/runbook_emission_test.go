@@ -104,29 +104,29 @@ func testEmission(t *testing.T) {
 					s.number(`SELECT count(*) FROM tasker.emissions WHERE state = 'set_aside'`) >= 2
 			})
 		},
-		"Send them again": func() { to.answers(http.StatusNoContent) },
+		"Deliver them again": func() { to.answers(http.StatusNoContent) },
 		"The database is down as well": func() {
 			line.Cut()
 			await(t, "the server to notice", func() bool { return ready(t, s.url) == http.StatusServiceUnavailable })
 		},
-		"Once the database is back": func() { line.Restore(t) },
-		"Verify":                    func() { s.create("refund_card", "error") },
+		"When the database is available again": func() { line.Restore(t) },
+		"Verify":                               func() { s.create("refund_card", "error") },
 	}, "REASON=the receiver knows the topic now")
-	said.want("1. See what is there", `"database": "healthy"`, `"status": "degraded"`, "500", `"oldest_unpublished_seconds": `,
+	said.want("1. Check the sinks", `"database": "healthy"`, `"status": "degraded"`, "500", `"oldest_unpublished_seconds": `,
 		"tasker_database_up 1", `tasker_dlq_emit_failures_total{sink="webhook",topic="dlq.entry.created"} `,
 		`tasker_dlq_emission_pending{sink="webhook"} `, `tasker_dlq_emission_oldest_seconds{sink="webhook"} `, "failing")
-	said.want("1. See what is there", `tasker_dlq_emission_sink_up{sink="webhook"} 0`)
-	said.wantNot("1. See what is there", "cannot say")
-	said.want("2. Decide what it is", "webhook IS degraded: ", "the database is healthy", "no work is deferred")
+	said.want("1. Check the sinks", `tasker_dlq_emission_sink_up{sink="webhook"} 0`)
+	said.wantNot("1. Check the sinks", "cannot say")
+	said.want("2. Identify the problem", "webhook IS degraded: ", "the database is healthy", "no work is deferred")
 	said.want("A sink is down", "charge_card", "refund_card", "pending")
 	said.want("Measure the retry envelope", "dlq.entry.created to webhook: ", "tries at each: 2\n")
 	if got := said.bySection["Measure the retry envelope"]; !regexp.MustCompile(`seconds between the failures of one event: \d`).MatchString(got) {
 		t.Errorf("no rest between failures is shown:\n%s", got)
 	}
 	said.want("The receiver refuses events", "dlq.entry.created\tto webhook\t", "400", "set_aside", "Data:")
-	said.want("Send them again", "1 event will be redelivered to webhook.", "the first one is published", "operator@example.com", "the receiver knows the topic now")
+	said.want("Deliver them again", "1 event will be redelivered to webhook.", "the first one is published", "operator@example.com", "the receiver knows the topic now")
 	said.want("The database is down as well", `"status": "unhealthy"`, `"status": "unknown"`, "tasker_database_up 0", "ESCALATE")
-	said.want("Once the database is back", `"status": "healthy"`, "charge_card")
+	said.want("When the database is available again", `"status": "healthy"`, "charge_card")
 	said.want("Verify", "sinks that have not got everything: 0", "of the newest events are published", "webhook: the newest event is published")
 	said.wantNot("Verify", "pending,", "are pending", "are set_aside")
 
@@ -148,11 +148,11 @@ func testEmissionOfNothing(t *testing.T) {
 	s.create("refund_card", "error")
 	s.awaitNumber(`SELECT count(*) FROM tasker.emissions WHERE state = 'published'`)
 	said := s.run("emission.md", nil)
-	said.want("1. See what is there", `"status": "up"`, `tasker_dlq_emission_sink_up{sink="log"} 1`)
-	said.want("2. Decide what it is", "the database is healthy", "no work is deferred")
-	said.wantNot("2. Decide what it is", " IS ", "HAS REFUSED")
+	said.want("1. Check the sinks", `"status": "up"`, `tasker_dlq_emission_sink_up{sink="log"} 1`)
+	said.want("2. Identify the problem", "the database is healthy", "no work is deferred")
+	said.wantNot("2. Identify the problem", " IS ", "HAS REFUSED")
 	said.want("Measure the retry envelope", "seconds between the failures of one event: ")
-	said.wantNot("Send them again", "will be sent again")
+	said.wantNot("Deliver them again", "will be sent again")
 	said.wantNot("The database is down as well", "ESCALATE", "NO SERVER")
 	said.want("Verify", "sinks that have not got everything: 0", "log: 1 of the newest events are published")
 }

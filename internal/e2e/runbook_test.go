@@ -110,10 +110,10 @@ func testHighDLQCount(t *testing.T) {
 		},
 	}, `RESULT={"validation_status": "passed"}`)
 	said.want("2. Find the dominant reason", "7 open investigations, most of them max_retries_exceeded")
-	said.want("3. Look at the most urgent", `"task_name": "charge_card"`, `"cause": "a step failed in all of its attempts"`)
-	said.want("4. Look for tasks that are stale already", stale.String())
-	said.wantNot("4. Look for tasks that are stale already", swept[0].String())
-	said.want("5. Look for what they have in common", "5\torder_processing\n2\tshipping",
+	said.want("3. Show the most urgent", `"task_name": "charge_card"`, `"cause": "a step failed in all of its attempts"`)
+	said.want("4. List stale tasks", stale.String())
+	said.wantNot("4. List stale tasks", swept[0].String())
+	said.want("5. Find the common cause", "5\torder_processing\n2\tshipping",
 		"4\torder_processing/charge_card\ta step failed in all of its attempts", "2\tshipping/ship_parcel", `"health": "active"`)
 	said.want("6. Take action", "database connection timeout", "Fix their cause, then reset the step")
 	said.want("7. Repair one", "Step reset successfully!", "Step completed manually with results!", "updated successfully")
@@ -184,11 +184,11 @@ func testStalenessPrevention(t *testing.T) {
 		},
 	}, "WARNING_BASELINE=2")
 	said.want("1. Count the warnings", "tasks in warning: 3\n")
-	said.want("2. Compare with what is usual", "ATTENTION: 3 tasks stand at 80 % of their threshold or beyond; usual are 2")
-	said.want("3. See which they are", approve.String(), check.String(), ship.String(),
+	said.want("2. Compare with the baseline", "ATTENTION: 3 tasks stand at 80 % of their threshold or beyond; usual are 2")
+	said.want("3. List the tasks", approve.String(), check.String(), ship.String(),
 		`"threshold_percentage": 9`, `"threshold_percentage": 8`, "1\torder_processing/check_stock\twaiting_for_retry")
-	said.wantNot("3. See which they are", stale.String(), fresh.String())
-	said.want("4. Look into the one with the least time left", `"type": "external"`, `"dependencies_satisfied": true`)
+	said.wantNot("3. List the tasks", stale.String(), fresh.String())
+	said.want("4. Check the most urgent task", `"type": "external"`, `"dependencies_satisfied": true`)
 	said.want("5. Intervene", "no worker for namespace shipping\n", "Step completed manually with results!", "Step reset successfully!")
 	said.wantNot("5. Intervene", "no worker for namespace order_processing", "left alone")
 	said.want("6. Adjust the thresholds", `"version": "1.1.0"`, `"max_waiting_for_dependencies_minutes": 90`)
