@@ -16,7 +16,7 @@ import (
 
 // Whatever stands between a worker and the server may answer in its place. None of
 // that is a verdict on the worker or its results.
-func TestAWorkerTakesNoForeignAnswerForAVerdict(t *testing.T) {
+func TestForeignAnswersAreUnavailable(t *testing.T) {
 	const page = "<!DOCTYPE html><title>sorry</title>"
 	type answer struct {
 		status int

@@ -94,7 +94,7 @@ func (p *muteProxy) mute() int {
 }
 
 // A connection of HTTP/2 that died without a word is given up soon, and not when TCP does.
-func TestAConnectionThatFellSilentIsReplaced(t *testing.T) {
+func TestSilentConnectionIsReplaced(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 {
 			t.Errorf("the request came with %s", r.Proto)

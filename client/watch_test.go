@@ -18,7 +18,7 @@ func block(id, event string) string {
 }
 
 // Wherever the connection breaks, watching goes on after the last whole event.
-func TestWatchGoesOnWhereItBroke(t *testing.T) {
+func TestWatchResumesAfterABreak(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	var tries atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,7 @@ func TestWatchEndsWhenItsReaderDoes(t *testing.T) {
 	}
 }
 
-func TestWatchOfWhatIsNoFeed(t *testing.T) {
+func TestWatchOfSomethingElse(t *testing.T) {
 	for name, tt := range map[string]struct {
 		serve http.HandlerFunc
 		code  tasker.Code

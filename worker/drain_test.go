@@ -110,7 +110,7 @@ func TestWorkThatArrivesDuringTheDrainGoesBackAtOnce(t *testing.T) {
 	})
 }
 
-func TestADrainDoesNotWaitForEverForAnEngineThatIsGone(t *testing.T) {
+func TestDrainGivesUpOnAMissingEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		r := start(t, newWorker(f, 3, takes(5*time.Second)))
@@ -140,7 +140,7 @@ func TestADrainOutlastsAShortOutage(t *testing.T) {
 }
 
 // A heartbeat that tells the worker to drain is as good as the end of its context.
-func TestToldToDrain(t *testing.T) {
+func TestHeartbeatStartsADrain(t *testing.T) {
 	for _, tt := range []struct {
 		name               string
 		handler            worker.RawHandler
@@ -250,7 +250,7 @@ func TestTheEngineIsToldOfADrain(t *testing.T) {
 // An engine that does not answer anything any more delays the end of a worker only so
 // long, whatever it holds; and what the worker had not begun is given back while
 // handlers still run, if the engine is well but for its reports.
-func TestAnEngineThatHangsDoesNotKeepTheWorker(t *testing.T) {
+func TestHangingEngineDoesNotKeepTheWorker(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		hangs    []string

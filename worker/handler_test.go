@@ -211,7 +211,7 @@ func TestMetadataNeverCostsAResult(t *testing.T) {
 	}
 }
 
-func TestWhatAStepGives(t *testing.T) {
+func TestStepFields(t *testing.T) {
 	a := step("ship")
 	a.Attempt, a.CorrelationID = 2, "order-7"
 	a.DependencyResults = map[string]json.RawMessage{

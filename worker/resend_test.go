@@ -329,7 +329,7 @@ func (a *askingBackend) Report(ctx context.Context, id tasker.ID, list []tasker.
 }
 
 // What an engine asks for is waited for, within reason.
-func TestTheRestThatTheEngineAsksForIsTaken(t *testing.T) {
+func TestRetryAfterIsRespected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		r := start(t, newWorker(f, 1, takes(0)))

@@ -447,7 +447,7 @@ func (h hasty) Claim(ctx context.Context, id tasker.ID, limit int, _ time.Durati
 	return h.fake.Claim(ctx, id, limit, 0)
 }
 
-func TestAnEngineThatDoesNotWaitIsNotAskedWithoutRest(t *testing.T) {
+func TestClaimsArePacedIfTheEngineDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		w := worker.New(hasty{f}, worker.Options{Name: "test", Namespaces: []string{"n"}})

@@ -229,7 +229,7 @@ func operations(t *testing.T) []string {
 // Every route and every kind of caller: the exact status. Where a caller may, a request
 // that changes something is made invalid, so that it is refused as such, and one that
 // reads is answered.
-func TestWhoMayDoWhat(t *testing.T) {
+func TestPermissionsOfEveryRoute(t *testing.T) {
 	t.Parallel()
 	h, a := guarded(t)
 	shop := h.tenant("shop")
@@ -740,7 +740,7 @@ func TestKeysOverTheAPI(t *testing.T) {
 }
 
 // Readiness tells strangers nothing but whether the server is ready.
-func TestReadinessToStrangers(t *testing.T) {
+func TestReadinessHidesDetailsFromUnauthenticatedCallers(t *testing.T) {
 	t.Parallel()
 	h, _ := guarded(t)
 	root := h.bearer("root", "viewer@*")

@@ -14,7 +14,7 @@ import (
 // What a body costs of which every element is wrong does not grow with their number, and
 // the elements behind a limit are only counted. It does not run beside other tests, as
 // it counts allocations.
-func TestAWrongBodyCostsLittle(t *testing.T) {
+func TestInvalidBodyAllocatesLittle(t *testing.T) {
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	s := &server{description: &description{registry: registry}}
 	heartbeat := registry.Schema(reflect.TypeFor[apiv1.Leases](), true, "")
@@ -51,7 +51,7 @@ func TestAWrongBodyCostsLittle(t *testing.T) {
 
 // The list of faults is full in the middle of an object: what is missing still comes
 // first, and nothing that is there is called missing.
-func TestAFullListOfFaultsSaysNothingFalse(t *testing.T) {
+func TestFullFaultListKeepsMissingFieldsFirst(t *testing.T) {
 	t.Parallel()
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	schema := registry.Schema(reflect.TypeFor[apiv1.Lease](), true, "")

@@ -13,7 +13,7 @@ import (
 )
 
 // A new task is answered as it was stored, which is as it would be read.
-func TestANewTaskIsAnsweredWithoutReadingIt(t *testing.T) {
+func TestNewTaskIsReturnedWithoutReadingIt(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	cutter := pgtest.NewCutter(t, d.URL)
@@ -34,7 +34,7 @@ func TestANewTaskIsAnsweredWithoutReadingIt(t *testing.T) {
 
 // A task that was created is answered as created, even if there is more to say of it and
 // the database cannot be read: a caller that gets an error would create it again.
-func TestWhatWasCreatedIsAnsweredThoughItCannotBeRead(t *testing.T) {
+func TestCreatedTaskIsReturnedWhenItCannotBeRead(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	cutter := pgtest.NewCutter(t, d.URL)

@@ -122,7 +122,7 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 
 // What an investigator writes is hidden by the same rules as the evidence, in each
 // answer; and a repeated request is still known by what was written.
-func TestWhatInvestigatorsWriteIsHidden(t *testing.T) {
+func TestInvestigationNotesAreRedacted(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.redacts()

@@ -105,7 +105,7 @@ func (h *harness) note(entry string, n, size int) {
 		SELECT $1, 'ann', 'updated', 'pending', 'pending', repeat('x', $3) FROM generate_series(1, $2::int)`, entry, n, size)
 }
 
-func TestEventsAreFollowed(t *testing.T) {
+func TestEventStream(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, live, func(o *api.Options) { o.Feed.Source = "tasker.example" })
 	h.register(chain)
@@ -151,7 +151,7 @@ func TestEventsAreFollowed(t *testing.T) {
 	}
 }
 
-func TestAFeedThatIsRefused(t *testing.T) {
+func TestInvalidStreamRequests(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, live, func(o *api.Options) { o.Feed.MaxReaders = 1 })
 	for path, words := range map[string]string{
@@ -185,7 +185,7 @@ func TestAFeedThatIsRefused(t *testing.T) {
 }
 
 // The timeouts of the server are for requests that end.
-func TestAStreamOutlivesTheTimeouts(t *testing.T) {
+func TestStreamOutlivesServerTimeouts(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, live, func(o *api.Options) {
 		o.Feed.StillHere = 50 * time.Millisecond
@@ -220,7 +220,7 @@ func TestAStreamOutlivesTheTimeouts(t *testing.T) {
 }
 
 // Whoever filters learns how far the stream has come.
-func TestTheIDMovesWithoutEvents(t *testing.T) {
+func TestFilteredStreamAdvancesItsEventID(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, live, func(o *api.Options) { o.Feed.StillHere = 20 * time.Millisecond })
 	h.register(chain)
@@ -236,7 +236,7 @@ func TestTheIDMovesWithoutEvents(t *testing.T) {
 }
 
 // A reader who does not read is disconnected, and holds up nobody.
-func TestAReaderThatDoesNotRead(t *testing.T) {
+func TestStalledStreamReaderIsDisconnected(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, live, func(o *api.Options) {
 		o.Feed = api.FeedOptions{

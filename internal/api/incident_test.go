@@ -55,7 +55,7 @@ func TestIncidents(t *testing.T) {
 
 // A test of the routes goes to the sinks of the first that is for it, and says so; it is in
 // the audit log.
-func TestTheRoutesAreTried(t *testing.T) {
+func TestMessageRoutesCanBeTested(t *testing.T) {
 	h := newHarness(t, func(o *api.Options) {
 		list, err := notice.ParseRoutes("namespace=shop severity=high -> pager, chat; cause=503 -> duty; -> chat")
 		if err != nil {

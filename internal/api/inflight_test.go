@@ -127,9 +127,9 @@ func (h *harness) holdBody(path string, sent int, headers ...string) net.Conn {
 	return c
 }
 
-// TestABodyWithoutRoomIsRefused while others hold the room, and nobody waits for
+// TestBodyIsRejectedWhenBodyMemoryIsFull while others hold the room, and nobody waits for
 // ever: not those who wait for each other, not small requests, not heartbeats.
-func TestABodyWithoutRoomIsRefused(t *testing.T) {
+func TestBodyIsRejectedWhenBodyMemoryIsFull(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *api.Options) {
 		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 1<<20, 1<<20, 500*time.Millisecond
@@ -170,9 +170,9 @@ func TestABodyWithoutRoomIsRefused(t *testing.T) {
 	}
 }
 
-// TestABodyHoldsWhatHasArrived: a sender that announces much and sends nothing
+// TestBodyReservesOnlyReceivedBytes: a sender that announces much and sends nothing
 // takes no room from others.
-func TestABodyHoldsWhatHasArrived(t *testing.T) {
+func TestBodyReservesOnlyReceivedBytes(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *api.Options) {
 		o.MaxBodyBytes, o.MaxInflightBytes = 1<<20, 1<<20
@@ -190,9 +190,9 @@ func TestABodyHoldsWhatHasArrived(t *testing.T) {
 	}
 }
 
-// TestOneCallerLeavesRoomForOthers: whoever holds all the room that they may have, and sends no
+// TestOneCallerCannotUseAllBodyMemory: whoever holds all the room that they may have, and sends no
 // more, keeps nobody else from reporting a result.
-func TestOneCallerLeavesRoomForOthers(t *testing.T) {
+func TestOneCallerCannotUseAllBodyMemory(t *testing.T) {
 	t.Parallel()
 	h, _ := guarded(t, func(o *api.Options) {
 		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 256<<10, 1<<20, 500*time.Millisecond
@@ -215,8 +215,8 @@ func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestWhoReadsSlowlyTakesNoRoomForBodies: that of a request is given back before its answer is written.
-func TestWhoReadsSlowlyTakesNoRoomForBodies(t *testing.T) {
+// TestSlowReadersHoldNoBodyMemory: that of a request is given back before its answer is written.
+func TestSlowReadersHoldNoBodyMemory(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(chain)

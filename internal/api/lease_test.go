@@ -108,7 +108,7 @@ func TestALeaseTokenHasOneSpelling(t *testing.T) {
 
 // A server that has just started answers heartbeats while requests occupy all connections
 // that they may have: who the caller is, where the worker works and the key of its leases are looked up beside them.
-func TestTheFirstHeartbeatWaitsForNoRequests(t *testing.T) {
+func TestFirstHeartbeatDoesNotWaitForRequests(t *testing.T) {
 	t.Parallel()
 	before, _ := guarded(t)
 	key := before.bearer("w", "worker@shop")

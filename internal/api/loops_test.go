@@ -22,7 +22,7 @@ import (
 
 // Readiness depends on the loops that tasks wait for, and tells of all, and of what
 // was set aside.
-func TestReadinessTellsOfLoopsAndOfWhatWasSetAside(t *testing.T) {
+func TestReadinessReportsLoopsAndDeferredWork(t *testing.T) {
 	t.Parallel()
 	db, err := postgres.Open(t.Context(), pgtest.New(t).URL, postgres.Options{})
 	if err != nil {
@@ -60,7 +60,7 @@ func TestReadinessTellsOfLoopsAndOfWhatWasSetAside(t *testing.T) {
 
 // A server without its database does not fill the log: 503s are warnings, a few a
 // second, and it is told how many were left out.
-func TestLinesOfUnavailableAreFew(t *testing.T) {
+func TestUnavailableRequestsAreLoggedAtALowRate(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
 	f := &handler{guard: &hostguard.Guard{}, log: slog.New(slog.NewTextHandler(&text, nil))}
@@ -114,7 +114,7 @@ func TestAReadOnlyDatabaseIsNotReady(t *testing.T) {
 
 // Whoever asks at the same time, and within a second, shares one look. A look outlives who
 // began it, and no look is older than a second.
-func TestAGlanceIsShared(t *testing.T) {
+func TestConcurrentHealthChecksShareOneQuery(t *testing.T) {
 	t.Parallel()
 	now, looks, entered, goOn := time.Now(), 0, make(chan struct{}), make(chan struct{})
 	g := &sharedCheck[int]{now: func() time.Time { return now }, check: func(ctx context.Context) int {
@@ -152,7 +152,7 @@ func TestAGlanceIsShared(t *testing.T) {
 
 // Strangers cause a look at what readiness needs, and not at more. A database that is gone
 // is seen with the next look.
-func TestReadinessForStrangersIsCheap(t *testing.T) {
+func TestUnauthenticatedReadinessIsCached(t *testing.T) {
 	t.Parallel()
 	db, err := postgres.Open(t.Context(), pgtest.New(t).URL, postgres.Options{})
 	if err != nil {

@@ -43,7 +43,7 @@ func componentStatus(answer func(http.ResponseWriter)) *httptest.ResponseRecorde
 }
 
 // Of two answers one can be made at a time, and one that nobody reads is made.
-func TestWhoReadsSlowlyTakesNoOthersTurn(t *testing.T) {
+func TestSlowReadersHoldNoRequestSlot(t *testing.T) {
 	t.Parallel()
 	e := enginetest.New(t)
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1}}})
@@ -65,7 +65,7 @@ func TestWhoReadsSlowlyTakesNoOthersTurn(t *testing.T) {
 
 // Each class is limited by itself: with all others full it is served, and with itself
 // full it is refused with the status, the code and the rest that callers understand.
-func TestClassesWaitForThemselvesOnly(t *testing.T) {
+func TestRequestClassesAreLimitedIndependently(t *testing.T) {
 	t.Parallel()
 	e := enginetest.New(t)
 	limits := map[overload.Class]overload.Limit{}
@@ -112,7 +112,7 @@ func TestClassesWaitForThemselvesOnly(t *testing.T) {
 }
 
 // A caller who gives up while waiting for their turn takes none.
-func TestWhoGivesUpTakesNoTurn(t *testing.T) {
+func TestCancelledRequestsReleaseTheirSlot(t *testing.T) {
 	t.Parallel()
 	e := enginetest.New(t)
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1, Waiting: 1, Wait: time.Minute}}})
@@ -133,7 +133,7 @@ func TestWhoGivesUpTakesNoTurn(t *testing.T) {
 }
 
 // Whoever sends bodies that do not end takes no turn: 16 of two callers keep nobody from a repair.
-func TestWhoSendsSlowlyTakesNoTurn(t *testing.T) {
+func TestSlowSendersHoldNoRequestSlot(t *testing.T) {
 	t.Parallel()
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Operations: {Running: 16, Waiting: 160, Wait: 20 * time.Millisecond}}})
 	h, _ := guarded(t, func(o *api.Options) { o.Gate = gate })
@@ -153,7 +153,7 @@ func TestWhoSendsSlowlyTakesNoTurn(t *testing.T) {
 }
 
 // What would have neither a turn nor a place to wait is refused before its body is read.
-func TestWhatIsRefusedIsNotRead(t *testing.T) {
+func TestBodyOfARejectedRequestIsNotRead(t *testing.T) {
 	t.Parallel()
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Operations: {Running: 1}}})
 	h := newHarness(t, func(o *api.Options) { o.Gate = gate })

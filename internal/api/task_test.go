@@ -237,7 +237,7 @@ func TestCompensation(t *testing.T) {
 	h.wantError(http.StatusConflict, "CONFLICT", "was cancelled during compensation", "DELETE", path+"?compensate=true", nil)
 }
 
-func TestNothingIsAnEmptyList(t *testing.T) {
+func TestEmptyListsAreNotNull(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for _, path := range []string{"/v1/dlq", "/v1/dlq/stats", "/v1/dlq/investigation-queue", "/v1/dlq/staleness"} {
@@ -250,7 +250,7 @@ func TestNothingIsAnEmptyList(t *testing.T) {
 	}
 }
 
-func TestNullIsAsGoodAsAbsent(t *testing.T) {
+func TestNullEqualsAbsent(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(waiting)
@@ -264,9 +264,9 @@ func TestNullIsAsGoodAsAbsent(t *testing.T) {
 		json.RawMessage(`{"event_uuid":null,"actor":"ann","reason":"r"}`))
 }
 
-// TestBodiesMayHaveNullsWhereTheDocumentSaysSo: what the check accepts is what the
+// TestNullableFieldsMatchTheDocument: what the check accepts is what the
 // document allows.
-func TestBodiesMayHaveNullsWhereTheDocumentSaysSo(t *testing.T) {
+func TestNullableFieldsMatchTheDocument(t *testing.T) {
 	t.Parallel()
 	var doc struct {
 		Components struct {
@@ -527,7 +527,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	h.wantError(http.StatusConflict, "CONFLICT", "one type within a namespace", "POST", "/v1/templates", other)
 }
 
-func TestAUniqueKeyIsHeld(t *testing.T) {
+func TestUniqueKeys(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: application/yaml")

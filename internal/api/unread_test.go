@@ -80,9 +80,9 @@ func (h *harness) largeTask() string {
 	return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", body).TaskUUID
 }
 
-// TestAnswersThatNobodyReadsAreBounded: whoever asks for large documents and reads none is
+// TestUnreadResponsesAreBounded: whoever asks for large documents and reads none is
 // refused, and small requests are served meanwhile.
-func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
+func TestUnreadResponsesAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(chain)
@@ -131,8 +131,8 @@ func (r *timed) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// TestEachPieceOfAnAnswerIsToBeReadSoon, and not only the whole of it at some time.
-func TestEachPieceOfAnAnswerIsToBeReadSoon(t *testing.T) {
+// TestEachResponseChunkHasADeadline, and not only the whole of it at some time.
+func TestEachResponseChunkHasADeadline(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(chain)
@@ -152,9 +152,9 @@ func TestEachPieceOfAnAnswerIsToBeReadSoon(t *testing.T) {
 	}
 }
 
-// TestStepsThatCannotBeSentAreGivenBack: a claim for whose answer there is no room keeps
+// TestStepsThatCannotBeSentAreReleased: a claim for whose answer there is no room keeps
 // no steps, and a report is answered without the next steps.
-func TestStepsThatCannotBeSentAreGivenBack(t *testing.T) {
+func TestStepsThatCannotBeSentAreReleased(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(chain)

@@ -136,7 +136,7 @@ func TestDrainOverHTTP(t *testing.T) {
 }
 
 // A result that cannot be read is rejected by itself.
-func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
+func TestInvalidResultDoesNotRejectOthers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(chain)
@@ -175,7 +175,7 @@ func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
 }
 
 // The body of a report is parsed as strictly as any other.
-func TestAReportIsUnderstoodAsAWhole(t *testing.T) {
+func TestReportBodyIsParsedStrictly(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(chain)
@@ -328,7 +328,7 @@ func TestAClientThatHangsUpEndsItsClaim(t *testing.T) {
 	}
 }
 
-func TestABodyThatDoesNotEnd(t *testing.T) {
+func TestBodyLimitAppliesToChunkedBodies(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *api.Options) { o.MaxBodyBytes = 100 })
 	big := `{"namespace": "shop", "name": "` + strings.Repeat("x", 200) + `"}`
@@ -346,7 +346,7 @@ func TestABodyThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestRequestsHaveAnEnd(t *testing.T) {
+func TestRequestsTimeOut(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *api.Options) { o.Timeout = 100 * time.Millisecond })
 	// A body that stops in the middle.

@@ -183,7 +183,7 @@ func TestARevocationThatIsNotCommittedBlocksNoOther(t *testing.T) {
 }
 
 // The changes of the last hour are kept, and a new one removes some of those before.
-func TestChangesOfAccessDoNotGather(t *testing.T) {
+func TestAccessChangesAreRemoved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	k, token := b.key("deploy", "viewer@shop")
@@ -244,7 +244,7 @@ func TestReadWhileAccessIsTakenAway(t *testing.T) {
 }
 
 // Access that was just taken away is looked for anew, and not by a look that had asked before.
-func TestALookThatAskedBeforeIsNotShared(t *testing.T) {
+func TestOlderLookupIsNotShared(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	k, token := b.key("deploy", "viewer@*")
@@ -528,7 +528,7 @@ func TestARefreshIsNoUse(t *testing.T) {
 }
 
 // A known caller costs no query.
-func TestCallersAreRemembered(t *testing.T) {
+func TestCallersAreCached(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	tracer := &counter{}
@@ -547,7 +547,7 @@ func TestCallersAreRemembered(t *testing.T) {
 }
 
 // Somebody who is not known costs a query now and then, however often they ask.
-func TestStrangersAreRemembered(t *testing.T) {
+func TestUnknownTokensAreCached(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	tracer := &counter{}

@@ -71,7 +71,7 @@ func TestSplitsOneOfTheOtherAreBounded(t *testing.T) {
 }
 
 // A case rests until somebody wakes it or its time is over, however much it grows, unless that was said.
-func TestARestOutlastsGrowth(t *testing.T) {
+func TestSnoozeOutlastsGrowth(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.stuck(orders(503, 1)...)
@@ -167,7 +167,7 @@ func TestEarlierActsDoNotEndARegression(t *testing.T) {
 }
 
 // What is resolved cannot rest: when it failed again, nobody would be told.
-func TestAResolvedCaseCannotRest(t *testing.T) {
+func TestResolvedCaseCannotBeSnoozed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	task := h.stuck(orders(503, 1)...)[0]

@@ -318,7 +318,7 @@ func TestResolvedAndRegressed(t *testing.T) {
 	}
 }
 
-func TestOwnersAndRests(t *testing.T) {
+func TestOwnersAndSnoozes(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.stuck(orders(503, 2)...)

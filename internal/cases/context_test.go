@@ -193,9 +193,9 @@ func (p *payloads) text(secret bool) string {
 	return "plain-" + p.marks
 }
 
-// TestNoRedactedKeyIsTold compares 10,000 random payloads: of each key the template names a value is told, if at
+// TestRedactedKeysAreNotShown compares 10,000 random payloads: of each key the template names a value is told, if at
 // all, that the evidence shows.
-func TestNoRedactedKeyIsTold(t *testing.T) {
+func TestRedactedKeysAreNotShown(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.redacts("$.task.context.tax, $.task.context[*].tax, $.task.context[*][*].tax, $.task.context[*][*][*].tax")

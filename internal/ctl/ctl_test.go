@@ -48,7 +48,7 @@ func leaves(c *cobra.Command, f func(*cobra.Command)) {
 func isGroup(c *cobra.Command) bool { return c.HasSubCommands() && len(cli.Arguments(c.Use)) == 0 }
 
 // Every example in the help is a command line that is understood.
-func TestHelpTeaches(t *testing.T) {
+func TestHelpExamplesAreValid(t *testing.T) {
 	p := &program{env: map[string]string{}}
 	leaves(p.root("tasker-ctl"), func(c *cobra.Command) {
 		if c.Short == "" || c.Example == "" {
@@ -196,7 +196,7 @@ func TestDetailsOfErrors(t *testing.T) {
 	}
 }
 
-func TestDetailsAddSomething(t *testing.T) {
+func TestDetailsRepeatNothing(t *testing.T) {
 	fault := tasker.Fault{Path: "limit", Message: "must be a number"}
 	other := tasker.Fault{Path: "offset", Message: "must be a number"}
 	for _, tt := range []struct {

@@ -293,7 +293,7 @@ func (m *matrix) refuses(command, caller string, want int, texts ...string) {
 
 // Every command ends with the documented exit code for a caller without a key, without the
 // permission, and of another namespace. The API's tests check each role on each route.
-func TestWhoMayRunWhat(t *testing.T) {
+func TestPermissionsOfEveryCommand(t *testing.T) {
 	t.Parallel()
 	m := newMatrix(t)
 	const whoami = "your permissions: tasker-ctl whoami"

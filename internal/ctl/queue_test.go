@@ -98,7 +98,7 @@ func TestQueueTable(t *testing.T) {
 	}
 }
 
-func TestWhatADrainedWorkerDoesNext(t *testing.T) {
+func TestDrainedWorkerHint(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		health   string

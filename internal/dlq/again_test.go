@@ -95,7 +95,7 @@ func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
 
 // A rest that was asked for is no standstill: an investigation would take the
 // retry away. What is overdue after it is one.
-func TestALongRestIsNoStandstill(t *testing.T) {
+func TestLongRetryDelayIsNotStale(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
@@ -143,7 +143,7 @@ func TestALongRestIsNoStandstill(t *testing.T) {
 }
 
 // What may yet go on by itself is not written off: nobody would look at it.
-func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
+func TestRunningTaskCannotBeWrittenOff(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	off := tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")}
@@ -177,7 +177,7 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 }
 
 // Nor does an answer from outside bring back what was written off.
-func TestWhatIsWrittenOffTakesNoAnswerFromOutside(t *testing.T) {
+func TestWrittenOffTaskRejectsExternalResults(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	ask := oneAttempt("ask")
@@ -196,7 +196,7 @@ func TestWhatIsWrittenOffTakesNoAnswerFromOutside(t *testing.T) {
 
 // An investigation of one branch is open when the last of the others ends: the
 // task comes to error, and the sweep has nothing to do there.
-func TestTheSweepLeavesATaskAloneThatIsLookedInto(t *testing.T) {
+func TestSweepSkipsTasksUnderInvestigation(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register("fork", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two"))
@@ -217,7 +217,7 @@ func TestTheSweepLeavesATaskAloneThatIsLookedInto(t *testing.T) {
 
 // A task that makes progress is stale only when it has stood for its whole threshold
 // since then.
-func TestProgressBeginsTheTimeAnew(t *testing.T) {
+func TestProgressRestartsTheThreshold(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
@@ -233,7 +233,7 @@ func TestProgressBeginsTheTimeAnew(t *testing.T) {
 
 // A worker that reports what it no longer holds does not make a task look as if
 // it went on.
-func TestAReportThatDoesNotCountIsNoProgress(t *testing.T) {
+func TestRejectedReportIsNotProgress(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))

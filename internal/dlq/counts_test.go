@@ -160,7 +160,7 @@ func TestASweepThatFailsIsCounted(t *testing.T) {
 
 // Why no investigation could be opened is in the server's log, in its readiness and in
 // its metrics; who has no access to the log of PostgreSQL need not look there.
-func TestARunSaysWhyItFailedAtATask(t *testing.T) {
+func TestSweepReportsWhyATaskFailed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	var said bytes.Buffer

@@ -132,7 +132,7 @@ func (h *harness) work(task tasker.ID) (text string) {
 	return text
 }
 
-func TestTheSweepFindsWhatStandsStill(t *testing.T) {
+func TestSweepFindsStaleTasks(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	stale, warned, fresh := h.create(), h.create(), h.create()
@@ -176,7 +176,7 @@ func TestTheSweepFindsWhatStandsStill(t *testing.T) {
 
 // What is due all at once is moved by batches side by side, which do not take each
 // other's tasks; each task is moved once, and all of them.
-func TestASweepGoesOnUntilNothingIsDue(t *testing.T) {
+func TestSweepRunsBatchesUntilNothingIsDue(t *testing.T) {
 	t.Parallel()
 	for _, due := range []int{0, 1, 4, 5, 12, 31} {
 		t.Run(fmt.Sprint(due), func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestABatchLeavesTheLongestOverdueToOthers(t *testing.T) {
 	}
 }
 
-func TestAStaleTaskWhoseWorkerDeliversGoesOn(t *testing.T) {
+func TestStaleTaskRecoversWhenItsWorkerReports(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	task := h.create()
@@ -341,7 +341,7 @@ func TestThresholds(t *testing.T) {
 
 // A task at which something fails does not stop the others, nor does a whole
 // batch of them hide what comes after.
-func TestPoisonedTasksStopNobody(t *testing.T) {
+func TestFailingTasksDoNotStopTheSweep(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.DLQ = dlq.New(h.DB, dlq.Options{BatchSize: 2})
@@ -368,7 +368,7 @@ func TestPoisonedTasksStopNobody(t *testing.T) {
 }
 
 // However a task came to error: somebody will look at it.
-func TestATaskInErrorIsNotForgotten(t *testing.T) {
+func TestSweepFindsTasksInErrorWithoutInvestigation(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	task, healed := h.create(), h.create()
@@ -397,7 +397,7 @@ func TestATaskInErrorIsNotForgotten(t *testing.T) {
 
 // A task that failed has its investigation at once; the sweep leaves it alone,
 // also when that has ended.
-func TestTheSweepLeavesAttendedTasksAlone(t *testing.T) {
+func TestSweepSkipsTasksWithACancelledInvestigation(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.failed()
@@ -506,7 +506,7 @@ func TestUpdatesThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestOfTwoInvestigatorsOneEndsIt(t *testing.T) {
+func TestConcurrentResolutionsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.failed()

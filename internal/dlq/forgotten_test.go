@@ -134,7 +134,7 @@ func TestEveryStepThatFailedMeanwhileGoesIntoTheNextInvestigation(t *testing.T) 
 
 // What a path hides in the snapshot is hidden where the history and the events
 // tell of it.
-func TestPathsHoldOutsideOfTheSnapshot(t *testing.T) {
+func TestRedactedPathsApplyToHistoryAndEvents(t *testing.T) {
 	t.Parallel()
 	for _, path := range [][]string{{"steps", "*", "error"}, {"steps", "*", "failures", "*", "error", "message"}} {
 		h := newHarness(t)
@@ -256,7 +256,7 @@ func TestATaskThatHasWaitedForALimitIsNotStale(t *testing.T) {
 }
 
 // What the sweep has set aside is so no more when its task has gone on.
-func TestWhatTheSweepSetAsideIsForgottenWhenItsTaskGoesOn(t *testing.T) {
+func TestDeferredSweepWorkIsRemovedWhenItsTaskRecovers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	gone, stale := h.create(), h.create()
@@ -307,7 +307,7 @@ func TestASlowBatchIsMadeSmaller(t *testing.T) {
 }
 
 // One attempt whose follow-up fails does not keep the others that ran out.
-func TestOneLostAttemptDoesNotKeepTheOthers(t *testing.T) {
+func TestFailingExpiryDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	poisoned, sound := h.create(), h.create()
@@ -421,7 +421,7 @@ func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
 
 // What is overdue is investigated where its template says so, by the rule of max_duration: once for a due time, and
 // not because of a step that has ended.
-func TestWhatIsOverdueIsInvestigatedOnRequest(t *testing.T) {
+func TestOverdueTasksAreInvestigatedIfConfigured(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	put := func(name string, lifecycle tasker.Lifecycle, due tasker.DuePolicy, steps ...tasker.StepTemplate) {
@@ -545,7 +545,7 @@ func TestWarningsOfATaskThatStaysInError(t *testing.T) {
 
 // Another recovery window moves the instants by as much as it is longer; other
 // thresholds do not move them.
-func TestAnotherRecoveryWindow(t *testing.T) {
+func TestNewRecoveryWindowMovesDeadlines(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.end(h.failed().TaskUUID, tasker.EntryManuallyResolved)
@@ -567,7 +567,7 @@ func TestAnotherRecoveryWindow(t *testing.T) {
 }
 
 // The longer of two rests holds as soon as the shorter one is settled by hand.
-func TestTheRestThatIsLeftHolds(t *testing.T) {
+func TestLongestRetryDelaySetsTheThreshold(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	steps := []tasker.StepTemplate{oneAttempt("soon"), oneAttempt("late")}

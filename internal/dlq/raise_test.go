@@ -111,7 +111,7 @@ func (h *harness) wantRaisedEvent(entry tasker.ID, from, to string, priority int
 }
 
 // Of each two reasons the weightier one counts, whichever comes first.
-func TestTheWeightierOfTwoReasonsCounts(t *testing.T) {
+func TestWeightierOfTwoReasonsWins(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	code := map[tasker.Reason]tasker.Cause{}

@@ -425,7 +425,7 @@ func TestAReceiverThatIsBrokenForAnHour(t *testing.T) {
 	})
 }
 
-func TestAReceiverThatAsksToBeLeftAlone(t *testing.T) {
+func TestReceiverCanAskForADelay(t *testing.T) {
 	t.Parallel()
 	h, r := newHarness(t), newReceiver(t)
 	r.answer.Store(func(w http.ResponseWriter, _ received) bool {
@@ -818,7 +818,7 @@ func TestAnEventOnWhichASinkPanics(t *testing.T) {
 	})
 }
 
-func TestAServerThatEndsLeavesASinkAsItIs(t *testing.T) {
+func TestStoppingServerKeepsTheSinkState(t *testing.T) {
 	t.Parallel()
 	h, r := newHarness(t), newReceiver(t)
 	r.says(http.StatusServiceUnavailable)

@@ -78,7 +78,7 @@ func (h *harness) create(n int, fail bool) {
 
 // A receiver takes requests and never answers. Nobody waits for it: no other sink,
 // no step, no operator. All of the test goes by while its first requests wait.
-func TestAReceiverThatHangsHoldsUpNobody(t *testing.T) {
+func TestHangingReceiverDelaysNobody(t *testing.T) {
 	t.Parallel()
 	h, r := newHarness(t), newReceiver(t)
 	gone := make(chan struct{})

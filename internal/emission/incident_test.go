@@ -20,12 +20,12 @@ import (
 )
 
 // wholeIncident is the figure of docs/concepts/messages.md: -incident=10000.
-var wholeIncident = flag.Int("incident", 0, "investigations of TestAWholeIncident, in real time; 0: a few hundred, by a clock that is moved")
+var wholeIncident = flag.Int("incident", 0, "investigations of TestIncidentFromStartToEnd, in real time; 0: a few hundred, by a clock that is moved")
 
 // An incident of three causes and of 200 steps that failed for a reason of their own, all of which
 // operations repair, is five messages at most, for a pager and for a chat, and one within the
 // first half minute.
-func TestAWholeIncident(t *testing.T) {
+func TestIncidentFromStartToEnd(t *testing.T) {
 	v := newVoice(t, "topic=case.* -> pager, chat", "-> chat")
 	v.routes.Takes = map[string][]string{"pager": sink.PagerDuty.DefaultTopics(), "chat": sink.Slack.DefaultTopics()}
 	v.teller = v.server()

@@ -427,7 +427,7 @@ func TestAnIncidentThatNobodyTakesEscalates(t *testing.T) {
 }
 
 // Of two servers that tell at once one does.
-func TestTwoServersTellOnce(t *testing.T) {
+func TestTwoServersSendOnce(t *testing.T) {
 	v := newVoice(t)
 	tasks := v.fail(6, "HTTP 503")
 	v.fail(1, "disk full")

@@ -46,7 +46,7 @@ func (s *forgetful) Repeat(_ context.Context, e tasker.Event) error {
 
 // What is new does not wait until all that goes on is sent again, which is once each, with
 // more of it than fits into one part; what has ended meanwhile is not.
-func TestWhatIsNewDoesNotWaitForWhatGoesOn(t *testing.T) {
+func TestNewMessagesDoNotWaitForRepeats(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.investigate()

@@ -32,7 +32,7 @@ const maxStatements = 6
 
 // Whatever is explained takes a few statements, with as many workers, waiting steps, finished
 // tasks and members as there may be in a large installation.
-func TestAnExplanationIsAFewStatements(t *testing.T) {
+func TestExplanationTakesFewStatements(t *testing.T) {
 	t.Parallel()
 	statements := &counter{}
 	h := with(enginetest.At(t, pgtest.New(t).URL, postgres.Options{Tracer: statements}))

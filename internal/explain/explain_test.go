@@ -668,7 +668,7 @@ func TestASaturatedQueueIsExplained(t *testing.T) {
 }
 
 // What no rule knows is a defect: it is said, logged and counted.
-func TestNoneOfTheFacts(t *testing.T) {
+func TestUnknownConditionIsReported(t *testing.T) {
 	t.Parallel()
 	h := with(enginetest.At(t, pgtest.New(t).URL, postgres.Options{})) // the invariants are broken
 	task := h.Create("chain")
@@ -736,7 +736,7 @@ func (h *harness) conditions() {
 }
 
 // A task that is being undone says so, and how far it is.
-func TestATaskThatIsBeingUndone(t *testing.T) {
+func TestCompensatingTask(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	undoable := func(s tasker.StepTemplate) tasker.StepTemplate {

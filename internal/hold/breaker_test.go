@@ -309,7 +309,7 @@ func (h *harness) failing(handlers ...string) {
 }
 
 // A breaker for which too many holds are open is in the log and counted, and opens when there is room.
-func TestABreakerForWhichThereIsNoRoom(t *testing.T) {
+func TestBreakerBeyondTheHoldLimit(t *testing.T) {
 	t.Parallel()
 	h, now := withBreaker(t)
 	var log bytes.Buffer
@@ -339,7 +339,7 @@ func TestABreakerForWhichThereIsNoRoom(t *testing.T) {
 }
 
 // A breaker that cannot be opened holds up no other.
-func TestABreakerThatFailsToOpenHoldsUpNoOther(t *testing.T) {
+func TestFailingBreakerDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	h, _ := withBreaker(t)
 	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)

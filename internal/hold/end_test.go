@@ -128,7 +128,7 @@ func TestAScopeIsHeldAgainWhileTheRestIsLetGo(t *testing.T) {
 
 // Steps that a hold has left behind are let go, and when others hold their tasks it is tried
 // again after a rest.
-func TestStepsThatAHoldLeftBehind(t *testing.T) {
+func TestStepsOfAnEndedHoldAreReleased(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tasks := h.tasks("refund", 1)
@@ -173,7 +173,7 @@ func TestStepsThatWaitForALimitAreOfNoHold(t *testing.T) {
 
 // A hold that takes long delays the others by its turn, in the same pass; and where the time of a
 // pass is over by then, the next one begins behind it.
-func TestASlowHoldHoldsUpNoOther(t *testing.T) {
+func TestSlowHoldDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.tasks("refund", 9)

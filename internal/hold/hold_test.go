@@ -388,7 +388,7 @@ func TestProbe(t *testing.T) {
 }
 
 // While a step is held neither its time in the queue nor the times of its task run.
-func TestTheClocksStandStill(t *testing.T) {
+func TestHeldTimeDoesNotCountTowardDeadlines(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	task := h.Create("refund")
@@ -482,7 +482,7 @@ func TestPeopleAreToldOfHolds(t *testing.T) {
 
 // A task that cannot be written holds up no other when held steps are let go, and follows when
 // it can.
-func TestOneTaskHoldsUpNoOther(t *testing.T) {
+func TestFailingTaskDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tasks := h.tasks("refund", 12)
@@ -509,7 +509,7 @@ func TestOneTaskHoldsUpNoOther(t *testing.T) {
 
 // What happens to a held step in the meantime is respected, and that it could not be let go is no
 // concern then.
-func TestHeldStepsMayMove(t *testing.T) {
+func TestHeldStepsCanBeOperated(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tasks := h.tasks("refund", 3)

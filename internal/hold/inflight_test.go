@@ -208,7 +208,7 @@ func TestAProbeWithoutAnAnswer(t *testing.T) {
 
 // A step that a worker gives back says nothing: another one may be the probe at once, and a wave
 // of which all were given back lets as many others go.
-func TestAStepThatIsGivenBackIsNoFailure(t *testing.T) {
+func TestReleasedStepIsNotAFailure(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.tasks("refund", 3)
@@ -246,7 +246,7 @@ func TestAStepThatIsGivenBackIsNoFailure(t *testing.T) {
 }
 
 // Of a wave those count of which something is known.
-func TestAWaveOfWhichMostIsGivenBack(t *testing.T) {
+func TestWaveWithMostlyReleasedSteps(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.tasks("refund", 40)
@@ -339,7 +339,7 @@ func TestAHeldStepDoesNotExpireBeforeItIsPutAside(t *testing.T) {
 }
 
 // A hold whose steps cannot be put aside holds up no other.
-func TestAHoldThatCannotPutAsideHoldsUpNoOther(t *testing.T) {
+func TestFailingHoldDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	other := enginetest.Step("notify")

@@ -149,7 +149,7 @@ func (h *harness) at(task tasker.ID, opened, owned, released, proved time.Durati
 }
 
 // Each phase is what lies between the instants of the records, to the second.
-func TestThePhasesAreWhatTheRecordsSay(t *testing.T) {
+func TestPhasesMatchTheRecords(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tasks := h.fail(2, "HTTP 503")
@@ -190,7 +190,7 @@ func TestThePhasesAreWhatTheRecordsSay(t *testing.T) {
 }
 
 // Every way to the end is told apart, in a report of a time.
-func TestEveryEndIsTold(t *testing.T) {
+func TestReportCoversEveryResolution(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tasks := h.fail(7, "HTTP 503 for order 1")

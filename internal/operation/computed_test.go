@@ -241,7 +241,7 @@ func TestExpressionsArePlannedOnlyIfTheyFit(t *testing.T) {
 }
 
 // An expression is for steps of a hundred kinds at most.
-func TestExpressionsAreForAHundredKindsOfSteps(t *testing.T) {
+func TestExpressionsAreLimitedToAHundredSteps(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for i := range 101 {

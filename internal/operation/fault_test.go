@@ -201,7 +201,7 @@ func TestManyServersAndARestart(t *testing.T) {
 
 // An item at which something fails holds up neither the others of its operation nor other
 // operations, when it is released and when it is looked at.
-func TestAPoisonedItemStopsNobody(t *testing.T) {
+func TestFailingItemDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tasks := h.stuck(6)
@@ -250,7 +250,7 @@ func TestOnlyThePoisonedItemIsSkipped(t *testing.T) {
 }
 
 // An operation about which nothing can be decided loses no item, and holds up no other operation.
-func TestAnOperationThatCannotBeDecidedStopsNoOther(t *testing.T) {
+func TestFailingOperationDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tasks := h.stuck(4)

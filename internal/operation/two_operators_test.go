@@ -103,7 +103,7 @@ var meetings = []struct {
 
 // However two operators meet, what one of them may not do is a Conflict that names what stands in the way, no step is
 // released twice, the items add up, and no task is left without its investigation.
-func TestTwoOperatorsMeet(t *testing.T) {
+func TestConcurrentOperators(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for _, tt := range meetings {

@@ -285,7 +285,7 @@ func TestTheHandlersOwnFingerprintIsTheCause(t *testing.T) {
 }
 
 // In the rest single failures are tolerated, and five of one cause are not.
-func TestTheRestTolerates(t *testing.T) {
+func TestLastWaveToleratesSingleFailures(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.stuck(40)
@@ -304,7 +304,7 @@ func TestTheRestTolerates(t *testing.T) {
 	h.wantPaused(o, tasker.PausedSameCause, 5)
 }
 
-func TestAWaveHasATime(t *testing.T) {
+func TestWaveTimeoutPauses(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.stuck(5)
@@ -318,7 +318,7 @@ func TestAWaveHasATime(t *testing.T) {
 }
 
 // What no worker takes pauses the operation; it comes back by itself when one lives.
-func TestNoWorkerPauses(t *testing.T) {
+func TestMissingWorkerPauses(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.stuck(3)
@@ -345,7 +345,7 @@ func TestNoWorkerPauses(t *testing.T) {
 }
 
 // What somebody else has acted on is left alone, and proves nothing.
-func TestOthersActsAreRespected(t *testing.T) {
+func TestItemsChangedByOthersAreSkipped(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tasks := h.stuck(6)
@@ -418,7 +418,7 @@ func TestATaskIsWrittenOffWhileAStepWaits(t *testing.T) {
 }
 
 // A step whose other branch fails while it is verified leaves an investigation of that.
-func TestWhatFailedMeanwhileIsNotForgotten(t *testing.T) {
+func TestOtherFailureOpensAnInvestigation(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("fork", enginetest.Once(enginetest.Step("one")), enginetest.Once(enginetest.Step("two")))
@@ -574,7 +574,7 @@ func TestActsOnTasks(t *testing.T) {
 
 // A step that is reset, and of which its template then decides that it does not run, has come
 // to its end: the operation is over, and the investigation ends with that.
-func TestAStepThatDoesNotRunAfterAll(t *testing.T) {
+func TestSkippedStepCompletesItsItem(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("approval", tasker.StepTemplate{

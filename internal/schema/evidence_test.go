@@ -82,7 +82,7 @@ func TestACauseIsOnlyRaised(t *testing.T) {
 }
 
 // What the history says is told, in the same transaction, whoever wrote it.
-func TestTheHistoryIsTold(t *testing.T) {
+func TestHistoryIsPublished(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
 	p.exec(oneEntry + `
@@ -337,7 +337,7 @@ func TestSnapshotsAreRedacted(t *testing.T) {
 
 // The head of the monitor is what the view says, in the order that the API
 // promises, whatever the mixture of thresholds.
-func TestTheMonitorsHeadIsThatOfTheView(t *testing.T) {
+func TestMonitorMatchesTheView(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
 	p.exec(`

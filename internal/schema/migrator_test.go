@@ -241,7 +241,7 @@ func TestAnotherMigratorIsNamed(t *testing.T) {
 	p.up(second.program(t))
 }
 
-func TestWhatFailsChangesNothing(t *testing.T) {
+func TestFailedMigrationChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
@@ -299,7 +299,7 @@ func TestAFileThatRunsAlone(t *testing.T) {
 	}
 }
 
-func TestAStrangersViewOnOursIsNotDropped(t *testing.T) {
+func TestForeignViewsAreNotDropped(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
 	p.up(first.program(t))

@@ -293,7 +293,7 @@ func (p *place) login(memberOf ...string) *place {
 	return other
 }
 
-func TestWhoMayNotIsToldWhatIsMissing(t *testing.T) {
+func TestMissingPrivilegesAreNamed(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
 	stranger, reader, server := p.login(), p.login(pgtest.ReaderRole), p.login(pgtest.ServerRole)

@@ -22,7 +22,7 @@ func (p *place) standing() string {
 const sweepOnce = `SELECT format('%s %s', right(task_uuid::text, 6), action_taken) FROM tasker.detect_and_transition_stale_tasks(false, 10)`
 
 // A step that is being worked on within its own timeout is no standstill.
-func TestAStepWithinItsTimeoutIsNoStandstill(t *testing.T) {
+func TestStepWithinItsTimeoutIsNotStale(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change string
@@ -119,7 +119,7 @@ func TestTheSweepSaysWhatFailedAtATask(t *testing.T) {
 }
 
 // Stale tasks are found beside tasks of any size: a hundred results of a mebibyte, and results that are fifty times larger when they are read.
-func TestTheSweepFindsWhatStandsBesideLargeTasks(t *testing.T) {
+func TestSweepFindsStaleTasksBesideLargeOnes(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
 	var large []string

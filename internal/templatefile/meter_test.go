@@ -254,7 +254,7 @@ func plainSchema(t fataler, schema string) *jsonschema.Schema {
 }
 
 // Whatever the schema, the judgement is the library's.
-func TestJudgementIsTheLibrarys(t *testing.T) {
+func TestVerdictMatchesTheLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draft := rapid.SampledFrom([]string{
 			"https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2019-09/schema",

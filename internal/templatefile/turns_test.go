@@ -9,7 +9,7 @@ import (
 )
 
 // However many checks of one namespace wait, that of another is the next but one.
-func TestNamespacesTakeTurns(t *testing.T) {
+func TestChecksAlternateBetweenNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(1)
 		if err := turns.enter(t.Context(), "a"); err != nil {
