@@ -69,7 +69,7 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 		return r, nil // a repeated registration
 	}
 	if r.Dispatch == nil {
-		b.log.WarnContext(ctx, "the server announces no steps through a message broker; the worker asks for work itself")
+		b.log.WarnContext(ctx, "the server does not announce steps through a message broker; the worker polls for work")
 		return r, nil
 	}
 	r.ClaimIsHeartbeat = false // most claims use only the broker
@@ -232,7 +232,7 @@ func (b *Backend) read(ctx context.Context, messages []amqp.Delivery) ([]tasker.
 	for _, d := range messages {
 		var body Body
 		if d.Type != MessageType || json.Unmarshal(d.Body, &body) != nil || body == (Body{}) {
-			b.log.WarnContext(ctx, "a message that names no step is refused", "queue", d.Queue, "message_id", d.ID)
+			b.log.WarnContext(ctx, "rejected a message without a step", "queue", d.Queue, "message_id", d.ID)
 			_ = d.Nack(false)
 			continue
 		}

@@ -34,13 +34,13 @@ func (w *Workflow) RunUntilIdle() {
 			return
 		}
 		if attempts += worked; attempts > maxAttempts {
-			w.t.Fatalf("the workflow does not come to rest: %d attempts were made", attempts)
+			w.t.Fatalf("the workflow does not settle: %d attempts were made", attempts)
 		}
 		if worked > 0 {
 			idle = 0
 		}
 	}
-	w.t.Fatalf("the workflow does not come to rest: its timers have found something to do %d times, and nothing came of it", maxRounds)
+	w.t.Fatalf("the workflow does not settle: its timers found work %d times without progress", maxRounds)
 }
 
 // pass does all due background work once.
@@ -104,7 +104,7 @@ func (w *Workflow) Advance(d time.Duration) {
 		w.forward(min(left, w.nextDue(left)))
 		w.RunUntilIdle()
 	}
-	w.t.Fatalf("something was due %d times within %s, and %s are left", maxStops, d, end.Sub(w.Now()))
+	w.t.Fatalf("work was due %d times within %s, with %s left", maxStops, d, end.Sub(w.Now()))
 }
 
 func (w *Workflow) forward(d time.Duration) {

@@ -68,7 +68,7 @@ func TestWhatIsMissingFailsTheTest(t *testing.T) {
 		run   func(testing.TB)
 		words []string
 	}{
-		"no template":        {func(t testing.TB) { taskertest.New(t, taskertest.Options{}) }, []string{"Options needs a template"}},
+		"no template":        {func(t testing.TB) { taskertest.New(t, taskertest.Options{}) }, []string{"Options requires a template"}},
 		"no file":            {func(t testing.TB) { taskertest.New(t, taskertest.Options{Templates: []string{"none.yaml"}}) }, []string{"none.yaml"}},
 		"a broken template":  {func(t testing.TB) { taskertest.New(t, taskertest.Options{Templates: []string{broken}}) }, []string{"broken.yaml", "namespace"}},
 		"a context not JSON": {func(t testing.TB) { shop(t).Start("{") }, []string{`"{" is not JSON`}},
@@ -85,7 +85,7 @@ func TestWhatIsMissingFailsTheTest(t *testing.T) {
 			wf.Script("reserve", taskertest.Fail("one"))
 			wf.Start(nil)
 			wf.Advance(time.Hour)
-		}, []string{"attempt 2", "the script of reserve is over after 1 outcomes"}},
+		}, []string{"attempt 2", "the script of reserve ended after 1 outcomes"}},
 		"a script for nothing":    {func(t testing.TB) { shop(t).Script("confirm", taskertest.Fail("one")) }, []string{`the name "confirm"`}},
 		"a constant for nothing":  {func(t testing.TB) { shop(t).Always("nothing", taskertest.Fail("one")) }, []string{`the name "nothing"`}},
 		"another state":           {func(t testing.TB) { shop(t).Start(nil).AssertComplete() }, []string{"the task is steps_in_process, want complete", "reserve", "enqueued", "queue: "}},

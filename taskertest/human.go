@@ -16,7 +16,7 @@ func (w *Workflow) ScriptAnswers(step string, answers ...Outcome) {
 	w.t.Helper()
 	asks := func(s tasker.StepTemplate) bool { return s.Name == step && s.ForPerson() }
 	if !slices.ContainsFunc(w.templates, func(t tasker.Template) bool { return slices.ContainsFunc(t.Steps, asks) }) {
-		w.t.Fatalf("no template has a step with the name %q that a person answers: of type external, with an assignee or a form", step)
+		w.t.Fatalf("no template has a step %q that a person answers (type external with an assignee or a form)", step)
 	}
 	for _, o := range answers {
 		if o.call != nil || o.ends != 0 || len(o.saves) > 0 {

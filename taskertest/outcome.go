@@ -100,7 +100,7 @@ func (w *Workflow) script(name string) *script {
 		return s.HasHandler() && (s.Name == name || s.Handler.Callable == name) || undone && (undo.Name == name || undo.Handler.Callable == name)
 	}
 	if !slices.ContainsFunc(w.templates, func(t tasker.Template) bool { return slices.ContainsFunc(t.Steps, called) }) {
-		w.t.Fatalf("no template has a step or a handler with the name %q that a worker executes", name)
+		w.t.Fatalf("no template has a step or handler %q that a worker executes", name)
 	}
 	if w.scripts[name] == nil {
 		w.scripts[name] = &script{}
@@ -193,10 +193,11 @@ func (w *Workflow) fetch(a *tasker.Assignment) {
 func (w *Workflow) missing(a tasker.Assignment) string {
 	for _, name := range scriptsOf(a) {
 		if s := w.scripts[name]; s != nil {
-			return fmt.Sprintf("the script of %s is over after %d outcomes, and no worker has the handler %s", name, s.played, a.Handler)
+			return fmt.Sprintf("the script of %s ended after %d outcomes, and no worker has "+
+				"handler %s", name, s.played, a.Handler)
 		}
 	}
-	return fmt.Sprintf("the step has no script, and no worker has the handler %s", a.Handler)
+	return fmt.Sprintf("the step has no script, and no worker has handler %s", a.Handler)
 }
 
 // handle implements [worker.RawHandler] with this outcome.
@@ -226,7 +227,7 @@ func encode(v any) (json.RawMessage, error) {
 		return json.Marshal(v)
 	}
 	if !json.Valid(doc) {
-		return nil, fmt.Errorf("%q is not JSON: a text is taken as JSON, other values are encoded", doc)
+		return nil, fmt.Errorf("%q is not JSON: a string is used as JSON, other values are encoded", doc)
 	}
 	return doc, nil
 }

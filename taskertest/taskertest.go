@@ -76,10 +76,11 @@ type Workflow struct {
 func New(t testing.TB, o Options) *Workflow {
 	t.Helper()
 	if !pgtest.HasMain() {
-		t.Fatal("nobody would stop PostgreSQL: add to this package: func TestMain(m *testing.M) { taskertest.Main(m) }")
+		t.Fatal("PostgreSQL would not be stopped: add to this package: func TestMain(m *testing.M) { " +
+			"taskertest.Main(m) }")
 	}
 	if len(o.Templates)+len(o.Documents) == 0 {
-		t.Fatal("Options needs a template: Templates has the names of files, Documents has YAML")
+		t.Fatal("Options requires a template: set Templates to file names or Documents to YAML")
 	}
 	if o.Begin.IsZero() {
 		o.Begin = time.Now()

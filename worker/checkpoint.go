@@ -79,7 +79,7 @@ func (c *Call) store(ctx context.Context, value json.RawMessage) error {
 		case ctx.Err() != nil || code == tasker.StaleLease || try == fetchTries || !b.rest(ctx, err):
 			return fmt.Errorf("save a checkpoint of step %s: %w", c.Name, err)
 		}
-		c.Log.WarnContext(ctx, "cannot save a checkpoint, trying again", "err", err)
+		c.Log.WarnContext(ctx, "cannot save a checkpoint, retrying", "err", err)
 	}
 }
 

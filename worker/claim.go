@@ -48,7 +48,7 @@ func (s *run) claim(ctx context.Context, stop <-chan struct{}) {
 			return
 		}
 		if !s.refusesKey(ctx, err) {
-			s.log.WarnContext(ctx, "claim failed, trying again", "slots", slots, "err", err)
+			s.log.WarnContext(ctx, "claim failed, retrying", "slots", slots, "err", err)
 		}
 		switch {
 		case isUnknownWorker(err, id):

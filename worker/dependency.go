@@ -67,7 +67,7 @@ func (c *Call) DependencyRaw(ctx context.Context, name string) (json.RawMessage,
 			return nil, err
 		}
 	} else if !ok {
-		known := "it depends on nothing"
+		known := "it has no dependencies"
 		if names := c.dependencyNames(); len(names) > 0 {
 			known = "it depends on " + strings.Join(names, ", ")
 		}
@@ -121,7 +121,8 @@ func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
 func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err error) {
 	backend, ok := c.documents().(itemReader)
 	if !ok {
-		return page, invalidInput("the results of the items of step %s are a reference, and this worker has no backend to read them from", name)
+		return page, invalidInput("the item results of step %s are a reference, but this worker has no backend to "+
+			"read them from", name)
 	}
 	err = c.try(c.ctx, fmt.Sprintf("results of the items of step %s from %d", name, from), func(ctx context.Context) error {
 		page, err = backend.ItemResults(ctx, c.TaskUUID, name, from)
@@ -165,7 +166,8 @@ func (c *Call) TaskContext(into any) error {
 	if len(c.ContextOmitted) > 0 {
 		backend, ok := c.documents().(contextReader)
 		if !ok {
-			return invalidInput("the context of the task comes without %s, and this worker has no backend to read it from", strings.Join(c.ContextOmitted, ", "))
+			return invalidInput("the task context lacks %s, and this worker has no backend to read "+
+				"it from", strings.Join(c.ContextOmitted, ", "))
 		}
 		err := c.try(c.ctx, "context of the task", func(ctx context.Context) (err error) {
 			doc, err = backend.TaskContext(ctx, c.TaskUUID)
@@ -220,7 +222,8 @@ func (c *Call) fetch(ctx context.Context, name string, ref tasker.ResultRef) (js
 		return doc, nil
 	}
 	if c.backend == nil {
-		return nil, invalidInput("result of step %s is a reference, and this worker has no backend to read it from", name)
+		return nil, invalidInput("the result of step %s is a reference, but this worker has no backend to read "+
+			"it from", name)
 	}
 	var doc json.RawMessage
 	err := c.try(ctx, fmt.Sprintf("result of step %s (%d bytes)", name, ref.Bytes), func(ctx context.Context) (err error) {
@@ -244,10 +247,10 @@ func (c *Call) try(ctx context.Context, what string, fetch func(context.Context)
 		case ctx.Err() != nil:
 			return fmt.Errorf("fetch the %s: %w", what, context.Cause(ctx))
 		case refused(err) || isUnknownWorker(err, c.TaskUUID):
-			return invalidInput("%s cannot be fetched: %w", what, err)
+			return invalidInput("cannot fetch %s: %w", what, err)
 		case try == fetchTries || !b.rest(ctx, err):
-			return &Error{Type: InputUnavailable, Err: fmt.Errorf("%s cannot be fetched: %w", what, err)}
+			return &Error{Type: InputUnavailable, Err: fmt.Errorf("cannot fetch %s: %w", what, err)}
 		}
-		c.Log.WarnContext(ctx, "cannot fetch what a step depends on, trying again", "of", what, "err", err)
+		c.Log.WarnContext(ctx, "cannot fetch the inputs of a step, retrying", "of", what, "err", err)
 	}
 }

@@ -79,7 +79,7 @@ func (s *run) run(ctx context.Context) error {
 	announcement.Wait()
 	s.unregister(ctx)
 	if broken == nil && stuck > 0 {
-		return fmt.Errorf("%d handlers did not stop when their context ended; their steps were returned", stuck)
+		return fmt.Errorf("%d handlers did not stop when their context ended; their steps were released", stuck)
 	}
 	return broken
 }
@@ -182,7 +182,7 @@ func (s *run) release(ctx context.Context) {
 	for batch := range slices.Chunk(leases, maxBatch) {
 		kept, err := s.releaseBatch(ctx, id, batch)
 		if err != nil {
-			s.log.WarnContext(ctx, "could not return steps", "steps", len(batch), "err", err)
+			s.log.WarnContext(ctx, "could not release steps", "steps", len(batch), "err", err)
 		}
 		s.mu.Lock()
 		s.unstarted = append(s.unstarted, kept...)
@@ -208,10 +208,11 @@ func (s *run) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.Lea
 func (s *run) leave(ctx context.Context) {
 	id := s.id()
 	if err := s.backend.LeaveWorker(ctx, id); err != nil && tasker.CodeOf(err) != tasker.NotFound {
-		s.log.WarnContext(ctx, "leaving failed; the backend will notice the silence", "worker_uuid", id, "err", err)
+		s.log.WarnContext(ctx, "could not unregister the worker; the backend will remove it when "+
+			"heartbeats stop", "worker_uuid", id, "err", err)
 		return
 	}
-	s.log.InfoContext(ctx, "worker left", "worker_uuid", id, "unreported", s.holds())
+	s.log.InfoContext(ctx, "worker unregistered", "worker_uuid", id, "unreported", s.holds())
 }
 
 func (s *run) holds() int {

@@ -47,7 +47,7 @@ func Handle[In, Out any](w *Worker, name string, f func(ctx context.Context, s *
 func (w *Worker) HandleRaw(name string, h RawHandler) {
 	switch {
 	case name == "" || h == nil:
-		panic(fmt.Sprintf("worker: a handler needs a name and a function, got %q", name))
+		panic(fmt.Sprintf("worker: a handler requires a name and a function, got %q", name))
 	case w.handlers[name] != nil:
 		panic(fmt.Sprintf("worker: handler %q is registered twice", name))
 	}

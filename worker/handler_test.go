@@ -84,13 +84,13 @@ func TestOutcomes(t *testing.T) {
 				return 1, errors.Join(worker.Permanent(nil), worker.RetryAfter(1, nil), worker.WithFingerprint("x", nil))
 			}},
 		{name: "an error that panics", want: tasker.Failure{
-			Message: "an error of type *worker_test.nilError that panics when it is read", Type: "error", Retryable: true},
+			Message: "an error of type *worker_test.nilError whose Error method panicked", Type: "error", Retryable: true},
 			f: func(context.Context, *worker.Step[order]) (any, error) { return nil, (*nilError)(nil) }},
 		{name: "a nil pointer of type Error", want: tasker.Failure{
-			Message: "an error of type *worker.Error that panics when it is read", Type: "error", Retryable: true},
+			Message: "an error of type *worker.Error whose Error method panicked", Type: "error", Retryable: true},
 			f: func(context.Context, *worker.Step[order]) (any, error) { return nil, (*worker.Error)(nil) }},
 		{name: "a permanent error around a nil pointer of type Error", want: tasker.Failure{
-			Message: "an error of type *worker.Error that panics when it is read", Type: "error"},
+			Message: "an error of type *worker.Error whose Error method panicked", Type: "error"},
 			f: func(context.Context, *worker.Step[order]) (any, error) {
 				return nil, worker.Permanent((*worker.Error)(nil))
 			}},
@@ -280,8 +280,8 @@ func TestRegistrationRefuses(t *testing.T) {
 		want string
 	}{
 		{"a name twice", func(w *worker.Worker) { w.HandleRaw("h", nothing); w.HandleRaw("h", nothing) }, "registered twice"},
-		{"no name", func(w *worker.Worker) { w.HandleRaw("", nothing) }, "needs a name"},
-		{"no function", func(w *worker.Worker) { w.HandleRaw("h", nil) }, "needs a name and a function"},
+		{"no name", func(w *worker.Worker) { w.HandleRaw("", nothing) }, "requires a name"},
+		{"no function", func(w *worker.Worker) { w.HandleRaw("h", nil) }, "requires a name and a function"},
 		{"no typed function", func(w *worker.Worker) { worker.Handle[int, int](w, "h", nil) }, `handler "h" is nil`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

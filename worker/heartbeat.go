@@ -108,7 +108,7 @@ func (s *run) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) e
 	beat, err := s.backend.Heartbeat(limited, id, leases)
 	if err != nil {
 		if ctx.Err() == nil && !s.refusesKey(ctx, err) {
-			s.log.WarnContext(ctx, "heartbeat failed, trying again", "leases", len(leases), "err", err)
+			s.log.WarnContext(ctx, "heartbeat failed, retrying", "leases", len(leases), "err", err)
 		}
 		if isUnknownWorker(err, id) {
 			s.registerAgain(ctx, id)

@@ -27,7 +27,7 @@ const (
 // Causes of a cancelled handler context, see [context.Cause].
 var (
 	ErrLeaseLost   = errors.New("the lease of this attempt is lost; its outcome no longer counts")
-	ErrInterrupted = errors.New("the worker is going down and can wait no longer; the step goes to another worker")
+	ErrInterrupted = errors.New("the worker is shutting down; the step was released for another worker")
 )
 
 // Error is a failure with details. [Permanent], [RetryAfter] and [WithFingerprint] create one
@@ -141,7 +141,7 @@ func leftOut(bytes int) string { return fmt.Sprintf("\n[… %d bytes are left ou
 func messageOf(err error) (message string) {
 	defer func() {
 		if recover() != nil {
-			message = fmt.Sprintf("an error of type %T that panics when it is read", err)
+			message = fmt.Sprintf("an error of type %T whose Error method panicked", err)
 		}
 	}()
 	return err.Error()

@@ -118,7 +118,7 @@ func (s *run) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.
 	receipt, err := s.backend.Report(ctx, id, outcomes, slots)
 	if err != nil {
 		if !s.refusesKey(ctx, err) {
-			s.log.WarnContext(ctx, "report failed, trying again", "outcomes", len(batch), "err", err)
+			s.log.WarnContext(ctx, "report failed, retrying", "outcomes", len(batch), "err", err)
 		}
 		if isUnknownWorker(err, id) {
 			s.registerAgain(ctx, id)
@@ -193,7 +193,7 @@ func (s *run) answered(ctx context.Context, batch []*attempt, receipt tasker.Rec
 			s.revise(ctx, at, x)
 			again = append(again, at)
 		case no && unsettled(x) == toDrop:
-			s.log.WarnContext(ctx, "outcome refused", "task", at.TaskUUID, "step", at.StepUUID, "code", x.Code, "err", x.Message)
+			s.log.WarnContext(ctx, "outcome rejected", "task", at.TaskUUID, "step", at.StepUUID, "code", x.Code, "err", x.Message)
 			s.end(at)
 		case !no && accepted[at.StepUUID]:
 			s.end(at)

@@ -171,7 +171,7 @@ func (s *run) failedAlone(ctx context.Context, at *attempt, err error, took time
 	limit := longRest
 	if refused(err) {
 		limit = longestRest
-		s.log.ErrorContext(ctx, "the backend refuses the report of one outcome for its form; it is kept and sent again",
+		s.log.ErrorContext(ctx, "the backend rejected an outcome report as invalid; it will be resent",
 			"task", at.TaskUUID, "step", at.StepUUID, "err", err)
 	}
 	s.postpone(at, limit, took, min(retryAfter(err), longestRest))
@@ -196,7 +196,8 @@ func (s *run) resend(l *resendQueue, batch []*attempt) {
 		case at.lost && at.until.IsZero():
 			at.until = now.Add(lostTimeout)
 		case at.lost && now.After(at.until):
-			s.log.Error("outcome given up: its lease is lost, and its report is not answered", "task", at.TaskUUID, "step", at.StepUUID)
+			s.log.Error("dropped an outcome: its lease is lost and its report was not "+
+				"answered", "task", at.TaskUUID, "step", at.StepUUID)
 			s.forget(at)
 			continue
 		}
@@ -224,19 +225,20 @@ func (s *run) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
 		o.Failure = &f
 	case o.Success && aboutResult.MatchString(x.Message):
 		o = tasker.Outcome{Lease: at.Lease(), Failure: &tasker.Failure{
-			Message: "the engine refused the result: " + x.Message, Type: InvalidResult,
+			Message: "the engine rejected the result: " + x.Message, Type: InvalidResult,
 		}}
 	default:
 		revised = false
 	}
 	if !revised {
 		s.postpone(at, longestRest)
-		s.log.ErrorContext(ctx, "the backend refuses an outcome for its form; it is kept and sent again",
+		s.log.ErrorContext(ctx, "the backend rejected an outcome as invalid; it will be resent",
 			"task", at.TaskUUID, "step", at.StepUUID, "code", x.Code, "err", x.Message)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at.outcome = o
-	s.log.WarnContext(ctx, "outcome refused for its form, sending it in another", "task", at.TaskUUID, "step", at.StepUUID, "err", x.Message)
+	s.log.WarnContext(ctx, "outcome rejected as invalid; sending a "+
+		"reduced one", "task", at.TaskUUID, "step", at.StepUUID, "err", x.Message)
 }

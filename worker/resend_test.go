@@ -158,9 +158,9 @@ func TestRejections(t *testing.T) {
 	}{
 		{"the lease is lost", reject(tasker.StaleLease, "lost", always), false, "", 1},
 		{"no such step", reject(tasker.NotFound, "no step", always), false, "", 1},
-		{"the result cannot be stored", reject(tasker.Invalid, "result: nested more than 64 levels levels deep", success), false, "the engine refused the result: result: nested more than 64 levels levels deep", 1},
-		{"the result is too large", reject(tasker.TooLarge, "result[3]: too large", success), false, "the engine refused the result: result[3]: too large", 1},
-		{"the same, from a server", reject(tasker.Invalid, "results[0]: result: x", success), false, "the engine refused the result: results[0]: result: x", 1},
+		{"the result cannot be stored", reject(tasker.Invalid, "result: nested more than 64 levels deep", success), false, "the engine rejected the result: result: nested more than 64 levels deep", 1},
+		{"the result is too large", reject(tasker.TooLarge, "result[3]: too large", success), false, "the engine rejected the result: result[3]: too large", 1},
+		{"the same, from a server", reject(tasker.Invalid, "results[0]: result: x", success), false, "the engine rejected the result: results[0]: result: x", 1},
 		{"the server has failed the attempt itself", reject(tasker.Invalid, "result: x; the attempt was failed with this reason", always), false, "", 1},
 		{"the metadata cannot be stored", reject(tasker.Invalid, "metadata: x", metadata), false, `"done"`, 1},
 		{"a field of the metadata's kind is not known", reject(tasker.Invalid, `results[0]: json: unknown field "metadata"`, metadata), false, `"done"`, 1},
@@ -271,14 +271,14 @@ func TestAnOutcomeWhoseLeaseIsLostIsGivenUp(t *testing.T) {
 		f.lost[bad.StepUUID] = true
 		f.mu.Unlock()
 		elapse(50 * time.Second)
-		if strings.Contains(log.String(), "outcome given up") {
+		if strings.Contains(log.String(), "dropped an outcome") {
 			t.Error("the outcome was given up at once: the engine may have taken it")
 		}
 		elapse(time.Minute)
 		if got := f.steps(); len(got) != 1 || got[0] != later.StepUUID {
 			t.Errorf("accepted %v, want the later step in the slot of the lost one", got)
 		}
-		if !strings.Contains(log.String(), "outcome given up") {
+		if !strings.Contains(log.String(), "dropped an outcome") {
 			t.Error("the log does not say that an outcome was given up")
 		}
 		r.finish()

@@ -115,7 +115,7 @@ func (s *run) register(ctx context.Context, final ...tasker.Code) error {
 			return err
 		}
 		if !s.refusesKey(ctx, err) {
-			s.log.WarnContext(ctx, "worker could not be registered, trying again", "err", err)
+			s.log.WarnContext(ctx, "could not register the worker, retrying", "err", err)
 		}
 		if !b.rest(ctx, err) {
 			return ctx.Err()
@@ -130,7 +130,8 @@ func (s *run) refusesKey(ctx context.Context, err error) bool {
 		return false
 	}
 	if s.keyRefused.Swap(time.Now().UnixNano()) == 0 {
-		s.log.ErrorContext(ctx, "the backend does not accept this worker's key; outcomes are kept, and requests are sent again until it does", "err", err)
+		s.log.ErrorContext(ctx,
+			"the backend rejected this worker's key; retrying until it is accepted, outcomes are kept", "err", err)
 	}
 	return true
 }
@@ -157,7 +158,7 @@ func (s *run) registerAgain(ctx context.Context, id tasker.ID) {
 	if s.id() != id {
 		return // another goroutine has registered it
 	}
-	s.log.WarnContext(ctx, "backend has forgotten this worker, registering again", "worker_uuid", id)
+	s.log.WarnContext(ctx, "the backend does not know this worker; registering again", "worker_uuid", id)
 	err := s.register(ctx, tasker.Invalid)
 	if err != nil && ctx.Err() == nil {
 		select {

@@ -74,7 +74,7 @@ func (c *Call) Init(into any) error {
 // in the list. Errors are permanent.
 func (c *Call) Element(into any) error {
 	if len(c.Item) == 0 {
-		return invalidInput("step %s is not for an element of a list", c.Name)
+		return invalidInput("step %s does not run for a list element", c.Name)
 	}
 	if err := json.Unmarshal(c.Item, into); err != nil {
 		return invalidInput("element of step %s: %w", c.Name, err)
@@ -90,7 +90,7 @@ func (c *Call) metadata() json.RawMessage {
 	}
 	doc, err := encode(c.Metadata)
 	if err != nil {
-		c.Log.Warn("metadata dropped: it cannot be encoded", "err", err)
+		c.Log.Warn("dropped metadata that cannot be encoded", "err", err)
 		return nil
 	}
 	return payload.CleanJSON(doc, payload.Limits{})

@@ -104,7 +104,7 @@ func (w *Worker) Handlers() []string {
 // others.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.backend == nil || len(w.handlers) == 0 {
-		return errors.New("a worker needs a backend and at least one handler before it can run")
+		return errors.New("a worker requires a backend and at least one handler")
 	}
 	s := newRun(w)
 	err := s.register(ctx, tasker.Invalid, tasker.TooLarge, tasker.NotFound, tasker.Unauthorized, tasker.Forbidden, tasker.Unsupported)

@@ -58,17 +58,18 @@ func (e *Evidence) read(doc []byte) error {
 	}
 	switch err := json.Unmarshal(doc, &head); {
 	case len(doc) > maxFile:
-		return fmt.Errorf("it has more than %d bytes, which no evidence file has", maxFile)
+		return fmt.Errorf("not an evidence file: larger than %d bytes", maxFile)
 	case err != nil || head.Format != tasker.EvidenceFormat:
-		return fmt.Errorf("it is no evidence file: make one with tasker-ctl dlq export ENTRY > %s", e.name)
+		return fmt.Errorf("not an evidence file: create one with tasker-ctl dlq export ENTRY > %s", e.name)
 	case head.Version != tasker.EvidenceVersion:
-		return fmt.Errorf("it has version %d, and this package reads version %d: use the package of the version of the server", head.Version, tasker.EvidenceVersion)
+		return fmt.Errorf("unsupported version %d, want %d: use the workertest version of "+
+			"the server", head.Version, tasker.EvidenceVersion)
 	}
 	if err := json.Unmarshal(doc, &e.EvidenceFile); err != nil {
-		return fmt.Errorf("it cannot be read: %w", err)
+		return fmt.Errorf("cannot decode the file: %w", err)
 	}
 	if e.Step == nil || e.Input == nil {
-		return fmt.Errorf("investigation %s is of no step, so there is no handler to run", e.Investigation.EntryUUID)
+		return fmt.Errorf("investigation %s has no step, so there is no handler to run", e.Investigation.EntryUUID)
 	}
 	e.Input.Context, e.Input.Initialization, e.Input.Item = compact(e.Input.Context), compact(e.Input.Initialization), compact(e.Input.Item)
 	for name, doc := range e.Input.DependencyResults {
@@ -87,7 +88,8 @@ func (e *Evidence) read(doc []byte) error {
 func (e *Evidence) Run(t testing.TB, w *worker.Worker) (json.RawMessage, error) {
 	t.Helper()
 	if len(e.unknown) > 0 {
-		t.Fatalf("%s does not have what the handler got at %s: give the values with Set, or keep what stands there with Keep", e.name, strings.Join(e.unknown, ", "))
+		t.Fatalf("%s lacks the handler's input at %s: set the values with Set, or accept the replacements with "+
+			"AcceptRedacted", e.name, strings.Join(e.unknown, ", "))
 	}
 	ctx := t.Context()
 	if e.Step.TimeoutMS > 0 {
@@ -115,7 +117,7 @@ func (e *Evidence) Set(t testing.TB, place string, value any) {
 	case keys[0] == "item":
 		in.Item = replace(t, in.Item, keys[1:], doc)
 	default:
-		t.Fatalf("there is no place %s in the input of a step", place)
+		t.Fatalf("a step's input has no %s", place)
 	}
 }
 
@@ -136,7 +138,7 @@ func (e *Evidence) known(t testing.TB, place string) {
 	t.Helper()
 	i := slices.Index(e.unknown, place)
 	if i < 0 {
-		t.Fatalf("%s has the value at %q; it does not have those at %q", e.name, place, e.unknown)
+		t.Fatalf("%s already has the value at %q; missing are %q", e.name, place, e.unknown)
 	}
 	e.unknown = slices.Delete(e.unknown, i, i+1)
 }
@@ -184,14 +186,14 @@ func replace(t testing.TB, doc json.RawMessage, keys []string, value json.RawMes
 	if json.Unmarshal(doc, &list) == nil && list != nil {
 		i, err := strconv.Atoi(keys[0])
 		if err != nil || i < 0 || i >= len(list) {
-			t.Fatalf("there is no element %q in a list of %d", keys[0], len(list))
+			t.Fatalf("no element %q in a list of %d", keys[0], len(list))
 		}
 		list[i] = replace(t, list[i], keys[1:], value)
 		return encoded(t, list)
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(doc, &object); err != nil {
-		t.Fatalf("there is no member %q: %v", keys[0], err)
+		t.Fatalf("no member %q: %v", keys[0], err)
 	}
 	object[keys[0]] = replace(t, object[keys[0]], keys[1:], value)
 	return encoded(t, object)

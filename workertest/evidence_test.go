@@ -100,7 +100,7 @@ func TestEvidenceThatWasRedactedIsAskedFor(t *testing.T) {
 			e.AcceptRedacted(t, "/context/card/cvv")
 			e.Set(t, "/context/card/number", `"1"`)
 			_, _ = e.Run(t, w)
-		}, "got at /dependency_results/history: give"},
+		}, "input at /dependency_results/history: set"},
 		{"a place that is known", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, exported).Set(t, "/context/amount_cents", 1) }, `has the value at "/context/amount_cents"`},
 		{"a place twice", func(t testing.TB, _ *worker.Worker) {
 			e := workertest.Load(t, exported)
@@ -117,12 +117,12 @@ func TestEvidenceThatWasRedactedIsAskedFor(t *testing.T) {
 		}, "no place /elsewhere"},
 		{"a value that cannot be read", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, exported).Set(t, "/context/card/cvv", "{") }, "is not JSON"},
 		{"no file", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, "testdata/none.json") }, "no such file"},
-		{"another file", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, "evidence.go") }, "it is no evidence file: make one with tasker-ctl dlq export"},
-		{"a later version", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, file(t, `"version": 1,`, `"version": 2,`)) }, "it has version 2, and this package reads version 1"},
+		{"another file", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, "evidence.go") }, "not an evidence file: create one with tasker-ctl dlq export"},
+		{"a later version", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, file(t, `"version": 1,`, `"version": 2,`)) }, "unsupported version 2, want version 1"},
 		{"a member of another type", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, file(t, `"attempt": 2`, `"attempt": "2"`)) }, "cannot be read"},
 		{"no step", func(t testing.TB, _ *worker.Worker) {
 			workertest.Load(t, file(t, `"step": {`, `"step": null, "was": {`))
-		}, "is of no step"},
+		}, "has no step"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &spy{TB: t}

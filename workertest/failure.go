@@ -23,7 +23,7 @@ func FailureOf(t testing.TB, err error) tasker.Failure {
 	t.Helper()
 	var f *failed
 	if !errors.As(err, &f) {
-		t.Fatalf("got error %v, want the failure of a handler", err)
+		t.Fatalf("got error %v, want a handler failure", err)
 	}
 	return f.failure
 }
@@ -32,7 +32,7 @@ func FailureOf(t testing.TB, err error) tasker.Failure {
 func Permanent(t testing.TB, err error) {
 	t.Helper()
 	if f := FailureOf(t, err); f.Retryable {
-		t.Errorf("failure %q (%s) is retryable, want a permanent one", f.Message, f.Type)
+		t.Errorf("failure %q (%s): got a retryable failure, want a permanent one", f.Message, f.Type)
 	}
 }
 
@@ -40,7 +40,7 @@ func Permanent(t testing.TB, err error) {
 func Retryable(t testing.TB, err error) {
 	t.Helper()
 	if f := FailureOf(t, err); !f.Retryable || f.RetryAfter != 0 {
-		t.Errorf("failure %q (%s) has retryable %v, retry after %v; want a plain retryable one",
+		t.Errorf("failure %q (%s): got retryable %v, retry after %v; want a plain retryable failure",
 			f.Message, f.Type, f.Retryable, f.RetryAfter)
 	}
 }
@@ -49,7 +49,7 @@ func Retryable(t testing.TB, err error) {
 func RetryAfter(t testing.TB, err error, d time.Duration) {
 	t.Helper()
 	if f := FailureOf(t, err); !f.Retryable || f.RetryAfter != d {
-		t.Errorf("failure %q (%s) has retryable %v, retry after %v; want to be tried again after %v",
+		t.Errorf("failure %q (%s): got retryable %v, retry after %v; want a retry after %v",
 			f.Message, f.Type, f.Retryable, f.RetryAfter, d)
 	}
 }
@@ -58,6 +58,6 @@ func RetryAfter(t testing.TB, err error, d time.Duration) {
 func Type(t testing.TB, err error, want string) {
 	t.Helper()
 	if f := FailureOf(t, err); f.Type != want {
-		t.Errorf("failure %q has type %q, want %q", f.Message, f.Type, want)
+		t.Errorf("failure %q: got type %q, want %q", f.Message, f.Type, want)
 	}
 }

@@ -312,7 +312,7 @@ func TestDevEndsWithItsPostgreSQL(t *testing.T) {
 	if code := p.wait().ExitCode(); code != 1 {
 		t.Errorf("ended with %d", code)
 	}
-	if said := p.log(); !strings.Contains(said, "Error: the private PostgreSQL ended unexpectedly") {
+	if said := p.log(); !strings.Contains(said, "Error: the private PostgreSQL exited unexpectedly") {
 		t.Errorf("said %q", said)
 	}
 }

@@ -31,7 +31,7 @@ func TestABrokenTemplateFileStopsNoServer(t *testing.T) {
 		s.post("/v1/tasks", fmt.Sprintf(`{"namespace": "n", "name": %q}`, name))
 	}
 	c := s.ready().Components["templates"]
-	for _, w := range []string{"3 faults in 2 files", "broken.yaml: line 6", "greet.yaml", "n/greet 1.0.0 is used by tasks"} {
+	for _, w := range []string{"3 errors in 2 files", "broken.yaml: line 6", "greet.yaml", "n/greet 1.0.0 is used by tasks"} {
 		if c.Status != "degraded" || !strings.Contains(c.LastError, w) {
 			t.Errorf("readiness does not say %q: %+v", w, c)
 		}

@@ -624,7 +624,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		"TASKER_DATABASE_URL_FILE=" + missing:                            "cannot be read",
 		"TASKER_DATABASE_URL_FILE=" + secret(""):                         "is empty",
 		"TASKER_DATABASE_URL_FILE=" + secret("\n"):                       "is empty",
-		"TASKER_DATABASE_URL_FILE=" + secret(strings.Repeat("x", 1<<17)): "more than 65536 bytes",
+		"TASKER_DATABASE_URL_FILE=" + secret(strings.Repeat("x", 1<<17)): "larger than 65536 bytes",
 		"TASKER_LOG_LEVEL_FILE=" + secret("debug"):                       "unknown variable",
 	} {
 		if _, err := Load("", []string{variable}); err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "xxx") {

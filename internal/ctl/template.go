@@ -307,7 +307,7 @@ func (p *program) printValidations(list []validation) {
 			fmt.Fprintf(p.out, "%s: %s\n", clean(v.File), clean(v.Message))
 			continue
 		}
-		fmt.Fprintf(p.out, "%s has %s\n", clean(v.File), plural(len(v.Faults), "fault"))
+		fmt.Fprintf(p.out, "%s has %s\n", clean(v.File), plural(len(v.Faults), "error"))
 		for _, f := range v.Faults {
 			fmt.Fprintln(p.out, "  "+clean(f.String()))
 		}

@@ -29,7 +29,7 @@ var Source string
 func Template() (tasker.Template, error) {
 	t, _, err := templatefile.Parse([]byte(Source))
 	if err != nil {
-		return tasker.Template{}, fmt.Errorf("template of the demo: %w", err)
+		return tasker.Template{}, fmt.Errorf("parse demo template: %w", err)
 	}
 	return t, nil
 }

@@ -142,9 +142,9 @@ func TestSwitchOverHTTP(t *testing.T) {
 		{"PUT", "/ship_order", `{"every": 2, "calls": 0, "type": "strike", "message": "no driver"}`, 200,
 			`"ship_order":{"every":2,"type":"strike","message":"no driver"}`},
 		{"DELETE", "/charge_card", "", 200, `{"ship_order":`},
-		{"DELETE", "/nobody", "", 404, `the demo has no handler \"nobody\"`},
+		{"DELETE", "/nobody", "", 404, `unknown demo handler \"nobody\"`},
 		{"PUT", "/ship_order", `{"evry": 2}`, 400, `unknown field \"evry\"`},
-		{"PUT", "/ship_order", `{"every": -2}`, 400, `cannot be negative`},
+		{"PUT", "/ship_order", `{"every": -2}`, 400, `must not be negative`},
 		{"DELETE", "", "", 200, `{}`},
 	} {
 		w := httptest.NewRecorder()

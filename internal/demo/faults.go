@@ -50,7 +50,7 @@ func (f *Faults) Set(handler string, fault Fault) error {
 		return err
 	}
 	if fault.Every < 0 || fault.Calls < 0 {
-		return tasker.Errorf(tasker.Invalid, "every and calls cannot be negative")
+		return tasker.Errorf(tasker.Invalid, "every and calls must not be negative")
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +82,7 @@ func (f *Faults) check(handler string) error {
 	case ValidateOrder, ReserveStock, ChargeCard, ShipOrder, NotifyCustomer:
 		return nil
 	}
-	return tasker.Errorf(tasker.NotFound, "the demo has no handler %q; it has %s, %s, %s, %s and %s",
+	return tasker.Errorf(tasker.NotFound, "unknown demo handler %q: must be one of %s, %s, %s, %s and %s",
 		handler, ValidateOrder, ReserveStock, ChargeCard, ShipOrder, NotifyCustomer)
 }
 

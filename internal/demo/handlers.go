@@ -64,7 +64,7 @@ func validateOrder(s *worker.Step[Order], set settings) (Validated, error) {
 		return Validated{}, worker.Permanent(&worker.Error{
 			Type:    "order_too_large",
 			Context: map[string]int{"total_cents": total, "max_total_cents": set.MaxTotalCents},
-			Err: fmt.Errorf("order %d is worth %d cents; orders over %d need an approval",
+			Err: fmt.Errorf("order %d is worth %d cents: orders over %d require approval",
 				s.Input.Number, total, set.MaxTotalCents),
 		})
 	}
@@ -108,8 +108,8 @@ func shipOrder(s *worker.Step[Order], set settings) (Shipment, error) {
 	case !paid:
 		out.Note = "shipped unpaid: an operator resolved charge_card without a result"
 	case payment.ID == "":
-		return Shipment{}, worker.Permanent(errors.New("no payment id: charge_card was completed with a result without payment_id; " +
-			"resolve or complete ship_order by hand"))
+		return Shipment{}, worker.Permanent(errors.New("missing payment_id in the result of charge_card: " +
+			"resolve or complete ship_order manually"))
 	case !reserved:
 		out.Note = "shipped unreserved: an operator resolved reserve_stock without a result"
 	}

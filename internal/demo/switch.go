@@ -29,7 +29,8 @@ func (f *Faults) Handler(prefix string) http.Handler {
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxFault))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&fault); err != nil {
-			f.answer(w, tasker.Errorf(tasker.Invalid, "not a fault {every, calls, permanent, type, message}: %w", err))
+			f.answer(w, tasker.Errorf(tasker.Invalid,
+				"invalid fault, must be {every, calls, permanent, type, message}: %w", err))
 			return
 		}
 		f.answer(w, f.Set(r.PathValue("handler"), fault))

@@ -15,8 +15,8 @@ import (
 func unprivileged(data string) (childproc.Account, error) {
 	if uid, gid, ok := ownerOf(data); ok && os.Geteuid() == 0 {
 		if uid == 0 {
-			return childproc.Account{}, fmt.Errorf("%s belongs to root, as whom PostgreSQL refuses to run: "+
-				"give it to another user, for example: chown -R postgres %s", data, data)
+			return childproc.Account{}, fmt.Errorf("%s is owned by root, but PostgreSQL does not run as root: "+
+				"change its owner, for example: chown -R postgres %s", data, data)
 		}
 		return childproc.Account{Name: "uid " + strconv.Itoa(uid), UID: uid, GID: gid}, nil
 	}
@@ -43,8 +43,9 @@ func mayEnter(a childproc.Account, path string) error {
 			need = 0o010
 		}
 		if info.Mode()&need == 0 {
-			return fmt.Errorf("PostgreSQL runs as %s here, who may not enter %s (mode %04o), so it cannot use %s: "+
-				"choose a directory elsewhere, or run this program as an ordinary user", a.Name, p, info.Mode().Perm(), path)
+			return fmt.Errorf("PostgreSQL runs as user %s, who cannot access %s (mode %04o), so it cannot use %s: "+
+				"choose another directory, or run this program as an "+
+				"unprivileged user", a.Name, p, info.Mode().Perm(), path)
 		}
 		if p == filepath.Dir(p) {
 			return nil

@@ -36,7 +36,7 @@ func (c *cluster) secure(ctx context.Context) error {
 	}
 	was, err := c.dir.readFile(rulesFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read who may connect to the cluster in %s: %w", c.dir.path, err)
+		return fmt.Errorf("read the client authentication of the cluster in %s: %w", c.dir.path, err)
 	}
 	reason := ""
 	if !asksForPasswords(string(was)) {
@@ -45,7 +45,7 @@ func (c *cluster) secure(ctx context.Context) error {
 		reason = "its file is missing"
 	}
 	if reason != "" {
-		c.log.WarnContext(ctx, "private PostgreSQL gets a new password", "dir", c.dir.path, "reason", reason)
+		c.log.WarnContext(ctx, "setting a new password for the private PostgreSQL", "dir", c.dir.path, "reason", reason)
 		if err := c.changePassword(ctx); err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (c *cluster) secure(ctx context.Context) error {
 // closeFiles removes the permissions of other users.
 func (c *cluster) closeFiles() error {
 	if err := c.closeFolder(); err != nil {
-		return fmt.Errorf("close %s to other users: %w", c.dir.path, err)
+		return fmt.Errorf("restrict access to %s: %w", c.dir.path, err)
 	}
 	for name, mode := range map[string]os.FileMode{dataFolder: 0o700, passwordFile: 0o600} {
 		info, err := c.dir.root.Lstat(name)
@@ -68,7 +68,7 @@ func (c *cluster) closeFiles() error {
 			err = c.dir.root.Chmod(name, mode)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("close %s in %s to other users: %w", name, c.dir.path, err)
+			return fmt.Errorf("restrict access to %s in %s: %w", name, c.dir.path, err)
 		}
 	}
 	return nil
@@ -120,14 +120,14 @@ func (c *cluster) writeRules() error {
 	}
 	f, err := c.dir.root.OpenFile(newRulesFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("write who may connect to the cluster: %w", err)
+		return fmt.Errorf("write the client authentication of the cluster: %w", err)
 	}
 	if c.account.Other() {
 		err = f.Chown(c.account.UID, c.account.GID)
 	}
 	_, werr := f.WriteString(rules)
 	if err := errors.Join(err, werr, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write who may connect to the cluster: %w", err)
+		return fmt.Errorf("write the client authentication of the cluster: %w", err)
 	}
 	return c.dir.root.Rename(newRulesFile, rulesFile)
 }

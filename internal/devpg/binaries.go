@@ -49,7 +49,7 @@ func findPrograms(ctx context.Context, o Options) (programs, error) {
 		}
 		p, err := inspect(ctx, requested.dir)
 		if err != nil {
-			return programs{}, fmt.Errorf("PostgreSQL is not where %s says: %w", requested.by, err)
+			return programs{}, fmt.Errorf("no PostgreSQL found where %s points: %w", requested.by, err)
 		}
 		return p, nil
 	}
@@ -118,7 +118,7 @@ func inspect(ctx context.Context, dir string) (programs, error) {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			return programs{}, err
 		} else if info.IsDir() {
-			return programs{}, fmt.Errorf("%s is a folder", filepath.Join(dir, name))
+			return programs{}, fmt.Errorf("%s is a directory", filepath.Join(dir, name))
 		}
 	}
 	path := filepath.Join(dir, "postgres")
@@ -130,14 +130,15 @@ func inspect(ctx context.Context, dir string) (programs, error) {
 	}
 	m := versionLine.FindStringSubmatch(string(out))
 	if m == nil {
-		return programs{}, fmt.Errorf("%s --version answers %q, which is not PostgreSQL", path, strings.TrimSpace(string(out)))
+		return programs{}, fmt.Errorf("%s --version printed %q, which is not "+
+			"PostgreSQL", path, strings.TrimSpace(string(out)))
 	}
 	major, err := strconv.Atoi(m[2])
 	if err != nil {
 		return programs{}, fmt.Errorf("%s --version: %w", path, err)
 	}
 	if major < oldest {
-		return programs{}, fmt.Errorf("%s is PostgreSQL %s, and Tasker needs %d or newer", path, m[1], oldest)
+		return programs{}, fmt.Errorf("%s is PostgreSQL %s, but Tasker requires %d or newer", path, m[1], oldest)
 	}
 	return programs{dir: dir, version: m[1], major: major}, nil
 }

@@ -53,8 +53,9 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 		return fmt.Errorf("read the version of the cluster: %w", err)
 	}
 	if v := strings.TrimSpace(string(version)); v != strconv.Itoa(c.bin.major) {
-		return fmt.Errorf("the data in %s were made by PostgreSQL %s, but the programs in %s are version %d: "+
-			"give the directory of version %s with %s, move the data with pg_upgrade, or choose another data directory; "+
+		return fmt.Errorf("the data in %s was created by PostgreSQL %s, but the programs in %s are version %d: "+
+			"set the directory of version %s with %s, upgrade the data with pg_upgrade, or choose another data "+
+			"directory; "+
 			"nothing was changed", c.dir.data(), v, c.bin.dir, c.bin.major, v, binEnv)
 	}
 	return c.secure(ctx)
@@ -64,11 +65,12 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 // creation is repeated.
 func (c *cluster) create(ctx context.Context) error {
 	if _, err := c.dir.root.Lstat(dataFolder); err == nil {
-		return fmt.Errorf("%s is not a cluster of PostgreSQL (it has no PG_VERSION): move it away, or choose another data directory; "+
+		return fmt.Errorf("%s is not a PostgreSQL cluster (PG_VERSION is missing): move it, or choose another "+
+			"data directory; "+
 			"nothing was changed", c.dir.data())
 	}
 	if err := c.dir.root.RemoveAll(newFolder); err != nil {
-		return fmt.Errorf("remove what an interrupted start left behind: %w", err)
+		return fmt.Errorf("remove the remains of an interrupted start: %w", err)
 	}
 	if err := c.dir.root.Mkdir(newFolder, 0o700); err != nil {
 		return err
@@ -108,7 +110,7 @@ func (c *cluster) initdb(ctx context.Context) error {
 		return fmt.Errorf("start initdb: %w", err)
 	}
 	if err := p.wait(ctx); err != nil {
-		return fmt.Errorf("make a cluster in %s: initdb: %w\n%s", c.dir.path, err, c.dir.logTail())
+		return fmt.Errorf("create a cluster in %s: initdb: %w\n%s", c.dir.path, err, c.dir.logTail())
 	}
 	return nil
 }
@@ -135,7 +137,8 @@ func (c *cluster) run(ctx context.Context, port int) (*process, int, error) {
 		switch {
 		case !ended.says("Address already in use"):
 		case port != 0:
-			return nil, 0, fmt.Errorf("port %d is taken by another program: choose another port, or 0 for a free one: %w", port, err)
+			return nil, 0, fmt.Errorf("port %d is in use by another program: choose another port, or 0 for a free "+
+				"one: %w", port, err)
 		case attempt < portAttempts:
 			c.log.InfoContext(ctx, "port was taken before PostgreSQL could listen", "port", at)
 			continue
@@ -202,7 +205,8 @@ type startError struct {
 }
 
 func (e *startError) Error() string {
-	return fmt.Sprintf("PostgreSQL ended at its start in %s: %v; its last words:\n%s", e.dir.path, endOf(e.err), e.log)
+	return fmt.Sprintf("PostgreSQL exited during startup in %s: %v; the end of its "+
+		"log:\n%s", e.dir.path, endOf(e.err), e.log)
 }
 
 func (e *startError) Unwrap() error { return e.err }
@@ -222,7 +226,7 @@ func createDatabase(ctx context.Context, url string) error {
 		_, err = conn.Exec(ctx, "CREATE DATABASE "+database)
 	}
 	if err != nil {
-		return fmt.Errorf("make database %s: %w", database, err)
+		return fmt.Errorf("create database %s: %w", database, err)
 	}
 	return nil
 }

@@ -89,8 +89,8 @@ func TestDataThatAreNotOursAreRefusedAndKept(t *testing.T) {
 		name, file, content string
 		says                []string
 	}{
-		{"of another version", "data/PG_VERSION", "9\n", []string{"made by PostgreSQL 9", "pg_upgrade", "nothing was changed"}},
-		{"no cluster at all", "data/photo.jpg", "x", []string{"is not a cluster", "nothing was changed"}},
+		{"of another version", "data/PG_VERSION", "9\n", []string{"created by PostgreSQL 9", "pg_upgrade", "nothing was changed"}},
+		{"no cluster at all", "data/photo.jpg", "x", []string{"is not a PostgreSQL cluster", "nothing was changed"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +147,7 @@ func TestAPortThatIsTaken(t *testing.T) {
 	}
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
-	refusedToStart(t, Options{DataDir: folder(t), Port: port}, fmt.Sprintf("port %d is taken", port), "choose another port")
+	refusedToStart(t, Options{DataDir: folder(t), Port: port}, fmt.Sprintf("port %d is in use", port), "choose another port")
 }
 
 func TestProgramsThatAreAskedForMustBeThere(t *testing.T) {
@@ -159,9 +159,9 @@ func TestProgramsThatAreAskedForMustBeThere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refusedToStart(t, Options{DataDir: folder(t), BinDir: old}, "is PostgreSQL 9.6.1", "needs 15 or newer")
+	refusedToStart(t, Options{DataDir: folder(t), BinDir: old}, "is PostgreSQL 9.6.1", "requires 15 or newer")
 	t.Setenv(binEnv, filepath.Join(t.TempDir(), "none"))
-	refusedToStart(t, Options{DataDir: folder(t)}, "PostgreSQL is not where "+binEnv+" says")
+	refusedToStart(t, Options{DataDir: folder(t)}, "no PostgreSQL found where "+binEnv+" points")
 }
 
 func TestTheNewestVersionComesFirst(t *testing.T) {

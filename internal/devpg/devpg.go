@@ -116,13 +116,13 @@ func RunningURL(dataDir string) (string, error) {
 	}
 	root, err := os.OpenRoot(dataDir)
 	if err != nil {
-		return "", fmt.Errorf("no private PostgreSQL has its data in %s: %w", dataDir, err)
+		return "", fmt.Errorf("no private PostgreSQL found in %s: %w", dataDir, err)
 	}
 	defer func() { _ = root.Close() }()
 	d := &directory{path: dataDir, root: root}
 	m, err := d.postmaster()
 	if err != nil || !m.ready || m.port == 0 || !alive(m.pid) {
-		return "", fmt.Errorf("no private PostgreSQL runs on %s: start it with tasker dev", dataDir)
+		return "", fmt.Errorf("no private PostgreSQL is running on %s: start it with tasker dev", dataDir)
 	}
 	s := &Server{port: m.port}
 	if s.password, err = d.readPassword(); err != nil {

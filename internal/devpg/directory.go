@@ -47,7 +47,7 @@ func DefaultDataDir() (string, error) {
 	if runtime.GOOS != "linux" {
 		base, err := os.UserConfigDir()
 		if err != nil {
-			return "", fmt.Errorf("find a folder for the data: %w", err)
+			return "", fmt.Errorf("find a data directory: %w", err)
 		}
 		return filepath.Join(base, "tasker"), nil
 	}
@@ -56,7 +56,7 @@ func DefaultDataDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("find a folder for the data: %w", err)
+		return "", fmt.Errorf("find a data directory: %w", err)
 	}
 	return filepath.Join(home, ".local", "share", "tasker"), nil
 }
@@ -116,8 +116,8 @@ func (d *directory) othersMayChange() error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
-		return fmt.Errorf("data directory: other users may change what is in %s (mode %04o): "+
-			"take that away with chmod go-w %s, or choose another directory",
+		return fmt.Errorf("data directory: other users can write to %s (mode %04o): "+
+			"run chmod go-w %s, or choose another directory",
 			d.path, mode.Perm(), d.path)
 	}
 	return nil
@@ -128,7 +128,8 @@ func (d *directory) othersMayChange() error {
 func (d *directory) acquire() error {
 	f, err := d.root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%s belongs to another user: run this program as that user, or choose another data directory: %w",
+		return fmt.Errorf("%s is owned by another user: run this program as that user, or choose another data "+
+			"directory: %w",
 			d.path, err)
 	}
 	if err != nil {
@@ -195,7 +196,8 @@ func (d *directory) readFile(name string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s in %s is not a regular file: find out who made it, then remove it: %w", name, d.path, errNoFile)
+		return nil, fmt.Errorf("%s in %s is not a regular file: check who created it, then "+
+			"remove it: %w", name, d.path, errNoFile)
 	}
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }

@@ -23,7 +23,7 @@ func TestADirectoryThatOthersMayChangeIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tt.want {
-			refusedToStart(t, Options{DataDir: dir}, "other users may change what is in "+dir, "chmod go-w")
+			refusedToStart(t, Options{DataDir: dir}, "other users can write to "+dir, "chmod go-w")
 			continue
 		}
 		d, err := openDirectory(dir)

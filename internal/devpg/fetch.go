@@ -41,7 +41,7 @@ func fetch(ctx context.Context, o Options) (programs, error) {
 		return p, nil
 	}
 	if err := os.MkdirAll(base, 0o755); err != nil {
-		return programs{}, fmt.Errorf("folder for a downloaded PostgreSQL: %w", err)
+		return programs{}, fmt.Errorf("directory for a downloaded PostgreSQL: %w", err)
 	}
 	unlock, err := alone(ctx, filepath.Join(base, "download.lock"))
 	if err != nil {
@@ -54,11 +54,11 @@ func fetch(ctx context.Context, o Options) (programs, error) {
 	// In the same folder, so that the rename is atomic.
 	work, err := os.MkdirTemp(base, "download-")
 	if err != nil {
-		return programs{}, fmt.Errorf("folder for a downloaded PostgreSQL: %w", err)
+		return programs{}, fmt.Errorf("directory for a downloaded PostgreSQL: %w", err)
 	}
 	defer func() {
 		if err := os.RemoveAll(work); err != nil {
-			o.Log.WarnContext(ctx, "cannot remove the folder of a download", "dir", work, "err", err)
+			o.Log.WarnContext(ctx, "cannot remove a download directory", "dir", work, "err", err)
 		}
 	}()
 	o.Log.InfoContext(ctx, "no PostgreSQL on this machine: downloading it, once (about 15 MB)", "version", string(fetched), "to", dir)
@@ -67,9 +67,9 @@ func fetch(ctx context.Context, o Options) (programs, error) {
 		return programs{}, fmt.Errorf("download PostgreSQL %s: %w", fetched, err)
 	}
 	if err := install(filepath.Join(work, unpackedFolder), dir); err != nil {
-		return programs{}, fmt.Errorf("keep the downloaded PostgreSQL: %w", err)
+		return programs{}, fmt.Errorf("install the downloaded PostgreSQL: %w", err)
 	}
-	o.Log.InfoContext(ctx, "PostgreSQL is downloaded", "took", time.Since(start).Round(time.Millisecond))
+	o.Log.InfoContext(ctx, "PostgreSQL downloaded", "took", time.Since(start).Round(time.Millisecond))
 	return inspect(ctx, bin)
 }
 
@@ -84,7 +84,7 @@ func fetchDir(asked string) (string, error) {
 	}
 	base, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find a folder for a downloaded PostgreSQL: %w", err)
+		return "", fmt.Errorf("find a directory for a downloaded PostgreSQL: %w", err)
 	}
 	return filepath.Join(base, "tasker"), nil
 }

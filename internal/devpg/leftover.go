@@ -64,10 +64,10 @@ func (d *directory) stopLeftover(ctx context.Context, log *slog.Logger) error {
 		return nil
 	}
 	if !d.serves(m.pid) {
-		log.InfoContext(ctx, "process id of the last server belongs to another program now", "pid", m.pid)
+		log.InfoContext(ctx, "the process id of the previous server now belongs to another program", "pid", m.pid)
 		return d.root.Remove(postmasterFile)
 	}
-	log.InfoContext(ctx, "stopping a server that lost its parent", "pid", m.pid)
+	log.InfoContext(ctx, "stopping an orphaned server", "pid", m.pid)
 	return d.end(ctx, m.pid)
 }
 
@@ -90,16 +90,16 @@ func (d *directory) end(ctx context.Context, pid int) error {
 	defer deadline.Stop()
 	signal := fastShutdown
 	if err := p.Signal(signal); err != nil && alive(pid) {
-		return fmt.Errorf("stop the server that was left running on %s (process %d): %w", d.path, pid, err)
+		return fmt.Errorf("stop the orphaned server on %s (process %d): %w", d.path, pid, err)
 	}
 	for alive(pid) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the end of the server that was left running on %s (process %d): %w",
+			return fmt.Errorf("wait for the orphaned server on %s (process %d) to stop: %w",
 				d.path, pid, ctx.Err())
 		case <-deadline.C:
 			if signal == immediateShutdown {
-				return fmt.Errorf("the server that was left running on %s (process %d) does not stop: kill it, then start again",
+				return fmt.Errorf("the orphaned server on %s (process %d) does not stop: kill it, then start again",
 					d.path, pid)
 			}
 			signal = immediateShutdown

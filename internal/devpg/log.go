@@ -18,10 +18,10 @@ const (
 func (d *directory) newLog() (*os.File, error) {
 	f, err := d.root.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the log of PostgreSQL: %w", err)
+		return nil, fmt.Errorf("open the PostgreSQL log: %w", err)
 	}
 	if err := f.Chmod(0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("close the log of PostgreSQL to other users: %w", err), f.Close())
+		return nil, errors.Join(fmt.Errorf("restrict access to the PostgreSQL log: %w", err), f.Close())
 	}
 	return f, nil
 }

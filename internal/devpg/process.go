@@ -63,7 +63,7 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	p.stopped = true
 	select {
 	case <-p.Done():
-		return fmt.Errorf("PostgreSQL had ended by itself: %w", endOf(p.Err()))
+		return fmt.Errorf("PostgreSQL exited unexpectedly: %w", endOf(p.Err()))
 	default:
 	}
 	for _, step := range []struct {
@@ -83,7 +83,8 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 			if step.signal == fastShutdown {
 				return p.Err()
 			}
-			return fmt.Errorf("PostgreSQL did not stop in time and was forced: its next start will recover")
+			return fmt.Errorf("PostgreSQL did not shut down in time and was forced to stop: it will recover at " +
+				"the next start")
 		case <-ctx.Done():
 			timer.Stop()
 			ctx = context.WithoutCancel(ctx)

@@ -219,7 +219,7 @@ func TestARotatedKey(t *testing.T) {
 	}
 
 	// The worker has the old one still. It is given work, and does it when it has the new one.
-	await(t, "the worker's complaint", func() bool { return strings.Contains(p.log.String(), "does not accept this worker's key") })
+	await(t, "the worker's complaint", func() bool { return strings.Contains(p.log.String(), "rejected this worker's key") })
 	c := admin.client()
 	made, err := c.CreateTask(t.Context(), apiv1.CreateTask{Namespace: "order_processing", Name: "fulfill_order", Context: json.RawMessage(`{"order_id": 8}`)})
 	must(t, err)
@@ -230,7 +230,7 @@ func TestARotatedKey(t *testing.T) {
 		must(t, err)
 		return task.Status == string(tasker.TaskComplete)
 	})
-	if strings.Count(p.log.String(), "does not accept this worker's key") != 1 || strings.Contains(p.log.String(), "tsk_") {
+	if strings.Count(p.log.String(), "rejected this worker's key") != 1 || strings.Contains(p.log.String(), "tsk_") {
 		t.Errorf("the worker's log: %s", p.log)
 	}
 }

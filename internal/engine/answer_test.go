@@ -114,7 +114,7 @@ func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
 			h.wantStep(task, "one", tasker.StepError, 1)
 			// A worker that restates its result as a failure, as earlier ones do.
 			h.onlyRejected(h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
-				Message: "the engine refused the result: " + first.Rejected[0].Message, Type: tasker.InvalidResult,
+				Message: "the engine rejected the result: " + first.Rejected[0].Message, Type: tasker.InvalidResult,
 			}}), tasker.StaleLease, "another outcome")
 			h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "seen"))
 		})

@@ -157,8 +157,8 @@ func TestAStartThatCannotBeMeantIsRefused(t *testing.T) {
 	for want, r := range map[string]tasker.NewTask{
 		"start_after_seconds: must be from 0 to 31622400":   {StartAfter: -time.Second},
 		"start_within_seconds: must be from 0":              {StartWithin: tasker.MaxStartDelay + time.Second},
-		"start_after_seconds: a task has either this":       {StartAfter: time.Second, StartAt: soon},
-		"start_within_seconds: a task has either this":      {StartWithin: time.Second, StartBy: soon},
+		"start_after_seconds: conflicts with start_at":      {StartAfter: time.Second, StartAt: soon},
+		"start_within_seconds: conflicts with start_by":     {StartWithin: time.Second, StartBy: soon},
 		"start_by: must be after start_at":                  {StartAt: soon, StartBy: soon},
 		"start_by: must be between the years 2000 and 2200": {StartBy: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {

@@ -301,7 +301,7 @@ func article(kind string) string {
 	case "google.protobuf.Duration", "duration":
 		return "a duration"
 	case "bool", "boolean":
-		return "true or false"
+		return "a boolean"
 	case "null_type", "null":
 		return "null"
 	case "array", "object":

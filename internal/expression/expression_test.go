@@ -177,7 +177,7 @@ var faults = []struct{ text, want string }{
 	{`context.name.matches("` + strings.Repeat("a", 1001) + `")`, "longer than 1000 bytes"},
 	{`context.name.matches("(?:.*.*){500}b")`, "too large after expanding its repetitions"},
 	{`context.amount == 1e999`, "column"},
-	{`[1].exists(a, [1].exists(b, [1].exists(c, true)))`, "nested more than 2 levels levels levels deep"},
+	{`[1].exists(a, [1].exists(b, [1].exists(c, true)))`, "nested more than 2 levels deep"},
 	{`google.protobuf.Timestamp{seconds: 1} == task.created_at`, "message types are not supported"},
 	{strings.Repeat("(", 100) + "true" + strings.Repeat(")", 100), "recursion"},
 }

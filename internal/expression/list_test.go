@@ -79,7 +79,7 @@ func TestWhatIsNoListIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`context.lines`: "", `context.lines.filter(l, l > 1)`: "", `results.score`: "", `[1]`: "",
 		`context.name`: "must be a list, not a string", `"abc"`: "must be a list, not a string", `1`: "must be a list, not a number",
-		`has(context.lines)`: "must be a list, not true or false", `{"a": 1}`: "must be a list, not",
+		`has(context.lines)`: "must be a list, not a boolean", `{"a": 1}`: "must be a list, not",
 	} {
 		_, err := expression.Compile(text, s, expression.List)
 		switch {

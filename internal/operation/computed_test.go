@@ -189,7 +189,7 @@ func TestComputedResultsAreBounded(t *testing.T) {
 	tasks := h.orders(`{"text": "`+long+`"}`, `{"text": "short"}`)
 	o := h.started(computing(`{"texts": [context.text, context.text, context.text, context.text, context.text, context.text]}`))
 	r := h.dryRun(o, 10)
-	if len(r.Refused) != 1 || !strings.Contains(r.Refused[0].Reason, "more than 1048576 bytes") || len(r.Refused[0].Reason) > 2000 {
+	if len(r.Refused) != 1 || !strings.Contains(r.Refused[0].Reason, "larger than 1048576 bytes") || len(r.Refused[0].Reason) > 2000 {
 		t.Errorf("it would skip %+v", r.Refused)
 	}
 	h.drive(o)

@@ -58,7 +58,7 @@ func TestCheck(t *testing.T) {
 		{"high surrogate", `["\ud83d"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is not a character (line 1, column 3)"},
 		{"low surrogate", `["\ude00"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is not a character (line 1, column 3)"},
 		{"wrong pair", `["\ud83d\u0041"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is not a character (line 1, column 3)"},
-		{"not UTF-8", "{\"a\": \"\xff\"}", Limits{}, "the document: the text is not valid UTF-8 (line 1, column 8)"},
+		{"not UTF-8", "{\"a\": \"\xff\"}", Limits{}, "the document: not valid UTF-8 (line 1, column 8)"},
 		{"key twice", `{"a": 1, "b": {}, "a": 2}`, Limits{}, "a: duplicate key (line 1, column 19)"},
 		{"key twice, spelled otherwise", `{"a": 1, "\u0061": 2}`, Limits{}, "a: duplicate key (line 1, column 10)"},
 		{"first key of many twice", manyKeys + `"k0": 1}`, Limits{}, "k0: duplicate key (line 1, column 232)"},
@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 		{"number that is written out shorter", `[1` + strings.Repeat("0", 5) + `e-5, 0.000001e6]`, small, ""},
 
 		{"as deep as allowed", `[[[1]]]`, small, ""},
-		{"too deep", `[[[[1]]]]`, small, "[0][0][0]: nested more than 3 levels levels deep (line 1, column 4)"},
+		{"too deep", `[[[[1]]]]`, small, "[0][0][0]: nested more than 3 levels deep (line 1, column 4)"},
 		{"as many keys as allowed", `[{"a": 1, "b": 1}, {"a": 1, "b": 1}]`, small, ""},
 		{"too many keys", `[{"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1}]`, small, "[1].c: the document has more than 4 keys (line 1, column 37)"},
 		{"as long as allowed", `"0123456789"`, small, ""},
@@ -91,7 +91,7 @@ func TestCheck(t *testing.T) {
 		{"too large when it is read back", `[` + strings.Repeat("1e19,", 9) + `1]`, Limits{Bytes: 200}, "the document has 201 bytes in the database's encoding; the limit is 200"},
 		{"too large by default", `["` + strings.Repeat("x", 2<<20) + `"]`, Limits{}, "the document has 2097156 bytes in the database's encoding; the limit is 1048576"},
 		{"too many values by default", "[" + strings.Repeat("0,", 2<<20) + "0]", Limits{}, "[99999]: the document has more than 100000 values (line 1, column 200000)"},
-		{"deep by default", strings.Repeat("[", 1<<20), Limits{}, strings.Repeat("[0]", 64) + ": nested more than 64 levels levels deep (line 1, column 65)"},
+		{"deep by default", strings.Repeat("[", 1<<20), Limits{}, strings.Repeat("[0]", 64) + ": nested more than 64 levels deep (line 1, column 65)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := Check(json.RawMessage(tt.doc), tt.limits)
@@ -200,7 +200,7 @@ func TestCleanJSONSaysWhatWasDropped(t *testing.T) {
 		"1": "1",
 		`{"a": "\u0000"}`: `{"dropped":"a: the string has a NUL (\\u0000), which cannot be stored (line 1, column 8)",` +
 			`"original_bytes":15,"text":"{\"a\": \"\\u0000\"}"}`,
-		"boom\x00\x1b[31m\xff\xfe": `{"dropped":"the document: the text is not valid UTF-8 (line 1, column 11)","original_bytes":12,"text":"boom` + "\uFFFD" + `"}`,
+		"boom\x00\x1b[31m\xff\xfe": `{"dropped":"the document: not valid UTF-8 (line 1, column 11)","original_bytes":12,"text":"boom` + "\uFFFD" + `"}`,
 	} {
 		if got := string(CleanJSON([]byte(doc), Limits{})); got != want {
 			t.Errorf("%q became %s, want %s", doc, got, want)

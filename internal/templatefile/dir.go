@@ -75,7 +75,7 @@ func openDir(dir string) (*os.Root, error) {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pathError.Err
 	}
-	return nil, tasker.Errorf(tasker.Invalid, "the template directory %s cannot be opened: %v", strconv.Quote(dir), err)
+	return nil, tasker.Errorf(tasker.Invalid, "cannot open the template directory %s: %v", strconv.Quote(dir), err)
 }
 
 // loader reads one directory.
@@ -109,7 +109,8 @@ func (l *loader) find() error {
 	})
 	slices.Sort(l.names)
 	if errors.Is(err, errTooMany) {
-		return tasker.Errorf(tasker.Invalid, "the template directory %s has more than %d templates or %d files; is it the right one?",
+		return tasker.Errorf(tasker.Invalid,
+			"the template directory %s has more than %d templates or %d files; is it the right directory?",
 			strconv.Quote(l.dir), maxFiles, maxFilesVisited)
 	}
 	return err
@@ -206,7 +207,8 @@ func (l *loader) refuseDoubles() {
 		}
 		duplicate[k] = true
 		l.faults = append(l.faults, FileFault{File: f.Path, Fault: tasker.Fault{
-			Message: fmt.Sprintf("the template %s/%s %s is in %s as well; remove one, or give it another version", k.namespace, k.name, k.version, before)}})
+			Message: fmt.Sprintf("duplicate template %s/%s %s, also in %s: remove one, or change its "+
+				"version", k.namespace, k.name, k.version, before)}})
 	}
 	l.files = slices.DeleteFunc(l.files, func(f File) bool { return duplicate[keyOf(f)] })
 }
@@ -222,7 +224,7 @@ func Faulty(dir string, faults []FileFault) error {
 		files[f.File] = true
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "the templates in %s have %s in %s:", strconv.Quote(dir), count(len(faults), "fault"), count(len(files), "file"))
+	fmt.Fprintf(&b, "the templates in %s have %s in %s:", strconv.Quote(dir), count(len(faults), "error"), count(len(files), "file"))
 	for _, f := range faults[:min(len(faults), maxDirMessage)] {
 		b.WriteString("\n  " + f.String())
 	}

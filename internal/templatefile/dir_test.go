@@ -111,19 +111,19 @@ func TestLoadDirListsAllFaults(t *testing.T) {
 	if err = Faulty(dir, faults); tasker.CodeOf(err) != tasker.Invalid {
 		t.Fatal(err)
 	}
-	want := `the templates in "DIR" have 12 faults in 9 files:
+	want := `the templates in "DIR" have 12 errors in 9 files:
   DIR/2/bad.yaml: line 1: steps: is missing
-  DIR/2/bad.yaml: line 3: version: must be a semantic version such as 1.0.0, and "1" is read as a number; write it in quotes with all three parts: "1.0.0"
+  DIR/2/bad.yaml: line 3: version: must be a semantic version such as 1.0.0, but "1" is read as a number: put all three parts in quotes: "1.0.0"
   DIR/2/bad.yaml: line 4: stepps: unknown key; did you mean steps?
   DIR/3.json: line 1: invalid start of a JSON value: 'n'
-  DIR/4.yaml: the template n/one 1.0.0 is in DIR/1.yaml as well; remove one, or give it another version
+  DIR/4.yaml: duplicate template n/one 1.0.0, also in DIR/1.yaml: remove one, or change its version
   DIR/5.yaml: line 1: the document is empty
   DIR/6.yaml: has 52428800 bytes; the limit is 262144
   DIR/7.yaml: cannot be read: path escapes from parent
   DIR/8.yaml: cannot be read: no such file or directory
   DIR/9.yaml: cannot be read: too many levels of symbolic links
   DIR/a.yaml: not a regular file`
-	want = strings.Replace(want, "12 faults in 9 files", "11 faults in 9 files", 1)
+	want = strings.Replace(want, "12 errors in 9 files", "11 errors in 9 files", 1)
 	if diff := cmp.Diff(want, strings.ReplaceAll(err.Error(), dir, "DIR")); diff != "" {
 		t.Errorf("error differs (-want +got):\n%s", diff)
 	}
@@ -148,7 +148,7 @@ func TestLoadDirIsBounded(t *testing.T) {
 	if lines := strings.Count(err.Error(), "\n"); lines != maxDirMessage+1 {
 		t.Errorf("%d lines", lines)
 	}
-	if !strings.HasPrefix(err.Error()[strings.Index(err.Error(), "have "):], "have 4000 faults in 40 files") {
+	if !strings.HasPrefix(err.Error()[strings.Index(err.Error(), "have "):], "have 4000 errors in 40 files") {
 		t.Errorf("%.200s", err)
 	}
 }
@@ -157,7 +157,7 @@ func TestLoadDirSaysWhatIsWrongWithTheDirectory(t *testing.T) {
 	dir := write(t, map[string]string{"file": ""})
 	for name, want := range map[string]string{
 		"missing": `the template directory "DIR/missing" does not exist`,
-		"file":    `the template directory "DIR/file" cannot be opened: not a directory`,
+		"file":    `cannot open the template directory "DIR/file": not a directory`,
 	} {
 		_, _, err := LoadDir(filepath.Join(dir, name))
 		if tasker.CodeOf(err) != tasker.Invalid || !strings.HasPrefix(strings.ReplaceAll(err.Error(), dir, "DIR"), want) {

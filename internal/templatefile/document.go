@@ -139,7 +139,7 @@ func (v value) pruneByPattern(name string, s *jsonschema.Schema) {
 func (v value) reconcile(alias value) {
 	a, b := v.node, alias.node
 	if a.Kind != yaml.ScalarNode || b.Kind != yaml.ScalarNode || a.Tag != b.Tag || a.Value != b.Value {
-		alias.fault("is another name for %s, which is given as well; keep one of them", v.path)
+		alias.fault("is an alias of %s, which is also set: keep only one of them", v.path)
 	}
 }
 
@@ -204,13 +204,13 @@ func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 	case s == documentSchema.Properties["version"]:
 		v.notAVersion()
 	case isType && v.node.Kind == yaml.ScalarNode && !isNull(v.node) && mistyped.Want[0] == "string":
-		v.fault("must be text, not %s %s; write it in quotes", v.kind(), v.node.Value)
+		v.fault("must be a string, not %s %s: put it in quotes", v.kind(), v.node.Value)
 	case isType && mistyped.Want[0] == "string":
-		v.wrong("text")
+		v.wrong("a string")
 	case s.Comment != "" && s.Enum == nil:
 		v.fault("%s", s.Comment)
 	case s.MinItems != nil && !isType:
-		v.fault("a template needs at least one step")
+		v.fault("a template requires at least one step")
 	case s.Pattern != nil:
 		v.fault("must be %s, not %s", s.Title, quote(v.node.Value))
 	case s.MaxLength != nil:
@@ -273,7 +273,7 @@ func expectation(s *jsonschema.Schema) string {
 	case "object":
 		return "an object"
 	default:
-		return "text"
+		return "a string"
 	}
 }
 
@@ -373,13 +373,13 @@ var kinds = map[tasker.AttributeType]expression.Kind{
 // checkSearch checks the search attributes and compiles their expressions.
 func (v value) checkSearch(t *tasker.Template, names []string) {
 	if len(t.Search) > tasker.MaxSearchAttributes {
-		v.fault("%d attributes; the limit is %d", len(t.Search), tasker.MaxSearchAttributes)
+		v.fault("has %d attributes; the limit is %d", len(t.Search), tasker.MaxSearchAttributes)
 		return
 	}
 	scope := expression.Scope{Input: t.InputSchema, Ancestors: names, Steps: names, Search: true}
 	for key, place := range v.members() {
 		if slices.Contains(reserved, key.Value) {
-			place.fault("every task is found by %s; choose another name", key.Value)
+			place.fault("%s is a reserved name: choose another name", key.Value)
 			continue
 		}
 		a := t.Search[key.Value]
@@ -394,10 +394,10 @@ func (v value) checkStart(t *tasker.Template) {
 		d := t.Start.Debounce
 		debounce.checkExpression(expression.Source{Key: "key", Text: d.Key, Kind: expression.Text}, scope)
 		if d.MaxWaitSeconds > 0 && d.MaxWaitSeconds < d.WaitSeconds {
-			debounce.fault("max_wait_seconds must not be less than wait_seconds")
+			debounce.fault("max_wait_seconds must be at least wait_seconds")
 		}
 		if t.Start.Unique.Key != "" {
-			debounce.fault("a template has either this or unique")
+			debounce.fault("conflicts with unique: set only one of them")
 		}
 	}
 	if unique, ok := v.get("unique"); ok {
@@ -410,10 +410,10 @@ func (v value) checkStart(t *tasker.Template) {
 func (v value) checkDue(d *tasker.DuePolicy, scope expression.Scope, required bool) {
 	v.checkExpression(expression.Source{Key: "at", Text: d.At, Kind: expression.Timestamp}, scope)
 	if at, ok := v.get("at"); ok && d.AfterSeconds > 0 {
-		at.fault("is given beside after_seconds; keep one of them")
+		at.fault("conflicts with after_seconds: keep only one of them")
 	}
 	if required && !d.HasDueTime() {
-		v.fault("the step has no due time: add after_seconds or at")
+		v.fault("missing due time: add after_seconds or at")
 	}
 	warn, ok := v.get("warn_before_seconds")
 	if ok && d.WarnBeforeSeconds != nil && d.AfterSeconds > 0 && *d.WarnBeforeSeconds >= d.AfterSeconds {
@@ -434,7 +434,7 @@ func (v value) checkLimits(t *tasker.Template) {
 	for i, place := range v.items() {
 		l := t.Limits[i]
 		if slices.ContainsFunc(t.Limits[:i], func(o tasker.LimitTemplate) bool { return o.Name == l.Name }) {
-			place.fault("the template gives limit %s twice", quote(l.Name))
+			place.fault("duplicate limit %s", quote(l.Name))
 		}
 		limit := l.Value()
 		if err := limit.Check(); err != nil {
@@ -446,7 +446,7 @@ func (v value) checkLimits(t *tasker.Template) {
 			case !ok:
 				at.fault("the template has no step %s", quote(name))
 			case !s.HasHandler():
-				at.fault("no worker executes step %s: a limit is of steps that workers execute", quote(name))
+				at.fault("no worker executes step %s: a limit applies only to steps that workers execute", quote(name))
 			default:
 				return true
 			}
@@ -472,11 +472,11 @@ func (v value) checkWeights(l tasker.LimitTemplate, limits func(value, string) b
 		switch weight := l.Weights[name]; {
 		case !limits(at, name):
 		case len(l.Steps) > 0 && !slices.Contains(l.Steps, name):
-			at.fault("step %s is not one of the steps of the limit", quote(name))
+			at.fault("step %s is not in the limit's steps", quote(name))
 		case l.MaxInProgress > 0 && weight > l.MaxInProgress:
-			at.fault("step %s takes %d places and max_in_progress is %d", quote(name), weight, l.MaxInProgress)
+			at.fault("step %s takes %d slots, but max_in_progress is %d", quote(name), weight, l.MaxInProgress)
 		case l.Burst > 0 && weight > l.Burst:
-			at.fault("step %s takes %d places and burst is %d", quote(name), weight, l.Burst)
+			at.fault("step %s takes %d slots, but burst is %d", quote(name), weight, l.Burst)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (v value) checkConvergence(s tasker.StepTemplate) tasker.StepType {
 	switch {
 	case !ok:
 	case s.Join != tasker.JoinNoneFailed:
-		kind.fault("means join: none_failed, and the step has another join; remove it, or write type: standard")
+		kind.fault("implies join: none_failed, but the step has another join: remove that, or set type: standard")
 	case len(s.Dependencies) == 0:
 		kind.fault("the step has no dependencies to join")
 	}
@@ -76,7 +76,7 @@ func (v value) checkBatches(s *tasker.StepTemplate, written tasker.StepType, g g
 	case written == batchable:
 		kind.checkBatchable(s, g, steps)
 	case configured && written != batchWorker:
-		config.fault("only a step of type batch_worker has batch_config")
+		config.fault("only a step of type batch_worker can have batch_config")
 	}
 	if written != batchWorker {
 		return
@@ -88,14 +88,15 @@ func (v value) checkBatches(s *tasker.StepTemplate, written tasker.StepType, g g
 		}
 	}
 	if len(from) != 1 {
-		kind.fault("the step must depend on one step of type batchable, whose result names its batches; for any other list write type: map and over")
+		kind.fault("the step must depend on exactly one step of type batchable, which provides its batches; for " +
+			"other lists use type: map and over")
 		return
 	}
 	if _, has := v.get("over"); !has {
 		s.Over = batchesOf(from[0])
 	}
 	if undo, ok := v.get("on_failure"); ok {
-		undo.fault("a step of type batch_worker has no on_failure: what some of its items have done could not be undone")
+		undo.fault("a step of type batch_worker cannot have on_failure: its completed items could not be compensated")
 	}
 	if !configured {
 		return
@@ -106,7 +107,7 @@ func (v value) checkBatches(s *tasker.StepTemplate, written tasker.StepType, g g
 	handler, _ := v.get("handler")
 	initialization, _ := handler.get("initialization")
 	if duplicate, ok := initialization.get("batch_config"); ok {
-		duplicate.fault("is what the handler is given of batch_config of the step; keep one of them")
+		duplicate.fault("conflicts with batch_config of the step: keep only one of them")
 	}
 }
 
@@ -120,8 +121,8 @@ func (v value) checkBatchable(s *tasker.StepTemplate, g graph, steps []tasker.St
 	}
 	switch {
 	case workers == 0:
-		v.fault("no step of type batch_worker depends on the step, so that nothing runs its batches")
+		v.fault("no step of type batch_worker depends on the step, so its batches would never run")
 	case workers > 1:
-		v.fault("%d steps of type batch_worker depend on the step, and each would run all of its batches", workers)
+		v.fault("%d steps of type batch_worker depend on the step, but each would run all batches", workers)
 	}
 }

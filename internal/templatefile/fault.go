@@ -81,9 +81,9 @@ func summary(list []tasker.Fault, more bool) string {
 	var b strings.Builder
 	switch {
 	case more:
-		fmt.Fprintf(&b, "more than %d faults", len(list))
+		fmt.Fprintf(&b, "more than %d errors", len(list))
 	default:
-		b.WriteString(count(len(list), "fault"))
+		b.WriteString(count(len(list), "error"))
 	}
 	separator := ": "
 	for _, fault := range list[:min(faultsNamed, len(list))] {

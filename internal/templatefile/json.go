@@ -162,16 +162,16 @@ func (v value) number() string {
 	switch {
 	case jsonNumber.MatchString(text):
 	case ambiguousNumber.MatchString(text):
-		v.fault("%s is a number to some YAML readers and a text to others; write it in quotes, or as a plain decimal number", quote(text))
+		v.fault("%s is ambiguous in YAML: put it in quotes, or write a plain decimal number", quote(text))
 		return "0"
 	case leadingZero.MatchString(text):
-		v.fault("the number %s begins with 0, which some read as octal; leave the 0 out, or write it in quotes", quote(text))
+		v.fault("the number %s begins with 0 and may be read as octal: remove the 0, or put it in quotes", quote(text))
 		return "0"
 	default:
 		text = respell(text)
 	}
 	if text == "" {
-		v.fault("%s is not a number that JSON can hold", quote(v.node.Value))
+		v.fault("%s is not a valid JSON number", quote(v.node.Value))
 		return "0"
 	}
 	if wrong := payload.NumberFault(text, documentLimits); wrong != "" {

@@ -34,8 +34,9 @@ func NewTimerBudget() *Budget { return &Budget{left: maxCheckCost, turns: byTime
 type exhausted struct{}
 
 func (exhausted) Error() string {
-	return "the input_schema takes too much work for this context, or for all contexts of the request together; " +
-		"make the schema or the context simpler, or create fewer tasks at once"
+	return "checking the context against input_schema is too expensive, alone or with the other contexts of the " +
+		"request: " +
+		"simplify the schema or the context, or create fewer tasks at once"
 }
 
 // interrupted is the value with which a meter panics when the request has ended.

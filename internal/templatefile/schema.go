@@ -77,13 +77,13 @@ func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 	}
 	var invalid *jsonschema.ValidationError
 	if !errors.As(err, &invalid) {
-		return tasker.Errorf(tasker.Invalid, "the context cannot be checked: %v", err)
+		return tasker.Errorf(tasker.Invalid, "cannot check the context: %v", err)
 	}
 	var list faults
 	for _, v := range violations(invalid, value) {
 		list.add(tasker.Fault{Path: v.path, Message: v.message})
 	}
-	return tasker.Errorf(tasker.Invalid, "the context does not match the template's input_schema, it has %s",
+	return tasker.Errorf(tasker.Invalid, "the context does not match the template's input_schema: %s",
 		summary(list.list, list.more)).WithDetails(list.list)
 }
 
@@ -96,13 +96,14 @@ func CheckForm(ctx context.Context, namespace string, form, result json.RawMessa
 	}
 	value, _, err := payload.Decode(result, payload.Limits{})
 	if err != nil {
-		return tasker.Errorf(tasker.Invalid, "the result cannot be read: %v", err)
+		return tasker.Errorf(tasker.Invalid, "cannot decode the result: %v", err)
 	}
 	err = in.Check(ctx, NewBudget(), value)
 	var e *tasker.Error
 	if errors.As(err, &e) && e.Code == tasker.Invalid {
 		faults, _ := e.Details.([]tasker.Fault)
-		return tasker.Errorf(tasker.Invalid, "the answer does not match the form of the step, it has %s", summary(faults, false)).WithDetails(faults)
+		return tasker.Errorf(tasker.Invalid,
+			"the answer does not match the form of the step: %s", summary(faults, false)).WithDetails(faults)
 	}
 	return err
 }
@@ -111,7 +112,7 @@ func CheckForm(ctx context.Context, namespace string, form, result json.RawMessa
 func ended(err error) error {
 	return &tasker.Error{
 		Code: tasker.Unavailable, Err: err,
-		Message: "the request ended before the context was checked against the template's input_schema; try again",
+		Message: "the request ended before the context was checked against the template's input_schema: try again",
 	}
 }
 
@@ -148,7 +149,7 @@ func (c *checker) check(ctx context.Context, budget *Budget, doc any) (err error
 func compile(raw json.RawMessage) (*checker, []violation) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
-		return nil, []violation{{message: "not JSON: " + err.Error()}}
+		return nil, []violation{{message: "invalid JSON: " + err.Error()}}
 	}
 	m := &meter{}
 	c := jsonschema.NewCompiler()
@@ -164,7 +165,7 @@ func compile(raw json.RawMessage) (*checker, []violation) {
 	}
 	if types := schema.Types; types != nil && !types.IsEmpty() && !slices.Contains(types.ToStrings(), "object") {
 		return nil, []violation{{tokens: []string{"type"}, path: "type",
-			message: "accepts no context at all: a task's context is an object"}}
+			message: "must accept an object: a task's context is an object"}}
 	}
 	m.watch(schema)
 	return &checker{schema: schema, meter: m}, nil
@@ -178,7 +179,8 @@ func schemaViolations(err error, doc any) []violation {
 		return violations(details, doc)
 	}
 	if unreachable, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
-		return []violation{{message: fmt.Sprintf("refers to %s, which is not part of this document; nothing is loaded from elsewhere",
+		return []violation{{message: fmt.Sprintf("refers to %s, which is outside this document: only local "+
+			"references are supported",
 			quote(strings.TrimPrefix(unreachable.URL, "https://tasker.invalid/")))}}
 	}
 	return []violation{{message: strings.ReplaceAll(err.Error(), schemaURL, "")}}
@@ -203,18 +205,18 @@ func (v value) checkPerson(s tasker.StepTemplate) {
 	form, hasForm := v.get("form")
 	for _, key := range []string{"assignee", "escalate_to"} {
 		if name, ok := v.get(key); ok && isText(name.node) && name.node.Value == tasker.GroupPrefix {
-			name.fault("names no group")
+			name.fault("missing group name")
 		}
 	}
 	switch {
 	case both && s.Assignee != "":
-		from.fault("is given beside assignee; keep one of them")
+		from.fault("conflicts with assignee: keep only one of them")
 	case escalates && len(s.RemindAfterSeconds) == 0:
-		to.fault("the step has no reminder: add remind_after_seconds")
+		to.fault("missing reminder: add remind_after_seconds")
 	case counts && !escalates:
-		after.fault("the step has no new assignee: add escalate_to")
+		after.fault("missing new assignee: add escalate_to")
 	case counts && s.EscalateAfter > len(s.RemindAfterSeconds):
-		after.fault("must be at most %d, as many as there are in remind_after_seconds", len(s.RemindAfterSeconds))
+		after.fault("must be at most %d, the number of elements in remind_after_seconds", len(s.RemindAfterSeconds))
 	}
 	if !hasForm || form.node.Kind != yaml.MappingNode {
 		return

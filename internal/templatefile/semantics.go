@@ -54,7 +54,7 @@ func (v value) checkTriage() {
 	seen := map[string]bool{}
 	for _, key := range keys.items() {
 		if seen[key.node.Value] {
-			key.fault("%s is named twice", quote(key.node.Value))
+			key.fault("duplicate %s", quote(key.node.Value))
 		}
 		seen[key.node.Value] = true
 	}
@@ -74,7 +74,7 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 		}
 	}
 	if edges > tasker.MaxEdges {
-		v.fault("%d dependencies; the limit is %d", edges, tasker.MaxEdges)
+		v.fault("has %d dependencies; the limit is %d", edges, tasker.MaxEdges)
 		return graph{}
 	}
 	known := len(v.faults.list)
@@ -117,7 +117,7 @@ func (v value) checkJoin(s tasker.StepTemplate) {
 	case len(s.Dependencies) == 0:
 		join.fault("the step has no dependencies to join")
 	case s.Join == tasker.JoinAny && len(s.Dependencies) == 1:
-		join.fault("any of one dependency means the same as all; remove it")
+		join.fault("any has no effect with a single dependency: remove it")
 	}
 }
 
@@ -126,7 +126,7 @@ func (v value) checkJoin(s tasker.StepTemplate) {
 func (v value) checkDecision(s tasker.StepTemplate, g graph, steps []tasker.StepTemplate) {
 	isAfter := func(o tasker.StepTemplate) bool { return slices.Contains(o.Dependencies, s.Name) }
 	if kind, ok := v.get("type"); ok && s.Type == tasker.DecisionStep && !slices.ContainsFunc(steps, isAfter) {
-		kind.fault("no step depends on the decision, so that it decides nothing")
+		kind.fault("no step depends on the decision, so it has no effect")
 	}
 	join, ok := v.get("join")
 	if !ok || s.Join != tasker.JoinAny {
@@ -134,14 +134,14 @@ func (v value) checkDecision(s tasker.StepTemplate, g graph, steps []tasker.Step
 	}
 	for _, name := range s.Dependencies {
 		if g.steps[name].Type == tasker.DecisionStep {
-			join.fault("%s decides whether the step runs, and with any it would not wait for that", name)
+			join.fault("any would not wait for decision %s, which decides whether the step runs", name)
 			return
 		}
 	}
 }
 
 // noRetry explains why an external step cannot have a retry policy.
-const noRetry = "an external step has no retry: its outcome is reported once; a reset has it wait again"
+const noRetry = "an external step cannot have retry: its outcome is reported once; a reset makes it wait again"
 
 // checkExternal records a fault for each contradiction in an external step.
 func (v value) checkExternal(s tasker.StepTemplate) {
@@ -153,11 +153,11 @@ func (v value) checkExternal(s tasker.StepTemplate) {
 	result, hasResult := v.get("timeout_result")
 	switch {
 	case hasOutcome && s.TimeoutSeconds == 0:
-		outcome.fault("the step has no timeout: add timeout_seconds")
+		outcome.fault("missing timeout: add timeout_seconds")
 	case hasResult && s.OnTimeout != tasker.TimeoutCompletes:
-		result.fault("is given to the step only with on_timeout: complete")
+		result.fault("is only allowed with on_timeout: complete")
 	case s.OnTimeout == tasker.TimeoutCompletes && !hasResult:
-		outcome.fault("the result is missing with which the step is complete: add timeout_result")
+		outcome.fault("missing result for on_timeout: complete: add timeout_result")
 	}
 	v.checkReminders(s)
 	v.checkPerson(s)
@@ -173,9 +173,9 @@ func (v value) checkReminders(s tasker.StepTemplate) {
 	for i, item := range list.items() {
 		switch after := s.RemindAfterSeconds[i]; {
 		case i > 0 && after <= s.RemindAfterSeconds[i-1]:
-			item.fault("must be more than the %d before it", s.RemindAfterSeconds[i-1])
+			item.fault("must be greater than the previous value, %d", s.RemindAfterSeconds[i-1])
 		case s.TimeoutSeconds > 0 && after >= s.TimeoutSeconds:
-			item.fault("must be less than timeout_seconds, which is %d: the wait is over then", s.TimeoutSeconds)
+			item.fault("must be less than timeout_seconds, which is %d", s.TimeoutSeconds)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (v value) refuseRetry(s tasker.StepTemplate, why string) {
 }
 
 // waitRetry explains why a wait step cannot have a retry policy.
-const waitRetry = "a step of type wait has no retry: it cannot fail by itself"
+const waitRetry = "a step of type wait cannot have retry: it cannot fail"
 
 // checkWait records a fault for each contradiction in a wait step.
 func (v value) checkWait(s tasker.StepTemplate) {
@@ -199,14 +199,14 @@ func (v value) checkWait(s tasker.StepTemplate) {
 	until, instant := v.get("wait_until")
 	switch {
 	case length && instant:
-		until.fault("is given beside wait_seconds; keep one of them")
+		until.fault("conflicts with wait_seconds: keep only one of them")
 	case !length && !instant:
-		v.fault("the step has no wait time: add wait_seconds or wait_until")
+		v.fault("missing wait time: add wait_seconds or wait_until")
 	}
 }
 
 // childRetry explains why a child step cannot have a retry policy.
-const childRetry = "a step of type child has no retry: the steps of its child task are tried again; " +
+const childRetry = "a step of type child cannot have retry: the steps of its child task are retried; " +
 	"a reset starts another child"
 
 // checkChild records a fault for each contradiction in a child step.
@@ -218,7 +218,7 @@ func (v value) checkChild(s tasker.StepTemplate) {
 	if template, ok := v.get("template"); ok {
 		if version, ok := template.get("version"); ok && isText(version.node) && s.Child.Version != "" &&
 			!documentSchema.Properties["version"].Pattern.MatchString(s.Child.Version) {
-			version.fault("must be newest, or a semantic version such as 1.0.0")
+			version.fault("must be newest or a semantic version such as 1.0.0")
 		}
 	}
 	result, hasResult := v.get("child_result")
@@ -226,9 +226,9 @@ func (v value) checkChild(s tasker.StepTemplate) {
 	completes := s.OnChild.Cancelled == tasker.ChildCompletes || s.OnChild.PermanentlyFailed == tasker.ChildCompletes
 	switch {
 	case hasResult && !completes:
-		result.fault("is given to the step only with complete in on_child")
+		result.fault("is only allowed with complete in on_child")
 	case completes && !hasResult:
-		outcomes.fault("the result is missing with which the step is complete: add child_result")
+		outcomes.fault("missing result for complete in on_child: add child_result")
 	}
 }
 
@@ -237,17 +237,17 @@ func (v value) checkChild(s tasker.StepTemplate) {
 func (v value) checkMap(s tasker.StepTemplate) {
 	over, has := v.get("over")
 	if undo, ok := v.get("on_failure"); ok && s.Type == tasker.MapStep {
-		undo.fault("a step of type map has no on_failure: what some of its items have done could not be undone")
+		undo.fault("a step of type map cannot have on_failure: its completed items could not be compensated")
 	}
 	switch {
 	case s.Type == tasker.MapStep && !has:
-		v.fault("the step has no list to run over: add over")
+		v.fault("missing list: add over")
 	case s.Type != tasker.MapStep && has:
-		over.fault("only a step of type map has over")
+		over.fault("only a step of type map can have over")
 	}
 	for _, key := range []string{"chunk", "max_parallel", "tolerate"} {
 		if of, has := v.get(key); has && s.Type != tasker.MapStep {
-			of.fault("only a step of type map has %s", key)
+			of.fault("only a step of type map can have %s", key)
 		}
 	}
 }
@@ -301,7 +301,7 @@ func (g *graph) add(s tasker.StepTemplate, place value) {
 		return
 	}
 	if first, duplicate := g.steps[s.Name]; duplicate {
-		place.fault("the step name %s is used twice; first in line %d", quote(s.Name), first.place.node.Line)
+		place.fault("duplicate step name %s; first in line %d", quote(s.Name), first.place.node.Line)
 		return
 	}
 	g.names = append(g.names, s.Name)
@@ -331,7 +331,7 @@ func (g *graph) checkEdges(step tasker.StepTemplate, places []value) []string {
 // arrow means "depends on".
 func (g *graph) refuseCycle(steps []tasker.StepTemplate) {
 	if cycle := (tasker.Template{Steps: steps}).Cycle(); cycle != nil {
-		g.steps[cycle[0]].place.fault("steps depend on each other in a cycle: %s", strings.Join(cycle, " -> "))
+		g.steps[cycle[0]].place.fault("steps form a dependency cycle: %s", strings.Join(cycle, " -> "))
 	}
 }
 
@@ -341,7 +341,7 @@ func (v value) checkBackoff(r tasker.Retry) bool {
 	if r.BaseMS <= r.MaxBackoffMS {
 		return false
 	}
-	v.fault("backoff_base_ms %d is more than max_backoff_ms %d, so it would never be reached; raise max_backoff_ms",
+	v.fault("backoff_base_ms %d is greater than max_backoff_ms %d: raise max_backoff_ms",
 		r.BaseMS, r.MaxBackoffMS)
 	return true
 }
@@ -357,7 +357,7 @@ func (v value) checkOverride(o tasker.Override, g graph) {
 	for i, place := range steps.items() {
 		s := o.Steps[i]
 		if line, duplicate := lines[s.Name]; duplicate && s.Name != "" {
-			place.fault("the step %s is changed twice; first in line %d", quote(s.Name), line)
+			place.fault("duplicate change of step %s; first in line %d", quote(s.Name), line)
 			continue
 		}
 		lines[s.Name] = place.node.Line
@@ -373,7 +373,7 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	handler, _ := v.get("handler")
 	_, long := handler.get("initialization")
 	if short, ok := v.get("initialization"); ok && long {
-		short.fault("is given twice; keep this or handler.initialization")
+		short.fault("conflicts with handler.initialization: keep only one of them")
 	}
 	switch g.steps[o.Name].Type {
 	case tasker.ExternalStep:
@@ -382,12 +382,12 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	case tasker.ChildStep:
 		v.refuseOverride(o, "a step of type child", childRetry)
 		if timeout, ok := v.get("timeout_seconds"); ok {
-			timeout.fault("a step of type child has no timeout_seconds: its child task has limits of its own")
+			timeout.fault("a step of type child cannot have timeout_seconds: its child task has its own limits")
 		}
 	case tasker.WaitStep:
 		v.refuseOverride(o, "a step of type wait", waitRetry)
 		if timeout, ok := v.get("timeout_seconds"); ok {
-			timeout.fault("a step of type wait has no timeout_seconds: it ends by wait_seconds or wait_until")
+			timeout.fault("a step of type wait cannot have timeout_seconds: use wait_seconds or wait_until")
 		}
 	}
 	retry, ok := v.get("retry")
@@ -444,7 +444,8 @@ func (v value) notAVersion() {
 	version, s := documentSchema.Properties["version"], v.node.Value
 	switch {
 	case isNumber(v.node):
-		v.fault("must be a semantic version such as 1.0.0, and %s is read as a number; write it in quotes with all three parts: %s",
+		v.fault("must be a semantic version such as 1.0.0, but %s is read as a number: put all three parts in "+
+			"quotes: %s",
 			quote(s), complete(s))
 	case isText(v.node) && shortVersion.MatchString(s):
 		v.fault("must be a semantic version with all three parts, such as %s", complete(s))

@@ -123,16 +123,16 @@ func TestLimits(t *testing.T) {
 		{"262144 bytes", head + "- {name: a, handler: {callable: a}}\n#" + strings.Repeat("x", tasker.MaxTemplateBytes-len(head)-38) + "\n", "", ""},
 		{"50 MB", strings.Repeat("x", 50<<20), tasker.TooLarge, "the template has 52428800 bytes; the limit is 262144"},
 		{"60 deep", deep("[", "1", "]", 58), "", ""},
-		{"deep lists", deep("[", "1", "]", 65), tasker.Invalid, "nested more than 64 levels levels deep"},
-		{"deep objects", deep("{a: ", "1", "}", 65), tasker.Invalid, "nested more than 64 levels levels deep"},
-		{"far too deep", strings.Repeat("[", 200_000), tasker.Invalid, "not YAML"},
-		{"far too deep blocks", strings.Repeat("- ", 100_000), tasker.Invalid, "not YAML"},
-		{"far too deep keys", strings.Repeat("? ", 100_000), tasker.Invalid, "not YAML"},
-		{"many faults", strings.Repeat("- x\n", 10) + head, tasker.Invalid, "not YAML"},
-		{"many unknown keys", head + "- {name: a, handler: {callable: a}}\n" + numbered("k%d: 1\n", 25_000), tasker.Invalid, "more than 100 faults"},
-		{"many environments", head + "- {name: a, handler: {callable: a}}\nenvironments:\n" + numbered("  e%d:\n", 20_000), tasker.Invalid, "more than 100 faults"},
-		{"many dependencies", head + "- {name: a, handler: {callable: a}, depends_on: [" + strings.Repeat("1,", 100_000) + "1]}\n", tasker.Invalid, "more than 100 faults"},
-		{"more faults than listed", head + strings.Repeat("- {}\n", 900), tasker.Invalid, "more than 100 faults"},
+		{"deep lists", deep("[", "1", "]", 65), tasker.Invalid, "nested more than 64 levels deep"},
+		{"deep objects", deep("{a: ", "1", "}", 65), tasker.Invalid, "nested more than 64 levels deep"},
+		{"far too deep", strings.Repeat("[", 200_000), tasker.Invalid, "invalid YAML"},
+		{"far too deep blocks", strings.Repeat("- ", 100_000), tasker.Invalid, "invalid YAML"},
+		{"far too deep keys", strings.Repeat("? ", 100_000), tasker.Invalid, "invalid YAML"},
+		{"many faults", strings.Repeat("- x\n", 10) + head, tasker.Invalid, "invalid YAML"},
+		{"many unknown keys", head + "- {name: a, handler: {callable: a}}\n" + numbered("k%d: 1\n", 25_000), tasker.Invalid, "more than 100 errors"},
+		{"many environments", head + "- {name: a, handler: {callable: a}}\nenvironments:\n" + numbered("  e%d:\n", 20_000), tasker.Invalid, "more than 100 errors"},
+		{"many dependencies", head + "- {name: a, handler: {callable: a}, depends_on: [" + strings.Repeat("1,", 100_000) + "1]}\n", tasker.Invalid, "more than 100 errors"},
+		{"more faults than listed", head + strings.Repeat("- {}\n", 900), tasker.Invalid, "more than 100 errors"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, _, err := Parse([]byte(tt.doc))
@@ -180,7 +180,7 @@ func TestJSONLimits(t *testing.T) {
 		"deep":     strings.Repeat("[", 200_000),
 		"deep end": `{"steps": ` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + "}",
 	} {
-		if _, _, err := ParseJSON([]byte(doc)); err == nil || !strings.Contains(err.Error(), "nested more than 64 levels levels deep") {
+		if _, _, err := ParseJSON([]byte(doc)); err == nil || !strings.Contains(err.Error(), "nested more than 64 levels deep") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -288,7 +288,7 @@ line 47: steps[1].retry.initial_delay: has no effect; the first pause is backoff
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Error(diff)
 	}
-	if err := Strict(warnings); tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "7 faults") {
+	if err := Strict(warnings); tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "7 errors") {
 		t.Errorf("strict: %v", err)
 	}
 	if err := Strict(nil); err != nil {

@@ -53,11 +53,11 @@ func (v value) kind() string {
 	case "!!int", "!!float":
 		return "the number"
 	case "!!bool":
-		return "the truth value"
+		return "the boolean"
 	case "!!null":
 		return "null"
 	default:
-		return "the text"
+		return "the string"
 	}
 }
 

@@ -21,7 +21,7 @@ const maxDepth = 64 // nested objects and lists
 // unique text keys.
 func yamlTree(doc []byte, found *faults) *yaml.Node {
 	if !utf8.Valid(doc) {
-		found.add(tasker.Fault{Line: invalidLine(doc), Message: "the text is not valid UTF-8"})
+		found.add(tasker.Fault{Line: invalidLine(doc), Message: "not valid UTF-8"})
 		return nil
 	}
 	d := yaml.NewDecoder(bytes.NewReader(doc))
@@ -37,7 +37,7 @@ func yamlTree(doc []byte, found *faults) *yaml.Node {
 	switch err := d.Decode(&second); {
 	case err == nil:
 		found.add(tasker.Fault{Line: second.Line, Column: second.Column,
-			Message: "a second document begins here; a template is one document"})
+			Message: "a second document begins here: a template must be a single document"})
 	case !errors.Is(err, io.EOF):
 		found.add(syntaxFault(err))
 	}
@@ -70,7 +70,7 @@ func syntaxFault(err error) tasker.Fault {
 		fault.Line, _ = strconv.Atoi(m[1])
 		message = message[len(m[0]):]
 	}
-	fault.Message = "not YAML: " + message
+	fault.Message = "invalid YAML: " + message
 	return fault
 }
 
@@ -80,7 +80,7 @@ func makePlain(v value, depth int) bool {
 	n := v.node
 	v.refuseExtras()
 	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && depth == maxDepth {
-		v.fault("nested more than %d deep", maxDepth)
+		v.fault("nested more than %d levels deep", maxDepth)
 		return false
 	}
 	switch n.Kind {
@@ -109,7 +109,7 @@ func makePlainObject(v value, depth int) bool {
 		}
 		member := v.member(key, child)
 		if line, duplicate := seen[key.Value]; duplicate {
-			value{node: key, path: member.path, faults: v.faults}.fault("the key is there twice; first in line %d", line)
+			value{node: key, path: member.path, faults: v.faults}.fault("duplicate key; first in line %d", line)
 			continue
 		}
 		seen[key.Value] = key.Line
@@ -128,13 +128,13 @@ func (v value) isKey() bool {
 	case n.Kind == yaml.AliasNode:
 		v.refuseExtras()
 	case n.Tag == "!!merge":
-		v.fault("merge keys (<<) are not supported; write the keys out")
+		v.fault("merge keys (<<) are not supported: write the keys out")
 	case n.Kind != yaml.ScalarNode:
-		v.fault("a key must be text, not %s", v.kind())
+		v.fault("a key must be a string, not %s", v.kind())
 	case n.Style&yaml.TaggedStyle != 0 || n.Anchor != "":
 		v.refuseExtras()
 	case !isText(n):
-		v.fault("a key must be text, not %s %s; write it in quotes", v.kind(), quote(n.Value))
+		v.fault("a key must be a string, not %s %s: put it in quotes", v.kind(), quote(n.Value))
 	case strings.ContainsRune(n.Value, 0):
 		v.fault("a key must not contain NUL")
 	default:
@@ -147,7 +147,7 @@ func (v value) isKey() bool {
 func (v value) refuseExtras() {
 	n := v.node
 	if n.Kind == yaml.AliasNode {
-		v.fault("aliases (*%s) are not supported; write the value out", shortName(n.Value))
+		v.fault("aliases (*%s) are not supported: write the value out", shortName(n.Value))
 		return
 	}
 	if n.Anchor != "" {
@@ -160,7 +160,7 @@ func (v value) refuseExtras() {
 		}
 	}
 	if n.Kind == yaml.ScalarNode && strings.ContainsRune(n.Value, 0) {
-		v.fault("the text has a NUL, which cannot be stored")
+		v.fault("the string contains NUL")
 	}
 }
 

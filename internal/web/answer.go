@@ -226,7 +226,8 @@ func (p answerSheet) answer() (json.RawMessage, error) {
 	if len(p.Fields) == 0 {
 		doc := typedJSON(p.Result)
 		if len(doc) == 0 {
-			return nil, tasker.Errorf(tasker.Invalid, "the answer is missing: dependent steps receive it, and null is allowed")
+			return nil, tasker.Errorf(tasker.Invalid,
+				"the answer is missing: dependent steps receive it; null is allowed")
 		}
 		return doc, nil
 	}

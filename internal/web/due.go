@@ -64,7 +64,7 @@ func (f *dueForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	if !req.Form.Has("due_at") {
-		return nil, tasker.Errorf(tasker.Invalid, "the due time is missing: enter a time, or an empty text for none")
+		return nil, tasker.Errorf(tasker.Invalid, "the due time is missing: enter a time, or leave it empty for none")
 	}
 	if f.Step != "" && f.id == (tasker.ID{}) {
 		return nil, tasker.Errorf(tasker.Conflict, "step %s does not exist or has ended", clip(f.Step, 128))

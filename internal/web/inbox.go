@@ -153,7 +153,8 @@ func (p *assignForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	if !req.Form.Has("assignee") {
-		return nil, tasker.Errorf(tasker.Invalid, "the assignee is missing: enter a person or a group, or an empty text to unassign the step")
+		return nil, tasker.Errorf(tasker.Invalid,
+			"the assignee is missing: enter a person or a group, or leave it empty to unassign the step")
 	}
 	now, err := p.Engine.Assign(req.Context(), p.StepRef, tasker.AssignRequest{Assignee: p.To, Actor: p.Actor, Reason: p.Reason})
 	note := "Step " + p.StepName + " is assigned to " + now.Assignee + "."

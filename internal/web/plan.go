@@ -317,7 +317,8 @@ func readTolerance(text string) (*tasker.FailureTolerance, error) {
 // time.
 func (p *planForm) narrowed() (s tasker.OperationSelection, err error) {
 	if s.WorkerVersion = p.FailedOn; utf8.RuneCountInString(p.FailedOn) > maxVersion || storable(p.FailedOn) != nil {
-		return s, tasker.Errorf(tasker.Invalid, "invalid version %q: must be text of at most %d characters", clip(strings.ToValidUTF8(p.FailedOn, "�"), 40), maxVersion)
+		return s, tasker.Errorf(tasker.Invalid, "invalid version %q: must be at most %d "+
+			"characters long", clip(strings.ToValidUTF8(p.FailedOn, "�"), 40), maxVersion)
 	}
 	at, err := readTime(p.FailedSince)
 	s.FailedSince = known(at)

@@ -113,7 +113,7 @@ func (p *newScheduleForm) readSpec() {
 		p.CatchUpMax = n
 	}
 	if p.Context = typedJSON(p.typed("context")); len(p.Context) > 0 && !json.Valid(p.Context) {
-		fault("context", "is not JSON")
+		fault("context", "must be valid JSON")
 	}
 	if p.Namespace == "" {
 		fault("namespace", "is missing")

@@ -218,7 +218,7 @@ func (p *stepForm) do(req *request) (*view, error) {
 	}
 	switch seen := req.PostFormValue("seen"); {
 	case p.Completes() && strings.TrimSpace(p.Result) == "":
-		return nil, tasker.Errorf(tasker.Invalid, "the result is missing: dependent steps receive it, and null is allowed")
+		return nil, tasker.Errorf(tasker.Invalid, "the result is missing: dependent steps receive it; null is allowed")
 	case p.Completes() && strings.TrimSpace(p.Metadata) != "" && !strings.HasPrefix(strings.TrimSpace(p.Metadata), "{"):
 		return nil, tasker.Errorf(tasker.Invalid, `the metadata must be a JSON object such as {"checked_by": "phone"}`)
 	case seen != "" && seen != p.Seen:
