@@ -9,8 +9,8 @@ import (
 )
 
 // CreateSchedule creates a schedule, whose tasks are created while some process executes Run. It
-// returns Invalid if the spec is invalid or if no task can be created now from its template and
-// context, and a Conflict if the namespace has a schedule of this name.
+// returns Invalid if the spec is invalid or its template and context cannot create a task now. It
+// returns a Conflict if the namespace has a schedule of this name.
 func (e *Engine) CreateSchedule(ctx context.Context, s tasker.ScheduleSpec, actor, reason string) (tasker.Schedule, error) {
 	return e.engine.CreateSchedule(ctx, s, engine.ScheduleChange{Actor: actor, Reason: reason})
 }

@@ -12,7 +12,7 @@ import (
 const (
 	// freeAnswer is the part of each response that is not counted.
 	freeAnswer = 64 << 10
-	// answerWait is how long a response waits for memory.
+	// answerWait limits how long a response waits for memory.
 	answerWait = time.Second
 	// A reader must receive each answerPiece within pieceTime, and the whole response within
 	// answerTime.

@@ -27,7 +27,7 @@ func (s *server) healthy(status string) func(*request) error {
 const (
 	// checkTime limits the readiness checks.
 	checkTime = 5 * time.Second
-	// cacheTime is how long the results of database checks are reused.
+	// cacheTime is the time for which the results of database checks are reused.
 	cacheTime = time.Second
 )
 

@@ -22,10 +22,10 @@ const (
 	// freeBytes of each body are not counted, so that small requests such as heartbeats never
 	// wait for large ones. Connections use as much.
 	freeBytes = 16 << 10
-	// inflightWait is how long a body waits for memory.
+	// inflightWait limits how long a body waits for memory.
 	inflightWait = 2 * time.Second
-	// drainTime is how long the rest of a rejected body is read. A client that is still sending
-	// would not read the response.
+	// drainTime limits how long the rest of a rejected body is read. It is read because a client
+	// that is still sending would not read the response.
 	drainTime = 5 * time.Second
 )
 

@@ -26,8 +26,8 @@ const (
 // maxLeasesBytes is the maximum body size of a heartbeat, enough for a thousand leases.
 const maxLeasesBytes = 512 << 10
 
-// routes returns all routes. The field about says who calls a route and whether it is safe to
-// repeat, unless the summary makes that clear.
+// routes returns all routes. Their field about describes who calls a route and whether it is safe
+// to repeat, unless the summary makes that clear.
 func (s *server) routes() []*route {
 	return slices.Concat(
 		s.templateRoutes(), s.taskRoutes(), s.taskListRoutes(), s.versionRoutes(), s.stepRoutes(), s.resultRoutes(),

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// maxWait is how long a claim can wait for steps.
+// maxWait is the maximum time for which a claim can wait for steps.
 const maxWait = time.Minute
 
 func (s *server) listWorkers(x *request) error {

@@ -55,9 +55,9 @@ type Options struct {
 	Listener net.Listener
 }
 
-// Run serves until ctx ends, then shuts down in order: it accepts no new requests, waiting claims return,
-// running requests and passes finish within the shutdown timeout, and the database connections are closed
-// last. It returns nil after a graceful stop.
+// Run serves until ctx ends, then shuts down in order: it accepts no new requests, lets waiting
+// claims return, lets running requests and passes finish within the shutdown timeout, and finally
+// closes the database connections. It returns nil after a graceful stop.
 func Run(ctx context.Context, o Options) (err error) {
 	listener := o.Listener
 	if listener == nil {

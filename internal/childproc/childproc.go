@@ -22,9 +22,9 @@ type Process struct {
 	err  error         // valid after done
 }
 
-// Start starts the command as the account, in its own process group, so that Ctrl-C in a terminal
-// does not reach the child and the parent can stop it in an orderly way. If this process dies, the
-// child receives the signal onDeath (on Linux).
+// Start starts the command as the account. The child has its own process group, so that Ctrl-C in
+// a terminal does not reach it and the parent can stop it in an orderly way. If this process dies,
+// the child receives the signal onDeath (on Linux).
 func Start(cmd *exec.Cmd, a Account, onDeath syscall.Signal) (*Process, error) {
 	cmd.SysProcAttr = Attributes(a, onDeath)
 	p := &Process{cmd: cmd, done: make(chan struct{})}

@@ -217,8 +217,9 @@ var serviceVariable = regexp.MustCompile(`^TASKER(_[A-Z0-9_]+)?_(SERVICE_HOST=|S
 // otherVariables matches the variables of tasker-ctl, of "tasker dev" and of the tests.
 var otherVariables = regexp.MustCompile(`^TASKER_(URL|TOKEN|TOKEN_FILE|ACTOR|POSTGRES_BIN|POSTGRES_FETCH_URL|(TEST|DEVPG|BENCH)_.*)$`)
 
-// nearestVariable returns a suggestion for the end of an error about an unknown variable: the
-// closest known name or, failing that, the shortest one that contains at least half of its words.
+// nearestVariable returns a suggestion for the end of an error about an unknown variable. It
+// suggests the closest known name or, failing that, the shortest one that contains at least half
+// of the words.
 func nearestVariable(name string, known []string) string {
 	if ending := suggest.Ending(name, known); ending != "" {
 		return ending

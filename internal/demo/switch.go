@@ -11,7 +11,7 @@ import (
 // maxFault limits the body of a request, in bytes.
 const maxFault = 4 << 10
 
-// Handler returns a handler for paths that begin with prefix, such as /demo/faults: GET prefix
+// Handler returns a handler for paths that begin with prefix, such as /demo/faults. GET prefix
 // lists the active faults, PUT prefix/{handler} sets one, DELETE prefix/{handler} clears one and
 // DELETE prefix clears all. It does not authenticate callers: serve it on loopback only.
 func (f *Faults) Handler(prefix string) http.Handler {

@@ -44,9 +44,9 @@ func wordsOf(text string) string {
 	return b.String()
 }
 
-// Headline returns the line of a message that names the error, truncated to limit characters: the
-// line after a Python traceback, the last cause of a Java exception, otherwise the first line that
-// is not a stack frame.
+// Headline returns the line of a message that names the error, truncated to limit characters. That
+// is the line after a Python traceback, the last cause of a Java exception, or else the first line
+// that is not a stack frame.
 func Headline(message string, limit int) string {
 	text, _ := unmarked(message)
 	text = printable(text)

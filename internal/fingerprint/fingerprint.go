@@ -89,8 +89,8 @@ func (set *ruleSet) normalise(f Failure) Cause {
 	return c
 }
 
-// digestOf returns the text that represents a message in the key of its cause: the whole pattern,
-// or a hash of it if the message is too long to be stored whole.
+// digestOf returns the text that represents a message in the key of its cause. That is the whole
+// pattern, or a hash of it if the message is too long to be stored whole.
 func digestOf(message, pattern string) string {
 	if len(message) <= MaxStored {
 		return unlabelled(pattern)

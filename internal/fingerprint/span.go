@@ -48,8 +48,9 @@ func timeGap(s string, i int) int {
 	return i
 }
 
-// timeItem returns the end and the kind of the part of a timestamp at i: d for a date, c for a
-// time of day, m for a month, w for a weekday, n for a day or a year, z for a time zone.
+// timeItem returns the end and the kind of the part of a timestamp at i. The kinds are d for a
+// date, c for a time of day, m for a month, w for a weekday, n for a day or a year, and z for a
+// time zone.
 func timeItem(set *ruleSet, s string, i int, later, dated bool) (int, byte) {
 	c := byteAt(s, i)
 	switch {

@@ -358,7 +358,7 @@ func childDefaults(s *tasker.StepTemplate) {
 	}
 }
 
-// newestVersion is how a document refers to the newest version of a template.
+// newestVersion is the version with which a document refers to the newest version of a template.
 const newestVersion = "newest"
 
 // reserved lists the search attributes that every task has.
