@@ -275,7 +275,7 @@ func (c *crowd) check() {
 	if bad != 0 || entries != 0 || rejected != 0 {
 		c.Errorf("%d steps have another result than their handler returned, %d investigations were opened, %d reports refused", bad, entries, rejected)
 	}
-	for _, word := range []string{"given up", "registering again", "lease lost", "level=ERROR"} {
+	for _, word := range []string{"dropped an outcome", "registering again", "lease lost", "level=ERROR"} {
 		if strings.Contains(c.log.String(), word) {
 			c.Errorf("a worker's log says %q", word)
 		}

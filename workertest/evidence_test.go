@@ -119,7 +119,7 @@ func TestEvidenceThatWasRedactedIsAskedFor(t *testing.T) {
 		{"no file", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, "testdata/none.json") }, "no such file"},
 		{"another file", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, "evidence.go") }, "not an evidence file: create one with tasker-ctl dlq export"},
 		{"a later version", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, file(t, `"version": 1,`, `"version": 2,`)) }, "unsupported version 2, want version 1"},
-		{"a member of another type", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, file(t, `"attempt": 2`, `"attempt": "2"`)) }, "cannot be read"},
+		{"a member of another type", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, file(t, `"attempt": 2`, `"attempt": "2"`)) }, "cannot decode the file"},
 		{"no step", func(t testing.TB, _ *worker.Worker) {
 			workertest.Load(t, file(t, `"step": {`, `"step": null, "was": {`))
 		}, "has no step"},

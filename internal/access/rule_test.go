@@ -75,7 +75,7 @@ func TestARuleWithTwoPermissions(t *testing.T) {
 	find := access.Finder(func(context.Context, access.Kind, tasker.ID) ([]string, error) { return []string{"shop"}, nil })
 	for grants, want := range map[string]string{
 		"operator@shop": "", "viewer@shop worker@shop": "", "viewer@shop": "payloads:read", "worker@shop": "investigations:read",
-		"viewer@shop operator@attic": "payloads:read", "worker@shop operator@attic": "investigations:read", "operator@attic": "no task",
+		"viewer@shop operator@attic": "payloads:read", "worker@shop operator@attic": "investigations:read", "operator@attic": "not found",
 	} {
 		list, err := access.ParseGrants(strings.Fields(grants))
 		if err != nil {

@@ -25,7 +25,7 @@ func TestHolds(t *testing.T) {
 	if first.State != "active" || first.Kind != "manual" || !first.Blocks || first.Owner != "bo" || first.Handler != "run" || first.EndsAt.Sub(first.BeganAt).Round(time.Second) != time.Hour {
 		t.Errorf("%+v", first)
 	}
-	p := h.wantError(http.StatusConflict, "CONFLICT", "same scope", "POST", "/v1/holds", apiv1.BeginHold{Namespace: "shop", Handler: "run", ForSeconds: 60, By: "bo", Reason: "again"})
+	p := h.wantError(http.StatusConflict, "CONFLICT", "already has this scope", "POST", "/v1/holds", apiv1.BeginHold{Namespace: "shop", Handler: "run", ForSeconds: 60, By: "bo", Reason: "again"})
 	if got := string(p.Error.Details); got != `{"hold_uuid":"`+first.HoldUUID+`"}` {
 		t.Errorf("the details of the conflict are %s", got)
 	}
@@ -105,7 +105,7 @@ func TestProbesOfAHold(t *testing.T) {
 	}
 	_, err = holds.AdvanceHolds(h.Context())
 	h.Must(err)
-	h.wantError(http.StatusConflict, "CONFLICT", "on its way", "POST", path+"/probe", apiv1.ProbeHold{By: "anna"})
+	h.wantError(http.StatusConflict, "CONFLICT", "already running", "POST", path+"/probe", apiv1.ProbeHold{By: "anna"})
 	list, err := h.Engine.Claim(h.Context(), worker, 10, 0)
 	h.Must(err)
 	if len(list) != 1 || list[0].TaskUUID != task {

@@ -72,7 +72,7 @@ func TestInbox(t *testing.T) {
 	if l := want[apiv1.AnswerLink](h, http.StatusOK, "DELETE", path+"/answer_links/"+made.UUID, nil); l.State != "revoked" || l.RevokedAt == nil || *l.RevokedBy == "" {
 		t.Errorf("%+v", l)
 	}
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "no answer link", "DELETE", path+"/answer_links/"+first.String(), nil)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found for this step", "DELETE", path+"/answer_links/"+first.String(), nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "link_uuid", "DELETE", path+"/answer_links/x", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "does not match the form of the step", "POST", path+"/completion", apiv1.Completion{Success: true, Result: []byte(`{}`)})
 	want[apiv1.Step](h, http.StatusOK, "POST", path+"/completion", apiv1.Completion{Success: true, Result: []byte(`{"approved":true}`)})

@@ -501,10 +501,10 @@ func TestStartsThatAreRefused(t *testing.T) {
 		}, []string{"edited"}},
 		{"a database that is not there", func(t *testing.T, o *app.Options) {
 			o.Config.Database.URL = edit(t, o.Config.Database.URL, func(u *url.URL) { u.Path = "/nowhere" })
-		}, []string{"cannot reach the database", "create the database"}},
+		}, []string{"cannot connect to the database", "create the database"}},
 		{"a wrong password", func(t *testing.T, o *app.Options) {
 			o.Config.Database.URL = edit(t, o.Config.Database.URL, func(u *url.URL) { u.User = url.UserPassword("stranger", "guessed") })
-		}, []string{"cannot reach the database", "check the user and password"}},
+		}, []string{"cannot connect to the database", "check the user and password"}},
 		{"a template that is wrong", func(t *testing.T, o *app.Options) {
 			o.StrictTemplates = true
 			o.Config.Server.Templates = folder(t, strings.Replace(template, "callable", "colable", 1))

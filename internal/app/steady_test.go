@@ -217,7 +217,7 @@ func TestAReadOnlyDatabaseLosesNothing(t *testing.T) {
 	if text := s.log.String(); strings.Contains(text, "status=500") {
 		t.Error("the server called it an internal error")
 	}
-	if text := said.String(); strings.Contains(text, "given up") {
+	if text := said.String(); strings.Contains(text, "dropped an outcome") {
 		t.Errorf("the worker threw results away:\n%s", text)
 	}
 }

@@ -24,7 +24,7 @@ func Unreachable(err error) error {
 	if !errors.As(err, &connect) {
 		return err
 	}
-	return &unreachableError{text: "cannot reach the database: " + oneLine(connect.Error()) + "; " + remedy(err), err: err}
+	return &unreachableError{text: "cannot connect to the database: " + oneLine(connect.Error()) + "; " + remedy(err), err: err}
 }
 
 // unreachableError is a readable [pgconn.ConnectError] or [pgconn.ParseConfigError].

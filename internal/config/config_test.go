@@ -401,7 +401,7 @@ func TestValidate(t *testing.T) {
 		}},
 		{"sinks", func(c *Config) { c.Emission.Sinks = "log, webhook ,rabbitmq, mail,log" }, []string{
 			`emission.sinks: must contain only log, webhook and rabbitmq, not "mail"`,
-			`emission.sinks: has log twice`,
+			`emission.sinks: contains log twice`,
 			`emission.webhook.url: is missing: the webhook sink requires it`,
 			`emission.rabbitmq.url: is missing: the rabbitmq sink requires this or message_queue.rabbitmq.url`,
 		}},
@@ -621,7 +621,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 	missing := filepath.Join(t.TempDir(), "none")
 	for variable, words := range map[string]string{
-		"TASKER_DATABASE_URL_FILE=" + missing:                            "cannot be read",
+		"TASKER_DATABASE_URL_FILE=" + missing:                            "cannot read the file",
 		"TASKER_DATABASE_URL_FILE=" + secret(""):                         "is empty",
 		"TASKER_DATABASE_URL_FILE=" + secret("\n"):                       "is empty",
 		"TASKER_DATABASE_URL_FILE=" + secret(strings.Repeat("x", 1<<17)): "larger than 65536 bytes",
@@ -649,7 +649,7 @@ func TestTheIdentityProviderIsChecked(t *testing.T) {
 	}
 	for words, change := range map[string]func(*OIDC){
 		"auth.oidc.issuer: is missing":             func(o *OIDC) { o.Issuer = "" },
-		"must be https":                            func(o *OIDC) { o.Issuer = "http://id.example.com" },
+		"must use https":                           func(o *OIDC) { o.Issuer = "http://id.example.com" },
 		`invalid issuer "id"`:                      func(o *OIDC) { o.Issuer = "id" },
 		"invalid public URL":                       func(o *OIDC) { o.PublicURL = "https://a/?b" },
 		"missing client id":                        func(o *OIDC) { o.ClientID = "" },
@@ -732,11 +732,11 @@ secret = "SIGNINGKEY"
 		{func(c *Config) { c.Emission.Receivers["pager"].Key = "" }, "emission.receivers.pager.key: is missing"},
 		{func(c *Config) { c.Emission.Receivers["chat"].Topics = "case.*, fax.*" }, `emission.receivers.chat.topics: unknown message topic "fax.*"`},
 		{func(c *Config) { c.Emission.Receivers["webhook"] = c.Emission.Receivers["chat"] }, "emission.receivers.webhook: must have another name"},
-		{func(c *Config) { c.Emission.Receivers["A_B"] = c.Emission.Receivers["chat"] }, "emission.receivers.A_B: must have a name of small letters"},
+		{func(c *Config) { c.Emission.Receivers["A_B"] = c.Emission.Receivers["chat"] }, "emission.receivers.A_B: must have a name of at most 32"},
 		{func(c *Config) { c.Emission.Routes = "-> fax" }, `emission.routes: route 1: unknown sink "fax": must be one of log, chat, pager, plain`},
 		{func(c *Config) { c.Emission.Routes = "topic=fax -> log" }, `emission.routes: route 1: unknown message topic "fax"`},
-		{func(c *Config) { c.Emission.Routes = "-> log; colour=red -> log" }, `emission.routes: route 2 ("colour=red -> log"): "colour" is no condition`},
-		{func(c *Config) { c.Emission.PublicURL = "tasker.example.com" }, "emission.public_url: must be an address"},
+		{func(c *Config) { c.Emission.Routes = "-> log; colour=red -> log" }, `emission.routes: route 2 ("colour=red -> log"): unknown condition "colour"`},
+		{func(c *Config) { c.Emission.PublicURL = "tasker.example.com" }, "emission.public_url: must be a URL"},
 	} {
 		changed := c
 		changed.Emission.Receivers = map[string]*Receiver{}

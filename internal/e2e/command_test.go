@@ -67,7 +67,7 @@ func TestMigrate(t *testing.T) {
 		{name: "up again", args: []string{"migrate", "up", "--database-url", database}, says: []string{"nothing to do"}},
 		{name: "status", args: []string{"migrate", "status", "--database-url", database}, says: []string{"0002", "the schema is current"}},
 		{name: "no database named", args: []string{"migrate", "up"}, env: []string{"DATABASE_URL=", "TASKER_DATABASE_URL="}, code: 2, says: []string{"no database: set --database-url"}},
-		{name: "no database there", args: []string{"migrate", "up", "--database-url", "postgres://x@127.0.0.1:1/x"}, code: 1, says: []string{"reach the database"}},
+		{name: "no database there", args: []string{"migrate", "up", "--database-url", "postgres://x@127.0.0.1:1/x"}, code: 1, says: []string{"cannot connect to the database"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, out, errs := run(t, tt.env, tt.args...)

@@ -133,7 +133,7 @@ func testHighDLQCount(t *testing.T) {
 		t.Errorf("%d tasks have the result given by hand, want 1", byHand)
 	}
 	for _, task := range swept {
-		s.wantClosed(task, "went on by itself")
+		s.wantClosed(task, "continued automatically")
 	}
 	awaitStatus(t, s.client, refund, "error")
 }

@@ -46,7 +46,7 @@ func TestEachOutcomeIsAnsweredWhenItsStandingCannotBeRead(t *testing.T) {
 		t.Errorf("it was tried %d times", n)
 	}
 	cutter.Cut(1, marks, false) // one break is bridged
-	h.onlyRejected(h.report(success(stale, `1`)), tasker.StaleLease, "the lease is lost")
+	h.onlyRejected(h.report(success(stale, `1`)), tasker.StaleLease, "lease lost")
 	if n := h.rejectedReports(); n != 1 {
 		t.Errorf("%d refusals are on record, want 1", n)
 	}
@@ -63,7 +63,7 @@ func TestARefusalIsOnRecordBeforeItIsAnswered(t *testing.T) {
 	h.fails(`INSERT ON tasker.rejected_reports FOR EACH ROW`)
 	h.onlyRejected(h.report(success(stale, `1`)), tasker.Unavailable, "send it again")
 	h.Exec(`DROP TRIGGER broken ON tasker.rejected_reports`)
-	h.onlyRejected(h.report(success(stale, `1`)), tasker.StaleLease, "the lease is lost")
+	h.onlyRejected(h.report(success(stale, `1`)), tasker.StaleLease, "lease lost")
 	if n := h.rejectedReports(); n != 1 {
 		t.Errorf("%d refusals are on record, want 1", n)
 	}
@@ -115,7 +115,7 @@ func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
 			// A worker that restates its result as a failure, as earlier ones do.
 			h.onlyRejected(h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
 				Message: "the engine rejected the result: " + first.Rejected[0].Message, Type: tasker.InvalidResult,
-			}}), tasker.StaleLease, "another outcome")
+			}}), tasker.StaleLease, "a different outcome")
 			h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "seen"))
 		})
 	}
@@ -129,7 +129,7 @@ func TestAnUnstorableResultOfALostLease(t *testing.T) {
 	a := h.claimOne("one")
 	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease()})
 	h.Must(err)
-	h.onlyRejected(h.report(success(a, `"\u0000"`)), tasker.StaleLease, "the lease is lost")
+	h.onlyRejected(h.report(success(a, `"\u0000"`)), tasker.StaleLease, "lease lost")
 	h.wantStep(task, "one", tasker.StepEnqueued, 1)
 	h.drain()
 }

@@ -176,5 +176,5 @@ func TestOnlyAResetDiscardsCheckpoints(t *testing.T) {
 	_, err := h.Engine.OperateStep(t.Context(), task, h.stepsOf(task)[0].UUID, tasker.ActionRequest{
 		Action: tasker.ResolveManually, Reason: "r", Actor: "ann", DiscardCheckpoint: true,
 	})
-	h.WantCode(err, tasker.Invalid, "discard_checkpoint", "reset_for_retry only")
+	h.WantCode(err, tasker.Invalid, "discard_checkpoint", "only allowed with reset_for_retry")
 }

@@ -661,7 +661,7 @@ func TestANewChildOnRequest(t *testing.T) {
 	refused(h.step(task, "end").UUID, reset, tasker.Conflict, "is not a child step")
 	wrong := reset
 	wrong.Action = tasker.ResolveManually
-	refused(step, wrong, tasker.Invalid, "reset_for_retry only")
+	refused(step, wrong, tasker.Invalid, "only allowed with reset_for_retry")
 	plain := reset
 	plain.NewChild, plain.Interrupt = false, true
 	refused(step, plain, tasker.Conflict, "pending")

@@ -260,7 +260,7 @@ func TestAStepIsCompletedInATransactionOfAProgram(t *testing.T) {
 	lost := a.claimOne("charge")
 	_, _, err := a.Engine.Release(t.Context(), a.worker, []tasker.Lease{lost.Lease()})
 	a.Must(err)
-	a.WantCode(a.order(7, true, complete(success(lost, `1`))), tasker.Conflict, "the lease is lost")
+	a.WantCode(a.order(7, true, complete(success(lost, `1`))), tasker.Conflict, "lease lost")
 	a.wantStep(task, "charge", tasker.StepEnqueued, 1)
 }
 

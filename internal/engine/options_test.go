@@ -430,7 +430,7 @@ func TestATaskThatIsUndoneKeepsItsUniqueKey(t *testing.T) {
 	h.accepted(success(h.claimOne("a"), `1`))
 	h.compensate(task)
 	_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{request("k", "bob")})
-	h.WantCode(err, tasker.Conflict, task.String(), "is being undone")
+	h.WantCode(err, tasker.Conflict, task.String(), "is being compensated")
 	h.wantOpen(task)
 	h.accepted(success(h.claimOne("undo:a"), `1`))
 	h.wantUndone(task, "", tasker.Compensated)

@@ -537,7 +537,7 @@ func TestAScheduleIsTriggered(t *testing.T) {
 		t.Errorf("the same request made %+v and then %+v", first, again)
 	}
 	h.wantFirings("started*1 started*1 started*1")
-	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, engine.ScheduleChange{Actor: "ann", Reason: "other", RequestKey: "k"})), tasker.Conflict, "another request")
+	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, engine.ScheduleChange{Actor: "ann", Reason: "other", RequestKey: "k"})), tasker.Conflict, "different request")
 	h.Exec(`DELETE FROM tasker.schedule_firings WHERE task_uuid = $1 OR nominal_at > $2`, *first.TaskUUID, first.NominalAt)
 	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)), tasker.Conflict, "has since been removed")
 	h.Exec(`UPDATE tasker.tasks SET schedule_uuid = NULL WHERE NOT EXISTS (SELECT FROM tasker.schedule_firings g WHERE g.task_uuid = tasks.task_uuid)`)
@@ -659,7 +659,7 @@ func TestAScheduleIsRefused(t *testing.T) {
 		"catch_up_max: must be from":              func(s *tasker.ScheduleSpec) { s.CatchUp = tasker.CatchUpAll },
 		"catch_up_max: is about":                  func(s *tasker.ScheduleSpec) { s.CatchUpMax = 3 },
 		"start_within_seconds":                    func(s *tasker.ScheduleSpec) { s.StartWithin = 48 * time.Hour },
-		"neither overlap nor":                     func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd = 0, time.Hour },
+		"overlap and catch_up cannot be used":     func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd = 0, time.Hour },
 		"the schedule has no future firing times": func(s *tasker.ScheduleSpec) { s.EndAt = &past },
 		"never occurs":                            func(s *tasker.ScheduleSpec) { s.Every, s.Cron = 0, "0 0 31 2 *" },
 		"priority: must be":                       func(s *tasker.ScheduleSpec) { s.Priority = 5000 },

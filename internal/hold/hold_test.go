@@ -358,7 +358,7 @@ func TestProbe(t *testing.T) {
 	}
 	probe()
 	_, err := h.holds.Probe(h.Context(), held.UUID, by)
-	h.WantCode(err, tasker.Conflict, "on its way")
+	h.WantCode(err, tasker.Conflict, "already running")
 	first := h.claim(10)
 	if len(first) != 1 {
 		t.Fatalf("a probe lets %d steps go", len(first))
@@ -582,7 +582,7 @@ func TestBeginRefuses(t *testing.T) {
 	held, err := h.holds.Begin(h.Context(), good)
 	h.Must(err)
 	_, err = h.holds.Begin(h.Context(), good)
-	h.WantCode(err, tasker.Conflict, held.UUID.String(), "same scope")
+	h.WantCode(err, tasker.Conflict, held.UUID.String(), "already has this scope")
 	_, err = h.holds.Release(h.Context(), held.UUID, []int{0}, by)
 	h.WantCode(err, tasker.Invalid, "wave of 0")
 	_, err = h.holds.Probe(h.Context(), held.UUID, by)

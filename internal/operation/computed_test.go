@@ -219,7 +219,7 @@ func TestExpressionsArePlannedOnlyIfTheyFit(t *testing.T) {
 		`item.n`:                  {"column 1: undeclared reference to 'item'"},
 		`results.ship`:            {"step \"ship\" is not a dependency"},
 		strings.Repeat("1+", 3e3): {"has 6000 bytes; the limit is 4096"},
-		"'\x00'":                  {"has a NUL"},
+		"'\x00'":                  {"contains NUL"},
 	} {
 		_, _, err := h.ops.Plan(t.Context(), computing(expression))
 		h.WantCode(err, tasker.Invalid, words...)

@@ -132,7 +132,7 @@ func TestWhatIsWrongWithAChangeOfACase(t *testing.T) {
 		{"own", []string{seen, "actor=ann", "for=-1h"}, 400, []string{"Invalid time"}},
 		{"own", []string{seen, "actor=ann", "owner=a\nb"}, 400, []string{"Invalid owner"}},
 		{"snooze", []string{seen, "actor=ann", "for=1h", "above=many", "reason=kept"}, 400, []string{"Invalid number of investigations", `value="many"`, ">kept</textarea>"}},
-		{"snooze", []string{seen, "actor=ann", "for=1000h"}, 400, []string{"rests for"}},
+		{"snooze", []string{seen, "actor=ann", "for=1000h"}, 400, []string{"can be snoozed for"}},
 		{"note", []string{seen, "actor=ann"}, 400, []string{"The note is missing"}},
 		{"note", []string{seen, "actor=ann", "reason=" + strings.Repeat("x", 10_001)}, 400, []string{"the limit is 10000"}},
 		{"fixed", []string{seen, "actor=ann"}, 400, []string{"The version is missing"}},

@@ -64,7 +64,7 @@ func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
 	r := h.post("/ui/begin-hold", "namespace=shop", "handler=run", "for=4h", "reason=PSP outage", "actor=bo")
 	h.shows(r, http.StatusOK, "Steps in the scope are held.", "Hold of <bdi>shop: handler run</bdi>", "PSP outage", "Extend…", "Release…")
 	page := r.url
-	h.shows(h.post("/ui/begin-hold", "namespace=shop", "handler=run", "for=4h", "reason=again", "actor=bo"), http.StatusConflict, "same scope", ">again</textarea>")
+	h.shows(h.post("/ui/begin-hold", "namespace=shop", "handler=run", "for=4h", "reason=again", "actor=bo"), http.StatusConflict, "already has this scope", ">again</textarea>")
 	task, _ := h.Create("order"), h.Create("order")
 	h.shows(h.get("/ui/tasks/"+task.String()), http.StatusOK, "is held by bo since")
 	h.goOn()
@@ -78,7 +78,7 @@ func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
 	}
 	h.goOn()
 	h.shows(h.get(page), http.StatusOK, "Probes and waves", "pending", "1 step", task.String())
-	h.shows(h.post(page+"/probe", "actor=ann"), http.StatusConflict, "on its way")
+	h.shows(h.post(page+"/probe", "actor=ann"), http.StatusConflict, "already running")
 	h.shows(h.post(page+"/extend", "actor=ann", "for=x", "reason=r"), http.StatusBadRequest, "must be a duration")
 	h.shows(h.post(page+"/extend", "actor=ann", "for=8h", "owner=ann", "reason=my shift"), http.StatusOK, "The hold was extended.", "my shift")
 	h.shows(h.post(page+"/release", "actor=ann", "waves=x", "reason=r"), http.StatusBadRequest, "must be numbers")
