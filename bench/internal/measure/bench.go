@@ -202,18 +202,27 @@ func (b *bench) tables(ctx context.Context, list []string, withRows bool) ([]str
 	return out, nil
 }
 
-// reset restores the initial state for the next run: no tasks, and all pages written.
+// reset restores the initial state for the next run: no tasks, and all pages written. Truncating
+// only the tables with pages takes a fraction of the time.
 func (b *bench) reset(ctx context.Context) error {
-	err := b.db.InTx(ctx, func(tx *postgres.Tx) error { // InTx retries after conflicts with timers
-		// Disables the triggers that protect the history.
-		if _, err := tx.Exec(ctx, `SET LOCAL session_replication_role = replica`); err != nil {
-			return fmt.Errorf("a superuser is needed: %w", err)
-		}
-		_, err := tx.Exec(ctx, `TRUNCATE `+strings.Join(b.work, ", "), pgx.QueryExecModeSimpleProtocol)
-		return err
-	})
+	var used []string
+	err := b.db.Pool().QueryRow(ctx, `
+		SELECT coalesce(array_agg(name), '{}') FROM unnest($1::text[]) name WHERE pg_relation_size(name::regclass) > 0`, b.work).Scan(&used)
 	if err != nil {
-		return fmt.Errorf("empty the tables: %w", err)
+		return err
+	}
+	if len(used) > 0 {
+		err = b.db.InTx(ctx, func(tx *postgres.Tx) error { // InTx retries after conflicts with timers
+			// Disables the triggers that protect the history.
+			if _, err := tx.Exec(ctx, `SET LOCAL session_replication_role = replica`); err != nil {
+				return fmt.Errorf("a superuser is needed: %w", err)
+			}
+			_, err := tx.Exec(ctx, `TRUNCATE `+strings.Join(used, ", ")+` CASCADE`, pgx.QueryExecModeSimpleProtocol)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("empty the tables: %w", err)
+		}
 	}
 	_, err = b.db.Pool().Exec(ctx, `CHECKPOINT`, pgx.QueryExecModeSimpleProtocol)
 	return err

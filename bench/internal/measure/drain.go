@@ -252,7 +252,7 @@ func (b *bench) smallTenant(ctx context.Context, backlog int) (took []time.Durat
 		if err != nil {
 			return err
 		}
-		const warmUp = 5
+		warmUp := min(5, b.Single)
 		for n := range warmUp + max(b.Single/2, 1) {
 			mu.Lock()
 			if began = time.Now(); n == warmUp {

@@ -12,8 +12,8 @@ import (
 // at the smallest size, is ours.
 func TestGrowthReportIsComplete(t *testing.T) {
 	t.Parallel()
-	report, err := Growth(t.Context(), Options{DatabaseURL: pgtest.New(t).AdminURL, Runs: 1, Tasks: 1_000, Out: t.Output()}, GrowthOptions{
-		Steps: []int{4, 13}, TotalSteps: 26, Payloads: []int{1_000, 300_000}, Backlog: []int{100, 1_000}, Waiting: []int{1, 5}, Namespaces: 5, Servers: []int{1, 3},
+	report, err := Growth(t.Context(), Options{DatabaseURL: pgtest.New(t).AdminURL, Runs: 1, Tasks: 100, Out: t.Output()}, GrowthOptions{
+		Steps: []int{4, 7}, TotalSteps: 14, Payloads: []int{1_000, 100_000}, Backlog: []int{100, 300}, Waiting: []int{1, 5}, Namespaces: 5, Servers: []int{1, 3},
 		Hold: 10 * time.Millisecond,
 	})
 	if err != nil {

@@ -50,7 +50,7 @@ func (b *bench) noteLatency(p path, s shape, took []time.Duration) {
 // alone measures workflows one after another, from the request that creates one to the accepted
 // outcome of its last step.
 func (b *bench) alone(ctx context.Context, p path, s shape) (took []time.Duration, err error) {
-	const warmUp = 20
+	warmUp := min(20, b.Single)
 	if err := b.reset(ctx); err != nil {
 		return nil, err
 	}
