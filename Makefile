@@ -50,14 +50,14 @@ soak: ## try thousands of random stories against the model of the rules, and a l
 	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
 	go test ./internal/cases -run AgreeWithAModel -timeout 60m -args -acts=100000
 	go test ./internal/operation -run TestAServerMayDie -timeout 30m -args -every-crash
-	go test ./internal/engine -run AgreesWithAModel -v -timeout 0 -args -acts=100000
+	go test ./internal/engine -run 'Agrees?WithAModel' -v -timeout 0 -args -acts=100000
 	go test ./internal/engine -run BigTasks -timeout 30m -args -large-steps=1000
 	go test ./internal/e2e -run TheBrokerGoesAway -timeout 30m -args -away=60s
 
 large: SHELL := bash
 large: .SHELLFLAGS := -o pipefail -c
 large: ## try what is large at full size, and what stands between worker and server badly for a minute each (10 minutes)
-	go test ./internal/engine -count 1 -v -timeout 20m -run '^(TestInputsBeyond.*|TestManyLastFailures.*|TestSevenHundred.*|TestContextsThatNoClaim.*|TestRowsThatCannotBeMoved.*)$$' -args -parents=270 | grep -E '_test.go:|^(---|ok|FAIL)'
+	go test ./internal/engine -count 1 -v -timeout 20m -run '^(TestLargeInputs.*|TestFailuresOfOneReport.*|TestContextThatExpands.*)$$' -args -parents=270 | grep -E '_test.go:|^(---|ok|FAIL)'
 	go test ./internal/api -count 1 -v -run '^TestMemoryOfManyLargeBodies$$' | grep -E '_test.go:|^(---|ok|FAIL)'
 	go test ./internal/templatefile -count 1 -run '^TestComparisonsAreCheap$$'
 	go test ./internal/web -count 1 -v -run '^TestALongQueueIsALightPage$$' -args -queue=10000 | grep -E '_test.go:|^(---|ok|FAIL)'

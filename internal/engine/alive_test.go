@@ -11,6 +11,7 @@ import (
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest/fixture"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -39,23 +40,21 @@ func loopOf(t *testing.T, loops []*loop.Loop, name string) *loop.Loop {
 	return nil
 }
 
-// Claims of any number of workers keep them alive with one statement.
-func TestClaimsKeepWorkersAliveTogether(t *testing.T) {
+func TestOneStatementStoresTheHeartbeatsOfAllClaims(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	seen := &statements{}
 	h := withWorker(enginetest.At(t, d.URL, postgres.Options{Tracer: seen}))
 	e, store := heartbeatBuffer(t, h.DB)
 	store()
-	workers := []tasker.ID{h.worker}
+	workers := []tasker.ID{h.Worker}
 	for range 20 {
 		workers = append(workers, h.RegisterWorker("run"))
 	}
 	claims := func() (stored int) {
 		seen.take()
 		for _, w := range workers {
-			_, err := e.Claim(t.Context(), w, 1, 0)
-			h.Must(err)
+			h.Must(errOf(e.Claim(t.Context(), w, 1, 0)))
 		}
 		store()
 		for _, sql := range seen.take() {
@@ -69,64 +68,47 @@ func TestClaimsKeepWorkersAliveTogether(t *testing.T) {
 	// After two seconds a claim stores its sign by itself: only claims that took less say something.
 	n, took := 0, time.Hour
 	for tries := 0; n != 1 && took > 2*time.Second && tries < 20; tries++ {
-		h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '1 hour'`)
+		fixture.SilentWorkers(h, h.Admin(), time.Hour)
 		begun := time.Now()
 		n = claims()
 		took = time.Since(begun)
 	}
-	if n != 1 {
-		t.Errorf("%d statements for the signs of life of %d workers, in %s", n, len(workers), took)
-	}
-	if n := h.Count(`SELECT count(*) FROM tasker.workers WHERE last_heartbeat_at > now() - interval '5 minutes'`); n != len(workers) {
-		t.Errorf("%d of %d workers are alive", n, len(workers))
-	}
+	check(t, n == 1, "%d statements for the signs of life of %d workers, in %s", n, len(workers), took)
+	h.WantCount(len(workers), `SELECT count(*) FROM tasker.workers WHERE last_heartbeat_at > now() - interval '5 minutes'`)
 }
 
-// Where nothing stores signs of life, a claim does: in a process whose loops have ended,
-// or hang.
-func TestAClaimStoresThatItsWorkerLivesWhenNothingElseDoes(t *testing.T) {
-	t.Parallel()
+func TestClaimStoresItsHeartbeatIfNoLoopDoes(t *testing.T) {
 	h := newHarness(t)
 	e, _ := heartbeatBuffer(t, h.DB)
-	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '1 hour'`)
-	_, err := e.Claim(t.Context(), h.worker, 1, 0)
-	h.Must(err)
-	if n := h.Count(`SELECT count(*) FROM tasker.workers WHERE last_heartbeat_at > now() - interval '5 minutes'`); n != 1 {
-		t.Error("the worker counts as silent")
-	}
+	fixture.SilentWorkers(h, h.Admin(), time.Hour)
+	h.Must(errOf(e.Claim(t.Context(), h.Worker, 1, 0)))
+	h.WantCount(1, `SELECT count(*) FROM tasker.workers WHERE last_heartbeat_at > now() - interval '5 minutes'`)
 
 	e, store := heartbeatBuffer(t, h.DB)
 	store() // and never again
-	h.until("a claim does it by itself", func() bool {
-		h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '1 hour'`)
-		_, err := e.Claim(t.Context(), h.worker, 1, 0)
-		h.Must(err)
+	h.Eventually("a claim does it by itself", func() bool {
+		fixture.SilentWorkers(h, h.Admin(), time.Hour)
+		h.Must(errOf(e.Claim(t.Context(), h.Worker, 1, 0)))
 		return h.Count(`SELECT count(*) FROM tasker.workers WHERE last_heartbeat_at > now() - interval '5 minutes'`) == 1
 	})
 }
 
-// A sign of life that could not be stored is stored with the next claim.
-func TestASignOfLifeIsStoredAfterAnOutage(t *testing.T) {
-	t.Parallel()
+func TestHeartbeatOfAClaimIsStoredAfterAnOutage(t *testing.T) {
 	h := newHarness(t)
 	e := newEngine(h.DB, engine.Options{Lease: 3 * time.Hour, HeartbeatInterval: time.Hour}) // no second sign by itself
 	l := loopOf(t, e.Loops(), "worker signs of life")
-	_, err := l.Pass(t.Context())
-	h.Must(err)
-	_, err = e.Claim(t.Context(), h.worker, 1, 0)
-	h.Must(err)
-	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '1 hour'`)
+	h.Must(errOf(l.Pass(t.Context())))
+	h.Must(errOf(e.Claim(t.Context(), h.Worker, 1, 0)))
+	fixture.SilentWorkers(h, h.Admin(), time.Hour)
 	away, cancel := context.WithCancel(t.Context())
 	cancel()
-	h.until("the sign cannot be stored", func() bool {
+	h.Eventually("the sign cannot be stored", func() bool {
 		_, err := l.Pass(away)
 		return err != nil
 	})
-	h.until("it is stored", func() bool {
-		_, err := e.Claim(t.Context(), h.worker, 1, 0)
-		h.Must(err)
-		_, err = l.Pass(t.Context())
-		h.Must(err)
+	h.Eventually("it is stored", func() bool {
+		h.Must(errOf(e.Claim(t.Context(), h.Worker, 1, 0)))
+		h.Must(errOf(l.Pass(t.Context())))
 		return h.Count(`SELECT count(*) FROM tasker.workers WHERE last_heartbeat_at > now() - interval '5 minutes'`) == 1
 	})
 }
@@ -142,15 +124,13 @@ func (h *harness) listens(e *engine.Engine, looks *loop.Loop) {
 		stop()
 		h.Must(g.Wait())
 	})
-	h.until("it listens", func() bool {
+	h.Eventually("it listens", func() bool {
 		return looks.Status().Passes > 0 &&
 			h.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN "tasker_due"%'`) > 0
 	})
 }
 
-// A claim that waits is answered when its worker has to drain, or is not registered any
-// more, whichever server was told of that.
-func TestAWaitingClaimIsAnsweredWhenItsWorkerEnds(t *testing.T) {
+func TestWaitingClaimReturnsWhenItsWorkerLeaves(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		elsewhere bool
@@ -162,29 +142,27 @@ func TestAWaitingClaimIsAnsweredWhenItsWorkerEnds(t *testing.T) {
 		"gone":              {true, (*engine.Engine).LeaveWorker, tasker.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			h := newHarness(t)
 			e := newEngine(h.DB, engine.Options{HeartbeatInterval: time.Nanosecond})
 			loops := e.Loops()
 			h.listens(e, loopOf(t, loops, "due work")) // else a claim looks each second by itself
 			l := loopOf(t, loops, "worker signs of life")
 			store := func() {
-				_, err := l.Pass(t.Context())
-				h.Must(err)
+				h.Must(errOf(l.Pass(t.Context())))
 			}
 			store()
-			_, err := e.Claim(t.Context(), h.worker, 1, 0) // the engine knows it now
+			_, err := e.Claim(t.Context(), h.Worker, 1, 0) // the engine knows it now
 			h.Must(err)
 			store()
 			other := e
 			if tt.elsewhere {
 				other = newEngine(h.DB, engine.Options{})
-				h.Must(tt.end(other, t.Context(), h.worker))
+				h.Must(tt.end(other, t.Context(), h.Worker))
 			}
 			claimed := make(chan error, 1)
 			begun := time.Now()
 			go func() {
-				_, err := e.Claim(t.Context(), h.worker, 1, time.Minute)
+				_, err := e.Claim(t.Context(), h.Worker, 1, time.Minute)
 				claimed <- err
 			}()
 			for {
@@ -192,7 +170,7 @@ func TestAWaitingClaimIsAnsweredWhenItsWorkerEnds(t *testing.T) {
 				case err = <-claimed:
 				default:
 					if !tt.elsewhere {
-						h.Must(tt.end(other, t.Context(), h.worker))
+						h.Must(tt.end(other, t.Context(), h.Worker))
 					}
 					store()
 					loop.Sleep(t.Context(), 20*time.Millisecond)

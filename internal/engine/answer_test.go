@@ -12,7 +12,7 @@ import (
 func (h *harness) rejectedReports() int {
 	h.Helper()
 	var n int
-	h.Must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.rejected_reports`).Scan(&n))
+	h.Must(h.Admin().QueryRow(h.Context(), `SELECT count(*) FROM tasker.rejected_reports`).Scan(&n))
 	return n
 }
 
@@ -24,56 +24,41 @@ func (h *harness) onlyRejected(r tasker.Receipt, code tasker.Code, words string)
 	}
 }
 
-// Connections break after new work was handed out and before the standing of a
-// stale report is known: it is answered all the same, and later on record.
-func TestEachOutcomeIsAnsweredWhenItsStandingCannotBeRead(t *testing.T) {
-	t.Parallel()
+func TestReportIsAnsweredIfALeaseCannotBeChecked(t *testing.T) {
 	h, cutter := newCutHarness(t)
 	h.Template("single", enginetest.Step("one"))
 	h.Create("single")
-	stale := h.claimOne("one")
-	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{stale.Lease()})
-	h.Must(err)
+	stale := h.ClaimOne("one")
+	h.Release(stale)
 	const marks = "s.reported_fence, s.report_digest"
 	cutter.Cut(100, marks, false)
-	r, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{success(stale, `1`)}, 5)
+	r, err := h.Engine.Report(t.Context(), h.Worker, []tasker.Outcome{success(stale, `1`)}, 5)
 	h.Must(err)
-	if len(r.Next) != 1 {
-		t.Errorf("%d steps were handed out, want 1", len(r.Next))
-	}
+	equal(t, "steps were handed out", len(r.Next), 1)
 	h.onlyRejected(r, tasker.Unavailable, "send it again")
-	if n := cutter.Count(); n < 2 {
-		t.Errorf("it was tried %d times", n)
-	}
+	n := cutter.Count()
+	check(t, n >= 2, "it was tried %d times", n)
 	cutter.Cut(1, marks, false) // one break is bridged
-	h.onlyRejected(h.report(success(stale, `1`)), tasker.StaleLease, "lease lost")
-	if n := h.rejectedReports(); n != 1 {
-		t.Errorf("%d refusals are on record, want 1", n)
-	}
-	h.accepted(success(r.Next[0], `1`))
+	h.onlyRejected(h.Report(success(stale, `1`)), tasker.StaleLease, "lease lost")
+	equal(t, "recorded rejections", h.rejectedReports(), 1)
+	h.Accepted(success(r.Next[0], `1`))
 }
 
-func TestARefusalIsOnRecordBeforeItIsAnswered(t *testing.T) {
-	t.Parallel()
+func TestRejectedReportIsRecordedBeforeTheAnswer(t *testing.T) {
 	h := newSingle(t)
 	h.Create("single")
-	stale := h.claimOne("one")
-	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{stale.Lease()})
-	h.Must(err)
-	h.fails(`INSERT ON tasker.rejected_reports FOR EACH ROW`)
-	h.onlyRejected(h.report(success(stale, `1`)), tasker.Unavailable, "send it again")
-	h.Exec(`DROP TRIGGER broken ON tasker.rejected_reports`)
-	h.onlyRejected(h.report(success(stale, `1`)), tasker.StaleLease, "lease lost")
-	if n := h.rejectedReports(); n != 1 {
-		t.Errorf("%d refusals are on record, want 1", n)
-	}
-	h.drain()
+	stale := h.ClaimOne("one")
+	h.Release(stale)
+	h.poison("INSERT ON tasker.rejected_reports", "true")
+	h.onlyRejected(h.Report(success(stale, `1`)), tasker.Unavailable, "send it again")
+	h.heal()
+	h.onlyRejected(h.Report(success(stale, `1`)), tasker.StaleLease, "lease lost")
+	equal(t, "recorded rejections", h.rejectedReports(), 1)
+	h.Drain()
 }
 
-// A result that cannot be stored is the cause of its attempt's failure, and stands
-// in the investigation. The same report again gets the same answer.
-func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
-	t.Parallel()
+func TestResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
+	h := newHarness(t)
 	for name, tt := range map[string]struct {
 		result, metadata string
 		code             tasker.Code
@@ -86,50 +71,44 @@ func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
 		"too large":        {`[` + strings.Repeat(`"`+strings.Repeat("x", 1000)+`",`, 1100) + `1]`, ``, tasker.TooLarge, "limit"},
 		"bad metadata":     {`1`, `"\u0000"`, tasker.Invalid, "metadata: "},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
+		h.each(name, func(h *harness) {
 			h.Template("single", attempts(3, enginetest.Step("one")))
 			task := h.Create("single")
-			a := h.claimOne("one")
+			a := h.ClaimOne("one")
 			bad := success(a, tt.result)
 			bad.Metadata = json.RawMessage(tt.metadata)
 			const failed = "the attempt was failed with this reason"
-			first := h.report(bad)
+			first := h.Report(bad)
 			h.onlyRejected(first, tt.code, tt.words)
 			h.onlyRejected(first, tt.code, failed)
-			h.wantStep(task, "one", tasker.StepError, 1) // a retry would return the same
-			h.wantState(task, tasker.TaskError)
+			h.WantStep(task, "one", tasker.StepError, 1) // a retry would return the same
+			h.WantState(task, tasker.TaskError)
 			var f tasker.StepFailure
-			h.Must(json.Unmarshal(h.step(task, "one").Error, &f))
-			if f.Type != tasker.InvalidResult || !strings.Contains(f.Message, tt.words) || f.Retryable {
-				t.Errorf("the failure is %+v", f)
-			}
+			h.Must(json.Unmarshal(h.Step(task, "one").Error, &f))
+			check(h, f.Type == tasker.InvalidResult && strings.Contains(f.Message, tt.words) && !f.Retryable,
+				"the failure is %+v", f)
 			if e := h.Entry(task); !strings.Contains(string(e.Snapshot), tasker.InvalidResult) {
-				t.Errorf("the snapshot does not tell the reason: %s", e.Snapshot)
+				h.Errorf("the snapshot does not tell the reason: %s", e.Snapshot)
 			}
-			if again := h.report(bad); len(again.Rejected) != 1 || again.Rejected[0] != first.Rejected[0] {
-				t.Errorf("sent again: %+v, want %+v", again, first)
+			if again := h.Report(bad); len(again.Rejected) != 1 || again.Rejected[0] != first.Rejected[0] {
+				h.Errorf("sent again: %+v, want %+v", again, first)
 			}
-			h.wantStep(task, "one", tasker.StepError, 1)
+			h.WantStep(task, "one", tasker.StepError, 1)
 			// A worker that restates its result as a failure, as earlier ones do.
-			h.onlyRejected(h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
+			h.onlyRejected(h.Report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
 				Message: "the engine rejected the result: " + first.Rejected[0].Message, Type: tasker.InvalidResult,
-			}}), tasker.StaleLease, "a different outcome")
-			h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "seen"))
+			}}), tasker.StaleLease, "different outcome")
+			h.Cancel(task)
 		})
 	}
 }
 
-// Under a lease that is lost, a result that cannot be stored fails nothing.
-func TestAnUnstorableResultOfALostLease(t *testing.T) {
-	t.Parallel()
+func TestResultThatCannotBeStoredOfALostLeaseFailsNothing(t *testing.T) {
 	h := newSingle(t)
 	task := h.Create("single")
-	a := h.claimOne("one")
-	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease()})
-	h.Must(err)
-	h.onlyRejected(h.report(success(a, `"\u0000"`)), tasker.StaleLease, "lease lost")
-	h.wantStep(task, "one", tasker.StepEnqueued, 1)
-	h.drain()
+	a := h.ClaimOne("one")
+	h.Release(a)
+	h.onlyRejected(h.Report(success(a, `"\u0000"`)), tasker.StaleLease, "lease lost")
+	h.WantStep(task, "one", tasker.StepEnqueued, 1)
+	h.Drain()
 }

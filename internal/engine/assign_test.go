@@ -25,9 +25,7 @@ func (h *harness) inbox(f tasker.InboxFilter) (list []string) {
 	f.Limit = 10
 	found, more, err := h.Engine.Inbox(h.Context(), f)
 	h.Must(err)
-	if more {
-		h.Error("there is more")
-	}
+	check(h, !more, "there is more")
 	for _, s := range found {
 		list = append(list, s.Assignee)
 	}
@@ -36,17 +34,8 @@ func (h *harness) inbox(f tasker.InboxFilter) (list []string) {
 
 func (h *harness) wantInbox(what string, want ...string) {
 	h.Helper()
-	if got := h.inbox(tasker.InboxFilter{}); fmt.Sprint(got) != fmt.Sprint(want) {
-		h.Errorf("%s: %q wait, want %q", what, got, want)
-	}
-}
-
-// wantCode expects an error of a code; what it was about is in the report.
-func (h *harness) wantCode(err error, want tasker.Code, about string) {
-	h.Helper()
-	if tasker.CodeOf(err) != want {
-		h.Errorf("%s: %v, want %s", about, err, want)
-	}
+	got := h.inbox(tasker.InboxFilter{})
+	check(h, fmt.Sprint(got) == fmt.Sprint(want), "%s: %q wait, want %q", what, got, want)
 }
 
 // said returns the summaries of the messages of a topic about a step.
@@ -57,10 +46,8 @@ func (h *harness) said(topic string, step tasker.ID) (list []string) {
 	return list
 }
 
-// A step that a person answers is in the inbox while it waits, whatever ends the wait, and again
-// after a reset.
-func TestHumanStepsAreInTheInboxWhileTheyWait(t *testing.T) {
-	t.Parallel()
+func TestInboxContainsWaitingHumanSteps(t *testing.T) {
+	h := newHarness(t)
 	for name, end := range map[string]func(h *harness, task tasker.ID, step tasker.Step){
 		"answered": func(h *harness, task tasker.ID, step tasker.Step) {
 			_, err := h.Engine.CompleteExternal(h.Context(), task, step.UUID, tasker.Outcome{Success: true, Result: json.RawMessage(`1`)}, "ann")
@@ -68,53 +55,47 @@ func TestHumanStepsAreInTheInboxWhileTheyWait(t *testing.T) {
 		},
 		"timeout": func(h *harness, _ tasker.ID, _ tasker.Step) { h.aWeekLater() },
 		"cancelled": func(h *harness, task tasker.ID, _ tasker.Step) {
-			h.Must(h.Engine.CancelTask(h.Context(), task, "ann", "why"))
+			h.Cancel(task)
 		},
 		"resolved": func(h *harness, task tasker.ID, step tasker.Step) {
 			_, err := h.Engine.OperateStep(h.Context(), task, step.UUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "why"})
 			h.Must(err)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
+		h.each(name, func(h *harness) {
 			h.Template("approve", enginetest.Step("ask"), timed("", asked(func(s *tasker.StepTemplate) { s.Assignee = "ann" }, "ask")))
 			task := h.Create("approve")
 			h.wantInbox("before it is asked")
-			h.accepted(success(h.claimOne("ask"), `1`))
-			h.tick()
+			h.Complete("ask")
+			h.Tick()
 			h.wantInbox("waiting", "ann")
-			step := h.step(task, "answer")
-			if step.Assignee != "ann" {
-				t.Errorf("the step is assigned to %q", step.Assignee)
-			}
-			if got := h.said(tasker.StepWaitingTopic, step.UUID); len(got) != 1 {
-				t.Errorf("told %q", got)
-			}
+			step := h.Step(task, "answer")
+			equal(h, "the step is assigned to", step.Assignee, "ann")
+			got := h.said(tasker.StepWaitingTopic, step.UUID)
+			check(h, len(got) == 1, "told %q", got)
 			h.wantWait(task, "answer")
 			end(h, task, step)
 			h.wantInbox(name)
 			if name != "timeout" {
 				return
 			}
+			defer h.Cancel(task)
 			_, err := h.Engine.Assign(h.Context(), tasker.StepRef{TaskUUID: task, StepUUID: step.UUID}, tasker.AssignRequest{Assignee: "bob", Actor: "ann"})
-			h.wantCode(err, tasker.Conflict, "")
+			h.WantCode(err, tasker.Conflict)
 			_, err = h.Engine.OperateStep(h.Context(), task, step.UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "once more"})
 			h.Must(err)
 			h.wantInbox("reset", "ann")
 			h.wantWait(task, "answer")
 			found, _, err := h.Engine.Inbox(h.Context(), tasker.InboxFilter{Limit: 1})
 			h.Must(err)
-			if due := h.step(task, "answer").WaitUntil; found[0].DueAt == nil || !found[0].DueAt.Equal(*due) {
-				t.Errorf("it is due at %v, and waits until %v", found[0].DueAt, due)
+			if due := h.Step(task, "answer").WaitUntil; found[0].DueAt == nil || !found[0].DueAt.Equal(*due) {
+				h.Errorf("it is due at %v, and waits until %v", found[0].DueAt, due)
 			}
 		})
 	}
 }
 
-// Who is to answer is said by an expression; one that names nobody fails the decision.
-func TestAnExpressionSaysWhoIsToAnswer(t *testing.T) {
-	t.Parallel()
+func TestExpressionDeterminesTheAssignee(t *testing.T) {
 	h := newHarness(t)
 	h.Template("approve", asked(func(s *tasker.StepTemplate) { s.AssigneeFrom = `context.who` }))
 	for _, tt := range []struct{ who, want, fault string }{
@@ -122,14 +103,14 @@ func TestAnExpressionSaysWhoIsToAnswer(t *testing.T) {
 		{`""`, "[]", ""},
 		{`4711`, "[4711]", ""},
 		{`true`, "", "must be a string that names a person or a group"},
-		{`"ann lee"`, "", "the assignee has a blank"},
+		{`"ann lee"`, "", "contains a space"},
 		{`"group:"`, "", "the assignee is empty"},
 	} {
 		task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "approve", Context: json.RawMessage(`{"who": ` + tt.who + `}`)})
-		h.tick()
+		h.Tick()
 		if tt.fault != "" {
-			h.wantStep(task, "answer", tasker.StepError, 0)
-			if got := string(h.step(task, "answer").Error); !strings.Contains(got, tt.fault) {
+			h.WantStep(task, "answer", tasker.StepError, 0)
+			if got := string(h.Step(task, "answer").Error); !strings.Contains(got, tt.fault) {
 				t.Errorf("%s: %s, want %s", tt.who, got, tt.fault)
 			}
 			continue
@@ -137,18 +118,16 @@ func TestAnExpressionSaysWhoIsToAnswer(t *testing.T) {
 		if got := h.inbox(tasker.InboxFilter{}); fmt.Sprint(got) != tt.want {
 			t.Errorf("%s: %q wait, want %s", tt.who, got, tt.want)
 		}
-		h.Must(h.Engine.CancelTask(h.Context(), task, "ann", "why"))
+		h.Cancel(task)
 	}
 }
 
-// A step is assigned to others while it waits; each change is in its history, and people are told.
-func TestAStepIsAssigned(t *testing.T) {
-	t.Parallel()
+func TestWaitingStepCanBeReassigned(t *testing.T) {
 	h := newHarness(t)
 	h.Template("plain", external("answer"))
 	h.Template("later", enginetest.Step("ask"), external("answer", "ask"))
 	task := h.Create("plain")
-	step := tasker.StepRef{TaskUUID: task, StepUUID: h.step(task, "answer").UUID}
+	step := tasker.StepRef{TaskUUID: task, StepUUID: h.Step(task, "answer").UUID}
 	h.wantInbox("a step for no person")
 	assign := func(to string) tasker.HumanStep {
 		t.Helper()
@@ -172,37 +151,31 @@ func TestAStepIsAssigned(t *testing.T) {
 	if want := "[unassigned  assigned group:finance assigned bob]"; fmt.Sprint(got) != want {
 		t.Errorf("the history has %s, want %s", got, want)
 	}
-	if said := h.said(tasker.StepAssignedTopic, step.StepUUID); len(said) != 3 {
-		t.Errorf("told %q", said)
-	}
-	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action IN ('step.assigned', 'step.unassigned') AND subject = $1 AND actor = 'ann'`, step.StepUUID.String()); n != 3 {
-		t.Errorf("%d rows in the audit log", n)
-	}
-	for name, r := range map[string]tasker.AssignRequest{"assignee": {Assignee: "a b", Actor: "ann"}, "by": {Assignee: "bob"}} {
-		_, err := h.Engine.Assign(h.Context(), step, r)
-		h.wantCode(err, tasker.Invalid, name)
+	said := h.said(tasker.StepAssignedTopic, step.StepUUID)
+	check(t, len(said) == 3, "told %q", said)
+	h.WantCount(3, `SELECT count(*) FROM tasker.audit_events WHERE action IN ('step.assigned', 'step.unassigned') AND subject = $1 AND actor = 'ann'`, step.StepUUID.String())
+	for _, r := range map[string]tasker.AssignRequest{"assignee": {Assignee: "a b", Actor: "ann"}, "by": {Assignee: "bob"}} {
+		h.WantCode(errOf(h.Engine.Assign(h.Context(), step, r)), tasker.Invalid)
 	}
 	later := h.Create("later")
 	for name, want := range map[string]tasker.Code{"ask": tasker.Conflict, "answer": tasker.Conflict} {
-		_, err := h.Engine.Assign(h.Context(), tasker.StepRef{TaskUUID: later, StepUUID: h.step(later, name).UUID}, tasker.AssignRequest{Assignee: "bob", Actor: "ann"})
-		h.wantCode(err, want, name)
+		_, err := h.Engine.Assign(h.Context(), tasker.StepRef{TaskUUID: later, StepUUID: h.Step(later, name).UUID}, tasker.AssignRequest{Assignee: "bob", Actor: "ann"})
+		h.WantCode(err, want)
 	}
 }
 
-// Nobody answers in spite of reminders: somebody else is to.
-func TestAStepIsEscalated(t *testing.T) {
-	t.Parallel()
+func TestUnansweredStepIsEscalated(t *testing.T) {
 	h := newHarness(t)
 	h.Template("approve", asked(func(s *tasker.StepTemplate) {
 		*s = remindedStep(*s)
 		s.Assignee, s.EscalateTo, s.EscalateAfter = "ann", "group:managers", 1
 	}))
 	task := h.Create("approve")
-	h.tick()
+	h.Tick()
 	h.wantInbox("before a reminder", "ann")
 	h.later("1 hour")
 	h.wantInbox("after a reminder", "group:managers")
-	step := h.step(task, "answer")
+	step := h.Step(task, "answer")
 	if got := h.reminders(step.UUID); len(got) != 1 || got[0] != h.Space+": step answer of approve has waited for an answer of ann for 60 minutes; it is assigned to group:managers now" {
 		t.Errorf("told %q", got)
 	}
@@ -212,7 +185,7 @@ func TestAStepIsEscalated(t *testing.T) {
 	h.wantInbox("it is escalated once", "bob")
 
 	// So is one that was nobody's in particular, and not in the inbox.
-	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "r"))
+	h.Cancel(task)
 	h.Template("plain", asked(func(s *tasker.StepTemplate) {
 		*s = remindedStep(*s)
 		s.EscalateTo, s.EscalateAfter = "group:managers", 1
@@ -220,36 +193,32 @@ func TestAStepIsEscalated(t *testing.T) {
 	plain := h.Create("plain")
 	h.later("1 hour")
 	h.wantInbox("nobody's", "group:managers")
-	if a, err := h.DB.HumanStep(t.Context(), tasker.StepRef{TaskUUID: plain, StepUUID: h.step(plain, "answer").UUID}); err != nil || a.EscalatedAt == nil {
+	if a, err := h.DB.HumanStep(t.Context(), tasker.StepRef{TaskUUID: plain, StepUUID: h.Step(plain, "answer").UUID}); err != nil || a.EscalatedAt == nil {
 		t.Errorf("it is not escalated: %+v, %v", a, err)
 	}
 }
 
-// Of a task that was written off no answer is taken: nobody is asked for one.
-func TestNobodyIsAskedOfAWrittenOffTask(t *testing.T) {
-	t.Parallel()
+func TestWrittenOffTaskLeavesTheInbox(t *testing.T) {
 	h := newHarness(t)
 	h.Template("approve", enginetest.Once(enginetest.Step("go")), asked(func(s *tasker.StepTemplate) { *s = remindedStep(*s); s.Assignee = "ann" }))
 	task := h.Create("approve")
-	h.tick()
+	h.Tick()
 	h.wantInbox("before", "ann")
-	h.accepted(failure(h.claimOne("go"), false))
+	h.Accepted(failure(h.ClaimOne("go"), false))
 	h.wantInbox("in error", "ann")
-	h.giveUp(task)
+	h.GiveUp(task)
 	h.wantInbox("written off")
 	h.later("1 hour")
 	h.wantReminders(task, "answer", 0, 0)
 }
 
-// The inbox is a list by what is due, of the namespaces of the caller, from place to place.
-func TestTheInboxIsPaged(t *testing.T) {
-	t.Parallel()
+func TestInboxIsFilteredAndPaged(t *testing.T) {
 	h := newHarness(t)
 	h.Template("approve", asked(func(s *tasker.StepTemplate) { s.AssigneeFrom = `context.who` }))
 	h.Template("refund", timed("", asked(func(s *tasker.StepTemplate) { s.AssigneeFrom = `context.who` })))
 	for i, who := range []string{"ann", "bob", "", "ann"} {
 		h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: []string{"approve", "refund"}[i%2], Context: json.RawMessage(`{"who": "` + who + `"}`)})
-		h.tick()
+		h.Tick()
 	}
 	for name, tt := range map[string]struct {
 		f    tasker.InboxFilter
@@ -266,9 +235,8 @@ func TestTheInboxIsPaged(t *testing.T) {
 		"overdue":             {tasker.InboxFilter{Overdue: true}, "[]"},
 		"nobody of the names": {tasker.InboxFilter{Assignees: []string{"carol"}}, "[]"},
 	} {
-		if got := h.inbox(tt.f); fmt.Sprint(got) != tt.want {
-			t.Errorf("%s: %q, want %s", name, got, tt.want)
-		}
+		got := h.inbox(tt.f)
+		check(t, fmt.Sprint(got) == tt.want, "%s: %q, want %s", name, got, tt.want)
 	}
 	var seen []string
 	f := tasker.InboxFilter{Limit: 1}
@@ -282,16 +250,14 @@ func TestTheInboxIsPaged(t *testing.T) {
 		}
 		more = again
 	}
-	if fmt.Sprint(seen) != "[bob ann ann ]" {
-		t.Errorf("the pages have %q", seen)
-	}
+	check(t, fmt.Sprint(seen) == "[bob ann ann ]", "the pages have %q", seen)
 	for _, scope := range []access.Scope{access.Namespaces("attic"), access.Namespaces()} {
 		if list, _, err := h.Engine.Inbox(access.WithScope(h.Context(), scope), tasker.InboxFilter{Limit: 9}); err != nil || len(list) != 0 {
 			t.Errorf("another namespace: %v, %v", list, err)
 		}
 	}
 	_, _, err := h.Engine.Inbox(h.Context(), tasker.InboxFilter{Assignees: make([]string, tasker.MaxInboxAssignees+1)})
-	h.wantCode(err, tasker.Invalid, "assignees")
+	h.WantCode(err, tasker.Invalid)
 	for _, text := range []string{"", "x~y", "~x", "2026-01-01~" + task0, "0001-01-01T00:00:00Z~" + task0} {
 		if _, err := tasker.ParseInboxCursor(text); tasker.CodeOf(err) != tasker.Invalid {
 			t.Errorf("%q: %v", text, err)
@@ -301,31 +267,29 @@ func TestTheInboxIsPaged(t *testing.T) {
 
 const task0 = "00000000-0000-7000-8000-000000000000"
 
-// An answer is what the form of the step says.
-func TestAnAnswerMatchesItsForm(t *testing.T) {
-	t.Parallel()
+func TestAnswerMustMatchItsForm(t *testing.T) {
 	h := newHarness(t)
 	h.Template("approve", asked(func(s *tasker.StepTemplate) {
 		s.Form = json.RawMessage(`{"type": "object", "required": ["approved"], "properties": {"approved": {"type": "boolean"}}}`)
 	}))
 	task := h.Create("approve")
-	h.tick()
+	h.Tick()
 	h.wantInbox("a step with a form", "")
-	step := h.step(task, "answer").UUID
+	step := h.Step(task, "answer").UUID
 	answer := func(o tasker.Outcome) error {
 		_, err := h.Engine.CompleteExternal(h.Context(), task, step, o, "ann")
 		return err
 	}
 	for _, result := range []string{`{}`, `{"approved": "yes"}`, `null`, ``} {
-		h.wantCode(answer(tasker.Outcome{Success: true, Result: json.RawMessage(result)}), tasker.Invalid, result)
+		h.WantCode(answer(tasker.Outcome{Success: true, Result: json.RawMessage(result)}), tasker.Invalid)
 	}
-	h.wantStep(task, "answer", tasker.StepPending, 0)
+	h.WantStep(task, "answer", tasker.StepPending, 0)
 	h.Must(answer(tasker.Outcome{Success: true, Result: json.RawMessage(`{"approved": false}`)}))
 	h.Must(answer(tasker.Outcome{Success: true, Result: json.RawMessage(`{"approved": false}`)}))
-	h.wantStep(task, "answer", tasker.StepComplete, 0)
+	h.WantStep(task, "answer", tasker.StepComplete, 0)
 	task = h.Create("approve")
-	h.tick()
-	step = h.step(task, "answer").UUID
+	h.Tick()
+	step = h.Step(task, "answer").UUID
 	h.Must(answer(tasker.Outcome{Failure: &tasker.Failure{Message: "cannot say"}}))
-	h.wantStep(task, "answer", tasker.StepError, 0)
+	h.WantStep(task, "answer", tasker.StepError, 0)
 }

@@ -8,8 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A cache that is full forgets what was not used for longest, and nothing else.
-func TestACacheForgetsWhatWasNotUsedForLongest(t *testing.T) {
+func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	t.Parallel()
 	c := newCache[int](3, func(string) int { return 1 })
 	for i := range 3 {
@@ -32,8 +31,7 @@ func TestACacheForgetsWhatWasNotUsedForLongest(t *testing.T) {
 	}
 }
 
-// What is large is forgotten sooner, so that templates of many callers do not fill the memory.
-func TestACacheHasABoundInBytes(t *testing.T) {
+func TestCacheIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	c := newCache[int](1000, func(int) int { return tasker.MaxCacheBytes / 4 })
 	for i := range 100 {
@@ -51,8 +49,7 @@ func TestACacheHasABoundInBytes(t *testing.T) {
 	}
 }
 
-// However many namespaces have work, each message fits a notification and all are told.
-func TestMessagesFitANotification(t *testing.T) {
+func TestNotificationsAreSplitBySize(t *testing.T) {
 	t.Parallel()
 	var namespaces, told []string
 	for i := range 300 {

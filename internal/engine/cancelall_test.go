@@ -11,10 +11,7 @@ import (
 	"tasker.example/tasker/internal/enginetest"
 )
 
-// The open tasks of a filter are cancelled part by part, wherever they stand; others, those
-// that have ended and those that are being undone stay as they are.
-func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
-	t.Parallel()
+func TestCancelBatchCancelsOpenTasksOfAFilter(t *testing.T) {
 	h := newHarness(t)
 	h.order()
 	h.Template("short", enginetest.Step("only"))
@@ -22,9 +19,9 @@ func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
 		return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: name, Tags: []string{"spring"}})
 	}
 	ended := tagged("short")
-	h.accepted(success(h.claimOne("only"), `1`))
+	h.Complete("only")
 	failed := tagged("short")
-	h.accepted(failure(h.claimOne("only"), false))
+	h.Accepted(failure(h.ClaimOne("only"), false))
 	undone, _ := h.charged()
 	h.Exec(`UPDATE tasker.tasks SET tags = '{spring}' WHERE task_uuid = $1`, undone)
 	h.Exec(`INSERT INTO tasker.task_attributes (namespace, name, text_value, task_uuid) VALUES ($1, 'tag', 'spring', $2)`, h.Space, undone)
@@ -47,31 +44,28 @@ func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
 	if b := cancel(4, true); len(b.Sample) != 4 || b.Sample[0].UUID != open[4] {
 		t.Errorf("the first are %v", b.Sample)
 	}
-	h.wantState(open[4], tasker.TaskStepsInProcess)
+	h.WantState(open[4], tasker.TaskStepsInProcess)
 	r.DryRun, r.Actor, r.Reason = false, "kim", "the campaign is off"
 	cancel(4, true)
-	h.wantState(open[4], tasker.TaskCancelled)
-	h.wantState(open[0], tasker.TaskStepsInProcess)
+	h.WantState(open[4], tasker.TaskCancelled)
+	h.WantState(open[0], tasker.TaskStepsInProcess)
 	cancel(2, false) // the last of those, and the one that has failed
 	cancel(0, false)
 	for _, task := range append(open, failed) {
-		h.wantState(task, tasker.TaskCancelled)
+		h.WantState(task, tasker.TaskCancelled)
 	}
-	h.wantState(ended, tasker.TaskComplete)
-	h.wantState(other, tasker.TaskStepsInProcess)
+	h.WantState(ended, tasker.TaskComplete)
+	h.WantState(other, tasker.TaskStepsInProcess)
 	if got, err := h.DB.Task(t.Context(), undone); err != nil || got.Phase != tasker.Compensating {
 		t.Errorf("the undoing stopped: %+v, %v", got.Phase, err)
 	}
-	moves, _, err := h.DB.TaskTransitions(t.Context(), open[0], 100, 0)
-	h.Must(err)
+	moves := h.Moves(open[0])
 	if last := moves[len(moves)-1]; last.Actor != "kim" || last.Reason != "the campaign is off" {
 		t.Errorf("the history says %+v", last)
 	}
 }
 
-// What completed steps of the tasks have done is undone on request.
-func TestTheTasksOfAFilterAreUndone(t *testing.T) {
-	t.Parallel()
+func TestCancelBatchCanCompensate(t *testing.T) {
 	h := newHarness(t)
 	h.order()
 	task, _ := h.charged()
@@ -84,27 +78,23 @@ func TestTheTasksOfAFilterAreUndone(t *testing.T) {
 	}
 }
 
-// One task that cannot be cancelled keeps none of the others.
-func TestATaskThatCannotBeCancelledKeepsNoOther(t *testing.T) {
-	t.Parallel()
+func TestCancelBatchContinuesAfterAFailure(t *testing.T) {
 	h := newHarness(t)
 	h.Template("short", enginetest.Step("only"))
 	first, second, third := h.Create("short"), h.Create("short"), h.Create("short")
-	h.fails(`UPDATE ON tasker.tasks FOR EACH ROW WHEN (NEW.state = 'cancelled' AND NEW.task_uuid = '` + second.String() + `')`)
+	h.poison("UPDATE ON tasker.tasks", `NEW.state = 'cancelled' AND NEW.task_uuid = '`+second.String()+`'`)
 	r := tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Namespace: h.Space, State: tasker.TaskStepsInProcess}, Actor: "kim", Reason: "off"}
 	for _, want := range []int{2, 0} {
 		if b, err := h.Engine.CancelTasks(t.Context(), r); err != nil || b.Cancelled != want || b.Failed != 1 || b.HasMore {
 			t.Errorf("%+v, %v; want %d cancelled", b, err, want)
 		}
 	}
-	h.wantState(first, tasker.TaskCancelled)
-	h.wantState(second, tasker.TaskStepsInProcess)
-	h.wantState(third, tasker.TaskCancelled)
+	h.WantState(first, tasker.TaskCancelled)
+	h.WantState(second, tasker.TaskStepsInProcess)
+	h.WantState(third, tasker.TaskCancelled)
 }
 
-// A part that takes long ends early, and says that there is more.
-func TestCancellingTakesItsTime(t *testing.T) {
-	t.Parallel()
+func TestCancelBatchEndsEarlyIfSlow(t *testing.T) {
 	h := newHarness(t)
 	h.Template("short", enginetest.Step("only"))
 	for range 4 {
@@ -123,8 +113,7 @@ func TestCancellingTakesItsTime(t *testing.T) {
 	}
 }
 
-func TestAFilterThatCancelsNothing(t *testing.T) {
-	t.Parallel()
+func TestCancelBatchValidatesItsFilter(t *testing.T) {
 	h := newHarness(t)
 	h.Template("short", enginetest.Step("only"))
 	task := h.Create("short")
@@ -142,12 +131,11 @@ func TestAFilterThatCancelsNothing(t *testing.T) {
 	} {
 		r := shop
 		change(&r)
-		_, err := h.Engine.CancelTasks(t.Context(), r)
-		h.WantCode(err, tasker.Invalid, words)
+		h.WantCode(errOf(h.Engine.CancelTasks(t.Context(), r)), tasker.Invalid, words)
 	}
 	elsewhere := access.WithScope(t.Context(), access.Namespaces("bank"))
 	if b, err := h.Engine.CancelTasks(elsewhere, of(tasker.TaskFilter{Name: "short"})); err != nil || b.Cancelled != 0 {
 		t.Errorf("of another namespace: %+v, %v", b, err)
 	}
-	h.wantState(task, tasker.TaskStepsInProcess)
+	h.WantState(task, tasker.TaskStepsInProcess)
 }

@@ -2,8 +2,6 @@ package engine_test
 
 import (
 	"encoding/json"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -25,31 +23,29 @@ func (h *harness) routing() tasker.ID {
 		enginetest.Step("ship", "route"), enginetest.Step("invoice", "route"), enginetest.Step("reject", "route"), enginetest.Step("label", "ship"),
 		joined(tasker.JoinNoneFailed, enginetest.Step("end", "label", "invoice", "reject")))
 	task := h.Create("routing")
-	h.accepted(success(h.claimOne("check"), `1`))
+	h.Complete("check")
 	return task
 }
 
 // claimAll claims and expects just the steps of these names.
 func (h *harness) claimAll(want ...string) []tasker.Assignment {
 	h.Helper()
-	list := h.claim()
-	if got := names(list); !slices.Equal(got, want) {
-		h.Fatalf("claimed %v, want %v", got, want)
-	}
+	list := h.Claim()
+	got := names(list)
+	require(h, slices.Equal(got, want), "claimed %v, want %v", got, want)
 	return list
 }
 
 func (h *harness) succeedAll(list []tasker.Assignment) {
 	h.Helper()
 	for _, a := range list {
-		h.accepted(success(a, `{}`))
-		h.tick()
+		h.Accepted(success(a, `{}`))
+		h.Tick()
 	}
 }
 
-// A decision names the steps that go on; the others are skipped, and what is behind them.
-func TestADecisionNamesTheStepsThatGoOn(t *testing.T) {
-	t.Parallel()
+func TestDecisionRunsOnlyTheNamedSteps(t *testing.T) {
+	h := newHarness(t)
 	for name, c := range map[string]struct {
 		result string
 		runs   []string
@@ -62,17 +58,14 @@ func TestADecisionNamesTheStepsThatGoOn(t *testing.T) {
 		"none, as it as well":  {`{"decision_point_outcome": {"type": "no_branches"}}`, nil},
 		"all, and other words": {`{"steps": ["ship", "invoice", "reject"], "why": {"steps": ["no"]}}`, []string{"invoice", "reject", "ship"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
+		h.each(name, func(h *harness) {
 			task := h.routing()
-			if s := h.step(task, "route"); s.Type != tasker.DecisionStep {
-				t.Errorf("route is of type %s", s.Type)
-			}
-			a := h.claimOne("route")
-			h.accepted(success(a, c.result))
-			h.accepted(success(a, c.result)) // sent again
-			h.tick()
+			s := h.Step(task, "route")
+			check(h, s.Type == tasker.DecisionStep, "route is of type %s", s.Type)
+			a := h.ClaimOne("route")
+			h.Accepted(success(a, c.result))
+			h.Accepted(success(a, c.result)) // sent again
+			h.Tick()
 			for _, step := range []string{"ship", "invoice", "reject"} {
 				if !slices.Contains(c.runs, step) {
 					h.wantSkipped(task, step, "decision of route")
@@ -88,24 +81,21 @@ func TestADecisionNamesTheStepsThatGoOn(t *testing.T) {
 				h.succeedAll(h.claimAll("label"))
 			}
 			h.succeedAll(h.claimAll("end"))
-			h.wantState(task, tasker.TaskComplete)
-			list, _, err := h.DB.StepTransitions(t.Context(), task, h.step(task, "route").UUID, 1000, 0)
-			h.Must(err)
+			h.WantState(task, tasker.TaskComplete)
+			list := h.StepMoves(task, "route")
 			want := "selected no steps"
 			if c.runs != nil {
 				want = "it names "
 			}
 			if last := list[len(list)-1]; last.To != "complete" || !strings.HasPrefix(last.Reason, want) {
-				t.Errorf("the history of the decision ends with %+v", last)
+				h.Errorf("the history of the decision ends with %+v", last)
 			}
 		})
 	}
 }
 
-// What does not say which steps go on is a failure of the attempt that no retry repairs, and
-// the worker is told; reset, the handler decides again.
-func TestADecisionThatNamesNoneOfItsDependents(t *testing.T) {
-	t.Parallel()
+func TestInvalidDecisionFailsItsAttempt(t *testing.T) {
+	h := newHarness(t)
 	for name, c := range map[string]struct{ result, words string }{
 		"an unknown step":    {`{"steps": ["ship", "shipp"]}`, `"shipp" does not depend directly on the decision; direct dependents: ship, invoice, reject`},
 		"one further behind": {`{"steps": ["label"]}`, `"label" does not depend directly on the decision`},
@@ -121,43 +111,38 @@ func TestADecisionThatNamesNoneOfItsDependents(t *testing.T) {
 		"another type":       {`{"decision_point_outcome": {"type": "some", "step_names": ["ship"]}}`, "must be create_steps or no_branches"},
 		"no step_names":      {`{"decision_point_outcome": {"type": "create_steps"}}`, "step_names must be a list of names"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
+		h.each(name, func(h *harness) {
 			task := h.routing()
-			a := h.claimOne("route")
-			first := h.report(success(a, c.result))
+			a := h.ClaimOne("route")
+			first := h.Report(success(a, c.result))
 			h.onlyRejected(first, tasker.Invalid, c.words)
 			h.onlyRejected(first, tasker.Invalid, "the attempt was failed with this reason")
-			if again := h.report(success(a, c.result)); len(again.Rejected) != 1 || again.Rejected[0] != first.Rejected[0] {
-				t.Errorf("sent again: %+v, want %+v", again, first)
+			if again := h.Report(success(a, c.result)); len(again.Rejected) != 1 || again.Rejected[0] != first.Rejected[0] {
+				h.Errorf("sent again: %+v, want %+v", again, first)
 			}
-			h.tick()
-			h.wantStep(task, "route", tasker.StepError, 1)
-			h.wantStep(task, "ship", tasker.StepPending, 0)
-			h.wantState(task, tasker.TaskError)
+			h.Tick()
+			h.WantStep(task, "route", tasker.StepError, 1)
+			h.WantStep(task, "ship", tasker.StepPending, 0)
+			h.WantState(task, tasker.TaskError)
 			var f tasker.StepFailure
-			h.Must(json.Unmarshal(h.step(task, "route").Error, &f))
+			h.Must(json.Unmarshal(h.Step(task, "route").Error, &f))
 			if f.Type != tasker.InvalidDecision || !strings.Contains(f.Message, c.words) || f.Retryable || f.WorkerUUID == "" {
-				t.Errorf("the failure is %+v", f)
+				h.Errorf("the failure is %+v", f)
 			}
 			if e := h.Entry(task); e.DetailCode != tasker.PermanentFailure || e.ResolutionStatus != tasker.EntryPending {
-				t.Errorf("the investigation is %s, %s", e.DetailCode, e.ResolutionStatus)
+				h.Errorf("the investigation is %s, %s", e.DetailCode, e.ResolutionStatus)
 			}
 			h.act(task, "route", tasker.ResetForRetry, "")
-			h.accepted(success(h.claimOne("route"), `{"steps": ["reject"]}`))
-			h.tick()
+			h.Accepted(success(h.ClaimOne("route"), `{"steps": ["reject"]}`))
+			h.Tick()
 			h.succeedAll(h.claimAll("reject"))
 			h.succeedAll(h.claimAll("end"))
-			h.wantState(task, tasker.TaskComplete)
+			h.WantState(task, tasker.TaskComplete)
 		})
 	}
 }
 
-// A decision in a report with other outcomes keeps none of them up, and the next steps of the
-// worker come with the answer.
-func TestADecisionAmongOtherOutcomes(t *testing.T) {
-	t.Parallel()
+func TestDecisionDoesNotDelayOtherOutcomesOfItsReport(t *testing.T) {
 	h := newHarness(t)
 	h.Template("routing", decision("route"), enginetest.Step("other"), enginetest.Step("a", "route"), enginetest.Step("b", "route"), enginetest.Step("c", "other"))
 	task := h.Create("routing")
@@ -165,145 +150,61 @@ func TestADecisionAmongOtherOutcomes(t *testing.T) {
 	of := func(name string) tasker.Assignment {
 		return list[slices.IndexFunc(list, func(a tasker.Assignment) bool { return a.Name == name })]
 	}
-	r, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{success(of("route"), `{"steps": ["b"]}`), success(of("other"), `1`)}, 10)
+	r, err := h.Engine.Report(t.Context(), h.Worker, []tasker.Outcome{success(of("route"), `{"steps": ["b"]}`), success(of("other"), `1`)}, 10)
 	h.Must(err)
-	if len(r.Accepted) != 2 || len(r.Rejected) != 0 || !slices.Equal(names(r.Next), []string{"c"}) {
-		t.Fatalf("the answer is %+v", r)
-	}
-	h.tick()
+	require(t, len(r.Accepted) == 2 && len(r.Rejected) == 0 && slices.Equal(names(r.Next), []string{"c"}),
+		"the answer is %+v", r)
+	h.Tick()
 	h.succeedAll(append(h.claimAll("b"), r.Next...))
 	h.wantSkipped(task, "a", "decision of route")
-	h.wantState(task, tasker.TaskComplete)
+	h.WantState(task, tasker.TaskComplete)
 }
 
-// An operator who completes a decision says which steps go on, as its handler would.
-func TestADecisionByHand(t *testing.T) {
-	t.Parallel()
+func TestOperatorCanCompleteADecision(t *testing.T) {
 	h := newHarness(t)
 	task := h.routing()
-	h.accepted(failure(h.claimOne("route"), false))
-	id := h.step(task, "route").UUID
+	h.Accepted(failure(h.ClaimOne("route"), false))
+	id := h.Step(task, "route").UUID
 	_, err := h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: tasker.ResolveManually, Reason: "done", Actor: "ann"})
 	h.WantCode(err, tasker.Conflict, "requires a result that selects the next steps", "complete_manually")
 	_, err = h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: tasker.CompleteManually, Reason: "done", Actor: "ann", Result: json.RawMessage(`{"steps": ["x"]}`)})
 	h.WantCode(err, tasker.Conflict, `"x" does not depend directly on the decision; direct dependents: ship, invoice, reject`)
-	h.wantStep(task, "route", tasker.StepError, 1)
+	h.WantStep(task, "route", tasker.StepError, 1)
 	_, err = h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: tasker.CompleteManually, Reason: "done", Actor: "ann", Result: json.RawMessage(`{"steps": ["invoice"]}`)})
 	h.Must(err)
-	h.tick()
+	h.Tick()
 	h.wantSkipped(task, "ship", "decision of route")
 	h.succeedAll(h.claimAll("invoice"))
 	h.succeedAll(h.claimAll("end"))
-	h.wantState(task, tasker.TaskComplete)
+	h.WantState(task, tasker.TaskComplete)
 }
 
-// A report of a decision that is kept is read when it is followed up.
-func TestADecisionThatIsKept(t *testing.T) {
-	t.Parallel()
+func TestDeferredReportOfADecisionIsApplied(t *testing.T) {
+	h := newHarness(t)
 	for result, state := range map[string]tasker.StepState{`{"steps": ["ship"]}`: tasker.StepComplete, `{"steps": ["x"]}`: tasker.StepError} {
-		h := newHarness(t)
 		task := h.routing()
-		a := h.claimOne("route")
-		h.fails(`UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.state IN ('complete', 'error'))`)
-		h.report(success(a, result))
-		h.wantStep(task, "route", tasker.StepEnqueuedForOrchestration, 1)
-		h.Exec(`DROP TRIGGER broken ON tasker.workflow_steps`)
+		a := h.ClaimOne("route")
+		h.poison("UPDATE ON tasker.workflow_steps", `NEW.state IN ('complete', 'error')`)
+		h.Report(success(a, result))
+		h.WantStep(task, "route", tasker.StepEnqueuedForOrchestration, 1)
+		h.heal()
 		h.finishKept()
-		h.tick()
-		h.wantStep(task, "route", state, 1)
+		h.Tick()
+		h.WantStep(task, "route", state, 1)
 		if state == tasker.StepComplete {
 			h.claimAll("ship")
 		}
-		h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "seen"))
+		h.Cancel(task)
 	}
 }
 
-// A stored decision that names no steps fails every step that depends on it, and runs none.
-func TestADecisionWithoutSelectedSteps(t *testing.T) {
-	t.Parallel()
+func TestStoredDecisionWithoutNamesFailsItsDependents(t *testing.T) {
 	h := newHarness(t)
 	task := h.routing()
-	h.accepted(success(h.claimOne("route"), `{"steps": ["ship"]}`))
+	h.Accepted(success(h.ClaimOne("route"), `{"steps": ["ship"]}`))
 	h.Exec(`UPDATE tasker.workflow_steps SET results = results - 'goes_on' WHERE name = 'route'`)
-	h.tick()
-	if s := h.step(task, "ship"); s.State != tasker.StepError || !strings.Contains(string(s.Error), "decision route has no result that selects the next steps") {
-		t.Errorf("ship is %s: %s", s.State, s.Error)
-	}
-	if e := h.Entry(task); e.DetailCode != tasker.PermanentFailure {
-		t.Errorf("the investigation is about %s", e.DetailCode)
-	}
-	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "seen"))
-}
-
-// A decision that is itself skipped decides nothing: its dependents are skipped by their joins.
-func TestADecisionThatIsSkipped(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.Template("routing", when("false", decision("route")), enginetest.Step("a", "route"), joined(tasker.JoinNoneFailed, enginetest.Step("b", "route")))
-	task := h.Create("routing")
-	h.tick()
-	h.wantSkipped(task, "a", "route was skipped")
-	h.succeedAll(h.claimAll("b"))
-	h.wantState(task, tasker.TaskComplete)
-}
-
-// Whatever workers do, exactly the steps run that every decision before them names.
-func TestWhateverIsDecidedTheNamedStepsRun(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	const layers, width = 4, 4
-	var steps []tasker.StepTemplate
-	after := map[string][]string{}
-	for l := range layers {
-		for w := range width {
-			s := decision(fmt.Sprintf("s%d%d", l, w))
-			if l == layers-1 {
-				s.Type = tasker.StandardStep
-			}
-			for p := range width {
-				if parent := fmt.Sprintf("s%d%d", l-1, p); l > 0 && (p == w || rand.IntN(3) == 0) {
-					s.Dependencies = append(s.Dependencies, parent)
-					after[parent] = append(after[parent], s.Name)
-				}
-			}
-			if len(s.Dependencies) > 0 && rand.IntN(2) == 0 {
-				s.Join = tasker.JoinNoneFailed
-			}
-			steps = append(steps, s)
-		}
-	}
-	h.Template("random", steps...)
-	for range 20 {
-		task := h.Create("random")
-		chosen, ran := map[string][]string{}, map[string]bool{}
-		for list := h.claim(); len(list) > 0; list = h.claim() {
-			for _, a := range list {
-				ran[a.Name] = true
-				named := []string{}
-				for _, name := range after[a.Name] {
-					if rand.IntN(3) > 0 {
-						named = append(named, name)
-					}
-				}
-				chosen[a.Name] = named
-				doc, err := json.Marshal(map[string]any{"steps": named})
-				h.Must(err)
-				h.accepted(success(a, string(doc)))
-			}
-			h.tick()
-		}
-		h.wantState(task, tasker.TaskComplete)
-		for _, s := range steps {
-			want := true
-			for _, p := range s.Dependencies {
-				declined := ran[p] && !slices.Contains(chosen[p], s.Name)
-				if declined || !ran[p] && s.Join != tasker.JoinNoneFailed {
-					want = false
-				}
-			}
-			if ran[s.Name] != want {
-				t.Fatalf("%s ran: %t, want %t; it depends on %v (%s), which ran %v and named %v", s.Name, ran[s.Name], want, s.Dependencies, s.Join, ran, chosen)
-			}
-		}
-	}
+	h.Tick()
+	h.WantFailed(task, "ship", "decision route has no result that selects the next steps")
+	h.WantDetail(task, tasker.PermanentFailure)
+	h.Cancel(task)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,52 +12,7 @@ import (
 	"tasker.example/tasker/internal/enginetest"
 )
 
-func TestTheSameKeyGivesTheSameTask(t *testing.T) {
-	t.Parallel()
-	h := newSingle(t)
-	r := tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: "k", Context: json.RawMessage(`{"a": 1, "b": 2}`)}
-	first := h.CreateWith(r)
-	r.Context = json.RawMessage(`{"b": 2, "a": 1}`)
-	created, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{r})
-	h.Must(err)
-	if created[0].TaskUUID != first || created[0].New {
-		t.Errorf("created %+v, want %s again", created[0], first)
-	}
-	r.Context = json.RawMessage(`{"a": 3}`)
-	_, err = h.Engine.CreateTasks(t.Context(), []tasker.NewTask{r})
-	h.WantCode(err, tasker.Conflict, first.String())
-	r.IdempotencyKey = "other"
-	_, err = h.Engine.CreateTasks(t.Context(), []tasker.NewTask{r, r, {Namespace: enginetest.Namespace, Name: "single"}})
-	h.Must(err)
-	if n := h.drain(); n != 3 {
-		t.Errorf("%d tasks, want 3", n)
-	}
-}
-
-func TestOneKeyAtOnceGivesOneTask(t *testing.T) {
-	t.Parallel()
-	h := newSingle(t)
-	ids := make([]tasker.ID, 16)
-	var wg sync.WaitGroup
-	for i := range ids {
-		wg.Go(func() {
-			created, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: "k"}})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			ids[i] = created[0].TaskUUID
-		})
-	}
-	wg.Wait()
-	if len(slices.Compact(ids)) != 1 {
-		t.Errorf("several tasks: %v", ids)
-	}
-	h.drain()
-}
-
-func TestBulkIsAllOrNothing(t *testing.T) {
-	t.Parallel()
+func TestBulkCreateIsAtomic(t *testing.T) {
 	h := newSingle(t)
 	good := tasker.NewTask{Namespace: enginetest.Namespace, Name: "single"}
 	bad := tasker.NewTask{Namespace: enginetest.Namespace, Name: "nothing"}
@@ -66,21 +20,15 @@ func TestBulkIsAllOrNothing(t *testing.T) {
 	h.WantCode(err, tasker.NotFound, "tasks[1]", "template shop/nothing not found")
 	list, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Limit: 10})
 	h.Must(err)
-	if len(list) != 0 {
-		t.Errorf("%d tasks were made", len(list))
-	}
+	equal(t, "tasks were made", len(list), 0)
 	many := slices.Repeat([]tasker.NewTask{good}, 1000)
 	created, err := h.Engine.CreateTasks(t.Context(), many)
 	h.Must(err)
-	if len(created) != 1000 {
-		t.Errorf("%d created", len(created))
-	}
-	_, err = h.Engine.CreateTasks(t.Context(), append(many, good))
-	h.WantCode(err, tasker.Invalid, "1 to 1000")
+	equal(t, "created tasks", len(created), 1000)
+	h.WantCode(errOf(h.Engine.CreateTasks(t.Context(), append(many, good))), tasker.Invalid, "1 to 1000")
 }
 
-func TestBulkIsBoundedByItsSteps(t *testing.T) {
-	t.Parallel()
+func TestBulkCreateIsBoundedInSteps(t *testing.T) {
 	h := newHarness(t)
 	steps := make([]tasker.StepTemplate, 1000)
 	for i := range steps {
@@ -88,21 +36,15 @@ func TestBulkIsBoundedByItsSteps(t *testing.T) {
 	}
 	h.Template("wide", steps...)
 	many := slices.Repeat([]tasker.NewTask{{Namespace: enginetest.Namespace, Name: "wide"}}, 51)
-	_, err := h.Engine.CreateTasks(t.Context(), many)
-	h.WantCode(err, tasker.TooLarge, "tasks[50]", "50000 steps")
-	created, err := h.Engine.CreateTasks(t.Context(), many[:1])
-	h.Must(err)
-	h.Must(h.Engine.CancelTask(t.Context(), created[0].TaskUUID, "ann", "too wide"))
+	h.WantCode(errOf(h.Engine.CreateTasks(t.Context(), many)), tasker.TooLarge, "tasks[50]", "50000 steps")
 }
 
-func TestRequestsThatAreRefused(t *testing.T) {
-	t.Parallel()
+func TestInvalidTaskRequestsAreRejected(t *testing.T) {
 	h := newHarness(t)
-	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+	h.RegisterTemplate(tasker.Template{
 		Namespace: enginetest.Namespace, Name: "single", Version: "1.0.0", Steps: []tasker.StepTemplate{enginetest.Step("one")},
 		InputSchema: json.RawMessage(`{"type": "object", "required": ["order"], "properties": {"order": {"type": "integer"}}}`),
-	}, "")
-	h.Must(err)
+	})
 	ok := json.RawMessage(`{"order": 1}`)
 	for _, tt := range []struct {
 		name    string
@@ -126,67 +68,51 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"recreated from nothing", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: ok, RecreatedFrom: tasker.NewID()}, tasker.Invalid, "recreated_from"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{tt.request})
-			h.WantCode(err, tt.code, tt.says)
+			h.WantCode(errOf(h.Engine.CreateTasks(t.Context(), []tasker.NewTask{tt.request})), tt.code, tt.says)
 		})
 	}
 	list, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Limit: 10})
 	h.Must(err)
-	if len(list) != 0 {
-		t.Errorf("%d tasks were made", len(list))
-	}
+	equal(t, "tasks were made", len(list), 0)
 }
 
-func TestACycleIsAnInvestigationAtOnce(t *testing.T) {
-	t.Parallel()
+func TestDependencyCycleOpensAnInvestigation(t *testing.T) {
 	h := newHarness(t)
 	h.Template("loop", enginetest.Step("a", "c"), enginetest.Step("b", "a"), enginetest.Step("c", "b"), enginetest.Step("d"))
 	task := h.Create("loop")
-	h.wantState(task, tasker.TaskError)
+	h.WantState(task, tasker.TaskError)
 	e := h.Entry(task)
-	if e.Reason != tasker.DependencyCycleDetected || e.OriginalState != tasker.TaskInitializing {
-		t.Errorf("entry %s from %s", e.Reason, e.OriginalState)
-	}
-	if got := h.history(task); got != "pending initializing error" {
-		t.Errorf("history %s", got)
-	}
-	list, _, err := h.DB.TaskTransitions(t.Context(), task, 10, 0)
-	h.Must(err)
-	if r := list[len(list)-1].Reason; !strings.Contains(r, " -> ") {
-		t.Errorf("reason %q does not name the cycle", r)
-	}
-	if got := h.claim(); len(got) != 0 {
-		t.Errorf("steps of a task with a cycle run: %v", names(got))
-	}
+	check(t, e.Reason == tasker.DependencyCycleDetected && e.OriginalState == tasker.TaskInitializing,
+		"entry %s from %s", e.Reason, e.OriginalState)
+	h.WantHistory(task, "pending initializing error")
+	list := h.Moves(task)
+	r := list[len(list)-1].Reason
+	check(t, strings.Contains(r, " -> "), "reason %q does not name the cycle", r)
+	h.ClaimNone()
 }
 
-func TestTemplatesNeverChangeOnceUsed(t *testing.T) {
-	t.Parallel()
+func TestUsedTemplateVersionIsImmutable(t *testing.T) {
 	h := newSingle(t)
 	h.Template("single", enginetest.Step("other")) // nobody has used it
 	task := h.Create("single")
-	h.claimOne("other")
-	h.step(task, "other")
+	h.ClaimOne("other")
+	h.Step(task, "other")
 	_, _, err := h.Engine.RegisterTemplate(t.Context(),
 		tasker.Template{Namespace: enginetest.Namespace, Name: "single", Version: "1.0.0", Steps: []tasker.StepTemplate{enginetest.Step("third")}}, "")
 	h.WantCode(err, tasker.Conflict, "as a new version")
 	stored, created, err := h.Engine.RegisterTemplate(t.Context(),
 		tasker.Template{Namespace: enginetest.Namespace, Name: "single", Version: "1.1.0", Steps: []tasker.StepTemplate{enginetest.Step("third")}}, "")
 	h.Must(err)
-	if !created || stored.Version != "1.1.0" {
-		t.Errorf("stored %s, created %v", stored.Version, created)
-	}
-	h.step(h.Create("single"), "third") // the newest
-	h.step(h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Version: "1.0.0"}), "other")
+	check(t, created && stored.Version == "1.1.0", "stored %s, created %v", stored.Version, created)
+	h.Step(h.Create("single"), "third") // the newest
+	h.Step(h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Version: "1.0.0"}), "other")
 }
 
-// A version that gets its first task while it is being replaced is used.
-func TestATemplateIsReplacedWhileItsFirstTaskIsMade(t *testing.T) {
-	t.Parallel()
+func TestReplacingATemplateConflictsWithItsFirstTask(t *testing.T) {
 	h := newSingle(t)
 	h.Template("other", enginetest.Step("one"))
 	task := h.Create("other")
-	tx, err := h.pool.Begin(t.Context())
+	tx, err := h.Admin().Begin(t.Context())
 	h.Must(err)
 	_, err = tx.Exec(t.Context(), `UPDATE tasker.tasks SET name = 'single', template_uuid = (
 		SELECT template_uuid FROM tasker.task_templates WHERE name = 'single') WHERE task_uuid = $1`, task)
@@ -198,10 +124,10 @@ func TestATemplateIsReplacedWhileItsFirstTaskIsMade(t *testing.T) {
 		replaced <- err
 	}()
 	for waiting := false; !waiting; {
-		h.Must(h.pool.QueryRow(t.Context(), `SELECT EXISTS (
+		h.Must(h.Admin().QueryRow(t.Context(), `SELECT EXISTS (
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting))
 	}
 	h.Must(tx.Commit(t.Context()))
 	h.WantCode(<-replaced, tasker.Conflict, "as a new version")
-	h.drain()
+	h.Drain()
 }

@@ -10,7 +10,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/enginetest"
-	"tasker.example/tasker/internal/postgres"
 )
 
 // dueLater has so much of the time until all due times be over, and what follows from it done.
@@ -18,109 +17,88 @@ func (h *harness) dueLater(d time.Duration) {
 	h.Helper()
 	h.Exec(`UPDATE tasker.deadlines SET due_at = due_at - $1::interval, warn_at = warn_at - $1::interval, set_at = set_at - $1::interval,
 		look_at = CASE WHEN look_at < 'infinity' THEN look_at - $1::interval ELSE look_at END`, d)
-	h.tick()
+	h.Tick()
 }
 
 // wantDue expects a due time to stand so, and people to have been told so of it.
 func (h *harness) wantDue(what string, due *tasker.Deadline, id tasker.ID, state tasker.DeadlineState, told ...string) {
 	h.Helper()
-	if due == nil {
-		h.Fatalf("%s: it has no due time", what)
-	}
-	if due.State != state {
-		h.Errorf("%s: it is %s, want %s: %+v", what, due.State, state, due)
-	}
+	require(h, due != nil, "%s: it has no due time", what)
+	check(h, due.State == state, "%s: it is %s, want %s: %+v", what, due.State, state, due)
 	var all []string
 	for _, topic := range []string{tasker.TaskDueSoonTopic, tasker.StepDueSoonTopic, tasker.TaskOverdueTopic, tasker.StepOverdueTopic} {
 		all = append(all, h.said(topic, id)...)
 	}
-	if len(all) != len(told) {
-		h.Fatalf("%s: people were told %q, want %q", what, all, told)
-	}
+	require(h, len(all) == len(told), "%s: people were told %q, want %q", what, all, told)
 	for i, words := range told {
-		if !strings.Contains(all[i], words) {
-			h.Errorf("%s: people were told %q, want %q", what, all[i], words)
-		}
+		check(h, strings.Contains(all[i], words), "%s: people were told %q, want %q", what, all[i], words)
 	}
 }
 
-// A task is due by an instant, people are told of it twice, and once each.
-func TestPeopleAreToldOfDueTimesOnceEach(t *testing.T) {
-	t.Parallel()
+func TestDueTimesAreNotifiedOnce(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("a"))
 	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "one", DueAt: time.Now().Add(time.Hour)})
 	free := h.Create("one")
-	if due := h.taskOf(free).Due; due != nil {
+	if due := h.Task(free).Due; due != nil {
 		t.Errorf("a task without a due time is due at %v", due)
 	}
-	due := h.taskOf(task).Due
+	due := h.Task(task).Due
 	h.wantDue("new", due, task, tasker.DeadlineAhead)
 	if before := due.DueAt.Sub(due.WarnAt).Round(time.Second); before != 12*time.Minute || due.Source != tasker.DueByRequest || due.Overdue != tasker.OverdueNotify {
 		t.Errorf("people are warned %s before: %+v", before, due)
 	}
 	h.dueLater(0)
-	h.wantDue("later", h.taskOf(task).Due, task, tasker.DeadlineAhead)
+	h.wantDue("later", h.Task(task).Due, task, tasker.DeadlineAhead)
 	h.dueLater(50 * time.Minute)
-	h.tick()
-	due = h.taskOf(task).Due
+	h.Tick()
+	due = h.Task(task).Due
 	h.wantDue("soon", due, task, tasker.DeadlineSoon, "a task of one is due in 9 minutes, at ")
-	if due.WarnedAt == nil || due.AnnouncedAt != nil {
-		t.Errorf("it is told so: %+v", due)
-	}
+	check(t, due.WarnedAt != nil && due.AnnouncedAt == nil, "it is told so: %+v", due)
 	h.dueLater(3 * time.Hour)
-	h.tick()
-	due = h.taskOf(task).Due
+	h.Tick()
+	due = h.Task(task).Due
 	h.wantDue("overdue", due, task, tasker.DeadlineOverdue, "due in 9 minutes", "a task of one is overdue for 2 hours; it was due at ")
-	if due.AnnouncedAt == nil {
-		t.Errorf("it is told so: %+v", due)
-	}
-	h.wantState(task, tasker.TaskStepsInProcess)
-	for _, a := range h.claim() {
-		h.accepted(success(a, `1`))
-	}
-	h.wantDue("ended", h.taskOf(task).Due, task, tasker.DeadlineMissed, "due in", "overdue for")
+	check(t, due.AnnouncedAt != nil, "it is told so: %+v", due)
+	h.WantState(task, tasker.TaskStepsInProcess)
+	h.Succeed(h.Claim()...)
+	h.wantDue("ended", h.Task(task).Due, task, tasker.DeadlineMissed, "due in", "overdue for")
 }
 
-// What came due while no server ran is told once, with how late that is; of what has ended nothing is.
-func TestLateDueTimesAreToldWithTheTruth(t *testing.T) {
-	t.Parallel()
+func TestMissedDueTimesAreNotifiedLate(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("a"))
 	create := func() tasker.ID {
 		return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "one", DueAfter: time.Hour})
 	}
 	done := create()
-	h.accepted(success(h.claimOne("a"), `1`))
+	h.Complete("a")
 	cancelled, late := create(), create()
-	h.Must(h.Engine.CancelTask(t.Context(), cancelled, "ann", "not wanted"))
+	h.Cancel(cancelled)
 	h.dueLater(50 * time.Hour)
-	h.wantDue("late", h.taskOf(late).Due, late, tasker.DeadlineOverdue, "overdue for 2 days")
-	h.wantDue("cancelled", h.taskOf(cancelled).Due, cancelled, tasker.DeadlineEnded)
-	if due := h.taskOf(done).Due; due.WarnedAt != nil || due.AnnouncedAt != nil {
-		t.Errorf("of a task that is complete people were told: %+v", due)
-	}
+	h.wantDue("late", h.Task(late).Due, late, tasker.DeadlineOverdue, "overdue for 2 days")
+	h.wantDue("cancelled", h.Task(cancelled).Due, cancelled, tasker.DeadlineEnded)
+	due := h.Task(done).Due
+	check(t, due.WarnedAt == nil && due.AnnouncedAt == nil, "of a task that is complete people were told: %+v", due)
 	given := create()
-	h.fail(h.claim())
-	h.giveUp(given)
+	h.fail(h.Claim())
+	h.GiveUp(given)
 	h.dueLater(2 * time.Hour)
-	h.wantDue("given up", h.taskOf(given).Due, given, tasker.DeadlineEnded)
+	h.wantDue("given up", h.Task(given).Due, given, tasker.DeadlineEnded)
 }
 
 // fail fails attempts for good.
 func (h *harness) fail(list []tasker.Assignment) {
 	h.Helper()
 	for _, a := range list {
-		h.accepted(failure(a, false))
+		h.Accepted(failure(a, false))
 	}
 }
 
-// What a request and a template say of due times is checked, and the request comes first.
-func TestDueTimesOfRequestsAndTemplates(t *testing.T) {
-	t.Parallel()
+func TestDueTimeOfARequestOverridesItsTemplate(t *testing.T) {
 	h := newHarness(t)
-	h.register(tasker.Template{Name: "day", Due: tasker.DuePolicy{AfterSeconds: 86400, WarnBeforeSeconds: new(600)}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
-	h.register(tasker.Template{Name: "by", Due: tasker.DuePolicy{At: "timestamp(context.by)"}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.Register(tasker.Template{Name: "day", Due: tasker.DuePolicy{AfterSeconds: 86400, WarnBeforeSeconds: new(600)}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.Register(tasker.Template{Name: "by", Due: tasker.DuePolicy{At: "timestamp(context.by)"}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
 	at := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Second)
 	for name, tt := range map[string]struct {
 		of   string
@@ -137,7 +115,7 @@ func TestDueTimesOfRequestsAndTemplates(t *testing.T) {
 		"an expression that is over": {"by", tasker.NewTask{Context: json.RawMessage(`{"by": "2024-02-29T00:00:00Z"}`)}, time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC), 0, tasker.DueByTemplate},
 	} {
 		tt.r.Namespace, tt.r.Name = h.Space, tt.of
-		due := h.taskOf(h.CreateWith(tt.r)).Due
+		due := h.Task(h.CreateWith(tt.r)).Due
 		if due == nil || due.DueAt.Sub(tt.due).Abs() > time.Minute || due.DueAt.Sub(due.WarnAt).Round(time.Minute) != tt.warn || due.Source != tt.by {
 			t.Errorf("%s: %+v", name, due)
 		}
@@ -145,86 +123,76 @@ func TestDueTimesOfRequestsAndTemplates(t *testing.T) {
 	for words, r := range map[string]tasker.NewTask{
 		"due_at: must be in the future":                                  {Name: "day", DueAt: time.Now().Add(-time.Second)},
 		"due_at: must be at most 5 years ahead":                          {Name: "day", DueAt: time.Now().Add(6 * 365 * 24 * time.Hour)},
-		"due_at: must be between the years 2000 and 2200":                {Name: "day", DueAt: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"between the years 2000 and 2200":                                {Name: "day", DueAt: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"due_after_seconds: must be from 0 to 157680000":                 {Name: "day", DueAfter: -1},
 		"due_after_seconds: conflicts with due_at: set only one of them": {Name: "day", DueAfter: time.Hour, DueAt: at},
 		"due_at: must be after start_at":                                 {Name: "day", StartAt: at, DueAt: at},
 		"context: due.at of the template: column 18: missing key":        {Name: "by"},
 		"context: due.at of the template: column 10: ":                   {Name: "by", Context: json.RawMessage(`{"by": "tomorrow"}`)},
 		"must be after the year 2000":                                    {Name: "by", Context: json.RawMessage(`{"by": "1999-01-01T00:00:00Z"}`)},
-		"or more than 5 years ahead":                                     {Name: "by", Context: json.RawMessage(`{"by": "2199-01-01T00:00:00Z"}`)},
+		"at most 5 years ahead":                                          {Name: "by", Context: json.RawMessage(`{"by": "2199-01-01T00:00:00Z"}`)},
 	} {
 		r.Namespace = h.Space
-		_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{r})
-		h.WantCode(err, tasker.Invalid, words)
+		h.WantCode(errOf(h.Engine.CreateTasks(t.Context(), []tasker.NewTask{r})), tasker.Invalid, words)
 	}
 }
 
-// A step is due from when it became ready; a reset keeps that.
-func TestDueTimesOfSteps(t *testing.T) {
-	t.Parallel()
+func TestStepIsDueFromWhenItBecomesReady(t *testing.T) {
 	h := newHarness(t)
 	first, second, third := enginetest.Step("a"), enginetest.Step("b", "a"), external("c", "a")
 	second.Due = tasker.DuePolicy{AfterSeconds: 3600}
 	third.Due = tasker.DuePolicy{At: "timestamp(results.a.by)", WarnBeforeSeconds: new(60)}
 	h.Template("three", first, attempts(1, second), third)
 	task := h.Create("three")
-	if due := h.step(task, "b").Due; due != nil {
+	if due := h.Step(task, "b").Due; due != nil {
 		t.Errorf("it is due before it is ready: %+v", due)
 	}
-	h.accepted(success(h.claimOne("a"), fmt.Sprintf(`{"by": %q}`, time.Now().Add(time.Minute).Format(time.RFC3339))))
-	h.tick()
-	h.tick()
-	b, c := h.step(task, "b"), h.step(task, "c")
+	h.Accepted(success(h.ClaimOne("a"), fmt.Sprintf(`{"by": %q}`, time.Now().Add(time.Minute).Format(time.RFC3339))))
+	h.Tick()
+	h.Tick()
+	b, c := h.Step(task, "b"), h.Step(task, "c")
 	h.wantDue("b", b.Due, b.UUID, tasker.DeadlineAhead)
 	h.wantDue("c", c.Due, c.UUID, tasker.DeadlineSoon, "step c of a task of three is due in ")
-	h.fail(h.claim())
+	h.fail(h.Claim())
 	h.act(task, "b", tasker.ResetForRetry, "")
-	h.tick()
-	again := h.step(task, "b")
-	if again.State != tasker.StepEnqueued || !again.Due.DueAt.Equal(b.Due.DueAt) {
-		t.Errorf("after a reset it is %s, and due at %v instead of %v", again.State, again.Due, b.Due)
-	}
-	h.accepted(success(h.claimOne("b"), `1`))
+	h.Tick()
+	again := h.Step(task, "b")
+	check(t, again.State == tasker.StepEnqueued && again.Due.DueAt.Equal(b.Due.DueAt),
+		"after a reset it is %s, and due at %v instead of %v", again.State, again.Due, b.Due)
+	h.Complete("b")
 	h.dueLater(2 * time.Hour)
-	h.wantDue("b in time", h.step(task, "b").Due, b.UUID, tasker.DeadlineMissed) // its due time was moved before its end
-	h.wantDue("c late", h.step(task, "c").Due, c.UUID, tasker.DeadlineOverdue, "due in", "step c of a task of three is overdue for ")
+	h.wantDue("b in time", h.Step(task, "b").Due, b.UUID, tasker.DeadlineMissed) // its due time was moved before its end
+	h.wantDue("c late", h.Step(task, "c").Due, c.UUID, tasker.DeadlineOverdue, "due in", "step c of a task of three is overdue for ")
 	h.act(task, "c", tasker.ResolveManually, "")
-	h.wantState(task, tasker.TaskComplete)
-	if n := h.Count(`SELECT count(*) FROM tasker.deadlines WHERE ended_at IS NULL OR look_at < 'infinity'`); n != 0 {
-		t.Errorf("%d due times of a task that has ended are open", n)
-	}
+	h.WantState(task, tasker.TaskComplete)
+	h.WantCount(0, `SELECT count(*) FROM tasker.deadlines WHERE ended_at IS NULL OR look_at < 'infinity'`)
 }
 
-// A step whose due time cannot be evaluated fails, as one whose condition cannot.
-func TestADueTimeThatCannotBeEvaluated(t *testing.T) {
-	t.Parallel()
+func TestInvalidDueTimeFailsItsStep(t *testing.T) {
+	h := newHarness(t)
 	for at, words := range map[string]string{
-		"timestamp(context.none)":           "due.at: ",
-		`timestamp("2199-01-01T00:00:00Z")`: "due.at: the time must be after the year 2000 and at most 5 years ahead",
-		`timestamp("1999-01-01T00:00:00Z")`: "due.at: the time must be after the year 2000 and at most 5 years ahead",
+		"timestamp(context.none)":             "due.at: ",
+		`timestamp("2199-01-01T00:00:00Z")`:   "due.at: the time must be after the year 2000 and at most 5 years ahead",
+		`timestamp("1999-01-01T00:00:00.0Z")`: "due.at: the time must be after the year 2000 and at most 5 years ahead",
 	} {
-		h := newHarness(t)
 		s := enginetest.Step("a")
 		s.Due.At = at
-		h.Template("one", s)
-		task := h.Create("one")
-		h.tick()
-		got := h.step(task, "a")
+		h.Template(fmt.Sprint("one", len(at)), s)
+		task := h.Create(fmt.Sprint("one", len(at)))
+		h.Tick()
+		got := h.Step(task, "a")
 		if e := h.Entry(task); got.State != tasker.StepError || !strings.Contains(string(got.Error), words) || e.DetailCode != tasker.ExpressionFailed {
 			t.Errorf("%s: the step is %s: %s; %s", at, got.State, got.Error, e.DetailCode)
 		}
 	}
 }
 
-// Where a template says so, of steps of one priority the one that is due first is handed out first.
-func TestClaimsInTheOrderOfDueTimes(t *testing.T) {
-	t.Parallel()
+func TestClaimsFollowDueTimesIfTheTemplateOrdersThem(t *testing.T) {
 	h := newHarness(t)
 	urgent := enginetest.Step("s")
 	urgent.Due.AfterSeconds = 60
-	h.register(tasker.Template{Name: "due", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{attempts(3, enginetest.Step("s"))}})
-	h.register(tasker.Template{Name: "own", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{urgent}})
+	h.Register(tasker.Template{Name: "due", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{attempts(3, enginetest.Step("s"))}})
+	h.Register(tasker.Template{Name: "own", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{urgent}})
 	h.Template("plain", enginetest.Step("s"))
 	create := func(name string, priority int, in time.Duration) tasker.ID {
 		return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: name, Priority: priority, DueAfter: in})
@@ -236,40 +204,29 @@ func TestClaimsInTheOrderOfDueTimes(t *testing.T) {
 	minute := create("own", 0, 3*time.Hour) // its step is due in a minute
 	low := create("due", -1, time.Minute)   // of a lower priority
 	high := create("due", 1, 0)
-	h.tick()
+	h.Tick()
 	want := []tasker.ID{high, minute, hour, hours, plain, none, low}
 	var got []tasker.ID
 	next := func() tasker.Assignment {
-		list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
-		h.Must(err)
-		if len(list) != 1 {
-			t.Fatalf("claimed %d steps after %d", len(list), len(got))
-		}
+		list := h.ClaimAs(h.Worker, 1)
+		require(t, len(list) == 1, "claimed %d steps after %d", len(list), len(got))
 		return list[0]
 	}
 	first := next()
-	if first.TaskUUID != high {
-		t.Fatalf("first comes %s", first.TaskUUID)
-	}
+	require(t, first.TaskUUID == high, "first comes %s", first.TaskUUID)
 	got = append(got, first.TaskUUID)
 	again := next()
-	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{again.Lease()})
-	h.Must(err)
+	h.Release(again)
 	for len(got) < len(want) {
 		got = append(got, next().TaskUUID)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("handed out in the order %v, want %v", got, want)
-	}
+	check(t, slices.Equal(got, want), "handed out in the order %v, want %v", got, want)
 }
 
-// A queue is ordered by due times as long as a template asks for it that is not retired, or has an open task; and again when it
-// is taken out of retirement.
-func TestQueuesAreOrderedAsLongAsATemplateAsks(t *testing.T) {
-	t.Parallel()
+func TestQueueIsOrderedWhileATemplateNeedsIt(t *testing.T) {
 	h := newHarness(t)
-	h.register(tasker.Template{Name: "a", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{enginetest.Step("s")}})
-	h.register(tasker.Template{Name: "b", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{enginetest.Step("s")}})
+	h.Register(tasker.Template{Name: "a", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{enginetest.Step("s")}})
+	h.Register(tasker.Template{Name: "b", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{enginetest.Step("s")}})
 	version := func(name string) tasker.TemplateVersion {
 		return tasker.TemplateVersion{Namespace: h.Space, Name: name, Version: "1.0.0"}
 	}
@@ -282,26 +239,22 @@ func TestQueuesAreOrderedAsLongAsATemplateAsks(t *testing.T) {
 		{"both are registered", func() {}, 1},
 		{"one is retired", func() { h.retire(version("b"), true) }, 1},
 		{"both are retired, and one has an open task", func() { h.retire(version("a"), true) }, 1},
-		{"the task has ended", func() { h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "over")) }, 0},
+		{"the task has ended", func() { h.Cancel(task) }, 0},
 		{"one is back", func() { h.retire(version("b"), false) }, 1},
 	} {
 		tt.act()
 		h.Must(h.DB.ForgetDueQueues(t.Context()))
-		if n := h.Count(`SELECT count(*) FROM tasker.due_queues`); n != tt.want {
-			t.Errorf("%s: %d queues are ordered, want %d", tt.what, n, tt.want)
-		}
+		h.WantCount(tt.want, `SELECT count(*) FROM tasker.due_queues`)
 	}
 }
 
-// An operator gives a task or a step another due time; that is told anew, ordered anew, and written down.
-func TestAnOperatorChangesADueTime(t *testing.T) {
-	t.Parallel()
+func TestOperatorCanChangeDueTimes(t *testing.T) {
 	h := newHarness(t)
-	h.register(tasker.Template{Name: "due", Order: tasker.OrderDue, Due: tasker.DuePolicy{AfterSeconds: 60, WarnBeforeSeconds: new(10), Overdue: tasker.OverdueInvestigate}, Steps: []tasker.StepTemplate{enginetest.Step("s"), enginetest.Step("t", "s")}})
+	h.Register(tasker.Template{Name: "due", Order: tasker.OrderDue, Due: tasker.DuePolicy{AfterSeconds: 60, WarnBeforeSeconds: new(10), Overdue: tasker.OverdueInvestigate}, Steps: []tasker.StepTemplate{enginetest.Step("s"), enginetest.Step("t", "s")}})
 	task := h.Create("due")
 	other := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "due", DueAfter: time.Hour})
 	h.dueLater(2 * time.Minute)
-	h.wantDue("before", h.taskOf(task).Due, task, tasker.DeadlineOverdue, "overdue for")
+	h.wantDue("before", h.Task(task).Due, task, tasker.DeadlineOverdue, "overdue for")
 	at := time.Now().Add(3 * time.Hour).UTC().Truncate(time.Microsecond)
 	due, err := h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{DueAt: &at, Actor: "ann", Reason: "agreed with the customer"})
 	h.Must(err)
@@ -309,30 +262,22 @@ func TestAnOperatorChangesADueTime(t *testing.T) {
 	if !due.DueAt.Equal(at) || due.SetBy != "ann" || due.Source != tasker.DueByOperator || due.Overdue != tasker.OverdueInvestigate || due.DueAt.Sub(due.WarnAt) != 10*time.Second || due.AnnouncedAt != nil {
 		t.Errorf("it is %+v", due)
 	}
-	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
-	h.Must(err)
-	if len(list) != 1 || list[0].TaskUUID != other {
-		t.Errorf("handed out first: %+v", list)
-	}
-	if n := h.Count(`SELECT count(*) FROM tasker.task_history WHERE task_uuid = $1 AND event = 'change_due' AND actor = 'ann' AND reason = 'agreed with the customer' AND detail ->> 'due_at' IS NOT NULL AND detail -> 'was' ->> 'due_at' IS NOT NULL`, task); n != 1 {
-		t.Errorf("%d rows of the history say so", n)
-	}
-	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'task.due_changed' AND actor = 'ann' AND subject = $1`, task.String()); n != 1 {
-		t.Errorf("%d rows of the audit log say so", n)
-	}
+	list := h.ClaimAs(h.Worker, 1)
+	check(t, len(list) == 1 && list[0].TaskUUID == other, "handed out first: %+v", list)
+	h.WantCount(1, `SELECT count(*) FROM tasker.task_history WHERE task_uuid = $1 AND event = 'change_due' AND actor = 'ann' AND reason = 'agreed with the customer' AND detail ->> 'due_at' IS NOT NULL AND detail -> 'was' ->> 'due_at' IS NOT NULL`, task)
+	h.WantCount(1, `SELECT count(*) FROM tasker.audit_events WHERE action = 'task.due_changed' AND actor = 'ann' AND subject = $1`, task.String())
 	h.dueLater(4 * time.Hour)
-	h.wantDue("overdue again", h.taskOf(task).Due, task, tasker.DeadlineOverdue, "overdue for", "overdue for")
-	_, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{Actor: "ann"})
-	h.Must(err)
-	if due := h.taskOf(task).Due; due != nil {
+	h.wantDue("overdue again", h.Task(task).Due, task, tasker.DeadlineOverdue, "overdue for", "overdue for")
+	h.Must(errOf(h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{Actor: "ann"})))
+	if due := h.Task(task).Due; due != nil {
 		t.Errorf("it is still due: %+v", due)
 	}
-	later := h.step(task, "t")
+	later := h.Step(task, "t")
 	due, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{StepUUID: later.UUID, DueAt: &at, Actor: "bob"})
 	h.Must(err)
 	h.wantDue("of a step", due, later.UUID, tasker.DeadlineAhead)
 	free := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "due"})
-	h.Must(h.Engine.CancelTask(t.Context(), free, "ann", "over"))
+	h.Cancel(free)
 	past, far := time.Now().Add(-time.Second), time.Now().Add(6*365*24*time.Hour)
 	for words, c := range map[string]tasker.DueUpdate{
 		"due_at: must be in the future":         {DueAt: &past, Actor: "ann"},
@@ -340,8 +285,7 @@ func TestAnOperatorChangesADueTime(t *testing.T) {
 		"by: is missing":                        {DueAt: &at},
 		"due_at: must be between":               {DueAt: new(time.Time{}), Actor: "ann"},
 	} {
-		_, err := h.Engine.ChangeDue(t.Context(), task, c)
-		h.WantCode(err, tasker.Invalid, words)
+		h.WantCode(errOf(h.Engine.ChangeDue(t.Context(), task, c)), tasker.Invalid, words)
 	}
 	_, err = h.Engine.ChangeDue(t.Context(), free, tasker.DueUpdate{DueAt: &at, Actor: "ann"})
 	h.WantCode(err, tasker.Conflict, "is cancelled and no longer has a due time")
@@ -351,9 +295,7 @@ func TestAnOperatorChangesADueTime(t *testing.T) {
 	h.WantCode(err, tasker.NotFound, "has no step")
 }
 
-// Open tasks that are due before an instant are listed by when they are due.
-func TestTasksAreFoundByWhenTheyAreDue(t *testing.T) {
-	t.Parallel()
+func TestTasksAreListedByDueTime(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("a"))
 	create := func(in time.Duration) tasker.ID {
@@ -361,7 +303,7 @@ func TestTasksAreFoundByWhenTheyAreDue(t *testing.T) {
 	}
 	two, one, three := create(2*time.Hour), create(time.Hour), create(3*time.Hour)
 	ended := create(time.Minute)
-	h.Must(h.Engine.CancelTask(t.Context(), ended, "ann", "over"))
+	h.Cancel(ended)
 	create(0)
 	h.dueLater(90 * time.Minute)
 	for name, tt := range map[string]struct {
@@ -381,9 +323,7 @@ func TestTasksAreFoundByWhenTheyAreDue(t *testing.T) {
 		for _, task := range list {
 			got = append(got, task.UUID)
 		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
-		}
+		check(t, slices.Equal(got, tt.want), "%s: %v, want %v", name, got, tt.want)
 	}
 	_, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Overdue: true, Before: one, Limit: 10})
 	h.WantCode(err, tasker.Invalid, "use offset")
@@ -392,38 +332,14 @@ func TestTasksAreFoundByWhenTheyAreDue(t *testing.T) {
 	}
 }
 
-// A due time at which something fails is set aside, and keeps no other from being told.
-func TestADueTimeThatFailsIsSetAside(t *testing.T) {
-	t.Parallel()
+func TestMergedRequestsTakeTheLastDueTime(t *testing.T) {
 	h := newHarness(t)
-	h.Template("one", enginetest.Step("a"))
-	bad := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "one", DueAfter: time.Hour})
-	good := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "one", DueAfter: time.Hour})
-	h.fails(fmt.Sprintf(`INSERT ON tasker.messages FOR EACH ROW WHEN (NEW.subject_id = '%s')`, bad))
-	h.Exec(`UPDATE tasker.deadlines SET due_at = due_at - interval '2 hours', warn_at = warn_at - interval '2 hours', look_at = look_at - interval '2 hours', set_at = set_at - interval '2 hours'`)
-	_, err := h.Engine.Tick(t.Context())
-	_ = err // it says that something was set aside
-	h.wantDue("good", h.taskOf(good).Due, good, tasker.DeadlineOverdue, "overdue for")
-	h.wantDue("bad", h.taskOf(bad).Due, bad, tasker.DeadlineOverdue)
-	if n := h.Count(`SELECT count(*) FROM tasker.deferred_work WHERE kind = $1 AND task_uuid = $2`, postgres.WatchDeadlines, bad); n != 1 {
-		t.Errorf("%d rows are set aside", n)
-	}
-	h.Exec(`DROP TRIGGER broken ON tasker.messages`)
-	h.retryDeferred()
-	h.wantDue("bad, again", h.taskOf(bad).Due, bad, tasker.DeadlineOverdue, "overdue for")
-}
-
-// Requests that are merged have the due time of the last one.
-func TestMergedRequestsAreDueAsTheLastOne(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.register(tasker.Template{Name: "by", Due: tasker.DuePolicy{At: "timestamp(context.by)"}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.Register(tasker.Template{Name: "by", Due: tasker.DuePolicy{At: "timestamp(context.by)"}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
 	var task tasker.ID
 	for _, in := range []time.Duration{time.Hour, 3 * time.Hour} {
 		at := time.Now().Add(in).UTC().Truncate(time.Second)
 		task = h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "by", Debounce: tasker.Debounce{Key: "k", Wait: time.Minute}, Context: fmt.Appendf(nil, `{"by": %q}`, at.Format(time.RFC3339))})
-		if due := h.taskOf(task).Due; due == nil || !due.DueAt.Equal(at) {
-			t.Errorf("it is due at %+v, want %s", due, at)
-		}
+		due := h.Task(task).Due
+		check(t, due != nil && due.DueAt.Equal(at), "it is due at %+v, want %s", due, at)
 	}
 }

@@ -23,45 +23,36 @@ func (h *harness) drainWorker(id tasker.ID) {
 	h.Must(h.Engine.DrainWorker(h.Context(), id))
 }
 
-func TestADrainingWorkerGetsNoNewWork(t *testing.T) {
-	t.Parallel()
+func TestDrainingWorkerGetsNoNewWork(t *testing.T) {
 	h := newHarness(t)
 	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
 	first := h.Create("chain")
-	held := h.claimOne("one")
-	h.drainWorker(h.worker)
-	if w := h.standing(h.worker); w.Health != tasker.WorkerDraining || w.DrainingSince == nil || w.InFlight != 1 {
-		t.Errorf("worker %+v", w)
-	}
+	held := h.ClaimOne("one")
+	h.drainWorker(h.Worker)
+	w := h.standing(h.Worker)
+	check(t, w.Health == tasker.WorkerDraining && w.DrainingSince != nil && w.InFlight == 1, "worker %+v", w)
 
 	// What it holds it may keep, and report; nothing comes with the answer.
-	beat, err := h.Engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{held.Lease()})
+	beat, err := h.Engine.Heartbeat(t.Context(), h.Worker, []tasker.Lease{held.Lease()})
 	h.Must(err)
-	if !beat.Drain || len(beat.Extended) != 1 {
-		t.Errorf("beat %+v", beat)
-	}
+	check(t, beat.Drain && len(beat.Extended) == 1, "beat %+v", beat)
 	h.Create("chain")
-	r, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{success(held, `1`)}, 5)
+	r, err := h.Engine.Report(t.Context(), h.Worker, []tasker.Outcome{success(held, `1`)}, 5)
 	h.Must(err)
-	if len(r.Accepted) != 1 || len(r.Next) != 0 {
-		t.Errorf("receipt %+v", r)
-	}
-	r, err = h.Engine.Report(t.Context(), h.worker, nil, 5)
+	check(t, len(r.Accepted) == 1 && len(r.Next) == 0, "receipt %+v", r)
+	r, err = h.Engine.Report(t.Context(), h.Worker, nil, 5)
 	h.Must(err)
-	if len(r.Next) != 0 {
-		t.Errorf("receipt %+v", r)
-	}
+	check(t, len(r.Next) == 0, "receipt %+v", r)
 
 	// A claim waits, as if there were nothing, in this process and in others: in one
 	// that has never heard of the worker, and in one that knew it before.
 	stranger := newEngine(h.DB, engine.Options{})
 	for name, e := range map[string]*engine.Engine{"here": h.Engine, "a stranger": stranger} {
 		asked := time.Now()
-		list, err := e.Claim(t.Context(), h.worker, 5, 300*time.Millisecond)
+		list, err := e.Claim(t.Context(), h.Worker, 5, 300*time.Millisecond)
 		h.Must(err)
-		if waited := time.Since(asked); len(list) != 0 || waited < 300*time.Millisecond {
-			t.Errorf("%s: claimed %+v after %v", name, list, waited)
-		}
+		waited := time.Since(asked)
+		check(t, len(list) == 0 && waited >= 300*time.Millisecond, "%s: claimed %+v after %v", name, list, waited)
 	}
 	other := h.RegisterWorker("run")
 	if list, err := stranger.Claim(t.Context(), other, 1, 0); err != nil || len(list) != 1 {
@@ -76,16 +67,12 @@ func TestADrainingWorkerGetsNoNewWork(t *testing.T) {
 	}
 
 	third := h.RegisterWorker("run")
-	list, err := h.Engine.Claim(t.Context(), third, 5, 0)
-	h.Must(err)
-	if len(list) != 1 || list[0].TaskUUID != first || list[0].Name != "two" {
-		t.Errorf("a worker that does not drain claimed %+v", list)
-	}
+	list := h.ClaimAs(third, 5)
+	check(t, len(list) == 1 && list[0].TaskUUID == first && list[0].Name == "two",
+		"a worker that does not drain claimed %+v", list)
 }
 
-// A claim that waits when the drain begins gets nothing of what comes later.
-func TestADrainReachesAClaimThatWaits(t *testing.T) {
-	t.Parallel()
+func TestWaitingClaimOfADrainingWorkerGetsNothing(t *testing.T) {
 	h := newSingle(t)
 	ctx, hangUp := context.WithCancel(t.Context())
 	type answer struct {
@@ -94,10 +81,10 @@ func TestADrainReachesAClaimThatWaits(t *testing.T) {
 	}
 	got := make(chan answer, 1)
 	go func() {
-		list, err := newEngine(h.DB, engine.Options{}).Claim(ctx, h.worker, 5, time.Minute)
+		list, err := newEngine(h.DB, engine.Options{}).Claim(ctx, h.Worker, 5, time.Minute)
 		got <- answer{list, err}
 	}()
-	h.drainWorker(h.worker)
+	h.drainWorker(h.Worker)
 	h.Create("single")
 	other := h.RegisterWorker("run")
 	list, err := h.Engine.Claim(t.Context(), other, 1, 30*time.Second)
@@ -108,69 +95,41 @@ func TestADrainReachesAClaimThatWaits(t *testing.T) {
 	}
 }
 
-func TestWhatADrainingWorkerGivesBackGoesToOthers(t *testing.T) {
-	t.Parallel()
-	h := newSingle(t)
-	h.Create("single")
-	held := h.claimOne("one")
-	other := h.RegisterWorker("run")
-	h.drainWorker(h.worker)
-	released, lost, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{held.Lease()})
-	h.Must(err)
-	if len(released) != 1 || len(lost) != 0 {
-		t.Errorf("released %v, lost %v", released, lost)
-	}
-	if list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0); err != nil || len(list) != 0 {
-		t.Errorf("the draining worker took it again: %+v, %v", list, err)
-	}
-	if list, err := h.Engine.Claim(t.Context(), other, 1, 0); err != nil || len(list) != 1 || list[0].Attempt != 1 {
-		t.Errorf("the other worker got %+v, %v", list, err)
-	}
-}
-
-func TestWhoCanBeDrained(t *testing.T) {
-	t.Parallel()
+func TestOnlyRegisteredWorkersCanBeDrained(t *testing.T) {
 	h := newHarness(t)
 	h.WantCode(h.Engine.DrainWorker(t.Context(), tasker.NewID()), tasker.NotFound, "not registered")
-	h.drainWorker(h.worker)
-	since := h.standing(h.worker).DrainingSince
-	h.drainWorker(h.worker)
-	if again := h.standing(h.worker).DrainingSince; since == nil || again == nil || !again.Equal(*since) {
+	h.drainWorker(h.Worker)
+	since := h.standing(h.Worker).DrainingSince
+	h.drainWorker(h.Worker)
+	if again := h.standing(h.Worker).DrainingSince; since == nil || again == nil || !again.Equal(*since) {
 		t.Errorf("draining since %v, and told again since %v", since, again)
 	}
-	h.Must(h.Engine.LeaveWorker(t.Context(), h.worker))
-	h.WantCode(h.Engine.DrainWorker(t.Context(), h.worker), tasker.NotFound, "not registered")
-	if w := h.standing(h.worker); w.Health != tasker.WorkerGone {
-		t.Errorf("a worker that has left is %s", w.Health)
-	}
-	_, err := h.DB.WorkerWithHealth(t.Context(), tasker.NewID())
-	h.WantCode(err, tasker.NotFound)
+	h.Must(h.Engine.LeaveWorker(t.Context(), h.Worker))
+	h.WantCode(h.Engine.DrainWorker(t.Context(), h.Worker), tasker.NotFound, "not registered")
+	w := h.standing(h.Worker)
+	check(t, w.Health == tasker.WorkerGone, "a worker that has left is %s", w.Health)
+	h.WantCode(errOf(h.DB.WorkerWithHealth(t.Context(), tasker.NewID())), tasker.NotFound)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.Engine.DrainWorker(ctx, h.worker); err == nil || tasker.CodeOf(err) == tasker.NotFound {
+	if err := h.Engine.DrainWorker(ctx, h.Worker); err == nil || tasker.CodeOf(err) == tasker.NotFound {
 		t.Errorf("no database to ask: %v", err)
 	}
 }
 
-// How long it has been silent counts for more than that it drains.
-func TestHealthOfADrainingWorker(t *testing.T) {
-	t.Parallel()
+func TestSilentDrainingWorkerIsStaleOrGone(t *testing.T) {
 	h := newHarness(t)
-	h.drainWorker(h.worker)
+	h.drainWorker(h.Worker)
 	h.Exec(`UPDATE tasker.workers SET lease = '5 minutes'`)
 	for _, tt := range []struct {
 		silent string
 		want   tasker.WorkerHealth
 	}{{"0", tasker.WorkerDraining}, {"25 s", tasker.WorkerDraining}, {"1 minute", tasker.WorkerStale}, {"6 minutes", tasker.WorkerGone}} {
 		h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - $1::text::interval`, tt.silent)
-		if w := h.standing(h.worker); w.Health != tt.want {
-			t.Errorf("silent for %s it is %s, want %s", tt.silent, w.Health, tt.want)
-		}
+		w := h.standing(h.Worker)
+		check(t, w.Health == tt.want, "silent for %s it is %s, want %s", tt.silent, w.Health, tt.want)
 		list, _, err := h.DB.Workers(t.Context(), 10, 0)
 		h.Must(err)
-		if len(list) != 1 || list[0].Health != tt.want {
-			t.Errorf("silent for %s the list says %+v", tt.silent, list)
-		}
+		check(t, len(list) == 1 && list[0].Health == tt.want, "silent for %s the list says %+v", tt.silent, list)
 	}
 }

@@ -12,10 +12,8 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// Templates in the shapes of the Tasker ecosystem run to their end, with handlers that answer
-// as theirs do.
-func TestTemplatesOfTheEcosystemRun(t *testing.T) {
-	t.Parallel()
+func TestEcosystemTemplatesRun(t *testing.T) {
+	h := newHarness(t)
 	const none = `{"decision_point_outcome": {"type": "no_branches"}}`
 	const cursors = `{"batch_processing_outcome": {"type": "create_batches", "worker_template_name": "work", "worker_count": 2, "total_items": 5, "cursor_configs": [
 		{"batch_id": "001", "start_cursor": 0, "end_cursor": 3, "batch_size": 3}, {"batch_id": "002", "start_cursor": 3, "end_cursor": 5, "batch_size": 2}]}}`
@@ -50,48 +48,40 @@ func TestTemplatesOfTheEcosystemRun(t *testing.T) {
 		{"diamond_batches", `{}`, map[string]string{"choose": none}, "choose start"},
 		{"aliases", `{}`, map[string]string{"second": takes("third")}, "first fourth second third"},
 	} {
-		t.Run(c.shape, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
+		h.each(c.shape, func(h *harness) {
 			doc, err := os.ReadFile("../templatefile/testdata/ecosystem/" + c.shape + ".yaml")
 			h.Must(err)
 			parsed, _, err := templatefile.Parse(doc)
 			h.Must(err)
-			_, _, err = h.Engine.RegisterTemplate(t.Context(), parsed, string(doc))
+			_, _, err = h.Engine.RegisterTemplate(h.Context(), parsed, string(doc))
 			h.Must(err)
 			var handlers, ran []string
 			for _, s := range parsed.Steps {
 				handlers = append(handlers, s.Handler.Callable)
 			}
-			registered, err := h.Engine.RegisterWorker(t.Context(), tasker.WorkerSpec{Name: "shapes", Namespaces: []string{parsed.Namespace}, Handlers: handlers, MaxConcurrency: 100})
+			registered, err := h.Engine.RegisterWorker(h.Context(), tasker.WorkerSpec{Name: "shapes", Namespaces: []string{parsed.Namespace}, Handlers: handlers, MaxConcurrency: 100})
 			h.Must(err)
-			h.worker = registered.WorkerUUID
+			h.Worker = registered.WorkerUUID
 			task := h.CreateWith(tasker.NewTask{Namespace: parsed.Namespace, Name: parsed.Name, Context: []byte(c.context)})
-			for list := h.claim(); len(list) > 0; list = h.claim() {
+			for list := h.Claim(); len(list) > 0; list = h.Claim() {
 				for _, a := range list {
 					ran = append(ran, a.Name)
 					result := c.results[a.Name]
 					if result == "" {
 						result = `{}`
 					}
-					h.accepted(success(a, result))
+					h.Accepted(success(a, result))
 				}
-				h.tick()
+				h.Tick()
 			}
 			slices.Sort(ran)
-			if got := strings.Join(ran, " "); got != c.ran {
-				t.Errorf("ran %s, want %s", got, c.ran)
-			}
-			h.wantState(task, tasker.TaskComplete)
+			equal(h, "steps run", strings.Join(ran, " "), c.ran)
+			h.WantState(task, tasker.TaskComplete)
 		})
 	}
 }
 
-// The handler of a batch is given its cursor and batch_config, and the step behind all of them their
-// results. A result that does not say whether there are batches is an investigation, and no task that
-// has run none of them.
-func TestBatchesOfTheEcosystem(t *testing.T) {
-	t.Parallel()
+func TestEcosystemBatchesRun(t *testing.T) {
 	h := newHarness(t)
 	doc, err := os.ReadFile("../templatefile/testdata/ecosystem/batches.yaml")
 	h.Must(err)
@@ -100,12 +90,12 @@ func TestBatchesOfTheEcosystem(t *testing.T) {
 	parsed.Namespace = enginetest.Namespace
 	_, _, err = h.Engine.RegisterTemplate(t.Context(), parsed, string(doc))
 	h.Must(err)
-	h.worker = h.RegisterWorker("Shapes::AnalyzeHandler", "Shapes::WorkHandler", "Shapes::GatherHandler")
+	h.Worker = h.RegisterWorker("Shapes::AnalyzeHandler", "Shapes::WorkHandler", "Shapes::GatherHandler")
 	run := func(outcome string) tasker.ID {
 		t.Helper()
 		task := h.Create("batches")
-		h.accepted(success(h.claimOne("analyze"), outcome))
-		h.tick()
+		h.Accepted(success(h.ClaimOne("analyze"), outcome))
+		h.Tick()
 		return task
 	}
 	run(`{"batch_processing_outcome": {"type": "create_batches", "cursor_configs": [{"batch_id": "001", "start_cursor": 0, "end_cursor": 3}, {"batch_id": "002", "start_cursor": "b7", "end_cursor": null}]}}`)
@@ -121,26 +111,20 @@ func TestBatchesOfTheEcosystem(t *testing.T) {
 		t.Errorf("the handler is given %s", items[1].Initialization)
 	}
 	h.Must(h.save(items[1], `{"processed": 1}`))
-	h.accepted(success(items[0], `3`), failure(items[1], true))
+	h.Accepted(success(items[0], `3`), failure(items[1], true))
 	h.due()
 	h.pass()
-	again := h.claimOne("work[1]")
-	if string(again.Checkpoint) != `{"processed": 1}` {
-		t.Errorf("the next attempt is given %s", again.Checkpoint)
-	}
-	h.accepted(success(again, `2`))
-	h.tick()
-	gather := h.claimOne("gather")
-	if got := string(gather.DependencyResults["work"]); got != `{"items": 2, "results": [3, 2]}` {
-		t.Errorf("gather is given %s", got)
-	}
-	h.accepted(success(gather, `5`))
+	again := h.ClaimOne("work[1]")
+	check(t, string(again.Checkpoint) == `{"processed": 1}`, "the next attempt is given %s", again.Checkpoint)
+	h.Accepted(success(again, `2`))
+	h.Tick()
+	gather := h.ClaimOne("gather")
+	equal(t, "input of gather", string(gather.DependencyResults["work"]), `{"items": 2, "results": [3, 2]}`)
+	h.Accepted(success(gather, `5`))
 
 	for _, outcome := range []string{`{}`, `{"batch_processing_outcome": "no_batches"}`, `{"batch_processing_outcome": {"type": "create_batches"}}`} {
 		task := run(outcome)
-		if e := h.Entry(task); e.DetailCode != tasker.ExpressionFailed {
-			t.Errorf("%s: the investigation is %s", outcome, e.DetailCode)
-		}
-		h.wantStep(task, "gather", tasker.StepPending, 0)
+		h.WantDetail(task, tasker.ExpressionFailed)
+		h.WantStep(task, "gather", tasker.StepPending, 0)
 	}
 }

@@ -2,34 +2,34 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest/fixture"
 	"tasker.example/tasker/internal/postgres"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A harness is an engine on a database of its own, with a worker that a test moves
-// by hand. Time that must pass is made to have passed, in the database.
-type harness struct {
-	*enginetest.Harness
-	pool   *pgxpool.Pool // of the test itself
-	worker tasker.ID
-}
+// A harness is an engine on its own database, with a worker. Tests change the database to let time
+// pass.
+type harness struct{ *enginetest.Harness }
 
+// Functions of the kit that most tests use.
+var (
+	external, attempts      = enginetest.External, enginetest.Attempts
+	names, success, failure = enginetest.Names, enginetest.Success, enginetest.Failure
+	operation               = enginetest.Operation
+)
+
+// newHarness returns a harness for a test that runs in parallel with others.
 func newHarness(t *testing.T) *harness {
 	t.Helper()
+	t.Parallel()
 	return withWorker(enginetest.New(t))
 }
 
@@ -44,14 +44,15 @@ func newSingle(t *testing.T) *harness {
 // newCutHarness is newHarness with a database whose connections a test can break.
 func newCutHarness(t *testing.T) (*harness, *pgtest.Cutter) {
 	t.Helper()
+	t.Parallel()
 	d := pgtest.New(t)
 	d.CheckAtEnd(t)
 	c := pgtest.NewCutter(t, d.URL)
 	return withWorker(enginetest.At(t, c.URL, postgres.Options{})), c
 }
 
-// newEngine is engine.New, with the time that a machine which does much else needs. Tests of what
-// is set aside because it takes too long or fails call engine.New.
+// newEngine returns an engine with enough time for its work on a busy machine. Tests of work that is
+// deferred because it is slow or fails call engine.New.
 func newEngine(db *postgres.DB, o engine.Options) *engine.Engine {
 	e := engine.New(db, o)
 	e.GiveTime()
@@ -61,87 +62,20 @@ func newEngine(db *postgres.DB, o engine.Options) *engine.Engine {
 func withWorker(e *enginetest.Harness) *harness {
 	e.Helper()
 	e.Engine.GiveTime()
-	return &harness{Harness: e, pool: e.Admin(), worker: e.RegisterWorker("run")}
-}
-
-// fails makes what is described fail.
-func (h *harness) fails(when string) {
-	h.Helper()
-	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.Exec(`CREATE TRIGGER broken BEFORE ` + when + ` EXECUTE FUNCTION public.refuse()`)
-}
-
-func external(name string, dependencies ...string) tasker.StepTemplate {
-	s := enginetest.Step(name, dependencies...)
-	s.Type, s.Handler = tasker.ExternalStep, tasker.Handler{}
-	return s
-}
-
-func attempts(n int, s tasker.StepTemplate) tasker.StepTemplate {
-	s.Retry.MaxAttempts = n
-	return s
-}
-
-func (h *harness) claim() []tasker.Assignment {
-	h.Helper()
-	list, err := h.Engine.Claim(h.Context(), h.worker, 100, 0)
-	h.Must(err)
-	return list
-}
-
-// claimOne claims and expects just the step of that name.
-func (h *harness) claimOne(name string) tasker.Assignment {
-	h.Helper()
-	list := h.claim()
-	if len(list) != 1 || list[0].Name != name {
-		h.Fatalf("claimed %v, want only %s", names(list), name)
-	}
-	return list[0]
-}
-
-func names(list []tasker.Assignment) []string {
-	var out []string
-	for _, a := range list {
-		out = append(out, a.Name)
-	}
-	slices.Sort(out)
-	return out
-}
-
-func success(a tasker.Assignment, result string) tasker.Outcome {
-	return tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(result)}
-}
-
-func failure(a tasker.Assignment, retryable bool) tasker.Outcome {
-	return tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "no luck", Type: "luck", Retryable: retryable}}
-}
-
-func (h *harness) report(outcomes ...tasker.Outcome) tasker.Receipt {
-	h.Helper()
-	r, err := h.Engine.Report(h.Context(), h.worker, outcomes, 0)
-	h.Must(err)
-	return r
-}
-
-// accepted reports outcomes that must all be accepted.
-func (h *harness) accepted(outcomes ...tasker.Outcome) {
-	h.Helper()
-	r := h.report(outcomes...)
-	if len(r.Accepted) != len(outcomes) || len(r.Rejected) != 0 {
-		h.Fatalf("accepted %v, rejected %v", r.Accepted, r.Rejected)
-	}
+	e.Worker = e.RegisterWorker("run")
+	return &harness{e}
 }
 
 // acceptedInTime reports outcomes that must all be accepted, as a worker does: what is
 // unavailable is sent again. What was kept because the follow-up took too long is done.
 func (h *harness) acceptedInTime(outcomes ...tasker.Outcome) {
 	h.Helper()
-	r := h.report(outcomes...)
+	r := h.Report(outcomes...)
 	for range 20 {
 		if len(r.Rejected) == 0 || r.Rejected[0].Code != tasker.Unavailable {
 			break
 		}
-		r = h.report(outcomes...)
+		r = h.Report(outcomes...)
 	}
 	if len(r.Accepted) != len(outcomes) || len(r.Rejected) != 0 {
 		h.Fatalf("accepted %v, rejected %v", r.Accepted, r.Rejected)
@@ -154,74 +88,16 @@ func (h *harness) finishKept() {
 	h.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); h.count("workflow_steps WHERE state = 'enqueued_for_orchestration'") > 0 && time.Now().Before(deadline); {
 		h.retryDeferred()
-		h.tick()
+		h.Tick()
 	}
 }
 
-// pass lets all rests and leases run out, then does what is due.
+// pass makes retries due, expires leases and does what is due.
 func (h *harness) pass() {
 	h.Helper()
-	h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = clock_timestamp() WHERE next_retry_at IS NOT NULL`)
-	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp() WHERE lease_expires_at IS NOT NULL`)
-	h.tick()
-}
-
-func (h *harness) tick() {
-	h.Helper()
-	_, err := h.Engine.Tick(h.Context())
-	h.Must(err)
-}
-
-func (h *harness) wantState(task tasker.ID, want tasker.TaskState) {
-	h.Helper()
-	if got := h.State(task); got != want {
-		h.Fatalf("task is %s, want %s", got, want)
-	}
-}
-
-func (h *harness) step(task tasker.ID, name string) tasker.Step {
-	h.Helper()
-	list, err := h.DB.Steps(h.Context(), task)
-	h.Must(err)
-	for _, s := range list {
-		if s.Name == name {
-			return s
-		}
-	}
-	h.Fatalf("task has no step %s", name)
-	return tasker.Step{}
-}
-
-func (h *harness) wantStep(task tasker.ID, name string, want tasker.StepState, attempts int) {
-	h.Helper()
-	if s := h.step(task, name); s.State != want || s.Attempts != attempts {
-		h.Fatalf("step %s is %s after %d attempts, want %s after %d", name, s.State, s.Attempts, want, attempts)
-	}
-}
-
-// history returns the states that a task has passed through.
-func (h *harness) history(task tasker.ID) string {
-	h.Helper()
-	list, _, err := h.DB.TaskTransitions(h.Context(), task, 1000, 0)
-	h.Must(err)
-	states := []string{"pending"}
-	for _, x := range list {
-		states = append(states, x.To)
-	}
-	return strings.Join(states, " ")
-}
-
-// drain claims and reports successes until nothing is left to claim.
-func (h *harness) drain() int {
-	h.Helper()
-	n := 0
-	for list := h.claim(); len(list) > 0; list = h.claim() {
-		for _, a := range list {
-			h.accepted(success(a, fmt.Sprintf(`{"by": %q}`, a.Name)))
-			n++
-		}
-	}
-	return n
+	fixture.RetriesDue(h, h.Admin())
+	fixture.LeasesExpired(h, h.Admin())
+	h.Tick()
 }
 
 // within returns a context that bounds a test that would otherwise hang.
@@ -229,4 +105,42 @@ func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// errOf returns the error of a call that also returns a value.
+func errOf[T any](_ T, err error) error { return err }
+
+// wantRows compares the number of rows of a table.
+func (h *harness) wantRows(want int, table string) {
+	h.Helper()
+	h.WantCount(want, `SELECT count(*) FROM tasker.`+table)
+}
+
+// each runs a subtest with the harness.
+func (h *harness) each(name string, test func(h *harness)) {
+	h.Run(name, func(t *testing.T) { test(&harness{h.Copy(t)}) })
+}
+
+// equal compares two values.
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// check marks the test as failed unless the condition holds.
+func check(t testing.TB, ok bool, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Errorf(format, args...)
+	}
+}
+
+// require ends the test unless the condition holds.
+func require(t testing.TB, ok bool, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Fatalf(format, args...)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/expression"
@@ -85,8 +84,7 @@ func TestExpressionsRunBetweenTransactions(t *testing.T) {
 	}
 }
 
-// An outcome counts for the values that it was found for.
-func TestExpressionsRunAgainForOtherValues(t *testing.T) {
+func TestChangedValuesAreEvaluatedAgain(t *testing.T) {
 	b := newBatchOfEvaluations(t, 1)
 	doc := `{"x": 1}`
 	b.values = func(int) expression.Values { return expression.Values{Context: []byte(doc)} }
@@ -97,47 +95,5 @@ func TestExpressionsRunAgainForOtherValues(t *testing.T) {
 	}
 	if stored, left := b.decide(); left || len(stored) != 1 || b.counted != 3 {
 		t.Errorf("stored %v, %t, after %d evaluations", stored, left, b.counted)
-	}
-}
-
-// A batch evaluates one expression at least, and no more after its time. Large values wait for the next batch.
-func TestEvaluationsAreBounded(t *testing.T) {
-	b := newBatchOfEvaluations(t, 3)
-	b.separate = true
-	b.run = func(int) { b.begun = time.Now().Add(-2 * decideTime) }
-	if _, left := b.decide(); !left || b.counted != 1 {
-		t.Errorf("%d evaluations, left %t", b.counted, left)
-	}
-	b = newBatchOfEvaluations(t, 3)
-	large := expression.Values{Context: make([]byte, evaluationBytes)}
-	b.values = func(int) expression.Values { return large }
-	_ = b.decideRow(b.rows[0])
-	_ = b.decideRow(b.rows[1])
-	if len(b.needed) != 1 {
-		t.Errorf("the values of %d rows are kept", len(b.needed))
-	}
-	if stored, left := b.decide(); left || len(stored) != 3 {
-		t.Errorf("stored %v, %t", stored, left)
-	}
-}
-
-// A batch leaves the rows of a namespace whose expressions are expensive, and decides the others.
-func TestExpensiveNamespacesAreLeft(t *testing.T) {
-	b := newBatchOfEvaluations(t, 6)
-	b.values = func(i int) expression.Values {
-		return expression.Values{Task: expression.TaskValues{Namespace: []string{"cheap", "expensive"}[i%2]}}
-	}
-	b.expensive.add("expensive")
-	if stored, left := b.decide(); !left || !slices.Equal(stored, []int{0, 2, 4}) {
-		t.Errorf("stored %v, left %t", stored, left)
-	}
-	b.separate = true
-	b.begun = time.Time{}
-	if stored, left := b.decide(); left || len(stored) != 6 {
-		t.Errorf("apart: stored %v, left %t", stored, left)
-	}
-	b.expensive.until["expensive"] = time.Now().Add(-time.Second)
-	if list := b.expensive.list(); len(list) != 0 {
-		t.Errorf("after its minute: %v", list)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +14,7 @@ import (
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
-	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/pgtest/fixture"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -30,19 +29,18 @@ func (h *harness) expire() int {
 
 func (h *harness) redispatch() {
 	h.Helper()
-	_, err := h.Engine.Redispatch(h.Context())
-	h.Must(err)
+	h.Must(errOf(h.Engine.Redispatch(h.Context())))
 }
 
 func (h *harness) leave() {
 	h.Helper()
-	h.Must(h.Engine.LeaveWorker(h.Context(), h.worker))
+	h.Must(h.Engine.LeaveWorker(h.Context(), h.Worker))
 }
 
 // comeBack registers the worker again and returns after what waited for it is in the queue.
 func (h *harness) comeBack() {
 	h.Helper()
-	h.worker = h.RegisterWorker("run")
+	h.Worker = h.RegisterWorker("run")
 	h.redispatch()
 }
 
@@ -69,8 +67,7 @@ func evidenceOf(t *testing.T, e tasker.Entry) dispatchEvidence {
 	return d
 }
 
-func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
-	t.Parallel()
+func TestExpiredStepReturnsWhenAWorkerIsLive(t *testing.T) {
 	h := newHarness(t)
 	h.Template("pair", enginetest.Step("first"), enginetest.Step("second", "first"))
 	h.leave()
@@ -81,10 +78,10 @@ func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
 	if n := h.expire(); n != 1 {
 		t.Fatalf("%d steps expired, want 1", n)
 	}
-	h.wantState(task, tasker.TaskError)
-	h.wantStep(task, "first", tasker.StepError, 0)
+	h.WantState(task, tasker.TaskError)
+	h.WantStep(task, "first", tasker.StepError, 0)
 	var failure tasker.StepFailure
-	if err := json.Unmarshal(h.step(task, "first").Error, &failure); err != nil {
+	if err := json.Unmarshal(h.Step(task, "first").Error, &failure); err != nil {
 		t.Fatal(err)
 	}
 	if failure.Type != tasker.QueueExpiry || !strings.HasPrefix(failure.Message, "worker queue TTL expired: no worker took the step within 300") ||
@@ -94,7 +91,7 @@ func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
 	e := h.Entry(task)
 	d := evidenceOf(t, e).Dispatch
 	if e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.DetectedBy != tasker.DetectedSweep ||
-		e.OriginalState != tasker.TaskStepsInProcess || e.StepUUID == nil || *e.StepUUID != h.step(task, "first").UUID {
+		e.OriginalState != tasker.TaskStepsInProcess || e.StepUUID == nil || *e.StepUUID != h.Step(task, "first").UUID {
 		t.Errorf("the investigation is %+v", e)
 	}
 	if d.Transport != "postgres" || d.Namespace != enginetest.Namespace || d.Handler != "run" || d.LiveWorkers != 0 || d.Expiries != 0 || !d.Returns ||
@@ -102,19 +99,18 @@ func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
 		t.Errorf("the evidence is %+v", d)
 	}
 	h.redispatch() // nobody is there
-	h.wantStep(task, "first", tasker.StepError, 0)
+	h.WantStep(task, "first", tasker.StepError, 0)
 
 	h.comeBack()
-	h.wantState(task, tasker.TaskStepsInProcess)
-	h.wantStep(task, "first", tasker.StepEnqueued, 1)
+	h.WantState(task, tasker.TaskStepsInProcess)
+	h.WantStep(task, "first", tasker.StepEnqueued, 1)
 	if e := h.Entry(task); e.RecoveredAt == nil || e.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("the investigation is %+v", e)
 	}
-	h.accepted(success(h.claimOne("first"), `1`))
-	h.accepted(success(h.claimOne("second"), `2`))
-	h.wantState(task, tasker.TaskComplete)
-	list, _, err := h.DB.StepTransitions(t.Context(), task, h.step(task, "first").UUID, 100, 0)
-	h.Must(err)
+	h.Complete("first")
+	h.Accepted(success(h.ClaimOne("second"), `2`))
+	h.WantState(task, tasker.TaskComplete)
+	list := h.StepMoves(task, "first")
 	var events []string
 	for _, x := range list {
 		events = append(events, fmt.Sprint(x.Event, *x.Attempt))
@@ -124,8 +120,7 @@ func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
 	}
 }
 
-func TestAnExpiryUsesNoAttempt(t *testing.T) {
-	t.Parallel()
+func TestExpiryUsesNoAttempt(t *testing.T) {
 	h := newHarness(t)
 	h.Template("once", attempts(1, enginetest.Step("only")))
 	task := h.Create("once")
@@ -135,46 +130,42 @@ func TestAnExpiryUsesNoAttempt(t *testing.T) {
 		h.comeBack()
 		h.leave()
 	}
-	h.wantStep(task, "only", tasker.StepEnqueued, 1)
-	h.worker = h.RegisterWorker("run")
-	h.accepted(success(h.claimOne("only"), `1`))
-	h.wantState(task, tasker.TaskComplete)
+	h.WantStep(task, "only", tasker.StepEnqueued, 1)
+	h.Worker = h.RegisterWorker("run")
+	h.Complete("only")
+	h.WantState(task, tasker.TaskComplete)
 }
 
-func TestAStepThatLiveWorkersDoNotTakeComesBackOnlySoOften(t *testing.T) {
-	t.Parallel()
+func TestExpiriesWithLiveWorkersAreBounded(t *testing.T) {
 	h := newHarness(t)
 	h.Template("slow", enginetest.Step("only"))
 	task := h.Create("slow")
 	for n := 1; n <= engine.DefaultMaxQueueExpiries; n++ {
 		h.expire()
-		h.wantState(task, tasker.TaskError)
+		h.WantState(task, tasker.TaskError)
 		e := h.Entry(task)
-		if e.DetailCode != tasker.DispatchExpired || e.RecoveredAt != nil {
-			t.Fatalf("after %d expiries the investigation is %+v", n, e)
-		}
+		require(t, e.DetailCode == tasker.DispatchExpired && e.RecoveredAt == nil,
+			"after %d expiries the investigation is %+v", n, e)
 		h.redispatch()
 	}
-	h.wantState(task, tasker.TaskError) // the last time it stayed
+	h.WantState(task, tasker.TaskError) // the last time it stayed
 	if e := h.Entry(task); evidenceOf(t, e).Dispatch.LiveWorkers != 1 {
 		t.Errorf("evidence is %s", e.Metadata)
 	}
-	_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "op", Reason: "more workers"})
-	h.Must(err)
-	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	h.Operate(task, "only", tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "op", Reason: "more workers"})
+	h.WantStep(task, "only", tasker.StepEnqueued, 1)
 	h.expire()
 	h.redispatch()
-	h.wantStep(task, "only", tasker.StepEnqueued, 1) // and counts anew
-	h.claimOne("only")
+	h.WantStep(task, "only", tasker.StepEnqueued, 1) // and counts anew
+	h.ClaimOne("only")
 	h.pass() // the lease is lost; the retry is due
 	h.pass()
 	h.expire()
 	h.redispatch()
-	h.wantStep(task, "only", tasker.StepEnqueued, 2)
+	h.WantStep(task, "only", tasker.StepEnqueued, 2)
 }
 
-func TestOnlyWhatALiveWorkerCanDoComesBack(t *testing.T) {
-	t.Parallel()
+func TestOnlyStepsOfLiveWorkersReturn(t *testing.T) {
 	h := newHarness(t)
 	other := enginetest.Step("other")
 	other.Handler.Callable = "other"
@@ -183,63 +174,24 @@ func TestOnlyWhatALiveWorkerCanDoComesBack(t *testing.T) {
 	task := h.Create("both")
 	h.expire()
 	h.comeBack()
-	h.wantStep(task, "mine", tasker.StepEnqueued, 1)
-	h.wantStep(task, "other", tasker.StepError, 0)
+	h.WantStep(task, "mine", tasker.StepEnqueued, 1)
+	h.WantStep(task, "other", tasker.StepError, 0)
 	if e := h.Entry(task); e.RecoveredAt != nil {
 		t.Error("the investigation is recovered although a step of it is not")
 	}
-	h.accepted(success(h.claimOne("mine"), `1`))
-	h.wantState(task, tasker.TaskError)
-	h.Must(h.Engine.LeaveWorker(t.Context(), h.worker))
-	h.worker = h.RegisterWorker("other")
+	h.Complete("mine")
+	h.WantState(task, tasker.TaskError)
+	h.Must(h.Engine.LeaveWorker(t.Context(), h.Worker))
+	h.Worker = h.RegisterWorker("other")
 	h.redispatch()
-	h.accepted(success(h.claimOne("other"), `1`))
-	h.wantState(task, tasker.TaskComplete)
+	h.Complete("other")
+	h.WantState(task, tasker.TaskComplete)
 	if e := h.Entry(task); e.RecoveredAt == nil {
 		t.Error("the investigation is not recovered")
 	}
 }
 
-func TestAnExpiryWhileTheTaskGoesOnIsRecoveredToo(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	other := enginetest.Step("other")
-	other.Handler.Callable = "other"
-	h.Template("both", enginetest.Step("mine"), other)
-	task := h.Create("both")
-	held := h.claimOne("mine")
-	h.expire()
-	h.wantState(task, tasker.TaskStepsInProcess)
-	if e := h.Entry(task); e.DetailCode != tasker.NoWorkers || e.OriginalState != tasker.TaskStepsInProcess {
-		t.Errorf("the investigation is %+v", e)
-	}
-	b := h.RegisterWorker("other")
-	h.redispatch()
-	if e := h.Entry(task); e.RecoveredAt == nil {
-		t.Error("the investigation is not recovered")
-	}
-	list, err := h.Engine.Claim(t.Context(), b, 1, 0)
-	h.Must(err)
-	_, err = h.Engine.Report(t.Context(), b, []tasker.Outcome{success(list[0], `1`)}, 0)
-	h.Must(err)
-	h.accepted(success(held, `1`))
-	h.wantState(task, tasker.TaskComplete)
-}
-
-func TestOtherFailuresDoNotComeBackWithAWorker(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.Template("fails", attempts(1, enginetest.Step("only")))
-	task := h.Create("fails")
-	h.accepted(failure(h.claimOne("only"), true))
-	h.wantState(task, tasker.TaskError)
-	h.leave()
-	h.comeBack()
-	h.wantStep(task, "only", tasker.StepError, 1)
-}
-
-func TestWhatEndedOrWasTakenAwayDoesNotComeBack(t *testing.T) {
-	t.Parallel()
+func TestEndedStepsDoNotReturn(t *testing.T) {
 	h := newHarness(t)
 	h.Template("only", enginetest.Step("only"))
 	h.leave()
@@ -251,66 +203,57 @@ func TestWhatEndedOrWasTakenAwayDoesNotComeBack(t *testing.T) {
 	operate := func(task tasker.ID, op tasker.ActionRequest) {
 		t.Helper()
 		op.Actor, op.Reason = "op", "because"
-		_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, op)
-		h.Must(err)
+		h.Operate(task, "only", op)
 	}
 	operate(resolved, tasker.ActionRequest{Action: tasker.ResolveManually})
 	operate(completed, tasker.ActionRequest{Action: tasker.CompleteManually, Result: json.RawMessage(`1`)})
 	h.comeBack()
-	if list := h.claim(); len(list) != 0 {
-		t.Errorf("claimed %v", names(list))
-	}
-	h.wantState(cancelled, tasker.TaskCancelled)
-	h.wantState(queued, tasker.TaskCancelled)
-	h.wantState(resolved, tasker.TaskComplete)
-	h.wantState(completed, tasker.TaskComplete)
+	h.ClaimNone()
+	h.WantState(cancelled, tasker.TaskCancelled)
+	h.WantState(queued, tasker.TaskCancelled)
+	h.WantState(resolved, tasker.TaskComplete)
+	h.WantState(completed, tasker.TaskComplete)
 }
 
-func TestLimitsOfStepAndTemplateComeBeforeTheServers(t *testing.T) {
-	t.Parallel()
+func TestQueueTTLOfStepOverridesTemplateAndServer(t *testing.T) {
 	h := newHarness(t)
 	own := enginetest.Step("own")
 	own.WorkerQueueTTLMS = 7000
 	after := enginetest.Step("after", "own")
 	after.WorkerQueueTTLMS = 8000
-	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+	h.RegisterTemplate(tasker.Template{
 		Namespace: enginetest.Namespace, Name: "limits", Version: "1.0.0", Steps: []tasker.StepTemplate{own, enginetest.Step("plain"), after},
 		Lifecycle: tasker.Lifecycle{WorkerQueueTTLMS: 60_000},
-	}, "")
-	h.Must(err)
+	})
 	h.Template("default", enginetest.Step("only"))
 	limit := func(task tasker.ID, name string, want time.Duration) {
 		t.Helper()
 		var got time.Duration
-		h.Must(h.pool.QueryRow(t.Context(), `SELECT expires_at - state_since FROM tasker.workflow_steps WHERE task_uuid = $1 AND name = $2`, task, name).Scan(&got))
-		if got != want {
-			t.Errorf("step %s may wait for %s, want %s", name, got, want)
-		}
+		h.Must(h.Admin().QueryRow(t.Context(), `SELECT expires_at - state_since FROM tasker.workflow_steps WHERE task_uuid = $1 AND name = $2`, task, name).Scan(&got))
+		check(t, got == want, "step %s may wait for %s, want %s", name, got, want)
 	}
 	task := h.Create("limits")
 	limit(task, "own", 7*time.Second)
 	limit(task, "plain", time.Minute)
 	limit(h.Create("default"), "only", postgres.DefaultQueueTTL)
-	for _, a := range h.claim() {
+	for _, a := range h.Claim() {
 		if a.Name == "own" {
-			h.accepted(success(a, `1`))
+			h.Accepted(success(a, `1`))
 			limit(task, "after", 8*time.Second)
 			continue
 		}
 		if a.TaskUUID == task { // given back, it has the whole time again
-			_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease()})
-			h.Must(err)
+			h.Release(a)
 			limit(task, "plain", time.Minute)
 		}
 	}
 }
 
-func TestTheGraceOfTheSweepIsForTheBroker(t *testing.T) {
-	t.Parallel()
+func TestSweepGraceAppliesOnlyToTTLsOfTheBroker(t *testing.T) {
 	h := newHarness(t)
 	h.Template("only", enginetest.Step("only"))
 	h.Create("only")
-	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
+	fixture.QueueTTLsExpired(h, h.Admin())
 	due := func(grace time.Duration) int {
 		list, err := h.DB.ExpiredSteps(t.Context(), grace, 10)
 		h.Must(err)
@@ -322,47 +265,12 @@ func TestTheGraceOfTheSweepIsForTheBroker(t *testing.T) {
 	// The broker does not know a shorter limit of the step, so nobody waits for it.
 	for limit, want := range map[time.Duration]int{postgres.DefaultQueueTTL + time.Second: 0, postgres.DefaultQueueTTL: 0, postgres.DefaultQueueTTL - time.Millisecond: 1} {
 		h.Exec(`UPDATE tasker.workflow_steps SET queue_ttl_ms = $1`, limit.Milliseconds())
-		if n := due(time.Minute); n != want {
-			t.Errorf("with a limit of %s of its own %d are due within the grace, want %d", limit, n, want)
-		}
+		n := due(time.Minute)
+		check(t, n == want, "with a limit of %s of its own %d are due within the grace, want %d", limit, n, want)
 	}
 }
 
-func TestWorkersGetAMomentWhenNobodyCouldTakeWork(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.Template("only", enginetest.Step("only"))
-	task := h.Create("only")
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	e := newEngine(h.DB, engine.Options{Now: func() time.Time { return now }})
-	i := slices.IndexFunc(e.Loops(), func(l *loop.Loop) bool { return l.Name == "queue limits" })
-	limits := e.Loops()[i]
-	pass := func() {
-		t.Helper()
-		_, err := limits.Pass(t.Context())
-		h.Must(err)
-	}
-	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
-	pass() // the server has just started
-	now = now.Add(engine.DefaultLease - time.Second)
-	pass()
-	h.wantStep(task, "only", tasker.StepEnqueued, 1)
-	now = now.Add(time.Second)
-	pass()
-	h.wantStep(task, "only", tasker.StepError, 0)
-
-	second := h.Create("only")
-	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE state = 'enqueued'`)
-	now = now.Add(2 * engine.DefaultLease) // it could not look for a while
-	pass()
-	h.wantStep(second, "only", tasker.StepEnqueued, 1)
-	now = now.Add(engine.DefaultLease)
-	pass()
-	h.wantStep(second, "only", tasker.StepError, 0)
-}
-
-func TestAutoRecoverCanBeSwitchedOff(t *testing.T) {
-	t.Parallel()
+func TestAutoRecoveryCanBeDisabled(t *testing.T) {
 	h := newHarness(t)
 	for off, want := range map[bool]int{false: 1, true: 0} {
 		n := 0
@@ -371,67 +279,50 @@ func TestAutoRecoverCanBeSwitchedOff(t *testing.T) {
 				n++
 			}
 		}
-		if n != want {
-			t.Errorf("switched off %t: %d loops put steps back, want %d", off, n, want)
-		}
+		check(t, n == want, "switched off %t: %d loops put steps back, want %d", off, n, want)
 	}
 }
 
-func TestADrainingOrGoneWorkerIsNoneThatLives(t *testing.T) {
-	t.Parallel()
+func TestDrainingAndGoneWorkersAreNotLive(t *testing.T) {
 	h := newHarness(t)
 	h.Template("only", enginetest.Step("only"))
 	task := h.Create("only")
 	h.Exec(`UPDATE tasker.workers SET draining_since = now()`)
-	if list := h.claim(); len(list) != 0 {
-		t.Errorf("a draining worker got %v", names(list))
-	}
+	h.ClaimNone()
 	h.expire()
-	if e := h.Entry(task); e.DetailCode != tasker.NoWorkers {
-		t.Errorf("found as %s", e.DetailCode)
-	}
+	h.WantDetail(task, tasker.NoWorkers)
 	h.redispatch()
-	h.wantStep(task, "only", tasker.StepError, 0)
+	h.WantStep(task, "only", tasker.StepError, 0)
 	h.Exec(`UPDATE tasker.workers SET draining_since = NULL, last_heartbeat_at = now() - 4 * heartbeat_interval`)
 	h.redispatch()
-	h.wantStep(task, "only", tasker.StepError, 0)
+	h.WantStep(task, "only", tasker.StepError, 0)
 	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now()`)
 	h.redispatch()
-	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	h.WantStep(task, "only", tasker.StepEnqueued, 1)
 }
 
-// Expiry races a claim for the same steps: one side wins each of them.
-func TestExpiryRacesAClaim(t *testing.T) {
+func TestExpiryAndClaimNeverBothWin(t *testing.T) {
 	t.Parallel()
 	h := withWorker(enginetest.NewWith(t, postgres.Options{ExpiryRule: tasker.ExpireAlways}))
 	h.Template("only", enginetest.Step("only"))
-	races := 2000
-	if testing.Short() {
-		races = 200
-	}
+	const races = 500
 	claimed := 0
 	for round := range races / 100 {
 		requests := make([]tasker.NewTask, 100)
 		for i := range requests {
 			requests[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "only"}
 		}
-		_, err := h.Engine.CreateTasks(t.Context(), requests)
-		h.Must(err)
-		h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+		h.Must(errOf(h.Engine.CreateTasks(t.Context(), requests)))
+		fixture.QueueTTLsExpired(h, h.Admin())
 		claimed += h.race(1 + round%7)
 	}
 	var expired, histories int
-	h.Must(h.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE state = 'error') FROM tasker.workflow_steps`).Scan(&expired))
-	h.Must(h.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.workflow_step_transitions WHERE event IN ('claim', 'expire')`).Scan(&histories))
-	if claimed+expired != races || histories != races {
-		t.Errorf("%d claimed and %d expired of %d, with %d rows of history", claimed, expired, races, histories)
-	}
-	if claimed == 0 || expired == 0 {
-		t.Errorf("%d claimed and %d expired: there was no race", claimed, expired)
-	}
-	if n := h.count("deferred_work"); n != 0 {
-		t.Errorf("%d steps are set aside: the side that lost did not pass them over", n)
-	}
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE state = 'error') FROM tasker.workflow_steps`).Scan(&expired))
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT count(*) FROM tasker.workflow_step_transitions WHERE event IN ('claim', 'expire')`).Scan(&histories))
+	check(t, claimed+expired == races && histories == races,
+		"%d claimed and %d expired of %d, with %d rows of history", claimed, expired, races, histories)
+	check(t, claimed != 0 && expired != 0, "%d claimed and %d expired: there was no race", claimed, expired)
+	h.wantRows(0, "deferred_work")
 	t.Logf("%d races: the claim won %d, the expiry %d", races, claimed, expired)
 }
 
@@ -442,7 +333,7 @@ func (h *harness) race(some int) (claimed int) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		for {
-			list, err := h.Engine.Claim(context.WithoutCancel(h.Context()), h.worker, some, 0)
+			list, err := h.Engine.Claim(context.WithoutCancel(h.Context()), h.Worker, some, 0)
 			if err != nil {
 				h.Error(err)
 			}
@@ -467,9 +358,7 @@ func (h *harness) race(some int) (claimed int) {
 	return claimed
 }
 
-// Steps that no worker took are told of once each, with who found them and why.
-func TestWhoCountsExpiriesIsTold(t *testing.T) {
-	t.Parallel()
+func TestExpiriesAreReportedOnce(t *testing.T) {
 	h := newHarness(t)
 	var mu sync.Mutex
 	told := map[string]int{}
@@ -486,10 +375,9 @@ func TestWhoCountsExpiriesIsTold(t *testing.T) {
 	h.expire()
 	letter := h.Create("one")
 	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE task_uuid = $1`, letter)
-	found := engine.DeadLetter{StepRef: tasker.StepRef{TaskUUID: letter, StepUUID: h.step(letter, "first").UUID}, Evidence: json.RawMessage(`{}`)}
+	found := engine.DeadLetter{StepRef: tasker.StepRef{TaskUUID: letter, StepUUID: h.Step(letter, "first").UUID}, Evidence: json.RawMessage(`{}`)}
 	for range 2 {
-		_, err := h.Engine.DeadLetters(t.Context(), []engine.DeadLetter{found})
-		h.Must(err)
+		h.Must(errOf(h.Engine.DeadLetters(t.Context(), []engine.DeadLetter{found})))
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -498,13 +386,10 @@ func TestWhoCountsExpiriesIsTold(t *testing.T) {
 		enginetest.Namespace + " sweep " + tasker.NoWorkers:       1,
 		enginetest.Namespace + " broker " + tasker.NoWorkers:      1,
 	}
-	if !maps.Equal(told, want) {
-		t.Errorf("told %v, want %v", told, want)
-	}
+	check(t, maps.Equal(told, want), "told %v, want %v", told, want)
 }
 
-func TestAnInvestigationThatEndsDoesNotChangeWhatItWasAbout(t *testing.T) {
-	t.Parallel()
+func TestEndingAnInvestigationDoesNotChangeItsStep(t *testing.T) {
 	h := newHarness(t)
 	h.Template("only", enginetest.Step("only"))
 	h.leave()
@@ -520,16 +405,15 @@ func TestAnInvestigationThatEndsDoesNotChangeWhatItWasAbout(t *testing.T) {
 	end(resolved, tasker.EntryManuallyResolved)
 	end(cancelled, tasker.EntryCancelled)
 	h.Exec(`UPDATE tasker.tasks SET attend_by = now() WHERE attend_by IS NOT NULL`)
-	_, err := service.Sweep(t.Context())
-	h.Must(err)
+	h.Must(errOf(service.Sweep(t.Context())))
 	if e := h.Entry(resolved); e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("found again as %s %s, %s", e.Reason, e.DetailCode, e.ResolutionStatus)
 	}
 	h.comeBack()
-	h.accepted(success(h.claimOne("only"), `1`))
-	h.wantState(resolved, tasker.TaskComplete)
+	h.Complete("only")
+	h.WantState(resolved, tasker.TaskComplete)
 	if e := h.Entry(resolved); e.RecoveredAt == nil {
 		t.Error("the investigation is not recovered")
 	}
-	h.wantState(cancelled, tasker.TaskError) // left as it was
+	h.WantState(cancelled, tasker.TaskError) // left as it was
 }

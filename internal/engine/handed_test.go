@@ -10,9 +10,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A report whose decision cannot be concluded, because the connection is lost in between, does not
-// lose the work that was handed out with it: the worker is given it, and sends the decision again.
-func TestWorkThatComesWithADecisionIsNotLost(t *testing.T) {
+func TestClaimedStepsSurviveALostDecision(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.CheckAtEnd(t)
@@ -25,47 +23,42 @@ func TestWorkThatComesWithADecisionIsNotLost(t *testing.T) {
 	given, unanswered := 0, 0
 	for n := range 12 {
 		h.Create("routed")
-		decision := h.claimOne("route")
+		decision := h.ClaimOne("route")
 		other := h.Create("plain")
 		cut.left.Store(int64(n + 1))
 		wrong := success(decision, `{}`) // which says nothing, and so fails the attempt
-		receipt, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{wrong}, 1)
+		receipt, err := h.Engine.Report(t.Context(), h.Worker, []tasker.Outcome{wrong}, 1)
 		cut.left.Store(0)
 		held := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE task_uuid = $1 AND state = 'in_progress'`, other)
-		if held != len(receipt.Next) {
-			t.Errorf("cut at statement %d: %d steps are held and %d are handed out: %v", n+1, held, len(receipt.Next), err)
-		}
+		check(t, held == len(receipt.Next),
+			"cut at statement %d: %d steps are held and %d are handed out: %v", n+1, held, len(receipt.Next), err)
 		given += len(receipt.Next)
 		if err != nil || receipt.Rejected[0].Code == tasker.Unavailable { // its worker sends it again
 			unanswered++
 			h.Eventually("the outcome is answered", func() bool {
-				again, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{wrong}, 0)
+				again, err := h.Engine.Report(t.Context(), h.Worker, []tasker.Outcome{wrong}, 0)
 				return err == nil && again.Rejected[0].Code != tasker.Unavailable
 			})
 		}
-		for _, a := range receipt.Next {
-			h.accepted(success(a, `1`))
-		}
+		h.Succeed(receipt.Next...)
 		if len(receipt.Next) == 0 {
-			h.accepted(success(h.claimOne("other"), `1`))
+			h.Complete("other")
 		}
 	}
-	if given == 0 || unanswered == 0 {
-		t.Errorf("work was handed out %d times, and decisions were not taken %d times", given, unanswered)
-	}
+	check(t, given != 0 && unanswered != 0,
+		"work was handed out %d times, and decisions were not taken %d times", given, unanswered)
 }
 
-// A worker that a broker tells of what waits is given only what becomes ready by its report.
-func TestAReportIsAnsweredWithWhatItMadeReady(t *testing.T) {
+func TestReportReadyReturnsOnlyStepsItMadeReady(t *testing.T) {
 	t.Parallel()
 	h := withWorker(enginetest.NewWith(t, postgres.Options{PriorityAge: -1}))
 	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
 	h.Create("chain")
-	first := h.claimOne("one")
+	first := h.ClaimOne("one")
 	h.Create("chain")
-	second := h.claimOne("one")
+	second := h.ClaimOne("one")
 	h.Create("chain")
-	third := h.claimOne("one")
+	third := h.ClaimOne("one")
 	h.Create("chain") // its first step waits
 	for _, tt := range []struct {
 		about string
@@ -77,14 +70,13 @@ func TestAReportIsAnsweredWithWhatItMadeReady(t *testing.T) {
 		{"a success that asks for nothing", success(second, `1`), 0, "[]"},
 		{"a failure", tasker.Outcome{Lease: third.Lease(), Failure: &tasker.Failure{Message: "no"}}, 5, "[]"},
 	} {
-		receipt, err := h.Engine.ReportReady(h.Context(), h.worker, []tasker.Outcome{tt.Outcome}, tt.claim)
+		receipt, err := h.Engine.ReportReady(h.Context(), h.Worker, []tasker.Outcome{tt.Outcome}, tt.claim)
 		h.Must(err)
 		var next []string
 		for _, a := range receipt.Next {
 			next = append(next, a.Name)
 		}
-		if len(receipt.Accepted) != 1 || fmt.Sprint(next) != tt.want {
-			t.Errorf("%s is answered with %q, want %s: %+v", tt.about, next, tt.want, receipt)
-		}
+		check(t, len(receipt.Accepted) == 1 && fmt.Sprint(next) == tt.want,
+			"%s is answered with %q, want %s: %+v", tt.about, next, tt.want, receipt)
 	}
 }

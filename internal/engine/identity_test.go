@@ -7,10 +7,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// A worker may write its report anew for each try. What says the same is accepted
-// as the same, and what says something else is not.
-func TestTheSameReportIsRecognisedByItsValue(t *testing.T) {
-	t.Parallel()
+func TestRepeatedReportsAreComparedByValue(t *testing.T) {
+	h := newSingle(t)
 	failed := func(f tasker.Failure) tasker.Outcome { return tasker.Outcome{Failure: &f} }
 	ok := func(result, metadata string) tasker.Outcome {
 		return tasker.Outcome{Success: true, Result: json.RawMessage(result), Metadata: json.RawMessage(metadata)}
@@ -37,17 +35,14 @@ func TestTheSameReportIsRecognisedByItsValue(t *testing.T) {
 		{"another message of a failure", failed(down), failed(other), false},
 		{"a failure that may be retried", failed(down), failed(retried), false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			h := newSingle(t)
+		h.each(tt.name, func(h *harness) {
 			h.Create("single")
-			lease := h.claimOne("one").Lease()
+			lease := h.ClaimOne("one").Lease()
 			tt.first.Lease, tt.again.Lease = lease, lease
-			h.accepted(tt.first)
-			r := h.report(tt.again)
-			if got := len(r.Accepted) == 1; got != tt.want {
-				t.Errorf("accepted %v, want %v: %+v", got, tt.want, r)
-			}
+			h.Accepted(tt.first)
+			r := h.Report(tt.again)
+			got := len(r.Accepted) == 1
+			check(h, got == tt.want, "accepted %v, want %v: %+v", got, tt.want, r)
 		})
 	}
 }

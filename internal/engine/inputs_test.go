@@ -20,56 +20,24 @@ import (
 // text returns a JSON string of n bytes.
 func text(n int) string { return `"` + strings.Repeat("x", n-2) + `"` }
 
-// largeTasks creates tasks of one step with a context of about 900 KiB each.
-func (h *harness) largeTasks(n int) {
-	h.Helper()
-	h.Template("single", enginetest.Step("one"))
-	// One string may have 256 KiB.
-	doc := fmt.Sprintf(`{"a": [%s]}`, strings.TrimSuffix(strings.Repeat(text(180<<10)+", ", 5), ", "))
-	for range n {
-		h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: json.RawMessage(doc)})
+func TestClaimedInputsAreBoundedInBytes(t *testing.T) {
+	h := newSingle(t)
+	const each = 900 << 10
+	want := tasker.MaxClaimBytes / each
+	for range 5 * want {
+		h.Create("single")
 	}
-}
-
-// inputBytes returns how large the inputs of assignments are together.
-func inputBytes(list []tasker.Assignment) (n int) {
-	for _, a := range list {
-		n += len(a.Context)
-		for _, result := range a.DependencyResults {
-			n += len(result)
-		}
-	}
-	return n
-}
-
-func (h *harness) wantBounded(list []tasker.Assignment) {
-	h.Helper()
-	if n := inputBytes(list); len(list) == 0 || n > tasker.MaxClaimBytes || n < tasker.MaxClaimBytes-tasker.MaxDocumentBytes {
-		h.Errorf("%d steps with %d bytes were handed out; want as many as fit into %d", len(list), n, tasker.MaxClaimBytes)
-	}
-}
-
-// Each way to get work is bounded in bytes, and leaves the rest in the queue.
-func TestWhatIsHandedOutIsBoundedInBytes(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.largeTasks(40)
-	first := h.claim()
-	h.wantBounded(first)
-	r, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{success(first[0], `1`)}, 100)
+	h.Exec(`UPDATE tasker.workflow_steps SET inputs_bytes = $1`, each)
+	first := h.Claim()
+	r, err := h.Engine.Report(t.Context(), h.Worker, []tasker.Outcome{success(first[0], `1`)}, 100)
 	h.Must(err)
-	h.wantBounded(r.Next)
-	waiting := h.waiting()
-	named, err := h.Engine.TakeSteps(t.Context(), h.worker, waiting)
+	named, err := h.Engine.TakeSteps(t.Context(), h.Worker, h.waiting())
 	h.Must(err)
-	h.wantBounded(named)
-	several := h.RegisterWorker("run", "walk")
-	last, err := h.Engine.Claim(t.Context(), several, 100, 0)
-	h.Must(err)
-	h.wantBounded(last)
-	if left := len(waiting) - len(named) - len(last); h.count("workflow_steps WHERE state = 'enqueued'") != left {
-		t.Errorf("%d steps are left, want %d", h.count("workflow_steps WHERE state = 'enqueued'"), left)
+	several := h.ClaimAs(h.RegisterWorker("run", "walk"), 100)
+	for way, list := range map[string][]tasker.Assignment{"claim": first, "report": r.Next, "by name": named, "several handlers": several} {
+		check(t, len(list) == want, "%s: %d steps were handed out, want as many as fit: %d", way, len(list), want)
 	}
+	h.wantRows(want, "ready_steps")
 }
 
 // fanIn makes a task of so many parents and a child, whose parents are done with a
@@ -84,7 +52,7 @@ func (h *harness) fanIn(parents int) (task tasker.ID) {
 	}
 	h.Template("fan in", append(steps, enginetest.Step("child", all...))...)
 	task = h.Create("fan in")
-	for list := h.claim(); len(list) > 0; list = h.claim() {
+	for list := h.Claim(); len(list) > 0; list = h.Claim() {
 		var outcomes []tasker.Outcome
 		for _, a := range list {
 			if a.Name != "child" {
@@ -92,11 +60,10 @@ func (h *harness) fanIn(parents int) (task tasker.ID) {
 			}
 		}
 		if len(outcomes) == 0 {
-			_, _, err := h.Engine.Release(h.Context(), h.worker, []tasker.Lease{list[0].Lease()})
-			h.Must(err)
+			h.Release(list[0])
 			break
 		}
-		h.accepted(outcomes...)
+		h.Accepted(outcomes...)
 	}
 	h.Exec(`
 		UPDATE tasker.workflow_steps p
@@ -127,17 +94,14 @@ func (h *harness) wantReferences(a tasker.Assignment, parents int) {
 	ref := a.DependencyRefs[fmt.Sprintf("p%03d", parents-1)]
 	doc, err := h.Engine.StepResult(h.Context(), a.TaskUUID, ref.StepUUID)
 	h.Must(err)
-	if len(doc) != each || ref.Bytes != each {
-		h.Errorf("the result has %d bytes, its reference says %d, want %d", len(doc), ref.Bytes, each)
-	}
+	check(h, len(doc) == each && ref.Bytes == each,
+		"the result has %d bytes, its reference says %d, want %d", len(doc), ref.Bytes, each)
 }
 
 // 270 exceed what PostgreSQL can put into one jsonb, 5 the budget.
 var parents = flag.Int("parents", 60, "results of 979 KiB that one step depends on")
 
-// A step with large inputs runs, and so does what waits behind it.
-func TestInputsBeyondTheBudgetAreReferences(t *testing.T) {
-	t.Parallel()
+func TestLargeInputsAreReferences(t *testing.T) {
 	h := newHarness(t)
 	task := h.fanIn(*parents)
 	h.Template("single", enginetest.Step("one"))
@@ -153,7 +117,7 @@ func TestInputsBeyondTheBudgetAreReferences(t *testing.T) {
 			var child, other *tasker.Assignment
 			var held []tasker.Lease
 			for range 100 { // a few are measured at a time
-				for _, a := range h.claim() {
+				for _, a := range h.Claim() {
 					switch held = append(held, a.Lease()); a.TaskUUID {
 					case task:
 						child = &a
@@ -167,24 +131,21 @@ func TestInputsBeyondTheBudgetAreReferences(t *testing.T) {
 					break
 				}
 			}
-			if child == nil || other == nil {
-				t.Fatalf("handed out: child %v, the step behind it %v", child != nil, other != nil)
-			}
+			require(t, child != nil && other != nil,
+				"handed out: child %v, the step behind it %v", child != nil, other != nil)
 			t.Logf("the child of %d parents and the step behind it were handed out after %s", *parents, time.Since(start))
 			h.wantReferences(*child, *parents)
-			_, _, err := h.Engine.Release(t.Context(), h.worker, held)
+			_, _, err := h.Engine.Release(t.Context(), h.Worker, held)
 			h.Must(err)
 		})
 	}
 }
 
-// The sizes that a report adds up are those that a claim would measure.
-func TestSizesAreThoseOfWhatIsHandedOut(t *testing.T) {
-	t.Parallel()
+func TestRecordedSizesMatchTheInputs(t *testing.T) {
 	h := newHarness(t)
 	h.Template("diamond", enginetest.Step("a"), enginetest.Step("b", "a"), enginetest.Step("c", "a"), enginetest.Step("d", "b", "c"))
 	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "diamond", Context: json.RawMessage(`{"n":1e5,"s":"\u00e4"}`)})
-	for list := h.claim(); len(list) > 0; list = h.claim() {
+	for list := h.Claim(); len(list) > 0; list = h.Claim() {
 		for _, a := range list {
 			if a.Name == "b" { // by hand, on the way
 				_, err := h.Engine.OperateStep(t.Context(), task, a.StepUUID, tasker.ActionRequest{
@@ -193,11 +154,11 @@ func TestSizesAreThoseOfWhatIsHandedOut(t *testing.T) {
 				h.Must(err)
 				continue
 			}
-			h.accepted(success(a, fmt.Sprintf(`{"by":%q,"list":[1,2,3],"n":2.50e2}`, a.Name)))
+			h.Accepted(success(a, fmt.Sprintf(`{"by":%q,"list":[1,2,3],"n":2.50e2}`, a.Name)))
 		}
 	}
-	h.wantState(task, tasker.TaskComplete)
-	rows, err := h.pool.Query(t.Context(), `
+	h.WantState(task, tasker.TaskComplete)
+	rows, err := h.Admin().Query(t.Context(), `
 		SELECT format('%s: %s %s %s', s.name, t.context_bytes, s.results_bytes, s.inputs_bytes)
 		FROM tasker.workflow_steps s
 		JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
@@ -208,17 +169,15 @@ func TestSizesAreThoseOfWhatIsHandedOut(t *testing.T) {
 	h.Must(err)
 	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	h.Must(err)
-	if len(wrong) > 0 {
-		t.Errorf("wrong sizes: %v", wrong)
-	}
+	check(t, len(wrong) == 0, "wrong sizes: %v", wrong)
 }
 
 // refused checks that a task has an investigation of a step that no worker could be
 // given, and that the step is not handed out again.
 func (h *harness) refused(task tasker.ID, step string, words ...string) {
 	h.Helper()
-	h.wantState(task, tasker.TaskError)
-	s, e := h.step(task, step), h.Entry(task)
+	h.WantState(task, tasker.TaskError)
+	s, e := h.Step(task, step), h.Entry(task)
 	if s.State != tasker.StepError || s.NextRetryAt != nil || e.Reason != tasker.MaxRetriesExceeded || e.DetailCode != tasker.InputTooLarge ||
 		e.StepUUID == nil || *e.StepUUID != s.UUID {
 		h.Errorf("step %s, retried at %v; investigation %s %s of %v", s.State, s.NextRetryAt, e.Reason, e.DetailCode, e.StepUUID)
@@ -226,19 +185,15 @@ func (h *harness) refused(task tasker.ID, step string, words ...string) {
 	var f tasker.StepFailure
 	h.Must(json.Unmarshal(s.Error, &f))
 	for _, w := range append(words, "bytes") {
-		if f.Type != tasker.InputTooLarge || f.Retryable || !strings.Contains(f.Message, w) {
-			h.Errorf("error %+v does not say %q", f, w)
-		}
+		check(h, f.Type == tasker.InputTooLarge && !f.Retryable && strings.Contains(f.Message, w),
+			"error %+v does not say %q", f, w)
 	}
 }
 
-// A context that is fifty times larger when it is read fails its own step only. The claim,
-// the server's memory and the steps behind it are not affected.
-func TestContextsThatNoClaimCanCarry(t *testing.T) {
-	t.Parallel()
+func TestContextThatExpandsTooMuchFailsItsStep(t *testing.T) {
 	h := newSingle(t)
 	var bad []tasker.ID
-	for range 10 {
+	for range 4 {
 		bad = append(bad, h.Create("single"))
 	}
 	h.Exec(`UPDATE tasker.tasks SET context_bytes = NULL, context = jsonb_build_object('a', (SELECT jsonb_agg(1e308) FROM generate_series(1, 30000)))`)
@@ -250,15 +205,13 @@ func TestContextsThatNoClaimCanCarry(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	var list []tasker.Assignment
 	for n := 0; n < 50 && len(list) == 0; n++ { // measuring takes a while
-		list = h.claim()
+		list = h.Claim()
 	}
 	runtime.ReadMemStats(&after)
-	if len(list) != 1 || list[0].TaskUUID != behind {
-		t.Errorf("claimed %d steps, want only the one behind", len(list))
-	}
+	check(t, len(list) == 1 && list[0].TaskUUID == behind, "claimed %d steps, want only the one behind", len(list))
 	for deadline := time.Now().Add(2 * time.Minute); h.count("tasks_dlq WHERE detail_code = 'input_too_large'") < len(bad) && time.Now().Before(deadline); {
-		h.tick()
-		for _, a := range h.claim() {
+		h.Tick()
+		for _, a := range h.Claim() {
 			if a.TaskUUID != behind { // its lease may have run out
 				t.Errorf("claimed %s of task %s", a.Name, a.TaskUUID)
 			}
@@ -267,12 +220,9 @@ func TestContextsThatNoClaimCanCarry(t *testing.T) {
 	for _, task := range bad[:2] {
 		h.refused(task, "one", "context", fmt.Sprint(tasker.MaxClaimBytes))
 	}
-	if n := h.count("tasks_dlq WHERE detail_code = 'input_too_large'"); n != len(bad) {
-		t.Errorf("%d investigations, want %d", n, len(bad))
-	}
-	if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<20 {
-		t.Errorf("%d MiB were allocated", grown>>20)
-	}
+	h.wantRows(len(bad), "tasks_dlq WHERE detail_code = 'input_too_large'")
+	grown := after.TotalAlloc - before.TotalAlloc
+	check(t, grown <= 24<<20, "%d MiB were allocated", grown>>20)
 }
 
 // overfill makes the inputs of a task's step larger than any worker can be given.
@@ -281,45 +231,39 @@ func (h *harness) overfill(task tasker.ID) {
 	h.Exec(`UPDATE tasker.workflow_steps SET inputs_bytes = $2 WHERE task_uuid = $1 AND state = 'enqueued'`, task, tasker.MaxInputBytes+1)
 }
 
-func TestResultsThatNoWorkerCanBeGiven(t *testing.T) {
-	t.Parallel()
+func TestStepWithTooLargeInputsFails(t *testing.T) {
 	h := newHarness(t)
 	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
 	h.Template("single", enginetest.Step("one"))
 	for name, work := range map[string]func() []tasker.Assignment{
-		"claim": h.claim,
+		"claim": h.Claim,
 		"take": func() []tasker.Assignment {
-			list, err := h.Engine.TakeSteps(t.Context(), h.worker, h.waiting())
+			list, err := h.Engine.TakeSteps(t.Context(), h.Worker, h.waiting())
 			h.Must(err)
 			return list
 		},
 		"claim of several": func() []tasker.Assignment {
-			list, err := h.Engine.Claim(t.Context(), h.RegisterWorker("run", "walk"), 100, 0)
-			h.Must(err)
+			list := h.ClaimAs(h.RegisterWorker("run", "walk"), 100)
 			return list
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			task := h.Create("chain")
-			h.accepted(success(h.claimOne("one"), `1`))
+			h.Complete("one")
 			h.Exec(`UPDATE tasker.workflow_steps SET results_bytes = 2000000000 WHERE task_uuid = $1 AND name = 'one'`, task)
 			h.overfill(task)
 			behind := h.Create("single")
 			list := work()
-			if len(list) != 1 || list[0].TaskUUID != behind {
-				t.Errorf("claimed %v, want only the step behind", names(list))
-			}
-			h.tick()
+			check(t, len(list) == 1 && list[0].TaskUUID == behind,
+				"claimed %v, want only the step behind", names(list))
+			h.Tick()
 			h.refused(task, "two", "2000000000", fmt.Sprint(tasker.MaxInputBytes))
 			// An operator's reset does not bring it back into anybody's way for good.
-			_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "eve", Reason: "again"})
-			h.Must(err)
+			h.Operate(task, "two", tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "eve", Reason: "again"})
 			h.Engine = newEngine(h.DB, engine.Options{}) // another server
-			if list := h.claim(); len(list) > 0 {
-				t.Errorf("claimed %v", names(list))
-			}
-			h.tick()
-			h.wantState(task, tasker.TaskError)
+			h.ClaimNone()
+			h.Tick()
+			h.WantState(task, tasker.TaskError)
 			h.Must(h.Engine.CancelTask(t.Context(), behind, "eve", "done"))
 		})
 	}
@@ -328,76 +272,64 @@ func TestResultsThatNoWorkerCanBeGiven(t *testing.T) {
 // waiting returns what is enqueued.
 func (h *harness) waiting() []tasker.StepRef {
 	h.Helper()
-	rows, err := h.pool.Query(h.Context(), `SELECT task_uuid, step_uuid FROM tasker.workflow_steps WHERE state = 'enqueued'`)
+	rows, err := h.Admin().Query(h.Context(), `SELECT task_uuid, step_uuid FROM tasker.workflow_steps WHERE state = 'enqueued'`)
 	h.Must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[tasker.StepRef])
 	h.Must(err)
 	return list
 }
 
-// A step that can neither be handed out nor failed is in nobody's way, also where
-// there are more of them than a claim looks at.
-func TestWhatCannotBeFailedIsLeftAlone(t *testing.T) {
-	t.Parallel()
+func TestStepThatCannotBeRejectedBlocksNoOther(t *testing.T) {
 	h := newSingle(t)
 	var bad []tasker.ID
 	for range 5 {
 		bad = append(bad, h.Create("single"))
 		h.overfill(bad[len(bad)-1])
 	}
-	h.fails("INSERT ON tasker.tasks_dlq FOR EACH ROW")
+	h.poison("INSERT ON tasker.tasks_dlq", "true")
 	behind := h.Create("single")
 	for range 2 {
-		list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
-		h.Must(err)
+		list := h.ClaimAs(h.Worker, 1)
 		if len(list) == 1 && list[0].TaskUUID == behind {
 			break
 		}
 	}
-	h.wantStep(behind, "one", tasker.StepInProgress, 1)
+	h.WantStep(behind, "one", tasker.StepInProgress, 1)
 	for _, task := range bad {
-		h.wantStep(task, "one", tasker.StepEnqueued, 1)
+		h.WantStep(task, "one", tasker.StepEnqueued, 1)
 	}
-	h.tick()
-	if n := h.count("deferred_work WHERE kind = 'reject_inputs'"); n == 0 {
-		t.Error("nothing says that the steps could not be failed")
-	}
-	h.Exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
+	h.Tick()
+	n := h.count("deferred_work WHERE kind = 'reject_inputs'")
+	check(t, n != 0, "nothing says that the steps could not be failed")
+	h.heal()
 	h.retryDeferred()
-	h.tick()
+	h.Tick()
 	for _, task := range bad {
 		h.refused(task, "one")
 	}
 }
 
-// A step whose template cannot be read is given back, its attempt not used, and the
-// steps that were claimed with it are handed out.
-func TestAStepWithoutATemplateKeepsNoOtherBack(t *testing.T) {
-	t.Parallel()
+func TestUnreadableTemplateBlocksNoOtherStep(t *testing.T) {
 	h := newHarness(t)
 	h.Template("broken", enginetest.Step("one"))
 	h.Template("single", enginetest.Step("one"))
 	bad, good := h.Create("broken"), h.Create("single")
 	var kept string
-	h.Must(h.pool.QueryRow(t.Context(), `SELECT configuration FROM tasker.task_templates WHERE name = 'broken'`).Scan(&kept))
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT configuration FROM tasker.task_templates WHERE name = 'broken'`).Scan(&kept))
 	h.Exec(`UPDATE tasker.task_templates SET configuration = '[]' WHERE name = 'broken'`)
 	h.Engine = newEngine(h.DB, engine.Options{})
-	list := h.claim()
-	if len(list) != 1 || list[0].TaskUUID != good {
-		t.Fatalf("claimed %v", names(list))
-	}
-	h.wantStep(bad, "one", tasker.StepEnqueued, 1)
-	if _, err := h.Engine.Claim(t.Context(), h.worker, 10, 0); err == nil {
+	list := h.Claim()
+	require(t, len(list) == 1 && list[0].TaskUUID == good, "claimed %v", names(list))
+	h.WantStep(bad, "one", tasker.StepEnqueued, 1)
+	if _, err := h.Engine.Claim(t.Context(), h.Worker, 10, 0); err == nil {
 		t.Error("a claim that can hand out nothing does not say why")
 	}
-	h.wantStep(bad, "one", tasker.StepEnqueued, 1)
+	h.WantStep(bad, "one", tasker.StepEnqueued, 1)
 	h.Exec(`UPDATE tasker.task_templates SET configuration = $1 WHERE name = 'broken'`, kept)
-	h.claimOne("one")
+	h.ClaimOne("one")
 }
 
-// Initializations are part of an answer, too.
 func TestInitializationsAreBounded(t *testing.T) {
-	t.Parallel()
 	h := newHarness(t)
 	s := enginetest.Step("one")
 	s.Handler.Initialization = json.RawMessage(fmt.Sprintf(`{"a": %s}`, text(200<<10)))
@@ -405,36 +337,26 @@ func TestInitializationsAreBounded(t *testing.T) {
 	for range 60 {
 		h.Create("single")
 	}
-	list := h.claim()
+	list := h.Claim()
 	if n := len(list) * (200 << 10); len(list) == 0 || n > tasker.MaxAnswerBytes-tasker.MaxClaimBytes {
 		t.Errorf("%d steps with %d bytes of initialization were handed out", len(list), n)
 	}
-	if n := h.count("workflow_steps WHERE state = 'enqueued' AND attempts = 1"); n != 60-len(list) {
-		t.Errorf("%d steps are back in the queue, want %d", n, 60-len(list))
-	}
+	h.wantRows(60-len(list), "workflow_steps WHERE state = 'enqueued' AND attempts = 1")
 }
 
-func TestStepResult(t *testing.T) {
-	t.Parallel()
+func TestStepResultIsReadByTaskAndStep(t *testing.T) {
 	h := newHarness(t)
 	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
 	task := h.Create("chain")
-	one, two := h.step(task, "one").UUID, h.step(task, "two").UUID
-	_, err := h.Engine.StepResult(t.Context(), task, one)
-	h.WantCode(err, tasker.NotFound, "one", "no result")
-	h.accepted(success(h.claimOne("one"), `[1,2]`))
+	one, two := h.Step(task, "one").UUID, h.Step(task, "two").UUID
+	h.WantCode(errOf(h.Engine.StepResult(t.Context(), task, one)), tasker.NotFound, "one", "no result")
+	h.Accepted(success(h.ClaimOne("one"), `[1,2]`))
 	doc, err := h.Engine.StepResult(t.Context(), task, one)
 	h.Must(err)
-	if string(doc) != `[1, 2]` {
-		t.Errorf("the result is %s", doc)
-	}
-	_, err = h.Engine.StepResult(t.Context(), task, two)
-	h.WantCode(err, tasker.NotFound)
-	_, err = h.Engine.StepResult(t.Context(), tasker.NewID(), one)
-	h.WantCode(err, tasker.NotFound)
-	_, err = h.Engine.StepResult(t.Context(), task, tasker.NewID())
-	h.WantCode(err, tasker.NotFound)
+	check(t, string(doc) == `[1, 2]`, "the result is %s", doc)
+	h.WantCode(errOf(h.Engine.StepResult(t.Context(), task, two)), tasker.NotFound)
+	h.WantCode(errOf(h.Engine.StepResult(t.Context(), tasker.NewID(), one)), tasker.NotFound)
+	h.WantCode(errOf(h.Engine.StepResult(t.Context(), task, tasker.NewID())), tasker.NotFound)
 	h.Exec(`UPDATE tasker.workflow_steps SET results_bytes = NULL, results = jsonb_build_object('result', (SELECT jsonb_agg(1e308) FROM generate_series(1, 60000))) WHERE step_uuid = $1`, one)
-	_, err = h.Engine.StepResult(t.Context(), task, one)
-	h.WantCode(err, tasker.TooLarge, fmt.Sprint(tasker.MaxAnswerBytes))
+	h.WantCode(errOf(h.Engine.StepResult(t.Context(), task, one)), tasker.TooLarge, fmt.Sprint(tasker.MaxAnswerBytes))
 }

@@ -27,8 +27,7 @@ type application struct {
 func newApplication(h *harness) *application {
 	h.Helper()
 	a := &application{h, h.connect(pgtest.AdminURL(h.URL))}
-	_, err := a.conn.Exec(h.Context(), `CREATE TABLE public.orders (id integer PRIMARY KEY)`)
-	h.Must(err)
+	h.Must(errOf(a.conn.Exec(h.Context(), `CREATE TABLE public.orders (id integer PRIMARY KEY)`)))
 	return a
 }
 
@@ -62,9 +61,7 @@ func (a *application) wantOrders(ids ...int) {
 	a.Must(err)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	a.Must(err)
-	if !slices.Equal(got, ids) {
-		a.Fatalf("orders %v, want %v", got, ids)
-	}
+	require(a, slices.Equal(got, ids), "orders %v, want %v", got, ids)
 }
 
 // createIn returns what creates a task in a transaction, and where its id will be.
@@ -79,27 +76,19 @@ func (a *application) createIn(r tasker.NewTask) (*tasker.ID, func(pgx.Tx) error
 	}
 }
 
-// A task that is created in a transaction of a program is there with what else it did, or not
-// at all: without it there is not even a notification.
-func TestATaskIsCreatedInATransactionOfAProgram(t *testing.T) {
-	t.Parallel()
+func TestTaskIsCreatedInTheCallersTransaction(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.Template("order", enginetest.Step("reserve"), enginetest.Step("charge", "reserve"))
 	listener := a.connect(pgtest.AdminURL(a.URL))
-	_, err := listener.Exec(t.Context(), `LISTEN tasker_work`)
-	a.Must(err)
+	a.Must(errOf(listener.Exec(t.Context(), `LISTEN tasker_work`)))
 	request := tasker.NewTask{Namespace: a.Space, Name: "order", Context: json.RawMessage(`{"id": 1}`), Tags: []string{"web"}}
 	id, create := a.createIn(request)
 	a.Must(a.order(1, false, create))
-	if n := a.Count(`SELECT count(*) FROM tasker.tasks`) + a.Count(`SELECT count(*) FROM tasker.ready_steps`); n != 0 {
-		t.Errorf("%d rows after a rollback", n)
-	}
+	a.WantCount(0, `SELECT (SELECT count(*) FROM tasker.tasks) + (SELECT count(*) FROM tasker.ready_steps)`)
 	a.Must(a.order(2, true, create))
 	n, err := listener.WaitForNotification(t.Context())
 	a.Must(err)
-	if n.Payload != "transaction "+a.Space {
-		t.Errorf("notified of %q", n.Payload)
-	}
+	equal(t, "notified of", n.Payload, "transaction "+a.Space)
 	waiting, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if n, err := listener.WaitForNotification(waiting); err == nil {
@@ -108,18 +97,14 @@ func TestATaskIsCreatedInATransactionOfAProgram(t *testing.T) {
 	a.wantOrders(2)
 	task, err := a.DB.Task(t.Context(), *id)
 	a.Must(err)
-	if !slices.Equal(task.Tags, request.Tags) || task.State != tasker.TaskStepsInProcess {
-		t.Errorf("the task is %+v", task)
-	}
-	a.accepted(success(a.claimOne("reserve"), `1`))
-	a.accepted(success(a.claimOne("charge"), `2`))
-	a.wantState(*id, tasker.TaskComplete)
+	check(t, slices.Equal(task.Tags, request.Tags) && task.State == tasker.TaskStepsInProcess,
+		"the task is %+v", task)
+	a.Complete("reserve")
+	a.Accepted(success(a.ClaimOne("charge"), `2`))
+	a.WantState(*id, tasker.TaskComplete)
 }
 
-// Every process hears that the transaction has committed, the one that was asked as well: it
-// is not the one that commits.
-func TestAnEngineHearsOfATransactionOfAProgram(t *testing.T) {
-	t.Parallel()
+func TestEngineIsNotifiedOfTheCallersCommit(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.Template("order", enginetest.Step("reserve"))
 	var heard atomic.Int32
@@ -135,14 +120,10 @@ func TestAnEngineHearsOfATransactionOfAProgram(t *testing.T) {
 	a.Must(a.order(1, false, create))
 	a.Must(a.order(2, true, create))
 	a.Eventually("it hears of the commit", func() bool { return heard.Load() > 0 })
-	if n := heard.Load(); n != 1 {
-		t.Errorf("it heard of %d commits, want 1", n)
-	}
+	equal(t, "commits", heard.Load(), 1)
 }
 
-// What is refused leaves the transaction as it was, and so it is with its settings.
-func TestATransactionOfAProgramGoesOn(t *testing.T) {
-	t.Parallel()
+func TestRejectedRequestKeepsTheCallersTransaction(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.Template("order", enginetest.Step("reserve"))
 	const settings = `SELECT concat_ws('|', current_setting('search_path'), current_setting('timezone'), current_setting('lock_timeout'),
@@ -162,30 +143,22 @@ func TestATransactionOfAProgramGoesOn(t *testing.T) {
 		}
 		return tx.QueryRow(t.Context(), settings).Scan(&after)
 	}))
-	if before == "" || after != before {
-		t.Errorf("the settings are %q after, %q before", after, before)
-	}
+	check(t, before != "" && after == before, "the settings are %q after, %q before", after, before)
 	a.wantOrders(1, 2, 3)
-	if n := a.Count(`SELECT count(*) FROM tasker.tasks`); n != 1 {
-		t.Errorf("%d tasks", n)
-	}
+	a.WantCount(1, `SELECT count(*) FROM tasker.tasks`)
 	if _, err := a.Engine.CreateTasksTx(t.Context(), nil, nil); tasker.CodeOf(err) != tasker.Invalid {
 		t.Errorf("no tasks: %v", err)
 	}
 }
 
-// The same key leads to the same task, also when another transaction was faster.
-func TestAKeyInATransactionOfAProgram(t *testing.T) {
-	t.Parallel()
+func TestIdempotencyKeyWorksInTheCallersTransaction(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.Template("order", enginetest.Step("reserve"))
 	r := tasker.NewTask{Namespace: a.Space, Name: "order", IdempotencyKey: "1", Context: json.RawMessage(`{"id": 1}`)}
 	first, create := a.createIn(r)
 	again, createAgain := a.createIn(r)
 	a.Must(a.order(1, true, func(tx pgx.Tx) error { return errors.Join(create(tx), createAgain(tx)) }))
-	if *first != *again || *first == (tasker.ID{}) {
-		t.Errorf("the same key made %s and %s", first, again)
-	}
+	check(t, *first == *again && *first != (tasker.ID{}), "the same key made %s and %s", first, again)
 	other := r
 	other.Context = json.RawMessage(`{"id": 2}`)
 	_, different := a.createIn(other)
@@ -193,21 +166,17 @@ func TestAKeyInATransactionOfAProgram(t *testing.T) {
 	// A transaction that does not see what was committed since it began is told so.
 	tx, err := a.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	a.Must(err)
-	_, err = tx.Exec(t.Context(), `SELECT count(*) FROM public.orders`)
-	a.Must(err)
+	a.Must(errOf(tx.Exec(t.Context(), `SELECT count(*) FROM public.orders`)))
 	late := tasker.NewTask{Namespace: a.Space, Name: "order", IdempotencyKey: "2"}
 	a.CreateWith(late)
 	_, create = a.createIn(late)
 	a.WantCode(create(tx), tasker.Conflict, "restart it")
-	_, err = tx.Exec(t.Context(), `INSERT INTO public.orders VALUES (3)`)
-	a.Must(err)
+	a.Must(errOf(tx.Exec(t.Context(), `INSERT INTO public.orders VALUES (3)`)))
 	a.Must(tx.Commit(t.Context()))
 	a.wantOrders(1, 2, 3)
 }
 
-// The role of the transaction needs what a server needs.
-func TestARoleThatMayNotCreateTasks(t *testing.T) {
-	t.Parallel()
+func TestCallersTransactionNeedsThePrivilegesOfAServer(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.Template("order", enginetest.Step("reserve"))
 	_, create := a.createIn(tasker.NewTask{Namespace: a.Space, Name: "order"})
@@ -220,54 +189,45 @@ func TestARoleThatMayNotCreateTasks(t *testing.T) {
 	a.Must(err)
 	a.Must(create(tx))
 	a.Must(tx.Commit(t.Context()))
-	_, err = a.conn.Exec(t.Context(), `CREATE DATABASE "`+t.Name()+`"`)
-	a.Must(err)
+	a.Must(errOf(a.conn.Exec(t.Context(), `CREATE DATABASE "`+t.Name()+`"`)))
 	elsewhere := a.connect(strings.Replace(pgtest.AdminURL(a.URL), a.conn.Config().Database, t.Name(), 1))
 	tx, err = elsewhere.Begin(t.Context())
 	a.Must(err)
 	a.WantCode(create(tx), tasker.Invalid, "does not have this version of Tasker")
 	a.Must(elsewhere.Close(t.Context()))
-	_, err = a.conn.Exec(t.Context(), `DROP DATABASE "`+t.Name()+`"`)
-	a.Must(err)
+	a.Must(errOf(a.conn.Exec(t.Context(), `DROP DATABASE "`+t.Name()+`"`)))
 }
 
-// A worker completes its step in the transaction in which it does the work: both count, or
-// neither. The report that follows changes nothing.
-func TestAStepIsCompletedInATransactionOfAProgram(t *testing.T) {
-	t.Parallel()
+func TestStepIsCompletedInTheCallersTransaction(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.Template("order", enginetest.Step("reserve"), enginetest.Step("charge", "reserve"))
 	task := a.Create("order")
-	held := a.claimOne("reserve")
+	held := a.ClaimOne("reserve")
 	complete := func(o tasker.Outcome) func(pgx.Tx) error {
 		return func(tx pgx.Tx) error { return a.Engine.CompleteStepTx(t.Context(), tx, o) }
 	}
 	a.Must(a.order(1, false, complete(success(held, `{"id": 1}`))))
-	a.wantStep(task, "reserve", tasker.StepInProgress, 1)
+	a.WantStep(task, "reserve", tasker.StepInProgress, 1)
 	a.WantCode(a.order(2, true, complete(failure(held, true))), tasker.Invalid, "roll back the transaction")
 	a.WantCode(a.order(3, true, complete(success(held, `{"id": `))), tasker.Invalid, "result")
 	a.Must(a.order(4, true, complete(success(held, `{"id": 1}`))))
-	a.wantStep(task, "reserve", tasker.StepComplete, 1)
-	a.wantStep(task, "charge", tasker.StepEnqueued, 1)
-	a.wantState(task, tasker.TaskStepsInProcess)
+	a.WantStep(task, "reserve", tasker.StepComplete, 1)
+	a.WantStep(task, "charge", tasker.StepEnqueued, 1)
+	a.WantState(task, tasker.TaskStepsInProcess)
 	a.wantOrders(2, 3, 4)
-	a.accepted(success(held, `{"id": 1}`))
+	a.Accepted(success(held, `{"id": 1}`))
 	a.Must(a.order(5, true, complete(success(held, `{"id": 1}`))))
 	a.WantCode(a.order(6, true, complete(success(held, `{"id": 2}`))), tasker.Conflict, "a different outcome of this attempt was already accepted")
-	if r := a.report(success(held, `{"id": 2}`)); len(r.Rejected) != 1 {
-		t.Errorf("another result: %+v", r)
-	}
-	lost := a.claimOne("charge")
-	_, _, err := a.Engine.Release(t.Context(), a.worker, []tasker.Lease{lost.Lease()})
-	a.Must(err)
+	r := a.Report(success(held, `{"id": 2}`))
+	check(t, len(r.Rejected) == 1, "another result: %+v", r)
+	lost := a.ClaimOne("charge")
+	a.Release(lost)
 	a.WantCode(a.order(7, true, complete(success(lost, `1`))), tasker.Conflict, "lease lost")
-	a.wantStep(task, "charge", tasker.StepEnqueued, 1)
+	a.WantStep(task, "charge", tasker.StepEnqueued, 1)
 }
 
-// A transaction that does not see what others commit would leave a task whose last two steps end
-// at once without an end: it is refused.
-func TestAStepIsNotCompletedInATransactionThatSeesTheOld(t *testing.T) {
-	t.Parallel()
+// Elsewhere two last steps that end at once would leave their task open.
+func TestStepIsCompletedOnlyInReadCommitted(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.Template("order", enginetest.Step("one"), enginetest.Step("two"), external("three"))
 	task := a.Create("order")
@@ -275,13 +235,12 @@ func TestAStepIsNotCompletedInATransactionThatSeesTheOld(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable, pgx.ReadCommitted} {
 		tx, err := a.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 		a.Must(err)
-		_, err = tx.Exec(t.Context(), `SELECT count(*) FROM public.orders`)
-		a.Must(err)
+		a.Must(errOf(tx.Exec(t.Context(), `SELECT count(*) FROM public.orders`)))
 		if level == pgx.RepeatableRead {
-			a.accepted(success(held[1], `1`))
+			a.Accepted(success(held[1], `1`))
 		}
 		step := a.Engine.CompleteStepTx(t.Context(), tx, success(held[0], `1`))
-		answer := a.Engine.CompleteExternalTx(t.Context(), tx, tasker.StepRef{TaskUUID: task, StepUUID: a.step(task, "three").UUID}, tasker.Outcome{Success: true}, "desk")
+		answer := a.Engine.CompleteExternalTx(t.Context(), tx, tasker.StepRef{TaskUUID: task, StepUUID: a.Step(task, "three").UUID}, tasker.Outcome{Success: true}, "desk")
 		if level != pgx.ReadCommitted {
 			a.WantCode(step, tasker.Invalid, "only be completed in a READ COMMITTED transaction")
 			a.WantCode(answer, tasker.Invalid, "only be completed in a READ COMMITTED transaction")
@@ -290,12 +249,10 @@ func TestAStepIsNotCompletedInATransactionThatSeesTheOld(t *testing.T) {
 		}
 		a.Must(tx.Commit(t.Context()))
 	}
-	a.wantState(task, tasker.TaskComplete)
+	a.WantState(task, tasker.TaskComplete)
 }
 
-// The result of a decision is checked when it is reported.
-func TestADecisionIsNotCompletedInATransactionOfAProgram(t *testing.T) {
-	t.Parallel()
+func TestDecisionIsNotCompletedInTheCallersTransaction(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.routing()
 	held := a.claimAll("route")[0]
@@ -303,13 +260,11 @@ func TestADecisionIsNotCompletedInATransactionOfAProgram(t *testing.T) {
 		tasker.Invalid, "return the result from the handler")
 }
 
-// An external step is answered in the transaction that has the answer.
-func TestAnExternalStepIsAnsweredInATransactionOfAProgram(t *testing.T) {
-	t.Parallel()
+func TestExternalStepIsAnsweredInTheCallersTransaction(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.Template("order", external("approve"), enginetest.Step("ship", "approve"))
 	task := a.Create("order")
-	approve := a.step(task, "approve").UUID
+	approve := a.Step(task, "approve").UUID
 	answer := func(o tasker.Outcome) func(pgx.Tx) error {
 		return func(tx pgx.Tx) error {
 			return a.Engine.CompleteExternalTx(t.Context(), tx, tasker.StepRef{TaskUUID: task, StepUUID: approve}, o, "desk")
@@ -317,15 +272,15 @@ func TestAnExternalStepIsAnsweredInATransactionOfAProgram(t *testing.T) {
 	}
 	yes := tasker.Outcome{Success: true, Result: json.RawMessage(`"yes"`)}
 	a.Must(a.order(1, false, answer(yes)))
-	a.wantStep(task, "approve", tasker.StepPending, 0)
+	a.WantStep(task, "approve", tasker.StepPending, 0)
 	a.Must(a.order(2, true, answer(yes)))
-	a.wantState(task, tasker.TaskStepsInProcess)
+	a.WantState(task, tasker.TaskStepsInProcess)
 	a.Must(a.order(3, true, answer(yes)))
-	a.WantCode(a.order(4, true, answer(tasker.Outcome{Success: true, Result: json.RawMessage(`"no"`)})), tasker.Conflict, "complete already")
+	a.WantCode(a.order(4, true, answer(tasker.Outcome{Success: true, Result: json.RawMessage(`"no"`)})), tasker.Conflict, "already complete")
 	a.WantCode(a.order(5, true, func(tx pgx.Tx) error {
 		return a.Engine.CompleteExternalTx(t.Context(), tx, tasker.StepRef{TaskUUID: task, StepUUID: approve}, yes, strings.Repeat("x", 300))
 	}), tasker.Invalid, "source")
 	a.wantOrders(2, 3, 4, 5)
-	a.accepted(success(a.claimOne("ship"), `1`))
-	a.wantState(task, tasker.TaskComplete)
+	a.Complete("ship")
+	a.WantState(task, tasker.TaskComplete)
 }

@@ -12,17 +12,14 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Whatever else takes all connections that it may have: heartbeats are heard, and work
-// is handed out and reported; creates and operators do not wait for each other.
-func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
-	t.Parallel()
+func TestClassesOfWorkHaveTheirOwnConnections(t *testing.T) {
 	h := newHarness(t)
 	h.Template("single", enginetest.Step("run"))
 	h.Create("single")
 	h.Create("single")
 	other := h.Create("single")
-	lease := h.claim()[0].Lease()
-	db, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{MaxConns: 20})
+	lease := h.Claim()[0].Lease()
+	db, err := postgres.Open(t.Context(), h.Admin().Config().ConnString(), postgres.Options{MaxConns: 20})
 	h.Must(err)
 	t.Cleanup(db.Close)
 	e := newEngine(db, engine.Options{})
@@ -32,15 +29,15 @@ func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
 		do   func(context.Context) error
 	}{
 		"a heartbeat": {postgres.Heartbeats, func(ctx context.Context) error {
-			_, err := e.Heartbeat(ctx, h.worker, []tasker.Lease{lease})
+			_, err := e.Heartbeat(ctx, h.Worker, []tasker.Lease{lease})
 			return err
 		}},
 		"a claim": {postgres.Work, func(ctx context.Context) error {
-			_, err := e.Claim(ctx, h.worker, 1, 0)
+			_, err := e.Claim(ctx, h.Worker, 1, 0)
 			return err
 		}},
 		"a report": {postgres.Work, func(ctx context.Context) error {
-			_, err := e.Report(ctx, h.worker, []tasker.Outcome{{Lease: lease, Failure: &tasker.Failure{Message: "no"}}}, 0)
+			_, err := e.Report(ctx, h.Worker, []tasker.Outcome{{Lease: lease, Failure: &tasker.Failure{Message: "no"}}}, 0)
 			return err
 		}},
 		"a create": {postgres.Creates, func(ctx context.Context) error {

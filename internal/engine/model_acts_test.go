@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	modelActs = flag.Int("acts", 1000, "acts of the model test")
+	modelActs = flag.Int("acts", 400, "acts of the model tests")
 	modelSeed = flag.Uint64("seed", 0, "seed of the model test; 0: another one each time")
 )
 
@@ -106,9 +106,8 @@ func (*modelCut) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQ
 	}
 }
 
-// Whatever people, workers and the clock do, and whichever server dies in between, tasks come to
-// where a plain model says. Long: go test ./internal/engine -run AgreesWithAModel -timeout 0 -args -acts=100000
-func TestTheEngineAgreesWithAModel(t *testing.T) {
+// Long: go test ./internal/engine -run EngineAgrees -timeout 0 -args -acts=100000
+func TestEngineAgreesWithAModel(t *testing.T) {
 	t.Parallel()
 	seed := *modelSeed
 	if seed == 0 {

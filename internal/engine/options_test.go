@@ -18,30 +18,14 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-func (h *harness) taskOf(id tasker.ID) tasker.Task {
-	h.Helper()
-	t, err := h.DB.Task(h.Context(), id)
-	h.Must(err)
-	return t
-}
-
-// register registers version 1.0.0 of a template.
-func (h *harness) register(t tasker.Template) {
-	h.Helper()
-	t.Namespace, t.Version = h.Space, "1.0.0"
-	_, _, err := h.Engine.RegisterTemplate(h.Context(), t, "")
-	h.Must(err)
-}
-
 // overdueNow has all instants by which tasks are to be begun be over, and what follows from it done.
 func (h *harness) overdueNow() {
 	h.Helper()
 	h.Exec(`UPDATE tasker.task_starts SET start_by = now() - interval '1 second'`)
-	h.tick()
+	h.Tick()
 }
 
-func TestATaskThatNobodyBeginsInTimeExpires(t *testing.T) {
-	t.Parallel()
+func TestTaskNotBegunInTimeExpires(t *testing.T) {
 	h := newHarness(t)
 	told := map[tasker.ID]string{}
 	h.Engine = newEngine(h.DB, engine.Options{OnTasksExpired: func(list []tasker.Task) {
@@ -51,133 +35,119 @@ func TestATaskThatNobodyBeginsInTimeExpires(t *testing.T) {
 	}})
 	h.Template("two", enginetest.Step("a"), enginetest.Step("b", "a"))
 	h.Template("asks", external("answer"), enginetest.Step("c", "answer"))
-	h.register(tasker.Template{Name: "brief", Start: tasker.StartRules{WithinSeconds: 3600}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.Register(tasker.Template{Name: "brief", Start: tasker.StartRules{WithinSeconds: 3600}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
 	create := func(name string, r tasker.NewTask) tasker.ID {
 		r.Namespace, r.Name = h.Space, name
 		return h.CreateWith(r)
 	}
 	begun := create("two", tasker.NewTask{StartWithin: time.Hour})
-	first := h.claim()[0]
+	first := h.Claim()[0]
 	tried := create("two", tasker.NewTask{StartWithin: time.Hour})
-	h.accepted(failure(h.claim()[0], true)) // it waits for its next attempt
+	h.Accepted(failure(h.Claim()[0], true)) // it waits for its next attempt
 	untouched := create("two", tasker.NewTask{StartWithin: time.Hour})
 	later := create("two", tasker.NewTask{StartAfter: time.Hour, StartWithin: time.Hour})
 	asked := create("asks", tasker.NewTask{StartBy: time.Now().Add(time.Hour)})
 	free := create("two", tasker.NewTask{})
 	brief := create("brief", tasker.NewTask{})
 	for task, from := range map[tasker.ID]time.Duration{untouched: time.Hour, later: 2 * time.Hour, asked: time.Hour, brief: time.Hour} {
-		got := h.taskOf(task)
+		got := h.Task(task)
 		if got.Options == nil || got.Options.StartBy == nil || time.Until(*got.Options.StartBy).Round(time.Minute) != from {
 			t.Errorf("%s is to be begun by %+v", got.Name, got.Options)
 		}
 	}
-	if got := h.taskOf(later); got.State != tasker.TaskPending || got.StartAt == nil || !got.StartAt.Equal(got.CreatedAt.Add(time.Hour)) {
+	if got := h.Task(later); got.State != tasker.TaskPending || got.StartAt == nil || !got.StartAt.Equal(got.CreatedAt.Add(time.Hour)) {
 		t.Errorf("it is %s and starts at %v", got.State, got.StartAt)
 	}
-	h.tick()
+	h.Tick()
 	if n := h.Count(`SELECT count(*) FROM tasker.task_starts`); n != 6 {
 		t.Fatalf("%d tasks are to be begun before their time is over", n)
 	}
 	h.overdueNow()
 	for _, task := range []tasker.ID{untouched, later, asked, brief} {
-		h.wantState(task, tasker.TaskCancelled)
-		if got := h.history(task); !strings.HasSuffix(got, " cancelled") {
+		h.WantState(task, tasker.TaskCancelled)
+		if got := h.History(task); !strings.HasSuffix(got, " cancelled") {
 			t.Errorf("its history is %s", got)
 		}
-		if told[task] != h.Space {
-			t.Errorf("nobody is told of %s: %v", task, told)
-		}
+		check(t, told[task] == h.Space, "nobody is told of %s: %v", task, told)
 		n := h.Count(`SELECT count(*) FROM tasker.messages WHERE topic = $1 AND subject_id = $2`, tasker.TaskExpiredTopic, task)
 		if reason := h.Count(`SELECT count(*) FROM tasker.task_history WHERE task_uuid = $1 AND event = 'expire' AND reason = 'expired' AND actor = 'tasker'`, task); n != 1 || reason != 1 {
 			t.Errorf("%d messages and %d moves say that it is expired", n, reason)
 		}
 	}
-	h.wantState(begun, tasker.TaskStepsInProcess)
-	h.wantState(free, tasker.TaskStepsInProcess)
-	if got := h.taskOf(tried).State; got == tasker.TaskCancelled {
+	h.WantState(begun, tasker.TaskStepsInProcess)
+	h.WantState(free, tasker.TaskStepsInProcess)
+	if got := h.Task(tried).State; got == tasker.TaskCancelled {
 		t.Errorf("a task whose first attempt failed is %s", got)
 	}
 	if n := h.Count(`SELECT count(*) FROM tasker.task_starts`); n != 0 || len(told) != 4 {
 		t.Errorf("%d tasks are still to be begun; told of %v", n, told)
 	}
-	h.accepted(success(first, `1`))
-	h.wantStep(begun, "b", tasker.StepEnqueued, 1)
+	h.Accepted(success(first, `1`))
+	h.WantStep(begun, "b", tasker.StepEnqueued, 1)
 }
 
-// A task that has ended is bound by nothing, whoever ended it.
-func TestTheTimeToBeginGoesWithTheTask(t *testing.T) {
-	t.Parallel()
+func TestEndedTaskDoesNotExpire(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("a"))
 	done := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "one", StartWithin: time.Hour})
-	h.accepted(success(h.claimOne("a"), `1`))
-	h.wantState(done, tasker.TaskComplete)
+	h.Complete("a")
+	h.WantState(done, tasker.TaskComplete)
 	stopped := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "one", StartWithin: time.Hour})
 	h.Must(h.Engine.CancelTask(h.Context(), stopped, "me", "no"))
-	if n := h.Count(`SELECT count(*) FROM tasker.task_starts`); n != 0 {
-		t.Errorf("%d tasks that have ended are to be begun", n)
-	}
+	h.WantCount(0, `SELECT count(*) FROM tasker.task_starts`)
 	h.overdueNow()
-	h.wantState(done, tasker.TaskComplete)
+	h.WantState(done, tasker.TaskComplete)
 }
 
-// Claims and the end of the time race: either the step is handed out and the task goes on, or it
-// has ended and nothing of it is.
-func TestAClaimAndTheExpiryOfATaskRace(t *testing.T) {
-	t.Parallel()
+func TestClaimAndTaskExpiryNeverBothWin(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("a"))
 	for range 20 {
 		task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "one", StartBy: time.Now().Add(-time.Second)})
 		claimed := make(chan []tasker.Assignment)
 		go func() {
-			list, err := h.Engine.Claim(context.WithoutCancel(h.Context()), h.worker, 1, 0)
+			list, err := h.Engine.Claim(context.WithoutCancel(h.Context()), h.Worker, 1, 0)
 			if err != nil {
 				t.Error(err)
 			}
 			claimed <- list
 		}()
-		h.tick()
+		h.Tick()
 		list := <-claimed
-		h.tick()
+		h.Tick()
 		want := tasker.TaskCancelled
 		if len(list) > 0 {
 			want = tasker.TaskComplete
-			h.accepted(success(list[0], `1`))
+			h.Accepted(success(list[0], `1`))
 		}
-		h.wantState(task, want)
+		h.WantState(task, want)
 	}
 }
 
-func TestAStartThatCannotBeMeantIsRefused(t *testing.T) {
-	t.Parallel()
+func TestInvalidStartTimesAreRejected(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("a"))
 	soon := time.Now().Add(time.Hour)
 	for want, r := range map[string]tasker.NewTask{
-		"start_after_seconds: must be from 0 to 31622400":   {StartAfter: -time.Second},
-		"start_within_seconds: must be from 0":              {StartWithin: tasker.MaxStartDelay + time.Second},
-		"start_after_seconds: conflicts with start_at":      {StartAfter: time.Second, StartAt: soon},
-		"start_within_seconds: conflicts with start_by":     {StartWithin: time.Second, StartBy: soon},
-		"start_by: must be after start_at":                  {StartAt: soon, StartBy: soon},
-		"start_by: must be between the years 2000 and 2200": {StartBy: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"start_after_seconds: must be from 0 to 31622400": {StartAfter: -time.Second},
+		"start_within_seconds: must be from 0":            {StartWithin: tasker.MaxStartDelay + time.Second},
+		"start_after_seconds: conflicts with start_at":    {StartAfter: time.Second, StartAt: soon},
+		"start_within_seconds: conflicts with start_by":   {StartWithin: time.Second, StartBy: soon},
+		"start_by: must be after start_at":                {StartAt: soon, StartBy: soon},
+		"between the years 2000 and 2200":                 {StartBy: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		r.Namespace, r.Name = h.Space, "one"
-		_, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{r})
-		h.WantCode(err, tasker.Invalid, want)
+		h.WantCode(errOf(h.Engine.CreateTasks(h.Context(), []tasker.NewTask{r})), tasker.Invalid, want)
 	}
 }
 
-// The waits of steps begin with a task that starts after a while.
-func TestWaitsBeginWithATaskThatStartsAfterAWhile(t *testing.T) {
-	t.Parallel()
+func TestWaitsBeginWhenTheTaskStarts(t *testing.T) {
 	h := newHarness(t)
 	h.Template("asks", timed("", external("answer")), enginetest.Step("c", "answer"))
 	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "asks", StartAfter: 24 * time.Hour})
-	s := h.step(task, "answer")
-	if s.WaitUntil == nil || time.Until(*s.WaitUntil).Round(time.Hour) != 8*24*time.Hour {
-		t.Errorf("it waits until %v", s.WaitUntil)
-	}
+	s := h.Step(task, "answer")
+	check(t, s.WaitUntil != nil && time.Until(*s.WaitUntil).Round(time.Hour) == 8*24*time.Hour,
+		"it waits until %v", s.WaitUntil)
 }
 
 // wantOpen expects a unique key to be that of one task, or of none.
@@ -187,21 +157,16 @@ func (h *harness) wantOpen(want ...tasker.ID) {
 	h.Must(err)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
 	h.Must(err)
-	if !slices.Equal(got, want) {
-		h.Errorf("the tasks %v have unique keys, want %v", got, want)
-	}
+	check(h, slices.Equal(got, want), "the tasks %v have unique keys, want %v", got, want)
 }
 
-// What a version of a template says that is not the newest any more leads to no answer, though it is remembered.
-func TestTheUniqueKeyIsThatOfTheNewestVersion(t *testing.T) {
-	t.Parallel()
+func TestUniqueKeyFollowsTheNewestVersion(t *testing.T) {
 	h := newHarness(t)
 	version := func(version, key string) {
 		t.Helper()
-		_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{
+		h.RegisterTemplate(tasker.Template{
 			Namespace: h.Space, Name: "keyed", Version: version, Start: tasker.StartRules{Unique: tasker.Unique{Key: key, OnConflict: tasker.ConflictUseExisting}}, Steps: []tasker.StepTemplate{enginetest.Step("a")},
-		}, "")
-		h.Must(err)
+		})
 	}
 	create := func(doc string) engine.Created {
 		t.Helper()
@@ -220,12 +185,11 @@ func TestTheUniqueKeyIsThatOfTheNewestVersion(t *testing.T) {
 	}
 }
 
-func TestAUniqueKeyHasOneOpenTask(t *testing.T) {
-	t.Parallel()
+func TestUniqueKeyHasOneOpenTask(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Once(enginetest.Step("a")))
 	h.Template("other", enginetest.Step("b"))
-	h.register(tasker.Template{
+	h.Register(tasker.Template{
 		Name: "keyed", Start: tasker.StartRules{Unique: tasker.Unique{Key: "context.customer", OnConflict: tasker.ConflictUseExisting}}, Steps: []tasker.StepTemplate{enginetest.Step("c")},
 	})
 	create := func(name string, on tasker.ConflictPolicy) (engine.Created, error) {
@@ -239,34 +203,30 @@ func TestAUniqueKeyHasOneOpenTask(t *testing.T) {
 		t.Helper()
 		c, err := create(name, on)
 		h.Must(err)
-		if !c.New {
-			t.Fatalf("%s is not new", c.TaskUUID)
-		}
+		require(t, c.New, "%s is not new", c.TaskUUID)
 		return c.TaskUUID
 	}
 	first := made("one", "")
 	another := made("other", "") // the key is that of its template
 	h.Must(h.Engine.CancelTask(h.Context(), another, "me", "no"))
 	h.wantOpen(first)
-	_, err := create("one", "")
-	h.WantCode(err, tasker.Conflict, first.String(), "same unique key")
+	h.WantCode(errOf(create("one", "")), tasker.Conflict, first.String(), "same unique key")
 	if c, err := create("one", tasker.ConflictUseExisting); err != nil || c.New || c.TaskUUID != first {
 		t.Errorf("%+v, %v", c, err)
 	}
 	second := made("one", tasker.ConflictCancelExisting)
-	h.wantState(first, tasker.TaskCancelled)
+	h.WantState(first, tasker.TaskCancelled)
 	h.wantOpen(second)
-	if got := h.taskOf(second).Options; got == nil || got.UniqueKey != "k" {
-		t.Errorf("it has the options %+v", got)
-	}
+	got := h.Task(second).Options
+	check(t, got != nil && got.UniqueKey == "k", "it has the options %+v", got)
 
-	h.accepted(success(h.claimOne("a"), `1`)) // its end frees the key
+	h.Accepted(success(h.ClaimOne("a"), `1`)) // its end frees the key
 	h.wantOpen()
 	third := made("one", "")
-	h.accepted(failure(h.claimOne("a"), false)) // and a failure does not
-	h.wantState(third, tasker.TaskError)
+	h.Accepted(failure(h.ClaimOne("a"), false)) // and a failure does not
+	h.WantState(third, tasker.TaskError)
 	h.wantOpen(third)
-	h.giveUp(third)
+	h.GiveUp(third)
 	h.wantOpen()
 	fourth := made("one", tasker.ConflictCancelExisting)
 	batch, err := h.Engine.CancelTasks(h.Context(), tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Namespace: h.Space, State: tasker.TaskStepsInProcess}, Actor: "me", Reason: "all"})
@@ -278,9 +238,7 @@ func TestAUniqueKeyHasOneOpenTask(t *testing.T) {
 	key := tasker.NewTask{Namespace: h.Space, Name: "keyed", Context: json.RawMessage(`{"customer": "c7"}`)}
 	list, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{key, key})
 	h.Must(err)
-	if list[0].TaskUUID != list[1].TaskUUID || !list[0].New || list[1].New {
-		t.Errorf("created %+v", list)
-	}
+	check(t, list[0].TaskUUID == list[1].TaskUUID && list[0].New && !list[1].New, "created %+v", list)
 	key.Unique = tasker.Unique{Key: "c7", OnConflict: tasker.ConflictFail}
 	_, err = h.Engine.CreateTasks(h.Context(), []tasker.NewTask{key})
 	h.WantCode(err, tasker.Conflict, list[0].TaskUUID.String())
@@ -288,15 +246,12 @@ func TestAUniqueKeyHasOneOpenTask(t *testing.T) {
 		_, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: h.Space, Name: "keyed", Context: json.RawMessage(doc)}})
 		h.WantCode(err, tasker.Invalid, "start.unique.key")
 	}
-	_, err = create("one", "perhaps")
-	h.WantCode(err, tasker.Invalid, "unique.on_conflict")
+	h.WantCode(errOf(create("one", "perhaps")), tasker.Invalid, "unique.on_conflict")
 	_, err = h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: h.Space, Name: "one", Unique: tasker.Unique{OnConflict: tasker.ConflictFail}}})
 	h.WantCode(err, tasker.Invalid, "unique.key: is missing")
 }
 
-// Fifty requests at once lead to one task, whatever becomes of the others.
-func TestFiftyRequestsForOneUniqueKey(t *testing.T) {
-	t.Parallel()
+func TestConcurrentRequestsShareOneUniqueKey(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("a"))
 	for _, policy := range tasker.ConflictPolicies() {
@@ -319,43 +274,31 @@ func TestFiftyRequestsForOneUniqueKey(t *testing.T) {
 		}
 		group.Wait()
 		want := map[tasker.ConflictPolicy][3]int32{tasker.ConflictFail: {1, 0, 49}, tasker.ConflictUseExisting: {1, 49, 0}, tasker.ConflictCancelExisting: {50, 0, 0}}[policy]
-		if got := [3]int32{made.Load(), joined.Load(), refused.Load()}; got != want {
-			t.Errorf("%s: %v were made, joined and refused, want %v", policy, got, want)
-		}
-		if n := h.Count(`SELECT count(*) FROM tasker.tasks WHERE options ->> 'unique_key' = $1 AND state <> 'cancelled'`, "race "+string(policy)); n != 1 {
-			t.Errorf("%s: %d tasks are open", policy, n)
-		}
+		got := [3]int32{made.Load(), joined.Load(), refused.Load()}
+		check(t, got == want, "%s: %v were made, joined and refused, want %v", policy, got, want)
+		h.WantCount(1, `SELECT count(*) FROM tasker.tasks WHERE options ->> 'unique_key' = $1 AND state <> 'cancelled'`, "race "+string(policy))
 	}
 }
 
-// Schedules, child steps and recreations neither join nor cancel the task that has a key; a program
-// does so in its own transaction.
-// Of two steps that start tasks with one unique key in the same round one is refused, and neither keeps the other from being decided.
-func TestTwoChildrenOfOneRoundHaveOneUniqueKey(t *testing.T) {
-	t.Parallel()
+func TestConcurrentChildrenShareOneUniqueKey(t *testing.T) {
 	h := newHarness(t)
-	h.register(tasker.Template{Name: "single", Start: tasker.StartRules{Unique: tasker.Unique{Key: `"k"`}}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.Register(tasker.Template{Name: "single", Start: tasker.StartRules{Unique: tasker.Unique{Key: `"k"`}}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
 	h.Template("parent", enginetest.Step("first"), when("false", enginetest.Step("no", "first")), joined(tasker.JoinNoneFailed, child("single", "one", "no")), joined(tasker.JoinNoneFailed, child("single", "two", "no")))
 	parent := h.Create("parent")
-	h.accepted(success(h.claimOne("first"), `1`))
-	_, err := h.Engine.Pass(t.Context(), postgres.DecideSteps)
-	h.Must(err)
-	h.tick()
-	if n := h.Count(`SELECT count(*) FROM tasker.deferred_work`); n != 0 {
-		t.Errorf("%d rows are set aside", n)
-	}
-	states := []tasker.StepState{h.step(parent, "one").State, h.step(parent, "two").State}
+	h.Complete("first")
+	h.Must(errOf(h.Engine.Pass(t.Context(), postgres.DecideSteps)))
+	h.Tick()
+	h.WantCount(0, `SELECT count(*) FROM tasker.deferred_work`)
+	states := []tasker.StepState{h.Step(parent, "one").State, h.Step(parent, "two").State}
 	slices.Sort(states)
 	if want := []tasker.StepState{tasker.StepError, tasker.StepPending}; !slices.Equal(states, want) {
 		t.Errorf("the steps are %v, want %v: one waits for its task, the other is refused", states, want)
 	}
 }
 
-// A step that fails before its task is stored does not keep the unique key from others of its round.
-func TestAChildThatIsNotMadeHasNoUniqueKey(t *testing.T) {
-	t.Parallel()
+func TestFailedChildDoesNotHoldItsUniqueKey(t *testing.T) {
 	h := newHarness(t)
-	h.register(tasker.Template{Name: "single", Start: tasker.StartRules{Unique: tasker.Unique{Key: `"k"`}}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.Register(tasker.Template{Name: "single", Start: tasker.StartRules{Unique: tasker.Unique{Key: `"k"`}}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
 	late := func(name string) tasker.StepTemplate {
 		s := joined(tasker.JoinNoneFailed, child("single", name, "no"))
 		s.Due.At = `timestamp("1999-01-01T00:00:00Z")`
@@ -363,35 +306,28 @@ func TestAChildThatIsNotMadeHasNoUniqueKey(t *testing.T) {
 	}
 	h.Template("parent", enginetest.Step("first"), when("false", enginetest.Step("no", "first")), late("one"), joined(tasker.JoinNoneFailed, child("single", "two", "no")), late("three"))
 	parent := h.Create("parent")
-	h.accepted(success(h.claimOne("first"), `1`))
-	_, err := h.Engine.Pass(t.Context(), postgres.DecideSteps)
-	h.Must(err)
-	h.tick()
+	h.Complete("first")
+	h.Must(errOf(h.Engine.Pass(t.Context(), postgres.DecideSteps)))
+	h.Tick()
 	for name, want := range map[string]tasker.StepState{"one": tasker.StepError, "two": tasker.StepPending, "three": tasker.StepError} {
-		if s := h.step(parent, name); s.State != want {
+		if s := h.Step(parent, name); s.State != want {
 			t.Errorf("step %s is %s, want %s", name, s.State, want)
 		}
 	}
 }
 
-func TestWhatMakesTasksByItselfKeepsUniqueKeys(t *testing.T) {
-	t.Parallel()
+func TestAutomaticTasksRespectUniqueKeys(t *testing.T) {
 	h := newHarness(t)
 	unique := tasker.StartRules{Unique: tasker.Unique{Key: `"k"`, OnConflict: tasker.ConflictCancelExisting}}
-	h.register(tasker.Template{Name: "nightly", Start: unique, Steps: []tasker.StepTemplate{enginetest.Once(enginetest.Step("a"))}})
+	h.Register(tasker.Template{Name: "nightly", Start: unique, Steps: []tasker.StepTemplate{enginetest.Once(enginetest.Step("a"))}})
 	h.Template("parent", child("nightly", "nightly"))
 	first := h.Create("nightly")
-	_, err := h.Engine.CreateSchedule(t.Context(), hourlySpec(nil), ann)
-	h.Must(err)
+	h.Must(errOf(h.Engine.CreateSchedule(t.Context(), hourlySpec(nil), ann)))
 	h.passes(time.Hour)
-	if n := h.Count(`SELECT count(*) FROM tasker.schedule_firings WHERE outcome = 'refused' AND reason LIKE '%' || $1::text || '%'`, first); n != 1 {
-		t.Errorf("%d firings say that the key is held", n)
-	}
+	h.WantCount(1, `SELECT count(*) FROM tasker.schedule_firings WHERE outcome = 'refused' AND reason LIKE '%' || $1::text || '%'`, first)
 	parent := h.Create("parent")
-	h.tick()
-	if s := h.step(parent, "nightly"); s.State != tasker.StepError || !strings.Contains(string(s.Error), first.String()) {
-		t.Errorf("the child step is %s: %s", s.State, s.Error)
-	}
+	h.Tick()
+	h.WantFailed(parent, "nightly", first.String())
 	h.wantOpen(first)
 
 	a := newApplication(h)
@@ -402,9 +338,9 @@ func TestWhatMakesTasksByItselfKeepsUniqueKeys(t *testing.T) {
 	h.wantOpen(first) // until it commits
 	h.Must(tx.Commit(t.Context()))
 	h.wantOpen(*made)
-	h.wantState(first, tasker.TaskCancelled)
+	h.WantState(first, tasker.TaskCancelled)
 
-	h.accepted(failure(h.claimOne("a"), false))
+	h.Accepted(failure(h.ClaimOne("a"), false))
 	var again tasker.ID
 	h.Must(h.DB.InTx(t.Context(), func(tx *postgres.Tx) (err error) { // as an operation does
 		recreation := h.Engine.Recreation(tx)
@@ -414,66 +350,54 @@ func TestWhatMakesTasksByItselfKeepsUniqueKeys(t *testing.T) {
 		_, err = recreation.Store(t.Context())
 		return err
 	}))
-	h.giveUp(*made)
+	h.GiveUp(*made)
 	h.wantOpen(again)
 }
 
-// Who takes over a unique key stops no compensation half way, and cancels in its own name alone.
-func TestATaskThatIsUndoneKeepsItsUniqueKey(t *testing.T) {
-	t.Parallel()
+func TestCompensatingTaskKeepsItsUniqueKey(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", undoable(enginetest.Step("a")), enginetest.Step("b", "a"))
 	request := func(key, by string) tasker.NewTask {
 		return tasker.NewTask{Namespace: h.Space, Name: "one", Initiator: by, Unique: tasker.Unique{Key: key, OnConflict: tasker.ConflictCancelExisting}}
 	}
 	task := h.CreateWith(request("k", "ann"))
-	h.accepted(success(h.claimOne("a"), `1`))
+	h.Complete("a")
 	h.compensate(task)
 	_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{request("k", "bob")})
 	h.WantCode(err, tasker.Conflict, task.String(), "is being compensated")
 	h.wantOpen(task)
-	h.accepted(success(h.claimOne("undo:a"), `1`))
+	h.Complete("undo:a")
 	h.wantUndone(task, "", tasker.Compensated)
 
-	_, err = h.Engine.CreateTasks(t.Context(), []tasker.NewTask{request("k", "ann"), request("l", "ann")})
-	h.Must(err)
-	_, err = h.Engine.CreateTasks(t.Context(), []tasker.NewTask{request("k", "bob"), request("l", "carol")})
-	h.Must(err)
-	if n := h.Count(`SELECT count(*) FROM tasker.task_history x JOIN tasker.tasks t USING (task_uuid) WHERE x.to_state = 'cancelled' AND x.actor = CASE t.options ->> 'unique_key' WHEN 'k' THEN 'bob' ELSE 'carol' END`); n != 2 {
-		t.Errorf("%d tasks were cancelled by who took over their keys", n)
-	}
+	h.Must(errOf(h.Engine.CreateTasks(t.Context(), []tasker.NewTask{request("k", "ann"), request("l", "ann")})))
+	h.Must(errOf(h.Engine.CreateTasks(t.Context(), []tasker.NewTask{request("k", "bob"), request("l", "carol")})))
+	h.WantCount(2, `SELECT count(*) FROM tasker.task_history x JOIN tasker.tasks t USING (task_uuid) WHERE x.to_state = 'cancelled' AND x.actor = CASE t.options ->> 'unique_key' WHEN 'k' THEN 'bob' ELSE 'carol' END`)
 }
 
-// A version that is retired gets no new tasks; the one that waits with it takes requests as before.
-func TestRequestsAreMergedIntoATaskOfARetiredVersion(t *testing.T) {
-	t.Parallel()
+func TestRequestsMergeIntoATaskOfARetiredVersion(t *testing.T) {
 	h := newHarness(t)
 	for _, v := range []string{"1.0.0", "1.1.0"} {
-		_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: h.Space, Name: "index", Version: v, Steps: []tasker.StepTemplate{enginetest.Step("a")}}, "")
-		h.Must(err)
+		h.RegisterTemplate(tasker.Template{Namespace: h.Space, Name: "index", Version: v, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
 		if v == "1.0.0" {
-			_, err = h.debounced(`{"page": 1}`, nil)
-			h.Must(err)
+			h.Must(errOf(h.debounced(`{"page": 1}`, nil)))
 		}
 	}
 	h.retire(tasker.TemplateVersion{Namespace: h.Space, Name: "index", Version: "1.0.0"}, true)
 	h.Engine = newEngine(h.DB, engine.Options{}) // which remembers no version
 	merged, err := h.debounced(`{"page": 2}`, nil)
 	h.Must(err)
-	if got := h.taskOf(merged.TaskUUID); merged.New || got.Version != "1.0.0" || got.Options.MergedRequests != 1 {
+	if got := h.Task(merged.TaskUUID); merged.New || got.Version != "1.0.0" || got.Options.MergedRequests != 1 {
 		t.Errorf("it led to %+v, of version %s", merged, got.Version)
 	}
 	_, err = h.debounced(`{}`, func(r *tasker.NewTask) { r.Version, r.Debounce.Key = "1.0.0", "other" })
 	h.WantCode(err, tasker.Conflict, "does not accept new tasks")
 }
 
-// A key that somebody holds for long keeps those waiting who ask for it, and nobody else.
-func TestRequestsThatWaitForAKeyDelayNoOthers(t *testing.T) {
-	t.Parallel()
+func TestRequestsWaitingForAKeyDelayNoOthers(t *testing.T) {
 	h := newHarness(t)
 	h.Template("index", enginetest.Step("a"))
 	h.Template("other", enginetest.Step("b"))
-	tx, err := h.pool.Begin(t.Context())
+	tx, err := h.Admin().Begin(t.Context())
 	h.Must(err)
 	var group sync.WaitGroup
 	t.Cleanup(func() {
@@ -505,46 +429,36 @@ func (h *harness) debounced(doc string, change func(*tasker.NewTask)) (engine.Cr
 	return list[0], nil
 }
 
-func TestRequestsAreMergedUntilTheirTaskStarts(t *testing.T) {
-	t.Parallel()
+func TestRequestsMergeUntilTheirTaskStarts(t *testing.T) {
 	h := newHarness(t)
 	version := func(v string) {
-		_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+		h.RegisterTemplate(tasker.Template{
 			Namespace: h.Space, Name: "index", Version: v, Search: map[string]tasker.SearchAttribute{"page": {Type: tasker.AttributeText, From: "context.page"}},
 			Steps: []tasker.StepTemplate{enginetest.Step("a")},
-		}, "")
-		h.Must(err)
+		})
 	}
 	version("1.0.0")
 	first, err := h.debounced(`{"page": "one"}`, func(r *tasker.NewTask) { r.StartWithin = time.Hour })
 	h.Must(err)
-	if !first.New {
-		t.Fatal("the first request made no task")
-	}
+	require(t, first.New, "the first request made no task")
 	h.Exec(`UPDATE tasker.tasks SET start_at = start_at - interval '30 minutes'`)
 	version("1.1.0")
 	for i, doc := range []string{`{"page": "two"}`, `{"page": "three, which is longer"}`} {
 		c, err := h.debounced(doc, func(r *tasker.NewTask) { r.StartWithin, r.Initiator = time.Hour, "ann" })
 		h.Must(err)
-		if c.New || c.TaskUUID != first.TaskUUID {
-			t.Errorf("request %d led to %+v", i, c)
-		}
+		check(t, !c.New && c.TaskUUID == first.TaskUUID, "request %d led to %+v", i, c)
 	}
-	got := h.taskOf(first.TaskUUID)
+	got := h.Task(first.TaskUUID)
 	if got.State != tasker.TaskPending || !strings.Contains(string(got.Context), "three") || got.Version != "1.0.0" || got.Options.MergedRequests != 2 || got.Options.DebounceKey != "k" {
 		t.Errorf("the task is %s %s with %s and %+v", got.State, got.Version, got.Context, got.Options)
 	}
 	if left := time.Until(*got.StartAt).Round(time.Minute); left != time.Hour || got.Options.StartBy.Sub(*got.StartAt) != time.Hour {
 		t.Errorf("it starts in %s, and by %s", left, got.Options.StartBy)
 	}
-	if n := h.Count(`SELECT count(*) FROM tasker.task_history WHERE task_uuid = $1 AND event = 'merge' AND actor = 'ann'`, first.TaskUUID); n != 2 {
-		t.Errorf("%d merges are in its history", n)
-	}
+	h.WantCount(2, `SELECT count(*) FROM tasker.task_history WHERE task_uuid = $1 AND event = 'merge' AND actor = 'ann'`, first.TaskUUID)
 	list, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Attributes: []tasker.AttributeFilter{{Name: "page", Value: "three, which is longer"}}, Namespace: h.Space, Limit: 2})
 	h.Must(err)
-	if len(list) != 1 {
-		t.Errorf("%d tasks are found by the last context", len(list))
-	}
+	equal(t, "tasks are found by the last context", len(list), 1)
 	_, err = h.debounced(`{}`, func(r *tasker.NewTask) { r.Version = "1.1.0" })
 	h.WantCode(err, tasker.Conflict, first.TaskUUID.String(), "1.0.0")
 	if c, err := h.debounced(`{}`, func(r *tasker.NewTask) { r.Debounce.Key = "other" }); err != nil || !c.New {
@@ -555,8 +469,8 @@ func TestRequestsAreMergedUntilTheirTaskStarts(t *testing.T) {
 	h.Exec(`UPDATE tasker.debounced_tasks SET latest_start = now() - interval '1 second' WHERE task_uuid = $1`, first.TaskUUID)
 	c, err := h.debounced(`{"page": "last"}`, nil)
 	h.Must(err)
-	h.tick()
-	if h.wantState(first.TaskUUID, tasker.TaskStepsInProcess); c.New {
+	h.Tick()
+	if h.WantState(first.TaskUUID, tasker.TaskStepsInProcess); c.New {
 		t.Error("the last request was not merged")
 	}
 	next, err := h.debounced(`{"page": "next"}`, nil)
@@ -567,27 +481,23 @@ func TestRequestsAreMergedUntilTheirTaskStarts(t *testing.T) {
 	}
 }
 
-// By when a task is to be begun is what the last of its requests says that says so.
-func TestAMergedRequestSaysByWhenTheTaskIsToBeBegun(t *testing.T) {
-	t.Parallel()
+func TestMergedRequestsTakeTheLastStartDeadline(t *testing.T) {
 	h := newHarness(t)
 	h.Template("index", enginetest.Step("a"))
 	made, err := h.debounced(`{}`, nil)
 	h.Must(err)
 	wantBy := func(what string, want time.Duration) {
 		t.Helper()
-		got := h.taskOf(made.TaskUUID).Options.StartBy
-		if got == nil || time.Until(*got).Round(time.Minute) != want {
-			t.Fatalf("%s: it is to be begun by %v, want in %s", what, got, want)
-		}
+		got := h.Task(made.TaskUUID).Options.StartBy
+		require(t, got != nil && time.Until(*got).Round(time.Minute) == want,
+			"%s: it is to be begun by %v, want in %s", what, got, want)
 		if n := h.Count(`SELECT count(*) FROM tasker.task_starts WHERE task_uuid = $1 AND start_by = $2`, made.TaskUUID, *got); n != 1 {
 			t.Fatalf("%s: %d servers look then", what, n)
 		}
 	}
 	merge := func(change func(*tasker.NewTask)) {
 		t.Helper()
-		_, err := h.debounced(`{}`, change)
-		h.Must(err)
+		h.Must(errOf(h.debounced(`{}`, change)))
 	}
 	merge(func(r *tasker.NewTask) { r.StartWithin = time.Hour })
 	wantBy("within an hour", 2*time.Hour)
@@ -599,49 +509,41 @@ func TestAMergedRequestSaysByWhenTheTaskIsToBeBegun(t *testing.T) {
 	merge(nil)
 	wantBy("half an hour later", 3*time.Hour+30*time.Minute)
 	h.overdueNow()
-	h.wantState(made.TaskUUID, tasker.TaskCancelled)
+	h.WantState(made.TaskUUID, tasker.TaskCancelled)
 }
 
-// A task that was found due does not start when a request was merged into it meanwhile: what would begin then
-// would not see the contexts of the requests that follow.
-func TestATaskWhoseStartWasMovedDoesNotStart(t *testing.T) {
+func TestPostponedTaskDoesNotStart(t *testing.T) {
 	t.Parallel()
 	for kind, step := range map[string]tasker.StepTemplate{postgres.StartTask: enginetest.Step("a"), postgres.DecideSteps: when("true", enginetest.Step("a"))} {
-		h := newHarness(t)
-		h.Template("index", step)
-		made, err := h.debounced(`{"page": "one"}`, nil)
-		h.Must(err)
-		task := made.TaskUUID
-		due := func() {
-			h.Exec(`UPDATE tasker.workflow_steps s SET decide_at = s.decide_at - (t.start_at - now()) FROM tasker.tasks t WHERE t.task_uuid = s.task_uuid`)
-			h.Exec(`UPDATE tasker.tasks SET start_at = now()`)
-		}
-		due()
-		h.Exec(`INSERT INTO tasker.deferred_work (kind, task_uuid, step_uuid, last_error, retry_at)
-			SELECT $1, s.task_uuid, CASE $1 WHEN 'start' THEN '00000000-0000-0000-0000-000000000000' ELSE s.step_uuid END, 'no', now() FROM tasker.workflow_steps s`, kind)
-		_, err = h.debounced(`{"page": "two"}`, nil)
-		h.Must(err)
-		_, err = h.Engine.RetryDeferred(t.Context())
-		h.Must(err)
-		if n := h.Count(`SELECT count(*) FROM tasker.deferred_work`); n != 0 {
-			t.Errorf("%s: %d rows are still set aside", kind, n)
-		}
-		if list := h.claim(); len(list) > 0 {
-			t.Errorf("%s: claimed %v before the start", kind, names(list))
-		}
-		h.wantState(task, tasker.TaskPending)
-		due()
-		h.tick()
-		h.accepted(success(h.claimOne("a"), `1`))
-		h.wantState(task, tasker.TaskComplete)
+		t.Run(kind, func(t *testing.T) {
+			h := newHarness(t)
+			h.Template("index", step)
+			made, err := h.debounced(`{"page": "one"}`, nil)
+			h.Must(err)
+			task := made.TaskUUID
+			due := func() {
+				h.Exec(`UPDATE tasker.workflow_steps s SET decide_at = s.decide_at - (t.start_at - now()) FROM tasker.tasks t WHERE t.task_uuid = s.task_uuid`)
+				h.Exec(`UPDATE tasker.tasks SET start_at = now()`)
+			}
+			due()
+			h.Exec(`INSERT INTO tasker.deferred_work (kind, task_uuid, step_uuid, last_error, retry_at)
+				SELECT $1, s.task_uuid, CASE $1 WHEN 'start' THEN '00000000-0000-0000-0000-000000000000' ELSE s.step_uuid END, 'no', now() FROM tasker.workflow_steps s`, kind)
+			h.Must(errOf(h.debounced(`{"page": "two"}`, nil)))
+			h.Must(errOf(h.Engine.RetryDeferred(t.Context())))
+			h.WantCount(0, `SELECT count(*) FROM tasker.deferred_work`)
+			h.ClaimNone()
+			h.WantState(task, tasker.TaskPending)
+			due()
+			h.Tick()
+			h.Complete("a")
+			h.WantState(task, tasker.TaskComplete)
+		})
 	}
 }
 
-// No request is lost where many come at once: one makes the task, the others are merged.
-func TestManyRequestsAreMergedAtOnce(t *testing.T) {
-	t.Parallel()
+func TestConcurrentRequestsMerge(t *testing.T) {
 	h := newHarness(t)
-	h.register(tasker.Template{
+	h.Register(tasker.Template{
 		Name: "index", Start: tasker.StartRules{Debounce: tasker.DebounceRules{Key: "context.page", WaitSeconds: 60}}, Steps: []tasker.StepTemplate{enginetest.Step("a")},
 	})
 	var made atomic.Int32
@@ -657,15 +559,12 @@ func TestManyRequestsAreMergedAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if n := h.Count(`SELECT sum((options ->> 'merged_requests')::int) FROM tasker.tasks`); made.Load() != 1 || n != 29 {
-		t.Errorf("%d tasks were made, and %d requests merged", made.Load(), n)
-	}
+	n := h.Count(`SELECT sum((options ->> 'merged_requests')::int) FROM tasker.tasks`)
+	check(t, made.Load() == 1 && n == 29, "%d tasks were made, and %d requests merged", made.Load(), n)
 	at := time.Now().Add(time.Hour)
 	now, err := h.debounced(`{"page": "p"}`, func(r *tasker.NewTask) { r.Debounce, r.StartAt = tasker.Debounce{}, at }) // which says more than the template
 	h.Must(err)
-	if !now.New {
-		t.Error("a request that says when was merged")
-	}
+	check(t, now.New, "a request that says when was merged")
 	for want, change := range map[string]func(*tasker.NewTask){
 		"debounce.wait_seconds":               func(r *tasker.NewTask) { r.Debounce.Wait = 0 },
 		"debounce.max_wait_seconds":           func(r *tasker.NewTask) { r.Debounce.MaxWait = time.Second },
@@ -674,7 +573,6 @@ func TestManyRequestsAreMergedAtOnce(t *testing.T) {
 		"conflicts with start_at and":         func(r *tasker.NewTask) { r.StartAt = at },
 		"conflicts with idempotency_key":      func(r *tasker.NewTask) { r.IdempotencyKey = "i" },
 	} {
-		_, err := h.debounced(`{"page": "p"}`, change)
-		h.WantCode(err, tasker.Invalid, want)
+		h.WantCode(errOf(h.debounced(`{"page": "p"}`, change)), tasker.Invalid, want)
 	}
 }

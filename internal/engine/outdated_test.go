@@ -16,7 +16,7 @@ import (
 func (h *harness) outdate(bytes string) {
 	h.Helper()
 	done := h.Create("single")
-	h.accepted(success(h.claimOne("one"), `1`))
+	h.Complete("one")
 	for range 3 {
 		h.Create("single")
 	}
@@ -24,12 +24,12 @@ func (h *harness) outdate(bytes string) {
 		SELECT 'shop', 'run', 0, now() - interval '1 hour', s.step_uuid, s.task_uuid, now() - interval '1 minute', ` + bytes + `
 		FROM (
 			SELECT step_uuid, task_uuid FROM tasker.workflow_steps
+			WHERE state = 'enqueued' OR task_uuid = '` + done.String() + `'
 			UNION ALL
 			SELECT tasker.uuid_generate_v7(), '` + done.String() + `'
 		) s`)
-	if n := h.outdated(); n != 5 {
-		h.Fatalf("%d outdated rows, want 5", n)
-	}
+	n := h.outdated()
+	require(h, n == 5, "%d outdated rows, want 5", n)
 }
 
 func (h *harness) outdated() int {
@@ -46,106 +46,94 @@ func holdOf(handler string) tasker.NewHold {
 
 func TestOutdatedRowsDoNotBlockClaims(t *testing.T) {
 	t.Parallel()
-	for name, bytes := range map[string]string{"unmeasured": "NULL", "measured": "2", "too large": "1099511627776"} {
-		for about, arrange := range map[string]func(h *harness){
-			"plain": func(*harness) {},
-			"several handlers": func(h *harness) {
-				h.worker = h.RegisterWorker("run", "walk")
-			},
-			"many handlers": func(h *harness) {
-				handlers := []string{"run"}
-				for i := range 250 {
-					handlers = append(handlers, fmt.Sprint("h", i))
-				}
-				h.worker = h.RegisterWorker(handlers...)
-			},
-			"limit": func(h *harness) { h.limit(handlerLimit(), 50) },
-			"hold elsewhere": func(h *harness) {
-				_, err := h.holds().Begin(h.Context(), holdOf("other"))
-				h.Must(err)
-			},
-		} {
-			t.Run(name+"/"+about, func(t *testing.T) {
-				t.Parallel()
-				h := newSingle(t)
-				arrange(h)
+	for about, arrange := range map[string]func(h *harness){
+		"plain": func(*harness) {},
+		"several handlers": func(h *harness) {
+			h.Worker = h.RegisterWorker("run", "walk")
+		},
+		"many handlers": func(h *harness) {
+			handlers := []string{"run"}
+			for i := range 250 {
+				handlers = append(handlers, fmt.Sprint("h", i))
+			}
+			h.Worker = h.RegisterWorker(handlers...)
+		},
+		"limit": func(h *harness) { h.limit(handlerLimit(), 50) },
+		"hold elsewhere": func(h *harness) {
+			h.Must(errOf(h.holds().Begin(h.Context(), holdOf("other"))))
+		},
+	} {
+		t.Run(about, func(t *testing.T) {
+			h := newSingle(t)
+			arrange(h)
+			for name, bytes := range map[string]string{"unmeasured": "NULL", "measured": "2", "too large": "1099511627776"} {
 				h.outdate(bytes)
-				list, err := h.Engine.Claim(h.Context(), h.worker, 3, 0)
-				h.Must(err)
+				list := h.ClaimAs(h.Worker, 3)
 				if len(list) < 3 {
-					more, err := h.Engine.Claim(h.Context(), h.worker, 3-len(list), 0)
-					h.Must(err)
-					list = append(list, more...)
+					list = append(list, h.ClaimAs(h.Worker, 3-len(list))...)
 				}
 				if len(list) != 3 || h.outdated() != 0 {
-					t.Errorf("two claims of 3 handed out %d steps and left %d outdated rows", len(list), h.outdated())
+					t.Errorf("%s: two claims of 3 handed out %d steps and left %d outdated rows", name, len(list), h.outdated())
 				}
-			})
-		}
+				h.Succeed(list...)
+			}
+		})
 	}
 }
 
-// More outdated rows than a claim looks at, of a limit without places, do not keep steps behind them from workers.
 func TestOutdatedRowsOfAFullLimitDoNotBlockClaims(t *testing.T) {
-	t.Parallel()
 	h := newHarness(t)
 	single := withLimits(tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 1})
 	single.Steps = single.Steps[:1]
-	h.register(single)
+	h.Register(single)
 	create := func(customer string) tasker.ID {
 		return h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "limited", Context: json.RawMessage(`{"customer": "` + customer + `"}`)})
 	}
 	full := create("ann")
-	h.claimOne("one")
+	h.ClaimOne("one")
 	h.Exec(`INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, inputs_bytes)
 		SELECT 'shop', 'run', 0, now() - interval '1 hour' * n, step_uuid, task_uuid, now() + interval '1 hour', 2
 		FROM tasker.workflow_steps, generate_series(1, 200) n WHERE task_uuid = $1`, full)
 	create("bob")
-	list := h.claim()
-	list = append(list, h.claim()...)
+	list := h.Claim()
+	list = append(list, h.Claim()...)
 	if len(list) != 1 || h.outdated() != 0 {
 		t.Errorf("handed out %d steps, want that of bob; %d outdated rows are left", len(list), h.outdated())
 	}
 }
 
-// A step without a size that waits for a limit is measured and handed out, and an outdated row that waits for one is deleted.
 func TestUnmeasuredStepsThatWaitForALimitAreHandedOut(t *testing.T) {
-	t.Parallel()
 	h := newHarness(t)
 	single := withLimits(tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 1})
 	single.Steps = single.Steps[:1]
-	h.register(single)
+	h.Register(single)
 	for range 4 {
 		h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "limited", Context: json.RawMessage(`{"customer": "ann"}`)})
 	}
-	first := h.claimOne("one")
-	if h.claim(); h.aside() != 3 {
-		t.Fatalf("%d steps wait for the limit, want 3", h.aside())
+	first := h.ClaimOne("one")
+	if h.Claim(); h.parked() != 3 {
+		t.Fatalf("%d steps wait for the limit, want 3", h.parked())
 	}
 	h.Exec(`ALTER TABLE tasker.workflow_steps DISABLE TRIGGER follow_updated_step`)
 	h.Exec(`UPDATE tasker.workflow_steps SET inputs_bytes = NULL WHERE state = 'enqueued'`)
 	h.Exec(`UPDATE tasker.held_steps SET inputs_bytes = NULL`)
 	h.Exec(`INSERT INTO tasker.held_steps (limit_key_id, namespace, handler, priority, state_since, step_uuid, task_uuid)
 		SELECT limit_key_id, namespace, handler, priority, state_since - interval '1 hour', tasker.uuid_generate_v7(), task_uuid FROM tasker.held_steps LIMIT 1`)
-	h.accepted(success(first, `1`))
+	h.Accepted(success(first, `1`))
 	for range 3 {
-		list := h.claim()
+		list := h.Claim()
 		if len(list) != 1 {
-			list = h.claim()
+			list = h.Claim()
 		}
 		if len(list) != 1 {
-			t.Fatalf("handed out %d steps, want 1; %d wait", len(list), h.aside())
+			t.Fatalf("handed out %d steps, want 1; %d wait", len(list), h.parked())
 		}
-		h.accepted(success(list[0], `1`))
+		h.Accepted(success(list[0], `1`))
 	}
-	if h.aside() != 0 {
-		t.Errorf("%d rows are left", h.aside())
-	}
+	equal(t, "rows are left", h.parked(), 0)
 }
 
-// As many outdated rows as one pass expires do not keep others from failing in time.
 func TestOutdatedRowsAreDeletedWhenTheyExpire(t *testing.T) {
-	t.Parallel()
 	h := newSingle(t)
 	h.outdate("NULL")
 	h.Exec(`INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)
@@ -157,17 +145,14 @@ func TestOutdatedRowsAreDeletedWhenTheyExpire(t *testing.T) {
 	}
 }
 
-// An outdated row does not replace the row of the same step when a hold keeps it.
 func TestOutdatedRowsDoNotReplaceHeldSteps(t *testing.T) {
-	t.Parallel()
 	h := newSingle(t)
 	h.Create("single")
 	holds := h.holds()
 	held, err := holds.Begin(h.Context(), holdOf("run"))
 	h.Must(err)
 	putAside := func() {
-		_, err := holds.ParkSteps(h.Context())
-		h.Must(err)
+		h.Must(errOf(holds.ParkSteps(h.Context())))
 	}
 	putAside()
 	h.Exec(`INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)
@@ -176,9 +161,7 @@ func TestOutdatedRowsDoNotReplaceHeldSteps(t *testing.T) {
 	if n := h.Count(`SELECT count(*) FROM tasker.held_steps JOIN tasker.workflow_steps USING (step_uuid, state_since)`); n != 1 || h.outdated() != 0 {
 		t.Errorf("%d steps are held and %d outdated rows are left, want 1 and none", n, h.outdated())
 	}
-	_, err = holds.Release(h.Context(), held.UUID, nil, hold.Change{Actor: "ann", Reason: "a test"})
-	h.Must(err)
-	_, err = holds.AdvanceHolds(h.Context())
-	h.Must(err)
-	h.claimOne("one")
+	h.Must(errOf(holds.Release(h.Context(), held.UUID, nil, hold.Change{Actor: "ann", Reason: "a test"})))
+	h.Must(errOf(holds.AdvanceHolds(h.Context())))
+	h.ClaimOne("one")
 }

@@ -17,9 +17,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// How late the clock's work is, is told for each kind of it, and is 0 once it is done.
-func TestOverdueWorkIsTold(t *testing.T) {
-	t.Parallel()
+func TestOverdueWorkIsMeasuredPerKind(t *testing.T) {
 	h := newHarness(t)
 	late := func() map[string]float64 {
 		t.Helper()
@@ -41,9 +39,9 @@ func TestOverdueWorkIsTold(t *testing.T) {
 	h.Template("late", asked, decided)
 	h.family()
 	_, kid := h.started()
-	h.Must(h.Engine.CancelTask(t.Context(), kid, "ann", "r"))
+	h.Cancel(kid)
 	parent := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Context: json.RawMessage(`{"customer": 1}`)})
-	h.accepted(success(h.claimOne("charge"), `{"by": "charge"}`))
+	h.Accepted(success(h.ClaimOne("charge"), `{"by": "charge"}`))
 	h.Create("late")
 	scheduled, err := h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Template = "late" }), ann)
 	h.Must(err)
@@ -56,10 +54,9 @@ func TestOverdueWorkIsTold(t *testing.T) {
 	if diff := cmp.Diff(none, late()); diff != "" {
 		t.Errorf("before any of it is late:\n%s", diff)
 	}
-	_, err = h.Engine.Pass(t.Context(), "decide")
-	h.Must(err)
-	h.Must(h.Engine.CancelTask(t.Context(), parent, "ann", "r"))
-	h.Must(h.Engine.CancelTask(t.Context(), *made.TaskUUID, "ann", "r"))
+	h.Must(errOf(h.Engine.Pass(t.Context(), "decide")))
+	h.Cancel(parent)
+	h.Cancel(*made.TaskUUID)
 	h.Create("late")
 	for _, sql := range []string{
 		`UPDATE tasker.tasks SET start_at = now() - interval '3 minutes' WHERE state = 'pending'`,
@@ -79,16 +76,14 @@ func TestOverdueWorkIsTold(t *testing.T) {
 		t.Errorf("in hundreds of seconds:\n%s", diff)
 	}
 	for range 5 {
-		h.tick()
+		h.Tick()
 	}
 	if diff := cmp.Diff(none, late()); diff != "" {
 		t.Errorf("once it is done:\n%s", diff)
 	}
 }
 
-// docs/reference/metrics.md names each kind of work that may be set aside, and each that may be late.
-func TestTheDocsNameEachKindOfWork(t *testing.T) {
-	t.Parallel()
+func TestDocsListEachKindOfWork(t *testing.T) {
 	h := newHarness(t)
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	h.Must(err)
@@ -113,24 +108,21 @@ func TestTheDocsNameEachKindOfWork(t *testing.T) {
 	}
 }
 
-// The evidence of an investigation says for which child task a step waits, of which step its task is
-// the child, and whether it is being undone.
-func TestTheEvidenceHasParentsAndChildren(t *testing.T) {
-	t.Parallel()
+func TestSnapshotNamesParentsAndChildren(t *testing.T) {
 	h := newHarness(t)
 	h.Template("kid", undoable(enginetest.Step("did")), enginetest.Once(enginetest.Step("fails", "did")))
 	h.Template("boss", child("kid", "waits"), enginetest.Once(enginetest.Step("fails")))
 	boss := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "boss", Context: json.RawMessage(`{}`)})
-	h.tick()
+	h.Tick()
 	kid := h.childOf(boss, "waits")
 	fail := func() {
 		t.Helper()
 		for range 3 {
-			for _, a := range h.claim() {
+			for _, a := range h.Claim() {
 				if a.Name == "did" {
-					h.accepted(success(a, `{}`))
+					h.Accepted(success(a, `{}`))
 				} else {
-					h.accepted(failure(a, false))
+					h.Accepted(failure(a, false))
 				}
 			}
 		}
@@ -140,16 +132,15 @@ func TestTheEvidenceHasParentsAndChildren(t *testing.T) {
 		t.Helper()
 		e, err := h.DB.Entry(t.Context(), h.Entry(task).UUID)
 		h.Must(err)
-		if !strings.Contains(string(e.Snapshot), want) {
-			t.Errorf("the evidence of task %s does not have %s: %s", task, want, e.Snapshot)
-		}
+		check(t, strings.Contains(string(e.Snapshot), want),
+			"the evidence of task %s does not have %s: %s", task, want, e.Snapshot)
 	}
 	evidence(boss, `"child_task_uuid": "`+kid.String()+`"`)
 	evidence(kid, `"parent_task_uuid": "`+boss.String()+`"`)
-	evidence(kid, `"parent_step_uuid": "`+h.step(boss, "waits").UUID.String()+`"`)
+	evidence(kid, `"parent_step_uuid": "`+h.Step(boss, "waits").UUID.String()+`"`)
 	evidence(kid, `"phase": null`)
 	task, _ := h.charged()
 	h.compensate(task)
-	h.accepted(failure(h.claimOne("undo:charge"), false))
+	h.Accepted(failure(h.ClaimOne("undo:charge"), false))
 	evidence(task, `"phase": "compensating"`)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -88,10 +89,8 @@ func (c *chaos) work(ctx context.Context, n int) {
 	}
 }
 
-// Whatever workers do, every task ends or is an investigation, and the history
-// is sound; that is checked when the test has ended.
-func TestWhateverWorkersDoEveryTaskFindsItsEnd(t *testing.T) {
-	t.Parallel()
+// The invariants are checked at the end.
+func TestEveryTaskEndsOrIsInvestigated(t *testing.T) {
 	h := newHarness(t)
 	seed := uint64(rand.Int64())
 	t.Logf("seed %d", seed)
@@ -100,7 +99,7 @@ func TestWhateverWorkersDoEveryTaskFindsItsEnd(t *testing.T) {
 		harness: h, seed: seed, atOnce: 10, result: func(*rand.Rand) json.RawMessage { return json.RawMessage(`"done"`) },
 		engines: []*engine.Engine{h.Engine, newEngine(h.DB, engine.Options{})},
 	}
-	const templates, tasks = 12, 120
+	const templates, tasks = 12, 40
 	for i := range templates {
 		h.Template(fmt.Sprint("random", i), randomSteps(r)...)
 	}
@@ -121,7 +120,7 @@ func (c *chaos) run() {
 	}
 	// Time passes: leases run out and rests are over, from two engines at once.
 	for round := 0; h.open() > 0; round++ {
-		h.Exec(`
+		c.exec(`
 			WITH free AS (
 				SELECT task_uuid, step_uuid
 				FROM tasker.workflow_steps
@@ -132,7 +131,7 @@ func (c *chaos) run() {
 			SET lease_expires_at = clock_timestamp()
 			FROM free f
 			WHERE s.task_uuid = f.task_uuid AND s.step_uuid = f.step_uuid`)
-		h.Exec(`
+		c.exec(`
 			WITH waiting AS (
 				SELECT task_uuid, step_uuid
 				FROM tasker.workflow_steps
@@ -168,6 +167,13 @@ func (c *chaos) run() {
 	wg.Wait()
 }
 
+// exec runs a statement, unless it would deadlock with a claim.
+func (c *chaos) exec(sql string) {
+	if _, err := c.Admin().Exec(c.Context(), sql); err != nil && !strings.Contains(err.Error(), "40P01") {
+		c.Error(err)
+	}
+}
+
 // explained checks that some fact explains each task that has not ended, whatever happens
 // meanwhile; of the first rounds and of some later ones, because it takes a while.
 func (c *chaos) explained(round int) {
@@ -189,7 +195,7 @@ func (c *chaos) explained(round int) {
 func (h *harness) open() int {
 	h.Helper()
 	var n int
-	h.Must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.tasks t WHERE t.state NOT IN ('complete', 'error') OR EXISTS (
+	h.Must(h.Admin().QueryRow(h.Context(), `SELECT count(*) FROM tasker.tasks t WHERE t.state NOT IN ('complete', 'error') OR EXISTS (
 		SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = t.task_uuid AND s.awaits_worker_since IS NOT NULL)`).Scan(&n))
 	return n
 }

@@ -9,27 +9,23 @@ import (
 	"tasker.example/tasker/internal/enginetest"
 )
 
-// The same reset, sent again, takes nothing away from the attempt that it led to.
-func TestARepeatedRequestOfAnOperatorIsAppliedOnce(t *testing.T) {
-	t.Parallel()
+func TestRepeatedActionIsAppliedOnce(t *testing.T) {
 	h := newSingle(t)
 	task := h.Create("single")
-	h.claimOne("one")
-	step := h.step(task, "one").UUID
+	h.ClaimOne("one")
+	step := h.Step(task, "one").UUID
 	reset := tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "stuck", Interrupt: true, RequestKey: "key-1"}
-	_, err := h.Engine.OperateStep(t.Context(), task, step, reset)
-	h.Must(err)
-	held := h.claimOne("one")
+	h.Must(errOf(h.Engine.OperateStep(t.Context(), task, step, reset)))
+	held := h.ClaimOne("one")
 	again, err := h.Engine.OperateStep(t.Context(), task, step, reset)
 	h.Must(err)
-	if again.State != tasker.StepInProgress || again.Attempts != 1 {
-		t.Errorf("answered with a step that is %s in attempt %d", again.State, again.Attempts)
-	}
+	check(t, again.State == tasker.StepInProgress && again.Attempts == 1,
+		"answered with a step that is %s in attempt %d", again.State, again.Attempts)
 	other := reset
 	other.Reason = "something else"
 	_, err = h.Engine.OperateStep(t.Context(), task, step, other)
-	h.WantCode(err, tasker.Conflict, `"key-1" was used for a different request`)
-	h.accepted(success(held, `1`))
+	h.WantCode(err, tasker.Conflict, "was used for a different request")
+	h.Accepted(success(held, `1`))
 
 	// Without a key, each request is a new one; a refused one leaves its key free.
 	reset.RequestKey = "key-2"
@@ -37,18 +33,16 @@ func TestARepeatedRequestOfAnOperatorIsAppliedOnce(t *testing.T) {
 	h.WantCode(err, tasker.Conflict, "its steps can no longer be changed")
 	next := h.Create("single")
 	reset.RequestKey = "key-2"
-	h.claimOne("one")
-	_, err = h.Engine.OperateStep(t.Context(), next, h.step(next, "one").UUID, reset)
-	h.Must(err)
-	h.drain()
+	h.ClaimOne("one")
+	h.Operate(next, "one", reset)
+	h.Drain()
 }
 
-func TestOfTwoEqualRequestsAtOnceOneIsApplied(t *testing.T) {
-	t.Parallel()
+func TestConcurrentEqualActionsApplyOnce(t *testing.T) {
 	h := newSingle(t)
 	task := h.Create("single")
-	h.claimOne("one")
-	step := h.step(task, "one").UUID
+	h.ClaimOne("one")
+	step := h.Step(task, "one").UUID
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -68,32 +62,26 @@ func TestOfTwoEqualRequestsAtOnceOneIsApplied(t *testing.T) {
 			resets++
 		}
 	}
-	if resets != 1 {
-		t.Errorf("%d resets, want 1", resets)
-	}
-	h.drain()
+	equal(t, "resets", resets, 1)
+	h.Drain()
 }
 
-// What a person does to a task is in the history of its open investigation and in
-// the audit log; the history of the step says which attempt a reset ended.
-func TestRepairsAreOnRecord(t *testing.T) {
-	t.Parallel()
+func TestActionsAreRecorded(t *testing.T) {
 	h := newHarness(t)
 	h.Template("single", attempts(2, enginetest.Step("one")))
 	task := h.Create("single")
-	h.accepted(failure(h.claimOne("one"), true))
+	h.Accepted(failure(h.ClaimOne("one"), true))
 	h.pass()
-	h.accepted(failure(h.claimOne("one"), true))
-	h.wantState(task, tasker.TaskError)
-	step := h.step(task, "one").UUID
+	h.Accepted(failure(h.ClaimOne("one"), true))
+	h.WantState(task, tasker.TaskError)
+	step := h.Step(task, "one").UUID
 	operate := func(op tasker.ActionRequest) {
 		t.Helper()
 		op.Actor = "ann"
-		_, err := h.Engine.OperateStep(t.Context(), task, step, op)
-		h.Must(err)
+		h.Must(errOf(h.Engine.OperateStep(t.Context(), task, step, op)))
 	}
 	operate(tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "the bank is back"})
-	h.claimOne("one")
+	h.ClaimOne("one")
 	operate(tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "it hangs", Interrupt: true})
 	h.Must(h.Engine.CancelTask(t.Context(), task, "bob", "no use"))
 	h.Must(h.Engine.CancelTask(t.Context(), task, "bob", "no use")) // again, it is nothing new
@@ -109,13 +97,9 @@ func TestRepairsAreOnRecord(t *testing.T) {
 		{"step_reset", "ann", "step one: the bank is back"}, {"step_reset", "ann", "step one: it hangs"},
 		{"task_cancelled", "bob", "the task was cancelled: no use"},
 	}
-	if len(got) != len(want) {
-		t.Fatalf("history %+v, want %+v", got, want)
-	}
+	require(t, len(got) == len(want), "history %+v, want %+v", got, want)
 	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("history %+v, want %+v", got[i], want[i])
-		}
+		equal(t, "history", got[i], want[i])
 	}
 	audit, _, err := h.DB.AuditEvents(t.Context(), "", 0, 10)
 	h.Must(err)
@@ -139,7 +123,5 @@ func TestRepairsAreOnRecord(t *testing.T) {
 			ended = append(ended, *x.Attempt)
 		}
 	}
-	if len(ended) != 2 || ended[0] != 2 || ended[1] != 1 {
-		t.Errorf("the resets ended attempts %v, want [2 1]", ended)
-	}
+	check(t, len(ended) == 2 && ended[0] == 2 && ended[1] == 1, "the resets ended attempts %v, want [2 1]", ended)
 }

@@ -13,8 +13,7 @@ import (
 // version registers a version of the template order.
 func (h *harness) version(v string, steps ...tasker.StepTemplate) tasker.TemplateVersion {
 	h.Helper()
-	_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: h.Space, Name: "order", Version: v, Steps: steps}, "")
-	h.Must(err)
+	h.RegisterTemplate(tasker.Template{Namespace: h.Space, Name: "order", Version: v, Steps: steps})
 	return tasker.TemplateVersion{Namespace: h.Space, Name: "order", Version: v}
 }
 
@@ -29,26 +28,20 @@ func (h *harness) retire(v tasker.TemplateVersion, retired bool) tasker.StoredTe
 func (h *harness) wantVersion(asked, want string) tasker.ID {
 	h.Helper()
 	id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Version: asked})
-	t := h.taskOf(id)
-	if t.Version != want {
-		h.Fatalf("the task is of version %s, want %s", t.Version, want)
-	}
+	t := h.Task(id)
+	require(h, t.Version == want, "the task is of version %s, want %s", t.Version, want)
 	return id
 }
 
-// A version that is retired gets no new tasks, also from servers that remember it; those that
-// use it go on, and the newest that is not retired is made in its place.
-func TestARetiredVersionGetsNoNewTasks(t *testing.T) {
-	t.Parallel()
+func TestRetiredVersionGetsNoNewTasks(t *testing.T) {
 	h := newHarness(t)
-	other := &harness{Harness: h.Copy(t), pool: h.pool, worker: h.worker}
+	other := &harness{h.Copy(t)}
 	old, newer := h.version("1.0.0", enginetest.Step("one")), h.version("1.1.0", enginetest.Step("one"), enginetest.Step("two", "one"))
 	open := h.wantVersion("", "1.1.0")
 	other.wantVersion("", "1.1.0")
 	other.wantVersion("1.1.0", "1.1.0")
-	if r := h.retire(newer, true).Retired; r == nil || r.By != "ann" || r.Reason != "ships twice" {
-		t.Errorf("retired: %+v", r)
-	}
+	r := h.retire(newer, true).Retired
+	check(t, r != nil && r.By == "ann" && r.Reason == "ships twice", "retired: %+v", r)
 	first := h.retire(newer, true).Retired.At // again changes nothing
 	if again := h.retire(newer, true).Retired.At; !again.Equal(first) {
 		t.Errorf("retired at %s and then at %s", first, again)
@@ -57,7 +50,7 @@ func TestARetiredVersionGetsNoNewTasks(t *testing.T) {
 		server.wantVersion("", "1.0.0")
 		server.wantVersion("", "1.0.0") // remembered
 		_, err := server.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: h.Space, Name: "order", Version: "1.1.0"}})
-		h.WantCode(err, tasker.Conflict, "order 1.1.0 takes no new tasks", "by ann: ships twice", "unretire")
+		h.WantCode(err, tasker.Conflict, "order 1.1.0 does not accept new tasks", "by ann: ships twice", "unretire")
 		_, err = server.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: h.Space, Name: "order"}, {Namespace: h.Space, Name: "order", Version: "1.1.0"}})
 		h.WantCode(err, tasker.Conflict, "tasks[1]")
 	}
@@ -68,31 +61,23 @@ func TestARetiredVersionGetsNoNewTasks(t *testing.T) {
 	h.wantVersion("", "1.1.0")
 	other.wantVersion("", "1.1.0")
 	other.wantVersion("1.1.0", "1.1.0")
-	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action IN ('template.retired', 'template.unretired') AND actor = 'ann' AND data ->> 'reason' = 'ships twice'`); n != 3 {
-		t.Errorf("%d rows of the audit log, want 3", n)
-	}
+	h.WantCount(3, `SELECT count(*) FROM tasker.audit_events WHERE action IN ('template.retired', 'template.unretired') AND actor = 'ann' AND data ->> 'reason' = 'ships twice'`)
 	for range 3 {
-		h.succeedAll(h.claim())
+		h.succeedAll(h.Claim())
 	}
-	h.wantState(open, tasker.TaskComplete)
+	h.WantState(open, tasker.TaskComplete)
 }
 
-// A version that was never registered cannot be retired, and the newest is not meant by none.
-func TestWhatCannotBeRetired(t *testing.T) {
-	t.Parallel()
+func TestUnknownVersionCannotBeRetired(t *testing.T) {
 	h := newHarness(t)
 	v := h.version("1.0.0", enginetest.Step("one"))
 	for version, code := range map[string]tasker.Code{"2.0.0": tasker.NotFound, "": tasker.Invalid} {
 		v.Version = version
-		_, err := h.DB.RetireTemplate(t.Context(), v, true, postgres.Operator{Actor: "ann", Reason: "x"})
-		h.WantCode(err, code)
+		h.WantCode(errOf(h.DB.RetireTemplate(t.Context(), v, true, postgres.Operator{Actor: "ann", Reason: "x"})), code)
 	}
 }
 
-// Registering a retired version again, as a server does with the files of its directory,
-// leaves it retired.
-func TestARetiredVersionThatIsRegisteredAgain(t *testing.T) {
-	t.Parallel()
+func TestRegisteringARetiredVersionKeepsItRetired(t *testing.T) {
 	h := newHarness(t)
 	v := h.version("1.0.0", enginetest.Step("one"))
 	h.wantVersion("", "1.0.0")

@@ -10,6 +10,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/pgtest/fixture"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -19,9 +20,7 @@ func (h *harness) keptWaiting() int {
 	return h.Count(`SELECT count(*) FROM tasker.ready_steps WHERE limit_passed_at IS NOT NULL AND expires_at > clock_timestamp()`)
 }
 
-// A step whose limit is over waits on where workers for it are alive and busy, and fails
-// otherwise.
-func TestAStepOfASaturatedQueueWaitsOn(t *testing.T) {
+func TestStepOfASaturatedQueueDoesNotExpire(t *testing.T) {
 	t.Parallel()
 	claimed := func(h *harness, ago time.Duration) {
 		h.Exec(`INSERT INTO tasker.queues (namespace, handler, busy_at) VALUES ($1, 'run', clock_timestamp() - $2::interval)`, enginetest.Namespace, ago)
@@ -36,25 +35,24 @@ func TestAStepOfASaturatedQueueWaitsOn(t *testing.T) {
 		"claimed before the limit":        {given: func(h *harness) { claimed(h, 6*time.Minute) }, want: tasker.DispatchExpired},
 		"never claimed":                   {given: func(*harness) {}, want: tasker.DispatchExpired},
 		"nobody is alive":                 {given: func(h *harness) { claimed(h, time.Second); h.leave() }, want: tasker.NoWorkers},
-		"the worker drains":               {given: func(h *harness) { claimed(h, time.Second); h.Must(h.Engine.DrainWorker(h.Context(), h.worker)) }, want: tasker.NoWorkers},
+		"the worker drains":               {given: func(h *harness) { claimed(h, time.Second); h.Must(h.Engine.DrainWorker(h.Context(), h.Worker)) }, want: tasker.NoWorkers},
 		"the server says always":          {rule: tasker.ExpireAlways, given: func(h *harness) { claimed(h, time.Second) }, want: tasker.DispatchExpired},
 		"its template says always":        {own: tasker.ExpireAlways, given: func(h *harness) { claimed(h, time.Second) }, want: tasker.DispatchExpired},
 		"the server says always, not its": {rule: tasker.ExpireAlways, own: tasker.ExpireUnlessSaturated, given: func(h *harness) { claimed(h, time.Second) }},
 		"another queue is busy": {
 			given: func(h *harness) { claimed(h, time.Second); h.Exec(`UPDATE tasker.queues SET handler = 'other'`) }, want: tasker.DispatchExpired,
 		},
-		"no place is free": {given: func(h *harness) { h.claimOne("only"); h.Exec(`UPDATE tasker.workers SET max_concurrency = 1`) }},
+		"no place is free": {given: func(h *harness) { h.ClaimOne("only"); h.Exec(`UPDATE tasker.workers SET max_concurrency = 1`) }},
 		"a place is free": {
-			given: func(h *harness) { h.claimOne("only"); h.Exec(`UPDATE tasker.workers SET max_concurrency = 2`) }, want: tasker.DispatchExpired,
+			given: func(h *harness) { h.ClaimOne("only"); h.Exec(`UPDATE tasker.workers SET max_concurrency = 2`) }, want: tasker.DispatchExpired,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := withWorker(enginetest.NewWith(t, postgres.Options{ExpiryRule: tt.rule}))
-			_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+			h.RegisterTemplate(tasker.Template{
 				Namespace: enginetest.Namespace, Name: "only", Version: "1.0.0", Lifecycle: tasker.Lifecycle{QueueTTL: tt.own}, Steps: []tasker.StepTemplate{enginetest.Step("only")},
-			}, "")
-			h.Must(err)
+			})
 			first := h.Create("only")
 			tt.given(h)
 			task := first
@@ -68,10 +66,9 @@ func TestAStepOfASaturatedQueueWaitsOn(t *testing.T) {
 				}
 				return
 			}
-			h.wantStep(task, "only", tasker.StepEnqueued, 1)
-			if n := h.keptWaiting(); found != 0 || n != 1 {
-				t.Errorf("%d steps failed and %d are kept waiting, want 0 and 1", found, n)
-			}
+			h.WantStep(task, "only", tasker.StepEnqueued, 1)
+			n := h.keptWaiting()
+			check(t, found == 0 && n == 1, "%d steps failed and %d are kept waiting, want 0 and 1", found, n)
 		})
 	}
 }
@@ -79,17 +76,11 @@ func TestAStepOfASaturatedQueueWaitsOn(t *testing.T) {
 // claimFirst claims one step of several.
 func (h *harness) claimFirst() {
 	h.Helper()
-	list, err := h.Engine.Claim(h.Context(), h.worker, 1, 0)
-	h.Must(err)
-	if len(list) != 1 {
-		h.Fatalf("claimed %v", names(list))
-	}
+	list := h.ClaimAs(h.Worker, 1)
+	require(h, len(list) == 1, "claimed %v", names(list))
 }
 
-// As long as steps of it are claimed, a step of a saturated queue waits; the queue says so. When
-// nobody takes any for a whole limit it fails, whoever is alive.
-func TestASaturatedQueueSaysSoUntilItIsRelieved(t *testing.T) {
-	t.Parallel()
+func TestSaturatedQueueIsReportedUntilRelieved(t *testing.T) {
 	h := newHarness(t)
 	h.Template("only", enginetest.Step("only"))
 	h.Create("only")
@@ -103,9 +94,7 @@ func TestASaturatedQueueSaysSoUntilItIsRelieved(t *testing.T) {
 		t.Helper()
 		list, err := h.DB.Queues(t.Context(), "", 10)
 		h.Must(err)
-		if len(list) != 1 {
-			t.Fatalf("the queues are %+v", list)
-		}
+		require(t, len(list) == 1, "the queues are %+v", list)
 		return list[0]
 	}
 	told := func(topic, summary string) int {
@@ -117,9 +106,7 @@ func TestASaturatedQueueSaysSoUntilItIsRelieved(t *testing.T) {
 	}
 	backlogs, err := h.DB.Backlogs(t.Context())
 	h.Must(err)
-	if len(backlogs) != 1 || backlogs[0].Saturated != 2 {
-		t.Errorf("the backlogs are %+v", backlogs)
-	}
+	check(t, len(backlogs) == 1 && backlogs[0].Saturated == 2, "the backlogs are %+v", backlogs)
 	if n := told(tasker.QueueSaturatedTopic, "shop: the workers of handler run are busy, and steps wait for them past their limit"); n != 1 {
 		t.Errorf("%d messages say that the queue is saturated", n)
 	}
@@ -133,9 +120,7 @@ func TestASaturatedQueueSaysSoUntilItIsRelieved(t *testing.T) {
 	h.Exec(`UPDATE tasker.ready_steps SET expires_at = clock_timestamp()`)
 	n, err := h.Engine.ExpireSteps(t.Context())
 	h.Must(err)
-	if n != 1 || h.State(task) == tasker.TaskError {
-		t.Fatalf("%d steps failed when nobody took any for a limit", n)
-	}
+	require(t, n == 1 && h.State(task) != tasker.TaskError, "%d steps failed when nobody took any for a limit", n)
 	e := h.Entry(late)
 	var evidence struct {
 		Dispatch struct {
@@ -149,32 +134,24 @@ func TestASaturatedQueueSaysSoUntilItIsRelieved(t *testing.T) {
 	if d := evidence.Dispatch; e.DetailCode != tasker.DispatchExpired || !d.Saturated || time.Since(d.Claimed) < 5*time.Minute || d.ExpiresAt.After(time.Now()) || d.TTL < 300_000 {
 		t.Errorf("the investigation is %s %s", e.DetailCode, e.Metadata)
 	}
-	if body := string(h.step(late, "only").Error); !regexp.MustCompile(`no step of the queue was claimed for 3\d\d s`).MatchString(body) {
+	if body := string(h.Step(late, "only").Error); !regexp.MustCompile(`no step of the queue was claimed for 3\d\d s`).MatchString(body) {
 		t.Errorf("the step says %s", body)
 	}
 
 	h.Must(h.Engine.RelieveQueues(t.Context()))
-	if n := h.Count(`SELECT count(*) FROM tasker.queues WHERE saturated_since IS NOT NULL`); n != 1 {
-		t.Error("a queue is relieved at once: it would come and go")
-	}
+	h.WantCount(1, `SELECT count(*) FROM tasker.queues WHERE saturated_since IS NOT NULL`)
 	h.Exec(`UPDATE tasker.queues SET kept_at = kept_at - interval '1 minute'`)
 	h.Must(h.Engine.RelieveQueues(t.Context()))
-	if n := h.Count(`SELECT count(*) FROM tasker.queues WHERE saturated_since IS NULL AND kept_at IS NULL`); n != 1 {
-		t.Error("the queue is not relieved")
-	}
+	h.WantCount(1, `SELECT count(*) FROM tasker.queues WHERE saturated_since IS NULL AND kept_at IS NULL`)
 	if n := told(tasker.QueueRelievedTopic, "shop: no step waits for handler run past its limit any more"); n != 1 || h.count("messages") != 2 {
 		t.Errorf("%d messages say that the queue is relieved, of %d", n, h.count("messages"))
 	}
 	h.Exec(`UPDATE tasker.queues SET busy_at = clock_timestamp() - interval '25 hours'`)
 	h.Must(h.Engine.RelieveQueues(t.Context()))
-	if n := h.count("queues"); n != 0 {
-		t.Error("a queue that nobody claims from for a day is not forgotten")
-	}
+	h.wantRows(0, "queues")
 }
 
-// A backlog is kept waiting in one pass, however large, and none of it fails.
-func TestABacklogIsKeptWaitingAtOnce(t *testing.T) {
-	t.Parallel()
+func TestWholeBacklogIsExtendedInOnePass(t *testing.T) {
 	h := newHarness(t)
 	h.Template("only", enginetest.Step("only"))
 	requests := make([]tasker.NewTask, 1100)
@@ -183,8 +160,7 @@ func TestABacklogIsKeptWaitingAtOnce(t *testing.T) {
 	}
 	for len(requests) > 0 {
 		n := min(len(requests), 100)
-		_, err := h.Engine.CreateTasks(t.Context(), requests[:n])
-		h.Must(err)
+		h.Must(errOf(h.Engine.CreateTasks(t.Context(), requests[:n])))
 		requests = requests[n:]
 	}
 	h.claimFirst()
@@ -194,71 +170,63 @@ func TestABacklogIsKeptWaitingAtOnce(t *testing.T) {
 	}
 }
 
-// A dead letter of a step whose queue is saturated has it announced again.
-func TestADeadLetterOfASaturatedQueueIsAnnouncedAgain(t *testing.T) {
-	t.Parallel()
+func TestDeadLetterOfASaturatedQueueIsPublishedAgain(t *testing.T) {
 	h := newHarness(t)
 	h.Template("only", enginetest.Step("only"))
 	h.Create("only")
 	task := h.Create("only")
 	h.claimFirst()
 	h.Must(h.Engine.StoreBusy(t.Context()))
-	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+	fixture.QueueTTLsExpired(h, h.Admin())
 	h.Engine = newEngine(h.DB, engine.Options{ReconnectGrace: -1}) // which gives workers no time to come back
-	ref := tasker.StepRef{TaskUUID: task, StepUUID: h.step(task, "only").UUID}
+	ref := tasker.StepRef{TaskUUID: task, StepUUID: h.Step(task, "only").UUID}
 	done, err := h.Engine.DeadLetters(t.Context(), []engine.DeadLetter{{StepRef: ref, Evidence: json.RawMessage(`{}`)}})
 	h.Must(err)
-	if len(done.Again) != 1 || len(done.Expired) != 0 {
-		t.Errorf("the dead letter became %+v", done)
-	}
-	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	check(t, len(done.Again) == 1 && len(done.Expired) == 0, "the dead letter became %+v", done)
+	h.WantStep(task, "only", tasker.StepEnqueued, 1)
 }
 
-// Every way in which a step is handed out makes its queue busy.
-func TestEveryClaimMakesItsQueueBusy(t *testing.T) {
-	t.Parallel()
+func TestEveryClaimMarksItsQueueBusy(t *testing.T) {
+	h := newHarness(t)
 	for name, take := range map[string]func(h *harness, first tasker.Assignment, task tasker.ID) ([]tasker.Assignment, error){
 		"with a report": func(h *harness, first tasker.Assignment, _ tasker.ID) ([]tasker.Assignment, error) {
-			receipt, err := h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{success(first, `1`)}, 1)
+			receipt, err := h.Engine.Report(h.Context(), h.Worker, []tasker.Outcome{success(first, `1`)}, 1)
 			return receipt.Next, err
 		},
 		"by name": func(h *harness, _ tasker.Assignment, task tasker.ID) ([]tasker.Assignment, error) {
-			return h.Engine.TakeSteps(h.Context(), h.worker, []tasker.StepRef{{TaskUUID: task, StepUUID: h.step(task, "only").UUID}})
+			return h.Engine.TakeSteps(h.Context(), h.Worker, []tasker.StepRef{{TaskUUID: task, StepUUID: h.Step(task, "only").UUID}})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
+		h.each(name, func(h *harness) {
 			h.Template("only", enginetest.Step("only"))
 			h.Create("only")
-			first := h.claimOne("only")
+			first := h.ClaimOne("only")
 			h.Engine = newEngine(h.DB, engine.Options{ReconnectGrace: -1}) // which has stored nothing
 			list, err := take(h, first, h.Create("only"))
 			h.Must(err)
-			h.Must(h.Engine.StoreBusy(t.Context()))
+			h.Must(h.Engine.StoreBusy(h.Context()))
 			if len(list) != 1 || h.count("queues") != 1 {
-				t.Errorf("handed out %v, and %d queues are busy", names(list), h.count("queues"))
+				h.Errorf("handed out %v, and %d queues are busy", names(list), h.count("queues"))
 			}
+			h.Succeed(list...)
+			h.Exec(`DELETE FROM tasker.queues`)
 		})
 	}
 }
 
-// What could not be stored of a claim is stored after the next one; the steps of a queue are
-// kept waiting all the same only by what is stored.
-func TestThatAQueueIsBusyIsStoredAgainAfterAFailure(t *testing.T) {
-	t.Parallel()
+func TestBusyQueueIsStoredAfterAFailure(t *testing.T) {
 	h := newHarness(t)
 	h.Template("only", enginetest.Step("only"))
 	h.Create("only")
 	h.Create("only")
-	h.fails("INSERT ON tasker.queues FOR EACH ROW")
+	h.poison("INSERT ON tasker.queues", "true")
 	h.claimFirst()
 	if err := h.Engine.StoreBusy(t.Context()); err == nil {
 		t.Error("the failure is not told")
 	}
-	h.Exec(`DROP TRIGGER broken ON tasker.queues`)
+	h.heal()
 	h.claimFirst()
-	h.until("it is stored", func() bool {
+	h.Eventually("it is stored", func() bool {
 		h.Must(h.Engine.StoreBusy(h.Context()))
 		return h.count("queues") == 1
 	})

@@ -16,6 +16,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/pgtest/fixture"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/schedule"
 )
@@ -47,8 +48,8 @@ func scheduled(t *testing.T, change func(*tasker.ScheduleSpec)) (*harness, taske
 func (h *harness) passes(d time.Duration) {
 	h.Helper()
 	h.elapses(d)
-	h.tick()
-	h.tick() // what the first has left, such as an instant that waited
+	h.Tick()
+	h.Tick() // what the first has left, such as an instant that waited
 }
 
 // elapses has so much time pass for schedules.
@@ -74,9 +75,8 @@ func (h *harness) firings() string {
 
 func (h *harness) wantFirings(want string) {
 	h.Helper()
-	if got := h.firings(); got != want {
-		h.Fatalf("the firings are %q, want %q", got, want)
-	}
+	got := h.firings()
+	require(h, got == want, "the firings are %q, want %q", got, want)
 }
 
 // scheduledTasks are the tasks that schedules have made, the oldest first.
@@ -89,43 +89,36 @@ func (h *harness) scheduledTasks() []tasker.ID {
 	return list
 }
 
-func TestAScheduleMakesTasks(t *testing.T) {
-	t.Parallel()
+func TestScheduleCreatesTasks(t *testing.T) {
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) {
 		s.Context, s.NominalKey, s.Priority, s.Tags = json.RawMessage(`{"region":"eu","at":"x"}`), "at", 7, []string{"night"}
 	})
-	h.tick()
+	h.Tick()
 	h.wantFirings("")
 	h.passes(time.Hour + time.Second)
 	h.wantFirings("started*1")
 	d, err := h.Engine.Schedule(t.Context(), s.UUID, 3)
 	h.Must(err)
-	task := h.taskOf(*d.Firings[0].TaskUUID)
+	task := h.Task(*d.Firings[0].TaskUUID)
 	nominal := d.Firings[0].NominalAt
 	var values map[string]string
 	h.Must(json.Unmarshal(task.Context, &values))
 	if at, err := time.Parse(time.RFC3339, values["at"]); err != nil || !at.Equal(nominal) || values["region"] != "eu" {
 		t.Errorf("the context is %s at %s", task.Context, nominal)
 	}
-	if task.Priority != 7 || !slices.Equal(task.Tags, []string{"night"}) || task.Initiator != "schedule:nightly" {
-		t.Errorf("the task is %+v", task)
-	}
-	if len(d.Next) != 3 || !d.Next[0].Equal(nominal.Add(time.Hour)) || d.State() != tasker.ScheduleActive {
-		t.Errorf("after %s the next are %v", nominal, d.Next)
-	}
-	if len(d.History) != 1 || d.History[0].Event != "created" || d.History[0].Actor != "ann" {
-		t.Errorf("the history is %+v", d.History)
-	}
-	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'schedule.created' AND actor = 'ann'`); n != 1 {
-		t.Errorf("%d lines in the audit log", n)
-	}
-	h.accepted(success(h.claimOne("report"), `1`))
+	check(t, task.Priority == 7 && slices.Equal(task.Tags, []string{"night"}) && task.Initiator == "schedule:nightly",
+		"the task is %+v", task)
+	check(t, len(d.Next) == 3 && d.Next[0].Equal(nominal.Add(time.Hour)) && d.State() == tasker.ScheduleActive,
+		"after %s the next are %v", nominal, d.Next)
+	check(t, len(d.History) == 1 && d.History[0].Event == "created" && d.History[0].Actor == "ann",
+		"the history is %+v", d.History)
+	h.WantCount(1, `SELECT count(*) FROM tasker.audit_events WHERE action = 'schedule.created' AND actor = 'ann'`)
+	h.Complete("report")
 	h.passes(time.Hour)
 	h.wantFirings("started*1 started*1")
 }
 
-// What becomes of the instants of an outage, and of those at which a task has not ended.
-func TestOverlapAndCatchUp(t *testing.T) {
+func TestOverlapAndCatchUpPolicies(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change func(*tasker.ScheduleSpec)
@@ -144,18 +137,18 @@ func TestOverlapAndCatchUp(t *testing.T) {
 			h.passes(time.Hour + time.Second)
 			h.passes(time.Hour)
 			h.passes(time.Hour)
-			h.accepted(success(h.claimOne("report"), `1`))
+			h.Complete("report")
 			h.passes(time.Hour)
 		}, "started*1 skipped*2 started*1"},
 		"skip while in error": {func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapSkip }, func(h *harness) {
 			h.passes(time.Hour + time.Second)
-			h.accepted(failure(h.claimOne("report"), false))
+			h.Accepted(failure(h.ClaimOne("report"), false))
 			h.passes(time.Hour)
 		}, "started*1 skipped*1"},
 		"given up is ended": {func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapSkip }, func(h *harness) {
 			h.passes(time.Hour + time.Second)
-			h.accepted(failure(h.claimOne("report"), false))
-			h.giveUp(h.scheduledTasks()[0])
+			h.Accepted(failure(h.ClaimOne("report"), false))
+			h.GiveUp(h.scheduledTasks()[0])
 			h.passes(time.Hour)
 		}, "started*1 started*1"},
 		"queue": {func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapQueue }, func(h *harness) {
@@ -163,16 +156,16 @@ func TestOverlapAndCatchUp(t *testing.T) {
 			h.passes(time.Hour)
 			h.passes(time.Hour)
 			h.wantFirings("started*1 queued*1 merged*1")
-			h.accepted(success(h.claimOne("report"), `1`))
-			h.tick()
-			h.tick()
+			h.Complete("report")
+			h.Tick()
+			h.Tick()
 		}, "started*1 started*1 merged*1"},
 		"queue, and the task is cancelled": {func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapQueue }, func(h *harness) {
 			h.passes(time.Hour + time.Second)
 			h.passes(time.Hour)
-			h.Must(h.Engine.CancelTask(h.Context(), h.scheduledTasks()[0], "ann", "no"))
-			h.tick()
-			h.tick()
+			h.Cancel(h.scheduledTasks()[0])
+			h.Tick()
+			h.Tick()
 		}, "started*1 started*1"},
 		"allow": {nil, func(h *harness) {
 			h.passes(time.Hour + time.Second)
@@ -180,7 +173,6 @@ func TestOverlapAndCatchUp(t *testing.T) {
 		}, "started*1 started*1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			h, _ := scheduled(t, tt.change)
 			tt.do(h)
 			h.wantFirings(tt.want)
@@ -188,63 +180,52 @@ func TestOverlapAndCatchUp(t *testing.T) {
 	}
 }
 
-func TestOverlapCancels(t *testing.T) {
-	t.Parallel()
+func TestOverlapCancelWaitsForTheRunningTask(t *testing.T) {
 	h, _ := scheduled(t, func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapCancel })
 	h.passes(time.Hour + time.Second)
 	first := h.scheduledTasks()[0]
 	h.elapses(time.Hour)
 	h.Must(h.DB.InTx(t.Context(), func(tx *postgres.Tx) error { // somebody works on the task
 		h.Must(tx.LockTasks(t.Context(), []tasker.ID{first}))
-		h.tick()
+		h.Tick()
 		h.wantFirings("started*1")
 		return nil
 	}))
-	h.tick()
+	h.Tick()
 	h.wantFirings("started*1 started*1")
-	h.wantState(first, tasker.TaskCancelled)
-	h.wantState(h.scheduledTasks()[1], tasker.TaskStepsInProcess)
-	if got := h.history(first); !strings.Contains(got, "cancel") {
-		t.Errorf("the history is %s", got)
-	}
+	h.WantState(first, tasker.TaskCancelled)
+	h.WantState(h.scheduledTasks()[1], tasker.TaskStepsInProcess)
+	got := h.History(first)
+	check(t, strings.Contains(got, "cancel"), "the history is %s", got)
 }
 
-// Each task that has not ended is cancelled before the next one starts, however many there are.
-func TestOverlapCancelsMany(t *testing.T) {
-	t.Parallel()
+func TestOverlapCancelsAllOpenTasks(t *testing.T) {
 	const many = 2*tasker.MaxCancelBatch + 5
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.CatchUp, s.CatchUpMax = tasker.CatchUpAll, many })
 	h.elapses(many*time.Hour + time.Second)
 	for h.Count(`SELECT count(*) FROM tasker.schedules WHERE fire_at <= now()`) > 0 {
-		h.tick()
+		h.Tick()
 	}
 	_, err := h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapCancel }), 0, ann)
 	h.Must(err)
 	open := func() int { return h.Count(`SELECT count(*) FROM tasker.tasks WHERE state <> 'cancelled'`) }
-	if open() != many {
-		t.Fatalf("%d tasks are open", open())
-	}
+	require(t, open() == many, "%d tasks are open", open())
 	h.elapses(time.Hour)
 	h.Must(h.DB.InTx(t.Context(), func(tx *postgres.Tx) error { // somebody works on one of them
 		h.Must(tx.LockTasks(t.Context(), h.scheduledTasks()[many-1:]))
 		for range 3 { // one takes as many as it has time for
-			h.tick()
+			h.Tick()
 		}
 		return nil
 	}))
-	if open() != 1 {
-		t.Errorf("%d tasks are open, want the one that somebody works on", open())
-	}
-	h.tick()
+	equal(t, "tasks are open", open(), 1)
+	h.Tick()
 	last := h.scheduledTasks()[many]
-	h.wantState(last, tasker.TaskStepsInProcess)
-	if open() != 1 {
-		t.Errorf("%d tasks are open, want the last one", open())
-	}
+	h.WantState(last, tasker.TaskStepsInProcess)
+	equal(t, "tasks are open", open(), 1)
 }
 
-func TestAFixedDelay(t *testing.T) {
-	t.Parallel()
+func TestFixedDelayStartsAfterTheEnd(t *testing.T) {
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd, s.Overlap = 0, 10*time.Minute, "" })
 	h.passes(10*time.Minute + time.Second)
 	h.wantFirings("started*1")
@@ -255,8 +236,8 @@ func TestAFixedDelay(t *testing.T) {
 	if d.State() != tasker.ScheduleWaiting || *d.AwaitsTask != h.scheduledTasks()[0] || len(d.Next) != 0 {
 		t.Errorf("it is %s and awaits %v", d.State(), d.AwaitsTask)
 	}
-	h.accepted(success(h.claimOne("report"), `1`))
-	h.tick()
+	h.Complete("report")
+	h.Tick()
 	d, err = h.Engine.Schedule(t.Context(), s.UUID, 3)
 	h.Must(err)
 	if rest := time.Until(*d.NextAt); d.State() != tasker.ScheduleActive || rest < 8*time.Minute || rest > 10*time.Minute || len(d.Next) != 1 {
@@ -264,12 +245,12 @@ func TestAFixedDelay(t *testing.T) {
 	}
 	h.passes(10 * time.Minute)
 	h.wantFirings("started*1 started*1")
-	h.accepted(failure(h.claimOne("report"), false))
+	h.Accepted(failure(h.ClaimOne("report"), false))
 	h.passes(time.Hour)
 	h.wantFirings("started*1 started*1") // a task in error has not ended
-	h.giveUp(h.scheduledTasks()[1])
-	h.tick()
-	h.Exec(`UPDATE tasker.task_templates SET retired_at = now(), retired_by = 'ann', retired_reason = 'old'`)
+	h.GiveUp(h.scheduledTasks()[1])
+	h.Tick()
+	fixture.RetiredTemplates(h, h.Admin())
 	h.passes(10 * time.Minute)
 	h.wantFirings("started*1 started*1 refused*1")
 	d, err = h.Engine.Schedule(t.Context(), s.UUID, 3)
@@ -279,10 +260,7 @@ func TestAFixedDelay(t *testing.T) {
 	}
 }
 
-// A task that cannot be made is a firing that says why, and holds up neither the instants after
-// it nor other schedules.
-func TestATaskThatIsRefused(t *testing.T) {
-	t.Parallel()
+func TestRefusedTaskIsRecordedAsAFiring(t *testing.T) {
 	var told []tasker.Firing
 	h, s := scheduled(t, nil)
 	h.Engine = newEngine(h.DB, engine.Options{OnScheduleFired: func(list []tasker.Firing) { told = append(told, list...) }})
@@ -291,32 +269,24 @@ func TestATaskThatIsRefused(t *testing.T) {
 	h.Must(err)
 	h.Exec(`UPDATE tasker.task_templates SET retired_at = now(), retired_by = 'ann', retired_reason = 'old' WHERE name = 'nightly'`)
 	h.passes(time.Hour + time.Second)
-	if got := h.firings(); got != "refused*1 started*1" && got != "started*1 refused*1" {
-		t.Fatalf("the firings are %s", got)
-	}
+	got := h.firings()
+	require(t, got == "refused*1 started*1" || got == "started*1 refused*1", "the firings are %s", got)
 	d, err := h.Engine.Schedule(t.Context(), s.UUID, 1)
 	h.Must(err)
 	if f := d.Firings[0]; f.Outcome != tasker.FiringRefused || !strings.Contains(f.Reason, "accepts new tasks") || f.TaskUUID != nil {
 		t.Errorf("the firing is %+v", f)
 	}
-	if len(told) != 2 {
-		t.Errorf("it was told of %+v", told)
-	}
+	check(t, len(told) == 2, "it was told of %+v", told)
 	list, _, err := h.Engine.Schedules(t.Context(), tasker.ScheduleFilter{Limit: 10})
 	h.Must(err)
-	if len(list) != 2 || !list[0].Refused || list[0].Failing != 1 || list[1].Refused || list[1].Failing != 0 {
-		t.Errorf("the list is %+v", list)
-	}
+	check(t, len(list) == 2 && list[0].Refused && list[0].Failing == 1 && !list[1].Refused && list[1].Failing == 0,
+		"the list is %+v", list)
 	h.Exec(`UPDATE tasker.task_templates SET retired_at = NULL, retired_by = NULL, retired_reason = NULL`)
 	h.passes(time.Hour)
-	if n := h.Count(`SELECT count(*) FROM tasker.schedule_firings WHERE outcome = 'started'`); n != 3 {
-		t.Errorf("%d tasks", n)
-	}
+	h.WantCount(3, `SELECT count(*) FROM tasker.schedule_firings WHERE outcome = 'started'`)
 }
 
-// A schedule whose tasks always fail says so.
-func TestAScheduleWhoseTasksFail(t *testing.T) {
-	t.Parallel()
+func TestFailingScheduleIsCounted(t *testing.T) {
 	h, _ := scheduled(t, nil)
 	failing := func() int {
 		list, _, err := h.Engine.Schedules(t.Context(), tasker.ScheduleFilter{Namespace: h.Space, Name: "nightly", Limit: 1})
@@ -325,23 +295,16 @@ func TestAScheduleWhoseTasksFail(t *testing.T) {
 	}
 	for i := range 3 {
 		h.passes(time.Hour + time.Second)
-		if failing() != i {
-			t.Errorf("before its end %d are failing, want %d", failing(), i)
-		}
-		h.accepted(failure(h.claimOne("report"), false))
+		equal(t, "failing before its end", failing(), i)
+		h.Accepted(failure(h.ClaimOne("report"), false))
 	}
-	if failing() != 3 {
-		t.Errorf("%d are failing, want 3", failing())
-	}
+	equal(t, "failing", failing(), 3)
 	h.passes(time.Hour)
-	h.accepted(success(h.claimOne("report"), `1`))
-	if failing() != 0 {
-		t.Errorf("%d are failing, want 0", failing())
-	}
+	h.Complete("report")
+	equal(t, "failing", failing(), 0)
 }
 
-func TestPauseAndResume(t *testing.T) {
-	t.Parallel()
+func TestSchedulePausesAndResumes(t *testing.T) {
 	h, s := scheduled(t, nil)
 	paused, err := h.Engine.PauseSchedule(t.Context(), s.UUID, nil, ann)
 	h.Must(err)
@@ -352,32 +315,23 @@ func TestPauseAndResume(t *testing.T) {
 	h.wantFirings("")
 	resumed, err := h.Engine.ResumeSchedule(t.Context(), s.UUID, ann)
 	h.Must(err)
-	if resumed.State() != tasker.ScheduleActive || resumed.PausedBy != "" {
-		t.Errorf("it is %+v", resumed)
-	}
+	check(t, resumed.State() == tasker.ScheduleActive && resumed.PausedBy == "", "it is %+v", resumed)
 	h.wantFirings("skipped*3")
-	_, err = h.Engine.ResumeSchedule(t.Context(), s.UUID, ann)
-	h.WantCode(err, tasker.Conflict, "is not paused")
+	h.WantCode(errOf(h.Engine.ResumeSchedule(t.Context(), s.UUID, ann)), tasker.Conflict, "is not paused")
 	until := time.Now().Add(90 * time.Minute)
-	_, err = h.Engine.PauseSchedule(t.Context(), s.UUID, &until, ann)
-	h.Must(err)
+	h.Must(errOf(h.Engine.PauseSchedule(t.Context(), s.UUID, &until, ann)))
 	d, err := h.Engine.Schedule(t.Context(), s.UUID, 2)
 	h.Must(err)
-	if len(d.Next) != 2 || d.Next[0].Before(until) {
-		t.Errorf("paused until %s, the next are %v", until, d.Next)
-	}
+	check(t, len(d.Next) == 2 && !d.Next[0].Before(until), "paused until %s, the next are %v", until, d.Next)
 	h.passes(time.Hour)
 	h.wantFirings("skipped*3")
 	h.passes(time.Hour)
 	h.wantFirings("skipped*4 started*1")
 	past := time.Now().Add(-time.Hour)
-	_, err = h.Engine.PauseSchedule(t.Context(), s.UUID, &past, ann)
-	h.WantCode(err, tasker.Invalid, "must be in the future")
+	h.WantCode(errOf(h.Engine.PauseSchedule(t.Context(), s.UUID, &past, ann)), tasker.Invalid, "must be in the future")
 }
 
-// A change of the rule leaves the instants until now to the rule before.
-func TestAScheduleIsUpdated(t *testing.T) {
-	t.Parallel()
+func TestScheduleUpdateKeepsPastInstants(t *testing.T) {
 	h, s := scheduled(t, nil)
 	h.elapses(time.Hour + time.Second)
 	spec := hourlySpec(func(s *tasker.ScheduleSpec) { s.Every, s.Name = 2*time.Hour, "rarely" })
@@ -393,16 +347,14 @@ func TestAScheduleIsUpdated(t *testing.T) {
 	h.wantFirings("started*1 started*1")
 }
 
-// An instant whose jitter is not over when the rule is replaced is fired by the rule before.
-func TestAnUpdateBeforeTheJitterIsOver(t *testing.T) {
-	t.Parallel()
+func TestUpdateFiresTheInstantInItsJitter(t *testing.T) {
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.Jitter = time.Hour })
 	at := time.Now().Add(-time.Second).Truncate(time.Second)
 	for schedule.Jitter(s.UUID, at, s.Jitter) < 10*time.Minute {
 		at = at.Add(-time.Second)
 	}
 	h.Exec(`UPDATE tasker.schedules SET anchor = $1::timestamptz - interval '1 hour', next_at = $1, fire_at = $2`, at, at.Add(schedule.Jitter(s.UUID, at, s.Jitter)))
-	h.tick()
+	h.Tick()
 	h.wantFirings("")
 	updated, err := h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(func(s *tasker.ScheduleSpec) { s.Every = 2 * time.Hour }), 0, ann)
 	h.Must(err)
@@ -414,36 +366,26 @@ func TestAnUpdateBeforeTheJitterIsOver(t *testing.T) {
 	}
 }
 
-// The instants of a pause in which the rule is replaced are in a firing, however many there are.
-func TestAnUpdateDuringAPause(t *testing.T) {
-	t.Parallel()
+func TestUpdateDuringAPauseSkipsItsInstants(t *testing.T) {
 	h, s := scheduled(t, nil)
-	_, err := h.Engine.PauseSchedule(t.Context(), s.UUID, nil, ann)
-	h.Must(err)
+	h.Must(errOf(h.Engine.PauseSchedule(t.Context(), s.UUID, nil, ann)))
 	h.elapses(3*time.Hour + time.Second)
 	seconds := hourlySpec(func(s *tasker.ScheduleSpec) { s.Every = time.Second })
 	updated, err := h.Engine.UpdateSchedule(t.Context(), s.UUID, seconds, 0, ann)
 	h.Must(err)
 	h.wantFirings("skipped*3")
-	if updated.State() != tasker.SchedulePaused || updated.FireAt != nil {
-		t.Errorf("it is %+v", updated)
-	}
+	check(t, updated.State() == tasker.SchedulePaused && updated.FireAt == nil, "it is %+v", updated)
 	h.elapses(300 * time.Hour) // more instants than one change passes: what it has done is kept
 	_, err = h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(nil), 0, ann)
 	h.WantCode(err, tasker.Conflict, "try again in a moment")
 	updated, err = h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(nil), 0, ann)
 	h.Must(err)
-	if n := h.Count(`SELECT sum(instants) FROM tasker.schedule_firings WHERE outcome = 'skipped' AND reason = 'paused'`); n < 3+300*3600 || n > 3+301*3600 {
-		t.Errorf("%d instants are in firings", n)
-	}
-	if updated.NextAt.Before(time.Now()) {
-		t.Errorf("the next instant is %s", updated.NextAt)
-	}
+	n := h.Count(`SELECT sum(instants) FROM tasker.schedule_firings WHERE outcome = 'skipped' AND reason = 'paused'`)
+	check(t, n >= 3+300*3600 && n <= 3+301*3600, "%d instants are in firings", n)
+	check(t, !updated.NextAt.Before(time.Now()), "the next instant is %s", updated.NextAt)
 }
 
-// When the clock of the database was set back, a schedule goes on after the newest instant that was fired.
-func TestAScheduleWhoseClockIsSetBack(t *testing.T) {
-	t.Parallel()
+func TestScheduleContinuesAfterTheClockIsSetBack(t *testing.T) {
 	start := time.Now().Add(-10*time.Hour - time.Second).Truncate(time.Second)
 	spec := func(s *tasker.ScheduleSpec) { s.StartAt = &start }
 	h, s := scheduled(t, spec)
@@ -452,34 +394,28 @@ func TestAScheduleWhoseClockIsSetBack(t *testing.T) {
 	h.elapses(-2 * time.Hour)
 	updated, err := h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(spec), 0, ann)
 	h.Must(err)
-	if rest := time.Until(*updated.NextAt); rest < 2*time.Hour {
-		t.Errorf("the next instant comes in %s", rest)
-	}
+	rest := time.Until(*updated.NextAt)
+	check(t, rest >= 2*time.Hour, "the next instant comes in %s", rest)
 	h.passes(time.Hour)
 	h.wantFirings("missed*2 started*1")
 	h.passes(2 * time.Hour)
 	h.wantFirings("missed*2 started*1 started*1")
-	if n := h.Count(`SELECT count(*) FROM tasker.deferred_work`); n != 0 {
-		t.Errorf("%d rows are set aside", n)
-	}
+	h.WantCount(0, `SELECT count(*) FROM tasker.deferred_work`)
 }
 
-func TestAFixedDelayWhoseClockIsSetBack(t *testing.T) {
-	t.Parallel()
+func TestFixedDelayContinuesAfterTheClockIsSetBack(t *testing.T) {
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd, s.Overlap = 0, 10*time.Minute, "" })
 	h.passes(10*time.Minute + time.Second)
 	h.elapses(-time.Hour)
-	h.accepted(success(h.claimOne("report"), `1`))
-	h.tick()
+	h.Complete("report")
+	h.Tick()
 	d, err := h.Engine.Schedule(t.Context(), s.UUID, 1)
 	h.Must(err)
-	if fired := d.Firings[0].NominalAt; d.NextAt.Sub(fired) != 10*time.Minute {
-		t.Errorf("the instant after %s is %s", fired, d.NextAt)
-	}
+	fired := d.Firings[0].NominalAt
+	check(t, d.NextAt.Sub(fired) == 10*time.Minute, "the instant after %s is %s", fired, d.NextAt)
 }
 
-func TestAScheduleIsDeleted(t *testing.T) {
-	t.Parallel()
+func TestDeletedScheduleStops(t *testing.T) {
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapQueue })
 	h.passes(time.Hour + time.Second)
 	h.passes(time.Hour)
@@ -489,76 +425,61 @@ func TestAScheduleIsDeleted(t *testing.T) {
 	h.wantFirings("started*1 skipped*1")
 	for _, err := range []error{
 		h.Engine.DeleteSchedule(t.Context(), s.UUID, ann),
-		second(h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)),
-		second(h.Engine.PauseSchedule(t.Context(), s.UUID, nil, ann)),
+		errOf(h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)),
+		errOf(h.Engine.PauseSchedule(t.Context(), s.UUID, nil, ann)),
 	} {
 		h.WantCode(err, tasker.NotFound, "was deleted")
 	}
 	d, err := h.Engine.Schedule(t.Context(), s.UUID, 1)
 	h.Must(err)
-	if d.State() != tasker.ScheduleDeleted || len(d.Next) != 0 || len(d.Firings) != 2 {
-		t.Errorf("it is %+v", d)
-	}
-	h.accepted(success(h.claimOne("report"), `1`)) // its task goes on
-	h.tick()
+	check(t, d.State() == tasker.ScheduleDeleted && len(d.Next) == 0 && len(d.Firings) == 2, "it is %+v", d)
+	h.Accepted(success(h.ClaimOne("report"), `1`)) // its task goes on
+	h.Tick()
 	_, err = h.Engine.CreateSchedule(t.Context(), hourlySpec(nil), ann) // the name is free
 	h.Must(err)
 	h.Exec(`UPDATE tasker.schedule_firings SET decided_at = now() - interval '31 days'`)
 	h.Exec(`UPDATE tasker.schedules SET deleted_at = now() - interval '31 days' WHERE deleted_at IS NOT NULL`)
 	more, err := h.DB.PruneFirings(t.Context(), 30*24*time.Hour, 100)
 	h.Must(err)
-	if n := h.Count(`SELECT count(*) FROM tasker.schedules`); n != 1 || more {
-		t.Errorf("%d schedules are left", n)
-	}
+	n := h.Count(`SELECT count(*) FROM tasker.schedules`)
+	check(t, n == 1 && !more, "%d schedules are left", n)
 }
 
-func second[T any](_ T, err error) error { return err }
-
-func TestAScheduleIsTriggered(t *testing.T) {
-	t.Parallel()
+func TestScheduleCanBeTriggered(t *testing.T) {
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapSkip })
-	_, err := h.Engine.PauseSchedule(t.Context(), s.UUID, nil, ann)
-	h.Must(err)
+	h.Must(errOf(h.Engine.PauseSchedule(t.Context(), s.UUID, nil, ann)))
 	f, err := h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)
 	h.Must(err)
-	if f.Kind != tasker.ManualFiring || f.TaskUUID == nil || f.Actor != "ann" {
-		t.Errorf("the firing is %+v", f)
-	}
-	h.wantState(*f.TaskUUID, tasker.TaskStepsInProcess)
+	check(t, f.Kind == tasker.ManualFiring && f.TaskUUID != nil && f.Actor == "ann", "the firing is %+v", f)
+	h.WantState(*f.TaskUUID, tasker.TaskStepsInProcess)
 	h.wantFirings("started*1")
 	keyed := engine.ScheduleChange{Actor: "ann", RequestKey: "k"}
 	first, err := h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)
 	h.Must(err)
-	_, err = h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)
-	h.Must(err)
+	h.Must(errOf(h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)))
 	again, err := h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)
 	h.Must(err)
-	if *again.TaskUUID != *first.TaskUUID || !again.NominalAt.Equal(first.NominalAt) {
-		t.Errorf("the same request made %+v and then %+v", first, again)
-	}
+	check(t, *again.TaskUUID == *first.TaskUUID && again.NominalAt.Equal(first.NominalAt),
+		"the same request made %+v and then %+v", first, again)
 	h.wantFirings("started*1 started*1 started*1")
-	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, engine.ScheduleChange{Actor: "ann", Reason: "other", RequestKey: "k"})), tasker.Conflict, "different request")
+	h.WantCode(errOf(h.Engine.TriggerSchedule(t.Context(), s.UUID, engine.ScheduleChange{Actor: "ann", Reason: "other", RequestKey: "k"})), tasker.Conflict, "different request")
 	h.Exec(`DELETE FROM tasker.schedule_firings WHERE task_uuid = $1 OR nominal_at > $2`, *first.TaskUUID, first.NominalAt)
-	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)), tasker.Conflict, "has since been removed")
+	h.WantCode(errOf(h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)), tasker.Conflict, "has since been removed")
 	h.Exec(`UPDATE tasker.tasks SET schedule_uuid = NULL WHERE NOT EXISTS (SELECT FROM tasker.schedule_firings g WHERE g.task_uuid = tasks.task_uuid)`)
-	h.Exec(`UPDATE tasker.task_templates SET retired_at = now(), retired_by = 'ann', retired_reason = 'old'`)
-	_, err = h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)
-	h.WantCode(err, tasker.NotFound, "accepts new tasks")
+	fixture.RetiredTemplates(h, h.Admin())
+	h.WantCode(errOf(h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)), tasker.NotFound, "accepts new tasks")
 }
 
-// A namespace has room for so many schedules, and leaves some to others.
-func TestSchedulesOfANamespaceAreBounded(t *testing.T) {
-	t.Parallel()
+func TestSchedulesPerNamespaceAreBounded(t *testing.T) {
 	h, _ := scheduled(t, func(*tasker.ScheduleSpec) {})
 	h.Exec(`INSERT INTO tasker.schedules (schedule_uuid, namespace, name, template_name, every_s, overlap, catch_up, start_within_s, anchor, created_by)
 		SELECT gen_random_uuid(), $1, 'n' || i, 'nightly', 60, 'skip', 'last', 60, now(), 'ann' FROM generate_series(2, $2) i`, h.Space, tasker.MaxSchedulesOfNamespace)
-	h.WantCode(second(h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Name = "more" }), ann)), tasker.Conflict, "which is the limit")
+	h.WantCode(errOf(h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Name = "more" }), ann)), tasker.Conflict, "which is the limit")
 	h.Exec(`UPDATE tasker.schedules SET deleted_at = now() WHERE name = 'n2'`)
-	h.Must(second(h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Name = "more" }), ann)))
+	h.Must(errOf(h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Name = "more" }), ann)))
 }
 
-func TestBackfill(t *testing.T) {
-	t.Parallel()
+func TestBackfillCreatesMissedTasks(t *testing.T) {
 	start := time.Now().Add(-100 * time.Hour).UTC().Truncate(time.Hour)
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.StartAt, s.CatchUp = &start, tasker.CatchUpNone })
 	h.passes(2*time.Hour + time.Second) // the newest of them on time, unless it is too late
@@ -577,19 +498,15 @@ func TestBackfill(t *testing.T) {
 		}
 		return starts
 	}
-	if n := h.Count(`SELECT count(*) FROM tasker.tasks`); n != made {
-		t.Errorf("a dry run made %d tasks", n-made)
-	}
+	h.WantCount(made, `SELECT count(*) FROM tasker.tasks`)
 	want := count(look)
-	if want < 10 || want+made+5 < len(look)-1 {
-		t.Errorf("%d of %d instants would have a task: %+v", want, len(look), look)
-	}
+	check(t, want >= 10 && want+made+5 >= len(look)-1,
+		"%d of %d instants would have a task: %+v", want, len(look), look)
 	b.DryRun = false
 	did, err := h.Engine.BackfillSchedule(t.Context(), s.UUID, b, ann)
 	h.Must(err)
-	if n := h.Count(`SELECT count(*) FROM tasker.schedule_firings WHERE kind = 'backfill' AND outcome = 'started'`); n != want || count(did) != want {
-		t.Errorf("%d tasks, and it says %d, want %d", n, count(did), want)
-	}
+	n := h.Count(`SELECT count(*) FROM tasker.schedule_firings WHERE kind = 'backfill' AND outcome = 'started'`)
+	check(t, n == want && count(did) == want, "%d tasks, and it says %d, want %d", n, count(did), want)
 	again, err := h.Engine.BackfillSchedule(t.Context(), s.UUID, b, ann)
 	h.Must(err)
 	if count(again) != 0 || again[0].TaskUUID == nil || again[0].Reason != "already has a task" {
@@ -611,9 +528,7 @@ func TestBackfill(t *testing.T) {
 	h.WantCode(err, tasker.Invalid, "has no past firing times")
 }
 
-// An instant that the schedule fires by itself, because it waits or because its pause is over, is not made up for.
-func TestABackfillLeavesWhatIsToBeFired(t *testing.T) {
-	t.Parallel()
+func TestBackfillLeavesPendingInstants(t *testing.T) {
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) {
 		s.Overlap, s.CatchUp, s.CatchUpMax = tasker.OverlapQueue, tasker.CatchUpAll, 10
 	})
@@ -629,24 +544,22 @@ func TestABackfillLeavesWhatIsToBeFired(t *testing.T) {
 	h.passes(time.Hour + time.Second)
 	h.passes(time.Hour)
 	h.wantFirings("started*1 queued*1")
-	if said := backfill(90 * time.Minute); !slices.Equal(said, []string{"false it has its task", "false waiting for the previous task"}) {
+	if said := backfill(90 * time.Minute); !slices.Equal(said, []string{"false already has a task", "false waiting for the previous task"}) {
 		t.Errorf("the backfill says %q", said)
 	}
-	h.accepted(success(h.claimOne("report"), `1`))
-	h.tick()
-	h.tick()
+	h.Complete("report")
+	h.Tick()
+	h.Tick()
 	h.wantFirings("started*1 started*1")
-	_, err := h.Engine.PauseSchedule(t.Context(), s.UUID, new(time.Now().Add(90*time.Minute)), ann)
-	h.Must(err)
+	h.Must(errOf(h.Engine.PauseSchedule(t.Context(), s.UUID, new(time.Now().Add(90*time.Minute)), ann)))
 	h.elapses(2 * time.Hour)
-	want := []string{"false it has its task", "true ", "false will be fired by the schedule"}
+	want := []string{"false already has a task", "true ", "false will be fired by the schedule"}
 	if said := backfill(150 * time.Minute); !slices.Equal(said, want) {
 		t.Errorf("after the pause the backfill says %q, want %q", said, want)
 	}
 }
 
-func TestAScheduleIsRefused(t *testing.T) {
-	t.Parallel()
+func TestInvalidSchedulesAreRejected(t *testing.T) {
 	h, _ := scheduled(t, nil)
 	past := time.Now().Add(-time.Hour)
 	for says, change := range map[string]func(*tasker.ScheduleSpec){
@@ -657,9 +570,9 @@ func TestAScheduleIsRefused(t *testing.T) {
 		"overlap: must be":                        func(s *tasker.ScheduleSpec) { s.Overlap = "wait" },
 		"catch_up: must be":                       func(s *tasker.ScheduleSpec) { s.CatchUp = "some" },
 		"catch_up_max: must be from":              func(s *tasker.ScheduleSpec) { s.CatchUp = tasker.CatchUpAll },
-		"catch_up_max: is about":                  func(s *tasker.ScheduleSpec) { s.CatchUpMax = 3 },
+		"catch_up_max: is only":                   func(s *tasker.ScheduleSpec) { s.CatchUpMax = 3 },
 		"start_within_seconds":                    func(s *tasker.ScheduleSpec) { s.StartWithin = 48 * time.Hour },
-		"overlap and catch_up cannot be used":     func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd = 0, time.Hour },
+		"overlap and catch_up cannot":             func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd = 0, time.Hour },
 		"the schedule has no future firing times": func(s *tasker.ScheduleSpec) { s.EndAt = &past },
 		"never occurs":                            func(s *tasker.ScheduleSpec) { s.Every, s.Cron = 0, "0 0 31 2 *" },
 		"priority: must be":                       func(s *tasker.ScheduleSpec) { s.Priority = 5000 },
@@ -669,18 +582,13 @@ func TestAScheduleIsRefused(t *testing.T) {
 		h.WantCode(err, tasker.Invalid, strings.Replace(says, "no version 9", "9.0.0", 1))
 	}
 	_, err := h.Engine.CreateSchedule(t.Context(), hourlySpec(nil), ann)
-	h.WantCode(err, tasker.Conflict, "has a schedule nightly already")
+	h.WantCode(err, tasker.Conflict, "already has a schedule nightly")
 	_, err = h.Engine.CreateSchedule(t.Context(), hourlySpec(nil), engine.ScheduleChange{})
 	h.WantCode(err, tasker.Invalid, "by: is missing")
-	if n := h.Count(`SELECT count(*) FROM tasker.schedules`); n != 1 {
-		t.Errorf("%d schedules", n)
-	}
+	h.WantCount(1, `SELECT count(*) FROM tasker.schedules`)
 }
 
-// Many servers attend to many schedules, and stop and start in the middle. Each instant is in
-// exactly one firing, and a task is made for exactly those that were started.
-func TestEachInstantExactlyOnce(t *testing.T) {
-	t.Parallel()
+func TestEachInstantFiresExactlyOnce(t *testing.T) {
 	const schedules, servers, hours = 40, 4, 6
 	h, _ := scheduled(t, func(s *tasker.ScheduleSpec) { s.CatchUp, s.CatchUpMax = tasker.CatchUpAll, 1000 })
 	for i := 1; i < schedules; i++ {
@@ -708,10 +616,10 @@ func TestEachInstantExactlyOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		h.tick()
+		h.Tick()
 	}
 	for h.Count(`SELECT count(*) FROM tasker.schedules WHERE fire_at <= now()`) > 0 {
-		h.tick()
+		h.Tick()
 	}
 	h.wantCovered()
 	if n := h.Count(`SELECT count(*) FROM tasker.schedule_firings WHERE outcome = 'started'`); n < schedules*hours/2 {
@@ -738,25 +646,19 @@ func (h *harness) wantCovered() {
 		h.Must(err)
 		at, _ := rule.Next(s.Anchor)
 		for _, f := range slices.Backward(firings) {
-			if !f.NominalAt.Equal(at) {
-				h.Fatalf("schedule %s: a firing begins at %s, want %s", s.Name, f.NominalAt, at)
-			}
+			require(h, f.NominalAt.Equal(at), "schedule %s: a firing begins at %s, want %s", s.Name, f.NominalAt, at)
 			for n := int64(1); ; n++ {
 				last := at
 				at, _ = rule.Next(at)
 				if last.Equal(f.NominalUntil) {
-					if n != f.Instants {
-						h.Fatalf("schedule %s: a firing has %d instants, want %d", s.Name, f.Instants, n)
-					}
+					require(h, n == f.Instants,
+						"schedule %s: a firing has %d instants, want %d", s.Name, f.Instants, n)
 					break
 				}
-				if last.After(f.NominalUntil) {
-					h.Fatalf("schedule %s: no instant is at the end of a firing, %s", s.Name, f.NominalUntil)
-				}
+				require(h, !last.After(f.NominalUntil),
+					"schedule %s: no instant is at the end of a firing, %s", s.Name, f.NominalUntil)
 			}
 		}
-		if !s.NextAt.Equal(at) {
-			h.Errorf("schedule %s: the next instant is %s, want %s", s.Name, s.NextAt, at)
-		}
+		check(h, s.NextAt.Equal(at), "schedule %s: the next instant is %s, want %s", s.Name, s.NextAt, at)
 	}
 }

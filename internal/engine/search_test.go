@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,9 +31,7 @@ func searched() tasker.Template {
 	}
 }
 
-// Tasks are found by what their template declares, and what cannot be evaluated is left out.
 func TestTasksAreFoundByDeclaredAttributes(t *testing.T) {
-	t.Parallel()
 	h := newHarness(t)
 	var said bytes.Buffer
 	leftOut := 0
@@ -100,7 +99,7 @@ func TestTasksAreFoundByDeclaredAttributes(t *testing.T) {
 	}
 	// A task is shown with its attributes as filters ask for them, but in lists.
 	for id, want := range map[tasker.ID][]string{ann: {"amount:25", "customer:ann", "due:2026-02-01T09:00:00.000000Z", "gift:true"}, none: {"gift:false"}} {
-		task := h.taskOf(id)
+		task := h.Task(id)
 		if diff := cmp.Diff(want, task.Attributes); diff != "" {
 			t.Errorf("the attributes of a task (-want +got):\n%s", diff)
 		}
@@ -116,9 +115,7 @@ func TestTasksAreFoundByDeclaredAttributes(t *testing.T) {
 	}
 }
 
-// One name has one type within a namespace.
-func TestAnAttributeHasOneType(t *testing.T) {
-	t.Parallel()
+func TestAttributeHasOneTypePerNamespace(t *testing.T) {
 	h := newHarness(t)
 	register := func(change func(*tasker.Template)) error {
 		other := searched()
@@ -131,7 +128,7 @@ func TestAnAttributeHasOneType(t *testing.T) {
 	h.Must(register(func(o *tasker.Template) { o.Version = "1.1.0" }))
 	h.Must(register(func(o *tasker.Template) { o.Namespace, o.Search = "other", number }))
 	err := register(func(o *tasker.Template) { o.Name, o.Search = "second", number })
-	if tasker.CodeOf(err) != tasker.Conflict || !strings.Contains(err.Error(), "search.customer: is number here and text in template "+enginetest.Namespace+"/searched 1.1.0") {
+	if tasker.CodeOf(err) != tasker.Conflict || !strings.Contains(err.Error(), "search.customer: type number conflicts with type text in template "+enginetest.Namespace+"/searched 1.1.0") {
 		t.Errorf("another type: %v", err)
 	}
 	if _, err := h.DB.Template(t.Context(), enginetest.Namespace, "second", ""); tasker.CodeOf(err) != tasker.NotFound {
@@ -169,14 +166,11 @@ func (h *harness) foundBy(text string) (ids []tasker.ID) {
 
 func (h *harness) wantFound(text string, want ...tasker.ID) {
 	h.Helper()
-	if diff := cmp.Diff(want, h.foundBy(text)); diff != "" {
-		h.Errorf("%s (-want +got):\n%s", text, diff)
-	}
+	diff := cmp.Diff(want, h.foundBy(text))
+	check(h, diff == "", "%s (-want +got):\n%s", text, diff)
 }
 
-// Two templates that are registered at the same time do not disagree.
-func TestTypesOfAttributesAtTheSameTime(t *testing.T) {
-	t.Parallel()
+func TestConcurrentTemplatesAgreeOnAttributeTypes(t *testing.T) {
 	h := newHarness(t)
 	h.Exec(`INSERT INTO tasker.attribute_names VALUES ($1, 'customer', 'bool')`, enginetest.Namespace) // no template has it any more
 	failed := make(chan error, 4)
@@ -200,17 +194,12 @@ func TestTypesOfAttributesAtTheSameTime(t *testing.T) {
 	}
 	list, _, err := h.DB.Attributes(t.Context(), enginetest.Namespace, 10, 0)
 	h.Must(err)
-	if len(list) != 1 || len(list[0].Templates) != registered || registered == 0 {
-		t.Errorf("%d templates are registered, and there is %+v", registered, list)
-	}
-	if n := h.Count(`SELECT count(DISTINCT configuration -> 'search' -> 'customer' ->> 'type') FROM tasker.task_templates WHERE name LIKE 't_'`); n != 1 {
-		t.Errorf("it has %d types", n)
-	}
+	check(t, len(list) == 1 && len(list[0].Templates) == registered && registered != 0,
+		"%d templates are registered, and there is %+v", registered, list)
+	h.WantCount(1, `SELECT count(DISTINCT configuration -> 'search' -> 'customer' ->> 'type') FROM tasker.task_templates WHERE name LIKE 't_'`)
 }
 
-// However many attributes there are, each is found; a refusal names some of them.
-func TestManyAttributes(t *testing.T) {
-	t.Parallel()
+func TestManyAttributesAreFound(t *testing.T) {
 	h := newHarness(t)
 	_, _, err := h.Engine.RegisterTemplate(t.Context(), searched(), "x")
 	h.Must(err)
@@ -229,16 +218,12 @@ func TestManyAttributes(t *testing.T) {
 		h.Must(err)
 		seen += len(list)
 	}
-	if seen != 1504 {
-		t.Errorf("%d attributes are listed", seen)
-	}
+	equal(t, "attributes are listed", seen, 1504)
 	_, _, err = h.DB.Tasks(t.Context(), tasker.TaskFilter{Attributes: make([]tasker.AttributeFilter, 11)})
-	h.WantCode(err, tasker.Invalid, "got 11, the limit is 10")
+	h.WantCode(err, tasker.Invalid, "too many attribute conditions: got 11")
 }
 
-// The end of a request is no fault of its attributes: no task is created without them.
-func TestTheEndOfARequestLeavesNoAttributeOut(t *testing.T) {
-	t.Parallel()
+func TestCancelledRequestSkipsNoAttribute(t *testing.T) {
 	h := newHarness(t)
 	var said bytes.Buffer
 	leftOut := 0
@@ -246,36 +231,29 @@ func TestTheEndOfARequestLeavesNoAttributeOut(t *testing.T) {
 	_, _, err := e.RegisterTemplate(t.Context(), searched(), "x")
 	h.Must(err)
 	request := []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "searched", Context: json.RawMessage(`{"customer": {"id": "ann"}, "amount": 1, "due": "2026-02-01T10:00:00Z"}`)}}
-	_, err = e.CreateTasks(t.Context(), request) // from here on the template is cached
+	_, err = e.CreateTasks(t.Context(), request) // from here on the template is remembered
 	h.Must(err)
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if _, err = e.CreateTasks(ended, request); !errors.Is(err, context.Canceled) {
 		t.Errorf("a request that has ended: %v", err)
 	}
-	if leftOut != 0 || said.Len() > 0 {
-		t.Errorf("%d are left out: %s", leftOut, said.String())
-	}
+	check(t, leftOut == 0 && said.Len() <= 0, "%d are left out: %s", leftOut, said.String())
 }
 
-// The work of all expressions of one request has a bound.
-func TestTheWorkOfAttributesIsBounded(t *testing.T) {
-	t.Parallel()
+func TestCostOfAttributesIsBoundedPerRequest(t *testing.T) {
 	h := newHarness(t)
 	dear := searched()
-	dear.Search = map[string]tasker.SearchAttribute{"n": {Type: tasker.AttributeNumber, From: "size(context.list.filter(x, x > 1 && x < 9))"}}
-	_, _, err := h.Engine.RegisterTemplate(t.Context(), dear, "x")
-	h.Must(err)
-	request := tasker.NewTask{Namespace: enginetest.Namespace, Name: "searched", Context: json.RawMessage(`{"list": [1` + strings.Repeat(",2", 1000) + `]}`)}
-	many := make([]tasker.NewTask, engine.MaxBulk)
-	for i := range many {
-		many[i] = request
+	dear.Search = map[string]tasker.SearchAttribute{}
+	for i := range 10 { // each fails by its price, of which a tenth counts
+		dear.Search[fmt.Sprint("b", i)] = tasker.SearchAttribute{Type: tasker.AttributeBool, From: worst}
 	}
-	_, err = h.Engine.CreateTasks(t.Context(), many)
+	h.RegisterTemplate(dear)
+	request := tasker.NewTask{Namespace: enginetest.Namespace, Name: "searched", Context: json.RawMessage(`{"s": "` + strings.Repeat("a", 20_000) + `"}`)}
+	many := slices.Repeat([]tasker.NewTask{request}, 1+tasker.MaxSearchCost/100_000)
+	_, err := h.Engine.CreateTasks(t.Context(), many)
 	h.WantCode(err, tasker.TooLarge, "search attributes", "create fewer at once")
-	made, err := h.Engine.CreateTasks(t.Context(), many[:2])
-	h.Must(err)
-	h.wantFound("n:1000", made[1].TaskUUID, made[0].TaskUUID)
+	h.Must(errOf(h.Engine.CreateTasks(t.Context(), many[:99])))
 }
 
 // scored registers a template whose tasks are found by results.
@@ -305,7 +283,7 @@ func (h *harness) scoredTask(customer string) tasker.ID {
 // claimNamed claims what there is, of which there is a step of this name for each task.
 func (h *harness) claimNamed(name string) (list []tasker.Assignment) {
 	h.Helper()
-	for _, a := range h.claim() {
+	for _, a := range h.Claim() {
 		if a.Name == name {
 			list = append(list, a)
 		}
@@ -313,22 +291,17 @@ func (h *harness) claimNamed(name string) (list []tasker.Assignment) {
 	return list
 }
 
-// A task is found by a result once its step is complete, in whatever way; the report only notes
-// that it is to be evaluated, and any server does so.
 func TestTasksAreFoundByResults(t *testing.T) {
-	t.Parallel()
 	h := newHarness(t)
 	h.scored("1.0.0")
 	task := h.scoredTask("ann")
-	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE attributes_at = 'infinity'`); n != 2 {
-		t.Errorf("%d of 3 steps are named by attributes, want 2", n)
-	}
+	h.WantCount(2, `SELECT count(*) FROM tasker.workflow_steps WHERE attributes_at = 'infinity'`)
 	h.wantFound("customer:ann", task)
 	work := map[string]tasker.Assignment{}
-	for _, a := range h.claim() {
+	for _, a := range h.Claim() {
 		work[a.Name] = a
 	}
-	h.accepted(success(work["score"], `{"value": 0.25, "by": "model"}`))
+	h.Accepted(success(work["score"], `{"value": 0.25, "by": "model"}`))
 	h.wantFound("risk:0.25") // not within the report
 	other := newEngine(h.DB, engine.Options{})
 	if _, err := other.Tick(t.Context()); err != nil {
@@ -336,28 +309,21 @@ func TestTasksAreFoundByResults(t *testing.T) {
 	}
 	h.wantFound("risk:0.25", task)
 	h.wantFound("both:model ann") // the other step is not done
-	h.accepted(failure(work["review"], false))
-	h.tick()
+	h.Accepted(failure(work["review"], false))
+	h.Tick()
 	h.wantFound("risk:>0", task)
 	h.act(task, "review", tasker.CompleteManually, `{"by": "ann"}`)
-	h.tick()
+	h.Tick()
 	h.wantFound("both:model ann", task)
 	h.wantFound("risk:0.25", task)
 	h.wantFound("customer:ann", task)
-	h.accepted(success(h.claimOne("end"), `1`))
-	h.wantState(task, tasker.TaskComplete)
-	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE attributes_at < 'infinity'`); n != 0 {
-		t.Errorf("%d steps are due", n)
-	}
-	if n := h.Count(`SELECT count(*) FROM tasker.task_attributes WHERE name IN ('customer', 'risk', 'both')`); n != 3 {
-		t.Errorf("there are %d attributes", n)
-	}
+	h.Complete("end")
+	h.WantState(task, tasker.TaskComplete)
+	h.WantCount(0, `SELECT count(*) FROM tasker.workflow_steps WHERE attributes_at < 'infinity'`)
+	h.WantCount(3, `SELECT count(*) FROM tasker.task_attributes WHERE name IN ('customer', 'risk', 'both')`)
 }
 
-// A step that is reset and comes to a result gives the attribute its value; a result that does
-// not fit is left out, counted, and stops nothing.
-func TestAResultThatIsNoAttribute(t *testing.T) {
-	t.Parallel()
+func TestInvalidAttributeResultIsSkipped(t *testing.T) {
 	h := newHarness(t)
 	leftOut := 0
 	h.Engine = newEngine(h.DB, engine.Options{OnAttributeSkipped: func(context.Context) { leftOut++ }})
@@ -365,79 +331,42 @@ func TestAResultThatIsNoAttribute(t *testing.T) {
 	again, odd := h.scoredTask("again"), h.scoredTask("odd")
 	for _, a := range h.claimNamed("score") {
 		if a.TaskUUID == odd {
-			h.accepted(success(a, `{"value": "high"}`))
+			h.Accepted(success(a, `{"value": "high"}`))
 		} else {
-			h.accepted(failure(a, false))
+			h.Accepted(failure(a, false))
 		}
 	}
-	h.tick()
+	h.Tick()
 	h.wantFound("risk:>-1")
-	if leftOut != 1 {
-		t.Errorf("%d are counted as left out", leftOut)
-	}
-	h.wantStep(odd, "score", tasker.StepComplete, 1)
+	equal(t, "skipped attributes", leftOut, 1)
+	h.WantStep(odd, "score", tasker.StepComplete, 1)
 	h.act(again, "score", tasker.ResetForRetry, "")
-	h.accepted(success(h.claimOne("score"), `{"value": 7}`))
-	h.tick()
+	h.Accepted(success(h.ClaimOne("score"), `{"value": 7}`))
+	h.Tick()
 	h.wantFound("risk:7", again)
 	// The results that attributes name may be too large together.
 	large := h.scoredTask("large")
-	for _, a := range h.claim() {
-		h.accepted(success(a, `{"value": 8, "by": "`+strings.Repeat("x", 200)+`"}`))
+	for _, a := range h.Claim() {
+		h.Accepted(success(a, `{"value": 8, "by": "`+strings.Repeat("x", 200)+`"}`))
 	}
 	h.Exec(`UPDATE tasker.workflow_steps SET results_bytes = 3 << 20 WHERE task_uuid = $1 AND name IN ('score', 'review')`, large)
 	leftOut = 0
-	h.tick()
+	h.Tick()
 	h.wantFound("risk:8")
 	h.wantFound("customer:large", large)
-	if leftOut != 1 {
-		t.Errorf("%d are counted as left out", leftOut)
-	}
+	equal(t, "skipped attributes", leftOut, 1)
 }
 
-// Attributes are evaluated by one server of several; a task of which that fails is set aside and
-// delays no other.
-func TestAttributesThatFailAreSetAside(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.scored("1.0.0")
-	var all []tasker.ID
-	for range 30 {
-		all = append(all, h.scoredTask("ann"))
-	}
-	h.poison("INSERT ON tasker.task_attributes", fmt.Sprintf("NEW.task_uuid = '%s' AND NEW.name = 'risk'", all[7]))
-	for n := 0; n < 60; {
-		list := h.claim()
-		for _, a := range list {
-			h.accepted(success(a, `{"value": 1, "by": "x"}`))
-		}
-		n += len(list)
-	}
-	h.servers("all others are found, and that one is set aside", func() bool {
-		return h.Count(`SELECT count(*) FROM tasker.task_attributes WHERE name = 'risk'`) == 29 && h.Count(`SELECT count(*) FROM tasker.deferred_work WHERE kind = 'attributes'`) > 0 &&
-			h.Count(`SELECT count(DISTINCT task_uuid) FROM tasker.workflow_steps WHERE attributes_at < 'infinity'`) == 1
-	})
-	h.heal()
-	h.Eventually("that one is found as well", func() bool { // a server that was stopped may hold it for a moment
-		h.retryDeferred()
-		h.tick()
-		return h.Count(`SELECT count(*) FROM tasker.task_attributes WHERE name = 'risk'`) == 30
-	})
-}
-
-// A child task is found by its own template, and a task that is brought to another version by
-// what that declares.
-func TestAttributesOfOtherTasks(t *testing.T) {
-	t.Parallel()
+func TestAttributesFollowChildrenAndVersions(t *testing.T) {
 	h := newHarness(t)
 	h.scored("1.0.0")
 	h.Template("parent", given(`{"of": context.name}`, child("scored", "start")))
 	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "parent", Context: json.RawMessage(`{"name": "ann"}`)})
-	h.tick()
+	h.Tick()
 	kid := h.childOf(task, "start")
 	h.wantFound("customer:ann", kid)
-	h.accepted(success(h.claimNamed("score")[0], `{"value": 5, "by": "x"}`))
-	h.tick()
+	h.Accepted(success(h.claimNamed("score")[0], `{"value": 5, "by": "x"}`))
+	h.Tick()
 	h.wantFound("risk:5", kid)
 	h.scored("2.0.0", func(o *tasker.Template) {
 		o.Search = map[string]tasker.SearchAttribute{
@@ -446,7 +375,7 @@ func TestAttributesOfOtherTasks(t *testing.T) {
 		}
 	})
 	h.change(kid, "2.0.0")
-	h.tick()
+	h.Tick()
 	h.wantFound("customer:ann")
 	h.wantFound("customer:new ann", kid)
 	h.wantFound("score:6", kid)
@@ -457,7 +386,7 @@ func TestAttributesOfOtherTasks(t *testing.T) {
 	// A version that declares nothing leaves nothing.
 	h.scored("3.0.0", func(o *tasker.Template) { o.Search = nil })
 	h.change(kid, "3.0.0")
-	h.tick()
+	h.Tick()
 	h.wantFound("customer:new ann")
 	if got := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE attributes_at IS NOT NULL`); got != 0 {
 		t.Errorf("%d steps are named by attributes that there are not", got)

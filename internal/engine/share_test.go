@@ -79,16 +79,13 @@ func (c *crowd) stored(reason string) int {
 	return c.Count(`SELECT count(*) FROM tasker.tasks WHERE reason = $1`, reason)
 }
 
-// Of tasks that are written together each is answered on its own: one that cannot be
-// stored is refused, and no other is.
-func TestEachOfManyCreationsGetsItsOwnAnswer(t *testing.T) {
-	t.Parallel()
+func TestSharedCreatesAreAnsweredIndividually(t *testing.T) {
 	h := newSingle(t)
 	h.Template("replaced", enginetest.Step("one"))
-	h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single"}) // the template is cached
+	h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single"}) // the template is remembered
 	_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "replaced", Context: json.RawMessage(`[]`)}})
 	h.WantCode(err, tasker.Invalid)
-	h.fails(`INSERT ON tasker.tasks FOR EACH ROW WHEN (NEW.reason = 'refused by PostgreSQL')`)
+	h.poison("INSERT ON tasker.tasks", `NEW.reason = 'refused by PostgreSQL'`)
 	c := newCrowd(h)
 	var mu sync.Mutex
 	answers := map[string][]engine.Created{}
@@ -124,9 +121,7 @@ func TestEachOfManyCreationsGetsItsOwnAnswer(t *testing.T) {
 	h.Must(err)
 	c.finish()
 
-	if n := len(c.writes[1]); n != 28 {
-		t.Errorf("%d tasks were in the first write after the wait, want 28", n)
-	}
+	equal(t, "tasks of the first write after the wait", len(c.writes[1]), 28)
 	for reason, n := range map[string]int{"fine": 20, "replaced": 2, "the same key": 1, "other values": 0, "refused by PostgreSQL": 0} {
 		if got := c.stored(reason); got != n {
 			t.Errorf("%s: %d are stored, want %d", reason, got, n)
@@ -139,16 +134,12 @@ func TestEachOfManyCreationsGetsItsOwnAnswer(t *testing.T) {
 	}
 	fresh := 0
 	for _, a := range answers["the same key"] {
-		if a.TaskUUID != answers["the same key"][0].TaskUUID {
-			t.Errorf("the same key led to %s and %s", a.TaskUUID, answers["the same key"][0].TaskUUID)
-		}
+		equal(t, "task of the same key", a.TaskUUID, answers["the same key"][0].TaskUUID)
 		if a.New {
 			fresh++
 		}
 	}
-	if fresh != 1 {
-		t.Errorf("%d of the same key are new, want 1", fresh)
-	}
+	equal(t, "new tasks of the same key", fresh, 1)
 	h.WantCode(errs["other values"][0], tasker.Conflict, taken[0].TaskUUID.String())
 	for _, err := range errs["refused by PostgreSQL"] {
 		if err == nil || !strings.Contains(err.Error(), "broken") {
@@ -156,106 +147,12 @@ func TestEachOfManyCreationsGetsItsOwnAnswer(t *testing.T) {
 		}
 	}
 	for _, a := range answers["replaced"] {
-		h.step(a.TaskUUID, "other")
+		h.Step(a.TaskUUID, "other")
 	}
-	h.drain()
+	h.Drain()
 }
 
-func TestACallerThatGoesAwayCreatesNothing(t *testing.T) {
-	t.Parallel()
-	h := newSingle(t)
-	c := newCrowd(h)
-	ctx, leave := context.WithCancel(t.Context())
-	left := make(chan error, 1)
-	c.create(ctx, tasker.NewTask{Name: "single", Reason: "left"}, func(_ engine.Created, err error) { left <- err })
-	c.create(t.Context(), tasker.NewTask{Name: "single", Reason: "stayed"}, func(_ engine.Created, err error) {
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	c.await(2)
-	leave()
-	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that it was cancelled", err)
-	}
-	c.finish()
-	if n := c.stored("left"); n != 0 {
-		t.Errorf("%d tasks were stored for a caller that left", n)
-	}
-	if n := c.stored("stayed"); n != 1 {
-		t.Errorf("%d tasks were stored for one that stayed", n)
-	}
-	h.drain()
-}
-
-// A caller that leaves while its task is being written leaves a task that others of the
-// batch do not suffer from.
-func TestACallerThatGoesAwayDuringTheWriteHarmsNoOther(t *testing.T) {
-	t.Parallel()
-	h := newSingle(t)
-	c := newCrowd(h)
-	ctx, leave := context.WithCancel(t.Context())
-	for range 4 { // the first of them writes for all
-		c.create(ctx, tasker.NewTask{Name: "single", Reason: "together"}, func(_ engine.Created, err error) {
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	c.await(4)
-	c.open <- struct{}{}
-	h.Eventually("they are being written", func() bool { return c.Engine.WaitingCreations() == 0 })
-	leave()
-	c.finish()
-	if n := c.stored("together"); n != 4 {
-		t.Errorf("%d tasks are stored, want 4", n)
-	}
-	h.drain()
-}
-
-func TestABatchOfCreationsIsBounded(t *testing.T) {
-	t.Parallel()
-	h := newSingle(t)
-	c := newCrowd(h)
-	failed := func(_ engine.Created, err error) {
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	large := json.RawMessage(`{"v": "` + strings.Repeat("x", 60<<10) + `"}`)
-	for range 30 {
-		c.create(t.Context(), tasker.NewTask{Name: "single", Context: large}, failed)
-	}
-	c.await(30)
-	for range 150 {
-		c.create(t.Context(), tasker.NewTask{Name: "single"}, failed)
-	}
-	c.await(180)
-	// One that is too large to share does not wait for them.
-	alone := make(chan error)
-	c.create(t.Context(), tasker.NewTask{Name: "single", Context: json.RawMessage(`{"v": "` + strings.Repeat("x", 70<<10) + `"}`)},
-		func(_ engine.Created, err error) { alone <- err })
-	h.Must(<-alone)
-	c.finish()
-	most := 0
-	for _, tasks := range c.writes {
-		size := 0
-		for _, r := range tasks {
-			size += len(r.Context)
-		}
-		if most = max(most, len(tasks)); len(tasks) > tasker.MaxSharedCreates || size > tasker.MaxSharedCreateBytes {
-			t.Errorf("%d tasks with contexts of %d bytes were written together", len(tasks), size)
-		}
-	}
-	if most < 10 || len(c.writes) > 8 {
-		t.Errorf("%d writes of up to %d tasks", len(c.writes), most)
-	}
-	h.drain()
-}
-
-// One that waits for another transaction holds up nobody.
-func TestACreationThatWaitsForALockHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
+func TestCreateWaitingForALockBlocksNoOther(t *testing.T) {
 	h := newSingle(t)
 	h.Template("locked", enginetest.Step("one"))
 	h.Exec(`CREATE TABLE public.waits (name text, ms text)`)
@@ -264,11 +161,10 @@ func TestACreationThatWaitsForALockHoldsUpNoOther(t *testing.T) {
 		INSERT INTO public.waits VALUES (NEW.name, current_setting('lock_timeout')); RETURN NULL; END $$`)
 	h.Exec(`CREATE TRIGGER noted AFTER INSERT ON tasker.tasks FOR EACH ROW EXECUTE FUNCTION public.note()`)
 	c := newCrowd(h)
-	tx, err := h.pool.Begin(t.Context())
+	tx, err := h.Admin().Begin(t.Context())
 	h.Must(err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), `SELECT FROM tasker.task_templates WHERE name = 'locked' FOR UPDATE`)
-	h.Must(err)
+	h.Must(errOf(tx.Exec(t.Context(), `SELECT FROM tasker.task_templates WHERE name = 'locked' FOR UPDATE`)))
 	others, waited := make(chan error, 8), make(chan error, 1)
 	c.create(t.Context(), tasker.NewTask{Name: "locked"}, func(_ engine.Created, err error) { waited <- err })
 	for range cap(others) {
@@ -287,20 +183,15 @@ func TestACreationThatWaitsForALockHoldsUpNoOther(t *testing.T) {
 	h.Must(tx.Rollback(t.Context()))
 	h.Must(<-waited)
 	for wait, name := range map[string]string{"250ms": "single", "5s": "locked"} { // of a shared write, and of one by itself
-		if n := h.Count(`SELECT count(*) FROM public.waits WHERE name = $1 AND ms = $2`, name, wait); n != 1 {
-			t.Errorf("%d tasks of %s were stored that would have waited %s, want 1", n, name, wait)
-		}
+		h.WantCount(1, `SELECT count(*) FROM public.waits WHERE name = $1 AND ms = $2`, name, wait)
 	}
-	h.drain()
+	h.Drain()
 }
 
-// The connection breaks under a batch. Each request is one task, also when it is sent
-// again.
-func TestABatchWithoutAnAnswerCreatesOnce(t *testing.T) {
+func TestSharedCommitWithoutAnswerCreatesOnce(t *testing.T) {
 	t.Parallel()
 	for name, reach := range map[string]bool{"answer lost": true, "commit lost": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			h, cutter := newCutHarness(t)
 			h.Template("single", enginetest.Step("one"))
 			c := newCrowd(h)
@@ -318,27 +209,18 @@ func TestABatchWithoutAnAnswerCreatesOnce(t *testing.T) {
 			c.await(len(ids))
 			cutter.Cut(1, cutHere, reach)
 			c.finish()
-			if n := cutter.Count(); n != 1 {
-				t.Fatalf("%d connections were broken, want 1", n)
-			}
-			if n := len(h.tasks()); n != len(ids)+1 {
-				t.Errorf("%d tasks are stored, want %d", n, len(ids)+1)
-			}
+			n := cutter.Count()
+			require(t, n == 1, "%d connections were broken, want 1", n)
+			equal(t, "tasks are stored", len(h.tasks()), len(ids)+1)
 			for i, id := range ids {
-				if again := h.CreateWith(request(i)); again != id {
-					t.Errorf("the same request led to %s and %s", id, again)
-				}
+				equal(t, "task of the same request", h.CreateWith(request(i)), id)
 			}
-			if n := h.drain(); n != len(ids)+1 {
-				t.Errorf("%d steps ran, want %d", n, len(ids)+1)
-			}
+			equal(t, "steps ran", h.Drain(), len(ids)+1)
 		})
 	}
 }
 
-// A template that an engine remembers is not used once there is a newer one.
-func TestANewerTemplateOfAnotherServerIsUsedAtOnce(t *testing.T) {
-	t.Parallel()
+func TestNewTemplateOfAnotherServerIsUsedImmediately(t *testing.T) {
 	h := newHarness(t)
 	other := newEngine(h.DB, engine.Options{})
 	schemas := []string{`{"type": "object"}`, `{"type": "object", "required": ["a"]}`, `{"type": "object"}`}
@@ -356,17 +238,14 @@ func TestANewerTemplateOfAnotherServerIsUsedAtOnce(t *testing.T) {
 		}
 		h.Must(err)
 		for range 2 {
-			h.step(h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Version: fmt.Sprintf("1.0.%d", n)}), name)
-			h.step(h.Create("single"), name)
+			h.Step(h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Version: fmt.Sprintf("1.0.%d", n)}), name)
+			h.Step(h.Create("single"), name)
 		}
 	}
-	h.drain()
+	h.Drain()
 }
 
-// The answer to a commit is lost, and the template is not the newest any more when the
-// engine asks again: still there is one task.
-func TestACommitWithoutAnAnswerBesideANewerTemplateCreatesOnce(t *testing.T) {
-	t.Parallel()
+func TestCommitWithoutAnswerAndNewTemplateCreateOnce(t *testing.T) {
 	h, cutter := newCutHarness(t)
 	h.Template("single", enginetest.Step("one"))
 	h.Create("single")
@@ -378,14 +257,11 @@ func TestACommitWithoutAnAnswerBesideANewerTemplateCreatesOnce(t *testing.T) {
 	}()
 	h.Eventually("the answer is lost", func() bool { return cutter.Count() == 1 })
 	cutter.Cut(1000, cutHere, false) // no further try arrives before the template does
-	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+	h.RegisterTemplate(tasker.Template{
 		Namespace: enginetest.Namespace, Name: "single", Version: "2.0.0", Steps: []tasker.StepTemplate{enginetest.Step("two")},
-	}, "")
-	h.Must(err)
+	})
 	cutter.Cut(0, "", false)
 	h.Must(<-done)
-	if n := len(h.tasks()); n != 2 {
-		t.Errorf("%d tasks are stored, want 2", n)
-	}
-	h.drain()
+	equal(t, "tasks are stored", len(h.tasks()), 2)
+	h.Drain()
 }

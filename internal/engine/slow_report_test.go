@@ -9,6 +9,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/pgtest/fixture"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -16,53 +17,47 @@ import (
 // describes.
 func (h *harness) slow(task tasker.ID, condition string) {
 	h.Helper()
-	impatient, err := postgres.Open(h.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: 2 * time.Second})
+	impatient, err := postgres.Open(h.Context(), h.Admin().Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
 	h.Must(err)
 	h.Cleanup(impatient.Close)
 	h.Engine = newEngine(impatient, engine.Options{})
-	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
-	h.Exec(fmt.Sprintf(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '%s' AND %s) EXECUTE FUNCTION public.dawdle()`,
-		task, condition))
+	fixture.Slow(h, h.Admin(), time.Minute, "UPDATE ON tasker.workflow_steps", fmt.Sprintf("NEW.task_uuid = '%s' AND %s", task, condition))
 }
 
-// One outcome whose follow-up always takes too long is kept, and the others are taken.
-func TestAnOutcomeThatTakesTooLongHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
+func TestSlowOutcomeIsDeferredAndBlocksNoOther(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("one"))
 	slow, sound := h.Create("one"), h.Create("one")
 	var outcomes []tasker.Outcome
-	for _, a := range h.claim() {
+	for _, a := range h.Claim() {
 		outcomes = append(outcomes, success(a, `1`))
 	}
 	h.slow(slow, "NEW.state = 'complete'")
-	h.accepted(outcomes...)
-	h.wantState(sound, tasker.TaskComplete)
-	h.wantStep(slow, "one", tasker.StepEnqueuedForOrchestration, 1)
-	h.Exec(`DROP TRIGGER slow ON tasker.workflow_steps`)
-	h.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute' WHERE state = 'enqueued_for_orchestration'`)
-	h.tick()
-	h.wantState(slow, tasker.TaskComplete)
+	h.Accepted(outcomes...)
+	h.WantState(sound, tasker.TaskComplete)
+	h.WantStep(slow, "one", tasker.StepEnqueuedForOrchestration, 1)
+	h.heal()
+	fixture.DeferredReportsDue(h, h.Admin())
+	h.Tick()
+	h.WantState(slow, tasker.TaskComplete)
 }
 
-// One that cannot even be kept is answered as not decided, and the others are taken.
-func TestAnOutcomeThatCannotBeKeptIsAskedForAgain(t *testing.T) {
-	t.Parallel()
+func TestOutcomeThatCannotBeDeferredIsUnavailable(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("one"))
 	slow, sound := h.Create("one"), h.Create("one")
 	var outcomes []tasker.Outcome
-	for _, a := range h.claim() {
+	for _, a := range h.Claim() {
 		outcomes = append(outcomes, success(a, `1`))
 	}
 	h.slow(slow, "true")
-	r := h.report(outcomes...)
-	want := h.step(sound, "one").UUID
+	r := h.Report(outcomes...)
+	want := h.Step(sound, "one").UUID
 	if !slices.Equal(r.Accepted, []tasker.ID{want}) || len(r.Rejected) != 1 || r.Rejected[0].Code != tasker.Unavailable {
 		t.Errorf("accepted %v, rejected %v; want %s accepted, and the other asked for again", r.Accepted, r.Rejected, want)
 	}
-	h.wantState(sound, tasker.TaskComplete)
-	h.Exec(`DROP TRIGGER slow ON tasker.workflow_steps`)
-	h.accepted(outcomes...)
-	h.wantState(slow, tasker.TaskComplete)
+	h.WantState(sound, tasker.TaskComplete)
+	h.heal()
+	h.Accepted(outcomes...)
+	h.WantState(slow, tasker.TaskComplete)
 }

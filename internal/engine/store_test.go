@@ -27,63 +27,54 @@ func (h *harness) tasks() []tasker.Task {
 // at it.
 const cutHere = "the connection breaks here"
 
-// The connection breaks at the commit: before PostgreSQL has it, after it has, and
-// both in turn. One request is one task.
-func TestACommitWithoutAnAnswerCreatesOnce(t *testing.T) {
-	t.Parallel()
+func TestCommitWithoutAnswerCreatesOnce(t *testing.T) {
+	h, cutter := newCutHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.Create("single") // statements are prepared
+	h.Drain()
 	for name, tt := range map[string]struct {
 		reach bool
 		cuts  int
-		key   string
+		key   bool
 		count int
 	}{
-		"answer lost":                  {true, 1, "", 1},
-		"answer lost, with a key":      {true, 1, "k", 1},
-		"commit lost":                  {false, 1, "", 1},
-		"commit lost, with a key":      {false, 1, "k", 1},
-		"commit lost three times":      {false, 3, "", 1},
-		"answer lost, several at once": {true, 1, "", 20},
-		"commit lost, several at once": {false, 2, "", 20},
+		"answer lost":                  {true, 1, false, 1},
+		"answer lost, with a key":      {true, 1, true, 1},
+		"commit lost":                  {false, 1, false, 1},
+		"commit lost, with a key":      {false, 1, true, 1},
+		"commit lost three times":      {false, 3, false, 1},
+		"answer lost, several at once": {true, 1, false, 20},
+		"commit lost, several at once": {false, 2, false, 20},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h, cutter := newCutHarness(t)
-			h.Template("single", enginetest.Step("one"))
-			r := tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: tt.key, SourceSystem: cutHere}
-			h.Create("single") // statements are prepared
-			h.drain()
-			cutter.Cut(tt.cuts, cutHere, tt.reach)
-			created, err := h.Engine.CreateTasks(within(t, 30*time.Second), slices.Repeat([]tasker.NewTask{r}, tt.count))
-			h.Must(err)
-			if n := cutter.Count(); n != tt.cuts {
-				t.Fatalf("%d connections were broken, want %d", n, tt.cuts)
+		h.each(name, func(h *harness) {
+			before := len(h.tasks())
+			r := tasker.NewTask{Namespace: h.Space, Name: "single", SourceSystem: cutHere}
+			if tt.key {
+				r.IdempotencyKey = name
 			}
+			cutter.Cut(tt.cuts, cutHere, tt.reach)
+			created, err := h.Engine.CreateTasks(within(h.T, 30*time.Second), slices.Repeat([]tasker.NewTask{r}, tt.count))
+			h.Must(err)
+			n := cutter.Count()
+			require(h, n == tt.cuts, "%d connections were broken, want %d", n, tt.cuts)
 			stored := map[tasker.ID]bool{}
 			for _, s := range h.tasks() {
 				stored[s.UUID] = true
 			}
-			if len(stored) != tt.count+1 {
-				t.Errorf("%d tasks are stored, want %d", len(stored), tt.count+1)
-			}
+			equal(h, "tasks are stored", len(stored), before+tt.count)
 			for _, c := range created {
-				if !c.New || !stored[c.TaskUUID] {
-					t.Errorf("answered %+v, which is not there or not new", c)
-				}
+				check(h, c.New && stored[c.TaskUUID], "answered %+v, which is not there or not new", c)
 			}
-			if n := h.drain(); n != tt.count {
-				t.Errorf("%d steps ran, want %d", n, tt.count)
-			}
+			equal(h, "steps ran", h.Drain(), tt.count)
 		})
 	}
 }
 
-// A request whose time ends before that is known names what it may have created.
-func TestARequestThatGivesUpNamesItsTasks(t *testing.T) {
-	t.Parallel()
+func TestTimedOutCreateNamesItsTasks(t *testing.T) {
 	h, cutter := newCutHarness(t)
 	h.Template("single", enginetest.Step("one"))
 	h.Create("single")
-	h.drain()
+	h.Drain()
 	cutter.Cut(1000, cutHere, false)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -94,17 +85,13 @@ func TestARequestThatGivesUpNamesItsTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := known.Details.(map[string][]string)["task_uuids"]
-	if len(ids) != 5 || !strings.Contains(known.Message, ids[0]) {
-		t.Errorf("details %v, message %s", ids, known.Message)
-	}
+	check(t, len(ids) == 5 && strings.Contains(known.Message, ids[0]), "details %v, message %s", ids, known.Message)
 	if n := len(h.tasks()); n != 1 { // the shared transaction goes on, and is cut again and again
 		t.Errorf("%d tasks are stored, want 1", n)
 	}
 }
 
-// What is answered of a task that cannot be read is what can be read.
-func TestWhatWasInsertedIsWhatIsRead(t *testing.T) {
-	t.Parallel()
+func TestCreatedTaskMatchesTheStoredTask(t *testing.T) {
 	h := newHarness(t)
 	h.Template("mixed", enginetest.Step("a"), enginetest.Step("b", "a"), external("c"), external("d", "b", "c"))
 	first := h.Create("mixed")
@@ -119,10 +106,8 @@ func TestWhatWasInsertedIsWhatIsRead(t *testing.T) {
 		created, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{r})
 		h.Must(err)
 		gotTask, gotSteps := created[0].Inserted()
-		if !created[0].IsWhole() {
-			t.Error("what was inserted is not whole")
-		}
-		task := h.taskOf(created[0].TaskUUID)
+		check(t, created[0].IsWhole(), "what was inserted is not whole")
+		task := h.Task(created[0].TaskUUID)
 		steps, err := h.DB.Steps(t.Context(), task.UUID)
 		h.Must(err)
 		if diff := cmp.Diff(task, gotTask, cmpopts.EquateEmpty()); diff != "" {
@@ -133,6 +118,6 @@ func TestWhatWasInsertedIsWhatIsRead(t *testing.T) {
 		}
 	}
 	for _, s := range h.tasks() {
-		h.Must(h.Engine.CancelTask(t.Context(), s.UUID, "ann", "seen"))
+		h.Cancel(s.UUID)
 	}
 }

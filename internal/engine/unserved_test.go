@@ -45,9 +45,7 @@ func (h *harness) expireUnserved() int {
 	return n
 }
 
-// With nobody alive for a step the investigation is opened after a minute, and says so.
-func TestAStepThatNobodyAliveServesFailsAfterAMinute(t *testing.T) {
-	t.Parallel()
+func TestStepWithoutLiveWorkerFailsAfterAMinute(t *testing.T) {
 	h := newHarness(t)
 	task := h.unserved(40 * time.Second)
 	if n := h.expireUnserved(); n != 0 {
@@ -57,16 +55,16 @@ func TestAStepThatNobodyAliveServesFailsAfterAMinute(t *testing.T) {
 	if n := h.expireUnserved(); n != 1 {
 		t.Fatalf("%d steps failed, want 1", n)
 	}
-	h.wantState(task, tasker.TaskError)
-	h.wantStep(task, "only", tasker.StepError, 0)
+	h.WantState(task, tasker.TaskError)
+	h.WantStep(task, "only", tasker.StepError, 0)
 	var failure tasker.StepFailure
-	h.Must(json.Unmarshal(h.step(task, "only").Error, &failure))
+	h.Must(json.Unmarshal(h.Step(task, "only").Error, &failure))
 	if want := "no worker is alive: for 60 s there was none for handler run of namespace shop"; failure.Type != tasker.QueueExpiry || failure.Message != want {
 		t.Errorf("the step says %+v", failure)
 	}
 	e := h.Entry(task)
 	if e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.DetectedBy != tasker.DetectedSweep ||
-		e.StepUUID == nil || *e.StepUUID != h.step(task, "only").UUID {
+		e.StepUUID == nil || *e.StepUUID != h.Step(task, "only").UUID {
 		t.Errorf("the investigation is %+v", e)
 	}
 	var evidence struct {
@@ -83,18 +81,17 @@ func TestAStepThatNobodyAliveServesFailsAfterAMinute(t *testing.T) {
 		t.Errorf("evidence %s", e.Metadata)
 	}
 	h.comeBack()
-	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	h.WantStep(task, "only", tasker.StepEnqueued, 1)
 	if e := h.Entry(task); e.RecoveredAt == nil {
 		t.Error("the investigation is not recovered")
 	}
-	h.accepted(success(h.claimOne("only"), `1`))
-	h.wantState(task, tasker.TaskComplete)
+	h.Complete("only")
+	h.WantState(task, tasker.TaskComplete)
 }
 
-// Workers that restart within the minute fail nothing, however long the step waits;
-// those that cannot take the step do not count.
 func TestWorkersMayRestartWithinAMinute(t *testing.T) {
-	t.Parallel()
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
 	for name, tt := range map[string]struct {
 		workers string // what has become of the only worker
 		want    int
@@ -111,53 +108,40 @@ func TestWorkersMayRestartWithinAMinute(t *testing.T) {
 		"of another namespace":      {`SET namespaces = '{other}'`, 1},
 		"gone for hours, forgotten": {`SET left_at = now(), last_heartbeat_at = now() - interval '3 hours', heartbeat_interval = interval '10 seconds'`, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
-			h.Template("only", enginetest.Step("only"))
+		h.each(name, func(h *harness) {
+			h.Exec(`DELETE FROM tasker.workers`)
+			h.Worker = h.RegisterWorker("run")
 			task := h.Create("only")
 			h.waited(4 * time.Minute)
 			h.Exec(`UPDATE tasker.workers ` + tt.workers)
-			if n := h.expireUnserved(); n != tt.want {
-				t.Errorf("%d steps failed, want %d", n, tt.want)
-			}
+			equal(h, "steps failed", h.expireUnserved(), tt.want)
 			want := map[int]tasker.StepState{0: tasker.StepEnqueued, 1: tasker.StepError}[tt.want]
-			if s := h.step(task, "only").State; s != want {
-				t.Errorf("the step is %s, want %s", s, want)
-			}
+			equal(h, "the step is", h.Step(task, "only").State, want)
+			h.Cancel(task)
 		})
 	}
 }
 
-// A worker that appears after a step was found, and before it is failed, keeps it.
-func TestAWorkerThatAppearsInTimeKeepsTheStep(t *testing.T) {
-	t.Parallel()
+func TestWorkerThatRegistersInTimePreventsExpiry(t *testing.T) {
 	h := newHarness(t)
 	task := h.unserved(2 * time.Minute)
 	after := time.Minute
 	found, err := h.DB.UnservedSteps(t.Context(), after, 10)
 	h.Must(err)
-	if len(found) != 1 {
-		t.Fatalf("found %v", found)
-	}
-	h.worker = h.RegisterWorker("run")
+	require(t, len(found) == 1, "found %v", found)
+	h.Worker = h.RegisterWorker("run")
 	h.Must(h.DB.InTx(t.Context(), func(tx *postgres.Tx) error {
 		expired, err := tx.ExpireSteps(t.Context(), found, 3, &after)
-		if len(expired) != 0 {
-			t.Errorf("expired %+v", expired)
-		}
+		check(t, len(expired) == 0, "expired %+v", expired)
 		return err
 	}))
-	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	h.WantStep(task, "only", tasker.StepEnqueued, 1)
 }
 
-// All that waits is found, whatever its handler and priority, those that have waited
-// longest first.
 func TestUnservedStepsOfAllQueuesAreFound(t *testing.T) {
-	t.Parallel()
 	h := newHarness(t)
 	h.leaveLongAgo()
-	h.worker = h.RegisterWorker("served")
+	h.Worker = h.RegisterWorker("served")
 	for _, handler := range []string{"a", "b", "served"} {
 		s := enginetest.Step("only")
 		s.Handler.Callable = handler
@@ -177,50 +161,45 @@ func TestUnservedStepsOfAllQueuesAreFound(t *testing.T) {
 		got = append(got, s)
 	}
 	slices.Sort(got[:2])
-	if want := "[a-1 b-1 a0"; len(got) != 5 || fmt.Sprint(got)[:len(want)] != want {
-		t.Errorf("found %v", got)
-	}
+	want := "[a-1 b-1 a0"
+	check(t, len(got) == 5 && fmt.Sprint(got)[:len(want)] == want, "found %v", got)
 	if first, err := h.DB.UnservedSteps(t.Context(), time.Minute, 2); err != nil || len(first) != 2 {
 		t.Errorf("the first two: %v, %v", first, err)
 	}
-	if n := h.expireUnserved(); n != 5 {
-		t.Errorf("%d failed, want 5", n)
+	equal(t, "failed steps", h.expireUnserved(), 5)
+}
+
+func TestNoStepExpiresRightAfterAStartOrAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]func(h *harness){
+		"queue limits": expireQueued,
+		"queues without workers": func(h *harness) {
+			h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+			h.waited(4 * time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newSingle(t)
+			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			e := newEngine(h.DB, engine.Options{Now: func() time.Time { return now }})
+			expires := loopOf(t, e.Loops(), name)
+			for _, outage := range []time.Duration{0, 2 * engine.DefaultLease} {
+				task := h.Create("single")
+				late(h)
+				now = now.Add(outage)
+				for _, wait := range []time.Duration{0, engine.DefaultLease - time.Second, time.Second} {
+					now = now.Add(wait)
+					h.Must(errOf(expires.Pass(t.Context())))
+					if got := h.Step(task, "one").State; (got == tasker.StepError) != (wait == time.Second) {
+						t.Errorf("after %s more the step is %s", wait, got)
+					}
+				}
+			}
+		})
 	}
 }
 
-// After a start, and after an outage, workers first get a moment to come back.
-func TestNobodyAliveDoesNotCountRightAfterAnOutage(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	task := h.unserved(4 * time.Minute)
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	loops := newEngine(h.DB, engine.Options{Now: func() time.Time { return now }}).Loops()
-	i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "queues without workers" })
-	pass := func() {
-		t.Helper()
-		_, err := loops[i].Pass(t.Context())
-		h.Must(err)
-	}
-	pass() // the server has just started
-	now = now.Add(engine.DefaultLease - time.Second)
-	pass()
-	h.wantStep(task, "only", tasker.StepEnqueued, 1)
-	now = now.Add(time.Second)
-	pass()
-	h.wantStep(task, "only", tasker.StepError, 0)
-
-	second := h.Create("only")
-	h.waited(4 * time.Minute)
-	now = now.Add(2 * engine.DefaultLease) // it could not look for a while
-	pass()
-	h.wantStep(second, "only", tasker.StepEnqueued, 1)
-	now = now.Add(engine.DefaultLease)
-	pass()
-	h.wantStep(second, "only", tasker.StepError, 0)
-}
-
-func TestTheLookForWorkersCanBeSwitchedOff(t *testing.T) {
-	t.Parallel()
+func TestUnservedScanCanBeDisabled(t *testing.T) {
 	h := newHarness(t)
 	h.Template("waits", enginetest.Step("waits"))
 	h.Create("waits")
@@ -237,9 +216,7 @@ func TestTheLookForWorkersCanBeSwitchedOff(t *testing.T) {
 				}
 			}
 		}
-		if every != want {
-			t.Errorf("for %s: every %s while a step waits, want %s", after, every, want)
-		}
+		check(t, every == want, "for %s: every %s while a step waits, want %s", after, every, want)
 	}
 	h.unserved(4 * time.Minute)
 	if n, err := newEngine(h.DB, engine.Options{UnservedTimeout: -1}).ExpireUnserved(t.Context()); n != 0 || err != nil {
@@ -247,27 +224,22 @@ func TestTheLookForWorkersCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-// What was set aside waits for workers to come back, as what is found anew does.
-func TestStepsThatWereSetAsideWaitForTheGraceAsWell(t *testing.T) {
+func TestDeferredStepsWaitForTheGrace(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{postgres.ExpireStep, postgres.ExpireUnserved} {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
 			h := newHarness(t)
 			task := h.unserved(6 * time.Minute) // its limit is over as well
 			h.Exec(`INSERT INTO tasker.deferred_work (kind, task_uuid, step_uuid, failures, first_failed_at, retry_at, last_error)
 				SELECT $1, task_uuid, step_uuid, 1, now(), now(), 'broken' FROM tasker.workflow_steps`, kind)
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			h.Engine = newEngine(h.DB, engine.Options{Now: func() time.Time { return now }})
-			loops := h.Engine.Loops()
-			i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "queue limits" })
-			_, err := loops[i].Pass(t.Context()) // the server has just started: it asks whether the database is there
-			h.Must(err)
+			h.Must(errOf(loopOf(t, h.Engine.Loops(), "queue limits").Pass(t.Context()))) // the server has just started
 			h.retryDeferred()
-			h.wantStep(task, "only", tasker.StepEnqueued, 1)
+			h.WantStep(task, "only", tasker.StepEnqueued, 1)
 			now = now.Add(engine.DefaultLease)
 			h.retryDeferred()
-			h.wantStep(task, "only", tasker.StepError, 0)
+			h.WantStep(task, "only", tasker.StepError, 0)
 		})
 	}
 }

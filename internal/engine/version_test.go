@@ -19,9 +19,7 @@ func (h *harness) change(task tasker.ID, to string) tasker.VersionChange {
 	h.Helper()
 	c, err := h.Engine.ChangeVersion(h.Context(), task, tasker.VersionRequest{To: to, Actor: "ann", Reason: "the handler is repaired"})
 	h.Must(err)
-	if !c.Changed {
-		h.Fatalf("the task is as it was: %+v", c)
-	}
+	require(h, c.Changed, "the task is as it was: %+v", c)
 	return c
 }
 
@@ -38,14 +36,11 @@ func handledBy(handler string, s tasker.StepTemplate) tasker.StepTemplate {
 	return s
 }
 
-// A task goes on by the new version: what has ended stays, what has not begun is defined anew,
-// steps come and go, and the history says so.
-func TestATaskIsBroughtToAnotherVersion(t *testing.T) {
-	t.Parallel()
+func TestVersionChangeRedefinesStepsThatHaveNotBegun(t *testing.T) {
 	h := newHarness(t)
 	h.version("1.0.0", enginetest.Step("reserve"), enginetest.Step("charge", "reserve"), enginetest.Step("tell", "charge"), enginetest.Step("old", "charge"))
 	task := h.Create("order")
-	h.accepted(success(h.claimOne("reserve"), `{"seat": 12}`))
+	h.Accepted(success(h.ClaimOne("reserve"), `{"seat": 12}`))
 	h.version("1.1.0", enginetest.Step("reserve"), enginetest.Step("check"), enginetest.Step("charge", "reserve"),
 		attempts(7, enginetest.Step("tell", "charge", "check")), enginetest.Step("ship", "tell"))
 	plan := h.plan(task, "1.1.0")
@@ -57,33 +52,25 @@ func TestATaskIsBroughtToAnotherVersion(t *testing.T) {
 	h.change(task, "1.1.0")
 	h.wantSteps(task, "reserve charge tell check ship")
 	for range 2 {
-		for _, a := range h.claim() {
-			h.accepted(success(a, `"`+a.Name+`"`))
+		for _, a := range h.Claim() {
+			h.Accepted(success(a, `"`+a.Name+`"`))
 		}
 	}
-	tell := h.step(task, "tell")
-	if tell.MaxAttempts != 7 || tell.State != tasker.StepComplete {
-		t.Errorf("the step that was defined anew is %s with %d attempts", tell.State, tell.MaxAttempts)
-	}
-	ship := h.claimOne("ship")
-	if got := string(ship.DependencyResults["tell"]); got != `"tell"` {
-		t.Errorf("the new step is given %s", got)
-	}
-	h.accepted(success(ship, `1`))
-	h.wantState(task, tasker.TaskComplete)
-	got := h.taskOf(task)
-	if got.Version != "1.1.0" {
-		t.Errorf("the task is of version %s", got.Version)
-	}
-	list, _, err := h.DB.TaskTransitions(t.Context(), task, 100, 0)
-	h.Must(err)
+	tell := h.Step(task, "tell")
+	check(t, tell.MaxAttempts == 7 && tell.State == tasker.StepComplete,
+		"the step that was defined anew is %s with %d attempts", tell.State, tell.MaxAttempts)
+	ship := h.ClaimOne("ship")
+	equal(t, "input of the new step", string(ship.DependencyResults["tell"]), `"tell"`)
+	h.Accepted(success(ship, `1`))
+	h.WantState(task, tasker.TaskComplete)
+	got := h.Task(task)
+	equal(t, "the task is of version", got.Version, "1.1.0")
+	list := h.Moves(task)
 	i := slices.IndexFunc(list, func(m tasker.Transition) bool { return m.Event == "change_version" })
 	if i < 0 || list[i].Actor != "ann" || list[i].Reason != "the handler is repaired" || !strings.Contains(string(list[i].Detail), `"from_version": "1.0.0"`) {
 		t.Errorf("the history is %+v", list)
 	}
-	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'task.version_changed' AND actor = 'ann' AND data ->> 'to_version' = '1.1.0'`); n != 1 {
-		t.Errorf("%d rows of the audit log", n)
-	}
+	h.WantCount(1, `SELECT count(*) FROM tasker.audit_events WHERE action = 'task.version_changed' AND actor = 'ann' AND data ->> 'to_version' = '1.1.0'`)
 }
 
 func (h *harness) wantSteps(task tasker.ID, want string) {
@@ -94,136 +81,109 @@ func (h *harness) wantSteps(task tasker.ID, want string) {
 	for i, s := range steps {
 		names[i] = s.Name
 	}
-	if got := strings.Join(names, " "); got != want {
-		h.Fatalf("the steps are %s, want %s", got, want)
-	}
+	got := strings.Join(names, " ")
+	require(h, got == want, "the steps are %s, want %s", got, want)
 }
 
-// An enqueued step goes to the queue of its new handler, also from under a hold.
-func TestAnEnqueuedStepGetsAnotherHandler(t *testing.T) {
-	t.Parallel()
+func TestVersionChangeMovesAnEnqueuedStep(t *testing.T) {
 	h := newHarness(t)
 	h.version("1.0.0", handledBy("gone", enginetest.Step("charge")), enginetest.Step("ship", "charge"))
 	task := h.Create("order")
-	if list := h.claim(); len(list) > 0 {
-		t.Fatalf("claimed %+v", list)
-	}
+	h.ClaimNone()
 	h.version("1.1.0", enginetest.Step("charge"), enginetest.Step("ship", "charge"))
 	h.change(task, "1.1.0")
-	h.accepted(success(h.claimOne("charge"), `1`))
-	h.accepted(success(h.claimOne("ship"), `1`))
-	h.wantState(task, tasker.TaskComplete)
+	h.Complete("charge", "ship")
+	h.WantState(task, tasker.TaskComplete)
 }
 
-// A step that has failed for good keeps its investigation; reset, it runs by its new definition.
-func TestAFailedStepIsResetInAnotherVersion(t *testing.T) {
-	t.Parallel()
+func TestFailedStepIsResetInTheNewVersion(t *testing.T) {
 	h := newHarness(t)
 	h.version("1.0.0", attempts(1, enginetest.Step("charge")), enginetest.Step("ship", "charge"))
 	task := h.Create("order")
-	h.accepted(failure(h.claimOne("charge"), true))
-	h.wantState(task, tasker.TaskError)
+	h.Accepted(failure(h.ClaimOne("charge"), true))
+	h.WantState(task, tasker.TaskError)
 	before := h.Entry(task)
 	initialized := attempts(3, enginetest.Step("charge"))
 	initialized.Handler.Initialization = json.RawMessage(`{"gateway": "new"}`)
 	h.version("1.1.0", initialized, enginetest.Step("ship", "charge"))
 	h.change(task, "1.1.0")
-	h.wantState(task, tasker.TaskError)
+	h.WantState(task, tasker.TaskError)
 	after := h.Entry(task)
-	if after.ResolutionStatus != before.ResolutionStatus || after.UUID != before.UUID {
-		t.Errorf("the investigation is %+v", after)
-	}
+	check(t, after.ResolutionStatus == before.ResolutionStatus && after.UUID == before.UUID,
+		"the investigation is %+v", after)
 	h.act(task, "charge", tasker.ResetForRetry, "")
-	a := h.claimOne("charge")
-	if string(a.Initialization) != `{"gateway": "new"}` || a.MaxAttempts != 3 {
-		t.Errorf("it is given %s, %d attempts", a.Initialization, a.MaxAttempts)
-	}
-	h.accepted(success(a, `1`))
-	h.accepted(success(h.claimOne("ship"), `1`))
-	h.wantState(task, tasker.TaskComplete)
+	a := h.ClaimOne("charge")
+	check(t, string(a.Initialization) == `{"gateway": "new"}` && a.MaxAttempts == 3,
+		"it is given %s, %d attempts", a.Initialization, a.MaxAttempts)
+	h.Accepted(success(a, `1`))
+	h.Complete("ship")
+	h.WantState(task, tasker.TaskComplete)
 }
 
-// What cannot be changed is refused with the step and the reason, and nothing changes.
-func TestAVersionIsRefused(t *testing.T) {
-	t.Parallel()
+func TestInvalidVersionChangesAreRejected(t *testing.T) {
 	h := newHarness(t)
 	h.version("1.0.0", enginetest.Step("charge"), enginetest.Step("ship", "charge"))
 	task := h.Create("order")
-	held := h.claimOne("charge")
+	held := h.ClaimOne("charge")
 	h.version("1.1.0", attempts(9, enginetest.Step("charge")), enginetest.Step("ship", "charge"))
 	plan := h.plan(task, "1.1.0")
 	if len(plan.Refusals) != 1 || plan.Refusals[0].Code != tasker.RefusedHeldByWorker || plan.Refusals[0].Step != "charge" {
 		t.Errorf("the plan is %+v", plan)
 	}
 	ask := tasker.VersionRequest{To: "1.1.0", Actor: "ann", Reason: "x"}
-	_, err := h.Engine.ChangeVersion(t.Context(), task, ask)
-	h.WantCode(err, tasker.Conflict, "step charge is with a worker")
-	h.accepted(success(held, `1`))
+	h.WantCode(errOf(h.Engine.ChangeVersion(t.Context(), task, ask)), tasker.Conflict, "step charge is with a worker")
+	h.Accepted(success(held, `1`))
 	ask.From = "1.0.1"
-	_, err = h.Engine.ChangeVersion(t.Context(), task, ask)
-	h.WantCode(err, tasker.Conflict, "is of version 1.0.0, not 1.0.1")
+	h.WantCode(errOf(h.Engine.ChangeVersion(t.Context(), task, ask)), tasker.Conflict, "has version 1.0.0, not 1.0.1")
 	ask.From, ask.To = "1.0.0", "2.0.0"
-	_, err = h.Engine.ChangeVersion(t.Context(), task, ask)
-	h.WantCode(err, tasker.NotFound, "not found")
-	_, err = h.Engine.ChangeVersion(t.Context(), tasker.NewID(), ask)
-	h.WantCode(err, tasker.NotFound, "not found")
+	h.WantCode(errOf(h.Engine.ChangeVersion(t.Context(), task, ask)), tasker.NotFound, "not found")
+	h.WantCode(errOf(h.Engine.ChangeVersion(t.Context(), tasker.NewID(), ask)), tasker.NotFound, "not found")
 	for _, bad := range []tasker.VersionRequest{{}, {To: "1.1.0", Actor: "ann"}, {To: "1.1.0", Reason: "x"}} {
-		_, err = h.Engine.ChangeVersion(t.Context(), task, bad)
-		h.WantCode(err, tasker.Invalid)
+		h.WantCode(errOf(h.Engine.ChangeVersion(t.Context(), task, bad)), tasker.Invalid)
 	}
 	newest := h.version("1.2.0", enginetest.Step("charge"))
 	h.retire(newest, true)
-	_, err = h.Engine.ChangeVersion(t.Context(), task, tasker.VersionRequest{To: "1.2.0", Actor: "ann", Reason: "x"})
+	_, err := h.Engine.ChangeVersion(t.Context(), task, tasker.VersionRequest{To: "1.2.0", Actor: "ann", Reason: "x"})
 	h.WantCode(err, tasker.Conflict, "does not accept new tasks")
 	h.change(task, "1.1.0")
 	if c, err := h.Engine.ChangeVersion(t.Context(), task, tasker.VersionRequest{To: "1.1.0", Actor: "ann", Reason: "again"}); err != nil || c.Changed {
 		t.Errorf("again: %+v, %v", c, err)
 	}
-	h.accepted(success(h.claimOne("ship"), `1`))
+	h.Complete("ship")
 	if plan := h.plan(task, "1.0.0"); len(plan.Refusals) != 1 || plan.Refusals[0].Code != tasker.RefusedTaskEnded {
 		t.Errorf("the plan of a task that has ended: %+v", plan)
 	}
 }
 
-// A task that was written off is not brought to another version: its new steps would run beside those of the task
-// that was created in its place.
-func TestATaskThatWasWrittenOffKeepsItsVersion(t *testing.T) {
-	t.Parallel()
+func TestWrittenOffTaskKeepsItsVersion(t *testing.T) {
 	h := newHarness(t)
 	h.version("1.0.0", attempts(1, enginetest.Step("charge")))
 	task := h.Create("order")
-	h.accepted(failure(h.claimOne("charge"), true))
-	h.giveUp(task)
+	h.Accepted(failure(h.ClaimOne("charge"), true))
+	h.GiveUp(task)
 	h.version("1.1.0", attempts(1, enginetest.Step("charge")), enginetest.Step("check"))
-	if plan := h.plan(task, "1.1.0"); len(plan.Refusals) != 1 || plan.Refusals[0].Code != tasker.RefusedWrittenOff {
-		t.Errorf("the plan is %+v", plan)
-	}
+	plan := h.plan(task, "1.1.0")
+	check(t, len(plan.Refusals) == 1 && plan.Refusals[0].Code == tasker.RefusedWrittenOff, "the plan is %+v", plan)
 	batch, err := h.Engine.ChangeVersions(t.Context(), tasker.VersionBatchRequest{
 		Template: tasker.TemplateVersion{Namespace: h.Space, Name: "order", Version: "1.0.0"}, To: "1.1.0", Actor: "ann", Reason: "x",
 	})
 	h.Must(err)
-	if batch.Changed != 0 || batch.Reasons[tasker.RefusedWrittenOff] != 1 {
-		t.Errorf("the batch is %+v", batch)
-	}
+	check(t, batch.Changed == 0 && batch.Reasons[tasker.RefusedWrittenOff] == 1, "the batch is %+v", batch)
 	_, err = h.Engine.ChangeVersion(t.Context(), task, tasker.VersionRequest{To: "1.1.0", Actor: "ann", Reason: "x"})
 	h.WantCode(err, tasker.Conflict, "was written off")
-	if list := h.claim(); len(list) > 0 {
-		t.Errorf("claimed %v", names(list))
-	}
-	h.wantState(task, tasker.TaskError)
+	h.ClaimNone()
+	h.WantState(task, tasker.TaskError)
 }
 
-// A part that takes long ends early, and says where the next one begins.
-func TestThePartsOfASlowChangeAreSmall(t *testing.T) {
-	t.Parallel()
+func TestSlowVersionBatchesEndEarly(t *testing.T) {
 	h := newHarness(t)
 	h.version("1.0.0", enginetest.Step("charge"), enginetest.Step("ship", "charge"))
 	list := []tasker.ID{h.Create("order")}
-	h.accepted(success(h.claimOne("charge"), `1`)) // then step ship begins, which the new version lacks
+	h.Accepted(success(h.ClaimOne("charge"), `1`)) // then step ship begins, which the new version lacks
 	for range 3 {
 		list = append(list, h.Create("order"))
 	}
-	h.Must(h.Engine.CancelTask(t.Context(), list[1], "ann", "x"))
+	h.Cancel(list[1])
 	h.version("1.1.0", enginetest.Step("charge"))
 	for _, of := range []struct {
 		each   time.Duration
@@ -243,23 +203,19 @@ func TestThePartsOfASlowChangeAreSmall(t *testing.T) {
 			batch, err := e.ChangeVersions(t.Context(), r)
 			h.Must(err)
 			r.Before, batch.Reasons, batch.Sample = batch.Next, nil, nil
-			if !reflect.DeepEqual(batch, want) {
-				t.Errorf("part %d with %s for each task is %+v, want %+v", i, of.each, batch, want)
-			}
+			check(t, reflect.DeepEqual(batch, want),
+				"part %d with %s for each task is %+v, want %+v", i, of.each, batch, want)
 		}
 	}
 }
 
-// The input schema of the new version must take the context.
-func TestAVersionRefusesAContext(t *testing.T) {
-	t.Parallel()
+func TestVersionChangeChecksTheContext(t *testing.T) {
 	h := newHarness(t)
 	h.version("1.0.0", enginetest.Step("charge"))
-	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+	h.RegisterTemplate(tasker.Template{
 		Namespace: h.Space, Name: "order", Version: "1.1.0", Steps: []tasker.StepTemplate{enginetest.Step("charge")},
 		InputSchema: json.RawMessage(`{"type": "object", "required": ["amount"]}`),
-	}, "")
-	h.Must(err)
+	})
 	bare := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Version: "1.0.0"})
 	full := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Version: "1.0.0", Context: json.RawMessage(`{"amount": 3}`)})
 	plan := h.plan(bare, "1.1.0")
@@ -269,16 +225,13 @@ func TestAVersionRefusesAContext(t *testing.T) {
 	h.change(full, "1.1.0")
 }
 
-// Of two who bring a task to another version at once one does, and a report of its step beside
-// them counts once.
-func TestTwoBringATaskToAnotherVersionAtOnce(t *testing.T) {
-	t.Parallel()
+func TestConcurrentVersionChangesApplyOnce(t *testing.T) {
 	h := newHarness(t)
 	h.version("1.0.0", enginetest.Step("charge"), enginetest.Step("ship", "charge"))
 	h.version("1.1.0", enginetest.Step("charge"), attempts(5, enginetest.Step("ship", "charge")), enginetest.Step("tell", "charge"))
-	for range 10 {
+	for range 4 {
 		task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Version: "1.0.0"})
-		held := h.claimOne("charge")
+		held := h.ClaimOne("charge")
 		changed := make([]bool, 4)
 		var wg sync.WaitGroup
 		for i := range changed {
@@ -290,15 +243,12 @@ func TestTwoBringATaskToAnotherVersionAtOnce(t *testing.T) {
 				changed[i] = c.Changed
 			})
 		}
-		wg.Go(func() { h.accepted(success(held, `1`)) })
+		wg.Go(func() { h.Accepted(success(held, `1`)) })
 		wg.Wait()
-		if n := len(slices.DeleteFunc(changed, func(c bool) bool { return !c })); n != 1 {
-			t.Fatalf("%d changed the version of the task, want 1", n)
-		}
-		for _, a := range h.claim() {
-			h.accepted(success(a, `1`))
-		}
-		h.wantState(task, tasker.TaskComplete)
-		h.wantStep(task, "tell", tasker.StepComplete, 1)
+		n := len(slices.DeleteFunc(changed, func(c bool) bool { return !c }))
+		require(t, n == 1, "%d changed the version of the task, want 1", n)
+		h.Succeed(h.Claim()...)
+		h.WantState(task, tasker.TaskComplete)
+		h.WantStep(task, "tell", tasker.StepComplete, 1)
 	}
 }

@@ -1,11 +1,13 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,26 +15,26 @@ import (
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/pgtest/fixture"
 	"tasker.example/tasker/internal/postgres"
 )
 
 // poison makes every change fail that the condition on NEW describes.
 func (h *harness) poison(change, condition string) {
 	h.Helper()
-	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.Exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION public.refuse()`, change, condition))
+	fixture.Fail(h, h.Admin(), change, condition)
 }
 
 func (h *harness) heal() {
 	h.Helper()
-	h.Exec(`DROP FUNCTION public.refuse CASCADE`)
+	fixture.Heal(h, h.Admin())
 }
 
 // deferred returns the kinds of what is set aside of a task, with the failures.
 func (h *harness) deferred(task tasker.ID) string {
 	h.Helper()
 	var list string
-	h.Must(h.pool.QueryRow(h.Context(), `
+	h.Must(h.Admin().QueryRow(h.Context(), `
 		SELECT coalesce(string_agg(kind || ' ' || failures, ', '), '') FROM tasker.deferred_work WHERE task_uuid = $1`, task).Scan(&list))
 	return list
 }
@@ -40,181 +42,187 @@ func (h *harness) deferred(task tasker.ID) string {
 // retryDeferred has the delay pass of what is set aside, and tries it again.
 func (h *harness) retryDeferred() {
 	h.Helper()
-	h.Exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp() - interval '1 second'`)
-	_, err := h.Engine.RetryDeferred(h.Context())
-	h.Must(err)
+	fixture.DeferredWorkDue(h, h.Admin())
+	h.Must(errOf(h.Engine.RetryDeferred(h.Context())))
 }
 
-// poisonings are the ways to make one task of several impossible to move, by the kind
-// of work: the template is one step with two attempts.
-var poisonings = []struct {
-	kind   string
-	change string                 // that fails, of the poisoned task
-	due    func(h *harness)       // makes the work due
-	pass   func(h *harness) error // does what is due
-	want   tasker.StepState
-}{
-	{
-		kind: postgres.StartTask, change: "UPDATE ON tasker.workflow_steps", pass: ticks, want: tasker.StepEnqueued,
-		due: func(h *harness) {
-			h.Exec(`UPDATE tasker.tasks SET start_at = now()`)
-		},
-	},
-	{
-		kind: postgres.RetrySteps, change: "UPDATE ON tasker.workflow_steps", pass: ticks, want: tasker.StepEnqueued,
-		due: func(h *harness) {
-			for _, a := range h.claim() {
-				h.accepted(failure(a, true))
+// A dueWork is a kind of work, how it becomes due and how one row of it is made to fail.
+type dueWork struct {
+	kind     string
+	template tasker.StepTemplate                     // of the only step, "one"; zero: two attempts of "run"
+	later    bool                                    // the task starts in an hour
+	change   string                                  // that fails; empty: an update of a step
+	of       string                                  // the task of the changed row; empty: NEW.task_uuid
+	due      func(h *harness)                        // makes the work due
+	pass     func(h *harness) error                  // nil: Tick
+	want     string                                  // after the work is done
+	state    func(h *harness, task tasker.ID) string // nil: the state of the step
+}
+
+func expireQueued(h *harness) {
+	fixture.QueueTTLsExpired(h, h.Admin())
+}
+
+func dueWorks() []dueWork {
+	step := enginetest.Step("one")
+	return []dueWork{
+		{kind: postgres.StartTask, later: true, want: "enqueued", due: func(h *harness) { fixture.StartsDue(h, h.Admin()) }},
+		{kind: postgres.RetrySteps, want: "enqueued", due: func(h *harness) {
+			for _, a := range h.Claim() {
+				h.Accepted(failure(a, true))
 			}
-			h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = clock_timestamp() WHERE next_retry_at IS NOT NULL`)
-		},
-	},
-	{
-		kind: postgres.ReclaimLease, change: "UPDATE ON tasker.workflow_steps", pass: ticks, want: tasker.StepError,
-		due: func(h *harness) {
-			h.claim()
-			h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
-		},
-	},
-	{
-		kind: postgres.FollowUpReport, change: "UPDATE ON tasker.workflow_steps", pass: ticks, want: tasker.StepComplete,
-		due: func(h *harness) {
-			list := h.claim()
+			h.due()
+		}},
+		{kind: postgres.ReclaimLease, want: "error", due: func(h *harness) {
+			h.Claim()
+			fixture.LeasesExpired(h, h.Admin())
+		}},
+		{kind: postgres.FollowUpReport, want: "complete", due: func(h *harness) {
+			list := h.Claim()
 			h.poison("UPDATE ON tasker.workflow_steps", "NEW.state = 'complete'")
-			for _, a := range list {
-				h.accepted(success(a, `1`))
-			}
+			h.Succeed(list...)
 			h.heal()
 			h.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute'`)
-		},
-	},
-	{
-		kind: postgres.ExpireStep, change: "INSERT ON tasker.tasks_dlq", want: tasker.StepError,
-		due: func(h *harness) {
-			h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
-		},
-		pass: func(h *harness) error { _, err := h.Engine.ExpireSteps(h.Context()); return err },
-	},
-	{
-		kind: postgres.ExpireUnserved, change: "INSERT ON tasker.tasks_dlq", want: tasker.StepError,
-		due: func(h *harness) {
+		}},
+		{kind: postgres.ExpireStep, change: "INSERT ON tasker.tasks_dlq", want: "error", due: expireQueued, pass: func(h *harness) error { return errOf(h.Engine.ExpireSteps(h.Context())) }},
+		{kind: postgres.ExpireUnserved, change: "INSERT ON tasker.tasks_dlq", want: "error", pass: func(h *harness) error { return errOf(h.Engine.ExpireUnserved(h.Context())) }, due: func(h *harness) {
 			h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
 			h.waited(2 * time.Minute)
+		}},
+		{kind: postgres.RedispatchTask, want: "enqueued", pass: func(h *harness) error { return errOf(h.Engine.Redispatch(h.Context())) }, due: func(h *harness) {
+			expireQueued(h)
+			h.Must(errOf(h.Engine.ExpireSteps(h.Context())))
+		}},
+		{kind: postgres.DecideSteps, template: when("true", step), want: "enqueued", due: func(*harness) {}},
+		{kind: postgres.EndWait, template: waits("one"), want: "complete", due: func(h *harness) {
+			h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now()`)
+		}},
+		{
+			kind: postgres.Remind, template: remindedStep(external("one")), want: "1 reminders",
+			due: func(h *harness) { h.Exec(`UPDATE tasker.workflow_steps SET remind_at = remind_at - interval '1 hour'`) },
+			state: func(h *harness, task tasker.ID) string {
+				return fmt.Sprint(len(h.reminders(h.Step(task, "one").UUID)), " reminders")
+			},
 		},
-		pass: func(h *harness) error { _, err := h.Engine.ExpireUnserved(h.Context()); return err },
-	},
-	{
-		kind: postgres.RedispatchTask, change: "UPDATE ON tasker.workflow_steps", want: tasker.StepEnqueued,
-		due: func(h *harness) {
-			h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
-			_, err := h.Engine.ExpireSteps(h.Context())
-			h.Must(err)
+		{kind: postgres.ChildEnded, template: child("kid", "one"), want: "complete", due: func(h *harness) {
+			h.Tick()
+			h.Drain()
+		}},
+		{
+			kind: postgres.FindTasks, template: step, change: "INSERT ON tasker.task_attributes", want: "1 attributes",
+			due: func(h *harness) { h.Drain() },
+			state: func(h *harness, task tasker.ID) string {
+				return fmt.Sprint(h.Count(`SELECT count(*) FROM tasker.task_attributes WHERE task_uuid = $1 AND name = 'by'`, task), " attributes")
+			},
 		},
-		pass: func(h *harness) error { _, err := h.Engine.Redispatch(h.Context()); return err },
-	},
+		{
+			kind: postgres.WatchDeadlines, change: "INSERT ON tasker.messages", of: "NEW.subject_id", want: "1 messages",
+			due: func(h *harness) {
+				h.Exec(`UPDATE tasker.deadlines SET due_at = due_at - interval '2 hours', warn_at = warn_at - interval '2 hours',
+					look_at = look_at - interval '2 hours', set_at = set_at - interval '2 hours'`)
+			},
+			state: func(h *harness, task tasker.ID) string {
+				return fmt.Sprint(h.Count(`SELECT count(*) FROM tasker.messages WHERE subject_id = $1`, task), " messages")
+			},
+		},
+	}
 }
 
-func ticks(h *harness) error {
-	_, err := h.Engine.Tick(h.Context())
-	return err
-}
-
-// A row that cannot be moved is set aside: the others go on, the pass does not fail,
-// the row is not tried again before its time, and when it succeeds nothing is left of
-// its failures.
-func TestARowThatCannotBeMovedDelaysNoOther(t *testing.T) {
+func TestFailedRowDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	for _, tt := range poisonings {
+	for _, tt := range dueWorks() {
 		t.Run(tt.kind, func(t *testing.T) {
-			t.Parallel()
 			h := newHarness(t)
 			h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1})
-			h.Template("one", attempts(2, enginetest.Step("one")))
-			task := tasker.NewTask{Namespace: enginetest.Namespace, Name: "one"}
-			if tt.kind == postgres.StartTask {
-				task.StartAt = time.Now().Add(time.Hour)
-			}
-			poisoned, sound := h.CreateWith(task), []tasker.ID{h.CreateWith(task), h.CreateWith(task)}
-			tt.due(h)
-			h.poison(tt.change, fmt.Sprintf("NEW.task_uuid = '%s'", poisoned))
-			before := h.step(poisoned, "one").State
-			h.Must(tt.pass(h))
-			for _, task := range sound {
-				if s := h.step(task, "one"); s.State != tt.want {
-					t.Errorf("a sound step is %s, want %s", s.State, tt.want)
-				}
-			}
-			if s := h.step(poisoned, "one"); s.State != before {
-				t.Errorf("the poisoned step went from %s to %s", before, s.State)
-			}
-			if got := h.deferred(poisoned); got != tt.kind+" 1" {
-				t.Errorf("set aside is %q", got)
-			}
-			h.Must(tt.pass(h))
-			if got := h.deferred(poisoned); got != tt.kind+" 1" {
-				t.Errorf("after another pass set aside is %q: it was tried again at once", got)
-			}
-			h.retryDeferred()
-			if got := h.deferred(poisoned); got != tt.kind+" 2" {
-				t.Errorf("after another try set aside is %q", got)
-			}
-			h.heal()
-			h.retryDeferred()
-			if s := h.step(poisoned, "one"); s.State != tt.want {
-				t.Errorf("the step that can be moved again is %s, want %s", s.State, tt.want)
-			}
-			if got := h.deferred(poisoned); got != "" {
-				t.Errorf("set aside is still %q", got)
-			}
+			tt.run(h)
 		})
 	}
 }
 
-// A panic is about the row, which is set aside as any other that fails.
-func TestARowWhoseWorkPanicsDelaysNoOther(t *testing.T) {
-	t.Parallel()
+func (tt dueWork) run(h *harness) {
+	h.Helper()
+	if tt.template.Name == "" {
+		tt.template = attempts(2, enginetest.Step("one"))
+	}
+	h.Template("kid", enginetest.Step("work"))
+	h.Register(tasker.Template{
+		Name: "one", Steps: []tasker.StepTemplate{tt.template}, Search: map[string]tasker.SearchAttribute{"by": {Type: tasker.AttributeText, From: "results.one.by"}},
+	})
+	request := tasker.NewTask{Namespace: h.Space, Name: "one", DueAfter: time.Hour}
+	if tt.later {
+		request.StartAt, request.DueAfter = time.Now().Add(30*time.Minute), 0
+	}
+	if tt.kind != postgres.WatchDeadlines {
+		request.DueAfter = 0
+	}
+	poisoned, sound := h.CreateWith(request), []tasker.ID{h.CreateWith(request), h.CreateWith(request)}
+	tt.due(h)
+	h.poison(cmp.Or(tt.change, "UPDATE ON tasker.workflow_steps"), fmt.Sprintf("%s = '%s'", cmp.Or(tt.of, "NEW.task_uuid"), poisoned))
+	if tt.pass == nil {
+		tt.pass = func(h *harness) error { return errOf(h.Engine.Tick(h.Context())) }
+	}
+	if tt.state == nil {
+		tt.state = func(h *harness, task tasker.ID) string { return string(h.Step(task, "one").State) }
+	}
+	before := tt.state(h, poisoned)
+	want := func(failures int) {
+		h.Helper()
+		equal(h, "the row that fails went from to", tt.state(h, poisoned), before)
+		if got := h.deferred(poisoned); got != fmt.Sprint(tt.kind, " ", failures) {
+			h.Errorf("set aside is %q, want %d failures", got, failures)
+		}
+	}
+	for range 2 { // the second pass does not retry it
+		h.Must(tt.pass(h))
+		want(1)
+	}
+	for _, task := range sound {
+		equal(h, "of another task there is", tt.state(h, task), tt.want)
+	}
+	h.retryDeferred()
+	want(2)
+	h.heal()
+	h.retryDeferred()
+	if got := tt.state(h, poisoned); got != tt.want || h.deferred(poisoned) != "" {
+		h.Errorf("in the end there is %s, want %s; set aside is %q", got, tt.want, h.deferred(poisoned))
+	}
+}
+
+func TestPanicDelaysNoOther(t *testing.T) {
 	h := newHarness(t)
 	h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1})
 	h.Template("one", enginetest.Step("one"))
 	at := tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)}
 	first, second := h.CreateWith(at), h.CreateWith(at)
-	h.Exec(`UPDATE tasker.tasks SET start_at = clock_timestamp() - interval '1 second'`)
+	fixture.StartsDue(h, h.Admin())
 	h.Engine.PanicOn(postgres.StartTask, first)
-	h.Must(ticks(h))
-	if s := h.step(second, "one"); s.State != tasker.StepEnqueued {
-		t.Errorf("the step behind it is %s", s.State)
-	}
+	h.Tick()
+	s := h.Step(second, "one")
+	check(t, s.State == tasker.StepEnqueued, "the step behind it is %s", s.State)
 	h.retryDeferred()
-	if got := h.deferred(first); got != postgres.StartTask+" 2" {
-		t.Errorf("set aside is %q", got)
-	}
+	got := h.deferred(first)
+	check(t, got == postgres.StartTask+" 2", "set aside is %q", got)
 }
 
-// What only takes long is done in the end: a row that has failed has twice as long the next time.
-func TestARowThatNeedsLongerGetsMoreTime(t *testing.T) {
-	t.Parallel()
+func TestRetriedRowGetsMoreTime(t *testing.T) {
 	h := newHarness(t)
 	h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1})
 	h.Template("one", enginetest.Step("one"))
 	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)})
-	h.Exec(`UPDATE tasker.tasks SET start_at = clock_timestamp() - interval '1 second'`)
+	fixture.StartsDue(h, h.Admin())
 	h.Engine.NeedsTime(postgres.StartTask, 13*time.Second)
-	h.Must(ticks(h))
+	h.Tick()
 	for _, failures := range []string{"1", "2", "3"} { // of 5, 6 and 12 seconds
-		if got := h.deferred(task); got != postgres.StartTask+" "+failures {
-			t.Errorf("set aside is %q, want %s failures", got, failures)
-		}
+		got := h.deferred(task)
+		check(t, got == postgres.StartTask+" "+failures, "set aside is %q, want %s failures", got, failures)
 		h.retryDeferred()
 	}
-	if s := h.step(task, "one"); s.State != tasker.StepEnqueued {
+	if s := h.Step(task, "one"); s.State != tasker.StepEnqueued {
 		t.Errorf("with 24 seconds the step is %s; set aside is %q", s.State, h.deferred(task))
 	}
 }
 
-// A pass over what was set aside has time for a row that takes as long as it may, so that its failure is
-// counted, and ends before other servers take the same rows.
-func TestAPassHasTimeForARowThatTakesLong(t *testing.T) {
-	t.Parallel()
+func TestDeferredPassOutlastsItsLongestRow(t *testing.T) {
 	h := newHarness(t)
 	loops := h.Engine.Loops()
 	i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "deferred work" })
@@ -223,208 +231,86 @@ func TestAPassHasTimeForARowThatTakesLong(t *testing.T) {
 	}
 }
 
-// As many rows that cannot be moved as one pass looks at do not hide those behind.
-func TestABatchOfRowsThatCannotBeMovedHidesNoOther(t *testing.T) {
-	t.Parallel()
+func TestFailedBatchHidesNoOther(t *testing.T) {
 	h := newHarness(t)
+	h.Engine.SetBatch(20)
 	h.Template("one", attempts(2, enginetest.Step("one")))
-	soon := make([]tasker.NewTask, 501)
+	soon := make([]tasker.NewTask, 21)
 	for i := range soon {
 		soon[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)}
 	}
 	created, err := h.Engine.CreateTasks(t.Context(), soon)
 	h.Must(err)
-	last := created[500].TaskUUID
+	last := created[20].TaskUUID
 	h.Exec(`UPDATE tasker.tasks SET start_at = now() - CASE WHEN task_uuid = $1 THEN interval '1 second' ELSE interval '1 hour' END`, last)
 	h.poison("UPDATE ON tasker.workflow_steps", fmt.Sprintf("NEW.task_uuid <> '%s'", last))
 	deadline := time.Now().Add(time.Minute)
 	for h.State(last) == tasker.TaskPending {
-		if time.Now().After(deadline) {
-			t.Fatal("the task behind 500 that cannot be started is not started")
-		}
-		h.tick()
+		require(t, !time.Now().After(deadline), "the task behind 20 that cannot be started is not started")
+		h.Tick()
 	}
 }
 
-// A row that takes too long is cut off and set aside as one that fails is.
-func TestARowThatTakesTooLongDelaysNoOther(t *testing.T) {
-	t.Parallel()
+func TestSlowRowDelaysNoOther(t *testing.T) {
 	h := newHarness(t)
-	impatient, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: 2 * time.Second})
+	impatient, err := postgres.Open(t.Context(), h.Admin().Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
 	h.Must(err)
 	t.Cleanup(impatient.Close)
 	h.Engine = newEngine(impatient, engine.Options{})
 	h.Template("one", attempts(2, enginetest.Step("one")))
 	slow, sound := h.Create("one"), h.Create("one")
-	h.claim()
-	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
-	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
-	h.Exec(fmt.Sprintf(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '%s') EXECUTE FUNCTION public.dawdle()`, slow))
-	h.tick()
-	h.wantStep(sound, "one", tasker.StepError, 1)
-	if got := h.deferred(slow); got != postgres.ReclaimLease+" 1" {
-		t.Errorf("set aside is %q", got)
-	}
-	h.Exec(`DROP TRIGGER slow ON tasker.workflow_steps`)
+	h.Claim()
+	fixture.LeasesExpired(h, h.Admin())
+	fixture.Slow(h, h.Admin(), time.Minute, "UPDATE ON tasker.workflow_steps", fmt.Sprintf("NEW.task_uuid = '%s'", slow))
+	h.Tick()
+	h.WantStep(sound, "one", tasker.StepError, 1)
+	got := h.deferred(slow)
+	check(t, got == postgres.ReclaimLease+" 1", "set aside is %q", got)
+	h.heal()
 	h.retryDeferred()
-	h.wantStep(slow, "one", tasker.StepError, 1)
+	h.WantStep(slow, "one", tasker.StepError, 1)
 }
 
-// What is wrong with a row is told once each time it is tried, with what is needed to
-// find it, and is not the failure of a pass.
-func TestARowThatIsSetAsideIsLoggedOnce(t *testing.T) {
-	t.Parallel()
+func TestDeferredRowIsLoggedOnce(t *testing.T) {
 	h := newHarness(t)
 	var log strings.Builder
 	h.Engine = engine.New(h.DB, engine.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	h.Template("one", attempts(2, enginetest.Step("one")))
 	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)})
-	h.Exec(`UPDATE tasker.tasks SET start_at = now()`)
+	fixture.StartsDue(h, h.Admin())
 	h.poison("UPDATE ON tasker.workflow_steps", "true")
 	for range 5 {
-		h.tick()
+		h.Tick()
 	}
-	if said := log.String(); strings.Count(said, "set aside") != 1 || !strings.Contains(said, task.String()) || !strings.Contains(said, "broken") {
+	if said := log.String(); strings.Count(said, "broken") != 1 || !strings.Contains(said, task.String()) {
 		t.Errorf("five passes said:\n%s", said)
 	}
 }
 
-// A timed harness is one whose tasks are retried by the real loops.
-type timedHarness struct {
-	*harness
-	tasks []tasker.ID
-}
-
-// startSoon creates tasks that are to start one after the other.
-func (h *timedHarness) startSoon() {
-	h.Helper()
-	const tasks, over = 200, 6 * time.Second
-	soon := make([]tasker.NewTask, tasks)
-	for i := range soon {
-		at := time.Now().Add(10*time.Second + over*time.Duration(i)/tasks)
-		soon[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: at}
-	}
-	created, err := h.Engine.CreateTasks(h.Context(), soon)
-	h.Must(err)
-	h.tasks = nil
-	for _, c := range created {
-		h.tasks = append(h.tasks, c.TaskUUID)
-	}
-}
-
-// p99 waits until the tasks were started, and returns the delay of the slowest in a hundred.
-func (h *timedHarness) p99() float64 {
-	h.Helper()
-	var list []float64
-	h.Eventually("all tasks were started", func() bool {
-		list = h.delays()
-		return len(list) == len(h.tasks)
-	})
-	return list[len(list)*99/100]
-}
-
-// delays returns how long after their time tasks were started, sorted.
-func (h *timedHarness) delays() []float64 {
-	h.Helper()
-	var list []float64
-	h.Must(h.pool.QueryRow(h.Context(), `
-		SELECT coalesce(array_agg(d ORDER BY d), '{}')
-		FROM (
-			SELECT extract(epoch FROM x.created_at - t.start_at)::float8 AS d
-			FROM tasker.tasks t
-			JOIN tasker.workflow_step_transitions x ON x.task_uuid = t.task_uuid AND x.event = 'enqueue'
-			WHERE t.task_uuid = ANY ($1)
-		) all_delays`, h.tasks).Scan(&list))
-	return list
-}
-
-// Beside rows that can never be moved in each pass, what is due is done about as
-// promptly as without them: the slowest in a hundred within a fifth more. One time of three that
-// they are measured is enough: a machine that halts for a moment delays one and not the other.
-func TestRowsThatCannotBeMovedCostTheOthersNoTime(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some seconds")
-	}
-	t.Parallel()
-	var harnesses [2]*timedHarness // without such rows, and with
-	for i := range harnesses {
-		h := &timedHarness{harness: newHarness(t)}
-		h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1, UnservedTimeout: -1})
-		h.Template("one", attempts(2, enginetest.Step("one")))
-		harnesses[i] = h
-	}
-	bad := harnesses[1]
-	var poisoned []string
-	add := func(id tasker.ID) { poisoned = append(poisoned, "'"+id.String()+"'") }
-	for range 2 { // kept reports, expired leases, retries
-		add(bad.Create("one"))
-	}
-	list := bad.claim()
-	bad.poison("UPDATE ON tasker.workflow_steps", "NEW.state = 'complete'")
-	bad.accepted(success(list[0], `1`))
-	bad.heal()
-	for range 2 {
-		add(bad.Create("one"))
-	}
-	retried := bad.claim()
-	bad.accepted(failure(retried[0], true))
-	bad.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() WHERE lease_expires_at IS NOT NULL`)
-	bad.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() WHERE next_retry_at IS NOT NULL`)
-	bad.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute'`)
-	start := bad.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)})
-	bad.Exec(`UPDATE tasker.tasks SET start_at = now() WHERE task_uuid = $1`, start)
-	add(start)
-	bad.poison("UPDATE ON tasker.workflow_steps", "NEW.task_uuid IN ("+strings.Join(poisoned, ", ")+")")
-	for _, h := range harnesses {
-		h.RunLoops()
-	}
-	for tries := 1; ; tries++ {
-		for _, h := range harnesses {
-			h.startSoon()
-		}
-		without, with := harnesses[0].p99(), harnesses[1].p99()
-		t.Logf("p99 of the delay: %.0f ms without, %.0f ms with rows that cannot be moved", 1000*without, 1000*with)
-		if with <= 1.2*without+0.25 { // the quarter of a second is for a machine that is busy
-			break
-		}
-		if tries == 3 {
-			t.Fatalf("p99 of the delay is %.0f ms, without rows that cannot be moved %.0f ms", 1000*with, 1000*without)
-		}
-	}
-	if bad.deferred(start) == "" {
-		t.Error("nothing was set aside: the test shows nothing")
-	}
-}
-
-// A task that somebody holds for long, with more that is due than a pass looks for, delays no other.
-func TestWhatIsDueOfATaskThatIsHeldHidesNoOther(t *testing.T) {
-	t.Parallel()
+func TestLockedTaskHidesNoOther(t *testing.T) {
 	h := newHarness(t)
 	h.Template("rest", waits("a"), waits("b"), waits("c"))
 	held, other := h.Create("rest"), h.Create("rest")
 	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() - CASE WHEN task_uuid = $1 THEN interval '2 hours' ELSE interval '1 hour' END`, held)
-	tx, err := h.pool.Begin(t.Context())
+	tx, err := h.Admin().Begin(t.Context())
 	h.Must(err)
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-	_, err = tx.Exec(t.Context(), `SELECT FROM tasker.tasks WHERE task_uuid = $1 FOR NO KEY UPDATE`, held)
-	h.Must(err)
+	h.Must(errOf(tx.Exec(t.Context(), `SELECT FROM tasker.tasks WHERE task_uuid = $1 FOR NO KEY UPDATE`, held)))
 	h.Engine.SetBatch(2)
 	h.Must(h.Engine.Passes(t.Context(), postgres.EndWait, 5))
-	h.wantState(other, tasker.TaskComplete)
-	h.wantState(held, tasker.TaskWaitingForDependencies)
+	h.WantState(other, tasker.TaskComplete)
+	h.WantState(held, tasker.TaskWaitingForDependencies)
 	h.Must(tx.Rollback(t.Context()))
 	h.Must(h.Engine.Passes(t.Context(), postgres.EndWait, 2))
-	h.wantState(held, tasker.TaskComplete)
+	h.WantState(held, tasker.TaskComplete)
 }
 
-// What is due is done in one transaction with one connection, also by a server that has not read the templates yet:
-// loops that each wait for a second connection would wait for each other.
-func TestWhatIsDueNeedsOneConnection(t *testing.T) {
-	t.Parallel()
+// Loops that each wait for a second connection would wait for each other.
+func TestDueWorkNeedsOneConnection(t *testing.T) {
 	h := newHarness(t)
 	h.family()
 	task, kid := h.started()
-	h.Must(h.Engine.CancelTask(t.Context(), kid, "ann", "r"))
+	h.Cancel(kid)
 	h.Template("rest", waits("wait"))
 	h.Template("approve", remindedStep(external("answer")))
 	rest, approve := h.Create("rest"), h.Create("approve")
@@ -433,10 +319,45 @@ func TestWhatIsDueNeedsOneConnection(t *testing.T) {
 	ctx := within(t, time.Minute)
 	for _, kind := range []string{postgres.EndWait, postgres.Remind, postgres.ChildEnded} {
 		e := newEngine(db, engine.Options{})
-		_, err := e.Pass(ctx, kind)
-		h.Must(err)
+		h.Must(errOf(e.Pass(ctx, kind)))
 	}
-	h.wantState(rest, tasker.TaskComplete)
+	h.WantState(rest, tasker.TaskComplete)
 	h.wantReminders(approve, "answer", 1, time.Hour)
-	h.wantStep(task, "archive", tasker.StepError, 0)
+	h.WantStep(task, "archive", tasker.StepError, 0)
+}
+
+func TestSeveralServersDoDueWorkOnce(t *testing.T) {
+	h := newHarness(t)
+	h.Template("kid", enginetest.Step("work"))
+	h.Register(tasker.Template{Name: "all", Steps: []tasker.StepTemplate{
+		when("true", enginetest.Step("decided")), waits("waits"), remindedStep(external("reminded")), child("kid", "child"), enginetest.Step("end", "child", "decided"),
+	}})
+	const tasks = 20
+	for range tasks {
+		h.Create("all")
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() WHERE name = 'waits'`)
+	h.Exec(`UPDATE tasker.workflow_steps SET remind_at = remind_at - interval '1 hour' WHERE remind_at IS NOT NULL`)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, e := range []*engine.Engine{h.Engine, newEngine(h.DB, engine.Options{}), newEngine(h.DB, engine.Options{})} {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := e.Tick(ctx); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	h.Eventually("all is done", func() bool {
+		h.Drain()
+		return h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE name IN ('end', 'waits') AND state = 'complete'`) == 2*tasks &&
+			h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE reminders > 0`) == tasks
+	})
+	stop()
+	running.Wait()
+	h.WantCount(2*tasks, `SELECT count(*) FROM tasker.tasks`)
+	h.WantCount(tasks, `SELECT count(*) FROM tasker.messages WHERE topic = 'step.reminder'`)
+	h.WantCount(5*tasks, `SELECT count(*) FROM tasker.workflow_step_transitions WHERE event IN ('enqueue', 'elapse', 'complete_child')`)
+	h.wantRows(0, "deferred_work")
 }

@@ -39,6 +39,7 @@ type Harness struct {
 	Engine *engine.Engine
 	DLQ    *dlq.Service
 	Cases  *cases.Service
+	Worker tasker.ID // claims and reports steps; see [Harness.Claim]
 }
 
 // New returns a harness on a new database. Its invariants are checked at the end of the test.
