@@ -79,20 +79,20 @@ func TestWhatIsMissingFailsTheTest(t *testing.T) {
 			wf := shop(t)
 			wf.Start(nil)
 			wf.RunUntilIdle()
-		}, []string{"step reserve", "has no script", "no worker has the handler reserve", "task shop 1.0.0", "in_progress"}},
+		}, []string{"step reserve", "has no script", "no worker has handler reserve", "task shop 1.0.0", "in_progress"}},
 		"a script that is over": {func(t testing.TB) {
 			wf := shop(t)
 			wf.Script("reserve", taskertest.Fail("one"))
 			wf.Start(nil)
 			wf.Advance(time.Hour)
 		}, []string{"attempt 2", "the script of reserve ended after 1 outcomes"}},
-		"a script for nothing":    {func(t testing.TB) { shop(t).Script("confirm", taskertest.Fail("one")) }, []string{`the name "confirm"`}},
-		"a constant for nothing":  {func(t testing.TB) { shop(t).Always("nothing", taskertest.Fail("one")) }, []string{`the name "nothing"`}},
+		"a script for nothing":    {func(t testing.TB) { shop(t).Script("confirm", taskertest.Fail("one")) }, []string{`step or handler "confirm"`}},
+		"a constant for nothing":  {func(t testing.TB) { shop(t).Always("nothing", taskertest.Fail("one")) }, []string{`step or handler "nothing"`}},
 		"another state":           {func(t testing.TB) { shop(t).Start(nil).AssertComplete() }, []string{"the task is steps_in_process, want complete", "reserve", "enqueued", "queue: "}},
 		"another state of a step": {func(t testing.TB) { shop(t).Start(nil).Step("ship").AssertState(tasker.StepComplete) }, []string{"step ship is pending, want complete"}},
 		"no such step":            {func(t testing.TB) { shop(t).Start(nil).Step("x") }, []string{`no step "x"`, "reserve, confirm, ship"}},
 		"no such item":            {func(t testing.TB) { files(t, nil).Start(nil).Step("read[3]") }, []string{"no item read[3]", "step read, which is pending, has no items"}},
-		"a script for no item":    {func(t testing.TB) { files(t, nil).Script("list[0]", taskertest.Fail("one")) }, []string{`the name "list[0]"`}},
+		"a script for no item":    {func(t testing.TB) { files(t, nil).Script("list[0]", taskertest.Fail("one")) }, []string{`step or handler "list[0]"`}},
 		"another checkpoint":      {func(t testing.TB) { files(t, nil).Start(nil).Step("list").AssertCheckpoint(`1`) }, []string{"the checkpoint of step list is missing, want 1"}},
 		"a checkpoint that is not JSON": {func(t testing.TB) {
 			wf := files(t, nil)

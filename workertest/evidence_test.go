@@ -114,7 +114,7 @@ func TestEvidenceThatWasRedactedIsAskedFor(t *testing.T) {
 		}, `no element "3" in a list of 1`},
 		{"a place nowhere", func(t testing.TB, _ *worker.Worker) {
 			workertest.Load(t, file(t, `"/context/card/cvv"`, `"/elsewhere"`)).Set(t, "/elsewhere", 1)
-		}, "no place /elsewhere"},
+		}, "has no /elsewhere"},
 		{"a value that cannot be read", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, exported).Set(t, "/context/card/cvv", "{") }, "is not JSON"},
 		{"no file", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, "testdata/none.json") }, "no such file"},
 		{"another file", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, "evidence.go") }, "not an evidence file: create one with tasker-ctl dlq export"},

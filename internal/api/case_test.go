@@ -103,7 +103,7 @@ func TestWorkOnACase(t *testing.T) {
 	if owned.Owner != "ann" || owned.State != "ongoing" || owned.OwnedUntil == nil {
 		t.Errorf("owned %+v", owned)
 	}
-	h.wantError(http.StatusConflict, "CONFLICT", "its owner is ann", "PATCH", path, `{"owner":"bo","expected_updated_at":"`+c.UpdatedAt.Format(time.RFC3339Nano)+`"}`)
+	h.wantError(http.StatusConflict, "CONFLICT", "with owner ann", "PATCH", path, `{"owner":"bo","expected_updated_at":"`+c.UpdatedAt.Format(time.RFC3339Nano)+`"}`)
 	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	if s := want[apiv1.Case](h, http.StatusOK, "PATCH", path, `{"snooze_until":"`+until+`","snooze_above":5}`); s.State != "resting" || s.SnoozedUntil == nil || *s.SnoozeAbove != 5 {
 		t.Errorf("snoozed %+v", s)

@@ -30,7 +30,7 @@ func TestSchedules(t *testing.T) {
 	if first.State != "active" || first.Overlap != "skip" || first.CatchUp != "last" || first.StartWithinSeconds != 300 || first.NextAt == nil || first.CreatedBy != "ann" || first.Revision != 1 {
 		t.Errorf("%+v", first)
 	}
-	h.wantError(http.StatusConflict, "CONFLICT", "has a schedule b already", "POST", "/v1/schedules", nightly("b"))
+	h.wantError(http.StatusConflict, "CONFLICT", "already has a schedule b", "POST", "/v1/schedules", nightly("b"))
 	second := want[apiv1.Schedule](h, http.StatusCreated, "POST", "/v1/schedules", nightly("a"))
 
 	listed := func(query, names string) apiv1.SchedulePage {

@@ -329,7 +329,7 @@ func TestOwnersAndSnoozes(t *testing.T) {
 		t.Errorf("owned: %+v", got)
 	}
 	_, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("bo"), Actor: "bo", IfUnchangedSince: &c.UpdatedAt})
-	h.WantCode(err, tasker.Conflict, "its owner is ann")
+	h.WantCode(err, tasker.Conflict, "with owner ann")
 	if n := len(h.list(tasker.CaseFilter{Unowned: true})); n != 0 {
 		t.Errorf("%d unowned", n)
 	}

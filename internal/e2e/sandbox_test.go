@@ -118,8 +118,8 @@ func TestADrillThatIsInterruptedIsCleaned(t *testing.T) {
 		"drill run --tasks 20 --namespace drill-rigs": "has template dig, which does not belong to a drill",
 		"drill clean --namespace drill-rigs":          "has template dig, which does not belong to a drill",
 		"drill run --tasks 20 --namespace drill-a":    "30 open investigations from an earlier drill",
-		"drill run --namespace orders":                "a drill is in the namespace drill, or in one that begins with drill-",
-		"drill clean --namespace orders":              "a drill is in the namespace drill",
+		"drill run --namespace orders":                "must be drill or begin with drill-",
+		"drill clean --namespace orders":              "must be drill or",
 		"drill run --tasks 10001":                     "10000",
 	} {
 		p := start(t, env, program("tasker-ctl"), strings.Fields(args)...)

@@ -138,8 +138,8 @@ func TestWhichFailuresAreRetried(t *testing.T) {
 		"a step without retries":    {"final", true, 0, 0, "no luck"},
 		"after an hour":             {"retried", true, time.Hour, time.Hour, ""},
 		"after the limit":           {"retried", true, limit, limit, ""},
-		"after more than the limit": {"retried", true, limit + time.Millisecond, 0, "is longer than the limit of 24h0m0s"},
-		"after an absurd time":      {"retried", true, math.MaxInt64, 0, "is longer than the limit of 24h0m0s"},
+		"after more than the limit": {"retried", true, limit + time.Millisecond, 0, "exceeds the limit of 24h0m0s"},
+		"after an absurd time":      {"retried", true, math.MaxInt64, 0, "exceeds the limit of 24h0m0s"},
 	} {
 		h.each(name, func(h *harness) {
 			task := h.Create(tt.template)

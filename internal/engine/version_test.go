@@ -131,7 +131,7 @@ func TestInvalidVersionChangesAreRejected(t *testing.T) {
 		t.Errorf("the plan is %+v", plan)
 	}
 	ask := tasker.VersionRequest{To: "1.1.0", Actor: "ann", Reason: "x"}
-	h.WantCode(errOf(h.Engine.ChangeVersion(t.Context(), task, ask)), tasker.Conflict, "step charge is with a worker")
+	h.WantCode(errOf(h.Engine.ChangeVersion(t.Context(), task, ask)), tasker.Conflict, "step charge is claimed by a worker")
 	h.Accepted(success(held, `1`))
 	ask.From = "1.0.1"
 	h.WantCode(errOf(h.Engine.ChangeVersion(t.Context(), task, ask)), tasker.Conflict, "has version 1.0.0, not 1.0.1")

@@ -563,7 +563,7 @@ func TestBeginRefuses(t *testing.T) {
 		"no owner":       {func(n *tasker.NewHold) { n.Owner = "" }, "owner is missing"},
 		"no reason":      {func(n *tasker.NewHold) { n.Reason = "" }, "reason is missing"},
 		"no end":         {func(n *tasker.NewHold) { n.For = 0 }, "needs an end"},
-		"two ends":       {func(n *tasker.NewHold) { at := time.Now(); n.Until = &at }, "one of them"},
+		"two ends":       {func(n *tasker.NewHold) { at := time.Now(); n.Until = &at }, "exactly one of"},
 		"too long":       {func(n *tasker.NewHold) { n.For = 25 * time.Hour }, "24h0m0s"},
 		"in the past":    {func(n *tasker.NewHold) { at := time.Now().Add(-time.Hour); n.Until, n.For = &at, 0 }, "in the future"},
 		"far away":       {func(n *tasker.NewHold) { at := time.Now().Add(25 * time.Hour); n.Until, n.For = &at, 0 }, "within 24h"},

@@ -215,7 +215,7 @@ func TestExpressionsArePlannedOnlyIfTheyFit(t *testing.T) {
 	for expression, words := range map[string][]string{
 		`results.price.total`:     {"act.result_expression", "step charge of template shop/order", `column 14: unknown step "price"`},
 		`context.amount +`:        {"act.result_expression", "step charge of template shop/", "column 17: unexpected end"},
-		`error.kind`:              {"column 6: an error has no kind", "error.message"},
+		`error.kind`:              {"column 6: unknown error.kind", "error.message"},
 		`item.n`:                  {"column 1: undeclared reference to 'item'"},
 		`results.ship`:            {"step \"ship\" is not a dependency"},
 		strings.Repeat("1+", 3e3): {"has 6000 bytes; the limit is 4096"},

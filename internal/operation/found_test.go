@@ -97,7 +97,7 @@ func TestWhatTasksAreFoundBySelects(t *testing.T) {
 	p := plan()
 	p.Selection.Filter.Attributes = attributes("risk:high")
 	_, _, err = h.ops.Plan(t.Context(), p)
-	h.WantCode(err, tasker.Invalid, "attribute risk is a number")
+	h.WantCode(err, tasker.Invalid, "attribute risk must be a number")
 	p = plan()
 	p.Selection.Filter.Tags = make([]string, 11)
 	_, _, err = h.ops.Plan(t.Context(), p)

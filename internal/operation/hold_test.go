@@ -35,7 +35,7 @@ func TestHeldStepsAreNotReset(t *testing.T) {
 	for _, s := range []tasker.HoldScope{{}, {Handler: "run"}, {TaskName: "order"}, {StepName: "charge"}} {
 		held := begin(s)
 		_, err := h.ops.Start(t.Context(), reset.UUID, reset.PlanDigest, "ann")
-		h.WantCode(err, tasker.Conflict, held.UUID.String(), "of bo holds 1 of the steps")
+		h.WantCode(err, tasker.Conflict, held.UUID.String(), "(owner bo) covers 1 of the steps")
 		_, err = h.ops.DryRun(t.Context(), reset.UUID, 0, 10)
 		h.WantCode(err, tasker.Conflict, held.UUID.String())
 		_ = h.dryRun(resolve, 10)

@@ -123,17 +123,17 @@ func TestPlansThatAreRefused(t *testing.T) {
 		"select: is empty":             func(p *tasker.OperationPlan) { p.Selection = tasker.OperationSelection{} },
 		"reason: is missing":           func(p *tasker.OperationPlan) { p.Reason = " " },
 		"reason: has 20001":            func(p *tasker.OperationPlan) { p.Reason = strings.Repeat("a", 20_001) },
-		"planned_by: has a NUL":        func(p *tasker.OperationPlan) { p.Actor = "a\x00" },
+		"planned_by: contains NUL":     func(p *tasker.OperationPlan) { p.Actor = "a\x00" },
 		"waves: must be at most 20":    func(p *tasker.OperationPlan) { p.Waves = make([]int, 21) },
 		"waves: must":                  func(p *tasker.OperationPlan) { p.Waves = []int{0} },
 		"rate_per_minute: must be":     func(p *tasker.OperationPlan) { p.RatePerMinute = 60_001 },
 		"guards.worker_at_least: must": func(p *tasker.OperationPlan) { p.Guards.WorkerAtLeast = "new" },
-		"guards.worker_at_least: is for": func(p *tasker.OperationPlan) {
+		"guards.worker_at_least: is only allowed": func(p *tasker.OperationPlan) {
 			p.Act, p.Guards.WorkerAtLeast = tasker.ActResolve, "1.6.0"
 		},
 		"guards.tolerate: must be":               func(p *tasker.OperationPlan) { p.Guards.Tolerate = &tasker.FailureTolerance{Items: -1} },
 		"guards.wave_timeout_seconds:":           func(p *tasker.OperationPlan) { p.Guards.WaveTimeout = time.Millisecond },
-		"limit: must be 1 to 100000":             func(p *tasker.OperationPlan) { p.Limit = -1 },
+		"limit: must be from 1 to 100000":        func(p *tasker.OperationPlan) { p.Limit = -1 },
 		"is only allowed with complete_manually": func(p *tasker.OperationPlan) { p.Result = json.RawMessage(`1`) },
 		"select.ids: has 0 ids":                  func(p *tasker.OperationPlan) { p.Selection.IDs = []tasker.ID{} },
 		"Idempotency-Key":                        func(p *tasker.OperationPlan) { p.RequestKey = strings.Repeat("k", 256) },
@@ -170,7 +170,7 @@ func TestOperationsAreBounded(t *testing.T) {
 	all.Limit, all.Selection = 10, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Name: "order"}}
 	for _, p := range []tasker.OperationPlan{shop, all} { // what is selected is in one namespace
 		_, _, err := h.ops.Plan(t.Context(), p)
-		h.WantCode(err, tasker.Conflict, "50 operations of namespace shop have not come to their end", "operation list --namespace shop")
+		h.WantCode(err, tasker.Conflict, "50 operations are open in namespace shop", "operation list --namespace shop")
 	}
 	_, err := h.ops.Abort(t.Context(), o.UUID, "ann")
 	h.Must(err)
@@ -286,7 +286,7 @@ func TestAPlanThatIsNotStartedExpires(t *testing.T) {
 	}
 	h.planned(plan()) // the steps are free
 	_, err = h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
-	h.WantCode(err, tasker.Conflict, "is aborted already")
+	h.WantCode(err, tasker.Conflict, "is already aborted")
 }
 
 // The verbs may be repeated, and are refused where they make no sense.
@@ -331,7 +331,7 @@ func TestVerbs(t *testing.T) {
 		h.Must(err)
 	}
 	_, err = h.ops.Resume(ctx, o.UUID, "bob", tasker.ResumeOptions{})
-	h.WantCode(err, tasker.Conflict, "aborted already")
+	h.WantCode(err, tasker.Conflict, "already aborted")
 	h.look() // what is released is looked at to its end
 	h.wantCounts(o, tasker.OperationAborted, counts{tasker.ItemVerified: 1, tasker.ItemReleased: 2})
 	h.work(9, succeeds)
@@ -383,7 +383,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 	h.look()
 	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 448, tasker.ItemSkipped: 2})
 	_, err = h.ops.DryRun(t.Context(), o.UUID, 0, 100)
-	h.WantCode(err, tasker.Conflict, "done already")
+	h.WantCode(err, tasker.Conflict, "already done")
 	_, err = h.ops.DryRun(t.Context(), o.UUID, -1, 100)
 	h.WantCode(err, tasker.Invalid)
 	if n := h.Count(fmt.Sprintf(`SELECT count(*) FROM tasker.ready_steps WHERE task_uuid <> '%s'`, tasks[7])); n != 448 {

@@ -41,7 +41,7 @@ func (m *meeting) do(who, verb string) (names []string, err error) {
 		if planned, _, err = m.ops.Plan(m.Context(), p); err == nil {
 			m.plans[who] = planned
 		}
-		names = []string{m.plans[other(who)].UUID.String(), "of " + other(who)}
+		names = []string{m.plans[other(who)].UUID.String(), "planned by " + other(who)}
 	case "start":
 		_, err = m.ops.Start(m.Context(), o.UUID, o.PlanDigest, who)
 	case "pause":

@@ -58,7 +58,7 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 	if again := h.post(path+"/run", "actor=ann", "reason=gateway is back", "waves=1, 10", "rate=200/s", "tolerate=2%", "key=k"); again.url != plan {
 		t.Errorf("the same form again goes on to %s, not to %s", again.url, plan)
 	}
-	h.shows(h.post(path+"/run", "actor=bob", "reason=mine", "waves=all", "tolerate=2%", "key=l"), http.StatusConflict, "of ann holds 13 of the selected steps", ">mine</textarea>", `href="`+page+`"`)
+	h.shows(h.post(path+"/run", "actor=bob", "reason=mine", "waves=all", "tolerate=2%", "key=l"), http.StatusConflict, "planned by ann, includes 13 of the selected steps", ">mine</textarea>", `href="`+page+`"`)
 	h.shows(h.get(page), http.StatusOK, "Not started. An unstarted plan expires", "13 remaining = 13", "13 planned", plan)
 	h.shows(h.get("/ui/operations?state=planned"), http.StatusOK, "Retry 13 steps", "gateway is back")
 	h.shows(h.get("/ui/operations?state=done"), http.StatusOK, "No operation is done")

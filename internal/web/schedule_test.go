@@ -63,7 +63,7 @@ func TestASchedule(t *testing.T) {
 	h.shows(h.post("/ui/new-schedule", append(fields, "cron=61 * * * *")...), http.StatusBadRequest, `value="61 * * * *"`, "cron")
 	h.shows(h.post("/ui/new-schedule", append(fields, "every=soon", "cron=")...), http.StatusBadRequest, "must be a duration")
 	h.shows(h.post("/ui/new-schedule", fields...), http.StatusOK, "Schedule hourly was added.", "Next firing times", "shop/hourly")
-	h.shows(h.post("/ui/new-schedule", fields...), http.StatusConflict, "has a schedule hourly already")
+	h.shows(h.post("/ui/new-schedule", fields...), http.StatusConflict, "already has a schedule hourly")
 	h.shows(h.post("/ui/new-schedule", append(fields, "name=often", "cron=", "every=90m")...), http.StatusOK, "every 1h30m0s")
 	h.shows(h.post("/ui/new-schedule", append(fields, "name=chain", "cron=", "after_end=10m", "jitter=5m")...), http.StatusOK, "10m0s after the previous task ends")
 	h.shows(h.post("/ui/new-schedule", append(fields, "name=office", "cron=0 9 1 * mon", "day_match=all", "except=sat, 2026-12-24..2027-01-01", "jitter=5m", "catch_up=all", "catch_up_max=3")...),

@@ -280,7 +280,7 @@ func TestASessionHasTheGrantsOfItsKey(t *testing.T) {
 	h.Exec(`UPDATE tasker.api_keys SET grants = '{worker@shop}'`)
 	a.Look(t.Context())
 	r := b.get("/ui/tasks")
-	b.refused(r, http.StatusForbidden, "needs the permission tasks:read")
+	b.refused(r, http.StatusForbidden, "needs permission tasks:read")
 	b.lacks(r, `href="/ui/tasks"`)
 }
 

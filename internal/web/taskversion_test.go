@@ -30,7 +30,7 @@ func TestTheVersionOfATaskIsChanged(t *testing.T) {
 	h.refused(h.get(path+"?to=7.0.0"), http.StatusConflict, "No template")
 	h.sees(h.get(path+"?to=1.1.0"), "Unchanged: reserve, charge.", "Added: ship.", "task change-version "+task.String(), "--to 1.1.0", "/change_version")
 	h.refused(h.post(path, "actor=Kim", "to=1.1.0"), http.StatusBadRequest, "The reason is missing")
-	h.refused(h.post(path, "actor=Kim", "from=0.9.0", "to=1.1.0", "reason=it ships now"), http.StatusConflict, "is of version 1.0.0, not 0.9.0")
+	h.refused(h.post(path, "actor=Kim", "from=0.9.0", "to=1.1.0", "reason=it ships now"), http.StatusConflict, "has version 1.0.0, not 0.9.0")
 	h.sees(h.get(path+"?to=1.1.0"), `name="from" value="1.0.0"`)
 	r = h.post(path, "actor=Kim", "from=1.0.0", "to=1.1.0", "reason=it ships now")
 	h.at(r, pageOf(task))
