@@ -521,10 +521,10 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for _, want := range []Key{
-		{"server.listen", "TASKER_SERVER_LISTEN", "127.0.0.1:8080", "", "Address on which the server answers HTTP, as host:port. Without a host it answers on all interfaces; port 0 takes any free one."},
+		{"server.listen", "TASKER_SERVER_LISTEN", "127.0.0.1:8080", "", "Address on which the server listens, as host:port. Without a host it listens on all interfaces; with port 0, on any free port."},
 		{"staleness_detection.enabled", "TASKER_STALENESS_DETECTION_ENABLED", "true", "true or false", "Whether this server sweeps stale tasks."},
-		{"staleness_detection.batch_size", "TASKER_STALENESS_DETECTION_BATCH_SIZE", "100", "1 to 10000", "Tasks that one sweep moves at most; the rest follow at once."},
-		{"log.level", "TASKER_LOG_LEVEL", "info", "debug, info, warn or error", "Least level that is written."},
+		{"staleness_detection.batch_size", "TASKER_STALENESS_DETECTION_BATCH_SIZE", "100", "1 to 10000", "Maximum tasks that one sweep moves. If there are more, the next sweep follows immediately."},
+		{"log.level", "TASKER_LOG_LEVEL", "info", "debug, info, warn or error", "Lowest level that is logged."},
 	} {
 		found := false
 		for _, k := range Keys() {

@@ -14,17 +14,17 @@ import (
 
 // Receiver configures a named sink of notifications.
 type Receiver struct {
-	Form string `toml:"form" oneof:"cloudevents pagerduty alertmanager slack teams" doc:"How the receiver wants messages: cloudevents, pagerduty (Events API v2), alertmanager (its API v2), slack (an incoming webhook) or teams (a workflow that posts a card). NAME is the name of the sink: small letters and digits, 32 at most."`
+	Form string `toml:"form" oneof:"cloudevents pagerduty alertmanager slack teams" doc:"Format in which the receiver expects messages: cloudevents, pagerduty (Events API v2), alertmanager (its API v2), slack (an incoming webhook) or teams (a workflow that posts a card). NAME is the name of the sink: lowercase letters and digits, at most 32."`
 
-	URL string `toml:"url" secret:"true" doc:"Where messages are posted. https, unless private addresses are allowed. Of Alertmanager the address alone will do; of PagerDuty none is needed."`
+	URL string `toml:"url" secret:"true" doc:"URL to which messages are posted. https, unless private addresses are allowed. For Alertmanager the URL needs no path; for PagerDuty it may be empty."`
 
 	Key string `toml:"key" secret:"true" doc:"Routing key of PagerDuty: the integration key of a service."`
 
 	Secret string `toml:"secret" secret:"true" doc:"Key with which messages are signed (Standard Webhooks), as emission.webhook.secret. Empty: they are not."`
 
-	AllowPrivate bool `toml:"allow_private" doc:"Whether the receiver may be at an address of this machine or of a private network."`
+	AllowPrivate bool `toml:"allow_private" doc:"Whether the receiver may have an address of this machine or of a private network."`
 
-	Topics string `toml:"topics" doc:"Topics of the messages that it gets, with commas between them; case.* are all that begin so. Empty: all for cloudevents; for pagerduty and alertmanager case.*, operation.paused, hold.*, breaker.*; for slack and teams digest.* and step.reminder too."`
+	Topics string `toml:"topics" doc:"Topics of the messages that the sink receives, separated by commas; case.* matches all that begin with case. Empty: all for cloudevents; for pagerduty and alertmanager case.*, operation.paused, hold.*, breaker.*; for slack and teams also digest.* and step.reminder."`
 }
 
 // TopicList returns the topics listed in the key topics.
