@@ -52,7 +52,7 @@ soak: ## try thousands of random stories against the model of the rules, and a l
 	go test ./internal/operation -run TestAServerMayDie -timeout 30m -args -every-crash
 	go test ./internal/engine -run 'Agrees?WithAModel' -v -timeout 0 -args -acts=100000
 	go test ./internal/engine -run BigTasks -timeout 30m -args -large-steps=1000
-	go test ./internal/e2e -run TheBrokerGoesAway -timeout 30m -args -away=60s
+	go test ./internal/e2e -run ContinuesWithoutTheBroker -timeout 30m -args -away=60s
 
 large: SHELL := bash
 large: .SHELLFLAGS := -o pipefail -c
@@ -86,19 +86,19 @@ rename-module: ## give the module another path: MODULE=example.com/team/tasker
 	scripts/rename-module "$(MODULE)"
 
 drill: ## take both event buses away for five minutes, kill the server meanwhile, and report (9 minutes)
-	go test ./internal/e2e -run '^TestTheDrill$$' -count 1 -v -timeout 30m -args -drill=5m
+	go test ./internal/e2e -run '^TestAnOutageOfBothBusesLosesNothing$$' -count 1 -v -timeout 30m -args -drill=5m
 
 SCHEDULES ?= 1000
 KILLS ?= 200
 schedules: ## have SCHEDULES fire every five seconds for a minute, and then kill all servers at KILLS instants (40 minutes)
-	go test ./internal/e2e -run '^TestSchedulesOutliveTheirServers$$' -count 1 -v -timeout 2h -args -schedules=$(SCHEDULES) -kills=$(KILLS) -between=5s -calm=1m
+	go test ./internal/e2e -run '^TestSchedulesSurviveKilledServers$$' -count 1 -v -timeout 2h -args -schedules=$(SCHEDULES) -kills=$(KILLS) -between=5s -calm=1m
 
 CLAIMS ?= 1000000
 SERVERS ?= 8
 WORKER_KILLS ?= 300
 SERVER_KILLS ?= 30
 limits: ## have CLAIMS steps with a limit of 10 claimed on SERVERS servers, and kill workers and servers meanwhile (hours)
-	go test ./internal/e2e -run '^TestALimitOutlivesServersAndWorkers$$' -count 1 -v -timeout 0 -args -limit-claims=$(CLAIMS) -limit-servers=$(SERVERS) -worker-kills=$(WORKER_KILLS) -server-kills=$(SERVER_KILLS)
+	go test ./internal/e2e -run '^TestLimitHoldsWhileProcessesAreKilled$$' -count 1 -v -timeout 0 -args -limit-claims=$(CLAIMS) -limit-servers=$(SERVERS) -worker-kills=$(WORKER_KILLS) -server-kills=$(SERVER_KILLS)
 
 PREVIOUS ?= HEAD
 

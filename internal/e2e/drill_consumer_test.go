@@ -154,7 +154,6 @@ type busConsumer struct {
 	url  string
 	ctx  context.Context
 	stop context.CancelFunc
-	sent atomic.Int64 // messages that the broker itself delivered again
 }
 
 // newBusConsumer binds the queue, before anything is sent.
@@ -201,9 +200,6 @@ func (b *busConsumer) consume(conn *amqp091.Connection) {
 	}
 	for m := range messages {
 		b.take(m.Body)
-		if m.Redelivered {
-			b.sent.Add(1)
-		}
 		_ = m.Ack(false) // else it comes again
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker/internal/pgtest"
 )
 
-// Two servers, four workers, 500 workflows; in the middle of them one server and
+// Two servers, four workers, 200 workflows; in the middle of them one server and
 // two workers are killed. All workflows end, by themselves.
 func TestKilledProcessesLoseNothing(t *testing.T) {
 	t.Parallel()
@@ -37,13 +37,13 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 			workflows += 50
 		}
 	}
-	create(10)
+	create(4)
 	await(t, "the middle of the work", func() bool {
 		done := count(t, pool, "state = 'complete'")
 		if done > workflows/2 { // so much before this process looked
-			create(10)
+			create(4)
 		}
-		return done > 100 && done < workflows/2
+		return done > 40 && done < workflows/2
 	})
 	doomed.kill()
 	workers[0].kill() // of the killed server
@@ -58,7 +58,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 }
 
 // A worker is killed in the middle of a step; another one goes on from what the first had saved.
-func TestAKilledWorkerLeavesItsCheckpoint(t *testing.T) {
+func TestCheckpointOfAKilledWorkerIsUsed(t *testing.T) {
 	t.Parallel()
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)

@@ -14,33 +14,6 @@ import (
 	"tasker.example/tasker/internal/pgtest"
 )
 
-// What a newcomer sees with one command and a second terminal.
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	dir := dataDir(t)
-	dev := start(t, nil, program("tasker"), "dev", "--demo", "--listen", "127.0.0.1:0", "--data-dir", dir)
-	url := dev.url()
-	c := newClient(t, url)
-	await(t, "an order to complete", func() bool { return len(tasks(t, c, "complete")) > 0 })
-	await(t, "an order to become an investigation", func() bool { return len(tasks(t, c, "error")) > 0 })
-	stuck := tasks(t, c, "error")[0]
-	if !stuck.DeadLettered {
-		t.Errorf("order %+v is not dead-lettered", stuck)
-	}
-	if said := ctl(t, url, "dlq", "queue"); !strings.Contains(said, "max_retries_exceeded") {
-		t.Errorf("tasker-ctl dlq queue said %s", said)
-	}
-	// A payment made by hand is what shipping receives.
-	id := readID(t, stuck.TaskUUID)
-	charge := stepNamed(t, c, id, "charge_card")
-	ctl(t, url, "task", "complete-step", stuck.TaskUUID, charge.StepUUID, "--reason", "paid by transfer",
-		"--completed-by", "operator@example.com", "--result", `{"payment_id": "BY-HAND-1", "amount_cents": 1}`)
-	awaitStatus(t, c, id, "complete")
-	if ship := stepNamed(t, c, id, "ship_order"); !strings.Contains(string(ship.Results), "BY-HAND-1") {
-		t.Errorf("shipping knows nothing of the payment: %s", ship.Results)
-	}
-}
-
 func tasks(t *testing.T, c *client.Client, status string) []apiv1.Task {
 	t.Helper()
 	list, err := c.Tasks(t.Context(), client.TaskQuery{Status: tasker.TaskState(status)})

@@ -7,14 +7,19 @@ import (
 	"tasker.example/tasker/internal/browsertest"
 )
 
-// What somebody does who was woken up: from the queue to the fixed order, in a
-// browser, with the program that an operator runs. The pictures of docs/reference/ui.md are of this.
-func TestThePageRepairsAnOrder(t *testing.T) {
+// The demo that a newcomer starts has orders that fail, and an operator repairs one in a browser: from
+// the queue to the shipped order. The pictures of docs/reference/ui.md are of this.
+func TestDemoOrderIsRepairedOnThePages(t *testing.T) {
 	t.Parallel()
+	browsertest.Require(t)
 	dev := start(t, nil, program("tasker"), "dev", "--demo", "--demo-every", "200ms", "--listen", "127.0.0.1:0", "--data-dir", dataDir(t))
 	url := dev.url()
 	c := newClient(t, url)
+	await(t, "an order to complete", func() bool { return len(tasks(t, c, "complete")) > 0 })
 	await(t, "some orders to become investigations", func() bool { return len(tasks(t, c, "error")) > 5 })
+	if said := ctl(t, url, "dlq", "queue"); !strings.Contains(said, "max_retries_exceeded") {
+		t.Errorf("tasker-ctl dlq queue said %s", said)
+	}
 
 	tab := browsertest.Open(t)
 	tab.Go(url)
@@ -48,6 +53,11 @@ func TestThePageRepairsAnOrder(t *testing.T) {
 		t.Fatalf("the form leads to %s", got)
 	}
 	await(t, "the order to complete", func() bool { return strings.Contains(tab.Text("#main"), "task complete") })
+	entry, err := c.Entry(t.Context(), readID(t, investigation[strings.LastIndex(investigation, "/")+1:]))
+	must(t, err)
+	if ship := stepNamed(t, c, readID(t, entry.TaskUUID), "ship_order"); !strings.Contains(string(ship.Results), "BY-HAND-1") {
+		t.Errorf("shipping knows nothing of the payment: %s", ship.Results)
+	}
 
 	tab.KeysAway("e")
 	tab.View("end")
@@ -61,7 +71,6 @@ func TestThePageRepairsAnOrder(t *testing.T) {
 		"tasks": "/ui/tasks", "staleness": "/ui/staleness", "dashboard": "/ui/dashboard", "workers": "/ui/workers", "emissions": "/ui/emissions", "audit": "/ui/audit",
 	} {
 		tab.Go(url + path)
-		tab.Accessible()
 		tab.View(name)
 	}
 	tab.Go(url + "/ui/tasks?state=error")

@@ -16,7 +16,7 @@ import (
 )
 
 // The resolution workflow of the specification, with each of its options.
-func TestCompleteResolutionWorkflow(t *testing.T) {
+func TestResolutionWorkflow(t *testing.T) {
 	t.Parallel()
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)

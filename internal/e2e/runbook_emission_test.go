@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -59,28 +58,15 @@ func (r *receiver) events() int {
 }
 
 // Every command of the runbook of the emission does what it says, exactly as printed.
-func TestRunbookOfTheEmission(t *testing.T) {
-	t.Parallel()
-	t.Run("emission", testEmission)
-	t.Run("emission of nothing", testEmissionOfNothing)
-}
-
-func testEmission(t *testing.T) {
+func TestEmissionRunbook(t *testing.T) {
 	t.Parallel()
 	to := startReceiver(t)
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)
 	line := mqtest.Proxy(t, database.URL)
-	templates := t.TempDir()
-	for name, text := range runbookTemplates {
-		must(t, os.WriteFile(filepath.Join(templates, name+".yaml"), []byte(text), 0o600))
-	}
 	s := &situation{t: t, pool: database.Pool(t), databaseUp: filepath.Join(t.TempDir(), "up")}
-	s.url = start(t, []string{
-		"TASKER_STALENESS_DETECTION_ENABLED=false", "TASKER_EMISSION_SINKS=webhook", "TASKER_EMISSION_WEBHOOK_URL=" + to.URL,
-		"TASKER_EMISSION_WEBHOOK_ALLOW_PRIVATE=true", "TASKER_EMISSION_MAX_REFUSALS=1",
-	}, program("tasker"), "serve", "--database-url", line.URL, "--listen", "127.0.0.1:0", "--templates", templates).url()
-	s.client = newClient(t, s.url)
+	s.serve(line.URL, "127.0.0.1:0", "TASKER_EMISSION_SINKS=webhook", "TASKER_EMISSION_WEBHOOK_URL="+to.URL,
+		"TASKER_EMISSION_WEBHOOK_ALLOW_PRIVATE=true", "TASKER_EMISSION_MAX_REFUSALS=1")
 	startWorker(t, s.url, s.databaseUp)
 
 	s.create("charge_card", "error")
@@ -139,22 +125,6 @@ func testEmission(t *testing.T) {
 			t.Errorf("the events of task %s arrived as %s", task, strings.Join(sequence, ", "))
 		}
 	}
-}
-
-// Where every sink is well the runbook says so, and sends nothing.
-func testEmissionOfNothing(t *testing.T) {
-	t.Parallel()
-	s := newSituation(t)
-	s.create("refund_card", "error")
-	s.awaitNumber(`SELECT count(*) FROM tasker.emissions WHERE state = 'published'`)
-	said := s.run("emission.md", nil)
-	said.want("1. Check the sinks", `"status": "up"`, `tasker_dlq_emission_sink_up{sink="log"} 1`)
-	said.want("2. Identify the problem", "the database is healthy", "no work is deferred")
-	said.wantNot("2. Identify the problem", " IS ", "HAS REFUSED")
-	said.want("Measure the retry envelope", "seconds between the failures of one event: ")
-	said.wantNot("Deliver them again", "will be sent again")
-	said.wantNot("The database is down as well", "ESCALATE", "NO SERVER")
-	said.want("Verify", "sinks that have not got everything: 0", "log: 1 of the newest events are published")
 }
 
 func (s *situation) number(sql string) (n int64) {

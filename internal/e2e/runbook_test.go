@@ -81,8 +81,7 @@ steps:
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	t.Run("high-dlq-count", testHighDLQCount)
-	t.Run("high-dlq-count of stale tasks", testHighDLQCountOfStaleTasks)
-	t.Run("high-dlq-count of nothing", testHighDLQCountOfNothing)
+	t.Run("all of them where little is wrong", testRunbooksOfNothing)
 	t.Run("staleness-prevention", testStalenessPrevention)
 }
 
@@ -138,28 +137,39 @@ func testHighDLQCount(t *testing.T) {
 	awaitStatus(t, s.client, refund, "error")
 }
 
-// Where nothing has failed there is nothing to repair: the runbook changes
-// nothing, and closes nothing.
-func testHighDLQCountOfStaleTasks(t *testing.T) {
+// Where nothing has failed and every sink is well the runbooks say so, change nothing, and send nothing.
+func testRunbooksOfNothing(t *testing.T) {
 	t.Parallel()
 	s := newSituation(t)
+	said := s.run("high-dlq-count.md", nil, `RESULT={"validation_status": "passed"}`)
+	said.want("2. Find the dominant reason", "0 open investigations, most of them none")
+	said.want("6. Take action", "nothing is open")
+	said.want("10. Verify", "open investigations: 0 before, 0 now")
+	said = s.run("steps-without-workers.md", nil)
+	said.want("1. Count the waiting steps", `"status": "off"`)
+	said.wantNot("2. Find queues without workers", "NO WORKER for")
+	said.want("7. Verify", "steps that wait without a worker: 0")
+
 	tasks := []tasker.ID{s.create("ship_parcel", "steps_in_process"), s.create("approve_order", "waiting_for_dependencies")}
 	s.stand(2*time.Hour, tasks...)
 	s.exec(`SELECT tasker.detect_and_transition_stale_tasks(false, 100)`)
-	said := s.run("high-dlq-count.md", nil, `RESULT={"validation_status": "passed"}`, "WAIT=1s")
+	said = s.run("high-dlq-count.md", nil, `RESULT={"validation_status": "passed"}`, "WAIT=1s")
 	said.want("2. Find the dominant reason", "2 open investigations, most of them staleness_timeout")
 	said.want("10. Verify", "open investigations: 2 before, 2 now")
 	for _, task := range tasks {
 		awaitStatus(t, s.client, task, "error")
 	}
-}
-
-func testHighDLQCountOfNothing(t *testing.T) {
-	t.Parallel()
-	said := newSituation(t).run("high-dlq-count.md", nil, `RESULT={"validation_status": "passed"}`)
-	said.want("2. Find the dominant reason", "0 open investigations, most of them none")
-	said.want("6. Take action", "nothing is open")
-	said.want("10. Verify", "open investigations: 0 before, 0 now")
+	await(t, "the events of both", func() bool {
+		return s.number(`SELECT count(*) FROM tasker.emissions WHERE state = 'published'`) == s.number(`SELECT count(*) FROM tasker.outbox`)
+	})
+	said = s.run("emission.md", nil)
+	said.want("1. Check the sinks", `"status": "up"`, `tasker_dlq_emission_sink_up{sink="log"} 1`)
+	said.want("2. Identify the problem", "the database is healthy", "no work is deferred")
+	said.wantNot("2. Identify the problem", " IS ", "HAS REFUSED")
+	said.want("Measure the retry envelope", "seconds between the failures of one event: ")
+	said.wantNot("Deliver them again", "will be sent again")
+	said.wantNot("The database is down as well", "ESCALATE", "NO SERVER")
+	said.want("Verify", "sinks that have not got everything: 0", "of the newest events are published")
 }
 
 func testStalenessPrevention(t *testing.T) {
@@ -232,16 +242,23 @@ func newSituation(t *testing.T) *situation {
 	t.Helper()
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)
-	templates := t.TempDir()
-	for name, text := range runbookTemplates {
-		must(t, os.WriteFile(filepath.Join(templates, name+".yaml"), []byte(text), 0o600))
-	}
 	s := &situation{t: t, pool: database.Pool(t), databaseUp: filepath.Join(t.TempDir(), "up")}
-	s.url = start(t, []string{"TASKER_STALENESS_DETECTION_ENABLED=false"}, program("tasker"),
-		"serve", "--database-url", database.URL, "--listen", "127.0.0.1:0", "--templates", templates).url()
-	s.client = newClient(t, s.url)
+	s.serve(database.URL, "127.0.0.1:0")
 	startWorker(t, s.url, s.databaseUp)
 	return s
+}
+
+// serve starts the server of the situation.
+func (s *situation) serve(database, listen string, env ...string) *process {
+	s.t.Helper()
+	templates := s.t.TempDir()
+	for name, text := range runbookTemplates {
+		must(s.t, os.WriteFile(filepath.Join(templates, name+".yaml"), []byte(text), 0o600))
+	}
+	server := start(s.t, append(env, "TASKER_STALENESS_DETECTION_ENABLED=false"), program("tasker"), "serve", "--database-url", database, "--listen", listen, "--templates", templates)
+	s.url = server.url()
+	s.client = newClient(s.t, s.url)
+	return server
 }
 
 // create makes a task and waits until it is in a state.

@@ -25,7 +25,7 @@ var sandboxCommand = regexp.MustCompile(`(?m)^  [1-9]\. tasker-ctl (.*?)( +#.*)?
 
 // Somebody does exactly what a drill says, and all is proved; the commands are counted.
 // Nothing outside of the sandbox has changed.
-func TestADrillIsRepairedByTheCommandsThatItSays(t *testing.T) {
+func TestDrillIsRepairedByItsCommands(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	db.CheckAtEnd(t)
@@ -93,7 +93,7 @@ func TestADrillIsRepairedByTheCommandsThatItSays(t *testing.T) {
 }
 
 // A drill that is interrupted leaves what it planted; another one is refused, and clean ends it.
-func TestADrillThatIsInterruptedIsCleaned(t *testing.T) {
+func TestInterruptedDrillIsCleaned(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	db.CheckAtEnd(t)

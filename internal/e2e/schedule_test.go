@@ -24,7 +24,7 @@ var (
 // Schedules fire, half of them at the same instants and the others spread over the time between; all
 // servers are killed at instants, again and again. Each instant has one task, or is in one row that
 // says why it has none.
-func TestSchedulesOutliveTheirServers(t *testing.T) {
+func TestSchedulesSurviveKilledServers(t *testing.T) {
 	t.Parallel()
 	between := *betweenFires
 	database := pgtest.New(t)
