@@ -107,13 +107,12 @@ func TestAnActorCannotBeForged(t *testing.T) {
 // entryOfTask is the page of the newest investigation of a task.
 func entryOfTask(h *harness, task tasker.ID) string {
 	h.Helper()
-	e, err := h.DB.EntryOfTask(h.Context(), task)
-	h.Must(err)
+	e := h.Entry(task)
 	return "/ui/investigations/" + e.UUID.String()
 }
 
 // What a page says to type in a terminal is done by whoever has the key.
-func TestTheSameFromATerminalWithAKey(t *testing.T) {
+func TestShownCommandsActAsTheKey(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t, asking)
 	token := st.key("ann", "operator@shop")
@@ -151,7 +150,7 @@ func TestTheSameFromATerminalWithAKey(t *testing.T) {
 
 // Who may not change anything is offered nothing, and who may is offered it where the
 // page is not read-only.
-func TestOnlyWhatIsAllowedIsOffered(t *testing.T) {
+func TestPagesOfferOnlyAllowedActions(t *testing.T) {
 	t.Parallel()
 	for _, readOnly := range []bool{false, true} {
 		st := newStuck(t, asking, func(o *web.Options) { o.ReadOnly = readOnly })

@@ -16,10 +16,8 @@ func (h *harness) linked() (task tasker.ID, page string) {
 	h.Helper()
 	h.Template("refund", tasker.StepTemplate{Name: "approve", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), Assignee: "ann", Form: []byte(answerSchema)})
 	task = h.create("refund", `{"customer": "the secret of eve"}`)
-	_, err := h.Engine.Tick(h.Context())
-	h.Must(err)
-	steps, err := h.DB.Steps(h.Context(), task)
-	h.Must(err)
+	h.tick()
+	steps := h.steps(task)
 	return task, "/ui/tasks/" + task.String() + "/steps/" + steps[0].UUID.String() + "/links"
 }
 
@@ -75,8 +73,7 @@ func TestAStepIsAnsweredByALink(t *testing.T) {
 		t.Errorf("a form of another site is answered with %d", r.status)
 	}
 	b.shows(b.post(path, "f.approved=true", "f.amount=9"), http.StatusOK, "Your answer was sent")
-	steps, err := h.DB.Steps(t.Context(), task)
-	h.Must(err)
+	steps := h.steps(task)
 	if steps[0].State != tasker.StepComplete || !strings.Contains(string(steps[0].Results), `"amount": 9`) {
 		t.Errorf("%s %s", steps[0].State, steps[0].Results)
 	}
@@ -88,7 +85,7 @@ func TestAStepIsAnsweredByALink(t *testing.T) {
 }
 
 // A link that is worth nothing says so, without saying why; and who tries many is not heard any more.
-func TestLinksThatAreWorthNothing(t *testing.T) {
+func TestInvalidAnswerLinks(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, asking, func(o *web.Options) { o.PublicURL = "https://tasker.example.com/" })
 	_, page := h.linked()
@@ -122,7 +119,7 @@ func TestLinksThatAreWorthNothing(t *testing.T) {
 
 // Browsers that follow no-referrer send the form with the origin null; over plain HTTP nothing else
 // says that it comes from this page. A read-only server takes no answer.
-func TestAnAnswerFromANullOrigin(t *testing.T) {
+func TestAnswerFormAcceptsNullOrigin(t *testing.T) {
 	t.Parallel()
 	for _, readOnly := range []bool{false, true} {
 		h := newHarness(t, func(o *web.Options) { o.ReadOnly = readOnly })
@@ -158,7 +155,7 @@ func TestAnAnswerFromANullOrigin(t *testing.T) {
 }
 
 // A link is answered in a browser, and the page can be used by everybody.
-func TestALinkInABrowser(t *testing.T) {
+func TestAnswerLinkInABrowser(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	_, page := h.linked()

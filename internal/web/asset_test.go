@@ -12,7 +12,7 @@ import (
 
 // What others wrote is pinned: idiomorph 0.8.0 as the npm registry has it. A new
 // version is a change of this line.
-func TestIdiomorphIsWhatWasPinned(t *testing.T) {
+func TestIdiomorphIsThePinnedVersion(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("static/idiomorph.min.js")
 	if err != nil {
@@ -24,7 +24,7 @@ func TestIdiomorphIsWhatWasPinned(t *testing.T) {
 	}
 }
 
-func TestAssetsAreKeptAndCompressed(t *testing.T) {
+func TestAssetsAreCachedAndCompressed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	page := h.get("/ui/")

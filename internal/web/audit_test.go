@@ -44,7 +44,7 @@ func TestTheAuditLog(t *testing.T) {
 	}
 }
 
-func TestTheAuditLogGoesOn(t *testing.T) {
+func TestAuditLogIsPaged(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Exec(`INSERT INTO tasker.audit_events (actor, action, subject) SELECT 'ann', CASE n % 2 WHEN 0 THEN 'even & more' ELSE 'odd' END, 'subject ' || n FROM generate_series(1, 203) n`)
@@ -70,7 +70,7 @@ func TestTheAuditLogGoesOn(t *testing.T) {
 	}
 }
 
-func TestAuditRequestsThatAreRefused(t *testing.T) {
+func TestAuditLogRefusesInvalidParameters(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for query, want := range map[string]string{

@@ -47,16 +47,12 @@ func TestACaseShowsWhatIsKnown(t *testing.T) {
 	tasks := h.fail("order", "charge", "HTTP 503 for order @", 4)
 	h.fail("refund", "charge", "HTTP 503 for order @", 2)
 	h.FindCases()
-	ended, err := h.DB.EntryOfTask(t.Context(), tasks[0])
-	h.Must(err)
-	_, _, err = h.DLQ.Update(t.Context(), ended.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("the bank was <b>away</b>"), ResolvedBy: new("kim"), Actor: "kim"})
-	h.Must(err)
+	ended := h.Entry(tasks[0])
+	h.update(ended.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("the bank was <b>away</b>"), ResolvedBy: new("kim"), Actor: "kim"})
 	path := h.casePath("order")
-	other, err := h.DB.EntryOfTask(t.Context(), tasks[1])
-	h.Must(err)
+	other := h.Entry(tasks[1])
 	h.shows(h.get("/ui/investigations/"+other.UUID.String()), http.StatusOK, `Previous outcomes: <span class="chip`)
-	last, err := h.DB.EntryOfTask(t.Context(), tasks[3])
-	h.Must(err)
+	last := h.Entry(tasks[3])
 	r := h.get(path)
 	h.shows(r, http.StatusOK, `<span class="many">3</span> <bdi>shop/order › charge`, `>new</span>`, "unowned", "HTTP 503 for order 0", "2 similar failures since <time",
 		"3 waiting<", "Differences between investigations", "<dt>worker name</dt><dd><bdi>test</bdi> × 3</dd>", "/ui/investigations/"+last.UUID.String(),
@@ -112,11 +108,10 @@ func TestWorkOnACaseOnItsPage(t *testing.T) {
 }
 
 // What is wrong is said above the form, which has all that was typed.
-func TestWhatIsWrongWithAChangeOfACase(t *testing.T) {
+func TestCaseFormReportsInvalidInput(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 2)
+	h.declined(2)
 	path := h.casePath("order")
 	seen := "seen=" + h.caseSeen("order")
 	for _, tt := range []struct {
@@ -154,11 +149,10 @@ func TestWhatIsWrongWithAChangeOfACase(t *testing.T) {
 }
 
 // Of two people at once the second reads what the first did, and may send again.
-func TestACaseIsNotChangedUnseen(t *testing.T) {
+func TestStaleCaseFormIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 2)
+	h.declined(2)
 	path, seen := h.casePath("order"), "seen="+h.caseSeen("order")
 	h.shows(h.post(path+"/own", seen, "actor=bob", "reason=mine"), http.StatusOK, "The case is owned by bob.")
 	for _, word := range []string{"own", "note", "merge"} {
@@ -170,7 +164,7 @@ func TestACaseIsNotChangedUnseen(t *testing.T) {
 }
 
 // What a page says to type in a terminal does the same as the form.
-func TestACaseFromATerminal(t *testing.T) {
+func TestShownCommandsChangeACase(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for i, tool := range []string{"tasker-ctl", "curl"} {
@@ -258,19 +252,16 @@ func TestACaseShowsWhatChanged(t *testing.T) {
 	tab := h.open(path)
 	tab.Sees("Changes before the case, impact and deadline")
 	looksGood(tab)
-	e, err := h.DB.EntryOfTask(t.Context(), alone)
-	h.Must(err)
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("x"), ResolvedBy: new("kim"), Actor: "kim"})
-	h.Must(err)
+	e := h.Entry(alone)
+	h.update(e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("x"), ResolvedBy: new("kim"), Actor: "kim"})
 	h.lacks(h.get(h.casePath("refund")+"?changes=1"), "Changes before the case")
 }
 
 // While the database is slow the page of a case is there without what changed, and has a link that waits.
-func TestACaseDoesNotWaitForWhatChanged(t *testing.T) {
+func TestCasePageDoesNotWaitForChanges(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *web.Options) { o.Timeout, o.PartTimeout = 4*time.Second, 0 }) // less than a lock is waited for
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 2)
+	h.declined(2)
 	path := h.casePath("order")
 	tx, err := h.Admin().Begin(t.Context())
 	h.Must(err)
@@ -284,7 +275,7 @@ func TestACaseDoesNotWaitForWhatChanged(t *testing.T) {
 
 // The text by which a case was split is part of a message: who may not read messages does not read
 // it in the history, neither on the page nor by the API and tasker-ctl.
-func TestTheTextOfASplitIsPayload(t *testing.T) {
+func TestSplitTextNeedsPayloadPermission(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, asking)
 	h.Template("order", step("charge"))

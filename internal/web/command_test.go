@@ -7,7 +7,7 @@ import (
 )
 
 // A real shell takes each line apart into the words that it was made of.
-func TestAShellReadsWhatWasMeant(t *testing.T) {
+func TestCommandLinesAreQuotedForAShell(t *testing.T) {
 	words := []string{
 		"plain", "a b", "", "it's", `"double"`, "$HOME", "`id`", "$(id)", "back\\slash", "a\nb", "trailing\n", "!!", "*", "~", "#no", ";", "|", "&",
 		"--flag", "x=y", "{a,b}", "é – ☠", "\u202e", "'", "''", "tab\there", `{"a": "it's $5\nnow"}`, strings.Repeat("long ", 50), "<b>", "%s",

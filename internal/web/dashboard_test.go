@@ -14,8 +14,7 @@ import (
 // moment.
 func (h *harness) lived(task tasker.ID, from time.Time, to *time.Time, status tasker.ResolutionStatus) {
 	h.Helper()
-	e, err := h.DB.EntryOfTask(h.Context(), task)
-	h.Must(err)
+	e := h.Entry(task)
 	h.Exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
 	h.Exec(`UPDATE tasker.tasks_dlq SET dlq_timestamp = $2::timestamptz, created_at = $2::timestamptz, priority_at = priority_at - dlq_timestamp + $2::timestamptz WHERE dlq_entry_uuid = $1`, e.UUID, from)
 	h.Exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
@@ -27,7 +26,7 @@ func (h *harness) lived(task tasker.ID, from time.Time, to *time.Time, status ta
 	}
 }
 
-func TestTheDashboardOfNothing(t *testing.T) {
+func TestEmptyDashboard(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	r := h.get("/ui/dashboard")
@@ -49,17 +48,13 @@ func TestTheDashboardOfNothing(t *testing.T) {
 func TestTheDashboardOfAnIncident(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	tasks := h.fail("order", "charge", "declined", 3)
+	tasks := h.declined(3)
 	of := h.caseOf("order")
 	_, err := h.Cases.Update(t.Context(), of, tasker.CaseUpdate{Owner: new("ann"), Actor: "ann"})
 	h.Must(err)
-	e, err := h.DB.EntryOfTask(t.Context(), tasks[0])
-	h.Must(err)
-	_, err = h.Engine.OperateStep(t.Context(), tasks[0], *e.StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "done by hand"})
-	h.Must(err)
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), ResolvedBy: new("ann"), Actor: "ann"})
-	h.Must(err)
+	e := h.Entry(tasks[0])
+	h.operateStep(tasks[0], *e.StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "done by hand"})
+	h.update(e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), ResolvedBy: new("ann"), Actor: "ann"})
 	r := h.get("/ui/dashboard")
 	h.sees(r, `aria-label="In the last hour, 3 opened, 1 ended, 1 verified"`, `, 2 at the end of `+time.Now().UTC().Format("2006-01-02 15:"))
 	r = h.get("/ui/dashboard?over=day")
@@ -75,8 +70,7 @@ func TestTheDashboard(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.sinks("log", "webhook")
-	h.Template("order", step("charge"))
-	tasks := h.fail("order", "charge", "declined", 5)
+	tasks := h.declined(5)
 	hour := time.Now().UTC().Truncate(time.Hour).Add(-3 * time.Hour)
 	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -10).Add(13 * time.Hour)
 	after := func(at time.Time, minutes int) *time.Time { return new(at.Add(time.Duration(minutes) * time.Minute)) }
@@ -146,8 +140,7 @@ func TestTheDashboardByCause(t *testing.T) {
 func TestDashboardUpdatesKeepOpenNumbers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 3)
+	h.declined(3)
 	tab := h.open("/ui/dashboard?over=day")
 	tab.Click("section[aria-labelledby=counts] summary")
 	tab.Size(390, 844)

@@ -49,12 +49,10 @@ func TestAnInvestigationThatFailedAgainIsEnded(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	first := st.entryNow()
-	_, err := st.Engine.OperateStep(t.Context(), st.task, *first.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-	st.Must(err)
+	st.operateStep(st.task, *first.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 	st.work(func(tasker.Assignment) error { return errDeclined })
 	r := st.post(st.page()+"/update", "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=it will heal")
-	next, err := st.DB.EntryOfTask(t.Context(), st.task)
-	st.Must(err)
+	next := st.Entry(st.task)
 	if next.UUID == first.UUID || next.ResolutionStatus != tasker.EntryPending {
 		t.Fatalf("the newest investigation is %s, %s", next.UUID, next.ResolutionStatus)
 	}
@@ -63,7 +61,7 @@ func TestAnInvestigationThatFailedAgainIsEnded(t *testing.T) {
 	st.shows(st.get("/ui/investigations/"+next.UUID.String()), http.StatusOK, "Step charge of")
 }
 
-func TestWhatIsWrongWithAnUpdateIsSaid(t *testing.T) {
+func TestUpdateFormReportsInvalidInput(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	path := st.page() + "/update"
@@ -125,7 +123,7 @@ func member(e tasker.Entry, name string) string {
 	return value
 }
 
-func TestAnUpdateFromATerminal(t *testing.T) {
+func TestShownCommandsUpdateAnInvestigation(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	for _, tool := range []string{"tasker-ctl", "curl"} {

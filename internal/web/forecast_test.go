@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-func TestAForecastPlaysTheActionThrough(t *testing.T) {
+func TestForecastOfAnAction(t *testing.T) {
 	soon := time.Now().Add(time.Minute)
 	state := func(steps []tasker.Step, states ...tasker.StepState) []tasker.Step {
 		for i, s := range states {
@@ -58,7 +58,7 @@ func TestAForecastPlaysTheActionThrough(t *testing.T) {
 }
 
 // The rule for where a task comes to rest is that of the database.
-func TestATaskRestsWhereTheDatabaseSays(t *testing.T) {
+func TestRestingStateMatchesTheDatabase(t *testing.T) {
 	t.Parallel()
 	db, err := postgres.Open(t.Context(), pgtest.New(t).URL, postgres.Options{})
 	if err != nil {

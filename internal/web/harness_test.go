@@ -174,8 +174,7 @@ func (h *harness) create(name string, doc string) tasker.ID {
 func (h *harness) work(outcome func(tasker.Assignment) error) {
 	h.Helper()
 	for {
-		list, err := h.Engine.Claim(h.Context(), h.worker, 100, 0)
-		h.Must(err)
+		list := h.claim(100)
 		if len(list) == 0 {
 			return
 		}
@@ -187,7 +186,7 @@ func (h *harness) work(outcome func(tasker.Assignment) error) {
 			}
 			outcomes = append(outcomes, o)
 		}
-		_, err = h.Engine.Report(h.Context(), h.worker, outcomes, 0)
+		_, err := h.Engine.Report(h.Context(), h.worker, outcomes, 0)
 		h.Must(err)
 	}
 }
@@ -236,4 +235,46 @@ func (h *harness) fillQueue(count int) {
 	}
 	h.Exec(`VACUUM ANALYZE tasker.tasks_dlq`)
 	h.Exec(`ANALYZE`)
+}
+
+// steps returns the steps of a task.
+func (h *harness) steps(task tasker.ID) []tasker.Step {
+	h.Helper()
+	steps, err := h.DB.Steps(h.Context(), task)
+	h.Must(err)
+	return steps
+}
+
+// tick does what the loop of a server does at due instants.
+func (h *harness) tick() {
+	h.Helper()
+	_, err := h.Engine.Tick(h.Context())
+	h.Must(err)
+}
+
+// claim claims up to n steps.
+func (h *harness) claim(n int) []tasker.Assignment {
+	h.Helper()
+	list, err := h.Engine.Claim(h.Context(), h.worker, n, 0)
+	h.Must(err)
+	return list
+}
+
+func (h *harness) report(outcomes ...tasker.Outcome) {
+	h.Helper()
+	_, err := h.Engine.Report(h.Context(), h.worker, outcomes, 0)
+	h.Must(err)
+}
+
+func (h *harness) operateStep(task, step tasker.ID, r tasker.ActionRequest) {
+	h.Helper()
+	_, err := h.Engine.OperateStep(h.Context(), task, step, r)
+	h.Must(err)
+}
+
+// update updates an investigation.
+func (h *harness) update(entry tasker.ID, u tasker.EntryUpdate) {
+	h.Helper()
+	_, _, err := h.DLQ.Update(h.Context(), entry, u)
+	h.Must(err)
 }

@@ -34,7 +34,7 @@ func (h *harness) goOn() {
 
 // A hold is begun on a page, stands on every page while it is open, is probed, extended and
 // released, and ends.
-func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
+func TestHoldFromBeginToEnd(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("charge"))
@@ -47,7 +47,7 @@ func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
 		status       int
 	}{
 		{"for=soon", "must be a duration", 400}, {"for=30h", "24h0m0s", 400}, {"reason=", "Reason is missing", 400}, {"namespace=", "Namespace is missing", 400}, {"actor=", "Your name is missing", 400},
-		{"case=x", "must be the id of a case", 400}, {"case=" + tasker.NewID().String(), "No case", 400},
+		{"case=x", "must be the id of a case", 400}, {"case=" + tasker.NewID().String(), "not found", 400},
 	} {
 		name, _, _ := strings.Cut(c.field, "=")
 		fields := []string{c.field}
@@ -93,15 +93,14 @@ func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
 	h.shows(h.get(page+"/release"), http.StatusConflict, "The hold has ended.")
 	h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "No open holds")
 	h.shows(h.get("/ui/holds?before=x"), http.StatusBadRequest, "must be a UUID")
-	h.shows(h.get("/ui/holds/"+tasker.NewID().String()), http.StatusNotFound, "No hold")
+	h.shows(h.get("/ui/holds/"+tasker.NewID().String()), http.StatusNotFound, "not found")
 }
 
 // The place of a case is held from its page.
 func TestACaseIsHeld(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 1)
+	h.declined(1)
 	path := h.casePath("order")
 	id := strings.TrimPrefix(path, "/ui/cases/")
 	h.shows(h.get(path), http.StatusOK, `href="/ui/begin-hold?case=`+id+`"`)
@@ -136,5 +135,5 @@ func TestWhoSeesHolds(t *testing.T) {
 	h.shows(viewer.get(page+"/release"), http.StatusForbidden, "steps:operate")
 	both := h.signedIn("both", "viewer@shop", "operator@bank")
 	h.shows(both.post("/ui/begin-hold", "namespace=shop", "for=1h", "reason=r"), http.StatusForbidden, "steps:operate")
-	h.shows(other.post("/ui/begin-hold", "namespace=shop", "for=1h", "reason=r"), http.StatusBadRequest, "No namespace")
+	h.shows(other.post("/ui/begin-hold", "namespace=shop", "for=1h", "reason=r"), http.StatusBadRequest, `Namespace "shop" not found`)
 }

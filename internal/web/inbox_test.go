@@ -23,10 +23,8 @@ func TestAHumanStepIsAnswered(t *testing.T) {
 	plain := tasker.StepTemplate{Name: "ask", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), Dependencies: []string{"approve"}}
 	h.Template("refund", answer, plain)
 	task := h.create("refund", `{"customer": "<eve>"}`)
-	_, err := h.Engine.Tick(t.Context())
-	h.Must(err)
-	steps, err := h.DB.Steps(t.Context(), task)
-	h.Must(err)
+	h.tick()
+	steps := h.steps(task)
 	page := "/ui/tasks/" + task.String() + "/steps/" + steps[0].UUID.String()
 	later := "/ui/tasks/" + task.String() + "/steps/" + steps[1].UUID.String()
 

@@ -32,7 +32,14 @@ func (h *harness) fail(template, step, message string, count int) (tasks []taske
 	return tasks
 }
 
-func TestSameFailuresReadAsOneLine(t *testing.T) {
+// declined makes so many tasks of a new template order whose step charge fails.
+func (h *harness) declined(count int) []tasker.ID {
+	h.Helper()
+	h.Template("order", step("charge"))
+	return h.fail("order", "charge", "declined", count)
+}
+
+func TestQueueGroupsEqualFailures(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("validate"), step("charge", "validate"))
@@ -101,8 +108,7 @@ func TestTheQueueByKeys(t *testing.T) {
 func TestTheQueueKeepsItselfUpToDate(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 3)
+	h.declined(3)
 	tab := h.open("/ui/?view=entries")
 	tab.Sees("3 investigations on this page")
 	tab.Keys("j")
@@ -136,7 +142,7 @@ func TestAnEmptyQueueSaysWhatIsWatched(t *testing.T) {
 }
 
 // The list is dense: the first case is near the top, and a case is a line.
-func TestTheListIsDense(t *testing.T) {
+func TestCaseListIsDense(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for i := range 20 {
@@ -165,11 +171,10 @@ func TestTheListIsDense(t *testing.T) {
 }
 
 // While the case of an investigation is not known the page does not say that nothing needs anybody.
-func TestWhatWasOpenedAMomentAgoIsSaid(t *testing.T) {
+func TestUngroupedInvestigationsAreShown(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 2)
+	h.declined(2)
 	h.WithCases(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(t.Context()))
 	h.fail("order", "charge", "closed", 3)
 	pages := web.New(t.Context(), web.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ}) // no loop has found their cases
@@ -188,7 +193,7 @@ func TestWhatWasOpenedAMomentAgoIsSaid(t *testing.T) {
 }
 
 // The chips show what they say.
-func TestTheChips(t *testing.T) {
+func TestFilterChips(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for _, name := range []string{"order", "refund", "again", "over"} {
@@ -210,14 +215,10 @@ func TestTheChips(t *testing.T) {
 	}
 	all := list("")
 	h.Must(h.Engine.CancelTask(t.Context(), over, "ann", "late"))
-	e, err := h.DB.EntryOfTask(t.Context(), over)
-	h.Must(err)
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("late"), ResolvedBy: new("ann"), Actor: "ann"})
-	h.Must(err)
-	steps, err := h.DB.Steps(t.Context(), again)
-	h.Must(err)
-	_, err = h.Engine.OperateStep(t.Context(), again, steps[0].UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-	h.Must(err)
+	e := h.Entry(over)
+	h.update(e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("late"), ResolvedBy: new("ann"), Actor: "ann"})
+	steps := h.steps(again)
+	h.operateStep(again, steps[0].UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 	h.work(func(tasker.Assignment) error { return errors.New("broken") })
 	h.post("/ui/name", "name=ann")
 	h.post(h.casePath("refund")+"/own", "seen="+h.caseSeen("refund"), "actor=ann")

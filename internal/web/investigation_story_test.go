@@ -30,7 +30,7 @@ func told(cause tasker.Cause) (storyInput, *snapshotStep) {
 	return ev, charge
 }
 
-func TestEveryCauseHasAStory(t *testing.T) {
+func TestEveryCauseHasANarrative(t *testing.T) {
 	stale := func(state tasker.TaskState) func(*storyInput, *snapshotStep) {
 		return func(ev *storyInput, _ *snapshotStep) {
 			ev.entry.StepUUID, ev.entry.OriginalState, ev.entry.DetectedBy = nil, state, tasker.DetectedSweep
@@ -68,16 +68,16 @@ func TestEveryCauseHasAStory(t *testing.T) {
 			nil, "Step charge of shop/order received no external result before its timeout at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ChildRefused}: {
-			nil, "The child task step charge of template shop/order could not be started at 2026-03-01 12:00:00 UTC: “card declined”.",
+			nil, "The child task of step charge of shop/order could not be started at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ChildFailed}: {
-			nil, "The child task step charge of template shop/order ended without a result at 2026-03-01 12:00:00 UTC: “card declined”.",
+			nil, "The child task of step charge of shop/order ended without a result at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ExpressionFailed}: {
 			func(_ *storyInput, s *snapshotStep) {
 				s.Error = []byte(`{"message":"when: there is no \"value\", in: results.score.value < 0.5"}`)
 			},
-			`The condition step charge of template shop/order could not be evaluated at 2026-03-01 12:00:00 UTC: “when: there is no "value", in: results.score.value < 0.5”.`,
+			`The condition of step charge of shop/order could not be evaluated at 2026-03-01 12:00:00 UTC: “when: there is no "value", in: results.score.value < 0.5”.`,
 		},
 		{tasker.MaxRetriesExceeded, tasker.InputTooLarge}: {
 			nil, "Step charge of shop/order failed permanently (input too large) at 2026-03-01 12:00:00 UTC: “card declined”.",
@@ -172,7 +172,7 @@ func TestEveryCauseHasAStory(t *testing.T) {
 	}
 }
 
-func TestAStoryGoesOn(t *testing.T) {
+func TestNarrativeVariants(t *testing.T) {
 	at := time.Date(2026, 3, 1, 13, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		name   string
@@ -200,7 +200,7 @@ func TestAStoryGoesOn(t *testing.T) {
 	}
 }
 
-func TestListsAreShort(t *testing.T) {
+func TestListsInTextAreShortened(t *testing.T) {
 	for want, names := range map[string][]string{
 		"": nil, "a": {"a"}, "a and b": {"a", "b"}, "a, b, c, d and e": {"a", "b", "c", "d", "e"}, "a, b, c, d and 2 more": {"a", "b", "c", "d", "e", "f"},
 	} {
@@ -211,7 +211,7 @@ func TestListsAreShort(t *testing.T) {
 }
 
 // Any part of the evidence may be hidden, or be something else.
-func TestEvidenceIsReadAsFarAsItGoes(t *testing.T) {
+func TestMalformedEvidenceIsReadPartially(t *testing.T) {
 	id := tasker.NewID()
 	s := readSnapshot([]byte(`{"current_state":"error","time_in_state_minutes":"[redacted]","threshold_minutes":30,"thresholds":"[redacted]",
 		"steps":["[redacted]",{"step_uuid":"` + id.String() + `","name":"charge","attempts":"[redacted]","error":{"message":7}}]}`))
@@ -231,7 +231,7 @@ func TestEvidenceIsReadAsFarAsItGoes(t *testing.T) {
 }
 
 // The story of a raised investigation begins with what it was opened for.
-func TestAStoryTellsOfAWeightierReason(t *testing.T) {
+func TestNarrativeOfARaisedInvestigation(t *testing.T) {
 	ev, charge := told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
 	later := ev.entry.At.Add(18 * time.Minute)
 	ev.entry.OriginalReason, ev.entry.OriginalCode, ev.entry.OriginalState = tasker.ManualDLQ, tasker.OperatorRequest, tasker.TaskStepsInProcess
@@ -249,7 +249,7 @@ func TestAStoryTellsOfAWeightierReason(t *testing.T) {
 	}
 }
 
-func TestAStoryTellsOfTheLatestFailure(t *testing.T) {
+func TestNarrativeOfTheLatestFailure(t *testing.T) {
 	ev, charge := told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
 	later := ev.entry.At.Add(18 * time.Minute)
 	failed := func(step tasker.ID, at time.Time, message string) tasker.EntryChange {

@@ -46,8 +46,7 @@ func (h *harness) stuckTask() *stuck {
 
 func (st *stuck) stepOf(name string) tasker.Step {
 	st.Helper()
-	steps, err := st.DB.Steps(st.Context(), st.task)
-	st.Must(err)
+	steps := st.steps(st.task)
 	for _, s := range steps {
 		if s.Name == name {
 			return s
@@ -108,8 +107,7 @@ func TestAnInvestigationSaysWhatHappened(t *testing.T) {
 func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
-	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "the bank is back"})
-	st.Must(err)
+	st.operateStep(st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "the bank is back"})
 	st.work(func(a tasker.Assignment) error {
 		if a.Name == "ship" {
 			return errors.New("no truck")
@@ -135,16 +133,13 @@ func TestAnInvestigationKnowsRelatedInvestigations(t *testing.T) {
 	h.Template("order", step("charge"))
 	tasks := h.fail("order", "charge", "card of order @ declined", 4)
 	path := func(task tasker.ID) string {
-		e, err := h.DB.EntryOfTask(t.Context(), task)
-		h.Must(err)
+		e := h.Entry(task)
 		return "/ui/investigations/" + e.UUID.String()
 	}
 	h.sees(h.get(path(tasks[0])), "3 other investigations")
 	status, notes, by := tasker.EntryCancelled, "the bank was <b>away</b>", "Kim"
-	e, err := h.DB.EntryOfTask(t.Context(), tasks[1])
-	h.Must(err)
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
-	h.Must(err)
+	e := h.Entry(tasks[1])
+	h.update(e.UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
 	h.sees(h.get(path(tasks[0])), "2 other investigations", "1 cancelled", "the bank was &lt;b&gt;away&lt;/b&gt;", e.UUID.String())
 	h.Template("refund", step("pay"))
 	h.sees(h.get(path(h.fail("refund", "pay", "closed", 1)[0])), "First occurrence")
@@ -228,12 +223,11 @@ func quoteJSON(text string) string {
 }
 
 // Five attempts are shown, the others on demand; of a long history the last moves.
-func TestALongHistoryIsShort(t *testing.T) {
+func TestLongHistoryIsTruncated(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	for i := range 15 {
-		_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-		st.Must(err)
+		st.operateStep(st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 		st.work(func(tasker.Assignment) error { return fmt.Errorf("failure no %d", i) })
 	}
 	r := st.get(st.page())
@@ -258,8 +252,7 @@ func TestLargeEvidenceIsCut(t *testing.T) {
 	h.Template("order", step("charge"))
 	big := h.create("order", fmt.Sprintf(`{"x": %[1]q, "y": %[1]q}`, strings.Repeat("0123456789abcdef", 10_000)))
 	h.work(func(tasker.Assignment) error { return errDeclined })
-	e, err := h.DB.EntryOfTask(t.Context(), big)
-	h.Must(err)
+	e := h.Entry(big)
 	r := h.get("/ui/investigations/" + e.UUID.String())
 	h.shows(r, http.StatusOK, "shortened, ", "Complete document: <code>GET /v1/dlq/entry/"+e.UUID.String()+"</code>")
 	if n := strings.Count(r.text, "0123456789abcdef"); n > (256<<10)/16 {
@@ -275,8 +268,7 @@ func (h *harness) next() []tasker.Assignment {
 			_, err := l.Pass(h.Context())
 			h.Must(err)
 		}
-		list, err := h.Engine.Claim(h.Context(), h.worker, 1, 0)
-		h.Must(err)
+		list := h.claim(1)
 		if len(list) > 0 {
 			return list
 		}
@@ -295,13 +287,11 @@ func TestAttemptsAndSimilarInvestigationsAreShown(t *testing.T) {
 		st = &stuck{harness: h, task: h.create("order", `{}`)}
 		for range 3 {
 			list := h.next()
-			_, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Failure: &tasker.Failure{
+			h.report(tasker.Outcome{Lease: list[0].Lease(), Failure: &tasker.Failure{
 				Message: "connection refused", Type: "net.Error", Retryable: true, Context: json.RawMessage(`{"host": "db-1"}`),
-			}}}, 0)
-			h.Must(err)
+			}})
 		}
-		e, err := h.DB.EntryOfTask(t.Context(), st.task)
-		h.Must(err)
+		e := h.Entry(st.task)
 		st.entry, st.step = e.UUID, *e.StepUUID
 		if i == 0 {
 			h.shows(h.get(st.page()), http.StatusOK, "First occurrence")
@@ -325,8 +315,7 @@ func TestAStepIsChosenByKeys(t *testing.T) {
 		stale_at = stale_at - interval '2 hours', created_at = created_at - interval '2 hours'`)
 	_, err := h.DLQ.Sweep(t.Context())
 	h.Must(err)
-	e, err := h.DB.EntryOfTask(t.Context(), st.task)
-	h.Must(err)
+	e := h.Entry(st.task)
 	st.entry = e.UUID
 	tab := h.open(st.page())
 	tab.Sees("was in state waiting for dependencies for 2 h 0 min (limit 1 h 0 min): step payment waited for an external result.")

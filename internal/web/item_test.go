@@ -21,8 +21,7 @@ func (h *harness) lists(n int, failed ...int) (task, refund tasker.ID) {
 		lines[i] = fmt.Sprintf(`{"line": %d}`, i)
 	}
 	task = h.create("refunds", `{"lines": [`+strings.Join(lines, ",")+`]}`)
-	_, err := h.Engine.Tick(h.Context())
-	h.Must(err)
+	h.tick()
 	for left := n; left > 0; {
 		for _, a := range h.next() {
 			o := tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(fmt.Sprint(*a.Index))}
@@ -36,8 +35,7 @@ func (h *harness) lists(n int, failed ...int) (task, refund tasker.ID) {
 			left--
 		}
 	}
-	steps, err := h.DB.Steps(h.Context(), task)
-	h.Must(err)
+	steps := h.steps(task)
 	return task, steps[0].UUID
 }
 

@@ -79,8 +79,7 @@ func (h *harness) tenant(mark string, failed int) *tenant {
 	create("waiting-" + mark)
 	stale := create("order-" + mark)
 	h.Exec(`UPDATE tasker.tasks SET state_since = now() - interval '66 minutes', warn_at = now() - interval '20 minutes', stale_at = now() - interval '6 minutes' WHERE task_uuid = $1`, stale)
-	e, err := h.DB.EntryOfTask(h.Context(), tn.task)
-	h.Must(err)
+	e := h.Entry(tn.task)
 	tn.entry = e.UUID
 	note := "note-" + mark
 	_, _, err = h.DLQ.Update(h.Context(), e.UUID, tasker.EntryUpdate{

@@ -23,8 +23,7 @@ func TestALimitOnItsPage(t *testing.T) {
 	h.shows(h.get(byName), http.StatusOK, "Not used yet", "none waiting", "Change…")
 	first := h.create("order", `{"customer":"<acme>"}`)
 	h.create("order", `{"customer":"<acme>"}`)
-	list, err := h.Engine.Claim(t.Context(), h.worker, 10, 0)
-	h.Must(err)
+	list := h.claim(10)
 	if len(list) != 1 {
 		t.Fatalf("%d steps are handed out, want 1", len(list))
 	}
@@ -54,7 +53,7 @@ func TestALimitOnItsPage(t *testing.T) {
 	const byHandler = "kind=handler&name=pay%2Fcard&namespace=shop"
 	h.shows(h.get("/ui/set-limit?"+byHandler), http.StatusOK, `name="rate" value="2.5"`, `name="burst" value="4"`)
 	h.shows(h.post("/ui/delete-limit?"+byHandler, "kind=handler", "namespace=shop", "name=pay/card", "actor=bo", "reason=done"), http.StatusOK, "is deleted")
-	h.shows(h.get("/ui/limit?"+byHandler), http.StatusNotFound, "No limit")
+	h.shows(h.get("/ui/limit?"+byHandler), http.StatusNotFound, "not found")
 	h.shows(h.get("/ui/limit?kind=tasks"), http.StatusBadRequest, "nvalid limit kind")
 	h.shows(h.get("/ui/limits?after=x"), http.StatusBadRequest, "nvalid limit kind")
 }
@@ -71,17 +70,16 @@ func TestWhoMaySetALimit(t *testing.T) {
 	}, "")
 	st.Must(err)
 	st.create("limited", `{"customer":"secret-acme"}`)
-	_, err = st.Engine.Claim(t.Context(), st.worker, 10, 0)
-	st.Must(err)
+	_ = st.claim(10)
 	const page = "/ui/limit?kind=name&name=customer&namespace=shop"
 	viewer, operator, root := st.signedIn("vera", "viewer@shop"), st.signedIn("olga", "operator@shop"), st.signedIn("root", "admin@*")
 	if r := viewer.get(page); r.status != http.StatusOK || strings.Contains(r.text, "secret-acme") || !strings.Contains(r.text, "[hidden]") || strings.Contains(r.text, "set-limit") {
 		t.Errorf("a viewer sees %d %.3000s", r.status, r.text)
 	}
 	st.shows(operator.get(page), http.StatusOK, "secret-acme", "set-limit")
-	st.shows(st.signedIn("eve", "operator@bank").get(page), http.StatusNotFound, "No limit")
+	st.shows(st.signedIn("eve", "operator@bank").get(page), http.StatusNotFound, "not found")
 	operator.refused(operator.post("/ui/set-limit", "kind=server", "max=5", "reason=r"), http.StatusForbidden, "Only administrators of all namespaces")
-	operator.refused(operator.post("/ui/set-limit", "kind=namespace", "namespace=bank", "max=5", "reason=r"), http.StatusBadRequest, "No namespace")
+	operator.refused(operator.post("/ui/set-limit", "kind=namespace", "namespace=bank", "max=5", "reason=r"), http.StatusBadRequest, "not found")
 	if strings.Contains(operator.get("/ui/set-limit").text, `value="server"`) || !strings.Contains(root.get("/ui/set-limit").text, `value="server"`) {
 		t.Error("the form does not offer the limit of the server to those who may set it, and to nobody else")
 	}

@@ -112,7 +112,7 @@ func signIn(tab *browsertest.Tab) {
 var times = regexp.MustCompile(`:\d\d(\.\d+)?`)
 
 // Somebody signs in at the provider, comes back to the page that they asked for, repairs a step and signs out.
-func TestPeopleInABrowser(t *testing.T) {
+func TestProviderSignInInABrowser(t *testing.T) {
 	t.Parallel()
 	var a *auth.Authenticator
 	provider, change, public := people(t, &a)
@@ -185,7 +185,7 @@ func TestPeopleInABrowser(t *testing.T) {
 }
 
 // The session ends while a form is open: nothing is sent, and nothing is lost that was typed.
-func TestTheSessionEndsWhileSomebodyTypes(t *testing.T) {
+func TestExpiredSessionKeepsTypedText(t *testing.T) {
 	t.Parallel()
 	var a *auth.Authenticator
 	provider, change, public := people(t, &a)
@@ -231,7 +231,7 @@ func TestTheSessionEndsWhileSomebodyTypes(t *testing.T) {
 
 // For each role, every page that a page leads to is there, and every form that is shown may be sent.
 // Of pages that differ in ids and values only, two are opened.
-func TestWhatIsShownMayBeDone(t *testing.T) {
+func TestShownActionsAreAllowed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, asking)
 	h.sinks("webhook")
@@ -328,6 +328,5 @@ func (h *harness) asks(namespace string) {
 	}}}, "")
 	h.Must(err)
 	h.CreateWith(tasker.NewTask{Namespace: namespace, Name: "asked"})
-	_, err = h.Engine.Tick(h.Context())
-	h.Must(err)
+	h.tick()
 }

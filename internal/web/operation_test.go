@@ -45,8 +45,7 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.shows(h.get("/ui/operations"), http.StatusOK, "No operations")
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 13)
+	h.declined(13)
 	path := h.casePath("order")
 	h.shows(h.get(path), http.StatusOK, "Retry 13…", path+"/run")
 	h.shows(h.get(path+"/run"), http.StatusOK, "The most urgent 10 of 13", `value="1, 10, 100"`, "tasker-ctl --server "+h.server.URL+" operation plan --case")
@@ -150,8 +149,7 @@ func TestEveryActFromACase(t *testing.T) {
 		h.shows(h.post(r.url, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation was started.")
 		h.operate()
 		for _, task := range tasks {
-			steps, err := h.DB.Steps(t.Context(), task)
-			h.Must(err)
+			steps := h.steps(task)
 			if steps[0].State != tt.state {
 				t.Errorf("%s: the step is %s, want %s", tt.act, steps[0].State, tt.state)
 			}
@@ -172,8 +170,7 @@ func TestAPlanOfASelection(t *testing.T) {
 	order, refund, parcel := h.caseOf("order"), h.caseOf("refund"), h.caseOf("parcel")
 	var ids []string
 	for _, task := range tasks {
-		e, err := h.DB.EntryOfTask(t.Context(), task)
-		h.Must(err)
+		e := h.Entry(task)
 		ids = append(ids, e.UUID.String())
 		h.shows(h.get("/ui/?view=entries"), http.StatusOK, `form="selection" name="id" value="`+e.UUID.String()+`"`)
 		h.shows(h.get(h.caseURL(order)), http.StatusOK, `form="selection" name="id" value="`+e.UUID.String()+`"`)
@@ -225,8 +222,7 @@ func TestAPlanOfASelection(t *testing.T) {
 func TestSelectingByKeys(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 5)
+	h.declined(5)
 	h.FindCases()
 	for width, path := range map[int64]string{1280: "/ui/?view=entries", 390: h.casePath("order")} {
 		tab := h.open(path)
@@ -264,11 +260,10 @@ func TestSelectingByKeys(t *testing.T) {
 	tab.Sees("Plan: shop/order › charge")
 }
 
-func TestWhatIsWrongWithAPlan(t *testing.T) {
+func TestPlanFormReportsInvalidInput(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	tasks := h.fail("order", "charge", "declined", 2)
+	tasks := h.declined(2)
 	path := h.casePath("order") + "/run"
 	for field, says := range map[string]string{
 		"reason=": "The reason is missing", "actor=": "Your name is missing", "waves=0": `Invalid waves "0"`, "waves=1,x": "Invalid waves", "waves=": "Invalid waves", "waves=100001": "Invalid waves",

@@ -12,7 +12,7 @@ import (
 )
 
 // A page of a server that is gone says so where it is read, and that it is back.
-func TestAPageSaysThatTheServerIsGone(t *testing.T) {
+func TestPageShowsALostConnection(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tab := h.open("/ui/")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestABarSaysHowFarAValueIs(t *testing.T) {
+func TestThresholdBar(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		value, threshold float64
@@ -29,20 +29,6 @@ func TestABarSaysHowFarAValueIs(t *testing.T) {
 		if got := barOf(tt.value, tt.threshold); got != tt.want {
 			t.Errorf("%v of %v is %+v, want %+v", tt.value, tt.threshold, got, tt.want)
 		}
-	}
-}
-
-func TestTheTopOfAPlotIsRound(t *testing.T) {
-	t.Parallel()
-	for v, want := range map[int64]int64{
-		-3: 2, 0: 2, 1: 2, 2: 2, 3: 5, 5: 5, 6: 10, 10: 10, 11: 20, 50: 50, 51: 100, 1001: 2000, 99_999: 100_000, 100_000: 100_000, 100_001: 200_000,
-	} {
-		if got := roundUp(v); got != want {
-			t.Errorf("%d is rounded up to %d, want %d", v, got, want)
-		}
-	}
-	if got := roundUp(math.MaxInt64); got <= 0 {
-		t.Errorf("the largest number is rounded up to %d", got)
 	}
 }
 
@@ -69,17 +55,7 @@ func TestSpansAreInOneUnitWhenBothAreShort(t *testing.T) {
 // twoKinds are the series of the dashboard.
 var twoKinds = []series{{"opened", "bad"}, {"ended", "good"}}
 
-func TestAPlotOfNothingHasItsAxis(t *testing.T) {
-	t.Parallel()
-	for _, points := range [][]point{nil, {{Name: "10:00", Label: "10:00", Values: []int64{0, 0}}, {Name: "11:00", Values: []int64{0, 0}}}} {
-		p := drawPlot("Today", twoKinds, points)
-		if len(p.Columns) != 0 || len(p.Lines) != 3 || p.Label != "Today, 0 opened, 0 ended" {
-			t.Errorf("%d points are drawn as %+v", len(points), p)
-		}
-	}
-}
-
-func TestColumnsStandOnTheAxisSideBySide(t *testing.T) {
+func TestPlotColumns(t *testing.T) {
 	t.Parallel()
 	p := drawPlot("Today", twoKinds, []point{
 		{Name: "10:00 UTC", Label: "10:00", Values: []int64{1500, 1}},
@@ -110,20 +86,9 @@ func TestColumnsStandOnTheAxisSideBySide(t *testing.T) {
 	}
 }
 
-// The labels of the axis have their place, however long they are.
-func TestLabelsOfTheAxisStayInThePicture(t *testing.T) {
-	t.Parallel()
-	for value, want := range map[int64]int{1: plotLeft, 90: 48, 99_999: 96, 1_000_000: 120} {
-		p := drawPlot("Today", twoKinds, []point{{Values: []int64{value, 0}}})
-		if p.Left != want || p.Columns[0].X < p.Left || p.Columns[0].X+p.Columns[0].Width > plotWidth {
-			t.Errorf("for %d the axis begins at %d, want %d; the column is %+v", value, p.Left, want, p.Columns[0])
-		}
-	}
-}
-
 // However many there are and whatever their values, columns stay in the picture and
 // apart from each other.
-func TestColumnsStayInThePicture(t *testing.T) {
+func TestPlotColumnsStayInThePicture(t *testing.T) {
 	t.Parallel()
 	for count := 1; count <= 60; count++ {
 		var points []point

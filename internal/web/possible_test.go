@@ -10,19 +10,17 @@ import (
 )
 
 // Only acts that can work for some of the investigations are offered, with their number.
-func TestOnlyActsThatCanWorkAreOffered(t *testing.T) {
+func TestOnlyPossibleActsAreOffered(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 3)
+	h.declined(3)
 	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
 		Namespace: "shop", Name: "export", Version: "1.0.0", Steps: []tasker.StepTemplate{{Name: "approve", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry()}},
 	}, "")
 	h.Must(err)
 	for range 2 {
 		task := h.CreateWith(tasker.NewTask{Namespace: "shop", Name: "export"})
-		_, err := h.Engine.Tick(t.Context())
-		h.Must(err)
+		h.tick()
 		h.post("/ui/tasks/"+task.String()+"/investigate", "actor=ann", "reason=nobody answers")
 	}
 	h.FindCases()
@@ -49,11 +47,10 @@ func TestOnlyActsThatCanWorkAreOffered(t *testing.T) {
 }
 
 // The plan shows what has to be decided, and the rest on request.
-func TestThePlanFoldsItsGuards(t *testing.T) {
+func TestPlanGuardsAreCollapsed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 3)
+	h.declined(3)
 	tab := h.open(h.casePath("order") + "/run")
 	seen := func(selector string) bool {
 		return tab.Is(`document.querySelector('` + selector + `').checkVisibility()`)
@@ -74,11 +71,10 @@ func TestThePlanFoldsItsGuards(t *testing.T) {
 }
 
 // The page of an operation plans for what failed again, as long as that can be retried.
-func TestWhatFailedAgainIsPlannedForTogether(t *testing.T) {
+func TestFailedItemsArePlannedTogether(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	tasks := h.fail("order", "charge", "declined", 12)
+	tasks := h.declined(12)
 	path := h.casePath("order")
 	planned := h.post(path+"/run", "actor=ann", "reason=fixed", "waves=all", "tolerate=100%", "key=k")
 	digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(planned.text)[1]
@@ -93,8 +89,7 @@ func TestWhatFailedAgainIsPlannedForTogether(t *testing.T) {
 		t.Fatal("the page has no link to a plan")
 	}
 	h.shows(h.get(html.UnescapeString(link[1])), http.StatusOK, "Plan: <bdi>12 selected investigations", "Run again: 12")
-	steps, err := h.DB.Steps(t.Context(), tasks[0])
-	h.Must(err)
+	steps := h.steps(tasks[0])
 	h.post("/ui/tasks/"+tasks[0].String()+"/steps/"+steps[0].UUID.String()+"/resolve", "actor=ann", "reason=skip it")
 	h.shows(h.get(page), http.StatusOK, "12 failed again", "Retry 11…")
 }

@@ -28,16 +28,13 @@ func TestAnInvestigationHidesWhatItsEvidenceHides(t *testing.T) {
 	h.redacts()
 	h.Template("order", step("charge"))
 	task := h.create("order", `{"n": 1}`)
-	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
-	h.Must(err)
-	_, err = h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Failure: &tasker.Failure{
+	list := h.claim(1)
+	h.report(tasker.Outcome{Lease: list[0].Lease(), Failure: &tasker.Failure{
 		Message: "connect to postgres://app:S3CR3T@db failed", Type: "test", Context: json.RawMessage(`{"card.pin": "S3CR3T", "host": "db-7"}`),
-	}}}, 0)
-	h.Must(err)
-	e, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	}})
+	e := h.Entry(task)
 	note := "tried with password=S3CR3T"
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{
+	_, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{
 		Notes: &note, Metadata: json.RawMessage(`{"api.key": "S3CR3T", "ticket": "INC-7"}`), Actor: "ann",
 	})
 	h.Must(err)

@@ -78,11 +78,10 @@ func TestASchedule(t *testing.T) {
 	h.shows(h.post(page+"/trigger", "actor=bo", "reason=again"), http.StatusBadRequest, "accepts new tasks", ">again</textarea>")
 	h.Exec(`DELETE FROM tasker.schedules WHERE name <> 'nightly'`)
 	h.Exec(`UPDATE tasker.schedules SET next_at = date_trunc('second', now()), fire_at = now(), overlap = 'allow', except_days = '{}'`)
-	_, err = h.Engine.Tick(t.Context())
-	h.Must(err)
+	h.tick()
 	h.shows(h.get("/ui/schedules"), http.StatusOK, "last task not created")
 	h.shows(h.get(page), http.StatusOK, "refused")
-	h.shows(h.get("/ui/schedules/"+tasker.NewID().String()), http.StatusNotFound, "No schedule")
+	h.shows(h.get("/ui/schedules/"+tasker.NewID().String()), http.StatusNotFound, "not found")
 	h.Must(h.Engine.DeleteSchedule(t.Context(), s.UUID, engine.ScheduleChange{Actor: "ann"}))
 	h.shows(h.get(page), http.StatusOK, "deleted")
 	h.shows(h.get(page+"/trigger"), http.StatusConflict, "was deleted")
@@ -90,7 +89,7 @@ func TestASchedule(t *testing.T) {
 
 // What is wrong with a new schedule is said beside the field that it is about, by the rules of the API, and what was
 // typed stays.
-func TestWhatIsWrongWithANewSchedule(t *testing.T) {
+func TestScheduleFormReportsInvalidInput(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("validate"))
@@ -134,5 +133,5 @@ func TestAScheduleOfANamespaceThatIsNotThere(t *testing.T) {
 	var a *auth.Authenticator
 	h := newHarness(t, askingWith(&a))
 	dev := h.signedIn("dev", "developer@bank")
-	h.shows(dev.post("/ui/new-schedule", "namespace=shop", "name=mine", "template=order", "cron=0 * * * *"), http.StatusBadRequest, "No namespace", `value="mine"`)
+	h.shows(dev.post("/ui/new-schedule", "namespace=shop", "name=mine", "template=order", "cron=0 * * * *"), http.StatusBadRequest, `Namespace "shop" not found`, `value="mine"`)
 }

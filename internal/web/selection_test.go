@@ -85,8 +85,7 @@ func TestAPlanOfAFilter(t *testing.T) {
 func TestAPlanOfWhatFailedOnAVersion(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 2)
+	h.declined(2)
 	h.Exec(`UPDATE tasker.workers SET version = '1.6.0-rc'`)
 	path := "/ui/plan?all=1&failed_on=1.6.0-rc"
 	h.shows(h.get(path), http.StatusOK, `name="failed_on" value="1.6.0-rc"`, "operation plan --failed-on 1.6.0-rc --reset")
@@ -104,8 +103,7 @@ func TestAPlanOfWhatFailedOnAVersion(t *testing.T) {
 func TestAPlanSaysWhichWorkersTakeItsSteps(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 2)
+	h.declined(2)
 	path := h.casePath("order") + "/run"
 	fields := []string{"actor=ann", "reason=kept", "waves=1", "tolerate=2%", "key=k"}
 	h.shows(h.post(path, append(fields, "worker_at_least=new")...), http.StatusBadRequest, "must be a semantic version", `name="worker_at_least" value="new"`, "--worker-at-least new", `"worker_at_least":"new"`)
@@ -129,8 +127,7 @@ func TestAPlanSaysWhichWorkersTakeItsSteps(t *testing.T) {
 func TestAPlanOfAFilterStaysWhereTheCallerMayOperate(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, asking)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 2)
+	h.declined(2)
 	both, other, operator := h.signedIn("both", "viewer@shop", "operator@bank"), h.signedIn("other", "operator@bank"), h.signedIn("one", "operator@shop")
 	operator.sees(operator.get("/ui/?template=order"), "Retry all 2")
 	r := both.get("/ui/?template=order")
@@ -138,7 +135,7 @@ func TestAPlanOfAFilterStaysWhereTheCallerMayOperate(t *testing.T) {
 	both.lacks(r, "/ui/plan?all=1")
 	h.shows(both.get("/ui/plan?all=1&namespace=shop"), http.StatusForbidden, "steps:operate")
 	h.shows(both.get("/ui/plan?all=1&template=order"), http.StatusConflict, "The filter matches no open investigation on which you have permission to operate")
-	h.shows(other.get("/ui/plan?all=1&namespace=shop"), http.StatusNotFound, "No namespace")
+	h.shows(other.get("/ui/plan?all=1&namespace=shop"), http.StatusNotFound, `Namespace "shop" not found`)
 	r = other.get("/ui/plan?all=1&template=order")
 	h.shows(r, http.StatusConflict, "The filter matches no open investigation on which you have permission to operate")
 	other.lacks(r, "declined")

@@ -87,22 +87,6 @@ func TestCookiesAreOursAlone(t *testing.T) {
 	h.lacks(h.get("/ui/"), "Kim")
 }
 
-func TestAFormLeadsBackToOurPagesOnly(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	for back, want := range map[string]string{
-		"/ui/tasks?state=error": "/ui/tasks?state=error", "/ui": "/ui", "": "/ui/", "https://evil.example/": "/ui/", "//evil.example/ui/": "/ui/",
-		"/uiX": "/ui/", "/ui/\\evil": "/ui/", "/v1/tasks": "/ui/",
-		"/ui/": "/ui/", "/ui/..//evil.example": "/ui/", "/ui/../v1/tasks": "/ui/", "/ui/%2e%2e/v1": "/ui/", "/ui//evil.example": "/ui/",
-		"/ui/tasks/..": "/ui/", "javascript:/ui/": "/ui/", "/ui/tasks?back=/ui/../x": "/ui/tasks?back=/ui/../x",
-	} {
-		if got := h.post("/ui/name", "name=Kim", "back="+back).header.Get("Location"); got != want {
-			t.Errorf("back to %q leads to %q, want %q", back, got, want)
-		}
-	}
-}
-
 // A read-only server offers no form and takes none but that of the reader's name.
 func TestReadOnlyPages(t *testing.T) {
 	t.Parallel()
@@ -164,8 +148,7 @@ func TestTheHostIsChecked(t *testing.T) {
 func TestALinkFromElsewhereKeepsTheSession(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("charge"))
-	h.fail("order", "charge", "declined", 1)
+	h.declined(1)
 	chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, `<!doctype html><html lang="en"><title>chat</title><link rel="icon" href="data:,"><a href="`+strings.Replace(h.server.URL, "127.0.0.1", "localhost", 1)+`/ui/">look</a></html>`)

@@ -197,7 +197,7 @@ func TestWrongKeys(t *testing.T) {
 	}
 }
 
-func TestADatabaseThatDoesNotAnswerIsNoWrongKey(t *testing.T) {
+func TestUnavailableDatabaseIsNotAWrongKey(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, asking)
 	b := h.browser()
@@ -293,6 +293,7 @@ func TestSigningInLeadsBackToOurPagesOnly(t *testing.T) {
 		"/ui/tasks?state=error": "/ui/tasks?state=error", "": "/ui/", "https://evil.example/": "/ui/", "//evil.example/ui/": "/ui/", "/ui/\\evil": "/ui/",
 		"/v1/tasks": "/ui/", "/ui/..//evil.example": "/ui/", "/ui//evil.example": "/ui/", "javascript:/ui/": "/ui/", "/ui/sign-in?back=/ui/": "/ui/", "/ui/sign-in/provider": "/ui/",
 		"/ui/a\r\nSet-Cookie: x=y": "/ui/", "\t//evil.example": "/ui/", "http:/ui/": "/ui/", "/%75i/tasks": "/%75i/tasks", "ui/tasks": "/ui/",
+		"/ui": "/ui", "/uiX": "/ui/", "/ui/../v1/tasks": "/ui/", "/ui/%2e%2e/v1": "/ui/", "/ui/tasks/..": "/ui/", "/ui/tasks?back=/ui/../x": "/ui/tasks?back=/ui/../x",
 	} {
 		b.leads(b.post("/ui/sign-in", "key="+token, "back="+back), want)
 		b.leads(b.get("/ui/sign-in?"+url.Values{"back": {back}}.Encode()), want)
@@ -334,7 +335,7 @@ func TestFormsOfOthersDoNotSignIn(t *testing.T) {
 }
 
 // A script or a form cannot go on from the page to sign in.
-func TestWhoHasNotSignedIn(t *testing.T) {
+func TestRequestsWithoutSession(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, asking)
 	b := h.browser()
@@ -363,7 +364,7 @@ func TestWhoHasNotSignedIn(t *testing.T) {
 	b.lacks(r, "Staleness")
 }
 
-func TestWithoutSignInNobodySignsIn(t *testing.T) {
+func TestSignInIsUnavailableWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	b := h.browser()

@@ -89,7 +89,7 @@ func TestStaleness(t *testing.T) {
 	h.refused(h.get("/ui/staleness?offset=-1"), http.StatusBadRequest, "Invalid offset")
 }
 
-func TestStalenessGoesOn(t *testing.T) {
+func TestStalenessIsPaged(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("pay"))

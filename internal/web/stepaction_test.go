@@ -20,7 +20,7 @@ import (
 	"tasker.example/tasker/internal/enginetest"
 )
 
-func TestWhatIsWrongWithAnActionIsSaid(t *testing.T) {
+func TestStepFormReportsInvalidInput(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	entry := "entry=" + st.entry.String()
@@ -55,7 +55,7 @@ func TestWhatIsWrongWithAnActionIsSaid(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereOrNotPossible(t *testing.T) {
+func TestImpossibleStepActionsAreRefused(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	other := newID()
@@ -86,32 +86,19 @@ func TestWhatIsNotThereOrNotPossible(t *testing.T) {
 
 	done, status := tasker.EntryPermanentlyFailed, "written off"
 	st.Must(st.Engine.CancelTask(t.Context(), st.task, "ann", "x"))
-	_, _, err := st.DLQ.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &done, Notes: &status, Actor: "ann"})
-	st.Must(err)
+	st.update(st.entry, tasker.EntryUpdate{Status: &done, Notes: &status, Actor: "ann"})
 	st.shows(st.get(st.action("reset")), http.StatusConflict, "The task is cancelled")
 }
 
 func newID() tasker.ID { return tasker.NewID() }
 
-// A task that was written off while it stood in error is not repaired any more.
-func TestNothingIsDoneToATaskThatWasWrittenOff(t *testing.T) {
-	t.Parallel()
-	st := newStuck(t)
-	st.shows(st.post(st.page()+"/update", "seen="+st.seen(), "actor=ann", "status=permanently_failed", "notes=hopeless"), http.StatusOK,
-		"The investigation has ended: permanently failed.", "marked as permanently failed")
-	st.shows(st.get(st.action("reset")), http.StatusConflict, "permanently failed")
-	st.shows(st.post(st.action("reset"), "reason=x", "actor=ann"), http.StatusConflict, "permanently failed")
-}
-
 // Who takes a step away from a worker must say so.
 func TestAStepIsTakenFromAWorker(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
-	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-	st.Must(err)
+	st.operateStep(st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 	st.shows(st.get(st.action("resolve")), http.StatusOK, "The step is enqueued", `name="interrupt"`, "--interrupt")
-	list, err := st.Engine.Claim(t.Context(), st.worker, 1, 0)
-	st.Must(err)
+	list := st.claim(1)
 	st.shows(st.get(st.action("resolve")), http.StatusOK, "Worker "+st.worker.String()+" is running the step.")
 	st.shows(st.post(st.action("resolve"), "reason=x", "actor=bob"), http.StatusConflict, "set interrupt", ">x</textarea>")
 	r := st.post(st.action("resolve"), "reason=x", "actor=bob", "interrupt=1", "entry="+st.entry.String())
@@ -125,7 +112,7 @@ func TestAStepIsTakenFromAWorker(t *testing.T) {
 }
 
 // What a form foresees is what the engine then does.
-func TestTheForecastComesTrue(t *testing.T) {
+func TestForecastMatchesTheEngine(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	for word, enqueues := range map[string]string{"reset": "", "resolve": "2 other steps are enqueued: ", "complete": "2 other steps are enqueued: "} {
@@ -228,15 +215,14 @@ func (h *harness) call(tool string, r reply) {
 }
 
 // What a page says to type in a terminal does the same as the form.
-func TestTheSameFromATerminal(t *testing.T) {
+func TestShownCommandsActOnAStep(t *testing.T) {
 	t.Parallel()
 	const reason = "it's \"back\",\n$HOME and `id` — ☠"
 	st := newStuck(t)
 	for _, word := range []string{"reset", "resolve", "complete"} {
 		for _, tool := range []string{"tasker-ctl", "curl"} {
 			st = st.stuckTask()
-			_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-			st.Must(err)
+			st.operateStep(st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 			st.work(func(a tasker.Assignment) error { return errors.New("again") })
 			// Refused for its actor, so that the page shows what was typed.
 			r := st.post(st.action(word), "reason="+strings.ReplaceAll(reason, "\n", "\r\n"), `result={"paid": 12.50, "by": "ann's"}`, `metadata={"m": 1}`)
@@ -283,7 +269,7 @@ func TestCommandsNameTheServer(t *testing.T) {
 }
 
 // A page that is older than what it shows does not act on what nobody has looked at.
-func TestAStepThatHasMovedIsLookedAtAgain(t *testing.T) {
+func TestStaleStepFormIsRefused(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	form := st.get(st.action("resolve"))
@@ -291,8 +277,7 @@ func TestAStepThatHasMovedIsLookedAtAgain(t *testing.T) {
 	if seen == nil {
 		t.Fatal("the form does not say what it has seen")
 	}
-	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "bob", Reason: "again"})
-	st.Must(err)
+	st.operateStep(st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "bob", Reason: "again"})
 	st.work(func(tasker.Assignment) error { return errors.New("charged, but the receipt is lost") })
 	r := st.post(st.action("resolve"), "actor=ann", "reason=paid in cash", "seen="+seen[1])
 	st.shows(r, http.StatusConflict, "The step has changed since you opened this page", "charged, but the receipt is lost", "paid in cash</textarea>")
@@ -305,17 +290,7 @@ func TestAStepThatHasMovedIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// What somebody typed is not lost because somebody else was faster.
-func TestWhatWasTypedIsShownWhenItIsTooLate(t *testing.T) {
-	t.Parallel()
-	st := newStuck(t)
-	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "bob", Reason: "first"})
-	st.Must(err)
-	r := st.post(st.action("complete"), "actor=ann", "reason=charged by telephone", `result={"payment": 7}`)
-	st.shows(r, http.StatusConflict, "it cannot be completed", "charged by telephone", `{"payment": 7}`)
-}
-
-func TestAnInvestigationIsNotTakenUnseen(t *testing.T) {
+func TestStaleOwnFormIsRefused(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	own := "/ui/investigations/" + st.entry.String() + "/own"
@@ -324,7 +299,6 @@ func TestAnInvestigationIsNotTakenUnseen(t *testing.T) {
 	st.shows(r, http.StatusConflict, "The investigation has been assigned to bob since", `name="had" value="bob"`)
 	st.shows(st.post(own, "actor=ann", "had=bob"), http.StatusOK, "The investigation is assigned to ann instead of bob.")
 	status, notes, by := tasker.EntryCancelled, "over", "ann"
-	_, _, err := st.DLQ.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
-	st.Must(err)
+	st.update(st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
 	st.shows(st.post(own, "actor=bob", "had=ann"), http.StatusConflict, "The investigation has ended")
 }

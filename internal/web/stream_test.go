@@ -74,8 +74,7 @@ func (h *harness) ends(f *followed) time.Time {
 // note records something about the investigation of a tenant.
 func (h *harness) note(tn *tenant, text string) {
 	h.Helper()
-	_, _, err := h.DLQ.Update(h.Context(), tn.entry, tasker.EntryUpdate{Notes: &text, Actor: "test"})
-	h.Must(err)
+	h.update(tn.entry, tasker.EntryUpdate{Notes: &text, Actor: "test"})
 }
 
 // withoutComments leaves out what keeps a stream open.
@@ -96,7 +95,7 @@ const change = "event: change\ndata: {}\n\n"
 
 // An open page is sent a line for a change that the caller may see, without anything about it, and nothing at all for
 // a change in another namespace. It ends with the key.
-func TestAnOpenPageFollowsItsNamespaces(t *testing.T) {
+func TestLiveFeedFollowsNamespaces(t *testing.T) {
 	t.Parallel()
 	var a *auth.Authenticator
 	h := newHarness(t, askingWith(&a))
@@ -133,7 +132,7 @@ func TestAnOpenPageFollowsItsNamespaces(t *testing.T) {
 }
 
 // The session goes on while its stream is open, and the stream is no use of the session.
-func TestAnOpenPageDoesNotKeepTheSession(t *testing.T) {
+func TestLiveFeedDoesNotExtendTheSession(t *testing.T) {
 	t.Parallel()
 	var a *auth.Authenticator
 	h := newHarness(t, askingWith(&a))
@@ -149,7 +148,7 @@ func TestAnOpenPageDoesNotKeepTheSession(t *testing.T) {
 }
 
 // A stream whose session ends, or whose server stops, before it has begun is refused in words, and is no error of the server.
-func TestAnOpenPageThatEndsBeforeItBegins(t *testing.T) {
+func TestLiveFeedThatEndsBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		end  func(h *harness, a *auth.Authenticator)

@@ -40,13 +40,12 @@ func (h *harness) everyLook() map[string]tasker.ID {
 	h.work(fail("charge"))
 	looks["waiting for dependencies"] = h.create("question", `{}`)
 	looks["waiting for retry"] = h.create("poll", `{}`)
-	list, err := h.Engine.Claim(h.Context(), h.worker, 100, 0)
-	h.Must(err)
+	list := h.claim(100)
 	var outcomes []tasker.Outcome
 	for _, a := range list {
 		outcomes = append(outcomes, tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "busy", Type: "test", Retryable: true}})
 	}
-	_, err = h.Engine.Report(h.Context(), h.worker, outcomes, 0)
+	_, err := h.Engine.Report(h.Context(), h.worker, outcomes, 0)
 	h.Must(err)
 	looks["cancelled"] = h.create("order", `{"n":3}`)
 	h.Must(h.Engine.CancelTask(h.Context(), looks["cancelled"], "Ada", "not needed"))
@@ -136,7 +135,7 @@ func TestAFilterThatMeansNothingIsRefused(t *testing.T) {
 		"created_after=today":   "must be a time such as",
 		"created_before=1":      "must be a time such as",
 		"attribute=x":           "NAME:VALUE",
-		"attribute=x:y":         "There is no attribute",
+		"attribute=x:y":         `Unknown attribute "x"`,
 	} {
 		h.shows(h.get("/ui/tasks?"+query), http.StatusBadRequest, want)
 	}

@@ -14,8 +14,7 @@ func TestCancellingATask(t *testing.T) {
 	h := newHarness(t)
 	h.Template("order", step("reserve"), step("charge", "reserve"))
 	task := h.create("order", `{}`)
-	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
-	h.Must(err)
+	list := h.claim(1)
 	path := pageOf(task) + "/cancel"
 	r := h.get(path)
 	h.sees(r, "What will happen", "2 steps are cancelled", "the worker loses its lease", "charge", "reserve", "task cancel "+task.String(), "-X DELETE")
@@ -43,7 +42,7 @@ func TestCancellingATask(t *testing.T) {
 	done := h.create("order", `{}`)
 	h.work(func(tasker.Assignment) error { return nil })
 	h.refused(h.post(pageOf(done)+"/cancel", "actor=Kim", "reason=late"), http.StatusConflict, "complete")
-	h.refused(h.get("/ui/tasks/"+tasker.NewID().String()+"/cancel"), http.StatusNotFound, "No task")
+	h.refused(h.get("/ui/tasks/"+tasker.NewID().String()+"/cancel"), http.StatusNotFound, "not found")
 	h.refused(h.post("/ui/tasks/7/cancel", "actor=Kim", "reason=x"), http.StatusNotFound, "must be a UUID")
 }
 
@@ -56,8 +55,7 @@ func TestInvestigatingATask(t *testing.T) {
 	h.sees(h.get(path), "dlq create "+task.String(), "/v1/dlq/task/"+task.String())
 	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "The reason is missing")
 	r := h.post(path, "actor=Kim", "reason=it looks odd")
-	e, err := h.DB.EntryOfTask(t.Context(), task)
-	h.Must(err)
+	e := h.Entry(task)
 	h.at(r, "/ui/investigations/"+e.UUID.String())
 	h.sees(r, "The investigation is open.", "Kim opened this investigation", "it looks odd")
 	h.sees(h.get(path), e.UUID.String())
@@ -65,7 +63,7 @@ func TestInvestigatingATask(t *testing.T) {
 	if r.status != http.StatusConflict {
 		t.Errorf("a second one: %d", r.status)
 	}
-	h.refused(h.get("/ui/tasks/"+tasker.NewID().String()+"/investigate"), http.StatusNotFound, "No task")
+	h.refused(h.get("/ui/tasks/"+tasker.NewID().String()+"/investigate"), http.StatusNotFound, "not found")
 }
 
 // Where something can be undone the form offers it, and the page of the task says that it is.
@@ -78,10 +76,8 @@ func TestCancellingATaskWithCompensation(t *testing.T) {
 	task := h.create("order", `{}`)
 	path := pageOf(task) + "/cancel"
 	h.lacks(h.get(path), `name="compensate"`)
-	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
-	h.Must(err)
-	_, err = h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: []byte(`{}`)}}, 0)
-	h.Must(err)
+	list := h.claim(1)
+	h.report(tasker.Outcome{Lease: list[0].Lease(), Success: true, Result: []byte(`{}`)})
 	h.sees(h.get(path), `name="compensate"`, "Compensate 1 step in reverse order", "unless you select it below")
 	r := h.post(path, "actor=Kim", "compensate=1")
 	h.refused(r, http.StatusBadRequest, "The reason is missing")
@@ -104,10 +100,9 @@ func TestWritingOffATaskWithCompensation(t *testing.T) {
 	task := h.create("order", `{}`)
 	one := func(o tasker.Outcome) {
 		t.Helper()
-		list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
-		h.Must(err)
+		list := h.claim(1)
 		o.Lease = list[0].Lease()
-		_, err = h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{o}, 0)
+		_, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{o}, 0)
 		h.Must(err)
 	}
 	lost := tasker.Outcome{Failure: &tasker.Failure{Message: "no"}}
@@ -137,7 +132,7 @@ func TestWritingOffATaskWithCompensation(t *testing.T) {
 }
 
 // What the forms show for a terminal does what they do.
-func TestATaskIsCancelledFromATerminal(t *testing.T) {
+func TestShownCommandsActOnATask(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("charge"))
@@ -158,9 +153,8 @@ func TestATaskIsCancelledFromATerminal(t *testing.T) {
 func (h *harness) wantDone(task tasker.ID, action, reason string) {
 	h.Helper()
 	if action == "investigate" {
-		e, err := h.DB.EntryOfTask(h.Context(), task)
-		h.Must(err)
-		e, err = h.DB.Entry(h.Context(), e.UUID)
+		e := h.Entry(task)
+		e, err := h.DB.Entry(h.Context(), e.UUID)
 		h.Must(err)
 		if len(e.History) != 1 || *e.History[0].Notes != reason {
 			h.Errorf("the investigation says %+v", e.History)

@@ -20,10 +20,9 @@ func pageOf(task tasker.ID) string { return "/ui/tasks/" + task.String() }
 func (h *harness) fails(message string) {
 	h.Helper()
 	list := h.next()
-	_, err := h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{{
+	h.report(tasker.Outcome{
 		Lease: list[0].Lease(), Failure: &tasker.Failure{Message: message, Type: "test", Retryable: true},
-	}}, 0)
-	h.Must(err)
+	})
 }
 
 // external describes a step that somebody outside answers.
@@ -48,8 +47,7 @@ func (h *harness) rowOf(r reply, step tasker.ID) string {
 func (st *stuck) writtenOff() {
 	st.Helper()
 	status, notes := tasker.EntryPermanentlyFailed, "hopeless"
-	_, _, err := st.DLQ.Update(st.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
-	st.Must(err)
+	st.update(st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
 }
 
 // foundByCustomer registers a template of which tasks are found by a customer.
@@ -80,8 +78,7 @@ func TestATaskShowsWhatItIs(t *testing.T) {
 		"reserve: enqueued", "enqueue", "the task")
 	h.lacks(r, "<dt>Completed", "<dt>Starts", "Last investigation", "Older changes", `class="pager"`)
 	h.lacks(h.get(pageOf(first)), "<dt>Replaces", "<dt>Reason", "<dt>Tags", "<dt>Attributes", "<dt>Initiator")
-	steps, err := h.DB.Steps(t.Context(), task)
-	h.Must(err)
+	steps := h.steps(task)
 	charge := h.rowOf(r, steps[1].UUID)
 	if !strings.Contains(charge, `<a href="#step-`+steps[0].UUID.String()+`">reserve</a> <span class="hint">(not done)`) {
 		t.Errorf("it does not say what charge depends on: %s", charge)
@@ -171,8 +168,7 @@ func TestATaskShowsItsInvestigation(t *testing.T) {
 		t.Errorf("a complete step has an action: %s", row)
 	}
 	status, notes := tasker.EntryCancelled, "no harm"
-	_, _, err := st.DLQ.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
-	st.Must(err)
+	st.update(st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
 	r = st.get(path)
 	st.shows(r, http.StatusOK, "Last investigation</a>: max retries exceeded, ended as cancelled <time", path+"/investigate")
 	st.lacks(r, "needs an operator", "Open investigation</a>", "Permanently failed", "Under investigation", `class="skull`)
@@ -180,7 +176,7 @@ func TestATaskShowsItsInvestigation(t *testing.T) {
 
 // The badge tells a task that went on by itself, and one that a person wants looked
 // at, from one that cannot progress.
-func TestTheBadgeSaysWhatIs(t *testing.T) {
+func TestBadgeShowsTheMark(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	well := st.create("order", `{}`)
@@ -208,6 +204,8 @@ func TestATaskThatWasWrittenOff(t *testing.T) {
 	st.shows(st.get(path+"/investigate"), http.StatusConflict, "The task is marked as permanently failed", st.page())
 	r = st.post(path+"/investigate", "actor=ann", "reason=once more")
 	st.refused(r, http.StatusConflict, "The task is marked as permanently failed", `href="`+st.page()+`"`)
+	st.shows(st.get(st.action("reset")), http.StatusConflict, "permanently failed")
+	st.shows(st.post(st.action("reset"), "reason=x", "actor=ann"), http.StatusConflict, "permanently failed")
 	// A link that is offered works.
 	if strings.Contains(st.get(path).text, path+"/cancel") {
 		st.shows(st.post(path+"/cancel", "actor=ann", "reason=tidy up"), http.StatusOK, "The task was cancelled.")
@@ -225,8 +223,7 @@ func TestRetriesAreSeenInTheBars(t *testing.T) {
 	h.fails("busy 1")
 	h.fails("busy 2")
 	list := h.next()
-	_, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"paid":12.50}`)}}, 0)
-	h.Must(err)
+	h.report(tasker.Outcome{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"paid":12.50}`)})
 	r := h.get(pageOf(st.task))
 	row := h.rowOf(r, st.stepOf("charge").UUID)
 	for what, want := range map[string]int{
@@ -276,20 +273,18 @@ func TestAStepThatWaitsUntilItsTimeout(t *testing.T) {
 		t.Errorf("the step that waits is shown as %s", row)
 	}
 	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() WHERE wait_until IS NOT NULL`)
-	_, err := h.Engine.Tick(t.Context())
-	h.Must(err)
+	h.tick()
 	h.shows(h.get("/ui/investigations/"+h.Entry(st.task).UUID.String()), http.StatusOK, "Step permit of shop/order received no external result before its timeout")
 }
 
 // A task and the tasks that its steps started lead to each other.
-func TestATaskLeadsToItsFamily(t *testing.T) {
+func TestTaskLinksParentsAndChildren(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("archive", step("pack"))
 	h.Template("order", tasker.StepTemplate{Name: "store", Type: tasker.ChildStep, Retry: tasker.DefaultRetry(), Child: tasker.ChildTemplate{Name: "archive"}}, step("ship", "store"))
 	st := &stuck{harness: h, task: h.create("order", `{}`)}
-	_, err := h.Engine.Tick(t.Context())
-	h.Must(err)
+	h.tick()
 	store := st.stepOf("store")
 	if store.ChildTaskUUID == nil {
 		t.Fatalf("no child was started: %s", store.Error)
@@ -310,8 +305,7 @@ func TestATaskLeadsToItsFamily(t *testing.T) {
 	h.shows(h.get(path), http.StatusOK, "The step waits for its child task", `name="new_child" value="1" checked`, "Interrupt: cancels the child task", "--new-child")
 	h.shows(h.post(path, "reason=x", "actor=bob", "new_child=1"), http.StatusConflict, "set interrupt")
 	h.at(h.post(path, "reason=x", "actor=bob", "new_child=1", "interrupt=1"), pageOf(st.task))
-	_, err = h.Engine.Tick(t.Context())
-	h.Must(err)
+	h.tick()
 	if again := st.stepOf("store"); *again.ChildTaskUUID == *store.ChildTaskUUID {
 		t.Error("the step waits for the same child")
 	} else {
@@ -349,8 +343,7 @@ func TestABranchThatIsNotTaken(t *testing.T) {
 	if row := h.rowOf(r, st.stepOf("large").UUID); !strings.Contains(row, ">pending</span>") || !strings.Contains(row, "waiting for a decision") {
 		t.Errorf("before it is decided the step is shown as %s", row)
 	}
-	_, err := h.Engine.Tick(t.Context())
-	h.Must(err)
+	h.tick()
 	r = h.get(pageOf(st.task))
 	if row := h.rowOf(r, st.stepOf("small").UUID); !strings.Contains(row, ">skipped</span>") || !strings.Contains(row, "condition is false: context.amount &lt; 100") {
 		t.Errorf("the step that is skipped is shown as %s", row)
@@ -368,8 +361,7 @@ func TestLargeDocumentsOfATaskAreCut(t *testing.T) {
 	h.Template("order", step("reserve"), step("charge"))
 	words := strings.Repeat("grün ", 14_000)
 	st := &stuck{harness: h, task: h.create("order", fmt.Sprintf(`{"x": %q, "z": "the end of the context"}`, words))}
-	list, err := h.Engine.Claim(t.Context(), h.worker, 100, 0)
-	h.Must(err)
+	list := h.claim(100)
 	var outcomes []tasker.Outcome
 	for _, a := range list {
 		o := tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(fmt.Sprintf(`{"a": "head of the result", "x": %q, "z": "end of the result"}`, words[:9_000]))}
@@ -380,7 +372,7 @@ func TestLargeDocumentsOfATaskAreCut(t *testing.T) {
 		}
 		outcomes = append(outcomes, o)
 	}
-	_, err = h.Engine.Report(t.Context(), h.worker, outcomes, 0)
+	_, err := h.Engine.Report(t.Context(), h.worker, outcomes, 0)
 	h.Must(err)
 	r := h.get(pageOf(st.task))
 	api := "/v1/tasks/" + st.task.String()
@@ -445,7 +437,7 @@ func TestALongHistoryOfATaskIsPaged(t *testing.T) {
 	}
 }
 
-func TestOfAVeryLongHistoryTheAPIHasTheRest(t *testing.T) {
+func TestVeryLongHistoryLinksTheAPI(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	st.longHistory(420)
@@ -532,10 +524,8 @@ func TestATaskIsKeptUpToDate(t *testing.T) {
 	h := newHarness(t)
 	h.Template("order", step("reserve"), step("charge", "reserve"))
 	task := h.create("order", `{"total": 12.50}`)
-	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
-	h.Must(err)
-	_, err = h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"reserved": true}`)}}, 0)
-	h.Must(err)
+	list := h.claim(1)
+	h.report(tasker.Outcome{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"reserved": true}`)})
 	tab := h.open(pageOf(task))
 	tab.Click("main > details.json summary")
 	tab.Click(".steps details.json summary")
@@ -560,15 +550,13 @@ func TestATaskShowsItems(t *testing.T) {
 	each.Type, each.Over = tasker.MapStep, "[1, 2, 3]"
 	h.Template("list", each, step("end", "each"))
 	task := h.create("list", `{}`)
-	_, err := h.Engine.Tick(h.Context())
-	h.Must(err)
+	h.tick()
 	list := append(h.next(), h.next()...)
-	_, err = h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{
+	_, err := h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{
 		{Lease: list[0].Lease(), Failure: &tasker.Failure{Message: "no such card", Type: "test"}}, {Lease: list[1].Lease(), Success: true},
 	}, 0)
 	h.Must(err)
-	steps, err := h.DB.Steps(h.Context(), task)
-	h.Must(err)
+	steps := h.steps(task)
 	r := h.get(pageOf(task))
 	if row := h.rowOf(r, steps[0].UUID); !strings.Contains(row, "3 items, 1 done, 1 enqueued, <strong>1 failed</strong>") {
 		t.Errorf("the row of the step is %s", row)
@@ -591,8 +579,7 @@ func TestACheckpointIsShownAndDiscarded(t *testing.T) {
 	task := h.create("import", `{}`)
 	a := h.next()[0]
 	h.Must(h.Engine.SaveCheckpoint(t.Context(), h.worker, a.Lease(), json.RawMessage(`{"row": 10}`)))
-	_, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: a.Lease(), Failure: &tasker.Failure{Message: "no", Type: "test"}}}, 0)
-	h.Must(err)
+	h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "no", Type: "test"}})
 	if row := h.rowOf(h.get(pageOf(task)), a.StepUUID); !strings.Contains(row, "checkpoint <time") || !strings.Contains(row, "11 bytes") {
 		t.Errorf("the row does not tell of the checkpoint: %s", row)
 	}

@@ -27,7 +27,7 @@ func TestTheVersionOfATaskIsChanged(t *testing.T) {
 	r := h.get(path + "?to=0.9.0")
 	h.refused(r, http.StatusConflict, "cannot move to version 0.9.0")
 	h.sees(r, "the new version has no step reserve", "begun_step_missing", `href="?to=1.1.0"`)
-	h.refused(h.get(path+"?to=7.0.0"), http.StatusConflict, "No template")
+	h.refused(h.get(path+"?to=7.0.0"), http.StatusConflict, "not found")
 	h.sees(h.get(path+"?to=1.1.0"), "Unchanged: reserve, charge.", "Added: ship.", "task change-version "+task.String(), "--to 1.1.0", "/change_version")
 	h.refused(h.post(path, "actor=Kim", "to=1.1.0"), http.StatusBadRequest, "The reason is missing")
 	h.refused(h.post(path, "actor=Kim", "from=0.9.0", "to=1.1.0", "reason=it ships now"), http.StatusConflict, "has version 1.0.0, not 0.9.0")

@@ -33,7 +33,7 @@ func TestTemplatesAreShown(t *testing.T) {
 	r = h.get(path)
 	h.sees(r, "Version 1.1.0", "3 steps", "carry", "context.ships == true", `href="/ui/tasks?name=order&amp;namespace=`+h.Space+`"`, "/order/1.0.0", path+"/retire", path+"/change-tasks", `class="name"`)
 	h.lacks(h.get("/ui/templates/"+h.Space+"/%3Cb%3E/1.0.0"), "<b>", "/change-tasks")
-	h.refused(h.get("/ui/templates/"+h.Space+"/order/9.0.0"), http.StatusNotFound, "No template")
+	h.refused(h.get("/ui/templates/"+h.Space+"/order/9.0.0"), http.StatusNotFound, "not found")
 }
 
 // What this server did not register of its files is on the list of templates.
@@ -99,7 +99,7 @@ func TestTheTasksOfAVersionAreChanged(t *testing.T) {
 	r = h.get(path + "?to=1.1.0")
 	h.matches(r, `Of the newest ([1-9]\d?|100) open tasks?, ([1-9]\d?|100) moves? to version 1\.1\.0`)
 	h.sees(r, "The form then shows the next batch", "retire it first", "template change-tasks "+h.Space+" order 1.0.0", "/change_tasks")
-	h.refused(h.get(path+"?to=7.0.0"), http.StatusConflict, "No template")
+	h.refused(h.get(path+"?to=7.0.0"), http.StatusConflict, "not found")
 	h.refused(h.get(path+"?to=1.1.0&before=x"), http.StatusConflict, "Invalid before")
 	h.refused(h.post(path, "actor=Kim", "to=1.1.0"), http.StatusBadRequest, "The reason is missing")
 	if v := version(list[0]); v != "1.0.0" {

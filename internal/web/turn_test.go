@@ -14,7 +14,7 @@ import (
 )
 
 // Whoever sends a form slowly takes no turn from others.
-func TestWhoSendsAFormSlowlyTakesNoTurn(t *testing.T) {
+func TestSlowFormsBlockNoOtherRequest(t *testing.T) {
 	t.Parallel()
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Operations: {Running: 1}}})
 	h := newHarness(t, func(o *web.Options) { o.Gate = gate })

@@ -36,7 +36,7 @@ func TestCountsAreNeverCut(t *testing.T) {
 }
 
 // Arriving investigations move nothing of the list.
-func TestTheListDoesNotMoveWhileCasesArrive(t *testing.T) {
+func TestListIsStableWhileCasesArrive(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("charge"))

@@ -13,15 +13,14 @@ import (
 )
 
 // Each page says why its subject is where it is, in the words that tasker-ctl explain prints.
-func TestPagesSayWhy(t *testing.T) {
+func TestPagesExplainWaiting(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("charge"))
 	h.Template("parcel", served("pack", "wrap/all"))
 	failed := h.fail("order", "charge", "HTTP 503 <b>", 1)[0]
 	waits := h.create("parcel", `{}`)
-	e, err := h.DB.EntryOfTask(t.Context(), failed)
-	h.Must(err)
+	e := h.Entry(failed)
 	service := explain.New(h.DB, explain.Options{})
 	same := func(path string, x tasker.Explanation, err error) {
 		t.Helper()
@@ -43,8 +42,7 @@ func TestPagesSayWhy(t *testing.T) {
 	x, err = of(h.caseOf("order"))
 	same(h.casePath("order"), x, err)
 	for _, task := range []tasker.ID{failed, waits} {
-		steps, err := h.DB.Steps(t.Context(), task)
-		h.Must(err)
+		steps := h.steps(task)
 		path := "/ui/tasks/" + task.String()
 		asked := path + "?why=" + steps[0].UUID.String()
 		h.shows(h.get(path), http.StatusOK, `<a class="hint" href="`+asked+`#why-step">Why?</a>`)
@@ -75,8 +73,7 @@ func TestWhyShowsWhatTheCallerMaySee(t *testing.T) {
 	h := newHarness(t, asking)
 	h.Template("order", step("charge"))
 	failed := h.fail("order", "charge", "the secret is out", 1)[0]
-	e, err := h.DB.EntryOfTask(t.Context(), failed)
-	h.Must(err)
+	e := h.Entry(failed)
 	operator, viewer := h.signedIn("one", "operator@shop"), h.signedIn("viewer", "viewer@shop")
 	for _, path := range []string{"/ui/tasks/" + failed.String(), "/ui/investigations/" + e.UUID.String(), h.casePath("order")} {
 		operator.sees(operator.get(path), "<strong>Why:</strong>", "the secret is out")
@@ -86,7 +83,7 @@ func TestWhyShowsWhatTheCallerMaySee(t *testing.T) {
 }
 
 // A page is there when the reason is not there in time.
-func TestAPageDoesNotWaitForTheReason(t *testing.T) {
+func TestPageDoesNotWaitForTheExplanation(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *web.Options) { o.PartTimeout = 0 })
 	h.Template("parcel", served("pack", "wrap"))
@@ -100,7 +97,7 @@ func TestAPageDoesNotWaitForTheReason(t *testing.T) {
 }
 
 // A page explains steps of its own task only, and does not offer it for a step that has ended.
-func TestWhichStepsSayWhy(t *testing.T) {
+func TestUnfinishedStepsAreExplained(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, asking)
 	h.Template("order", step("charge"), step("ship", "charge"), step("bill", "ship"))
@@ -108,8 +105,7 @@ func TestWhichStepsSayWhy(t *testing.T) {
 	other := h.create("order", `{}`)
 	operator, viewer := h.signedIn("one", "operator@shop"), h.signedIn("viewer", "viewer@shop")
 	path := "/ui/tasks/" + failed.String()
-	steps, err := h.DB.Steps(t.Context(), failed)
-	h.Must(err)
+	steps := h.steps(failed)
 	for _, st := range steps {
 		link := path + "?why=" + st.UUID.String() + "#why-step"
 		if offered := strings.Contains(viewer.get(path).text, link); offered != (st.Name != "charge") {
@@ -122,8 +118,7 @@ func TestWhichStepsSayWhy(t *testing.T) {
 			viewer.lacks(viewer.get(asked), "the secret is out")
 		}
 	}
-	others, err := h.DB.Steps(t.Context(), other)
-	h.Must(err)
+	others := h.steps(other)
 	h.shows(operator.get(path+"?why="+others[0].UUID.String()), http.StatusNotFound, "The task has no step")
 	h.shows(operator.get(path+"?why=x"), http.StatusBadRequest, "Invalid why")
 }
