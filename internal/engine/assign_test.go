@@ -176,7 +176,7 @@ func TestUnansweredStepIsEscalated(t *testing.T) {
 	h.later("1 hour")
 	h.wantInbox("after a reminder", "group:managers")
 	step := h.Step(task, "answer")
-	if got := h.reminders(step.UUID); len(got) != 1 || got[0] != h.Space+": step answer of approve has waited for an answer of ann for 60 minutes; it is assigned to group:managers now" {
+	if got := h.reminders(step.UUID); len(got) != 1 || got[0] != h.Space+": step answer of approve has waited for an answer of ann for 60 minutes; it is now assigned to group:managers" {
 		t.Errorf("told %q", got)
 	}
 	_, err := h.Engine.Assign(h.Context(), tasker.StepRef{TaskUUID: task, StepUUID: step.UUID}, tasker.AssignRequest{Assignee: "bob", Actor: "ann"})

@@ -245,7 +245,7 @@ func TestChildThatCannotBeCreatedOpensAnInvestigation(t *testing.T) {
 	refused("must be of type number, not string")
 	h.Exec(`DELETE FROM tasker.task_templates WHERE name = 'archive'`)
 	h.Template("archive", enginetest.Step("a", "b"), enginetest.Step("b", "a"))
-	refused("in a cycle")
+	refused("dependency cycle")
 	h.Exec(`DELETE FROM tasker.task_templates WHERE name = 'archive'`)
 	h.Template("archive", enginetest.Step("pack"))
 	h.Tick()

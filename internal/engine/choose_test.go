@@ -85,7 +85,7 @@ func TestDecisionRunsOnlyTheNamedSteps(t *testing.T) {
 			list := h.StepMoves(task, "route")
 			want := "selected no steps"
 			if c.runs != nil {
-				want = "it names "
+				want = "selected "
 			}
 			if last := list[len(list)-1]; last.To != "complete" || !strings.HasPrefix(last.Reason, want) {
 				h.Errorf("the history of the decision ends with %+v", last)

@@ -63,7 +63,7 @@ func TestInvalidTaskRequestsAreRejected(t *testing.T) {
 		{"context is too large", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: json.RawMessage(`{"a":"` + strings.Repeat("x", 2<<20) + `"}`)}, tasker.TooLarge, "limit"},
 		{"a tag is empty", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: ok, Tags: []string{"a", ""}}, tasker.Invalid, "tags[1]"},
 		{"priority is absurd", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: ok, Priority: 5000}, tasker.Invalid, "priority: must be from -1000 to 1000"},
-		{"reason has a NUL", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: ok, Reason: "a\x00"}, tasker.Invalid, "reason: has a NUL"},
+		{"reason has a NUL", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: ok, Reason: "a\x00"}, tasker.Invalid, "reason: contains NUL"},
 		{"start is absurd", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: ok, StartAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, tasker.Invalid, "start_at"},
 		{"recreated from nothing", tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: ok, RecreatedFrom: tasker.NewID()}, tasker.Invalid, "recreated_from"},
 	} {

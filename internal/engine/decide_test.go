@@ -220,7 +220,7 @@ func TestUndecidedExternalStepTakesNoAnswer(t *testing.T) {
 	_, err := h.Engine.CompleteExternal(t.Context(), task, yes, answer, "desk")
 	h.WantCode(err, tasker.Conflict, "has not been evaluated yet")
 	h.Tick()
-	h.WantCode(errOf(h.Engine.CompleteExternal(t.Context(), task, no, answer, "desk")), tasker.Conflict, "is skipped")
+	h.WantCode(errOf(h.Engine.CompleteExternal(t.Context(), task, no, answer, "desk")), tasker.Conflict, "already skipped")
 	h.WantState(task, tasker.TaskWaitingForDependencies)
 	h.Must(errOf(h.Engine.CompleteExternal(t.Context(), task, yes, answer, "desk")))
 	h.WantState(task, tasker.TaskComplete)

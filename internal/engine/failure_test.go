@@ -117,7 +117,7 @@ func TestSnapshotContainsTaskStepsAndEveryFailure(t *testing.T) {
 		check(t, f.WorkerUUID == h.Worker && f.Error.Attempt == f.Attempt && f.At.After(last), "failure %+v", f)
 		last = f.At
 	}
-	const want = "1 fail luck first\n2 lose worker_lost the worker fell silent: its lease ran out before it reported\n3 fail luck last\n"
+	const want = "1 fail luck first\n2 lose worker_lost the worker stopped responding: its lease expired before it reported\n3 fail luck last\n"
 	equal(t, "failures", got, want)
 }
 

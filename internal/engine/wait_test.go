@@ -55,7 +55,7 @@ func TestUnansweredStepFails(t *testing.T) {
 	h.aWeekLater()
 	h.WantState(task, tasker.TaskError)
 	s := h.Step(task, "answer")
-	if s.State != tasker.StepError || s.WaitUntil != nil || s.NextRetryAt != nil || !strings.Contains(string(s.Error), "no response within 168h0m0s (timeout_seconds)") {
+	if s.State != tasker.StepError || s.WaitUntil != nil || s.NextRetryAt != nil || !strings.Contains(string(s.Error), "no answer within 168h0m0s (timeout_seconds)") {
 		t.Errorf("the step is %s, waits until %v: %s", s.State, s.WaitUntil, s.Error)
 	}
 	if e := h.Entry(task); e.DetailCode != tasker.ExternalTimeout || e.ResolutionStatus != tasker.EntryPending {
