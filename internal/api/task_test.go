@@ -437,7 +437,7 @@ func TestMissingAttributesAreInTheAnswer(t *testing.T) {
 	}
 	delete(body["context"].(map[string]any), "customer")
 	body["context"].(map[string]any)["paid"] = true
-	if w := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", body).Warnings; len(w) != 1 || w[0].Message != `column 8: there is no "customer", in: context.customer` {
+	if w := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", body).Warnings; len(w) != 1 || w[0].Message != `column 8: missing key "customer", in: context.customer` {
 		t.Errorf("warnings %+v", w)
 	}
 	if w := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil).Warnings; w != nil {
