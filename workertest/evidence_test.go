@@ -94,13 +94,13 @@ func TestEvidenceThatWasRedactedIsAskedFor(t *testing.T) {
 		do   func(t testing.TB, w *worker.Worker)
 		want string
 	}{
-		{"all is missing", func(t testing.TB, w *worker.Worker) { _, _ = workertest.Load(t, exported).Run(t, w) }, "/context/card/cvv, /context/card/number, /dependency_results/history: give the values with Set"},
+		{"all is missing", func(t testing.TB, w *worker.Worker) { _, _ = workertest.Load(t, exported).Run(t, w) }, "/context/card/cvv, /context/card/number, /dependency_results/history"},
 		{"some are missing", func(t testing.TB, w *worker.Worker) {
 			e := workertest.Load(t, exported)
 			e.AcceptRedacted(t, "/context/card/cvv")
 			e.Set(t, "/context/card/number", `"1"`)
 			_, _ = e.Run(t, w)
-		}, "input at /dependency_results/history: set"},
+		}, "/dependency_results/history: set"},
 		{"a place that is known", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, exported).Set(t, "/context/amount_cents", 1) }, `has the value at "/context/amount_cents"`},
 		{"a place twice", func(t testing.TB, _ *worker.Worker) {
 			e := workertest.Load(t, exported)
@@ -118,7 +118,7 @@ func TestEvidenceThatWasRedactedIsAskedFor(t *testing.T) {
 		{"a value that cannot be read", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, exported).Set(t, "/context/card/cvv", "{") }, "is not JSON"},
 		{"no file", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, "testdata/none.json") }, "no such file"},
 		{"another file", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, "evidence.go") }, "not an evidence file: create one with tasker-ctl dlq export"},
-		{"a later version", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, file(t, `"version": 1,`, `"version": 2,`)) }, "unsupported version 2, want version 1"},
+		{"a later version", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, file(t, `"version": 1,`, `"version": 2,`)) }, "unsupported version 2, want 1"},
 		{"a member of another type", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, file(t, `"attempt": 2`, `"attempt": "2"`)) }, "cannot decode the file"},
 		{"no step", func(t testing.TB, _ *worker.Worker) {
 			workertest.Load(t, file(t, `"step": {`, `"step": null, "was": {`))

@@ -163,7 +163,7 @@ func TestExpectationsComplain(t *testing.T) {
 	}{
 		{"permanent", func(t testing.TB) { workertest.Permanent(t, plain) }, "got a retryable failure"},
 		{"retry after", func(t testing.TB) { workertest.RetryAfter(t, plain, time.Second) }, "want a retry after 1s"},
-		{"type", func(t testing.TB) { workertest.Type(t, plain, "card_declined") }, `has type "error"`},
+		{"type", func(t testing.TB) { workertest.Type(t, plain, "card_declined") }, `got type "error"`},
 		{"success", func(t testing.TB) { workertest.Retryable(t, nil) }, "want a handler failure"},
 		{"result", func(t testing.TB) { workertest.Result[int](t, w, "charge_card", step) }, "handler charge_card failed: gateway timeout"},
 		{"shape", func(t testing.TB) {

@@ -68,7 +68,7 @@ type Reader struct {
 func NewReader(doc []byte, l Limits, n int) *Reader {
 	r := &Reader{doc: doc, s: scanner{text: string(doc), limits: l.orDefault(), maxFaults: n}}
 	if bad := firstInvalid(r.s.text); bad >= 0 {
-		r.s.stop(bad, "the text is not valid UTF-8")
+		r.s.stop(bad, "not valid UTF-8")
 	} else if r.s.space(); r.s.at == len(r.s.text) {
 		r.s.stop(r.s.at, "a JSON value is missing")
 	}
