@@ -309,11 +309,11 @@ func remedyFor(t *testing.T, b *Broker, thing, cause string) string {
 			pause(t.Context(), 20*time.Millisecond)
 			continue
 		}
-		_, remedy, ok := strings.Cut(err.Error(), "anew: ")
+		_, remedy, ok := strings.Cut(err.Error(), ": rabbitmqctl ")
 		if !ok || !strings.Contains(err.Error(), cause) || !strings.Contains(b.LastError().Error(), err.Error()) {
 			t.Fatalf("%s: %v", thing, err)
 		}
-		return remedy
+		return "rabbitmqctl " + remedy
 	}
 	t.Fatalf("nothing is said about %s", thing)
 	return ""

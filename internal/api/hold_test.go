@@ -138,7 +138,7 @@ func TestHoldsRefuse(t *testing.T) {
 	}{
 		{400, "POST", "/v1/holds", apiv1.BeginHold{ForSeconds: 60, By: "bo", Reason: "r"}, "namespace is missing"},
 		{400, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "a", By: "bo", Reason: "r"}, "needs an end"},
-		{400, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "a", ForSeconds: 60, Until: &soon, By: "bo", Reason: "r"}, "one of them"},
+		{400, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "a", ForSeconds: 60, Until: &soon, By: "bo", Reason: "r"}, "exactly one of until and for"},
 		{400, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "a", ForSeconds: 60, Reason: "r"}, "owner is missing"},
 		{400, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "a", ForSeconds: 60, By: "bo"}, "reason"},
 		{400, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "a", ForSeconds: 59, By: "bo", Reason: "r"}, "for_seconds"},

@@ -496,7 +496,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	h.wantError(http.StatusBadRequest, "INVALID", "use offset", "GET", "/v1/tasks?attribute=risk:%3E0&before="+bob, nil)
 	for query, wrong := range map[string]string{
 		"attribute=customer":                 "NAME:VALUE",
-		"attribute=client:x":                 "there are customer, risk",
+		"attribute=client:x":                 "must be one of customer, risk",
 		"attribute=risk:high":                "attribute risk must be a number",
 		"attribute=customer:b&namespace=x":   "no template declares search attributes",
 		strings.Repeat("&attribute=a:b", 11): "attribute: is set 11 times; the limit is 10",
@@ -509,7 +509,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 			t.Errorf("%s: %d investigations", query, len(got))
 		}
 	}
-	h.wantError(http.StatusBadRequest, "INVALID", "there are customer, risk", "GET", "/v1/dlq/investigation-queue?attribute=client:x", nil)
+	h.wantError(http.StatusBadRequest, "INVALID", "must be one of customer, risk", "GET", "/v1/dlq/investigation-queue?attribute=client:x", nil)
 	for selects, wrong := range map[string]string{
 		`{"attributes": ["customer"]}`: "select.attributes: invalid attribute", `{"attributes": ["risk:high"]}`: "attribute risk must be a number",
 	} {

@@ -157,7 +157,7 @@ func TestRunningTaskCannotBeWrittenOff(t *testing.T) {
 	h.sweep(1)
 	stale := h.Entry(running)
 	_, _, err = h.DLQ.Update(t.Context(), stale.UUID, off)
-	h.WantCode(err, tasker.Conflict, "is error with 1 steps on their way")
+	h.WantCode(err, tasker.Conflict, "is error with 1 steps in flight")
 	h.Must(h.Engine.CancelTask(t.Context(), running, "ann", "gone"))
 	h.update(stale.UUID, off)
 	_, err = h.DLQ.Open(t.Context(), running, tasker.NewEntry{Actor: "ann", Reason: "odd"})

@@ -532,7 +532,7 @@ func TestAnEndedInvestigationLeavesNoFailureUnattended(t *testing.T) {
 func TestWarningsOfATaskThatStaysInError(t *testing.T) {
 	t.Parallel()
 	for status, words := range map[tasker.ResolutionStatus]string{
-		tasker.EntryManuallyResolved: "there will be a new one", tasker.EntryCancelled: "nothing is tried again by itself", tasker.EntryPermanentlyFailed: "",
+		tasker.EntryManuallyResolved: "a new one will be opened", tasker.EntryCancelled: "it will not be retried", tasker.EntryPermanentlyFailed: "",
 	} {
 		h := newHarness(t)
 		e := h.failed()
