@@ -712,7 +712,7 @@ func TestWhatCallersSee(t *testing.T) {
 	}
 	for _, id := range []tasker.ID{task, entry, h.step(task, "ship").UUID} {
 		_, err := h.service.Explain(as(access.Grant{Role: access.Admin, Namespace: "attic"}), id)
-		h.WantCode(err, tasker.NotFound, "no task, step, investigation, case, operation or hold "+id.String())
+		h.WantCode(err, tasker.NotFound, "operation or hold "+id.String()+" not found")
 	}
 	worker := access.NewIdentity("key:w", []access.Grant{{Role: access.Worker, Namespace: h.Space}})
 	ctx := access.WithPayloads(access.WithIdentity(t.Context(), worker), access.Scope{})
@@ -724,7 +724,7 @@ func TestWhatCallersSee(t *testing.T) {
 		t.Errorf("facts %+v", e.Facts)
 	}
 	_, err = h.service.Explain(t.Context(), tasker.NewID())
-	h.WantCode(err, tasker.NotFound, "no task, step, investigation, case, operation or hold")
+	h.WantCode(err, tasker.NotFound, "task, step, investigation, case, operation or hold")
 }
 
 // conditions registers a template of which one step has a condition.

@@ -80,7 +80,7 @@ func (f match) parents() (list []tasker.ExplainedFact) {
 		if i > 0 {
 			name, below = "above", a.ChildUUID.String()
 		}
-		does := "started " + below + ", and does not wait for it any more"
+		does := "started " + below + ", and no longer waits for it"
 		if a.Waits {
 			does = "waits for " + below
 		}

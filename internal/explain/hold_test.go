@@ -185,7 +185,7 @@ func TestBreakersThatHold(t *testing.T) {
 		}
 	}
 	h.Exec(`UPDATE tasker.holds SET kind = 'manual', ends_at = now() - interval '1 minute'`)
-	h.is(h.explain(task), want{tasker.ConditionHeld, tasker.NextServer, nil, "tasker-ctl health says", "", ""})
+	h.is(h.explain(task), want{tasker.ConditionHeld, tasker.NextServer, nil, "tasker-ctl health shows", "", ""})
 	_, err = h.service.Explain(access.Within(t.Context(), access.NewIdentity("key:y", []access.Grant{{Role: access.Admin, Namespace: "attic"}}), access.ReadTasks), held.UUID)
 	h.WantCode(err, tasker.NotFound, "or hold "+held.UUID.String())
 }

@@ -513,7 +513,7 @@ func TestACallerHasItsShare(t *testing.T) {
 	enter(reader("2001:db8::2", ""), "")
 	enter(reader("2001:db8::3", ""), "2 readers from 2001:db8::/64")
 	enter(reader("192.0.2.1", "key:a"), "")
-	enter(reader("192.0.2.2", "key:a"), "2 readers of key:a follow")
+	enter(reader("192.0.2.2", "key:a"), "2 readers of key:a, which is the limit")
 	f.leave(first)
 	enter(reader("192.0.2.2", "key:a"), "")
 	enter(reader("192.0.2.3", ""), "") // where nobody is asked who they are, all are one
