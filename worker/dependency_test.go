@@ -169,7 +169,7 @@ func TestTheContextOfATask(t *testing.T) {
 		{"whole", `{"n": 1}`, nil, ""},
 		{"none", ``, nil, ""},
 		{"not as it should be", `{"n": "1"}`, nil, "context of the task"},
-		{"no way to read it", `{"n": 1}`, []string{"/a", "/b"}, "without /a, /b, and this worker has no backend"},
+		{"no way to read it", `{"n": 1}`, []string{"/a", "/b"}, "lacks /a, /b, and this worker has no backend"},
 	} {
 		w := worker.New(newFake(), worker.Options{})
 		worker.Handle(w, "sum", func(_ context.Context, s *worker.Step[json.RawMessage]) (int, error) {

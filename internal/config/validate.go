@@ -70,8 +70,7 @@ func (c Config) Validate() error {
 	if minutes := c.StalenessDetection.Thresholds.StepsInProcessMinutes; 60*minutes <= c.Workers.LeaseSeconds {
 		add("staleness_detection.thresholds.steps_in_process_minutes",
 			"must be more than workers.lease_seconds (%d seconds), not %d: a lost worker must be detected before "+
-				"its task is stale",
-			c.Workers.LeaseSeconds, minutes)
+				"its task is stale", c.Workers.LeaseSeconds, minutes)
 	}
 	if _, err := redact.New(c.Redaction.Keys, ""); err != nil {
 		add("redaction.keys", "%v", err)

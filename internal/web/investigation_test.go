@@ -217,11 +217,6 @@ func (st *stuck) receives(want string) {
 	}
 }
 
-func quoteJSON(text string) string {
-	b, _ := json.Marshal(text) // a string always is JSON
-	return string(b)
-}
-
 // Five attempts are shown, the others on demand; of a long history the last moves.
 func TestLongHistoryIsTruncated(t *testing.T) {
 	t.Parallel()
