@@ -39,7 +39,7 @@ func TestAHumanStepIsAnswered(t *testing.T) {
 	h.shows(h.post(page+"/assign", "actor=bo", "assignee=bo", "reason=holiday"), http.StatusOK, "is assigned to bo")
 	h.shows(h.get("/ui/inbox?of=mine"), http.StatusOK, page+"/answer")
 	h.shows(h.get(page+"/assign"), http.StatusOK, "holiday", "by <bdi>bo</bdi>")
-	h.shows(h.get(later+"/answer"), http.StatusConflict, "is not waiting for an answer")
+	h.shows(h.get(later+"/answer"), http.StatusConflict, "does not wait for an answer")
 
 	got := h.get(page + "/answer")
 	h.shows(got, http.StatusOK, "Refund <b>", "More than 100.", `name="f.approved" value="true"`, `name="f.approved" value="false"`, "Approve: yes", `<button disabled hidden>`,

@@ -106,7 +106,7 @@ func TestScheduleFormReportsInvalidInput(t *testing.T) {
 		{"catch_up", "catch_up=some", "Must be none, last or all"},
 		{"catch_up_max", "catch_up=all", "Must be from 1 to 1000 if catch_up is all"},
 		{"catch_up_max", "catch_up_max=many", `"many" must be a number from 1 to 1000`},
-		{"context", "context={", "Is not JSON"},
+		{"context", "context={", "Must be valid JSON"},
 		{"namespace", "namespace=", "Is missing"},
 	} {
 		r := h.post("/ui/new-schedule", "actor=bo", "namespace=shop", "name=hourly", "template=order", "cron=0 * * * *", tt.typed)
