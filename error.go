@@ -47,8 +47,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf returns an [Error] with a formatted message. A wrapped error (%w) also becomes its
-// cause.
+// Errorf returns an [Error] with a formatted message. A wrapped error (%w) also becomes its cause.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}

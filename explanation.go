@@ -19,8 +19,7 @@ type Explanation struct {
 	More   bool            // not all were counted
 }
 
-// Condition is the main reason why something is not progressing, with a remedy and the next
-// actor.
+// Condition is the main reason why something is not progressing, with a remedy and the next actor.
 type Condition struct {
 	Reason    ConditionReason `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
 	Message   string          `json:"sentence"`

@@ -76,8 +76,7 @@ type SearchAttribute struct {
 	From string        `json:"from"` // expression over the context and step results
 }
 
-// AttributeType is the type of a search attribute. It is the same for all templates of a
-// namespace.
+// AttributeType is the type of a search attribute. It is the same for all templates of a namespace.
 type AttributeType string
 
 // Attribute types.
@@ -179,8 +178,7 @@ type ChildTemplate struct {
 	Version string `json:"version,omitempty"` // empty means the newest when the step starts
 }
 
-// OnChild defines the outcome of a child step whose task ended without a result. Empty means
-// fail.
+// OnChild defines the outcome of a child step whose task ended without a result. Empty means fail.
 type OnChild struct {
 	Cancelled         ChildOutcome `json:"cancelled,omitempty"`
 	PermanentlyFailed ChildOutcome `json:"permanently_failed,omitempty"` // after an investigation of the child

@@ -83,7 +83,7 @@ type VersionBatch struct {
 	Refused int
 	Reasons map[VersionRefusalCode]int // refused tasks by reason; one may have several
 	Sample  []VersionChange            // first refused tasks
-	Next    ID                         // Before of the next batch; zero at the end
+	Next    ID                         // Before of the next call; zero after the last batch
 }
 
 // Limits of one batch.

@@ -104,8 +104,7 @@ type LeaseExtension struct {
 	ExpiresAt time.Time
 }
 
-// Beat is the response to a heartbeat. Work on lost steps must stop: reports for them are
-// rejected.
+// Beat is the response to a heartbeat. Work on lost steps must stop: reports for them are rejected.
 type Beat struct {
 	Extended []LeaseExtension
 	Lost     []ID // steps

@@ -64,8 +64,7 @@ type ItemResults struct {
 	Next    *int              `json:"next" doc:"Value of from for the next page. Null at the end."`
 }
 
-// DocumentTag returns the unquoted ETag of a response with a bare document, such as a step
-// result.
+// DocumentTag returns the unquoted ETag of a response with a bare document, such as a step result.
 func DocumentTag(doc []byte) string {
 	sum := sha256.Sum256(doc)
 	return base64.RawURLEncoding.EncodeToString(sum[:])

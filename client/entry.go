@@ -37,8 +37,7 @@ func (c *Client) EntryFrom(ctx context.Context, entry tasker.ID, offset int) (ap
 	return get[apiv1.Entry](ctx, c, url.Values{"history_offset": {strconv.Itoa(offset)}}, "v1", "dlq", "entry", entry.String())
 }
 
-// EvidenceFile exports an investigation: the failed step, its inputs, its failures and the
-// history.
+// EvidenceFile exports an investigation: the failed step, its inputs, its failures and the history.
 func (c *Client) EvidenceFile(ctx context.Context, entry tasker.ID) (tasker.EvidenceFile, error) {
 	return get[tasker.EvidenceFile](ctx, c, nil, "v1", "dlq", "entry", entry.String(), "evidence")
 }

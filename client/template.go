@@ -114,7 +114,7 @@ func (c *Client) ChangeVersion(ctx context.Context, task tasker.ID, r apiv1.Chan
 }
 
 // ChangeTasks moves the open tasks of a version to another version, one batch at a time, or only
-// counts them. Next of the response is Before of the next batch, or nil at the end.
+// counts them. To continue, set Before to the Next of the response; Next is nil after the last batch.
 func (c *Client) ChangeTasks(ctx context.Context, v tasker.TemplateVersion, r apiv1.ChangeTasks) (apiv1.ChangedTasks, error) {
 	return sendRepeatable[apiv1.ChangedTasks](ctx, c, http.MethodPost, r,
 		"v1", "templates", v.Namespace, v.Name, v.Version, "change_tasks")

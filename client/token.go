@@ -156,8 +156,7 @@ func (c *Client) CreateKey(ctx context.Context, k apiv1.CreateKey) (apiv1.Create
 	return send[apiv1.CreatedKey](ctx, c, http.MethodPost, k, "v1", "keys")
 }
 
-// RotateKey creates a new token for an API key. The previous one remains valid for
-// r.GraceSeconds.
+// RotateKey creates a new token for an API key. The previous one remains valid for r.GraceSeconds.
 func (c *Client) RotateKey(ctx context.Context, key tasker.ID, r apiv1.RotateKey) (apiv1.CreatedKey, error) {
 	return send[apiv1.CreatedKey](ctx, c, http.MethodPost, r, "v1", "keys", key.String(), "rotate")
 }

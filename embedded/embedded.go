@@ -198,9 +198,9 @@ func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.Ver
 	return e.engine.ChangeVersion(ctx, task, r)
 }
 
-// ChangeVersions moves the open tasks of a version to another version, one batch at a time and
-// each task in its own transaction. Next of the result is Before of the next batch, zero at the
-// end.
+// ChangeVersions moves the open tasks of a version to another version, one batch at a time and each
+// task in its own transaction. To continue, set Before to the Next of the result; Next is zero
+// after the last batch.
 func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchRequest) (tasker.VersionBatch, error) {
 	return e.engine.ChangeVersions(ctx, r)
 }
@@ -247,9 +247,8 @@ func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason s
 	return e.engine.CancelTask(ctx, task, actor, reason)
 }
 
-// CompensateTask cancels a task and compensates its completed steps in reverse order of
-// completion. Repeating the call has no effect. A task that has ended without compensation is a
-// Conflict.
+// CompensateTask cancels a task and compensates its completed steps in reverse order of completion.
+// Repeating the call has no effect. A task that has ended without compensation is a Conflict.
 func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	return e.engine.CompensateTask(ctx, task, actor, reason)
 }

@@ -220,8 +220,7 @@ func open(t *testing.T) *embedded.Engine {
 	return e
 }
 
-// A program finds its stuck task, repairs the step and ends the investigation, without a
-// server.
+// A program finds its stuck task, repairs the step and ends the investigation, without a server.
 func TestInvestigationsInOneProgram(t *testing.T) {
 	t.Parallel()
 	e := open(t)
@@ -544,8 +543,7 @@ func TestCompensation(t *testing.T) {
 	}
 }
 
-// A program with the engine inside sweeps as a server does, and retries, starts and
-// expires.
+// A program with the engine inside sweeps as a server does, and retries, starts and expires.
 func TestTheEngineRunsItsLoops(t *testing.T) {
 	t.Parallel()
 	database := pgtest.New(t)

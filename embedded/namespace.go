@@ -11,9 +11,8 @@ func (e *Engine) NamespaceWeights(ctx context.Context) ([]tasker.NamespaceWeight
 	return e.engine.NamespaceWeights(ctx)
 }
 
-// SetNamespaceWeight sets the relative share of a namespace in claims from several namespaces:
-// with 3 it gets three steps for each step of a namespace with 1. All servers apply it within a
-// second.
+// SetNamespaceWeight sets the relative share of a namespace in claims from several namespaces: with
+// 3 it gets three steps for each step of a namespace with 1. All servers apply it within a second.
 func (e *Engine) SetNamespaceWeight(ctx context.Context, namespace string, weight float64, actor string) (tasker.NamespaceWeight, error) {
 	return e.engine.SetNamespaceWeight(ctx, namespace, weight, actor)
 }

@@ -55,8 +55,7 @@ func NewBackend(s Server, o Options) *Backend {
 	return &Backend{Server: s, options: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler))}
 }
 
-// RegisterWorker registers a worker and connects to the broker if the server announces steps
-// there.
+// RegisterWorker registers a worker and connects to the broker if the server announces steps there.
 func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
 	r, err := b.Server.RegisterWorker(ctx, w)
 	if err != nil {
@@ -177,8 +176,7 @@ func (b *Backend) drains(ctx context.Context, l *consumer, id tasker.ID) bool {
 	return true
 }
 
-// brokerMissedSteps reports whether the server recently had steps that the broker did not
-// announce.
+// brokerMissedSteps reports whether the server recently had steps that the broker did not announce.
 func (b *Backend) brokerMissedSteps() bool { return time.Now().UnixNano() < b.silentUntil.Load() }
 
 // claimAnnouncedOrPoll claims the announced steps. If there are no messages, it polls the server,

@@ -84,10 +84,9 @@ type itemReader interface {
 	ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error)
 }
 
-// ItemResults yields the item results of a map step that is a dependency, in the order of its
-// list, with null for an item without a result. If they are too large to be part of the step's
-// result, it fetches them page by page. It ends after the first error; errors are those of
-// [Call.Dependency].
+// ItemResults yields the item results of a map step that is a dependency, in the order of its list,
+// with null for an item without a result. If they are too large to be part of the step's result, it
+// fetches them page by page. It ends after the first error; errors are those of [Call.Dependency].
 func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		var of struct {
@@ -184,8 +183,7 @@ func (c *Call) TaskContext(into any) error {
 }
 
 // fetched caches fetched results up to the maximum size of a claim. Further results are fetched
-// again on each access, so that a handler with a thousand of them does not hold them all in
-// memory.
+// again on each access, so that a handler with a thousand of them does not hold them all in memory.
 type fetched struct {
 	mu    sync.Mutex
 	docs  map[string]json.RawMessage

@@ -20,8 +20,7 @@ type RawHandler func(ctx context.Context, c *Call) (json.RawMessage, error)
 // The context of f ends at the timeout of the step, when its lease is lost, and when a draining
 // worker stops waiting; [context.Cause] returns which. A panic is a retryable failure.
 //
-// Handlers must be registered before Run. Handle panics if the name is empty or already
-// registered.
+// Handlers must be registered before Run. Handle panics if the name is empty or already registered.
 func Handle[In, Out any](w *Worker, name string, f func(ctx context.Context, s *Step[In]) (Out, error)) {
 	if f == nil {
 		panic(fmt.Sprintf("worker: handler %q is nil", name))

@@ -26,8 +26,8 @@ func (s *run) heartbeat(ctx context.Context) {
 	}
 }
 
-// heartbeatEvery is the number of intervals between heartbeats of a worker whose claims count as
-// heartbeats. They are still needed: only a heartbeat response requests a drain.
+// heartbeatEvery is the number of heartbeat intervals after which a worker sends a heartbeat
+// although its claims count as heartbeats. Only the response to a heartbeat can request a drain.
 const heartbeatEvery = 3
 
 // pause waits for the next heartbeat. It returns false if ctx ended first.

@@ -55,9 +55,8 @@ func (l *lateBackend) Heartbeat(ctx context.Context, id tasker.ID, leases []task
 	return beat, err
 }
 
-// A lease runs from when the engine gave it, which may be long before its answer is
-// here. When it must have run out the handler is stopped: not a moment later, and
-// not much earlier.
+// A lease runs from when the engine gave it, which may be long before its answer is here. When it
+// must have run out the handler is stopped: not a moment later, and not much earlier.
 func TestALeaseIsCountedFromTheQuestion(t *testing.T) {
 	for _, tt := range []struct {
 		name string

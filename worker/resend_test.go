@@ -18,8 +18,7 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A poisoned engine does what it should with every report but those with a bad
-// outcome in them.
+// A poisoned engine does what it should with every report but those with a bad outcome in them.
 type poisonedBackend struct {
 	*fake
 	cured atomic.Bool // no outcome is bad any more

@@ -1,5 +1,4 @@
-// Package worker runs the steps of tasks in a Go program. Register handlers by name, then call
-// Run:
+// Package worker runs the steps of tasks in a Go program. Register handlers by name, then call Run:
 //
 //	w := worker.New(backend, worker.Options{Namespaces: []string{"orders"}})
 //	worker.Handle(w, "charge_card", func(ctx context.Context, s *worker.Step[Order]) (Payment, error) {

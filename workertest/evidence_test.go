@@ -32,8 +32,7 @@ func cards(got *tasker.Assignment) *worker.Worker {
 	return w
 }
 
-// ExampleLoad runs a handler on what it was given when it failed. In a test, t is that of
-// the test.
+// ExampleLoad runs a handler on what it was given when it failed. In a test, t is that of the test.
 func ExampleLoad() {
 	t := exampleT{}
 	w := cards(&tasker.Assignment{})

@@ -59,8 +59,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// emptyDatabase makes a database without a schema. It ends with its server, or
-// with the test.
+// emptyDatabase makes a database without a schema. It ends with its server, or with the test.
 func emptyDatabase(t *testing.T) string {
 	t.Helper()
 	server, name := pgtest.Server(t), "cmd_tasker_"+strings.ToLower(rand.Text())

@@ -31,8 +31,8 @@ func newMigrateRoles() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "roles",
 		Short: "Print SQL to create the database roles",
-		Long: `Print the SQL with which a database administrator creates the roles of a database. This
-command connects to no database, because roles belong to the whole cluster.
+		Long: `Print the SQL for a database administrator to create Tasker's database roles. The command does
+not connect to a database, because roles belong to the whole cluster.
 
 PREFIX_migrate owns the schema, PREFIX_server has the privileges of a server, and
 PREFIX_reader reads the data of dashboards. With these roles, tasker migrate up acts as

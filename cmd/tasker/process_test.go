@@ -317,8 +317,7 @@ func TestDevEndsWithItsPostgreSQL(t *testing.T) {
 	}
 }
 
-// A request that never ends keeps an orderly stop waiting; the second signal
-// does not care.
+// A request that never ends keeps an orderly stop waiting; the second signal does not care.
 func TestASecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "serve", "--listen", "127.0.0.1:0", "--database-url", pgtest.New(t).URL)

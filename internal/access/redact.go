@@ -330,8 +330,7 @@ func HideLastError(ctx context.Context, text **string, namespaces ...string) {
 	}
 }
 
-// HideEmission hides the error of a delivery unless ctx may show payloads of the event's
-// namespace.
+// HideEmission hides the error of a delivery unless ctx may show payloads of the event's namespace.
 func HideEmission(ctx context.Context, e *tasker.Emission) {
 	if e.LastError == nil || PayloadsOf(ctx).All() {
 		return

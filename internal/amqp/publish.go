@@ -104,8 +104,7 @@ func (d *dispatches) confirmed(ctx context.Context, answers []error) {
 	}
 }
 
-// admit returns the indexes of the messages that can be sent, and the first error among the
-// others.
+// admit returns the indexes of the messages that can be sent, and the first error among the others.
 func (s *session) admit(ctx context.Context, messages []Message) (good []int, first error) {
 	known := map[string]error{}
 	good = make([]int, 0, len(messages))

@@ -226,9 +226,8 @@ func operations(t *testing.T) []string {
 	return list
 }
 
-// Every route and every kind of caller: the exact status. Where a caller may, a request
-// that changes something is made invalid, so that it is refused as such, and one that
-// reads is answered.
+// Every route and every kind of caller: the exact status. Where a caller may, a request that
+// changes something is made invalid, so that it is refused as such, and one that reads is answered.
 func TestPermissionsOfEveryRoute(t *testing.T) {
 	t.Parallel()
 	h, a := guarded(t)

@@ -73,8 +73,7 @@ type reply struct {
 	text   string
 }
 
-// send makes a request. A body that is no string is spelled as JSON; headers are
-// "Name: value".
+// send makes a request. A body that is no string is spelled as JSON; headers are "Name: value".
 func (h *harness) send(method, path string, body any, headers ...string) reply {
 	h.Helper()
 	var text io.Reader

@@ -78,8 +78,7 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 	h.wantError(http.StatusBadRequest, "INVALID", "minutes", "GET", "/v1/dlq/times?minutes=0", nil)
 }
 
-// A case is worked on as one thing: taken, snoozed, noted, split, merged, and told why it
-// is one.
+// A case is worked on as one thing: taken, snoozed, noted, split, merged, and told why it is one.
 func TestWorkOnACase(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

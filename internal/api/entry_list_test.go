@@ -12,9 +12,8 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// investigations makes five entries, the oldest first: three of tasks that failed
-// and two by hand. The second has ended as cancelled, the fourth as
-// manually_resolved.
+// investigations makes five entries, the oldest first: three of tasks that failed and two by hand.
+// The second has ended as cancelled, the fourth as manually_resolved.
 func (h *harness) investigations() []string {
 	h.Helper()
 	worker := h.worker()
@@ -77,8 +76,7 @@ func TestTheListOfInvestigations(t *testing.T) {
 	}
 }
 
-// Who changes what somebody else has changed since learns when, and may decide
-// anew.
+// Who changes what somebody else has changed since learns when, and may decide anew.
 func TestAStaleUpdateOfAnInvestigationIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

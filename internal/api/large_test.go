@@ -85,8 +85,7 @@ func TestATaskWithLargeResultsCanBeRead(t *testing.T) {
 	}
 }
 
-// TestInvestigationsWithLargeSnapshotsCanBeListed, the default page of them and the
-// longest one.
+// TestInvestigationsWithLargeSnapshotsCanBeListed, the default page of them and the longest one.
 func TestInvestigationsWithLargeSnapshotsCanBeListed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -33,8 +33,7 @@ func resultOf(step apiv1.ClaimedStep, token string) map[string]any {
 	return map[string]any{"results": []any{r}}
 }
 
-// taken reports a result and says whether it was accepted; a refused one must be a
-// stale lease.
+// taken reports a result and says whether it was accepted; a refused one must be a stale lease.
 func (h *harness) taken(worker string, step apiv1.ClaimedStep, token string) bool {
 	h.Helper()
 	got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", resultOf(step, token))

@@ -20,8 +20,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Readiness depends on the loops that tasks wait for, and tells of all, and of what
-// was set aside.
+// Readiness depends on the loops that tasks wait for, and tells of all, and of what was set aside.
 func TestReadinessReportsLoopsAndDeferredWork(t *testing.T) {
 	t.Parallel()
 	db, err := postgres.Open(t.Context(), pgtest.New(t).URL, postgres.Options{})

@@ -374,9 +374,8 @@ func (x *request) pageOf(count int, more bool) apiv1.Pagination {
 // malformedError is the failure type if a worker reports an error that violates the protocol.
 const malformedError = "malformed_error"
 
-// readFailure decodes the error of a failed attempt as far as possible, so that no failure is
-// lost. It ignores invalid values of retryable and retry_after_ms; doubt describes the first of
-// them.
+// readFailure decodes the error of a failed attempt as far as possible, so that no failure is lost.
+// It ignores invalid values of retryable and retry_after_ms; doubt describes the first of them.
 func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 	if optionalDocument(doc) == nil {
 		return failureOf(apiv1.ResultError{}), ""

@@ -105,8 +105,7 @@ func (s *server) stepTransitions(x *request) error {
 	return x.answer(http.StatusOK, orEmpty(list))
 }
 
-// stepRef returns the task and the step in the path. step is nil if the step is identified by
-// name.
+// stepRef returns the task and the step in the path. step is nil if the step is identified by name.
 func (x *request) stepRef() (task tasker.ID, step *tasker.ID, name string) {
 	name = x.word("step")
 	if id, err := parseID(name); err == nil {

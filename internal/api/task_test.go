@@ -264,8 +264,7 @@ func TestNullEqualsAbsent(t *testing.T) {
 		json.RawMessage(`{"event_uuid":null,"actor":"ann","reason":"r"}`))
 }
 
-// TestNullableFieldsMatchTheDocument: what the check accepts is what the
-// document allows.
+// TestNullableFieldsMatchTheDocument: what the check accepts is what the document allows.
 func TestNullableFieldsMatchTheDocument(t *testing.T) {
 	t.Parallel()
 	var doc struct {

@@ -94,8 +94,7 @@ func options(database string) app.Options {
 	return app.Options{Config: c, Version: "1.2.3"}
 }
 
-// launch starts a server, which the test ends. It logs to the test, unless the
-// options have a log.
+// launch starts a server, which the test ends. It logs to the test, unless the options have a log.
 func launch(t *testing.T, o app.Options) *server {
 	t.Helper()
 	s := &server{T: t, out: newWords(), log: newWords(), ended: make(chan struct{})}
@@ -345,9 +344,8 @@ func TestClaimsThatWaitAreAnsweredAtTheEnd(t *testing.T) {
 	}
 }
 
-// telling tells when the server has taken a request to the path, and asks for its
-// body. That it was sent would not do: a server that stops drops connections
-// that it has not accepted.
+// telling tells when the server has taken a request to the path, and asks for its body. That it was
+// sent would not do: a server that stops drops connections that it has not accepted.
 type telling struct {
 	http.Transport
 
@@ -432,8 +430,7 @@ func TestWaitsForADatabaseThatIsJustStarting(t *testing.T) {
 	}
 }
 
-// relay drops connections until up is closed, and connects them to the target
-// from then on.
+// relay drops connections until up is closed, and connects them to the target from then on.
 func relay(l net.Listener, target string, up <-chan struct{}, wg *sync.WaitGroup) {
 	for {
 		conn, err := l.Accept()

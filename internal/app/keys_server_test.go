@@ -147,8 +147,7 @@ func (k *keyTest) register(s *server) (tasker.Registration, *client.Client) {
 	return r, c
 }
 
-// maxInflightBytes: a request that has most of the room makes another one wait in
-// vain.
+// maxInflightBytes: a request that has most of the room makes another one wait in vain.
 func maxInflightBytes(k *keyTest) {
 	k.also("server.max_body_bytes", "65536")
 	k.set("65536")

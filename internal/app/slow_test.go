@@ -14,8 +14,7 @@ import (
 	"tasker.example/tasker/internal/pgtest"
 )
 
-// Connections that say nothing, or say it slowly, and streams that nobody reads delay
-// nobody else.
+// Connections that say nothing, or say it slowly, and streams that nobody reads delay nobody else.
 func TestSlowCallersDelayNobody(t *testing.T) {
 	t.Parallel()
 	const idle, slow, streams = 1000, 200, 1000

@@ -97,8 +97,7 @@ func (c *cutter) forward(client io.Reader, server io.Writer, first bool) bool {
 	return err == nil
 }
 
-// A connection that breaks at whatever message of the start keeps no server from
-// starting.
+// A connection that breaks at whatever message of the start keeps no server from starting.
 func TestAServerStartsThoughItsConnectionBreaks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server for each message")

@@ -69,10 +69,9 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// A worker whose lease is short keeps its step beside a flood of bulk creates: its
-// heartbeats have connections of their own, and few floods are served at once. The worker is in
-// the process of the flood, which has two processors: it may come too late by itself, but not
-// three times.
+// A worker whose lease is short keeps its step beside a flood of bulk creates: its heartbeats have
+// connections of their own, and few floods are served at once. The worker is in the process of the
+// flood, which has two processors: it may come too late by itself, but not three times.
 func TestAFloodOfBulkCreatesCostsNoLease(t *testing.T) {
 	t.Parallel()
 	for range 3 {

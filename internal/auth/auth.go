@@ -184,8 +184,7 @@ func (a *Authenticator) Refresh(ctx context.Context, secret string) (*Caller, er
 	}})
 }
 
-// unavailable converts a database error to Unavailable, to distinguish it from invalid
-// credentials.
+// unavailable converts a database error to Unavailable, to distinguish it from invalid credentials.
 func unavailable(err error) error {
 	if tasker.CodeOf(err) == tasker.Unavailable {
 		return err

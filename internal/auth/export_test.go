@@ -10,8 +10,7 @@ import (
 // Note notes the use of all who are remembered, as Run does each minute.
 func (a *Authenticator) Note(ctx context.Context) error { return a.note(ctx, a.expire(time.Now())) }
 
-// TokenWhile is Token of a token that is read before something happens, and remembered
-// after it.
+// TokenWhile is Token of a token that is read before something happens, and remembered after it.
 func (a *Authenticator) TokenWhile(ctx context.Context, text string, happens func()) (*Caller, error) {
 	token, _ := access.ParseToken(text)
 	return a.find(ctx, token.Digest, source{slots: a.looking, load: func(ctx context.Context) (*Caller, error) {

@@ -150,10 +150,9 @@ func TestOneCauseIsOneCase(t *testing.T) {
 	}
 }
 
-// What people do to the steps of tasks moves the investigations of a case, without a change
-// of the case itself.
-// Items of one map step that fail alike are one case, wherever they are in their lists. Its successes are those
-// of other items.
+// What people do to the steps of tasks moves the investigations of a case, without a change of the
+// case itself. Items of one map step that fail alike are one case, wherever they are in their
+// lists. Its successes are those of other items.
 func TestItemsThatFailAlikeAreOneCase(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -94,8 +94,7 @@ func Arguments(use string) []string {
 	return words
 }
 
-// Args returns a usage error if the number of arguments does not match the usage line of a
-// command.
+// Args returns a usage error if the number of arguments does not match the usage line of a command.
 func Args(c *cobra.Command, args []string) error {
 	names := Arguments(c.Use)
 	most, least := len(names), len(names)

@@ -166,8 +166,7 @@ func Minutes(d *time.Duration, least time.Duration) pflag.Value {
 	return duration{d, time.Minute, least, 0}
 }
 
-// Span returns a [pflag.Value] that parses a duration of whole seconds, from least to most, into
-// d.
+// Span returns a [pflag.Value] that parses a duration of whole seconds, from least to most, into d.
 func Span(d *time.Duration, least, most time.Duration) pflag.Value {
 	return duration{d, time.Second, least, most}
 }

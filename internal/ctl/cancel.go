@@ -86,7 +86,7 @@ func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.Ta
 	for {
 		part, err := api.CancelTasks(ctx, q, r)
 		if err != nil && all.Cancelled > 0 {
-			return all, fmt.Errorf("%s cancelled, then failed: %w", plural(all.Cancelled, "task"), err)
+			return all, fmt.Errorf("stopped after cancelling %s: %w", plural(all.Cancelled, "task"), err)
 		}
 		if err != nil {
 			return all, err

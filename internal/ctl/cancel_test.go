@@ -53,7 +53,7 @@ func TestCancelAllSaysWhatIsLeft(t *testing.T) {
 		{"some fail", false, []any{apiv1.CancelledTasks{Cancelled: 98, Failed: 2, More: true}, apiv1.CancelledTasks{Cancelled: 1, Failed: 3}}, 1, "99 tasks cancelled!", "3 tasks could not be cancelled"},
 		{"a part of failures", false, []any{apiv1.CancelledTasks{Cancelled: 3, More: true}, apiv1.CancelledTasks{Failed: 100, More: true}}, 1, "3 tasks cancelled!", "More tasks match the filter"},
 		{"a part that ended meanwhile", false, []any{apiv1.CancelledTasks{More: true}}, 1, "0 tasks cancelled!", "More tasks match the filter"},
-		{"an error later", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, broken}, 1, "", "100 tasks cancelled, then failed: it broke"},
+		{"an error later", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, broken}, 1, "", "stopped after cancelling 100 tasks: it broke"},
 		{"an error at once", false, []any{broken}, 1, "", "Error: it broke"},
 		{"a dry run", true, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}}, 0, "100 tasks and more would be cancelled", "No tasks."},
 	} {

@@ -289,10 +289,11 @@ func (p *program) exportCommand() *cobra.Command {
 		use:   "export ENTRY|TASK",
 		short: "Export an investigation for local debugging",
 		long: `Export an investigation as one JSON file: the failed step, the inputs of its handler, its
-failures, and the history of the investigation. For a task, the newest one is exported.
+failures, and the history of the investigation. For a task, its newest investigation
+is exported.
 
-Secrets are replaced by "[redacted]"; "redacted" lists where. In Go, workertest.Load reads the
-file and runs the handler with it.`,
+Secrets are replaced by "[redacted]"; the field "redacted" lists their locations. In Go,
+workertest.Load reads the file and runs the handler with it.`,
 		example: `  tasker-ctl dlq export $ENTRY > evidence.json
   tasker-ctl dlq export $TASK | jq .input.context`,
 	}, func(ctx context.Context, a arguments) error {

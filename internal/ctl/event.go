@@ -164,7 +164,7 @@ by its id.`,
 		p.done("%s will be redelivered to %s.", plural(all.Events, "event"), clean(strings.Join(all.Sinks, ", ")))
 		fmt.Fprintln(p.out, "  Progress: tasker-ctl dlq emissions")
 	})
-	c.Flags().Var(cli.Number(&r.from, 1, 0), "from", "first position")
+	c.Flags().Var(cli.Number(&r.from, 1, 0), "from", "position of the first event")
 	c.Flags().Var(cli.Number(&r.to, 1, 0), "to", "last position")
 	c.Flags().StringArrayVar(&r.sinks, "sink", nil, "send only to this sink; repeatable (default: all sinks)")
 	reasonFlag(c, &r.reason)

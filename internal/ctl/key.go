@@ -147,7 +147,7 @@ somewhere can be looked up by it.`,
   tasker-ctl key list --search tsk_mfrggzdfmz --revoked
   tasker-ctl key list -o json | jq -r '.keys[] | select(.last_used_at == null) | .name'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.KeyList, error) {
-		q.Search = searchable(q.Search)
+		q.Search = searchTerm(q.Search)
 		return api.Keys(ctx, q)
 	}, func(l apiv1.KeyList) {
 		header := []string{"name", "grants", "prefix", "created", "expires", "last used", "key"}
@@ -172,9 +172,9 @@ somewhere can be looked up by it.`,
 	return c
 }
 
-// searchable returns text as a search term. It shortens a token to its prefix, because servers log
-// the addresses of requests.
-func searchable(text string) string {
+// searchTerm shortens a token to its prefix, because servers log the URLs of requests. It returns
+// other text unchanged.
+func searchTerm(text string) string {
 	if parts := strings.SplitN(text, "_", 3); access.IsToken(text) && len(parts) == 3 {
 		return parts[0] + "_" + parts[1]
 	}
@@ -225,7 +225,7 @@ func findKey(ctx context.Context, api *client.Client, text string) (tasker.ID, e
 	if id, err := uuid.Parse(text); err == nil && len(text) == len(id.String()) {
 		return id, nil
 	}
-	text = searchable(text)
+	text = searchTerm(text)
 	found, err := api.Keys(ctx, client.KeyQuery{Search: text, Page: client.Page{Limit: 1}})
 	switch {
 	case err != nil:

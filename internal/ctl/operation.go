@@ -283,7 +283,7 @@ func (p *program) operationResumeCommand() *cobra.Command {
 		return api.ResumeOperation(ctx, a.id[0], r)
 	})
 	c.Flags().StringVar(&r.Tolerate, "tolerate", "", "failures per wave to tolerate from now on, as a percentage or a number")
-	c.Flags().BoolVar(&r.TolerateCause, "tolerate-cause", false, "ignore failures with the causes for which it paused")
+	c.Flags().BoolVar(&r.TolerateCause, "tolerate-cause", false, "ignore further failures with the causes that paused it")
 	p.actorFlag(c, &r.By, "by")
 	return c
 }

@@ -142,7 +142,7 @@ func (p *program) runOperation(ctx context.Context, g *planning, r running, ids 
 	case err != nil && wasRefused(err):
 		return p.abandon(ctx, api, id, by, err)
 	case err != nil:
-		return p.evenInterrupted(ctx, fmt.Errorf("%w; operation %s may have started: tasker-ctl operation show %s", err, id, id))
+		return p.evenInterrupted(ctx, fmt.Errorf("%w; operation %s may have started: check it with tasker-ctl operation show %s", err, id, id))
 	}
 	if !r.watch {
 		return p.show(o, func() { p.printOperation(o) })
@@ -258,7 +258,7 @@ func (p *program) watchOperation(ctx context.Context, api *client.Client, id tas
 			last = line
 		}
 		if err == nil && (o.SettledAt != nil || o.State == string(tasker.OperationPaused)) {
-			return p.endOfRun(o)
+			return p.finishRun(o)
 		}
 		if !loop.Sleep(ctx, max(every, 10*time.Millisecond)) {
 			return ctx.Err()
@@ -276,8 +276,8 @@ func progressText(o apiv1.Operation) string {
 	return clean(o.State) + ": " + strings.Join(parts, ", ")
 }
 
-// endOfRun prints the result of a run and returns its exit code.
-func (p *program) endOfRun(o apiv1.Operation) error {
+// finishRun prints the result of a run and returns its exit code.
+func (p *program) finishRun(o apiv1.Operation) error {
 	if err := p.show(o, func() { p.printOperation(o) }); err != nil {
 		return err
 	}

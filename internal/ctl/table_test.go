@@ -17,8 +17,7 @@ const (
 	aState = "waiting_for_dependencies"
 )
 
-// printed returns a table as it is on a terminal of so many columns; 0 is no
-// terminal.
+// printed returns a table as it is on a terminal of so many columns; 0 is no terminal.
 func printed(width int, header []string, rows ...[]string) string {
 	var out bytes.Buffer
 	p := &program{out: &out, width: width, env: map[string]string{"COLUMNS": "20"}}

@@ -190,10 +190,10 @@ func (p *program) submitCommand() *cobra.Command {
 	c := p.command(help{
 		use:   "submit --namespace NAME --name NAME",
 		short: "Create a task",
-		long: `Create a task of a template.
+		long: `Create a task from a template.
 
-With --wait the command follows the task until it finishes, with the exit codes of task watch.
-With --idempotency-key the command can be repeated safely: it returns the same task.`,
+With --wait, the command follows the task until it finishes and exits with the codes of task
+watch. With --idempotency-key, you can repeat the command safely: it returns the same task.`,
 		example: `  tasker-ctl task submit --namespace orders --name fulfil --context '{"order_id": 7}' --wait
   tasker-ctl task submit --namespace orders --name fulfil --context @order.json --idempotency-key order-7
   TASK=$(tasker-ctl task submit --namespace orders --name fulfil --quiet)`,

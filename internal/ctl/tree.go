@@ -16,8 +16,8 @@ func (p *program) treeCommand() *cobra.Command {
 		short: "Show parent and child tasks",
 		long: `Show a task with its parent tasks and the tasks that its steps started.
 
-The task itself has a star. "waits" means that the step waits for the child task; "before" means
-that the step was reset and has another child now.`,
+The task itself is marked with *. After a step, (waits) means that the step is waiting for the
+child task, and (before) that the step was reset and has started another child since.`,
 		example: `  tasker-ctl task tree $TASK
   tasker-ctl task tree $TASK -o json | jq -r '.tasks[] | select(.waited_for) | .task.task_uuid'`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.TaskTree, error) {

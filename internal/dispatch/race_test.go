@@ -133,10 +133,9 @@ func (r *race) note(list *[]tasker.ID, won []tasker.ID, err error) {
 
 func (r *race) context() context.Context { return context.WithoutCancel(r.Context()) }
 
-// deadLetters hands in a dead letter of each step, as the server does when the
-// broker has given them up.
-// Every second time it begins with the last of them: the others are always ahead otherwise where
-// a statement takes long.
+// deadLetters hands in a dead letter of each step, as the server does when the broker has given
+// them up. Every second time it begins with the last of them: the others are always ahead otherwise
+// where a statement takes long.
 func (r *race) deadLetters(steps []tasker.StepRef) {
 	if r.heat%2 == 0 {
 		steps = slices.Clone(steps)

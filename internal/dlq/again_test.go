@@ -215,8 +215,7 @@ func TestSweepSkipsTasksUnderInvestigation(t *testing.T) {
 	}
 }
 
-// A task that makes progress is stale only when it has stood for its whole threshold
-// since then.
+// A task that makes progress is stale only when it has stood for its whole threshold since then.
 func TestProgressRestartsTheThreshold(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -231,8 +230,7 @@ func TestProgressRestartsTheThreshold(t *testing.T) {
 	h.sweep(1)
 }
 
-// A worker that reports what it no longer holds does not make a task look as if
-// it went on.
+// A worker that reports what it no longer holds does not make a task look as if it went on.
 func TestRejectedReportIsNotProgress(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

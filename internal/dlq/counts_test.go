@@ -22,8 +22,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// counted gives a harness metrics and returns what reads those that have counted
-// anything.
+// counted gives a harness metrics and returns what reads those that have counted anything.
 func (h *harness) counted() func() map[string]string {
 	h.Helper()
 	return h.countedAndLogged(io.Discard)

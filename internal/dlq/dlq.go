@@ -2,10 +2,8 @@
 // finds stuck tasks.
 //
 // Investigations are opened by the engine, the sweep or an operator. The snapshot of an
-// investigation
-// never changes, and opening one does not change its task. A task has at most one open
-// investigation, so
-// concurrent detection is safe.
+// investigation never changes, and opening one does not change its task. A task has at most one
+// open investigation, so concurrent detection is safe.
 package dlq
 
 import (
@@ -117,8 +115,7 @@ const (
 
 // SweepAll runs batches until one is not full. It returns the number of tasks that it moved to
 // error or opened an investigation for. In a dry run it runs a single batch and returns how many it
-// would
-// change.
+// would change.
 func (s *Service) SweepAll(ctx context.Context) (int, error) {
 	if s.dry {
 		return s.Sweep(ctx)

@@ -584,9 +584,8 @@ func TestASecondFailureIsANewInvestigation(t *testing.T) {
 	}
 }
 
-// Another step fails while somebody works on the first. Its evidence goes into
-// the open investigation, and when that ends a new one is opened: nothing is
-// forgotten.
+// Another step fails while somebody works on the first. Its evidence goes into the open
+// investigation, and when that ends a new one is opened: nothing is forgotten.
 func TestAStepThatFailsDuringAnInvestigationIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -13,14 +13,12 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// The lifecycle tests that the specification lists, with its template: two steps
-// in a line, and thresholds of two minutes. The reference calls the SQL function
-// on rows it made; here a worker executes the steps, the sweep is the service's,
-// and what is stuck goes on.
+// The lifecycle tests that the specification lists, with its template: two steps in a line, and
+// thresholds of two minutes. The reference calls the SQL function on rows it made; here a worker
+// executes the steps, the sweep is the service's, and what is stuck goes on.
 
-// newLifecycle makes a harness with the template and a worker for its steps. The
-// second step may wait for a system outside, because only for that does a task
-// of ours wait for dependencies.
+// newLifecycle makes a harness with the template and a worker for its steps. The second step may
+// wait for a system outside, because only for that does a task of ours wait for dependencies.
 func newLifecycle(t *testing.T, second tasker.StepType) *documented {
 	t.Helper()
 	d := newDocumented(t)

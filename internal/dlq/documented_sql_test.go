@@ -15,9 +15,8 @@ import (
 	"tasker.example/tasker/internal/enginetest"
 )
 
-// The tests of the SQL functions and views that the specification lists, under their
-// names there, and the query of its gauge. Where ours differs on purpose, the test
-// says so.
+// The tests of the SQL functions and views that the specification lists, under their names there,
+// and the query of its gauge. Where ours differs on purpose, the test says so.
 
 const (
 	waitingForDependencies = tasker.TaskWaitingForDependencies
@@ -31,8 +30,7 @@ type documented struct {
 	flaky tasker.ID // a worker whose steps always fail
 }
 
-// newDocumented makes a harness. When the test has ended, the database violates no
-// invariant.
+// newDocumented makes a harness. When the test has ended, the database violates no invariant.
 func newDocumented(t *testing.T) *documented {
 	t.Helper()
 	h := &documented{harness: &harness{Harness: enginetest.New(t)}}
@@ -146,8 +144,7 @@ func (d *documented) detect(dry bool, batch int) []detected {
 	return list
 }
 
-// wantStood checks that a task has stood for so many minutes, give or take how
-// long the test runs.
+// wantStood checks that a task has stood for so many minutes, give or take how long the test runs.
 func (d *documented) wantStood(minutes float64, want int) {
 	d.Helper()
 	if minutes < float64(want) || minutes > float64(want)+5 {
@@ -460,9 +457,8 @@ func TestStalenessActionFromStr(t *testing.T) {
 	}
 }
 
-// The helpers of the reference's enum are columns of ours, and its failure is
-// what does not count as done. A task moved only is none here: it was in error
-// before, and nobody looked into it.
+// The helpers of the reference's enum are columns of ours, and its failure is what does not count
+// as done. A task moved only is none here: it was in error before, and nobody looked into it.
 func TestStalenessActionHelpers(t *testing.T) {
 	t.Parallel()
 	d := newDocumented(t)

@@ -15,8 +15,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// These are stories at whose end a task could stand in error with nobody who
-// looks at it.
+// These are stories at whose end a task could stand in error with nobody who looks at it.
 
 func (h *harness) end(task tasker.ID, status tasker.ResolutionStatus) {
 	h.Helper()
@@ -132,8 +131,7 @@ func TestEveryStepThatFailedMeanwhileGoesIntoTheNextInvestigation(t *testing.T) 
 	}
 }
 
-// What a path hides in the snapshot is hidden where the history and the events
-// tell of it.
+// What a path hides in the snapshot is hidden where the history and the events tell of it.
 func TestRedactedPathsApplyToHistoryAndEvents(t *testing.T) {
 	t.Parallel()
 	for _, path := range [][]string{{"steps", "*", "error"}, {"steps", "*", "failures", "*", "error", "message"}} {

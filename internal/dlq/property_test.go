@@ -29,9 +29,8 @@ import (
 // How many sequences are tried; make soak tries many more.
 var sequences = flag.Int("sequences", 40, "random sequences of events")
 
-// Whatever happens, in whatever order, the engine does what the model does, and
-// the invariants hold. A sequence that shows otherwise is made as short as it can
-// be.
+// Whatever happens, in whatever order, the engine does what the model does, and the invariants
+// hold. A sequence that shows otherwise is made as short as it can be.
 func TestTheRulesHoldForEverySequence(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -71,8 +70,7 @@ func (w *world) told(story []event) string {
 	return w.tale.String()
 }
 
-// A world is a database and the engine on it; one after another, sequences of
-// events happen in it.
+// A world is a database and the engine on it; one after another, sequences of events happen in it.
 type world struct {
 	*harness
 	why       *explain.Service
@@ -474,8 +472,7 @@ func (s *sequence) explained(t *modelTask) {
 	}
 }
 
-// entries spells the investigations of a task, and checks that their evidence is
-// as it was.
+// entries spells the investigations of a task, and checks that their evidence is as it was.
 func (s *sequence) entries(t *modelTask, b *strings.Builder) {
 	rows, err := s.Admin().Query(s.Context(), `
 		SELECT dlq_entry_uuid, dlq_reason::text, detail_code, resolution_status::text, recovered_at IS NOT NULL, task_snapshot::text

@@ -26,8 +26,7 @@ const (
 // Update changes the status, notes, metadata or resolver of an investigation. Ending it requires
 // notes and a resolver. If it ends as permanently failed, its task can be compensated in the same
 // transaction. An investigation that has ended cannot be changed: Update returns a Conflict unless
-// u
-// repeats the request that ended it. The returned warnings list possible oversights.
+// u repeats the request that ended it. The returned warnings list possible oversights.
 func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (tasker.Entry, []string, error) {
 	if err := checkUpdate(&u); err != nil {
 		return tasker.Entry{}, nil, err
@@ -168,8 +167,7 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 }
 
 // MayWriteOff returns a Conflict if a task cannot be marked as permanently failed. The argument
-// held
-// is the number of its steps in flight.
+// held is the number of its steps in flight.
 func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
 	if state == tasker.TaskComplete {
 		return tasker.Errorf(tasker.Conflict,

@@ -14,8 +14,7 @@ import (
 	"tasker.example/tasker/internal/enginetest"
 )
 
-// pair registers a template of two steps, each after the other, and makes a task
-// of it.
+// pair registers a template of two steps, each after the other, and makes a task of it.
 func (h *harness) pair(attempts int) tasker.ID {
 	h.Helper()
 	h.Template("pair", attempted(attempts, enginetest.Step("charge")), attempted(attempts, enginetest.Step("ship", "charge")))
@@ -197,8 +196,7 @@ func TestARecoveredTaskComesLast(t *testing.T) {
 	}
 }
 
-// Each minute of age is a point: an entry of 10 points passes a new one of 500
-// after 490 minutes.
+// Each minute of age is a point: an entry of 10 points passes a new one of 500 after 490 minutes.
 func TestAgeOutweighsTheReason(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -73,8 +73,7 @@ func (c *consumer) missing(events map[string]bool) (n int) {
 	return n
 }
 
-// check wants all events, each of a task in its place but for repetitions, and no
-// other.
+// check wants all events, each of a task in its place but for repetitions, and no other.
 func (c *consumer) check(t *testing.T, name string, events map[string]bool) {
 	t.Helper()
 	if n := c.missing(events); n > 0 {

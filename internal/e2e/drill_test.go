@@ -52,8 +52,7 @@ func planOf(t *testing.T, outage time.Duration) plan {
 	return plan{long: true, healthy: time.Minute, outage: outage, after: 30 * time.Second, handler: "slow", waiting: 200}
 }
 
-// A drill is an installation whose buses go down, and what is done with it
-// meanwhile.
+// A drill is an installation whose buses go down, and what is done with it meanwhile.
 type drill struct {
 	*testing.T
 	plan
@@ -293,8 +292,7 @@ func (d *drill) killServer() {
 	d.server.url()
 }
 
-// restore brings both buses back and returns when they were told of what had
-// happened before.
+// restore brings both buses back and returns when they were told of what had happened before.
 func (d *drill) restore() {
 	d.times.restored = time.Now()
 	d.hook.answer(http.StatusOK)

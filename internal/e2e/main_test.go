@@ -28,15 +28,13 @@ import (
 // A test binary that finds this variable is a worker of the server that it names.
 const workerEnv = "TASKER_E2E_WORKER"
 
-// databaseEnv names the file that exists when the database that the handlers
-// need is up.
+// databaseEnv names the file that exists when the database that the handlers need is up.
 const databaseEnv = "TASKER_E2E_DATABASE_UP"
 
 // With this variable a worker hears of steps from the broker that it names.
 const brokerEnv = "TASKER_E2E_BROKER"
 
-// namespaceEnv names the namespace whose steps a worker takes, if it is not the
-// usual one.
+// namespaceEnv names the namespace whose steps a worker takes, if it is not the usual one.
 const namespaceEnv = "TASKER_E2E_NAMESPACE"
 
 // concurrencyEnv is how many steps a worker executes at once, if not 8.

@@ -18,9 +18,8 @@ import (
 	"tasker.example/tasker/internal/testtool"
 )
 
-// A Prometheus with the rules that we ship scrapes a server whose queue has grown
-// too long, and the alert of the documents becomes pending. The server asks who is calling,
-// and Prometheus has a key.
+// A Prometheus with the rules that we ship scrapes a server whose queue has grown too long, and the
+// alert of the documents becomes pending. The server asks who is calling, and Prometheus has a key.
 func TestPrometheusAlertsOnALongQueue(t *testing.T) {
 	t.Parallel()
 	prometheus := testtool.Find(t, "prometheus", "install the package prometheus")

@@ -28,8 +28,7 @@ type brokered struct {
 	env      []string // of the server, and of whoever stands before its machine
 }
 
-// newBrokered starts a server whose steps wait for a worker for ten seconds, and
-// a RabbitMQ.
+// newBrokered starts a server whose steps wait for a worker for ten seconds, and a RabbitMQ.
 func newBrokered(t *testing.T) *brokered {
 	t.Helper()
 	database := pgtest.New(t)

@@ -36,8 +36,7 @@ const (
 	upgradeSlowest = 5 * time.Second // an answer of a server: two attempts at a lock, and a loaded machine
 )
 
-// An upgrade is an installation of the previous version that is brought to this one
-// while it works.
+// An upgrade is an installation of the previous version that is brought to this one while it works.
 type upgrade struct {
 	*testing.T
 

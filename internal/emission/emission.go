@@ -2,10 +2,8 @@
 // notifications about cases and routes them to sinks.
 //
 // The transaction that makes a change also writes its event to the outbox, so delivery cannot
-// affect a
-// task. Each sink has its own delivery list and does not delay the others. Receivers deduplicate
-// events by
-// id.
+// affect a task. Each sink has its own delivery list and does not delay the others. Receivers
+// deduplicate events by id.
 package emission
 
 import (

@@ -184,8 +184,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// tasks returns how often events of each task were received; a sink gets an event at
-// least once.
+// tasks returns how often events of each task were received; a sink gets an event at least once.
 func (r *receiver) tasks() map[string]int {
 	of := map[string]int{}
 	for _, e := range r.all() {
@@ -444,8 +443,7 @@ func TestReceiverCanAskForADelay(t *testing.T) {
 	}
 }
 
-// Events become visible out of order. None is missed, and none of a task overtakes
-// another.
+// Events become visible out of order. None is missed, and none of a task overtakes another.
 func TestNoEventIsMissedWhenTransactionsEndOutOfOrder(t *testing.T) {
 	t.Parallel()
 	h, r := newHarness(t), newReceiver(t)

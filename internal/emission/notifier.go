@@ -23,8 +23,7 @@ type NotifierOptions struct {
 }
 
 // A Notifier creates notifications about cases when they are due and routes all notifications.
-// Several
-// notifiers may run concurrently.
+// Several notifiers may run concurrently.
 type Notifier struct {
 	NotifierOptions
 	next time.Time // time of the next pass over the cases; used by one loop only
@@ -73,8 +72,7 @@ func (t *Notifier) Tidy(ctx context.Context) (time.Duration, error) {
 }
 
 // pass creates notifications about cases and routes all notifications. It routes them even if
-// counting
-// the cases fails or takes too long.
+// counting the cases fails or takes too long.
 func (t *Notifier) pass(ctx context.Context) (time.Duration, error) {
 	var failed error
 	if began := time.Now(); !began.Before(t.next) {
@@ -96,8 +94,7 @@ func (t *Notifier) CreateDue(ctx context.Context) error {
 }
 
 // Route adds notifications to the delivery lists of the sinks that their routes choose. It wakes
-// the
-// relay if there are undelivered ones.
+// the relay if there are undelivered ones.
 func (t *Notifier) Route(ctx context.Context) error {
 	for {
 		n, err := t.DB.RouteMessages(ctx, routeBatch, t.choose)
@@ -142,8 +139,7 @@ type TestResult struct {
 }
 
 // SendTest sends a test notification through the first matching route. It returns Invalid if the
-// trial
-// is not valid.
+// trial is not valid.
 func (t *Notifier) SendTest(ctx context.Context, p Trial) (TestResult, error) {
 	if p.Severity == "" {
 		p.Severity = tasker.Low

@@ -405,8 +405,7 @@ func (v *voice) wantSummaries(want ...string) {
 	}
 }
 
-// Of an incident that nobody takes the next route is told after 15 minutes, and all are
-// after 45.
+// Of an incident that nobody takes the next route is told after 15 minutes, and all are after 45.
 func TestAnIncidentThatNobodyTakesEscalates(t *testing.T) {
 	v := newVoice(t, "namespace=shop -> team, chat", "severity=high -> duty", "namespace=other -> other")
 	v.fail(5, "HTTP 503")

@@ -61,8 +61,7 @@ func (l *sinkWorker) send(ctx context.Context, events []postgres.DueEvent) (outc
 }
 
 // orderKey returns the key within which events are ordered: the subject of a notification, or else
-// the
-// task.
+// the task.
 func orderKey(e postgres.DueEvent) tasker.ID {
 	if e.Subject != nil {
 		return e.Subject.ID

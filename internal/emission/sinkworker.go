@@ -251,8 +251,7 @@ func (l *sinkWorker) repeat(ctx context.Context, delay time.Duration) time.Durat
 }
 
 // repeatPart resends notifications until its time is over, new events are due, or the sink fails.
-// It
-// reports whether some remain.
+// It reports whether some remain.
 func (l *sinkWorker) repeatPart(ctx context.Context, r sink.Repeating, open []tasker.Event) (more bool, err error) {
 	until := l.Now().Add(repeatTime)
 	for _, e := range open { // ordered by subject

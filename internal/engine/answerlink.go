@@ -82,8 +82,7 @@ func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link
 var errNoLink = tasker.Errorf(tasker.NotFound, "invalid link")
 
 // AnswerQuestion returns the question to which an answer link belongs. If the link is no longer
-// open,
-// only the state is set. It returns NotFound for an unknown, revoked or void link.
+// open, only the state is set. It returns NotFound for an unknown, revoked or void link.
 func (e *Engine) AnswerQuestion(ctx context.Context, token string) (q tasker.AnswerQuestion, err error) {
 	t, ok := access.ParseLinkToken(token)
 	if !ok {

@@ -128,8 +128,7 @@ func checkAssign(r tasker.AssignRequest) error {
 }
 
 // Inbox returns a page of the steps that wait for people, earliest due time first. It reports
-// whether
-// there are more.
+// whether there are more.
 func (e *Engine) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	if len(f.Assignees) > tasker.MaxInboxAssignees {
 		return nil, false, tasker.Errorf(tasker.Invalid,

@@ -16,8 +16,8 @@ const batchFor = 10 * time.Second
 
 // CancelTasks cancels a batch of the open tasks that match a filter. Each task is cancelled in its
 // own transaction, as by [Engine.CancelTask] or [Engine.CompensateTask]. A batch ends after r.Limit
-// tasks
-// or ten seconds; a repeated call continues. Tasks that are already being compensated are skipped.
+// tasks or ten seconds; a repeated call continues. Tasks that are already being compensated are
+// skipped.
 func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (tasker.CancelBatch, error) {
 	var batch tasker.CancelBatch
 	if err := checkCancelBatch(&r); err != nil {

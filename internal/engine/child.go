@@ -126,8 +126,7 @@ func (d *decision) childTask(ctx context.Context, r tasker.NewTask) (*postgres.C
 }
 
 // withNewChild resets a child step so that it starts another child task. The step must have failed
-// or
-// be waiting for its current one.
+// or be waiting for its current one.
 func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
 	t := targetOf(target)
 	if err := t.TaskRefusal(); err != nil {
@@ -233,10 +232,8 @@ type omittedResult struct {
 }
 
 // resultOfChild returns the result of a step whose child task is complete. It is an object that
-// maps
-// the names of the child's last steps to their results. Results that are too large are omitted. If
-// the
-// object still cannot be stored, all results are omitted.
+// maps the names of the child's last steps to their results. Results that are too large are
+// omitted. If the object still cannot be stored, all results are omitted.
 func (e *Engine) resultOfChild(ctx context.Context, tx *postgres.Tx, child tasker.ID, metadata json.RawMessage) (body json.RawMessage, size int, err error) {
 	list, err := tx.LastResults(ctx, child, tasker.MaxDocumentBytes)
 	if err != nil {
@@ -282,8 +279,7 @@ func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (jso
 
 // cancelChildren cancels child tasks that their parents no longer wait for. If the parent is being
 // compensated, the child task is compensated, too. Locked child tasks are left to a later pass. It
-// does
-// not lock parents.
+// does not lock parents.
 func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) error {
 	var namespaces []string
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -319,8 +315,7 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 }
 
 // refuseCycle rejects a template whose child steps start it again, directly or through templates
-// that
-// are already registered.
+// that are already registered.
 func (e *Engine) refuseCycle(ctx context.Context, t tasker.Template) error {
 	w := startWalk{engine: e, root: t, seen: map[tasker.ChildTemplate]bool{}}
 	path, err := w.walk(ctx, t, []string{t.Namespace + "/" + t.Name})

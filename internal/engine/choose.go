@@ -24,8 +24,7 @@ import (
 const maxNamed = 20
 
 // selectedDependents returns the dependents that a decision result selects. If the result is
-// invalid,
-// the error describes why.
+// invalid, the error describes why.
 func selectedDependents(result json.RawMessage, dependents []string) ([]string, error) {
 	named, err := namedSteps(result)
 	if err != nil {
@@ -148,8 +147,7 @@ type decisionReader interface {
 }
 
 // readDecisions adds the chosen dependents to successful decisions among the outcomes and returns
-// the
-// indexes of these.
+// the indexes of these.
 func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]int, error) {
 	var steps []tasker.StepRef
 	for _, v := range list {

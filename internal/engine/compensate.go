@@ -19,10 +19,8 @@ type Compensation struct {
 }
 
 // CompensateTask undoes the completed steps of a task in reverse order of completion, as its
-// template
-// defines, and then cancels the task. Repeating it has no effect. It returns a Conflict if the task
-// has
-// already ended in another way.
+// template defines, and then cancels the task. Repeating it has no effect. It returns a Conflict if
+// the task has already ended in another way.
 func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	var c Compensation
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) (err error) {
@@ -128,8 +126,7 @@ func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *g
 }
 
 // concludeDone concludes those of the named steps that have a pending report or whose child task
-// has
-// ended. The task must be locked.
+// has ended. The task must be locked.
 func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.ID, names []string) error {
 	steps, err := tx.LockUnconcluded(ctx, task, names)
 	if err != nil {

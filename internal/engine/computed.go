@@ -14,8 +14,7 @@ import (
 )
 
 // computing evaluates a result expression for each step that an action completes. It caches
-// compiled
-// programs.
+// compiled programs.
 type computing struct {
 	engine   *Engine
 	text     string
@@ -36,8 +35,7 @@ func (e *Engine) CheckResult(ctx context.Context, tx *postgres.Tx, text string, 
 }
 
 // compile compiles the expression for a step. The expression can refer to preceding steps and, for
-// a
-// compensation step, to the step that it undoes.
+// a compensation step, to the step that it undoes.
 func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.TemplateStep) (*expression.Program, error) {
 	of.Name = tasker.TemplateName(of.Name)
 	name := of.Name

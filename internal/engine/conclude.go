@@ -22,8 +22,7 @@ const (
 
 // concludeOrKeep concludes steps and settles their tasks. If the batch fails, it tries each outcome
 // alone. If an outcome keeps failing, its report is stored as pending, so that no accepted report
-// is
-// lost. Outcomes for which no time is left are marked as undecided.
+// is lost. Outcomes for which no time is left are marked as undecided.
 func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postgres.NextClaim) (moved []int, claimed *postgres.ClaimResult, err error) {
 	together, cancel := context.WithTimeout(ctx, batchTime)
 	moved, claimed, err = e.conclude(together, list, next)
@@ -79,8 +78,7 @@ func isSingleOutcomeError(ctx context.Context, err error) bool {
 
 // conclude applies outcomes in one transaction: it moves steps, settles their tasks and opens
 // investigations for final failures. It returns the indexes of the outcomes that it applied. If
-// next is
-// set and all outcomes are successes, it also claims the worker's next steps.
+// next is set and all outcomes are successes, it also claims the worker's next steps.
 func (e *Engine) conclude(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *postgres.ClaimResult, error) {
 	if !slices.ContainsFunc(list, func(v outcome) bool { return v.To == tasker.StepError }) {
 		return e.succeed(ctx, list, next)
@@ -113,8 +111,7 @@ type Attempt struct {
 }
 
 // notifyAttemptsEnded reports attempts that have ended to the callback. A lost lease is not
-// evidence
-// about the handler, so such attempts are omitted.
+// evidence about the handler, so such attempts are omitted.
 func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
 	if e.opts.OnAttemptsEnded == nil || len(done.Queues) != len(done.Moved) {
 		return
@@ -131,8 +128,7 @@ func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
 }
 
 // succeed is conclude for successes. It notifies workers only of steps that the reporting worker
-// did
-// not claim itself.
+// did not claim itself.
 func (e *Engine) succeed(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *postgres.ClaimResult, error) {
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err() // the worker has disconnected and must get no work

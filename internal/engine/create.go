@@ -366,8 +366,7 @@ func retired(t tasker.StoredTemplate, asked string) error {
 }
 
 // reject stores the tasks and opens investigations for those that can never run. It also cancels
-// the
-// tasks whose unique keys the new tasks take over.
+// the tasks whose unique keys the new tasks take over.
 func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
 	if err := tx.CancelUnique(ctx, c.tasks); err != nil {
 		return err
@@ -470,8 +469,7 @@ func (f *faults) text(path, s string, most int, needed bool) {
 }
 
 // err returns nil if there are no faults. Otherwise it returns an Invalid whose message contains
-// the
-// first one and whose details contain all of them.
+// the first one and whose details contain all of them.
 func (f faults) err(message string) error {
 	if len(f) == 0 {
 		return nil

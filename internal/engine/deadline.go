@@ -129,8 +129,7 @@ func (e *Engine) watchDeadlines(ctx context.Context, rows []tasker.StepRef) erro
 
 // ChangeDue changes or removes the due time of an open task, or of a step that has not ended. It
 // returns the new due time. It returns Invalid if the time is in the past, and a Conflict if the
-// task or
-// step has ended.
+// task or step has ended.
 func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpdate) (due *tasker.Deadline, err error) {
 	if err := checkDueChange(c); err != nil {
 		return nil, err

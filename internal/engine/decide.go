@@ -40,8 +40,8 @@ func (e *Engine) decideAtOnce() {
 
 // decide decides due steps and those that become due as a result. It evaluates expressions between
 // its transactions, so that they neither run under a lock nor fail a worker's report. Steps of
-// locked
-// tasks are left to a later pass, and namespaces with expensive expressions to decideExpensive.
+// locked tasks are left to a later pass, and namespaces with expensive expressions to
+// decideExpensive.
 func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 	return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive})
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // requestFacts contains the fields that identify a request under its idempotency key. Zero fields
-// are
-// omitted, so that new fields do not change old digests. Names and their order must never change.
+// are omitted, so that new fields do not change old digests. Names and their order must never
+// change.
 type requestFacts struct {
 	Namespace           string          `json:"namespace,omitzero"`
 	Name                string          `json:"name,omitzero"`

@@ -19,8 +19,7 @@ const (
 )
 
 // TakeSteps leases announced steps to a worker if they are still enqueued and the worker can
-// execute
-// them. Steps that it does not return have changed state or will be announced again.
+// execute them. Steps that it does not return have changed state or will be announced again.
 func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error) {
 	if len(steps) == 0 || len(steps) > maxTake {
 		return nil, tasker.Errorf(tasker.Invalid,
@@ -51,8 +50,7 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 
 // declined announces unclaimed steps again. Steps that wait for a limit are announced when a slot
 // is free, the others after a delay. The limits are checked at once, because a slot may have been
-// freed
-// before the steps were parked.
+// freed before the steps were parked.
 func (e *Engine) declined(ctx context.Context, namespaces []string, steps []tasker.StepRef) error {
 	others, err := e.db.ParkLimited(ctx, steps)
 	if err != nil {

@@ -22,12 +22,10 @@ const (
 
 // timerScheduler polls for due work. A single statement queries all timers. It wakes those with due
 // work and waits until the next due time, but at most for a few seconds. A change in this process
-// or a
-// notification from another one makes it poll earlier.
+// or a notification from another one makes it poll earlier.
 //
 // Timers also run rarely without being woken, and immediately if a poll fails, so they do not
-// depend on
-// the scheduler.
+// depend on the scheduler.
 type timerScheduler struct {
 	engine *Engine
 	timers []*timerLoop
@@ -134,8 +132,7 @@ func (e *Engine) requestPoll() {
 }
 
 // pass polls if a poll is due and wakes the timers with due work. It returns the time until the
-// next
-// poll.
+// next poll.
 func (d *timerScheduler) pass(ctx context.Context) (time.Duration, error) {
 	now := time.Now()
 	if wanted := d.wanted.Load(); wanted != 0 && time.Unix(0, wanted).Before(d.next) {
@@ -228,8 +225,7 @@ func (d *timerScheduler) schedule(due postgres.DueWork, changed bool) time.Durat
 
 // scheduleTimer wakes a timer that has due work. It returns the time after which the timer may need
 // to be woken again. Due work that cannot be done yet would be found by every poll. Therefore a
-// timer
-// whose passes find nothing is woken less and less often, until other work becomes due.
+// timer whose passes find nothing is woken less and less often, until other work becomes due.
 func (d *timerScheduler) scheduleTimer(t *timerLoop, k postgres.DueKind, now time.Time, changed bool) time.Duration {
 	if t.pace > 0 {
 		if t.active.Swap(k.Due) != k.Due && k.Due {

@@ -1,13 +1,10 @@
 // Package engine implements the task and step lifecycle: it creates tasks, applies reports,
 // schedules retries and performs operator actions. The engine makes the decisions, and package
-// postgres
-// stores each change with compare-and-set. An engine keeps no essential state, so any number of
-// engines
-// may share a database.
+// postgres stores each change with compare-and-set. An engine keeps no essential state, so any
+// number of engines may share a database.
 //
 // If a move leaves a task stuck, its investigation is opened in the same transaction. Package dlq
-// manages
-// investigations from then on.
+// manages investigations from then on.
 package engine
 
 import (
@@ -46,8 +43,7 @@ type Options struct {
 	Retention         time.Duration // retention of finished tasks; unlimited by default
 
 	// MaxQueueExpiries limits how many times in succession a step may expire in its queue although
-	// a
-	// worker is online. After that, it waits for an operator. The default is 3.
+	// a worker is online. After that, it waits for an operator. The default is 3.
 	MaxQueueExpiries int
 
 	// ReconnectGrace suspends queue timeouts after an outage, so that workers can reconnect. The
@@ -55,9 +51,8 @@ type Options struct {
 	ReconnectGrace time.Duration
 
 	// UnservedTimeout is the time after which a step fails because no worker for it has been
-	// online.
-	// The default is one minute. A negative value disables it, so that only the queue timeout
-	// applies.
+	// online. The default is one minute. A negative value disables it, so that only the queue
+	// timeout applies.
 	UnservedTimeout time.Duration
 
 	// DisableAutoRecovery leaves expired steps to operators, even if a worker comes online again.
@@ -195,8 +190,7 @@ func New(db *postgres.DB, o Options) *Engine {
 }
 
 // cache is an LRU cache that is limited by its number of entries and by [tasker.MaxCacheBytes]. It
-// is
-// safe for concurrent use.
+// is safe for concurrent use.
 type cache[K comparable, V any] struct {
 	mu    sync.Mutex
 	most  int

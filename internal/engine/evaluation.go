@@ -56,9 +56,8 @@ const evaluationBytes = 4 * conditionBytes
 var errNotEvaluated = errors.New("expression not evaluated yet")
 
 // evaluations evaluates the expressions of a batch between its transactions, so that none runs
-// while
-// locks are held. Transactions read outcomes with outcomeOf. A row whose outcome is missing remains
-// due.
+// while locks are held. Transactions read outcomes with outcomeOf. A row whose outcome is missing
+// remains due.
 type evaluations struct {
 	known  map[evaluationKey]evaluation // outcomes for the next transaction
 	needed map[evaluationKey]evaluation // requested by the last transaction
@@ -110,10 +109,8 @@ func outcomeOf[T any](e *evaluations, key evaluationKey, v expression.Values, ru
 }
 
 // run evaluates the expressions that the last transaction needed, for at most decideTime. It
-// returns
-// the number of evaluations. Known outcomes of other rows are discarded. It returns an error only
-// if ctx
-// ends.
+// returns the number of evaluations. Known outcomes of other rows are discarded. It returns an
+// error only if ctx ends.
 func (e *evaluations) run(ctx context.Context) (evaluated int, err error) {
 	if e.begun.IsZero() {
 		e.begun, e.spent = time.Now(), map[string]time.Duration{}

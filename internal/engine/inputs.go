@@ -24,8 +24,7 @@ const (
 )
 
 // ItemResults returns the item results of a map step, starting at an ordinal. It returns NotFound
-// if
-// the step does not exist.
+// if the step does not exist.
 func (e *Engine) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
 	return e.db.ItemResultsFrom(ctx, task, nil, step, from)
 }
@@ -70,8 +69,7 @@ func (e *Engine) claimAssignments(ctx context.Context, c postgres.Claimant, limi
 
 // removeBlockers removes what blocks claims: it measures inputs, removes queue rows whose steps are
 // not enqueued, and marks steps whose inputs are too large to be failed. If it fails, claims skip
-// the
-// steps for a while.
+// the steps for a while.
 func (e *Engine) removeBlockers(ctx context.Context, c postgres.Claimant, h postgres.ClaimResult) {
 	n, err := 0, error(nil)
 	if len(h.Unmeasured) > 0 {
@@ -137,8 +135,7 @@ func tooLarge(s postgres.TooLargeStep) tasker.Failure {
 
 // assignments adds template data to claimed steps. If the template of a step cannot be read or the
 // response would become too large, it releases the step without using an attempt. It returns an
-// error
-// only if no step can be assigned.
+// error only if no step can be assigned.
 func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
 	e.busy.note(e.now(), claimed)
 	out := make([]tasker.Assignment, 0, len(claimed))

@@ -75,8 +75,7 @@ func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []taske
 
 // CompleteStepTx completes a leased step in the caller's transaction, so that the step and the
 // caller's changes are committed together. Completing it again with the same result has no effect;
-// this
-// includes the worker's own report. It returns a Conflict if the lease is lost.
+// this includes the worker's own report. It returns a Conflict if the lease is lost.
 func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outcome) error {
 	v, err := evaluateOutcome(tasker.ID{}, o)
 	if err != nil {
@@ -107,8 +106,7 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 }
 
 // whyNotCompleted returns an error that explains why a leased step was not completed. It returns
-// nil
-// if the step was completed earlier with the same result.
+// nil if the step was completed earlier with the same result.
 func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
 	before, err := tx.LockStepLease(ctx, v.TaskUUID, v.StepUUID)
 	switch {

@@ -53,8 +53,7 @@ func withHandlers(steps []tasker.StepTemplate) (names []string) {
 }
 
 // limitsOf evaluates the limit keys of a new task. It returns Invalid if a key is missing, since
-// the
-// task would then be unlimited or share a limit with unrelated tasks.
+// the task would then be unlimited or share a limit with unrelated tasks.
 func (c *creation) limitsOf(ctx context.Context, g *graph, t *postgres.CreatedTask) (list []postgres.TaskLimit, err error) {
 	for _, l := range g.limits {
 		key := ""
@@ -126,8 +125,7 @@ type LimitChange struct {
 func (c LimitChange) check() error { return ScheduleChange{Actor: c.Actor, Reason: c.Reason}.check() }
 
 // SetLimit creates or changes a limit. All claims after its commit observe it. It returns Invalid,
-// or
-// a Conflict if there are too many limits.
+// or a Conflict if there are too many limits.
 func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by LimitChange) (tasker.Limit, error) {
 	if err := by.check(); err != nil {
 		return tasker.Limit{}, err
@@ -182,8 +180,7 @@ func (l *limitWaiters) wait(now time.Time, namespaces []string) {
 }
 
 // waiting returns the namespaces with waiting steps, but nil if the last call was less than
-// interval
-// ago.
+// interval ago.
 func (l *limitWaiters) waiting(now time.Time, interval time.Duration) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,13 +204,12 @@ func (l *limitWaiters) changed(e *Engine) {
 	e.notifier.wakeAll()
 }
 
-// limitWakeInterval is the minimum interval between wake-ups of claims that wait for slots, while
-// reporting workers claim as many steps as they complete. Usually no slot is left for others then.
+// limitWakeInterval is the minimum interval between wake-ups of claims that wait for slots if the
+// reporting worker claimed as many steps as it completed. It has then usually reused the slots.
 const limitWakeInterval = 20 * time.Millisecond
 
 // wakeLimitWaiters wakes claims that wait for slots after steps have ended. It does so less often
-// if
-// the reporting worker took as many steps itself.
+// if the reporting worker took as many steps itself.
 func (e *Engine) wakeLimitWaiters(ended, taken int) {
 	interval := time.Duration(0)
 	if taken >= ended {

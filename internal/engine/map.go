@@ -20,8 +20,7 @@ import (
 const expandChunk = 1000
 
 // itemBytes limits the total size of the item results in the result of a map step. The margin is
-// for
-// the rest of the document.
+// for the rest of the document.
 const itemBytes = tasker.MaxDocumentBytes - 1000
 
 // items evaluates the list of a map step. If the list is empty, the step is complete. The error may
@@ -67,8 +66,7 @@ func (d *decision) items(ctx context.Context, s postgres.UndecidedStep, of taske
 }
 
 // withoutLists removes the values at the given paths from a context. It returns the remaining
-// context
-// and JSON Pointers to the removed values, or nil for both if it removed none.
+// context and JSON Pointers to the removed values, or nil for both if it removed none.
 func withoutLists(doc json.RawMessage, paths [][]string) (without json.RawMessage, omitted []string) {
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	for _, path := range paths {
@@ -168,8 +166,7 @@ func mapBody(r mapResult) (body json.RawMessage, size int, err error) {
 
 // tolerate skips failed items that their map steps tolerate, in the order of the items. It returns
 // the conclusions that remain. Because it runs in the transaction of the failure, a tolerated
-// failure is
-// not announced.
+// failure is not announced.
 func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []outcome, done postgres.Concluded) (postgres.Concluded, error) {
 	refs := mapSlice(done.FailedForGood, func(i int) tasker.StepRef {
 		return tasker.StepRef{TaskUUID: list[i].TaskUUID, StepUUID: list[i].StepUUID}

@@ -132,8 +132,7 @@ const (
 )
 
 // Listen exchanges work notifications with other processes until ctx ends. If it does not run,
-// waiting
-// claims rely on polling.
+// waiting claims rely on polling.
 func (e *Engine) Listen(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
 	g.Go("send notifications", e.sendNotifications)

@@ -14,16 +14,14 @@ import (
 )
 
 // CancelTask cancels a task and its open steps, which lose their leases. Repeating it has no
-// effect.
-// It returns a Conflict if the task is complete.
+// effect. It returns a Conflict if the task is complete.
 func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	return e.db.CancelTask(ctx, task, postgres.Operator{Actor: actor, Reason: reason})
 }
 
 // OperateStep performs an operator action on a step and continues the task in the same transaction.
 // It returns the step as the action left it. It returns a Conflict if the state of the step or its
-// task
-// does not allow the action.
+// task does not allow the action.
 func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
 	action, err := e.NewAction(op)
 	if err != nil {
@@ -111,8 +109,7 @@ type ActionResult struct {
 func (e *Engine) Enqueued(namespaces []string) { e.notify(namespaces) }
 
 // applyOne applies the action to one step. It returns an error if the step does not exist or does
-// not
-// allow the action.
+// not allow the action.
 func (a Action) applyOne(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (ActionResult, error) {
 	target, err := lockStep(ctx, tx, step)
 	if err != nil {

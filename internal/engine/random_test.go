@@ -16,8 +16,7 @@ import (
 	"tasker.example/tasker/internal/explain"
 )
 
-// randomSteps makes a graph of up to 12 steps in which each depends on some of
-// those before it.
+// randomSteps makes a graph of up to 12 steps in which each depends on some of those before it.
 func randomSteps(r *rand.Rand) []tasker.StepTemplate {
 	list := make([]tasker.StepTemplate, 1+r.IntN(12))
 	for i := range list {
@@ -109,8 +108,7 @@ func TestEveryTaskEndsOrIsInvestigated(t *testing.T) {
 	c.run()
 }
 
-// run lets workers work and time pass until every task has ended or become an
-// investigation.
+// run lets workers work and time pass until every task has ended or become an investigation.
 func (c *chaos) run() {
 	h, t := c.harness, c.T
 	ctx, stop := context.WithCancel(t.Context())

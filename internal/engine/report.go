@@ -30,8 +30,8 @@ type outcome struct {
 }
 
 // Report applies the outcomes of attempts independently of each other. A repeated outcome is
-// accepted
-// and has no effect. If claim is positive, Report also claims up to that many steps for the worker.
+// accepted and has no effect. If claim is positive, Report also claims up to that many steps for
+// the worker.
 func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim})
 }
@@ -172,8 +172,7 @@ func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
 }
 
 // evaluateOutcome validates and converts a reported outcome. It returns an error if the result
-// cannot
-// be stored or a failure has no error.
+// cannot be stored or a failure has no error.
 func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
 	v := outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: o.TaskUUID, StepUUID: o.StepUUID, From: tasker.StepInProgress, Fence: o.Fence, Worker: &worker,
@@ -287,10 +286,8 @@ const (
 )
 
 // explain adds outcomes that had no effect to the receipt. They are accepted if they had been
-// applied
-// before. Otherwise they are rejected with a reason, and the rejection is recorded. If the database
-// is
-// unavailable, the worker is asked to report again.
+// applied before. Otherwise they are rejected with a reason, and the rejection is recorded. If the
+// database is unavailable, the worker is asked to report again.
 func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []outcome, receipt *tasker.Receipt) {
 	if len(list) == 0 {
 		return
@@ -391,10 +388,8 @@ func (v outcome) digest() []byte {
 }
 
 // repeats reports whether v equals the report that concluded its attempt. It compares the result of
-// a
-// success, or the type, message and retryability of a failure. It ignores metadata, context and
-// retry
-// delay.
+// a success, or the type, message and retryability of a failure. It ignores metadata, context and
+// retry delay.
 func (e *Engine) repeats(ctx context.Context, v outcome, m postgres.StepLease) (bool, error) {
 	if m.ReportedFence == nil || *m.ReportedFence != v.Fence {
 		return false, nil

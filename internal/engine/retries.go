@@ -11,9 +11,8 @@ import (
 
 // retries records how far this process has scanned the failed steps whose backoff is over. Steps of
 // tasks in error remain due while the error lasts, and other due steps may follow them. Therefore
-// the due
-// steps are scanned in rounds, one batch per pass, and the passes of a round follow each other at
-// once.
+// the due steps are scanned in rounds, one batch per pass, and the passes of a round follow each
+// other at once.
 type retries struct {
 	mu    sync.Mutex
 	mark  postgres.RetryMark
@@ -22,14 +21,13 @@ type retries struct {
 }
 
 // The delay after a round with several passes is a multiple of its scan time. Otherwise many steps
-// of
-// tasks in error would keep the database busy.
+// of tasks in error would keep the database busy.
 const (
 	roundRest    = 4
 	maxRoundRest = time.Minute
 )
 
-// more reports whether the next scan continues the round.
+// more reports whether a round of scans is unfinished.
 func (r *retries) more() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,10 +15,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// FuzzDocumentRoundTrip: a context that is accepted is read back with the same
-// value, and a task can be created again with what was read; a result that is
-// accepted is handed to the next step with the same value, and accepted as the
-// result of that one.
+// FuzzDocumentRoundTrip: a context that is accepted is read back with the same value, and a task
+// can be created again with what was read; a result that is accepted is handed to the next step
+// with the same value, and accepted as the result of that one.
 func FuzzDocumentRoundTrip(f *testing.F) {
 	d := pgtest.New(f)
 	db, err := postgres.Open(f.Context(), d.URL, postgres.Options{})

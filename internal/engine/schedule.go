@@ -62,8 +62,7 @@ func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, b
 }
 
 // begin compiles the rule of a schedule and sets its first firing time after the given time. It
-// also
-// plans a task, in order to validate the template and the context.
+// also plans a task, in order to validate the template and the context.
 func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule, now, after time.Time) error {
 	s.Anchor = now
 	if s.StartAt != nil {
@@ -199,8 +198,7 @@ func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 }
 
 // lockFired locks a schedule and fires what is due. The result more means that another transaction
-// is
-// required.
+// is required.
 func (e *Engine) lockFired(ctx context.Context, tx *postgres.Tx, id tasker.ID, replaces bool) (s tasker.Schedule, a firingPass, more bool, err error) {
 	if s, err = tx.LockSchedule(ctx, id); err != nil {
 		return s, a, false, err
@@ -254,8 +252,7 @@ func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.S
 }
 
 // PauseSchedule stops a schedule from creating tasks automatically until the given time, or until
-// it
-// is resumed. If the schedule is already paused, only the end of the pause changes.
+// it is resumed. If the schedule is already paused, only the end of the pause changes.
 func (e *Engine) PauseSchedule(ctx context.Context, id tasker.ID, until *time.Time, by ScheduleChange) (tasker.Schedule, error) {
 	return e.changeSchedule(ctx, id, by, false, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if until != nil && !until.After(now) {

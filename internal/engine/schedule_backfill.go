@@ -115,8 +115,7 @@ func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 }
 
 // firesItself reports whether a schedule will fire at a time on its own: the time has not passed
-// for
-// the schedule and is not within a pause. The pause may be over without having been processed.
+// for the schedule and is not within a pause. The pause may be over without having been processed.
 func firesItself(s tasker.Schedule, at time.Time) bool {
 	if s.NextAt == nil || at.Before(*s.NextAt) {
 		return false

@@ -25,8 +25,7 @@ const (
 
 // fireSchedules fires due schedules. It stores the outcomes and the new tasks in one transaction.
 // Locked schedules are left to a later pass. A schedule with too many tasks to cancel remains due
-// and
-// fires again.
+// and fires again.
 func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error {
 	begun := time.Now()
 	for ids := tasksOfSteps(rows); len(ids) > 0 && time.Since(begun) < cancelFor; {
@@ -207,8 +206,7 @@ func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 }
 
 // cancel cancels open tasks of a schedule, at most [tasker.MaxCancelBatch]. It returns false if
-// some
-// remain.
+// some remain.
 func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule) (all bool, err error) {
 	ids, err := a.tx.ScheduledToCancel(ctx, s.UUID, tasker.MaxCancelBatch+1)
 	if err != nil {

@@ -66,8 +66,7 @@ func (s *search) of(can func(*expression.Program) bool) *search {
 
 // attributes evaluates the search attributes of a new task and returns the cost. If an attribute
 // cannot be evaluated, the task gets a warning; it is created nevertheless. It returns an error
-// only if
-// ctx ends.
+// only if ctx ends.
 func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTask) (cost int, err error) {
 	if len(g.search.programs) == 0 {
 		return 0, nil
@@ -104,8 +103,7 @@ func (s *search) evaluate(ctx context.Context, v expression.Values) (found []pos
 }
 
 // find evaluates search attributes again after a step that they use has ended or the template
-// version
-// has changed. It uses its own transactions. Locked tasks are left to a later pass.
+// version has changed. It uses its own transactions. Locked tasks are left to a later pass.
 func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 	known := evaluations{expensive: &e.expensive, separate: true}
 	_, err := known.between(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {

@@ -13,8 +13,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// slow makes every change of the task's steps take too long that the condition on NEW
-// describes.
+// slow makes every change of the task's steps take too long that the condition on NEW describes.
 func (h *harness) slow(task tasker.ID, condition string) {
 	h.Helper()
 	impatient, err := postgres.Open(h.Context(), h.Admin().Config().ConnString(), postgres.Options{StatementTimeout: time.Second})

@@ -23,8 +23,7 @@ func (h *harness) tasks() []tasker.Task {
 	return list
 }
 
-// cutHere is in the message that stores a task and commits: a test breaks the connection
-// at it.
+// cutHere is in the message that stores a task and commits: a test breaks the connection at it.
 const cutHere = "the connection breaks here"
 
 func TestCommitWithoutAnswerCreatesOnce(t *testing.T) {

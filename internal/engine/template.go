@@ -134,8 +134,7 @@ func (g *graph) compile(i int, names []string) error {
 }
 
 // skippable returns, for each step, whether it may be skipped. The function is reports steps that
-// have
-// already been skipped.
+// have already been skipped.
 func (g *graph) skippable(is func(i int) bool) []bool {
 	found, known := make([]bool, len(g.parents)), make([]bool, len(g.parents))
 	var visit func(i int) bool
@@ -177,8 +176,7 @@ func (e *Engine) graphOf(t tasker.StoredTemplate) (*graph, error) {
 }
 
 // graphIn returns the graph of a template. On a cache miss, it reads the template from a database
-// or
-// in a transaction, which then needs no second connection.
+// or in a transaction, which then needs no second connection.
 func (e *Engine) graphIn(ctx context.Context, from templateReader, id tasker.ID) (*graph, error) {
 	if g, ok := e.templates.get(id); ok {
 		return g, nil
@@ -247,8 +245,7 @@ func (e *Engine) stepIn(ctx context.Context, from templateReader, template taske
 }
 
 // step returns a step by name and its position. An item or compensation step has the position of
-// the
-// step that it belongs to.
+// the step that it belongs to.
 func (g *graph) step(name string) (s tasker.StepTemplate, place int, ok bool) {
 	if place, ok = g.byName[tasker.TemplateName(name)]; ok {
 		return g.stored.Steps[place], place, true

@@ -28,10 +28,8 @@ const (
 )
 
 // Loops returns the background loops of an engine: timers, retries, schedules, lease and queue
-// expiry,
-// pending reports, and the removal of old data. Any number of processes can run each loop. A slow
-// or
-// failing loop does not delay the others.
+// expiry, pending reports, and the removal of old data. Any number of processes can run each loop.
+// A slow or failing loop does not delay the others.
 func (e *Engine) Loops() []*loop.Loop {
 	scheduler := &timerScheduler{engine: e, wake: make(chan struct{}, 1), manyDead: make(chan struct{}, 1)}
 	loops := append(e.pruners(), e.queueLoops(scheduler)...)

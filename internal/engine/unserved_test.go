@@ -27,8 +27,7 @@ func (h *harness) leaveLongAgo() {
 	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
 }
 
-// unserved creates a task whose only step has waited for a time in which no worker was
-// alive.
+// unserved creates a task whose only step has waited for a time in which no worker was alive.
 func (h *harness) unserved(waited time.Duration) tasker.ID {
 	h.Helper()
 	h.Template("only", enginetest.Step("only"))

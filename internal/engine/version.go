@@ -19,8 +19,7 @@ const maxChangedNames = 20
 
 // ChangeVersion moves a task to another version of its template in one transaction. It returns the
 // effects on the task's steps. If the task already has the version, nothing changes. If the task
-// cannot
-// be moved, it returns a Conflict, or, in a dry run, the refusals.
+// cannot be moved, it returns a Conflict, or, in a dry run, the refusals.
 func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.VersionRequest) (tasker.VersionChange, error) {
 	if err := checkVersionRequest(r.To, r.Actor, r.Reason, r.DryRun); err != nil {
 		return tasker.VersionChange{}, err
@@ -217,8 +216,7 @@ func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, e
 		}
 	}
 	// The old version may have skipped a step that the new one never skips. Its dependents must
-	// then be
-	// decided by their join rules.
+	// then be decided by their join rules.
 	template := m.to.stored.Steps
 	skippable := m.to.skippable(func(i int) bool { return now[template[i].Name].State == tasker.StepSkipped })
 	states := make(map[tasker.ID]tasker.StepState, len(m.steps))

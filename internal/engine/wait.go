@@ -118,8 +118,7 @@ func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
 }
 
 // reminder returns the due reminder of a step, including the time of the next one. The argument
-// after
-// contains the delays between reminders in seconds.
+// after contains the delays between reminders in seconds.
 func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 	r := postgres.Reminder{RemindedStep: s, Sent: s.Reminders + 1}
 	place := min(s.Reminders, len(after)-1) // an environment override may define fewer now
@@ -141,8 +140,7 @@ func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 }
 
 // escalate assigns a step to another person or group after unanswered reminders. The reminder
-// itself
-// notifies the new assignee.
+// itself notifies the new assignee.
 func escalate(ctx context.Context, tx *postgres.Tx, r *postgres.Reminder, to string) error {
 	step := tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}
 	_, err := tx.Assign(ctx, postgres.Reassignment{StepRef: step, Event: "escalated", AssignRequest: tasker.AssignRequest{

@@ -76,8 +76,7 @@ func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.St
 var errNotReached = errors.New("the chunk of this row failed, and there was no time to try the row alone")
 
 // pass performs due work of one kind and returns the number of rows that it found. Rows that fail
-// are
-// deferred and do not cause an error.
+// are deferred and do not cause an error.
 func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	due, err := w.find(ctx, limit)
 	if err != nil {

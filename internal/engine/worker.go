@@ -102,8 +102,7 @@ func (e *Engine) LeaveWorker(ctx context.Context, id tasker.ID) error {
 
 // DrainWorker assigns no more work to a worker. The worker receives this with its next heartbeat,
 // finishes its steps and leaves. Repeating it has no effect, and only a new registration reverts
-// it. It
-// returns NotFound if the worker is not registered.
+// it. It returns NotFound if the worker is not registered.
 func (e *Engine) DrainWorker(ctx context.Context, id tasker.ID) error {
 	if err := e.db.DrainWorker(ctx, id); err != nil {
 		e.forget(id, err)
@@ -181,8 +180,7 @@ const (
 )
 
 // note adds an active worker. It returns false if the loop does not keep up, so that the caller
-// must
-// store the heartbeat itself.
+// must store the heartbeat itself.
 func (a *heartbeatBuffer) note(id tasker.ID, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -212,8 +210,7 @@ func (a *keyBuffer[K]) take(now time.Time, every time.Duration) (keys []K, rest 
 }
 
 // flushHeartbeats stores heartbeats of the workers that have claimed recently. It ends waiting
-// claims
-// of workers that must drain or are no longer registered.
+// claims of workers that must drain or are no longer registered.
 func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 	ids, rest := e.alive.take(time.Now(), min(storeInterval, e.opts.HeartbeatInterval/4))
 	if len(ids) == 0 {
@@ -246,8 +243,7 @@ func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 }
 
 // Heartbeat extends the leases that the worker holds. It returns the steps whose leases are lost
-// and
-// whether the worker must drain.
+// and whether the worker must drain.
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	ctx = postgres.WithConnClass(ctx, postgres.Heartbeats)
 	if len(leases) > 0 {

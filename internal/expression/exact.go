@@ -115,8 +115,7 @@ func isExact(v ref.Val) bool {
 	return is
 }
 
-// textOf formats a number in decimal notation without an exponent. It returns nil for other
-// values.
+// textOf formats a number in decimal notation without an exponent. It returns nil for other values.
 func textOf(args []ref.Val) ref.Val {
 	if d, ok := decimalOf(args[0]); ok {
 		return types.String(d.String())

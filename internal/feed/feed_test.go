@@ -295,9 +295,8 @@ func (h *harness) follow(feeds []*Feed, seed uint64, done <-chan struct{}, total
 	}
 }
 
-// Writers commit in another order than they write, one transaction is long, readers
-// reconnect all the time to one server or the other: each reads each event once,
-// those of a task in their order.
+// Writers commit in another order than they write, one transaction is long, readers reconnect all
+// the time to one server or the other: each reads each event once, those of a task in their order.
 func TestNoEventIsLostOrRepeated(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

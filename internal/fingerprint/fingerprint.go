@@ -139,9 +139,8 @@ func Given(text string, computed Cause) Cause {
 	return c
 }
 
-// unlabelled replaces all placeholders that name something, and short id prefixes as in P-<n>,
-// with one placeholder. A number, a UUID and a word as the id of an order must not lead to three
-// causes.
+// unlabelled replaces all placeholders that name something, and short id prefixes as in P-<n>, with
+// one placeholder. A number, a UUID and a word as the id of an order must not lead to three causes.
 func unlabelled(pattern string) string {
 	var b strings.Builder
 	b.Grow(len(pattern))

@@ -296,7 +296,8 @@ func (s *scanner) brace(i int) int {
 	return s.punct(i, 1)
 }
 
-// data reads an object or an array of objects. It masks it unless a key describes the failure.
+// data scans an object or an array of objects and masks it, unless one of its keys describes the
+// failure.
 func (s *scanner) data(i int) int {
 	open, closing := byte('{'), byte('}')
 	if s.s[i] == '[' {

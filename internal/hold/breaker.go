@@ -122,8 +122,7 @@ func (c *counter) hold(open []tasker.Hold) {
 }
 
 // take returns the counts to share and removes old ones. It includes queues for which another
-// server
-// reported failures.
+// server reported failures.
 func (c *counter) take(reported map[queue]bool) []postgres.BreakerCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()

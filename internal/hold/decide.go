@@ -114,11 +114,9 @@ func probeInterval(failed int, jitter float64) time.Duration {
 }
 
 // followWave starts the next wave after a success, and repeats a wave that had no outcome at all.
-// If
-// at least a tenth of the outcomes are failures, the hold becomes active again. A breaker then
-// stays
-// active until a probe succeeds, a manual hold for a quarter of its duration but not beyond its
-// end.
+// If at least a tenth of the outcomes are failures, the hold becomes active again. A breaker then
+// stays active until a probe succeeds, a manual hold for a quarter of its duration but not beyond
+// its end.
 func (m *transition) followWave(l holdStatus) {
 	h := &m.Hold
 	failed := l.failed()

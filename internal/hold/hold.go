@@ -1,13 +1,10 @@
 // Package hold implements holds and circuit breakers. It keeps the steps of a scope from being
 // claimed, probes for recovery and releases the steps in waves. Each wave must succeed before the
-// next
-// begins.
+// next begins.
 //
 // A held step stays enqueued, and the hold uses up neither attempts nor queue time nor staleness
-// time.
-// Every hold has an owner and an end. The function [next] decides from stored state only, so any
-// server
-// can continue a hold.
+// time. Every hold has an owner and an end. The function [next] decides from stored state only, so
+// any server can continue a hold.
 package hold
 
 import (
@@ -113,8 +110,7 @@ func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
 }
 
 // checkEnd checks that exactly one end is set and that a duration is in range. Whether the end is
-// in
-// the future is checked in the database.
+// in the future is checked in the database.
 func checkEnd(until *time.Time, after time.Duration) error {
 	switch {
 	case (until == nil) == (after == 0):

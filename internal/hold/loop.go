@@ -217,8 +217,7 @@ func (s *Service) status(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, n
 }
 
 // afterRelease applies the result of a release. The hold ends when the last wave is over and no
-// held
-// steps remain.
+// held steps remain.
 func (m *transition) afterRelease(r postgres.Released, now time.Time) {
 	h := &m.Hold
 	h.Released += int64(r.Released)

@@ -29,7 +29,7 @@ import (
 const CallbackPath = "/ui/sign-in/callback"
 
 const (
-	// AnswerTime limits a request to the provider.
+	// AnswerTime is the timeout of a request to the provider.
 	AnswerTime    = 10 * time.Second
 	maxDocument   = 1 << 20          // maximum size of a response
 	keysFresh     = 10 * time.Minute // older keys are refreshed in the background

@@ -50,8 +50,7 @@ const (
 
 // Decide applies a join to the standings of a step's dependencies. A step without dependencies
 // runs. Because a skip is final, a dependency that may still be repaired never causes one. A step
-// that a
-// decision did not choose is skipped regardless of its other dependencies.
+// that a decision did not choose is skipped regardless of its other dependencies.
 func Decide(join tasker.Join, dependencies []Standing) Verdict {
 	has := func(s Standing) bool { return slices.Contains(dependencies, s) }
 	switch {
@@ -96,8 +95,7 @@ func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
 
 // JoinRule returns the join rule of a step, or "" if the step simply runs once all its dependencies
 // are done. The latter requires that no dependency is skippable or a decision, and that the step
-// has no
-// condition, wait, items, child task, due time or person to notify.
+// has no condition, wait, items, child task, due time or person to notify.
 func JoinRule(s tasker.StepTemplate, dependencies []Dependency) tasker.Join {
 	switch {
 	case s.Join != "" && s.Join != tasker.JoinAll:

@@ -3,8 +3,7 @@
 // these tables.
 //
 // A combination of state and event is allowed only if its table contains it. The database has its
-// own copy
-// of one part: the paths between the stable states of a task. A test compares the two.
+// own copy of one part: the paths between the stable states of a task. A test compares the two.
 package lifecycle
 
 import (

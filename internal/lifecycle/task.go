@@ -34,8 +34,7 @@ const (
 )
 
 // Task contains the legal transitions of a task. None of them leads to resolved_manually: the state
-// is
-// documented, but a task whose steps were all resolved manually is complete.
+// is documented, but a task whose steps were all resolved manually is complete.
 var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskPending, Initialize}:   tasker.TaskInitializing,
 	{tasker.TaskPending, MergeRequest}: tasker.TaskPending,
@@ -107,13 +106,10 @@ func Resting() []tasker.TaskState {
 }
 
 // SettlePath returns the shortest legal path between two stable states that passes through
-// transient
-// states only, or nil if there is none. When the states of steps change, one transaction writes
-// these
-// moves to the history. The path contains no move that requires a decision of a caller or a scan:
-// merging,
-// cancelling, expiring, rejecting, declaring stale, compensating, or changing the version or due
-// time.
+// transient states only, or nil if there is none. When the states of steps change, one transaction
+// writes these moves to the history. The path contains no move that requires a decision of a caller
+// or a scan: merging, cancelling, expiring, rejecting, declaring stale, compensating, or changing
+// the version or due time.
 func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	type way struct {
 		at   tasker.TaskState

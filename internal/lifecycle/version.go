@@ -34,8 +34,7 @@ type Graph []tasker.StepTemplate
 // ChangeVersionOf determines the effects of moving a task to another version of its template. Steps
 // that have ended or are running keep their definitions. Other steps that have begun get the new
 // definition if possible. Steps that have not begun follow the new version. The change contains
-// refusals
-// if it would contradict the recorded steps.
+// refusals if it would contradict the recorded steps.
 func ChangeVersionOf(steps []VersionStep, from, to Graph) tasker.VersionChange {
 	v := version{from: named(from), to: named(to), now: map[string]VersionStep{}, dependents: map[string][]string{}}
 	for _, s := range steps {

@@ -192,9 +192,8 @@ func Recover(err *error) {
 // longestRest limits the delay of a loop that keeps failing, unless its interval is longer.
 const longestRest = 5 * time.Second
 
-// rest returns the delay until the next pass. The interval varies randomly, but a delay that a
-// pass requests is exact. The delay grows with each failure, so that an outage does not fill the
-// log.
+// rest returns the delay until the next pass. The interval varies randomly, but a delay that a pass
+// requests is exact. The delay grows with each failure, so that an outage does not fill the log.
 func (l *Loop) rest(next time.Duration) time.Duration {
 	usual, failures := l.Interval, l.Failures()
 	if failures > 0 && l.Backoff > 0 {

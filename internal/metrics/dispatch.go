@@ -312,8 +312,7 @@ func (m *Metrics) Reannounced(ctx context.Context, steps int) {
 	}
 }
 
-// DeadLetter counts a dead letter by outcome and records its latency. A latency of 0 means
-// unknown.
+// DeadLetter counts a dead letter by outcome and records its latency. A latency of 0 means unknown.
 func (m *Metrics) DeadLetter(ctx context.Context, outcome string, latency time.Duration) {
 	if m == nil || m.dispatch.letters == nil {
 		return

@@ -94,8 +94,7 @@ func TestAServerWithoutSinksTellsOfNone(t *testing.T) {
 	p.wantNone("tasker.dlq.emi", "tasker.dlq.events")
 }
 
-// What was read last stays while the database does not answer. Only the oldest event
-// grows older.
+// What was read last stays while the database does not answer. Only the oldest event grows older.
 func TestGaugesOfTheSinks(t *testing.T) {
 	const (
 		oldest = "tasker.dlq.emission.oldest_seconds webhook"

@@ -36,9 +36,8 @@ func total(t *testing.T, series map[string]string, name string) (sum, count int)
 	return sum, count
 }
 
-// With more namespaces than have series of their own the others are counted together, and
-// nothing is lost. Those with templates, of which nothing is counted, leave room for those
-// in use.
+// With more namespaces than have series of their own the others are counted together, and nothing
+// is lost. Those with templates, of which nothing is counted, leave room for those in use.
 func TestManyNamespacesHaveFewSeries(t *testing.T) {
 	const namespaces, series = 3000, 201
 	idle := manyNames("idle", 1000)

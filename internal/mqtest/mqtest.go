@@ -1,6 +1,6 @@
-// Package mqtest runs a real RabbitMQ for tests.
-// [URL] returns the broker that all tests of a package share. The first test starts it, and the
-// test binary stops it. A package that uses it needs a TestMain that calls [Main]:
+// Package mqtest runs a real RabbitMQ for tests. [URL] returns the broker that all tests of a
+// package share. The first test starts it, and the test binary stops it. A package that uses it
+// needs a TestMain that calls [Main]:
 //
 //	func TestMain(m *testing.M) { mqtest.Main(m) }
 //
@@ -16,8 +16,7 @@
 //
 // Brokers listen on the loopback interface only, store everything in a private folder, and end with
 // the test binary, even if that is killed. Without RabbitMQ, tests are skipped and counted, see
-// package testtool.
-// RabbitMQ is not installed, tests are skipped and counted, see package testtool.
+// package testtool. RabbitMQ is not installed, tests are skipped and counted, see package testtool.
 package mqtest
 
 import (

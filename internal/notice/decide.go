@@ -312,8 +312,7 @@ func swarmGrew(cases []Case) bool {
 	return joined >= Many && told < Many || level(stuck) > level(told)
 }
 
-// level returns the highest threshold that n exceeds, or 0. It must match tasker.case_level in
-// SQL.
+// level returns the highest threshold that n exceeds, or 0. It must match tasker.case_level in SQL.
 func level(n int64) int64 {
 	for _, l := range []int64{10_000, 1000, 100} {
 		if n > l {

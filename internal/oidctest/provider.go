@@ -1,5 +1,4 @@
-// Package oidctest provides an OpenID Connect provider for tests. It can also issue invalid
-// tokens.
+// Package oidctest provides an OpenID Connect provider for tests. It can also issue invalid tokens.
 package oidctest
 
 import (

@@ -14,8 +14,7 @@ import (
 )
 
 // Start starts a planned operation. The digest must be that of its plan. It returns a Conflict if
-// the
-// plan is different, has expired or was aborted.
+// the plan is different, has expired or was aborted.
 func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor string) (tasker.Operation, error) {
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch {
@@ -89,8 +88,8 @@ func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with t
 }
 
 // Abort ends an operation. Items that have not been released never will be; released items continue
-// and
-// are still verified. Repeating it has no effect. If the operation is done, it returns a Conflict.
+// and are still verified. Repeating it has no effect. If the operation is done, it returns a
+// Conflict.
 func (s *Service) Abort(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch o.State {

@@ -10,8 +10,7 @@ import (
 )
 
 // compensate is act for tasks to compensate, which must be locked. It ends the investigations at
-// once.
-// The items wait until the compensations are complete.
+// once. The items wait until the compensations are complete.
 func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	unchanged, err := unchangedTasks(ctx, tx, items, d)
 	if err != nil {

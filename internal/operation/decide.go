@@ -68,16 +68,13 @@ const (
 	// have succeeded.
 	toleratedOfRest = 4
 	// minSameCause is the minimum number of failures with the same cause that pauses an operation.
-	// A
-	// single failure may be retried.
+	// A single failure may be retried.
 	minSameCause = 2
 )
 
 // tolerated returns how many steps may fail before the operation is paused. In a wave, it is a
-// share
-// of all steps of the wave, at least one of which must succeed. After the waves, it is a share of
-// the
-// steps released so far.
+// share of all steps of the wave, at least one of which must succeed. After the waves, it is a
+// share of the steps released so far.
 func tolerated(o *postgres.RunningOperation, f postgres.RoundFailures) int {
 	steps, inWave := f.Released, o.Wave < len(o.Waves)
 	if inWave {
@@ -226,8 +223,7 @@ func itemOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 }
 
 // replacementOutcome is itemOutcome for an item that waits for a task to end: for the replacement
-// of
-// its task, or for its own task if that is being compensated.
+// of its task, or for its own task if that is being compensated.
 func replacementOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	moved := postgres.MovedItem{Ordinal: i.Ordinal}
 	switch {
@@ -254,8 +250,7 @@ func replacementOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.Moved
 }
 
 // proved reports whether a step was completed by an attempt that was claimed after the release or,
-// if
-// the step is external, by an answer after the release.
+// if the step is external, by an answer after the release.
 func proved(i postgres.InFlightItem) bool {
 	switch {
 	case i.ReportedFence == nil:

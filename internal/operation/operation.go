@@ -1,12 +1,9 @@
 // Package operation applies one act to many steps or tasks. It freezes a selection, releases the
-// items
-// in waves, pauses when they fail and records the outcome of each.
+// items in waves, pauses when they fail and records the outcome of each.
 //
 // Every server releases items of started operations and verifies their outcomes. An act is
-// committed
-// together with its item, so another server can continue after a crash. Investigations select the
-// items
-// and end when these succeed.
+// committed together with its item, so another server can continue after a crash. Investigations
+// select the items and end when these succeed.
 package operation
 
 import (
@@ -129,10 +126,8 @@ func (s *Service) Possible(
 }
 
 // Plan freezes the items of an operation without starting it. A repeated request returns the
-// existing
-// operation and false. Plan returns Invalid, NotFound if nothing is selected, or a Conflict if
-// another
-// operation already has some of the steps or too many operations are open.
+// existing operation and false. Plan returns Invalid, NotFound if nothing is selected, or a
+// Conflict if another operation already has some of the steps or too many operations are open.
 func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tasker.Operation, made bool, err error) {
 	if err := complete(&p); err != nil {
 		return planned, false, err
@@ -221,8 +216,7 @@ func storePlan(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) er
 }
 
 // roomFor returns a Conflict if too many operations are open, in total or in the given namespace.
-// An
-// operation with items in several namespaces counts only toward the total.
+// An operation with items in several namespaces counts only toward the total.
 func roomFor(open map[string]int, namespace string) error {
 	all := 0
 	for _, n := range open {

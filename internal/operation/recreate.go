@@ -18,10 +18,9 @@ func batchSize(o *postgres.RunningOperation) int {
 	return tasker.MaxOperationChunk
 }
 
-// recreate is act for items whose tasks are marked as permanently failed and replaced by new ones.
-// The
-// tasks must be locked. A task that cannot be recreated is unchanged, and its investigation stays
-// open.
+// recreate performs an act that marks the tasks of items as permanently failed and creates new
+// ones. The tasks must be locked. A task that cannot be recreated is unchanged, and its
+// investigation stays open.
 func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	targets, err := tx.RecreateTargets(ctx, items)
 	if err != nil {

@@ -69,8 +69,7 @@ func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 }
 
 // releaseNext releases items of one operation and reports whether it did something. If a batch
-// fails,
-// it releases items one by one and skips those that fail.
+// fails, it releases items one by one and skips those that fail.
 func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	p, err := s.releaseBatch(ctx, tasker.MaxOperationChunk)
 	if !toBlame(ctx, err) || p.id == nil {
@@ -353,8 +352,7 @@ type taskItem struct {
 }
 
 // unchangedTasks returns the items whose tasks have not changed since the operation was planned,
-// and
-// skips the others. The tasks must be locked.
+// and skips the others. The tasks must be locked.
 func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.PlannedItem, d *done) ([]taskItem, error) {
 	tasks := make([]tasker.ID, len(items))
 	for n, i := range items {
@@ -384,8 +382,7 @@ func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.Plann
 }
 
 // actOnTasks is act for whole tasks, which must be locked. The act takes effect at once, so a
-// released
-// item is already verified.
+// released item is already verified.
 func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	unchanged, err := unchangedTasks(ctx, tx, items, d)
 	if err != nil {
@@ -443,8 +440,7 @@ func (d *done) skip(ordinal int, outcome string) {
 }
 
 // refuse skips an item whose state does not allow the act. If its result was to be computed, it
-// also
-// stores the reason.
+// also stores the reason.
 func (d *done) refuse(ordinal int, why error, computed bool) {
 	m := postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcomeRefused}
 	if _, ok := errors.AsType[*expression.Failure](why); ok {

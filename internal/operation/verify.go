@@ -48,8 +48,7 @@ func (c *cursors) set(key cursorKey, ordinal int) {
 }
 
 // VerifyItems stores the outcomes of released items. It ends the investigations of verified items
-// and
-// attaches the proof. It returns the delay before the next call.
+// and attaches the proof. It returns the delay before the next call.
 func (s *Service) VerifyItems(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OperationsInFlight(ctx, tasker.MaxOpenOperations)
 	if err != nil || len(open) == 0 {
@@ -162,8 +161,7 @@ func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordi
 }
 
 // endingsOf returns how to resolve the investigations of verified items. The items of a map step
-// share
-// an investigation, which stays open until all of them are verified.
+// share an investigation, which stays open until all of them are verified.
 func endingsOf(
 	ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, verified []postgres.InFlightItem,
 ) ([]postgres.Ending, error) {
@@ -259,8 +257,7 @@ func (p proof) ending(e postgres.Ending) (postgres.Ending, error) {
 }
 
 // guard pauses an operation if its failures require it, or if waits is set because its steps wait
-// for a
-// worker.
+// for a worker.
 func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
 	var paused *tasker.OperationPause
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {

@@ -255,8 +255,7 @@ func TestOnlyNewerWorkersTakeTheSteps(t *testing.T) {
 	}
 }
 
-// A handler that names the cause is believed by the guards, as by cases, whatever the
-// messages say.
+// A handler that names the cause is believed by the guards, as by cases, whatever the messages say.
 func TestTheHandlersOwnFingerprintIsTheCause(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

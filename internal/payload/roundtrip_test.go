@@ -18,9 +18,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// roundTrip stores what [Measure] accepts as jsonb and fails unless it is read
-// back with the same value, with just the bytes that Measure foretold, and is
-// accepted again with the same size.
+// roundTrip stores what [Measure] accepts as jsonb and fails unless it is read back with the same
+// value, with just the bytes that Measure foretold, and is accepted again with the same size.
 func roundTrip(ctx context.Context, t rapid.TB, pool *pgxpool.Pool, doc []byte, l Limits) {
 	size, err := Measure(doc, l)
 	if err != nil {

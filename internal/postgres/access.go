@@ -11,8 +11,7 @@ import (
 )
 
 // CreateKey stores a key and its token. It returns a Conflict if the name is in use or there are
-// too
-// many keys.
+// too many keys.
 func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Duration, token access.Token) error {
 	made, err := column[tasker.ID](ctx, db.pool, stmt("insertKey"), k.UUID, k.Name, k.Grants, k.CreatedBy, validFor, token.Prefix, token.Digest[:], tasker.MaxKeys)
 	if err != nil || len(made) > 0 {
@@ -171,8 +170,7 @@ func (db *DB) AddSignIn(ctx context.Context, s SignIn) error {
 }
 
 // TakeSignIn removes and returns a pending sign-in. It returns nil if there is none from the last
-// ten
-// minutes.
+// ten minutes.
 func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) {
 	s, err := one[SignIn](ctx, db.pool, stmt("takeSignIn"), digest[:])
 	if s != nil {

@@ -42,8 +42,7 @@ type NewAnswerLink struct {
 }
 
 // AddAnswerLink stores an answer link. It returns a Conflict if the step has too many open links.
-// The
-// caller must hold the task lock.
+// The caller must hold the task lock.
 func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.AnswerLink, error) {
 	open, err := value[int](ctx, tx, stmt("countOpenLinks"), l.TaskUUID, l.StepUUID)
 	if err != nil {
@@ -68,8 +67,7 @@ func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.Answe
 }
 
 // UseAnswerLink marks a link as used. It returns false if the link was not open. The caller must
-// hold
-// the task lock.
+// hold the task lock.
 func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, error) {
 	tag, err := tx.Exec(ctx, stmt("useAnswerLink"), l.UUID)
 	if err != nil || tag.RowsAffected() == 0 {
@@ -82,8 +80,7 @@ func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, err
 func LinkActor(assignee string) string { return "link:" + assignee }
 
 // RevokeAnswerLink revokes an answer link and returns it. It returns a Conflict if the link has
-// been
-// used.
+// been used.
 func (tx *Tx) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (*tasker.AnswerLink, error) {
 	tag, err := tx.Exec(ctx, stmt("revokeAnswerLink"), step.TaskUUID, step.StepUUID, link, actor)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 )
 
 // nameAttributes stores the types of the attributes that a template declares. It returns a Conflict
-// if
-// another template in the namespace declares a different type.
+// if another template in the namespace declares a different type.
 func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.ID) error {
 	if len(t.Search) == 0 {
 		return nil
@@ -52,8 +51,7 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 }
 
 // Attributes lists the declared attributes of a namespace, or of all namespaces if namespace is
-// empty.
-// It reports whether there are more.
+// empty. It reports whether there are more.
 func (db *DB) Attributes(ctx context.Context, namespace string, limit, offset int) ([]tasker.Attribute, bool, error) {
 	return attributes(ctx, db.pool, namespace, limit, offset)
 }

@@ -10,8 +10,7 @@ import (
 )
 
 // CancelTask cancels a task and its open steps. If the task is already cancelled, it does nothing.
-// It
-// returns a Conflict if the task is complete.
+// It returns a Conflict if the task is complete.
 func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		state, err := tx.TaskState(ctx, task)

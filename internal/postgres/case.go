@@ -10,8 +10,7 @@ import (
 )
 
 // openHead counts open investigations. It groups them by fingerprint first, so that an index-only
-// scan
-// suffices.
+// scan suffices.
 const openHead = `
 open AS MATERIALIZED (
     SELECT f.case_id, sum(m.entries)::bigint AS entries, sum(m.recovered)::bigint AS recovered, sum(m.proving)::bigint AS proving,
@@ -104,8 +103,7 @@ type caseRow struct {
 }
 
 // Cases lists cases, most harmful first, and reports whether there are more. Resolved cases are
-// listed
-// by the time of resolution, newest first.
+// listed by the time of resolution, newest first.
 func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
 	list, _, more, err = db.CasePage(ctx, f)
 	return list, more, err
@@ -173,8 +171,7 @@ func casesQuery(ctx context.Context, f tasker.CaseFilter) (sql string, args []an
 }
 
 // caseConditions contains the conditions of a case filter on members (m) and cases (c). The joins
-// add
-// the investigation (d) and the task (t) of a member.
+// add the investigation (d) and the task (t) of a member.
 type caseConditions struct {
 	joins, members, cases string
 	args                  []any
@@ -234,8 +231,7 @@ func conditionsOf(ctx context.Context, f tasker.CaseFilter, args []any) caseCond
 }
 
 // addText selects investigations whose case, error or ids contain a text. Errors are searched only
-// for
-// callers who may read payloads.
+// for callers who may read payloads.
 func (c *caseConditions) addText(ctx context.Context, f tasker.CaseFilter) {
 	pattern, members := "c.error_type, c.error_pattern, ", " OR m.error_message ILIKE '%%' || $%[1]d || '%%'"
 	if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {

@@ -89,8 +89,7 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 }
 
 // contextValues reads the values of the template's triage keys. It returns nil if the caller may
-// not
-// read payloads.
+// not read payloads.
 func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextValue, error) {
 	if !access.PayloadsOf(ctx).Has(c.Case.Namespace) {
 		return nil, nil

@@ -45,14 +45,11 @@ type Fingerprint struct {
 }
 
 // Classify assigns up to limit open investigations to cases: those that this version of the rules
-// has
-// not classified, starting with new and changed failures. The function of computes fingerprints.
-// Classify
-// returns how many it assigned, or 0 while another server classifies.
+// has not classified, starting with new and changed failures. The function of computes
+// fingerprints. Classify returns how many it assigned, or 0 while another server classifies.
 //
 // A resolved case is reopened. It has regressed if the failed attempt began after the resolution,
-// unless
-// older reports that the worker's version is older than the one that contains the fix.
+// unless older reports that the worker's version is older than the one that contains the fix.
 func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFailure) Fingerprint, older func(version, than string) bool) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0
@@ -211,8 +208,7 @@ type refinement struct {
 }
 
 // refine replaces the fingerprints of failures that match a split of their case. It repeats this
-// for
-// splits of splits.
+// for splits of splits.
 func (c *classification) refine(ctx context.Context) error {
 	for range tasker.MaxRefinements {
 		rows, err := collect[refinement](ctx, c.tx, stmt("selectRefinements"), c.keys())

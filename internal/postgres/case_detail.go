@@ -70,8 +70,7 @@ func (db *DB) caseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseD
 }
 
 // endedOfCase counts the ended investigations of a case by status, excluding one investigation. It
-// also
-// returns the few newest.
+// also returns the few newest.
 func (db *DB) endedOfCase(ctx context.Context, id, without tasker.ID, few int) (counts map[tasker.ResolutionStatus]int64, last []tasker.EndedEntry, err error) {
 	endings, err := collect[tasker.EndedEntry](ctx, db.pool, stmt("selectEndedOfCase"), id, without, tasker.MaxRelated)
 	if err != nil {
@@ -86,8 +85,7 @@ func (db *DB) endedOfCase(ctx context.Context, id, without tasker.ID, few int) (
 
 // RelatedEntries returns the case of an investigation, which is nil if the investigation is not
 // classified. It also counts the other open investigations of the case and returns how others
-// ended. It
-// returns NotFound if the investigation does not exist.
+// ended. It returns NotFound if the investigation does not exist.
 func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tasker.RelatedEntries, error) {
 	type row struct {
 		Case    *tasker.ID

@@ -65,8 +65,7 @@ func recordCaseChange(ctx context.Context, tx *Tx, id tasker.ID, c caseChange) e
 
 // UpdateCase changes a case, records the change and returns the case. It returns NotFound, or a
 // Conflict if the case was merged, has changed since u.IfUnchangedSince, or is resolved and the
-// change
-// requires an open case.
+// change requires an open case.
 func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (c tasker.Case, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		was, err := lockedCase(ctx, tx, id)
@@ -162,10 +161,8 @@ func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.Cas
 }
 
 // MergeCases moves the fingerprints of one case to another. [DB.UnmergeCase] reverts this. It
-// returns
-// Invalid if the cases belong to different namespaces, and a Conflict if one of them is already
-// merged or
-// the result would have too many fingerprints.
+// returns Invalid if the cases belong to different namespaces, and a Conflict if one of them is
+// already merged or the result would have too many fingerprints.
 func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reason string) error {
 	if from == into {
 		return tasker.Errorf(tasker.Invalid, "invalid into %s: a case cannot be merged into itself", into)
@@ -250,8 +247,8 @@ func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason strin
 }
 
 // SplitCase records a split of a case and returns the number of open failures that match.
-// [DB.ApplySplit]
-// moves them later. It returns a Conflict if none or all of the open failures match.
+// [DB.ApplySplit] moves them later. It returns a Conflict if none or all of the open failures
+// match.
 func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (n int64, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if err := waitForCases(ctx, tx, id); err != nil {
@@ -316,8 +313,7 @@ func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tas
 }
 
 // ApplySplit marks up to limit investigations that match a split, so that Classify assigns them
-// again.
-// It returns 0 if no split is pending.
+// again. It returns 0 if no split is pending.
 func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 	type split struct {
 		RefinementID, Fingerprint tasker.ID

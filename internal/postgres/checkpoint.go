@@ -8,8 +8,7 @@ import (
 )
 
 // SaveCheckpoint replaces the checkpoint of a step. It returns false if the worker does not hold
-// the
-// lease.
+// the lease.
 func (db *DB) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage, bytes int) (held bool, err error) {
 	err = retry(ctx, func() error {
 		saved, err := db.pool.Exec(ctx, stmt("saveCheckpoint"), l.TaskUUID, l.StepUUID, l.Fence, worker, value, bytes)

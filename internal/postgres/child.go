@@ -52,8 +52,7 @@ type StepOfChild struct {
 }
 
 // TakeEndedChildren removes the signals for steps of locked tasks and returns those steps whose
-// child
-// task has ended. The argument held contains the tasks that the caller has locked.
+// child task has ended. The argument held contains the tasks that the caller has locked.
 func (tx *Tx) TakeEndedChildren(ctx context.Context, held []tasker.ID, steps []tasker.StepRef) ([]StepOfChild, error) {
 	tasks, ids := refArrays(steps)
 	if _, err := tx.Exec(ctx, stmt("takeEndedChildren"), tasks, ids, held); err != nil {
@@ -80,8 +79,7 @@ func (tx *Tx) LastResults(ctx context.Context, task tasker.ID, most int) ([]Last
 }
 
 // ChildState returns the state of a task and whether it was marked as permanently failed. The state
-// is
-// "" if the task does not exist.
+// is "" if the task does not exist.
 func (tx *Tx) ChildState(ctx context.Context, child tasker.ID) (state tasker.TaskState, failed bool, err error) {
 	type row struct {
 		State  tasker.TaskState

@@ -13,20 +13,16 @@ import (
 
 // A queue consists of the steps with one namespace and handler. It is a range of the index
 // ready_steps_to_claim. A worker with one queue locks as many steps as it can get and skips locked
-// rows.
-// For several queues, the claim first reads the most urgent steps without locks, and then locks
-// only
-// those. If other claims hold too many of them, it repeats.
+// rows. For several queues, the claim first reads the most urgent steps without locks, and then
+// locks only those. If other claims hold too many of them, it repeats.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
-// bytes,
-// $8 steps to read of each queue, $9 the turn of each namespace and $10 its increment per step (see
-// fairness.go), $11 the minimum age of a claim by age.
+// bytes, $8 steps to read of each queue, $9 the turn of each namespace and $10 its increment per
+// step (see fairness.go), $11 the minimum age of a claim by age.
 //
 // Each statement has two variants. While steps are held, the plain one claims nothing and only
-// reports
-// that. The unheld one checks each step, which is slower. Neither claims steps that may have a
-// limit.
+// reports that. The unheld one checks each step, which is slower. Neither claims steps that may
+// have a limit.
 var (
 	claimSteps, claimUnheldSteps = claimOne(withoutHolds, false), claimOne(withHolds, false)
 	claimOfSeveral               = claimsOfSeveral()
@@ -35,8 +31,7 @@ var (
 )
 
 // claimVariant selects a statement that claims from several queues. If many is set, the worker has
-// so
-// many queues that it is cheaper to find the nonempty ones first.
+// so many queues that it is cheaper to find the nonempty ones first.
 type claimVariant struct {
 	order *order
 	many  bool
@@ -317,8 +312,7 @@ const (
 )
 
 // ClaimSteps leases up to limit enqueued steps, most urgent first. The total size of their inputs
-// is
-// at most [tasker.MaxClaimBytes], but a single step always fits.
+// is at most [tasker.MaxClaimBytes], but a single step always fits.
 func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResult, error) {
 	return db.claimSteps(ctx, c, limit, tasker.MaxClaimBytes)
 }
@@ -368,10 +362,8 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 }
 
 // ExtendLeases extends the leases that a worker still holds, records its heartbeat and reports
-// whether
-// it is draining. A lease lasts at least as long as the registration of the worker promised. The
-// result
-// omits lost leases. It returns NotFound if the worker is unknown.
+// whether it is draining. A lease lasts at least as long as the registration of the worker
+// promised. The result omits lost leases. It returns NotFound if the worker is unknown.
 func (db *DB) ExtendLeases(
 	ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease,
 ) (extended []tasker.LeaseExtension, drains bool, err error) {

@@ -12,14 +12,11 @@ import (
 // ready_steps.
 //
 // Otherwise the step is enqueued. This is also the case if the report has few outcomes, steps are
-// held
-// or may have limits, namespaces alternate, the claim is by age, or more steps are ready than the
-// worker
-// wants.
+// held or may have limits, namespaces alternate, the claim is by age, or more steps are ready than
+// the worker wants.
 
 // claimTarget contains fragments of SQL that determine what a conclusion does with steps that
-// become
-// ready.
+// become ready.
 type claimTarget struct {
 	parts    string // common table expressions before the children are updated
 	children string // common table expression that contains the children

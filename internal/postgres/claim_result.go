@@ -21,18 +21,15 @@ var (
 const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 
 // leaseSteps leases the most urgent locked steps to worker $4 for the duration $5. Their inputs
-// have at
-// most $7 bytes, but the first step always fits. A lease never lasts longer than the timeout of the
-// attempt.
+// have at most $7 bytes, but the first step always fits. A lease never lasts longer than the
+// timeout of the attempt.
 //
 // The results of parents are inline up to [tasker.MaxInlineInputBytes] per step, in template order;
-// the
-// others are references. An item of a map step gets the context and results without the list (see
-// map_inputs).
+// the others are references. An item of a map step gets the context and results without the list
+// (see map_inputs).
 //
 // Outdated rows of ready_steps are deleted. Picked rows are passed through arrays, because the
-// planner
-// then estimates that there are few. The argument more adds parts to the statement.
+// planner then estimates that there are few. The argument more adds parts to the statement.
 func leaseSteps(more string, b claimedBefore) string {
 	all, name := b.all()
 	return `
@@ -132,8 +129,7 @@ FROM (
 }
 
 // parentsOf returns a FROM item with the parents p of a step and their ordinals u. Each parent is
-// read
-// by key.
+// read by key.
 func parentsOf(row, columns string) string {
 	return `unnest(` + row + `.parent_uuids) WITH ORDINALITY AS u (step_uuid, place)
             CROSS JOIN LATERAL (

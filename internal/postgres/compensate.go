@@ -44,10 +44,9 @@ func (tx *Tx) DoneSteps(ctx context.Context, task tasker.ID, names []string) ([]
 }
 
 // LockUnconcluded returns those of the named steps whose work may be done: they have a pending
-// report
-// or a child task. If there are any, it also locks the enqueued steps of the task, so that the
-// caller can
-// conclude the returned steps and cancel the others. The caller must hold the task lock.
+// report or a child task. If there are any, it also locks the enqueued steps of the task, so that
+// the caller can conclude the returned steps and cancel the others. The caller must hold the task
+// lock.
 func (tx *Tx) LockUnconcluded(ctx context.Context, task tasker.ID, names []string) ([]tasker.StepRef, error) {
 	list, err := collect[tasker.StepRef](ctx, tx, stmt("unconcluded"), task, names)
 	if err != nil || len(list) == 0 {

@@ -36,8 +36,7 @@ type Conclusion struct {
 }
 
 // attemptNotCounted is true if a failed attempt does not count, because it was a probe of an open
-// hold
-// or was in progress when a breaker opened.
+// hold or was in progress when a breaker opened.
 const attemptNotCounted = `(EXISTS (
         SELECT FROM tasker.hold_releases r
         JOIN tasker.holds h ON h.hold_uuid = r.hold_uuid AND h.ended_at IS NULL
@@ -56,8 +55,7 @@ const beginsToWait = `s.state = 'pending' AND s.step_type <> 'standard' AND s.pa
 
 // becomesDue is true if such a child must be decided: after its last parent or, if its join rule is
 // any, after each one. A map step with items is due after the last of k.items. The row k may also
-// report
-// freed slots only.
+// report freed slots only.
 const becomesDue = `s.join_rule IS NOT NULL AND s.state = 'pending' AND CASE WHEN s.items_total IS NOT NULL THEN s.parents_open = k.items
     ELSE s.decided_at IS NULL AND (s.parents_open = k.done OR s.join_rule = 'any') END`
 
@@ -79,12 +77,9 @@ const underWay = `coalesce((
 
 // Resetting a step restarts its attempts. A failed step waits until step_retry_at or for the delay
 // that its handler requested, whichever is later. A step whose last dependency is done is enqueued,
-// which
-// uses an attempt. A decision completes only if the reason of its conclusion names the chosen
-// steps.
-// Steps are locked in key order, as heartbeats do. The history records the pending moves of an
-// attempt
-// together with its end.
+// which uses an attempt. A decision completes only if the reason of its conclusion names the chosen
+// steps. Steps are locked in key order, as heartbeats do. The history records the pending moves of
+// an attempt together with its end.
 //
 // $1 queue timeout, $2 announce steps, $3 report queues; then the conclusions.
 var (

@@ -64,8 +64,7 @@ type CreatedStep struct {
 }
 
 // wait returns the shortest timeout in seconds of the steps that begin to wait when the task
-// starts,
-// or 0 if there is none.
+// starts, or 0 if there is none.
 func (t *CreatedTask) wait() (shortest int32) {
 	for _, s := range t.Steps {
 		if !s.HasHandler() && len(s.Parents) == 0 && s.JoinRule == "" && s.LimitSeconds() > 0 && (shortest == 0 || int32(s.LimitSeconds()) < shortest) {
@@ -135,8 +134,7 @@ type Insertion struct {
 }
 
 // StoreTasks is [Tx.InsertTasks] in a single round trip. After an error, none of the tasks is
-// stored,
-// unless unknown is true: then all may be stored.
+// stored, unless unknown is true: then all may be stored.
 func (db *DB) StoreTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) (unknown bool, err error) {
 	if !how.Repeat {
 		return db.storeTasks(ctx, tasks, how)
@@ -163,8 +161,7 @@ func (db *DB) storeTasks(ctx context.Context, tasks []*CreatedTask, how Insertio
 }
 
 // InsertTasks stores tasks with their steps and sets their creation times. It returns [ErrKeyTaken]
-// if
-// an idempotency key is in use, [ErrTemplateGone] if a template was replaced or retired, and
+// if an idempotency key is in use, [ErrTemplateGone] if a template was replaced or retired, and
 // [ErrTaskStored] if a task already exists. After an error, the caller must roll back.
 func (tx *Tx) InsertTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) error {
 	return insertionError(readInsertion(tx.SendBatch(ctx, insertion(tasks, how, tx.queue)), tasks))
@@ -282,8 +279,7 @@ var (
 )
 
 // must returns what the database requires of the template: 0 nothing, 1 that it is not retired, 2
-// that
-// it is also the newest version.
+// that it is also the newest version.
 func (t *CreatedTask) must() int32 {
 	switch {
 	case t.Newest:

@@ -106,8 +106,7 @@ func (p *parameters) dueBefore(f tasker.TaskFilter) string {
 }
 
 // duePage selects a page of open tasks that are due before a time, earliest first. It reads one
-// index
-// range per namespace.
+// index range per namespace.
 func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -138,8 +137,7 @@ func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (
 }
 
 // dueOf selects a [tasker.Deadline]. The argument ended is the completion time, and over is true
-// after
-// any other end.
+// after any other end.
 func dueOf(task, step, ended, over string) string {
 	return `(
         SELECT jsonb_build_object('due_at', q.due_at, 'warn_at', q.warn_at, 'overdue', CASE WHEN q.investigate THEN 'investigate' ELSE 'tell' END, 'source', q.source,
@@ -177,8 +175,7 @@ func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*t
 }
 
 // DeadlinesToNotify returns the tasks and steps for which a notification is due. For a task, the
-// step
-// is zero.
+// step is zero.
 func (db *DB) DeadlinesToNotify(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("deadlinesToNotify"), limit)
 }
@@ -208,8 +205,7 @@ func (tx *Tx) WatchedDeadlines(ctx context.Context, rows []tasker.StepRef) ([]Wa
 }
 
 // NotifyDeadlines creates notifications for due times whose task or step has not ended. It marks
-// all of
-// them as notified.
+// all of them as notified.
 func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, data func(WatchedDeadline) tasker.NotificationData) error {
 	refs, ended, overdue := make([]tasker.StepRef, len(list)), make([]bool, len(list)), make([]bool, len(list))
 	for i, d := range list {

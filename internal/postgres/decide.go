@@ -13,8 +13,7 @@ import (
 const DecideSteps = "decide"
 
 // StepsToDecide returns the steps that have been due to be decided for longest. It omits the
-// namespaces
-// in except.
+// namespaces in except.
 func (db *DB) StepsToDecide(ctx context.Context, except []string, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("stepsToDecide"), limit, append([]string{}, except...), false)
 }
@@ -65,8 +64,7 @@ type DecidingTask struct {
 }
 
 // DecidingSteps returns those of the steps that are still due to be decided. The caller must hold
-// the
-// task locks.
+// the task locks.
 func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]UndecidedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[UndecidedStep](ctx, tx, stmt("decidingSteps"), tasks, ids)
@@ -88,8 +86,7 @@ type ConditionStep struct {
 }
 
 // ConditionValues returns the context of a task and the named steps. It includes their results if
-// these
-// have at most most bytes in total. It returns NotFound if the task does not exist.
+// these have at most most bytes in total. It returns NotFound if the task does not exist.
 func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []string, most int) (ConditionValues, error) {
 	return required[ConditionValues](ctx, tx, noTask(task), "read the values of a condition",
 		stmt("conditionValues"), task, names, most)
@@ -102,8 +99,7 @@ type DecidedStep struct {
 }
 
 // RunDecided starts steps that were decided to run. It returns the namespaces of the enqueued ones.
-// The
-// caller must hold the task locks and settle the tasks afterwards.
+// The caller must hold the task locks and settle the tasks afterwards.
 func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, error) {
 	refs, until := make([]tasker.StepRef, len(steps)), make([]*time.Time, len(steps))
 	for i, s := range steps {

@@ -75,8 +75,7 @@ func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, h
 }
 
 // InvestigateDeferred opens an investigation for an open task whose deferred work has failed at
-// least
-// [tasker.MaxSilentFailures] times. It opens at most one per series of failures.
+// least [tasker.MaxSilentFailures] times. It opens at most one per series of failures.
 func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error) error {
 	if d.Failures < tasker.MaxSilentFailures {
 		return nil

@@ -34,8 +34,7 @@ locked AS MATERIALIZED (
 }
 
 // TakeSteps leases those of the steps that are enqueued and that the worker can execute. The total
-// size
-// of their inputs is at most [tasker.MaxClaimBytes].
+// size of their inputs is at most [tasker.MaxClaimBytes].
 func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (ClaimResult, error) {
 	tasks, ids := refArrays(steps)
 	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
@@ -52,8 +51,7 @@ func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef)
 }
 
 // AnnounceAgain announces the steps that are still enqueued once more, after the delay rest, and
-// returns
-// them.
+// returns them.
 func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest time.Duration) ([]tasker.ID, error) {
 	tasks, ids := refArrays(steps)
 	list, err := column[tasker.ID](ctx, db.pool, stmt("announceAgain"), tasks, ids, rest)
@@ -78,12 +76,9 @@ type Announcement struct {
 }
 
 // Announce passes up to limit due announcements to publish, oldest first. It removes those that
-// were
-// confirmed and those that are obsolete. The other ones are announced again after a delay that
-// grows with
-// their age. If publish fails, all remain. Announce returns how many it processed. Only one caller
-// at a
-// time gets an announcement; after a crash another one gets it.
+// were confirmed and those that are obsolete. The other ones are announced again after a delay that
+// grows with their age. If publish fails, all remain. Announce returns how many it processed. Only
+// one caller at a time gets an announcement; after a crash another one gets it.
 func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publish func([]Announcement) (done []int64, err error)) (int, error) {
 	processed := 0
 	err := db.InTx(ctx, func(tx *Tx) error {

@@ -8,8 +8,7 @@ import (
 )
 
 // orderQueues records that the queues of a template are ordered by due time, if the template
-// requires
-// this.
+// requires this.
 func (tx *Tx) orderQueues(ctx context.Context, t tasker.Template) error {
 	if t.Order != tasker.OrderDue {
 		return nil

@@ -52,8 +52,7 @@ func (db *DB) ReleaseSinkLease(ctx context.Context, sink string, holder tasker.I
 }
 
 // TakeEvents adds up to limit new events to the delivery list of a sink and returns their number.
-// It
-// also detects that the database was restored while servers were running.
+// It also detects that the database was restored while servers were running.
 func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, err error) {
 	ahead := false
 	if err = db.pool.QueryRow(ctx, stmt("takeEvents"), sink, limit).Scan(&n, &ahead); err != nil {
@@ -66,8 +65,7 @@ func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, er
 }
 
 // DueEmissions returns due events of a sink, at most most. They belong to at most limit tasks and
-// to the
-// task with the newest event.
+// to the task with the newest event.
 func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]DueEvent, error) {
 	rows, err := collect[DueEvent](ctx, db.pool, stmt("dueEmissions"), sink, limit, most)
 	return rows, wrap(err, "read due events of sink %s", sink)
@@ -98,8 +96,7 @@ var emittedColumns = columns[Emitted]{
 
 // SettleEmissions records outcomes of delivering events. A failed delivery is retried after at most
 // about a minute, or after the delay that the sink requested. An event becomes undeliverable after
-// the
-// given number of refusals. SettleEmissions returns the positions of these events.
+// the given number of refusals. SettleEmissions returns the positions of these events.
 func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
 	return db.settleAt(ctx, stmt("settleEmissions"), sink, list, refusals)
 }
@@ -118,8 +115,7 @@ func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n Sin
 }
 
 // SinkStates returns the states of sinks. It counts at most limit events of each. A sink is also
-// failing
-// if its oldest event has been due for a minute during which the sink accepted none.
+// failing if its oldest event has been due for a minute during which the sink accepted none.
 func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]tasker.SinkState, error) {
 	rows, err := collect[tasker.SinkState](ctx, db.pool, stmt("sinkStates"), sinks, limit)
 	if err != nil {

@@ -39,8 +39,7 @@ JOIN tasker.outbox o ON o.position = e.position
 ORDER BY e.position DESC, e.sink`
 
 // Emissions lists deliveries, newest event first, and reports whether there are more. A page may
-// exceed
-// the limit, so that it contains all deliveries of its last event.
+// exceed the limit, so that it contains all deliveries of its last event.
 func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.Emission, bool, error) {
 	rows, err := db.emissionPage(ctx, f, f.Limit+1)
 	if err != nil {
@@ -66,8 +65,7 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 }
 
 // emissionQuery selects a page of deliveries in the namespaces that the caller may see. Because of
-// its
-// row comparison, the planner uses one index range per namespace.
+// its row comparison, the planner uses one index range per namespace.
 func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any, err error) {
 	from, where, order, args := "", "", "", []any{limit, f.Sink}
 	columns, values := "e.namespace, e.sink, ", "n.namespace, s.sink, "
@@ -175,8 +173,7 @@ type ReEmission struct {
 }
 
 // ReEmit redelivers up to limit events and returns the number of deliveries. If r repeats an
-// earlier
-// request, it returns 0.
+// earlier request, it returns 0.
 func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err error) {
 	subject := fmt.Sprintf("positions %d to %d", r.Of.From, r.Of.To)
 	err = db.InTx(ctx, func(tx *Tx) error {
@@ -217,8 +214,7 @@ func (tx *Tx) audit(ctx context.Context, actor, action, subject string) error {
 }
 
 // AuditEvents lists audit events, newest first, and reports whether there are more. If before is
-// not 0,
-// only events with smaller ids are listed.
+// not 0, only events with smaller ids are listed.
 func (db *DB) AuditEvents(ctx context.Context, action string, before int64, limit int) ([]tasker.AuditEvent, bool, error) {
 	where, args := "WHERE true", []any{limit + 1}
 	if action != "" {

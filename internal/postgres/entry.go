@@ -35,16 +35,13 @@ func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 }
 
 // OpenEntries opens at most one investigation per task, each with a snapshot. It returns the new
-// ones by
-// task. Further entries for a task are added to the history of its investigation; this applies to
-// all
-// entries if one is already open. All entries must have the same detector, actor and notes. The
-// caller
-// must hold the task locks.
+// ones by task. Further entries for a task are added to the history of its investigation; this
+// applies to all entries if one is already open. All entries must have the same detector, actor and
+// notes. The caller must hold the task locks.
 //
 // If there is only one task and its snapshot would take most of the remaining time, the
-// investigation is
-// opened without a snapshot. Callers with several tasks retry with each task alone.
+// investigation is opened without a snapshot. Callers with several tasks retry with each task
+// alone.
 func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]tasker.ID, error) {
 	if len(list) == 0 {
 		return map[tasker.ID]tasker.ID{}, nil
@@ -156,8 +153,7 @@ func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.
 }
 
 // Entry returns an investigation with the first page of its history, redacted for the caller. It
-// returns
-// NotFound if the investigation does not exist or is not visible.
+// returns NotFound if the investigation does not exist or is not visible.
 func (db *DB) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, db.pool, id)
 }
@@ -196,8 +192,7 @@ func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.E
 }
 
 // Written returns how often operators have changed an investigation, and the total size of these
-// changes
-// in bytes.
+// changes in bytes.
 func (tx *Tx) Written(ctx context.Context, id tasker.ID) (changes, bytes int, err error) {
 	err = tx.QueryRow(ctx, stmt("written"), id).Scan(&changes, &bytes)
 	return changes, bytes, wrap(err, "measure the notes of investigation %s", id)
@@ -247,8 +242,8 @@ func entryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]t
 }
 
 // UpdateEntry changes an investigation and records the change. It returns false if the
-// investigation
-// does not exist, has changed since u.IfUnchangedSince, or has ended although u contains a status.
+// investigation does not exist, has changed since u.IfUnchangedSince, or has ended although u
+// contains a status.
 func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (bool, error) {
 	tag, err := tx.Exec(ctx, stmt("updateEntry"), id, (*string)(u.Status), u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.IfUnchangedSince)
 	return tag.RowsAffected() > 0, wrap(err, "update investigation %s", id)
@@ -299,8 +294,7 @@ type EndedEntry struct {
 }
 
 // EndEntries ends those of the investigations that are open and returns them. The caller must hold
-// the
-// task locks.
+// the task locks.
 func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]EndedEntry, error) {
 	entries, statuses := make([]tasker.ID, len(list)), make([]string, len(list))
 	notes, metadata := make([]string, len(list)), make([]string, len(list))

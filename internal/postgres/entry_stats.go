@@ -66,8 +66,7 @@ const (
 )
 
 // The number of open investigations in the past is computed backwards from the current number, in
-// the
-// same snapshot.
+// the same snapshot.
 const (
 	countsOpened = `
 SELECT s.at AS "from", coalesce(o.n, 0) AS opened, coalesce(e.n, 0) AS ended, coalesce(e.proved, 0) AS proved,
@@ -109,8 +108,7 @@ func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Durat
 }
 
 // clearUncounted clears the number of open investigations for intervals that are too old to be
-// counted
-// completely.
+// counted completely.
 func clearUncounted(list []tasker.EntryCount, most int64) {
 	var opened, ended int64
 	for i := range slices.Backward(list) {
@@ -122,8 +120,7 @@ func clearUncounted(list []tasker.EntryCount, most int64) {
 }
 
 // Measures when people (all actors except $3) acted on ended investigations, and on the cases of
-// the
-// newest ones. Each case counts once, with the medians of its investigations.
+// the newest ones. Each case counts once, with the medians of its investigations.
 const (
 	timesEnded = `
 WITH ended AS MATERIALIZED (
@@ -216,8 +213,7 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.Resolutio
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // namespacesWithTemplates lists namespaces by a skip scan of the template index, whose cost depends
-// only
-// on the number of namespaces.
+// only on the number of namespaces.
 const namespacesWithTemplates = `
 WITH RECURSIVE names AS (
     (SELECT namespace FROM tasker.task_templates ORDER BY namespace LIMIT 1)
@@ -229,8 +225,7 @@ WITH RECURSIVE names AS (
 SELECT array(SELECT namespace FROM names WHERE namespace IS NOT NULL LIMIT $1)`
 
 // OpenEntries counts open investigations and lists the namespaces of templates, at most 1000. It
-// returns
-// Unavailable if the database is read-only.
+// returns Unavailable if the database is read-only.
 func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []string, err error) {
 	if err := db.Writable(ctx); err != nil {
 		return 0, nil, err

@@ -99,8 +99,7 @@ func isConnectionError(err error) bool {
 }
 
 // OutcomeUnknown reports whether a commit that returned err may have succeeded: the connection was
-// lost,
-// the deadline passed, or the server shut down.
+// lost, the deadline passed, or the server shut down.
 func OutcomeUnknown(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

@@ -9,10 +9,8 @@ import (
 )
 
 // ExpiredSteps returns enqueued steps whose queue timeout has passed, oldest first. During the
-// grace
-// period, a step is left to the broker unless it has a shorter timeout of its own. Steps that wait
-// for a
-// limit do not expire.
+// grace period, a step is left to the broker unless it has a shorter timeout of its own. Steps that
+// wait for a limit do not expire.
 func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
 	for range maxExpiredScans {
 		due, err := db.dueSteps(ctx, stmt("expiredSteps"), limit, grace, db.queue.ttlMS)
@@ -54,8 +52,7 @@ type ExpiredStep struct {
 // ExpireSteps fails those of the steps that are still enqueued and whose timeout has passed, or for
 // which no worker has been live for the duration unserved. It returns them. After most consecutive
 // expiries with a live worker, a step is not retried. The caller must hold the task locks and
-// settle the
-// tasks afterwards.
+// settle the tasks afterwards.
 func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int, unserved *time.Duration) ([]ExpiredStep, error) {
 	tasks, ids := refArrays(steps)
 	if err := tx.LockEnqueued(ctx, steps); err != nil {
@@ -79,8 +76,7 @@ func (db *DB) TasksWithServedSteps(ctx context.Context, limit int) ([]tasker.ID,
 }
 
 // Redispatch enqueues expired steps for which a worker is live and returns their namespaces. The
-// caller
-// must hold the task locks and settle the tasks afterwards.
+// caller must hold the task locks and settle the tasks afterwards.
 func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, stmt("redispatch"), tasks)
 }
@@ -92,8 +88,7 @@ func (tx *Tx) StopAutoRecovery(ctx context.Context, tasks []tasker.ID) error {
 }
 
 // WriteOff ends automatic retries, human steps and reminders of tasks that were marked as
-// permanently
-// failed.
+// permanently failed.
 func (tx *Tx) WriteOff(ctx context.Context, tasks []tasker.ID) error {
 	if err := tx.StopAutoRecovery(ctx, tasks); err != nil {
 		return err

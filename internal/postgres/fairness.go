@@ -11,11 +11,9 @@ import (
 )
 
 // A fairScheduler orders the namespaces in the claims of this server by virtual time. Each claimed
-// step
-// advances its namespace by 1/weight, and the namespace with the lowest time is next. Nothing is
-// stored.
-// It also decides which claims go by age, without which a stream of urgent steps would starve older
-// ones.
+// step advances its namespace by 1/weight, and the namespace with the lowest time is next. Nothing
+// is stored. It also decides which claims go by age, without which a stream of urgent steps would
+// starve older ones.
 type fairScheduler struct {
 	age time.Duration // minimum age of a step in a claim by age; negative disables such claims
 	now func() time.Time
@@ -70,8 +68,7 @@ func (t *fairOrder) turnsAndShares(namespaces []string) (turns, shares []float64
 }
 
 // minAge returns the age from which a step precedes more urgent ones, or nil if the claim orders
-// steps by
-// urgency alone.
+// steps by urgency alone.
 func (t *fairOrder) minAge() *time.Duration {
 	if !t.byAge() {
 		return nil
@@ -80,8 +77,7 @@ func (t *fairOrder) minAge() *time.Duration {
 }
 
 // fairOrderFor returns the order for a new claim. It returns nil if the claim goes by urgency in a
-// single
-// namespace.
+// single namespace.
 func (db *DB) fairOrderFor(ctx context.Context, c Claimant) (*fairOrder, error) {
 	age, queues := db.turns.claimAge(c)
 	if len(c.Namespaces) == 1 {
@@ -126,8 +122,7 @@ func (db *DB) refreshWeights(ctx context.Context) error {
 }
 
 // begin returns the turns of namespaces. A namespace that is new or was idle gets the lowest turn
-// of the
-// others.
+// of the others.
 func (s *fairScheduler) begin(namespaces []string) *fairOrder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,8 +173,7 @@ func (db *DB) recordClaim(t *fairOrder, r ClaimResult) {
 }
 
 // advance advances namespaces by the steps that were claimed from them. A namespace that was passed
-// over
-// had no more ready steps, so it gets no credit.
+// over had no more ready steps, so it gets no credit.
 func (s *fairScheduler) advance(t *fairOrder, r ClaimResult) {
 	if t == nil {
 		return
@@ -222,8 +216,7 @@ func (s *fairScheduler) repeatByAge(t *fairOrder) {
 }
 
 // claimAge returns the minimum age for a claim by age, or 0 for a claim by urgency. It also returns
-// a
-// hash of the claimant's queues.
+// a hash of the claimant's queues.
 func (s *fairScheduler) claimAge(c Claimant) (age time.Duration, queues uint64) {
 	if s.age < 0 {
 		return 0, 0

@@ -9,8 +9,7 @@ import (
 )
 
 // A Horizon is a transaction id below which all transactions have ended. It never decreases within
-// one
-// database. A restored or promoted server counts as a different database.
+// one database. A restored or promoted server counts as a different database.
 type Horizon struct {
 	Transaction uint64
 	Database    string // identifies the database by 12 hexadecimal digits
@@ -23,8 +22,7 @@ func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
 }
 
 // FeedHorizon returns the highest horizon, at least from, that does not separate the events of a
-// task in
-// such a way that they would be read out of order.
+// task in such a way that they would be read out of order.
 func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	h, err := db.Horizon(ctx)
 	for err == nil && h.Transaction > from {
@@ -116,8 +114,7 @@ type FeedPart struct {
 }
 
 // FeedEvents returns the next events of a part, ordered by position, and the rest of the part. It
-// reads
-// limit rows. It may return no events even though the rest contains some.
+// reads limit rows. It may return no events even though the rest contains some.
 func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, rest FeedPart, err error) {
 	sql, args := feedEvents, []any{p.After, p.Last, limit}
 	if scope := access.ScopeOf(ctx); !scope.All() {

@@ -59,8 +59,7 @@ func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 }
 
 // fewTasks is the maximum number of tasks in a state for which the index of states is used instead
-// of that
-// of an attribute.
+// of that of an attribute.
 const fewTasks = 1000
 
 // readsState reports whether to read a page by the index of states.
@@ -207,8 +206,7 @@ func ids(f tasker.TaskFilter) (first, end tasker.ID) {
 }
 
 // foundIn selects the newest tasks in namespace m by a seek. NULLS LAST makes the planner use the
-// index
-// of the seek.
+// index of the seek.
 func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limit string) string {
 	byID := func(condition string) string {
 		return "SELECT t.task_uuid, NULL AS found_by FROM tasker.tasks t WHERE t.namespace = m.namespace AND " + strings.Join(append([]string{condition}, where...), " AND ")
@@ -225,8 +223,7 @@ func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limi
 	within := fmt.Sprintf("a.task_uuid >= %s AND a.task_uuid < %s", p.add(first), p.add(end))
 	if by.ranged() {
 		// The index of a range is ordered by value and does not restrict the ids. CASE keeps the
-		// planner from
-		// assuming that few ids match and using another index.
+		// planner from assuming that few ids match and using another index.
 		rank, within = "a."+by.column, "CASE WHEN "+within+" THEN true ELSE false END"
 	}
 	found := fmt.Sprintf(`

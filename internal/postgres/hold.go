@@ -37,8 +37,7 @@ type holds struct {
 }
 
 // A claim withoutHolds returns no steps as long as any step is held. Therefore a hold applies on
-// every
-// server from its commit on. A claim withHolds returns the steps that no hold covers.
+// every server from its commit on. A claim withHolds returns the steps that no hold covers.
 var (
 	withoutHolds = holds{held: `EXISTS (SELECT FROM tasker.claim_conditions)`, free: func(string, string) string { return "" }}
 	withHolds    = holds{held: `false`, free: notHeld}
@@ -62,8 +61,7 @@ func notHeld(row, gates string) string {
 }
 
 // holdCheckWindow is the time for which the claims of a server check each step after one of them
-// found
-// a hold.
+// found a hold.
 const holdCheckWindow = time.Second
 
 // A claimMode determines how a claim is executed.
@@ -120,8 +118,7 @@ func (db *DB) holdsActive() bool { return time.Now().UnixNano() < db.askUntil.Lo
 func (db *DB) noteHold() { db.askUntil.Store(time.Now().Add(holdCheckWindow).UnixNano()) }
 
 // Holds returns a page of the holds that the caller may see, newest first, and reports whether
-// there are
-// more.
+// there are more.
 func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
 	scope := access.ScopeOf(ctx).List()
 	if f.Open {
@@ -194,8 +191,7 @@ type InsertedHold struct {
 }
 
 // BeginHold stores a hold, which applies from its commit on. It returns a Conflict if another hold
-// has
-// the same scope or too many holds are open, in the namespace or in total.
+// has the same scope or too many holds are open, in the namespace or in total.
 func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if _, err := tx.Exec(ctx, stmt("lockHolds")); err != nil {
@@ -286,8 +282,7 @@ func (tx *Tx) recordHold(ctx context.Context, id tasker.ID, l HoldLine) error {
 }
 
 // LockHold locks a hold and returns it. It returns NotFound if the hold does not exist or is not
-// visible
-// to the caller.
+// visible to the caller.
 func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
 	if _, err := tx.Exec(ctx, stmt("lockHold"), id); err != nil {
 		return tasker.Hold{}, fmt.Errorf("lock hold %s: %w", id, err)
@@ -302,8 +297,7 @@ func (tx *Tx) Now(ctx context.Context) (now time.Time, err error) {
 }
 
 // TryLockHold locks an open hold and returns it with the time of the database. It returns nil if
-// the hold
-// is locked or has ended.
+// the hold is locked or has ended.
 func (tx *Tx) TryLockHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold, now time.Time, err error) {
 	locked, err := column[time.Time](ctx, tx, stmt("tryLockHold"), id)
 	if err != nil || len(locked) == 0 {

@@ -8,8 +8,7 @@ import (
 )
 
 // A BreakerCount contains the number of failures of a handler with one cause. If it has no cause,
-// it
-// contains only the number of ended attempts.
+// it contains only the number of ended attempts.
 type BreakerCount struct {
 	Namespace string
 	Handler   string
@@ -24,16 +23,14 @@ type BreakerCount struct {
 type FailingQueue struct{ Namespace, Handler string }
 
 // FailingQueues returns the handlers for which other servers have counted failures within the
-// duration
-// valid.
+// duration valid.
 func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, valid time.Duration) ([]FailingQueue, error) {
 	list, err := collect[FailingQueue](ctx, db.pool, stmt("failingQueues"), server, valid)
 	return list, wrap(err, "find the failing queues of other servers")
 }
 
 // ShareBreakerCounts publishes the counts of this server and returns the sums over all servers.
-// Counts
-// are valid for the given duration.
+// Counts are valid for the given duration.
 func (db *DB) ShareBreakerCounts(ctx context.Context, server tasker.ID, list []BreakerCount, valid time.Duration) ([]BreakerCount, error) {
 	var namespaces, handlers, keys, causes []string
 	var failed, tasks, concluded []int32

@@ -9,8 +9,7 @@ import (
 )
 
 // ParkQueue parks up to limit enqueued steps that a hold on a handler or namespace covers. It
-// returns how
-// many it parked.
+// returns how many it parked.
 func (db *DB) ParkQueue(ctx context.Context, h tasker.Hold, limit int) (n int, err error) {
 	if h.Handler == "" {
 		err = db.pool.QueryRow(ctx, stmt("holdNamespace"), h.UUID, h.Namespace, limit).Scan(&n)
@@ -21,8 +20,7 @@ func (db *DB) ParkQueue(ctx context.Context, h tasker.Hold, limit int) (n int, e
 }
 
 // ParkPages parks held steps in the pages [from, to) of ready_steps. It returns the number of pages
-// of
-// the table.
+// of the table.
 func (db *DB) ParkPages(ctx context.Context, from, to int64) (pages int64, err error) {
 	if _, err := db.pool.Exec(ctx, stmt("holdPages"), from, to); err != nil {
 		return 0, fmt.Errorf("park held steps: %w", err)
@@ -61,9 +59,8 @@ func (db *DB) HeldTasks(ctx context.Context, l ReleaseBatch) ([]tasker.ID, error
 }
 
 // ReleaseHeldSteps releases held steps of unlocked tasks, most urgent first. For a probe or a wave,
-// it
-// first hands over the steps that another hold covers to that hold. The caller must have locked the
-// hold.
+// it first hands over the steps that another hold covers to that hold. The caller must have locked
+// the hold.
 func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (r Released, err error) {
 	if l.Wave != nil {
 		if r.HandedOver, err = value[int](ctx, tx, stmt("handOver"), l.Hold, handOverLimit); err != nil {
@@ -92,17 +89,15 @@ func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (r Released,
 	return *released, err
 }
 
-// OrphanedHold returns a hold that has ended or does not exist and still has parked steps, or nil.
-// It
-// scans all parked steps, so use it rarely.
+// OrphanedHold returns the id of an ended or deleted hold that still has parked steps, or nil if
+// there is none. It scans all parked steps, so call it rarely.
 func (db *DB) OrphanedHold(ctx context.Context) (*tasker.ID, error) {
 	v, err := value[*tasker.ID](ctx, db.pool, stmt("orphanedHold"))
 	return v, wrap(err, "find held steps whose hold has ended")
 }
 
 // deleteHeldSteps deletes the parked rows of steps that are about to change state. The caller must
-// hold
-// the task locks.
+// hold the task locks.
 func (tx *Tx) deleteHeldSteps(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, stmt("dropHeld"), tasks, ids)
@@ -132,16 +127,14 @@ type ReleasedStep struct {
 }
 
 // ReleasedSteps returns the released steps of a hold that have no outcome yet. A worker that
-// claimed a
-// step within the duration recent counts as busy.
+// claimed a step within the duration recent counts as busy.
 func (tx *Tx) ReleasedSteps(ctx context.Context, hold tasker.ID, recent time.Duration) ([]ReleasedStep, error) {
 	list, err := collect[ReleasedStep](ctx, tx, stmt("releasedSteps"), hold, recent)
 	return list, wrap(err, "read the released steps of hold %s", hold)
 }
 
 // RecordReleaseOutcomes stores the outcomes of released steps. A step without an answer is held
-// again
-// unless a worker has claimed it.
+// again unless a worker has claimed it.
 func (tx *Tx) RecordReleaseOutcomes(ctx context.Context, hold tasker.ID, list []tasker.HoldRelease) error {
 	var tasks, steps, lostTasks, lostSteps []tasker.ID
 	var outcomes []string

@@ -21,8 +21,7 @@ type NewHumanStep struct {
 }
 
 // BeginHumanSteps stores the assignees of steps and notifies them. The function describe returns
-// the data
-// of a notification. The caller must hold the task locks.
+// the data of a notification. The caller must hold the task locks.
 func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []NewHumanStep, describe func(tasker.HumanStep) tasker.NotificationData) error {
 	if len(steps) == 0 {
 		return nil
@@ -92,8 +91,7 @@ type Reassignment struct {
 }
 
 // Assign changes the assignee of a step. It returns false if the assignee is the same. The caller
-// must
-// hold the task lock.
+// must hold the task lock.
 func (tx *Tx) Assign(ctx context.Context, r Reassignment) (bool, error) {
 	tag, err := tx.Exec(ctx, stmt("assign"), r.TaskUUID, r.StepUUID, r.Assignee, r.Actor, r.Reason, r.Event)
 	if err != nil {
@@ -115,8 +113,7 @@ func (tx *Tx) NotifyAssigned(ctx context.Context, a tasker.HumanStep, data taske
 }
 
 // The namespaces in $1 or, if it is NULL, all namespaces with waiting steps. These are found by an
-// index
-// skip scan.
+// index skip scan.
 const inboxNamespaces = `
 WITH RECURSIVE found AS (
     (SELECT a.namespace FROM tasker.human_steps a WHERE $1::text[] IS NULL AND a.waiting ORDER BY a.namespace LIMIT 1)
@@ -127,8 +124,7 @@ WITH RECURSIVE found AS (
 spaces AS (SELECT f.namespace FROM found f WHERE f.namespace IS NOT NULL UNION ALL SELECT unnest($1::text[]))`
 
 // inbox returns a statement that selects a page of the inbox, and its arguments. It reads one index
-// range
-// per namespace and assignee.
+// range per namespace and assignee.
 func inbox(f tasker.InboxFilter, spaces []string) (string, []any) {
 	after, step := &time.Time{}, tasker.ID{}
 	if f.After != nil {
@@ -170,8 +166,7 @@ ORDER BY a.due_at, a.step_uuid`, p
 }
 
 // Inbox returns a page of the human steps that the caller may see, by due time, and reports whether
-// there
-// are more.
+// there are more.
 func (db *DB) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	scope := access.ScopeOf(ctx)
 	spaces := scope.List()

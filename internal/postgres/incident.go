@@ -43,8 +43,7 @@ FROM (
 ORDER BY i.began_at DESC, i.incident_id DESC`
 
 // Incidents returns a page of the incidents that the caller may see, newest first, and reports
-// whether
-// there are more.
+// whether there are more.
 func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []tasker.Incident, more bool, err error) {
 	where, args := "true", parameters{f.Limit + 1, f.Offset}
 	switch f.State {

@@ -12,8 +12,7 @@ import (
 )
 
 // Statements that select the investigations of a report that were opened in [$2, $3): those of case
-// $1,
-// of incident $1, of the namespaces $4, or all.
+// $1, of incident $1, of the namespaces $4, or all.
 const (
 	reportOfCase = `
     SELECT m.dlq_entry_uuid
@@ -58,10 +57,8 @@ const reportActs = `('step_reset', 'step_resolved', 'step_completed', 'task_canc
 
 // An investigation has five times, s <= d <= o <= r <= v: the task was stuck, the investigation was
 // opened, it was owned, the last action was performed, and it was verified or ended. The durations
-// of the
-// four phases add up to v - s. An investigation is verified when the step of the last action
-// completes,
-// unless a step has failed permanently later.
+// of the four phases add up to v - s. An investigation is verified when the step of the last action
+// completes, unless a step has failed permanently later.
 //
 // The rows of each investigation are read by key, because the planner cannot estimate the size of a
 // join.
@@ -259,8 +256,7 @@ picked AS (` + picked + `
 }
 
 // ReadReport returns a report without its digest. It returns NotFound, or TooLarge if there are
-// more than
-// [tasker.MaxReportEntries] investigations.
+// more than [tasker.MaxReportEntries] investigations.
 func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	r := tasker.IncidentReport{Format: tasker.ReportFormat, Version: tasker.ReportVersion}
 	sql, args, err := db.reportQuery(ctx, q, &r)

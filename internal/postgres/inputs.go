@@ -10,8 +10,7 @@ import (
 )
 
 // MeasureInputs stores the sizes of the inputs of enqueued steps. It takes at most the duration
-// within
-// and returns the number of measured steps.
+// within and returns the number of measured steps.
 func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within time.Duration) (n int, err error) {
 	tasks, ids := refArrays(steps)
 	err = retry(ctx, func() error {
@@ -48,8 +47,7 @@ func (db *DB) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage,
 }
 
 // StepResult returns the result of a step. The step is identified by id or, if step is nil, by
-// name. It
-// returns NotFound, or TooLarge if the result has more than most bytes.
+// name. It returns NotFound, or TooLarge if the result has more than most bytes.
 func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, name string, most int) (json.RawMessage, error) {
 	type row struct {
 		Name     string

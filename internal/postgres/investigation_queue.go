@@ -49,8 +49,7 @@ func queueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []
 }
 
 // InvestigationQueue returns a page of open investigations, most urgent first, and reports whether
-// there
-// are more. It reads them in index order.
+// there are more. It reads them in index order.
 func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
 	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
@@ -137,8 +136,7 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 }
 
 // tasksFound returns conditions on tasks. Attributes are payloads, which the caller must be allowed
-// to
-// read.
+// to read.
 func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (list []string) {
 	if len(f.Tags) > 0 || f.CorrelationID != "" {
 		of := "true"

@@ -14,12 +14,9 @@ import (
 )
 
 // Join calls f in the caller's transaction. It sets a savepoint first and rolls back to it if f
-// fails.
-// The process does not notice the caller's commit (see [DB.Committed]). The statements of f run
-// with the
-// settings of [Open], which Join reverts afterwards. They run with the caller's role, which needs
-// the
-// privileges of a server.
+// fails. The process does not notice the caller's commit (see [DB.Committed]). The statements of f
+// run with the settings of [Open], which Join reverts afterwards. They run with the caller's role,
+// which needs the privileges of a server.
 func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	err := pgx.BeginFunc(ctx, outer, func(inner pgx.Tx) error {
 		names := slices.Sorted(maps.Keys(db.joined))
@@ -55,8 +52,7 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 }
 
 // ReadsCommitted returns Invalid if the transaction reads from a fixed snapshot. Concurrent reports
-// would
-// then not see each other's steps, and the task would never be completed.
+// would then not see each other's steps, and the task would never be completed.
 func (tx *Tx) ReadsCommitted(ctx context.Context) error {
 	level, err := value[string](ctx, tx, stmt("readsCommitted"))
 	if err != nil {

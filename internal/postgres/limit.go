@@ -100,8 +100,7 @@ func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitV
 }
 
 // DeleteLimit deletes a limit. Steps that wait for it return to the queue later. It returns
-// NotFound,
-// or a Conflict if templates assign the limit to steps.
+// NotFound, or a Conflict if templates assign the limit to steps.
 func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		if _, err := limitOf(ctx, tx, ref); err != nil {
@@ -123,8 +122,7 @@ func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator)
 }
 
 // deleteLimit deletes a limit and its keys. It waits until no claim locks the keys, so that all
-// slots
-// are deleted.
+// slots are deleted.
 func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 	keys, err := column[int64](ctx, tx, stmt("deleteLimitKeys"), ref.Namespace, string(ref.Kind), ref.Name)
 	if err != nil {
@@ -141,8 +139,7 @@ func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 const maxUnparkKeys = 200
 
 // PruneLimitKeys checks up to limit keys after the given one and deletes those that have not been
-// used
-// for age. It returns the last key that it checked, or 0 at the end.
+// used for age. It returns the last key that it checked, or 0 at the end.
 func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64, limit int) (int64, error) {
 	last, err := value[int64](ctx, db.pool, stmt("pruneLimitKeys"), age, after, limit)
 	return last, wrap(err, "prune the keys of limits")

@@ -1,8 +1,7 @@
 package postgres
 
 // A claim by age puts old steps first. Otherwise steps of low priority would starve behind more
-// urgent
-// steps with the same limit key.
+// urgent steps with the same limit key.
 
 // oldAt returns the time before which a waiting step counts as old.
 func (s limitSource) oldAt() string { return `(SELECT at FROM clock) - ` + s.age + `::interval` }

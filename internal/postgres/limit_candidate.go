@@ -41,8 +41,7 @@ func keysAndWeights(row string) string {
 }
 
 // reserved is a common table expression with the keys that steps reserve because they need more
-// slots
-// than are free.
+// slots than are free.
 func (s limitSource) reserved() string {
 	if s.shape == oneEach {
 		return ""
@@ -64,8 +63,7 @@ func (s limitSource) reserved() string {
 }
 
 // waiting selects those of the first steps in queue q that need more slots than their keys have
-// free.
-// Less urgent steps must not use these slots.
+// free. Less urgent steps must not use these slots.
 func (s limitSource) waiting(table, due, which string) string {
 	return `(
         SELECT s.*, n.wants
@@ -87,8 +85,7 @@ func (s limitSource) mayTake() string {
 }
 
 // readyIn selects the first ready steps of queue q whose keys have free slots, by priority and the
-// given
-// order.
+// given order.
 func (s limitSource) readyIn(order, which, without string) string {
 	return `(` + s.open(firstSteps(s.columns(), "tasker.ready_steps s", "s."+order, which+without, limitDepth), "s.priority DESC, s."+order, "LIMIT least($3::int, q.places)") + `)`
 }

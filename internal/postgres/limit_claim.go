@@ -14,14 +14,11 @@ import (
 )
 
 // A slot is a row that contains a step and its fence. It counts as long as the step is in progress
-// with
-// that fence, so no update is needed to free it.
+// with that fence, so no update is needed to free it.
 //
 // If the key of a step is full, the step stays in the queue as long as slots become free regularly.
-// It is
-// parked if it blocks other steps or no slot becomes free. Claims then skip it until its key has a
-// free
-// slot.
+// It is parked if it blocks other steps or no slot becomes free. Claims then skip it until its key
+// has a free slot.
 
 // hasLimits is true if steps with namespaces $1 and handlers $2 may have limits or due times.
 var hasLimits = mayHaveLimits("$1", "$2")
@@ -105,8 +102,7 @@ func (q *limitedQueues) reshape(c Claimant, shape limitProfile) {
 }
 
 // adoptShape stores which limits the claimant's steps actually have. It reports whether the claim
-// has
-// ignored some of them.
+// has ignored some of them.
 func (q *limitedQueues) adoptShape(claim *limitedClaim, last ClaimResult) bool {
 	if !last.reshaped {
 		return false
@@ -209,8 +205,7 @@ type limitedClaim struct {
 }
 
 // queue adds the statements of the claim to a batch. It returns how many of them precede the one
-// that
-// claims.
+// that claims.
 func (l limitedClaim) queue(b *pgx.Batch) int {
 	c, of, before := l.Claimant, l.limited(), b.Len()
 	args := []any{c.Namespaces, c.Handlers, l.size.limit, c.WorkerUUID, c.Lease, noNil(c.Without), l.size.budget}
@@ -243,8 +238,7 @@ func (l limitedClaim) queue(b *pgx.Batch) int {
 }
 
 // queueLocks adds the statements that lock the keys of queues and steps. The argument which selects
-// the
-// steps.
+// the steps.
 func (l limitedClaim) queueLocks(b *pgx.Batch, of limitStatements, which ...any) {
 	c := l.Claimant
 	which = append([]any{c.Namespaces, c.Handlers}, which...)
@@ -273,8 +267,7 @@ func (l limitedClaim) age() *time.Duration {
 }
 
 // readClaim reads the result of a claim from a batch. The argument before is the number of
-// statements that
-// precede it.
+// statements that precede it.
 func readClaim(results pgx.BatchResults, before int) (ClaimResult, error) {
 	for range before {
 		if _, err := results.Exec(); err != nil {
@@ -350,10 +343,9 @@ func (l *limitedClaim) saveCursor(db *DB, last ClaimResult) {
 }
 
 // shouldRetryClaim reports whether another round may find more steps, and prepares that round. The
-// claim
-// then waits for locked keys or scans further keys with parked steps. It also parks steps that
-// block
-// others or wait for a limit, immediately after an empty claim and otherwise at intervals.
+// claim then waits for locked keys or scans further keys with parked steps. It also parks steps
+// that block others or wait for a limit, immediately after an empty claim and otherwise at
+// intervals.
 func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
 	moves := db.limits.moves(claim.Claimant)
 	if last.unlocked && !claim.waits && (!found || !moves) {
@@ -376,8 +368,7 @@ func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last Cl
 }
 
 // parkBlocking parks steps that are at the heads of queues and have full keys. Parked steps that
-// another
-// key blocks are moved to that key. It returns the number of steps.
+// another key blocks are moved to that key. It returns the number of steps.
 func (db *DB) parkBlocking(ctx context.Context, c Claimant, after int64) (int64, error) {
 	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxParked, after)
 	if err != nil {

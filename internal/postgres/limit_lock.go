@@ -1,16 +1,12 @@
 package postgres
 
 // A claim with limits executes four statements in one transaction, which can be that of a report.
-// They
-// lock the keys that whole queues share, lock free keys of individual steps, delete outdated rows
-// of
-// limit_slots, and claim steps by counting the remaining rows. Each statement sees everything that
-// was
-// committed before it started, so the counts are exact.
+// They lock the keys that whole queues share, lock free keys of individual steps, delete outdated
+// rows of limit_slots, and claim steps by counting the remaining rows. Each statement sees
+// everything that was committed before it started, so the counts are exact.
 //
 // Deadlocks cannot occur: claims lock the keys of queues first. They wait for keys of steps only in
-// one
-// order and outside reports, and skip locked steps. A setting of the transaction contains the
+// one order and outside reports, and skip locked steps. A setting of the transaction contains the
 // locked keys.
 const (
 	lockedKeys     = `string_to_array(nullif(current_setting('tasker.limit_keys', true), ''), ',')::bigint[]`
@@ -22,8 +18,7 @@ const (
 const freedKeys = `coalesce(string_to_array(nullif(current_setting('tasker.limit_freed', true), ''), ',')::bigint[], '{}')`
 
 // lockQueueKeys locks the keys that the queues with namespaces $1 and handlers $2 share, in order.
-// It also
-// records the keys from templates whose slots the reported steps $3, $4 have freed.
+// It also records the keys from templates whose slots the reported steps $3, $4 have freed.
 var lockQueueKeys = `
 SELECT ` + saveQueueKeys + `, set_config('tasker.limit_freed', coalesce((
     SELECT string_agg(DISTINCT k.limit_key_id::text, ',')
@@ -69,8 +64,7 @@ const mayHaveSlots = `coalesce((SELECT l.max_in_progress FROM tasker.limits l WH
 // locked.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 steps to exclude, $5 the key after which the scan of
-// parked
-// steps begins, $6 minimum age for a claim by age.
+// parked steps begins, $6 minimum age for a claim by age.
 func lockFreeKeys(s limitSource, aged bool) string {
 	if aged {
 		s.age = "$6"
@@ -125,10 +119,8 @@ FROM (SELECT unnest(ids) AS limit_key_id FROM (SELECT ids FROM ready UNION ALL S
 }
 
 // scannedKeys returns common table expressions with the keys of the first steps, for a claim that
-// waits
-// for all of these keys. $3 is the limit and $4 the key after which the scan of parked steps
-// begins. For
-// named steps, $3 and $4 contain the ids.
+// waits for all of these keys. $3 is the limit and $4 the key after which the scan of parked steps
+// begins. For named steps, $3 and $4 contain the ids.
 func scannedKeys(s limitSource) string {
 	const columns = "s.task_uuid, s.step_uuid, s.namespace, s.handler"
 	steps := `

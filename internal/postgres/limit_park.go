@@ -15,10 +15,8 @@ const leastDepth = `64`
 const mostOf = `least(l.max_in_progress, l.burst)`
 
 // fullSteps selects up to $3 steps that are at the heads of queues and whose keys are full or
-// reserved by
-// more urgent steps. It also selects parked steps, from the keys after $4, that another of their
-// keys
-// blocks.
+// reserved by more urgent steps. It also selects parked steps, from the keys after $4, that another
+// of their keys blocks.
 func fullSteps(queues string) string {
 	const columns = "s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since"
 	return `
@@ -87,10 +85,8 @@ type unparkScan struct {
 }
 
 // UnparkLimited returns up to limit parked steps to the queue that need not wait for a limit any
-// more. It
-// scans the keys after the given one. A failing task does not delay the others, so the result is
-// valid
-// even if there is an error.
+// more. It scans the keys after the given one. A failing task does not delay the others, so the
+// result is valid even if there is an error.
 func (db *DB) UnparkLimited(ctx context.Context, limit int, after int64) (b UnparkResult, err error) {
 	found, err := one[unparkScan](ctx, db.pool, stmt("limitedSteps"), limit, db.queue.announce, after, db.queue.ttlMS)
 	if err != nil {

@@ -3,9 +3,8 @@ package postgres
 import "strconv"
 
 // A limitProfile identifies what kinds of limits a claimant's steps have. A claim assumes a
-// profile, and
-// its statement verifies the assumption. The statement for all kinds of limits is several times as
-// expensive.
+// profile, and its statement verifies the assumption. The statement for all kinds of limits is
+// several times as expensive.
 type limitProfile int
 
 const (
@@ -24,8 +23,7 @@ const named = `named AS MATERIALIZED (
 `
 
 // matchesProfile is a common table expression that reports whether the assumed profile covers the
-// actual
-// one.
+// actual one.
 func (s limitSource) matchesProfile() string {
 	return `fits AS MATERIALIZED (SELECT n.shape, n.shape >= ` + strconv.Itoa(int(s.shape)) + ` AS yes FROM named n),
 `
@@ -40,8 +38,7 @@ func (s limitSource) otherShape() string {
 }
 
 // sharedCandidates selects the most urgent steps, ready or parked, from queues that have only
-// shared
-// limits.
+// shared limits.
 func sharedCandidates(s limitSource, gates string, h holds) string {
 	without := s.without("$6", gates, h)
 	const places = `least($3::int, q.places)`

@@ -19,8 +19,7 @@ type limitSource struct {
 func (s limitSource) named() bool { return s.queues == "" }
 
 // parts returns the common table expression with the queues. For named steps, they are those of the
-// steps
-// in two parameters.
+// steps in two parameters.
 func (s limitSource) parts(tasks, steps string) string {
 	if !s.named() {
 		return s.queues
@@ -41,10 +40,8 @@ func (s limitSource) without(param, gates string, h holds) string {
 }
 
 // joinParkedSteps joins queue q with its most urgent parked steps e: up to limit of them for each
-// key k
-// that has free slots. The row r contains the number of free slots, counted without a lock and at
-// most
-// most. The row c is the clock.
+// key k that has free slots. The row r contains the number of free slots, counted without a lock
+// and at most most. The row c is the clock.
 func joinParkedSteps(columns, after, most, limit string) string {
 	return `
     CROSS JOIN LATERAL (` + parkedKeys(after) + `) k
@@ -60,8 +57,7 @@ func joinParkedSteps(columns, after, most, limit string) string {
 }
 
 // parkedKeys selects the keys that have parked steps in queue q: first the freed ones, then those
-// after
-// the given key, then the others.
+// after the given key, then the others.
 func parkedKeys(after string) string {
 	return `
         SELECT x.limit_key_id
@@ -80,8 +76,7 @@ func parkedKeys(after string) string {
 const maxParkedKeys = 64
 
 // queuesWithParked selects the queues that have ready or parked steps. It is for a claimant with
-// many
-// queues.
+// many queues.
 var queuesWithParked = strings.Replace(waitingQueues(byUrgency), "queues AS (", "queued AS (", 1) + `
 parked_in AS (
     SELECT n.namespace, (
@@ -99,8 +94,7 @@ queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.han
 `
 
 // lockedSlots contains common table expressions with the free slots of locked keys, also as a
-// document by
-// key id.
+// document by key id.
 const lockedSlots = `
 mine AS MATERIALIZED (
     SELECT k.limit_key_id, l.per_second, r.places, r.again, ` + mostOf + ` AS most
@@ -129,8 +123,7 @@ func slotsRemaining(key string) string {
 }
 
 // keysOfStep selects the keys that a template assigns to a step and their weights. It also selects
-// whether
-// all keys have enough free slots, and the keys that have some but too few.
+// whether all keys have enough free slots, and the keys that have some but too few.
 func (s limitSource) keysOfStep(row string) string {
 	if s.shape == oneEach {
 		return `(
@@ -159,17 +152,13 @@ func candidateOf(row string) string {
 }
 
 // claimLimitedSteps claims the most urgent steps, ready or parked, whose limits have free slots. An
-// item
-// has the limits of its map step. If there are due times, the most urgent steps are among the first
-// ones
-// by age and the first ones by due time.
+// item has the limits of its map step. If there are due times, the most urgent steps are among the
+// first ones by age and the first ones by due time.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
-// bytes. For
-// named steps, their ids follow. For others, these follow: the key after which the scan of parked
-// steps
-// begins (unless all limits are shared), the turns and shares of the namespaces, and the minimum
-// age.
+// bytes. For named steps, their ids follow. For others, these follow: the key after which the scan
+// of parked steps begins (unless all limits are shared), the turns and shares of the namespaces,
+// and the minimum age.
 func claimLimitedSteps(s limitSource, h holds, aged bool) string {
 	last, candidates := 10, queueCandidates
 	if s.named() {
@@ -224,8 +213,8 @@ locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_pa
 			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherShape() + s.old() + looks(s)
 }
 
-// fairOrder returns a FROM item with the turns and shares of namespaces. Named steps are ordered by
-// urgency alone.
+// fairOrder returns a FROM item with the turn and share of each namespace. A claim of specific
+// steps uses zeros, which leaves only the order by urgency.
 func (s limitSource) fairOrder() string {
 	switch {
 	case s.named():
@@ -248,12 +237,9 @@ func (s limitSource) firstOf(columns, from string) string {
 }
 
 // admission returns common table expressions with the candidates whose keys all have free slots, in
-// the
-// order of turns and urgency, and with their keys by step id. If a scan reached its limit, all
-// steps less
-// urgent than its last row are excluded. A refused step still counts for its other keys, so that no
-// later
-// step gets those slots.
+// the order of turns and urgency, and with their keys by step id. If a scan reached its limit, all
+// steps less urgent than its last row are excluded. A refused step still counts for its other keys,
+// so that no later step gets those slots.
 func (s limitSource) admission() string {
 	return `candidate AS MATERIALIZED (
     SELECT c.*, row_number() OVER (ORDER BY t.turn + t.share * (c.place - 1), ` + s.order("c") + `, c.step_uuid) AS n
@@ -284,8 +270,7 @@ keys_of AS MATERIALIZED (
 }
 
 // placeSteps contains the common table expressions of a lease that unpark steps, insert their slots
-// and
-// charge their rates.
+// and charge their rates.
 const placeSteps = `,
 back AS (
     DELETE FROM tasker.held_steps a
@@ -312,8 +297,7 @@ charged AS (
 
 // looks adds rows that explain why a claim found too few steps: its scan ended early, keys were not
 // locked, or keys with free slots did not have enough steps. It also adds where the scan of parked
-// steps
-// ended.
+// steps ended.
 func looks(s limitSource) string {
 	if s.named() || s.shape == sharedOnly {
 		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
@@ -380,8 +364,7 @@ func limitsOf(row string) string {
 }
 
 // freeSlots counts the free slots of key row p, at most most. Because the row is not locked, the
-// count is
-// only a hint.
+// count is only a hint.
 func freeSlots(key, most string) string {
 	return `CASE WHEN l.limit_id IS NULL THEN ` + most + ` ELSE least(` + most + `,
             CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (

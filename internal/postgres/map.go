@@ -22,8 +22,7 @@ type ExpandedMap struct {
 }
 
 // ExpandMap inserts the items of a map step, enqueues them and returns the namespaces of the
-// enqueued
-// ones. The caller must hold the task lock and settle the task afterwards.
+// enqueued ones. The caller must hold the task lock and settle the task afterwards.
 func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	items := mapped(m.Items, func(item json.RawMessage) string { return string(item) })
 	list, err := column[string](ctx, tx, stmt("expandMap"), m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
@@ -32,8 +31,7 @@ func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 }
 
 // holdsPlace is true if item s occupies a slot of its map step: it is in progress, will be retried,
-// or
-// expired without a worker.
+// or expired without a worker.
 const holdsPlace = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
         OR s.state = 'error' AND (s.next_retry_at IS NOT NULL OR s.error ->> 'type' = 'queue_expiry'))`
 
@@ -50,8 +48,7 @@ type FailedItem struct {
 }
 
 // FailedItems returns those of the steps that are map items and have failed permanently, in the
-// order of
-// the items. The caller must hold the task locks.
+// order of the items. The caller must hold the task locks.
 func (tx *Tx) FailedItems(ctx context.Context, steps []tasker.StepRef) ([]FailedItem, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[FailedItem](ctx, tx, stmt("failedItems"), tasks, ids)
@@ -72,8 +69,7 @@ type ItemResults struct {
 }
 
 // ItemResults returns the results of all items of a map step. They are omitted if they have more
-// than
-// maxBytes.
+// than maxBytes.
 func (tx *Tx) ItemResults(ctx context.Context, step tasker.StepRef, maxBytes int) (ItemResults, error) {
 	return required[ItemResults](ctx, tx, nil, "read item results", stmt("itemResults"), step.TaskUUID, step.StepUUID, maxBytes)
 }
@@ -86,10 +82,8 @@ func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) (
 }
 
 // ItemResultsFrom returns a page of the item results of a map step. The step is identified by id
-// or, if
-// step is nil, by name. The result of an item that has none is null. It returns NotFound if there
-// is no
-// such map step.
+// or, if step is nil, by name. The result of an item that has none is null. It returns NotFound if
+// there is no such map step.
 func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.ID, name string, from int) (tasker.ItemResults, error) {
 	type row struct {
 		Name    string

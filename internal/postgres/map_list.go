@@ -9,8 +9,7 @@ import (
 )
 
 // MapItems returns a page of a map step's items. It also returns the first ordinal of the next
-// page, or 0
-// if there is none. It returns NotFound if the step does not exist.
+// page, or 0 if there is none. It returns NotFound if the step does not exist.
 func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
 	type itemRow struct {
 		stepRow

@@ -27,8 +27,7 @@ type NewMessage struct {
 }
 
 // CreateNotification stores a message to be sent. The caller must hold a lock on the subject, so
-// that
-// messages about it are in order.
+// that messages about it are in order.
 func (tx *Tx) CreateNotification(ctx context.Context, m NewMessage) (position int64, err error) {
 	doc, err := json.Marshal(m.Data)
 	if err != nil {
@@ -58,10 +57,8 @@ func (r notifiedCase) notice() notice.Case {
 }
 
 // CreateDueNotifications stores messages about cases that are due and updates the incidents of
-// these
-// cases. It returns the topics of the messages, or nil while another server does the same. The key
-// of
-// each incident includes the installation.
+// these cases. It returns the topics of the messages, or nil while another server does the same.
+// The key of each incident includes the installation.
 func (db *DB) CreateDueNotifications(ctx context.Context, installation string) (topics []string, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		topics = nil
@@ -175,8 +172,7 @@ func (t *notificationPass) write(ctx context.Context, d notice.Decision) error {
 }
 
 // digest stores the digest of the small unowned cases in a namespace. It returns a Conflict if
-// another
-// server has already done so.
+// another server has already done so.
 func (t *notificationPass) digest(ctx context.Context, namespace string) error {
 	cases := t.small[namespace]
 	if len(cases) == 0 {

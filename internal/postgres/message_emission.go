@@ -11,9 +11,8 @@ import (
 )
 
 // RouteMessages assigns up to limit messages to the sinks that choose returns. It returns the
-// number of
-// messages. The argument earlier of choose contains the sinks of earlier messages about the same
-// subject.
+// number of messages. The argument earlier of choose contains the sinks of earlier messages about
+// the same subject.
 func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker.Notification, earlier []string) []string) (n int, err error) {
 	type row struct {
 		tasker.Notification

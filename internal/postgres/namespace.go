@@ -18,8 +18,7 @@ func (db *DB) weights(ctx context.Context, namespaces []string) ([]tasker.Namesp
 }
 
 // SetNamespaceWeight sets the weight of a namespace for claims. All servers apply it within a
-// second. It
-// returns a Conflict if too many namespaces have their own weight.
+// second. It returns a Conflict if too many namespaces have their own weight.
 func (db *DB) SetNamespaceWeight(ctx context.Context, namespace string, weight float64, actor string) (tasker.NamespaceWeight, error) {
 	full := tasker.Errorf(tasker.Conflict, "%d namespaces already have their own weight, which is the limit: "+
 		"delete some weights", tasker.MaxNamespaceWeights)

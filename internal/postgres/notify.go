@@ -21,8 +21,7 @@ func (tx *Tx) Notify(ctx context.Context, channel string, messages []string) err
 }
 
 // DueChannel is the channel on which processes announce due work. A message consists of the sender,
-// a
-// space and the milliseconds until the work is due. If these are 0, the sender also reacts.
+// a space and the milliseconds until the work is due. If these are 0, the sender also reacts.
 const DueChannel = "tasker_due"
 
 // NotifyDue informs other processes that work becomes due after the given duration.
@@ -44,8 +43,7 @@ const (
 )
 
 // Listen subscribes to channels and then calls begun once. It calls f for each notification until
-// ctx ends
-// or the connection fails.
+// ctx ends or the connection fails.
 func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f func(channel, message string)) error {
 	pooled, err := db.Pool().Acquire(ctx)
 	if err != nil {
@@ -71,8 +69,7 @@ func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f fun
 }
 
 // waitForNotification waits for a notification for a limited time. It returns nil if none arrived
-// and the
-// connection works.
+// and the connection works.
 func waitForNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	quiet, cancel := context.WithTimeout(ctx, quietFor)
 	defer cancel()

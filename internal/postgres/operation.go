@@ -12,7 +12,7 @@ import (
 // openItem is true if an item is open. Its step cannot be part of another operation then.
 const openItem = `state IN ('planned', 'released', 'running')`
 
-// RequestKeyOf returns the form in which a request key is stored. It is private to the caller.
+// RequestKeyOf returns the stored form of an idempotency key of the caller.
 func RequestKeyOf(ctx context.Context, key string) string { return scopedKey(ctx, key) }
 
 type operationRow struct {
@@ -87,8 +87,7 @@ func (r operationRow) operation() tasker.Operation {
 }
 
 // Operation returns an operation with the number of items per state. It returns NotFound unless the
-// caller
-// may see all namespaces of the operation.
+// caller may see all namespaces of the operation.
 func (db *DB) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
 	return operation(ctx, db.pool, id)
 }
@@ -117,8 +116,7 @@ func noOperation(id tasker.ID) error {
 }
 
 // Operations lists the operations that the caller may see, newest first, and reports whether there
-// are
-// more.
+// are more.
 func (db *DB) Operations(ctx context.Context, f tasker.OperationFilter) (list []tasker.Operation, more bool, err error) {
 	rows, more, err := pageOf[operationRow](ctx, db.pool, f.Limit, "list operations",
 		stmt("selectOperations"), f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List(), f.Namespace)

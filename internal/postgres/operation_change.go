@@ -28,8 +28,7 @@ func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.
 }
 
 // ResumeOperation resumes a paused operation, which must be locked, with the guards of o. It
-// restarts the
-// current wave.
+// restarts the current wave.
 func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor string) error {
 	tolerated := append([]string{}, o.Tolerated...)
 	data := map[string]any{"tolerate": o.Guards.Tolerate.String(), "tolerated_causes": tolerated}
@@ -63,8 +62,7 @@ type operationChange struct {
 }
 
 // changeOperation applies a state change and records it in the audit log. The first parameter of
-// sql is the
-// id of the operation.
+// sql is the id of the operation.
 func (tx *Tx) changeOperation(ctx context.Context, c operationChange, sql string, args ...any) error {
 	tag, err := tx.Exec(ctx, sql, append([]any{c.operation}, args...)...)
 	if err == nil && tag.RowsAffected() != 1 {

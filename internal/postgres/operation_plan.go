@@ -68,16 +68,12 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, step stri
 }
 
 // freeze creates the items of a plan. An item is the failed step to which an investigation refers
-// or, if
-// it refers to none, the step that failed last. It is followed by other failed items of the same
-// map
-// step. Steps that belong to another open operation are counted but excluded. The statement reads
-// at most
-// twice the maximum number of items.
+// or, if it refers to none, the step that failed last. It is followed by other failed items of the
+// same map step. Steps that belong to another open operation are counted but excluded. The
+// statement reads at most twice the maximum number of items.
 //
 // $1 operation, $2 whether it acts on whole tasks, $3 maximum number of items; then the arguments
-// of
-// selectedEntries.
+// of selectedEntries.
 const freeze = `
 WITH entry AS MATERIALIZED (%[1]s
     ORDER BY (q.recovered_at IS NOT NULL), q.priority_at, q.dlq_entry_uuid
@@ -149,8 +145,7 @@ func (tx *Tx) LockPlans(ctx context.Context) error {
 }
 
 // Freeze creates up to limit items: tasks, failed steps or steps that wait for an answer. LockPlans
-// must
-// have been called before.
+// must have been called before.
 func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s tasker.OperationSelection, limit int) (Frozen, error) {
 	attributes, err := compare(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
@@ -166,8 +161,7 @@ func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s
 }
 
 // countSelected groups investigations by the properties that determine which acts apply. $1 is the
-// maximum
-// number of investigations. The arguments of selectedEntries follow.
+// maximum number of investigations. The arguments of selectedEntries follow.
 const countSelected = `
 WITH entry AS MATERIALIZED (%[1]s
     LIMIT $1
@@ -280,8 +274,7 @@ func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (map[string]in
 }
 
 // OperationByKey returns the operation with a request key and the digest of its request. The id is
-// nil if
-// there is none.
+// nil if there is none.
 func (tx *Tx) OperationByKey(ctx context.Context, key string) (id *tasker.ID, digest []byte, err error) {
 	type row struct {
 		OperationUUID tasker.ID

@@ -34,8 +34,7 @@ type runningRow struct {
 func (r runningRow) running() RunningOperation { return RunningOperation{r.operation(), r.RunState} }
 
 // LockDueOperation locks a running operation that may release items now. It skips locked ones and
-// returns
-// nil if there is none.
+// returns nil if there is none.
 func (tx *Tx) LockDueOperation(ctx context.Context) (*RunningOperation, error) {
 	return tx.lockOperation(ctx, stmt("lockDueOperation"))
 }
@@ -59,8 +58,7 @@ func (tx *Tx) lockOperation(ctx context.Context, sql string, args ...any) (*Runn
 }
 
 // NextRelease returns the time until the next release, and whether any operation is open. The time
-// is nil
-// if no operation is running.
+// is nil if no operation is running.
 func (db *DB) NextRelease(ctx context.Context) (wait *time.Duration, open bool, err error) {
 	type row struct {
 		Wait *float64
@@ -82,8 +80,7 @@ type Progress struct {
 }
 
 // Progress returns the progress of a locked operation. If counted is set, it includes the number of
-// items
-// in the round by state.
+// items in the round by state.
 func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, counted bool) (Progress, error) {
 	type row struct {
 		Planned  bool
@@ -107,8 +104,7 @@ type RoundFailures struct {
 }
 
 // FailureCount contains the number of items in a round that have failed with one cause and not
-// succeeded
-// since.
+// succeeded since.
 type FailureCount struct {
 	Cause       string
 	Items       int
@@ -228,8 +224,7 @@ func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error
 }
 
 // PruneOperations removes up to limit operations that ended longer than age ago. It returns the
-// number of
-// removed ones.
+// number of removed ones.
 func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		tag, err := tx.Exec(ctx, stmt("pruneOperations"), age, limit)

@@ -48,8 +48,7 @@ type InFlightItem struct {
 }
 
 // ItemsToVerify returns items in flight that may have changed. It also returns the ordinal after
-// which the
-// next call continues, or 0 at the end.
+// which the next call continues, or 0 at the end.
 func (db *DB) ItemsToVerify(ctx context.Context, operation tasker.ID, state tasker.ItemState, after, limit int) (list []InFlightItem, last int, err error) {
 	if list, err = collect[InFlightItem](ctx, db.pool, stmt("itemsToVerify"), operation, string(state), after, limit); err != nil {
 		return nil, 0, fmt.Errorf("read the items of an operation: %w", err)
@@ -62,8 +61,7 @@ func (db *DB) ItemsToVerify(ctx context.Context, operation tasker.ID, state task
 }
 
 // LockItems locks items in flight and the tasks for which they wait. It skips locked rows and
-// returns those
-// items whose tasks it has locked.
+// returns those items whose tasks it has locked.
 func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int) ([]InFlightItem, error) {
 	type row struct {
 		Ordinal  int
@@ -123,8 +121,7 @@ func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, 
 }
 
 // Unverified returns those of the investigations that have unverified items. The caller must hold
-// the task
-// locks.
+// the task locks.
 func (tx *Tx) Unverified(ctx context.Context, operation tasker.ID, entries []tasker.ID) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, stmt("unverified"), operation, entries)
 	return list, wrap(err, "read unverified items")

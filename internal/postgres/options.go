@@ -60,8 +60,7 @@ func (db *DB) TasksToExpire(ctx context.Context, limit int) ([]tasker.ID, error)
 }
 
 // ExpireTasks cancels tasks that have not started by their deadline, with the reason "expired", and
-// returns
-// them. It removes the deadlines of the other tasks. The tasks must be locked.
+// returns them. It removes the deadlines of the other tasks. The tasks must be locked.
 func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task, error) {
 	type row struct {
 		UUID            tasker.ID

@@ -77,8 +77,7 @@ INSERT INTO tasker.held_steps (limit_key_id, namespace, handler, priority, state
 SELECT h.limit_key_id, 'a', 'run', 0, now(), h.step_uuid, h.task_uuid FROM tasker.limit_slots h WHERE h.limit_key_id % 2 = 0;
 ANALYZE;`
 
-// Costs must not grow with history: no plan of a statement that runs often reads
-// a whole table.
+// Costs must not grow with history: no plan of a statement that runs often reads a whole table.
 func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})

@@ -1,10 +1,7 @@
 // Package postgres stores Tasker's state in PostgreSQL. Every state change is a compare-and-set
-// that names
-// the previous state, and the same transaction records it in the history. The clock of the database
-// is
-// authoritative. Locks are acquired in one order: tasks by id, steps by id, investigations. Claims
-// skip
-// locked rows.
+// that names the previous state, and the same transaction records it in the history. The clock of
+// the database is authoritative. Locks are acquired in one order: tasks by id, steps by id,
+// investigations. Claims skip locked rows.
 //
 // Decisions are made in packages engine and dlq. This package only stores and queries their
 // results.
@@ -65,8 +62,7 @@ type Options struct {
 	Tracer pgx.QueryTracer // optional
 
 	// ClockSchema is a schema whose functions now() and clock_timestamp() replace those of
-	// PostgreSQL.
-	// It is for tests. The default is none.
+	// PostgreSQL. It is for tests. The default is none.
 	ClockSchema string
 }
 
@@ -167,8 +163,7 @@ func (db *DB) OnOpened(f func(ctx context.Context, reason tasker.Reason, namespa
 }
 
 // OnCommit adds a callback that is called after each commit of [DB.InTx] and [DB.StoreTasks]. It
-// must not
-// block.
+// must not block.
 func (db *DB) OnCommit(f func()) {
 	for {
 		before := db.commits.Load()
@@ -192,11 +187,9 @@ func (db *DB) committed() {
 }
 
 // planning contains the planner settings. Tables are used as queues, so their statistics are
-// usually wrong.
-// Every statement finds a few rows by index, and the planner must not choose a table scan instead.
-// Replanning, JIT and parallel workers would cost more than the statements. As a consequence, a
-// statement
-// must never join two large sets.
+// usually wrong. Every statement finds a few rows by index, and the planner must not choose a table
+// scan instead. Replanning, JIT and parallel workers would cost more than the statements. As a
+// consequence, a statement must never join two large sets.
 var planning = map[string]string{
 	"plan_cache_mode":  "force_generic_plan",
 	"enable_seqscan":   "off",
@@ -237,8 +230,7 @@ type opened struct {
 }
 
 // InTx calls f in a transaction and commits it. If a race is lost, it calls f again, so f must have
-// no
-// other effects.
+// no other effects.
 func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 	var done *Tx
 	err := retry(ctx, func() error {
@@ -273,8 +265,7 @@ func retry(ctx context.Context, f func() error) error {
 }
 
 // lostRace reports whether err is a serialization failure, a deadlock, a lock timeout or a plan
-// that a
-// migration has invalidated.
+// that a migration has invalidated.
 func lostRace(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && slices.Contains([]string{"40001", "40P01", "55P03", "0A000"}, pg.Code)

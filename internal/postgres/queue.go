@@ -13,12 +13,9 @@ import (
 )
 
 // Queues returns up to limit queues that have waiting or parked steps, in one namespace, or in all
-// if
-// namespace is empty. Queues without live workers come first, then those with the longest wait,
-// then
-// those with only parked steps. If not all steps of a queue were counted, NextExpiresAt considers
-// only
-// its most urgent and its oldest steps. Outdated rows count until they are removed.
+// if namespace is empty. Queues without live workers come first, then those with the longest wait,
+// then those with only parked steps. If not all steps of a queue were counted, NextExpiresAt
+// considers only its most urgent and its oldest steps. Outdated rows count until they are removed.
 func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
 	return db.queues(ctx, namespace, limit, tasker.MaxQueueCount)
 }
@@ -35,8 +32,7 @@ const (
 )
 
 // Backlogs returns the namespaces with waiting steps or live workers, most unserved steps first. It
-// counts
-// at most 1000 queues and 1000 steps per queue.
+// counts at most 1000 queues and 1000 steps per queue.
 func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 	queues, err := db.queues(ctx, "", backlogQueues, backlogSteps)
 	if err != nil {

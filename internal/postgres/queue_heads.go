@@ -12,12 +12,10 @@ import (
 )
 
 // Index entries of claimed steps remain until a vacuum removes them, which a long transaction such
-// as a
-// dump can delay. Each claim would have to skip all of them. While there are many, each process
-// caches the
-// time of the first waiting step for each queue and priority, and claims start there. Rare full
-// scans from
-// the beginning find steps that were committed later with an older time, or returned from a hold.
+// as a dump can delay. Each claim would have to skip all of them. While there are many, each
+// process caches the time of the first waiting step for each queue and priority, and claims start
+// there. Rare full scans from the beginning find steps that were committed later with an older
+// time, or returned from a hold.
 
 const (
 	headsInterval      = 400 * time.Millisecond
@@ -85,8 +83,7 @@ func (h *queueHeads) rangesFor(c Claimant) *headRanges {
 }
 
 // add adds ranges that cover all priorities of a queue. Priorities that have no head start at the
-// time
-// between.
+// time between.
 func (r *headRanges) add(q QueueName, levels map[int]time.Time, between time.Time) {
 	below := int64(lowest)
 	for _, priority := range slices.Sorted(maps.Keys(levels)) {
@@ -138,10 +135,8 @@ func (h *queueHeads) enable(on bool) {
 }
 
 // claimHeads returns a statement that claims the most urgent steps within ranges of queues. $11 to
-// $15 are
-// the ranges, and $16 is the age from which a step precedes more urgent ones, or null. See claim.go
-// for
-// the other parameters.
+// $15 are the ranges, and $16 is the age from which a step precedes more urgent ones, or null. See
+// claim.go for the other parameters.
 func claimHeads(h holds, b claimedBefore) string {
 	const order = "turn, old_since, priority DESC, state_since"
 	columns := `s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes,
@@ -207,8 +202,7 @@ func (h *queueHeads) expiryScanDue() bool {
 }
 
 // head is the first waiting step with a queue and priority. Since is nil if none is waiting. A full
-// scan
-// also returns a row without a namespace that contains the time of the scan.
+// scan also returns a row without a namespace that contains the time of the scan.
 type head struct {
 	Namespace, Handler string
 	Priority           int

@@ -8,15 +8,12 @@ import (
 )
 
 // readyColumns lists the columns of tasker.ready_steps, which has a row for each enqueued step.
-// Claims find
-// and delete these rows, but the row of the step is authoritative. To move an enqueued step, lock
-// its row
-// in ready_steps first and then the row of the step.
+// Claims find and delete these rows, but the row of the step is authoritative. To move an enqueued
+// step, lock its row in ready_steps first and then the row of the step.
 const readyColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes`
 
 // nextMoves allocates the transition_id of an enqueue. The claim uses the following id. The history
-// stores
-// both in the row that ends the attempt.
+// stores both in the row that ends the attempt.
 const nextMoves = `nextval('tasker.step_history_transition_id_seq')`
 
 // returnReady lists readyColumns for a step s.
@@ -31,8 +28,7 @@ func ready(of string) string {
 }
 
 // orderOf returns the due time by which the step of a row is ordered: its own or that of its task,
-// or null
-// if steps are not ordered by due time.
+// or null if steps are not ordered by due time.
 func orderOf(row string) string {
 	return `(
         SELECT min(o.due_at) FROM tasker.deadlines o
@@ -44,8 +40,7 @@ func orderOf(row string) string {
 const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid`
 
 // RemoveOutdated deletes outdated rows at the heads of a claimant's queues, and those of steps that
-// wait
-// for a limit. It returns the number of deleted rows.
+// wait for a limit. It returns the number of deleted rows.
 func (db *DB) RemoveOutdated(ctx context.Context, c Claimant, steps []tasker.StepRef) (n int64, err error) {
 	tasks, ids := refArrays(steps)
 	n, err = value[int64](ctx, db.pool, stmt("removeOutdated"), c.Namespaces, c.Handlers, tasks, ids)
@@ -53,8 +48,7 @@ func (db *DB) RemoveOutdated(ctx context.Context, c Claimant, steps []tasker.Ste
 }
 
 // LockEnqueued locks those of the steps that are enqueued, so that they cannot be claimed. Call it
-// before
-// locking the row of a step that may be enqueued.
+// before locking the row of a step that may be enqueued.
 func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	return exec(ctx, tx, "lock enqueued steps", stmt("lockEnqueued"), tasks, ids)

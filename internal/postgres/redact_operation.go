@@ -10,8 +10,7 @@ import (
 )
 
 // redactOperation hides the payloads in an operation unless the caller may read the payloads of all
-// its
-// namespaces. Payloads are the arguments, the search terms of the selection and the text of a
+// its namespaces. Payloads are the arguments, the search terms of the selection and the text of a
 // failure.
 func redactOperation(ctx context.Context, o *tasker.Operation) {
 	for _, n := range o.Namespaces {

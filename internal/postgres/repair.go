@@ -29,8 +29,7 @@ const MaxRequestKey = 255
 
 // CheckIdempotency reports whether a request was executed before. If it was not, it is recorded.
 // Concurrent requests with the same key wait for each other. It returns a Conflict if the key
-// belongs to
-// a different request.
+// belongs to a different request.
 func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated bool, err error) {
 	if r.Key == "" {
 		return false, nil
@@ -65,8 +64,8 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 	return true, nil
 }
 
-// scopedKey returns the form in which a request key is stored. It is private to an authenticated
-// caller.
+// scopedKey returns the stored form of an idempotency key. For an authenticated caller, it is a
+// hash of the subject and the key, so that the keys of two callers cannot collide.
 func scopedKey(ctx context.Context, key string) string {
 	subject := access.IdentityOf(ctx).Subject
 	if subject == "" {
@@ -104,8 +103,7 @@ func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
 }
 
 // Target is a step on which an action is to be performed, with the state that determines whether
-// the action
-// is allowed.
+// the action is allowed.
 type Target struct {
 	tasker.StepRef
 	Name       string
@@ -147,8 +145,7 @@ type RepairedStep struct {
 }
 
 // RepairedSteps returns the values that result expressions can use, by step. The caller must hold
-// the task
-// locks.
+// the task locks.
 func (tx *Tx) RepairedSteps(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]RepairedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[RepairedStep](ctx, tx, stmt("repairedSteps"), tasks, ids)

@@ -30,8 +30,7 @@ func (db *DB) StepLeases(ctx context.Context, leases []tasker.Lease) (map[tasker
 }
 
 // ReportedBody returns the StepResult or StepFailure with which an attempt was concluded. It
-// returns nil
-// if a later attempt has been concluded.
+// returns nil if a later attempt has been concluded.
 func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int64, to tasker.StepState) (json.RawMessage, error) {
 	body, err := firstOf[json.RawMessage](ctx, db.pool, stmt("reportedBody"), task, step, fence, to == tasker.StepComplete)
 	if err != nil || body == nil {
@@ -70,8 +69,7 @@ var rejectedColumns = columns[RejectedReport]{
 }
 
 // RecordRejected records rejected reports for the audit. It keeps at most
-// [tasker.MaxRejectedReports] per
-// step.
+// [tasker.MaxRejectedReports] per step.
 func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
 	return exec(ctx, db.pool, "record rejected reports", stmt("recordRejected"), rejectedColumns.arrays(list)...)
 }
@@ -84,10 +82,9 @@ type NextClaim struct {
 }
 
 // Report concludes steps, settles their tasks and, if next is not nil, claims enqueued steps. It
-// does so in
-// one transaction and one round trip. All outcomes must be successes, since a permanent failure
-// opens an
-// investigation. Claims lock steps last and skip locked steps, so they cannot deadlock.
+// does so in one transaction and one round trip. All outcomes must be successes, since a permanent
+// failure opens an investigation. Claims lock steps last and skip locked steps, so they cannot
+// deadlock.
 func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
 	concluded, claimed, err := db.report(ctx, list, next)
 	if err != nil || next == nil {
@@ -112,8 +109,7 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 }
 
 // minClaimTime is the minimum time before the deadline that allows another claim. Steps that are
-// claimed
-// for a caller that has disconnected wait until their leases expire.
+// claimed for a caller that has disconnected wait until their leases expire.
 const minClaimTime = 3 * time.Second
 
 // claimAfter claims more steps in another transaction after a report was committed.
@@ -128,8 +124,7 @@ func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) 
 }
 
 // queueClaim adds the statements of a claim to a batch. It returns how many of them precede the one
-// that
-// returns steps.
+// that returns steps.
 func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l claimMode) (before int) {
 	if next.OnlyReady {
 		b.Queue(claimReady)
@@ -206,8 +201,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 }
 
 // modeOfNextClaim returns the mode for a claim that follows a report. A fair order is needed only
-// if it
-// claims waiting steps.
+// if it claims waiting steps.
 func (db *DB) modeOfNextClaim(ctx context.Context, next *NextClaim) (l claimMode, err error) {
 	if l, err = db.claimModeFor(ctx, next.Version); err != nil {
 		return l, err

@@ -3,8 +3,7 @@ package postgres
 import "context"
 
 // MarkRestoredEvents adopts the sinks of a restored database and marks up to limit events as old.
-// It
-// returns the number of marked events. All are marked if the number is less than limit.
+// It returns the number of marked events. All are marked if the number is less than limit.
 func (db *DB) MarkRestoredEvents(ctx context.Context, limit int) (int, error) {
 	if err := db.adoptSinks(ctx); err != nil {
 		return 0, err
@@ -17,7 +16,7 @@ func (db *DB) adoptSinks(ctx context.Context) error {
 	return exec(ctx, db.pool, "adopt the sinks of a restored database", stmt("adoptSinks"))
 }
 
-// Adopted reports whether all events of a restored database have been marked.
+// Adopted reports whether MarkRestoredEvents has marked all events of a restored database.
 func (db *DB) Adopted(ctx context.Context) (bool, error) {
 	found, err := value[bool](ctx, db.pool, stmt("restoredEvents"))
 	return err == nil && !found, wrap(err, "find events of a restored database")

@@ -9,13 +9,11 @@ import (
 )
 
 // busyFor is the minimum time for which a queue counts as busy after a claim. Claims are recorded
-// only
-// every few seconds.
+// only every few seconds.
 const busyFor = 30 * time.Second
 
 // ExtendQueueDeadline extends the queue timeouts of those of the steps that are in saturated
-// queues, and
-// returns these steps.
+// queues, and returns these steps.
 func (db *DB) ExtendQueueDeadline(ctx context.Context, steps []tasker.StepRef) (extended []tasker.StepRef, err error) {
 	type row struct {
 		tasker.StepRef
@@ -69,8 +67,7 @@ func (db *DB) RecordClaims(ctx context.Context, queues []QueueName) error {
 }
 
 // ClearSaturation ends the saturation of up to limit queues in which no step has exceeded its queue
-// timeout
-// for the given duration. It returns the number of these queues.
+// timeout for the given duration. It returns the number of these queues.
 func (db *DB) ClearSaturation(ctx context.Context, after time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		list, err := collect[changedQueue](ctx, tx, stmt("relieveQueues"), after, limit)

@@ -76,8 +76,7 @@ type ScheduleLine struct {
 }
 
 // RecordSchedule adds an entry to the history of a schedule. It also records operators' actions in
-// the
-// audit log.
+// the audit log.
 func (tx *Tx) RecordSchedule(ctx context.Context, id tasker.ID, l ScheduleLine) error {
 	if l.Data == nil {
 		l.Data = map[string]any{}
@@ -102,8 +101,7 @@ func scheduleOf(ctx context.Context, q querier, id tasker.ID) (tasker.Schedule, 
 }
 
 // LockSchedule locks a schedule and returns it. It returns NotFound if the schedule does not exist,
-// was
-// deleted or is not visible to the caller.
+// was deleted or is not visible to the caller.
 func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
 	if err := exec(ctx, tx, "lock schedule", stmt("lockSchedule"), id); err != nil {
 		return tasker.Schedule{}, err
@@ -116,8 +114,7 @@ func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, 
 }
 
 // Schedule returns a schedule. It returns NotFound if the schedule does not exist or is not visible
-// to the
-// caller.
+// to the caller.
 func (db *DB) Schedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
 	s, err := scheduleOf(ctx, db.pool, id)
 	access.HideSchedule(ctx, &s)
@@ -131,8 +128,7 @@ func (db *DB) ScheduleHistory(ctx context.Context, id tasker.ID, limit int) ([]t
 }
 
 // Schedules lists the schedules that the caller may see, by namespace and name, and reports whether
-// there
-// are more.
+// there are more.
 func (db *DB) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []tasker.ScheduleHealth, more bool, err error) {
 	list, more, err = pageOf[tasker.ScheduleHealth](ctx, db.pool, f.Limit, "list schedules",
 		stmt("selectSchedules"), f.Namespace, f.Name, access.ScopeOf(ctx).List(), f.After, f.Limit+1, f.Paused)
@@ -149,8 +145,7 @@ func (db *DB) FailingSchedules(ctx context.Context) (int64, error) {
 }
 
 // Firings lists the firings of a schedule, newest first, and reports whether there are more. The
-// caller must
-// have checked that access to the schedule is allowed.
+// caller must have checked that access to the schedule is allowed.
 func (db *DB) Firings(ctx context.Context, f tasker.FiringFilter) (list []tasker.Firing, more bool, err error) {
 	return pageOf[tasker.Firing](ctx, db.pool, f.Limit, "list firings", stmt("selectFirings"), f.Schedule, f.Outcome, f.Before, f.Kind, f.Limit+1)
 }
@@ -162,8 +157,7 @@ func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing,
 }
 
 // TriggeredBy returns the firing that an earlier request with the same key created. The caller must
-// hold the
-// lock on the schedule.
+// hold the lock on the schedule.
 func (tx *Tx) TriggeredBy(ctx context.Context, schedule tasker.ID, key string) (tasker.Firing, error) {
 	removed := tasker.Errorf(tasker.Conflict,
 		"this request already triggered the schedule, and its firing has since been removed")
@@ -171,8 +165,7 @@ func (tx *Tx) TriggeredBy(ctx context.Context, schedule tasker.ID, key string) (
 }
 
 // PruneFirings removes up to limit firings that were decided longer than age ago. It also removes
-// deleted
-// schedules that have no firings. It reports whether there may be more firings.
+// deleted schedules that have no firings. It reports whether there may be more firings.
 func (db *DB) PruneFirings(ctx context.Context, age time.Duration, limit int) (more bool, err error) {
 	tag, err := db.pool.Exec(ctx, stmt("pruneFirings"), age, limit)
 	if err != nil {

@@ -40,8 +40,7 @@ type ScheduleProgress struct {
 }
 
 // NotBefore returns at, or the time of the last firing by the clock if that is later. This matters
-// if the
-// clock was set back.
+// if the clock was set back.
 func (s ScheduleProgress) NotBefore(at time.Time) time.Time {
 	if s.LastUntil != nil && s.LastUntil.After(at) {
 		return *s.LastUntil
@@ -144,8 +143,7 @@ func (tx *Tx) MoveSchedules(ctx context.Context, list []ScheduleMove) error {
 }
 
 // ScheduledTasksEnded returns the ended tasks of schedules that must be processed. Each step id is
-// that of
-// the schedule.
+// that of the schedule.
 func (db *DB) ScheduledTasksEnded(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stmt("scheduledTasksEnded"), limit)
 }
@@ -158,8 +156,7 @@ type EndedScheduled struct {
 }
 
 // TakeEndedScheduled locks the schedules of ended tasks and records that the tasks have ended. It
-// returns
-// the schedules and the tasks. It skips locked schedules.
+// returns the schedules and the tasks. It skips locked schedules.
 func (tx *Tx) TakeEndedScheduled(ctx context.Context, tasks, schedules []tasker.ID) (held []tasker.Schedule, ended []EndedScheduled, err error) {
 	if held, err = collect[tasker.Schedule](ctx, tx, stmt("lockSchedulesOf"), schedules); err != nil {
 		return nil, nil, fmt.Errorf("lock schedules: %w", err)

@@ -21,35 +21,26 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 }
 
 // settleTasks derives the states of tasks from all their steps, so that no counter can drift. A
-// task makes
-// progress if this transaction has moved one of its steps. Progress extends the staleness deadline
-// of a
-// task that is in process or waits for a retry, at most once a second. A task that waits for
-// dependencies
-// gets a new deadline only if its next wait changes.
+// task makes progress if this transaction has moved one of its steps. Progress extends the
+// staleness deadline of a task that is in process or waits for a retry, at most once a second. A
+// task that waits for dependencies gets a new deadline only if its next wait changes.
 //
 // Cancelled steps do not count: an open task has them only while it is being compensated. A task in
-// error
-// does not return to waiting for a retry automatically (design.md, section 5). A function updates
-// the
-// investigations of tasks that are or were in error.
+// error does not return to waiting for a retry automatically (design.md, section 5). A function
+// updates the investigations of tasks that are or were in error.
 var settleTasks = settle("true", changedByThisTx)
 
 // settleInSavepoint is settleTasks within a savepoint, where xmin is not the id of the transaction.
-// The
-// caller must have moved a step of each task.
+// The caller must have moved a step of each task.
 var settleInSavepoint = settle("true", "true")
 
 // changedByThisTx is true if this transaction has written a step s of a task.
 const changedByThisTx = `bool_or(s.xmin = c.this)`
 
 // settleReported is settleTasks except for tasks that have made progress within the last second and
-// remain
-// in process. Their steps need not be counted. In such a task, this transaction has made a step
-// ready, or
-// has ended an item while another one is enqueued or in progress. To find such an item, the last
-// few that
-// may be in progress are probed.
+// remain in process. Their steps need not be counted. In such a task, this transaction has made a
+// step ready, or has ended an item while another one is enqueued or in progress. To find such an
+// item, the last few that may be in progress are probed.
 var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
         AND (t.task_uuid = ANY ((SELECT `+settingIDs(freedTasks)+`)::uuid[]) OR EXISTS (
             SELECT FROM unnest(`+settingIDs(endedItemsOf)+`) AS e (step_uuid)
@@ -67,8 +58,7 @@ var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since
 const probedItems = "8"
 
 // Settings in which concludeSteps stores the tasks in which it made steps ready, and the map steps
-// whose
-// items ended.
+// whose items ended.
 const (
 	freedTasks   = "tasker.freed_tasks"
 	endedItemsOf = "tasker.ended_items_of"
@@ -80,8 +70,7 @@ func settingIDs(name string) string {
 }
 
 // settle returns a statement that settles the tasks t for which condition is true. The aggregate
-// touched is
-// true if a step of the task was moved.
+// touched is true if a step of the task was moved.
 func settle(condition, touched string) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
@@ -167,8 +156,7 @@ func (tx *Tx) SettleReported(ctx context.Context, tasks []tasker.ID, by Operator
 }
 
 // SettleTasks updates the states of locked tasks after their steps have changed. It ignores tasks
-// that have
-// not started or have already ended.
+// that have not started or have already ended.
 func (tx *Tx) SettleTasks(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
 	return tx.settle(ctx, settleTasks, tasks, by)
 }

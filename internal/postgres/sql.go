@@ -21,8 +21,7 @@ func stmt(name string) string {
 }
 
 // parseStatements returns the statements in all files, by name. Each one begins with a line "--
-// name: X".
-// Comments that follow this line are not sent to the server.
+// name: X". Comments that follow this line are not sent to the server.
 func parseStatements(files embed.FS) map[string]string {
 	dir, err := files.ReadDir("sql")
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 )
 
 // Staleness returns watched tasks: first the stale ones, then those in warning, then the healthy
-// ones, each
-// by time in state.
+// ones, each by time in state.
 func (db *DB) Staleness(ctx context.Context, f tasker.StalenessFilter) ([]tasker.StaleTask, error) {
 	list, err := collect[tasker.StaleTask](ctx, db.pool, stmt("selectStaleness"), f.Limit, f.Offset, access.ScopeOf(ctx).List(), f.Health, f.Namespace, f.Name)
 	return list, wrap(err, "read staleness")
@@ -40,8 +39,7 @@ type SweepResult struct {
 }
 
 // SweepStale runs a batch of the staleness sweep, or simulates it in a dry run. It skips the given
-// number of
-// most overdue tasks, which concurrent batches process.
+// number of most overdue tasks, which concurrent batches process.
 func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch, skip int) ([]SweepResult, error) {
 	var rows []SweepResult
 	err := retry(ctx, func() (err error) {

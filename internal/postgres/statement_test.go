@@ -358,10 +358,9 @@ func acceptAs(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return errors.Join(err, conn.Deallocate(ctx, "accepted"))
 }
 
-// The role of a server may run every statement of this package, and PostgreSQL accepts
-// it. They are found in the source, so
-// that a new one cannot be forgotten: one that is not a constant must be in a table of
-// this test.
+// The role of a server may run every statement of this package, and PostgreSQL accepts it. They are
+// found in the source, so that a new one cannot be forgotten: one that is not a constant must be in
+// a table of this test.
 func TestPostgreSQLAcceptsEveryStatement(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})

@@ -20,8 +20,7 @@ const maxFailedItems = 50
 const listBudget = tasker.MaxAnswerBytes / 2
 
 // Steps returns the steps of a task in template order, except map items. Large documents are
-// replaced with a
-// [tasker.OmittedDocument]. It returns NotFound if the task does not exist.
+// replaced with a [tasker.OmittedDocument]. It returns NotFound if the task does not exist.
 func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
 	list, err := steps(ctx, db.pool, stmt("selectSteps"), task, listBudget)
 	if err == nil && len(list) == 0 { // every task has a step

@@ -74,8 +74,7 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "task %s not found", id) }
 
 // Tasks lists tasks without their contexts and reports whether there are more. The newest come
-// first, unless
-// the filter is by due time or by a range of an attribute.
+// first, unless the filter is by due time or by a range of an attribute.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
 	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
@@ -111,8 +110,7 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 }
 
 // choosePage selects the tasks of a page and one more, by the index that suits the filter. It
-// returns the
-// query, its arguments and its order.
+// returns the query, its arguments and its order.
 func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []comparison) (sql string, args []any, order string) {
 	order = "t.task_uuid DESC"
 	switch {
@@ -131,12 +129,9 @@ func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []
 }
 
 // tasksPage selects a page by state, phase or template. Filters are index ranges in index order, so
-// that the
-// planner does not scan all finished tasks for a few live ones. If the filter combines a final
-// state with
-// a template, it reads the newest tasks of each template, unless it also contains tags, attributes
-// or
-// sources.
+// that the planner does not scan all finished tasks for a few live ones. If the filter combines a
+// final state with a template, it reads the newest tasks of each template, unless it also contains
+// tags, attributes or sources.
 func tasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)

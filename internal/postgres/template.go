@@ -17,8 +17,7 @@ import (
 )
 
 // PutTemplate stores a template and reports whether it is new. It returns a Conflict if tasks use
-// the version
-// and its content differs, or if a quota is exceeded.
+// the version and its content differs, or if a quota is exceeded.
 func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checksum string, most tasker.Bounds) (tasker.StoredTemplate, bool, error) {
 	doc, err := json.Marshal(t)
 	if err != nil {
@@ -102,8 +101,7 @@ func (r templateRow) template() (tasker.StoredTemplate, error) {
 }
 
 // Template returns a version of a template or, if version is empty, the newest version that is not
-// retired. It
-// returns NotFound if there is none.
+// retired. It returns NotFound if there is none.
 func (db *DB) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
 	return template(ctx, db.pool, namespace, name, version)
 }

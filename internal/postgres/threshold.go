@@ -21,8 +21,7 @@ type Thresholds struct {
 }
 
 // SetStalenessThresholds stores the thresholds and reports whether they have changed. A task uses
-// the
-// thresholds from when it entered its state. [DB.ApplyThresholds] applies changes to existing
+// the thresholds from when it entered its state. [DB.ApplyThresholds] applies changes to existing
 // tasks.
 func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) (changed bool, err error) {
 	tag, err := db.pool.Exec(ctx, stmt("setStalenessThresholds"),
@@ -44,11 +43,9 @@ type ThresholdPass struct {
 }
 
 // ApplyThresholds applies changed thresholds to the next batch of tasks. It skips locked tasks. It
-// returns
-// the number of changed tasks and whether to continue at once. Thresholds that changed within the
-// duration settled are ignored, because they may change back during a rolling upgrade. Several
-// servers
-// may call it.
+// returns the number of changed tasks and whether to continue at once. Thresholds that changed
+// within the duration settled are ignored, because they may change back during a rolling upgrade.
+// Several servers may call it.
 func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled time.Duration, batch int) (changed int, more bool, err error) {
 	var version time.Time
 	err = db.pool.QueryRow(ctx, stmt("thresholdsToApply"), settled).Scan(&version)

@@ -9,8 +9,7 @@ import (
 )
 
 // EnqueueReady enqueues the steps whose dependencies are done and the items that have a free slot.
-// It
-// returns their namespaces. The caller must settle the tasks.
+// It returns their namespaces. The caller must settle the tasks.
 func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	list, err := tx.enqueue(ctx, stmt("enqueueReady"), tasks)
 	if err != nil {
@@ -21,9 +20,8 @@ func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, er
 }
 
 // StartTasks enqueues the first steps of tasks that are due. It returns the tasks that have
-// started, now or
-// earlier, and the namespaces of the enqueued steps. Call it before settling a due task, because
-// [DB.TasksToStart] does not find settled tasks.
+// started, now or earlier, and the namespaces of the enqueued steps. Call it before settling a due
+// task, because [DB.TasksToStart] does not find settled tasks.
 func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []tasker.ID, namespaces []string, err error) {
 	type row struct {
 		TaskUUID tasker.ID
@@ -47,8 +45,7 @@ func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []task
 }
 
 // PromoteItems enqueues map items that have a free slot and returns their namespaces. The caller
-// must settle
-// the tasks.
+// must settle the tasks.
 func (tx *Tx) PromoteItems(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, stmt("promoteItems"), tasks)
 }
@@ -75,8 +72,7 @@ type RetryMark struct {
 func (m RetryMark) Begun() bool { return m.nextRetryAt != nil }
 
 // TasksWithDueRetries returns tasks with due retries: up to limit recent ones, and those of the
-// next limit
-// older steps after the mark. It returns the new mark.
+// next limit older steps after the mark. It returns the new mark.
 func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int) ([]tasker.ID, RetryMark, error) {
 	type row struct {
 		Tasks              []tasker.ID
@@ -127,8 +123,7 @@ type DueWork struct {
 }
 
 // DueWork returns, for each kind of work, whether it is due and when the next work becomes due. It
-// considers
-// only work within the given period. A pending report is due after reportAge.
+// considers only work within the given period. A pending report is due after reportAge.
 func (db *DB) DueWork(ctx context.Context, reportAge, within time.Duration) (DueWork, error) {
 	type row struct {
 		ReadOnly  bool
@@ -171,8 +166,7 @@ type ExpiredLease struct {
 const maxClaimBatches = 50
 
 // StepsWithExpiredLease returns steps with an expired lease. It reads up to limit claims, and more
-// if none
-// of these has such a step. Concurrent callers read different claims.
+// if none of these has such a step. Concurrent callers read different claims.
 func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) (list []tasker.StepRef, err error) {
 	type row struct {
 		Claims       int

@@ -8,8 +8,7 @@ import (
 )
 
 // TaskTransitions returns a page of a task's history, oldest first, and reports whether there are
-// more. It
-// returns NotFound if the task does not exist.
+// more. It returns NotFound if the task does not exist.
 func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
 	list, more, err := db.transitions(ctx, limit, stmt("taskTransitions"), task, limit+1, offset)
 	if err == nil && len(list) == 0 {
@@ -19,8 +18,7 @@ func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset
 }
 
 // StepTransitions returns a page of a step's history, oldest first, and reports whether there are
-// more. It
-// returns NotFound if the step does not exist.
+// more. It returns NotFound if the step does not exist.
 func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
 	list, more, err := db.transitions(ctx, limit, stmt("stepTransitions"), task, limit+1, offset, step)
 	if err == nil && len(list) == 0 {
@@ -40,8 +38,7 @@ func (db *DB) NewestStepTransitions(ctx context.Context, task, step tasker.ID, l
 }
 
 // TaskHistory returns the history of a task and its steps, newest first. It is empty if the task
-// does not
-// exist.
+// does not exist.
 func (db *DB) TaskHistory(ctx context.Context, task tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, stmt("taskHistory"), task, limit+1)
 }

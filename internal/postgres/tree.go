@@ -11,8 +11,7 @@ import (
 
 // TaskTree returns a task with its ancestors and its nearest descendants. It contains at most
 // [tasker.MaxTreeTasks] tasks and [tasker.MaxTreeChildren] children of each. It returns NotFound if
-// the
-// task does not exist.
+// the task does not exist.
 func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
 	above, err := db.Ancestors(ctx, task)
 	if err != nil {
@@ -30,8 +29,8 @@ func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, er
 }
 
 // below returns the descendants of a task, level by level, and the tasks some of whose children are
-// missing.
-// It queries one level at a time, so that each level is truncated before the next one is read.
+// missing. It queries one level at a time, so that each level is truncated before the next one is
+// read.
 func (db *DB) below(ctx context.Context, task tasker.ID) (ids []tasker.ID, more map[tasker.ID]bool, err error) {
 	type row struct{ TaskUUID, ParentUUID tasker.ID }
 	more = map[tasker.ID]bool{}

@@ -50,10 +50,8 @@ func uniqueTask(ctx context.Context, q querier, key UniqueKey) (id tasker.ID, er
 }
 
 // CancelUnique cancels the open tasks whose unique keys new tasks take over. The initiator of the
-// new task
-// is recorded as the actor. If an open task is being compensated, it returns a Conflict, because
-// the
-// compensation would remain incomplete.
+// new task is recorded as the actor. If an open task is being compensated, it returns a Conflict,
+// because the compensation would remain incomplete.
 func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	type holder struct {
 		TaskUUID tasker.ID

@@ -98,10 +98,8 @@ const (
 )
 
 // ChangeVersion moves a locked task to another version and returns the namespaces of the enqueued
-// steps. The
-// caller must settle the task unless it is pending. It returns a Conflict if the version is retired
-// or was
-// replaced.
+// steps. The caller must settle the task unless it is pending. It returns a Conflict if the version
+// is retired or was replaced.
 func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]string, error) {
 	task, id := &CreatedTask{UUID: v.Task.TaskUUID, Template: v.Template, ContextSize: v.Task.ContextBytes, Request: tasker.NewTask{Priority: v.Task.Priority}}, v.Task.TaskUUID
 	if v.Task.State == tasker.TaskPending && v.Task.StartAt != nil {

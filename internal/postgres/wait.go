@@ -11,8 +11,7 @@ import (
 const EndWait = "wait"
 
 // waitOf returns the end of a wait of step s that begins at the given time. It is null if the end
-// is not set
-// or not known, and for steps that workers execute.
+// is not set or not known, and for steps that workers execute.
 func waitOf(at string) string {
 	return `CASE WHEN s.step_type NOT IN ('standard', 'map') THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
 }

@@ -10,8 +10,7 @@ import (
 )
 
 // AddWorker registers a worker. It returns Unavailable if there are too many live workers in total,
-// or more
-// than maxOfNamespace in one of its namespaces.
+// or more than maxOfNamespace in one of its namespaces.
 func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Registration, maxOfNamespace int) error {
 	type row struct {
 		Added   bool
@@ -71,8 +70,7 @@ func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 }
 
 // DrainWorker prevents a worker from claiming steps. Repeating it has no effect. It returns
-// NotFound if the
-// worker is not registered.
+// NotFound if the worker is not registered.
 func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
 	drained, err := firstOf[tasker.ID](ctx, db.pool, stmt("drainWorker"), id, access.IdentityOf(ctx).Subject)
 	if err == nil && drained == nil {
@@ -82,8 +80,7 @@ func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
 }
 
 // RecordHeartbeats records heartbeats. It returns, for each worker that is registered, whether it
-// is
-// draining.
+// is draining.
 func (db *DB) RecordHeartbeats(ctx context.Context, ids []tasker.ID) (drains map[tasker.ID]bool, err error) {
 	err = retry(ctx, func() (err error) {
 		drains, err = selectMap[tasker.ID, bool](ctx, db.pool, "record heartbeats", stmt("recordHeartbeats"), ids)

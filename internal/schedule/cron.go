@@ -154,8 +154,7 @@ func (f field) value(text string) (int, error) {
 const farYears = 41
 
 // wallAt returns the first matching local time that is not before from. Both times are represented
-// in
-// UTC, without a time zone. It returns false if no local time matches.
+// in UTC, without a time zone. It returns false if no local time matches.
 func (c *cron) wallAt(from time.Time) (time.Time, bool) {
 	day := time.Date(from.Year(), from.Month(), from.Day(), 0, 0, 0, 0, time.UTC)
 	if at, ok := c.inDay(day, from.Hour(), from.Minute(), from.Second()); ok {

@@ -137,8 +137,7 @@ func (p *planner) isDue(at time.Time) (late time.Duration, due bool) {
 }
 
 // isLate reports whether a firing time is late, so that the catch-up policy applies. An earlier
-// firing
-// can delay it by that firing's jitter, so it is late only after the maximum jitter.
+// firing can delay it by that firing's jitter, so it is late only after the maximum jitter.
 func (p *planner) isLate(at time.Time) bool {
 	return p.Now.Sub(at.Add(p.Schedule.Jitter)) > p.Schedule.StartWithin && p.Schedule.AfterEnd == 0
 }

@@ -1,8 +1,6 @@
 // Package schedule computes the firing times of schedules and decides which of them create tasks.
-// It
-// is pure: the caller supplies the time and the running tasks. Every past firing time belongs to a
-// row of
-// a [Plan]. The row contains the reason if the firing creates no task.
+// It is pure: the caller supplies the time and the running tasks. Every past firing time belongs to
+// a row of a [Plan]. The row contains the reason if the firing creates no task.
 package schedule
 
 import (
@@ -34,8 +32,7 @@ type exception struct {
 }
 
 // Compile validates and compiles a rule. The argument anchor is the origin of a fixed rate. The
-// paths
-// of the faults are field names of the API.
+// paths of the faults are field names of the API.
 func Compile(spec tasker.ScheduleRule, anchor time.Time) (*Rule, []tasker.Fault) {
 	r := &Rule{spec: spec, anchor: anchor.UTC().Truncate(time.Second), zone: time.UTC}
 	var faults []tasker.Fault
@@ -148,8 +145,7 @@ func (r *Rule) Excepted(at time.Time) string {
 }
 
 // nextWithoutException returns the first firing time in (after, until] to which no exception
-// applies.
-// It skips hours and minutes within an exception quickly.
+// applies. It skips hours and minutes within an exception quickly.
 func (r *Rule) nextWithoutException(after, until time.Time) (time.Time, bool) {
 	for at, ok := r.Next(after); ok && !at.After(until); at, ok = r.Next(at) {
 		if r.Excepted(at) == "" {
@@ -209,8 +205,7 @@ func (r *Rule) AfterEnd(ended time.Time) (time.Time, bool) {
 const maxScan = 10_000
 
 // Upcoming returns up to limit firing times to which no exception applies. The first candidate is
-// from
-// itself.
+// from itself.
 func (r *Rule) Upcoming(from time.Time, limit int) []time.Time {
 	list := []time.Time{}
 	at, ok := from, true

@@ -8,10 +8,8 @@ import (
 // after returns the first firing time after t in a time zone.
 //
 // An expression that allows every hour follows elapsed time: it fires twice when the clock is set
-// back and
-// never at local times that are skipped. Any other expression fires once per matching local time:
-// at its
-// first occurrence or, if it is skipped, at the end of the gap.
+// back and never at local times that are skipped. Any other expression fires once per matching
+// local time: at its first occurrence or, if it is skipped, at the end of the gap.
 func (c *cron) after(t time.Time, zone *time.Location) (time.Time, bool) {
 	if c.everyHour() {
 		return c.shownAfter(t, zone)
@@ -29,8 +27,7 @@ func (c *cron) after(t time.Time, zone *time.Location) (time.Time, bool) {
 }
 
 // shownAfter returns the first time after t whose local time matches the expression. A local time
-// that
-// occurs twice matches twice.
+// that occurs twice matches twice.
 func (c *cron) shownAfter(t time.Time, zone *time.Location) (time.Time, bool) {
 	for t = t.Truncate(time.Second).Add(time.Second).In(zone); ; {
 		wall := wallOf(t)
@@ -53,8 +50,7 @@ func wallOf(t time.Time) time.Time {
 }
 
 // firstShown returns the first time with the given local time in a zone. If the local time is
-// skipped,
-// it returns the end of the gap.
+// skipped, it returns the end of the gap.
 func firstShown(wall time.Time, zone *time.Location) time.Time {
 	near := wall.In(zone)
 	_, offset := near.Zone()

@@ -145,8 +145,7 @@ func TestHealthOfEveryThreshold(t *testing.T) {
 	}
 }
 
-// failures puts into the task a step that failed three times and one that never
-// did.
+// failures puts into the task a step that failed three times and one that never did.
 const failures = `
 	INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
 		parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at, error)
@@ -166,8 +165,7 @@ const failures = `
 	) AS x (turn, from_state, to_state, event, worker)
 	ORDER BY n, x.turn;`
 
-// A snapshot says how urgent the task was, how old, when it was taken, and how
-// each attempt ended.
+// A snapshot says how urgent the task was, how old, when it was taken, and how each attempt ended.
 func TestTheSnapshotHasAgePriorityAndEveryFailure(t *testing.T) {
 	t.Parallel()
 	p := watched(t)

@@ -33,8 +33,7 @@ func (p *place) texts(sql string, args ...any) []string {
 	return list
 }
 
-// The database's copy of the ways between resting states is that of package
-// lifecycle.
+// The database's copy of the ways between resting states is that of package lifecycle.
 func TestSettlePaths(t *testing.T) {
 	t.Parallel()
 	var want []string

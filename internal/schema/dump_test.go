@@ -7,10 +7,9 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
-// schemaDump writes the schema from the catalogs, and not with pg_dump, whose text
-// differs from version to version and which not every machine has. Views and
-// functions with a file of their own are dumped by their interface: their text is
-// that file.
+// schemaDump writes the schema from the catalogs, and not with pg_dump, whose text differs from
+// version to version and which not every machine has. Views and functions with a file of their own
+// are dumped by their interface: their text is that file.
 const schemaDump = `
 WITH tables AS (
 	SELECT c.oid, c.relname::text AS name, c.relkind, c.reloptions

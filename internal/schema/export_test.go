@@ -26,8 +26,7 @@ func (p Program) Up(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	return newMigrator(p.source).up(ctx, conn)
 }
 
-// UpImpatiently is Up that waits so long for a lock, pauses as long, and gives up
-// after a while.
+// UpImpatiently is Up that waits so long for a lock, pauses as long, and gives up after a while.
 func (p Program) UpImpatiently(ctx context.Context, conn *pgx.Conn, lock, wait time.Duration, progress func(string)) ([]string, error) {
 	m := newMigrator(p.source)
 	m.lockTimeout, m.backoff, m.maxBackoff, m.wait, m.progress = lock, lock, lock, wait, progress

@@ -37,9 +37,8 @@ const findViews = `
 		)
 	ORDER BY kind, name`
 
-// findRoutines returns the functions of the schema, except those that a default, constraint,
-// index, trigger or policy uses, directly or through another function. Those are only ever
-// replaced.
+// findRoutines returns the functions of the schema, except those that a default, constraint, index,
+// trigger or policy uses, directly or through another function. Those are only ever replaced.
 const findRoutines = `
 	WITH RECURSIVE routine AS (
 		SELECT p.oid

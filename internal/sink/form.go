@@ -143,8 +143,7 @@ func (n messagePayload) link() string {
 	return strings.TrimSuffix(n.o.PublicURL, "/") + n.Path
 }
 
-// over reports whether the notification is the last one about its subject, such as a resolved
-// case.
+// over reports whether the notification is the last one about its subject, such as a resolved case.
 func (n messagePayload) over() bool {
 	return n.Topic == tasker.CaseResolvedTopic || n.Topic == tasker.OperationDoneTopic ||
 		strings.HasSuffix(n.Topic, ".ended") || strings.HasSuffix(n.Topic, ".closed")

@@ -59,8 +59,7 @@ func (f *failure) Unwrap() error { return f.err }
 // refuse marks err as specific to the event, so that [Refused] returns true.
 func refuse(err error) error { return &failure{err: err, refused: true} }
 
-// Emit delivers an event to a sink. A panic counts as a refusal, because a retry would panic
-// again.
+// Emit delivers an event to a sink. A panic counts as a refusal, because a retry would panic again.
 func Emit(ctx context.Context, s Sink, e tasker.Event) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -15,8 +15,7 @@ const (
 	batchWorker tasker.StepType = "batch_worker"         // runs once per batch: map
 )
 
-// checkConvergence checks a convergence and returns the type to which the type of a step is
-// mapped.
+// checkConvergence checks a convergence and returns the type to which the type of a step is mapped.
 func (v value) checkConvergence(s tasker.StepTemplate) tasker.StepType {
 	switch s.Type {
 	case batchable:

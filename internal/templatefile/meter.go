@@ -149,8 +149,7 @@ func newTurns(n int) *turns {
 	return &turns{size: n, free: n, waiting: map[string][]chan struct{}{}}
 }
 
-// enter blocks until a check of a namespace may run. It returns the error of ctx if ctx ends
-// first.
+// enter blocks until a check of a namespace may run. It returns the error of ctx if ctx ends first.
 func (t *turns) enter(ctx context.Context, namespace string) error {
 	turn := t.join(namespace)
 	if turn == nil {
@@ -183,7 +182,7 @@ func (t *turns) join(namespace string) chan struct{} {
 	return turn
 }
 
-// leave ends a running check and starts the next one.
+// leave frees a turn, or passes it to the next waiting check.
 func (t *turns) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -352,8 +352,7 @@ func drawSchema(t *rapid.T, depth int, boolean bool) string {
 	return "{" + strings.Join(members, ", ") + "}"
 }
 
-// slowdown is how much longer work takes in a program that the race detector
-// watches.
+// slowdown is how much longer work takes in a program that the race detector watches.
 var slowdown = func() time.Duration {
 	info, _ := debug.ReadBuildInfo()
 	for _, setting := range info.Settings {

@@ -36,8 +36,7 @@ type checker struct {
 
 // CompileInput compiles the input schema of a template: JSON Schema, draft 2020-12 unless $schema
 // names another one. Formats are checked, and $ref must refer to the schema itself. If schema is
-// empty, it returns a nil Input. The error is Invalid and has a slice of [tasker.Fault] as
-// details.
+// empty, it returns a nil Input. The error is Invalid and has a slice of [tasker.Fault] as details.
 func CompileInput(namespace string, schema json.RawMessage) (*Input, error) {
 	if len(schema) == 0 {
 		return nil, nil

@@ -335,8 +335,7 @@ func (g *graph) refuseCycle(steps []tasker.StepTemplate) {
 	}
 }
 
-// checkBackoff records a fault if the base exceeds the maximum backoff. It reports whether it
-// does.
+// checkBackoff records a fault if the base exceeds the maximum backoff. It reports whether it does.
 func (v value) checkBackoff(r tasker.Retry) bool {
 	if r.BaseMS <= r.MaxBackoffMS {
 		return false

@@ -34,8 +34,7 @@ func files(t testing.TB, pattern string) []string {
 	return names
 }
 
-// faultsOf returns the faults of an error that Parse may return, and complains
-// about any other.
+// faultsOf returns the faults of an error that Parse may return, and complains about any other.
 func faultsOf(t testing.TB, err error) []tasker.Fault {
 	t.Helper()
 	if err == nil {

@@ -17,8 +17,7 @@ import (
 
 func casePath(id tasker.ID) string { return Root + "/cases/" + id.String() }
 
-// casePage shows a case: what its investigations share, how they differ, and the possible
-// actions.
+// casePage shows a case: what its investigations share, how they differ, and the possible actions.
 type casePage struct {
 	tasker.CaseDetail
 	Cause      tasker.Cause

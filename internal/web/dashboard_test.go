@@ -9,9 +9,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// lived makes an investigation of a task one that was opened at an instant and, if
-// it has ended, ended at another. Evidence never changes, so its guard is off for a
-// moment.
+// lived makes an investigation of a task one that was opened at an instant and, if it has ended,
+// ended at another. Evidence never changes, so its guard is off for a moment.
 func (h *harness) lived(task tasker.ID, from time.Time, to *time.Time, status tasker.ResolutionStatus) {
 	h.Helper()
 	e := h.Entry(task)

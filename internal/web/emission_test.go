@@ -73,8 +73,7 @@ func (h *harness) state(e tasker.Event, sink string) tasker.EmissionState {
 	return ""
 }
 
-// reEmitted is what the audit log has of sending again, the newest first, without
-// when it was.
+// reEmitted is what the audit log has of sending again, the newest first, without when it was.
 func (h *harness) reEmitted() (lines []string) {
 	h.Helper()
 	list, _, err := h.DB.AuditEvents(h.Context(), "dlq.re_emit", 0, 100)

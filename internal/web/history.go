@@ -15,8 +15,7 @@ type historyLine struct {
 	After string      // duration of the previous state, if known and at least a second
 }
 
-// movesOf removes the transitions of steps that are not in steps, which are the items of map
-// steps.
+// movesOf removes the transitions of steps that are not in steps, which are the items of map steps.
 func movesOf(steps []tasker.Step, history []tasker.Transition) []tasker.Transition {
 	shown := make(map[tasker.ID]bool, len(steps))
 	for _, s := range steps {

@@ -98,7 +98,7 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 		"if more than 5% of a wave fail", "failures of 1 cause")
 	h.shows(h.post(page+"/pause", "actor=ann", "seen=running"), http.StatusOK, "The operation was paused.", "Paused by ann")
 	h.shows(h.post(page+"/abort", "seen=paused"), http.StatusBadRequest, "Your name is missing")
-	h.shows(h.post(page+"/abort", "actor=ann"), http.StatusBadRequest, "no state of the operation")
+	h.shows(h.post(page+"/abort", "actor=ann"), http.StatusBadRequest, "is missing the operation")
 	r = h.post(page+"/abort", "actor=ann", "seen=paused")
 	h.shows(r, http.StatusOK, "The operation was aborted.", "2 aborted")
 	h.lacks(r, page+"/abort", page+"/resume")

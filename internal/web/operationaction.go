@@ -148,7 +148,7 @@ func (p *operationForm) do(req *request) (*view, error) {
 	}
 	switch seen := req.PostFormValue("seen"); {
 	case seen == "":
-		return nil, tasker.Errorf(tasker.Invalid, "the form has no state of the operation: reload the page")
+		return nil, tasker.Errorf(tasker.Invalid, "the form is missing the operation's state: reload the page")
 	case seen != string(p.Operation.State):
 		return nil, tasker.Errorf(tasker.Conflict, "the operation is now %s: check it and submit again", words(p.Operation.State))
 	}

@@ -30,8 +30,7 @@ func TestEveryRowHasAnID(t *testing.T) {
 	}
 }
 
-// What turns the direction of text is shown on a page; what a form sends back is as
-// it was given.
+// What turns the direction of text is shown on a page; what a form sends back is as it was given.
 func TestBidirectionalControlsAreMarked(t *testing.T) {
 	t.Parallel()
 	page := "<p>safe\u202egnp.exe</p><input name=\"a\" value=\"x\u202ey\"><textarea rows=\"2\">\n\u2066</textarea><b title=\"\u2069\">\u200f</b>"

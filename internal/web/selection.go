@@ -15,7 +15,7 @@ import (
 const (
 	planPath = Root + "/plan"
 
-	// allParameter selects all investigations that match the filter of the address.
+	// allParameter is the parameter that selects all investigations matching the filter in the URL.
 	allParameter = "all"
 )
 

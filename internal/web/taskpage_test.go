@@ -391,8 +391,7 @@ func TestLargeDocumentsOfATaskAreCut(t *testing.T) {
 	}
 }
 
-// longHistory lets a stuck task move so many times more, five moves each, from an
-// hour ago on.
+// longHistory lets a stuck task move so many times more, five moves each, from an hour ago on.
 func (st *stuck) longHistory(times int) {
 	st.Helper()
 	for _, sql := range []string{

@@ -180,8 +180,7 @@ func conforms(t *testing.T, text []byte) {
 	}
 }
 
-// checksumsHold checks the files as the documents say, and that it notices a changed byte
-// in each.
+// checksumsHold checks the files as the documents say, and that it notices a changed byte in each.
 func checksumsHold(t *testing.T, dir string, files map[string][]byte) {
 	t.Helper()
 	verify := func() ([]byte, error) {
