@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -228,18 +227,13 @@ func (p *program) isTerminal() bool {
 // confirm asks a yes-or-no question. It returns false if ctx is cancelled.
 func (p *program) confirm(ctx context.Context, question string) bool {
 	fmt.Fprintf(p.err, "%s [y/N] ", question)
-	answer := make(chan string, 1)
-	go func() { // the read of a terminal cannot be cancelled
-		line, _ := bufio.NewReader(p.in).ReadString('\n')
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case <-ctx.Done():
+	line, err := cli.ReadLine(ctx, p.in)
+	if err != nil {
 		fmt.Fprintln(p.err)
 		return false
-	case line := <-answer:
-		return ctx.Err() == nil && (line == "y" || line == "yes")
 	}
+	line = strings.ToLower(line)
+	return line == "y" || line == "yes"
 }
 
 // watchOperation follows an operation until all of its items are settled or it pauses.
