@@ -28,7 +28,7 @@ type compose struct {
 	Volumes map[string]any
 }
 
-// What docker-compose.yml says of Tasker is true. That the containers start is not tried here.
+// The settings in docker-compose.yml match Tasker. The test starts no containers.
 func TestComposeFile(t *testing.T) {
 	text, err := os.ReadFile("../docker-compose.yml")
 	if err != nil {

@@ -285,8 +285,8 @@ func (e *Engine) CompleteExternalNamed(ctx context.Context, task tasker.ID, name
 	return e.engine.CompleteExternal(ctx, task, step, o, source)
 }
 
-// Inbox returns waiting human steps, earliest due first, and reports whether more follow. Limits
-// are those of InvestigationQueue.
+// Inbox returns waiting human steps, earliest due first, and reports whether more follow. Limit
+// has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.engine.Inbox(ctx, f)
@@ -344,8 +344,8 @@ func (e *Engine) AnswerQuestion(ctx context.Context, token string) (tasker.Answe
 }
 
 // AnswerByLink answers a step with the token of an answer link, which it invalidates. It returns
-// false and the state of a link that was already used or has expired. Errors are those of
-// AnswerQuestion, or Invalid if the form rejects the result.
+// false and the state of a link that was already used or has expired. It returns the
+// errors of AnswerQuestion, or Invalid if the form rejects the result.
 func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.RawMessage) (state tasker.AnswerLinkState, answered bool, err error) {
 	return e.engine.AnswerByLink(ctx, token, result)
 }

@@ -13,8 +13,8 @@ func (e *Engine) BeginHold(ctx context.Context, n tasker.NewHold) (tasker.Hold, 
 	return e.holds.Begin(ctx, n)
 }
 
-// Holds returns holds that match a filter, newest first, and reports whether more follow. Limits
-// are those of InvestigationQueue.
+// Holds returns holds that match a filter, newest first, and reports whether more follow. Limit
+// has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.holds.List(ctx, f)

@@ -16,7 +16,7 @@ func (e *Engine) InvestigationQueue(ctx context.Context, f tasker.InvestigationF
 }
 
 // Cases returns cases that match a filter, highest impact first, and reports whether more follow.
-// The default and the maximum of Limit are those of InvestigationQueue.
+// Limit has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.Cases(ctx, f)
@@ -62,7 +62,7 @@ func (e *Engine) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit
 }
 
 // Incidents returns incidents that match a filter, newest first, and reports whether more follow.
-// The default and the maximum of Limit are those of InvestigationQueue.
+// Limit has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []tasker.Incident, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.Incidents(ctx, f)
@@ -75,7 +75,7 @@ func (e *Engine) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDet
 }
 
 // Investigations returns open and ended investigations, newest first, without their history.
-// The default and the maximum of Limit are those of InvestigationQueue.
+// Limit has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Investigations(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.Entries(ctx, f)

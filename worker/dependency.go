@@ -86,7 +86,7 @@ type itemReader interface {
 
 // ItemResults yields the item results of a map step that is a dependency, in the order of its list,
 // with null for an item without a result. If they are too large to be part of the step's result, it
-// fetches them page by page. It ends after the first error; errors are those of [Call.Dependency].
+// fetches them page by page. It ends after the first error; it returns the errors of [Call.Dependency].
 func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		var of struct {
@@ -116,7 +116,7 @@ func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
 	}
 }
 
-// itemResults fetches a page of item results. Errors are those of fetch.
+// itemResults fetches a page of item results. It returns the errors of fetch.
 func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err error) {
 	backend, ok := c.documents().(itemReader)
 	if !ok {
@@ -159,7 +159,7 @@ type contextReader interface {
 }
 
 // TaskContext decodes the whole context of the task. If the assignment omits parts of it, as
-// listed in ContextOmitted, it fetches the context. Errors are those of [Call.Dependency].
+// listed in ContextOmitted, it fetches the context. It returns the errors of [Call.Dependency].
 func (c *Call) TaskContext(into any) error {
 	doc := c.Context
 	if len(c.ContextOmitted) > 0 {
@@ -234,7 +234,7 @@ func (c *Call) fetch(ctx context.Context, name string, ref tasker.ResultRef) (js
 	return doc, err
 }
 
-// try calls fetch and retries while the backend is unreachable. Errors are those of fetch.
+// try calls fetch and retries while the backend is unreachable. It returns the errors of fetch.
 func (c *Call) try(ctx context.Context, what string, fetch func(context.Context) error) error {
 	var b backoff
 	for try := 1; ; try++ {

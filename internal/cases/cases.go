@@ -2,8 +2,8 @@
 // case.
 //
 // An investigation belongs to the case of its fingerprint. The fingerprint is computed from the newest
-// failure, shortly after the failure, so that it delays no step. Counts are never stored: they are those
-// of the open investigations in one snapshot. The state of a case depends on the clock and these counts,
+// failure, shortly after the failure, so that it delays no step. Counts are never stored: each read
+// counts the open investigations in one snapshot. The state of a case depends on the clock and these counts,
 // and each change of state is recorded in its history.
 package cases
 

@@ -63,7 +63,7 @@ func (p *Program) Bool(ctx context.Context, v Values) (bool, error) {
 	return false, p.failure("must be true or false, not " + article(out.Type().TypeName()))
 }
 
-// Time evaluates an expression that returns a timestamp. Errors are those of [Program.Bool].
+// Time evaluates an expression that returns a timestamp. It returns the errors of [Program.Bool].
 func (p *Program) Time(ctx context.Context, v Values) (time.Time, error) {
 	out, err := p.evaluate(ctx, v)
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *Program) Time(ctx context.Context, v Values) (time.Time, error) {
 }
 
 // Object evaluates an expression that returns a JSON object. Timestamps and durations in it become
-// strings. Errors are those of [Program.Bool].
+// strings. It returns the errors of [Program.Bool].
 func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error) {
 	out, err := p.evaluate(ctx, v)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error)
 }
 
 // JSON evaluates an expression that returns any JSON value of at most limit bytes. An expression
-// that is only a path returns the value byte for byte. Errors are those of [Program.Bool].
+// that is only a path returns the value byte for byte. It returns the errors of [Program.Bool].
 func (p *Program) JSON(ctx context.Context, v Values, limit int) (json.RawMessage, error) {
 	if p.path != nil {
 		doc, err := p.named(v)

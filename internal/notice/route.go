@@ -105,8 +105,8 @@ func (r Routes) Match(topic string, m tasker.NotificationData) (numbers []int) {
 	return numbers
 }
 
-// Choose returns the sinks that receive a notification. They are those of the first matching
-// route, those of further routes as it escalates, and those in notified, which received earlier
+// Choose returns the sinks that receive a notification. It returns the sinks of the first
+// matching route, of further routes as it escalates, and those in notified, which received earlier
 // notifications about the subject. Below the highest level, an escalation is sent only to sinks
 // that are not in notified.
 func (r Routes) Choose(topic string, escalation int, m tasker.NotificationData, notified []string) []string {

@@ -18,8 +18,8 @@ type limitSource struct {
 // named reports whether the claim is for specific steps and not for the most urgent ones.
 func (s limitSource) named() bool { return s.queues == "" }
 
-// parts returns the common table expression with the queues. For named steps, they are those of the
-// steps in two parameters.
+// parts returns the common table expression with the queues. For named steps, the queues come
+// from two parameters.
 func (s limitSource) parts(tasks, steps string) string {
 	if !s.named() {
 		return s.queues

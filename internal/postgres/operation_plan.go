@@ -9,8 +9,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// selectable selects open investigations, in no particular order. The columns are those of the
-// queue view.
+// selectable selects open investigations, in no particular order. It has the columns
+// of the queue view.
 const selectable = `
     SELECT d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.dlq_reason, d.dlq_timestamp, d.namespace AS namespace_name, d.task_name, t.state AS current_state,
         d.recovered_at, d.step_name, d.error_pattern, d.case_key, d.metadata ->> 'assignee' AS assignee, d.priority_at,

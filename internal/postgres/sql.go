@@ -20,8 +20,8 @@ func stmt(name string) string {
 	return sql
 }
 
-// parseStatements returns the statements in all files, by name. Each one begins with a line "--
-// name: X". Comments that follow this line are not sent to the server.
+// parseStatements returns the statements in all files, by name. Each one follows a line with
+// "-- name: X". Comments directly below this line are not sent to the server.
 func parseStatements(files embed.FS) map[string]string {
 	dir, err := files.ReadDir("sql")
 	if err != nil {

@@ -87,7 +87,7 @@ func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 }
 
 // CheckForm checks the result of a step against the JSON Schema of its form. A step without a form
-// accepts any result. Errors are those of [Input.Check].
+// accepts any result. It returns the errors of [Input.Check].
 func CheckForm(ctx context.Context, namespace string, form, result json.RawMessage) error {
 	in, err := CompileInput(namespace, form)
 	if err != nil || in == nil {
