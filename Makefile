@@ -5,7 +5,8 @@ TOOLS := .cache/tools
 # The linter is built from its pinned version in tools/go.mod, by the Go that
 # will read our code: its file carries both, so a change of either builds anew.
 LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p' tools/go.mod)
-VALE := $(TOOLS)/vale-$(firstword $(shell go env GOVERSION))
+VALE_VERSION := v3.21.0
+VALE := $(TOOLS)/vale-$(VALE_VERSION)-$(firstword $(shell go env GOVERSION))
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
@@ -133,4 +134,5 @@ $(LINT):
 $(VALE):
 	@mkdir -p $(TOOLS)
 	@echo 'building vale, once; this takes a minute or two and needs a C compiler'
-	cd tools/prose && go build -trimpath -o ../../$@ github.com/vale-cli/vale/v3/cmd/vale
+	GOBIN=$(CURDIR)/$(TOOLS) go install -trimpath github.com/vale-cli/vale/v3/cmd/vale@$(VALE_VERSION)
+	@mv $(TOOLS)/vale $@
