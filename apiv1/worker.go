@@ -7,6 +7,9 @@ import (
 	"tasker.example/tasker"
 )
 
+// WorkerProtocol is the version of the worker protocol that servers and the Go SDK use.
+const WorkerProtocol = 1
+
 // RegisterWorker is the body of POST /v1/workers.
 type RegisterWorker struct {
 	Name           string   `json:"name" minLength:"1" maxLength:"255"`
@@ -14,6 +17,7 @@ type RegisterWorker struct {
 	Handlers       []string `json:"handlers" minItems:"1" maxItems:"1000"`
 	Version        string   `json:"version,omitempty" maxLength:"128"`
 	MaxConcurrency int      `json:"max_concurrency,omitempty" minimum:"1" maximum:"10000"`
+	Protocol       int      `json:"protocol,omitempty" minimum:"1" doc:"Version of the worker protocol that the worker uses. Default 1. A version that the server does not support is NOT_SUPPORTED."`
 }
 
 // RegisteredWorker is the response of POST /v1/workers.
@@ -22,6 +26,7 @@ type RegisteredWorker struct {
 	HeartbeatIntervalMS int64  `json:"heartbeat_interval_ms"`
 	LeaseMS             int64  `json:"lease_ms"`
 	ClaimIsHeartbeat    bool   `json:"claim_is_heartbeat,omitempty" doc:"Claims count as heartbeats while the worker holds no lease. Absent: they do not."`
+	Protocol            int    `json:"protocol" minimum:"1" doc:"Version of the worker protocol that both use."`
 
 	Dispatch *Dispatch `json:"dispatch,omitempty" doc:"Message broker that announces steps. Absent if there is none."`
 }

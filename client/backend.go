@@ -25,9 +25,14 @@ func (c *Client) Backend() *Backend { return &Backend{client: c} }
 func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
 	answer, err := b.client.RegisterWorker(ctx, apiv1.RegisterWorker{
 		Name: w.Name, Namespaces: w.Namespaces, Handlers: w.Handlers, Version: w.Version, MaxConcurrency: w.MaxConcurrency,
+		Protocol: apiv1.WorkerProtocol,
 	})
 	if err != nil {
 		return tasker.Registration{}, workerError(err)
+	}
+	if answer.Protocol > apiv1.WorkerProtocol { // 0: a server without the field
+		return tasker.Registration{}, tasker.Errorf(tasker.Unsupported,
+			"the server uses version %d of the worker protocol, this SDK version %d: update the SDK", answer.Protocol, apiv1.WorkerProtocol)
 	}
 	id, err := readID("worker_uuid", answer.WorkerUUID)
 	return tasker.Registration{

@@ -396,17 +396,13 @@ func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r 
 	}
 }
 
-// MayUse returns an error if the caller lacks a permission in a namespace: Forbidden, or NotFound
-// if the caller cannot see the namespace.
+// MayUse returns a Forbidden error if the caller lacks a permission in a namespace that the request
+// names. The error is the same whether or not the namespace exists.
 func (id *Identity) MayUse(needs Permission, namespace string) error {
-	switch {
-	case id.May(needs, namespace):
+	if id.May(needs, namespace) {
 		return nil
-	case id.VisibleScope().Has(namespace):
-		return id.Refusal(needs, namespace)
-	default:
-		return tasker.Errorf(tasker.NotFound, "namespace %.100q not found", namespace)
 	}
+	return id.Refusal(needs, namespace)
 }
 
 // MayLimit returns an error if the caller may not change a limit. Changing the server limit
@@ -423,15 +419,27 @@ func (id *Identity) MayLimit(ref tasker.LimitRef) error {
 }
 
 // Refusal returns the Forbidden error for a caller that lacks a permission in these namespaces. If
-// none are set, the error names no namespace.
+// none are set, the error names no namespace. It suggests a role with the permission.
 func (id *Identity) Refusal(needs Permission, namespaces ...string) error {
-	where := ""
-	if len(namespaces) > 0 {
+	where, role := "", string(roleWith(needs))
+	switch {
+	case needs.OfInstallation():
+		where, role = " for all namespaces", role+"@"+AllNamespaces
+	case len(namespaces) == 1:
+		where, role = " in namespace "+namespaces[0], role+"@"+namespaces[0]
+	case len(namespaces) > 0:
 		where = " in namespace " + strings.Join(namespaces, ", ")
 	}
-	if needs.OfInstallation() {
-		where = " for all namespaces"
+	return tasker.Errorf(tasker.Forbidden, "permission denied: %s needs permission %s%s: ask an administrator (%s@%s) for the role %s",
+		id.Subject, needs, where, Admin, AllNamespaces, role).WithDetails(map[string]string{"permission": string(needs)})
+}
+
+// roleWith returns the first role that has a permission.
+func roleWith(p Permission) Role {
+	for _, r := range Roles() {
+		if slices.Contains(r.Permissions(), p) {
+			return r
+		}
 	}
-	return tasker.Errorf(tasker.Forbidden, "permission denied: %s needs permission %s%s", id.Subject, needs, where).
-		WithDetails(map[string]string{"permission": string(needs)})
+	return Admin
 }

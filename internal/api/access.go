@@ -188,6 +188,15 @@ func (f *workerNamespaces) put(id tasker.ID, w *postgres.WorkerAccess) {
 // mayUse returns an error if the caller lacks the permission of the route in a namespace.
 func (x *request) mayUse(namespace string) error { return x.caller.MayUse(x.route.needs, namespace) }
 
+// checkNamespace returns an error if the query names a namespace in which the caller lacks the
+// permission of the route.
+func (x *request) checkNamespace() error {
+	if namespace := x.query.Get("namespace"); namespace != "" && x.route.needs != "" {
+		return x.mayUse(namespace)
+	}
+	return nil
+}
+
 // mayResend returns an error if the caller may not redeliver events. A range of positions contains
 // events of all namespaces.
 func (x *request) mayResend(r emission.ReEmission) error {

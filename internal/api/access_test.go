@@ -320,6 +320,8 @@ func expected(operation, caller string) int {
 		return allowed
 	case ofInstallation || !slices.Contains(list, role):
 		return http.StatusForbidden
+	case strings.Contains(path, "{namespace}") && namespace == "attic":
+		return http.StatusForbidden
 	case strings.Contains(path, "{") && namespace == "attic":
 		return http.StatusNotFound
 	default: // of a list, or of a body that names a namespace, others are left out later
@@ -382,30 +384,40 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 			there.text = strings.ReplaceAll(there.text, id, "IT")
 			none.text = strings.ReplaceAll(none.text, nowhere.ids[name], "IT")
 		}
-		if there.status != http.StatusNotFound || there.status != none.status || shape(there.text) != shape(none.text) {
+		refused := http.StatusNotFound
+		if strings.Contains(path, "{namespace}") {
+			refused = http.StatusForbidden
+		}
+		if there.status != refused || there.status != none.status || shape(there.text) != shape(none.text) {
 			t.Errorf("%s: of another namespace %d %s, of none %d %s", path, there.status, there.text, none.status, none.text)
 		}
 	}
 	if asked < 10 {
 		t.Errorf("%d routes were asked for something of another namespace", asked)
 	}
-	// What names a namespace is refused as if it were none.
+	// A request that names a namespace is refused, whether or not the namespace exists.
 	for _, c := range []struct {
 		method, path string
 		body         any
 		status       int
 	}{
-		{"POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "order-shop", "context": map[string]any{}}, 404},
-		{"POST", "/v1/tasks/bulk", []any{map[string]any{"namespace": "shop", "name": "order-shop", "context": map[string]any{}}}, 404},
+		{"POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "order-shop", "context": map[string]any{}}, 403},
+		{"POST", "/v1/tasks/bulk", []any{map[string]any{"namespace": "shop", "name": "order-shop", "context": map[string]any{}}}, 403},
 		{"POST", "/v1/tasks", map[string]any{"namespace": "attic", "name": "order-attic", "context": map[string]any{}, "recreated_from": shop.ids["uuid"]}, 400},
-		{"POST", "/v1/templates", map[string]any{"namespace": "shop", "name": "new", "version": "1.0.0", "steps": []any{map[string]any{"name": "a", "handler": map[string]any{"callable": "run"}}}}, 404},
+		{"POST", "/v1/templates", map[string]any{"namespace": "shop", "name": "new", "version": "1.0.0", "steps": []any{map[string]any{"name": "a", "handler": map[string]any{"callable": "run"}}}}, 403},
 		{"POST", "/v1/dlq/emissions/re-emit", map[string]any{"event_uuid": shop.ids["event_uuid"], "actor": "me", "reason": "why"}, 404},
-		{"POST", "/v1/holds", map[string]any{"namespace": "shop", "for_seconds": 60, "reason": "why"}, 404},
+		{"POST", "/v1/holds", map[string]any{"namespace": "shop", "for_seconds": 60, "reason": "why"}, 403},
 		{"POST", "/v1/holds", map[string]any{"case_id": shop.ids["case_id"], "for_seconds": 60, "reason": "why"}, 404},
 	} {
 		got := h.send(c.method, c.path, c.body, reader)
 		if got.status != c.status {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got.status, got.text)
+		}
+	}
+	for _, path := range []string{"/v1/tasks?", "/v1/templates?", "/v1/queues?", "/v1/holds?", "/v1/schedules?", "/v1/operations?", "/v1/dlq/staleness?", "/v1/dlq/investigation-queue?", "/v1/attributes?"} {
+		a, b := h.send("GET", path+"namespace=shop", nil, reader), h.send("GET", path+"namespace=sho1", nil, reader)
+		if a.status != http.StatusForbidden || b.status != http.StatusForbidden || strings.ReplaceAll(a.text, "shop", "sho1") != b.text {
+			t.Errorf("%s: filtered by another namespace %d %s, by none %d %s", path, a.status, a.text, b.status, b.text)
 		}
 	}
 	again := func(id string) string {

@@ -422,6 +422,9 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	var err error
 	if err = x.admit(); err == nil {
 		if x.query, err = rt.readQuery(r.URL.RawQuery); err == nil {
+			err = x.checkNamespace()
+		}
+		if err == nil {
 			err = x.checkKey()
 		}
 		if err == nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +26,15 @@ func (s *server) listWorkers(x *request) error {
 
 func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
 	for _, namespace := range req.Namespaces {
-		if !x.caller.May(x.route.needs, namespace) { // the same response whether or not it exists
-			return x.caller.Refusal(x.route.needs, namespace)
+		if err := x.mayUse(namespace); err != nil {
+			return err
 		}
+	}
+	protocol := cmp.Or(req.Protocol, 1)
+	if protocol != apiv1.WorkerProtocol {
+		return refusal{http.StatusBadRequest, tasker.Errorf(tasker.Unsupported,
+			"unsupported protocol %d: this server supports version %d of the worker protocol; use an SDK version that supports it, or another server version",
+			protocol, apiv1.WorkerProtocol).WithDetails(map[string][]int{"supported": {apiv1.WorkerProtocol}})}
 	}
 	r, err := s.engine.RegisterWorker(x.ctx, tasker.WorkerSpec{
 		Name: req.Name, Namespaces: req.Namespaces, Handlers: req.Handlers, Version: req.Version, MaxConcurrency: req.MaxConcurrency,
@@ -37,8 +44,8 @@ func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
 	}
 	return x.answer(http.StatusCreated, apiv1.RegisteredWorker{
 		WorkerUUID: r.WorkerUUID.String(), HeartbeatIntervalMS: r.HeartbeatInterval.Milliseconds(), LeaseMS: r.LeaseDuration.Milliseconds(),
-		ClaimIsHeartbeat: r.ClaimIsHeartbeat,
-		Dispatch:         apiv1.FromDispatch(r.Dispatch),
+		ClaimIsHeartbeat: r.ClaimIsHeartbeat, Protocol: protocol,
+		Dispatch: apiv1.FromDispatch(r.Dispatch),
 	})
 }
 

@@ -94,6 +94,29 @@ func TestTheWorkerProtocol(t *testing.T) {
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "", "POST", worker+"/claims", map[string]any{"max": 1})
 }
 
+func TestProtocolOfARegistration(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	registration := func(protocol any) map[string]any {
+		r := map[string]any{"name": "w", "namespaces": []string{"shop"}, "handlers": []string{"run"}}
+		if protocol != nil {
+			r["protocol"] = protocol
+		}
+		return r
+	}
+	for _, protocol := range []any{nil, 1} {
+		if w := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers", registration(protocol)); w.Protocol != 1 {
+			t.Errorf("with the protocol %v: %+v", protocol, w)
+		}
+	}
+	h.wantError(http.StatusBadRequest, "NOT_SUPPORTED", "this server supports version 1 of the worker protocol", "POST", "/v1/workers", registration(2))
+	h.wantError(http.StatusBadRequest, "INVALID", "protocol", "POST", "/v1/workers", registration(0))
+	h.wantError(http.StatusBadRequest, "INVALID", "protocol", "POST", "/v1/workers", registration("1"))
+	if n := h.Count(`SELECT count(*) FROM tasker.workers`); n != 2 {
+		t.Errorf("%d workers are registered", n)
+	}
+}
+
 func TestDrainOverHTTP(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

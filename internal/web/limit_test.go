@@ -79,7 +79,7 @@ func TestWhoMaySetALimit(t *testing.T) {
 	st.shows(operator.get(page), http.StatusOK, "secret-acme", "set-limit")
 	st.shows(st.signedIn("eve", "operator@bank").get(page), http.StatusNotFound, "not found")
 	operator.refused(operator.post("/ui/set-limit", "kind=server", "max=5", "reason=r"), http.StatusForbidden, "Only administrators of all namespaces")
-	operator.refused(operator.post("/ui/set-limit", "kind=namespace", "namespace=bank", "max=5", "reason=r"), http.StatusBadRequest, "not found")
+	operator.refused(operator.post("/ui/set-limit", "kind=namespace", "namespace=bank", "max=5", "reason=r"), http.StatusForbidden, "steps:operate in namespace bank")
 	if strings.Contains(operator.get("/ui/set-limit").text, `value="server"`) || !strings.Contains(root.get("/ui/set-limit").text, `value="server"`) {
 		t.Error("the form does not offer the limit of the server to those who may set it, and to nobody else")
 	}

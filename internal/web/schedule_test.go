@@ -133,5 +133,5 @@ func TestAScheduleOfANamespaceThatIsNotThere(t *testing.T) {
 	var a *auth.Authenticator
 	h := newHarness(t, askingWith(&a))
 	dev := h.signedIn("dev", "developer@bank")
-	h.shows(dev.post("/ui/new-schedule", "namespace=shop", "name=mine", "template=order", "cron=0 * * * *"), http.StatusBadRequest, `Namespace "shop" not found`, `value="mine"`)
+	h.shows(dev.post("/ui/new-schedule", "namespace=shop", "name=mine", "template=order", "cron=0 * * * *"), http.StatusForbidden, "schedules:write in namespace shop", `value="mine"`)
 }

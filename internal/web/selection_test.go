@@ -135,7 +135,7 @@ func TestAPlanOfAFilterStaysWhereTheCallerMayOperate(t *testing.T) {
 	both.lacks(r, "/ui/plan?all=1")
 	h.shows(both.get("/ui/plan?all=1&namespace=shop"), http.StatusForbidden, "steps:operate")
 	h.shows(both.get("/ui/plan?all=1&template=order"), http.StatusConflict, "The filter matches no open investigation on which you have permission to operate")
-	h.shows(other.get("/ui/plan?all=1&namespace=shop"), http.StatusNotFound, `Namespace "shop" not found`)
+	h.shows(other.get("/ui/plan?all=1&namespace=shop"), http.StatusForbidden, "steps:operate in namespace shop")
 	r = other.get("/ui/plan?all=1&template=order")
 	h.shows(r, http.StatusConflict, "The filter matches no open investigation on which you have permission to operate")
 	other.lacks(r, "declined")
