@@ -117,9 +117,10 @@ type CaseImpact struct {
 // FromCaseChanges converts a comparison.
 func FromCaseChanges(c tasker.CaseComparison) CaseChanges {
 	return CaseChanges{
-		CaseID: c.Case.ID.String(), FirstFailure: utc(c.FirstFailure), LastSuccess: c.LastSuccess, LookedAt: c.TasksExamined,
+		CaseID: c.Case.ID.String(), FirstFailure: toUTC(c.FirstFailure), LastSuccess: c.LastSuccess,
+		LookedAt: c.TasksExamined,
 		Failures: c.Failures, Successes: c.Successes, Since: c.Since, Differences: orEmpty(c.Differences), Began: orEmpty(c.CoincidentCases),
-		Impact: CaseImpact{Tasks: c.Impact.Tasks, Steps: c.Impact.Steps, Deadline: utc(c.Impact.Deadline), DueTask: idText(c.Impact.DueTask)},
+		Impact: CaseImpact{Tasks: c.Impact.Tasks, Steps: c.Impact.Steps, Deadline: toUTC(c.Impact.Deadline), DueTask: formatID(c.Impact.DueTask)},
 	}
 }
 
@@ -217,20 +218,20 @@ func FromCase(c tasker.Case) Case {
 		DLQReason: string(c.Reason), DetailCode: c.DetailCode, Label: cause.Label, Severity: string(cause.Severity),
 		NamespaceName: c.Namespace, TaskName: c.TaskName, StepName: c.StepName, ErrorType: c.ErrorType, ErrorPattern: c.ErrorPattern,
 		Entries: c.Entries, Waiting: c.Waiting, Proving: c.Proving, FailedAgain: c.FailedAgain, Recovered: c.Recovered, Recent: c.Recent, Harm: c.Harm,
-		FirstSeenAt: c.FirstSeen.UTC(), Oldest: utc(c.Oldest), Newest: utc(c.Newest), DLQEntryUUID: idText(c.EntryUUID), CaseKey: idText(c.CaseKey),
-		Owner: c.Owner, OwnedUntil: utc(c.OwnedUntil), SnoozedUntil: utc(c.SnoozedUntil), SnoozeAbove: c.SnoozeThreshold, FixedIn: c.FixedIn,
-		ResolvedAt: utc(c.ResolvedAt), MergedInto: idText(c.MergedInto), UpdatedAt: c.UpdatedAt.UTC(),
+		FirstSeenAt: c.FirstSeen.UTC(), Oldest: toUTC(c.Oldest), Newest: toUTC(c.Newest), DLQEntryUUID: formatID(c.EntryUUID), CaseKey: formatID(c.CaseKey),
+		Owner: c.Owner, OwnedUntil: toUTC(c.OwnedUntil), SnoozedUntil: toUTC(c.SnoozedUntil), SnoozeAbove: c.SnoozeThreshold, FixedIn: c.FixedIn,
+		ResolvedAt: toUTC(c.ResolvedAt), MergedInto: formatID(c.MergedInto), UpdatedAt: c.UpdatedAt.UTC(),
 	}
 }
 
-func textOf(s *string) string {
+func textOrEmpty(s *string) string {
 	if s == nil {
 		return ""
 	}
 	return *s
 }
 
-func idText(id *tasker.ID) string {
+func formatID(id *tasker.ID) string {
 	if id == nil {
 		return ""
 	}
@@ -240,7 +241,7 @@ func idText(id *tasker.ID) string {
 // FromCases converts a page of cases and the totals of all pages.
 func FromCases(page []Case, more bool, t tasker.CaseTotals) CaseList {
 	return CaseList{
-		Cases: page, HasMore: more, TotalCases: t.Cases, TotalEntries: t.Entries, TotalRecent: t.Recent, Unclassified: t.Unclassified, OldestEntry: utc(t.Oldest),
+		Cases: page, HasMore: more, TotalCases: t.Cases, TotalEntries: t.Entries, TotalRecent: t.Recent, Unclassified: t.Unclassified, OldestEntry: toUTC(t.Oldest),
 	}
 }
 
@@ -248,9 +249,9 @@ func FromCases(page []Case, more bool, t tasker.CaseTotals) CaseList {
 func FromCaseDetail(d tasker.CaseDetail) CaseDetail {
 	return CaseDetail{
 		Case: FromCase(d.Case), Fingerprints: orEmpty(d.Fingerprints), Samples: orEmpty(d.Samples), Spread: orEmpty(d.Spread),
-		Ended: byText(d.Ended), Last: convert(d.LastResolved, fromEndedEntry), Elsewhere: orEmpty(d.RelatedCases),
+		Ended: toTextKeys(d.Ended), Last: convert(d.LastResolved, fromEndedEntry), Elsewhere: orEmpty(d.RelatedCases),
 		History: convert(d.History, func(h tasker.CaseChange) CaseChange {
-			return CaseChange{ChangedAt: h.At.UTC(), Event: h.Event, Actor: h.Actor, Notes: textOf(h.Notes), Metadata: h.Metadata}
+			return CaseChange{ChangedAt: h.At.UTC(), Event: h.Event, Actor: h.Actor, Notes: textOrEmpty(h.Notes), Metadata: h.Metadata}
 		}),
 	}
 }
@@ -270,7 +271,7 @@ func FromCaseWhy(w tasker.CaseGrouping) CaseWhy {
 // FromRelated converts the related investigations.
 func FromRelated(k tasker.RelatedEntries) RelatedEntries {
 	return RelatedEntries{
-		CaseID: idText(k.Case), CaseKey: k.CaseKey.String(), Open: k.Open, OpenHasMore: k.More, Ended: byText(k.Counts),
+		CaseID: formatID(k.Case), CaseKey: k.CaseKey.String(), Open: k.Open, OpenHasMore: k.More, Ended: toTextKeys(k.Counts),
 		Last: convert(k.Last, fromEndedEntry),
 	}
 }

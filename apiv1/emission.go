@@ -109,7 +109,7 @@ func FromEmission(e tasker.Emission) Emission {
 	return Emission{
 		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: e.EntryUUID.String(),
 		OccurredAt: e.At.UTC(), Sink: e.Sink, State: string(e.State), Attempts: e.Attempts, Refusals: e.Refusals,
-		NextAttemptAt: utc(e.NextAttemptAt), LastAttemptAt: utc(e.LastAttemptAt), LastError: e.LastError, PublishedAt: utc(e.PublishedAt),
+		NextAttemptAt: toUTC(e.NextAttemptAt), LastAttemptAt: toUTC(e.LastAttemptAt), LastError: e.LastError, PublishedAt: toUTC(e.PublishedAt),
 	}
 }
 
@@ -128,8 +128,9 @@ func FromSinkState(s tasker.SinkState) Sink {
 		status = "failing"
 	}
 	return Sink{
-		Sink: s.Sink, Status: status, FailingSince: utc(s.FailingSince), LastError: s.LastError, NextTryAt: utc(s.NextTryAt),
-		LastSuccessAt: utc(s.LastSuccessAt), Pending: s.Pending, OldestPending: utc(s.OldestPending), SetAside: s.Undeliverable,
+		Sink: s.Sink, Status: status, FailingSince: toUTC(s.FailingSince), LastError: s.LastError,
+		NextTryAt:     toUTC(s.NextTryAt),
+		LastSuccessAt: toUTC(s.LastSuccessAt), Pending: s.Pending, OldestPending: toUTC(s.OldestPending), SetAside: s.Undeliverable,
 	}
 }
 
@@ -198,7 +199,7 @@ func FromIncident(i tasker.Incident) Incident {
 	}
 	return Incident{
 		IncidentID: i.ID.String(), State: string(state), NamespaceName: i.Namespace, LeadCaseID: i.LeadCaseID.String(), DedupKey: i.DedupKey,
-		Severity: string(i.Severity), BeganAt: i.BeganAt.UTC(), EndedAt: utc(i.EndedAt), UnownedSince: utc(i.UnownedSince), Escalation: i.Escalation,
+		Severity: string(i.Severity), BeganAt: i.BeganAt.UTC(), EndedAt: toUTC(i.EndedAt), UnownedSince: toUTC(i.UnownedSince), Escalation: i.Escalation,
 		ToldAt: i.LastNotifiedAt.UTC(), TaskName: i.TaskName, StepName: i.StepName, DLQReason: string(i.Reason), DetailCode: i.DetailCode,
 		Label: tasker.CauseOf(i.Reason, i.DetailCode).Label, ErrorType: i.ErrorType, ErrorPattern: i.ErrorPattern, Cases: i.Cases, CasesOpen: i.CasesOpen,
 		CasesNotOwned: i.UnownedCases, OwnedBy: orEmpty(i.Owners), Entries: i.Entries, Messages: i.Messages,
@@ -214,7 +215,7 @@ func FromIncidentDetail(d tasker.IncidentDetail) IncidentDetail {
 func FromMessage(m tasker.Notification) Message {
 	return Message{
 		MessageUUID: m.UUID.String(), Topic: m.Topic, SubjectKind: m.SubjectKind, SubjectID: m.SubjectID.String(), IncidentID: idOrNull(m.IncidentID),
-		DedupKey: m.DedupKey, Escalation: m.Escalation, CreatedAt: m.At.UTC(), RoutedAt: utc(m.RoutedAt), Data: orNull(m.Data), Emissions: orEmpty(m.Emissions),
+		DedupKey: m.DedupKey, Escalation: m.Escalation, CreatedAt: m.At.UTC(), RoutedAt: toUTC(m.RoutedAt), Data: orNull(m.Data), Emissions: orEmpty(m.Emissions),
 	}
 }
 

@@ -116,10 +116,10 @@ func FromEntry(e tasker.Entry) Entry {
 		Label: cause.Label, Severity: string(cause.Severity), Guidance: e.Guidance(),
 		OriginalReason: textOrNull(string(e.OriginalReason)), OriginalCode: textOrNull(e.OriginalCode),
 		DLQTimestamp: e.At.UTC(), ResolutionStatus: string(e.ResolutionStatus), ResolutionNotes: e.ResolutionNotes,
-		ResolvedAt: utc(e.ResolvedAt), ResolvedBy: e.ResolvedBy, TaskSnapshot: orNull(e.Snapshot), Metadata: orNull(e.Metadata),
-		RecoveredAt: utc(e.RecoveredAt), PredecessorUUID: idOrNull(e.PredecessorUUID), CurrentTaskState: string(e.CurrentTaskState),
+		ResolvedAt: toUTC(e.ResolvedAt), ResolvedBy: e.ResolvedBy, TaskSnapshot: orNull(e.Snapshot), Metadata: orNull(e.Metadata),
+		RecoveredAt: toUTC(e.RecoveredAt), PredecessorUUID: idOrNull(e.PredecessorUUID), CurrentTaskState: string(e.CurrentTaskState),
 		CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC(), HistoryHasMore: e.MoreHistory,
-		FailedStep: e.FailedStep, TaskDue: deadline(e.TaskDue),
+		FailedStep: e.FailedStep, TaskDue: fromDeadline(e.TaskDue),
 	}
 	for _, c := range e.History {
 		out.History = append(out.History, EntryChange{
@@ -139,8 +139,9 @@ func FromInvestigationQueueEntry(q tasker.InvestigationQueueEntry) Investigation
 		Label: cause.Label, Severity: string(cause.Severity),
 		DLQTimestamp: q.At.UTC(), MinutesInDLQ: q.MinutesInDLQ, NamespaceName: q.Namespace, TaskName: q.TaskName,
 		CurrentState: string(q.CurrentState), TimeInStateMinutes: q.TimeInStateMinutes, PriorityScore: q.PriorityScore,
-		RecoveredAt: utc(q.RecoveredAt), FailedStep: q.FailedStep,
+		RecoveredAt: toUTC(q.RecoveredAt), FailedStep: q.FailedStep,
 		StepName: q.StepName, ErrorPattern: q.ErrorPattern, CaseKey: q.CaseKey.String(), Assignee: q.Assignee,
-		ErrorMessage: q.ErrorMessage, CaseID: idText(q.CaseID), Progress: string(q.Progress), TaskDue: deadline(q.TaskDue),
+		ErrorMessage: q.ErrorMessage, CaseID: formatID(q.CaseID), Progress: string(q.Progress),
+		TaskDue: fromDeadline(q.TaskDue),
 	}
 }

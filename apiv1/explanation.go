@@ -29,8 +29,8 @@ type Explanation struct {
 // FromExplanation converts an explanation.
 func FromExplanation(e tasker.Explanation) Explanation {
 	out := Explanation{
-		Kind: string(e.Kind), Namespaces: orEmpty(e.Namespaces), Name: e.Name, TaskUUID: idText(e.TaskUUID), AsOf: e.AsOf.UTC(),
-		Fact: string(e.Reason), Sentence: e.Message, Since: utc(e.Since), Unblocks: e.Remedy, Turn: string(e.NextActor),
+		Kind: string(e.Kind), Namespaces: orEmpty(e.Namespaces), Name: e.Name, TaskUUID: formatID(e.TaskUUID), AsOf: e.AsOf.UTC(),
+		Fact: string(e.Reason), Sentence: e.Message, Since: toUTC(e.Since), Unblocks: e.Remedy, Turn: string(e.NextActor),
 		Facts: orEmpty(e.Facts), Steps: orEmpty(e.Steps), Counts: orEmpty(e.Counts), Looked: e.Looked, More: e.More,
 	}
 	if e.ID != (tasker.ID{}) {

@@ -124,9 +124,9 @@ func FromHold(h tasker.Hold) Hold {
 		HoldUUID: h.UUID.String(), Kind: string(h.Kind), State: string(h.State), Namespace: h.Namespace, Handler: h.Handler, TaskName: h.TaskName, StepName: h.StepName,
 		CaseID: idOrNull(h.CaseID), Cause: h.Cause, CauseKey: h.CauseKey, Reason: h.Reason, Owner: h.Owner, Blocks: h.Blocks,
 		Held: h.Held, HeldIsAtLeast: h.Held >= tasker.MaxHeldCount, InFlight: h.InFlight, Released: h.Released,
-		Waves: orEmpty(h.Waves), Wave: h.Wave, WaveSince: utc(h.WaveSince), WaveSteps: h.WaveSteps,
-		Probes: h.Probes, FailedProbes: h.FailedProbes, NextProbeAt: utc(h.NextProbeAt),
-		BeganAt: h.BeganAt.UTC(), EndsAt: h.EndsAt.UTC(), WarnedAt: utc(h.WarnedAt), EndedAt: utc(h.EndedAt), UpdatedAt: h.UpdatedAt.UTC(),
+		Waves: orEmpty(h.Waves), Wave: h.Wave, WaveSince: toUTC(h.WaveSince), WaveSteps: h.WaveSteps,
+		Probes: h.Probes, FailedProbes: h.FailedProbes, NextProbeAt: toUTC(h.NextProbeAt),
+		BeganAt: h.BeganAt.UTC(), EndsAt: h.EndsAt.UTC(), WarnedAt: toUTC(h.WarnedAt), EndedAt: toUTC(h.EndedAt), UpdatedAt: h.UpdatedAt.UTC(),
 	}
 }
 
@@ -139,7 +139,7 @@ func FromHoldDetail(d tasker.HoldDetail) HoldDetail {
 	for _, r := range d.Releases {
 		out.Releases = append(out.Releases, HoldRelease{
 			TaskUUID: r.TaskUUID.String(), StepUUID: r.StepUUID.String(), Wave: r.Wave, ReleasedAt: r.ReleasedAt.UTC(),
-			Outcome: textOrNull(string(r.Outcome)), Failure: r.Failure, JudgedAt: utc(r.JudgedAt),
+			Outcome: textOrNull(string(r.Outcome)), Failure: r.Failure, JudgedAt: toUTC(r.JudgedAt),
 		})
 	}
 	return out

@@ -186,13 +186,13 @@ func FromOperation(o tasker.Operation) Operation {
 	out := Operation{
 		OperationUUID: o.UUID.String(), State: string(o.State), Act: OperationAct{Type: string(o.Act)}, Select: FromSelection(o.Selection, o.Selected),
 		Reason: o.Reason, PlannedBy: o.PlannedBy, StartedBy: textOrNull(o.StartedBy), Namespaces: orEmpty(o.Namespaces), Items: o.Items, Complete: !o.Capped,
-		WithoutStep: o.WithoutStep, Overlapping: orEmpty(o.Overlapping), Counts: byText(o.Counts),
+		WithoutStep: o.WithoutStep, Overlapping: orEmpty(o.Overlapping), Counts: toTextKeys(o.Counts),
 		Waves: orEmpty(o.Waves), Wave: o.Wave + 1, RatePerMinute: o.RatePerMinute,
 		Guards: OperationGuards{
 			IgnoreNewCause: o.Guards.IgnoreNewCause, WaveTimeoutSeconds: int(o.Guards.WaveTimeout / time.Second), WorkerAtLeast: o.Guards.WorkerAtLeast,
 		},
 		Tolerated:  orEmpty(o.Tolerated),
-		PlanDigest: o.PlanDigest, CreatedAt: o.CreatedAt.UTC(), ExpiresAt: o.ExpiresAt.UTC(), StartedAt: utc(o.StartedAt), EndedAt: utc(o.EndedAt), SettledAt: utc(o.SettledAt),
+		PlanDigest: o.PlanDigest, CreatedAt: o.CreatedAt.UTC(), ExpiresAt: o.ExpiresAt.UTC(), StartedAt: toUTC(o.StartedAt), EndedAt: toUTC(o.EndedAt), SettledAt: toUTC(o.SettledAt),
 	}
 	if t := o.Guards.Tolerate; t != nil {
 		out.Guards.Tolerate = t.String()
@@ -212,8 +212,8 @@ func FromSelection(s tasker.OperationSelection, ids int) OperationSelection {
 	f := s.Filter
 	out := OperationSelection{
 		DLQReason: string(f.Reason), Namespace: f.Namespace, Name: f.Name, CurrentState: string(f.State), MinAgeMinutes: int(f.Age / time.Minute), Text: f.Text,
-		Recovered: f.Recovered, WorkerVersion: s.WorkerVersion, FailedSince: utc(s.FailedSince), IDCount: ids,
-		CaseID: idText(f.Case), Tags: f.Tags, CorrelationID: f.CorrelationID,
+		Recovered: f.Recovered, WorkerVersion: s.WorkerVersion, FailedSince: toUTC(s.FailedSince), IDCount: ids,
+		CaseID: formatID(f.Case), Tags: f.Tags, CorrelationID: f.CorrelationID,
 	}
 	for _, a := range f.Attributes {
 		out.Attributes = append(out.Attributes, a.String())
@@ -225,8 +225,8 @@ func FromSelection(s tasker.OperationSelection, ids int) OperationSelection {
 func FromOperationItem(i tasker.OperationItem) OperationItem {
 	out := OperationItem{
 		Ordinal: i.Ordinal, TaskUUID: i.TaskUUID.String(), StepUUID: idOrNull(i.StepUUID), DLQEntryUUID: i.EntryUUID.String(), Namespace: i.Namespace,
-		State: string(i.State), Outcome: i.Outcome, ReleasedAt: utc(i.ReleasedAt), FailedAt: utc(i.FailedAt), FailureText: i.FailureText,
-		MadeTaskUUID: idOrNull(i.MadeTask), EndedAt: utc(i.EndedAt),
+		State: string(i.State), Outcome: i.Outcome, ReleasedAt: toUTC(i.ReleasedAt), FailedAt: toUTC(i.FailedAt), FailureText: i.FailureText,
+		MadeTaskUUID: idOrNull(i.MadeTask), EndedAt: toUTC(i.EndedAt),
 	}
 	if i.Wave != nil {
 		wave := *i.Wave + 1

@@ -178,21 +178,21 @@ func (s ScheduleSpec) Spec() tasker.ScheduleSpec {
 	return tasker.ScheduleSpec{
 		Namespace: s.Namespace, Name: s.Name, Template: s.Template, Version: s.Version, Context: s.Context, NominalKey: s.NominalKey, Priority: s.Priority, Tags: s.Tags,
 		ScheduleRule: tasker.ScheduleRule{
-			Cron: s.Cron, DayMatch: s.DayMatch, Zone: s.Zone, Every: seconds(s.EverySeconds), AfterEnd: seconds(s.AfterEndSeconds), Except: s.Except,
-			Jitter: seconds(s.JitterSeconds), StartAt: s.StartAt, EndAt: s.EndAt,
+			Cron: s.Cron, DayMatch: s.DayMatch, Zone: s.Zone, Every: toDuration(s.EverySeconds), AfterEnd: toDuration(s.AfterEndSeconds), Except: s.Except,
+			Jitter: toDuration(s.JitterSeconds), StartAt: s.StartAt, EndAt: s.EndAt,
 		},
-		Overlap: tasker.Overlap(s.Overlap), CatchUp: tasker.CatchUp(s.CatchUp), CatchUpMax: s.CatchUpMax, StartWithin: seconds(s.StartWithinSeconds),
+		Overlap: tasker.Overlap(s.Overlap), CatchUp: tasker.CatchUp(s.CatchUp), CatchUpMax: s.CatchUpMax, StartWithin: toDuration(s.StartWithinSeconds),
 	}
 }
 
-func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
+func toDuration(n int64) time.Duration { return time.Duration(n) * time.Second }
 
 // FromScheduleSpec converts a spec. A fixed delay has neither overlap nor catch-up.
 func FromScheduleSpec(s tasker.ScheduleSpec) ScheduleSpec {
 	out := ScheduleSpec{
 		Namespace: s.Namespace, Name: s.Name, Template: s.Template, Version: s.Version, Context: orObject(s.Context), NominalKey: s.NominalKey, Priority: s.Priority,
 		Tags: s.Tags, Cron: s.Cron, DayMatch: s.DayMatch, Zone: s.Zone, EverySeconds: int64(s.Every / time.Second), AfterEndSeconds: int64(s.AfterEnd / time.Second),
-		Except: s.Except, JitterSeconds: int64(s.Jitter / time.Second), StartAt: utc(s.StartAt), EndAt: utc(s.EndAt), CatchUpMax: s.CatchUpMax,
+		Except: s.Except, JitterSeconds: int64(s.Jitter / time.Second), StartAt: toUTC(s.StartAt), EndAt: toUTC(s.EndAt), CatchUpMax: s.CatchUpMax,
 		StartWithinSeconds: int64(s.StartWithin / time.Second),
 	}
 	if s.AfterEnd == 0 {
@@ -204,8 +204,8 @@ func FromScheduleSpec(s tasker.ScheduleSpec) ScheduleSpec {
 // FromSchedule converts a schedule.
 func FromSchedule(s tasker.Schedule) Schedule {
 	return Schedule{
-		ScheduleUUID: s.UUID.String(), ScheduleSpec: FromScheduleSpec(s.ScheduleSpec), State: string(s.State()), NextAt: utc(s.NextAt), FireAt: utc(s.FireAt),
-		AwaitsTask: idOrNull(s.AwaitsTask), PausedAt: utc(s.PausedAt), PausedUntil: utc(s.PausedUntil), PausedBy: textOrNull(s.PausedBy),
+		ScheduleUUID: s.UUID.String(), ScheduleSpec: FromScheduleSpec(s.ScheduleSpec), State: string(s.State()), NextAt: toUTC(s.NextAt), FireAt: toUTC(s.FireAt),
+		AwaitsTask: idOrNull(s.AwaitsTask), PausedAt: toUTC(s.PausedAt), PausedUntil: toUTC(s.PausedUntil), PausedBy: textOrNull(s.PausedBy),
 		PausedReason: textOrNull(s.PausedReason), CreatedAt: s.CreatedAt.UTC(), CreatedBy: s.CreatedBy, UpdatedAt: s.UpdatedAt.UTC(), Revision: s.Revision,
 	}
 }
@@ -220,7 +220,7 @@ func FromFiring(f tasker.Firing) Firing {
 	return Firing{
 		Kind: string(f.Kind), NominalAt: f.NominalAt.UTC(), NominalUntil: f.NominalUntil.UTC(), Instants: f.Instants, Outcome: string(f.Outcome),
 		Reason: textOrNull(f.Reason), TaskUUID: idOrNull(f.TaskUUID), TaskState: textOrNull(string(f.TaskState)), Actor: f.Actor, DecidedAt: f.DecidedAt.UTC(),
-		LateSeconds: float64(f.LateMS) / 1000, EndedAt: utc(f.EndedAt),
+		LateSeconds: float64(f.LateMS) / 1000, EndedAt: toUTC(f.EndedAt),
 	}
 }
 

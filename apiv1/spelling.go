@@ -19,7 +19,7 @@ type ErrorBody struct {
 	Details any    `json:"details,omitempty" doc:"A list of faults, the id of a conflicting object, the allowed actions of a step, or absent."`
 }
 
-func utc(t *time.Time) *time.Time {
+func toUTC(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
 	}
@@ -58,8 +58,8 @@ func convert[T, U any](list []T, from func(T) U) []U {
 	return out
 }
 
-// byText returns m with keys of type string. Its result is never nil.
-func byText[K ~string, V any](m map[K]V) map[string]V {
+// toTextKeys returns m with keys of type string. Its result is never nil.
+func toTextKeys[K ~string, V any](m map[K]V) map[string]V {
 	out := make(map[string]V, len(m))
 	for k, v := range m {
 		out[string(k)] = v

@@ -111,10 +111,10 @@ func FromStep(s tasker.Step) Step {
 		CurrentState: string(s.State), DependenciesSatisfied: s.DependenciesSatisfied, RetryEligible: s.RetryEligible,
 		ReadyForExecution: s.ReadyForExecution, TotalParents: s.TotalParents, CompletedParents: s.CompletedParents,
 		Dependencies: convert(s.Parents, tasker.ID.String), Attempts: s.Attempts, MaxAttempts: s.MaxAttempts,
-		LastAttemptedAt: utc(s.LastAttemptedAt), LastFailureAt: utc(s.LastFailureAt), NextRetryAt: utc(s.NextRetryAt),
-		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: utc(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
-		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: utc(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), UndoOf: textOrNull(s.UndoOf()), WaitUntil: utc(s.WaitUntil), Reminders: s.Reminders, RemindAt: utc(s.RemindAt),
-		ChildTaskUUID: idOrNull(s.ChildTaskUUID), Assignee: textOrNull(s.Assignee), Due: deadline(s.Due),
+		LastAttemptedAt: toUTC(s.LastAttemptedAt), LastFailureAt: toUTC(s.LastFailureAt), NextRetryAt: toUTC(s.NextRetryAt),
+		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: toUTC(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
+		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: toUTC(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: toUTC(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), UndoOf: textOrNull(s.UndoOf()), WaitUntil: toUTC(s.WaitUntil), Reminders: s.Reminders, RemindAt: toUTC(s.RemindAt),
+		ChildTaskUUID: idOrNull(s.ChildTaskUUID), Assignee: textOrNull(s.Assignee), Due: fromDeadline(s.Due),
 		Items: s.Items, Results: orNull(s.Results), Error: orNull(s.Error),
 	}
 	if s.Map != nil {
@@ -187,10 +187,10 @@ type AssignStep struct {
 func FromHumanStep(h tasker.HumanStep) HumanStep {
 	out := HumanStep{
 		TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), Step: h.StepName, Namespace: h.Namespace, Template: h.TaskName,
-		Assignee: textOrNull(h.Assignee), AssignedBy: textOrNull(h.AssignedBy), Waiting: h.Waiting, DueAt: utc(h.DueAt), EscalatedAt: utc(h.EscalatedAt), Reminders: h.Reminders,
+		Assignee: textOrNull(h.Assignee), AssignedBy: textOrNull(h.AssignedBy), Waiting: h.Waiting, DueAt: toUTC(h.DueAt), EscalatedAt: toUTC(h.EscalatedAt), Reminders: h.Reminders,
 	}
 	if !h.WaitingSince.IsZero() { // is or was in the inbox
-		out.AssignedAt, out.WaitingSince = utc(&h.AssignedAt), utc(&h.WaitingSince)
+		out.AssignedAt, out.WaitingSince = toUTC(&h.AssignedAt), toUTC(&h.WaitingSince)
 	}
 	return out
 }
@@ -242,7 +242,7 @@ type NewAnswerLink struct {
 func FromAnswerLink(l tasker.AnswerLink) AnswerLink {
 	return AnswerLink{
 		UUID: l.UUID.String(), TaskUUID: l.TaskUUID.String(), StepUUID: l.StepUUID.String(), Assignee: l.Assignee, State: string(l.State), CreatedBy: l.CreatedBy,
-		CreatedAt: l.CreatedAt.UTC(), ExpiresAt: l.ExpiresAt.UTC(), UsedAt: utc(l.UsedAt), RevokedAt: utc(l.RevokedAt), RevokedBy: textOrNull(l.RevokedBy),
+		CreatedAt: l.CreatedAt.UTC(), ExpiresAt: l.ExpiresAt.UTC(), UsedAt: toUTC(l.UsedAt), RevokedAt: toUTC(l.RevokedAt), RevokedBy: textOrNull(l.RevokedBy),
 	}
 }
 

@@ -108,13 +108,13 @@ type Deadline struct {
 	AnnouncedAt *time.Time `json:"announced_at" doc:"When the overdue notification was sent, or null."`
 }
 
-func deadline(d *tasker.Deadline) *Deadline {
+func fromDeadline(d *tasker.Deadline) *Deadline {
 	if d == nil {
 		return nil
 	}
 	return &Deadline{
 		DueAt: d.DueAt.UTC(), WarnAt: d.WarnAt.UTC(), State: string(d.State), Overdue: string(d.Overdue), Source: string(d.Source), SetBy: textOrNull(d.SetBy),
-		WarnedAt: utc(d.WarnedAt), AnnouncedAt: utc(d.AnnouncedAt),
+		WarnedAt: toUTC(d.WarnedAt), AnnouncedAt: toUTC(d.AnnouncedAt),
 	}
 }
 
@@ -195,22 +195,22 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 		Status: string(t.State), Phase: textOrNull(string(t.Phase)), Outcome: textOrNull(string(t.Outcome)), StateSince: t.StateSince.UTC(), Priority: t.Priority, Context: t.Context,
 		Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: orEmpty(t.Tags), Attributes: t.Attributes,
 		CorrelationID: t.CorrelationID, ParentCorrelationID: textOrNull(t.ParentCorrelationID),
-		RecreatedFrom: idOrNull(t.RecreatedFrom), ParentTaskUUID: idOrNull(t.ParentTaskUUID), ParentStepUUID: idOrNull(t.ParentStepUUID), StartAt: utc(t.StartAt), CreatedAt: t.CreatedAt.UTC(),
-		UpdatedAt: t.UpdatedAt.UTC(), CompletedAt: utc(t.CompletedAt),
+		RecreatedFrom: idOrNull(t.RecreatedFrom), ParentTaskUUID: idOrNull(t.ParentTaskUUID), ParentStepUUID: idOrNull(t.ParentStepUUID), StartAt: toUTC(t.StartAt), CreatedAt: t.CreatedAt.UTC(),
+		UpdatedAt: t.UpdatedAt.UTC(), CompletedAt: toUTC(t.CompletedAt),
 		TotalSteps: t.Counts.Total, PendingSteps: t.Counts.Pending, InProgressSteps: t.Counts.InProgress,
 		CompletedSteps: t.Counts.Completed, SkippedSteps: t.Counts.Skipped, FailedSteps: t.Counts.Failed, ReadySteps: t.Counts.Ready,
-		DeadLettered: t.DeadLetter.DeadLettered, DeadLetteredAt: utc(t.DeadLetter.At),
+		DeadLettered: t.DeadLetter.DeadLettered, DeadLetteredAt: toUTC(t.DeadLetter.At),
 		DeadLetterMark: textOrNull(string(t.DeadLetter.Kind())), DeadLetterLabel: textOrNull(t.DeadLetter.Label()),
 		DeadLetterReason: textOrNull(t.DeadLetter.Reason), DLQEntryUUID: idOrNull(t.DeadLetter.EntryUUID),
 	}
 	if t.Counts.Total > 0 {
 		out.CompletionPercentage = float64((t.Counts.Completed+t.Counts.Skipped)*10000/t.Counts.Total) / 100
 	}
-	out.Due, out.MaxDurationEndsAt = deadline(t.Due), utc(t.MaxDurationEndsAt)
+	out.Due, out.MaxDurationEndsAt = fromDeadline(t.Due), toUTC(t.MaxDurationEndsAt)
 	which, _ := tasker.FirstDeadline(t.Due, t.MaxDurationEndsAt)
 	out.FirstDeadline = textOrNull(which)
 	if o := t.Options; o != nil {
-		out.StartBy, out.UniqueKey = utc(o.StartBy), textOrNull(o.UniqueKey)
+		out.StartBy, out.UniqueKey = toUTC(o.StartBy), textOrNull(o.UniqueKey)
 		out.DebounceKey, out.MergedRequests = textOrNull(o.DebounceKey), o.MergedRequests
 	}
 	for _, s := range steps {

@@ -101,7 +101,7 @@ func FromVersionChange(c tasker.VersionChange) tasker.VersionChange {
 // FromVersionBatch converts the result of a batch.
 func FromVersionBatch(b tasker.VersionBatch) ChangedTasks {
 	return ChangedTasks{
-		Looked: b.Looked, Changed: b.Changed, Refused: b.Refused, Reasons: byText(b.Reasons),
+		Looked: b.Looked, Changed: b.Changed, Refused: b.Refused, Reasons: toTextKeys(b.Reasons),
 		Sample: convert(b.Sample, FromVersionChange), Next: idOrNull(&b.Next),
 	}
 }

@@ -89,7 +89,7 @@ func FromWorker(w tasker.Worker) Worker {
 	return Worker{
 		WorkerUUID: w.UUID.String(), Name: w.Name, Namespaces: orEmpty(w.Namespaces), Handlers: orEmpty(w.Handlers),
 		Version: w.Version, MaxConcurrency: w.MaxConcurrency, Health: string(w.Health), InFlight: w.InFlight,
-		RegisteredAt: w.RegisteredAt.UTC(), LastHeartbeatAt: w.LastHeartbeatAt.UTC(), DrainingSince: utc(w.DrainingSince),
+		RegisteredAt: w.RegisteredAt.UTC(), LastHeartbeatAt: w.LastHeartbeatAt.UTC(), DrainingSince: toUTC(w.DrainingSince),
 		RegisteredBy: w.RegisteredBy,
 	}
 }
@@ -157,7 +157,7 @@ func FromAssignment(a tasker.Assignment) ClaimedStep {
 	out := ClaimedStep{
 		StepUUID: a.StepUUID.String(), TaskUUID: a.TaskUUID.String(), Namespace: a.Namespace, TaskName: a.TaskName,
 		TaskVersion: a.TaskVersion, Name: a.Name, Handler: a.Handler, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts,
-		LeaseToken: a.LeaseToken, LeaseExpiresAt: a.LeaseExpiresAt.UTC(), Deadline: utc(a.Deadline), CorrelationID: a.CorrelationID,
+		LeaseToken: a.LeaseToken, LeaseExpiresAt: a.LeaseExpiresAt.UTC(), Deadline: toUTC(a.Deadline), CorrelationID: a.CorrelationID,
 		Context: orObject(a.Context), DependencyResults: make(map[string]json.RawMessage, len(a.DependencyResults)),
 		Initialization: orObject(a.Initialization), Item: a.Item, Index: a.Index, Checkpoint: a.Checkpoint, ContextOmitted: a.ContextOmitted,
 	}

@@ -28,7 +28,7 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 		Protocol: apiv1.WorkerProtocol,
 	})
 	if err != nil {
-		return tasker.Registration{}, workerError(err)
+		return tasker.Registration{}, toWorkerError(err)
 	}
 	if answer.Protocol > apiv1.WorkerProtocol { // 0: a server without the field
 		return tasker.Registration{}, tasker.Errorf(tasker.Unsupported,
@@ -49,9 +49,9 @@ func (b *Backend) Claim(ctx context.Context, worker tasker.ID, limit int, wait t
 	wait = max(0, min(wait, maxClaimWait))
 	answer, err := b.client.Claim(ctx, worker, apiv1.ClaimSteps{Max: limit, WaitMS: int(wait.Milliseconds())})
 	if err != nil {
-		return nil, workerError(err)
+		return nil, toWorkerError(err)
 	}
-	return assignments(answer.Steps)
+	return toAssignments(answer.Steps)
 }
 
 // TakeSteps claims announced steps. It skips steps that are no longer enqueued or that the worker
@@ -63,19 +63,19 @@ func (b *Backend) TakeSteps(ctx context.Context, worker tasker.ID, steps []taske
 	}
 	answer, err := b.client.Take(ctx, worker, q)
 	if err != nil {
-		return nil, workerError(err)
+		return nil, toWorkerError(err)
 	}
-	return assignments(answer.Steps)
+	return toAssignments(answer.Steps)
 }
 
 // Heartbeat extends leases and returns which of them are lost.
 func (b *Backend) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
-	answer, err := b.client.Heartbeat(ctx, worker, spellLeases(leases))
+	answer, err := b.client.Heartbeat(ctx, worker, toLeases(leases))
 	if err != nil {
-		return tasker.Beat{}, workerError(err)
+		return tasker.Beat{}, toWorkerError(err)
 	}
 	if answer.Extended == nil || answer.Lost == nil {
-		return tasker.Beat{}, incomplete("extended and lost")
+		return tasker.Beat{}, newIncompleteError("extended and lost")
 	}
 	var beat tasker.Beat
 	for _, x := range answer.Extended {
@@ -104,17 +104,17 @@ func (b *Backend) ReportReady(ctx context.Context, worker tasker.ID, outcomes []
 func (b *Backend) report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int, ready bool) (tasker.Receipt, error) {
 	q := apiv1.ReportResults{Results: make([]apiv1.Result, len(outcomes))}
 	for i, o := range outcomes {
-		q.Results[i] = spellOutcome(o)
+		q.Results[i] = toResult(o)
 	}
 	if claim > 0 {
 		q.Claim, q.ClaimReady = &apiv1.ClaimSteps{Max: claim}, ready
 	}
 	answer, err := b.client.Report(ctx, worker, q)
 	if err != nil {
-		return tasker.Receipt{}, workerError(err)
+		return tasker.Receipt{}, toWorkerError(err)
 	}
 	if answer.Accepted == nil || answer.Rejected == nil {
-		return tasker.Receipt{}, incomplete("accepted and rejected")
+		return tasker.Receipt{}, newIncompleteError("accepted and rejected")
 	}
 	var receipt tasker.Receipt
 	if receipt.Accepted, err = readIDs("accepted", answer.Accepted); err != nil {
@@ -127,18 +127,18 @@ func (b *Backend) report(ctx context.Context, worker tasker.ID, outcomes []taske
 		}
 		receipt.Rejected = append(receipt.Rejected, tasker.Rejection{StepUUID: id, Code: tasker.Code(r.Code), Message: r.Message})
 	}
-	receipt.Next, err = assignments(answer.Steps)
+	receipt.Next, err = toAssignments(answer.Steps)
 	return receipt, err
 }
 
 // Release returns claimed steps to their queue without using an attempt.
 func (b *Backend) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
-	answer, err := b.client.Release(ctx, worker, spellLeases(leases))
+	answer, err := b.client.Release(ctx, worker, toLeases(leases))
 	if err != nil {
-		return nil, nil, workerError(err)
+		return nil, nil, toWorkerError(err)
 	}
 	if answer.Released == nil || answer.Lost == nil {
-		return nil, nil, incomplete("released and lost")
+		return nil, nil, newIncompleteError("released and lost")
 	}
 	if released, err = readIDs("released", answer.Released); err != nil {
 		return nil, nil, err
@@ -150,29 +150,29 @@ func (b *Backend) Release(ctx context.Context, worker tasker.ID, leases []tasker
 // SaveCheckpoint stores the checkpoint of a step for its later attempts.
 func (b *Backend) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage) error {
 	lease := apiv1.Lease{StepUUID: l.StepUUID.String(), LeaseToken: l.Token}
-	return workerError(b.client.SaveCheckpoint(ctx, worker, apiv1.SaveCheckpoint{Lease: lease, Checkpoint: value}))
+	return toWorkerError(b.client.SaveCheckpoint(ctx, worker, apiv1.SaveCheckpoint{Lease: lease, Checkpoint: value}))
 }
 
 // StepResult returns the result of a step as its dependents receive it.
 func (b *Backend) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
 	doc, err := b.client.StepResult(ctx, task, step)
-	return doc, workerError(err)
+	return doc, toWorkerError(err)
 }
 
 // TaskContext returns the whole context of a task.
 func (b *Backend) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
 	doc, err := b.client.TaskContext(ctx, task)
-	return doc, workerError(err)
+	return doc, toWorkerError(err)
 }
 
 // ItemResults returns a page of the results of a map step as its dependents receive them.
 func (b *Backend) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
 	answer, err := b.client.ItemResults(ctx, task, step, from)
 	if err != nil {
-		return tasker.ItemResults{}, workerError(err)
+		return tasker.ItemResults{}, toWorkerError(err)
 	}
 	if answer.Results == nil {
-		return tasker.ItemResults{}, incomplete("results")
+		return tasker.ItemResults{}, newIncompleteError("results")
 	}
 	page := tasker.ItemResults{Results: answer.Results}
 	if answer.Next != nil {
@@ -185,15 +185,15 @@ func (b *Backend) ItemResults(ctx context.Context, task tasker.ID, step string, 
 // not support draining.
 func (b *Backend) DrainWorker(ctx context.Context, worker tasker.ID) error {
 	_, err := b.client.DrainWorker(ctx, worker)
-	return workerError(err)
+	return toWorkerError(err)
 }
 
 // LeaveWorker unregisters a worker.
 func (b *Backend) LeaveWorker(ctx context.Context, worker tasker.ID) error {
-	return workerError(b.client.LeaveWorker(ctx, worker))
+	return toWorkerError(b.client.LeaveWorker(ctx, worker))
 }
 
-func spellLeases(leases []tasker.Lease) apiv1.Leases {
+func toLeases(leases []tasker.Lease) apiv1.Leases {
 	out := apiv1.Leases{Leases: make([]apiv1.Lease, len(leases))}
 	for i, l := range leases {
 		out.Leases[i] = apiv1.Lease{StepUUID: l.StepUUID.String(), LeaseToken: l.Token}
@@ -201,7 +201,7 @@ func spellLeases(leases []tasker.Lease) apiv1.Leases {
 	return out
 }
 
-func spellOutcome(o tasker.Outcome) apiv1.Result {
+func toResult(o tasker.Outcome) apiv1.Result {
 	r := apiv1.Result{
 		StepUUID: o.StepUUID.String(), LeaseToken: o.Token,
 		Success: o.Success, Result: o.Result, Metadata: o.Metadata,
@@ -215,9 +215,9 @@ func spellOutcome(o tasker.Outcome) apiv1.Result {
 	return r
 }
 
-func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
+func toAssignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
 	if steps == nil {
-		return nil, incomplete("steps")
+		return nil, newIncompleteError("steps")
 	}
 	list := make([]tasker.Assignment, 0, len(steps))
 	for _, s := range steps {
@@ -229,7 +229,7 @@ func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
 		if err != nil {
 			return nil, err
 		}
-		refs, err := resultRefs(s.DependencyResultRefs)
+		refs, err := toResultRefs(s.DependencyResultRefs)
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +244,7 @@ func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
 	return list, nil
 }
 
-func resultRefs(refs map[string]apiv1.ResultRef) (map[string]tasker.ResultRef, error) {
+func toResultRefs(refs map[string]apiv1.ResultRef) (map[string]tasker.ResultRef, error) {
 	if len(refs) == 0 {
 		return nil, nil //nolint:nilnil // no references
 	}
@@ -262,7 +262,7 @@ func resultRefs(refs map[string]apiv1.ResultRef) (map[string]tasker.ResultRef, e
 func readID(field, text string) (tasker.ID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return tasker.ID{}, misspelt(field, text)
+		return tasker.ID{}, newInvalidIDError(field, text)
 	}
 	return id, nil
 }
@@ -279,12 +279,12 @@ func readIDs(field string, texts []string) ([]tasker.ID, error) {
 	return ids, nil
 }
 
-func misspelt(field, text string) error {
+func newInvalidIDError(field, text string) error {
 	return tasker.Errorf(tasker.Unavailable,
 		"invalid %s in the server's response: %q; is it a Tasker server?", field, text)
 }
 
-// incomplete is the error for a JSON response without required fields.
-func incomplete(fields string) error {
+// newIncompleteError is the error for a JSON response without required fields.
+func newIncompleteError(fields string) error {
 	return tasker.Errorf(tasker.Unavailable, "missing %s in the server's response; is it a Tasker server?", fields)
 }

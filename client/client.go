@@ -27,13 +27,13 @@ const (
 	DefaultTimeout = 30 * time.Second
 	DefaultRetries = 3
 
-	maxAnswer   = 64 << 20 // bytes; a thousand snapshots fit
-	connections = 64       // idle connections to the server
-	// An HTTP/2 connection without traffic is pinged after pingAfter and closed after a further
+	maxResponseBytes = 64 << 20 // bytes; a thousand snapshots fit
+	maxConnections   = 64       // idle connections to the server
+	// An HTTP/2 connection without traffic is pinged after pingInterval and closed after a further
 	// pingTimeout. Together they are shorter than the default heartbeat interval.
-	pingAfter    = 5 * time.Second
-	pingTimeout  = 3 * time.Second
-	defaultAgent = "tasker-go-client"
+	pingInterval     = 5 * time.Second
+	pingTimeout      = 3 * time.Second
+	defaultUserAgent = "tasker-go-client"
 )
 
 // Client sends requests to one server. It is safe for concurrent use.
@@ -46,7 +46,7 @@ type Client struct {
 	token   func() (string, error) // nil disables the Authorization header
 	fault   error                  // invalid option
 
-	maxAnswer int64 // bytes
+	maxResponseBytes int64 // bytes
 }
 
 // Option configures a [Client].
@@ -71,13 +71,13 @@ func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h
 // New returns a client for the server at baseURL, such as http://127.0.0.1:8080. It does not
 // connect. Errors are Invalid.
 func New(baseURL string, options ...Option) (*Client, error) {
-	base, err := parseBase(baseURL)
+	base, err := parseBaseURL(baseURL)
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{
-		base: base, http: httpclient.New(tune), header: http.Header{"User-Agent": {defaultAgent}},
-		timeout: DefaultTimeout, retries: DefaultRetries, maxAnswer: maxAnswer,
+		base: base, http: httpclient.New(configureTransport), header: http.Header{"User-Agent": {defaultUserAgent}},
+		timeout: DefaultTimeout, retries: DefaultRetries, maxResponseBytes: maxResponseBytes,
 	}
 	for _, o := range options {
 		o(c)
@@ -92,7 +92,7 @@ func New(baseURL string, options ...Option) (*Client, error) {
 // URL returns the address of the server without a password.
 func (c *Client) URL() string { return strings.TrimSuffix(c.base.Redacted(), "/") }
 
-func parseBase(text string) (*url.URL, error) {
+func parseBaseURL(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		return nil, tasker.Errorf(tasker.Invalid,
 			"invalid server URL %q: must include a scheme, such as http://127.0.0.1:8080", text)
@@ -111,8 +111,8 @@ func parseBase(text string) (*url.URL, error) {
 	return base, nil
 }
 
-// tune adapts the default transport to many concurrent claims.
-func tune(t *http.Transport) {
-	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
-	t.MaxIdleConnsPerHost = connections
+// configureTransport adapts the default transport to many concurrent claims.
+func configureTransport(t *http.Transport) {
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingInterval, PingTimeout: pingTimeout}
+	t.MaxIdleConnsPerHost = maxConnections
 }

@@ -213,7 +213,7 @@ func TestCallsEnd(t *testing.T) {
 
 func TestAnswersAreBounded(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "%q", strings.Repeat("x", 1000)) })
-	c.maxAnswer = 100
+	c.maxResponseBytes = 100
 	if _, err := c.Stats(t.Context()); tasker.CodeOf(err) != tasker.TooLarge {
 		t.Errorf("%v, want TooLarge", err)
 	}

@@ -20,7 +20,7 @@ type EmissionQuery struct {
 
 // Emissions lists the deliveries of events to sinks.
 func (c *Client) Emissions(ctx context.Context, q EmissionQuery) (apiv1.EmissionList, error) {
-	query := before(q.Before, q.Limit)
+	query := pageQuery(q.Before, q.Limit)
 	setText(query, "state", string(q.State))
 	setText(query, "sink", q.Sink)
 	return get[apiv1.EmissionList](ctx, c, query, "v1", "dlq", "emissions")
@@ -50,13 +50,13 @@ type AuditQuery struct {
 
 // Audit lists the audit log.
 func (c *Client) Audit(ctx context.Context, q AuditQuery) (apiv1.AuditList, error) {
-	query := before(q.Before, q.Limit)
+	query := pageQuery(q.Before, q.Limit)
 	setText(query, "action", q.Action)
 	return get[apiv1.AuditList](ctx, c, query, "v1", "audit")
 }
 
-func before(position int64, limit int) url.Values {
-	query := Page{Limit: limit}.values()
+func pageQuery(position int64, limit int) url.Values {
+	query := Page{Limit: limit}.toValues()
 	if position > 0 {
 		query.Set("before", strconv.FormatInt(position, 10))
 	}

@@ -20,7 +20,7 @@ type EntryQuery struct {
 
 // Entries lists investigations.
 func (c *Client) Entries(ctx context.Context, q EntryQuery) ([]apiv1.Entry, error) {
-	query := q.values()
+	query := q.toValues()
 	setText(query, "resolution_status", string(q.Status))
 	setText(query, "dlq_reason", string(q.Reason))
 	return get[[]apiv1.Entry](ctx, c, query, "v1", "dlq")
@@ -86,11 +86,11 @@ type InvestigationQuery struct {
 // InvestigationQueue lists open investigations. Callers that end listed investigations must read
 // the first page again, because later ones move up.
 func (c *Client) InvestigationQueue(ctx context.Context, q InvestigationQuery) ([]apiv1.InvestigationQueueEntry, error) {
-	return get[[]apiv1.InvestigationQueueEntry](ctx, c, q.query(), "v1", "dlq", "investigation-queue")
+	return get[[]apiv1.InvestigationQueueEntry](ctx, c, q.toValues(), "v1", "dlq", "investigation-queue")
 }
 
-func (q InvestigationQuery) query() url.Values {
-	query := q.values()
+func (q InvestigationQuery) toValues() url.Values {
+	query := q.toValues()
 	setText(query, "dlq_reason", string(q.Reason))
 	setText(query, "namespace", q.Namespace)
 	setText(query, "name", q.Name)
@@ -122,7 +122,8 @@ func setMinutes(v url.Values, name string, d time.Duration) {
 // RelatedEntries counts the other investigations of the same case and returns the latest ended
 // ones. Limit 0 means the server's default.
 func (c *Client) RelatedEntries(ctx context.Context, entry tasker.ID, limit int) (apiv1.RelatedEntries, error) {
-	return get[apiv1.RelatedEntries](ctx, c, Page{Limit: limit}.values(), "v1", "dlq", "entry", entry.String(), "related")
+	return get[apiv1.RelatedEntries](ctx, c, Page{Limit: limit}.toValues(), "v1", "dlq", "entry", entry.String(),
+		"related")
 }
 
 // EntryCounts counts the investigations opened and ended per interval, oldest first; the last
@@ -156,7 +157,7 @@ type StalenessQuery struct {
 // Staleness lists tasks with a staleness threshold, stale ones first. Limit 0 means the server's
 // default.
 func (c *Client) Staleness(ctx context.Context, q StalenessQuery) ([]tasker.StaleTask, error) {
-	query := q.values()
+	query := q.toValues()
 	setText(query, "health_status", string(q.Health))
 	setText(query, "namespace", q.Namespace)
 	setText(query, "name", q.Name)
@@ -175,7 +176,7 @@ type CaseQuery struct {
 
 // Cases lists cases, highest impact first. Limit 0 means the server's default.
 func (c *Client) Cases(ctx context.Context, q CaseQuery) (apiv1.CaseList, error) {
-	query := q.query()
+	query := q.toValues()
 	setText(query, "case_state", string(q.CaseState))
 	setText(query, "owner", q.Owner)
 	setFlag(query, "unowned", q.Unowned)
@@ -228,7 +229,7 @@ type IncidentQuery struct {
 
 // Incidents lists incidents.
 func (c *Client) Incidents(ctx context.Context, q IncidentQuery) (apiv1.IncidentList, error) {
-	query := q.values()
+	query := q.toValues()
 	setText(query, "state", string(q.State))
 	setText(query, "namespace", q.Namespace)
 	return get[apiv1.IncidentList](ctx, c, query, "v1", "incidents")
@@ -241,18 +242,18 @@ func (c *Client) Incident(ctx context.Context, id tasker.ID) (apiv1.IncidentDeta
 
 // IncidentReport returns the post-incident report of a case, an incident or a time range.
 func (c *Client) IncidentReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
-	path, query := reportOf(q)
+	path, query := incidentReportRequest(q)
 	return get[tasker.IncidentReport](ctx, c, query, path...)
 }
 
 // IncidentReportMarkdown returns the post-incident report as Markdown.
 func (c *Client) IncidentReportMarkdown(ctx context.Context, q tasker.IncidentReportQuery) (string, error) {
-	path, query := reportOf(q)
+	path, query := incidentReportRequest(q)
 	query.Set("format", "md")
 	return get[string](ctx, c, query, path...)
 }
 
-func reportOf(q tasker.IncidentReportQuery) (path []string, query url.Values) {
+func incidentReportRequest(q tasker.IncidentReportQuery) (path []string, query url.Values) {
 	query = url.Values{}
 	setTime(query, "from", q.From)
 	setTime(query, "to", q.To)

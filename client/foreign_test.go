@@ -107,7 +107,7 @@ func TestRetryAfter(t *testing.T) {
 		"": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "999999": time.Hour,
 		time.Now().Add(30 * time.Minute).UTC().Format(http.TimeFormat): 30 * time.Minute,
 	} {
-		if got := retryAfter(header); got > want || got < want-time.Minute || want == 0 && got != 0 {
+		if got := parseRetryAfter(header); got > want || got < want-time.Minute || want == 0 && got != 0 {
 			t.Errorf("Retry-After: %q is read as %v, want %v", header, got, want)
 		}
 	}

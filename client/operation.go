@@ -28,7 +28,7 @@ type OperationQuery struct {
 
 // Operations lists operations.
 func (c *Client) Operations(ctx context.Context, q OperationQuery) (apiv1.OperationList, error) {
-	query := q.values()
+	query := q.toValues()
 	setText(query, "state", string(q.State))
 	setText(query, "namespace", q.Namespace)
 	return get[apiv1.OperationList](ctx, c, query, "v1", "operations")

@@ -12,11 +12,11 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// shownBody limits how many bytes of an unexpected response an error quotes.
-const shownBody = 200
+// maxShownBody limits how many bytes of an unexpected response an error quotes.
+const maxShownBody = 200
 
-// codes maps the HTTP status of a response without an error code to a code.
-var codes = map[int]tasker.Code{
+// codesByStatus maps the HTTP status of a response without an error code to a code.
+var codesByStatus = map[int]tasker.Code{
 	http.StatusBadRequest:            tasker.Invalid,
 	http.StatusUnauthorized:          tasker.Unauthorized,
 	http.StatusForbidden:             tasker.Forbidden,
@@ -32,19 +32,19 @@ var codes = map[int]tasker.Code{
 	http.StatusGatewayTimeout:        tasker.Unavailable,
 }
 
-// foreign is the error of a response that does not come from the API, such as a proxy error page
+// protocolError is the error of a response that does not come from the API, such as a proxy error page
 // or a truncated document. Its code is derived from the status. Workers do not trust it, see
-// [workerError].
-type foreign struct{ err *tasker.Error }
+// [toWorkerError].
+type protocolError struct{ err *tasker.Error }
 
-func (f foreign) Error() string { return f.err.Error() }
+func (f protocolError) Error() string { return f.err.Error() }
 
-func (f foreign) Unwrap() error { return f.err }
+func (f protocolError) Unwrap() error { return f.err }
 
-// workerError maps a foreign error to Unavailable: the request may not have reached the server,
+// toWorkerError maps a foreign error to Unavailable: the request may not have reached the server,
 // or it may have been carried out.
-func workerError(err error) error {
-	f, ok := errors.AsType[foreign](err)
+func toWorkerError(err error) error {
+	f, ok := errors.AsType[protocolError](err)
 	if !ok {
 		return err
 	}
@@ -53,29 +53,29 @@ func workerError(err error) error {
 	return &unavailable
 }
 
-// refusal converts an error response to an error. It quotes a response that does not have the
+// readError converts an error response to an error. It quotes a response that does not have the
 // format of the API.
-func (c *Client) refusal(res *http.Response, doc []byte) error {
-	after := retryAfter(res.Header.Get("Retry-After"))
-	doc = []byte(withoutToken(res.Request, string(doc)))
+func (c *Client) readError(res *http.Response, doc []byte) error {
+	after := parseRetryAfter(res.Header.Get("Retry-After"))
+	doc = []byte(redactToken(res.Request, string(doc)))
 	var body apiv1.Error
 	if json.Unmarshal(doc, &body) == nil && body.Error.Code != "" && body.Error.Message != "" {
 		return &tasker.Error{
 			Code: tasker.Code(body.Error.Code), Message: body.Error.Message, Details: body.Error.Details, RetryAfter: after,
 		}
 	}
-	code, known := codes[res.StatusCode]
+	code, known := codesByStatus[res.StatusCode]
 	if !known {
 		code = tasker.Internal
 	}
 	said := fmt.Sprintf("%s responded with %d %s", c.URL(), res.StatusCode, http.StatusText(res.StatusCode))
 	if to := res.Header.Get("Location"); to != "" {
-		said += fmt.Sprintf(", which points to %s; use that address as the server's", payload.CleanText(withoutToken(res.Request, to), shownBody))
+		said += fmt.Sprintf(", which points to %s; use that address as the server's", payload.CleanText(redactToken(res.Request, to), maxShownBody))
 	} else {
-		if text := strings.Join(strings.Fields(payload.CleanText(string(doc), shownBody)), " "); text != "" {
+		if text := strings.Join(strings.Fields(payload.CleanText(string(doc), maxShownBody)), " "); text != "" {
 			said += ": " + text
 		}
 		said += "; is it a Tasker server?"
 	}
-	return foreign{&tasker.Error{Code: code, Message: said, RetryAfter: after}}
+	return protocolError{&tasker.Error{Code: code, Message: said, RetryAfter: after}}
 }

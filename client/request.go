@@ -42,17 +42,17 @@ type request struct {
 	key        string        // Idempotency-Key, or empty
 }
 
-// miss is a failed attempt.
-type miss struct {
-	err       error
-	unsent    bool          // the server did not receive the request
-	transient bool          // a retry may succeed
-	after     time.Duration // delay requested by the server
+// attemptError is a failed attempt.
+type attemptError struct {
+	err        error
+	unsent     bool          // the server did not receive the request
+	transient  bool          // a retry may succeed
+	retryAfter time.Duration // delay requested by the server
 }
 
 // do sends r, retries it if necessary, and decodes the response.
 func (c *Client) do(ctx context.Context, r request, answer any) error {
-	where, err := c.locate(r)
+	where, err := c.resolveURL(r)
 	if err != nil {
 		return err
 	}
@@ -74,14 +74,14 @@ func (c *Client) do(ctx context.Context, r request, answer any) error {
 			return fmt.Errorf("%s %s: %w", r.method, where.Redacted(), ctx.Err())
 		}
 		again := m.unsent || (m.transient && r.repeatable)
-		if !again || try >= c.retries || !pause(limited, max(m.after, jitter(rest))) {
+		if !again || try >= c.retries || !sleep(limited, max(m.retryAfter, addJitter(rest))) {
 			return m.err
 		}
 		rest = min(2*rest, maxBackoff)
 	}
 }
 
-func (c *Client) locate(r request) (*url.URL, error) {
+func (c *Client) resolveURL(r request) (*url.URL, error) {
 	elements := make([]string, len(r.path))
 	for i, e := range r.path {
 		if e == "" || e == "." || e == ".." {
@@ -95,15 +95,15 @@ func (c *Client) locate(r request) (*url.URL, error) {
 }
 
 // try sends a request once. It returns nil on success.
-func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any) *miss {
+func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any) *attemptError {
 	req, err := http.NewRequestWithContext(ctx, r.method, where.String(), bytes.NewReader(r.doc))
 	if err != nil {
-		return &miss{err: tasker.Errorf(tasker.Invalid, "cannot create the request: %v", err)}
+		return &attemptError{err: tasker.Errorf(tasker.Invalid, "cannot create the request: %v", err)}
 	}
 	maps.Copy(req.Header, c.header)
 	req.Header.Set("Accept", "application/json")
 	if err := c.authorize(req.Header); err != nil {
-		return &miss{err: err}
+		return &attemptError{err: err}
 	}
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)
@@ -113,25 +113,25 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return c.unreachable(ctx, err)
+		return c.newUnreachableError(ctx, err)
 	}
 	defer res.Body.Close()
-	doc, err := io.ReadAll(io.LimitReader(res.Body, c.maxAnswer+1))
+	doc, err := io.ReadAll(io.LimitReader(res.Body, c.maxResponseBytes+1))
 	switch {
 	case err != nil:
-		return c.unreachable(ctx, err)
-	case int64(len(doc)) > c.maxAnswer:
-		return &miss{err: tasker.Errorf(tasker.TooLarge,
+		return c.newUnreachableError(ctx, err)
+	case int64(len(doc)) > c.maxResponseBytes:
+		return &attemptError{err: tasker.Errorf(tasker.TooLarge,
 			"the response from %s is larger than %d bytes: request less at once, with a "+
-				"lower limit", c.URL(), c.maxAnswer)}
+				"lower limit", c.URL(), c.maxResponseBytes)}
 	case res.StatusCode < 200 || res.StatusCode > 299:
-		return &miss{
-			err: c.refusal(res, doc), transient: transient(res.StatusCode),
-			after: retryAfter(res.Header.Get("Retry-After")),
+		return &attemptError{
+			err: c.readError(res, doc), transient: isTransient(res.StatusCode),
+			retryAfter: parseRetryAfter(res.Header.Get("Retry-After")),
 		}
 	}
 	if err := decode(res, doc, answer); err != nil {
-		return &miss{err: foreign{tasker.Errorf(tasker.Internal,
+		return &attemptError{err: protocolError{tasker.Errorf(tasker.Internal,
 			"cannot decode the response from %s: %v; is it a Tasker server of the same version?", c.URL(), err)}}
 	}
 	return nil
@@ -156,15 +156,15 @@ func decode(res *http.Response, doc []byte, answer any) error {
 	return json.Unmarshal(doc, answer)
 }
 
-// unreachable describes err, which occurred because no response arrived.
-func (c *Client) unreachable(ctx context.Context, err error) *miss {
+// newUnreachableError describes err, which occurred because no response arrived.
+func (c *Client) newUnreachableError(ctx context.Context, err error) *attemptError {
 	if ctx.Err() != nil {
-		return &miss{err: tasker.Errorf(tasker.Unavailable,
+		return &attemptError{err: tasker.Errorf(tasker.Unavailable,
 			"no response from %s within %s: the server may be overloaded, and the request may still "+
 				"take effect", c.URL(), c.timeout)}
 	}
 	if errors.Is(err, httpclient.ErrSwitched) {
-		return &miss{err: foreign{tasker.Errorf(tasker.Internal,
+		return &attemptError{err: protocolError{tasker.Errorf(tasker.Internal,
 			"invalid response from %s: %v; is it a Tasker server?", c.URL(), httpclient.ErrSwitched)}}
 	}
 	cause := err
@@ -176,11 +176,11 @@ func (c *Client) unreachable(ctx context.Context, err error) *miss {
 	if unsent {
 		cause = op.Err
 	}
-	return &miss{unsent: unsent, transient: true, err: tasker.Errorf(tasker.Unavailable,
+	return &attemptError{unsent: unsent, transient: true, err: tasker.Errorf(tasker.Unavailable,
 		"cannot reach %s: %v; is the server running? start one with: tasker dev", c.URL(), cause)}
 }
 
-func transient(status int) bool {
+func isTransient(status int) bool {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
@@ -188,9 +188,9 @@ func transient(status int) bool {
 	return false
 }
 
-// retryAfter parses a Retry-After header, which contains seconds or a time. It returns 0 if the
+// parseRetryAfter parses a Retry-After header, which contains seconds or a time. It returns 0 if the
 // header is missing or invalid.
-func retryAfter(header string) time.Duration {
+func parseRetryAfter(header string) time.Duration {
 	var rest time.Duration
 	if seconds, err := strconv.Atoi(header); err == nil {
 		rest = time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
@@ -200,14 +200,14 @@ func retryAfter(header string) time.Duration {
 	return min(max(rest, 0), maxRetryAfter)
 }
 
-// jitter shortens d by up to a quarter, to spread the retries of clients that failed at the same
+// addJitter shortens d by up to a quarter, to spread the retries of clients that failed at the same
 // time.
-func jitter(d time.Duration) time.Duration {
+func addJitter(d time.Duration) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d)/4+1))
 }
 
-// pause sleeps for d. It returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleep sleeps for d. It returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
 		return false
 	}

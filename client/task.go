@@ -56,7 +56,7 @@ func (c *Client) Task(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
 
 // Tasks lists tasks without their steps, newest first.
 func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error) {
-	query := q.filter(q.values())
+	query := q.addTo(q.toValues())
 	setText(query, "before", q.Before)
 	return get[apiv1.TaskList](ctx, c, query, "v1", "tasks")
 }
@@ -64,11 +64,11 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 // CancelTasks cancels open tasks that match a query, one batch at a time. Repeat the call while
 // More of the response is true. A dry run only reports the next tasks.
 func (c *Client) CancelTasks(ctx context.Context, q TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
-	return call[apiv1.CancelledTasks](ctx, c, request{method: http.MethodPost, path: []string{"v1", "tasks", "cancel"}, query: q.filter(url.Values{}), body: r, repeatable: true})
+	return call[apiv1.CancelledTasks](ctx, c, request{method: http.MethodPost, path: []string{"v1", "tasks", "cancel"}, query: q.addTo(url.Values{}), body: r, repeatable: true})
 }
 
-// filter adds the conditions to query.
-func (q TaskQuery) filter(query url.Values) url.Values {
+// addTo adds the conditions to query.
+func (q TaskQuery) addTo(query url.Values) url.Values {
 	setText(query, "status", string(q.Status))
 	setText(query, "phase", string(q.Phase))
 	setText(query, "namespace", q.Namespace)
@@ -97,7 +97,7 @@ func (q TaskQuery) filter(query url.Values) url.Values {
 // Attributes lists the search attributes that templates of a namespace, or of all namespaces,
 // declare.
 func (c *Client) Attributes(ctx context.Context, namespace string, page Page) (apiv1.AttributeList, error) {
-	query := page.values()
+	query := page.toValues()
 	setText(query, "namespace", namespace)
 	return get[apiv1.AttributeList](ctx, c, query, "v1", "attributes")
 }
@@ -136,12 +136,12 @@ func (c *Client) TaskTree(ctx context.Context, task tasker.ID) (apiv1.TaskTree, 
 
 // TaskTransitions lists the history of a task, oldest first.
 func (c *Client) TaskTransitions(ctx context.Context, task tasker.ID, p Page) ([]tasker.Transition, error) {
-	return get[[]tasker.Transition](ctx, c, p.values(), "v1", "tasks", task.String(), "transitions")
+	return get[[]tasker.Transition](ctx, c, p.toValues(), "v1", "tasks", task.String(), "transitions")
 }
 
 // StepTransitions lists the history of a step, oldest first.
 func (c *Client) StepTransitions(ctx context.Context, task, step tasker.ID, p Page) ([]tasker.Transition, error) {
-	return get[[]tasker.Transition](ctx, c, p.values(), "v1", "tasks", task.String(), "workflow_steps", step.String(), "transitions")
+	return get[[]tasker.Transition](ctx, c, p.toValues(), "v1", "tasks", task.String(), "workflow_steps", step.String(), "transitions")
 }
 
 // Explain returns why a task, step, investigation, case, operation or hold is in its state.

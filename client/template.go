@@ -32,7 +32,7 @@ type Page struct {
 	Offset int
 }
 
-func (p Page) values() url.Values {
+func (p Page) toValues() url.Values {
 	v := url.Values{}
 	if p.Limit != 0 {
 		v.Set("limit", strconv.Itoa(p.Limit))
@@ -81,7 +81,7 @@ func (c *Client) RegisterTemplate(ctx context.Context, doc []byte, contentType s
 
 // Templates lists the templates of a namespace, or of all namespaces if it is empty.
 func (c *Client) Templates(ctx context.Context, namespace string, p Page) (apiv1.TemplateList, error) {
-	query := p.values()
+	query := p.toValues()
 	setText(query, "namespace", namespace)
 	return get[apiv1.TemplateList](ctx, c, query, "v1", "templates")
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	tokenAge = time.Minute // maximum age of a cached token
-	maxToken = 16 << 10    // bytes; tokens of identity providers are long
+	tokenCacheDuration = time.Minute // maximum age of a cached token
+	maxTokenBytes      = 16 << 10    // bytes; tokens of identity providers are long
 )
 
 // WithToken authenticates all requests with an API key or a token of an identity provider, in the
@@ -32,7 +32,7 @@ func WithToken(token string) Option {
 		c.token = func() (string, error) { return token, nil }
 		if !isToken(token) {
 			c.fault = tasker.Errorf(tasker.Invalid,
-				"invalid token: must be one word of at most %d printable ASCII characters", maxToken)
+				"invalid token: must be one word of at most %d printable ASCII characters", maxTokenBytes)
 		}
 	}
 }
@@ -43,7 +43,7 @@ func WithToken(token string) Option {
 func WithTokenFile(path string) Option {
 	return func(c *Client) {
 		if path != "" {
-			c.token = (&tokenFile{path: path}).token
+			c.token = (&tokenFile{path: path}).readCached
 		}
 	}
 }
@@ -51,24 +51,24 @@ func WithTokenFile(path string) Option {
 // isToken reports whether text is a valid token.
 func isToken(text string) bool {
 	unfit := func(r rune) bool { return r <= ' ' || r > '~' }
-	return len(text) <= maxToken && strings.IndexFunc(text, unfit) < 0
+	return len(text) <= maxTokenBytes && strings.IndexFunc(text, unfit) < 0
 }
 
 // tokenFile caches the token of a file.
 type tokenFile struct {
 	path string
 
-	mu   sync.Mutex
-	text string      // empty before the first read
-	info os.FileInfo // at the last read
-	read time.Time
+	mu     sync.Mutex
+	text   string      // empty before the first read
+	info   os.FileInfo // at the last read
+	readAt time.Time
 }
 
-// token returns the current token. While the file is being replaced, it returns the previous one.
-func (f *tokenFile) token() (string, error) {
+// readCached returns the current token. While the file is being replaced, it returns the previous one.
+func (f *tokenFile) readCached() (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fresh := f.text != "" && time.Since(f.read) < tokenAge
+	fresh := f.text != "" && time.Since(f.readAt) < tokenCacheDuration
 	info, err := os.Stat(f.path)
 	if err == nil && fresh && os.SameFile(info, f.info) && info.ModTime().Equal(f.info.ModTime()) && info.Size() == f.info.Size() {
 		return f.text, nil
@@ -79,7 +79,7 @@ func (f *tokenFile) token() (string, error) {
 	}
 	switch {
 	case err == nil:
-		f.text, f.info, f.read = text, info, time.Now()
+		f.text, f.info, f.readAt = text, info, time.Now()
 		return text, nil
 	case fresh:
 		return f.text, nil
@@ -96,7 +96,7 @@ func readToken(path string) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	doc, err := io.ReadAll(io.LimitReader(file, maxToken+2))
+	doc, err := io.ReadAll(io.LimitReader(file, maxTokenBytes+2))
 	text := string(bytes.TrimSpace(doc))
 	switch {
 	case err != nil:
@@ -121,9 +121,9 @@ func (c *Client) authorize(h http.Header) error {
 	return err
 }
 
-// withoutToken removes the token of the request from text, because proxies may echo request
+// redactToken removes the token of the request from text, because proxies may echo request
 // headers.
-func withoutToken(r *http.Request, text string) string {
+func redactToken(r *http.Request, text string) string {
 	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token == "" {
 		return text
@@ -145,7 +145,7 @@ type KeyQuery struct {
 
 // Keys lists API keys.
 func (c *Client) Keys(ctx context.Context, q KeyQuery) (apiv1.KeyList, error) {
-	query := q.values()
+	query := q.toValues()
 	setText(query, "search", q.Search)
 	setFlag(query, "revoked", q.Revoked)
 	return get[apiv1.KeyList](ctx, c, query, "v1", "keys")
@@ -174,7 +174,7 @@ type SessionQuery struct {
 
 // Sessions lists signed-in browsers.
 func (c *Client) Sessions(ctx context.Context, q SessionQuery) (apiv1.SessionList, error) {
-	query := q.values()
+	query := q.toValues()
 	setText(query, "subject", q.Subject)
 	return get[apiv1.SessionList](ctx, c, query, "v1", "sessions")
 }

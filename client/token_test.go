@@ -96,7 +96,7 @@ func TestAnEmptyTokenIsNone(t *testing.T) {
 }
 
 func TestTokensThatAreRefused(t *testing.T) {
-	for _, token := range []string{"secret one", "secret\none", "sécret", "secret\x00", "secret" + strings.Repeat("x", maxToken)} {
+	for _, token := range []string{"secret one", "secret\none", "sécret", "secret\x00", "secret" + strings.Repeat("x", maxTokenBytes)} {
 		_, err := New("http://server", WithToken(token))
 		if tasker.CodeOf(err) != tasker.Invalid || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%.10q: %v, want Invalid without the token", token, err)
@@ -150,19 +150,19 @@ func TestTheTokenFileIsReadEachMinute(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := &tokenFile{path: path}
-		if got, err := f.token(); got != aToken || err != nil {
+		if got, err := f.readCached(); got != aToken || err != nil {
 			t.Fatalf("%q, %v", got, err)
 		}
 		write(t, path, anotherText)
 		if err := os.Chtimes(path, before.ModTime(), before.ModTime()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(tokenAge - time.Second) //nolint:forbidigo // in a bubble
-		if got, err := f.token(); got != aToken || err != nil {
+		time.Sleep(tokenCacheDuration - time.Second) //nolint:forbidigo // in a bubble
+		if got, err := f.readCached(); got != aToken || err != nil {
 			t.Errorf("within the minute: %q, %v", got, err)
 		}
 		time.Sleep(time.Second) //nolint:forbidigo // in a bubble
-		if got, err := f.token(); got != anotherText || err != nil {
+		if got, err := f.readCached(); got != anotherText || err != nil {
 			t.Errorf("after the minute: %q, %v", got, err)
 		}
 	})
@@ -175,7 +175,7 @@ func TestTokenFilesThatCannotBeRead(t *testing.T) {
 	for name, tt := range map[string]struct{ content, want string }{
 		"empty":  {" \n", "is empty"},
 		"many":   {"secret one\nsecret two\n", "one token"},
-		"large":  {"secret" + strings.Repeat("x", maxToken), "one token"},
+		"large":  {"secret" + strings.Repeat("x", maxTokenBytes), "one token"},
 		"binary": {"secret\x00\x01", "one token"},
 	} {
 		path := filepath.Join(dir, name)
@@ -197,21 +197,21 @@ func TestTokenFilesThatCannotBeRead(t *testing.T) {
 	path := filepath.Join(dir, "token")
 	synctest.Test(t, func(t *testing.T) {
 		f := &tokenFile{path: path}
-		if _, err := f.token(); err == nil || !strings.Contains(err.Error(), "no such file") {
+		if _, err := f.readCached(); err == nil || !strings.Contains(err.Error(), "no such file") {
 			t.Errorf("no file: %v", err)
 		}
 		write(t, path, aToken)
-		if got, err := f.token(); got != aToken || err != nil {
+		if got, err := f.readCached(); got != aToken || err != nil {
 			t.Errorf("as soon as it is there: %q, %v", got, err)
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := f.token(); got != aToken || err != nil {
+		if got, err := f.readCached(); got != aToken || err != nil {
 			t.Errorf("just removed: %q, %v", got, err)
 		}
-		time.Sleep(tokenAge) //nolint:forbidigo // in a bubble
-		if got, err := f.token(); got != "" || err == nil {
+		time.Sleep(tokenCacheDuration) //nolint:forbidigo // in a bubble
+		if got, err := f.readCached(); got != "" || err == nil {
 			t.Errorf("a minute later: %q, %v", got, err)
 		}
 	})

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	silence      = 50 * time.Second // maximum silence of a server, which sends a keep-alive every 15 seconds
-	longestEvent = 16 << 20         // bytes per line
+	maxSilence    = 50 * time.Second // maximum silence of a server, which sends a keep-alive every 15 seconds
+	maxEventBytes = 16 << 20         // bytes per line
 )
 
 // WatchOptions selects events. The zero value selects all future events.
@@ -63,7 +63,7 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[Watc
 			if w.reached && o.Lost != nil {
 				o.Lost(m.err)
 			}
-			if !pause(ctx, max(min(m.after, maxBackoff), jitter(rest))) {
+			if !sleep(ctx, max(min(m.retryAfter, maxBackoff), addJitter(rest))) {
 				return
 			}
 			rest = min(2*rest, maxBackoff)
@@ -83,10 +83,10 @@ type watch struct {
 }
 
 // listen connects and yields events until the connection ends. It returns the reason.
-func (w *watch) listen(ctx context.Context) *miss {
+func (w *watch) listen(ctx context.Context) *attemptError {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	silent := time.AfterFunc(silence, cancel)
+	silent := time.AfterFunc(maxSilence, cancel)
 	defer silent.Stop()
 	res, m := w.connect(ctx)
 	if m != nil {
@@ -95,7 +95,7 @@ func (w *watch) listen(ctx context.Context) *miss {
 	defer res.Body.Close()
 	w.reached = true
 	lines := bufio.NewScanner(res.Body)
-	lines.Buffer(nil, longestEvent)
+	lines.Buffer(nil, maxEventBytes)
 	var id, data string
 	hasID := false
 	for lines.Scan() {
@@ -116,27 +116,27 @@ func (w *watch) listen(ctx context.Context) *miss {
 			}
 			id, data, hasID = "", "", false
 		}
-		silent.Reset(silence)
+		silent.Reset(maxSilence)
 	}
 	err := lines.Err()
 	switch {
 	case errors.Is(err, bufio.ErrTooLong):
-		return &miss{err: tasker.Errorf(tasker.TooLarge,
-			"an event from %s is larger than %d bytes", w.client.URL(), longestEvent)}
+		return &attemptError{err: tasker.Errorf(tasker.TooLarge,
+			"an event from %s is larger than %d bytes", w.client.URL(), maxEventBytes)}
 	case err == nil:
 		err = io.ErrUnexpectedEOF
 	}
-	return &miss{transient: true, err: tasker.Errorf(tasker.Unavailable, "lost the connection to %s: %v", w.client.URL(), err)}
+	return &attemptError{transient: true, err: tasker.Errorf(tasker.Unavailable, "lost the connection to %s: %v", w.client.URL(), err)}
 }
 
 // yieldEvent yields an event, unless it has no data.
-func (w *watch) yieldEvent(data string) *miss {
+func (w *watch) yieldEvent(data string) *attemptError {
 	if data == "" {
 		return nil
 	}
 	e := WatchedEvent{ResumeID: w.id}
 	if err := json.Unmarshal([]byte(data), &e.CloudEvent); err != nil {
-		return &miss{err: tasker.Errorf(tasker.Internal,
+		return &attemptError{err: tasker.Errorf(tasker.Internal,
 			"cannot decode an event from %s: %v; is it a Tasker server of the same version?", w.client.URL(), err)}
 	}
 	w.ended = !w.yield(e, nil)
@@ -144,32 +144,32 @@ func (w *watch) yieldEvent(data string) *miss {
 }
 
 // connect opens the event stream.
-func (w *watch) connect(ctx context.Context) (*http.Response, *miss) {
+func (w *watch) connect(ctx context.Context) (*http.Response, *attemptError) {
 	c := w.client
 	query := url.Values{}
 	setText(query, "topic", strings.Join(w.Topics, ","))
 	if w.FromBeginning && w.id == "" {
 		query.Set("from", "beginning")
 	}
-	where, err := c.locate(request{path: []string{"v1", "dlq", "events"}, query: query})
+	where, err := c.resolveURL(request{path: []string{"v1", "dlq", "events"}, query: query})
 	if err != nil {
-		return nil, &miss{err: err}
+		return nil, &attemptError{err: err}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where.String(), http.NoBody)
 	if err != nil {
-		return nil, &miss{err: tasker.Errorf(tasker.Invalid, "cannot create the request: %v", err)}
+		return nil, &attemptError{err: tasker.Errorf(tasker.Invalid, "cannot create the request: %v", err)}
 	}
 	maps.Copy(req.Header, c.header)
 	req.Header.Set("Accept", "text/event-stream")
 	if err := c.authorize(req.Header); err != nil {
-		return nil, &miss{err: err}
+		return nil, &attemptError{err: err}
 	}
 	if w.id != "" {
 		req.Header.Set("Last-Event-ID", w.id)
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		m := c.unreachable(ctx, err)
+		m := c.newUnreachableError(ctx, err)
 		m.transient = true // also after a keep-alive timeout
 		return nil, m
 	}
@@ -177,14 +177,14 @@ func (w *watch) connect(ctx context.Context) (*http.Response, *miss) {
 		return res, nil
 	}
 	defer res.Body.Close()
-	doc, err := io.ReadAll(io.LimitReader(res.Body, c.maxAnswer))
+	doc, err := io.ReadAll(io.LimitReader(res.Body, c.maxResponseBytes))
 	if err != nil {
-		return nil, c.unreachable(ctx, err)
+		return nil, c.newUnreachableError(ctx, err)
 	}
 	if res.StatusCode == http.StatusOK {
 		err = tasker.Errorf(tasker.Internal, "%s responded with content type %q instead of an event stream; is it "+
 			"a Tasker server of the same version?", c.URL(), fmt.Sprintf("%.60s", res.Header.Get("Content-Type")))
-		return nil, &miss{err: err}
+		return nil, &attemptError{err: err}
 	}
-	return nil, &miss{err: c.refusal(res, doc), transient: transient(res.StatusCode), after: retryAfter(res.Header.Get("Retry-After"))}
+	return nil, &attemptError{err: c.readError(res, doc), transient: isTransient(res.StatusCode), retryAfter: parseRetryAfter(res.Header.Get("Retry-After"))}
 }

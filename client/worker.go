@@ -11,7 +11,7 @@ import (
 
 // Workers lists the registered workers.
 func (c *Client) Workers(ctx context.Context, p Page) (apiv1.WorkerList, error) {
-	return get[apiv1.WorkerList](ctx, c, p.values(), "v1", "workers")
+	return get[apiv1.WorkerList](ctx, c, p.toValues(), "v1", "workers")
 }
 
 // RegisterWorker registers a worker.
@@ -64,7 +64,7 @@ func (c *Client) DrainWorker(ctx context.Context, worker tasker.ID) (apiv1.Worke
 // Queues lists queues with waiting steps of one namespace, or of all if it is empty, unserved
 // ones first. Limit 0 means the server's default.
 func (c *Client) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
-	query := Page{Limit: limit}.values()
+	query := Page{Limit: limit}.toValues()
 	setText(query, "namespace", namespace)
 	return get[[]tasker.Queue](ctx, c, query, "v1", "queues")
 }

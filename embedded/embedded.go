@@ -80,27 +80,27 @@ type Engine struct {
 	log    *slog.Logger
 }
 
-// heartbeats is the number of heartbeat intervals per lease.
-const heartbeats = 3
+// heartbeatsPerTimeout is the number of heartbeat intervals per lease.
+const heartbeatsPerTimeout = 3
 
 // Open connects to the database. It returns an error if the schema has a different version,
 // unless it is older and Migrate is set.
 func Open(ctx context.Context, o Options) (*Engine, error) {
-	if err := prepare(ctx, o); err != nil {
+	if err := migrate(ctx, o); err != nil {
 		return nil, err
 	}
 	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{QueueTTL: o.QueueTTL, ExpiryRule: o.QueueTTLRule, PriorityAge: o.PriorityAge, Announce: o.Announce})
 	if err != nil {
 		return nil, err
 	}
-	counts, err := measure(db, o)
+	counts, err := newMetrics(db, o)
 	if err != nil {
 		db.Close()
 		return nil, err
 	}
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, engine.Options{
-		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, MaxRetryAfter: o.MaxRetryAfter, Retention: o.Retention, OnStepExpired: counts.Expired, OnAttributeSkipped: counts.AttributeLeftOut, Log: o.Log,
+		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeatsPerTimeout, MaxRetryAfter: o.MaxRetryAfter, Retention: o.Retention, OnStepExpired: counts.Expired, OnAttributeSkipped: counts.AttributeLeftOut, Log: o.Log,
 		DisableAutoRecovery: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, UnservedTimeout: o.NoWorkerAfter, OnEvents: groups.Wake,
 	})
 	return &Engine{
@@ -111,8 +111,8 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}, nil
 }
 
-// measure registers the metrics. It returns nil if no MeterProvider is configured.
-func measure(db *postgres.DB, o Options) (*metrics.Metrics, error) {
+// newMetrics registers the metrics. It returns nil if no MeterProvider is configured.
+func newMetrics(db *postgres.DB, o Options) (*metrics.Metrics, error) {
 	if o.MeterProvider == nil {
 		return nil, nil //nolint:nilnil // a nil Metrics is disabled
 	}
@@ -124,8 +124,8 @@ func measure(db *postgres.DB, o Options) (*metrics.Metrics, error) {
 	return m, nil
 }
 
-func prepare(ctx context.Context, o Options) error {
-	return connected(ctx, o.DatabaseURL, func(conn *pgx.Conn) error {
+func migrate(ctx context.Context, o Options) error {
+	return withConnection(ctx, o.DatabaseURL, func(conn *pgx.Conn) error {
 		if o.Migrate {
 			_, err := schema.Up(ctx, conn)
 			return err
@@ -134,7 +134,7 @@ func prepare(ctx context.Context, o Options) error {
 	})
 }
 
-func connected(ctx context.Context, url string, do func(*pgx.Conn) error) (err error) {
+func withConnection(ctx context.Context, url string, do func(*pgx.Conn) error) (err error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
@@ -233,7 +233,7 @@ func (e *Engine) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree,
 // Items returns a page of the items of a map step, in order, and the ordinal at which the next
 // page starts, or 0 at the end.
 func (e *Engine) Items(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.db.MapItems(ctx, task, step, f)
 }
 
@@ -288,7 +288,7 @@ func (e *Engine) CompleteExternalNamed(ctx context.Context, task tasker.ID, name
 // Inbox returns waiting human steps, earliest due first, and reports whether more follow. Limit
 // has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.engine.Inbox(ctx, f)
 }
 
@@ -352,14 +352,14 @@ func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.Raw
 
 // Tasks returns tasks that match a filter, newest first, and reports whether more follow.
 func (e *Engine) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.db.Tasks(ctx, f)
 }
 
 // Attributes lists the search attributes that templates of a namespace, or of all namespaces,
 // declare, and reports whether more follow. The default limit is 100.
 func (e *Engine) Attributes(ctx context.Context, namespace string, limit, offset int) (list []tasker.Attribute, more bool, err error) {
-	return e.db.Attributes(ctx, namespace, pageLimit(limit), max(offset, 0))
+	return e.db.Attributes(ctx, namespace, clampLimit(limit), max(offset, 0))
 }
 
 // Default and maximum limit of lists.
@@ -368,4 +368,4 @@ const (
 	maxLimit     = 1000
 )
 
-func pageLimit(limit int) int { return min(cmp.Or(max(limit, 0), defaultLimit), maxLimit) }
+func clampLimit(limit int) int { return min(cmp.Or(max(limit, 0), defaultLimit), maxLimit) }

@@ -16,7 +16,7 @@ func (e *Engine) BeginHold(ctx context.Context, n tasker.NewHold) (tasker.Hold, 
 // Holds returns holds that match a filter, newest first, and reports whether more follow. Limit
 // has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.holds.List(ctx, f)
 }
 

@@ -11,14 +11,14 @@ import (
 // InvestigationQueue returns open investigations that match a filter, most urgent first, and
 // reports whether more follow. The default limit is 100, the maximum 1,000.
 func (e *Engine) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.db.InvestigationQueue(ctx, f)
 }
 
 // Cases returns cases that match a filter, highest impact first, and reports whether more follow.
 // Limit has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.db.Cases(ctx, f)
 }
 
@@ -64,7 +64,7 @@ func (e *Engine) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit
 // Incidents returns incidents that match a filter, newest first, and reports whether more follow.
 // Limit has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []tasker.Incident, more bool, err error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.db.Incidents(ctx, f)
 }
 
@@ -77,7 +77,7 @@ func (e *Engine) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDet
 // Investigations returns open and ended investigations, newest first, without their history.
 // Limit has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Investigations(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.db.Entries(ctx, f)
 }
 

@@ -18,7 +18,7 @@ func (e *Engine) CreateSchedule(ctx context.Context, s tasker.ScheduleSpec, acto
 // Schedules returns schedules that match a filter, ordered by namespace and name, and reports
 // whether more follow. Limit has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []tasker.ScheduleHealth, more bool, err error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.engine.Schedules(ctx, f)
 }
 
@@ -31,7 +31,7 @@ func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (tasker.S
 // Firings returns the firings of a schedule, newest first, and reports whether more follow.
 // Limit has the same default and maximum as in InvestigationQueue.
 func (e *Engine) Firings(ctx context.Context, f tasker.FiringFilter) (list []tasker.Firing, more bool, err error) {
-	f.Limit = pageLimit(f.Limit)
+	f.Limit = clampLimit(f.Limit)
 	return e.engine.Firings(ctx, f)
 }
 

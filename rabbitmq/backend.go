@@ -39,9 +39,9 @@ type Backend struct {
 	options Options
 	log     *slog.Logger
 
-	silentUntil atomic.Int64 // until when the broker is considered silent, in Unix ns
-	asked       atomic.Int64 // last poll of the server, in Unix ns
-	askedDrains atomic.Int64 // last check whether the worker drains, in Unix ns
+	silentUntil    atomic.Int64 // until when the broker is considered silent, in Unix ns
+	lastPoll       atomic.Int64 // last poll of the server, in Unix ns
+	lastDrainCheck atomic.Int64 // last check whether the worker drains, in Unix ns
 
 	mu       sync.Mutex
 	consumer *consumer // nil unless registered
@@ -90,7 +90,7 @@ func (b *Backend) connect(w tasker.WorkerSpec, d tasker.Dispatch) (*consumer, er
 	return newConsumer(broker, w.Namespaces, max(w.MaxConcurrency, 1)), nil
 }
 
-func (b *Backend) current() *consumer {
+func (b *Backend) currentConsumer() *consumer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.consumer
@@ -99,17 +99,17 @@ func (b *Backend) current() *consumer {
 const (
 	takeDeadline = 20 * time.Second
 
-	// askWithout is the wait of one claim while the broker is unavailable. It exceeds the second
+	// pollInterval is the wait of one claim while the broker is unavailable. It exceeds the second
 	// after which the server responds to a draining worker, so that an early response is noticed.
-	askWithout = 3 * time.Second
+	pollInterval = 3 * time.Second
 
-	askAfter      = 5 * time.Second // between polls for unannounced steps
-	askSilent     = 250 * time.Millisecond
-	askDrains     = time.Second     // between checks whether the worker drains
-	drainDeadline = 2 * time.Second // per check
-	silence       = 10 * time.Second
-	unavailRest   = 250 * time.Millisecond
-	maxTakenSteps = 1000
+	pollAfter          = 5 * time.Second // between polls for unannounced steps
+	silentPollInterval = 250 * time.Millisecond
+	drainCheckInterval = time.Second     // between checks whether the worker drains
+	drainDeadline      = 2 * time.Second // per check
+	silenceDuration    = 10 * time.Second
+	unavailablePause   = 250 * time.Millisecond
+	maxTakenSteps      = 1000
 )
 
 // Claim claims up to limit announced steps. It waits up to wait for the first one, or less if the
@@ -117,31 +117,31 @@ const (
 // that no step starves because of a lost message. While the broker is silent or unavailable, it
 // only polls.
 func (b *Backend) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
-	l := b.current()
+	l := b.currentConsumer()
 	if l == nil {
 		return b.Server.Claim(ctx, id, limit, wait)
 	}
 	deadline := time.Now().Add(wait)
 	for {
-		steps, drains, err := b.claimSome(ctx, l, id, limit, deadline)
+		steps, drains, err := b.claimAnnounced(ctx, l, id, limit, deadline)
 		if err != nil || len(steps) > 0 || drains || time.Until(deadline) <= 0 {
 			return steps, err
 		}
 	}
 }
 
-// claimSome is one iteration of Claim. It reports whether the worker seems to drain.
-func (b *Backend) claimSome(ctx context.Context, l *consumer, id tasker.ID, limit int, deadline time.Time) (steps []tasker.Assignment, drains bool, err error) {
+// claimAnnounced is one iteration of Claim. It reports whether the worker seems to drain.
+func (b *Backend) claimAnnounced(ctx context.Context, l *consumer, id tasker.ID, limit int, deadline time.Time) (steps []tasker.Assignment, drains bool, err error) {
 	if !l.broker.Ready() {
-		began, wait := time.Now(), min(max(time.Until(deadline), 0), askWithout)
+		began, wait := time.Now(), min(max(time.Until(deadline), 0), pollInterval)
 		steps, err = b.Server.Claim(ctx, id, limit, wait)
 		return steps, time.Since(began) < wait/2, err
 	}
-	listen := askAfter
+	listen := pollAfter
 	if b.brokerMissedSteps() {
-		listen = askSilent
+		listen = silentPollInterval
 	}
-	if b.brokerMissedSteps() || time.Since(time.Unix(0, b.asked.Load())) > askAfter {
+	if b.brokerMissedSteps() || time.Since(time.Unix(0, b.lastPoll.Load())) > pollAfter {
 		if steps, err = b.poll(ctx, id, limit); err != nil || len(steps) > 0 {
 			return steps, false, err
 		}
@@ -153,19 +153,19 @@ func (b *Backend) claimSome(ctx context.Context, l *consumer, id tasker.ID, limi
 	}
 	steps, err = b.claimAnnouncedOrPoll(ctx, id, messages, limit)
 	if err == nil && len(steps) == 0 && len(messages) > 0 {
-		drains = b.drains(ctx, l, id)
+		drains = b.isDraining(ctx, l, id)
 	}
 	return steps, drains, err
 }
 
-// drains reports whether the worker drains and disconnects it from the broker if so. It is called
+// isDraining reports whether the worker drains and disconnects it from the broker if so. It is called
 // when the server returned none of the announced steps, because they would be redelivered to a
 // draining worker endlessly. It checks at most once per second.
-func (b *Backend) drains(ctx context.Context, l *consumer, id tasker.ID) bool {
-	if time.Since(time.Unix(0, b.askedDrains.Load())) < askDrains {
+func (b *Backend) isDraining(ctx context.Context, l *consumer, id tasker.ID) bool {
+	if time.Since(time.Unix(0, b.lastDrainCheck.Load())) < drainCheckInterval {
 		return false
 	}
-	b.askedDrains.Store(time.Now().UnixNano())
+	b.lastDrainCheck.Store(time.Now().UnixNano())
 	ctx, cancel := context.WithTimeout(ctx, drainDeadline)
 	defer cancel()
 	beat, err := b.Heartbeat(ctx, id, nil)
@@ -184,25 +184,25 @@ func (b *Backend) brokerMissedSteps() bool { return time.Now().UnixNano() < b.si
 func (b *Backend) claimAnnouncedOrPoll(ctx context.Context, id tasker.ID, messages []amqp.Delivery, limit int) ([]tasker.Assignment, error) {
 	if len(messages) > 0 {
 		b.silentUntil.Store(0)
-		return b.take(ctx, id, messages)
+		return b.takeSteps(ctx, id, messages)
 	}
 	list, err := b.poll(ctx, id, limit)
 	if len(list) > 0 {
-		b.silentUntil.Store(time.Now().Add(silence).UnixNano())
+		b.silentUntil.Store(time.Now().Add(silenceDuration).UnixNano())
 	}
 	return list, err
 }
 
 // poll claims any available steps from the server without waiting.
 func (b *Backend) poll(ctx context.Context, id tasker.ID, limit int) ([]tasker.Assignment, error) {
-	b.asked.Store(time.Now().UnixNano())
+	b.lastPoll.Store(time.Now().UnixNano())
 	return b.Server.Claim(ctx, id, limit, 0)
 }
 
-// take claims the announced steps. It acknowledges a message when its step is claimed or no
+// takeSteps claims the announced steps. It acknowledges a message when its step is claimed or no
 // longer available: from then on the lease in the database counts.
-func (b *Backend) take(ctx context.Context, id tasker.ID, messages []amqp.Delivery) ([]tasker.Assignment, error) {
-	steps, known := b.read(ctx, messages)
+func (b *Backend) takeSteps(ctx context.Context, id tasker.ID, messages []amqp.Delivery) ([]tasker.Assignment, error) {
+	steps, known := b.parseMessages(ctx, messages)
 	if len(steps) == 0 {
 		return nil, nil
 	}
@@ -217,14 +217,14 @@ func (b *Backend) take(ctx context.Context, id tasker.ID, messages []amqp.Delive
 		}
 	}
 	if err != nil {
-		loop.Sleep(ctx, unavailRest) // the redelivery is immediate
+		loop.Sleep(ctx, unavailablePause) // the redelivery is immediate
 	}
 	return list, err
 }
 
-// read returns the announced steps and their messages. It rejects other messages, so that the
+// parseMessages returns the announced steps and their messages. It rejects other messages, so that the
 // broker dead-letters them.
-func (b *Backend) read(ctx context.Context, messages []amqp.Delivery) ([]tasker.StepRef, []amqp.Delivery) {
+func (b *Backend) parseMessages(ctx context.Context, messages []amqp.Delivery) ([]tasker.StepRef, []amqp.Delivery) {
 	var steps []tasker.StepRef
 	var known []amqp.Delivery
 	for _, d := range messages {
@@ -243,7 +243,7 @@ func (b *Backend) read(ctx context.Context, messages []amqp.Delivery) ([]tasker.
 // Report reports outcomes and claims steps that they make ready. The broker announces all other
 // steps.
 func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	if b.current() == nil {
+	if b.currentConsumer() == nil {
 		return b.Server.Report(ctx, id, outcomes, claim)
 	}
 	return b.ReportReady(ctx, id, outcomes, claim)
@@ -251,7 +251,7 @@ func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Ou
 
 // DrainWorker drains the worker and disconnects from the broker.
 func (b *Backend) DrainWorker(ctx context.Context, id tasker.ID) error {
-	return closeDuring(b.current(), func() error { return b.Server.DrainWorker(ctx, id) })
+	return closeDuring(b.currentConsumer(), func() error { return b.Server.DrainWorker(ctx, id) })
 }
 
 // closeDuring closes the broker connection while the request to the server runs, because both may

@@ -21,11 +21,11 @@ type consumer struct {
 	connection sync.WaitGroup
 	consuming  sync.WaitGroup
 
-	mu      sync.Mutex
-	over    bool
-	gathers int                // pending receives
-	idle    *time.Timer        // stops consuming
-	stop    context.CancelFunc // of consuming; nil while not consuming
+	mu        sync.Mutex
+	closed    bool
+	receivers int                // pending receives
+	idle      *time.Timer        // stops consuming
+	stop      context.CancelFunc // of consuming; nil while not consuming
 }
 
 // holdTime limits how long messages wait for a busy worker.
@@ -44,12 +44,12 @@ func newConsumer(b *amqp.Broker, namespaces []string, prefetch int) *consumer {
 func (c *consumer) listen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gathers++
+	c.receivers++
 	if c.idle != nil {
 		c.idle.Stop()
 		c.idle = nil
 	}
-	if c.over || c.stop != nil {
+	if c.closed || c.stop != nil {
 		return
 	}
 	var ctx context.Context
@@ -63,7 +63,7 @@ func (c *consumer) listen() {
 func (c *consumer) pauseAfterIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gathers--; c.gathers == 0 && !c.over {
+	if c.receivers--; c.receivers == 0 && !c.closed {
 		c.idle = time.AfterFunc(holdTime, c.pause)
 	}
 }
@@ -73,7 +73,7 @@ func (c *consumer) pauseAfterIdle() {
 func (c *consumer) pause() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gathers == 0 {
+	if c.receivers == 0 {
 		c.stopAsync()
 	}
 }
@@ -96,9 +96,9 @@ func (c *consumer) deliver(ctx context.Context, d amqp.Delivery) {
 	}
 }
 
-// gatherMore is the time for which a batch waits for further messages. It also delays a single
+// gatherWait is the time for which a batch waits for further messages. It also delays a single
 // step.
-const gatherMore = 200 * time.Microsecond
+const gatherWait = 200 * time.Microsecond
 
 // receiveBatch waits up to wait for a message and returns up to limit messages that arrive
 // together.
@@ -113,7 +113,7 @@ func (c *consumer) receiveBatch(ctx context.Context, limit int, wait time.Durati
 		case d := <-c.messages:
 			list = append(list, d)
 			if len(list) == 1 {
-				timer.Reset(gatherMore)
+				timer.Reset(gatherWait)
 			}
 		case <-timer.C:
 			return list
@@ -135,7 +135,7 @@ func (c *consumer) requeue(list []amqp.Delivery) {
 // close stops consuming and disconnects. The broker redelivers messages that were not taken.
 func (c *consumer) close() {
 	c.mu.Lock()
-	c.over = true
+	c.closed = true
 	if c.idle != nil {
 		c.idle.Stop()
 	}

@@ -14,24 +14,24 @@ import (
 
 // Delays between retries.
 const (
-	firstRest   = 100 * time.Millisecond
-	longRest    = 5 * time.Second
-	longestRest = time.Minute // maximum Retry-After, and maximum delay of a rejected outcome
+	minBackoff    = 100 * time.Millisecond
+	maxBackoff    = 5 * time.Second
+	maxRetryAfter = time.Minute // maximum Retry-After, and maximum delay of a rejected outcome
 )
 
 // backoff computes the delay between retries. The delay doubles with each failure. Jitter prevents
 // workers that failed at the same time from retrying at the same time.
 type backoff struct{ next time.Duration }
 
-// rest sleeps for the next delay, or for the longer one requested by err. It returns false if ctx
+// sleep sleeps for the next delay, or for the longer one requested by err. It returns false if ctx
 // ended first.
-func (b *backoff) rest(ctx context.Context, err error) bool {
-	return loop.Sleep(ctx, max(b.step(longRest), min(retryAfter(err), longestRest)))
+func (b *backoff) sleep(ctx context.Context, err error) bool {
+	return loop.Sleep(ctx, max(b.advance(maxBackoff), min(retryAfter(err), maxRetryAfter)))
 }
 
-// step returns the next delay, at most limit.
-func (b *backoff) step(limit time.Duration) time.Duration {
-	b.next = min(max(2*b.next, firstRest), limit)
+// advance returns the next delay, at most limit.
+func (b *backoff) advance(limit time.Duration) time.Duration {
+	b.next = min(max(2*b.next, minBackoff), limit)
 	return b.next - time.Duration(rand.Int64N(int64(b.next)/2+1))
 }
 
@@ -45,9 +45,9 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// refused reports whether err means that the backend rejects the content of a request, so that a
+// isRejected reports whether err means that the backend rejects the content of a request, so that a
 // retry is useless. All other errors may be temporary.
-func refused(err error) bool {
+func isRejected(err error) bool {
 	return slices.Contains([]tasker.Code{tasker.Invalid, tasker.TooLarge, tasker.Unsupported}, tasker.CodeOf(err))
 }
 
@@ -61,11 +61,11 @@ func isAuthError(err error) bool {
 // isUnknownWorker reports whether err means that the backend does not know the worker with this
 // id. It ignores errors about other objects, which contain the id only as part of a path.
 func isUnknownWorker(err error, id tasker.ID) bool {
-	return tasker.CodeOf(err) == tasker.NotFound && names(err.Error(), id.String())
+	return tasker.CodeOf(err) == tasker.NotFound && containsID(err.Error(), id.String())
 }
 
-// names reports whether text contains id outside of a path.
-func names(text, id string) bool {
+// containsID reports whether text contains id outside of a path.
+func containsID(text, id string) bool {
 	for {
 		before, after, found := strings.Cut(text, id)
 		if !found || !strings.HasSuffix(before, "/") {

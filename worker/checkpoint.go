@@ -11,8 +11,8 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// saved is the latest checkpoint that this attempt saved.
-type saved struct {
+// checkpointCache is the latest checkpoint that this attempt saved.
+type checkpointCache struct {
 	mu    sync.Mutex
 	value json.RawMessage // nil if nothing was saved: use the checkpoint of the assignment
 }
@@ -30,7 +30,7 @@ func (c *Call) LastCheckpoint(into any) (bool, error) {
 		return false, nil
 	}
 	if err := json.Unmarshal(value, into); err != nil {
-		return false, invalidInput("checkpoint of step %s: %w", c.Name, err)
+		return false, newInvalidInputError("checkpoint of step %s: %w", c.Name, err)
 	}
 	return true, nil
 }
@@ -76,7 +76,7 @@ func (c *Call) store(ctx context.Context, value json.RawMessage) error {
 			return nil
 		case code == tasker.Invalid || code == tasker.TooLarge:
 			return &Error{Type: InvalidCheckpoint, Permanent: true, Err: fmt.Errorf("checkpoint of step %s: %w", c.Name, err)}
-		case ctx.Err() != nil || code == tasker.StaleLease || try == fetchTries || !b.rest(ctx, err):
+		case ctx.Err() != nil || code == tasker.StaleLease || try == maxFetchAttempts || !b.sleep(ctx, err):
 			return fmt.Errorf("save a checkpoint of step %s: %w", c.Name, err)
 		}
 		c.Log.WarnContext(ctx, "cannot save a checkpoint, retrying", "err", err)

@@ -29,25 +29,25 @@ func (s *run) claim(ctx context.Context, stop <-chan struct{}) {
 			continue
 		}
 		asked := time.Now()
-		wait := s.asking(asked)
+		wait := s.claimWait(asked)
 		list, err := s.backend.Claim(ctx, id, slots, wait)
-		s.start(ctx, list, slots, asked)
+		s.startAttempts(ctx, list, slots, asked)
 		if err == nil {
-			s.succeeded(ctx, asked)
+			s.recordSuccess(ctx, asked)
 			b.reset()
 			most.grow()
 			if len(list) == 0 && time.Since(asked) < wait/2 {
 				// The worker must drain, which the next heartbeat reports, or the server is shutting down.
-				wake(s.renew)
-				loop.Sleep(ctx, firstRest)
+				signal(s.renew)
+				loop.Sleep(ctx, minBackoff)
 			}
 			continue
 		}
-		s.claimFailed()
+		s.recordClaimFailure()
 		if ctx.Err() != nil {
 			return
 		}
-		if !s.refusesKey(ctx, err) {
+		if !s.isKeyRejected(ctx, err) {
 			s.log.WarnContext(ctx, "claim failed, retrying", "slots", slots, "err", err)
 		}
 		switch {
@@ -56,38 +56,38 @@ func (s *run) claim(ctx context.Context, stop <-chan struct{}) {
 		case tasker.CodeOf(err) == tasker.TooLarge:
 			most.shrink(slots) // the response was too large
 		}
-		if !b.rest(ctx, err) {
+		if !b.sleep(ctx, err) {
 			return
 		}
 	}
 }
 
-// asking returns how long a claim that is sent now may wait. A claim that counts as a heartbeat
+// claimWait returns how long a claim that is sent now may wait. A claim that counts as a heartbeat
 // ends before the next heartbeat is due.
-func (s *run) asking(now time.Time) time.Duration {
+func (s *run) claimWait(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.claimsCount() {
+	if !s.claimsAreHeartbeats() {
 		return pollWait
 	}
-	s.asked = now
+	s.lastClaim = now
 	return min(pollWait, s.registration.HeartbeatInterval*9/10)
 }
 
-// leastClaim is the minimum heartbeat interval for which claims count as heartbeats. Shorter ones
+// minClaimInterval is the minimum heartbeat interval for which claims count as heartbeats. Shorter ones
 // would cause too many claims.
-const leastClaim = 2 * time.Second
+const minClaimInterval = 2 * time.Second
 
-// claimsCount reports whether claims count as heartbeats. The caller holds the mutex.
-func (s *run) claimsCount() bool {
-	return s.registration.ClaimIsHeartbeat && s.registration.HeartbeatInterval >= leastClaim
+// claimsAreHeartbeats reports whether claims count as heartbeats. The caller holds the mutex.
+func (s *run) claimsAreHeartbeats() bool {
+	return s.registration.ClaimIsHeartbeat && s.registration.HeartbeatInterval >= minClaimInterval
 }
 
-// claimFailed records that the last claim may not have arrived.
-func (s *run) claimFailed() {
+// recordClaimFailure records that the last claim may not have arrived.
+func (s *run) recordClaimFailure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = time.Time{}
+	s.lastClaim = time.Time{}
 }
 
 // reserve reserves up to most free slots for a claim. It reserves none while the worker drains.
@@ -97,7 +97,7 @@ func (s *run) reserve(most int) (tasker.ID, int) {
 	if s.draining {
 		return tasker.ID{}, 0
 	}
-	slots := min(max(s.free(), 0), most)
+	slots := min(max(s.freeSlots(), 0), most)
 	s.reserved += slots
 	return s.registration.WorkerUUID, slots
 }

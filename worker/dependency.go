@@ -53,7 +53,7 @@ func (c *Call) Dependency(name string, into any) error {
 		return err
 	}
 	if err := json.Unmarshal(doc, into); err != nil {
-		return invalidInput("result of step %s: %w", name, err)
+		return newInvalidInputError("result of step %s: %w", name, err)
 	}
 	return nil
 }
@@ -71,10 +71,10 @@ func (c *Call) DependencyRaw(ctx context.Context, name string) (json.RawMessage,
 		if names := c.dependencyNames(); len(names) > 0 {
 			known = "it depends on " + strings.Join(names, ", ")
 		}
-		return nil, invalidInput("step %s does not depend on %q: %s", c.Name, name, known)
+		return nil, newInvalidInputError("step %s does not depend on %q: %s", c.Name, name, known)
 	}
 	if len(doc) == 0 || string(doc) == "null" {
-		return nil, invalidInput("result of step %s: %w", name, ErrNoResult)
+		return nil, newInvalidInputError("result of step %s: %w", name, ErrNoResult)
 	}
 	return doc, nil
 }
@@ -118,12 +118,12 @@ func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
 
 // itemResults fetches a page of item results. It returns the errors of fetch.
 func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err error) {
-	backend, ok := c.documents().(itemReader)
+	backend, ok := c.documentSource().(itemReader)
 	if !ok {
-		return page, invalidInput("the item results of step %s are a reference, but this worker has no backend to "+
+		return page, newInvalidInputError("the item results of step %s are a reference, but this worker has no backend to "+
 			"read them from", name)
 	}
-	err = c.try(c.ctx, fmt.Sprintf("results of the items of step %s from %d", name, from), func(ctx context.Context) error {
+	err = c.fetchWithRetry(c.ctx, fmt.Sprintf("results of the items of step %s from %d", name, from), func(ctx context.Context) error {
 		page, err = backend.ItemResults(ctx, c.TaskUUID, name, from)
 		return err
 	})
@@ -145,8 +145,8 @@ func WithDocuments(ctx context.Context, from Documents) context.Context {
 	return context.WithValue(ctx, documentsKey{}, from)
 }
 
-// documents returns the source of [Documents].
-func (c *Call) documents() any {
+// documentSource returns the source of [Documents].
+func (c *Call) documentSource() any {
 	if c.backend != nil {
 		return c.backend
 	}
@@ -163,12 +163,12 @@ type contextReader interface {
 func (c *Call) TaskContext(into any) error {
 	doc := c.Context
 	if len(c.ContextOmitted) > 0 {
-		backend, ok := c.documents().(contextReader)
+		backend, ok := c.documentSource().(contextReader)
 		if !ok {
-			return invalidInput("the task context lacks %s, and this worker has no backend to read "+
+			return newInvalidInputError("the task context lacks %s, and this worker has no backend to read "+
 				"it from", strings.Join(c.ContextOmitted, ", "))
 		}
-		err := c.try(c.ctx, "context of the task", func(ctx context.Context) (err error) {
+		err := c.fetchWithRetry(c.ctx, "context of the task", func(ctx context.Context) (err error) {
 			doc, err = backend.TaskContext(ctx, c.TaskUUID)
 			return err
 		})
@@ -177,27 +177,27 @@ func (c *Call) TaskContext(into any) error {
 		}
 	}
 	if err := decode(doc, into); err != nil {
-		return invalidInput("context of the task: %w", err)
+		return newInvalidInputError("context of the task: %w", err)
 	}
 	return nil
 }
 
-// fetched caches fetched results up to the maximum size of a claim. Further results are fetched
+// documentCache caches fetched results up to the maximum size of a claim. Further results are fetched
 // again on each access, so that a handler with a thousand of them does not hold them all in memory.
-type fetched struct {
+type documentCache struct {
 	mu    sync.Mutex
 	docs  map[string]json.RawMessage
 	bytes int
 }
 
-func (f *fetched) get(name string) (json.RawMessage, bool) {
+func (f *documentCache) get(name string) (json.RawMessage, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	doc, ok := f.docs[name]
 	return doc, ok
 }
 
-func (f *fetched) put(name string, doc json.RawMessage) {
+func (f *documentCache) put(name string, doc json.RawMessage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, ok := f.docs[name]; ok || f.bytes+len(doc) > tasker.MaxClaimBytes {
@@ -210,8 +210,8 @@ func (f *fetched) put(name string, doc json.RawMessage) {
 	f.bytes += len(doc)
 }
 
-// fetchTries limits the attempts to fetch a document.
-const fetchTries = 5
+// maxFetchAttempts limits the attempts to fetch a document.
+const maxFetchAttempts = 5
 
 // fetch reads a result from the backend. The error is permanent if the result does not exist or
 // is too large.
@@ -220,22 +220,23 @@ func (c *Call) fetch(ctx context.Context, name string, ref tasker.ResultRef) (js
 		return doc, nil
 	}
 	if c.backend == nil {
-		return nil, invalidInput("the result of step %s is a reference, but this worker has no backend to read "+
+		return nil, newInvalidInputError("the result of step %s is a reference, but this worker has no backend to read "+
 			"it from", name)
 	}
 	var doc json.RawMessage
-	err := c.try(ctx, fmt.Sprintf("result of step %s (%d bytes)", name, ref.Bytes), func(ctx context.Context) (err error) {
-		doc, err = c.backend.StepResult(ctx, c.TaskUUID, ref.StepUUID)
-		return err
-	})
+	err := c.fetchWithRetry(ctx, fmt.Sprintf("result of step %s (%d bytes)", name, ref.Bytes),
+		func(ctx context.Context) (err error) {
+			doc, err = c.backend.StepResult(ctx, c.TaskUUID, ref.StepUUID)
+			return err
+		})
 	if err == nil {
 		c.fetched.put(name, doc)
 	}
 	return doc, err
 }
 
-// try calls fetch and retries while the backend is unreachable. It returns the errors of fetch.
-func (c *Call) try(ctx context.Context, what string, fetch func(context.Context) error) error {
+// fetchWithRetry calls fetch and retries while the backend is unreachable. It returns the errors of fetch.
+func (c *Call) fetchWithRetry(ctx context.Context, what string, fetch func(context.Context) error) error {
 	var b backoff
 	for try := 1; ; try++ {
 		err := fetch(ctx)
@@ -244,9 +245,9 @@ func (c *Call) try(ctx context.Context, what string, fetch func(context.Context)
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("fetch the %s: %w", what, context.Cause(ctx))
-		case refused(err) || isUnknownWorker(err, c.TaskUUID):
-			return invalidInput("cannot fetch %s: %w", what, err)
-		case try == fetchTries || !b.rest(ctx, err):
+		case isRejected(err) || isUnknownWorker(err, c.TaskUUID):
+			return newInvalidInputError("cannot fetch %s: %w", what, err)
+		case try == maxFetchAttempts || !b.sleep(ctx, err):
 			return &Error{Type: InputUnavailable, Err: fmt.Errorf("cannot fetch %s: %w", what, err)}
 		}
 		c.Log.WarnContext(ctx, "cannot fetch the inputs of a step, retrying", "of", what, "err", err)

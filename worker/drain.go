@@ -12,11 +12,11 @@ import (
 
 // Timeouts of a drain.
 const (
-	claimGrace  = 250 * time.Millisecond // for a pending claim, which may return steps
-	stopGrace   = 5 * time.Second        // for handlers with a cancelled context
-	reportTime  = 10 * time.Second       // for the last reports if the backend is unreachable
-	callTime    = 2 * time.Second        // for announcing the drain and unregistering
-	releaseTime = 5 * time.Second        // per release
+	claimGrace     = 250 * time.Millisecond // for a pending claim, which may return steps
+	stopGrace      = 5 * time.Second        // for handlers with a cancelled context
+	reportTimeout  = 10 * time.Second       // for the last reports if the backend is unreachable
+	callTimeout    = 2 * time.Second        // for announcing the drain and unregistering
+	releaseTimeout = 5 * time.Second        // per release
 )
 
 // run executes steps until ctx ends, the backend requests a drain or rejects the worker. It then
@@ -45,15 +45,15 @@ func (s *run) run(ctx context.Context) error {
 	case <-ctx.Done():
 		announce = true
 	case <-s.drained:
-		s.log.InfoContext(work, "draining at an operator's request", "worker_uuid", s.id())
+		s.log.InfoContext(work, "draining at an operator's request", "worker_uuid", s.workerID())
 	case broken = <-s.broken:
 	}
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
-	s.log.InfoContext(work, "worker draining", "held", s.holds())
+	s.log.InfoContext(work, "worker draining", "held", s.countAttempts())
 
-	announcing, stopAnnouncing := context.WithTimeout(work, callTime)
+	announcing, stopAnnouncing := context.WithTimeout(work, callTimeout)
 	defer stopAnnouncing()
 	var announcement sync.WaitGroup
 	if announce {
@@ -66,11 +66,11 @@ func (s *run) run(ctx context.Context) error {
 	var releases sync.WaitGroup
 	releases.Go(func() { s.releaseAll(work) })
 
-	stuck := s.settle()
+	stuck := s.waitForHandlers()
 	stopBeating()
 	beats.Wait()
 	close(s.closing)
-	last := time.AfterFunc(reportTime, stopWork)
+	last := time.AfterFunc(reportTimeout, stopWork)
 	defer last.Stop()
 	releases.Go(func() { s.release(work) })
 	reports.Wait()
@@ -87,40 +87,40 @@ func (s *run) run(ctx context.Context) error {
 // unregister releases the remaining leases and unregisters the worker. It has its own timeout,
 // because the backend may be healthy although reports were not answered.
 func (s *run) unregister(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	s.release(ctx)
-	s.leave(ctx)
+	s.unregisterWorker(ctx)
 }
 
 // announceDrain announces the drain to the backend, so that operators see it. The drain continues
 // regardless of the response; an old backend responds with NotFound.
 func (s *run) announceDrain(ctx context.Context) {
-	err := s.backend.DrainWorker(ctx, s.id())
+	err := s.backend.DrainWorker(ctx, s.workerID())
 	if err != nil && ctx.Err() == nil && tasker.CodeOf(err) != tasker.NotFound {
 		s.log.WarnContext(ctx, "could not report the drain to the server", "err", err)
 	}
 }
 
-// settle waits for the handlers until the drain timeout, then cancels them. It returns how many
+// waitForHandlers waits for the handlers until the drain timeout, then cancels them. It returns how many
 // ignore that and still run; the leases of their steps are released.
-func (s *run) settle() int {
+func (s *run) waitForHandlers() int {
 	done := make(chan struct{})
 	go func() {
 		s.handling.Wait()
 		close(done)
 	}()
-	if within(s.options.DrainTimeout, done) {
+	if waitUntilDone(s.options.DrainTimeout, done) {
 		return 0
 	}
 	s.interrupt()
-	if within(stopGrace, done) {
+	if waitUntilDone(stopGrace, done) {
 		return 0
 	}
 	return s.abandon()
 }
 
-func within(d time.Duration, done <-chan struct{}) bool {
+func waitUntilDone(d time.Duration, done <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -163,7 +163,7 @@ func (s *run) releaseAll(ctx context.Context) {
 	for {
 		s.release(ctx)
 		select {
-		case <-s.back:
+		case <-s.reregistered:
 		case <-s.closing:
 			return
 		case <-ctx.Done():
@@ -193,7 +193,7 @@ func (s *run) release(ctx context.Context) {
 // releaseBatch releases leases and returns those that the backend reported neither as
 // released nor as lost.
 func (s *run) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.Lease) ([]tasker.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, releaseTime)
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	released, lost, err := s.backend.Release(ctx, id, batch)
 	if err != nil {
@@ -204,18 +204,18 @@ func (s *run) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.Lea
 	}), nil
 }
 
-// leave unregisters the worker. It ignores NotFound.
-func (s *run) leave(ctx context.Context) {
-	id := s.id()
+// unregisterWorker unregisters the worker. It ignores NotFound.
+func (s *run) unregisterWorker(ctx context.Context) {
+	id := s.workerID()
 	if err := s.backend.LeaveWorker(ctx, id); err != nil && tasker.CodeOf(err) != tasker.NotFound {
 		s.log.WarnContext(ctx, "could not unregister the worker; the backend will remove it when "+
 			"heartbeats stop", "worker_uuid", id, "err", err)
 		return
 	}
-	s.log.InfoContext(ctx, "worker unregistered", "worker_uuid", id, "unreported", s.holds())
+	s.log.InfoContext(ctx, "worker unregistered", "worker_uuid", id, "unreported", s.countAttempts())
 }
 
-func (s *run) holds() int {
+func (s *run) countAttempts() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.attempts)

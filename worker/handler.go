@@ -60,21 +60,21 @@ func (w *Worker) Execute(ctx context.Context, a tasker.Assignment) (tasker.Outco
 }
 
 func (w *Worker) execute(ctx context.Context, c *Call) (tasker.Outcome, error) {
-	result, err := w.call(ctx, c)
-	o := tasker.Outcome{Lease: c.Lease(), Metadata: c.metadata()}
+	result, err := w.callHandler(ctx, c)
+	o := tasker.Outcome{Lease: c.Lease(), Metadata: c.attemptMetadata()}
 	if err != nil {
-		o.Failure = failureOf(ctx, err)
+		o.Failure = toFailure(ctx, err)
 		return o, err
 	}
 	o.Success, o.Result = true, result
 	return o, nil
 }
 
-// call runs a handler and converts panics and invalid results to errors.
-func (w *Worker) call(ctx context.Context, c *Call) (result json.RawMessage, err error) {
+// callHandler runs a handler and converts panics and invalid results to errors.
+func (w *Worker) callHandler(ctx context.Context, c *Call) (result json.RawMessage, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			result, err = nil, panicked(r)
+			result, err = nil, newPanicError(r)
 		}
 	}()
 	h := w.handlers[c.Handler]

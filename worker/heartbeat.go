@@ -14,11 +14,11 @@ import (
 // worker without leases sends heartbeats too, but fewer if its claims count as heartbeats.
 func (s *run) heartbeat(ctx context.Context) {
 	var b backoff
-	for s.pause(ctx) {
+	for s.waitForBeat(ctx) {
 		for err := s.beat(ctx); err != nil; err = s.beat(ctx) {
 			// A long Retry-After would let the leases expire.
-			rest := max(b.step(longRest), min(retryAfter(err), longRest))
-			if !loop.Sleep(ctx, min(rest, time.Until(s.firstLapse(longRest)))) {
+			rest := max(b.advance(maxBackoff), min(retryAfter(err), maxBackoff))
+			if !loop.Sleep(ctx, min(rest, time.Until(s.nextLeaseExpiry(maxBackoff)))) {
 				return
 			}
 		}
@@ -26,20 +26,20 @@ func (s *run) heartbeat(ctx context.Context) {
 	}
 }
 
-// heartbeatEvery is the number of heartbeat intervals after which a worker sends a heartbeat
+// heartbeatsPerInterval is the number of heartbeat intervals after which a worker sends a heartbeat
 // although its claims count as heartbeats. Only the response to a heartbeat can request a drain.
-const heartbeatEvery = 3
+const heartbeatsPerInterval = 3
 
-// pause waits for the next heartbeat. It returns false if ctx ended first.
-func (s *run) pause(ctx context.Context) bool {
+// waitForBeat waits for the next heartbeat. It returns false if ctx ended first.
+func (s *run) waitForBeat(ctx context.Context) bool {
 	begun := time.Now()
-	timer := time.NewTimer(s.interval())
+	timer := time.NewTimer(s.heartbeatInterval())
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-			if rest := s.claimCounts(begun); rest > 0 {
+			if rest := s.heartbeatCoveredByClaim(begun); rest > 0 {
 				timer.Reset(rest)
 				continue
 			}
@@ -49,19 +49,19 @@ func (s *run) pause(ctx context.Context) bool {
 	}
 }
 
-// claimCounts returns how much longer the last claim replaces a heartbeat. begun is the time of
+// heartbeatCoveredByClaim returns how much longer the last claim replaces a heartbeat. begun is the time of
 // the last heartbeat.
-func (s *run) claimCounts(begun time.Time) time.Duration {
+func (s *run) heartbeatCoveredByClaim(begun time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.attempts) > 0 {
 		return 0
 	}
 	interval := s.registration.HeartbeatInterval
-	return min(time.Until(s.asked.Add(interval)), time.Until(begun.Add(heartbeatEvery*interval)))
+	return min(time.Until(s.lastClaim.Add(interval)), time.Until(begun.Add(heartbeatsPerInterval*interval)))
 }
 
-func (s *run) interval() time.Duration {
+func (s *run) heartbeatInterval() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.registration.HeartbeatInterval
@@ -69,62 +69,62 @@ func (s *run) interval() time.Duration {
 
 // beat sends one heartbeat in batches. It sends all batches and returns the first error.
 func (s *run) beat(ctx context.Context) error {
-	id, leases := s.held()
+	id, leases := s.collectLeases()
 	if len(leases) == 0 {
 		return s.extend(ctx, id, nil)
 	}
 	var failed error
 	for batch := range slices.Chunk(leases, maxBatch) {
-		splits := mostSplits
-		failed = cmp.Or(failed, s.extendParts(ctx, id, batch, &splits))
+		splits := maxSplits
+		failed = cmp.Or(failed, s.extendInParts(ctx, id, batch, &splits))
 	}
 	return failed
 }
 
-// mostSplits limits the splits of a heartbeat. It suffices to isolate one rejected lease.
-const mostSplits = 10
+// maxSplits limits the splits of a heartbeat. It suffices to isolate one rejected lease.
+const maxSplits = 10
 
-// extendParts extends leases. It splits a request that the backend rejects as invalid, so that
+// extendInParts extends leases. It splits a request that the backend rejects as invalid, so that
 // one invalid lease does not cost the others.
-func (s *run) extendParts(ctx context.Context, id tasker.ID, leases []tasker.Lease, splits *int) error {
+func (s *run) extendInParts(ctx context.Context, id tasker.ID, leases []tasker.Lease, splits *int) error {
 	err := s.extend(ctx, id, leases)
 	if tasker.CodeOf(err) != tasker.Invalid || len(leases) < 2 || *splits == 0 {
 		return err
 	}
 	*splits--
 	half := len(leases) / 2
-	return cmp.Or(s.extendParts(ctx, id, leases[:half], splits), s.extendParts(ctx, id, leases[half:], splits))
+	return cmp.Or(s.extendInParts(ctx, id, leases[:half], splits), s.extendInParts(ctx, id, leases[half:], splits))
 }
 
-// leastBeat is the minimum timeout of a heartbeat. With a shorter timeout, a slow connection
+// minHeartbeatInterval is the minimum timeout of a heartbeat. With a shorter timeout, a slow connection
 // attempt would be cancelled and repeated forever.
-const leastBeat = 2 * time.Second
+const minHeartbeatInterval = 2 * time.Second
 
 func (s *run) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) error {
 	sent := time.Now()
 	// A hanging backend must not use up a lease.
-	limited, cancel := context.WithDeadline(ctx, s.firstLapse(max(s.interval(), leastBeat)))
+	limited, cancel := context.WithDeadline(ctx, s.nextLeaseExpiry(max(s.heartbeatInterval(), minHeartbeatInterval)))
 	defer cancel()
 	beat, err := s.backend.Heartbeat(limited, id, leases)
 	if err != nil {
-		if ctx.Err() == nil && !s.refusesKey(ctx, err) {
+		if ctx.Err() == nil && !s.isKeyRejected(ctx, err) {
 			s.log.WarnContext(ctx, "heartbeat failed, retrying", "leases", len(leases), "err", err)
 		}
 		if isUnknownWorker(err, id) {
 			s.registerAgain(ctx, id)
 		}
-		s.lapse(ctx)
+		s.cancelExpired(ctx)
 		return err
 	}
-	s.succeeded(ctx, sent)
-	s.extended(ctx, id, leases, beat, sent)
+	s.recordSuccess(ctx, sent)
+	s.applyBeat(ctx, id, leases, beat, sent)
 	return nil
 }
 
-// extended applies the response to a heartbeat. A renewed lease is counted from when the heartbeat
+// applyBeat applies the response to a heartbeat. A renewed lease is counted from when the heartbeat
 // was sent. A lease with an unchanged expiry was not renewed, because the backend was processing
 // the step; a lease that the response does not mention may not have been renewed.
-func (s *run) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease, beat tasker.Beat, sent time.Time) {
+func (s *run) applyBeat(ctx context.Context, id tasker.ID, leases []tasker.Lease, beat tasker.Beat, sent time.Time) {
 	ends := make(map[tasker.ID]time.Time, len(beat.Extended))
 	for _, x := range beat.Extended {
 		ends[x.StepUUID] = x.ExpiresAt
@@ -136,7 +136,7 @@ func (s *run) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if beat.Drain && id == s.registration.WorkerUUID {
-		wake(s.drained)
+		signal(s.drained)
 	}
 	for _, l := range leases {
 		at := s.attempts[l]
@@ -146,43 +146,43 @@ func (s *run) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease,
 		end, held := ends[l.StepUUID]
 		switch {
 		case lost[l.StepUUID]:
-			s.lose(ctx, at)
+			s.cancelLost(ctx, at)
 		case held && !end.Equal(at.expires):
-			at.lapses, at.expires = sent.Add(s.registration.LeaseDuration), end
+			at.leaseEnd, at.expires = sent.Add(s.registration.LeaseDuration), end
 		}
 	}
 }
 
-// firstLapse returns when the first lease expires unless it is renewed, but no later than most
+// nextLeaseExpiry returns when the first lease expires unless it is renewed, but no later than most
 // from now.
-func (s *run) firstLapse(most time.Duration) time.Time {
+func (s *run) nextLeaseExpiry(most time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	end := now.Add(most)
 	for _, at := range s.attempts {
-		if !at.finished && !at.dropped && at.lapses.Before(end) && at.lapses.After(now) {
-			end = at.lapses
+		if !at.finished && !at.dropped && at.leaseEnd.Before(end) && at.leaseEnd.After(now) {
+			end = at.leaseEnd
 		}
 	}
 	return end
 }
 
-// lapse cancels the attempts whose lease expired while the backend was unreachable: another
+// cancelExpired cancels the attempts whose lease expired while the backend was unreachable: another
 // worker may have claimed the step.
-func (s *run) lapse(ctx context.Context) {
+func (s *run) cancelExpired(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.attempts {
-		if !at.finished && !time.Now().Before(at.lapses) {
-			s.lose(ctx, at)
+		if !at.finished && !time.Now().Before(at.leaseEnd) {
+			s.cancelLost(ctx, at)
 		}
 	}
 }
 
-// lose cancels a handler whose lease is lost. An existing outcome is still sent: the backend may
+// cancelLost cancels a handler whose lease is lost. An existing outcome is still sent: the backend may
 // not have assigned the step again, and its response decides. The caller holds the mutex.
-func (s *run) lose(ctx context.Context, at *attempt) {
+func (s *run) cancelLost(ctx context.Context, at *attempt) {
 	switch {
 	case at.finished:
 		at.lost = true
@@ -195,8 +195,8 @@ func (s *run) lose(ctx context.Context, at *attempt) {
 	s.log.WarnContext(ctx, "lease lost, step stopped", "task", at.TaskUUID, "step", at.StepUUID, "attempt", at.Attempt)
 }
 
-// held returns the leases to extend, one per step.
-func (s *run) held() (tasker.ID, []tasker.Lease) {
+// collectLeases returns the leases to extend, one per step.
+func (s *run) collectLeases() (tasker.ID, []tasker.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	leases := make([]tasker.Lease, 0, len(s.attempts))

@@ -60,7 +60,7 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := from(err)
+	e := wrapError(err)
 	e.Permanent = true
 	return e
 }
@@ -71,7 +71,7 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := from(err)
+	e := wrapError(err)
 	e.RetryAfter = max(d, 0)
 	return e
 }
@@ -82,29 +82,29 @@ func WithFingerprint(text string, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := from(err)
+	e := wrapError(err)
 	e.Fingerprint = text
 	return e
 }
 
-// from returns an [Error] that wraps err and copies the fields of the one that err wraps.
-func from(err error) *Error {
+// wrapError returns an [Error] that wraps err and copies the fields of the one that err wraps.
+func wrapError(err error) *Error {
 	e := &Error{}
-	if inner := errorIn(err); inner != nil {
+	if inner := findError(err); inner != nil {
 		*e = *inner
 	}
 	e.Err = err
 	return e
 }
 
-func errorIn(err error) (e *Error) {
-	inspect(func() { e, _ = errors.AsType[*Error](err) })
+func findError(err error) (e *Error) {
+	ignorePanic(func() { e, _ = errors.AsType[*Error](err) })
 	return e
 }
 
-// inspect calls f and ignores a panic, because the methods of a handler's error may panic, for
+// ignorePanic calls f and ignores a panic, because the methods of a handler's error may panic, for
 // example on a nil pointer.
-func inspect(f func()) {
+func ignorePanic(f func()) {
 	defer func() { _ = recover() }()
 	f()
 }
@@ -117,28 +117,30 @@ const (
 	maxContext = 64 << 10
 )
 
-// failureOf converts the error of a handler to a failure.
-func failureOf(ctx context.Context, err error) *tasker.Failure {
-	f := &tasker.Failure{Message: payload.CutMiddle(payload.CleanText(messageOf(err), math.MaxInt), maxMessage, leftOut), Type: HandlerError, Retryable: true}
+// toFailure converts the error of a handler to a failure.
+func toFailure(ctx context.Context, err error) *tasker.Failure {
+	f := &tasker.Failure{Message: payload.CutMiddle(payload.CleanText(errorMessage(err), math.MaxInt), maxMessage, formatOmitted), Type: HandlerError, Retryable: true}
 	timeout := false
-	inspect(func() { timeout = errors.Is(err, context.DeadlineExceeded) })
-	switch e := errorIn(err); {
+	ignorePanic(func() { timeout = errors.Is(err, context.DeadlineExceeded) })
+	switch e := findError(err); {
 	case e != nil:
 		f.Retryable, f.RetryAfter = !e.Permanent, e.RetryAfter
 		if e.Type != "" {
 			f.Type = e.Type
 		}
-		f.Context, f.Fingerprint = evidence(e.Context), e.Fingerprint
+		f.Context, f.Fingerprint = encodeContext(e.Context), e.Fingerprint
 	case timeout && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		f.Type = tasker.StepTimeout
 	}
 	return f
 }
 
-func leftOut(bytes int) string { return fmt.Sprintf("\n[… %d bytes are left out …]\n", bytes) }
+func formatOmitted(bytes int) string {
+	return fmt.Sprintf("\n[… %d bytes are left out …]\n", bytes)
+}
 
-// messageOf returns the text of an error, even if its Error method panics.
-func messageOf(err error) (message string) {
+// errorMessage returns the text of an error, even if its Error method panics.
+func errorMessage(err error) (message string) {
 	defer func() {
 		if recover() != nil {
 			message = fmt.Sprintf("an error of type %T whose Error method panicked", err)
@@ -147,13 +149,13 @@ func messageOf(err error) (message string) {
 	return err.Error()
 }
 
-func evidence(v any) json.RawMessage {
+func encodeContext(v any) json.RawMessage {
 	if v == nil {
 		return nil
 	}
 	doc, err := encode(v)
 	if err != nil {
-		doc, _ = json.Marshal(map[string]string{"dropped": "the evidence cannot be encoded: " + messageOf(err)})
+		doc, _ = json.Marshal(map[string]string{"dropped": "the evidence cannot be encoded: " + errorMessage(err)})
 	}
 	return payload.CleanJSON(doc, payload.Limits{Bytes: maxContext})
 }
@@ -168,9 +170,9 @@ func encode(v any) (doc json.RawMessage, err error) {
 	return json.Marshal(v)
 }
 
-// panicked converts a recovered panic to an error with the stack. The recovering function must
+// newPanicError converts a recovered panic to an error with the stack. The recovering function must
 // call it, because the stack exists only there.
-func panicked(value any) error {
+func newPanicError(value any) error {
 	return &Error{
 		Type:    Panic,
 		Context: map[string]string{"stack": payload.CleanText(string(debug.Stack()), maxStack)},
@@ -178,8 +180,8 @@ func panicked(value any) error {
 	}
 }
 
-// ended returns the outcome for a handler that ended its goroutine instead of returning.
-func ended(a tasker.Assignment) tasker.Outcome {
+// newGoexitOutcome returns the outcome for a handler that ended its goroutine instead of returning.
+func newGoexitOutcome(a tasker.Assignment) tasker.Outcome {
 	return tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
 		Message: "the handler ended its goroutine (runtime.Goexit) instead of returning", Type: Panic, Retryable: true,
 	}}

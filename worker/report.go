@@ -12,11 +12,11 @@ import (
 // maxBatchBytes limits the size of one report, unless a single outcome is larger.
 const maxBatchBytes = 1 << 20
 
-// A report waits for more outcomes for 1/gatherShare of the duration of the last report, but no
+// A report waits for more outcomes for 1/gatherFraction of the duration of the last report, but no
 // longer than maxGatherWait.
 const (
-	gatherShare   = 8
-	maxGatherWait = 10 * time.Millisecond
+	gatherFraction = 8
+	maxGatherWait  = 10 * time.Millisecond
 )
 
 // reporter sends outcomes and claims steps with the same call. One report is in flight at a time
@@ -26,16 +26,16 @@ const (
 type reporter struct {
 	*run
 
-	rest     backoff
-	most     window
-	troubled bool // the last report failed: the next one claims nothing
+	backoff backoff
+	window  window
+	failing bool // the last report failed: the next one claims nothing
 }
 
 // report sends outcomes until the run is closing and all are sent, or ctx ends.
 func (s *run) report(ctx context.Context) {
-	r := &reporter{run: s, most: newWindow()}
+	r := &reporter{run: s, window: newWindow()}
 	for ctx.Err() == nil {
-		batch, slots := r.take()
+		batch, slots := r.takeBatch()
 		if len(batch) > 0 {
 			r.send(ctx, batch, slots)
 			continue
@@ -45,32 +45,32 @@ func (s *run) report(ctx context.Context) {
 			return
 		case <-s.result:
 		case <-s.closing:
-			if !s.unreported() {
+			if !s.hasUnreported() {
 				return
 			}
 		}
 	}
 }
 
-// take returns the next outcomes to report and the number of steps to claim: one per outcome, and
+// takeBatch returns the next outcomes to report and the number of steps to claim: one per outcome, and
 // one per free slot without a pending claim.
-func (r *reporter) take() (batch []*attempt, slots int) {
+func (r *reporter) takeBatch() (batch []*attempt, slots int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := fitting(r.queue, r.most.size)
+	n := countFitting(r.queue, r.window.size)
 	batch, r.queue = slices.Clone(r.queue[:n]), r.queue[n:]
-	if !r.draining && !r.troubled && len(batch) > 0 {
-		slots = min(max(r.free()+len(batch), 0), maxBatch)
+	if !r.draining && !r.failing && len(batch) > 0 {
+		slots = min(max(r.freeSlots()+len(batch), 0), maxBatch)
 		r.reserved += slots
 	}
 	return batch, slots
 }
 
-// fitting returns how many of the first outcomes fit into one report, at most most.
-func fitting(list []*attempt, most int) int {
+// countFitting returns how many of the first outcomes fit into one report, at most most.
+func countFitting(list []*attempt, most int) int {
 	bytes := 0
 	for i, at := range list {
-		bytes += size(at.outcome)
+		bytes += outcomeSize(at.outcome)
 		if i == most || i > 0 && bytes > maxBatchBytes {
 			return i
 		}
@@ -78,7 +78,7 @@ func fitting(list []*attempt, most int) int {
 	return len(list)
 }
 
-func size(o tasker.Outcome) int {
+func outcomeSize(o tasker.Outcome) int {
 	n := len(o.Result) + len(o.Metadata)
 	if o.Failure != nil {
 		n += len(o.Failure.Message) + len(o.Failure.Context)
@@ -89,22 +89,22 @@ func size(o tasker.Outcome) int {
 func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 	began := time.Now()
 	receipt, err := r.deliver(ctx, batch, slots)
-	r.start(ctx, receipt.Next, slots, began)
-	r.troubled = err != nil
+	r.startAttempts(ctx, receipt.Next, slots, began)
+	r.failing = err != nil
 	if err != nil {
-		if slow := time.Since(began) > slowReport; slow || refused(err) {
-			r.most.shrink(len(batch))
+		if slow := time.Since(began) > slowReport; slow || isRejected(err) {
+			r.window.shrink(len(batch))
 			r.resize(func(w *window) { w.shrink(len(batch)) })
 		}
-		r.resend(&r.unsure, batch)
-		r.rest.rest(ctx, err)
+		r.resend(&r.resends, batch)
+		r.backoff.sleep(ctx, err)
 		return
 	}
-	r.most.grow()
-	r.rest.reset()
-	r.resend(&r.unsure, r.answered(ctx, batch, receipt))
+	r.window.grow()
+	r.backoff.reset()
+	r.resend(&r.resends, r.applyReceipt(ctx, batch, receipt))
 	if len(receipt.Next) > 0 {
-		r.gather(ctx, min(time.Since(began)/gatherShare, maxGatherWait))
+		r.gather(ctx, min(time.Since(began)/gatherFraction, maxGatherWait))
 	}
 }
 
@@ -114,10 +114,10 @@ func (s *run) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.
 	for i, at := range batch {
 		outcomes[i] = at.outcome
 	}
-	id, sent := s.id(), time.Now()
+	id, sent := s.workerID(), time.Now()
 	receipt, err := s.backend.Report(ctx, id, outcomes, slots)
 	if err != nil {
-		if !s.refusesKey(ctx, err) {
+		if !s.isKeyRejected(ctx, err) {
 			s.log.WarnContext(ctx, "report failed, retrying", "outcomes", len(batch), "err", err)
 		}
 		if isUnknownWorker(err, id) {
@@ -125,7 +125,7 @@ func (s *run) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.
 		}
 		return tasker.Receipt{}, err
 	}
-	s.succeeded(ctx, sent)
+	s.recordSuccess(ctx, sent)
 	return receipt, nil
 }
 
@@ -135,7 +135,7 @@ func (s *run) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.
 func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	enough := time.NewTimer(most)
 	defer enough.Stop()
-	for r.executes() {
+	for r.isExecuting() {
 		select {
 		case <-ctx.Done():
 			return
@@ -146,39 +146,39 @@ func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	}
 }
 
-// settled occurs in the message of a rejection if the backend could not store an outcome and
+// attemptFailedMessage occurs in the message of a rejection if the backend could not store an outcome and
 // recorded the attempt as failed.
-const settled = "the attempt was failed"
+const attemptFailedMessage = "the attempt was failed"
 
 // Reactions to a rejection. A response identifies steps, not attempts: if a batch has two
 // attempts of one step, the highest reaction counts for both.
 const (
-	toDrop   = iota // the outcome is obsolete
-	toRevise        // send it in another form
-	toRepeat        // send it again
+	actionDrop   = iota // the outcome is obsolete
+	actionRevise        // send it in another form
+	actionResend        // send it again
 )
 
-// unsettled returns the reaction to a rejection: toDrop, toRevise or toRepeat.
-func unsettled(x tasker.Rejection) int {
+// classifyRejection returns the reaction to a rejection: actionDrop, actionRevise or actionResend.
+func classifyRejection(x tasker.Rejection) int {
 	switch x.Code {
 	case tasker.Unavailable, tasker.Internal:
-		return toRepeat
+		return actionResend
 	case tasker.Invalid, tasker.TooLarge:
-		if !strings.Contains(x.Message, settled) {
-			return toRevise
+		if !strings.Contains(x.Message, attemptFailedMessage) {
+			return actionRevise
 		}
-		return toDrop
+		return actionDrop
 	default:
-		return toDrop
+		return actionDrop
 	}
 }
 
-// answered ends the attempts whose outcomes were accepted or rejected. It returns those to
+// applyReceipt ends the attempts whose outcomes were accepted or rejected. It returns those to
 // resend, which keep their slots: revised outcomes, and outcomes without a definite response.
-func (s *run) answered(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
+func (s *run) applyReceipt(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
 	rejected := make(map[tasker.ID]tasker.Rejection, len(receipt.Rejected))
 	for _, x := range receipt.Rejected {
-		if before, twice := rejected[x.StepUUID]; !twice || unsettled(x) > unsettled(before) {
+		if before, twice := rejected[x.StepUUID]; !twice || classifyRejection(x) > classifyRejection(before) {
 			rejected[x.StepUUID] = x
 		}
 	}
@@ -189,42 +189,42 @@ func (s *run) answered(ctx context.Context, batch []*attempt, receipt tasker.Rec
 	for _, at := range batch {
 		x, no := rejected[at.StepUUID]
 		switch {
-		case no && unsettled(x) == toRevise:
-			s.revise(ctx, at, x)
+		case no && classifyRejection(x) == actionRevise:
+			s.reviseOutcome(ctx, at, x)
 			again = append(again, at)
-		case no && unsettled(x) == toDrop:
+		case no && classifyRejection(x) == actionDrop:
 			s.log.WarnContext(ctx, "outcome rejected", "task", at.TaskUUID, "step", at.StepUUID, "code", x.Code, "err", x.Message)
-			s.end(at)
+			s.endAttempt(at)
 		case !no && accepted[at.StepUUID]:
-			s.end(at)
+			s.endAttempt(at)
 		default:
-			s.postpone(at, longRest)
+			s.postpone(at, maxBackoff)
 			again = append(again, at)
 		}
 	}
 	return again
 }
 
-// end removes an attempt and frees its slot.
-func (s *run) end(at *attempt) {
+// endAttempt removes an attempt and frees its slot.
+func (s *run) endAttempt(at *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forget(at)
+	s.forgetAttempt(at)
 }
 
-// forget is like end for a caller that holds the mutex.
-func (s *run) forget(at *attempt) {
-	s.remove(at)
-	wake(s.slot)
+// forgetAttempt is like end for a caller that holds the mutex.
+func (s *run) forgetAttempt(at *attempt) {
+	s.removeAttempt(at)
+	signal(s.slot)
 }
 
-func (s *run) unreported() bool {
+func (s *run) hasUnreported() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queue) > 0
 }
 
-func (s *run) executes() bool {
+func (s *run) isExecuting() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running > 0

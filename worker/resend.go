@@ -18,12 +18,12 @@ import (
 // large.
 const slowReport = 10 * time.Second
 
-// retry is the state of an outcome to resend.
-type retry struct {
-	due   time.Time
-	rests backoff
-	lost  bool      // the backend reported the lease as lost
-	until time.Time // when a lost outcome is dropped; zero before its first resend
+// retryState is the state of an outcome to resend.
+type retryState struct {
+	due     time.Time
+	backoff backoff
+	lost    bool      // the backend reported the lease as lost
+	until   time.Time // when a lost outcome is dropped; zero before its first resend
 }
 
 // lostTimeout limits how long an outcome with a lost lease is resent. It is resent because the
@@ -32,13 +32,13 @@ const lostTimeout = time.Minute
 
 // resendQueue is a list of outcomes to resend. The mutex of the run guards it.
 type resendQueue struct {
-	list  []*attempt
-	ready chan struct{} // wakes the sender
-	most  window        // maximum batch
+	list   []*attempt
+	ready  chan struct{} // wakes the sender
+	window window        // maximum batch
 }
 
 func newResendQueue(most int) resendQueue {
-	return resendQueue{ready: make(chan struct{}, 1), most: window{most}}
+	return resendQueue{ready: make(chan struct{}, 1), window: window{most}}
 }
 
 // resendBatches resends outcomes in batches until earlier is closed and the queue is empty, or
@@ -46,7 +46,7 @@ func newResendQueue(most int) resendQueue {
 func (s *run) resendBatches(ctx context.Context, earlier <-chan struct{}) {
 	var b backoff
 	for {
-		batch := s.next(ctx, &s.unsure, earlier)
+		batch := s.nextResendBatch(ctx, &s.resends, earlier)
 		if batch == nil {
 			return
 		}
@@ -55,7 +55,7 @@ func (s *run) resendBatches(ctx context.Context, earlier <-chan struct{}) {
 			b.reset()
 			continue
 		}
-		if !b.rest(ctx, err) {
+		if !b.sleep(ctx, err) {
 			return
 		}
 	}
@@ -69,12 +69,12 @@ func (s *run) resendBatch(ctx context.Context, batch []*attempt) error {
 	switch {
 	case err == nil:
 		s.resize(func(w *window) { w.grow() })
-		s.resend(&s.unsure, s.answered(ctx, batch, receipt))
+		s.resend(&s.resends, s.applyReceipt(ctx, batch, receipt))
 	case len(batch) > 1:
 		s.resize(func(w *window) { w.shrink(len(batch)) })
-		s.resend(&s.unsure, batch)
+		s.resend(&s.resends, batch)
 	default:
-		s.failedAlone(ctx, batch[0], err, time.Since(began))
+		s.requeueFailed(ctx, batch[0], err, time.Since(began))
 	}
 	return err
 }
@@ -85,7 +85,7 @@ func (s *run) resendBatch(ctx context.Context, batch []*attempt) error {
 func (s *run) resendSingly(ctx context.Context, earlier <-chan struct{}) {
 	var b backoff
 	for {
-		batch := s.next(ctx, &s.lone, earlier)
+		batch := s.nextResendBatch(ctx, &s.singleResends, earlier)
 		if batch == nil {
 			return
 		}
@@ -93,19 +93,19 @@ func (s *run) resendSingly(ctx context.Context, earlier <-chan struct{}) {
 		receipt, err := s.deliver(ctx, batch, 0)
 		if err == nil {
 			b.reset()
-			s.resend(&s.lone, s.answered(ctx, batch, receipt))
+			s.resend(&s.singleResends, s.applyReceipt(ctx, batch, receipt))
 			continue
 		}
-		s.failedAlone(ctx, batch[0], err, time.Since(began))
-		if !b.rest(ctx, err) {
+		s.requeueFailed(ctx, batch[0], err, time.Since(began))
+		if !b.sleep(ctx, err) {
 			return
 		}
 	}
 }
 
-// next waits for due outcomes and returns as many as fit into a batch. It returns nil if the
+// nextResendBatch waits for due outcomes and returns as many as fit into a batch. It returns nil if the
 // queue is finished or ctx ends.
-func (s *run) next(ctx context.Context, l *resendQueue, earlier <-chan struct{}) []*attempt {
+func (s *run) nextResendBatch(ctx context.Context, l *resendQueue, earlier <-chan struct{}) []*attempt {
 	for ctx.Err() == nil {
 		batch, wait, left := s.takeDue(l)
 		if len(batch) > 0 {
@@ -121,7 +121,7 @@ func (s *run) next(ctx context.Context, l *resendQueue, earlier <-chan struct{})
 		case <-l.ready:
 		case <-timer.C:
 		case <-over:
-			if s.waiting(l) == 0 {
+			if s.countWaiting(l) == 0 {
 				timer.Stop()
 				return nil
 			}
@@ -137,7 +137,7 @@ func (s *run) takeDue(l *resendQueue) (batch []*attempt, wait time.Duration, lef
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	wait = longestRest
+	wait = maxRetryAfter
 	var due, later []*attempt
 	for _, at := range l.list {
 		if rest := at.due.Sub(now); rest > 0 {
@@ -147,12 +147,12 @@ func (s *run) takeDue(l *resendQueue) (batch []*attempt, wait time.Duration, lef
 			due = append(due, at)
 		}
 	}
-	n := fitting(due, l.most.size)
+	n := countFitting(due, l.window.size)
 	l.list = slices.Concat(due[n:], later)
 	return due[:n:n], wait, len(later)
 }
 
-func (s *run) waiting(l *resendQueue) int {
+func (s *run) countWaiting(l *resendQueue) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(l.list)
@@ -162,20 +162,20 @@ func (s *run) waiting(l *resendQueue) int {
 func (s *run) resize(change func(*window)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change(&s.unsure.most)
+	change(&s.resends.window)
 }
 
-// failedAlone queues an outcome that failed when it was sent alone. Its delay is at least the
+// requeueFailed queues an outcome that failed when it was sent alone. Its delay is at least the
 // duration of the failed call, so that a slow outcome does not occupy the backend.
-func (s *run) failedAlone(ctx context.Context, at *attempt, err error, took time.Duration) {
-	limit := longRest
-	if refused(err) {
-		limit = longestRest
+func (s *run) requeueFailed(ctx context.Context, at *attempt, err error, took time.Duration) {
+	limit := maxBackoff
+	if isRejected(err) {
+		limit = maxRetryAfter
 		s.log.ErrorContext(ctx, "the backend rejected an outcome report as invalid; it will be resent",
 			"task", at.TaskUUID, "step", at.StepUUID, "err", err)
 	}
-	s.postpone(at, limit, took, min(retryAfter(err), longestRest))
-	s.resend(&s.lone, []*attempt{at})
+	s.postpone(at, limit, took, min(retryAfter(err), maxRetryAfter))
+	s.resend(&s.singleResends, []*attempt{at})
 }
 
 // postpone delays the next resend of an outcome. The delay grows each time up to limit, and is at
@@ -183,7 +183,7 @@ func (s *run) failedAlone(ctx context.Context, at *attempt, err error, took time
 func (s *run) postpone(at *attempt, limit time.Duration, least ...time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at.due = time.Now().Add(max(at.rests.step(limit), slices.Max(append(least, 0))))
+	at.due = time.Now().Add(max(at.backoff.advance(limit), slices.Max(append(least, 0))))
 }
 
 // resend adds outcomes to a queue. It drops an outcome after a while if its lease is lost.
@@ -198,23 +198,23 @@ func (s *run) resend(l *resendQueue, batch []*attempt) {
 		case at.lost && now.After(at.until):
 			s.log.Error("dropped an outcome: its lease is lost and its report was not "+
 				"answered", "task", at.TaskUUID, "step", at.StepUUID)
-			s.forget(at)
+			s.forgetAttempt(at)
 			continue
 		}
 		l.list = append(l.list, at)
 	}
 	if len(l.list) > 0 {
-		wake(l.ready)
+		signal(l.ready)
 	}
 }
 
-// aboutResult matches rejections of the result.
-var aboutResult = regexp.MustCompile(`^(results\[\d+\][.:] ?)?result\b`)
+// resultFaultPattern matches rejections of the result.
+var resultFaultPattern = regexp.MustCompile(`^(results\[\d+\][.:] ?)?result\b`)
 
-// revise changes an outcome that the backend rejects as invalid. It first removes optional
+// reviseOutcome changes an outcome that the backend rejects as invalid. It first removes optional
 // fields. A result that cannot be stored becomes a permanent failure with the reason. Any other
 // outcome is resent unchanged: a backend of another version may not know a field yet.
-func (s *run) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
+func (s *run) reviseOutcome(ctx context.Context, at *attempt, x tasker.Rejection) {
 	o, revised := at.outcome, true
 	switch {
 	case len(o.Metadata) > 0:
@@ -223,7 +223,7 @@ func (s *run) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
 		f := *o.Failure
 		f.Context = nil
 		o.Failure = &f
-	case o.Success && aboutResult.MatchString(x.Message):
+	case o.Success && resultFaultPattern.MatchString(x.Message):
 		o = tasker.Outcome{Lease: at.Lease(), Failure: &tasker.Failure{
 			Message: "the engine rejected the result: " + x.Message, Type: InvalidResult,
 		}}
@@ -231,7 +231,7 @@ func (s *run) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
 		revised = false
 	}
 	if !revised {
-		s.postpone(at, longestRest)
+		s.postpone(at, maxRetryAfter)
 		s.log.ErrorContext(ctx, "the backend rejected an outcome as invalid; it will be resent",
 			"task", at.TaskUUID, "step", at.StepUUID, "code", x.Code, "err", x.Message)
 		return

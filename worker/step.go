@@ -29,8 +29,8 @@ type Call struct {
 
 	ctx     context.Context //nolint:containedctx // the handler's, for Dependency
 	backend Backend
-	fetched fetched
-	saved   saved
+	fetched documentCache
+	saved   checkpointCache
 	save    func(ctx context.Context, value json.RawMessage) error // nil without a backend
 }
 
@@ -43,29 +43,31 @@ func newCall(ctx context.Context, w *Worker, a tasker.Assignment) *Call {
 // stepHandler adds the attributes of a step lazily, because most steps log nothing.
 type stepHandler struct {
 	slog.Handler
-	about *tasker.Assignment
+	assignment *tasker.Assignment
 }
 
-func (h stepHandler) marked() slog.Handler {
+func (h stepHandler) withStepAttrs() slog.Handler {
 	return h.Handler.WithAttrs([]slog.Attr{
-		slog.String("task", h.about.TaskUUID.String()), slog.String("step", h.about.StepUUID.String()),
-		slog.String("step_name", h.about.Name), slog.Int("attempt", h.about.Attempt), slog.String("correlation_id", h.about.CorrelationID),
+		slog.String("task", h.assignment.TaskUUID.String()), slog.String("step", h.assignment.StepUUID.String()),
+		slog.String("step_name", h.assignment.Name), slog.Int("attempt", h.assignment.Attempt), slog.String("correlation_id", h.assignment.CorrelationID),
 	})
 }
 
 func (h stepHandler) Handle(ctx context.Context, r slog.Record) error {
-	return h.marked().Handle(ctx, r)
+	return h.withStepAttrs().Handle(ctx, r)
 }
 
-func (h stepHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return h.marked().WithAttrs(attrs) }
+func (h stepHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return h.withStepAttrs().WithAttrs(attrs)
+}
 
-func (h stepHandler) WithGroup(name string) slog.Handler { return h.marked().WithGroup(name) }
+func (h stepHandler) WithGroup(name string) slog.Handler { return h.withStepAttrs().WithGroup(name) }
 
 // Init decodes the initialization that the template defines for the step. If it defines none, into
 // is unchanged. Errors are permanent.
 func (c *Call) Init(into any) error {
 	if err := decode(c.Initialization, into); err != nil {
-		return invalidInput("initialization of step %s: %w", c.Name, err)
+		return newInvalidInputError("initialization of step %s: %w", c.Name, err)
 	}
 	return nil
 }
@@ -74,17 +76,17 @@ func (c *Call) Init(into any) error {
 // in the list. Errors are permanent.
 func (c *Call) Element(into any) error {
 	if len(c.Item) == 0 {
-		return invalidInput("step %s does not run for a list element", c.Name)
+		return newInvalidInputError("step %s does not run for a list element", c.Name)
 	}
 	if err := json.Unmarshal(c.Item, into); err != nil {
-		return invalidInput("element of step %s: %w", c.Name, err)
+		return newInvalidInputError("element of step %s: %w", c.Name, err)
 	}
 	return nil
 }
 
-// metadata returns the metadata to report as JSON. Metadata that cannot be stored is dropped or
+// attemptMetadata returns the metadata to report as JSON. Metadata that cannot be stored is dropped or
 // replaced with a note; it never makes the step fail.
-func (c *Call) metadata() json.RawMessage {
+func (c *Call) attemptMetadata() json.RawMessage {
 	if len(c.Metadata) == 0 {
 		return nil
 	}
@@ -96,6 +98,6 @@ func (c *Call) metadata() json.RawMessage {
 	return payload.CleanJSON(doc, payload.Limits{})
 }
 
-func invalidInput(format string, args ...any) error {
+func newInvalidInputError(format string, args ...any) error {
 	return &Error{Type: InvalidInput, Permanent: true, Err: fmt.Errorf(format, args...)}
 }

@@ -116,7 +116,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-func (w *Worker) spec() tasker.WorkerSpec {
+func (w *Worker) workerSpec() tasker.WorkerSpec {
 	return tasker.WorkerSpec{
 		Name: w.options.Name, Namespaces: w.options.Namespaces, Handlers: w.Handlers(),
 		Version: w.options.Version, MaxConcurrency: w.options.Concurrency,

@@ -104,18 +104,18 @@ func (e *Evidence) Run(t testing.TB, w *worker.Worker) (json.RawMessage, error) 
 // as in a [Step]. The test fails if the place is not missing.
 func (e *Evidence) Set(t testing.TB, place string, value any) {
 	t.Helper()
-	e.known(t, place)
-	doc := document(t, place, value)
-	keys := keysOf(place)
+	e.checkKnown(t, place)
+	doc := encodeDocument(t, place, value)
+	keys := splitPlace(place)
 	switch in := e.Input; {
 	case keys[0] == "dependency_results" && len(keys) > 1:
-		in.DependencyResults[keys[1]] = replace(t, in.DependencyResults[keys[1]], keys[2:], doc)
+		in.DependencyResults[keys[1]] = replaceValue(t, in.DependencyResults[keys[1]], keys[2:], doc)
 	case keys[0] == "context":
-		in.Context = replace(t, in.Context, keys[1:], doc)
+		in.Context = replaceValue(t, in.Context, keys[1:], doc)
 	case keys[0] == "initialization":
-		in.Initialization = replace(t, in.Initialization, keys[1:], doc)
+		in.Initialization = replaceValue(t, in.Initialization, keys[1:], doc)
 	case keys[0] == "item":
-		in.Item = replace(t, in.Item, keys[1:], doc)
+		in.Item = replaceValue(t, in.Item, keys[1:], doc)
 	default:
 		t.Fatalf("a step's input has no %s", place)
 	}
@@ -129,12 +129,12 @@ func (e *Evidence) AcceptRedacted(t testing.TB, places ...string) {
 		e.unknown = nil
 	}
 	for _, p := range places {
-		e.known(t, p)
+		e.checkKnown(t, p)
 	}
 }
 
-// known removes a place from the unknown ones. The test fails if it is not one of them.
-func (e *Evidence) known(t testing.TB, place string) {
+// checkKnown removes a place from the unknown ones. The test fails if it is not one of them.
+func (e *Evidence) checkKnown(t testing.TB, place string) {
 	t.Helper()
 	i := slices.Index(e.unknown, place)
 	if i < 0 {
@@ -167,8 +167,8 @@ func compact(doc json.RawMessage) json.RawMessage {
 
 var unescapes = strings.NewReplacer("~1", "/", "~0", "~")
 
-// keysOf returns the keys of a JSON pointer.
-func keysOf(place string) []string {
+// splitPlace returns the keys of a JSON pointer.
+func splitPlace(place string) []string {
 	keys := strings.Split(strings.TrimPrefix(place, "/"), "/")
 	for i, k := range keys {
 		keys[i] = unescapes.Replace(k)
@@ -176,8 +176,8 @@ func keysOf(place string) []string {
 	return keys
 }
 
-// replace returns doc with a value at a place.
-func replace(t testing.TB, doc json.RawMessage, keys []string, value json.RawMessage) json.RawMessage {
+// replaceValue returns doc with a value at a place.
+func replaceValue(t testing.TB, doc json.RawMessage, keys []string, value json.RawMessage) json.RawMessage {
 	t.Helper()
 	if len(keys) == 0 {
 		return value
@@ -188,19 +188,19 @@ func replace(t testing.TB, doc json.RawMessage, keys []string, value json.RawMes
 		if err != nil || i < 0 || i >= len(list) {
 			t.Fatalf("no element %q in a list of %d", keys[0], len(list))
 		}
-		list[i] = replace(t, list[i], keys[1:], value)
-		return encoded(t, list)
+		list[i] = replaceValue(t, list[i], keys[1:], value)
+		return encode(t, list)
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(doc, &object); err != nil {
 		t.Fatalf("no member %q: %v", keys[0], err)
 	}
-	object[keys[0]] = replace(t, object[keys[0]], keys[1:], value)
-	return encoded(t, object)
+	object[keys[0]] = replaceValue(t, object[keys[0]], keys[1:], value)
+	return encode(t, object)
 }
 
-// encoded encodes a value without escaping HTML in strings.
-func encoded(t testing.TB, v any) json.RawMessage {
+// encode encodes a value without escaping HTML in strings.
+func encode(t testing.TB, v any) json.RawMessage {
 	t.Helper()
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -8,20 +8,20 @@ import (
 	"tasker.example/tasker"
 )
 
-// failed is the error of a handler with its failure.
-type failed struct {
+// handlerError is the error of a handler with its failure.
+type handlerError struct {
 	failure tasker.Failure
 	err     error
 }
 
-func (f *failed) Error() string { return f.failure.Message }
-func (f *failed) Unwrap() error { return f.err }
+func (f *handlerError) Error() string { return f.failure.Message }
+func (f *handlerError) Unwrap() error { return f.err }
 
 // FailureOf returns the failure that a worker reports for an error of [Run]. The test fails for
 // any other error.
 func FailureOf(t testing.TB, err error) tasker.Failure {
 	t.Helper()
-	var f *failed
+	var f *handlerError
 	if !errors.As(err, &f) {
 		t.Fatalf("got error %v, want a handler failure", err)
 	}

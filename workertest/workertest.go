@@ -60,7 +60,7 @@ func Run(t testing.TB, w *worker.Worker, handler string, s Step) (json.RawMessag
 func execute(ctx context.Context, w *worker.Worker, a tasker.Assignment) (json.RawMessage, error) {
 	o, err := w.Execute(ctx, a)
 	if err != nil {
-		return nil, &failed{failure: *o.Failure, err: err}
+		return nil, &handlerError{failure: *o.Failure, err: err}
 	}
 	return o.Result, nil
 }
@@ -84,12 +84,12 @@ func (s Step) assignment(t testing.TB, handler string) tasker.Assignment {
 	a := tasker.Assignment{
 		StepUUID: tasker.NewID(), TaskUUID: tasker.NewID(), Namespace: "test", TaskName: "test", TaskVersion: "1.0.0",
 		Name: s.Name, Handler: handler, Attempt: max(s.Attempt, 1), MaxAttempts: s.MaxAttempts, Fence: 1,
-		CorrelationID: "test", Context: document(t, "Context", s.Context),
-		Initialization:    document(t, "Initialization", s.Initialization),
+		CorrelationID: "test", Context: encodeDocument(t, "Context", s.Context),
+		Initialization:    encodeDocument(t, "Initialization", s.Initialization),
 		DependencyResults: make(map[string]json.RawMessage, len(s.DependencyResults)),
 	}
-	if a.Checkpoint = document(t, "Checkpoint", s.Checkpoint); s.Item != nil {
-		a.Item, a.Index = document(t, "Item", s.Item), &s.Index
+	if a.Checkpoint = encodeDocument(t, "Checkpoint", s.Checkpoint); s.Item != nil {
+		a.Item, a.Index = encodeDocument(t, "Item", s.Item), &s.Index
 	}
 	if a.Name == "" {
 		a.Name = handler
@@ -98,13 +98,13 @@ func (s Step) assignment(t testing.TB, handler string) tasker.Assignment {
 		a.MaxAttempts = max(a.Attempt, 3)
 	}
 	for name, result := range s.DependencyResults {
-		a.DependencyResults[name] = document(t, "DependencyResults["+name+"]", result)
+		a.DependencyResults[name] = encodeDocument(t, "DependencyResults["+name+"]", result)
 	}
 	return a
 }
 
-// document returns JSON text unchanged and encodes any other value.
-func document(t testing.TB, field string, v any) json.RawMessage {
+// encodeDocument returns JSON text unchanged and encodes any other value.
+func encodeDocument(t testing.TB, field string, v any) json.RawMessage {
 	t.Helper()
 	var doc []byte
 	switch v := v.(type) {

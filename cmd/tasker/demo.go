@@ -27,7 +27,7 @@ type demoOptions struct {
 	every  time.Duration
 }
 
-func (o *demoOptions) flags(c *cobra.Command) {
+func (o *demoOptions) addFlags(c *cobra.Command) {
 	c.Flags().BoolVar(&o.on, "demo", false, "run a sample shop")
 	c.Flags().IntVar(&o.orders, "demo-orders", 0, "number of orders (0: unlimited)")
 	c.Flags().Var(cli.Duration(&o.every, 3*time.Second), "demo-every", "interval between orders")

@@ -27,13 +27,13 @@ type devOptions struct {
 	demo     demoOptions
 }
 
-// logLevelIsSet reports whether a flag or the environment sets the log level. It ignores the
+// isLogLevelSet reports whether a flag or the environment sets the log level. It ignores the
 // configuration file, which is meant for servers.
-func (o devOptions) logLevelIsSet() bool {
+func (o devOptions) isLogLevelSet() bool {
 	return *o.logLevel != "" || os.Getenv("TASKER_LOG_LEVEL") != ""
 }
 
-func newDev() *cobra.Command {
+func newDevCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a development server with its own PostgreSQL",
@@ -49,11 +49,11 @@ prints commands to try in a second terminal.`,
 		Example: "  tasker dev --demo\n  tasker dev --templates ./templates --data-dir ./data --listen 127.0.0.1:9000",
 		Args:    cli.Args,
 	}
-	s := newSettings(c)
+	s := newConfigFlags(c)
 	var o devOptions
-	s.flag(c, "listen", "server.listen", "address to listen on (default 127.0.0.1:8080; port 0 selects a free port)")
-	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
-	s.flag(c, "log-level", "log.level", "debug, info, warn or error (default warn)")
+	s.add(c, "listen", "server.listen", "address to listen on (default 127.0.0.1:8080; port 0 selects a free port)")
+	s.add(c, "templates", "server.templates", "directory of templates to register at start")
+	s.add(c, "log-level", "log.level", "debug, info, warn or error (default warn)")
 	o.logLevel = s.flags["log.level"]
 	shared, err := devpg.DefaultDataDir()
 	if err != nil {
@@ -61,7 +61,7 @@ prints commands to try in a second terminal.`,
 	}
 	c.Flags().StringVar(&o.dataDir, "data-dir", "", "data directory of PostgreSQL (default, shared by all your projects: "+shared+")")
 	c.Flags().BoolVar(&o.printURL, "print-url", false, "print the URL of the private PostgreSQL and exit")
-	o.demo.flags(c)
+	o.demo.addFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if o.printURL {
 			url, err := devpg.RunningURL(o.dataDir)
@@ -77,7 +77,7 @@ prints commands to try in a second terminal.`,
 		if err := o.check(c, cfg); err != nil {
 			return err
 		}
-		return served(c.Context(), dev(c, cfg, o))
+		return serveError(c.Context(), runDev(c, cfg, o))
 	}
 	return c
 }
@@ -94,12 +94,12 @@ func (o devOptions) check(c *cobra.Command, cfg config.Config) error {
 // stopTimeout is the timeout for the shutdown of the private PostgreSQL.
 const stopTimeout = time.Minute
 
-// dev runs a server on a private PostgreSQL until it is stopped, and then stops PostgreSQL too.
-func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
+// runDev runs a server on a private PostgreSQL until it is stopped, and then stops PostgreSQL too.
+func runDev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	// The start may take long and reports its progress. Afterwards a line per request would hide the
 	// output for the user.
 	start := cfg.Logger(c.ErrOrStderr())
-	if !o.logLevelIsSet() {
+	if !o.isLogLevelSet() {
 		cfg.Log.Level = "warn"
 	}
 	log := cfg.Logger(c.ErrOrStderr())
@@ -133,7 +133,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 		err = errors.Join(err, watch.Wait())
 	}()
 	cfg.Database.URL = pg.StrictURL()
-	if err := migrate(ctx, cfg.Database.URL, start); err != nil {
+	if err := migrateDatabase(ctx, cfg.Database.URL, start); err != nil {
 		return err
 	}
 	server := app.Options{Config: cfg, Version: cli.Version(), Log: log, Out: c.OutOrStdout(), Listener: listener, StrictTemplates: true}
@@ -158,7 +158,7 @@ func stopPostgres(ctx context.Context, pg *devpg.Server) error {
 	return pg.Stop(ctx)
 }
 
-func migrate(ctx context.Context, url string, log *slog.Logger) (err error) {
+func migrateDatabase(ctx context.Context, url string, log *slog.Logger) (err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connect to the private PostgreSQL: %w", app.Unreachable(err))

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/doctor"
 )
 
-func newDoctor() *cobra.Command {
+func newDoctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the integrity of a database",

@@ -9,8 +9,8 @@ import (
 	"tasker.example/tasker/internal/ctl"
 )
 
-// newDrill returns `tasker-ctl drill` as a command of the server program.
-func newDrill() *cobra.Command {
+// newDrillCommand returns `tasker-ctl drill` as a command of the server program.
+func newDrillCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "drill",
 		Short:              "Practice incident response in a sandbox",

@@ -14,16 +14,16 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
-func newKey() *cobra.Command {
+func newKeyCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "key",
 		Short: "Create the first API key",
 		Example: "  tasker key bootstrap --database-url postgres://tasker@db/tasker\n" +
 			"  tasker-ctl key create deploy --grant developer@payments    # all other keys",
-	}, newKeyBootstrap())
+	}, newKeyBootstrapCommand())
 }
 
-func newKeyBootstrap() *cobra.Command {
+func newKeyBootstrapCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Create the first administrator key",

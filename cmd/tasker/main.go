@@ -52,23 +52,23 @@ Settings: tasker config keys`,
 		Version: cli.Version(),
 	}
 	cli.Group(root)
-	cli.Section(root, "Server:", newServe(), newDev(), newConfig())
-	cli.Section(root, "Database:", newMigrate(), newKey(), newDoctor())
-	cli.Section(root, "Other:", newDrill(), newVersion())
+	cli.Section(root, "Server:", newServeCommand(), newDevCommand(), newConfigCommand())
+	cli.Section(root, "Database:", newMigrateCommand(), newKeyCommand(), newDoctorCommand())
+	cli.Section(root, "Other:", newDrillCommand(), newVersionCommand())
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	cli.Root(root)
 	return root
 }
 
-// served returns err, or nil if err only means that the server was stopped before it was ready.
-func served(ctx context.Context, err error) error {
+// serveError returns err, or nil if err only means that the server was stopped before it was ready.
+func serveError(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-func newVersion() *cobra.Command {
+func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cli.Args,
 		RunE: func(c *cobra.Command, _ []string) error {

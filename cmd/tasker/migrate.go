@@ -17,17 +17,17 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
-func newMigrate() *cobra.Command {
+func newMigrateCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "migrate",
 		Short: "Manage the database schema",
 		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker\n" +
 			"  tasker migrate up --database-url postgres://tasker@db/tasker\n" +
 			"  tasker migrate roles | psql --dbname tasker",
-	}, newMigrateUp(), newMigrateStatus(), newMigrateRoles())
+	}, newMigrateUpCommand(), newMigrateStatusCommand(), newMigrateRolesCommand())
 }
 
-func newMigrateRoles() *cobra.Command {
+func newMigrateRolesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "roles",
 		Short: "Print SQL to create the database roles",
@@ -54,7 +54,7 @@ the user of the server owns the schema.`,
 	return c
 }
 
-func newMigrateUp() *cobra.Command {
+func newMigrateUpCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Apply pending migrations",
@@ -103,7 +103,7 @@ restore a backup.`,
 	return c
 }
 
-func newMigrateStatus() *cobra.Command {
+func newMigrateStatusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show applied and pending migrations",
@@ -122,14 +122,14 @@ func newMigrateStatus() *cobra.Command {
 		t.SetStyle(table.StyleLight)
 		t.AppendHeader(table.Row{"version", "name", "applied at"})
 		for _, m := range report.Migrations {
-			t.AppendRow(table.Row{fmt.Sprintf("%04d", m.Version), m.Name, appliedAt(m.AppliedAt)})
+			t.AppendRow(table.Row{fmt.Sprintf("%04d", m.Version), m.Name, formatAppliedAt(m.AppliedAt)})
 		}
-		state := appliedAt(report.ObjectsAt)
+		state := formatAppliedAt(report.ObjectsAt)
 		if report.ObjectsAt != nil && !report.ObjectsCurrent {
 			state += ", by another version"
 		}
 		t.AppendRow(table.Row{"", "functions and views", state})
-		t.AppendRow(table.Row{"", "privileges of roles", privileges(report)})
+		t.AppendRow(table.Row{"", "privileges of roles", formatPrivileges(report)})
 		t.Render()
 		if err := report.Err(); err != nil {
 			return errors.Join(cli.Exit(cli.ExitError), printLine(c, err.Error()))
@@ -139,7 +139,7 @@ func newMigrateStatus() *cobra.Command {
 	return c
 }
 
-func privileges(r schema.Report) string {
+func formatPrivileges(r schema.Report) string {
 	switch {
 	case len(r.Roles) == 0:
 		return "no roles: the user of the server owns the schema"
@@ -154,7 +154,7 @@ func printLine(c *cobra.Command, text string) error {
 	return err
 }
 
-func appliedAt(at *time.Time) string {
+func formatAppliedAt(at *time.Time) string {
 	if at == nil {
 		return "pending"
 	}
@@ -171,8 +171,8 @@ func withDatabase(c *cobra.Command, run func(context.Context, *pgx.Conn) error) 
 
 // withConnection makes a command run on a connection to the database.
 func withConnection(c *cobra.Command, connect func(context.Context, string) (*pgx.Conn, error), run func(context.Context, *pgx.Conn) error) {
-	s := newSettings(c)
-	s.flag(c, "database-url", "database.url", "database URL (also DATABASE_URL)")
+	s := newConfigFlags(c)
+	s.add(c, "database-url", "database.url", "database URL (also DATABASE_URL)")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		cfg, err := s.load()
 		if err != nil {

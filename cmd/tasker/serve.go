@@ -7,7 +7,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func newServe() *cobra.Command {
+func newServeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a server",
@@ -27,12 +27,12 @@ error, else 1.`,
 			"  DATABASE_URL=postgres://… tasker serve --config tasker.toml --listen 127.0.0.1:8080",
 		Args: cli.Args,
 	}
-	s := newSettings(c)
-	s.flag(c, "database-url", "database.url", "database URL (also DATABASE_URL)")
-	s.flag(c, "listen", "server.listen", "address to listen on (default 127.0.0.1:8080)")
-	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
-	s.flag(c, "log-format", "log.format", "text or json")
-	s.flag(c, "log-level", "log.level", "debug, info, warn or error")
+	s := newConfigFlags(c)
+	s.add(c, "database-url", "database.url", "database URL (also DATABASE_URL)")
+	s.add(c, "listen", "server.listen", "address to listen on (default 127.0.0.1:8080)")
+	s.add(c, "templates", "server.templates", "directory of templates to register at start")
+	s.add(c, "log-format", "log.format", "text or json")
+	s.add(c, "log-level", "log.level", "debug, info, warn or error")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := s.load()
 		if err != nil {
@@ -41,7 +41,7 @@ error, else 1.`,
 		if err := cfg.Validate(); err != nil {
 			return err
 		}
-		return served(c.Context(), app.Run(c.Context(), app.Options{
+		return serveError(c.Context(), app.Run(c.Context(), app.Options{
 			Config: cfg, Version: cli.Version(), Log: cfg.Logger(c.ErrOrStderr()), Out: c.OutOrStdout(),
 		}))
 	}

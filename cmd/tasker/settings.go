@@ -12,24 +12,24 @@ import (
 	"tasker.example/tasker/internal/config"
 )
 
-// settings loads a command's configuration from a file, the environment and flags.
-type settings struct {
+// configFlags loads a command's configuration from a file, the environment and flags.
+type configFlags struct {
 	file  string
 	flags map[string]*string // by configuration key
 }
 
-func newSettings(c *cobra.Command) *settings {
-	s := &settings{flags: map[string]*string{}}
+func newConfigFlags(c *cobra.Command) *configFlags {
+	s := &configFlags{flags: map[string]*string{}}
 	c.Flags().StringVar(&s.file, "config", "", "configuration file, in TOML")
 	return s
 }
 
-func (s *settings) flag(c *cobra.Command, name, key, usage string) {
+func (s *configFlags) add(c *cobra.Command, name, key, usage string) {
 	s.flags[key] = c.Flags().String(name, "", usage)
 }
 
 // load returns the configuration. Flags override the environment, which overrides the file.
-func (s *settings) load() (config.Config, error) {
+func (s *configFlags) load() (config.Config, error) {
 	cfg, err := config.Load(s.file, os.Environ())
 	if err != nil {
 		return cfg, err
@@ -45,7 +45,7 @@ func (s *settings) load() (config.Config, error) {
 	return cfg, nil
 }
 
-func newConfig() *cobra.Command {
+func newConfigCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "config",
 		Short: "Print the effective configuration",
@@ -56,7 +56,7 @@ exit code is 1.
 tasker config keys lists all settings.`,
 		Example: "  tasker config --config tasker.toml\n  TASKER_LOG_LEVEL=debug tasker config",
 	}
-	s := newSettings(c)
+	s := newConfigFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := s.load()
 		if err != nil {

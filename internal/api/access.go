@@ -31,7 +31,8 @@ var parameters = access.Parameters{
 
 // checkAccess panics if a route has no access rule or no request class, so that no server starts with it.
 func (rt *route) checkAccess() {
-	rule, err := access.Rule{Needs: rt.needs, Also: rt.also, Anyone: rt.anyone, Public: rt.public}.For(rt.path, parameters)
+	rule, err := access.Rule{Needs: rt.permission, Also: rt.extraPermission, Anyone: rt.anyone,
+		Public: rt.public}.For(rt.path, parameters)
 	if err != nil {
 		panic(fmt.Sprintf("%s %v", rt.method, err))
 	}
@@ -47,7 +48,7 @@ func (x *request) admit() error {
 	rt := x.route
 	caller, err := x.server.auth.Request(x.r)
 	if rt.public {
-		x.caller = caller // may be nil; see seesSystem
+		x.caller = caller // may be nil; see canSeeSystem
 		return nil
 	}
 	if err != nil {
@@ -57,12 +58,13 @@ func (x *request) admit() error {
 		return err
 	}
 	x.caller = caller
-	x.room.caller, x.unread.caller = caller.Subject, caller.Subject
-	requestLogOf(x.ctx).subject = caller.Subject
+	x.memory.caller, x.unread.caller = caller.Subject, caller.Subject
+	requestLogFromContext(x.ctx).subject = caller.Subject
 	if rt.anyone {
 		return nil
 	}
-	if rt.needs == access.ActAsWorker && x.server.certificates && (x.r.TLS == nil || len(x.r.TLS.VerifiedChains) == 0) {
+	if rt.permission == access.ActAsWorker && x.server.certificates &&
+		(x.r.TLS == nil || len(x.r.TLS.VerifiedChains) == 0) {
 		return tasker.Errorf(tasker.Forbidden, "client certificate required: workers need one signed by server.tls_client_ca_file, in addition to their key")
 	}
 	if err := rt.rule.Refusal(caller.Identity); err != nil {
@@ -75,14 +77,14 @@ func (x *request) admit() error {
 		stop := caller.WhenEnded(x.cancel)
 		context.AfterFunc(x.ctx, func() { stop() })
 	}
-	if x.ctx, err = rt.rule.Admit(x.ctx, caller.Identity, x.server.namespacesOf, x.pathID); err != nil {
+	if x.ctx, err = rt.rule.Admit(x.ctx, caller.Identity, x.server.findNamespaces, x.parsePathUUID); err != nil {
 		return err
 	}
-	if rt.needs == access.ActAsWorker && x.r.PathValue("worker_uuid") != "" {
+	if rt.permission == access.ActAsWorker && x.r.PathValue("worker_uuid") != "" {
 		return x.checkRegistrant()
 	}
 	if namespace := x.r.PathValue("namespace"); namespace != "" {
-		return x.mayUse(namespace)
+		return x.checkNamespace(namespace)
 	}
 	return nil
 }
@@ -90,11 +92,11 @@ func (x *request) admit() error {
 // checkRegistrant returns NotFound if the worker in the path was registered by another caller, for
 // example with an older API key. The worker then registers again with its current key.
 func (x *request) checkRegistrant() error {
-	id, err := x.pathID("worker_uuid")
+	id, err := x.parsePathUUID("worker_uuid")
 	if err != nil || x.caller.Subject == "" {
 		return err
 	}
-	w, err := x.server.worker(x.ctx, id)
+	w, err := x.server.findWorker(x.ctx, id)
 	if err != nil || w == nil || w.RegisteredBy == "" || w.RegisteredBy == x.caller.Subject {
 		return err
 	}
@@ -116,7 +118,7 @@ func (x *request) awaitAdmission(caller string) error {
 	}
 	leave, err := gate.Wait(x.ctx, class, caller)
 	if err == nil {
-		x.leave = leave
+		x.leaveGate = leave
 	}
 	return err
 }
@@ -133,28 +135,28 @@ func (x *request) auditRefusal(err error) {
 	x.server.auth.AuditRefusal(x.ctx, x.caller.Subject, data)
 }
 
-// namespacesOf implements [access.Finder].
-func (s *server) namespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
+// findNamespaces implements [access.Finder].
+func (s *server) findNamespaces(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind != access.WorkerKind {
 		return s.db.NamespacesOf(ctx, kind, id)
 	}
-	w, err := s.worker(ctx, id)
+	w, err := s.findWorker(ctx, id)
 	if w == nil {
 		return nil, err
 	}
 	return w.Namespaces, nil
 }
 
-// worker returns who registered a worker for which namespaces, or nil if it does not exist. It
+// findWorker returns who registered a worker for which namespaces, or nil if it does not exist. It
 // caches this, because it never changes and workers call often. It uses the connections of
 // heartbeats, which do not wait for other requests.
-func (s *server) worker(ctx context.Context, id tasker.ID) (*postgres.WorkerAccess, error) {
-	if known := s.fleet.get(id); known != nil {
+func (s *server) findWorker(ctx context.Context, id tasker.ID) (*postgres.WorkerAccess, error) {
+	if known := s.workers.get(id); known != nil {
 		return known, nil
 	}
 	found, err := s.db.WorkerAccess(postgres.WithConnClass(ctx, postgres.Heartbeats), id)
 	if found != nil {
-		s.fleet.put(id, found)
+		s.workers.put(id, found)
 	}
 	return found, err
 }
@@ -166,8 +168,8 @@ type workerNamespaces struct {
 	names int // number of cached namespaces
 }
 
-// maxFleet is the maximum number of namespaces cached for all workers.
-const maxFleet = 20_000
+// maxCachedWorkers is the maximum number of namespaces cached for all workers.
+const maxCachedWorkers = 20_000
 
 func (f *workerNamespaces) get(id tasker.ID) *postgres.WorkerAccess {
 	f.mu.RLock()
@@ -178,53 +180,55 @@ func (f *workerNamespaces) get(id tasker.ID) *postgres.WorkerAccess {
 func (f *workerNamespaces) put(id tasker.ID, w *postgres.WorkerAccess) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.of == nil || f.names >= maxFleet {
+	if f.of == nil || f.names >= maxCachedWorkers {
 		f.of, f.names = map[tasker.ID]*postgres.WorkerAccess{}, 0
 	}
 	f.names += len(w.Namespaces)
 	f.of[id] = w
 }
 
-// mayUse returns an error if the caller lacks the permission of the route in a namespace.
-func (x *request) mayUse(namespace string) error { return x.caller.MayUse(x.route.needs, namespace) }
+// checkNamespace returns an error if the caller lacks the permission of the route in a namespace.
+func (x *request) checkNamespace(namespace string) error {
+	return x.caller.MayUse(x.route.permission, namespace)
+}
 
-// checkNamespace returns an error if the query names a namespace in which the caller lacks the
+// checkQueryNamespace returns an error if the query names a namespace in which the caller lacks the
 // permission of the route.
-func (x *request) checkNamespace() error {
-	if namespace := x.query.Get("namespace"); namespace != "" && x.route.needs != "" {
-		return x.mayUse(namespace)
+func (x *request) checkQueryNamespace() error {
+	if namespace := x.query.Get("namespace"); namespace != "" && x.route.permission != "" {
+		return x.checkNamespace(namespace)
 	}
 	return nil
 }
 
-// mayResend returns an error if the caller may not redeliver events. A range of positions contains
+// checkResend returns an error if the caller may not redeliver events. A range of positions contains
 // events of all namespaces.
-func (x *request) mayResend(r emission.ReEmission) error {
+func (x *request) checkResend(r emission.ReEmission) error {
 	if r.Event == nil {
-		if !x.caller.Scope(x.route.needs).All() {
-			return x.caller.Refusal(x.route.needs, access.AllNamespaces)
+		if !x.caller.Scope(x.route.permission).All() {
+			return x.caller.Refusal(x.route.permission, access.AllNamespaces)
 		}
 		return nil
 	}
-	_, err := access.Finder(x.server.namespacesOf).Check(x.ctx, x.caller.Identity, x.route.needs, access.Resource{Kind: access.EventKind, ID: *r.Event})
+	_, err := access.Finder(x.server.findNamespaces).Check(x.ctx, x.caller.Identity, x.route.permission, access.Resource{Kind: access.EventKind, ID: *r.Event})
 	return err
 }
 
-// actor returns the actor to record in histories: the authenticated caller, and the name that the
+// resolveActor returns the actor to record in histories: the authenticated caller, and the name that the
 // request contains, if any.
-func (x *request) actor(name string) string { return x.caller.Actor(name) }
+func (x *request) resolveActor(name string) string { return x.caller.Actor(name) }
 
-// actorOf is like actor for an optional name.
-func (x *request) actorOf(name *string) *string {
+// resolveOptionalActor is like actor for an optional name.
+func (x *request) resolveOptionalActor(name *string) *string {
 	if name == nil {
 		return nil
 	}
-	actor := x.actor(*name)
+	actor := x.resolveActor(*name)
 	return &actor
 }
 
-// seesSystem reports whether the caller of a public route may see the state of the server.
-func (x *request) seesSystem() bool {
+// canSeeSystem reports whether the caller of a public route may see the state of the server.
+func (x *request) canSeeSystem() bool {
 	return x.caller != nil && x.caller.Scope(access.ReadSystem).All()
 }
 
@@ -233,68 +237,72 @@ func (s *server) accessRoutes() []*route {
 	return []*route{
 		{
 			method: "GET", path: "/v1/whoami", id: "whoAmI", class: overload.Exempt, anyone: true, tag: tag,
-			summary: "Get the identity and the permissions of the caller",
-			answers: ok(apiv1.Identity{}), serve: s.whoAmI,
+			summary:   "Get the identity and the permissions of the caller",
+			responses: okResponse(apiv1.Identity{}), serve: s.whoAmI,
 		},
 		{
-			method: "GET", path: "/v1/keys", id: "listKeys", class: overload.Reads, needs: access.Administer, tag: tag,
+			method: "GET", path: "/v1/keys", id: "listKeys", class: overload.Reads, permission: access.Administer, tag: tag,
 			summary: "List API keys, newest first",
-			about:   "Tokens are not stored and cannot be shown again.",
+			doc:     "Tokens are not stored and cannot be shown again.",
 			params: []param{
 				textParam("search", "Filter by name or token prefix.", 128),
 				boolParam("revoked", "Include revoked keys."), limitParam(defaultLimit), offsetParam(),
 			},
-			answers: ok(apiv1.KeyList{}), serve: s.listKeys,
+			responses: okResponse(apiv1.KeyList{}), serve: s.listKeys,
 		},
 		{
-			method: "POST", path: "/v1/keys", id: "createKey", class: overload.Operations, needs: access.Administer, tag: tag,
+			method: "POST", path: "/v1/keys", id: "createKey", class: overload.Operations, permission: access.Administer,
+			tag:     tag,
 			summary: "Create an API key",
-			about:   "The response contains its token, which cannot be shown again. It is recorded in the audit log.",
-			body:    apiv1.CreateKey{}, answers: created(apiv1.CreatedKey{}), serve: withBody(s.createKey),
+			doc:     "The response contains its token, which cannot be shown again. It is recorded in the audit log.",
+			body:    apiv1.CreateKey{}, responses: createdResponse(apiv1.CreatedKey{}), serve: withBody(s.createKey),
 		},
 		{
-			method: "POST", path: "/v1/keys/{key_uuid}/rotate", id: "rotateKey", class: overload.Operations, needs: access.Administer, tag: tag,
+			method: "POST", path: "/v1/keys/{key_uuid}/rotate", id: "rotateKey", class: overload.Operations, permission: access.Administer, tag: tag,
 			summary: "Replace the token of an API key",
-			about:   "The old token stays valid for grace_seconds.",
-			body:    apiv1.RotateKey{}, answers: ok(apiv1.CreatedKey{}), serve: withBody(s.rotateKey),
+			doc:     "The old token stays valid for grace_seconds.",
+			body:    apiv1.RotateKey{}, responses: okResponse(apiv1.CreatedKey{}), serve: withBody(s.rotateKey),
 		},
 		{
-			method: "DELETE", path: "/v1/keys/{key_uuid}", id: "revokeKey", class: overload.Operations, needs: access.Administer, tag: tag,
-			summary: "Revoke an API key",
-			about:   "All servers reject it within five seconds and close its streams and sessions. Safe to repeat.",
-			answers: ok(apiv1.Key{}), serve: s.revokeKey,
+			method: "DELETE", path: "/v1/keys/{key_uuid}", id: "revokeKey", class: overload.Operations, permission: access.Administer, tag: tag,
+			summary:   "Revoke an API key",
+			doc:       "All servers reject it within five seconds and close its streams and sessions. Safe to repeat.",
+			responses: okResponse(apiv1.Key{}), serve: s.revokeKey,
 		},
 		{
-			method: "GET", path: "/v1/sessions", id: "listSessions", class: overload.Reads, needs: access.Administer, tag: tag,
-			summary: "List browser sessions, newest first",
-			params:  []param{textParam("subject", "Filter by subject, such as user:ann.", 255), limitParam(defaultLimit), offsetParam()},
-			answers: ok(apiv1.SessionList{}), serve: s.listSessions,
+			method: "GET", path: "/v1/sessions", id: "listSessions", class: overload.Reads, permission: access.Administer,
+			tag:       tag,
+			summary:   "List browser sessions, newest first",
+			params:    []param{textParam("subject", "Filter by subject, such as user:ann.", 255), limitParam(defaultLimit), offsetParam()},
+			responses: okResponse(apiv1.SessionList{}), serve: s.listSessions,
 		},
 		{
-			method: "POST", path: "/v1/sessions/end", id: "endSessions", class: overload.Operations, needs: access.Administer, tag: tag,
+			method: "POST", path: "/v1/sessions/end", id: "endSessions", class: overload.Operations, permission: access.Administer, tag: tag,
 			summary: "End a session, or all sessions of a subject",
-			about: "All servers reject them within five seconds and close their streams. It is recorded in the audit log. The user can sign in again: " +
+			doc: "All servers reject them within five seconds and close their streams. It is recorded in the audit log. The user can sign in again: " +
 				"to prevent that, use the identity provider or revoke the key. Safe to repeat.",
-			body: apiv1.EndSessions{}, answers: ok(apiv1.EndedSessions{}), serve: withBody(s.endSessions),
+			body: apiv1.EndSessions{}, responses: okResponse(apiv1.EndedSessions{}), serve: withBody(s.endSessions),
 		},
 	}
 }
 
 func (s *server) whoAmI(x *request) error {
-	return x.answer(http.StatusOK, apiv1.FromIdentity(x.caller.Subject, x.caller.GrantTexts(), x.server.auth != nil))
+	return x.respond(http.StatusOK, apiv1.FromIdentity(x.caller.Subject, x.caller.GrantTexts(), x.server.auth != nil))
 }
 
 func (s *server) listKeys(x *request) error {
 	list, more, err := s.db.Keys(x.ctx, postgres.KeyFilter{
-		Revoked: x.flag("revoked"), Search: x.text("search"), Limit: x.int("limit"), Offset: x.int("offset"),
+		Revoked: x.queryFlag("revoked"), Search: x.queryText("search"), Limit: x.queryInt("limit"),
+		Offset: x.queryInt("offset"),
 	})
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.KeyList{Keys: convert(list, keyOf), Pagination: x.pageOf(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.KeyList{Keys: convert(list, toKey),
+		Pagination: x.newPagination(len(list), more)})
 }
 
-func keyOf(k access.Key) apiv1.Key {
+func toKey(k access.Key) apiv1.Key {
 	return apiv1.Key{
 		KeyUUID: k.UUID.String(), Name: k.Name, Grants: append([]string{}, k.Grants...), Prefixes: append([]string{}, k.Prefixes...),
 		CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt.UTC(), ExpiresAt: k.ExpiresAt, LastUsedAt: k.LastUsedAt,
@@ -308,17 +316,17 @@ func (s *server) createKey(x *request, req apiv1.CreateKey) error {
 		d := time.Duration(*req.ExpiresInSeconds) * time.Second
 		validFor = &d
 	}
-	k, token, err := auth.CreateKey(x.ctx, s.db, auth.NewKey{Name: req.Name, Grants: req.Grants, ValidFor: validFor, Actor: x.actor("")})
+	k, token, err := auth.CreateKey(x.ctx, s.db, auth.NewKey{Name: req.Name, Grants: req.Grants, ValidFor: validFor, Actor: x.resolveActor("")})
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusCreated, apiv1.CreatedKey{Key: keyOf(k), Token: token})
+	return x.respond(http.StatusCreated, apiv1.CreatedKey{Key: toKey(k), Token: token})
 }
 
 func (s *server) rotateKey(x *request, req apiv1.RotateKey) error {
-	id := x.id("key_uuid")
+	id := x.pathUUID("key_uuid")
 	token := access.NewToken()
-	if err := s.db.RotateKey(x.ctx, id, token, time.Duration(req.GraceSeconds)*time.Second, x.actorOrUnknown("")); err != nil {
+	if err := s.db.RotateKey(x.ctx, id, token, time.Duration(req.GraceSeconds)*time.Second, x.resolveActorOrUnknown("")); err != nil {
 		return err
 	}
 	s.auth.Look(x.ctx)
@@ -326,30 +334,30 @@ func (s *server) rotateKey(x *request, req apiv1.RotateKey) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.CreatedKey{Key: keyOf(k), Token: token.Text})
+	return x.respond(http.StatusOK, apiv1.CreatedKey{Key: toKey(k), Token: token.Text})
 }
 
 func (s *server) revokeKey(x *request) error {
-	id := x.id("key_uuid")
-	k, err := s.db.RevokeKey(x.ctx, id, x.actorOrUnknown(""))
+	id := x.pathUUID("key_uuid")
+	k, err := s.db.RevokeKey(x.ctx, id, x.resolveActorOrUnknown(""))
 	if err != nil {
 		return err
 	}
 	s.auth.Look(x.ctx)
-	return x.answer(http.StatusOK, keyOf(k))
+	return x.respond(http.StatusOK, toKey(k))
 }
 
 func (s *server) listSessions(x *request) error {
 	list, more, err := s.db.OpenSessions(x.ctx, postgres.SessionFilter{
-		Subject: x.text("subject"), Idle: s.auth.Idle(), Limit: x.int("limit"), Offset: x.int("offset"),
+		Subject: x.queryText("subject"), Idle: s.auth.Idle(), Limit: x.queryInt("limit"), Offset: x.queryInt("offset"),
 	})
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.SessionList{Sessions: convert(list, sessionOf), Pagination: x.pageOf(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.SessionList{Sessions: convert(list, toSession), Pagination: x.newPagination(len(list), more)})
 }
 
-func sessionOf(s access.Session) apiv1.Session {
+func toSession(s access.Session) apiv1.Session {
 	var key *string
 	if s.KeyUUID != nil {
 		text := s.KeyUUID.String()
@@ -372,13 +380,15 @@ func (s *server) endSessions(x *request, req apiv1.EndSessions) error {
 			return tasker.Errorf(tasker.Invalid, "session_uuid %v", err)
 		}
 	}
-	n, err := s.db.EndSessions(x.ctx, id, req.Subject, x.actorOrUnknown(""))
+	n, err := s.db.EndSessions(x.ctx, id, req.Subject, x.resolveActorOrUnknown(""))
 	if err != nil {
 		return err
 	}
 	s.auth.Look(x.ctx)
-	return x.answer(http.StatusOK, apiv1.EndedSessions{Ended: n})
+	return x.respond(http.StatusOK, apiv1.EndedSessions{Ended: n})
 }
 
-// actorOrUnknown is like actor but returns unknownActor instead of an empty string.
-func (x *request) actorOrUnknown(name string) string { return cmp.Or(x.actor(name), unknownActor) }
+// resolveActorOrUnknown is like actor but returns unknownActor instead of an empty string.
+func (x *request) resolveActorOrUnknown(name string) string {
+	return cmp.Or(x.resolveActor(name), unknownActor)
+}

@@ -96,7 +96,7 @@ type Options struct {
 	// Ready is an additional readiness check.
 	Ready func(ctx context.Context) error
 
-	// Now is the clock of the readiness cache. The default is [time.Now].
+	// Now is the clock of the readiness cache. The default is [queryTime.Now].
 	Now func() time.Time
 
 	// Auth authenticates callers. nil disables authentication.
@@ -125,28 +125,29 @@ func New(stopping context.Context, o Options) http.Handler {
 		o.Explain = explain.New(o.DB, explain.Options{Log: o.Log})
 	}
 	s := &server{
-		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, holds: o.Holds, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks, publicURL: o.PublicURL, teller: cmp.Or(o.Teller, emission.NewNotifier(emission.NotifierOptions{DB: o.DB, Log: o.Log})),
-		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
-		loops: o.Loops, templates: o.Templates, gate: o.Gate, explain: o.Explain, evidence: evidencefile.New(o.DB, o.Engine),
+		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, holds: o.Holds, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks, publicURL: o.PublicURL, notifier: cmp.Or(o.Teller, emission.NewNotifier(emission.NotifierOptions{DB: o.DB, Log: o.Log})),
+		stopping: stopping, mux: http.NewServeMux(), routesByPattern: map[string]*route{},
+		methods: map[string]map[string]bool{},
+		loops:   o.Loops, templates: o.Templates, gate: o.Gate, explain: o.Explain, evidence: evidencefile.New(o.DB, o.Engine),
 	}
-	s.inflight = newInflight(&inflight{
-		most: cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), largest: o.MaxBodyBytes, free: freeBytes, wait: cmp.Or(o.InflightWait, inflightWait),
+	s.inflight = newMemoryBudget(&memoryBudget{
+		most: cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), largest: o.MaxBodyBytes, free: unmeteredBytes, wait: cmp.Or(o.InflightWait, inflightWait),
 	})
 	unread := cmp.Or(o.MaxUnreadBytes, tasker.MaxUnreadBytes)
-	s.unread = newInflight(&inflight{
-		most: unread, largest: min(tasker.MaxAnswerBytes, unread/2), free: freeAnswer, wait: cmp.Or(o.InflightWait, answerWait),
+	s.unread = newMemoryBudget(&memoryBudget{
+		most: unread, largest: min(tasker.MaxAnswerBytes, unread/2), free: unmeteredResponseBytes, wait: cmp.Or(o.InflightWait, responseWait),
 	})
 	s.auth, s.certificates = o.Auth, o.WorkerCertificates
 	s.checks = s.newDatabaseChecks(o.Now)
-	s.live = o.Feed.complete(o.DB, o.Log)
-	s.description = described()
+	s.feedOptions = o.Feed.complete(o.DB, o.Log)
+	s.apiDescription = describeOnce()
 	for _, rt := range s.routes() {
 		rt.maxBody = cmp.Or(rt.maxBody, o.MaxBodyBytes)
 		rt.timeout = o.Timeout + rt.wait
 		rt.checkAccess()
 		pattern := rt.pattern()
 		rt.schema = s.bodies[pattern]
-		s.byPattern[pattern] = rt
+		s.routesByPattern[pattern] = rt
 		s.allow(rt)
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.run(w, r, rt) })
 	}
@@ -183,11 +184,11 @@ type server struct {
 	metrics      http.Handler
 	broker       func() (up bool, problem error)
 	sinks        []string
-	teller       *emission.Notifier
-	live         FeedOptions
+	notifier     *emission.Notifier
+	feedOptions  FeedOptions
 	lease        atomic.Pointer[leaseKey]
 	auth         *auth.Authenticator
-	fleet        workerNamespaces
+	workers      workerNamespaces
 	certificates bool // required of workers
 	gate         *overload.Gate
 	log          *slog.Logger
@@ -199,11 +200,11 @@ type server struct {
 	checks       databaseChecks
 	stopping     context.Context
 
-	mux       *http.ServeMux
-	byPattern map[string]*route
-	methods   map[string]map[string]bool // of the paths without parameters
-	inflight  *inflight                  // bodies
-	unread    *inflight                  // answers
+	mux             *http.ServeMux
+	routesByPattern map[string]*route
+	methods         map[string]map[string]bool // of the paths without parameters
+	inflight        *memoryBudget              // bodies
+	unread          *memoryBudget              // answers
 
-	*description
+	*apiDescription
 }

@@ -27,7 +27,7 @@ import (
 func (s *server) check(schema *huma.Schema, doc []byte, limits payload.Limits) (faults []tasker.Fault, wellFormed bool) {
 	r := payload.NewReader(doc, limits, maxFaults)
 	c := checker{registry: s.registry}
-	c.value(schema, r, "")
+	c.checkValue(schema, r, "")
 	faults, wellFormed = r.End()
 	if len(faults) > 0 || !wellFormed {
 		return faults, wellFormed
@@ -42,61 +42,61 @@ type checker struct {
 	faults   []tasker.Fault
 }
 
-func (c *checker) full() bool { return len(c.faults) >= maxFaults }
+func (c *checker) isFull() bool { return len(c.faults) >= maxFaults }
 
-func (c *checker) fault(path, format string, args ...any) {
-	if !c.full() {
+func (c *checker) addFault(path, format string, args ...any) {
+	if !c.isFull() {
 		c.faults = append(c.faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
-var kinds = map[string]payload.Kind{
+var kindsByType = map[string]payload.Kind{
 	huma.TypeObject: payload.Object, huma.TypeArray: payload.Array, huma.TypeString: payload.String,
 	huma.TypeInteger: payload.Number, huma.TypeNumber: payload.Number, huma.TypeBoolean: payload.Boolean,
 }
 
-// value validates the next JSON value of r against s. It may leave parts unread; r skips them.
-func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
-	if c.full() {
+// checkValue validates the next JSON value of r against s. It may leave parts unread; r skips them.
+func (c *checker) checkValue(s *huma.Schema, r *payload.Reader, path string) {
+	if c.isFull() {
 		return
 	}
 	for s.Ref != "" {
 		s = c.registry.SchemaFromRef(s.Ref)
 	}
-	is, want := r.Kind(), kinds[s.Type]
+	is, want := r.Kind(), kindsByType[s.Type]
 	switch {
 	case s.Discriminator != nil:
-		c.variant(s, r, path)
+		c.checkVariant(s, r, path)
 		return
 	case len(s.AnyOf) > 0 && is != payload.Null:
-		c.value(s.AnyOf[0], r, path) // an optional object; the alternative is null
+		c.checkValue(s.AnyOf[0], r, path) // an optional object; the alternative is null
 		return
 	case is == payload.Null && s.Nullable:
 		return
 	case want != "" && is != want:
-		c.fault(path, "must be %s, not %s", want, is)
+		c.addFault(path, "must be %s, not %s", want, is)
 		return
 	}
 	switch want {
 	case payload.Object:
-		c.object(s, r, path)
+		c.checkObject(s, r, path)
 	case payload.Array:
-		c.array(s, r, path)
+		c.checkArray(s, r, path)
 	case payload.String:
-		if wrong := schemaError(s, r.Text()); wrong != "" {
-			c.fault(path, "%s", wrong)
+		if wrong := describeViolation(s, r.Text()); wrong != "" {
+			c.addFault(path, "%s", wrong)
 		}
 	case payload.Number:
-		c.number(s, json.Number(r.Value()), path)
+		c.checkNumber(s, json.Number(r.Value()), path)
 	default: // the kind is sufficient
 	}
 }
 
-// variant validates an object against the schema that its discriminator selects. The discriminator
+// checkVariant validates an object against the schema that its discriminator selects. The discriminator
 // may come last, so the object is read twice.
-func (c *checker) variant(s *huma.Schema, r *payload.Reader, path string) {
+func (c *checker) checkVariant(s *huma.Schema, r *payload.Reader, path string) {
 	if is := r.Kind(); is != payload.Object {
-		c.fault(path, "must be an object, not %s", is)
+		c.addFault(path, "must be an object, not %s", is)
 		return
 	}
 	name, choice := s.Discriminator.PropertyName, ""
@@ -111,15 +111,15 @@ func (c *checker) variant(s *huma.Schema, r *payload.Reader, path string) {
 	choices := func() string { return strings.Join(slices.Sorted(maps.Keys(s.Discriminator.Mapping)), ", ") }
 	switch ref := s.Discriminator.Mapping[choice]; {
 	case given == payload.Null:
-		c.fault(within(path, name), "is missing; must be one of %s", choices())
+		c.addFault(joinPath(path, name), "is missing; must be one of %s", choices())
 	case ref == "":
-		c.fault(within(path, name), "must be one of %s", choices())
+		c.addFault(joinPath(path, name), "must be one of %s", choices())
 	default:
-		c.value(&huma.Schema{Ref: ref}, payload.NewTolerantReader(object), path)
+		c.checkValue(&huma.Schema{Ref: ref}, payload.NewTolerantReader(object), path)
 	}
 }
 
-func (c *checker) object(s *huma.Schema, r *payload.Reader, path string) {
+func (c *checker) checkObject(s *huma.Schema, r *payload.Reader, path string) {
 	first := len(c.faults)
 	missing := slices.Clone(s.Required)
 	others, open := s.AdditionalProperties.(*huma.Schema)
@@ -127,15 +127,15 @@ func (c *checker) object(s *huma.Schema, r *payload.Reader, path string) {
 		missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })
 		property := s.Properties[name]
 		switch {
-		case c.full():
+		case c.isFull():
 		case r.Kind() == payload.Null && !slices.Contains(s.Required, name) && !open:
 			// Same as absent, even for an unknown key.
 		case property != nil:
-			c.value(property, r, within(path, name))
+			c.checkValue(property, r, joinPath(path, name))
 		case open:
-			c.value(others, r, within(path, name))
+			c.checkValue(others, r, joinPath(path, name))
 		default:
-			c.fault(within(path, shorten(name)), "unknown key; known keys are %s", strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
+			c.addFault(joinPath(path, truncate(name)), "unknown key; known keys are %s", strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
 		}
 	})
 	property := func(f tasker.Fault) string {
@@ -147,31 +147,31 @@ func (c *checker) object(s *huma.Schema, r *payload.Reader, path string) {
 	// Missing keys come first.
 	missing = missing[:min(len(missing), maxFaults-first)]
 	for i, name := range missing {
-		c.faults = slices.Insert(c.faults, first+i, tasker.Fault{Path: within(path, name), Message: "is missing"})
+		c.faults = slices.Insert(c.faults, first+i, tasker.Fault{Path: joinPath(path, name), Message: "is missing"})
 	}
 	c.faults = c.faults[:min(len(c.faults), maxFaults)]
 }
 
-func (c *checker) array(s *huma.Schema, r *payload.Reader, path string) {
+func (c *checker) checkArray(s *huma.Schema, r *payload.Reader, path string) {
 	first, count := len(c.faults), 0
 	r.Array(func(i int) {
 		count++
-		if c.full() || s.MaxItems != nil && i >= *s.MaxItems {
+		if c.isFull() || s.MaxItems != nil && i >= *s.MaxItems {
 			return // only count
 		}
-		c.value(s.Items, r, fmt.Sprintf("%s[%d]", path, i))
+		c.checkValue(s.Items, r, fmt.Sprintf("%s[%d]", path, i))
 	})
 	if s.MinItems != nil && count < *s.MinItems {
-		c.fault(path, "has %d elements; the minimum is %d", count, *s.MinItems)
+		c.addFault(path, "has %d elements; the minimum is %d", count, *s.MinItems)
 	}
 	if s.MaxItems != nil && count > *s.MaxItems {
 		c.faults = c.faults[:first]
-		c.fault(path, "has %d elements; the limit is %d", count, *s.MaxItems)
+		c.addFault(path, "has %d elements; the limit is %d", count, *s.MaxItems)
 	}
 }
 
-// schemaError describes how text violates the schema of a string, or returns "".
-func schemaError(s *huma.Schema, text string) string {
+// describeViolation describes how text violates the schema of a string, or returns "".
+func describeViolation(s *huma.Schema, text string) string {
 	length := utf8.RuneCountInString(text)
 	switch {
 	case s.MinLength != nil && strings.TrimSpace(text) == "":
@@ -179,47 +179,48 @@ func schemaError(s *huma.Schema, text string) string {
 	case s.MaxLength != nil && length > *s.MaxLength:
 		return fmt.Sprintf("has %d characters; the limit is %d", length, *s.MaxLength)
 	case s.Enum != nil && !slices.Contains(s.Enum, any(text)):
-		return fmt.Sprintf("must be one of %s, not %q", oneOf(s.Enum), shorten(text))
+		return fmt.Sprintf("must be one of %s, not %q", formatChoices(s.Enum), truncate(text))
 	case s.Format == "uuid":
 		if _, err := parseID(text); err != nil {
-			return fmt.Sprintf("%v, not %q", err, shorten(text))
+			return fmt.Sprintf("%v, not %q", err, truncate(text))
 		}
 	case s.Format == "date-time":
 		if _, err := time.Parse(time.RFC3339, text); err != nil {
-			return fmt.Sprintf("must be a time such as 2026-01-31T12:00:00Z, not %q%s", shorten(text), suggest.EscapedPlus(text))
+			return fmt.Sprintf("must be a time such as 2026-01-31T12:00:00Z, not %q%s", truncate(text),
+				suggest.EscapedPlus(text))
 		}
 	}
 	return ""
 }
 
-func (c *checker) number(s *huma.Schema, number json.Number, path string) {
+func (c *checker) checkNumber(s *huma.Schema, checkNumber json.Number, path string) {
 	// Validate the literal: 1.0 is not an integer.
-	if _, err := strconv.ParseInt(number.String(), 10, 64); s.Type == huma.TypeInteger && err != nil {
-		c.fault(path, "must be a whole number, not %s", number)
+	if _, err := strconv.ParseInt(checkNumber.String(), 10, 64); s.Type == huma.TypeInteger && err != nil {
+		c.addFault(path, "must be a whole number, not %s", checkNumber)
 		return
 	}
-	n, err := number.Float64()
+	n, err := checkNumber.Float64()
 	low, high := s.Minimum, s.Maximum
 	switch {
 	case err != nil:
-		c.fault(path, "must be a number, not %s", number)
+		c.addFault(path, "must be a number, not %s", checkNumber)
 	case low != nil && high != nil && (n < *low || n > *high):
-		c.fault(path, "must be from %v to %v, not %s", *low, *high, number)
+		c.addFault(path, "must be from %v to %v, not %s", *low, *high, checkNumber)
 	case low != nil && n < *low:
-		c.fault(path, "must be at least %v, not %s", *low, number)
+		c.addFault(path, "must be at least %v, not %s", *low, checkNumber)
 	case high != nil && n > *high:
-		c.fault(path, "must be at most %v, not %s", *high, number)
+		c.addFault(path, "must be at most %v, not %s", *high, checkNumber)
 	}
 }
 
-func within(path, name string) string {
+func joinPath(path, name string) string {
 	if path == "" {
 		return name
 	}
 	return path + "." + name
 }
 
-func oneOf(values []any) string {
+func formatChoices(values []any) string {
 	var words []string
 	for _, v := range values {
 		if v != nil { // nil: nullable
@@ -246,39 +247,39 @@ func offsetParam() param {
 
 func intParam(name, about string, least, most, fallback int) param {
 	low, high := float64(least), float64(most)
-	return param{name: name, about: about, fallback: strconv.Itoa(fallback), schema: &huma.Schema{
+	return param{name: name, description: about, fallback: strconv.Itoa(fallback), schema: &huma.Schema{
 		Type: huma.TypeInteger, Minimum: &low, Maximum: &high, Default: fallback,
 	}}
 }
 
 func boolParam(name, about string) param {
-	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeBoolean}}
+	return param{name: name, description: about, schema: &huma.Schema{Type: huma.TypeBoolean}}
 }
 
 func textParam(name, about string, most int) param {
-	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most}}
+	return param{name: name, description: about, schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most}}
 }
 
 func timeParam(name, about string) param {
-	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, Format: "date-time"}}
+	return param{name: name, description: about, schema: &huma.Schema{Type: huma.TypeString, Format: "date-time"}}
 }
 
-// upTo allows a parameter to occur up to most times.
-func (p param) upTo(most int) param {
-	p.most = most
+// withMaxValues allows a parameter to occur up to most times.
+func (p param) withMaxValues(most int) param {
+	p.maxValues = most
 	return p
 }
 
-// described returns the parameter's schema for the OpenAPI document.
-func (p param) described() *huma.Schema {
-	if p.most == 0 {
+// listSchema returns the parameter's schema for the OpenAPI document.
+func (p param) listSchema() *huma.Schema {
+	if p.maxValues == 0 {
 		return p.schema
 	}
-	return &huma.Schema{Type: huma.TypeArray, Items: p.schema, MaxItems: &p.most}
+	return &huma.Schema{Type: huma.TypeArray, Items: p.schema, MaxItems: &p.maxValues}
 }
 
 func idParam(name, about string) param {
-	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}}
+	return param{name: name, description: about, schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}}
 }
 
 func choiceParam[T ~string](name, about string, values []T) param {
@@ -286,7 +287,7 @@ func choiceParam[T ~string](name, about string, values []T) param {
 	for _, v := range values {
 		s.Enum = append(s.Enum, string(v))
 	}
-	return param{name: name, about: about, schema: s}
+	return param{name: name, description: about, schema: s}
 }
 
 // readQuery parses and validates a query string and adds default values.
@@ -305,7 +306,7 @@ func (rt *route) readQuery(raw string) (url.Values, error) {
 			continue
 		}
 		values[p.name] = given
-		if wrong := p.faultOf(given); wrong != "" {
+		if wrong := p.checkValues(given); wrong != "" {
 			faults = append(faults, tasker.Fault{Path: p.name, Message: wrong})
 		}
 	}
@@ -313,7 +314,7 @@ func (rt *route) readQuery(raw string) (url.Values, error) {
 		if len(faults) >= maxFaults {
 			break
 		}
-		faults = append(faults, tasker.Fault{Path: shorten(name), Message: "unknown parameter; " + rt.paramNames()})
+		faults = append(faults, tasker.Fault{Path: truncate(name), Message: "unknown parameter; " + rt.paramNames()})
 	}
 	if len(faults) == 0 {
 		return values, nil
@@ -333,47 +334,47 @@ func (rt *route) paramNames() string {
 	return "known parameters are " + strings.Join(names, ", ")
 }
 
-// faultOf describes what is wrong with the values of a parameter, or returns "".
-func (p param) faultOf(given []string) string {
+// checkValues describes what is wrong with the values of a parameter, or returns "".
+func (p param) checkValues(given []string) string {
 	switch {
-	case len(given) > 1 && p.most == 0:
+	case len(given) > 1 && p.maxValues == 0:
 		return "must be set only once"
-	case len(given) > max(p.most, 1):
-		return fmt.Sprintf("is set %d times; the limit is %d", len(given), p.most)
+	case len(given) > max(p.maxValues, 1):
+		return fmt.Sprintf("is set %d times; the limit is %d", len(given), p.maxValues)
 	}
 	for _, value := range given {
-		if wrong := p.fault(value); wrong != "" {
+		if wrong := p.checkValue(value); wrong != "" {
 			return wrong
 		}
 	}
 	return ""
 }
 
-// fault describes what is wrong with a single value, or returns "".
-func (p param) fault(value string) string {
+// checkValue describes what is wrong with a single value, or returns "".
+func (p param) checkValue(value string) string {
 	switch p.schema.Type {
 	case huma.TypeInteger:
 		n, err := strconv.Atoi(value)
 		if low, high := int(*p.schema.Minimum), int(*p.schema.Maximum); err != nil || n < low || n > high {
-			return fmt.Sprintf("must be a number from %d to %d, not %q", low, high, shorten(value))
+			return fmt.Sprintf("must be a number from %d to %d, not %q", low, high, truncate(value))
 		}
 	case huma.TypeBoolean:
 		if value != "true" && value != "false" {
-			return fmt.Sprintf("must be true or false, not %q", shorten(value))
+			return fmt.Sprintf("must be true or false, not %q", truncate(value))
 		}
 	default:
-		return cmp.Or(textFault(value, len(value)), schemaError(p.schema, value))
+		return cmp.Or(checkText(value, len(value)), describeViolation(p.schema, value))
 	}
 	return ""
 }
 
-// text returns a query parameter.
-func (x *request) text(name string) string {
-	return x.texts(name)[0]
+// queryText returns a query parameter.
+func (x *request) queryText(name string) string {
+	return x.queryTexts(name)[0]
 }
 
-// texts returns the values of a repeatable parameter, or one empty string if it is absent.
-func (x *request) texts(name string) []string {
+// queryTexts returns the values of a repeatable parameter, or one empty string if it is absent.
+func (x *request) queryTexts(name string) []string {
 	values, declared := x.query[name]
 	if !declared {
 		panic("parameter " + name + " is not declared by the route")
@@ -381,9 +382,9 @@ func (x *request) texts(name string) []string {
 	return values
 }
 
-// time returns a time parameter, or the zero time if it is absent.
-func (x *request) time(name string) time.Time {
-	text := x.text(name)
+// queryTime returns a time parameter, or the zero time if it is absent.
+func (x *request) queryTime(name string) time.Time {
+	text := x.queryText(name)
 	if text == "" {
 		return time.Time{}
 	}
@@ -394,18 +395,18 @@ func (x *request) time(name string) time.Time {
 	return t
 }
 
-// int returns a number parameter.
-func (x *request) int(name string) int {
-	n, err := strconv.Atoi(x.text(name))
+// queryInt returns a number parameter.
+func (x *request) queryInt(name string) int {
+	n, err := strconv.Atoi(x.queryText(name))
 	if err != nil {
 		panic("the route declares no number parameter " + name)
 	}
 	return n
 }
 
-// uuid returns a UUID parameter, or nil if it is absent.
-func (x *request) uuid(name string) *tasker.ID {
-	text := x.text(name)
+// queryUUID returns a UUID parameter, or nil if it is absent.
+func (x *request) queryUUID(name string) *tasker.ID {
+	text := x.queryText(name)
 	if text == "" {
 		return nil
 	}
@@ -416,12 +417,12 @@ func (x *request) uuid(name string) *tasker.ID {
 	return &id
 }
 
-// flag reports whether a boolean parameter is true.
-func (x *request) flag(name string) bool { return x.text(name) == "true" }
+// queryFlag reports whether a boolean parameter is true.
+func (x *request) queryFlag(name string) bool { return x.queryText(name) == "true" }
 
-// bool returns a boolean parameter, or nil if it is absent.
-func (x *request) bool(name string) *bool {
-	text := x.text(name)
+// queryBool returns a boolean parameter, or nil if it is absent.
+func (x *request) queryBool(name string) *bool {
+	text := x.queryText(name)
 	if text == "" {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 // it counts allocations.
 func TestInvalidBodyAllocatesLittle(t *testing.T) {
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	s := &server{description: &description{registry: registry}}
+	s := &server{apiDescription: &apiDescription{registry: registry}}
 	heartbeat := registry.Schema(reflect.TypeFor[apiv1.Leases](), true, "")
 	bulk := registry.Schema(reflect.TypeFor[[]apiv1.CreateTask](), true, "")
 	const n = 20_000
@@ -57,7 +57,7 @@ func TestFullFaultListKeepsMissingFieldsFirst(t *testing.T) {
 	schema := registry.Schema(reflect.TypeFor[apiv1.Lease](), true, "")
 	doc := `{` + strings.Repeat(`"x":1,`, 2*maxFaults) + `"step_uuid":"0190a0b0-0000-7000-8000-000000000000"}`
 	c := checker{registry: registry}
-	c.value(schema, payload.NewTolerantReader([]byte(doc)), "")
+	c.checkValue(schema, payload.NewTolerantReader([]byte(doc)), "")
 	if len(c.faults) != maxFaults || c.faults[0].Path != "lease_token" || c.faults[1].Path != "x" {
 		t.Errorf("%d faults, first %+v", len(c.faults), c.faults[:min(2, len(c.faults))])
 	}

@@ -67,7 +67,7 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// An openAPI is the OpenAPI document with its schemas compiled.
+// An serveOpenAPI is the OpenAPI document with its schemas compiled.
 type openAPI struct {
 	Paths map[string]map[string]operation
 

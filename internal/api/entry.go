@@ -13,35 +13,35 @@ const triageLimit = 100
 
 func (s *server) listEntries(x *request) error {
 	list, err := s.db.Entries(x.ctx, tasker.EntryFilter{
-		Status: tasker.ResolutionStatus(x.text("resolution_status")), Reason: tasker.Reason(x.text("dlq_reason")),
-		Limit: x.int("limit"), Offset: x.int("offset"),
+		Status: tasker.ResolutionStatus(x.queryText("resolution_status")), Reason: tasker.Reason(x.queryText("dlq_reason")),
+		Limit: x.queryInt("limit"), Offset: x.queryInt("offset"),
 	})
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromEntry))
+	return x.respond(http.StatusOK, convert(list, apiv1.FromEntry))
 }
 
 func (s *server) openEntry(x *request, req apiv1.OpenEntry) error {
-	task := x.id("task_uuid")
-	e, err := s.dlq.Open(x.ctx, task, tasker.NewEntry{Actor: x.actor(req.CreatedBy), Reason: req.Reason, Metadata: optionalDocument(req.Metadata), RequestKey: x.requestKey()})
+	task := x.pathUUID("task_uuid")
+	e, err := s.dlq.Open(x.ctx, task, tasker.NewEntry{Actor: x.resolveActor(req.CreatedBy), Reason: req.Reason, Metadata: nullToNil(req.Metadata), RequestKey: x.idempotencyKey()})
 	return respondWith(x, http.StatusCreated, e, err, apiv1.FromEntry)
 }
 
-func (s *server) oneEntry(x *request) error {
-	id := x.id("dlq_entry_uuid")
-	e, err := s.db.EntryFrom(x.ctx, id, x.int("history_offset"))
+func (s *server) getEntry(x *request) error {
+	id := x.pathUUID("dlq_entry_uuid")
+	e, err := s.db.EntryFrom(x.ctx, id, x.queryInt("history_offset"))
 	return respondWith(x, http.StatusOK, e, err, apiv1.FromEntry)
 }
 
 func (s *server) updateEntry(x *request, req apiv1.UpdateEntry) error {
-	id := x.id("dlq_entry_uuid")
-	u := tasker.EntryUpdate{Notes: req.ResolutionNotes, ResolvedBy: x.actorOf(req.ResolvedBy), Metadata: optionalDocument(req.Metadata), Actor: x.actor(req.UpdatedBy), IfUnchangedSince: req.ExpectedUpdatedAt}
+	id := x.pathUUID("dlq_entry_uuid")
+	u := tasker.EntryUpdate{Notes: req.ResolutionNotes, ResolvedBy: x.resolveOptionalActor(req.ResolvedBy), Metadata: nullToNil(req.Metadata), Actor: x.resolveActor(req.UpdatedBy), IfUnchangedSince: req.ExpectedUpdatedAt}
 	if req.ResolutionStatus != nil {
 		status := tasker.ResolutionStatus(*req.ResolutionStatus)
 		u.Status = &status
 	}
-	u.RequestKey, u.Compensate = x.requestKey(), req.Compensate
+	u.RequestKey, u.Compensate = x.idempotencyKey(), req.Compensate
 	e, warnings, err := s.dlq.Update(x.ctx, id, u)
 	if err != nil {
 		return err
@@ -50,38 +50,38 @@ func (s *server) updateEntry(x *request, req apiv1.UpdateEntry) error {
 	if u.Status != nil {
 		message = "investigation ended as " + string(e.ResolutionStatus)
 	}
-	return x.answer(http.StatusOK, apiv1.UpdatedEntry{
+	return x.respond(http.StatusOK, apiv1.UpdatedEntry{
 		Success: true, Message: message, Warnings: append([]string{}, warnings...), Entry: apiv1.FromEntry(e),
 	})
 }
 
-func (s *server) entryStats(x *request) error {
+func (s *server) getEntryStats(x *request) error {
 	list, err := s.db.EntryStats(x.ctx)
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, orEmpty(list))
+	return x.respond(http.StatusOK, orEmpty(list))
 }
 
-func (s *server) staleness(x *request) error {
+func (s *server) listStaleTasks(x *request) error {
 	list, err := s.db.Staleness(x.ctx, tasker.StalenessFilter{
-		Health: tasker.Health(x.text("health_status")), Namespace: x.text("namespace"), Name: x.text("name"),
-		Limit: x.int("limit"), Offset: x.int("offset"),
+		Health: tasker.Health(x.queryText("health_status")), Namespace: x.queryText("namespace"), Name: x.queryText("name"),
+		Limit: x.queryInt("limit"), Offset: x.queryInt("offset"),
 	})
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, orEmpty(list))
+	return x.respond(http.StatusOK, orEmpty(list))
 }
 
 const queuesLimit = 100
 
 func (s *server) listQueues(x *request) error {
-	list, err := s.db.Queues(x.ctx, x.text("namespace"), x.int("limit"))
+	list, err := s.db.Queues(x.ctx, x.queryText("namespace"), x.queryInt("limit"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, orEmpty(list))
+	return x.respond(http.StatusOK, orEmpty(list))
 }
 
 const maxIntervals = 1000
@@ -100,56 +100,56 @@ func investigationParams() []param {
 	}
 }
 
-func foundParams() []param {
+func taskSearchParams() []param {
 	return []param{
-		textParam("tag", "Filter by tag of the task.", 128).upTo(tasker.MaxSearchTags), textParam("correlation_id", "Filter by correlation id of the task.", 128),
+		textParam("tag", "Filter by tag of the task.", 128).withMaxValues(tasker.MaxSearchTags), textParam("correlation_id", "Filter by correlation id of the task.", 128),
 		textParam("attribute", "Filter by search attribute of the task, as NAME:VALUE, such as customer:4711. Values of numbers and times may begin with >, >=, < or <=.", 400).
-			upTo(tasker.MaxSearchConditions),
+			withMaxValues(tasker.MaxSearchConditions),
 	}
 }
 
 const maxAgeMinutes = 10 * 365 * 24 * 60
 
-func (x *request) investigationFilter() tasker.InvestigationFilter {
+func (x *request) readInvestigationFilter() tasker.InvestigationFilter {
 	return tasker.InvestigationFilter{
-		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"), Text: x.text("text"),
-		State: tasker.TaskState(x.text("current_state")), Recovered: x.bool("recovered"), Age: time.Duration(x.int("min_age_minutes")) * time.Minute,
-		Case: x.uuid("case"), CaseKey: x.uuid("case_key"), Limit: x.int("limit"), Offset: x.int("offset"),
+		Reason: tasker.Reason(x.queryText("dlq_reason")), Namespace: x.queryText("namespace"), Name: x.queryText("name"), Text: x.queryText("text"),
+		State: tasker.TaskState(x.queryText("current_state")), Recovered: x.queryBool("recovered"), Age: time.Duration(x.queryInt("min_age_minutes")) * time.Minute,
+		Case: x.queryUUID("case"), CaseKey: x.queryUUID("case_key"), Limit: x.queryInt("limit"), Offset: x.queryInt("offset"),
 	}
 }
 
-func (s *server) queue(x *request) error {
-	f := x.investigationFilter()
-	f.Tags, f.CorrelationID = nonEmpty(x.texts("tag")), x.text("correlation_id")
+func (s *server) listInvestigationQueue(x *request) error {
+	f := x.readInvestigationFilter()
+	f.Tags, f.CorrelationID = dropEmpty(x.queryTexts("tag")), x.queryText("correlation_id")
 	var err error
-	if f.Attributes, err = tasker.ParseAttributeFilters(nonEmpty(x.texts("attribute"))); err != nil {
+	if f.Attributes, err = tasker.ParseAttributeFilters(dropEmpty(x.queryTexts("attribute"))); err != nil {
 		return err
 	}
 	list, _, err := s.db.InvestigationQueue(x.ctx, f)
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromInvestigationQueueEntry))
+	return x.respond(http.StatusOK, convert(list, apiv1.FromInvestigationQueueEntry))
 }
 
-func (s *server) relatedEntries(x *request) error {
-	related, err := s.db.RelatedEntries(x.ctx, x.id("dlq_entry_uuid"), x.int("limit"))
+func (s *server) listRelatedEntries(x *request) error {
+	related, err := s.db.RelatedEntries(x.ctx, x.pathUUID("dlq_entry_uuid"), x.queryInt("limit"))
 	return respondWith(x, http.StatusOK, related, err, apiv1.FromRelated)
 }
 
-// entryCounts returns counts for intervals that start at multiples of their width, so that
+// countEntries returns counts for intervals that start at multiples of their width, so that
 // repeated requests use the same intervals.
-func (s *server) entryCounts(x *request) error {
-	width := time.Duration(x.int("interval_minutes")) * time.Minute
-	back := time.Duration(x.int("intervals")-1) * width
+func (s *server) countEntries(x *request) error {
+	width := time.Duration(x.queryInt("interval_minutes")) * time.Minute
+	back := time.Duration(x.queryInt("intervals")-1) * width
 	list, err := s.db.EntryCounts(x.ctx, time.Now().Truncate(width).Add(-back), width)
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, orEmpty(list))
+	return x.respond(http.StatusOK, orEmpty(list))
 }
 
-func (s *server) entryTimes(x *request) error {
-	t, err := s.db.EntryTimes(x.ctx, time.Now().Truncate(time.Minute).Add(-time.Duration(x.int("minutes"))*time.Minute))
+func (s *server) getEntryTimes(x *request) error {
+	t, err := s.db.EntryTimes(x.ctx, time.Now().Truncate(time.Minute).Add(-time.Duration(x.queryInt("minutes"))*time.Minute))
 	return respondWith(x, http.StatusOK, t, err, apiv1.FromEntryTimes)
 }

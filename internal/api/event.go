@@ -32,53 +32,55 @@ func (s *server) emissionRoutes() []*route {
 	const tag = "emission"
 	return []*route{
 		{
-			method: "GET", path: "/v1/dlq/emissions", id: "listEmissions", class: overload.Reads, needs: access.ReadEvents, tag: tag,
+			method: "GET", path: "/v1/dlq/emissions", id: "listEmissions", class: overload.Reads, permission: access.ReadEvents, tag: tag,
 			summary: "List the deliveries of events to sinks, newest event first",
-			about: "It reads only the database, so it works while sinks are down. Pages are ordered by position; " +
+			doc: "It reads only the database, so it works while sinks are down. Pages are ordered by position; " +
 				"an event is never split between pages, so a page may exceed its limit by the number of sinks.",
 			params: []param{
 				choiceParam("state", "Filter by state.", tasker.EmissionStates()), textParam("sink", "Filter by sink.", 128),
 				beforeParam("Page cursor: position of the last event."), limitParam(emissionLimit),
 			},
-			answers: ok(apiv1.EmissionList{}), serve: s.listEmissions,
+			responses: okResponse(apiv1.EmissionList{}), serve: s.listEmissions,
 		},
 		{
-			method: "GET", path: "/v1/dlq/emissions/{event_uuid}", id: "getEmission", class: overload.Reads, needs: access.ReadEvents, tag: tag,
-			summary: "Get an event with its data and its delivery to each sink",
-			answers: ok(apiv1.EmittedEvent{}), serve: s.oneEmission,
+			method: "GET", path: "/v1/dlq/emissions/{event_uuid}", id: "getEmission", class: overload.Reads, permission: access.ReadEvents, tag: tag,
+			summary:   "Get an event with its data and its delivery to each sink",
+			responses: okResponse(apiv1.EmittedEvent{}), serve: s.getEmission,
 		},
 		{
-			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", class: overload.Operations, needs: access.ResendEvents, tag: tag,
+			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", class: overload.Operations, permission: access.ResendEvents, tag: tag,
 			summary: "Redeliver an event, or a range of positions",
-			about: "For operators. Receivers recognize duplicates by the id of the event. It is recorded in the audit log. " +
+			doc: "For operators. Receivers recognize duplicates by the id of the event. It is recorded in the audit log. " +
 				"A request covers up to 10000 events; next_from_position is the start of the next request. " +
 				"With an Idempotency-Key a repeated request sends nothing and returns 0 emissions.",
-			keyed: true, body: apiv1.ReEmit{}, answers: ok(apiv1.ReEmitted{}), serve: withBody(s.reEmit),
+			keyed: true, body: apiv1.ReEmit{}, responses: okResponse(apiv1.ReEmitted{}), serve: withBody(s.reEmit),
 		},
 		{
-			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", class: overload.Reads, needs: access.ReadSystem, tag: tag,
-			summary: "List sinks and their delivery status",
-			about:   "A sink that no server uses any longer is listed with its last status.",
-			answers: ok([]apiv1.Sink{}), serve: s.listSinks,
+			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", class: overload.Reads, permission: access.ReadSystem,
+			tag:       tag,
+			summary:   "List sinks and their delivery status",
+			doc:       "A sink that no server uses any longer is listed with its last status.",
+			responses: okResponse([]apiv1.Sink{}), serve: s.listSinks,
 		},
 		{
-			method: "GET", path: "/v1/dlq/events", id: "followEvents", class: overload.Streams, needs: access.ReadEvents, tag: tag, quiet: true, gives: "text/event-stream",
+			method: "GET", path: "/v1/dlq/events", id: "followEvents", class: overload.Streams, permission: access.ReadEvents, tag: tag, quiet: true, responseMedia: "text/event-stream",
 			summary: "Stream the events of investigations",
-			about:   aboutFeed,
+			doc:     feedDescription,
 			params: []param{
 				textParam("topic", "Filter by topics, comma-separated: "+strings.Join(tasker.Topics(), ", ")+".", 200),
 				choiceParam("from", "Where to start without an id to resume from: beginning, or now (default).", []feedStart{feedNow, feedBeginning}),
 				textParam("last_event_id", "Resume after the event with this id, like the header Last-Event-ID.", 100),
 			},
-			answers: ok(apiv1.CloudEvent{}), serve: s.followEvents,
+			responses: okResponse(apiv1.CloudEvent{}), serve: s.followEvents,
 		},
 		{
-			method: "GET", path: "/v1/audit", id: "listAudit", class: overload.Reads, needs: access.Administer, tag: "server",
+			method: "GET", path: "/v1/audit", id: "listAudit", class: overload.Reads, permission: access.Administer,
+			tag:     "server",
 			summary: "List the audit log, newest first",
 			params: []param{
 				textParam("action", "Filter by action, such as dlq.re_emit.", 128), beforeParam("Page cursor: audit_id of the last event."), limitParam(emissionLimit),
 			},
-			answers: ok(apiv1.AuditList{}), serve: s.listAudit,
+			responses: okResponse(apiv1.AuditList{}), serve: s.listAudit,
 		},
 	}
 }
@@ -89,18 +91,18 @@ func beforeParam(about string) param {
 
 func (s *server) listEmissions(x *request) error {
 	list, more, err := s.db.Emissions(x.ctx, tasker.EmissionFilter{
-		Sink: x.text("sink"), State: tasker.EmissionState(x.text("state")), Before: int64(x.int("before")), Limit: x.int("limit"),
+		Sink: x.queryText("sink"), State: tasker.EmissionState(x.queryText("state")), Before: int64(x.queryInt("before")), Limit: x.queryInt("limit"),
 	})
 	if err != nil {
 		return err
 	}
-	page := apiv1.Continuation{Limit: x.int("limit"), Count: len(list), HasMore: more}
-	page.NextBefore = cursor(list, more, func(e tasker.Emission) int64 { return e.Position })
-	return x.answer(http.StatusOK, apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: page})
+	page := apiv1.Continuation{Limit: x.queryInt("limit"), Count: len(list), HasMore: more}
+	page.NextBefore = nextCursor(list, more, func(e tasker.Emission) int64 { return e.Position })
+	return x.respond(http.StatusOK, apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: page})
 }
 
-func (s *server) oneEmission(x *request) error {
-	id := x.id("event_uuid")
+func (s *server) getEmission(x *request) error {
+	id := x.pathUUID("event_uuid")
 	e, err := s.db.Event(x.ctx, id)
 	if err != nil {
 		return err
@@ -109,7 +111,7 @@ func (s *server) oneEmission(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.FromEvent(e, list))
+	return x.respond(http.StatusOK, apiv1.FromEvent(e, list))
 }
 
 func (s *server) reEmit(x *request, req apiv1.ReEmit) error {
@@ -117,15 +119,15 @@ func (s *server) reEmit(x *request, req apiv1.ReEmit) error {
 	if err != nil {
 		return err
 	}
-	r.Key, r.Actor = x.requestKey(), x.actor(r.Actor)
-	if err := x.mayResend(r); err != nil {
+	r.Key, r.Actor = x.idempotencyKey(), x.resolveActor(r.Actor)
+	if err := x.checkResend(r); err != nil {
 		return err
 	}
 	sent, err := emission.ReEmit(x.ctx, s.db, r)
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.ReEmitted{
+	return x.respond(http.StatusOK, apiv1.ReEmitted{
 		Events: sent.Events, Emissions: sent.Emissions, Sinks: sent.Sinks, NextFromPosition: sent.Next,
 	})
 }
@@ -159,20 +161,20 @@ func (s *server) listSinks(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromSinkState))
+	return x.respond(http.StatusOK, convert(list, apiv1.FromSinkState))
 }
 
 func (s *server) listAudit(x *request) error {
-	list, more, err := s.db.AuditEvents(x.ctx, x.text("action"), int64(x.int("before")), x.int("limit"))
+	list, more, err := s.db.AuditEvents(x.ctx, x.queryText("action"), int64(x.queryInt("before")), x.queryInt("limit"))
 	if err != nil {
 		return err
 	}
-	page := apiv1.Continuation{Limit: x.int("limit"), Count: len(list), HasMore: more}
-	page.NextBefore = cursor(list, more, func(e tasker.AuditEvent) int64 { return e.ID })
-	return x.answer(http.StatusOK, apiv1.AuditList{Events: orEmpty(list), Pagination: page})
+	page := apiv1.Continuation{Limit: x.queryInt("limit"), Count: len(list), HasMore: more}
+	page.NextBefore = nextCursor(list, more, func(e tasker.AuditEvent) int64 { return e.ID })
+	return x.respond(http.StatusOK, apiv1.AuditList{Events: orEmpty(list), Pagination: page})
 }
 
-const aboutFeed = "Server-sent events: event is the topic, data the CloudEvent, id what to resume from. " +
+const feedDescription = "Server-sent events: event is the topic, data the CloudEvent, id what to resume from. " +
 	"A client that reconnects with the header Last-Event-ID receives each missed event exactly once, from any server of the installation. " +
 	"An id without data is a position without a visible event. A comment keeps an idle connection open. " +
 	"A reader that does not read is disconnected, and may resume; one that is slow holds up no other."
@@ -207,18 +209,18 @@ func (o FeedOptions) complete(db *postgres.DB, log *slog.Logger) FeedOptions {
 
 // followEvents streams events until the client disconnects or the server stops.
 func (s *server) followEvents(x *request) error {
-	topics, err := x.topics()
+	topics, err := x.readTopics()
 	if err != nil {
 		return err
 	}
-	after, err := s.resume(x)
+	after, err := s.readResumeCursor(x)
 	if err != nil {
 		return err
 	}
 	if s.stopping.Err() != nil {
 		return tasker.Errorf(tasker.Unavailable, "the server is shutting down: try again")
 	}
-	reader, err := s.live.Feed.Read(x.ctx, after, auth.AddressOf(x.r))
+	reader, err := s.feedOptions.Feed.Read(x.ctx, after, auth.AddressOf(x.r))
 	if err != nil {
 		return err
 	}
@@ -231,63 +233,63 @@ func (s *server) followEvents(x *request) error {
 	defer cancel()
 	defer x.caller.WhenEnded(cancel)()
 	defer context.AfterFunc(s.stopping, cancel)()
-	e := &events{request: x, source: s.live.Source, topics: topics, reader: reader, shown: reader.Point()}
-	st := &feed.Stream{Reader: reader, W: x.w, Encode: e.encode, Idle: e.stillHere, StillHere: s.live.StillHere, WriteTime: s.live.WriteTime}
-	requestLogOf(ctx).err = st.Run(ctx, fmt.Sprintf("id: %s\n", e.shown))
+	e := &eventStream{request: x, source: s.feedOptions.Source, topics: topics, reader: reader, lastSent: reader.Point()}
+	st := &feed.Stream{Reader: reader, W: x.w, Encode: e.encode, Idle: e.keepalive, StillHere: s.feedOptions.StillHere, WriteTime: s.feedOptions.WriteTime}
+	requestLogFromContext(ctx).err = st.Run(ctx, fmt.Sprintf("id: %s\n", e.lastSent))
 	return nil
 }
 
-// topics returns the requested topics; nil means all.
-func (x *request) topics() ([]string, error) {
-	text := x.text("topic")
+// readTopics returns the requested topics; nil means all.
+func (x *request) readTopics() ([]string, error) {
+	text := x.queryText("topic")
 	if text == "" {
 		return nil, nil
 	}
 	topics := strings.Split(text, ",")
 	for _, t := range topics {
 		if !slices.Contains(tasker.Topics(), t) {
-			message := fmt.Sprintf("must be a comma-separated list of %s, not %q", strings.Join(tasker.Topics(), ", "), shorten(t))
+			message := fmt.Sprintf("must be a comma-separated list of %s, not %q", strings.Join(tasker.Topics(), ", "), truncate(t))
 			return nil, tasker.Errorf(tasker.Invalid, "invalid query: topic %s", message).WithDetails([]tasker.Fault{{Path: "topic", Message: message}})
 		}
 	}
 	return topics, nil
 }
 
-// resume returns the position at which the feed starts. The header takes precedence over the
+// readResumeCursor returns the position at which the feed starts. The header takes precedence over the
 // query, because a browser that reconnects sends the original query again.
-func (s *server) resume(x *request) (feed.Cursor, error) {
-	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), x.text("last_event_id"))
+func (s *server) readResumeCursor(x *request) (feed.Cursor, error) {
+	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), x.queryText("last_event_id"))
 	switch {
 	case id != "":
 		return feed.ParseCursor(id)
-	case feedStart(x.text("from")) == feedBeginning:
+	case feedStart(x.queryText("from")) == feedBeginning:
 		return feed.Cursor{}, nil
 	default:
-		return s.live.Feed.Now(x.ctx)
+		return s.feedOptions.Feed.Now(x.ctx)
 	}
 }
 
-// events encodes the events of a feed for one client.
-type events struct {
-	request *request
-	source  string
-	topics  []string
-	reader  *feed.Reader
-	shown   feed.Cursor // the last event sent
+// eventStream encodes the events of a feed for one client.
+type eventStream struct {
+	request  *request
+	source   string
+	topics   []string
+	reader   *feed.Reader
+	lastSent feed.Cursor // the last event sent
 }
 
-// stillHere returns a keepalive comment, and the id to resume from if it has changed.
-func (e *events) stillHere() string {
+// keepalive returns a keepalive comment, and the id to resume from if it has changed.
+func (e *eventStream) keepalive() string {
 	p := e.reader.Point()
-	if p == e.shown {
+	if p == e.lastSent {
 		return ": still here\n\n"
 	}
-	e.shown = p
+	e.lastSent = p
 	return fmt.Sprintf(": still here\nid: %s\n\n", p)
 }
 
 // encode encodes the events that the client selected and may see.
-func (e *events) encode(list []feed.Event) (string, error) {
+func (e *eventStream) encode(list []feed.Event) (string, error) {
 	var b bytes.Buffer
 	for _, one := range list {
 		if e.topics != nil && !slices.Contains(e.topics, one.Topic) {
@@ -302,7 +304,7 @@ func (e *events) encode(list []feed.Event) (string, error) {
 			return "", err
 		}
 		fmt.Fprintf(&b, "id: %s\nevent: %s\ndata: %s\n\n", one.Point, one.Topic, doc)
-		e.shown = one.Point
+		e.lastSent = one.Point
 	}
 	return b.String(), nil
 }

@@ -17,21 +17,21 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// healthy returns a handler that always responds with status, to show that the server responds.
-func (s *server) healthy(status string) func(*request) error {
+// newHealthHandler returns a handler that always responds with status, to show that the server responds.
+func (s *server) newHealthHandler(status string) func(*request) error {
 	return func(x *request) error {
-		return x.answer(http.StatusOK, apiv1.Health{Status: status, Timestamp: time.Now().UTC(), Version: s.version})
+		return x.respond(http.StatusOK, apiv1.Health{Status: status, Timestamp: time.Now().UTC(), Version: s.version})
 	}
 }
 
 const (
-	// checkTime limits the readiness checks.
-	checkTime = 5 * time.Second
-	// cacheTime is the time for which the results of database checks are reused.
-	cacheTime = time.Second
+	// checkTimeout limits the readiness checks.
+	checkTimeout = 5 * time.Second
+	// cacheDuration is the time for which the results of database checks are reused.
+	cacheDuration = time.Second
 )
 
-// sharedCheck runs a check once for concurrent callers and caches its result for cacheTime, so
+// sharedCheck runs a check once for concurrent callers and caches its result for cacheDuration, so
 // that its cost does not depend on the number of callers, who may be unauthenticated.
 type sharedCheck[T any] struct {
 	check func(ctx context.Context) T
@@ -45,10 +45,10 @@ type sharedCheck[T any] struct {
 func (g *sharedCheck[T]) get(ctx context.Context) T {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.ended.IsZero() && g.now().Sub(g.ended) < cacheTime {
+	if !g.ended.IsZero() && g.now().Sub(g.ended) < cacheDuration {
 		return g.value
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime) // other callers may wait for the result
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout) // other callers may wait for the result
 	defer cancel()
 	g.value, g.ended = g.check(ctx), g.now()
 	return g.value
@@ -59,7 +59,7 @@ type checkResult struct {
 	took time.Duration
 }
 
-func timed(ctx context.Context, check func(context.Context) error) checkResult {
+func runCheck(ctx context.Context, check func(context.Context) error) checkResult {
 	start := time.Now()
 	err := check(ctx)
 	return checkResult{err, time.Since(start)}
@@ -86,18 +86,18 @@ func (s *server) newDatabaseChecks(now func() time.Time) databaseChecks {
 // server stays ready.
 func (s *server) checkReadiness(ctx context.Context) map[string]checkResult {
 	ctx = postgres.WithConnClass(ctx, postgres.Heartbeats)
-	all := map[string]checkResult{"database": timed(ctx, s.db.Writable)}
+	all := map[string]checkResult{"database": runCheck(ctx, s.db.Writable)}
 	if s.ready != nil {
-		all["server"] = timed(ctx, s.ready)
+		all["server"] = runCheck(ctx, s.ready)
 	}
 	return all
 }
 
-func (s *server) readiness(x *request) error {
-	detailed := x.seesSystem()
+func (s *server) getReadiness(x *request) error {
+	detailed := x.canSeeSystem()
 	checks := maps.Clone(s.checks.ready.get(x.ctx))
 	checks["running"] = checkResult{err: s.stopping.Err()}
-	loops, late := s.loopHealth()
+	loops, late := s.checkLoops()
 	if s.loops != nil {
 		checks["loops"] = checkResult{err: late}
 	}
@@ -115,20 +115,20 @@ func (s *server) readiness(x *request) error {
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the server is not ready: see its log", Err: errors.Join(causes...)}
 	}
 	if !detailed {
-		return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version})
+		return x.respond(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version})
 	}
-	components := s.components(access.WithPayloads(x.ctx, x.caller.Scope(access.ReadPayloads)))
+	components := s.checkComponents(access.WithPayloads(x.ctx, x.caller.Scope(access.ReadPayloads)))
 	if len(causes) > 0 {
 		return &tasker.Error{
 			Code: tasker.Unavailable, Message: "the server is not ready; see details.checks",
 			Details: map[string]any{"checks": seen, "loops": loops, "components": components}, Err: errors.Join(causes...),
 		}
 	}
-	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Loops: loops, Components: components})
+	return x.respond(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Loops: loops, Components: components})
 }
 
-// loopHealth returns the status of each loop, and an error if loops that tasks depend on are late.
-func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
+// checkLoops returns the status of each loop, and an error if loops that tasks depend on are late.
+func (s *server) checkLoops() (all map[string]apiv1.HealthLoop, late error) {
 	if s.loops == nil {
 		return nil, nil
 	}
@@ -157,20 +157,20 @@ func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
 	return all, late
 }
 
-// longestProblem limits the error text of a component, in bytes.
-const longestProblem = 2000
+// maxProblemLength limits the error text of a component, in bytes.
+const maxProblemLength = 2000
 
-// components returns the state of optional components. If the broker is down, workers poll the
+// checkComponents returns the state of optional components. If the broker is down, workers poll the
 // database; if a sink is down, its events wait.
-func (s *server) components(ctx context.Context) map[string]apiv1.HealthComponent {
+func (s *server) checkComponents(ctx context.Context) map[string]apiv1.HealthComponent {
 	b := s.checks.components.get(ctx)
-	all := s.sinkComponents(ctx, b)
+	all := s.checkSinks(ctx, b)
 	if len(b.deferred) > 0 {
-		all["deferred_work"] = deferredComponent(ctx, b.deferred)
+		all["deferred_work"] = toDeferredComponent(ctx, b.deferred)
 	}
-	all["broker"] = s.brokerComponent()
+	all["broker"] = s.checkBroker()
 	if s.templates != nil {
-		all["templates"] = apiv1.HealthComponent{Status: "degraded", LastError: payload.CleanText(s.templates.Error(), longestProblem)}
+		all["templates"] = apiv1.HealthComponent{Status: "degraded", LastError: payload.CleanText(s.templates.Error(), maxProblemLength)}
 	}
 	return all
 }
@@ -183,11 +183,11 @@ type componentStatus struct {
 }
 
 const (
-	// sinksTime limits the query of sink states. It is below the default probe timeout of
+	// sinksTimeout limits the query of sink states. It is below the default probe timeout of
 	// Kubernetes, 1 s, because readiness does not depend on it.
-	sinksTime = 800 * time.Millisecond
-	// deferredCount is the number of deferred rows at which counting stops.
-	deferredCount = 1000
+	sinksTimeout = 800 * time.Millisecond
+	// maxDeferredCount is the number of deferred rows at which counting stops.
+	maxDeferredCount = 1000
 )
 
 // readComponents reads the states of components with all payloads, because all callers share the
@@ -195,7 +195,7 @@ const (
 func (s *server) readComponents(ctx context.Context) (b componentStatus) {
 	ctx = access.WithPayloads(ctx, access.Everywhere())
 	within := func(do func(ctx context.Context) error) error {
-		ctx, cancel := context.WithTimeout(ctx, sinksTime)
+		ctx, cancel := context.WithTimeout(ctx, sinksTimeout)
 		defer cancel()
 		return do(ctx)
 	}
@@ -210,14 +210,14 @@ func (s *server) readComponents(ctx context.Context) (b componentStatus) {
 	}
 	if s.loops != nil {
 		_ = within(func(ctx context.Context) (err error) { // the database check reports its errors
-			b.deferred, err = s.db.DeferredCounts(ctx, deferredCount)
+			b.deferred, err = s.db.DeferredCounts(ctx, maxDeferredCount)
 			return err
 		})
 	}
 	return b
 }
 
-func deferredComponent(ctx context.Context, list []postgres.DeferredCount) apiv1.HealthComponent {
+func toDeferredComponent(ctx context.Context, list []postgres.DeferredCount) apiv1.HealthComponent {
 	words := make([]string, len(list))
 	since := list[0].Oldest
 	for i, d := range list {
@@ -236,7 +236,7 @@ func deferredComponent(ctx context.Context, list []postgres.DeferredCount) apiv1
 	}
 }
 
-func (s *server) brokerComponent() apiv1.HealthComponent {
+func (s *server) checkBroker() apiv1.HealthComponent {
 	broker := apiv1.HealthComponent{Status: "off"}
 	if s.broker != nil {
 		up, problem := s.broker()
@@ -245,13 +245,13 @@ func (s *server) brokerComponent() apiv1.HealthComponent {
 			broker.Status = "up"
 		}
 		if problem != nil {
-			broker.LastError = payload.CleanText(problem.Error(), longestProblem)
+			broker.LastError = payload.CleanText(problem.Error(), maxProblemLength)
 		}
 	}
 	return broker
 }
 
-func (s *server) sinkComponents(ctx context.Context, b componentStatus) map[string]apiv1.HealthComponent {
+func (s *server) checkSinks(ctx context.Context, b componentStatus) map[string]apiv1.HealthComponent {
 	all := map[string]apiv1.HealthComponent{}
 	for _, name := range s.sinks {
 		c := apiv1.HealthComponent{Status: "unknown", LastError: "no server sends to it yet: see the log"}
@@ -262,14 +262,14 @@ func (s *server) sinkComponents(ctx context.Context, b componentStatus) map[stri
 	}
 	for _, state := range b.sinks {
 		access.HideLastError(ctx, &state.LastError)
-		all[sinkPrefix+state.Sink] = sinkComponent(state)
+		all[sinkPrefix+state.Sink] = toSinkComponent(state)
 	}
 	return all
 }
 
 const sinkPrefix = "sink."
 
-func sinkComponent(s tasker.SinkState) apiv1.HealthComponent {
+func toSinkComponent(s tasker.SinkState) apiv1.HealthComponent {
 	var age float64
 	if s.OldestPending != nil {
 		age = max(0, time.Since(*s.OldestPending).Seconds())
@@ -280,12 +280,12 @@ func sinkComponent(s tasker.SinkState) apiv1.HealthComponent {
 		c.Status, c.FailingSince = "degraded", &since
 	}
 	if s.LastError != nil {
-		c.LastError = payload.CleanText(*s.LastError, longestProblem)
+		c.LastError = payload.CleanText(*s.LastError, maxProblemLength)
 	}
 	return c
 }
 
-func (s *server) scrape(x *request) error {
+func (s *server) serveMetrics(x *request) error {
 	if s.metrics == nil {
 		return tasker.Errorf(tasker.NotFound, "metrics are disabled on this server")
 	}
@@ -293,7 +293,7 @@ func (s *server) scrape(x *request) error {
 	return nil
 }
 
-func (s *server) openAPI(x *request) error {
+func (s *server) serveOpenAPI(x *request) error {
 	x.w.Header().Set("Content-Type", jsonMedia)
 	_, _ = x.w.Write(s.document)
 	return nil

@@ -14,44 +14,44 @@ func (s *server) inboxRoutes() []*route {
 	const tag = "inbox"
 	return []*route{
 		{
-			method: "GET", path: "/v1/inbox", id: "listInbox", class: overload.Reads, needs: access.ReadTasks, tag: tag,
+			method: "GET", path: "/v1/inbox", id: "listInbox", class: overload.Reads, permission: access.ReadTasks, tag: tag,
 			summary: "List human steps, earliest due first",
-			about:   "An external step is listed while it waits, if its template has an assignee or a form, or if it was assigned. Steps without a timeout come last.",
+			doc:     "An external step is listed while it waits, if its template has an assignee or a form, or if it was assigned. Steps without a timeout come last.",
 			params: []param{
 				boolParam("mine", "Include steps assigned to the caller or to a group of the caller."),
-				textParam("assignee", "Include steps assigned to this person, or to group:NAME; repeatable.", tasker.MaxAssigneeBytes).upTo(tasker.MaxInboxAssignees),
+				textParam("assignee", "Include steps assigned to this person, or to group:NAME; repeatable.", tasker.MaxAssigneeBytes).withMaxValues(tasker.MaxInboxAssignees),
 				boolParam("unassigned", "Include steps without an assignee."),
 				textParam("namespace", "Filter by namespace.", 128), textParam("template", "Filter by template.", 128),
 				timeParam("due_before", "Only steps that time out before this time."), boolParam("overdue", "Only steps whose timeout has passed."),
 				textParam("after", "Page cursor: next_after of the previous page.", 100), limitParam(defaultLimit),
 			},
-			answers: ok(apiv1.Inbox{}), serve: s.listInbox,
+			responses: okResponse(apiv1.Inbox{}), serve: s.listInbox,
 		},
 		{
-			method: "GET", path: stepPath + "/assignee", id: "getAssignee", class: overload.Reads, needs: access.ReadTasks, tag: tag,
-			summary: "Get the assignee, the form and the assignment history of a human step",
-			answers: ok(apiv1.HumanStepDetail{}), serve: s.stepAssignee,
+			method: "GET", path: stepPath + "/assignee", id: "getAssignee", class: overload.Reads, permission: access.ReadTasks, tag: tag,
+			summary:   "Get the assignee, the form and the assignment history of a human step",
+			responses: okResponse(apiv1.HumanStepDetail{}), serve: s.getStepAssignee,
 		},
 		{
-			method: "PUT", path: stepPath + "/assignee", id: "assignStep", class: overload.Operations, needs: access.OperateSteps, tag: tag,
+			method: "PUT", path: stepPath + "/assignee", id: "assignStep", class: overload.Operations, permission: access.OperateSteps, tag: tag,
 			summary: "Assign an external step that waits",
-			about: "For operators. Safe to repeat. Callers with steps:complete may answer for any assignee. " +
+			doc: "For operators. Safe to repeat. Callers with steps:complete may answer for any assignee. " +
 				"A step that does not wait for an answer is a CONFLICT. A reset keeps the assignee.",
-			body: apiv1.AssignStep{}, answers: ok(apiv1.HumanStep{}), serve: s.assignStep,
+			body: apiv1.AssignStep{}, responses: okResponse(apiv1.HumanStep{}), serve: s.assignStep,
 		},
 	}
 }
 
 func (s *server) listInbox(x *request) error {
-	f := tasker.InboxFilter{Namespace: x.text("namespace"), Template: x.text("template"), Overdue: x.flag("overdue"), Limit: x.int("limit")}
+	f := tasker.InboxFilter{Namespace: x.queryText("namespace"), Template: x.queryText("template"), Overdue: x.queryFlag("overdue"), Limit: x.queryInt("limit")}
 	var err error
-	if f.Assignees, err = x.assignees(); err != nil {
+	if f.Assignees, err = x.readAssignees(); err != nil {
 		return err
 	}
-	if at := x.time("due_before"); !at.IsZero() {
+	if at := x.queryTime("due_before"); !at.IsZero() {
 		f.DueBefore = &at
 	}
-	if text := x.text("after"); text != "" {
+	if text := x.queryText("after"); text != "" {
 		after, err := tasker.ParseInboxCursor(text)
 		if err != nil {
 			return err
@@ -63,23 +63,23 @@ func (s *server) listInbox(x *request) error {
 		return err
 	}
 	page := apiv1.InboxPage{Limit: f.Limit, Count: len(list), HasMore: more}
-	page.NextAfter = cursor(list, more, func(h tasker.HumanStep) string {
+	page.NextAfter = nextCursor(list, more, func(h tasker.HumanStep) string {
 		return tasker.InboxCursor{DueAt: h.DueAt, Step: h.StepUUID}.String()
 	})
-	return x.answer(http.StatusOK, apiv1.Inbox{Steps: convert(list, apiv1.FromHumanStep), Pagination: page})
+	return x.respond(http.StatusOK, apiv1.Inbox{Steps: convert(list, apiv1.FromHumanStep), Pagination: page})
 }
 
-// assignees returns the assignees to which the inbox is limited; nil means all.
-func (x *request) assignees() ([]string, error) {
-	list := slices.DeleteFunc(slices.Clone(x.texts("assignee")), func(name string) bool { return name == "" })
-	if x.flag("mine") {
+// readAssignees returns the assignees to which the inbox is limited; nil means all.
+func (x *request) readAssignees() ([]string, error) {
+	list := slices.DeleteFunc(slices.Clone(x.queryTexts("assignee")), func(name string) bool { return name == "" })
+	if x.queryFlag("mine") {
 		mine := access.IdentityOf(x.ctx).Assignees()
 		if len(mine) == 0 {
 			return nil, tasker.Errorf(tasker.Invalid, "\"mine\" requires authentication: this server does not authenticate callers; use assignee")
 		}
 		list = append(list, mine...)
 	}
-	if x.flag("unassigned") {
+	if x.queryFlag("unassigned") {
 		list = append(list, "")
 	}
 	if len(list) == 0 {
@@ -89,8 +89,8 @@ func (x *request) assignees() ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-func (s *server) stepAssignee(x *request) error {
-	task, step, err := s.ids(x)
+func (s *server) getStepAssignee(x *request) error {
+	task, step, err := s.readTaskAndStepIDs(x)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *server) stepAssignee(x *request) error {
 }
 
 func (s *server) assignStep(x *request) error {
-	task, step, err := s.ids(x)
+	task, step, err := s.readTaskAndStepIDs(x)
 	if err != nil {
 		return err
 	}
@@ -107,6 +107,6 @@ func (s *server) assignStep(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	now, err := s.engine.Assign(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, tasker.AssignRequest{Assignee: req.Assignee, Reason: req.Reason, Actor: x.actorOrUnknown(req.By)})
+	now, err := s.engine.Assign(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, tasker.AssignRequest{Assignee: req.Assignee, Reason: req.Reason, Actor: x.resolveActorOrUnknown(req.By)})
 	return respondWith(x, http.StatusOK, now, err, apiv1.FromHumanStep)
 }

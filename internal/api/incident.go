@@ -16,47 +16,48 @@ func (s *server) incidentRoutes() []*route {
 	const tag = "incidents"
 	return []*route{
 		{
-			method: "GET", path: "/v1/incidents", id: "listIncidents", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
+			method: "GET", path: "/v1/incidents", id: "listIncidents", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,
 			summary: "List incidents: cases of one namespace that were notified together, newest first",
 			params: []param{
 				choiceParam("state", "Filter by state.", tasker.IncidentStates()), textParam("namespace", "Only those of this namespace.", 128),
 				limitParam(defaultLimit), offsetParam(),
 			},
-			answers: ok(apiv1.IncidentList{}), serve: s.listIncidents,
+			responses: okResponse(apiv1.IncidentList{}), serve: s.listIncidents,
 		},
 		{
-			method: "GET", path: incidentPath, id: "getIncident", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "Get an incident with its cases and its notifications",
-			answers: ok(apiv1.IncidentDetail{}), serve: byID("incident_id", s.db.Incident, apiv1.FromIncidentDetail),
+			method: "GET", path: incidentPath, id: "getIncident", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,
+			summary:   "Get an incident with its cases and its notifications",
+			responses: okResponse(apiv1.IncidentDetail{}),
+			serve:     newGetHandler("incident_id", s.db.Incident, apiv1.FromIncidentDetail),
 		},
 		{
-			method: "POST", path: "/v1/messages/test", id: "tryMessage", class: overload.Operations, needs: access.ResendEvents, tag: tag,
+			method: "POST", path: "/v1/messages/test", id: "tryMessage", class: overload.Operations, permission: access.ResendEvents, tag: tag,
 			summary: "Send a test notification",
-			about:   "For operators. It goes to the sinks of the first matching route, as message.test. It is recorded in the audit log.",
-			body:    apiv1.TryMessage{}, answers: ok(apiv1.TriedMessage{}), serve: withBody(s.tryMessage),
+			doc:     "For operators. It goes to the sinks of the first matching route, as message.test. It is recorded in the audit log.",
+			body:    apiv1.TryMessage{}, responses: okResponse(apiv1.TriedMessage{}), serve: withBody(s.tryMessage),
 		},
 	}
 }
 
 func (s *server) listIncidents(x *request) error {
 	list, more, err := s.db.Incidents(x.ctx, tasker.IncidentFilter{
-		State: tasker.IncidentState(x.text("state")), Namespace: x.text("namespace"), Limit: x.int("limit"), Offset: x.int("offset"),
+		State: tasker.IncidentState(x.queryText("state")), Namespace: x.queryText("namespace"), Limit: x.queryInt("limit"), Offset: x.queryInt("offset"),
 	})
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.IncidentList{Incidents: convert(list, apiv1.FromIncident), Pagination: x.pageOf(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.IncidentList{Incidents: convert(list, apiv1.FromIncident), Pagination: x.newPagination(len(list), more)})
 }
 
 func (s *server) tryMessage(x *request, req apiv1.TryMessage) error {
-	if err := x.mayUse(req.Namespace); err != nil {
+	if err := x.checkNamespace(req.Namespace); err != nil {
 		return err
 	}
-	tried, err := s.teller.SendTest(x.ctx, emission.Trial{
-		Namespace: req.Namespace, Template: req.Template, Severity: tasker.Severity(req.Severity), Reason: tasker.Reason(req.Reason), Cause: req.Cause, Actor: x.actor(req.By),
+	tried, err := s.notifier.SendTest(x.ctx, emission.Trial{
+		Namespace: req.Namespace, Template: req.Template, Severity: tasker.Severity(req.Severity), Reason: tasker.Reason(req.Reason), Cause: req.Cause, Actor: x.resolveActor(req.By),
 	})
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.TriedMessage{SubjectID: tried.SubjectID.String(), Routes: append([]int{}, tried.Routes...), Sinks: append([]string{}, tried.Sinks...)})
+	return x.respond(http.StatusOK, apiv1.TriedMessage{SubjectID: tried.SubjectID.String(), Routes: append([]int{}, tried.Routes...), Sinks: append([]string{}, tried.Sinks...)})
 }

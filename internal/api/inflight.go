@@ -19,9 +19,9 @@ import (
 const (
 	// DefaultMaxInflightBytes of bodies use up to 512 MiB of memory.
 	DefaultMaxInflightBytes = 64 << 20
-	// freeBytes of each body are not counted, so that small requests such as heartbeats never
+	// unmeteredBytes of each body are not counted, so that small requests such as heartbeats never
 	// wait for large ones. Connections use as much.
-	freeBytes = 16 << 10
+	unmeteredBytes = 16 << 10
 	// inflightWait limits how long a body waits for memory.
 	inflightWait = 2 * time.Second
 	// drainTime limits how long the rest of a rejected body is read. It is read because a client
@@ -29,18 +29,18 @@ const (
 	drainTime = 5 * time.Second
 )
 
-// errNoRoom means that other requests use all the memory.
-var errNoRoom = errors.New("no room in memory")
+// errNoMemory means that other requests use all the memory.
+var errNoMemory = errors.New("no room in memory")
 
-// inflight limits the memory for the bodies, or the responses, of all requests. One caller gets at
+// memoryBudget limits the memory for the bodies, or the responses, of all requests. One caller gets at
 // most half of it. A quarter is reserved for workers. Bulk creates get at most half, because many of
 // them wait with their bodies.
-type inflight struct {
+type memoryBudget struct {
 	most    int64
 	largest int64 // of one request; every share is at least this large
 	free    int64 // of each request, not counted
 	wait    time.Duration
-	room    *semaphore.Weighted
+	memory  *semaphore.Weighted
 
 	mu     sync.Mutex
 	shares map[string]*share // in use, by name
@@ -48,32 +48,32 @@ type inflight struct {
 
 // share limits the memory of the requests of one caller or one kind.
 type share struct {
-	room  *semaphore.Weighted
-	users int
+	memory *semaphore.Weighted
+	users  int
 }
 
-func newInflight(f *inflight) *inflight {
+func newMemoryBudget(f *memoryBudget) *memoryBudget {
 	f.most = max(f.most, f.largest)
-	f.room, f.shares = semaphore.NewWeighted(f.most), map[string]*share{}
+	f.memory, f.shares = semaphore.NewWeighted(f.most), map[string]*share{}
 	return f
 }
 
 // join returns the semaphore of the named share, which it creates if necessary, and counts a user
 // of it.
-func (f *inflight) join(name string, part int64) *semaphore.Weighted {
+func (f *memoryBudget) join(name string, part int64) *semaphore.Weighted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.shares[name]
 	if s == nil {
-		s = &share{room: semaphore.NewWeighted(max(part, f.largest))}
+		s = &share{memory: semaphore.NewWeighted(max(part, f.largest))}
 		f.shares[name] = s
 	}
 	s.users++
-	return s.room
+	return s.memory
 }
 
 // leave removes a user of the named share and deletes the share if it was the last one.
-func (f *inflight) leave(name string) {
+func (f *memoryBudget) leave(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.shares[name]
@@ -85,20 +85,20 @@ func (f *inflight) leave(name string) {
 // reservation is the memory of one request. It grows with the received data, so that a slow sender
 // holds no more than it has sent.
 type reservation struct {
-	of     *inflight
+	budget *memoryBudget
 	caller string // "" without authentication: no share per caller
 	class  overload.Class
 
-	held  int64
-	names []string              // of its shares
-	rooms []*semaphore.Weighted // of its shares, narrowest first, then the total
+	held    int64
+	names   []string              // of its shares
+	budgets []*semaphore.Weighted // of its shares, narrowest first, then the total
 }
 
 func (r *reservation) join() {
 	join := func(name string, part int64) {
-		r.names, r.rooms = append(r.names, name), append(r.rooms, r.of.join(name, part))
+		r.names, r.budgets = append(r.names, name), append(r.budgets, r.budget.join(name, part))
 	}
-	most := r.of.most
+	most := r.budget.most
 	if r.caller != "" {
 		join("caller "+r.caller, most/2)
 	}
@@ -108,28 +108,28 @@ func (r *reservation) join() {
 	if r.class != overload.Reports && r.class != overload.Claims {
 		join("all but workers", most-most/4)
 	}
-	r.rooms = append(r.rooms, r.of.room)
+	r.budgets = append(r.budgets, r.budget.memory)
 }
 
 // grow extends the reservation to n bytes, of which the free ones do not count. It returns
-// errNoRoom after a timeout, so that requests that wait for each other do not deadlock.
+// errNoMemory after a timeout, so that requests that wait for each other do not deadlock.
 func (r *reservation) grow(ctx context.Context, n int64) error {
-	if r.of == nil {
+	if r.budget == nil {
 		return nil
 	}
-	more := min(n-r.of.free, r.of.largest) - r.held
+	more := min(n-r.budget.free, r.budget.largest) - r.held
 	if more <= 0 {
 		return nil
 	}
-	if r.rooms == nil {
+	if r.budgets == nil {
 		r.join()
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.of.wait)
+	ctx, cancel := context.WithTimeout(ctx, r.budget.wait)
 	defer cancel()
-	for i, room := range r.rooms {
+	for i, room := range r.budgets {
 		if room.Acquire(ctx, more) != nil {
-			releaseAll(r.rooms[:i], more)
-			return errNoRoom
+			releaseAll(r.budgets[:i], more)
+			return errNoMemory
 		}
 	}
 	r.held += more
@@ -143,16 +143,16 @@ func releaseAll(rooms []*semaphore.Weighted, n int64) {
 }
 
 func (r *reservation) release() {
-	releaseAll(r.rooms, r.held)
+	releaseAll(r.budgets, r.held)
 	for _, name := range r.names {
-		r.of.leave(name)
+		r.budget.leave(name)
 	}
-	r.held, r.names, r.rooms = 0, nil, nil
+	r.held, r.names, r.budgets = 0, nil, nil
 }
 
 // readAll reads a body. It reserves memory before it allocates it. The reader must limit the size.
 func (x *request) readAll(body io.Reader) ([]byte, error) {
-	doc := make([]byte, 0, min(max(x.r.ContentLength+1, 512), freeBytes))
+	doc := make([]byte, 0, min(max(x.r.ContentLength+1, 512), unmeteredBytes))
 	for {
 		n, err := body.Read(doc[len(doc):cap(doc)])
 		doc = doc[:len(doc)+n]
@@ -170,7 +170,7 @@ func (x *request) readAll(body io.Reader) ([]byte, error) {
 			larger = min(larger, known)
 		}
 		larger = min(larger, x.route.maxBody+1)
-		if err := x.room.grow(x.ctx, larger); err != nil {
+		if err := x.memory.grow(x.ctx, larger); err != nil {
 			return nil, err
 		}
 		doc = append(make([]byte, 0, larger), doc...)
@@ -179,7 +179,7 @@ func (x *request) readAll(body io.Reader) ([]byte, error) {
 
 // rejectBody reads and discards the rest of a body for which there is no memory.
 func (x *request) rejectBody(body io.Reader) error {
-	x.room.release()
+	x.memory.release()
 	deadline, _ := x.ctx.Deadline()
 	if soon := time.Now().Add(drainTime); soon.Before(deadline) {
 		deadline = soon
@@ -190,8 +190,8 @@ func (x *request) rejectBody(body io.Reader) error {
 		"one caller may use at most half of them")
 }
 
-// done releases the slot and the memory of the request.
-func (x *request) done() {
-	x.leave()
-	x.room.release()
+// releaseResources releases the slot and the memory of the request.
+func (x *request) releaseResources() {
+	x.leaveGate()
+	x.memory.release()
 }

@@ -18,11 +18,11 @@ const (
 	macBytes   = 16
 )
 
-// leaseKey signs lease tokens. All servers of a database share it.
+// loadLeaseKey signs lease tokens. All servers of a database share it.
 type leaseKey []byte
 
-// leaseKey returns the key of the database, which it caches.
-func (s *server) leaseKey(ctx context.Context) (leaseKey, error) {
+// loadLeaseKey returns the key of the database, which it caches.
+func (s *server) loadLeaseKey(ctx context.Context) (leaseKey, error) {
 	if k := s.lease.Load(); k != nil {
 		return *k, nil
 	}
@@ -35,14 +35,14 @@ func (s *server) leaseKey(ctx context.Context) (leaseKey, error) {
 	return k, nil
 }
 
-func (k leaseKey) token(worker tasker.ID, l tasker.Lease) string {
+func (k leaseKey) signToken(worker tasker.ID, l tasker.Lease) string {
 	b := make([]byte, leaseBytes, leaseBytes+macBytes)
 	copy(b, l.TaskUUID[:])
 	binary.BigEndian.PutUint64(b[16:], uint64(l.Fence))
-	return base64.RawURLEncoding.EncodeToString(append(b, k.mac(worker, l)...))
+	return base64.RawURLEncoding.EncodeToString(append(b, k.computeMAC(worker, l)...))
 }
 
-func (k leaseKey) mac(worker tasker.ID, l tasker.Lease) []byte {
+func (k leaseKey) computeMAC(worker tasker.ID, l tasker.Lease) []byte {
 	h := hmac.New(sha256.New, k)
 	h.Write(worker[:])
 	h.Write(l.TaskUUID[:])
@@ -51,16 +51,16 @@ func (k leaseKey) mac(worker tasker.ID, l tasker.Lease) []byte {
 	return h.Sum(nil)[:macBytes]
 }
 
-// parse decodes the token that a worker sent for a step, or returns an Invalid error. If the signature
+// parseToken decodes the token that a worker sent for a step, or returns an Invalid error. If the signature
 // is wrong, the lease has [tasker.NoFence] and is rejected wherever it is used.
-func (k leaseKey) parse(worker, step tasker.ID, token string) (tasker.Lease, error) {
+func (k leaseKey) parseToken(worker, step tasker.ID, token string) (tasker.Lease, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) != leaseBytes+macBytes {
 		return tasker.Lease{}, tasker.Errorf(tasker.Invalid, "invalid lease_token of step %s: send the token that the claim returned", step)
 	}
 	l := tasker.Lease{StepUUID: step, Fence: int64(binary.BigEndian.Uint64(b[16:]))}
 	copy(l.TaskUUID[:], b)
-	if l.Fence < 0 || !hmac.Equal(k.mac(worker, l), b[leaseBytes:]) {
+	if l.Fence < 0 || !hmac.Equal(k.computeMAC(worker, l), b[leaseBytes:]) {
 		l.Fence = tasker.NoFence
 	}
 	return l, nil

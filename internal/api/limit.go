@@ -25,34 +25,35 @@ func (s *server) limitRoutes() []*route {
 	}
 	return []*route{
 		{
-			method: "GET", path: limitPath, id: "listLimits", class: overload.Reads, needs: access.ReadWorkers, tag: tag,
+			method: "GET", path: limitPath, id: "listLimits", class: overload.Reads, permission: access.ReadWorkers, tag: tag,
 			summary: "List limits with their usage, by namespace, kind and name",
 			params: append(slices.Clone(named), boolParam("keys", "Include the keys and the steps that have their slots; then at most 10 limits."),
 				textParam("after", "Page cursor: next_after of the previous page.", 300), limitParam(defaultLimit)),
-			answers: ok(apiv1.LimitList{}), serve: s.listLimits,
+			responses: okResponse(apiv1.LimitList{}), serve: s.listLimits,
 		},
 		{
-			method: "PUT", path: limitPath, id: "setLimit", class: overload.Operations, needs: access.OperateSteps, tag: tag,
+			method: "PUT", path: limitPath, id: "setLimit", class: overload.Operations, permission: access.OperateSteps,
+			tag:     tag,
 			summary: "Set how many steps may run at once, or start per second",
-			about: "For operators of the namespace; the limit of the server is for administrators of all namespaces. Safe to repeat. " +
+			doc: "For operators of the namespace; the limit of the server is for administrators of all namespaces. Safe to repeat. " +
 				"It applies to all later claims on every server; running steps continue. It is recorded in the audit log.",
-			body: apiv1.SetLimit{}, answers: ok(apiv1.Limit{}), serve: withBody(s.setLimit),
+			body: apiv1.SetLimit{}, responses: okResponse(apiv1.Limit{}), serve: withBody(s.setLimit),
 		},
 		{
-			method: "DELETE", path: limitPath, id: "deleteLimit", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "Delete a limit; steps that wait for it are enqueued again",
-			about:   "Requires the permissions of setLimit. A limit that templates assign is a CONFLICT: change its value instead. It is recorded in the audit log.",
-			params:  append(slices.Clone(named), textParam("reason", "Reason, for the audit log.", 2000), textParam("by", "Actor, for the audit log.", 255)),
-			answers: noContent, serve: s.deleteLimit,
+			method: "DELETE", path: limitPath, id: "deleteLimit", class: overload.Operations, permission: access.OperateSteps, tag: tag,
+			summary:   "Delete a limit; steps that wait for it are enqueued again",
+			doc:       "Requires the permissions of setLimit. A limit that templates assign is a CONFLICT: change its value instead. It is recorded in the audit log.",
+			params:    append(slices.Clone(named), textParam("reason", "Reason, for the audit log.", 2000), textParam("by", "Actor, for the audit log.", 255)),
+			responses: noContent, serve: s.deleteLimit,
 		},
 	}
 }
 
 func (s *server) listLimits(x *request) error {
 	f := tasker.LimitFilter{
-		Namespace: x.text("namespace"), Kind: tasker.LimitKind(x.text("kind")), Name: x.text("name"), After: x.text("after"), Limit: x.int("limit"),
+		Namespace: x.queryText("namespace"), Kind: tasker.LimitKind(x.queryText("kind")), Name: x.queryText("name"), After: x.queryText("after"), Limit: x.queryInt("limit"),
 	}
-	keys := x.flag("keys")
+	keys := x.queryFlag("keys")
 	if keys {
 		f.Limit = min(f.Limit, limitsWithKeys)
 	}
@@ -61,7 +62,7 @@ func (s *server) listLimits(x *request) error {
 		return err
 	}
 	page := apiv1.LimitPage{Limit: f.Limit, Count: len(list), HasMore: more}
-	page.NextAfter = cursor(list, more, func(l tasker.Limit) string { return l.LimitRef.String() })
+	page.NextAfter = nextCursor(list, more, func(l tasker.Limit) string { return l.LimitRef.String() })
 	answer := apiv1.LimitList{Limits: convert(list, apiv1.FromLimit), Pagination: page}
 	for i := 0; keys && i < len(list); i++ {
 		d, err := s.engine.Limit(x.ctx, list[i].LimitRef)
@@ -70,7 +71,7 @@ func (s *server) listLimits(x *request) error {
 		}
 		answer.Limits[i] = apiv1.FromLimitDetail(d)
 	}
-	return x.answer(http.StatusOK, answer)
+	return x.respond(http.StatusOK, answer)
 }
 
 func (s *server) setLimit(x *request, req apiv1.SetLimit) error {
@@ -79,17 +80,18 @@ func (s *server) setLimit(x *request, req apiv1.SetLimit) error {
 		return err
 	}
 	l, err := s.engine.SetLimit(x.ctx, ref, tasker.LimitValue{MaxInProgress: req.MaxInProgress, PerSecond: req.PerSecond, Burst: req.Burst},
-		engine.LimitChange{Actor: x.actor(req.By), Reason: req.Reason})
+		engine.LimitChange{Actor: x.resolveActor(req.By), Reason: req.Reason})
 	return respondWith(x, http.StatusOK, l, err, apiv1.FromLimit)
 }
 
 func (s *server) deleteLimit(x *request) error {
-	ref := tasker.LimitRef{Kind: tasker.LimitKind(x.text("kind")), Namespace: x.text("namespace"), Name: x.text("name")}
+	ref := tasker.LimitRef{Kind: tasker.LimitKind(x.queryText("kind")), Namespace: x.queryText("namespace"),
+		Name: x.queryText("name")}
 	if err := cmp.Or(ref.Check(), x.caller.MayLimit(ref)); err != nil {
 		return err
 	}
-	if err := s.engine.DeleteLimit(x.ctx, ref, engine.LimitChange{Actor: x.actor(x.text("by")), Reason: x.text("reason")}); err != nil {
+	if err := s.engine.DeleteLimit(x.ctx, ref, engine.LimitChange{Actor: x.resolveActor(x.queryText("by")), Reason: x.queryText("reason")}); err != nil {
 		return err
 	}
-	return x.answer(http.StatusNoContent, nil)
+	return x.respond(http.StatusNoContent, nil)
 }

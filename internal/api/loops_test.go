@@ -33,7 +33,7 @@ func TestReadinessReportsLoopsAndDeferredWork(t *testing.T) {
 	handler := New(t.Context(), Options{DB: db, Loops: func() []loop.Status { return statuses }, Now: func() time.Time { return now }})
 	get := func(status int, words ...string) {
 		t.Helper()
-		now = now.Add(cacheTime)
+		now = now.Add(cacheDuration)
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody))
 		if w.Code != status {
@@ -88,7 +88,7 @@ func TestAReadOnlyDatabaseIsNotReady(t *testing.T) {
 	server := New(t.Context(), Options{DB: db, Now: func() time.Time { return now }})
 	check := func(status int) {
 		t.Helper()
-		now = now.Add(cacheTime)
+		now = now.Add(cacheDuration)
 		w := httptest.NewRecorder()
 		server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody))
 		if _, _, err := db.OpenEntries(t.Context()); w.Code != status || (err == nil) != (status == http.StatusOK) {
@@ -139,7 +139,7 @@ func TestConcurrentHealthChecksShareOneQuery(t *testing.T) {
 	cancel()
 	close(goOn)
 	asked.Wait()
-	now = now.Add(cacheTime - 1)
+	now = now.Add(cacheDuration - 1)
 	if got := g.get(ctx); got != 1 {
 		t.Errorf("look %d within a second", got)
 	}
@@ -180,6 +180,6 @@ func TestUnauthenticatedReadinessIsCached(t *testing.T) {
 	}
 	db.Close()
 	get(http.StatusOK)
-	now = now.Add(cacheTime)
+	now = now.Add(cacheDuration)
 	get(http.StatusServiceUnavailable)
 }

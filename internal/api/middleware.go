@@ -67,7 +67,7 @@ type requestLog struct {
 
 type requestLogKey struct{}
 
-func requestLogOf(ctx context.Context) *requestLog {
+func requestLogFromContext(ctx context.Context) *requestLog {
 	if n, ok := ctx.Value(requestLogKey{}).(*requestLog); ok {
 		return n
 	}
@@ -77,7 +77,7 @@ func requestLogOf(ctx context.Context) *requestLog {
 // ServeHTTP implements http.Handler.
 func (f *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	n := &requestLog{requestID: requestID(r)}
+	n := &requestLog{requestID: readRequestID(r)}
 	r = r.WithContext(context.WithValue(r.Context(), requestLogKey{}, n))
 	h := w.Header()
 	h.Set("X-Request-ID", n.requestID)
@@ -89,26 +89,26 @@ func (f *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	// Slower readers are disconnected. The deadline leaves room for a claim that waits for a
 	// minute.
-	_ = http.NewResponseController(w).SetWriteDeadline(start.Add(answerTime)) // an httptest recorder has none
+	_ = http.NewResponseController(w).SetWriteDeadline(start.Add(responseTimeout)) // an httptest recorder has none
 	m := &responseRecorder{ResponseWriter: w}
 	defer func() { f.logRequest(r, n, m, time.Since(start)) }()
 	defer f.recoverPanic(m, r, n)
 	if status, err := f.guard.Check(r); err != nil {
 		n.err = err
-		respondError(m, r, refusal{status, err})
+		respondError(m, r, statusError{status, err})
 		return
 	}
 	f.server.ServeHTTP(m, r)
 }
 
-// answerTime limits the time from the header of a request to the last byte of its response.
-const answerTime = 3 * time.Minute
+// responseTimeout limits the time from the header of a request to the last byte of its response.
+const responseTimeout = 3 * time.Minute
 
-var saneID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
-// requestID returns the id that the caller set, or a new one.
-func requestID(r *http.Request) string {
-	if id := r.Header.Get("X-Request-ID"); saneID.MatchString(id) {
+// readRequestID returns the id that the caller set, or a new one.
+func readRequestID(r *http.Request) string {
+	if id := r.Header.Get("X-Request-ID"); validRequestID.MatchString(id) {
 		return id
 	}
 	return tasker.NewID().String()
@@ -133,7 +133,7 @@ func (f *handler) logRequest(r *http.Request, n *requestLog, m *responseRecorder
 	status := m.status
 	switch {
 	case status == 0 && r.Context().Err() != nil:
-		status = statusClientGone
+		status = statusClientClosedRequest
 	case status == 0:
 		status = http.StatusOK
 	}
@@ -198,7 +198,7 @@ func (m *responseRecorder) Unwrap() http.ResponseWriter { return m.ResponseWrite
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, pattern := s.mux.Handler(r)
 	clean := path.Clean(r.URL.Path) == r.URL.Path // the mux would redirect
-	rt := s.byPattern[pattern]
+	rt := s.routesByPattern[pattern]
 	literal := s.methods[r.URL.Path] != nil && (rt == nil || rt.path != r.URL.Path) // not a match of {uuid}
 	if clean && rt != nil && !literal {
 		s.mux.ServeHTTP(w, r)
@@ -212,13 +212,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case clean:
 		h.ServeHTTP(plain, r)
 	}
-	err := error(tasker.Errorf(tasker.NotFound, "no such path: %s; see /api-docs/openapi.json", shorten(r.URL.Path)))
+	err := error(tasker.Errorf(tasker.NotFound, "no such path: %s; see /api-docs/openapi.json", truncate(r.URL.Path)))
 	if allow := plain.header.Get("Allow"); plain.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", allow)
-		err = refusal{http.StatusMethodNotAllowed, tasker.Errorf(tasker.Unsupported,
-			"method %s not allowed: use %s", shorten(r.Method), allow)}
+		err = statusError{http.StatusMethodNotAllowed, tasker.Errorf(tasker.Unsupported,
+			"method %s not allowed: use %s", truncate(r.Method), allow)}
 	}
-	requestLogOf(r.Context()).err = err
+	requestLogFromContext(r.Context()).err = err
 	respondError(w, r, err)
 }
 
@@ -237,8 +237,8 @@ func (b *statusRecorder) WriteHeader(status int) { b.status = status }
 // Write implements http.ResponseWriter.
 func (b *statusRecorder) Write(text []byte) (int, error) { return len(text), nil }
 
-// shorten truncates input that is quoted in an error.
-func shorten(s string) string {
+// truncate truncates input that is quoted in an error.
+func truncate(s string) string {
 	const most = 100
 	if len(s) > most {
 		s = s[:most] + "…"

@@ -14,22 +14,22 @@ func (s *server) namespaceRoutes() []*route {
 	const tag = "workers"
 	return []*route{
 		{
-			method: "GET", path: "/v1/namespaces", id: "listNamespaces", class: overload.Reads, needs: access.ReadWorkers, tag: tag,
-			summary: "List namespaces with custom weights",
-			about:   "A namespace that is not listed has weight 1.",
-			answers: ok(apiv1.NamespaceList{}), serve: s.listNamespaces,
+			method: "GET", path: "/v1/namespaces", id: "listNamespaces", class: overload.Reads, permission: access.ReadWorkers, tag: tag,
+			summary:   "List namespaces with custom weights",
+			doc:       "A namespace that is not listed has weight 1.",
+			responses: okResponse(apiv1.NamespaceList{}), serve: s.listNamespaces,
 		},
 		{
-			method: "PUT", path: namespacePath, id: "setNamespace", class: overload.Operations, needs: access.Administer, tag: tag,
+			method: "PUT", path: namespacePath, id: "setNamespace", class: overload.Operations, permission: access.Administer, tag: tag,
 			summary: "Set the weight of a namespace: its share of workers that serve several namespaces",
-			about:   "For administrators of all namespaces. Safe to repeat. All servers apply it within a second. It is recorded in the audit log.",
-			body:    apiv1.SetNamespace{}, answers: ok(apiv1.Namespace{}), serve: withBody(s.setNamespace),
+			doc:     "For administrators of all namespaces. Safe to repeat. All servers apply it within a second. It is recorded in the audit log.",
+			body:    apiv1.SetNamespace{}, responses: okResponse(apiv1.Namespace{}), serve: withBody(s.setNamespace),
 		},
 		{
-			method: "DELETE", path: namespacePath, id: "deleteNamespace", class: overload.Operations, needs: access.Administer, tag: tag,
-			summary: "Reset a namespace to weight 1",
-			about:   "For administrators of all namespaces. Its tasks do not change. It is recorded in the audit log.",
-			answers: noContent, serve: s.deleteNamespace,
+			method: "DELETE", path: namespacePath, id: "deleteNamespace", class: overload.Operations, permission: access.Administer, tag: tag,
+			summary:   "Reset a namespace to weight 1",
+			doc:       "For administrators of all namespaces. Its tasks do not change. It is recorded in the audit log.",
+			responses: noContent, serve: s.deleteNamespace,
 		},
 	}
 }
@@ -39,17 +39,17 @@ func (s *server) listNamespaces(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.NamespaceList{Namespaces: convert(list, apiv1.FromNamespaceWeight)})
+	return x.respond(http.StatusOK, apiv1.NamespaceList{Namespaces: convert(list, apiv1.FromNamespaceWeight)})
 }
 
 func (s *server) setNamespace(x *request, req apiv1.SetNamespace) error {
-	w, err := s.engine.SetNamespaceWeight(x.ctx, x.word("namespace"), req.Weight, x.actorOrUnknown(""))
+	w, err := s.engine.SetNamespaceWeight(x.ctx, x.pathText("namespace"), req.Weight, x.resolveActorOrUnknown(""))
 	return respondWith(x, http.StatusOK, w, err, apiv1.FromNamespaceWeight)
 }
 
 func (s *server) deleteNamespace(x *request) error {
-	if err := s.engine.DeleteNamespaceWeight(x.ctx, x.word("namespace"), x.actorOrUnknown("")); err != nil {
+	if err := s.engine.DeleteNamespaceWeight(x.ctx, x.pathText("namespace"), x.resolveActorOrUnknown("")); err != nil {
 		return err
 	}
-	return x.answer(http.StatusNoContent, nil)
+	return x.respond(http.StatusNoContent, nil)
 }

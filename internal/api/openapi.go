@@ -23,7 +23,7 @@ import (
 // Empty lists are [], never null.
 func init() { huma.DefaultArrayNullable = false }
 
-const aboutAPI = `Tasker runs tasks: graphs of steps that workers execute.
+const apiSummary = `Tasker runs tasks: graphs of steps that workers execute.
 
 Every error is {"error": {"code", "message", "details"}}. Codes: INVALID 400, UNAUTHORIZED 401, FORBIDDEN 403,
 NOT_FOUND 404, NOT_SUPPORTED 405 and 415, CONFLICT and STALE_LEASE 409, TOO_LARGE 413, INTERNAL 500, UNAVAILABLE 503
@@ -32,17 +32,17 @@ listens on a loopback address, a server requires an API key in the header Author
 for which the key has no permission are NOT_FOUND. Unknown keys and parameters are rejected. In request bodies null is the
 same as an absent key, except for required keys; it is accepted even for unknown keys.`
 
-// description contains the OpenAPI document and the schemas by which request bodies are validated.
-type description struct {
+// apiDescription contains the OpenAPI document and the schemas by which request bodies are validated.
+type apiDescription struct {
 	registry huma.Registry
 	bodies   map[string]*huma.Schema // by pattern of the route
 	claim    *huma.Schema            // of the claim that a report of results can contain
 	document []byte
 }
 
-// described returns the description, which all servers share.
-var described = sync.OnceValue(func() *description {
-	d := &description{registry: huma.NewMapRegistry(schemaPrefix, schemaName), bodies: map[string]*huma.Schema{}}
+// describeOnce returns the description, which all servers share.
+var describeOnce = sync.OnceValue(func() *apiDescription {
+	d := &apiDescription{registry: huma.NewMapRegistry(schemaPrefix, schemaName), bodies: map[string]*huma.Schema{}}
 	d.document = d.describe((&server{}).routes())
 	d.claim = d.registry.Schema(reflect.TypeFor[apiv1.ClaimSteps](), true, "")
 	return d
@@ -64,11 +64,11 @@ func schemaName(t reflect.Type, hint string) string {
 const schemaPrefix = "#/components/schemas/"
 
 // describe returns the OpenAPI document and fills d.bodies.
-func (d *description) describe(routes []*route) []byte {
+func (d *apiDescription) describe(routes []*route) []byte {
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
-			Title: "Tasker", Version: "1", Description: aboutAPI, License: &huma.License{Name: "MIT", Identifier: "MIT"},
+			Title: "Tasker", Version: "1", Description: apiSummary, License: &huma.License{Name: "MIT", Identifier: "MIT"},
 		},
 		Components: &huma.Components{Schemas: d.registry, SecuritySchemes: map[string]*huma.SecurityScheme{bearer: {
 			Type: "http", Scheme: "bearer", Description: "An API key, or a token of the identity provider if one is configured. A server on a loopback address requires neither unless auth.mode is required.",
@@ -78,7 +78,7 @@ func (d *description) describe(routes []*route) []byte {
 	for _, rt := range slices.SortedFunc(slices.Values(routes), func(a, b *route) int {
 		return bytes.Compare([]byte(a.path+" "+a.method), []byte(b.path+" "+b.method))
 	}) {
-		doc.AddOperation(d.operation(rt, failure))
+		doc.AddOperation(d.describeOperation(rt, failure))
 	}
 	d.allowNullPointers()
 	plain, err := doc.MarshalJSON()
@@ -93,14 +93,14 @@ func (d *description) describe(routes []*route) []byte {
 	return pretty.Bytes()
 }
 
-var inPath = regexp.MustCompile(`\{(\w+)\}`)
+var pathParamPattern = regexp.MustCompile(`\{(\w+)\}`)
 
-func (d *description) operation(rt *route, failure *huma.Schema) *huma.Operation {
+func (d *apiDescription) describeOperation(rt *route, failure *huma.Schema) *huma.Operation {
 	op := &huma.Operation{
-		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.about,
-		Responses: map[string]*huma.Response{"default": {Description: "Error", Content: content(failure, jsonMedia)}},
+		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.doc,
+		Responses: map[string]*huma.Response{"default": {Description: "Error", Content: newContent(failure, jsonMedia)}},
 	}
-	for _, found := range inPath.FindAllStringSubmatch(rt.path, -1) {
+	for _, found := range pathParamPattern.FindAllStringSubmatch(rt.path, -1) {
 		schema := &huma.Schema{Type: huma.TypeString}
 		if regexp.MustCompile(`uuid$`).MatchString(found[1]) {
 			schema.Format = "uuid"
@@ -108,7 +108,7 @@ func (d *description) operation(rt *route, failure *huma.Schema) *huma.Operation
 		op.Parameters = append(op.Parameters, &huma.Param{Name: found[1], In: "path", Required: true, Schema: schema})
 	}
 	for _, p := range rt.params {
-		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: "query", Description: p.about, Schema: p.described()})
+		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: "query", Description: p.description, Schema: p.listSchema()})
 	}
 	if rt.keyed {
 		most := postgres.MaxRequestKey
@@ -125,13 +125,13 @@ func (d *description) operation(rt *route, failure *huma.Schema) *huma.Operation
 		}
 		d.allowNulls(schema, map[*huma.Schema]bool{})
 		d.bodies[rt.pattern()] = schema
-		op.RequestBody = &huma.RequestBody{Required: true, Content: content(schema, rt.accepts()...)}
+		op.RequestBody = &huma.RequestBody{Required: true, Content: newContent(schema, rt.acceptedMedia()...)}
 	}
 	rt.describeAccess(op, failure)
-	for status, body := range rt.answers {
+	for status, body := range rt.responses {
 		answer := &huma.Response{Description: http.StatusText(status)}
 		if body != nil {
-			answer.Content = content(d.registry.Schema(reflect.TypeOf(body), true, ""), cmp.Or(rt.gives, jsonMedia))
+			answer.Content = newContent(d.registry.Schema(reflect.TypeOf(body), true, ""), cmp.Or(rt.responseMedia, jsonMedia))
 		}
 		op.Responses[strconv.Itoa(status)] = answer
 	}
@@ -148,23 +148,24 @@ func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
 	}
 	op.Security = append(op.Security, map[string][]string{bearer: {}})
 	op.Responses["401"] = &huma.Response{
-		Description: "The API key is missing, unknown, revoked or expired", Content: content(failure, jsonMedia),
+		Description: "The API key is missing, unknown, revoked or expired", Content: newContent(failure, jsonMedia),
 		Headers: map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}}},
 	}
 	if rt.anyone {
 		return
 	}
-	needs := "the permission " + string(rt.needs)
-	if rt.also != "" {
-		needs = "the permissions " + string(rt.needs) + " and " + string(rt.also)
+	needs := "the permission " + string(rt.permission)
+	if rt.extraPermission != "" {
+		needs = "the permissions " + string(rt.permission) + " and " + string(rt.extraPermission)
 	}
 	op.Description = strings.TrimSpace(op.Description + " Needs " + needs + ".")
-	op.Responses["403"] = &huma.Response{Description: "The API key lacks " + needs, Content: content(failure, jsonMedia)}
+	op.Responses["403"] = &huma.Response{Description: "The API key lacks " + needs,
+		Content: newContent(failure, jsonMedia)}
 }
 
 // allowNulls makes all optional properties of a request body nullable, in the document and in
 // validation.
-func (d *description) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool) {
+func (d *apiDescription) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool) {
 	for schema.Ref != "" {
 		schema = d.registry.SchemaFromRef(schema.Ref)
 	}
@@ -188,7 +189,7 @@ func (d *description) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool
 
 // allowNullPointers makes properties nullable that responses can encode as null: pointers without
 // omitempty.
-func (d *description) allowNullPointers() {
+func (d *apiDescription) allowNullPointers() {
 	for name, schema := range d.registry.Map() {
 		for _, f := range reflect.VisibleFields(d.registry.TypeFromRef(schemaPrefix + name)) {
 			property, omitted, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -216,7 +217,7 @@ func allowNull(schema *huma.Schema, name string) {
 	}
 }
 
-func content(s *huma.Schema, media ...string) map[string]*huma.MediaType {
+func newContent(s *huma.Schema, media ...string) map[string]*huma.MediaType {
 	all := map[string]*huma.MediaType{}
 	for _, m := range media {
 		all[m] = &huma.MediaType{Schema: s}

@@ -9,11 +9,11 @@ import (
 	"tasker.example/tasker/internal/overload"
 )
 
-const asJSON, asMarkdown = "json", "md"
+const jsonFormat, markdownFormat = "json", "md"
 
 func reportParams() []param {
 	return []param{
-		choiceParam("format", "json, or md for Markdown.", []string{asJSON, asMarkdown}),
+		choiceParam("format", "json, or md for Markdown.", []string{jsonFormat, markdownFormat}),
 		timeParam("from", "Start of the time range."), timeParam("to", "End of the time range, exclusive."),
 	}
 }
@@ -22,48 +22,49 @@ func (s *server) incidentReportRoutes() []*route {
 	const tag = "reports"
 	const about = "It is computed from the stored records, of at most 100,000 investigations. Without payloads:read error texts are omitted. " +
 		"With format=md the response is text/markdown."
-	answers := ok(tasker.IncidentReport{})
+	answers := okResponse(tasker.IncidentReport{})
 	return []*route{
 		{
-			method: "GET", path: casePath + "/report", id: "reportOfCase", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "Get the report of a case: how long tasks were stuck, who acted, and the outcome", about: about,
-			params: reportParams(), answers: answers, serve: s.reportOfCase,
+			method: "GET", path: casePath + "/report", id: "reportOfCase", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,
+			summary: "Get the report of a case: how long tasks were stuck, who acted, and the outcome", doc: about,
+			params: reportParams(), responses: answers, serve: s.getCaseReport,
 		},
 		{
-			method: "GET", path: incidentPath + "/report", id: "reportOfIncident", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "Get the report of an incident: the investigations of its cases that were open during it", about: about,
-			params: reportParams(), answers: answers, serve: s.reportOfIncident,
+			method: "GET", path: incidentPath + "/report", id: "reportOfIncident", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,
+			summary: "Get the report of an incident: the investigations of its cases that were open during it",
+			doc:     about,
+			params:  reportParams(), responses: answers, serve: s.getIncidentReport,
 		},
 		{
-			method: "GET", path: "/v1/reports", id: "reportOfTime", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "Get the report of the investigations that were opened in a time range", about: about,
-			params: append(reportParams(), textParam("namespace", "Filter by namespace.", 128)), answers: answers, serve: s.reportOfTime,
+			method: "GET", path: "/v1/reports", id: "reportOfTime", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,
+			summary: "Get the report of the investigations that were opened in a time range", doc: about,
+			params: append(reportParams(), textParam("namespace", "Filter by namespace.", 128)), responses: answers, serve: s.getPeriodReport,
 		},
 	}
 }
 
-func (s *server) reportOfCase(x *request) error {
-	id := x.id("case_id")
-	return s.answerReport(x, tasker.IncidentReportQuery{Case: &id})
+func (s *server) getCaseReport(x *request) error {
+	id := x.pathUUID("case_id")
+	return s.respondWithReport(x, tasker.IncidentReportQuery{Case: &id})
 }
 
-func (s *server) reportOfIncident(x *request) error {
-	id := x.id("incident_id")
-	return s.answerReport(x, tasker.IncidentReportQuery{Incident: &id})
+func (s *server) getIncidentReport(x *request) error {
+	id := x.pathUUID("incident_id")
+	return s.respondWithReport(x, tasker.IncidentReportQuery{Incident: &id})
 }
 
-func (s *server) reportOfTime(x *request) error {
-	return s.answerReport(x, tasker.IncidentReportQuery{Namespace: x.text("namespace")})
+func (s *server) getPeriodReport(x *request) error {
+	return s.respondWithReport(x, tasker.IncidentReportQuery{Namespace: x.queryText("namespace")})
 }
 
-func (s *server) answerReport(x *request, q tasker.IncidentReportQuery) error {
-	q.From, q.To = x.time("from"), x.time("to")
+func (s *server) respondWithReport(x *request, q tasker.IncidentReportQuery) error {
+	q.From, q.To = x.queryTime("from"), x.queryTime("to")
 	r, err := incidentreport.Of(x.ctx, s.db, q)
 	if err != nil {
 		return err
 	}
-	if x.text("format") != asMarkdown {
-		return x.answer(http.StatusOK, r)
+	if x.queryText("format") != markdownFormat {
+		return x.respond(http.StatusOK, r)
 	}
 	return x.send(http.StatusOK, "text/markdown; charset=utf-8", []byte(incidentreport.Markdown(r)))
 }

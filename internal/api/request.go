@@ -38,7 +38,7 @@ const jsonMedia = "application/json"
 
 // read validates the body and decodes it into v.
 func (x *request) read(v any) error {
-	doc, _, err := x.body()
+	doc, _, err := x.receivedBody()
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (x *request) read(v any) error {
 	case !wellFormed:
 		return tasker.Errorf(tasker.Invalid, "invalid JSON in the body: %s", faults[0]).WithDetails(faults)
 	case len(faults) > 0:
-		return invalidBody(faults)
+		return newInvalidBodyError(faults)
 	}
 	if err := json.Unmarshal(doc, v); err != nil {
 		return tasker.Errorf(tasker.Invalid, "invalid body: %v", err)
@@ -56,7 +56,7 @@ func (x *request) read(v any) error {
 	return nil
 }
 
-func invalidBody(faults []tasker.Fault) error {
+func newInvalidBodyError(faults []tasker.Fault) error {
 	more := ""
 	if len(faults) > 1 {
 		more = fmt.Sprintf(", and %d more (see details)", len(faults)-1)
@@ -64,8 +64,8 @@ func invalidBody(faults []tasker.Fault) error {
 	return tasker.Errorf(tasker.Invalid, "invalid body: %s%s", faults[0], more).WithDetails(faults)
 }
 
-// received is a request body, or the error that occurred while reading it.
-type received struct {
+// receivedBody is a request body, or the error that occurred while reading it.
+type receivedBody struct {
 	doc   []byte
 	media string
 	err   error
@@ -77,8 +77,8 @@ func (x *request) receive() {
 	x.received.doc = payload.TrimBOM(x.received.doc)
 }
 
-// body returns the body with its content type.
-func (x *request) body() (doc []byte, media string, err error) {
+// receivedBody returns the body with its content type.
+func (x *request) receivedBody() (doc []byte, media string, err error) {
 	if x.received.doc == nil && x.received.err == nil { // the class of the route has no slots
 		x.receive()
 	}
@@ -86,12 +86,12 @@ func (x *request) body() (doc []byte, media string, err error) {
 }
 
 func (x *request) readBody() (doc []byte, media string, err error) {
-	if media, err = x.media(); err != nil {
+	if media, err = x.readMedia(); err != nil {
 		return nil, "", err
 	}
 	limit := x.route.maxBody
 	if x.r.ContentLength > limit {
-		return nil, "", x.tooLarge()
+		return nil, "", x.newTooLargeError()
 	}
 	connection := http.NewResponseController(x.w)
 	deadline, _ := x.ctx.Deadline()
@@ -106,70 +106,70 @@ func (x *request) readBody() (doc []byte, media string, err error) {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, "", x.tooLarge()
-	case errors.Is(err, errNoRoom):
+		return nil, "", x.newTooLargeError()
+	case errors.Is(err, errNoMemory):
 		return nil, "", x.rejectBody(body)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, "", refusal{http.StatusRequestTimeout, tasker.Errorf(tasker.Unavailable,
+		return nil, "", statusError{http.StatusRequestTimeout, tasker.Errorf(tasker.Unavailable,
 			"timeout: the body did not arrive within %s", x.route.timeout)}
 	case err != nil:
 		return nil, "", tasker.Errorf(tasker.Invalid, "incomplete body: %w", err)
 	case len(bytes.TrimSpace(doc)) == 0:
-		return nil, "", tasker.Errorf(tasker.Invalid, "missing body: send %s", strings.Join(x.route.accepts(), " or "))
+		return nil, "", tasker.Errorf(tasker.Invalid, "missing body: send %s", strings.Join(x.route.acceptedMedia(), " or "))
 	}
 	return doc, media, nil
 }
 
-func (x *request) tooLarge() error {
+func (x *request) newTooLargeError() error {
 	return tasker.Errorf(tasker.TooLarge, "body too large: the limit of this path is %d bytes", x.route.maxBody)
 }
 
-func (rt *route) accepts() []string {
+func (rt *route) acceptedMedia() []string {
 	if rt.media == nil {
 		return []string{jsonMedia}
 	}
 	return rt.media
 }
 
-func (x *request) media() (string, error) {
+func (x *request) readMedia() (string, error) {
 	given := x.r.Header.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(given)
-	if err != nil || !slices.Contains(x.route.accepts(), media) {
+	if err != nil || !slices.Contains(x.route.acceptedMedia(), media) {
 		return "", tasker.Errorf(tasker.Unsupported, "unsupported Content-Type %q: send %s",
-			shorten(given), strings.Join(x.route.accepts(), " or "))
+			truncate(given), strings.Join(x.route.acceptedMedia(), " or "))
 	}
 	if set := params["charset"]; set != "" && !strings.EqualFold(set, "utf-8") {
-		return "", tasker.Errorf(tasker.Unsupported, "unsupported charset %q: send utf-8", shorten(set))
+		return "", tasker.Errorf(tasker.Unsupported, "unsupported charset %q: send utf-8", truncate(set))
 	}
 	if coding := x.r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return "", tasker.Errorf(tasker.Unsupported, "unsupported Content-Encoding %q: send the body uncompressed", shorten(coding))
+		return "", tasker.Errorf(tasker.Unsupported, "unsupported Content-Encoding %q: send the body uncompressed", truncate(coding))
 	}
 	return media, nil
 }
 
-// requestKey returns the idempotency key of the request.
-func (x *request) requestKey() string { return x.r.Header.Get(keyHeader) }
+// idempotencyKey returns the idempotency key of the request.
+func (x *request) idempotencyKey() string { return x.r.Header.Get(idempotencyHeader) }
 
-const keyHeader = "Idempotency-Key"
+const idempotencyHeader = "Idempotency-Key"
 
-func (x *request) checkKey() error {
-	if given := x.r.Header.Values(keyHeader); x.route.keyed && (len(given) > 1 || len(given) == 1 && payload.IsBlank(given[0])) {
-		return tasker.Errorf(tasker.Invalid, "invalid header %s: must be set once and not be empty", keyHeader)
+func (x *request) checkIdempotencyKey() error {
+	if given := x.r.Header.Values(idempotencyHeader); x.route.keyed && (len(given) > 1 || len(given) == 1 && payload.IsBlank(given[0])) {
+		return tasker.Errorf(tasker.Invalid, "invalid header %s: must be set once and not be empty", idempotencyHeader)
 	}
 	return nil
 }
 
-// byID returns a handler that responds with the object whose id is a path parameter.
-func byID[T, D any](
+// newGetHandler returns a handler that responds with the object whose id is a path parameter.
+func newGetHandler[T, D any](
 	param string, get func(context.Context, tasker.ID) (T, error), document func(T) D,
 ) func(*request) error {
 	return func(x *request) error {
-		v, err := get(x.ctx, x.id(param))
+		v, err := get(x.ctx, x.pathUUID(param))
 		return respondWith(x, http.StatusOK, v, err, document)
 	}
 }
 
-func asIs[T any](v T) T { return v }
+func identity[T any](v T) T { return v }
 
 // withBody returns a handler that decodes the body and calls serve.
 func withBody[T any](serve func(*request, T) error) func(*request) error {
@@ -184,11 +184,11 @@ func withBody[T any](serve func(*request, T) error) func(*request) error {
 
 // checkPath validates the path parameters.
 func (x *request) checkPath() error {
-	for _, match := range pathParam.FindAllStringSubmatch(x.route.path, -1) {
-		check := x.checkWord
+	for _, match := range pathParamRegexp.FindAllStringSubmatch(x.route.path, -1) {
+		check := x.checkPathText
 		if match[2] != "" {
 			check = func(name string) error {
-				_, err := x.pathID(name)
+				_, err := x.parsePathUUID(name)
 				return err
 			}
 		}
@@ -199,53 +199,53 @@ func (x *request) checkPath() error {
 	return nil
 }
 
-// pathParam matches a path parameter. The second group is empty unless the parameter is a UUID.
-var pathParam = regexp.MustCompile(`\{(\w*?(uuid|\bid|_id)?)\}`)
+// pathParamRegexp matches a path parameter. The second group is empty unless the parameter is a UUID.
+var pathParamRegexp = regexp.MustCompile(`\{(\w*?(uuid|\bid|_id)?)\}`)
 
-// id returns a UUID from the path, which checkPath has validated.
-func (x *request) id(name string) tasker.ID {
-	id, _ := x.pathID(name)
+// pathUUID returns a UUID from the path, which checkPath has validated.
+func (x *request) pathUUID(name string) tasker.ID {
+	id, _ := x.parsePathUUID(name)
 	return id
 }
 
-func (x *request) pathID(name string) (tasker.ID, error) {
+func (x *request) parsePathUUID(name string) (tasker.ID, error) {
 	text := x.r.PathValue(name)
 	id, err := parseID(text)
 	if err != nil {
 		return id, tasker.Errorf(tasker.Invalid, "%s in the path must be a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f, not %q",
-			name, shorten(text)).WithDetails([]tasker.Fault{{Path: name, Message: "must be a UUID"}})
+			name, truncate(text)).WithDetails([]tasker.Fault{{Path: name, Message: "must be a UUID"}})
 	}
 	return id, nil
 }
 
-var errNoUUID = errors.New("must be a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f")
+var errNotUUID = errors.New("must be a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f")
 
 // parseID parses a UUID in its canonical form.
 func parseID(text string) (tasker.ID, error) {
 	if len(text) != len("00000000-0000-0000-0000-000000000000") {
-		return tasker.ID{}, errNoUUID
+		return tasker.ID{}, errNotUUID
 	}
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return tasker.ID{}, errNoUUID
+		return tasker.ID{}, errNotUUID
 	}
 	return id, nil
 }
 
-// word returns a path parameter, which checkPath has validated.
-func (x *request) word(name string) string { return x.r.PathValue(name) }
+// pathText returns a path parameter, which checkPath has validated.
+func (x *request) pathText(name string) string { return x.r.PathValue(name) }
 
-func (x *request) checkWord(name string) error {
+func (x *request) checkPathText(name string) error {
 	const most = 128
-	if wrong := textFault(x.word(name), most); wrong != "" {
+	if wrong := checkText(x.pathText(name), most); wrong != "" {
 		return tasker.Errorf(tasker.Invalid, "%s in the path %s", name, wrong).
 			WithDetails([]tasker.Fault{{Path: name, Message: wrong}})
 	}
 	return nil
 }
 
-// textFault describes what is wrong with a string from the path or the query, or returns "".
-func textFault(s string, most int) string {
+// checkText describes what is wrong with a string from the path or the query, or returns "".
+func checkText(s string, most int) string {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
 		return "contains NUL or is not valid UTF-8"
@@ -255,27 +255,27 @@ func textFault(s string, most int) string {
 	return ""
 }
 
-// optionalDocument returns doc, or nil if it is null.
-func optionalDocument(doc json.RawMessage) json.RawMessage {
+// nullToNil returns doc, or nil if it is null.
+func nullToNil(doc json.RawMessage) json.RawMessage {
 	if string(bytes.TrimSpace(doc)) == "null" {
 		return nil
 	}
 	return doc
 }
 
-// refusal is an error with a more specific HTTP status than that of its code.
-type refusal struct {
+// statusError is an error with a more specific HTTP status than that of its code.
+type statusError struct {
 	status int
 	error
 }
 
 // Unwrap implements errors.Unwrap.
-func (r refusal) Unwrap() error { return r.error }
+func (r statusError) Unwrap() error { return r.error }
 
 const (
 	defaultRetryAfter = time.Second
-	// statusClientGone is the status that is logged if the client disconnected, as nginx does.
-	statusClientGone = 499
+	// statusClientClosedRequest is the status that is logged if the client disconnected, as nginx does.
+	statusClientClosedRequest = 499
 )
 
 // respondError sends an error. Errors other than [tasker.Error] are only logged.
@@ -288,7 +288,7 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	if status == http.StatusInternalServerError {
 		code = tasker.Internal
 	}
-	if narrower, ok := errors.AsType[refusal](err); ok {
+	if narrower, ok := errors.AsType[statusError](err); ok {
 		status = narrower.status
 	}
 	if overloaded, ok := errors.AsType[overload.Refusal](err); ok {
@@ -299,7 +299,7 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.As(err, &known) && code != tasker.Internal {
 		body.Message, body.Details = known.Message, known.Details
 	} else {
-		id := requestLogOf(r.Context()).requestID
+		id := requestLogFromContext(r.Context()).requestID
 		body.Message = fmt.Sprintf("internal error: see request_id %s in the log of the server", id)
 		body.Details = map[string]string{"request_id": id}
 	}
@@ -308,7 +308,7 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if err := respond(w, status, apiv1.Error{Error: body}); err != nil {
 		// The only possible cause is that the details cannot be encoded.
-		requestLogOf(r.Context()).err = errors.Join(requestLogOf(r.Context()).err, err)
+		requestLogFromContext(r.Context()).err = errors.Join(requestLogFromContext(r.Context()).err, err)
 		w.WriteHeader(http.StatusInternalServerError)
 	}
 }
@@ -319,7 +319,7 @@ func respond(w http.ResponseWriter, status int, body any) error {
 	if err != nil {
 		return err
 	}
-	begin(w, status, jsonMedia, len(doc))
+	writeHeader(w, status, jsonMedia, len(doc))
 	_, _ = w.Write(doc) // the client may be disconnected
 	return nil
 }
@@ -334,7 +334,7 @@ func encode(body any) ([]byte, error) {
 	return doc.Bytes(), nil
 }
 
-func begin(w http.ResponseWriter, status int, media string, size int) {
+func writeHeader(w http.ResponseWriter, status int, media string, size int) {
 	h := w.Header()
 	h.Set("Content-Type", media)
 	h.Set("Content-Length", strconv.Itoa(size))
@@ -358,17 +358,17 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// cursor returns the position of the last element of a page, or nil if no page follows.
-func cursor[T, P any](list []T, more bool, position func(T) P) *P {
+// nextCursor returns the position of the last element of a page, or nil if no page follows.
+func nextCursor[T, P any](list []T, more bool, position func(T) P) *P {
 	if !more {
 		return nil
 	}
 	return new(position(list[len(list)-1]))
 }
 
-// pageOf returns the pagination of a response.
-func (x *request) pageOf(count int, more bool) apiv1.Pagination {
-	return apiv1.Pagination{Limit: x.int("limit"), Offset: x.int("offset"), Count: count, HasMore: more}
+// newPagination returns the pagination of a response.
+func (x *request) newPagination(count int, more bool) apiv1.Pagination {
+	return apiv1.Pagination{Limit: x.queryInt("limit"), Offset: x.queryInt("offset"), Count: count, HasMore: more}
 }
 
 // malformedError is the failure type if a worker reports an error that violates the protocol.
@@ -377,14 +377,14 @@ const malformedError = "malformed_error"
 // readFailure decodes the error of a failed attempt as far as possible, so that no failure is lost.
 // It ignores invalid values of retryable and retry_after_ms; doubt describes the first of them.
 func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
-	if optionalDocument(doc) == nil {
-		return failureOf(apiv1.ResultError{}), ""
+	if nullToNil(doc) == nil {
+		return toFailure(apiv1.ResultError{}), ""
 	}
-	if message, ok := text(doc); ok {
+	if message, ok := decodeString(doc); ok {
 		return &tasker.Failure{Message: message, Type: malformedError, Retryable: true}, ""
 	}
 	if payload.KindOf(doc) != payload.Object {
-		return malformed(apiv1.ResultError{}, doc), ""
+		return newMalformedFailure(apiv1.ResultError{}, doc), ""
 	}
 	var e apiv1.ResultError
 	wellFormed, said := true, map[string]string{}
@@ -392,15 +392,15 @@ func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 		wrong, ok := "", false
 		switch m.key {
 		case "message":
-			e.Message, ok = text(m.value)
+			e.Message, ok = decodeString(m.value)
 			wellFormed = wellFormed && ok
 		case "type":
-			e.Type, ok = text(m.value)
-			wellFormed = wellFormed && (ok || optionalDocument(m.value) == nil)
+			e.Type, ok = decodeString(m.value)
+			wellFormed = wellFormed && (ok || nullToNil(m.value) == nil)
 		case "context":
-			e.Context = optionalDocument(m.value)
+			e.Context = nullToNil(m.value)
 		case "fingerprint":
-			e.Fingerprint, _ = text(m.value) // ignored unless it is a string
+			e.Fingerprint, _ = decodeString(m.value) // ignored unless it is a string
 		case "retryable":
 			e.Retryable, wrong = readRetryable(m.value)
 		case "retry_after_ms":
@@ -421,14 +421,14 @@ func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 		e.RetryAfterMS = 0
 	}
 	if !wellFormed || doubt != "" {
-		return malformed(e, doc), doubt
+		return newMalformedFailure(e, doc), doubt
 	}
-	return failureOf(e), ""
+	return toFailure(e), ""
 }
 
-// malformed returns a failure that contains the invalid error as its context.
-func malformed(e apiv1.ResultError, doc json.RawMessage) *tasker.Failure {
-	f := failureOf(e)
+// newMalformedFailure returns a failure that contains the invalid error as its context.
+func newMalformedFailure(e apiv1.ResultError, doc json.RawMessage) *tasker.Failure {
+	f := toFailure(e)
 	f.Type = malformedError
 	f.Context = payload.CleanJSON(doc, payload.Limits{})
 	if f.Message == "" {
@@ -438,7 +438,7 @@ func malformed(e apiv1.ResultError, doc json.RawMessage) *tasker.Failure {
 }
 
 func readRetryable(doc json.RawMessage) (*bool, string) {
-	if optionalDocument(doc) == nil {
+	if nullToNil(doc) == nil {
 		return nil, ""
 	}
 	yes := string(doc) == "true"
@@ -449,7 +449,7 @@ func readRetryable(doc json.RawMessage) (*bool, string) {
 }
 
 func readRetryAfter(doc json.RawMessage) (int64, string) {
-	if optionalDocument(doc) == nil {
+	if nullToNil(doc) == nil {
 		return 0, ""
 	}
 	text := string(doc)
@@ -462,9 +462,9 @@ func readRetryAfter(doc json.RawMessage) (int64, string) {
 	ms, ok := new(big.Rat).SetString(text)
 	switch {
 	case !ok || !ms.IsInt() || !ms.Num().IsInt64():
-		return 0, "must be a whole number of milliseconds, at most 9223372036854775807, not " + shorten(text)
+		return 0, "must be a whole number of milliseconds, at most 9223372036854775807, not " + truncate(text)
 	case strings.HasPrefix(text, "-") && ms.Sign() < 0:
-		return 0, "must be at least 0, not " + shorten(text)
+		return 0, "must be at least 0, not " + truncate(text)
 	}
 	return ms.Num().Int64(), ""
 }
@@ -472,10 +472,10 @@ func readRetryAfter(doc json.RawMessage) (int64, string) {
 // maxRetryAfter limits the delay that a failure can request.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-func failureOf(e apiv1.ResultError) *tasker.Failure {
+func toFailure(e apiv1.ResultError) *tasker.Failure {
 	retryAfter := min(max(e.RetryAfterMS, 0), int64(math.MaxInt64/time.Millisecond))
 	return &tasker.Failure{
 		Message: e.Message, Type: e.Type, Retryable: e.Retryable == nil || *e.Retryable,
-		RetryAfter: min(time.Duration(retryAfter)*time.Millisecond, maxRetryAfter), Context: optionalDocument(e.Context), Fingerprint: e.Fingerprint,
+		RetryAfter: min(time.Duration(retryAfter)*time.Millisecond, maxRetryAfter), Context: nullToNil(e.Context), Fingerprint: e.Fingerprint,
 	}
 }

@@ -14,12 +14,12 @@ import (
 )
 
 func (s *server) reportResults(x *request) error {
-	worker := x.id("worker_uuid")
-	key, err := s.leaseKey(x.ctx)
+	worker := x.pathUUID("worker_uuid")
+	key, err := s.loadLeaseKey(x.ctx)
 	if err != nil {
 		return err
 	}
-	req, err := x.readReported()
+	req, err := x.readReportBody()
 	if err != nil {
 		return err
 	}
@@ -32,28 +32,28 @@ func (s *server) reportResults(x *request) error {
 	if req.ready {
 		deliver = s.engine.ReportReady
 	}
-	receipt, err := deliver(x.ctx, worker, outcomes(reports), claim)
+	receipt, err := deliver(x.ctx, worker, toOutcomes(reports), claim)
 	if err != nil {
 		return err
 	}
 	if len(receipt.Next) > 0 && x.r.Context().Err() != nil {
 		return s.releaseUndelivered(x, worker, receipt.Next)
 	}
-	answer := answerReports(reports, receipt)
-	answer.Steps = claimedSteps(key, worker, receipt.Next)
-	err = x.answer(http.StatusOK, answer)
-	if len(receipt.Next) == 0 || !errors.Is(err, errNoRoom) {
+	answer := buildReportAnswer(reports, receipt)
+	answer.Steps = toClaimedSteps(key, worker, receipt.Next)
+	err = x.respond(http.StatusOK, answer)
+	if len(receipt.Next) == 0 || !errors.Is(err, errNoMemory) {
 		return err
 	}
 	if err := s.releaseUndelivered(x, worker, receipt.Next); err != nil {
 		return err
 	}
 	answer.Steps = []apiv1.ClaimedStep{}
-	return x.answer(http.StatusOK, answer)
+	return x.respond(http.StatusOK, answer)
 }
 
-// outcomes returns the outcomes of the reports that were decoded without a fault.
-func outcomes(reports []report) []tasker.Outcome {
+// toOutcomes returns the outcomes of the reports that were decoded without a fault.
+func toOutcomes(reports []report) []tasker.Outcome {
 	var list []tasker.Outcome
 	for _, r := range reports {
 		if r.fault == "" {
@@ -63,9 +63,9 @@ func outcomes(reports []report) []tasker.Outcome {
 	return list
 }
 
-// answerReports builds the response. A failure with invalid parts is listed as rejected, although
+// buildReportAnswer builds the response. A failure with invalid parts is listed as rejected, although
 // its attempt has failed.
-func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer {
+func buildReportAnswer(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer {
 	answer := apiv1.ReportAnswer{Accepted: []string{}, Rejected: []apiv1.RejectedResult{}}
 	doubts := map[tasker.ID]string{}
 	for i, r := range reports {
@@ -94,18 +94,18 @@ func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer 
 // maxResults is the maximum number of results in a request.
 const maxResults = 1000
 
-// reported is a batch of undecoded results: an invalid one must not affect the others.
-type reported struct {
+// reportBody is a batch of undecoded results: an invalid one must not affect the others.
+type reportBody struct {
 	results [][]member
 	claim   int  // number of steps to claim
 	ready   bool // claim only steps that become ready
 }
 
-// readReported validates the body like every other body, except for the results, which are validated
+// readReportBody validates the body like every other body, except for the results, which are validated
 // one by one.
-func (x *request) readReported() (reported, error) {
-	var req reported
-	doc, _, err := x.body()
+func (x *request) readReportBody() (reportBody, error) {
+	var req reportBody
+	doc, _, err := x.receivedBody()
 	if err != nil {
 		return req, err
 	}
@@ -129,23 +129,23 @@ func (x *request) readReported() (reported, error) {
 		members, faults = append(members, m), append(faults, wrong...)
 	})
 	if _, wellFormed := r.End(); !wellFormed {
-		return req, notJSON(doc)
+		return req, newInvalidJSONError(doc)
 	}
 	if is != payload.Object {
-		return req, invalidBody([]tasker.Fault{{Message: "the body must be an object {results, claim, claim_ready}"}})
+		return req, newInvalidBodyError([]tasker.Fault{{Message: "the body must be an object {results, claim, claim_ready}"}})
 	}
-	faults = append(frameFaults(members, "claim", "claim_ready", "results"), faults...)
+	faults = append(checkFrame(members, "claim", "claim_ready", "results"), faults...)
 	if !slices.ContainsFunc(members, func(m member) bool { return m.key == "results" }) {
 		faults = append(faults, tasker.Fault{Path: "results", Message: "is missing"})
 	}
 	if len(faults) > 0 {
-		return req, invalidBody(faults[:min(len(faults), maxFaults)])
+		return req, newInvalidBodyError(faults[:min(len(faults), maxFaults)])
 	}
 	return req, nil
 }
 
-// notJSON returns an error with the position of the syntax error.
-func notJSON(doc []byte) error {
+// newInvalidJSONError returns an error with the position of the syntax error.
+func newInvalidJSONError(doc []byte) error {
 	faults, _ := payload.Faults(doc, payload.Limits{Bytes: len(doc), Depth: bodyDepth, Keys: bodyKeys}, 1)
 	if len(faults) == 0 { // the two parsers disagree: reject it
 		faults = []tasker.Fault{{Message: "malformed JSON"}}
@@ -153,14 +153,14 @@ func notJSON(doc []byte) error {
 	return tasker.Errorf(tasker.Invalid, "invalid JSON in the body: %s", faults[0]).WithDetails(faults)
 }
 
-// frameFaults returns a fault for each duplicate or unknown key.
-func frameFaults(members []member, known ...string) []tasker.Fault {
+// checkFrame returns a fault for each duplicate or unknown key.
+func checkFrame(members []member, known ...string) []tasker.Fault {
 	var faults []tasker.Fault
 	for i, m := range members {
 		switch {
 		case !slices.Contains(known, m.key) && isNull(m.value): // same as absent
 		case !slices.Contains(known, m.key):
-			faults = append(faults, tasker.Fault{Path: shorten(m.key), Message: "unknown key; known keys are " + strings.Join(known, ", ")})
+			faults = append(faults, tasker.Fault{Path: truncate(m.key), Message: "unknown key; known keys are " + strings.Join(known, ", ")})
 		case slices.ContainsFunc(members[:i], func(before member) bool { return before.key == m.key }):
 			faults = append(faults, tasker.Fault{Path: m.key, Message: "duplicate key"})
 		}
@@ -191,7 +191,7 @@ func readFrames(r *payload.Reader) ([][]member, []tasker.Fault) {
 		}
 		frame := readMembers(r)
 		frames = append(frames, frame)
-		if wrong := stepFault(frame); wrong != "" {
+		if wrong := checkStep(frame); wrong != "" {
 			faults = append(faults, tasker.Fault{Path: path + ".step_uuid", Message: wrong})
 		}
 	})
@@ -201,8 +201,8 @@ func readFrames(r *payload.Reader) ([][]member, []tasker.Fault) {
 	return frames, faults
 }
 
-// stepFault describes what is wrong with the step_uuid of a result, or returns "".
-func stepFault(result []member) string {
+// checkStep describes what is wrong with the step_uuid of a result, or returns "".
+func checkStep(result []member) string {
 	found, wrong := 0, ""
 	for _, m := range result {
 		if m.key != "step_uuid" {
@@ -224,12 +224,12 @@ func stepFault(result []member) string {
 }
 
 func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
-	if optionalDocument(doc) == nil {
+	if nullToNil(doc) == nil {
 		return 0, nil
 	}
 	faults, _ := x.server.check(x.server.claim, doc, payload.Limits{})
 	for i, f := range faults {
-		faults[i] = tasker.Fault{Path: within("claim", f.Path), Message: f.Message}
+		faults[i] = tasker.Fault{Path: joinPath("claim", f.Path), Message: f.Message}
 		if f.Path == "" {
 			faults[i].Path = "claim"
 		}
@@ -242,7 +242,7 @@ func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
 }
 
 func readClaimReady(doc json.RawMessage) (ready bool, faults []tasker.Fault) {
-	if optionalDocument(doc) != nil && json.Unmarshal(doc, &ready) != nil {
+	if nullToNil(doc) != nil && json.Unmarshal(doc, &ready) != nil {
 		return false, []tasker.Fault{{Path: "claim_ready", Message: "must be true or false"}}
 	}
 	return ready, nil
@@ -260,7 +260,7 @@ func readMembers(r *payload.Reader) (members []member) {
 	return members
 }
 
-func text(value json.RawMessage) (s string, ok bool) {
+func decodeString(value json.RawMessage) (s string, ok bool) {
 	r := payload.NewTolerantReader(value)
 	ok = r.Kind() == payload.String
 	return strings.ToValidUTF8(r.Text(), "\uFFFD"), ok
@@ -293,21 +293,21 @@ func (r *report) read(members []member, key leaseKey, worker tasker.ID) {
 	for _, m := range members {
 		value[m.key] = m.value
 	}
-	r.step, _ = text(value["step_uuid"])
+	r.step, _ = decodeString(value["step_uuid"])
 	step, err := parseID(r.step)
 	if err != nil {
-		r.step, r.fault = shorten(r.step), ".step_uuid: "+err.Error()
+		r.step, r.fault = truncate(r.step), ".step_uuid: "+err.Error()
 		return
 	}
 	success := string(value["success"])
-	wrong := frameFaults(members, resultKeys...)
+	wrong := checkFrame(members, resultKeys...)
 	if success == "false" {
 		wrong = slices.DeleteFunc(wrong, func(f tasker.Fault) bool { return f.Path != "success" && f.Path != "lease_token" })
 	}
 	var token string
 	var isText bool
 	if value["lease_token"] != nil {
-		token, isText = text(value["lease_token"])
+		token, isText = decodeString(value["lease_token"])
 	}
 	switch {
 	case len(wrong) > 0:
@@ -320,21 +320,21 @@ func (r *report) read(members []member, key leaseKey, worker tasker.ID) {
 		r.fault = ".success: is missing"
 	case success != "true" && success != "false":
 		r.fault = ".success: must be true or false, not " + string(payload.KindOf(value["success"]))
-	case success == "true" && optionalDocument(value["error"]) != nil:
+	case success == "true" && nullToNil(value["error"]) != nil:
 		r.fault = ".error: must be absent if success is true"
 	}
 	if r.fault != "" {
 		return
 	}
-	lease, err := key.parse(worker, step, token)
+	lease, err := key.parseToken(worker, step, token)
 	if err != nil {
 		r.fault = ": " + err.Error()
 		return
 	}
-	r.outcome = tasker.Outcome{Lease: lease, Success: success == "true", Result: value["result"], Metadata: optionalDocument(value["metadata"])}
+	r.outcome = tasker.Outcome{Lease: lease, Success: success == "true", Result: value["result"], Metadata: nullToNil(value["metadata"])}
 	if !r.outcome.Success {
 		r.outcome.Failure, r.doubt = readFailure(value["error"])
-		for _, f := range frameFaults(members, resultKeys...) {
+		for _, f := range checkFrame(members, resultKeys...) {
 			if f.Path == "error" && r.doubt == "" {
 				r.doubt = ".error: " + f.Message
 			}

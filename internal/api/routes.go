@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	taskPath = "/v1/tasks/{uuid}"
-	stepPath = taskPath + "/workflow_steps/{step}"
-	workPath = "/v1/workers/{worker_uuid}"
+	taskPath   = "/v1/tasks/{uuid}"
+	stepPath   = taskPath + "/workflow_steps/{step}"
+	workerPath = "/v1/workers/{worker_uuid}"
 )
 
 // maxLeasesBytes is the maximum body size of a heartbeat, enough for a thousand leases.
@@ -41,47 +41,47 @@ func (s *server) routes() []*route {
 func (s *server) taskRoutes() []*route {
 	return []*route{
 		{
-			method: "POST", path: "/v1/tasks", id: "createTask", class: overload.Creates, needs: access.CreateTasks, tag: "tasks",
+			method: "POST", path: "/v1/tasks", id: "createTask", class: overload.Creates, permission: access.CreateTasks, tag: "tasks",
 			summary: "Create a task",
-			about: "With an idempotency_key it is safe to repeat: the same request returns 200 with the existing task; " +
+			doc: "With an idempotency_key it is safe to repeat: the same request returns 200 with the existing task; " +
 				"a different request with the same key is a CONFLICT.",
-			body: apiv1.CreateTask{}, answers: createdOrOK(apiv1.Task{}),
+			body: apiv1.CreateTask{}, responses: createdOrOKResponse(apiv1.Task{}),
 			serve: withBody(s.createTask),
 		},
 		{
-			method: "POST", path: "/v1/tasks/bulk", id: "createTasks", class: overload.BulkCreates, needs: access.CreateTasks, tag: "tasks",
+			method: "POST", path: "/v1/tasks/bulk", id: "createTasks", class: overload.BulkCreates, permission: access.CreateTasks, tag: "tasks",
 			summary: "Create up to 1000 tasks, all or none",
-			about:   "Elements with an idempotency_key are safe to repeat. Returns 200 if no task is new.",
-			body:    []apiv1.CreateTask{}, answers: createdOrOK(apiv1.CreatedTasks{}),
+			doc:     "Elements with an idempotency_key are safe to repeat. Returns 200 if no task is new.",
+			body:    []apiv1.CreateTask{}, responses: createdOrOKResponse(apiv1.CreatedTasks{}),
 			serve: s.createTasks,
 		},
 		{
-			method: "GET", path: taskPath, id: "getTask", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
-			summary: "Get a task with its steps",
-			answers: ok(apiv1.Task{}), serve: s.oneTask,
+			method: "GET", path: taskPath, id: "getTask", class: overload.Reads, permission: access.ReadTasks, tag: "tasks",
+			summary:   "Get a task with its steps",
+			responses: okResponse(apiv1.Task{}), serve: s.getTask,
 		},
 		{
-			method: "DELETE", path: taskPath, id: "cancelTask", class: overload.Operations, needs: access.CancelTasks, tag: "tasks",
+			method: "DELETE", path: taskPath, id: "cancelTask", class: overload.Operations, permission: access.CancelTasks, tag: "tasks",
 			summary: "Cancel a task and its unfinished steps",
-			about: "Safe to repeat. A complete task is a CONFLICT. With compensate=true completed steps are compensated in reverse order, where their template declares how: " +
+			doc: "Safe to repeat. A complete task is a CONFLICT. With compensate=true completed steps are compensated in reverse order, where their template declares how: " +
 				"the task is in the phase compensating, and is cancelled afterwards; see phase and outcome. Cancelling again without it stops the compensation.",
 			params: []param{
 				textParam("reason", "Reason, for the history.", 2000), textParam("cancelled_by", "Actor, for the history.", 255),
 				boolParam("compensate", "Compensate completed steps before cancelling."),
 			},
-			answers: ok(apiv1.Task{}), serve: s.cancelTask,
+			responses: okResponse(apiv1.Task{}), serve: s.cancelTask,
 		},
 		{
-			method: "GET", path: taskPath + "/transitions", id: "listTaskTransitions", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
+			method: "GET", path: taskPath + "/transitions", id: "listTaskTransitions", class: overload.Reads, permission: access.ReadTasks, tag: "tasks",
 			summary: "List the history of a task, oldest first",
-			params:  []param{limitParam(maxLimit), offsetParam()}, answers: ok([]tasker.Transition{}),
-			serve: s.taskTransitions,
+			params:  []param{limitParam(maxLimit), offsetParam()}, responses: okResponse([]tasker.Transition{}),
+			serve: s.listTaskTransitions,
 		},
 		{
-			method: "GET", path: taskPath + "/tree", id: "getTaskTree", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
-			summary: "Get a task with its parent and child tasks",
-			about:   "The topmost task is first, each task precedes its children, and there are up to ten levels. more_children is set if a task has more children than the response contains.",
-			answers: ok(apiv1.TaskTree{}), serve: byID("uuid", s.db.TaskTree, apiv1.FromTaskTree),
+			method: "GET", path: taskPath + "/tree", id: "getTaskTree", class: overload.Reads, permission: access.ReadTasks, tag: "tasks",
+			summary:   "Get a task with its parent and child tasks",
+			doc:       "The topmost task is first, each task precedes its children, and there are up to ten levels. more_children is set if a task has more children than the response contains.",
+			responses: okResponse(apiv1.TaskTree{}), serve: newGetHandler("uuid", s.db.TaskTree, apiv1.FromTaskTree),
 		},
 	}
 }
@@ -92,7 +92,7 @@ func taskFilterParams() []param {
 		choiceParam("phase", "Filter by phase.", []tasker.TaskPhase{tasker.Compensating}),
 		textParam("namespace", "Filter by namespace.", 128), textParam("name", "Filter by template.", 128),
 		boolParam("dead_lettered", "Filter by open or permanent investigation."),
-		textParam("tag", "Filter by tag.", 128).upTo(tasker.MaxSearchTags),
+		textParam("tag", "Filter by tag.", 128).withMaxValues(tasker.MaxSearchTags),
 		textParam("correlation_id", "Filter by correlation id.", 128),
 		textParam("idempotency_key", "Filter by idempotency key.", 255),
 		textParam("initiator", "Filter by initiator.", 255), textParam("source_system", "Filter by source system.", 255),
@@ -105,47 +105,47 @@ func taskFilterParams() []param {
 func (s *server) stepRoutes() []*route {
 	return []*route{
 		{
-			method: "GET", path: taskPath + "/workflow_steps", id: "listSteps", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
-			summary: "List the steps of a task with their readiness",
-			answers: ok([]apiv1.Step{}), serve: s.listSteps,
+			method: "GET", path: taskPath + "/workflow_steps", id: "listSteps", class: overload.Reads, permission: access.ReadTasks, tag: "steps",
+			summary:   "List the steps of a task with their readiness",
+			responses: okResponse([]apiv1.Step{}), serve: s.listSteps,
 		},
 		{
-			method: "GET", path: stepPath, id: "getStep", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
-			summary: "Get a step with its readiness",
-			about:   "{step} is a UUID or a name, such as refund[17] for an item.",
-			answers: ok(apiv1.Step{}), serve: s.oneStep,
+			method: "GET", path: stepPath, id: "getStep", class: overload.Reads, permission: access.ReadTasks, tag: "steps",
+			summary:   "Get a step with its readiness",
+			doc:       "{step} is a UUID or a name, such as refund[17] for an item.",
+			responses: okResponse(apiv1.Step{}), serve: s.getStep,
 		},
 		{
-			method: "GET", path: taskPath + "/workflow_steps/{step}/items", id: "listStepItems", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
+			method: "GET", path: taskPath + "/workflow_steps/{step}/items", id: "listStepItems", class: overload.Reads, permission: access.ReadTasks, tag: "steps",
 			summary: "List the items of a map step in order",
-			about:   "{step} is a UUID or a name. A page with large documents ends early; next is the cursor of the next page.",
+			doc:     "{step} is a UUID or a name. A page with large documents ends early; next is the cursor of the next page.",
 			params: []param{
 				choiceParam("state", "Filter by state.", tasker.StepStates()),
 				intParam("from", "Page cursor: next of the previous page.", 0, maxOffset, 0), limitParam(triageLimit),
 			},
-			answers: ok(apiv1.StepItemList{}), serve: s.stepItems,
+			responses: okResponse(apiv1.StepItemList{}), serve: s.listStepItems,
 		},
 		{
-			method: "PATCH", path: stepPath, id: "operateStep", class: overload.Operations, needs: access.OperateSteps, tag: "steps",
+			method: "PATCH", path: stepPath, id: "operateStep", class: overload.Operations, permission: access.OperateSteps, tag: "steps",
 			summary: "Reset, resolve or complete a step manually",
-			about: "For operators. {step} is a UUID or a name. The task continues in the same transaction; the response is the step after the action. " +
+			doc: "For operators. {step} is a UUID or a name. The task continues in the same transaction; the response is the step after the action. " +
 				"If the state of the step or task does not allow the action, the response is a CONFLICT whose details contain task_state, step_state, allowed_actions " +
 				"and needs_interrupt. A queued or claimed step requires interrupt. " +
 				"With an Idempotency-Key a repeated request changes nothing and returns the current step.",
-			keyed: true, body: stepAction{}, answers: ok(apiv1.Step{}), serve: s.operateStep,
+			keyed: true, body: stepAction{}, responses: okResponse(apiv1.Step{}), serve: s.operateStep,
 		},
 		{
-			method: "GET", path: stepPath + "/transitions", id: "listStepTransitions", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
+			method: "GET", path: stepPath + "/transitions", id: "listStepTransitions", class: overload.Reads, permission: access.ReadTasks, tag: "steps",
 			summary: "List the history of a step, oldest first",
-			params:  []param{limitParam(maxLimit), offsetParam()}, answers: ok([]tasker.Transition{}),
-			serve: s.stepTransitions,
+			params:  []param{limitParam(maxLimit), offsetParam()}, responses: okResponse([]tasker.Transition{}),
+			serve: s.listStepTransitions,
 		},
 		{
-			method: "POST", path: taskPath + "/workflow_steps/{step}/completion", id: "completeExternalStep", class: overload.Reports, needs: access.CompleteSteps, tag: "steps",
+			method: "POST", path: taskPath + "/workflow_steps/{step}/completion", id: "completeExternalStep", class: overload.Reports, permission: access.CompleteSteps, tag: "steps",
 			summary: "Report the outcome of an external step",
-			about: "For the system that the step waits for. {step} is a UUID or a name, so a caller who knows the task needs no other request. " +
+			doc: "For the system that the step waits for. {step} is a UUID or a name, so a caller who knows the task needs no other request. " +
 				"Safe to repeat; a different outcome is a CONFLICT.",
-			body: apiv1.Completion{}, repeatable: true, answers: ok(apiv1.Step{}), serve: s.completeStep,
+			body: apiv1.Completion{}, repeatable: true, responses: okResponse(apiv1.Step{}), serve: s.completeStep,
 		},
 	}
 }
@@ -153,90 +153,91 @@ func (s *server) stepRoutes() []*route {
 func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 	return []*route{
 		{
-			method: "GET", path: "/v1/dlq", id: "listEntries", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/dlq", id: "listEntries", class: overload.Reads, permission: access.ReadInvestigations, tag: "dlq",
 			summary: "List investigations, newest first",
 			params: []param{
 				choiceParam("resolution_status", "Filter by status.", tasker.ResolutionStatuses()),
 				choiceParam("dlq_reason", "Filter by reason.", tasker.Reasons()),
 				limitParam(defaultLimit), offsetParam(),
 			},
-			answers: ok([]apiv1.Entry{}), serve: s.listEntries,
+			responses: okResponse([]apiv1.Entry{}), serve: s.listEntries,
 		},
 		{
-			method: "GET", path: "/v1/dlq/task/{task_uuid}", id: "getEntryOfTask", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
-			summary: "Get the newest investigation of a task, with its snapshot",
-			answers: ok(apiv1.Entry{}), serve: byID("task_uuid", s.db.EntryOfTask, apiv1.FromEntry),
+			method: "GET", path: "/v1/dlq/task/{task_uuid}", id: "getEntryOfTask", class: overload.Reads, permission: access.ReadInvestigations, tag: "dlq",
+			summary:   "Get the newest investigation of a task, with its snapshot",
+			responses: okResponse(apiv1.Entry{}), serve: newGetHandler("task_uuid", s.db.EntryOfTask, apiv1.FromEntry),
 		},
 		{
-			method: "POST", path: "/v1/dlq/task/{task_uuid}", id: "openEntry", class: overload.Operations, needs: access.UpdateInvestigations, tag: "dlq",
+			method: "POST", path: "/v1/dlq/task/{task_uuid}", id: "openEntry", class: overload.Operations, permission: access.UpdateInvestigations, tag: "dlq",
 			summary: "Open an investigation of a task manually",
-			about: "The task does not change. If an investigation is open, the CONFLICT contains its dlq_entry_uuid. " +
+			doc: "The task does not change. If an investigation is open, the CONFLICT contains its dlq_entry_uuid. " +
 				"With an Idempotency-Key a repeated request changes nothing and returns the newest investigation of the task.",
-			keyed: true, body: apiv1.OpenEntry{}, answers: created(apiv1.Entry{}), serve: withBody(s.openEntry),
+			keyed: true, body: apiv1.OpenEntry{}, responses: createdResponse(apiv1.Entry{}), serve: withBody(s.openEntry),
 		},
 		{
-			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "getEntry", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
-			summary: "Get an investigation with its snapshot and history",
-			params:  []param{intParam("history_offset", "Number of history entries to skip.", 0, maxOffset, 0)},
-			answers: ok(apiv1.Entry{}), serve: s.oneEntry,
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "getEntry", class: overload.Reads, permission: access.ReadInvestigations, tag: "dlq",
+			summary:   "Get an investigation with its snapshot and history",
+			params:    []param{intParam("history_offset", "Number of history entries to skip.", 0, maxOffset, 0)},
+			responses: okResponse(apiv1.Entry{}), serve: s.getEntry,
 		},
 		{
-			method: "PATCH", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "updateEntry", class: overload.Operations, needs: access.UpdateInvestigations, tag: "dlq",
+			method: "PATCH", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "updateEntry", class: overload.Operations, permission: access.UpdateInvestigations, tag: "dlq",
 			summary: "Annotate or resolve an investigation",
-			about: "Absent fields do not change. Safe to repeat; an investigation with a different resolution is a CONFLICT. " +
+			doc: "Absent fields do not change. Safe to repeat; an investigation with a different resolution is a CONFLICT. " +
 				"With an Idempotency-Key a repeated request is recorded once.",
-			keyed: true, body: apiv1.UpdateEntry{}, answers: ok(apiv1.UpdatedEntry{}), serve: withBody(s.updateEntry),
+			keyed: true, body: apiv1.UpdateEntry{}, responses: okResponse(apiv1.UpdatedEntry{}), serve: withBody(s.updateEntry),
 		},
 		{
-			method: "GET", path: "/v1/dlq/stats", id: "getEntryStats", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
-			summary: "Count investigations by reason",
-			answers: ok([]tasker.EntryStats{}), serve: s.entryStats,
+			method: "GET", path: "/v1/dlq/stats", id: "getEntryStats", class: overload.Reads, permission: access.ReadInvestigations, tag: "dlq",
+			summary:   "Count investigations by reason",
+			responses: okResponse([]tasker.EntryStats{}), serve: s.getEntryStats,
 		},
 		{
-			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
-			summary: "List open investigations, most urgent first",
-			params:  append(investigationParams(), foundParams()...), answers: ok([]apiv1.InvestigationQueueEntry{}),
-			serve: s.queue,
+			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", class: overload.Reads, permission: access.ReadInvestigations, tag: "dlq",
+			summary:   "List open investigations, most urgent first",
+			params:    append(investigationParams(), taskSearchParams()...),
+			responses: okResponse([]apiv1.InvestigationQueueEntry{}),
+			serve:     s.listInvestigationQueue,
 		},
 		{
-			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/related", id: "getRelatedEntries", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
-			summary: "List other investigations of the same case, with the outcomes of ended ones",
-			params:  []param{intParam("limit", "Maximum number of ended investigations.", 1, 100, 10)},
-			answers: ok(apiv1.RelatedEntries{}), serve: s.relatedEntries,
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/related", id: "getRelatedEntries", class: overload.Reads, permission: access.ReadInvestigations, tag: "dlq",
+			summary:   "List other investigations of the same case, with the outcomes of ended ones",
+			params:    []param{intParam("limit", "Maximum number of ended investigations.", 1, 100, 10)},
+			responses: okResponse(apiv1.RelatedEntries{}), serve: s.listRelatedEntries,
 		},
 		{
-			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/evidence", id: "getEvidenceFile", class: overload.Reads, needs: access.ReadInvestigations, also: access.ReadPayloads, tag: "dlq",
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/evidence", id: "getEvidenceFile", class: overload.Reads, permission: access.ReadInvestigations, extraPermission: access.ReadPayloads, tag: "dlq",
 			summary: "Export an investigation as one file: the failed step, the inputs of its handler, its failures and its history",
-			about: "Secrets are removed; redacted lists their locations in input. " +
+			doc: "Secrets are removed; redacted lists their locations in input. " +
 				"docs/reference/evidence-file.schema.json is the schema of the file.",
-			answers: ok(tasker.EvidenceFile{}), serve: byID("dlq_entry_uuid", s.evidence.Export, asIs),
+			responses: okResponse(tasker.EvidenceFile{}), serve: newGetHandler("dlq_entry_uuid", s.evidence.Export, identity),
 		},
 		{
-			method: "GET", path: "/v1/dlq/counts", id: "getEntryCounts", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/dlq/counts", id: "getEntryCounts", class: overload.Reads, permission: access.ReadInvestigations, tag: "dlq",
 			summary: "Count opened, ended, verified and open investigations over time, oldest interval first",
-			about:   "The last interval is the current one. At most 100,000 investigations are counted, newest first.",
+			doc:     "The last interval is the current one. At most 100,000 investigations are counted, newest first.",
 			params: []param{
 				intParam("interval_minutes", "Length of an interval.", 1, maxAgeMinutes/maxIntervals, 60),
 				intParam("intervals", "Number of intervals, including the current one.", 1, maxIntervals, 24),
 			},
-			answers: ok([]tasker.EntryCount{}), serve: s.entryCounts,
+			responses: okResponse([]tasker.EntryCount{}), serve: s.countEntries,
 		},
 		{
-			method: "GET", path: "/v1/dlq/times", id: "getEntryTimes", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
-			summary: "Get the time until investigations were acknowledged, owned, repaired, verified and resolved",
-			about:   "Each case counts once, with the median of its investigations. At most 10,000 ended investigations are included, newest first.",
-			params:  []param{intParam("minutes", "Length of the time range, up to now.", 1, maxAgeMinutes, 24*60)},
-			answers: ok(apiv1.EntryTimes{}), serve: s.entryTimes,
+			method: "GET", path: "/v1/dlq/times", id: "getEntryTimes", class: overload.Reads, permission: access.ReadInvestigations, tag: "dlq",
+			summary:   "Get the time until investigations were acknowledged, owned, repaired, verified and resolved",
+			doc:       "Each case counts once, with the median of its investigations. At most 10,000 ended investigations are included, newest first.",
+			params:    []param{intParam("minutes", "Length of the time range, up to now.", 1, maxAgeMinutes, 24*60)},
+			responses: okResponse(apiv1.EntryTimes{}), serve: s.getEntryTimes,
 		},
 		{
-			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", class: overload.Reads, needs: access.ReadTasks, tag: "dlq",
+			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", class: overload.Reads, permission: access.ReadTasks, tag: "dlq",
 			summary: "List running tasks by staleness: stale, warning, healthy",
 			params: []param{
 				choiceParam("health_status", "Filter by health.", tasker.Healths()),
 				textParam("namespace", "Filter by namespace.", 128), textParam("name", "Filter by template.", 128),
 				limitParam(triageLimit), offsetParam(),
 			},
-			answers: ok([]tasker.StaleTask{}), serve: s.staleness,
+			responses: okResponse([]tasker.StaleTask{}), serve: s.listStaleTasks,
 		},
 	}
 }
@@ -245,75 +246,76 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 	const tag = "workers"
 	return []*route{
 		{
-			method: "GET", path: "/v1/workers", id: "listWorkers", class: overload.Reads, needs: access.ReadWorkers, tag: tag,
+			method: "GET", path: "/v1/workers", id: "listWorkers", class: overload.Reads, permission: access.ReadWorkers,
+			tag:     tag,
 			summary: "List workers, latest heartbeat first",
-			params:  []param{limitParam(defaultLimit), offsetParam()}, answers: ok(apiv1.WorkerList{}),
+			params:  []param{limitParam(defaultLimit), offsetParam()}, responses: okResponse(apiv1.WorkerList{}),
 			serve: s.listWorkers,
 		},
 		{
-			method: "POST", path: "/v1/workers", id: "registerWorker", class: overload.Claims, needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: "/v1/workers", id: "registerWorker", class: overload.Claims, permission: access.ActAsWorker, tag: tag,
 			summary: "Register a worker",
-			body:    apiv1.RegisterWorker{}, answers: created(apiv1.RegisteredWorker{}),
+			body:    apiv1.RegisterWorker{}, responses: createdResponse(apiv1.RegisteredWorker{}),
 			serve: withBody(s.registerWorker),
 		},
 		{
-			method: "POST", path: workPath + "/claims", id: "claimSteps", class: overload.Claims, needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workerPath + "/claims", id: "claimSteps", class: overload.Claims, permission: access.ActAsWorker, tag: tag,
 			summary: "Claim steps, waiting up to wait_ms for them",
-			body:    apiv1.ClaimSteps{}, wait: maxWait, maxBody: freeBytes, repeatable: true,
-			answers: ok(apiv1.ClaimedSteps{}), serve: withBody(s.claimSteps),
+			body:    apiv1.ClaimSteps{}, wait: maxWait, maxBody: unmeteredBytes, repeatable: true,
+			responses: okResponse(apiv1.ClaimedSteps{}), serve: withBody(s.claimSteps),
 		},
 		{
-			method: "POST", path: workPath + "/take", id: "takeSteps", class: overload.Claims, needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workerPath + "/take", id: "takeSteps", class: overload.Claims, permission: access.ActAsWorker, tag: tag,
 			summary: "Claim the steps that the message broker announced",
-			about: "Assigns those that are enqueued and that the worker can execute. All of their messages may then be acknowledged: " +
+			doc: "Assigns those that are enqueued and that the worker can execute. All of their messages may then be acknowledged: " +
 				"the others are claimed by other workers, or will be announced again.",
-			body: apiv1.TakeSteps{}, repeatable: true, answers: ok(apiv1.ClaimedSteps{}),
+			body: apiv1.TakeSteps{}, repeatable: true, responses: okResponse(apiv1.ClaimedSteps{}),
 			serve: withBody(s.takeSteps),
 		},
 		{
-			method: "POST", path: workPath + "/heartbeat", id: "heartbeat", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workerPath + "/heartbeat", id: "heartbeat", class: overload.Reports, permission: access.ActAsWorker, tag: tag,
 			summary: "Renew the leases of running steps",
-			about:   "Safe to repeat. Stop the work of lost leases.",
+			doc:     "Safe to repeat. Stop the work of lost leases.",
 			body:    apiv1.Leases{}, quiet: true, maxBody: maxLeasesBytes, unmetered: true,
-			answers: ok(apiv1.HeartbeatAnswer{}), serve: s.heartbeat,
+			responses: okResponse(apiv1.HeartbeatAnswer{}), serve: s.recordHeartbeat,
 		},
 		{
-			method: "POST", path: workPath + "/results", id: "reportResults", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workerPath + "/results", id: "reportResults", class: overload.Reports, permission: access.ActAsWorker, tag: tag,
 			summary: "Report outcomes of steps and optionally claim the next ones",
-			about: "Safe to repeat: the same result is accepted but not applied twice. Each result is accepted or rejected individually. " +
+			doc: "Safe to repeat: the same result is accepted but not applied twice. Each result is accepted or rejected individually. " +
 				"A failure is accepted even if its error is malformed; values that cannot be stored are replaced.",
-			body: apiv1.ReportResults{}, repeatable: true, answers: ok(apiv1.ReportAnswer{}), serve: s.reportResults,
+			body: apiv1.ReportResults{}, repeatable: true, responses: okResponse(apiv1.ReportAnswer{}), serve: s.reportResults,
 		},
 		{
-			method: "POST", path: workPath + "/checkpoint", id: "saveCheckpoint", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workerPath + "/checkpoint", id: "saveCheckpoint", class: overload.Reports, permission: access.ActAsWorker, tag: tag,
 			summary: "Save a checkpoint for later attempts of a step",
-			about: "The value replaces the previous one and is part of later claims of the step. It does not renew the lease. Safe to repeat. " +
+			doc: "The value replaces the previous one and is part of later claims of the step. It does not renew the lease. Safe to repeat. " +
 				"If the lease is lost, nothing is saved and the response is STALE_LEASE.",
-			body: apiv1.SaveCheckpoint{}, answers: noContent, serve: withBody(s.saveCheckpoint),
+			body: apiv1.SaveCheckpoint{}, responses: noContent, serve: withBody(s.saveCheckpoint),
 		},
 		{
-			method: "POST", path: workPath + "/release", id: "releaseSteps", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workerPath + "/release", id: "releaseSteps", class: overload.Reports, permission: access.ActAsWorker, tag: tag,
 			summary: "Release steps that were not started, without using an attempt",
-			body:    apiv1.Leases{}, answers: ok(apiv1.Released{}), serve: s.releaseSteps,
+			body:    apiv1.Leases{}, responses: okResponse(apiv1.Released{}), serve: s.releaseSteps,
 		},
 		{
-			method: "POST", path: workPath + "/drain", id: "drainWorker", class: overload.Operations, needs: access.DrainWorkers, tag: tag,
+			method: "POST", path: workerPath + "/drain", id: "drainWorker", class: overload.Operations, permission: access.DrainWorkers, tag: tag,
 			summary: "Drain a worker: it gets no new steps, finishes its current ones and stops",
-			about: "For operators, and for a worker that is shutting down. Safe to repeat; it cannot be undone. " +
+			doc: "For operators, and for a worker that is shutting down. Safe to repeat; it cannot be undone. " +
 				"The response to its next heartbeat notifies the worker.",
-			answers: ok(apiv1.Worker{}), serve: s.drainWorker,
+			responses: okResponse(apiv1.Worker{}), serve: s.drainWorker,
 		},
 		{
-			method: "DELETE", path: workPath, id: "leave", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
-			summary: "End the registration of a worker",
-			answers: noContent, serve: s.leave,
+			method: "DELETE", path: workerPath, id: "leave", class: overload.Reports, permission: access.ActAsWorker, tag: tag,
+			summary:   "End the registration of a worker",
+			responses: noContent, serve: s.leaveWorker,
 		},
 		{
-			method: "GET", path: "/v1/queues", id: "listQueues", class: overload.Reads, needs: access.ReadWorkers, tag: tag,
-			summary: "List queues by namespace and handler: those without a live worker first, then by age",
-			about:   "Empty queues are not listed.",
-			params:  []param{textParam("namespace", "Filter by namespace.", 128), limitParam(queuesLimit)},
-			answers: ok([]tasker.Queue{}), serve: s.listQueues,
+			method: "GET", path: "/v1/queues", id: "listQueues", class: overload.Reads, permission: access.ReadWorkers, tag: tag,
+			summary:   "List queues by namespace and handler: those without a live worker first, then by age",
+			doc:       "Empty queues are not listed.",
+			params:    []param{textParam("namespace", "Filter by namespace.", 128), limitParam(queuesLimit)},
+			responses: okResponse([]tasker.Queue{}), serve: s.listQueues,
 		},
 	}
 }
@@ -323,56 +325,56 @@ func (s *server) serverRoutes() []*route {
 	return []*route{
 		{
 			method: "GET", path: "/health", id: "health", class: overload.Exempt, public: true, tag: tag, quiet: true,
-			summary: "Check that the server responds",
-			answers: ok(apiv1.Health{}), serve: s.healthy("healthy"),
+			summary:   "Check that the server responds",
+			responses: okResponse(apiv1.Health{}), serve: s.newHealthHandler("healthy"),
 		},
 		{
 			method: "GET", path: "/health/live", id: "live", class: overload.Exempt, public: true, tag: tag, quiet: true,
-			summary: "Check liveness: restart the server if this does not respond",
-			answers: ok(apiv1.Health{}), serve: s.healthy("alive"),
+			summary:   "Check liveness: restart the server if this does not respond",
+			responses: okResponse(apiv1.Health{}), serve: s.newHealthHandler("alive"),
 		},
 		{
 			method: "GET", path: "/health/ready", id: "ready", class: overload.Exempt, public: true, tag: tag, quiet: true,
-			summary: "Check readiness: do not route requests to the server while this returns 503",
-			answers: ok(apiv1.Health{}), serve: s.readiness,
+			summary:   "Check readiness: do not route requests to the server while this returns 503",
+			responses: okResponse(apiv1.Health{}), serve: s.getReadiness,
 		},
 		{
-			method: "GET", path: "/metrics", id: "metrics", class: overload.Exempt, needs: access.ReadMetrics, tag: tag, quiet: true, gives: "text/plain",
-			summary: "Get the metrics of the server in Prometheus format",
-			answers: ok(""), serve: s.scrape,
+			method: "GET", path: "/metrics", id: "metrics", class: overload.Exempt, permission: access.ReadMetrics, tag: tag, quiet: true, responseMedia: "text/plain",
+			summary:   "Get the metrics of the server in Prometheus format",
+			responses: okResponse(""), serve: s.serveMetrics,
 		},
 		{
 			method: "GET", path: "/api-docs/openapi.json", id: "openapi", class: overload.Exempt, public: true, tag: tag, quiet: true,
-			summary: "Get this document",
-			answers: ok(map[string]any{}), serve: s.openAPI,
+			summary:   "Get this document",
+			responses: okResponse(map[string]any{}), serve: s.serveOpenAPI,
 		},
 	}
 }
 
 // route describes an operation of the API and its handler.
 type route struct {
-	method, path string
-	id           string            // name in generated clients
-	needs        access.Permission // required permission
-	also         access.Permission // second required permission, if any
-	public       bool              // requires no authentication
-	anyone       bool              // requires authentication but no permission
-	class        overload.Class    // class of the request limits
-	tag          string
-	summary      string
-	about        string
-	params       []param       // query parameters
-	body         any           // value of the type of the body; nil: no body
-	media        []string      // content types of the body; nil: JSON
-	answers      map[int]any   // value of the type of each success response; nil: no content
-	gives        string        // content type of the response; "": JSON
-	maxBody      int64         // 0: the limit of the server
-	wait         time.Duration // added to the timeout of the server
-	keyed        bool          // accepts the header Idempotency-Key
-	quiet        bool          // logged only at debug level
-	unmetered    bool          // bodies and responses are not counted against the memory limits
-	repeatable   bool          // safe to repeat; GET always is
-	serve        func(*request) error
+	method, path    string
+	id              string            // name in generated clients
+	permission      access.Permission // required permission
+	extraPermission access.Permission // second required permission, if any
+	public          bool              // requires no authentication
+	anyone          bool              // requires authentication but no permission
+	class           overload.Class    // class of the request limits
+	tag             string
+	summary         string
+	doc             string
+	params          []param       // query parameters
+	body            any           // value of the type of the body; nil: no body
+	media           []string      // content types of the body; nil: JSON
+	responses       map[int]any   // value of the type of each success response; nil: no content
+	responseMedia   string        // content type of the response; "": JSON
+	maxBody         int64         // 0: the limit of the server
+	wait            time.Duration // added to the timeout of the server
+	keyed           bool          // accepts the header Idempotency-Key
+	quiet           bool          // logged only at debug level
+	unmetered       bool          // bodies and responses are not counted against the memory limits
+	repeatable      bool          // safe to repeat; GET always is
+	serve           func(*request) error
 
 	rule    access.Rule   // computed from needs, also, public and anyone
 	schema  *huma.Schema  // of the body
@@ -384,48 +386,48 @@ func (rt *route) pattern() string { return rt.method + " " + rt.path }
 
 // param is a query parameter.
 type param struct {
-	name     string
-	about    string
-	schema   *huma.Schema
-	fallback string // default value
-	most     int    // how often it may be repeated; 0: once
+	name        string
+	description string
+	schema      *huma.Schema
+	fallback    string // default value
+	maxValues   int    // how often it may be repeated; 0: once
 }
 
 // request is an HTTP request in progress.
 type request struct {
-	w        http.ResponseWriter
-	r        *http.Request
-	ctx      context.Context // ends with the request or its timeout
-	cancel   func()          // ends ctx
-	route    *route
-	server   *server
-	caller   *auth.Caller
-	received received
-	query    url.Values  // validated, with defaults
-	quietly  bool        // log only at debug level
-	leave    func()      // releases the slot of the request's class
-	room     reservation // of the body
-	unread   reservation // of the answer
+	w         http.ResponseWriter
+	r         *http.Request
+	ctx       context.Context // ends with the request or its timeout
+	cancel    func()          // ends ctx
+	route     *route
+	server    *server
+	caller    *auth.Caller
+	received  receivedBody
+	query     url.Values  // validated, with defaults
+	quiet     bool        // log only at debug level
+	leaveGate func()      // releases the slot of the request's class
+	memory    reservation // of the body
+	unread    reservation // of the answer
 }
 
 // run serves a request of a known route.
 func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 	defer cancel()
-	x := &request{w: w, r: r, ctx: ctx, cancel: cancel, route: rt, server: s, quietly: rt.quiet, leave: func() {}}
+	x := &request{w: w, r: r, ctx: ctx, cancel: cancel, route: rt, server: s, quiet: rt.quiet, leaveGate: func() {}}
 	if !rt.unmetered {
-		x.room, x.unread = reservation{of: s.inflight, class: rt.class}, reservation{of: s.unread, class: rt.class}
+		x.memory, x.unread = reservation{budget: s.inflight, class: rt.class}, reservation{budget: s.unread, class: rt.class}
 	}
-	defer x.done()
-	note := requestLogOf(ctx)
+	defer x.releaseResources()
+	note := requestLogFromContext(ctx)
 	note.route = rt.path
 	var err error
 	if err = x.admit(); err == nil {
 		if x.query, err = rt.readQuery(r.URL.RawQuery); err == nil {
-			err = x.checkNamespace()
+			err = x.checkQueryNamespace()
 		}
 		if err == nil {
-			err = x.checkKey()
+			err = x.checkIdempotencyKey()
 		}
 		if err == nil {
 			err = x.checkPath()
@@ -434,18 +436,18 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 			err = rt.serve(x)
 		}
 	}
-	note.quiet = x.quietly
+	note.quiet = x.quiet
 	if err != nil {
 		x.auditRefusal(err)
-		note.err = x.timed(err)
-		x.done()
+		note.err = x.translateTimeout(err)
+		x.releaseResources()
 		respondError(w, r, note.err)
 	}
 }
 
-// timed replaces an internal error by Unavailable if it occurred because the request timed out or
+// translateTimeout replaces an internal error by Unavailable if it occurred because the request timed out or
 // the caller lost access.
-func (x *request) timed(err error) error {
+func (x *request) translateTimeout(err error) error {
 	if x.ctx.Err() == nil || x.r.Context().Err() != nil || tasker.CodeOf(err) != tasker.Internal {
 		return err
 	}
@@ -458,10 +460,10 @@ func (x *request) timed(err error) error {
 
 var noContent = map[int]any{http.StatusNoContent: nil}
 
-func ok(body any) map[int]any { return map[int]any{http.StatusOK: body} }
+func okResponse(body any) map[int]any { return map[int]any{http.StatusOK: body} }
 
-func created(body any) map[int]any { return map[int]any{http.StatusCreated: body} }
+func createdResponse(body any) map[int]any { return map[int]any{http.StatusCreated: body} }
 
-func createdOrOK(body any) map[int]any {
+func createdOrOKResponse(body any) map[int]any {
 	return map[int]any{http.StatusCreated: body, http.StatusOK: body}
 }

@@ -17,46 +17,46 @@ import (
 func (s *server) resultRoutes() []*route {
 	return []*route{
 		{
-			method: "GET", path: taskPath + "/context", id: "getTaskContext", class: overload.Reports, needs: access.ReadPayloads, tag: "tasks",
-			summary: "Get the context of a task",
-			about:   "For workers whose claim has context_omitted. The response is the bare document. A context never changes, so the ETag is always valid.",
-			answers: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil}, serve: s.taskContext,
+			method: "GET", path: taskPath + "/context", id: "getTaskContext", class: overload.Reports, permission: access.ReadPayloads, tag: "tasks",
+			summary:   "Get the context of a task",
+			doc:       "For workers whose claim has context_omitted. The response is the bare document. A context never changes, so the ETag is always valid.",
+			responses: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil}, serve: s.getTaskContext,
 		},
 		{
-			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", class: overload.Reports, needs: access.ReadPayloads, tag: "steps",
+			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", class: overload.Reports, permission: access.ReadPayloads, tag: "steps",
 			summary: "Get the result of a step",
-			about: "For workers whose claim has dependency_result_refs, and for operators. {step} is a UUID or a name. " +
+			doc: "For workers whose claim has dependency_result_refs, and for operators. {step} is a UUID or a name. " +
 				"The response is the bare document. A step without a result is NOT_FOUND. A result never changes, so the ETag is always valid.",
-			answers: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil}, serve: s.stepResult,
+			responses: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil}, serve: s.getStepResult,
 		},
 		{
-			method: "GET", path: taskPath + "/results/{step}/items", id: "getItemResults", class: overload.Reports, needs: access.ReadPayloads, tag: "steps",
+			method: "GET", path: taskPath + "/results/{step}/items", id: "getItemResults", class: overload.Reports, permission: access.ReadPayloads, tag: "steps",
 			summary: "List the results of the items of a map step in order",
-			about: "For workers that depend on a map step whose result has results_truncated, and for operators. {step} is a UUID or a name. " +
+			doc: "For workers that depend on a map step whose result has results_truncated, and for operators. {step} is a UUID or a name. " +
 				"The size of a page is limited; next is the cursor of the next page.",
-			params:  []param{intParam("from", "Page cursor: next of the previous page.", 0, maxOffset, 0)},
-			answers: ok(apiv1.ItemResults{}), serve: s.itemResults,
+			params:    []param{intParam("from", "Page cursor: next of the previous page.", 0, maxOffset, 0)},
+			responses: okResponse(apiv1.ItemResults{}), serve: s.listItemResults,
 		},
 	}
 }
 
-// ids returns the task and the step of the path. The step is a UUID or a name.
-func (s *server) ids(x *request) (task, step tasker.ID, err error) {
-	task = x.id("uuid")
-	step, err = s.stepNamed(x, task, x.word("step"))
+// readTaskAndStepIDs returns the task and the step of the path. The step is a UUID or a name.
+func (s *server) readTaskAndStepIDs(x *request) (task, step tasker.ID, err error) {
+	task = x.pathUUID("uuid")
+	step, err = s.findStepByName(x, task, x.pathText("step"))
 	return task, step, err
 }
 
 func (s *server) listSteps(x *request) error {
-	list, err := s.db.Steps(x.ctx, x.id("uuid"))
+	list, err := s.db.Steps(x.ctx, x.pathUUID("uuid"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromStep))
+	return x.respond(http.StatusOK, convert(list, apiv1.FromStep))
 }
 
-func (s *server) oneStep(x *request) error {
-	task, step, err := s.ids(x)
+func (s *server) getStep(x *request) error {
+	task, step, err := s.readTaskAndStepIDs(x)
 	if err != nil {
 		return err
 	}
@@ -64,12 +64,12 @@ func (s *server) oneStep(x *request) error {
 	return respondWith(x, http.StatusOK, found, err, apiv1.FromStep)
 }
 
-func (s *server) stepItems(x *request) error {
-	task, step, err := s.ids(x)
+func (s *server) listStepItems(x *request) error {
+	task, step, err := s.readTaskAndStepIDs(x)
 	if err != nil {
 		return err
 	}
-	list, next, err := s.db.MapItems(x.ctx, task, step, tasker.MapItemFilter{State: tasker.StepState(x.text("state")), From: x.int("from"), Limit: x.int("limit")})
+	list, next, err := s.db.MapItems(x.ctx, task, step, tasker.MapItemFilter{State: tasker.StepState(x.queryText("state")), From: x.queryInt("from"), Limit: x.queryInt("limit")})
 	if err != nil {
 		return err
 	}
@@ -77,12 +77,12 @@ func (s *server) stepItems(x *request) error {
 	if next > 0 {
 		out.Next = &next
 	}
-	return x.answer(http.StatusOK, out)
+	return x.respond(http.StatusOK, out)
 }
 
-func (s *server) itemResults(x *request) error {
-	task, step, name := x.stepRef()
-	page, err := s.db.ItemResultsFrom(x.ctx, task, step, name, x.int("from"))
+func (s *server) listItemResults(x *request) error {
+	task, step, name := x.readStepRef()
+	page, err := s.db.ItemResultsFrom(x.ctx, task, step, name, x.queryInt("from"))
 	if err != nil {
 		return err
 	}
@@ -90,49 +90,49 @@ func (s *server) itemResults(x *request) error {
 	if page.Next > 0 {
 		out.Next = &page.Next
 	}
-	return x.answer(http.StatusOK, out)
+	return x.respond(http.StatusOK, out)
 }
 
-func (s *server) stepTransitions(x *request) error {
-	task, step, err := s.ids(x)
+func (s *server) listStepTransitions(x *request) error {
+	task, step, err := s.readTaskAndStepIDs(x)
 	if err != nil {
 		return err
 	}
-	list, _, err := s.db.StepTransitions(x.ctx, task, step, x.int("limit"), x.int("offset"))
+	list, _, err := s.db.StepTransitions(x.ctx, task, step, x.queryInt("limit"), x.queryInt("offset"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, orEmpty(list))
+	return x.respond(http.StatusOK, orEmpty(list))
 }
 
-// stepRef returns the task and the step in the path. step is nil if the step is identified by name.
-func (x *request) stepRef() (task tasker.ID, step *tasker.ID, name string) {
-	name = x.word("step")
+// readStepRef returns the task and the step in the path. step is nil if the step is identified by name.
+func (x *request) readStepRef() (task tasker.ID, step *tasker.ID, name string) {
+	name = x.pathText("step")
 	if id, err := parseID(name); err == nil {
 		step = &id
 	}
-	return x.id("uuid"), step, name
+	return x.pathUUID("uuid"), step, name
 }
 
-func (s *server) stepResult(x *request) error {
-	task, step, name := x.stepRef()
+func (s *server) getStepResult(x *request) error {
+	task, step, name := x.readStepRef()
 	doc, err := s.db.StepResult(x.ctx, task, step, name, tasker.MaxAnswerBytes)
 	if err != nil {
 		return err
 	}
-	return x.bare(doc)
+	return x.respondRaw(doc)
 }
 
-func (s *server) taskContext(x *request) error {
-	doc, err := s.db.TaskContext(x.ctx, x.id("uuid"))
+func (s *server) getTaskContext(x *request) error {
+	doc, err := s.db.TaskContext(x.ctx, x.pathUUID("uuid"))
 	if err != nil {
 		return err
 	}
-	return x.bare(doc)
+	return x.respondRaw(doc)
 }
 
-// bare sends an immutable document with an ETag, or 304 if the client already has it.
-func (x *request) bare(doc json.RawMessage) error {
+// respondRaw sends an immutable document with an ETag, or 304 if the client already has it.
+func (x *request) respondRaw(doc json.RawMessage) error {
 	tag := `"` + apiv1.DocumentTag(doc) + `"`
 	h := x.w.Header()
 	h.Set("ETag", tag)
@@ -197,7 +197,7 @@ func (stepAction) Schema(r huma.Registry) *huma.Schema {
 }
 
 func (s *server) operateStep(x *request) error {
-	task, step, err := s.ids(x)
+	task, step, err := s.readTaskAndStepIDs(x)
 	if err != nil {
 		return err
 	}
@@ -207,19 +207,19 @@ func (s *server) operateStep(x *request) error {
 	}
 	op := tasker.ActionRequest{
 		Action: tasker.StepAction(req.ActionType), Reason: req.Reason, Interrupt: req.Interrupt,
-		Actor: x.actor(cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy)),
+		Actor: x.resolveActor(cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy)),
 	}
 	op.NewChild, op.DiscardCheckpoint = req.Child == apiv1.NewChild, req.DiscardCheckpoint
 	if req.CompletionData != nil {
-		op.Result, op.Metadata = req.CompletionData.Result, optionalDocument(req.CompletionData.Metadata)
+		op.Result, op.Metadata = req.CompletionData.Result, nullToNil(req.CompletionData.Metadata)
 	}
-	op.RequestKey = x.requestKey()
+	op.RequestKey = x.idempotencyKey()
 	after, err := s.engine.OperateStep(x.ctx, task, step, op)
 	return respondWith(x, http.StatusOK, after, err, apiv1.FromStep)
 }
 
-// stepNamed returns the id of a step by its UUID or name.
-func (s *server) stepNamed(x *request, task tasker.ID, name string) (tasker.ID, error) {
+// findStepByName returns the id of a step by its UUID or name.
+func (s *server) findStepByName(x *request, task tasker.ID, name string) (tasker.ID, error) {
 	if id, err := parseID(name); err == nil {
 		return id, nil
 	}
@@ -227,7 +227,7 @@ func (s *server) stepNamed(x *request, task tasker.ID, name string) (tasker.ID, 
 }
 
 func (s *server) completeStep(x *request) error {
-	task, step, err := s.ids(x)
+	task, step, err := s.readTaskAndStepIDs(x)
 	if err != nil {
 		return err
 	}
@@ -235,15 +235,15 @@ func (s *server) completeStep(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	outcome := tasker.Outcome{Success: req.Success, Result: req.Result, Metadata: optionalDocument(req.Metadata)}
+	outcome := tasker.Outcome{Success: req.Success, Result: req.Result, Metadata: nullToNil(req.Metadata)}
 	switch {
 	case req.Success && req.Error != nil:
-		return invalidBody([]tasker.Fault{{Path: "error", Message: "must be absent if success is true"}})
+		return newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "must be absent if success is true"}})
 	case !req.Success && req.Error == nil:
-		return invalidBody([]tasker.Fault{{Path: "error", Message: "is missing: a failure requires {message, …}"}})
+		return newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "is missing: a failure requires {message, …}"}})
 	case !req.Success:
-		outcome.Failure = failureOf(*req.Error)
+		outcome.Failure = toFailure(*req.Error)
 	}
-	after, err := s.engine.CompleteExternal(x.ctx, task, step, outcome, x.actor(req.Source))
+	after, err := s.engine.CompleteExternal(x.ctx, task, step, outcome, x.resolveActor(req.Source))
 	return respondWith(x, http.StatusOK, after, err, apiv1.FromStep)
 }

@@ -14,14 +14,14 @@ import (
 )
 
 func (s *server) createTask(x *request, req apiv1.CreateTask) error {
-	t, err := newTask(req)
+	t, err := toNewTask(req)
 	if err != nil {
 		return err
 	}
-	if err := x.mayUse(t.Namespace); err != nil {
+	if err := x.checkNamespace(t.Namespace); err != nil {
 		return err
 	}
-	t.Initiator = x.actor(t.Initiator)
+	t.Initiator = x.resolveActor(t.Initiator)
 	created, err := s.engine.CreateTasks(x.ctx, []tasker.NewTask{t})
 	if err != nil {
 		return err
@@ -30,16 +30,16 @@ func (s *server) createTask(x *request, req apiv1.CreateTask) error {
 	if created[0].New {
 		status = http.StatusCreated
 	}
-	return s.answerCreated(x, status, created[0])
+	return s.respondWithCreated(x, status, created[0])
 }
 
-// answerCreated sends the task of a create request. It reads a new task from the database only if
+// respondWithCreated sends the task of a create request. It reads a new task from the database only if
 // the inserted rows are incomplete. If that fails, it sends the inserted rows: after an error, the
 // caller would create another task.
-func (s *server) answerCreated(x *request, status int, c engine.Created) error {
+func (s *server) respondWithCreated(x *request, status int, c engine.Created) error {
 	if c.IsWhole() {
 		t, steps := c.Inserted()
-		return x.answer(status, withWarnings(apiv1.FromTask(t, steps), c))
+		return x.respond(status, withWarnings(apiv1.FromTask(t, steps), c))
 	}
 	t, steps, err := s.readTask(x, c.TaskUUID)
 	if err != nil && c.New {
@@ -50,7 +50,7 @@ func (s *server) answerCreated(x *request, status int, c engine.Created) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(status, withWarnings(apiv1.FromTask(t, steps), c))
+	return x.respond(status, withWarnings(apiv1.FromTask(t, steps), c))
 }
 
 func withWarnings(t apiv1.Task, c engine.Created) apiv1.Task {
@@ -66,13 +66,13 @@ func (s *server) createTasks(x *request) error {
 	list := make([]tasker.NewTask, len(req))
 	for i, r := range req {
 		var err error
-		if list[i], err = newTask(r); err != nil {
+		if list[i], err = toNewTask(r); err != nil {
 			return fmt.Errorf("tasks[%d]: %w", i, err)
 		}
-		if err := x.mayUse(list[i].Namespace); err != nil {
+		if err := x.checkNamespace(list[i].Namespace); err != nil {
 			return fmt.Errorf("tasks[%d]: %w", i, err)
 		}
-		list[i].Initiator = x.actor(list[i].Initiator)
+		list[i].Initiator = x.resolveActor(list[i].Initiator)
 	}
 	created, err := s.engine.CreateTasks(x.ctx, list)
 	if err != nil {
@@ -86,24 +86,25 @@ func (s *server) createTasks(x *request) error {
 			status = http.StatusCreated
 		}
 	}
-	return x.answer(status, answer)
+	return x.respond(status, answer)
 }
 
-// newTask converts a validated request.
-func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
+// toNewTask converts a validated request.
+func toNewTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	t := tasker.NewTask{
-		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: optionalDocument(r.Context), Initiator: r.Initiator,
+		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: nullToNil(r.Context), Initiator: r.Initiator,
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags,
 		CorrelationID: r.CorrelationID, ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey,
 	}
-	t.StartAt, t.StartBy = timeOf(r.StartAt), timeOf(r.StartBy)
-	t.StartAfter, t.StartWithin = seconds(r.StartAfterSeconds), seconds(r.StartWithinSeconds)
-	t.DueAt, t.DueAfter = timeOf(r.DueAt), seconds(r.DueAfterSeconds)
+	t.StartAt, t.StartBy = timeOrZero(r.StartAt), timeOrZero(r.StartBy)
+	t.StartAfter, t.StartWithin = secondsToDuration(r.StartAfterSeconds), secondsToDuration(r.StartWithinSeconds)
+	t.DueAt, t.DueAfter = timeOrZero(r.DueAt), secondsToDuration(r.DueAfterSeconds)
 	if r.Unique != nil {
 		t.Unique = tasker.Unique{Key: r.Unique.Key, OnConflict: tasker.ConflictPolicy(r.Unique.OnConflict)}
 	}
 	if d := r.Debounce; d != nil {
-		t.Debounce = tasker.Debounce{Key: d.Key, Wait: seconds(d.WaitSeconds), MaxWait: seconds(d.MaxWaitSeconds)}
+		t.Debounce = tasker.Debounce{Key: d.Key, Wait: secondsToDuration(d.WaitSeconds),
+			MaxWait: secondsToDuration(d.MaxWaitSeconds)}
 	}
 	if r.RecreatedFrom != "" {
 		var err error
@@ -114,9 +115,9 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	return t, nil
 }
 
-// timeOf returns *t, or the zero time if t is nil. If *t is itself the zero time, it adds a
+// timeOrZero returns *t, or the zero time if t is nil. If *t is itself the zero time, it adds a
 // nanosecond to distinguish the two.
-func timeOf(t *time.Time) (at time.Time) {
+func timeOrZero(t *time.Time) (at time.Time) {
 	if t == nil {
 		return at
 	}
@@ -126,7 +127,7 @@ func timeOf(t *time.Time) (at time.Time) {
 	return at
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+func secondsToDuration(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func (s *server) readTask(x *request, id tasker.ID) (tasker.Task, []tasker.Step, error) {
 	t, err := s.db.Task(x.ctx, id)
@@ -137,21 +138,21 @@ func (s *server) readTask(x *request, id tasker.ID) (tasker.Task, []tasker.Step,
 	return t, steps, err
 }
 
-func (s *server) answerTask(x *request, status int, id tasker.ID) error {
+func (s *server) respondWithTask(x *request, status int, id tasker.ID) error {
 	t, steps, err := s.readTask(x, id)
 	if err != nil {
 		return err
 	}
-	return x.answer(status, apiv1.FromTask(t, steps))
+	return x.respond(status, apiv1.FromTask(t, steps))
 }
 
 func (s *server) listTasks(x *request) error {
-	f, err := x.taskFilter()
+	f, err := x.readTaskFilter()
 	if err != nil {
 		return err
 	}
-	f.Limit, f.Offset = x.int("limit"), x.int("offset")
-	if before := x.uuid("before"); before != nil {
+	f.Limit, f.Offset = x.queryInt("limit"), x.queryInt("offset")
+	if before := x.queryUUID("before"); before != nil {
 		f.Before = *before
 	}
 	list, more, err := s.db.Tasks(x.ctx, f)
@@ -160,23 +161,25 @@ func (s *server) listTasks(x *request) error {
 	}
 	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
 	page := apiv1.TaskPage{Limit: f.Limit, Offset: f.Offset, Count: len(list), HasMore: more}
-	page.NextBefore = cursor(list, more && !f.InOrderOfValues(), func(t tasker.Task) string { return t.UUID.String() })
-	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: page})
+	page.NextBefore = nextCursor(list, more && !f.InOrderOfValues(), func(t tasker.Task) string { return t.UUID.String() })
+	return x.respond(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: page})
 }
 
-func (x *request) taskFilter() (tasker.TaskFilter, error) {
-	attributes, err := tasker.ParseAttributeFilters(nonEmpty(x.texts("attribute")))
+func (x *request) readTaskFilter() (tasker.TaskFilter, error) {
+	attributes, err := tasker.ParseAttributeFilters(dropEmpty(x.queryTexts("attribute")))
 	if err != nil {
 		return tasker.TaskFilter{}, err
 	}
 	f := tasker.TaskFilter{
-		State: tasker.TaskState(x.text("status")), Phase: tasker.TaskPhase(x.text("phase")), Namespace: x.text("namespace"), Name: x.text("name"),
-		DeadLettered: x.bool("dead_lettered"), Tags: nonEmpty(x.texts("tag")), CorrelationID: x.text("correlation_id"),
-		IdempotencyKey: x.text("idempotency_key"), Initiator: x.text("initiator"), SourceSystem: x.text("source_system"),
+		State: tasker.TaskState(x.queryText("status")), Phase: tasker.TaskPhase(x.queryText("phase")), Namespace: x.queryText("namespace"), Name: x.queryText("name"),
+		DeadLettered: x.queryBool("dead_lettered"), Tags: dropEmpty(x.queryTexts("tag")),
+		CorrelationID:  x.queryText("correlation_id"),
+		IdempotencyKey: x.queryText("idempotency_key"), Initiator: x.queryText("initiator"),
+		SourceSystem: x.queryText("source_system"),
 		Attributes:   attributes,
-		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"), Overdue: x.flag("overdue"), DueBefore: x.time("due_before"),
+		CreatedAfter: x.queryTime("created_after"), CreatedBefore: x.queryTime("created_before"), Overdue: x.queryFlag("overdue"), DueBefore: x.queryTime("due_before"),
 	}
-	if parent := x.uuid("parent"); parent != nil {
+	if parent := x.queryUUID("parent"); parent != nil {
 		f.Parent = *parent
 	}
 	return f, nil
@@ -184,75 +187,76 @@ func (x *request) taskFilter() (tasker.TaskFilter, error) {
 
 func attributeParam() param {
 	return textParam("attribute", "Filter by search attribute, as NAME:VALUE, such as customer:4711. Values of numbers and times may begin with >, >=, < or <=. "+
-		"With a range and no exact filter, results are ordered by descending value.", 400).upTo(tasker.MaxSearchConditions)
+		"With a range and no exact filter, results are ordered by descending value.",
+		400).withMaxValues(tasker.MaxSearchConditions)
 }
 
 func (s *server) taskListRoutes() []*route {
 	return []*route{
 		{
-			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
+			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, permission: access.ReadTasks, tag: "tasks",
 			summary: "List tasks, newest first",
 			params: append(taskFilterParams(), attributeParam(), limitParam(defaultLimit), offsetParam(),
 				idParam("before", "Page cursor: next_before of the previous page. Unlike with offset, later pages cost the same.")),
-			answers: ok(apiv1.TaskList{}), serve: s.listTasks,
+			responses: okResponse(apiv1.TaskList{}), serve: s.listTasks,
 		},
 		{
-			method: "POST", path: "/v1/tasks/cancel", id: "cancelTasks", class: overload.Operations, needs: access.CancelTasks, tag: "tasks",
+			method: "POST", path: "/v1/tasks/cancel", id: "cancelTasks", class: overload.Operations, permission: access.CancelTasks, tag: "tasks",
 			summary: "Cancel a batch of the open tasks that match a filter",
-			about: "Up to 100 tasks, each in its own transaction, for up to ten seconds. Repeat the request while more is set. Tasks that are being compensated do not change. " +
+			doc: "Up to 100 tasks, each in its own transaction, for up to ten seconds. Repeat the request while more is set. Tasks that are being compensated do not change. " +
 				"Filters with only a status and times are rejected. With compensate, completed steps are compensated, where their template declares how. Safe to repeat.",
 			params: append(taskFilterParams(), attributeParam()), body: apiv1.CancelTasks{},
-			answers: ok(apiv1.CancelledTasks{}), serve: s.cancelTasks,
+			responses: okResponse(apiv1.CancelledTasks{}), serve: s.cancelTasks,
 		},
 		{
-			method: "GET", path: "/v1/attributes", id: "listAttributes", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
-			summary: "List search attributes by namespace and name, as declared by templates",
-			params:  []param{textParam("namespace", "Filter by namespace.", 128), limitParam(defaultLimit), offsetParam()},
-			answers: ok(apiv1.AttributeList{}), serve: s.listAttributes,
+			method: "GET", path: "/v1/attributes", id: "listAttributes", class: overload.Reads, permission: access.ReadTasks, tag: "tasks",
+			summary:   "List search attributes by namespace and name, as declared by templates",
+			params:    []param{textParam("namespace", "Filter by namespace.", 128), limitParam(defaultLimit), offsetParam()},
+			responses: okResponse(apiv1.AttributeList{}), serve: s.listAttributes,
 		},
 		{
-			method: "PUT", path: taskPath + "/due", id: "changeDue", class: overload.Operations, needs: access.OperateSteps, tag: "tasks",
+			method: "PUT", path: taskPath + "/due", id: "changeDue", class: overload.Operations, permission: access.OperateSteps, tag: "tasks",
 			summary: "Set the due time of a task or of one of its steps",
-			about: "For operators. It replaces the due time of the request or the template; notifications follow the new one. It is recorded in the history of the task. " +
+			doc: "For operators. It replaces the due time of the request or the template; notifications follow the new one. It is recorded in the history of the task. " +
 				"A finished task or step is a CONFLICT.",
-			body: apiv1.ChangeDue{}, answers: ok(apiv1.Task{}), serve: withBody(s.changeDue),
+			body: apiv1.ChangeDue{}, responses: okResponse(apiv1.Task{}), serve: withBody(s.changeDue),
 		},
 	}
 }
 
 func (s *server) listAttributes(x *request) error {
-	list, more, err := s.db.Attributes(x.ctx, x.text("namespace"), x.int("limit"), x.int("offset"))
+	list, more, err := s.db.Attributes(x.ctx, x.queryText("namespace"), x.queryInt("limit"), x.queryInt("offset"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.AttributeList{Attributes: convert(list, apiv1.FromAttribute), Pagination: x.pageOf(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.AttributeList{Attributes: convert(list, apiv1.FromAttribute), Pagination: x.newPagination(len(list), more)})
 }
 
-func nonEmpty(texts []string) []string {
+func dropEmpty(texts []string) []string {
 	return slices.DeleteFunc(slices.Clone(texts), func(t string) bool { return t == "" })
 }
 
-func (s *server) oneTask(x *request) error {
-	return s.answerTask(x, http.StatusOK, x.id("uuid"))
+func (s *server) getTask(x *request) error {
+	return s.respondWithTask(x, http.StatusOK, x.pathUUID("uuid"))
 }
 
 // unknownActor is recorded if the caller is not authenticated and sends no name.
 const unknownActor = "unknown"
 
 func (s *server) cancelTask(x *request) error {
-	id := x.id("uuid")
+	id := x.pathUUID("uuid")
 	cancel := s.engine.CancelTask
-	if x.flag("compensate") {
+	if x.queryFlag("compensate") {
 		cancel = s.engine.CompensateTask
 	}
-	if err := cancel(x.ctx, id, x.actorOrUnknown(x.text("cancelled_by")), x.text("reason")); err != nil {
+	if err := cancel(x.ctx, id, x.resolveActorOrUnknown(x.queryText("cancelled_by")), x.queryText("reason")); err != nil {
 		return err
 	}
-	return s.answerTask(x, http.StatusOK, id)
+	return s.respondWithTask(x, http.StatusOK, id)
 }
 
 func (s *server) cancelTasks(x *request) error {
-	f, err := x.taskFilter()
+	f, err := x.readTaskFilter()
 	if err != nil {
 		return err
 	}
@@ -261,37 +265,37 @@ func (s *server) cancelTasks(x *request) error {
 		return err
 	}
 	batch, err := s.engine.CancelTasks(x.ctx, tasker.CancelBatchRequest{
-		Filter: f, Compensate: req.Compensate, Limit: req.Limit, DryRun: req.DryRun, Actor: x.actorOrUnknown(req.By), Reason: req.Reason,
+		Filter: f, Compensate: req.Compensate, Limit: req.Limit, DryRun: req.DryRun, Actor: x.resolveActorOrUnknown(req.By), Reason: req.Reason,
 	})
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.FromCancelBatch(batch))
+	return x.respond(http.StatusOK, apiv1.FromCancelBatch(batch))
 }
 
 func (s *server) changeDue(x *request, req apiv1.ChangeDue) error {
-	id := x.id("uuid")
+	id := x.pathUUID("uuid")
 	if _, err := s.db.Task(x.ctx, id); err != nil {
 		return err
 	}
-	c := tasker.DueUpdate{DueAt: req.DueAt, Actor: x.actorOrUnknown(req.By), Reason: req.Reason}
+	c := tasker.DueUpdate{DueAt: req.DueAt, Actor: x.resolveActorOrUnknown(req.By), Reason: req.Reason}
 	if req.Step != "" {
 		var err error
-		if c.StepUUID, err = s.stepNamed(x, id, req.Step); err != nil {
+		if c.StepUUID, err = s.findStepByName(x, id, req.Step); err != nil {
 			return err
 		}
 	}
 	if _, err := s.engine.ChangeDue(x.ctx, id, c); err != nil {
 		return err
 	}
-	return s.answerTask(x, http.StatusOK, id)
+	return s.respondWithTask(x, http.StatusOK, id)
 }
 
-func (s *server) taskTransitions(x *request) error {
-	id := x.id("uuid")
-	list, _, err := s.db.TaskTransitions(x.ctx, id, x.int("limit"), x.int("offset"))
+func (s *server) listTaskTransitions(x *request) error {
+	id := x.pathUUID("uuid")
+	list, _, err := s.db.TaskTransitions(x.ctx, id, x.queryInt("limit"), x.queryInt("offset"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, orEmpty(list))
+	return x.respond(http.StatusOK, orEmpty(list))
 }

@@ -120,13 +120,13 @@ func TestUnreadResponsesAreBounded(t *testing.T) {
 	c.end()
 }
 
-// A timed reader notes until when each piece of its answer is to be read.
-type timed struct {
+// A runCheck reader notes until when each piece of its answer is to be read.
+type runCheck struct {
 	*httptest.ResponseRecorder
 	until []time.Time
 }
 
-func (r *timed) SetWriteDeadline(at time.Time) error {
+func (r *runCheck) SetWriteDeadline(at time.Time) error {
 	r.until = append(r.until, at)
 	return nil
 }
@@ -137,7 +137,7 @@ func TestEachResponseChunkHasADeadline(t *testing.T) {
 	h := newHarness(t)
 	h.register(chain)
 	task := h.largeTask()
-	w := &timed{ResponseRecorder: httptest.NewRecorder()}
+	w := &runCheck{ResponseRecorder: httptest.NewRecorder()}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/tasks/"+task+"/context", http.NoBody)
 	r.Host = "127.0.0.1"
 	ofSilent(h).handler.ServeHTTP(w, r)

@@ -17,22 +17,22 @@ import (
 const maxWait = time.Minute
 
 func (s *server) listWorkers(x *request) error {
-	list, more, err := s.db.Workers(x.ctx, x.int("limit"), x.int("offset"))
+	list, more, err := s.db.Workers(x.ctx, x.queryInt("limit"), x.queryInt("offset"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.WorkerList{Workers: convert(list, apiv1.FromWorker), Pagination: x.pageOf(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.WorkerList{Workers: convert(list, apiv1.FromWorker), Pagination: x.newPagination(len(list), more)})
 }
 
 func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
 	for _, namespace := range req.Namespaces {
-		if err := x.mayUse(namespace); err != nil {
+		if err := x.checkNamespace(namespace); err != nil {
 			return err
 		}
 	}
 	protocol := cmp.Or(req.Protocol, 1)
 	if protocol != apiv1.WorkerProtocol {
-		return refusal{http.StatusBadRequest, tasker.Errorf(tasker.Unsupported,
+		return statusError{http.StatusBadRequest, tasker.Errorf(tasker.Unsupported,
 			"unsupported protocol %d: this server supports version %d of the worker protocol; use an SDK version that supports it, or another server version",
 			protocol, apiv1.WorkerProtocol).WithDetails(map[string][]int{"supported": {apiv1.WorkerProtocol}})}
 	}
@@ -42,7 +42,7 @@ func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusCreated, apiv1.RegisteredWorker{
+	return x.respond(http.StatusCreated, apiv1.RegisteredWorker{
 		WorkerUUID: r.WorkerUUID.String(), HeartbeatIntervalMS: r.HeartbeatInterval.Milliseconds(), LeaseMS: r.LeaseDuration.Milliseconds(),
 		ClaimIsHeartbeat: r.ClaimIsHeartbeat, Protocol: protocol,
 		Dispatch: apiv1.FromDispatch(r.Dispatch),
@@ -50,8 +50,8 @@ func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
 }
 
 func (s *server) claimSteps(x *request, req apiv1.ClaimSteps) error {
-	worker := x.id("worker_uuid")
-	key, err := s.leaseKey(x.ctx) // fail before steps are claimed
+	worker := x.pathUUID("worker_uuid")
+	key, err := s.loadLeaseKey(x.ctx) // fail before steps are claimed
 	if err != nil {
 		return err
 	}
@@ -65,25 +65,25 @@ func (s *server) claimSteps(x *request, req apiv1.ClaimSteps) error {
 	if err != nil {
 		return err
 	}
-	x.quietly = len(steps) == 0
-	return s.answerSteps(x, key, worker, steps)
+	x.quiet = len(steps) == 0
+	return s.respondWithSteps(x, key, worker, steps)
 }
 
-// answerSteps sends claimed steps. It releases them if the client has disconnected or the response
+// respondWithSteps sends claimed steps. It releases them if the client has disconnected or the response
 // cannot be sent.
-func (s *server) answerSteps(x *request, key leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
+func (s *server) respondWithSteps(x *request, key leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
 	if len(steps) > 0 && x.r.Context().Err() != nil {
 		return s.releaseUndelivered(x, worker, steps)
 	}
-	err := x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: claimedSteps(key, worker, steps)})
-	if errors.Is(err, errNoRoom) {
+	err := x.respond(http.StatusOK, apiv1.ClaimedSteps{Steps: toClaimedSteps(key, worker, steps)})
+	if errors.Is(err, errNoMemory) {
 		return errors.Join(s.releaseUndelivered(x, worker, steps), err)
 	}
 	return err
 }
 
 func (s *server) takeSteps(x *request, req apiv1.TakeSteps) error {
-	worker := x.id("worker_uuid")
+	worker := x.pathUUID("worker_uuid")
 	refs := make([]tasker.StepRef, len(req.Steps))
 	for i, r := range req.Steps {
 		var err error
@@ -94,7 +94,7 @@ func (s *server) takeSteps(x *request, req apiv1.TakeSteps) error {
 			return err
 		}
 	}
-	key, err := s.leaseKey(x.ctx)
+	key, err := s.loadLeaseKey(x.ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *server) takeSteps(x *request, req apiv1.TakeSteps) error {
 	if err != nil {
 		return err
 	}
-	return s.answerSteps(x, key, worker, steps)
+	return s.respondWithSteps(x, key, worker, steps)
 }
 
 // releaseTimeout limits the release of undelivered steps.
@@ -119,15 +119,15 @@ func (s *server) releaseUndelivered(x *request, worker tasker.ID, steps []tasker
 	return nil
 }
 
-func claimedSteps(key leaseKey, worker tasker.ID, steps []tasker.Assignment) []apiv1.ClaimedStep {
+func toClaimedSteps(key leaseKey, worker tasker.ID, steps []tasker.Assignment) []apiv1.ClaimedStep {
 	return convert(steps, func(a tasker.Assignment) apiv1.ClaimedStep {
 		out := apiv1.FromAssignment(a)
-		out.LeaseToken = key.token(worker, a.Lease())
+		out.LeaseToken = key.signToken(worker, a.Lease())
 		return out
 	})
 }
 
-func (s *server) heartbeat(x *request) error {
+func (s *server) recordHeartbeat(x *request) error {
 	x.ctx = postgres.WithConnClass(x.ctx, postgres.Heartbeats)
 	worker, leases, err := s.readLeases(x)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *server) heartbeat(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.HeartbeatAnswer{
+	return x.respond(http.StatusOK, apiv1.HeartbeatAnswer{
 		Extended: convert(beat.Extended, func(e tasker.LeaseExtension) apiv1.ExtendedLease {
 			return apiv1.ExtendedLease{StepUUID: e.StepUUID.String(), LeaseExpiresAt: e.ExpiresAt.UTC()}
 		}),
@@ -147,7 +147,7 @@ func (s *server) heartbeat(x *request) error {
 }
 
 func (s *server) drainWorker(x *request) error {
-	worker := x.id("worker_uuid")
+	worker := x.pathUUID("worker_uuid")
 	if err := s.engine.DrainWorker(x.ctx, worker); err != nil {
 		return err
 	}
@@ -164,12 +164,12 @@ func (s *server) releaseSteps(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.Released{Released: convert(released, tasker.ID.String), Lost: convert(lost, tasker.ID.String)})
+	return x.respond(http.StatusOK, apiv1.Released{Released: convert(released, tasker.ID.String), Lost: convert(lost, tasker.ID.String)})
 }
 
 func (s *server) saveCheckpoint(x *request, req apiv1.SaveCheckpoint) error {
-	worker := x.id("worker_uuid")
-	key, err := s.leaseKey(x.ctx)
+	worker := x.pathUUID("worker_uuid")
+	key, err := s.loadLeaseKey(x.ctx)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (s *server) saveCheckpoint(x *request, req apiv1.SaveCheckpoint) error {
 	if err != nil {
 		return err
 	}
-	lease, err := key.parse(worker, step, req.LeaseToken)
+	lease, err := key.parseToken(worker, step, req.LeaseToken)
 	if err != nil {
 		return err
 	}
@@ -189,12 +189,12 @@ func (s *server) saveCheckpoint(x *request, req apiv1.SaveCheckpoint) error {
 }
 
 func (s *server) readLeases(x *request) (tasker.ID, []tasker.Lease, error) {
-	worker := x.id("worker_uuid")
+	worker := x.pathUUID("worker_uuid")
 	var req apiv1.Leases
 	if err := x.read(&req); err != nil {
 		return worker, nil, err
 	}
-	key, err := s.leaseKey(x.ctx)
+	key, err := s.loadLeaseKey(x.ctx)
 	if err != nil {
 		return worker, nil, err
 	}
@@ -203,20 +203,20 @@ func (s *server) readLeases(x *request) (tasker.ID, []tasker.Lease, error) {
 	for i, l := range req.Leases {
 		step, err := parseID(l.StepUUID)
 		if err == nil {
-			leases[i], err = key.parse(worker, step, l.LeaseToken)
+			leases[i], err = key.parseToken(worker, step, l.LeaseToken)
 		}
 		if err != nil {
 			faults = append(faults, tasker.Fault{Path: fmt.Sprintf("leases[%d]", i), Message: err.Error()})
 		}
 	}
 	if len(faults) > 0 {
-		return worker, nil, invalidBody(faults[:min(len(faults), maxFaults)])
+		return worker, nil, newInvalidBodyError(faults[:min(len(faults), maxFaults)])
 	}
 	return worker, leases, nil
 }
 
-func (s *server) leave(x *request) error {
-	worker := x.id("worker_uuid")
+func (s *server) leaveWorker(x *request) error {
+	worker := x.pathUUID("worker_uuid")
 	if err := s.engine.LeaveWorker(x.ctx, worker); err != nil {
 		return err
 	}

@@ -12,10 +12,10 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) cancelCommand() *cobra.Command {
+func (p *program) newCancelCommand() *cobra.Command {
 	var reason, by string
 	var compensate bool
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "cancel TASK",
 		short: "Cancel a task",
 		long: `Cancel a task and its unfinished steps.
@@ -30,23 +30,23 @@ that the template declares (on_failure). To stop that, cancel again without --co
 		}
 		return api.CancelTask(ctx, a.id[0], reason, by)
 	}, func(t apiv1.Task) {
-		if or(t.Phase, "") == string(tasker.Compensating) {
-			p.done("Task is being compensated!")
+		if orDefault(t.Phase, "") == string(tasker.Compensating) {
+			p.printDone("Task is being compensated!")
 		} else {
-			p.done("Task cancelled!")
+			p.printDone("Task cancelled!")
 		}
-		p.fields("  ", field{"New state", t.Status}, field{"Compensation", undoText(t)}, field{"Reason", reason}, field{"Cancelled by", by})
+		p.printFields("  ", field{"New state", t.Status}, field{"Compensation", formatUndo(t)}, field{"Reason", reason}, field{"Cancelled by", by})
 	})
 	c.Flags().BoolVar(&compensate, "compensate", false, "compensate completed steps before cancelling")
 	c.Flags().StringVar(&reason, "reason", "cancelled with tasker-ctl", "reason, shown in the history")
-	p.actorFlag(c, &by, "cancelled-by")
+	p.addActorFlag(c, &by, "cancelled-by")
 	return c
 }
 
-func (p *program) cancelAllCommand() *cobra.Command {
-	var q taskQuery
+func (p *program) newCancelAllCommand() *cobra.Command {
+	var q taskQueryFlags
 	var r apiv1.CancelTasks
-	c := p.command(help{
+	c := p.newCommand(commandHelp{
 		use:   "cancel-all --namespace NAMESPACE --reason TEXT",
 		short: "Cancel all matching tasks",
 		long: `Cancel the open tasks that match a filter, in batches of one transaction each. Filters with
@@ -62,7 +62,7 @@ With --compensate, completed steps are compensated before the tasks are cancelle
 			return err
 		}
 
-		api, err := p.api()
+		api, err := p.newClient()
 		if err != nil {
 			return err
 		}
@@ -70,12 +70,12 @@ With --compensate, completed steps are compensated before the tasks are cancelle
 		if err != nil {
 			return err
 		}
-		return p.cancelled(all, r.DryRun)
+		return p.showCancelled(all, r.DryRun)
 	})
-	q.flags(c)
+	q.addTo(c)
 	c.Flags().BoolVar(&r.Compensate, "compensate", false, "compensate completed steps before cancelling")
-	dryRunFlags(c, &r.DryRun, &r.Reason)
-	p.actorFlag(c, &r.By, "by")
+	addDryRunFlags(c, &r.DryRun, &r.Reason)
+	p.addActorFlag(c, &r.By, "by")
 	return c
 }
 
@@ -86,7 +86,7 @@ func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.Ta
 	for {
 		part, err := api.CancelTasks(ctx, q, r)
 		if err != nil && all.Cancelled > 0 {
-			return all, fmt.Errorf("stopped after cancelling %s: %w", plural(all.Cancelled, "task"), err)
+			return all, fmt.Errorf("stopped after cancelling %s: %w", formatPlural(all.Cancelled, "task"), err)
 		}
 		if err != nil {
 			return all, err
@@ -98,12 +98,12 @@ func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.Ta
 		if r.DryRun || !part.More || part.Cancelled == 0 {
 			return all, nil
 		}
-		p.hint("%d cancelled so far", all.Cancelled)
+		p.printHint("%d cancelled so far", all.Cancelled)
 	}
 }
 
-// cancelled prints the result. If matching tasks remain, it returns an error with an exit code.
-func (p *program) cancelled(all apiv1.CancelledTasks, dry bool) error {
+// showCancelled prints the result. If matching tasks remain, it returns an error with an exit code.
+func (p *program) showCancelled(all apiv1.CancelledTasks, dry bool) error {
 	err := p.show(all, func() { p.printCancelled(all, dry) })
 	if err == nil && !dry && (all.Failed > 0 || all.More) {
 		err = cli.Exit(cli.ExitError)
@@ -113,28 +113,28 @@ func (p *program) cancelled(all apiv1.CancelledTasks, dry bool) error {
 
 func (p *program) printCancelled(all apiv1.CancelledTasks, dry bool) {
 	if dry {
-		text := plural(all.Cancelled, "task")
+		text := formatPlural(all.Cancelled, "task")
 		if all.More {
 			text += " and more"
 		}
-		p.done("%s would be cancelled", text)
-		list(p, all.Sample, columns{none: "No tasks.", names: []string{"task", "template", "version", "state", "created"}}, func(t apiv1.Task) []string {
-			return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, stateText(t), at(&t.CreatedAt)}
+		p.printDone("%s would be cancelled", text)
+		printList(p, all.Sample, columns{emptyMessage: "No tasks.", names: []string{"task", "template", "version", "state", "created"}}, func(t apiv1.Task) []string {
+			return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), formatTime(&t.CreatedAt)}
 		})
 		return
 	}
-	p.done("%s cancelled!", plural(all.Cancelled, "task"))
+	p.printDone("%s cancelled!", formatPlural(all.Cancelled, "task"))
 	if all.Failed > 0 {
-		p.warn("%s could not be cancelled: see the log of the server", plural(all.Failed, "task"))
+		p.warn("%s could not be cancelled: see the log of the server", formatPlural(all.Failed, "task"))
 	}
 	if all.More {
 		p.warn("More tasks match the filter, but no task of the next batch could be cancelled")
 	}
 }
 
-// undoText describes the compensation of a task, or returns "" if none was requested.
-func undoText(t apiv1.Task) string {
-	switch tasker.TaskOutcome(or(t.Outcome, "")) {
+// formatUndo describes the compensation of a task, or returns "" if none was requested.
+func formatUndo(t apiv1.Task) string {
+	switch tasker.TaskOutcome(orDefault(t.Outcome, "")) {
 	case tasker.Compensated:
 		return "completed"
 	case tasker.CompensationStopped:
@@ -142,7 +142,7 @@ func undoText(t apiv1.Task) string {
 	case tasker.NothingToCompensate:
 		return "no step to compensate"
 	}
-	if or(t.Phase, "") == "" {
+	if orDefault(t.Phase, "") == "" {
 		return ""
 	}
 	var done, all int

@@ -26,8 +26,8 @@ const (
 	maxOffset = 10_000_000
 )
 
-// help contains the help texts of a command. use is the usage line, which names the arguments.
-type help struct{ use, short, long, example string }
+// commandHelp contains the help texts of a command. use is the usage line, which names the arguments.
+type commandHelp struct{ use, short, long, example string }
 
 type arguments struct {
 	text []string
@@ -37,8 +37,8 @@ type arguments struct {
 // idArguments are the names of arguments that must be ids.
 var idArguments = []string{"TASK", "ENTRY|TASK", "EVENT", "WORKER", "OPERATION", "HOLD", "SCHEDULE", "CASE", "INCIDENT", "ID"}
 
-// command returns a command that parses its arguments and calls run.
-func (p *program) command(h help, run func(context.Context, arguments) error) *cobra.Command {
+// newCommand returns a command that parses its arguments and calls run.
+func (p *program) newCommand(h commandHelp, run func(context.Context, arguments) error) *cobra.Command {
 	return &cobra.Command{
 		Use: h.use, Short: h.short, Long: h.long, Example: h.example, Args: cli.Args,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -50,7 +50,7 @@ func (p *program) command(h help, run func(context.Context, arguments) error) *c
 					continue
 				}
 				var err error
-				if a.id[i], err = readID(name, args[i]); err != nil {
+				if a.id[i], err = parseID(name, args[i]); err != nil {
 					return err
 				}
 			}
@@ -59,11 +59,11 @@ func (p *program) command(h help, run func(context.Context, arguments) error) *c
 	}
 }
 
-// answer returns a command that makes a request and prints the response, with asText unless the
+// newRequestCommand returns a command that makes a request and prints the response, with asText unless the
 // output is JSON.
-func answer[T any](p *program, h help, request func(context.Context, *client.Client, arguments) (T, error), asText func(T)) *cobra.Command {
-	return p.command(h, func(ctx context.Context, a arguments) error {
-		api, err := p.api()
+func newRequestCommand[T any](p *program, h commandHelp, request func(context.Context, *client.Client, arguments) (T, error), asText func(T)) *cobra.Command {
+	return p.newCommand(h, func(ctx context.Context, a arguments) error {
+		api, err := p.newClient()
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func answer[T any](p *program, h help, request func(context.Context, *client.Cli
 	})
 }
 
-func readID(name, text string) (tasker.ID, error) {
+func parseID(name, text string) (tasker.ID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil || len(text) != len(id.String()) {
 		return tasker.ID{}, cli.Usagef("%s must be a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f, not %q", name, text)
@@ -83,17 +83,17 @@ func readID(name, text string) (tasker.ID, error) {
 	return id, nil
 }
 
-// responseID parses an id that the server returned.
-func responseID(name, text string) (tasker.ID, error) {
-	id, err := readID(name, text)
+// parseResponseID parses an id that the server returned.
+func parseResponseID(name, text string) (tasker.ID, error) {
+	id, err := parseID(name, text)
 	if err != nil {
 		return id, tasker.Errorf(tasker.Internal, "invalid %s %q in the server's response: must be a UUID", name, text)
 	}
 	return id, nil
 }
 
-// before adds a check that runs before the command and can reject it.
-func before(c *cobra.Command, check func() error) {
+// addCheck adds a check that runs before the command and can reject it.
+func addCheck(c *cobra.Command, check func() error) {
 	previous := c.PreRunE
 	c.PreRunE = func(c *cobra.Command, args []string) error {
 		if previous != nil {
@@ -105,78 +105,78 @@ func before(c *cobra.Command, check func() error) {
 	}
 }
 
-// requireFlag makes a flag required. The error for a missing flag explains why.
-func requireFlag(c *cobra.Command, flag, why string) {
-	before(c, func() error { return need(flag, c.Flag(flag).Value.String(), why) })
+// markRequired makes a flag required. The error for a missing flag explains why.
+func markRequired(c *cobra.Command, flag, why string) {
+	addCheck(c, func() error { return requireValue(flag, c.Flag(flag).Value.String(), why) })
 }
 
-func limitFlag(c *cobra.Command, limit *int, defaultLimit int) {
+func addLimitFlag(c *cobra.Command, limit *int, defaultLimit int) {
 	*limit = defaultLimit
 	c.Flags().VarP(cli.Number(limit, 1, maxLimit), "limit", "l", fmt.Sprintf("maximum number of results, at most %d", maxLimit))
 }
 
-func pageFlags(c *cobra.Command, page *client.Page, limit int) {
-	limitFlag(c, &page.Limit, limit)
+func addPageFlags(c *cobra.Command, page *client.Page, limit int) {
+	addLimitFlag(c, &page.Limit, limit)
 	c.Flags().Var(cli.Number(&page.Offset, 0, maxOffset), "offset", "number of results to skip")
 }
 
-func namespaceFlag(c *cobra.Command, namespace *string) {
+func addNamespaceFlag(c *cobra.Command, namespace *string) {
 	c.Flags().StringVarP(namespace, "namespace", "n", "", "filter by namespace")
 }
 
-// filterFlag adds a flag that filters a list by one of words.
-func filterFlag[T ~string](c *cobra.Command, value *T, name, shorthand string, words []T) {
+// addFilterFlag adds a flag that filters a list by one of words.
+func addFilterFlag[T ~string](c *cobra.Command, value *T, name, shorthand string, words []T) {
 	c.Flags().VarP(cli.Choice(value, words), name, shorthand, "filter by "+name+": "+cli.Join(words))
 }
 
-// quietFlag makes lists print only the first column, the id.
-func (p *program) quietFlag(c *cobra.Command) {
+// addQuietFlag makes lists print only the first column, the id.
+func (p *program) addQuietFlag(c *cobra.Command) {
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids")
 }
 
-// actorFlag adds the flag for the actor in the history. Before the command runs, actor gets its default.
-func (p *program) actorFlag(c *cobra.Command, actor *string, name string) {
+// addActorFlag adds the flag for the actor in the history. Before the command runs, actor gets its default.
+func (p *program) addActorFlag(c *cobra.Command, actor *string, name string) {
 	c.Flags().StringVar(actor, name, "", "name recorded as the actor (default $TASKER_ACTOR, else your login name)")
-	before(c, func() (err error) {
-		*actor, err = p.actor(*actor)
+	addCheck(c, func() (err error) {
+		*actor, err = p.resolveActor(*actor)
 		return err
 	})
 }
 
 const reasonUse = "it is shown in the history"
 
-// reasonFlag adds the required flag --reason.
-func reasonFlag(c *cobra.Command, reason *string) {
+// addReasonFlag adds the required flag --reason.
+func addReasonFlag(c *cobra.Command, reason *string) {
 	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history (required)")
-	requireFlag(c, "reason", reasonUse)
+	markRequired(c, "reason", reasonUse)
 }
 
-func optionalReasonFlag(c *cobra.Command, reason *string) {
+func addOptionalReasonFlag(c *cobra.Command, reason *string) {
 	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history")
 }
 
-// dryRunFlags adds the flags --dry-run and --reason. Without --dry-run, --reason is required.
-func dryRunFlags(c *cobra.Command, dryRun *bool, reason *string) {
+// addDryRunFlags adds the flags --dry-run and --reason. Without --dry-run, --reason is required.
+func addDryRunFlags(c *cobra.Command, dryRun *bool, reason *string) {
 	c.Flags().BoolVar(dryRun, "dry-run", false, "show the effect without changing anything")
 	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history (required without --dry-run)")
-	before(c, func() error {
+	addCheck(c, func() error {
 		if *dryRun {
 			return nil
 		}
-		return need("reason", *reason, reasonUse)
+		return requireValue("reason", *reason, reasonUse)
 	})
 }
 
 // columns describes the table of a list.
 type columns struct {
-	none  string // printed instead of an empty table
-	names []string
-	spare string // omitted on a narrow terminal
+	emptyMessage string // printed instead of an empty table
+	names        []string
+	spare        string // omitted on a narrow terminal
 }
 
-// list prints a table with a row for each item, or only the first cell of each row with --quiet.
+// printList prints a table with a row for each item, or only the first cell of each row with --quiet.
 // For an empty list, it prints c.none to stderr.
-func list[T any](p *program, items []T, c columns, row func(T) []string) {
+func printList[T any](p *program, items []T, c columns, row func(T) []string) {
 	if p.quiet {
 		for _, item := range items {
 			fmt.Fprintln(p.out, clean(row(item)[0]))
@@ -184,37 +184,37 @@ func list[T any](p *program, items []T, c columns, row func(T) []string) {
 		return
 	}
 	if len(items) == 0 {
-		fmt.Fprintln(p.err, c.none)
+		fmt.Fprintln(p.err, c.emptyMessage)
 		return
 	}
 	rows := make([][]string, len(items))
 	for i, item := range items {
 		rows[i] = row(item)
 	}
-	p.table(c.names, rows, c.spare)
+	p.printTable(c.names, rows, c.spare)
 }
 
-// maxDocument is the maximum size of a file in bytes. Every server rejects larger files.
-const maxDocument = 16 << 20
+// maxDocumentBytes is the maximum size of a file in bytes. Every server rejects larger files.
+const maxDocumentBytes = 16 << 20
 
-// need returns an error if the value of a required flag is empty.
-func need(flag, value, why string) error {
+// requireValue returns an error if the value of a required flag is empty.
+func requireValue(flag, value, why string) error {
 	if strings.TrimSpace(value) == "" {
 		return cli.Usagef("--%s is required: %s", flag, why)
 	}
 	return nil
 }
 
-// document returns the JSON value of a flag, or nil if it is empty. The value is a literal, @file, or
+// readJSON returns the JSON value of a flag, or nil if it is empty. The value is a literal, @file, or
 // @- for standard input.
-func (p *program) document(flag, value string) (json.RawMessage, error) {
+func (p *program) readJSON(flag, value string) (json.RawMessage, error) {
 	if value == "" {
 		return nil, nil
 	}
 	doc, from := []byte(value), "--"+flag
 	if name, isFile := strings.CutPrefix(value, "@"); isFile {
 		var err error
-		if doc, err = p.read(name); err != nil {
+		if doc, err = p.readInput(name); err != nil {
 			return nil, fmt.Errorf("--%s: %w; use the path of a file, or @- for standard input", flag, err)
 		}
 		from += " " + value
@@ -226,9 +226,9 @@ func (p *program) document(flag, value string) (json.RawMessage, error) {
 	return parsed, nil
 }
 
-// object is like document but requires a JSON object.
-func (p *program) object(flag, value string) (json.RawMessage, error) {
-	doc, err := p.document(flag, value)
+// readJSONObject is like document but requires a JSON object.
+func (p *program) readJSONObject(flag, value string) (json.RawMessage, error) {
+	doc, err := p.readJSON(flag, value)
 	if err != nil || doc == nil {
 		return nil, err
 	}
@@ -238,9 +238,9 @@ func (p *program) object(flag, value string) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// read returns the content of a file, or of standard input if name is "-". An unreadable file is a
+// readInput returns the content of a file, or of standard input if name is "-". An unreadable file is a
 // usage error.
-func (p *program) read(name string) ([]byte, error) {
+func (p *program) readInput(name string) ([]byte, error) {
 	in := p.in
 	if name != "-" {
 		file, err := os.Open(name)
@@ -250,19 +250,19 @@ func (p *program) read(name string) ([]byte, error) {
 		defer file.Close()
 		in = file
 	}
-	doc, err := io.ReadAll(io.LimitReader(in, maxDocument+1))
+	doc, err := io.ReadAll(io.LimitReader(in, maxDocumentBytes+1))
 	if err != nil {
 		return nil, cli.UsageError{Text: err.Error()}
 	}
-	if len(doc) > maxDocument {
-		return nil, tasker.Errorf(tasker.TooLarge, "%s is too large: the limit is %d bytes", name, maxDocument)
+	if len(doc) > maxDocumentBytes {
+		return nil, tasker.Errorf(tasker.TooLarge, "%s is too large: the limit is %d bytes", name, maxDocumentBytes)
 	}
 	return payload.TrimBOM(doc), nil
 }
 
-// actor returns the name to record as the actor: value if it is set, otherwise TASKER_ACTOR,
+// resolveActor returns the name to record as the actor: value if it is set, otherwise TASKER_ACTOR,
 // otherwise the login name.
-func (p *program) actor(value string) (string, error) {
+func (p *program) resolveActor(value string) (string, error) {
 	if name := cmp.Or(value, p.env["TASKER_ACTOR"]); name != "" {
 		return name, nil
 	}

@@ -1,7 +1,7 @@
 // Package ctl implements the tasker-ctl commands. Commands call the HTTP API and print the response as
 // a table or as JSON.
 //
-// Each file contains the commands of one noun. Most commands are an [answer]: a request, and a function
+// Each file contains the commands of one noun. Most commands are an [newRequestCommand]: a request, and a function
 // that prints the response as text; with -o json the response is printed unchanged. Text from payloads
 // is sanitized, so that an error message cannot control the terminal.
 package ctl
@@ -67,11 +67,11 @@ func (p *program) main(ctx context.Context, args []string) int {
 	if len(args) > 0 && strings.TrimSuffix(path.Base(strings.ReplaceAll(args[0], `\`, "/")), ".exe") == "tasker-cli" {
 		name = "tasker-cli"
 	}
-	c, err := cli.Run(ctx, p.root(name), args[min(len(args), 1):])
+	c, err := cli.Run(ctx, p.newRootCommand(name), args[min(len(args), 1):])
 	if err != nil && ctx.Err() != nil {
 		err = errInterrupted
 	}
-	p.complain(c.CommandPath(), err)
+	p.printError(c.CommandPath(), err)
 	return exitCode(err)
 }
 
@@ -81,7 +81,7 @@ func exitCode(err error) int {
 	if errors.Is(err, errInterrupted) {
 		return exitInterrupted
 	}
-	if code := cli.ExitCode(err); code != cli.ExitError || errors.As(err, new(failedRun)) {
+	if code := cli.ExitCode(err); code != cli.ExitError || errors.As(err, new(runFailure)) {
 		return code
 	}
 	switch tasker.CodeOf(err) {
@@ -96,7 +96,7 @@ func exitCode(err error) int {
 	}
 }
 
-const about = `Operate tasks on a Tasker server.
+const programDescription = `Operate tasks on a Tasker server.
 
 A task that cannot make progress gets an investigation. Investigations with the same
 cause form a case. Start with cases:
@@ -135,11 +135,11 @@ Exit codes:
   2  usage error                         130  interrupted
   3  not found or not visible to you`
 
-func (p *program) root(name string) *cobra.Command {
+func (p *program) newRootCommand(name string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   name,
 		Short: "Operate tasks on a Tasker server",
-		Long:  strings.ReplaceAll(about, "%[1]s", name),
+		Long:  strings.ReplaceAll(programDescription, "%[1]s", name),
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed(tokenFlag) {
 				return errTokenFlag
@@ -161,20 +161,20 @@ func (p *program) root(name string) *cobra.Command {
 	root.PersistentFlags().StringVar(&p.server, "server", server, "server URL")
 	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table or json")
 	cli.Group(root)
-	cli.Section(root, "Incident response:", p.caseCommand(), p.operationCommand(), p.holdCommand(), p.explainCommand(), p.entryCommand(), p.incidentCommand(), p.reportCommand(), p.drillCommand())
-	cli.Section(root, "Tasks:", p.taskCommand(), p.inboxCommand(), p.scheduleCommand(), p.templateCommand())
-	cli.Section(root, "Workers and capacity:", p.workerCommand(), p.queuesCommand(), p.limitCommand(), p.namespaceCommand())
-	cli.Section(root, "Administration:", p.keyCommand(), p.sessionCommand(), p.auditCommand(), p.messageCommand(), p.healthCommand(), p.whoAmICommand(), p.versionCommand())
+	cli.Section(root, "Incident response:", p.newCaseCommand(), p.newOperationCommand(), p.newHoldCommand(), p.newExplainCommand(), p.newEntryCommand(), p.newIncidentCommand(), p.newReportCommand(), p.newDrillCommand())
+	cli.Section(root, "Tasks:", p.newTaskCommand(), p.newInboxCommand(), p.newScheduleCommand(), p.newTemplateCommand())
+	cli.Section(root, "Workers and capacity:", p.newWorkerCommand(), p.newQueuesCommand(), p.newLimitCommand(), p.newNamespaceCommand())
+	cli.Section(root, "Administration:", p.newKeyCommand(), p.newSessionCommand(), p.newAuditCommand(), p.newMessageCommand(), p.newHealthCommand(), p.newWhoAmICommand(), p.newVersionCommand())
 	cli.Root(root)
 	return root
 }
 
-// api returns the client, which all requests of a run share.
-func (p *program) api() (*client.Client, error) {
+// newClient returns the client, which all requests of a run share.
+func (p *program) newClient() (*client.Client, error) {
 	if p.client != nil {
 		return p.client, nil
 	}
-	c, err := client.New(p.server, client.WithHeader("User-Agent", "tasker-ctl/"+cli.Version()), p.token())
+	c, err := client.New(p.server, client.WithHeader("User-Agent", "tasker-ctl/"+cli.Version()), p.tokenOption())
 	if err != nil {
 		return nil, cli.UsageError{Text: err.Error()}
 	}

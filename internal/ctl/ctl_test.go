@@ -50,7 +50,7 @@ func isGroup(c *cobra.Command) bool { return c.HasSubCommands() && len(cli.Argum
 // Every example in the help is a command line that is understood.
 func TestHelpExamplesAreValid(t *testing.T) {
 	p := &program{env: map[string]string{}}
-	leaves(p.root("tasker-ctl"), func(c *cobra.Command) {
+	leaves(p.newRootCommand("tasker-ctl"), func(c *cobra.Command) {
 		if c.Short == "" || c.Example == "" {
 			t.Errorf("%s has no sentence or no example", c.CommandPath())
 		}
@@ -64,7 +64,7 @@ func TestHelpExamplesAreValid(t *testing.T) {
 				continue
 			}
 			words := words(after)
-			root := p.root("tasker-ctl")
+			root := p.newRootCommand("tasker-ctl")
 			shown, rest, err := root.Find(words)
 			if err == nil {
 				err = shown.ParseFlags(rest)
@@ -81,7 +81,7 @@ func TestHelpExamplesAreValid(t *testing.T) {
 
 func TestFlagsTakeTextsAsTheyAreAndDays(t *testing.T) {
 	p := &program{env: map[string]string{}}
-	leaves(p.root("tasker-ctl"), func(c *cobra.Command) {
+	leaves(p.newRootCommand("tasker-ctl"), func(c *cobra.Command) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			switch f.Value.Type() {
 			case "stringSlice":
@@ -166,14 +166,14 @@ func TestNothingReachesTheTerminal(t *testing.T) {
 	}
 	var out bytes.Buffer
 	p := &program{out: &out, output: "json", env: map[string]string{}}
-	if err := p.json(map[string]string{"text": hostile}); err != nil {
+	if err := p.printJSON(map[string]string{"text": hostile}); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); strings.ContainsAny(got, "\x1b\x07\u009b\u202e\u2066\x00") || !strings.Contains(got, `\u009b31md`) {
 		t.Errorf("json: %q", got)
 	}
 	out.Reset()
-	p.table([]string{"x"}, [][]string{{hostile}, {strings.Repeat("ä", 100)}})
+	p.printTable([]string{"x"}, [][]string{{hostile}, {strings.Repeat("ä", 100)}})
 	if want := "X\nabcd e[RLO]f[LRI]gh\ufffd\n" + strings.Repeat("ä", maxCell-1) + "…\n"; out.String() != want {
 		t.Errorf("table: %q, want %q", out.String(), want)
 	}
@@ -190,7 +190,7 @@ func TestDetailsOfErrors(t *testing.T) {
 		{map[string]any{"b": 1, "a": "x"}, "a: x|b: 1"},
 		{"word", `"word"`},
 	} {
-		if got := strings.Join(detailLines(tt.details), "|"); got != tt.want {
+		if got := strings.Join(formatDetails(tt.details), "|"); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.details, got, tt.want)
 		}
 	}
@@ -208,7 +208,7 @@ func TestDetailsRepeatNothing(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := &program{err: &out, env: map[string]string{}}
-		p.complain("tasker-ctl", tasker.Errorf(tasker.Invalid, "not valid: %s", fault).WithDetails(tt.faults))
+		p.printError("tasker-ctl", tasker.Errorf(tasker.Invalid, "not valid: %s", fault).WithDetails(tt.faults))
 		if out.String() != tt.want {
 			t.Errorf("printed %q, want %q", out.String(), tt.want)
 		}
@@ -284,7 +284,7 @@ func TestDocumentsComeFromStandardInput(t *testing.T) {
 
 func TestDocumentsMayBeginWithAByteOrderMark(t *testing.T) {
 	p := &program{in: strings.NewReader("\ufeff{\"order\": 7}")}
-	doc, err := p.object("context", "@-")
+	doc, err := p.readJSONObject("context", "@-")
 	if err != nil || string(doc) != `{"order": 7}` {
 		t.Errorf("document %q, error %v", doc, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/drill"
 )
 
-func (p *program) drillCommand() *cobra.Command {
+func (p *program) newDrillCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "drill",
 		Short: "Practice incident response in a sandbox",
@@ -26,21 +26,21 @@ Your API key needs the roles developer, operator and worker there, such as opera
 		Example: `  tasker-ctl drill run
   tasker-ctl drill run --tasks 100 --namespace drill-ann
   tasker-ctl drill clean`,
-	}, p.drillRunCommand(), p.drillCleanCommand())
+	}, p.newDrillRunCommand(), p.newDrillCleanCommand())
 }
 
-func (p *program) drillOptions() (drill.Options, error) {
-	api, err := p.api()
+func (p *program) newDrillOptions() (drill.Options, error) {
+	api, err := p.newClient()
 	return drill.Options{
 		Client: api, Program: "tasker-ctl", Every: time.Second,
 		Say: func(format string, args ...any) { fmt.Fprintf(p.err, format+"\n", args...) },
 	}, err
 }
 
-func (p *program) drillRunCommand() *cobra.Command {
+func (p *program) newDrillRunCommand() *cobra.Command {
 	namespace, tasks := drill.DefaultNamespace, drill.DefaultTasks
 	var every time.Duration
-	c := p.command(help{
+	c := p.newCommand(commandHelp{
 		use:   "run",
 		short: "Start a practice incident and guide you",
 		long: `Start a practice incident and guide you until it is repaired.
@@ -51,7 +51,7 @@ any time. The tasks remain until "drill clean".`,
   tasker-ctl drill run --tasks 10000 --namespace drill-night
   tasker-ctl drill run -o json | jq .report.phases`,
 	}, func(ctx context.Context, _ arguments) error {
-		o, err := p.drillOptions()
+		o, err := p.newDrillOptions()
 		if err != nil {
 			return err
 		}
@@ -61,24 +61,24 @@ any time. The tasks remain until "drill clean".`,
 			return err
 		}
 		return p.show(r, func() {
-			p.fields("", field{"Investigations", fmt.Sprint(r.Report.Counts.Entries)}, field{"Proved", fmt.Sprint(r.Report.Counts.Proved)},
+			p.printFields("", field{"Investigations", fmt.Sprint(r.Report.Counts.Entries)}, field{"Proved", fmt.Sprint(r.Report.Counts.Proved)},
 				field{"Stuck task-minutes", fmt.Sprintf("%.1f", r.Report.StuckTime)}, field{"Digest", r.Report.Digest})
 		})
 	})
-	drillFlags(c, &namespace)
+	addDrillFlags(c, &namespace)
 	c.Flags().Var(cli.Number(&tasks, 1, drill.MaxTasks), "tasks", fmt.Sprintf("number of failing tasks (max %d)", drill.MaxTasks))
 	c.Flags().Var(cli.Duration(&every, time.Second), "interval", "how often to poll")
 	return c
 }
 
-func (p *program) drillCleanCommand() *cobra.Command {
+func (p *program) newDrillCleanCommand() *cobra.Command {
 	namespace := drill.DefaultNamespace
-	c := p.command(help{
+	c := p.newCommand(commandHelp{
 		use:     "clean",
 		short:   "Cancel the remaining tasks of a drill",
 		example: `  tasker-ctl drill clean`,
 	}, func(ctx context.Context, _ arguments) error {
-		o, err := p.drillOptions()
+		o, err := p.newDrillOptions()
 		if err != nil {
 			return err
 		}
@@ -87,12 +87,12 @@ func (p *program) drillCleanCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return p.show(cleaned, func() { p.done("No task of the drill is open.") })
+		return p.show(cleaned, func() { p.printDone("No task of the drill is open.") })
 	})
-	drillFlags(c, &namespace)
+	addDrillFlags(c, &namespace)
 	return c
 }
 
-func drillFlags(c *cobra.Command, namespace *string) {
+func addDrillFlags(c *cobra.Command, namespace *string) {
 	c.Flags().StringVarP(namespace, "namespace", "n", *namespace, `sandbox: "drill", or a name that begins with "drill-"`)
 }

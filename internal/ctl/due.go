@@ -12,8 +12,8 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// dueText formats a due time with its state. It returns "" for nil.
-func dueText(d *apiv1.Deadline) string {
+// formatDue formats a due time with its state. It returns "" for nil.
+func formatDue(d *apiv1.Deadline) string {
 	if d == nil {
 		return ""
 	}
@@ -28,30 +28,30 @@ func dueText(d *apiv1.Deadline) string {
 		more = append(more, "set by "+*d.SetBy)
 	}
 	if len(more) == 0 {
-		return at(&d.DueAt)
+		return formatTime(&d.DueAt)
 	}
-	return at(&d.DueAt) + " (" + strings.Join(more, ", ") + ")"
+	return formatTime(&d.DueAt) + " (" + strings.Join(more, ", ") + ")"
 }
 
-// dueShort is like dueText but omits details.
-func dueShort(d *apiv1.Deadline) string {
+// formatDueShort is like formatDue but omits details.
+func formatDueShort(d *apiv1.Deadline) string {
 	if d == nil {
 		return ""
 	}
-	return dueText(&apiv1.Deadline{DueAt: d.DueAt, State: d.State})
+	return formatDue(&apiv1.Deadline{DueAt: d.DueAt, State: d.State})
 }
 
-func maxDurationText(t apiv1.Task) string {
-	if t.MaxDurationEndsAt == nil || t.Due == nil || or(t.FirstDeadline, "") != tasker.ByMaxDuration {
-		return at(t.MaxDurationEndsAt)
+func formatMaxDuration(t apiv1.Task) string {
+	if t.MaxDurationEndsAt == nil || t.Due == nil || orDefault(t.FirstDeadline, "") != tasker.ByMaxDuration {
+		return formatTime(t.MaxDurationEndsAt)
 	}
-	return at(t.MaxDurationEndsAt) + " (before it is due)"
+	return formatTime(t.MaxDurationEndsAt) + " (before it is due)"
 }
 
-func (p *program) dueCommand() *cobra.Command {
+func (p *program) newDueCommand() *cobra.Command {
 	var d apiv1.ChangeDue
 	var none bool
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "due TASK --at TIME",
 		short: "Set a due time",
 		long: `Set the due time of a task or of one of its steps. It replaces the due time of the request
@@ -65,23 +65,23 @@ or the template. The change is recorded in the history of the task.`,
 		}
 		return api.ChangeDue(ctx, args.id[0], d)
 	}, func(t apiv1.Task) {
-		p.done("Due time changed.")
+		p.printDone("Due time changed.")
 		due := t.Due
 		for _, s := range t.Steps {
 			if d.Step == s.Name || d.Step == s.StepUUID {
 				due = s.Due
 			}
 		}
-		text := dueText(due)
+		text := formatDue(due)
 		if due == nil {
 			text = "none"
 		}
-		p.fields("  ", field{"Task", t.TaskUUID}, field{"Step", d.Step}, field{"Due", text})
+		p.printFields("  ", field{"Task", t.TaskUUID}, field{"Step", d.Step}, field{"Due", text})
 	})
 	c.Flags().Var(cli.TimeOrSpan(&d.DueAt), "at", "due time: 2026-01-31T12:00:00Z, or +90m from now")
 	c.Flags().BoolVar(&none, "none", false, "remove the due time")
 	c.Flags().StringVar(&d.Step, "step", "", "name or UUID of the step (default: the task)")
-	optionalReasonFlag(c, &d.Reason)
-	p.actorFlag(c, &d.By, "by")
+	addOptionalReasonFlag(c, &d.Reason)
+	p.addActorFlag(c, &d.By, "by")
 	return c
 }

@@ -16,7 +16,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) entryCommand() *cobra.Command {
+func (p *program) newEntryCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "dlq",
 		Short: "Manage investigations (DLQ entries)",
@@ -30,16 +30,16 @@ investigation with dlq update.`,
   tasker-ctl dlq history $ENTRY
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged"`,
 	},
-		p.queueCommand(), p.casesCommand("cases", "dlq"), p.relatedCommand(), p.countsCommand(), p.timesCommand(), p.entriesCommand(), p.entryGetCommand(), p.exportCommand(), p.historyCommand(),
-		p.entryUpdateCommand(), p.entryCreateCommand(), p.statsCommand(), p.stalenessCommand(),
-		p.followCommand(), p.emissionsCommand(), p.emissionCommand(), p.reEmitCommand(), p.sinksCommand(),
+		p.newQueueCommand(), p.newCasesCommand("cases", "dlq"), p.newRelatedCommand(), p.newCountsCommand(), p.newTimesCommand(), p.newEntriesCommand(), p.newEntryGetCommand(), p.newExportCommand(), p.newHistoryCommand(),
+		p.newEntryUpdateCommand(), p.newEntryCreateCommand(), p.newStatsCommand(), p.newStalenessCommand(),
+		p.newFollowCommand(), p.newEmissionsCommand(), p.newEmissionCommand(), p.newReEmitCommand(), p.newSinksCommand(),
 	)
 }
 
-func (p *program) entriesCommand() *cobra.Command {
+func (p *program) newEntriesCommand() *cobra.Command {
 	var q client.EntryQuery
 	var c *cobra.Command
-	c = answer(p, help{
+	c = newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List investigations, newest first",
 		example: `  tasker-ctl dlq list --status pending
@@ -48,51 +48,52 @@ func (p *program) entriesCommand() *cobra.Command {
 		return api.Entries(ctx, q)
 	}, func(l []apiv1.Entry) {
 		header := []string{"entry", "task", "reason", "detail", "status", "task is", "opened"}
-		list(p, l, columns{none: "No investigations.", names: header, spare: "task"}, func(e apiv1.Entry) []string {
-			return []string{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, at(&e.DLQTimestamp)}
-		})
+		printList(p, l, columns{emptyMessage: "No investigations.", names: header, spare: "task"},
+			func(e apiv1.Entry) []string {
+				return []string{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, formatTime(&e.DLQTimestamp)}
+			})
 		if !p.quiet || !c.Flags().Changed("limit") {
-			p.mayGoOn(len(l), q.Page)
+			p.hintMorePages(len(l), q.Page)
 		}
 	})
-	filterFlag(c, &q.Status, "status", "s", tasker.ResolutionStatuses())
-	filterFlag(c, &q.Reason, "reason", "", tasker.Reasons())
-	p.quietFlag(c)
-	pageFlags(c, &q.Page, 50)
+	addFilterFlag(c, &q.Status, "status", "s", tasker.ResolutionStatuses())
+	addFilterFlag(c, &q.Reason, "reason", "", tasker.Reasons())
+	p.addQuietFlag(c)
+	addPageFlags(c, &q.Page, 50)
 	return c
 }
 
-func (p *program) queueCommand() *cobra.Command {
+func (p *program) newQueueCommand() *cobra.Command {
 	var q client.InvestigationQuery
 	var attributes []string
 	var c *cobra.Command
-	c = answer(p, help{
+	c = newRequestCommand(p, commandHelp{
 		use:   "queue",
 		short: "List open investigations, most urgent first",
 		example: `  tasker-ctl dlq queue --limit 10
   tasker-ctl dlq queue --recovered --state complete --quiet
   tasker-ctl dlq get $(tasker-ctl dlq queue --limit 1 --quiet)`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (_ []apiv1.InvestigationQueueEntry, err error) {
-		if q.Attributes, err = attributeFilters(attributes); err != nil {
+		if q.Attributes, err = parseAttributeFilters(attributes); err != nil {
 			return nil, err
 		}
 		return api.InvestigationQueue(ctx, q)
 	}, func(l []apiv1.InvestigationQueueEntry) {
 		p.printInvestigations(l)
 		if !p.quiet || !c.Flags().Changed("limit") {
-			p.mayGoOn(len(l), q.Page)
+			p.hintMorePages(len(l), q.Page)
 		}
 	})
-	investigationFlags(c, &q)
+	addInvestigationFlags(c, &q)
 	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "filter by tag of the task; repeatable")
 	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "filter by correlation id of the task")
 	c.Flags().StringArrayVar(&attributes, "attribute", nil, "filter by attribute of the task: customer:4711, or 'risk:>0.5'; repeatable")
-	p.quietFlag(c)
+	p.addQuietFlag(c)
 	return c
 }
 
-func investigationFlags(c *cobra.Command, q *client.InvestigationQuery) {
-	filterFlag(c, &q.Reason, "reason", "", tasker.Reasons())
+func addInvestigationFlags(c *cobra.Command, q *client.InvestigationQuery) {
+	addFilterFlag(c, &q.Reason, "reason", "", tasker.Reasons())
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
 	c.Flags().VarP(cli.Choice(&q.State, tasker.TaskStates()), "state", "", "filter by current state of the task")
@@ -101,17 +102,17 @@ func investigationFlags(c *cobra.Command, q *client.InvestigationQuery) {
 	c.Flags().StringVar(&q.Case, "case", "", "filter by case")
 	c.Flags().StringVar(&q.CaseKey, "case-key", "", "deprecated: filter by case_key")
 	cli.Optional(c, &q.Recovered, "recovered", "filter by automatic recovery (true or false)")
-	pageFlags(c, &q.Page, 100)
+	addPageFlags(c, &q.Page, 100)
 }
 
-func (p *program) relatedCommand() *cobra.Command {
+func (p *program) newRelatedCommand() *cobra.Command {
 	var limit int
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:     "related ENTRY|TASK",
 		short:   "List earlier investigations of the same case",
 		example: `  tasker-ctl dlq related $ENTRY`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.RelatedEntries, error) {
-		id, err := p.entryID(ctx, a.id[0])
+		id, err := p.findEntryID(ctx, a.id[0])
 		if err != nil {
 			return apiv1.RelatedEntries{}, err
 		}
@@ -121,11 +122,11 @@ func (p *program) relatedCommand() *cobra.Command {
 		if r.OpenHasMore {
 			more = " or more"
 		}
-		fields := []field{{"Case", orDash(r.CaseID)}, {"Other open investigations", num(r.Open) + more}}
-		p.fields("", append(fields, endedFields(r.Ended)...)...)
+		fields := []field{{"Case", orDash(r.CaseID)}, {"Other open investigations", formatInt(r.Open) + more}}
+		p.printFields("", append(fields, formatEnded(r.Ended)...)...)
 		header := []string{"entry", "status", "ended", "by", "open for", "notes"}
-		list(p, r.Last, columns{none: "No investigation of this case has ended.", names: header, spare: "open for"}, func(e apiv1.EndedEntry) []string {
-			return []string{e.DLQEntryUUID, e.ResolutionStatus, at(&e.ResolvedAt), e.ResolvedBy, minutes(e.MinutesOpen), e.ResolutionNotes}
+		printList(p, r.Last, columns{emptyMessage: "No investigation of this case has ended.", names: header, spare: "open for"}, func(e apiv1.EndedEntry) []string {
+			return []string{e.DLQEntryUUID, e.ResolutionStatus, formatTime(&e.ResolvedAt), e.ResolvedBy, formatMinutes(e.MinutesOpen), e.ResolutionNotes}
 		})
 	})
 	limit = 10
@@ -133,9 +134,9 @@ func (p *program) relatedCommand() *cobra.Command {
 	return c
 }
 
-// endedFields formats the numbers of ended investigations by status. The server counts only the
+// formatEnded formats the numbers of ended investigations by status. The server counts only the
 // newest [tasker.MaxRelated].
-func endedFields(ended map[string]int64) (fields []field) {
+func formatEnded(ended map[string]int64) (fields []field) {
 	total := int64(0)
 	for _, n := range ended {
 		total += n
@@ -145,30 +146,30 @@ func endedFields(ended map[string]int64) (fields []field) {
 		if n == 0 {
 			continue
 		}
-		value := num(n)
+		value := formatInt(n)
 		if total >= tasker.MaxRelated {
-			value += " of the newest " + num(total)
+			value += " of the newest " + formatInt(total)
 		}
 		fields = append(fields, field{"Ended as " + string(status), value})
 	}
 	return fields
 }
 
-func (p *program) countsCommand() *cobra.Command {
+func (p *program) newCountsCommand() *cobra.Command {
 	width, intervals := time.Hour, 24
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:     "counts",
 		short:   "Count investigations over time",
 		example: `  tasker-ctl dlq counts --interval 5m --intervals 12`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.EntryCount, error) {
 		return api.EntryCounts(ctx, width, intervals)
 	}, func(l []tasker.EntryCount) {
-		list(p, l, columns{none: "No intervals.", names: []string{"from", "opened", "ended", "proved", "open"}}, func(n tasker.EntryCount) []string {
+		printList(p, l, columns{emptyMessage: "No intervals.", names: []string{"from", "opened", "ended", "proved", "open"}}, func(n tasker.EntryCount) []string {
 			open := "-"
 			if n.Open != nil {
-				open = num(*n.Open)
+				open = formatInt(*n.Open)
 			}
-			return []string{at(&n.From), num(n.Opened), num(n.Ended), num(n.Proved), open}
+			return []string{formatTime(&n.From), formatInt(n.Opened), formatInt(n.Ended), formatInt(n.Proved), open}
 		})
 	})
 	c.Flags().Var(cli.Minutes(&width, time.Minute), "interval", "length of an interval, in whole minutes")
@@ -176,9 +177,9 @@ func (p *program) countsCommand() *cobra.Command {
 	return c
 }
 
-func (p *program) timesCommand() *cobra.Command {
+func (p *program) newTimesCommand() *cobra.Command {
 	window := 24 * time.Hour
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "times",
 		short: "Show time to acknowledge, repair and resolve",
 		long: `Show how long ended investigations took until an operator acted (acknowledge), their case had
@@ -188,12 +189,12 @@ case counts once, with the median of its investigations.`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.EntryTimes, error) {
 		return api.EntryTimes(ctx, window)
 	}, func(t apiv1.EntryTimes) {
-		list(p, t.Phases, columns{none: "No phases.", names: []string{"phase", "cases", "half within", "95% within"}}, func(f apiv1.PhaseTime) []string {
+		printList(p, t.Phases, columns{emptyMessage: "No phases.", names: []string{"phase", "cases", "half within", "95% within"}}, func(f apiv1.PhaseTime) []string {
 			half, most := "-", "-"
 			if f.Cases > 0 {
-				half, most = minutes(f.P50Seconds/60), minutes(f.P95Seconds/60)
+				half, most = formatMinutes(f.P50Seconds/60), formatMinutes(f.P95Seconds/60)
 			}
-			return []string{f.Phase, num(f.Cases), half, most}
+			return []string{f.Phase, formatInt(f.Cases), half, most}
 		})
 	})
 	c.Flags().Var(cli.Minutes(&window, time.Minute), "window", "time range in whole minutes, up to now")
@@ -206,20 +207,21 @@ func (p *program) printInvestigations(l []apiv1.InvestigationQueueEntry) {
 	if due {
 		header = append(header, "task due")
 	}
-	list(p, l, columns{none: "No open investigations.", names: header, spare: "task"}, func(q apiv1.InvestigationQueueEntry) []string {
+	printList(p, l, columns{emptyMessage: "No open investigations.", names: header, spare: "task"}, func(q apiv1.InvestigationQueueEntry) []string {
 		row := []string{
 			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode, q.CurrentState,
-			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), minutes(q.MinutesInDLQ), orDash(failedNow(q.FailedStep)),
+			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), formatMinutes(q.MinutesInDLQ),
+			orDash(formatFailedStep(q.FailedStep)),
 		}
 		if due {
-			row = append(row, orDash(dueShort(q.TaskDue)))
+			row = append(row, orDash(formatDueShort(q.TaskDue)))
 		}
 		return row
 	})
 }
 
-// minutes formats a duration of f minutes.
-func minutes(f float64) string {
+// formatMinutes formats a duration of f minutes.
+func formatMinutes(f float64) string {
 	d := time.Duration(f * float64(time.Minute)).Round(time.Second)
 	if d >= time.Hour {
 		d = d.Round(time.Minute)
@@ -227,16 +229,16 @@ func minutes(f float64) string {
 	return d.String()
 }
 
-func (p *program) entryGetCommand() *cobra.Command {
+func (p *program) newEntryGetCommand() *cobra.Command {
 	var whole bool
-	c := p.command(help{
+	c := p.newCommand(commandHelp{
 		use:   "get ENTRY|TASK",
 		short: "Show an investigation",
 		example: `  tasker-ctl dlq get $ENTRY
   tasker-ctl dlq get $ENTRY --snapshot
   tasker-ctl dlq get $TASK -o json | jq .task_snapshot`,
 	}, func(ctx context.Context, a arguments) error {
-		e, err := p.entry(ctx, a.id[0])
+		e, err := p.findEntry(ctx, a.id[0])
 		if err != nil {
 			return err
 		}
@@ -251,10 +253,10 @@ func (p *program) entryGetCommand() *cobra.Command {
 	return c
 }
 
-// entry returns an investigation with its history. id is its id, or the id of a task, whose newest
+// findEntry returns an investigation with its history. id is its id, or the id of a task, whose newest
 // investigation it returns.
-func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) {
-	api, err := p.api()
+func (p *program) findEntry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) {
+	api, err := p.newClient()
 	if err != nil {
 		return apiv1.Entry{}, err
 	}
@@ -269,23 +271,23 @@ func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) 
 	if taskErr != nil {
 		return e, taskErr
 	}
-	newest, err := responseID("dlq_entry_uuid", ofTask.DLQEntryUUID)
+	newest, err := parseResponseID("dlq_entry_uuid", ofTask.DLQEntryUUID)
 	if err != nil {
 		return e, err
 	}
 	return api.Entry(ctx, newest) // EntryOfTask returns no history
 }
 
-func (p *program) entryID(ctx context.Context, id tasker.ID) (tasker.ID, error) {
-	e, err := p.entry(ctx, id)
+func (p *program) findEntryID(ctx context.Context, id tasker.ID) (tasker.ID, error) {
+	e, err := p.findEntry(ctx, id)
 	if err != nil {
 		return id, err
 	}
-	return responseID("dlq_entry_uuid", e.DLQEntryUUID)
+	return parseResponseID("dlq_entry_uuid", e.DLQEntryUUID)
 }
 
-func (p *program) exportCommand() *cobra.Command {
-	return p.command(help{
+func (p *program) newExportCommand() *cobra.Command {
+	return p.newCommand(commandHelp{
 		use:   "export ENTRY|TASK",
 		short: "Export an investigation for local debugging",
 		long: `Export an investigation as one JSON file: the failed step, the inputs of its handler, its
@@ -297,14 +299,14 @@ workertest.Load reads the file and runs the handler with it.`,
 		example: `  tasker-ctl dlq export $ENTRY > evidence.json
   tasker-ctl dlq export $TASK | jq .input.context`,
 	}, func(ctx context.Context, a arguments) error {
-		api, err := p.api()
+		api, err := p.newClient()
 		if err != nil {
 			return err
 		}
 		f, err := api.EvidenceFile(ctx, a.id[0])
 		if tasker.CodeOf(err) == tasker.NotFound {
 			var id tasker.ID
-			if id, err = p.entryID(ctx, a.id[0]); err != nil {
+			if id, err = p.findEntryID(ctx, a.id[0]); err != nil {
 				return err
 			}
 			f, err = api.EvidenceFile(ctx, id)
@@ -312,28 +314,28 @@ workertest.Load reads the file and runs the handler with it.`,
 		if err != nil {
 			return err
 		}
-		return p.json(f)
+		return p.printJSON(f)
 	})
 }
 
-func (p *program) historyCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newHistoryCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "history ENTRY|TASK",
 		short: "Show the history of an investigation",
 		example: `  tasker-ctl dlq history $ENTRY
   tasker-ctl dlq history $TASK -o json | jq -r '.[] | "\(.changed_at) \(.actor): \(.notes)"'`,
-	}, p.wholeHistory, p.printHistory)
+	}, p.fetchHistory, p.printHistory)
 }
 
-// wholeHistory returns all pages of the history of an investigation.
-func (p *program) wholeHistory(ctx context.Context, api *client.Client, a arguments) ([]apiv1.EntryChange, error) {
-	e, err := p.entry(ctx, a.id[0])
+// fetchHistory returns all pages of the history of an investigation.
+func (p *program) fetchHistory(ctx context.Context, api *client.Client, a arguments) ([]apiv1.EntryChange, error) {
+	e, err := p.findEntry(ctx, a.id[0])
 	if err != nil {
 		return nil, err
 	}
 	history := append([]apiv1.EntryChange{}, e.History...) // [] in JSON if empty
 	for e.HistoryHasMore && len(e.History) > 0 {
-		id, err := responseID("dlq_entry_uuid", e.DLQEntryUUID)
+		id, err := parseResponseID("dlq_entry_uuid", e.DLQEntryUUID)
 		if err != nil {
 			return nil, err
 		}
@@ -346,55 +348,55 @@ func (p *program) wholeHistory(ctx context.Context, api *client.Client, a argume
 }
 
 func (p *program) printHistory(l []apiv1.EntryChange) {
-	list(p, l, columns{none: "No history.", names: []string{"time", "event", "from", "to", "actor", "notes"}}, func(h apiv1.EntryChange) []string {
-		return []string{at(&h.ChangedAt), h.Event, or(h.FromStatus, "-"), h.ToStatus, h.Actor, note(h)}
+	printList(p, l, columns{emptyMessage: "No history.", names: []string{"time", "event", "from", "to", "actor", "notes"}}, func(h apiv1.EntryChange) []string {
+		return []string{formatTime(&h.ChangedAt), h.Event, orDefault(h.FromStatus, "-"), h.ToStatus, h.Actor, formatNote(h)}
 	})
 }
 
-// note returns the note of a change. If there is none, it lists the metadata keys that the change
+// formatNote returns the note of a change. If there is none, it lists the metadata keys that the change
 // set.
-func note(h apiv1.EntryChange) string {
-	if notes := or(h.Notes, ""); notes != "" {
+func formatNote(h apiv1.EntryChange) string {
+	if notes := orDefault(h.Notes, ""); notes != "" {
 		return notes
 	}
-	keys := slices.Sorted(maps.Keys(readDocument(h.Metadata)))
+	keys := slices.Sorted(maps.Keys(parseDocument(h.Metadata)))
 	if len(keys) == 0 {
 		return ""
 	}
 	return "metadata: " + strings.Join(keys, ", ")
 }
 
-func (p *program) entryCreateCommand() *cobra.Command {
+func (p *program) newEntryCreateCommand() *cobra.Command {
 	var o apiv1.OpenEntry
 	var metadata string
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:     "create TASK --reason TEXT",
 		short:   "Open an investigation manually",
 		example: `  tasker-ctl dlq create $TASK --reason "customer did not receive the parcel" --created-by "support@example.com"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (e apiv1.Entry, err error) {
-		if o.Metadata, err = p.object("metadata", metadata); err != nil {
+		if o.Metadata, err = p.readJSONObject("metadata", metadata); err != nil {
 			return e, err
 		}
 		if e, err = api.OpenEntry(ctx, a.id[0], o); err != nil {
-			return e, notATask(ctx, api, a.id[0], err)
+			return e, explainNotTask(ctx, api, a.id[0], err)
 		}
 		return e, nil
 	}, func(e apiv1.Entry) {
-		p.done("Investigation opened!")
-		p.fields("  ",
+		p.printDone("Investigation opened!")
+		p.printFields("  ",
 			field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
 			field{"Reason", o.Reason}, field{"Created by", o.CreatedBy},
 		)
 	})
-	reasonFlag(c, &o.Reason)
-	p.actorFlag(c, &o.CreatedBy, "created-by")
+	addReasonFlag(c, &o.Reason)
+	p.addActorFlag(c, &o.CreatedBy, "created-by")
 	c.Flags().StringVar(&metadata, "metadata", "", "metadata: a JSON object, @file or @-")
 	return c
 }
 
-// notATask returns the rejection of dlq create. If id identifies an investigation instead of a
+// explainNotTask returns the rejection of dlq create. If id identifies an investigation instead of a
 // task, it returns an error that explains this.
-func notATask(ctx context.Context, api *client.Client, id tasker.ID, refusal error) error {
+func explainNotTask(ctx context.Context, api *client.Client, id tasker.ID, refusal error) error {
 	if tasker.CodeOf(refusal) != tasker.NotFound {
 		return refusal
 	}
@@ -405,8 +407,8 @@ func notATask(ctx context.Context, api *client.Client, id tasker.ID, refusal err
 	return tasker.Errorf(tasker.NotFound, "%s is an investigation of task %s and is %s: use the id of a task", id, e.TaskUUID, e.ResolutionStatus)
 }
 
-func (p *program) statsCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newStatsCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "stats",
 		short: "Count investigations by reason",
 		example: `  tasker-ctl dlq stats
@@ -415,23 +417,23 @@ func (p *program) statsCommand() *cobra.Command {
 		return api.Stats(ctx)
 	}, func(l []tasker.EntryStats) {
 		header := []string{"reason", "total", "pending", "resolved", "permanent", "cancelled", "oldest", "newest", "average"}
-		list(p, l, columns{none: "No investigations.", names: header}, func(s tasker.EntryStats) []string {
+		printList(p, l, columns{emptyMessage: "No investigations.", names: header}, func(s tasker.EntryStats) []string {
 			row := []string{string(s.Reason)}
 			for _, n := range []int64{s.Total, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled} {
-				row = append(row, num(n))
+				row = append(row, formatInt(n))
 			}
 			average := "-"
 			if s.AvgResolutionTimeMinutes != nil {
-				average = minutes(*s.AvgResolutionTimeMinutes)
+				average = formatMinutes(*s.AvgResolutionTimeMinutes)
 			}
-			return append(row, at(s.Oldest), at(s.Newest), average)
+			return append(row, formatTime(s.Oldest), formatTime(s.Newest), average)
 		})
 	})
 }
 
-func (p *program) stalenessCommand() *cobra.Command {
+func (p *program) newStalenessCommand() *cobra.Command {
 	var q client.StalenessQuery
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "staleness",
 		short: "List tasks by staleness, worst first",
 		example: `  tasker-ctl dlq staleness
@@ -441,17 +443,17 @@ func (p *program) stalenessCommand() *cobra.Command {
 		return api.Staleness(ctx, q)
 	}, func(l []tasker.StaleTask) {
 		header := []string{"health", "task", "template", "state", "in state", "threshold", "priority"}
-		list(p, l, columns{none: "No matching task has a staleness threshold.", names: header}, func(s tasker.StaleTask) []string {
+		printList(p, l, columns{emptyMessage: "No matching task has a staleness threshold.", names: header}, func(s tasker.StaleTask) []string {
 			return []string{
 				string(s.Health), s.TaskUUID.String(), s.Namespace + "/" + s.TaskName, string(s.State),
-				minutes(s.TimeInStateMinutes), minutes(s.ThresholdMinutes), num(s.Priority),
+				formatMinutes(s.TimeInStateMinutes), formatMinutes(s.ThresholdMinutes), formatInt(s.Priority),
 			}
 		})
-		p.mayGoOn(len(l), q.Page)
+		p.hintMorePages(len(l), q.Page)
 	})
-	filterFlag(c, &q.Health, "health-status", "", tasker.Healths())
+	addFilterFlag(c, &q.Health, "health-status", "", tasker.Healths())
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
-	pageFlags(c, &q.Page, 100)
+	addPageFlags(c, &q.Page, 100)
 	return c
 }

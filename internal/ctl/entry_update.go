@@ -16,18 +16,18 @@ import (
 // endings are the final statuses of an investigation.
 var endings = []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}
 
-// entryUpdate contains the flags of dlq update.
-type entryUpdate struct {
+// entryUpdateFlags contains the flags of dlq update.
+type entryUpdateFlags struct {
 	status              tasker.ResolutionStatus
 	notes, by, metadata string
 	unchanged           *time.Time
 	compensate          bool
 }
 
-func (p *program) entryUpdateCommand() *cobra.Command {
-	var f entryUpdate
+func (p *program) newEntryUpdateCommand() *cobra.Command {
+	var f entryUpdateFlags
 	var c *cobra.Command
-	c = p.command(help{
+	c = p.newCommand(commandHelp{
 		use:   "update ENTRY|TASK",
 		short: "Annotate or resolve an investigation",
 		long: `Add a note to an investigation, or resolve it with --status and --notes.
@@ -48,7 +48,7 @@ The task does not change. permanently_failed also rejects all later repairs of t
 		}
 		e, id, err := p.updateEntry(ctx, a.id[0], u)
 		if tasker.CodeOf(err) == tasker.Conflict && u.ExpectedUpdatedAt != nil && p.output != "json" {
-			p.complain(c.CommandPath(), err)
+			p.printError(c.CommandPath(), err)
 			p.printChanges(ctx, id, *u.ExpectedUpdatedAt)
 			return cli.Exit(exitConflict)
 		}
@@ -66,12 +66,12 @@ The task does not change. permanently_failed also rejects all later repairs of t
 	return c
 }
 
-func (p *program) readUpdate(f entryUpdate) (u apiv1.UpdateEntry, err error) {
+func (p *program) readUpdate(f entryUpdateFlags) (u apiv1.UpdateEntry, err error) {
 	if f.status == "" && f.notes == "" && f.metadata == "" && f.by == "" {
 		return u, cli.Usagef("nothing to update: set --status, --notes or --metadata")
 	}
 	if f.status != "" {
-		if err := need("notes", f.notes, "it records the findings"); err != nil {
+		if err := requireValue("notes", f.notes, "it records the findings"); err != nil {
 			return u, err
 		}
 		u.ResolutionStatus = new(string(f.status))
@@ -79,10 +79,10 @@ func (p *program) readUpdate(f entryUpdate) (u apiv1.UpdateEntry, err error) {
 	if u.Compensate = f.compensate; u.Compensate && f.status != tasker.EntryPermanentlyFailed {
 		return u, cli.Usagef("--compensate requires --status permanently_failed: to compensate a task and leave its investigation open, use task cancel --compensate")
 	}
-	if u.UpdatedBy, err = p.actor(f.by); err != nil {
+	if u.UpdatedBy, err = p.resolveActor(f.by); err != nil {
 		return u, err
 	}
-	if u.Metadata, err = p.object("metadata", f.metadata); err != nil {
+	if u.Metadata, err = p.readJSONObject("metadata", f.metadata); err != nil {
 		return u, err
 	}
 	if f.notes != "" {
@@ -98,21 +98,21 @@ func (p *program) readUpdate(f entryUpdate) (u apiv1.UpdateEntry, err error) {
 // updateEntry updates an investigation by its id, or the open investigation of a task by the id of
 // the task. It returns the id of the investigation.
 func (p *program) updateEntry(ctx context.Context, id tasker.ID, u apiv1.UpdateEntry) (e apiv1.UpdatedEntry, entry tasker.ID, err error) {
-	api, err := p.api()
+	api, err := p.newClient()
 	if err != nil {
 		return e, id, err
 	}
 	if e, err = api.UpdateEntry(ctx, id, u); tasker.CodeOf(err) != tasker.NotFound {
 		return e, id, err
 	}
-	if entry, err = openEntryOf(ctx, api, id); err == nil {
+	if entry, err = findOpenEntry(ctx, api, id); err == nil {
 		e, err = api.UpdateEntry(ctx, entry, u)
 	}
 	return e, entry, err
 }
 
-// openEntryOf returns the open investigation of a task.
-func openEntryOf(ctx context.Context, api *client.Client, task tasker.ID) (tasker.ID, error) {
+// findOpenEntry returns the open investigation of a task.
+func findOpenEntry(ctx context.Context, api *client.Client, task tasker.ID) (tasker.ID, error) {
 	e, err := api.EntryOfTask(ctx, task)
 	switch {
 	case tasker.CodeOf(err) == tasker.NotFound:
@@ -123,32 +123,32 @@ func openEntryOf(ctx context.Context, api *client.Client, task tasker.ID) (taske
 		return tasker.ID{}, tasker.Errorf(tasker.Conflict,
 			"%s has no open investigation: its newest, %s, ended as %s", task, e.DLQEntryUUID, e.ResolutionStatus)
 	default:
-		return responseID("dlq_entry_uuid", e.DLQEntryUUID)
+		return parseResponseID("dlq_entry_uuid", e.DLQEntryUUID)
 	}
 }
 
 // printUpdate prints an investigation after an update. ofTask means that the command identified it
 // by its task.
 func (p *program) printUpdate(e apiv1.UpdatedEntry, ofTask bool) {
-	p.done("DLQ investigation updated successfully")
+	p.printDone("DLQ investigation updated successfully")
 	if ofTask {
-		p.fields("  ", field{"DLQ Entry UUID", e.DLQEntryUUID})
+		p.printFields("  ", field{"DLQ Entry UUID", e.DLQEntryUUID})
 	}
-	p.fields("  ",
-		field{"Resolution status", e.ResolutionStatus}, field{"Resolution notes", or(e.ResolutionNotes, "")},
-		field{"Resolved by", resolver(e.Entry)}, field{"Current task state", e.CurrentTaskState},
+	p.printFields("  ",
+		field{"Resolution status", e.ResolutionStatus}, field{"Resolution notes", orDefault(e.ResolutionNotes, "")},
+		field{"Resolved by", formatResolver(e.Entry)}, field{"Current task state", e.CurrentTaskState},
 	)
 	for _, w := range e.Warnings {
 		p.warn("%s", clean(w))
 	}
 	if len(e.Warnings) > 0 && e.CurrentTaskState == string(tasker.TaskError) {
-		p.hint("tasker-ctl task reset-step %s %s --reason …", e.TaskUUID, or(e.StepUUID, "STEP"))
+		p.printHint("tasker-ctl task reset-step %s %s --reason …", e.TaskUUID, orDefault(e.StepUUID, "STEP"))
 	}
 }
 
 // printChanges prints the changes since a time to stderr, to explain why an update was rejected.
 func (p *program) printChanges(ctx context.Context, id tasker.ID, since time.Time) {
-	e, err := p.entry(ctx, id)
+	e, err := p.findEntry(ctx, id)
 	if err != nil {
 		return // optional: the rejection is already printed
 	}
@@ -156,10 +156,10 @@ func (p *program) printChanges(ctx context.Context, id tasker.ID, since time.Tim
 		if !h.ChangedAt.After(since) {
 			continue
 		}
-		line := fmt.Sprintf("%s: %s by %s, %s", at(&h.ChangedAt), h.Event, h.Actor, h.ToStatus)
-		if text := short(note(h), maxNote); text != "" {
+		line := fmt.Sprintf("%s: %s by %s, %s", formatTime(&h.ChangedAt), h.Event, h.Actor, h.ToStatus)
+		if text := truncate(formatNote(h), maxNote); text != "" {
 			line += ": " + text
 		}
-		p.hint("%s", line)
+		p.printHint("%s", line)
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) emissionsCommand() *cobra.Command {
+func (p *program) newEmissionsCommand() *cobra.Command {
 	var q client.EmissionQuery
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "emissions",
 		short: "List event deliveries, newest first",
 		long: `List the deliveries of events to sinks, newest event first.
@@ -33,22 +33,22 @@ sink is down.`,
 		return api.Emissions(ctx, q)
 	}, func(l apiv1.EmissionList) {
 		if p.quiet {
-			p.eventIDs(l.Emissions)
+			p.printEventIDs(l.Emissions)
 		} else {
 			p.printEmissions(l.Emissions)
 		}
-		nextPage(p, "before", l.Pagination.NextBefore)
+		printNextPageFlag(p, "before", l.Pagination.NextBefore)
 	})
-	filterFlag(c, &q.State, "state", "s", tasker.EmissionStates())
+	addFilterFlag(c, &q.State, "state", "s", tasker.EmissionStates())
 	c.Flags().StringVar(&q.Sink, "sink", "", "filter by sink")
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids of events")
-	limitFlag(c, &q.Limit, 100)
+	addLimitFlag(c, &q.Limit, 100)
 	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "page cursor: position of the last event")
 	return c
 }
 
-// eventIDs prints the id of each event once. The deliveries of an event are adjacent.
-func (p *program) eventIDs(l []apiv1.Emission) {
+// printEventIDs prints the id of each event once. The deliveries of an event are adjacent.
+func (p *program) printEventIDs(l []apiv1.Emission) {
 	last := ""
 	for _, e := range l {
 		if e.EventUUID != last {
@@ -60,16 +60,17 @@ func (p *program) eventIDs(l []apiv1.Emission) {
 
 func (p *program) printEmissions(l []apiv1.Emission) {
 	header := []string{"position", "event", "topic", "sink", "state", "attempts", "occurred", "last failure"}
-	list(p, l, columns{none: "No deliveries.", names: header, spare: "topic"}, func(e apiv1.Emission) []string {
-		return []string{
-			num(e.Position), e.EventUUID, e.Topic, e.Sink, e.State, num(e.Attempts),
-			at(&e.OccurredAt), orDash(or(e.LastError, "")),
-		}
-	})
+	printList(p, l, columns{emptyMessage: "No deliveries.", names: header, spare: "topic"},
+		func(e apiv1.Emission) []string {
+			return []string{
+				formatInt(e.Position), e.EventUUID, e.Topic, e.Sink, e.State, formatInt(e.Attempts),
+				formatTime(&e.OccurredAt), orDash(orDefault(e.LastError, "")),
+			}
+		})
 }
 
-func (p *program) emissionCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newEmissionCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "emission EVENT",
 		short: "Show an event and its deliveries",
 		example: `  tasker-ctl dlq emission $EVENT
@@ -80,10 +81,10 @@ func (p *program) emissionCommand() *cobra.Command {
 }
 
 func (p *program) printEvent(e apiv1.EmittedEvent) {
-	p.done("Event:")
+	p.printDone("Event:")
 	fmt.Fprintln(p.out)
-	p.fields("  ",
-		field{"Event UUID", e.EventUUID}, field{"Position", num(e.Position)}, field{"Topic", e.Topic}, field{"Occurred", at(&e.OccurredAt)},
+	p.printFields("  ",
+		field{"Event UUID", e.EventUUID}, field{"Position", formatInt(e.Position)}, field{"Topic", e.Topic}, field{"Occurred", formatTime(&e.OccurredAt)},
 		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
 	)
 	fmt.Fprintln(p.out)
@@ -94,18 +95,19 @@ func (p *program) printEvent(e apiv1.EmittedEvent) {
 		fmt.Fprintf(p.out, "  %s: %s\n", clean(m.Sink), clean(m.State))
 		refused := ""
 		if m.Refusals > 0 {
-			refused = plural(m.Refusals, "time")
+			refused = formatPlural(m.Refusals, "time")
 		}
-		p.fields("    ",
-			field{"Attempts", num(m.Attempts)}, field{"Refused", refused}, field{"Last attempt", at(m.LastAttemptAt)},
-			field{"Next attempt", at(m.NextAttemptAt)}, field{"Published", at(m.PublishedAt)}, field{"Last failure", or(m.LastError, "")},
+		p.printFields("    ",
+			field{"Attempts", formatInt(m.Attempts)}, field{"Refused", refused},
+			field{"Last attempt", formatTime(m.LastAttemptAt)},
+			field{"Next attempt", formatTime(m.NextAttemptAt)}, field{"Published", formatTime(m.PublishedAt)}, field{"Last failure", orDefault(m.LastError, "")},
 		)
 	}
-	fmt.Fprintf(p.out, "\n  Data:\n  %s\n", indented(e.Data, "  "))
+	fmt.Fprintf(p.out, "\n  Data:\n  %s\n", indentJSON(e.Data, "  "))
 }
 
-func (p *program) sinksCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newSinksCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "sinks",
 		short: "List sinks and their delivery status",
 		example: `  tasker-ctl dlq sinks
@@ -119,27 +121,29 @@ func (p *program) sinksCommand() *cobra.Command {
 const maxSinkCount = 10_000
 
 func (p *program) printSinks(l []apiv1.Sink) {
-	number := func(n int64) string { return atLeast(int(n), n >= maxSinkCount) }
+	number := func(n int64) string { return formatAtLeast(int(n), n >= maxSinkCount) }
 	header := []string{"sink", "status", "pending", "oldest", "set aside", "last success", "failing since", "last failure"}
-	list(p, l, columns{none: "No sinks: events are stored but not sent.", names: header}, func(s apiv1.Sink) []string {
-		return []string{
-			s.Sink, s.Status, number(s.Pending), orDash(at(s.OldestPending)), number(s.SetAside), orDash(at(s.LastSuccessAt)),
-			orDash(at(s.FailingSince)), orDash(or(s.LastError, "")),
-		}
-	})
+	printList(p, l, columns{emptyMessage: "No sinks: events are stored but not sent.", names: header},
+		func(s apiv1.Sink) []string {
+			return []string{
+				s.Sink, s.Status, number(s.Pending), orDash(formatTime(s.OldestPending)), number(s.SetAside),
+				orDash(formatTime(s.LastSuccessAt)),
+				orDash(formatTime(s.FailingSince)), orDash(orDefault(s.LastError, "")),
+			}
+		})
 }
 
-// reEmission contains the flags of dlq re-emit.
-type reEmission struct {
+// reEmitFlags contains the flags of dlq re-emit.
+type reEmitFlags struct {
 	from, to int64
 	sinks    []string
 	reason   string
 	actor    string
 }
 
-func (p *program) reEmitCommand() *cobra.Command {
-	var r reEmission
-	c := answer(p, help{
+func (p *program) newReEmitCommand() *cobra.Command {
+	var r reEmitFlags
+	c := newRequestCommand(p, commandHelp{
 		use:   "re-emit [EVENT]",
 		short: "Redeliver events",
 		long: `Redeliver an event, or all events between two positions.
@@ -161,18 +165,18 @@ by its id.`,
 			p.warn("No event has these positions.")
 			return
 		}
-		p.done("%s will be redelivered to %s.", plural(all.Events, "event"), clean(strings.Join(all.Sinks, ", ")))
+		p.printDone("%s will be redelivered to %s.", formatPlural(all.Events, "event"), clean(strings.Join(all.Sinks, ", ")))
 		fmt.Fprintln(p.out, "  Progress: tasker-ctl dlq emissions")
 	})
 	c.Flags().Var(cli.Number(&r.from, 1, 0), "from", "position of the first event")
 	c.Flags().Var(cli.Number(&r.to, 1, 0), "to", "last position")
 	c.Flags().StringArrayVar(&r.sinks, "sink", nil, "send only to this sink; repeatable (default: all sinks)")
-	reasonFlag(c, &r.reason)
-	p.actorFlag(c, &r.actor, "actor")
+	addReasonFlag(c, &r.reason)
+	p.addActorFlag(c, &r.actor, "actor")
 	return c
 }
 
-func readReEmission(a arguments, r reEmission) (apiv1.ReEmit, error) {
+func readReEmission(a arguments, r reEmitFlags) (apiv1.ReEmit, error) {
 	req := apiv1.ReEmit{Sinks: r.sinks, Reason: r.reason, Actor: r.actor}
 	switch {
 	case len(a.id) > 0 && (r.from > 0 || r.to > 0):
@@ -195,7 +199,7 @@ func reEmit(ctx context.Context, api *client.Client, req apiv1.ReEmit) (all apiv
 	for {
 		some, err := api.ReEmit(ctx, req)
 		if err != nil && all.Events > 0 {
-			return all, fmt.Errorf("%s will be redelivered, then failed at position %d: %w", plural(all.Events, "event"), *req.FromPosition, err)
+			return all, fmt.Errorf("%s will be redelivered, then failed at position %d: %w", formatPlural(all.Events, "event"), *req.FromPosition, err)
 		}
 		if err != nil {
 			return all, err
@@ -210,9 +214,9 @@ func reEmit(ctx context.Context, api *client.Client, req apiv1.ReEmit) (all apiv
 	}
 }
 
-func (p *program) followCommand() *cobra.Command {
+func (p *program) newFollowCommand() *cobra.Command {
 	var o client.WatchOptions
-	c := p.command(help{
+	c := p.newCommand(commandHelp{
 		use:   "watch",
 		short: "Stream investigation events",
 		long: `Print a line for each event of an investigation as it happens, until Ctrl-C.
@@ -230,14 +234,14 @@ each line is a CloudEvent, as sinks receive it.`,
 
 // follow prints events until the command is interrupted.
 func (p *program) follow(ctx context.Context, o client.WatchOptions) error {
-	api, err := p.api()
+	api, err := p.newClient()
 	if err != nil {
 		return err
 	}
 	o.Lost = func(err error) { p.warn("%s; reconnecting.", strings.TrimSuffix(clean(err.Error()), ".")) }
 	for e, err := range api.WatchEvents(ctx, o) {
 		if err == nil {
-			err = p.printLine(e)
+			err = p.printEventLine(e)
 		}
 		if err != nil {
 			return err
@@ -246,7 +250,7 @@ func (p *program) follow(ctx context.Context, o client.WatchOptions) error {
 	return nil
 }
 
-func (p *program) printLine(e client.WatchedEvent) error {
+func (p *program) printEventLine(e client.WatchedEvent) error {
 	if p.output == "json" {
 		doc, err := json.Marshal(e.CloudEvent)
 		if err != nil {
@@ -255,8 +259,8 @@ func (p *program) printLine(e client.WatchedEvent) error {
 		_, err = fmt.Fprintln(p.out, escape(string(doc)))
 		return err
 	}
-	data := readDocument(e.Data)
-	words := []string{at(&e.Time), strings.TrimPrefix(e.Type, "tasker."), data.text("dlq_reason"), data.text("namespace") + "/" + data.text("task_name"), e.Subject}
+	data := parseDocument(e.Data)
+	words := []string{formatTime(&e.Time), strings.TrimPrefix(e.Type, "tasker."), data.formatText("dlq_reason"), data.formatText("namespace") + "/" + data.formatText("task_name"), e.Subject}
 	for i, w := range words {
 		words[i] = orDash(clean(w))
 	}

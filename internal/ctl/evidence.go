@@ -13,22 +13,23 @@ import (
 
 // printEntry prints an investigation, with the whole snapshot if whole is set.
 func (p *program) printEntry(e apiv1.Entry, whole bool) {
-	p.done("DLQ Entry Details:")
+	p.printDone("DLQ Entry Details:")
 	fmt.Fprintln(p.out)
-	p.fields("  ",
-		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID}, field{"Step UUID", or(e.StepUUID, "")},
+	p.printFields("  ",
+		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
+		field{"Step UUID", orDefault(e.StepUUID, "")},
 		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode},
-		field{"Opened for", strings.Join(slices.DeleteFunc([]string{or(e.OriginalReason, ""), or(e.OriginalCode, "")}, func(s string) bool { return s == "" }), ", ")},
+		field{"Opened for", strings.Join(slices.DeleteFunc([]string{orDefault(e.OriginalReason, ""), orDefault(e.OriginalCode, "")}, func(s string) bool { return s == "" }), ", ")},
 	)
-	p.fields("  ", subject(e)...)
-	p.fields("  ", field{"Failed now", failedNow(e.FailedStep)})
-	p.fields("  ",
+	p.printFields("  ", describeSubject(e)...)
+	p.printFields("  ", field{"Failed now", formatFailedStep(e.FailedStep)})
+	p.printFields("  ",
 		field{"Severity", e.Severity}, field{"Meaning", e.Label}, field{"Guidance", e.Guidance}, field{"Detected by", e.DetectedBy},
-		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState}, field{"Task due", dueText(e.TaskDue)},
-		field{"DLQ timestamp", at(&e.DLQTimestamp)}, field{"Resolution status", e.ResolutionStatus},
-		field{"Resolution notes", or(e.ResolutionNotes, "")}, field{"Resolved at", at(e.ResolvedAt)},
-		field{"Resolved by", resolver(e)}, field{"Recovered at", at(e.RecoveredAt)},
-		field{"Predecessor", or(e.PredecessorUUID, "")}, field{"Metadata", compact(e.Metadata)},
+		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState}, field{"Task due", formatDue(e.TaskDue)},
+		field{"DLQ timestamp", formatTime(&e.DLQTimestamp)}, field{"Resolution status", e.ResolutionStatus},
+		field{"Resolution notes", orDefault(e.ResolutionNotes, "")}, field{"Resolved at", formatTime(e.ResolvedAt)},
+		field{"Resolved by", formatResolver(e)}, field{"Recovered at", formatTime(e.RecoveredAt)},
+		field{"Predecessor", orDefault(e.PredecessorUUID, "")}, field{"Metadata", compact(e.Metadata)},
 	)
 	if len(e.History) > 0 {
 		fmt.Fprintln(p.out)
@@ -37,28 +38,28 @@ func (p *program) printEntry(e apiv1.Entry, whole bool) {
 	p.printSnapshot(e, whole)
 }
 
-func failedNow(f *tasker.FailedStep) string {
+func formatFailedStep(f *tasker.FailedStep) string {
 	if f == nil {
 		return ""
 	}
-	return f.Name + " failed since " + at(&f.Since)
+	return f.Name + " failed since " + formatTime(&f.Since)
 }
 
-// resolver returns who resolved an investigation, or "" if it is open, even if a name is already
+// formatResolver returns who resolved an investigation, or "" if it is open, even if a name is already
 // stored.
-func resolver(e apiv1.Entry) string {
+func formatResolver(e apiv1.Entry) string {
 	if e.ResolutionStatus == string(tasker.EntryPending) {
 		return ""
 	}
-	return or(e.ResolvedBy, "")
+	return orDefault(e.ResolvedBy, "")
 }
 
 // document is an object in a snapshot. It is decoded field by field because any value may be replaced
 // by the text "[redacted]".
 type document map[string]json.RawMessage
 
-// readDocument decodes an object. It returns nil if doc is not an object.
-func readDocument(doc json.RawMessage) document {
+// parseDocument decodes an object. It returns nil if doc is not an object.
+func parseDocument(doc json.RawMessage) document {
 	var p document
 	if json.Unmarshal(doc, &p) != nil {
 		return nil
@@ -66,8 +67,8 @@ func readDocument(doc json.RawMessage) document {
 	return p
 }
 
-// text returns the value of a field as one line.
-func (p document) text(name string) string {
+// formatText returns the value of a field as one line.
+func (p document) formatText(name string) string {
 	var s string
 	if json.Unmarshal(p[name], &s) == nil {
 		return s
@@ -75,37 +76,39 @@ func (p document) text(name string) string {
 	return compact(p[name])
 }
 
-func (p document) minutes(name string) string {
+func (p document) formatMinutes(name string) string {
 	var f float64
 	if compact(p[name]) == "" || json.Unmarshal(p[name], &f) != nil {
-		return p.text(name)
+		return p.formatText(name)
 	}
-	return minutes(f)
+	return formatMinutes(f)
 }
 
-func (p document) steps() []document {
+func (p document) listSteps() []document {
 	var docs []json.RawMessage
 	if json.Unmarshal(p["steps"], &docs) != nil {
 		return nil
 	}
 	var list []document
 	for _, doc := range docs {
-		if s := readDocument(doc); s != nil {
+		if s := parseDocument(doc); s != nil {
 			list = append(list, s)
 		}
 	}
 	return list
 }
 
-func (p document) attempts() string { return p.text("attempts") + "/" + p.text("max_attempts") }
+func (p document) formatAttempts() string {
+	return p.formatText("attempts") + "/" + p.formatText("max_attempts")
+}
 
-// blocker describes a step that keeps the task from progressing.
-func (p document) blocker() string {
-	state := p.text("state")
-	if failure := failureText(p["error"]); state == string(tasker.StepError) && failure != "" {
-		return p.text("name") + " (" + failure + ")"
+// describeBlocker describes a step that keeps the task from progressing.
+func (p document) describeBlocker() string {
+	state := p.formatText("state")
+	if failure := formatFailure(p["error"]); state == string(tasker.StepError) && failure != "" {
+		return p.formatText("name") + " (" + failure + ")"
 	}
-	switch tasker.StepType(p.text("type")) {
+	switch tasker.StepType(p.formatText("type")) {
 	case tasker.ExternalStep:
 		state += ", waits for an external answer"
 	case tasker.ChildStep:
@@ -114,46 +117,47 @@ func (p document) blocker() string {
 		state += ", waits for a time"
 	case tasker.StandardStep, tasker.DecisionStep, tasker.MapStep:
 	}
-	return p.text("name") + " (" + state + ")"
+	return p.formatText("name") + " (" + state + ")"
 }
 
-// subject describes the cause of an investigation: the failed step and its error, the steps that
+// describeSubject describes the cause of an investigation: the failed step and its error, the steps that
 // block the task, or the reason of the operator who opened it.
-func subject(e apiv1.Entry) []field {
-	shot := readDocument(e.TaskSnapshot)
+func describeSubject(e apiv1.Entry) []field {
+	shot := parseDocument(e.TaskSnapshot)
 	var list []field
-	if or(e.OriginalReason, e.DLQReason) == string(tasker.ManualDLQ) && len(e.History) > 0 {
+	if orDefault(e.OriginalReason, e.DLQReason) == string(tasker.ManualDLQ) && len(e.History) > 0 {
 		first := e.History[0]
-		list = append(list, field{"Opened by", first.Actor}, field{"Opened because", or(first.Notes, "")})
+		list = append(list, field{"Opened by", first.Actor}, field{"Opened because", orDefault(first.Notes, "")})
 	}
 	if e.StepUUID == nil {
-		return append(list, field{"Blocked by", strings.Join(blockers(shot), "; ")})
+		return append(list, field{"Blocked by", strings.Join(listBlockers(shot), "; ")})
 	}
 	if e.OriginalReason != nil {
 		return list // the step failed after the snapshot was taken
 	}
-	for _, s := range shot.steps() {
-		if s.text("step_uuid") != *e.StepUUID {
+	for _, s := range shot.listSteps() {
+		if s.formatText("step_uuid") != *e.StepUUID {
 			continue
 		}
-		list = append(list, field{"Step", s.text("name") + ", " + s.text("state") + " after " + s.attempts() + " attempts"},
-			field{"Error", failureText(s["error"])})
+		list = append(list, field{"Step", s.formatText("name") + ", " + s.formatText("state") + " after " +
+			s.formatAttempts() + " attempts"},
+			field{"Error", formatFailure(s["error"])})
 	}
 	return list
 }
 
-// blockers describes the unfinished steps that wait for no other step, failed ones first.
-func blockers(shot document) []string {
+// listBlockers describes the unfinished steps that wait for no other step, failed ones first.
+func listBlockers(shot document) []string {
 	var failed, others []string
-	for _, s := range shot.steps() {
-		state := tasker.StepState(s.text("state"))
-		open := s.text("dependencies_open") == "0" &&
+	for _, s := range shot.listSteps() {
+		state := tasker.StepState(s.formatText("state"))
+		open := s.formatText("dependencies_open") == "0" &&
 			!state.Done() && state != tasker.StepCancelled
 		switch {
 		case state == tasker.StepError:
-			failed = append(failed, s.blocker())
+			failed = append(failed, s.describeBlocker())
 		case open:
-			others = append(others, s.blocker())
+			others = append(others, s.describeBlocker())
 		}
 	}
 	list := slices.Concat(failed, others)
@@ -165,40 +169,44 @@ func blockers(shot document) []string {
 
 // printSnapshot prints a summary of the snapshot, or all of it as JSON if whole is set.
 func (p *program) printSnapshot(e apiv1.Entry, whole bool) {
-	shot := readDocument(e.TaskSnapshot)
+	shot := parseDocument(e.TaskSnapshot)
 	if shot == nil {
 		return
 	}
-	fmt.Fprintf(p.out, "\n  Task Snapshot, as of %s:\n", at(&e.DLQTimestamp))
+	fmt.Fprintf(p.out, "\n  Task Snapshot, as of %s:\n", formatTime(&e.DLQTimestamp))
 	if whole {
-		fmt.Fprintf(p.out, "  %s\n", indented(e.TaskSnapshot, "  "))
+		fmt.Fprintf(p.out, "  %s\n", indentJSON(e.TaskSnapshot, "  "))
 		return
 	}
-	p.fields("    ",
-		field{"Task", shot.text("namespace") + "/" + shot.text("task_name") + " " + shot.text("task_version")},
-		field{"Taken", shot.text("detected_at")}, field{"Time in state", shot.minutes("time_in_state_minutes")},
-		field{"Threshold", shot.minutes("threshold_minutes")}, field{"Task age", shot.minutes("task_age_minutes")},
-		field{"Context", short(readDocument(shot["task"]).text("context"), maxNote)},
-		field{"Redaction failed", shot.text("redaction_failed")}, field{"Snapshot failed", shot.text("snapshot_failed")},
+	p.printFields("    ",
+		field{"Task", shot.formatText("namespace") + "/" + shot.formatText("task_name") + " " +
+			shot.formatText("task_version")},
+		field{"Taken", shot.formatText("detected_at")}, field{"Time in state", shot.formatMinutes("time_in_state_minutes")},
+		field{"Threshold", shot.formatMinutes("threshold_minutes")},
+		field{"Task age", shot.formatMinutes("task_age_minutes")},
+		field{"Context", truncate(parseDocument(shot["task"]).formatText("context"), maxNote)},
+		field{"Redaction failed", shot.formatText("redaction_failed")},
+		field{"Snapshot failed", shot.formatText("snapshot_failed")},
 		field{"Full snapshot", "tasker-ctl dlq get " + e.DLQEntryUUID + " --snapshot"},
 	)
 	var rows [][]string
-	for _, s := range shot.steps() {
-		rows = append(rows, []string{s.text("name"), s.text("state"), s.attempts(), failureText(s["error"])})
+	for _, s := range shot.listSteps() {
+		rows = append(rows, []string{s.formatText("name"), s.formatText("state"), s.formatAttempts(),
+			formatFailure(s["error"])})
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(p.out)
-		p.table([]string{"step", "state", "attempts", "error"}, rows)
+		p.printTable([]string{"step", "state", "attempts", "error"}, rows)
 	}
 }
 
 // printStepsNow prints the current steps of the task below the evidence.
 func (p *program) printStepsNow(ctx context.Context, e apiv1.Entry) {
-	task, err := readID("task_uuid", e.TaskUUID)
+	task, err := parseID("task_uuid", e.TaskUUID)
 	if err != nil {
 		return // the investigation itself is printed
 	}
-	api, err := p.api()
+	api, err := p.newClient()
 	if err != nil {
 		return
 	}
@@ -208,7 +216,7 @@ func (p *program) printStepsNow(ctx context.Context, e apiv1.Entry) {
 		return
 	}
 	fmt.Fprintf(p.out, "\n  Steps now:\n\n")
-	list(p, steps, columns{none: "No steps.", names: []string{"step", "state", "attempts", "error"}}, func(s apiv1.Step) []string {
-		return []string{s.Name, s.CurrentState, attempts(s), failureText(s.Error)}
+	printList(p, steps, columns{emptyMessage: "No steps.", names: []string{"step", "state", "attempts", "error"}}, func(s apiv1.Step) []string {
+		return []string{s.Name, s.CurrentState, formatAttempts(s), formatFailure(s.Error)}
 	})
 }

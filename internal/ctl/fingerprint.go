@@ -42,9 +42,9 @@ type maskLine struct {
 	Rule  string `json:"rule"`
 }
 
-func (p *program) fingerprintCommand() *cobra.Command {
+func (p *program) newFingerprintCommand() *cobra.Command {
 	var explain bool
-	c := p.command(help{
+	c := p.newCommand(commandHelp{
 		use:   "fingerprint [FILE]...",
 		short: "Print the fingerprints of failures",
 		long: `Print the fingerprint of each failure. Failures with the same fingerprint have the same cause.
@@ -61,10 +61,10 @@ tasks; --explain adds the replaced text.`,
   tasker-ctl case fingerprint --explain errors.jsonl | jq '.masked'`,
 	}, func(ctx context.Context, a arguments) error {
 		if len(a.text) == 0 {
-			return p.fingerprints(ctx, "-", explain)
+			return p.printFingerprints(ctx, "-", explain)
 		}
 		for _, name := range a.text {
-			if err := p.fingerprints(ctx, name, explain); err != nil {
+			if err := p.printFingerprints(ctx, name, explain); err != nil {
 				return err
 			}
 		}
@@ -74,9 +74,9 @@ tasks; --explain adds the replaced text.`,
 	return c
 }
 
-// fingerprints prints the fingerprints of the failures in a file, or in standard input if name is
+// printFingerprints prints the fingerprints of the failures in a file, or in standard input if name is
 // "-". It stops at an invalid line but prints the fingerprints of the lines before it.
-func (p *program) fingerprints(ctx context.Context, name string, explain bool) error {
+func (p *program) printFingerprints(ctx context.Context, name string, explain bool) error {
 	in := p.in
 	if name != "-" {
 		file, err := os.Open(name)

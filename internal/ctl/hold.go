@@ -15,7 +15,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) holdCommand() *cobra.Command {
+func (p *program) newHoldCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "hold",
 		Short: "Manage holds (pause steps during an outage)",
@@ -29,31 +29,31 @@ releases its steps in waves, and becomes active again if a wave fails.`,
   tasker-ctl hold list --open
   tasker-ctl hold probe $HOLD
   tasker-ctl hold release $HOLD --reason "PSP is back"`,
-	}, p.holdAddCommand(), p.holdListCommand(), p.holdShowCommand(), p.holdProbeCommand(), p.holdExtendCommand(), p.holdReleaseCommand())
+	}, p.newHoldAddCommand(), p.newHoldListCommand(), p.newHoldShowCommand(), p.newHoldProbeCommand(), p.newHoldExtendCommand(), p.newHoldReleaseCommand())
 }
 
-// ending contains the flags that set the end of a hold.
-type ending struct {
+// holdEndFlags contains the flags that set the end of a hold.
+type holdEndFlags struct {
 	after time.Duration
 	until *time.Time
 }
 
-func (e *ending) flags(c *cobra.Command) {
+func (e *holdEndFlags) addTo(c *cobra.Command) {
 	c.Flags().Var(cli.Span(&e.after, time.Minute, tasker.MaxHoldTime), "for", "duration of the hold, such as 30m or 4h, at most 24h")
 	c.Flags().Var(cli.Time(&e.until), "until", "end of the hold, such as 2026-01-31T07:30:00Z (instead of --for)")
 }
 
-func (e *ending) read() (until *time.Time, seconds int, err error) {
+func (e *holdEndFlags) read() (until *time.Time, seconds int, err error) {
 	if (e.until == nil) == (e.after == 0) {
 		return nil, 0, cli.Usagef("missing end: set either --for or --until")
 	}
 	return e.until, int(e.after / time.Second), nil
 }
 
-func (p *program) holdAddCommand() *cobra.Command {
+func (p *program) newHoldAddCommand() *cobra.Command {
 	var b apiv1.BeginHold
-	var end ending
-	c := answer(p, help{
+	var end holdEndFlags
+	c := newRequestCommand(p, commandHelp{
 		use:   "add --reason TEXT",
 		short: "Hold the steps of a scope",
 		long: `Hold the enqueued steps of a scope.
@@ -69,7 +69,7 @@ narrowed by --handler, --name and --step, or with --case the scope of that case.
 			return h, cli.Usagef("missing scope: set --namespace with --handler, --name or --step, or --case alone")
 		}
 		if b.CaseID != "" {
-			if _, err := readID("--case", b.CaseID); err != nil {
+			if _, err := parseID("--case", b.CaseID); err != nil {
 				return h, err
 			}
 		}
@@ -84,24 +84,24 @@ narrowed by --handler, --name and --step, or with --case the scope of that case.
 	f.StringVar(&b.TaskName, "name", "", "hold only steps of this template")
 	f.StringVar(&b.StepName, "step", "", "hold only steps with this name")
 	f.StringVar(&b.CaseID, "case", "", "hold the steps in the scope of this case")
-	end.flags(c)
+	end.addTo(c)
 	f.StringVar(&b.Owner, "owner", "", "owner of the hold (default: the actor)")
-	reasonFlag(c, &b.Reason)
-	p.actorFlag(c, &b.By, "by")
+	addReasonFlag(c, &b.Reason)
+	p.addActorFlag(c, &b.By, "by")
 	return c
 }
 
-func (p *program) holdListCommand() *cobra.Command {
+func (p *program) newHoldListCommand() *cobra.Command {
 	var q client.HoldQuery
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List holds, newest first",
 		example: `  tasker-ctl hold list --open
   tasker-ctl hold list --namespace payments --quiet`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.HoldList, error) {
 		if q.Before != "" {
-			if _, err := readID("--before", q.Before); err != nil {
+			if _, err := parseID("--before", q.Before); err != nil {
 				return apiv1.HoldList{}, err
 			}
 		}
@@ -109,30 +109,31 @@ func (p *program) holdListCommand() *cobra.Command {
 	}, func(l apiv1.HoldList) {
 
 		header := []string{"hold", "state", "kind", "scope", "held", "owner", "began", "ends", "reason"}
-		list(p, l.Holds, columns{none: "No holds.", names: header, spare: "reason"}, func(h apiv1.Hold) []string {
-			return []string{h.HoldUUID, h.State, h.Kind, scopeOf(h), heldText(h), h.Owner, at(&h.BeganAt), at(cmp.Or(h.EndedAt, &h.EndsAt)), h.Reason}
-		})
+		printList(p, l.Holds, columns{emptyMessage: "No holds.", names: header, spare: "reason"},
+			func(h apiv1.Hold) []string {
+				return []string{h.HoldUUID, h.State, h.Kind, formatScope(h), formatHeld(h), h.Owner, formatTime(&h.BeganAt), formatTime(cmp.Or(h.EndedAt, &h.EndsAt)), h.Reason}
+			})
 		if !p.quiet {
-			nextPage(p, "before", l.Pagination.NextBefore)
+			printNextPageFlag(p, "before", l.Pagination.NextBefore)
 		}
 	})
 	f := c.Flags()
-	namespaceFlag(c, &q.Namespace)
+	addNamespaceFlag(c, &q.Namespace)
 	f.BoolVar(&q.Open, "open", false, "only open holds")
 	f.StringVar(&q.Before, "before", "", "page cursor: id of the last hold")
-	p.quietFlag(c)
-	limitFlag(c, &q.Limit, 50)
+	p.addQuietFlag(c)
+	addLimitFlag(c, &q.Limit, 50)
 	return c
 }
 
-func scopeOf(h apiv1.Hold) string {
+func formatScope(h apiv1.Hold) string {
 	return tasker.HoldScope{Namespace: h.Namespace, Handler: h.Handler, TaskName: h.TaskName, StepName: h.StepName}.String()
 }
 
-func heldText(h apiv1.Hold) string { return atLeast(int(h.Held), h.HeldIsAtLeast) }
+func formatHeld(h apiv1.Hold) string { return formatAtLeast(int(h.Held), h.HeldIsAtLeast) }
 
-func (p *program) holdShowCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newHoldShowCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "show HOLD",
 		short: "Show a hold",
 		example: `  tasker-ctl hold show $HOLD
@@ -141,55 +142,56 @@ func (p *program) holdShowCommand() *cobra.Command {
 		return api.Hold(ctx, a.id[0])
 	}, func(d apiv1.HoldDetail) {
 		p.printHold(d.Hold)
-		list(p, d.Releases, columns{none: "No probes or waves.", names: []string{"released", "task", "step", "as", "outcome", "failure"}, spare: "failure"}, func(r apiv1.HoldRelease) []string {
+		printList(p, d.Releases, columns{emptyMessage: "No probes or waves.", names: []string{"released", "task", "step", "as", "outcome", "failure"}, spare: "failure"}, func(r apiv1.HoldRelease) []string {
 			as := "probe"
 			if r.Wave > 0 {
 				as = fmt.Sprintf("wave %d", r.Wave)
 			}
-			return []string{at(&r.ReleasedAt), r.TaskUUID, r.StepUUID, as, or(r.Outcome, "awaited"), orDash(or(r.Failure, ""))}
+			return []string{formatTime(&r.ReleasedAt), r.TaskUUID, r.StepUUID, as, orDefault(r.Outcome, "awaited"),
+				orDash(orDefault(r.Failure, ""))}
 		})
-		list(p, d.History, columns{none: "No history.", names: []string{"at", "event", "by", "reason", "more"}, spare: "more"}, func(c apiv1.HoldChange) []string {
-			return []string{at(&c.At), c.Event, c.Actor, orDash(or(c.Reason, "")), orDash(strings.Trim(compact(c.Metadata), "{}"))}
+		printList(p, d.History, columns{emptyMessage: "No history.", names: []string{"at", "event", "by", "reason", "more"}, spare: "more"}, func(c apiv1.HoldChange) []string {
+			return []string{formatTime(&c.At), c.Event, c.Actor, orDash(orDefault(c.Reason, "")), orDash(strings.Trim(compact(c.Metadata), "{}"))}
 		})
 	})
 }
 
 func (p *program) printHold(h apiv1.Hold) {
-	p.done("Hold %s is %s", clean(h.HoldUUID), clean(h.State))
+	p.printDone("Hold %s is %s", clean(h.HoldUUID), clean(h.State))
 	fields := []field{
-		{"Holds", scopeOf(h)}, {"Case", or(h.CaseID, "")}, {"Kind", h.Kind}, {"Cause", h.Cause}, {"Reason", h.Reason}, {"Owner", h.Owner},
-		{"Held", heldText(h)}, {"Released", num(h.Released)},
+		{"Holds", formatScope(h)}, {"Case", orDefault(h.CaseID, "")}, {"Kind", h.Kind}, {"Cause", h.Cause}, {"Reason", h.Reason}, {"Owner", h.Owner},
+		{"Held", formatHeld(h)}, {"Released", formatInt(h.Released)},
 	}
 	if h.State == string(tasker.HoldReleasing) {
-		fields = append(fields, field{"Wave", holdWaveText(h)})
+		fields = append(fields, field{"Wave", formatHoldWave(h)})
 	}
 	if h.InFlight > 0 {
-		fields = append(fields, field{"In progress", num(h.InFlight)})
+		fields = append(fields, field{"In progress", formatInt(h.InFlight)})
 	}
 	if h.Probes > 0 {
 		fields = append(fields, field{"Probes", fmt.Sprintf("%d, of which %d failed", h.Probes, h.FailedProbes)})
 	}
-	fields = append(fields, field{"Next probe", at(h.NextProbeAt)}, field{"Began", at(&h.BeganAt)})
+	fields = append(fields, field{"Next probe", formatTime(h.NextProbeAt)}, field{"Began", formatTime(&h.BeganAt)})
 	if h.State == string(tasker.HoldActive) {
-		fields = append(fields, field{"Ends", at(&h.EndsAt)})
+		fields = append(fields, field{"Ends", formatTime(&h.EndsAt)})
 	}
-	p.fields("  ", append(fields, field{"Ended", at(h.EndedAt)})...)
+	p.printFields("  ", append(fields, field{"Ended", formatTime(h.EndedAt)})...)
 }
 
-func holdWaveText(h apiv1.Hold) string {
+func formatHoldWave(h apiv1.Hold) string {
 	if !h.Blocks {
 		return "the rest"
 	}
 	sizes := make([]string, len(h.Waves))
 	for i, n := range h.Waves {
-		sizes[i] = num(n)
+		sizes[i] = formatInt(n)
 	}
 	return fmt.Sprintf("%d of %d (%s, rest)", h.Wave, len(h.Waves)+1, strings.Join(sizes, ", "))
 }
 
-func (p *program) holdProbeCommand() *cobra.Command {
+func (p *program) newHoldProbeCommand() *cobra.Command {
 	var r apiv1.ProbeHold
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "probe HOLD",
 		short: "Release one held step as a probe",
 		long: `Release one held step to test whether it succeeds. "hold show" prints the outcome. If a
@@ -199,15 +201,15 @@ circuit breaker created the hold, a successful probe releases it; otherwise you 
 	}, func(ctx context.Context, api *client.Client, a arguments) (h apiv1.Hold, err error) {
 		return api.ProbeHold(ctx, a.id[0], r)
 	}, p.printHold)
-	optionalReasonFlag(c, &r.Reason)
-	p.actorFlag(c, &r.By, "by")
+	addOptionalReasonFlag(c, &r.Reason)
+	p.addActorFlag(c, &r.By, "by")
 	return c
 }
 
-func (p *program) holdExtendCommand() *cobra.Command {
+func (p *program) newHoldExtendCommand() *cobra.Command {
 	var r apiv1.ExtendHold
-	var end ending
-	c := answer(p, help{
+	var end holdEndFlags
+	c := newRequestCommand(p, commandHelp{
 		use:   "extend HOLD --reason TEXT",
 		short: "Extend or reassign a hold",
 		example: `  tasker-ctl hold extend $HOLD --for 2h --reason "the provider needs longer"
@@ -218,17 +220,17 @@ func (p *program) holdExtendCommand() *cobra.Command {
 		}
 		return api.ExtendHold(ctx, a.id[0], r)
 	}, p.printHold)
-	end.flags(c)
+	end.addTo(c)
 	c.Flags().StringVar(&r.Owner, "owner", "", "new owner of the hold")
-	reasonFlag(c, &r.Reason)
-	p.actorFlag(c, &r.By, "by")
+	addReasonFlag(c, &r.Reason)
+	p.addActorFlag(c, &r.By, "by")
 	return c
 }
 
-func (p *program) holdReleaseCommand() *cobra.Command {
+func (p *program) newHoldReleaseCommand() *cobra.Command {
 	var r apiv1.ReleaseHold
 	var waves string
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "release HOLD --reason TEXT",
 		short: "Release held steps in waves",
 		long: `Release held steps in waves. Each wave starts after the previous one succeeded; if a tenth of
@@ -244,7 +246,7 @@ the progress.`,
 		return api.ReleaseHold(ctx, a.id[0], r)
 	}, p.printHold)
 	c.Flags().StringVar(&waves, "waves", "1,10,100", `wave sizes, then the rest; "all" releases everything at once`)
-	reasonFlag(c, &r.Reason)
-	p.actorFlag(c, &r.By, "by")
+	addReasonFlag(c, &r.Reason)
+	p.addActorFlag(c, &r.By, "by")
 	return c
 }

@@ -14,10 +14,10 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) inboxCommand() *cobra.Command {
+func (p *program) newInboxCommand() *cobra.Command {
 	var q client.InboxQuery
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "inbox",
 		short: "List human steps, earliest due first",
 		long: `List human steps, earliest due first.
@@ -32,28 +32,28 @@ it was assigned. --mine, --assignee and --unassigned can be combined.`,
 		return api.Inbox(ctx, q)
 	}, func(l apiv1.Inbox) {
 		header := []string{"step", "task", "namespace", "template", "assignee", "waits since", "due"}
-		list(p, l.Steps, columns{none: "No human steps.", names: header}, func(s apiv1.HumanStep) []string {
-			return []string{s.Step, s.TaskUUID, s.Namespace, s.Template, or(s.Assignee, "-"), at(s.WaitingSince), orDash(at(s.DueAt))}
+		printList(p, l.Steps, columns{emptyMessage: "No human steps.", names: header}, func(s apiv1.HumanStep) []string {
+			return []string{s.Step, s.TaskUUID, s.Namespace, s.Template, orDefault(s.Assignee, "-"), formatTime(s.WaitingSince), orDash(formatTime(s.DueAt))}
 		})
-		nextPage(p, "after", l.Pagination.NextAfter)
+		printNextPageFlag(p, "after", l.Pagination.NextAfter)
 	})
 	f := c.Flags()
 	f.BoolVar(&q.Mine, "mine", false, "steps assigned to you or one of your groups")
 	f.StringArrayVar(&q.Assignees, "assignee", nil, "steps assigned to this person, or to group:NAME; repeatable")
 	f.BoolVar(&q.Unassigned, "unassigned", false, "steps without an assignee")
-	namespaceFlag(c, &q.Namespace)
+	addNamespaceFlag(c, &q.Namespace)
 	f.StringVar(&q.Template, "template", "", "filter by template")
 	f.Var(cli.Time(&q.DueBefore), "due-before", "only steps due before this time, such as 2026-01-31T07:30:00Z")
 	f.BoolVar(&q.Overdue, "overdue", false, "only overdue steps")
 	f.StringVar(&q.After, "after", "", "page cursor: next_after of the previous page")
-	limitFlag(c, &q.Limit, 100)
+	addLimitFlag(c, &q.Limit, 100)
 	return c
 }
 
-func (p *program) assignCommand() *cobra.Command {
+func (p *program) newAssignCommand() *cobra.Command {
 	var a apiv1.AssignStep
 	var unassign bool
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "assign-step TASK STEP --to NAME",
 		short: "Assign a human step",
 		long: `Assign an external step that waits to a person, by their sign-in name, or to group:NAME.
@@ -67,18 +67,19 @@ func (p *program) assignCommand() *cobra.Command {
 		}
 		return api.AssignStep(ctx, args.id[0], args.text[1], a)
 	}, func(h apiv1.HumanStep) {
-		p.done("Step assigned.")
-		p.fields("  ", field{"Step", h.Step}, field{"Assignee", or(h.Assignee, "none")}, field{"Due", at(h.DueAt)})
+		p.printDone("Step assigned.")
+		p.printFields("  ", field{"Step", h.Step}, field{"Assignee", orDefault(h.Assignee, "none")},
+			field{"Due", formatTime(h.DueAt)})
 	})
 	c.Flags().StringVar(&a.Assignee, "to", "", "assignee: a person, or group:NAME")
 	c.Flags().BoolVar(&unassign, "nobody", false, "remove the assignee")
-	optionalReasonFlag(c, &a.Reason)
-	p.actorFlag(c, &a.By, "by")
+	addOptionalReasonFlag(c, &a.Reason)
+	p.addActorFlag(c, &a.By, "by")
 	return c
 }
 
-func (p *program) assigneeCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newAssigneeCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:     "assignee TASK STEP",
 		short:   "Show the assignee of a human step",
 		long:    "Show the assignee, the form and the assignment history of a human step. " + stepArgument,
@@ -86,19 +87,19 @@ func (p *program) assigneeCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.HumanStepDetail, error) {
 		return api.HumanStep(ctx, a.id[0], a.text[1])
 	}, func(d apiv1.HumanStepDetail) {
-		p.fields("", field{"Step", d.Step}, field{"Assignee", or(d.Assignee, "none")}, field{"Assigned by", or(d.AssignedBy, "")},
-			field{"Waits since", at(d.WaitingSince)}, field{"Due", at(d.DueAt)}, field{"Escalated", at(d.EscalatedAt)}, field{"Form", compact(d.Form)})
+		p.printFields("", field{"Step", d.Step}, field{"Assignee", orDefault(d.Assignee, "none")}, field{"Assigned by", orDefault(d.AssignedBy, "")},
+			field{"Waits since", formatTime(d.WaitingSince)}, field{"Due", formatTime(d.DueAt)}, field{"Escalated", formatTime(d.EscalatedAt)}, field{"Form", compact(d.Form)})
 		for _, c := range d.History {
-			fmt.Fprintf(p.out, "\n%s %s by %s%s%s\n", at(&c.At), clean(c.Event), clean(c.Actor), prefixed(": ", or(c.Assignee, "")), prefixed(": ", or(c.Reason, "")))
+			fmt.Fprintf(p.out, "\n%s %s by %s%s%s\n", formatTime(&c.At), clean(c.Event), clean(c.Actor), addPrefix(": ", orDefault(c.Assignee, "")), addPrefix(": ", orDefault(c.Reason, "")))
 		}
 	})
 }
 
-func (p *program) answerLinkCommand() *cobra.Command {
+func (p *program) newAnswerLinkCommand() *cobra.Command {
 	var l apiv1.CreateAnswerLink
 	var life time.Duration
 	var server string
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "answer-link TASK STEP",
 		short: "Create a one-time answer link",
 		long: `Create a link with which the assignee answers an external step without signing in.
@@ -116,16 +117,16 @@ output. ` + stepArgument,
 		server = api.URL()
 		return api.CreateAnswerLink(ctx, a.id[0], a.text[1], l)
 	}, func(made apiv1.NewAnswerLink) {
-		p.hint("For %s, valid until %s. Anyone with this link can answer.", made.Assignee, at(&made.ExpiresAt))
-		fmt.Fprintln(p.out, clean(or(made.URL, strings.TrimSuffix(server, "/")+made.Path)))
+		p.printHint("For %s, valid until %s. Anyone with this link can answer.", made.Assignee, formatTime(&made.ExpiresAt))
+		fmt.Fprintln(p.out, clean(orDefault(made.URL, strings.TrimSuffix(server, "/")+made.Path)))
 	})
 	c.Flags().Var(cli.Span(&life, tasker.MinAnswerLinkLife, tasker.MaxAnswerLinkLife), "expires-in", "validity of the link, such as 4h or 7d (default: 3d)")
-	p.actorFlag(c, &l.By, "by")
+	p.addActorFlag(c, &l.By, "by")
 	return c
 }
 
-func (p *program) answerLinksCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newAnswerLinksCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:     "answer-links TASK STEP",
 		short:   "List answer links of a step",
 		long:    "List the current and former answer links of an external step, newest first. " + stepArgument,
@@ -133,14 +134,14 @@ func (p *program) answerLinksCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.AnswerLinks, error) {
 		return api.AnswerLinks(ctx, a.id[0], a.text[1])
 	}, func(l apiv1.AnswerLinks) {
-		list(p, l.Links, columns{none: "The step has no answer links.", names: []string{"link", "assignee", "state", "made by", "made", "expires"}}, func(l apiv1.AnswerLink) []string {
-			return []string{l.UUID, l.Assignee, l.State, l.CreatedBy, at(&l.CreatedAt), at(&l.ExpiresAt)}
+		printList(p, l.Links, columns{emptyMessage: "The step has no answer links.", names: []string{"link", "assignee", "state", "made by", "made", "expires"}}, func(l apiv1.AnswerLink) []string {
+			return []string{l.UUID, l.Assignee, l.State, l.CreatedBy, formatTime(&l.CreatedAt), formatTime(&l.ExpiresAt)}
 		})
 	})
 }
 
-func (p *program) revokeLinkCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newRevokeLinkCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:     "revoke-answer-link TASK STEP LINK",
 		short:   "Revoke an answer link",
 		long:    "Revoke an answer link. " + stepArgument,
@@ -152,12 +153,12 @@ func (p *program) revokeLinkCommand() *cobra.Command {
 		}
 		return api.RevokeAnswerLink(ctx, a.id[0], a.text[1], link)
 	}, func(l apiv1.AnswerLink) {
-		p.done("The link for %s is %s.", clean(l.Assignee), clean(l.State))
+		p.printDone("The link for %s is %s.", clean(l.Assignee), clean(l.State))
 	})
 }
 
-// prefixed returns text with a prefix, or "" if text is empty.
-func prefixed(prefix, text string) string {
+// addPrefix returns text with a prefix, or "" if text is empty.
+func addPrefix(prefix, text string) string {
 	if text == "" {
 		return ""
 	}

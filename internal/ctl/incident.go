@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) incidentCommand() *cobra.Command {
+func (p *program) newIncidentCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "incident",
 		Short: "View incidents (cases notified together)",
@@ -21,13 +21,13 @@ func (p *program) incidentCommand() *cobra.Command {
 of each other. Notifications are sent per incident; work is done on its cases.`,
 		Example: `  tasker-ctl incident list --state open
   tasker-ctl incident show $INCIDENT`,
-	}, p.incidentListCommand(), p.incidentShowCommand(), p.incidentReportCommand())
+	}, p.newIncidentListCommand(), p.newIncidentShowCommand(), p.newIncidentReportCommand())
 }
 
-func (p *program) incidentListCommand() *cobra.Command {
+func (p *program) newIncidentListCommand() *cobra.Command {
 	var q client.IncidentQuery
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List incidents, newest first",
 		example: `  tasker-ctl incident list --state open
@@ -37,25 +37,26 @@ func (p *program) incidentListCommand() *cobra.Command {
 	}, func(l apiv1.IncidentList) {
 
 		header := []string{"incident", "state", "severity", "where", "error", "cases", "open", "not owned", "messages", "began", "ended"}
-		list(p, l.Incidents, columns{none: "No incidents.", names: header, spare: "error"}, func(i apiv1.Incident) []string {
-			return []string{
-				i.IncidentID, i.State, i.Severity, placeOf(i.NamespaceName, i.TaskName, i.StepName), orDash(cmp.Or(i.ErrorPattern, i.Label)), num(i.Cases), num(i.Entries),
-				num(i.CasesNotOwned), num(i.Messages), at(&i.BeganAt), at(i.EndedAt),
-			}
-		})
+		printList(p, l.Incidents, columns{emptyMessage: "No incidents.", names: header, spare: "error"},
+			func(i apiv1.Incident) []string {
+				return []string{
+					i.IncidentID, i.State, i.Severity, formatPlace(i.NamespaceName, i.TaskName, i.StepName), orDash(cmp.Or(i.ErrorPattern, i.Label)), formatInt(i.Cases), formatInt(i.Entries),
+					formatInt(i.CasesNotOwned), formatInt(i.Messages), formatTime(&i.BeganAt), formatTime(i.EndedAt),
+				}
+			})
 		if !p.quiet {
-			p.more(l.Pagination)
+			p.printNextPage(l.Pagination)
 		}
 	})
-	filterFlag(c, &q.State, "state", "s", tasker.IncidentStates())
-	namespaceFlag(c, &q.Namespace)
-	p.quietFlag(c)
-	pageFlags(c, &q.Page, 50)
+	addFilterFlag(c, &q.State, "state", "s", tasker.IncidentStates())
+	addNamespaceFlag(c, &q.Namespace)
+	p.addQuietFlag(c)
+	addPageFlags(c, &q.Page, 50)
 	return c
 }
 
-func (p *program) incidentShowCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newIncidentShowCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:     "show INCIDENT",
 		short:   "Show an incident",
 		example: `  tasker-ctl incident show $INCIDENT`,
@@ -65,19 +66,19 @@ func (p *program) incidentShowCommand() *cobra.Command {
 }
 
 func (p *program) printIncident(d apiv1.IncidentDetail) {
-	p.fields("", field{"Incident", d.IncidentID}, field{"State", d.State}, field{"Severity", d.Severity}, field{"Where", placeOf(d.NamespaceName, d.TaskName, d.StepName)},
-		field{"Error", cmp.Or(d.ErrorPattern, d.Label)}, field{"Open investigations", num(d.Entries)}, field{"Owners", strings.Join(d.OwnedBy, ", ")},
-		field{"Began", at(&d.BeganAt)}, field{"Ended", at(d.EndedAt)}, field{"Not owned since", at(d.UnownedSince)}, field{"Key of its messages", d.DedupKey})
-	list(p, d.Members, columns{none: "No cases.", names: []string{"case", "open", "state", "step", "error", "owner", "joined"}, spare: "error"}, func(c tasker.IncidentCase) []string {
-		return []string{c.ID.String(), num(c.Entries), string(c.State), orDash(c.TaskName + " > " + c.StepName), orDash(c.ErrorPattern), orDash(c.Owner), at(&c.JoinedAt)}
+	p.printFields("", field{"Incident", d.IncidentID}, field{"State", d.State}, field{"Severity", d.Severity}, field{"Where", formatPlace(d.NamespaceName, d.TaskName, d.StepName)},
+		field{"Error", cmp.Or(d.ErrorPattern, d.Label)}, field{"Open investigations", formatInt(d.Entries)}, field{"Owners", strings.Join(d.OwnedBy, ", ")},
+		field{"Began", formatTime(&d.BeganAt)}, field{"Ended", formatTime(d.EndedAt)}, field{"Not owned since", formatTime(d.UnownedSince)}, field{"Key of its messages", d.DedupKey})
+	printList(p, d.Members, columns{emptyMessage: "No cases.", names: []string{"case", "open", "state", "step", "error", "owner", "joined"}, spare: "error"}, func(c tasker.IncidentCase) []string {
+		return []string{c.ID.String(), formatInt(c.Entries), string(c.State), orDash(c.TaskName + " > " + c.StepName), orDash(c.ErrorPattern), orDash(c.Owner), formatTime(&c.JoinedAt)}
 	})
-	list(p, d.Told, columns{none: "No messages.", names: []string{"told", "message", "topic", "sinks"}, spare: "sinks"}, func(m apiv1.Message) []string {
-		return []string{at(&m.CreatedAt), m.MessageUUID, m.Topic, orDash(sinksOf(m))}
+	printList(p, d.Told, columns{emptyMessage: "No messages.", names: []string{"told", "message", "topic", "sinks"}, spare: "sinks"}, func(m apiv1.Message) []string {
+		return []string{formatTime(&m.CreatedAt), m.MessageUUID, m.Topic, orDash(formatSinks(m))}
 	})
 }
 
-// sinksOf returns the delivery state of a notification at each sink.
-func sinksOf(m apiv1.Message) string {
+// formatSinks returns the delivery state of a notification at each sink.
+func formatSinks(m apiv1.Message) string {
 	var list []string
 	for _, e := range m.Emissions {
 		list = append(list, e.Sink+" "+string(e.State))
@@ -85,16 +86,16 @@ func sinksOf(m apiv1.Message) string {
 	return strings.Join(list, ", ")
 }
 
-func (p *program) messageCommand() *cobra.Command {
+func (p *program) newMessageCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use: "message", Short: "Test notifications",
 		Example: "  tasker-ctl message test --namespace orders --severity high",
-	}, p.messageTestCommand())
+	}, p.newMessageTestCommand())
 }
 
-func (p *program) messageTestCommand() *cobra.Command {
+func (p *program) newMessageTestCommand() *cobra.Command {
 	var m apiv1.TryMessage
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "test",
 		short: "Send a test notification",
 		long: `Send a test notification by the first route that matches the flags, and print its sinks. The
@@ -106,16 +107,16 @@ receivers are really notified.`,
 	}, func(t apiv1.TriedMessage) {
 		routes := make([]string, len(t.Routes))
 		for i, n := range t.Routes {
-			routes[i] = num(n)
+			routes[i] = formatInt(n)
 		}
-		p.fields("", field{"Sinks", orDash(strings.Join(t.Sinks, ", "))}, field{"Matching routes", orDash(strings.Join(routes, ", "))})
+		p.printFields("", field{"Sinks", orDash(strings.Join(t.Sinks, ", "))}, field{"Matching routes", orDash(strings.Join(routes, ", "))})
 	})
 	c.Flags().StringVarP(&m.Namespace, "namespace", "n", "", "namespace of the notification (required)")
-	requireFlag(c, "namespace", "it selects the routes")
+	markRequired(c, "namespace", "it selects the routes")
 	c.Flags().StringVar(&m.Template, "template", "", "template")
 	c.Flags().StringVar(&m.Severity, "severity", "", "severity: critical, high, medium or low")
 	c.Flags().StringVar(&m.Reason, "reason", "", "investigation reason, such as max_retries_exceeded")
 	c.Flags().StringVar(&m.Cause, "cause", "", "error text")
-	p.actorFlag(c, &m.By, "by")
+	p.addActorFlag(c, &m.By, "by")
 	return c
 }

@@ -23,8 +23,8 @@ const tokenFlag = "token"
 var errTokenFlag = cli.UsageError{Text: "--token is not supported: the process list would show your API key; " +
 	"use TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file FILE"}
 
-// token returns the client option with the API key.
-func (p *program) token() client.Option {
+// tokenOption returns the client option with the API key.
+func (p *program) tokenOption() client.Option {
 	switch {
 	case p.tokenFile != "":
 		return client.WithTokenFile(p.tokenFile)
@@ -39,8 +39,8 @@ func (p *program) hasToken() bool {
 	return p.tokenFile != "" || p.env["TASKER_TOKEN"] != "" || p.env["TASKER_TOKEN_FILE"] != ""
 }
 
-// accessAdvice returns hints for callers who are not authenticated or lack a permission.
-func (p *program) accessAdvice(e apiv1.ErrorBody) []string {
+// adviseOnAccess returns hints for callers who are not authenticated or lack a permission.
+func (p *program) adviseOnAccess(e apiv1.ErrorBody) []string {
 	switch {
 	case e.Code == string(tasker.Unauthorized) && !p.hasToken():
 		return []string{"set TASKER_TOKEN, or TASKER_TOKEN_FILE to a file with your API key; administrators create keys with: tasker-ctl key create"}
@@ -55,8 +55,8 @@ func (p *program) accessAdvice(e apiv1.ErrorBody) []string {
 	}
 }
 
-func (p *program) whoAmICommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newWhoAmICommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "whoami",
 		short: "Show your identity and permissions",
 		example: `  tasker-ctl whoami
@@ -68,29 +68,29 @@ func (p *program) whoAmICommand() *cobra.Command {
 			fmt.Fprintln(p.out, "Authentication is disabled: every caller has all permissions.")
 			return
 		}
-		p.fields("", field{"Subject", i.Subject}, field{"Grants", orDash(strings.Join(i.Grants, ", "))})
+		p.printFields("", field{"Subject", i.Subject}, field{"Grants", orDash(strings.Join(i.Grants, ", "))})
 	})
 }
 
-func (p *program) keyCommand() *cobra.Command {
+func (p *program) newKeyCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "key",
 		Short: "Manage API keys",
 		Example: "  tasker-ctl key create deploy --grant developer@payments > deploy.token\n" +
 			"  tasker-ctl key list\n  tasker-ctl key rotate deploy --grace 1h > deploy.token\n  tasker-ctl key revoke deploy",
-	}, p.keyCreateCommand(), p.keyListCommand(), p.keyRotateCommand(), p.keyRevokeCommand())
+	}, p.newKeyCreateCommand(), p.newKeyListCommand(), p.newKeyRotateCommand(), p.newKeyRevokeCommand())
 }
 
 // The maximum lifetimes that the server accepts.
 const (
-	longestLife  = 3650 * 24 * time.Hour
-	longestGrace = 30 * 24 * time.Hour
+	maxKeyLifetime = 3650 * 24 * time.Hour
+	maxGracePeriod = 30 * 24 * time.Hour
 )
 
-func (p *program) keyCreateCommand() *cobra.Command {
+func (p *program) newKeyCreateCommand() *cobra.Command {
 	var grants []string
 	var life time.Duration
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "create NAME --grant ROLE@NAMESPACE",
 		short: "Create an API key",
 		long: `Create an API key and print its token once, on standard output. Everything else goes to
@@ -113,32 +113,32 @@ developer, worker and admin; see docs/reference/security.md.`,
 		return api.CreateKey(ctx, k)
 	}, func(k apiv1.CreatedKey) { p.printToken("created", k) })
 	c.Flags().StringArrayVar(&grants, "grant", nil, "what the key may do: ROLE@NAMESPACE, with * for all namespaces; may be repeated")
-	c.Flags().Var(cli.Span(&life, time.Second, longestLife), "expires-in", "how long the key is valid, such as 12h or 90d (default: for ever)")
+	c.Flags().Var(cli.Span(&life, time.Second, maxKeyLifetime), "expires-in", "how long the key is valid, such as 12h or 90d (default: for ever)")
 	return c
 }
 
 // printToken prints a token to stdout and the details of its key to stderr.
 func (p *program) printToken(what string, k apiv1.CreatedKey) {
 	fmt.Fprintf(p.err, "%s Key %s: %s\n", p.paint(p.err, green, "✓"), what, clean(k.Key.Name))
-	for _, f := range keyFields(k.Key) {
+	for _, f := range formatKey(k.Key) {
 		if f.value != "" {
-			p.hint("%s: %s", f.label, f.value)
+			p.printHint("%s: %s", f.label, f.value)
 		}
 	}
-	p.hint("Its token is shown only now:")
+	p.printHint("Its token is shown only now:")
 	fmt.Fprintln(p.out, k.Token)
 }
 
-func keyFields(k apiv1.Key) []field {
+func formatKey(k apiv1.Key) []field {
 	return []field{
-		{"UUID", k.KeyUUID}, {"Grants", strings.Join(k.Grants, ", ")}, {"Expires", at(k.ExpiresAt)},
-		{"Revoked", at(k.RevokedAt)}, {"Revoked by", or(k.RevokedBy, "")},
+		{"UUID", k.KeyUUID}, {"Grants", strings.Join(k.Grants, ", ")}, {"Expires", formatTime(k.ExpiresAt)},
+		{"Revoked", formatTime(k.RevokedAt)}, {"Revoked by", orDefault(k.RevokedBy, "")},
 	}
 }
 
-func (p *program) keyListCommand() *cobra.Command {
+func (p *program) newKeyListCommand() *cobra.Command {
 	var q client.KeyQuery
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List API keys, newest first",
 		long: `List API keys, the newest first. PREFIX is how their tokens begin: a key that was found
@@ -147,43 +147,43 @@ somewhere can be looked up by it.`,
   tasker-ctl key list --search tsk_mfrggzdfmz --revoked
   tasker-ctl key list -o json | jq -r '.keys[] | select(.last_used_at == null) | .name'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.KeyList, error) {
-		q.Search = searchTerm(q.Search)
+		q.Search = toSearchTerm(q.Search)
 		return api.Keys(ctx, q)
 	}, func(l apiv1.KeyList) {
 		header := []string{"name", "grants", "prefix", "created", "expires", "last used", "key"}
 		if q.Revoked {
 			header = append(header, "revoked")
 		}
-		list(p, l.Keys, columns{none: "No keys.", names: header}, func(k apiv1.Key) []string {
+		printList(p, l.Keys, columns{emptyMessage: "No keys.", names: header}, func(k apiv1.Key) []string {
 			row := []string{
-				k.Name, strings.Join(k.Grants, ","), orDash(strings.Join(k.Prefixes, ",")), at(&k.CreatedAt),
-				orDash(at(k.ExpiresAt)), orDash(at(k.LastUsedAt)), k.KeyUUID,
+				k.Name, strings.Join(k.Grants, ","), orDash(strings.Join(k.Prefixes, ",")), formatTime(&k.CreatedAt),
+				orDash(formatTime(k.ExpiresAt)), orDash(formatTime(k.LastUsedAt)), k.KeyUUID,
 			}
 			if q.Revoked {
-				row = append(row, orDash(at(k.RevokedAt)))
+				row = append(row, orDash(formatTime(k.RevokedAt)))
 			}
 			return row
 		})
-		p.more(l.Pagination)
+		p.printNextPage(l.Pagination)
 	})
 	c.Flags().StringVar(&q.Search, "search", "", "filter by name or token prefix")
 	c.Flags().BoolVar(&q.Revoked, "revoked", false, "include revoked keys")
-	pageFlags(c, &q.Page, 50)
+	addPageFlags(c, &q.Page, 50)
 	return c
 }
 
-// searchTerm shortens a token to its prefix, because servers log the URLs of requests. It returns
+// toSearchTerm shortens a token to its prefix, because servers log the URLs of requests. It returns
 // other text unchanged.
-func searchTerm(text string) string {
+func toSearchTerm(text string) string {
 	if parts := strings.SplitN(text, "_", 3); access.IsToken(text) && len(parts) == 3 {
 		return parts[0] + "_" + parts[1]
 	}
 	return text
 }
 
-func (p *program) keyRotateCommand() *cobra.Command {
+func (p *program) newKeyRotateCommand() *cobra.Command {
 	var grace time.Duration
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "rotate NAME|UUID",
 		short: "Replace the token of an API key",
 		long: `Replace the token of an API key and print the new one once, on standard output. The UUID and
@@ -197,12 +197,12 @@ at once.`,
 		}
 		return api.RotateKey(ctx, id, apiv1.RotateKey{GraceSeconds: int64(grace / time.Second)})
 	}, func(k apiv1.CreatedKey) { p.printToken("rotated", k) })
-	c.Flags().Var(cli.Span(&grace, time.Second, longestGrace), "grace", "how long the old token stays valid, such as 1h (default: it expires at once)")
+	c.Flags().Var(cli.Span(&grace, time.Second, maxGracePeriod), "grace", "how long the old token stays valid, such as 1h (default: it expires at once)")
 	return c
 }
 
-func (p *program) keyRevokeCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newKeyRevokeCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "revoke NAME|UUID",
 		short: "Revoke an API key",
 		long: `Revoke an API key. All servers reject it within five seconds and close its open requests.
@@ -215,8 +215,8 @@ It cannot be undone.`,
 		}
 		return api.RevokeKey(ctx, id)
 	}, func(k apiv1.Key) {
-		p.done("Key revoked: %s", clean(k.Name))
-		p.fields("  ", keyFields(k)...)
+		p.printDone("Key revoked: %s", clean(k.Name))
+		p.printFields("  ", formatKey(k)...)
 	})
 }
 
@@ -225,7 +225,7 @@ func findKey(ctx context.Context, api *client.Client, text string) (tasker.ID, e
 	if id, err := uuid.Parse(text); err == nil && len(text) == len(id.String()) {
 		return id, nil
 	}
-	text = searchTerm(text)
+	text = toSearchTerm(text)
 	found, err := api.Keys(ctx, client.KeyQuery{Search: text, Page: client.Page{Limit: 1}})
 	switch {
 	case err != nil:
@@ -233,5 +233,5 @@ func findKey(ctx context.Context, api *client.Client, text string) (tasker.ID, e
 	case len(found.Keys) == 0:
 		return tasker.ID{}, tasker.Errorf(tasker.NotFound, "key %s not found or revoked: tasker-ctl key list --revoked", text)
 	}
-	return responseID("key_uuid", found.Keys[0].KeyUUID)
+	return parseResponseID("key_uuid", found.Keys[0].KeyUUID)
 }

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) limitCommand() *cobra.Command {
+func (p *program) newLimitCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "limit",
 		Short: "Manage concurrency and rate limits",
@@ -24,17 +24,17 @@ until its lease ends. Steps without a slot wait, and their queue timeout is susp
   tasker-ctl limit set name --namespace payments --name customer --rate 5 --burst 20
   tasker-ctl limit list
   tasker-ctl limit show --kind handler --namespace payments --name charge`,
-	}, p.limitListCommand(), p.limitShowCommand(), p.limitSetCommand(), p.limitDeleteCommand())
+	}, p.newLimitListCommand(), p.newLimitShowCommand(), p.newLimitSetCommand(), p.newLimitDeleteCommand())
 }
 
-func limitFlags(c *cobra.Command, ref *tasker.LimitRef) {
+func addLimitRefFlags(c *cobra.Command, ref *tasker.LimitRef) {
 	c.Flags().StringVar(&ref.Namespace, "namespace", "", "namespace of the limit; not for server")
 	c.Flags().StringVar(&ref.Name, "name", "", "handler, or the name that templates assign")
 }
 
-// limitOf returns ref with the kind in the first argument. It returns a usage error if the
+// parseLimitRef returns ref with the kind in the first argument. It returns a usage error if the
 // reference is invalid.
-func limitOf(ref tasker.LimitRef, a arguments) (tasker.LimitRef, error) {
+func parseLimitRef(ref tasker.LimitRef, a arguments) (tasker.LimitRef, error) {
 	ref.Kind = tasker.LimitKind(a.text[0])
 	if err := ref.Check(); err != nil {
 		return ref, cli.Usagef("%s", err)
@@ -42,9 +42,9 @@ func limitOf(ref tasker.LimitRef, a arguments) (tasker.LimitRef, error) {
 	return ref, nil
 }
 
-func (p *program) limitListCommand() *cobra.Command {
+func (p *program) newLimitListCommand() *cobra.Command {
 	var q client.LimitQuery
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:     "list",
 		short:   "List limits with usage",
 		example: "  tasker-ctl limit list --namespace payments\n  tasker-ctl limit list -o json | jq '.limits[] | select(.waiting > 0)'",
@@ -52,26 +52,26 @@ func (p *program) limitListCommand() *cobra.Command {
 		return api.Limits(ctx, q)
 	}, func(l apiv1.LimitList) {
 		header := []string{"kind", "namespace", "name", "limit", "in progress", "waiting", "changed by"}
-		list(p, l.Limits, columns{none: "No limits.", names: header}, func(l apiv1.Limit) []string {
+		printList(p, l.Limits, columns{emptyMessage: "No limits.", names: header}, func(l apiv1.Limit) []string {
 			by := l.ChangedBy
 			if l.ByTemplate {
 				by = "template"
 			}
-			return []string{l.Kind, l.Namespace, l.Name, limitText(l), num(l.InProgress), num(l.Waiting), by}
+			return []string{l.Kind, l.Namespace, l.Name, formatLimit(l), formatInt(l.InProgress), formatInt(l.Waiting), by}
 		})
-		nextPage(p, "after", l.Pagination.NextAfter)
+		printNextPageFlag(p, "after", l.Pagination.NextAfter)
 	})
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
-	afterFlag(c, &q)
-	limitFlag(c, &q.Limit, 50)
+	addAfterFlag(c, &q)
+	addLimitFlag(c, &q.Limit, 50)
 	return c
 }
 
-func afterFlag(c *cobra.Command, q *client.LimitQuery) {
+func addAfterFlag(c *cobra.Command, q *client.LimitQuery) {
 	c.Flags().StringVar(&q.After, "after", "", "page cursor: next_after of the previous page")
 }
 
-func limitText(l apiv1.Limit) string {
+func formatLimit(l apiv1.Limit) string {
 	var v tasker.LimitValue
 	if l.MaxInProgress != nil {
 		v.MaxInProgress = *l.MaxInProgress
@@ -82,9 +82,9 @@ func limitText(l apiv1.Limit) string {
 	return v.String()
 }
 
-func (p *program) limitShowCommand() *cobra.Command {
+func (p *program) newLimitShowCommand() *cobra.Command {
 	var q client.LimitQuery
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:     "show",
 		short:   "Show the slots of a limit",
 		example: "  tasker-ctl limit show --kind name --namespace payments --name customer",
@@ -93,41 +93,41 @@ func (p *program) limitShowCommand() *cobra.Command {
 		return api.Limits(ctx, q)
 	}, func(all apiv1.LimitList) {
 		if len(all.Limits) == 0 {
-			p.done("No limits.")
+			p.printDone("No limits.")
 		}
 		for _, l := range all.Limits {
-			p.fields("", field{"Kind", l.Kind}, field{"Namespace", l.Namespace}, field{"Name", l.Name}, field{"Limit", limitText(l)},
-				field{"In progress", num(l.InProgress)}, field{"Waiting", num(l.Waiting)})
+			p.printFields("", field{"Kind", l.Kind}, field{"Namespace", l.Namespace}, field{"Name", l.Name}, field{"Limit", formatLimit(l)},
+				field{"In progress", formatInt(l.InProgress)}, field{"Waiting", formatInt(l.Waiting)})
 			header := []string{"key", "in progress", "waiting", "free at", "oldest task", "step"}
-			list(p, l.Keys, columns{none: "No step has used it yet.", names: header}, keyRow)
+			printList(p, l.Keys, columns{emptyMessage: "No step has used it yet.", names: header}, formatKeyRow)
 		}
-		nextPage(p, "after", all.Pagination.NextAfter)
+		printNextPageFlag(p, "after", all.Pagination.NextAfter)
 	})
-	afterFlag(c, &q)
+	addAfterFlag(c, &q)
 	c.Flags().StringVar(&q.Kind, "kind", "", "filter by kind: server, namespace, handler or name")
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "filter by handler or name")
 	return c
 }
 
-func keyRow(k apiv1.LimitKey) []string {
+func formatKeyRow(k apiv1.LimitKey) []string {
 	task, step := "", ""
 	if len(k.Holders) > 0 {
 		task, step = k.Holders[0].TaskUUID, k.Holders[0].StepName
 	}
-	return []string{k.Key, num(k.InProgress), num(k.Waiting), at(k.FreeAt), task, step}
+	return []string{k.Key, formatInt(k.InProgress), formatInt(k.Waiting), formatTime(k.FreeAt), task, step}
 }
 
-func (p *program) limitSetCommand() *cobra.Command {
+func (p *program) newLimitSetCommand() *cobra.Command {
 	var ref tasker.LimitRef
 	var s apiv1.SetLimit
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "set KIND",
 		short: "Create or change a limit",
 		example: `  tasker-ctl limit set handler --namespace payments --name charge --max 10 --reason "the provider allows 10"
   tasker-ctl limit set server --max 500`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (l apiv1.Limit, err error) {
-		of, err := limitOf(ref, a)
+		of, err := parseLimitRef(ref, a)
 		if err != nil {
 			return l, err
 		}
@@ -137,33 +137,33 @@ func (p *program) limitSetCommand() *cobra.Command {
 		s.Kind, s.Namespace, s.Name = string(of.Kind), of.Namespace, of.Name
 		return api.SetLimit(ctx, s)
 	}, func(l apiv1.Limit) {
-		p.done("Limit set!")
-		p.fields("  ", field{"Kind", l.Kind}, field{"Namespace", l.Namespace}, field{"Name", l.Name}, field{"Limit", limitText(l)})
+		p.printDone("Limit set!")
+		p.printFields("  ", field{"Kind", l.Kind}, field{"Namespace", l.Namespace}, field{"Name", l.Name}, field{"Limit", formatLimit(l)})
 	})
-	limitFlags(c, &ref)
+	addLimitRefFlags(c, &ref)
 	c.Flags().IntVar(&s.MaxInProgress, "max", 0, "maximum number of running steps per key, from 1 to 10000")
 	c.Flags().Float64Var(&s.PerSecond, "rate", 0, "maximum number of steps started per second and key")
 	c.Flags().IntVar(&s.Burst, "burst", 0, "burst size for --rate")
-	optionalReasonFlag(c, &s.Reason)
-	p.actorFlag(c, &s.By, "by")
+	addOptionalReasonFlag(c, &s.Reason)
+	p.addActorFlag(c, &s.By, "by")
 	return c
 }
 
-func (p *program) limitDeleteCommand() *cobra.Command {
+func (p *program) newLimitDeleteCommand() *cobra.Command {
 	var ref tasker.LimitRef
 	var reason, by string
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:     "delete KIND",
 		short:   "Delete a limit",
 		example: "  tasker-ctl limit delete handler --namespace payments --name charge",
 	}, func(ctx context.Context, api *client.Client, a arguments) (r tasker.LimitRef, err error) {
-		if r, err = limitOf(ref, a); err != nil {
+		if r, err = parseLimitRef(ref, a); err != nil {
 			return r, err
 		}
 		return r, api.DeleteLimit(ctx, r, reason, by)
-	}, func(tasker.LimitRef) { p.done("Limit deleted.") })
-	limitFlags(c, &ref)
-	optionalReasonFlag(c, &reason)
-	p.actorFlag(c, &by, "by")
+	}, func(tasker.LimitRef) { p.printDone("Limit deleted.") })
+	addLimitRefFlags(c, &ref)
+	addOptionalReasonFlag(c, &reason)
+	p.addActorFlag(c, &by, "by")
 	return c
 }

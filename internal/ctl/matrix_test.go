@@ -298,7 +298,7 @@ func TestPermissionsOfEveryCommand(t *testing.T) {
 	m := newMatrix(t)
 	const whoami = "your permissions: tasker-ctl whoami"
 	before, tested := m.Contents("audit_events"), 0
-	leaves((&program{env: map[string]string{}}).root("tasker-ctl"), func(c *cobra.Command) {
+	leaves((&program{env: map[string]string{}}).newRootCommand("tasker-ctl"), func(c *cobra.Command) {
 		command := strings.TrimPrefix(c.CommandPath(), "tasker-ctl ")
 		needs, args, _ := strings.Cut(permits[command], " ")
 		tested++

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) namespaceCommand() *cobra.Command {
+func (p *program) newNamespaceCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "namespace",
 		Short: "Manage namespace weights",
@@ -20,11 +20,11 @@ func (p *program) namespaceCommand() *cobra.Command {
 Workers that serve several namespaces take turns among them. While both have work, a namespace
 with weight 3 gets three steps for each step of a namespace with weight 1.`,
 		Example: "  tasker-ctl namespace list\n  tasker-ctl namespace weight payments 3",
-	}, p.namespaceListCommand(), p.namespaceWeightCommand(), p.namespaceResetCommand())
+	}, p.newNamespaceListCommand(), p.newNamespaceWeightCommand(), p.newNamespaceResetCommand())
 }
 
-func (p *program) namespaceListCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newNamespaceListCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:     "list",
 		short:   "List namespaces with custom weights",
 		example: "  tasker-ctl namespace list -o json | jq '.namespaces[].weight'",
@@ -32,16 +32,16 @@ func (p *program) namespaceListCommand() *cobra.Command {
 		return api.Namespaces(ctx)
 	}, func(l apiv1.NamespaceList) {
 		header := []string{"namespace", "weight", "set by", "set at"}
-		list(p, l.Namespaces, columns{none: "All namespaces have the weight 1.", names: header}, func(n apiv1.Namespace) []string {
-			return []string{n.Namespace, weightText(n.Weight), n.SetBy, at(&n.SetAt)}
+		printList(p, l.Namespaces, columns{emptyMessage: "All namespaces have the weight 1.", names: header}, func(n apiv1.Namespace) []string {
+			return []string{n.Namespace, formatWeight(n.Weight), n.SetBy, formatTime(&n.SetAt)}
 		})
 	})
 }
 
-func weightText(weight float64) string { return strconv.FormatFloat(weight, 'f', -1, 64) }
+func formatWeight(weight float64) string { return strconv.FormatFloat(weight, 'f', -1, 64) }
 
-func (p *program) namespaceWeightCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newNamespaceWeightCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:     "weight NAMESPACE WEIGHT",
 		short:   "Set the weight of a namespace",
 		example: "  tasker-ctl namespace weight payments 3",
@@ -52,17 +52,17 @@ func (p *program) namespaceWeightCommand() *cobra.Command {
 		}
 		return api.SetNamespace(ctx, a.text[0], apiv1.SetNamespace{Weight: weight})
 	}, func(n apiv1.Namespace) {
-		p.done("Weight set!")
-		p.fields("  ", field{"Namespace", n.Namespace}, field{"Weight", weightText(n.Weight)})
+		p.printDone("Weight set!")
+		p.printFields("  ", field{"Namespace", n.Namespace}, field{"Weight", formatWeight(n.Weight)})
 	})
 }
 
-func (p *program) namespaceResetCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newNamespaceResetCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:     "reset NAMESPACE",
 		short:   "Reset a namespace to the default weight",
 		example: "  tasker-ctl namespace reset payments",
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.SetNamespace, error) {
 		return apiv1.SetNamespace{Weight: 1}, api.DeleteNamespace(ctx, a.text[0])
-	}, func(apiv1.SetNamespace) { p.done("The namespace has the weight 1.") })
+	}, func(apiv1.SetNamespace) { p.printDone("The namespace has the weight 1.") })
 }

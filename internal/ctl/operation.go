@@ -18,7 +18,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) operationCommand() *cobra.Command {
+func (p *program) newOperationCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "operation",
 		Short: "Repair many steps at once",
@@ -34,19 +34,19 @@ fail again. It continues without a terminal.`,
   tasker-ctl operation show $OPERATION
   tasker-ctl operation resume $OPERATION --tolerate-cause --watch`,
 	},
-		p.operationRunCommand(), p.operationPlanCommand(), p.operationDryRunCommand(), p.operationStartCommand(),
-		p.operationListCommand(), p.operationShowCommand(), p.operationItemsCommand(),
-		p.operationResumeCommand(),
-		p.operationVerbCommand("pause", "Pause an operation; released steps continue", (*client.Client).PauseOperation),
-		p.operationVerbCommand("abort", "Abort an operation: nothing more is released", (*client.Client).AbortOperation),
+		p.newOperationRunCommand(), p.newOperationPlanCommand(), p.newOperationDryRunCommand(), p.newOperationStartCommand(),
+		p.newOperationListCommand(), p.newOperationShowCommand(), p.newOperationItemsCommand(),
+		p.newOperationResumeCommand(),
+		p.newOperationVerbCommand("pause", "Pause an operation; released steps continue", (*client.Client).PauseOperation),
+		p.newOperationVerbCommand("abort", "Abort an operation: nothing more is released", (*client.Client).AbortOperation),
 	)
 }
 
-// planning contains the flags that describe a plan.
-type planning struct {
+// planFlags contains the flags that describe a plan.
+type planFlags struct {
 	request apiv1.PlanOperation
 	guards  apiv1.OperationGuards
-	acts    map[tasker.Act]*bool
+	actions map[tasker.Act]*bool
 	reason  tasker.Reason
 	state   tasker.TaskState
 	minAge  time.Duration
@@ -76,17 +76,17 @@ var actFlags = []struct {
 	{tasker.ActEnd, "end", "resolve investigations whose task has finished or recovered, or that an operator opened"},
 }
 
-func (g *planning) flags(p *program, c *cobra.Command) {
+func (g *planFlags) addTo(p *program, c *cobra.Command) {
 	f, s := c.Flags(), &g.request.Select
-	g.acts = map[tasker.Act]*bool{}
+	g.actions = map[tasker.Act]*bool{}
 	for _, a := range actFlags {
-		g.acts[a.act] = f.Bool(a.flag, false, a.usage)
+		g.actions[a.act] = f.Bool(a.flag, false, a.usage)
 	}
 	f.StringVar(&g.result, "result", "", "result for all steps (with --complete or --answer): JSON, @file or @-")
 	f.StringVar(&g.computed, "result-expression", "", "CEL expression that computes each result (with --complete or --answer), such as '{\"paid\": context.amount}'")
 	f.StringVar(&g.metadata, "metadata", "", "metadata of the result (with --complete): a JSON object, @file or @-")
-	reasonFlag(c, &g.request.Reason)
-	p.actorFlag(c, &g.request.PlannedBy, "by")
+	addReasonFlag(c, &g.request.Reason)
+	p.addActorFlag(c, &g.request.PlannedBy, "by")
 	f.StringVar(&s.CaseID, "case", "", "select by case")
 	f.StringVar(&s.Namespace, "namespace", "", "select by namespace")
 	f.StringVar(&s.Name, "name", "", "select by template")
@@ -112,38 +112,38 @@ func (g *planning) flags(p *program, c *cobra.Command) {
 	f.StringVar(&g.key, "request-key", "", "idempotency key of the request")
 }
 
-func (p *program) plan(ctx context.Context, api *client.Client, g *planning, ids []string) (o apiv1.Operation, err error) {
-	if err := p.complete(g, ids); err != nil {
+func (p *program) planOperation(ctx context.Context, api *client.Client, g *planFlags, ids []string) (o apiv1.Operation, err error) {
+	if err := p.completePlan(g, ids); err != nil {
 		return o, err
 	}
 	return api.PlanOperation(ctx, g.request, g.key)
 }
 
-// complete fills in the request of a plan from the flags and arguments.
-func (p *program) complete(g *planning, ids []string) (err error) {
+// completePlan fills in the request of a plan from the flags and arguments.
+func (p *program) completePlan(g *planFlags, ids []string) (err error) {
 	r := &g.request
 	var chosen []string
 	for _, a := range actFlags {
-		if *g.acts[a.act] {
+		if *g.actions[a.act] {
 			r.Act.Type, chosen = string(a.act), append(chosen, "--"+a.flag)
 		}
 	}
 	if len(chosen) != 1 {
-		return cli.Usagef("set exactly one of --reset, --resolve, --complete, --answer, --cancel, --compensate, --recreate and --end%s", chosenText(chosen))
+		return cli.Usagef("set exactly one of --reset, --resolve, --complete, --answer, --cancel, --compensate, --recreate and --end%s", formatChosen(chosen))
 	}
 	if g.result != "" && g.computed != "" {
 		return cli.Usagef("set only one of --result and --result-expression")
 	}
 	r.Act.ResultExpression = g.computed
 	if tasker.Act(r.Act.Type).TakesResult() && g.computed == "" {
-		if err := need("result", g.result, "dependent steps receive it"); err != nil {
+		if err := requireValue("result", g.result, "dependent steps receive it"); err != nil {
 			return err
 		}
 	}
-	if r.Act.Result, err = p.document("result", g.result); err != nil {
+	if r.Act.Result, err = p.readJSON("result", g.result); err != nil {
 		return err
 	}
-	if r.Act.Metadata, err = p.object("metadata", g.metadata); err != nil {
+	if r.Act.Metadata, err = p.readJSONObject("metadata", g.metadata); err != nil {
 		return err
 	}
 	r.Select.DLQReason, r.Select.CurrentState, r.Select.MinAgeMinutes = string(g.reason), string(g.state), int(g.minAge/time.Minute)
@@ -165,7 +165,7 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 	return nil
 }
 
-func chosenText(flags []string) string {
+func formatChosen(flags []string) string {
 	if len(flags) == 0 {
 		return ""
 	}
@@ -177,13 +177,13 @@ func chosenText(flags []string) string {
 func (p *program) readIDs(args []string) ([]string, error) {
 	if !slices.Equal(args, []string{"-"}) {
 		for _, text := range args {
-			if _, err := readID("ID", text); err != nil {
+			if _, err := parseID("ID", text); err != nil {
 				return nil, err
 			}
 		}
 		return args, nil
 	}
-	doc, err := p.read("-")
+	doc, err := p.readInput("-")
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (p *program) readIDs(args []string) ([]string, error) {
 	lines := bufio.NewScanner(bytes.NewReader(doc))
 	for n := 1; lines.Scan(); n++ {
 		for text := range strings.FieldsSeq(lines.Text()) {
-			if _, err := readID(fmt.Sprintf("line %d of standard input", n), text); err != nil {
+			if _, err := parseID(fmt.Sprintf("line %d of standard input", n), text); err != nil {
 				return nil, err
 			}
 			ids = append(ids, text)
@@ -233,9 +233,9 @@ func readRate(text string) (int, error) {
 	return n * each, nil
 }
 
-func (p *program) operationPlanCommand() *cobra.Command {
-	var g planning
-	c := answer(p, help{
+func (p *program) newOperationPlanCommand() *cobra.Command {
+	var g planFlags
+	c := newRequestCommand(p, commandHelp{
 		use:   "plan [ID...] --reason TEXT",
 		short: "Create an operation without starting it",
 		long: `Create an operation without starting it. Its steps are frozen; nothing else changes.
@@ -248,32 +248,32 @@ not started within 30 minutes is aborted.`,
   tasker-ctl operation plan --namespace orders --failed-on 1.5.0 --failed-since 2026-01-31T02:10:00Z --reset --reason "1.5.1 is out"
   tasker-ctl dlq queue --text "HTTP 503" --quiet | tasker-ctl operation plan - --resolve --reason "not needed any more"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Operation, error) {
-		return p.plan(ctx, api, &g, a.text)
+		return p.planOperation(ctx, api, &g, a.text)
 	}, p.printOperation)
-	g.flags(p, c)
+	g.addTo(p, c)
 	return c
 }
 
-func (p *program) operationStartCommand() *cobra.Command {
+func (p *program) newOperationStartCommand() *cobra.Command {
 	var digest, actor string
-	c := p.operationCommandThatWatches(help{
+	c := p.newWatchingCommand(commandHelp{
 		use:     "start OPERATION",
 		short:   "Start a planned operation",
 		example: `  tasker-ctl operation start $OPERATION --watch --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
-		if err := need("plan-digest", digest, "it confirms the plan that you reviewed; operation show prints it"); err != nil {
+		if err := requireValue("plan-digest", digest, "it confirms the plan that you reviewed; operation show prints it"); err != nil {
 			return o, err
 		}
 		return api.StartOperation(ctx, a.id[0], apiv1.StartOperation{PlanDigest: digest, By: actor})
 	})
 	c.Flags().StringVar(&digest, "plan-digest", "", "digest of the plan that you reviewed (required)")
-	p.actorFlag(c, &actor, "by")
+	p.addActorFlag(c, &actor, "by")
 	return c
 }
 
-func (p *program) operationResumeCommand() *cobra.Command {
+func (p *program) newOperationResumeCommand() *cobra.Command {
 	var r apiv1.ResumeOperation
-	c := p.operationCommandThatWatches(help{
+	c := p.newWatchingCommand(commandHelp{
 		use:   "resume OPERATION",
 		short: "Resume a paused operation",
 		example: `  tasker-ctl operation resume $OPERATION --watch
@@ -284,24 +284,25 @@ func (p *program) operationResumeCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&r.Tolerate, "tolerate", "", "failures per wave to tolerate from now on, as a percentage or a number")
 	c.Flags().BoolVar(&r.TolerateCause, "tolerate-cause", false, "ignore further failures with the causes that paused it")
-	p.actorFlag(c, &r.By, "by")
+	p.addActorFlag(c, &r.By, "by")
 	return c
 }
 
-func (p *program) operationVerbCommand(verb, short string, do func(*client.Client, context.Context, tasker.ID, string) (apiv1.Operation, error)) *cobra.Command {
+func (p *program) newOperationVerbCommand(verb, short string, do func(*client.Client, context.Context, tasker.ID, string) (apiv1.Operation, error)) *cobra.Command {
 	var actor string
-	c := answer(p, help{use: verb + " OPERATION", short: short, example: "  tasker-ctl operation " + verb + " $OPERATION"},
+	c := newRequestCommand(p, commandHelp{use: verb + " OPERATION", short: short,
+		example: "  tasker-ctl operation " + verb + " $OPERATION"},
 		func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
 			return do(api, ctx, a.id[0], actor)
 		}, p.printOperation)
-	p.actorFlag(c, &actor, "by")
+	p.addActorFlag(c, &actor, "by")
 	return c
 }
 
-func (p *program) operationListCommand() *cobra.Command {
+func (p *program) newOperationListCommand() *cobra.Command {
 	var q client.OperationQuery
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List operations, newest first",
 		example: `  tasker-ctl operation list
@@ -312,25 +313,25 @@ func (p *program) operationListCommand() *cobra.Command {
 	}, func(l apiv1.OperationList) {
 
 		header := []string{"operation", "state", "act", "items", "verified", "failed again", "by", "planned", "reason"}
-		list(p, l.Operations, columns{none: "No operations.", names: header, spare: "planned"}, func(o apiv1.Operation) []string {
+		printList(p, l.Operations, columns{emptyMessage: "No operations.", names: header, spare: "planned"}, func(o apiv1.Operation) []string {
 			return []string{
-				o.OperationUUID, o.State, o.Act.Type, num(o.Items), num(o.Counts[string(tasker.ItemVerified)]),
-				num(o.Counts[string(tasker.ItemFailedAgain)]), o.PlannedBy, at(&o.CreatedAt), o.Reason,
+				o.OperationUUID, o.State, o.Act.Type, formatInt(o.Items), formatInt(o.Counts[string(tasker.ItemVerified)]),
+				formatInt(o.Counts[string(tasker.ItemFailedAgain)]), o.PlannedBy, formatTime(&o.CreatedAt), o.Reason,
 			}
 		})
 		if !p.quiet {
-			p.more(l.Pagination)
+			p.printNextPage(l.Pagination)
 		}
 	})
-	filterFlag(c, &q.State, "state", "s", tasker.OperationStates())
-	namespaceFlag(c, &q.Namespace)
-	p.quietFlag(c)
-	pageFlags(c, &q.Page, 50)
+	addFilterFlag(c, &q.State, "state", "s", tasker.OperationStates())
+	addNamespaceFlag(c, &q.Namespace)
+	p.addQuietFlag(c)
+	addPageFlags(c, &q.Page, 50)
 	return c
 }
 
-func (p *program) operationShowCommand() *cobra.Command {
-	return p.operationCommandThatWatches(help{
+func (p *program) newOperationShowCommand() *cobra.Command {
+	return p.newWatchingCommand(commandHelp{
 		use:   "show OPERATION",
 		short: "Show the progress of an operation",
 		example: `  tasker-ctl operation show $OPERATION
@@ -352,26 +353,26 @@ func (p *program) printOperation(o apiv1.Operation) {
 		complete = ", cut at the limit"
 	}
 	fields := []field{
-		{"Act", o.Act.Type}, {"Result", o.Act.ResultExpression}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy}, {"Started by", or(o.StartedBy, "")},
-		{"Namespaces", strings.Join(o.Namespaces, ", ")}, {"Items", num(o.Items) + complete},
+		{"Act", o.Act.Type}, {"Result", o.Act.ResultExpression}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy}, {"Started by", orDefault(o.StartedBy, "")},
+		{"Namespaces", strings.Join(o.Namespaces, ", ")}, {"Items", formatInt(o.Items) + complete},
 	}
 	for _, state := range tasker.ItemStates() {
 		if n := o.Counts[string(state)]; n > 0 {
-			fields = append(fields, field{"  " + string(state), num(n)})
+			fields = append(fields, field{"  " + string(state), formatInt(n)})
 		}
 	}
 	if o.WithoutStep > 0 {
-		fields = append(fields, field{"Without a failed step", num(o.WithoutStep)})
+		fields = append(fields, field{"Without a failed step", formatInt(o.WithoutStep)})
 	}
 	for _, other := range o.Overlapping {
 		fields = append(fields, field{"In another operation", fmt.Sprintf("%d, by %s of %s", other.Items, other.OperationUUID, other.PlannedBy)})
 	}
-	if n := or(o.ArrivedSince, 0); n > 0 {
+	if n := orDefault(o.ArrivedSince, 0); n > 0 {
 		fields = append(fields, field{"New since the plan", fmt.Sprintf("%d, not included", n)})
 	}
-	fields = append(fields, field{"Wave", waveText(o)}, field{"Rate", rateText(o.RatePerMinute)}, field{"Workers", atLeastText(o.Guards.WorkerAtLeast)}, field{"Tolerates", toleratesText(o)}, field{"Paused", pauseText(o.Paused)})
+	fields = append(fields, field{"Wave", formatWave(o)}, field{"Rate", formatRate(o.RatePerMinute)}, field{"Workers", formatAtLeastVersion(o.Guards.WorkerAtLeast)}, field{"Tolerates", formatTolerance(o)}, field{"Paused", formatPause(o.Paused)})
 	if o.State == string(tasker.OperationPlanned) {
-		fields = append(fields, field{"Expires", at(&o.ExpiresAt)}, field{"Plan digest", o.PlanDigest})
+		fields = append(fields, field{"Expires", formatTime(&o.ExpiresAt)}, field{"Plan digest", o.PlanDigest})
 	}
 	if o.Paused != nil {
 		resume := "tasker-ctl operation resume " + o.OperationUUID
@@ -380,34 +381,35 @@ func (p *program) printOperation(o apiv1.Operation) {
 			fields = append(fields, field{"Resume and tolerate this cause", resume + " --tolerate-cause --watch"})
 		}
 	}
-	p.fields("  ", append(fields, field{"Started", at(o.StartedAt)}, field{"Ended", at(o.EndedAt)})...)
+	p.printFields("  ", append(fields, field{"Started", formatTime(o.StartedAt)},
+		field{"Ended", formatTime(o.EndedAt)})...)
 }
 
-func waveText(o apiv1.Operation) string {
+func formatWave(o apiv1.Operation) string {
 	texts := make([]string, 0, len(o.Waves)+1)
 	for _, n := range o.Waves {
-		texts = append(texts, num(n))
+		texts = append(texts, formatInt(n))
 	}
 	texts = append(texts, "rest")
 	return fmt.Sprintf("%d of %d (%s)", o.Wave, len(texts), strings.Join(texts, ", "))
 }
 
-func toleratesText(o apiv1.Operation) string {
+func formatTolerance(o apiv1.Operation) string {
 	text := o.Guards.Tolerate + " of a wave"
 	if n := len(o.Tolerated); n > 0 {
-		text += ", and all failures of " + plural(n, "cause")
+		text += ", and all failures of " + formatPlural(n, "cause")
 	}
 	return text
 }
 
-func atLeastText(version string) string {
+func formatAtLeastVersion(version string) string {
 	if version == "" {
 		return ""
 	}
 	return version + " or newer"
 }
 
-func rateText(perMinute int) string {
+func formatRate(perMinute int) string {
 	switch {
 	case perMinute == 0:
 		return ""
@@ -424,7 +426,7 @@ var pauseTexts = map[tasker.PauseReason]string{
 	tasker.PausedWaveFailed: "failed in the wave", tasker.PausedWaveTimeout: "did not succeed in time",
 }
 
-func pauseText(pause *apiv1.OperationPause) string {
+func formatPause(pause *apiv1.OperationPause) string {
 	if pause == nil {
 		return ""
 	}
@@ -435,7 +437,7 @@ func pauseText(pause *apiv1.OperationPause) string {
 	case reason == tasker.PausedNoWorker:
 		text = "no live worker for the steps"
 	case pauseTexts[reason] != "":
-		text = plural(pause.Failures, "step") + " " + pauseTexts[reason]
+		text = formatPlural(pause.Failures, "step") + " " + pauseTexts[reason]
 	}
 	if pause.FailureText != "" {
 		text += ", such as " + strconv.Quote(pause.FailureText)
@@ -443,12 +445,12 @@ func pauseText(pause *apiv1.OperationPause) string {
 	if pause.TaskUUID != nil {
 		text += " (task " + *pause.TaskUUID + ")"
 	}
-	return text + ", at " + at(&pause.At)
+	return text + ", at " + formatTime(&pause.At)
 }
 
-func (p *program) operationItemsCommand() *cobra.Command {
+func (p *program) newOperationItemsCommand() *cobra.Command {
 	var q client.ItemQuery
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "items OPERATION",
 		short: "List the steps and results of an operation",
 		example: `  tasker-ctl operation items $OPERATION --state failed_again
@@ -457,17 +459,18 @@ func (p *program) operationItemsCommand() *cobra.Command {
 		return api.OperationItems(ctx, a.id[0], q)
 	}, func(l apiv1.OperationItemList) {
 		header := []string{"item", "task", "step", "state", "outcome", "wave", "released", "made task", "failed now"}
-		list(p, l.Items, columns{none: "No items.", names: header, spare: "step"}, func(i apiv1.OperationItem) []string {
-			wave := "-"
-			if i.Wave != nil {
-				wave = num(*i.Wave)
-			}
-			return []string{num(i.Ordinal), i.TaskUUID, or(i.StepUUID, "-"), i.State, orDash(i.Outcome), wave, orDash(at(i.ReleasedAt)), or(i.MadeTaskUUID, "-"), orDash(i.FailureText)}
-		})
-		nextPage(p, "after", l.Next)
+		printList(p, l.Items, columns{emptyMessage: "No items.", names: header, spare: "step"},
+			func(i apiv1.OperationItem) []string {
+				wave := "-"
+				if i.Wave != nil {
+					wave = formatInt(*i.Wave)
+				}
+				return []string{formatInt(i.Ordinal), i.TaskUUID, orDefault(i.StepUUID, "-"), i.State, orDash(i.Outcome), wave, orDash(formatTime(i.ReleasedAt)), orDefault(i.MadeTaskUUID, "-"), orDash(i.FailureText)}
+			})
+		printNextPageFlag(p, "after", l.Next)
 	})
-	filterFlag(c, &q.State, "state", "s", tasker.ItemStates())
+	addFilterFlag(c, &q.State, "state", "s", tasker.ItemStates())
 	c.Flags().Var(cli.Number(&q.After, 0, tasker.MaxOperationItems), "after", "page cursor: last item of the previous page")
-	limitFlag(c, &q.Limit, 100)
+	addLimitFlag(c, &q.Limit, 100)
 	return c
 }

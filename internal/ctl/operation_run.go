@@ -27,10 +27,10 @@ const (
 	exitPaused      = 5 // the operation was paused or aborted
 )
 
-func (p *program) operationRunCommand() *cobra.Command {
-	var g planning
-	var r running
-	c := p.command(help{
+func (p *program) newOperationRunCommand() *cobra.Command {
+	var g planFlags
+	var r runFlags
+	c := p.newCommand(commandHelp{
 		use:   "run [ID...] --reason TEXT",
 		short: "Plan, confirm and start an operation",
 		long: `Plan an operation, show the plan and a dry run, and start it after confirmation. Without a
@@ -41,27 +41,27 @@ The exit code is 0 if it was started, and 1 if not.
 		example: `  tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --watch
   tasker-ctl operation run --namespace orders --text "HTTP 503" --reset --reason "gateway is back" --waves 1,50 --rate 20/s --yes
   tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --dry-run`,
-	}, func(ctx context.Context, a arguments) error { return runError(p.runOperation(ctx, &g, r, a.text)) })
-	g.flags(p, c)
+	}, func(ctx context.Context, a arguments) error { return wrapRunError(p.runOperation(ctx, &g, r, a.text)) })
+	g.addTo(p, c)
 	c.Flags().BoolVarP(&r.yes, "yes", "y", false, "start without confirmation")
 	c.Flags().BoolVar(&r.dry, "dry-run", false, "plan and simulate, then abort")
-	r.flags(c)
+	r.addTo(c)
 	return c
 }
 
-// running contains the flags of operation run.
-type running struct {
+// runFlags contains the flags of operation run.
+type runFlags struct {
 	yes, dry bool
-	following
+	followFlags
 }
 
-// following contains the flags of commands that can follow an operation.
-type following struct {
+// followFlags contains the flags of commands that can follow an operation.
+type followFlags struct {
 	watch bool
 	every time.Duration
 }
 
-func (w *following) flags(c *cobra.Command) {
+func (w *followFlags) addTo(c *cobra.Command) {
 	c.Flags().BoolVarP(&w.watch, "watch", "w", false, "follow the operation until it ends or pauses")
 	c.Flags().Var(cli.Duration(&w.every, time.Second), "interval", "how often to poll with --watch")
 }
@@ -76,64 +76,64 @@ Exit codes with --watch:
   4  some steps were skipped, none failed again
     5  paused or aborted; the output shows the reason and how to resume`
 
-// operationCommandThatWatches returns a command that changes or reads an operation and can follow it.
-func (p *program) operationCommandThatWatches(h help, request func(context.Context, *client.Client, arguments) (apiv1.Operation, error)) *cobra.Command {
-	var w following
+// newWatchingCommand returns a command that changes or reads an operation and can follow it.
+func (p *program) newWatchingCommand(h commandHelp, request func(context.Context, *client.Client, arguments) (apiv1.Operation, error)) *cobra.Command {
+	var w followFlags
 	h.long = h.short + ".\n\n" + watchHelp
-	c := p.command(h, func(ctx context.Context, a arguments) error {
-		api, err := p.api()
+	c := p.newCommand(h, func(ctx context.Context, a arguments) error {
+		api, err := p.newClient()
 		if err != nil {
 			return err
 		}
 		o, err := request(ctx, api, a)
 		switch {
 		case err == nil && w.watch:
-			return runError(p.watchOperation(ctx, api, a.id[0], w.every))
+			return wrapRunError(p.watchOperation(ctx, api, a.id[0], w.every))
 		case err == nil:
 			return p.show(o, func() { p.printOperation(o) })
 		case w.watch:
-			return runError(err)
+			return wrapRunError(err)
 		default:
 			return err
 		}
 	})
-	w.flags(c)
+	w.addTo(c)
 	return c
 }
 
-// runError makes an error exit with 1 if its usual exit code means something else for a watched
+// wrapRunError makes an error exit with 1 if its usual exit code means something else for a watched
 // run.
-func runError(err error) error {
+func wrapRunError(err error) error {
 	if code := exitCode(err); code != exitNotFound && code != exitConflict && code != exitUnreachable || errors.As(err, new(cli.Exit)) {
 		return err
 	}
-	return failedRun{err}
+	return runFailure{err}
 }
 
-// failedRun is an error for which the program exits with 1.
-type failedRun struct{ error }
+// runFailure is an error for which the program exits with 1.
+type runFailure struct{ error }
 
 // Unwrap returns the error.
-func (f failedRun) Unwrap() error { return f.error }
+func (f runFailure) Unwrap() error { return f.error }
 
-func (p *program) runOperation(ctx context.Context, g *planning, r running, ids []string) error {
+func (p *program) runOperation(ctx context.Context, g *planFlags, r runFlags, ids []string) error {
 	if !r.yes && !r.dry && (!p.isTerminal() || len(ids) == 1 && ids[0] == "-") {
 		return cli.Usagef("no terminal for confirmation: add --yes or --dry-run")
 	}
-	api, err := p.api()
+	api, err := p.newClient()
 	if err != nil {
 		return err
 	}
-	o, err := p.plan(ctx, api, g, ids)
+	o, err := p.planOperation(ctx, api, g, ids)
 	if err != nil {
 		return err
 	}
-	id, err := responseID("operation_uuid", o.OperationUUID)
+	id, err := parseResponseID("operation_uuid", o.OperationUUID)
 	if err != nil {
 		return err
 	}
 	by := g.request.PlannedBy
-	yes, err := p.approved(ctx, api, r, o, id)
+	yes, err := p.confirmRun(ctx, api, r, o, id)
 	if err != nil || !yes {
 		return p.abandon(ctx, api, id, by, err)
 	}
@@ -141,7 +141,7 @@ func (p *program) runOperation(ctx context.Context, g *planning, r running, ids 
 	case err != nil && wasRefused(err):
 		return p.abandon(ctx, api, id, by, err)
 	case err != nil:
-		return p.evenInterrupted(ctx, fmt.Errorf("%w; operation %s may have started: check it with tasker-ctl operation show %s", err, id, id))
+		return p.warnIfInterrupted(ctx, fmt.Errorf("%w; operation %s may have started: check it with tasker-ctl operation show %s", err, id, id))
 	}
 	if !r.watch {
 		return p.show(o, func() { p.printOperation(o) })
@@ -149,9 +149,9 @@ func (p *program) runOperation(ctx context.Context, g *planning, r running, ids 
 	return p.watchOperation(ctx, api, id, r.every)
 }
 
-// approved reports whether to start a plan. Unless --yes is set, it shows the plan and a dry run and
+// confirmRun reports whether to start a plan. Unless --yes is set, it shows the plan and a dry run and
 // asks for confirmation.
-func (p *program) approved(ctx context.Context, api *client.Client, r running, o apiv1.Operation, id tasker.ID) (bool, error) {
+func (p *program) confirmRun(ctx context.Context, api *client.Client, r runFlags, o apiv1.Operation, id tasker.ID) (bool, error) {
 	if r.yes && !r.dry {
 		return true, nil
 	}
@@ -162,7 +162,7 @@ func (p *program) approved(ctx context.Context, api *client.Client, r running, o
 	if err := p.showRun(r, o, tried); err != nil || r.dry {
 		return false, err
 	}
-	if !p.confirm(ctx, fmt.Sprintf("Start it for %s?", plural(o.Items, "step"))) {
+	if !p.confirm(ctx, fmt.Sprintf("Start it for %s?", formatPlural(o.Items, "step"))) {
 		return false, tasker.Errorf(tasker.Invalid, "not started")
 	}
 	return true, nil
@@ -183,7 +183,7 @@ func (p *program) abandon(ctx context.Context, api *client.Client, id tasker.ID,
 	case err == nil:
 		return fmt.Errorf("%w; the plan was aborted", why)
 	default:
-		return p.evenInterrupted(ctx, fmt.Errorf("%w; operation %s is still planned: %w", why, id, err))
+		return p.warnIfInterrupted(ctx, fmt.Errorf("%w; operation %s is still planned: %w", why, id, err))
 	}
 }
 
@@ -194,9 +194,9 @@ func wasRefused(err error) bool {
 	return slices.Contains(refusals, tasker.CodeOf(err))
 }
 
-// evenInterrupted returns err. If ctx is cancelled, it also prints err, because the program will
+// warnIfInterrupted returns err. If ctx is cancelled, it also prints err, because the program will
 // report only that it was interrupted.
-func (p *program) evenInterrupted(ctx context.Context, err error) error {
+func (p *program) warnIfInterrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		p.warn("%s", clean(err.Error()))
 	}
@@ -204,12 +204,12 @@ func (p *program) evenInterrupted(ctx context.Context, err error) error {
 }
 
 // showRun prints a plan and its dry run. With -o json, it prints them only if --dry-run is set.
-func (p *program) showRun(r running, o apiv1.Operation, tried apiv1.OperationDryRun) error {
+func (p *program) showRun(r runFlags, o apiv1.Operation, tried apiv1.OperationDryRun) error {
 	if p.output == "json" {
 		if !r.dry {
 			return nil
 		}
-		return p.json(struct {
+		return p.printJSON(struct {
 			Operation apiv1.Operation       `json:"operation"`
 			DryRun    apiv1.OperationDryRun `json:"dry_run"`
 		}{o, tried})
@@ -247,7 +247,7 @@ func (p *program) watchOperation(ctx context.Context, api *client.Client, id tas
 		case tasker.CodeOf(err) != tasker.Unavailable || time.Since(answered) > watchTimeout:
 			return err
 		}
-		if line := progressText(o); err == nil && line != last && p.output != "json" {
+		if line := formatProgress(o); err == nil && line != last && p.output != "json" {
 			fmt.Fprintln(p.out, line)
 			last = line
 		}
@@ -260,8 +260,8 @@ func (p *program) watchOperation(ctx context.Context, api *client.Client, id tas
 	}
 }
 
-func progressText(o apiv1.Operation) string {
-	parts := []string{fmt.Sprintf("wave %s", waveText(o))}
+func formatProgress(o apiv1.Operation) string {
+	parts := []string{fmt.Sprintf("wave %s", formatWave(o))}
 	for _, state := range tasker.ItemStates() {
 		if n := o.Counts[string(state)]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ReplaceAll(string(state), "_", " ")))
@@ -287,8 +287,8 @@ func (p *program) finishRun(o apiv1.Operation) error {
 	}
 }
 
-func (p *program) operationDryRunCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newOperationDryRunCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:     "dry-run OPERATION",
 		short:   "Simulate an operation",
 		example: `  tasker-ctl operation dry-run $OPERATION`,
@@ -326,8 +326,8 @@ func dryRun(ctx context.Context, api *client.Client, operation tasker.ID) (apiv1
 }
 
 func (p *program) printDryRun(r apiv1.OperationDryRun) {
-	p.done("Of %s, %d would be released", plural(r.LookedAt, "item"), r.WouldRelease)
-	fields := []field{{"Busy, retried later", num(r.Busy)}}
+	p.printDone("Of %s, %d would be released", formatPlural(r.LookedAt, "item"), r.WouldRelease)
+	fields := []field{{"Busy, retried later", formatInt(r.Busy)}}
 	for _, f := range r.Refused {
 		fields = append(fields, field{"Would be skipped as " + f.Outcome, fmt.Sprintf("%d, such as %s", f.Items, strings.Join(f.Sample, ", "))})
 		if f.Reason != "" {
@@ -342,7 +342,7 @@ func (p *program) printDryRun(r apiv1.OperationDryRun) {
 		fields = append(fields, field{"Result of task " + d.TaskUUID, text})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Enqueues)) {
-		fields = append(fields, field{"Would become ready: " + name, num(r.Enqueues[name])})
+		fields = append(fields, field{"Would become ready: " + name, formatInt(r.Enqueues[name])})
 	}
-	p.fields("  ", append(fields, field{"Not simulated", strings.Join(r.CannotSee, "; ")})...)
+	p.printFields("  ", append(fields, field{"Not simulated", strings.Join(r.CannotSee, "; ")})...)
 }

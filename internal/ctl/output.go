@@ -38,20 +38,20 @@ const (
 	plain  = "\x1b[0m"
 )
 
-func (p *program) colorful(w io.Writer) bool {
+func (p *program) canUseColor(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && p.env["NO_COLOR"] == "" && p.env["TERM"] != "dumb" && term.IsTerminal(int(file.Fd()))
 }
 
 func (p *program) paint(w io.Writer, color, s string) string {
-	if !p.colorful(w) {
+	if !p.canUseColor(w) {
 		return s
 	}
 	return color + s + plain
 }
 
-// done prints a success message.
-func (p *program) done(format string, args ...any) {
+// printDone prints a success message.
+func (p *program) printDone(format string, args ...any) {
 	fmt.Fprintln(p.out, p.paint(p.out, green, "✓"), fmt.Sprintf(format, args...))
 }
 
@@ -59,15 +59,15 @@ func (p *program) warn(format string, args ...any) {
 	fmt.Fprintln(p.err, p.paint(p.err, yellow, "⚠"), fmt.Sprintf(format, args...))
 }
 
-// hint prints a line below a warning or an error, such as a suggested command.
-func (p *program) hint(format string, args ...any) {
+// printHint prints a line below a warning or an error, such as a suggested command.
+func (p *program) printHint(format string, args ...any) {
 	fmt.Fprintln(p.err, "  "+clean(fmt.Sprintf(format, args...)))
 }
 
 // field is a line "Label: value". Fields with an empty value are omitted.
 type field struct{ label, value string }
 
-func (p *program) fields(indent string, list ...field) {
+func (p *program) printFields(indent string, list ...field) {
 	for _, f := range list {
 		if value := clean(f.value); value != "" {
 			fmt.Fprintf(p.out, "%s%s: %s\n", indent, f.label, value)
@@ -75,8 +75,8 @@ func (p *program) fields(indent string, list ...field) {
 	}
 }
 
-// json prints v as JSON. Control characters that could affect a terminal are escaped.
-func (p *program) json(v any) error {
+// printJSON prints v as JSON. Control characters that could affect a terminal are escaped.
+func (p *program) printJSON(v any) error {
 	var doc bytes.Buffer
 	enc := json.NewEncoder(&doc)
 	enc.SetEscapeHTML(false)
@@ -91,7 +91,7 @@ func (p *program) json(v any) error {
 // show prints v with -o json, and otherwise calls asText.
 func (p *program) show(v any, asText func()) error {
 	if p.output == "json" {
-		return p.json(v)
+		return p.printJSON(v)
 	}
 	asText()
 	return nil
@@ -128,7 +128,7 @@ func compact(doc json.RawMessage) string {
 	return b.String()
 }
 
-func indented(doc json.RawMessage, prefix string) string {
+func indentJSON(doc json.RawMessage, prefix string) string {
 	var b bytes.Buffer
 	if json.Indent(&b, doc, prefix, "  ") != nil {
 		return clean(string(doc))
@@ -136,16 +136,16 @@ func indented(doc json.RawMessage, prefix string) string {
 	return escape(b.String())
 }
 
-// at formats a time. It returns "" for nil and for the zero time.
-func at(t *time.Time) string {
+// formatTime formats a time. It returns "" for nil and for the zero time.
+func formatTime(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
 }
 
-// or returns *p, or fallback if p is nil.
-func or[T any](p *T, fallback T) T {
+// orDefault returns *p, or fallback if p is nil.
+func orDefault[T any](p *T, fallback T) T {
 	if p == nil {
 		return fallback
 	}
@@ -155,40 +155,40 @@ func or[T any](p *T, fallback T) T {
 // orDash returns s, or "-" if it is empty, so that awk counts the cell.
 func orDash(s string) string { return cmp.Or(s, "-") }
 
-// num formats an integer.
-func num[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
+// formatInt formats an integer.
+func formatInt[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
-// atLeast formats a number, with "+" if it is a lower bound.
-func atLeast(n int, more bool) string {
+// formatAtLeast formats a number, with "+" if it is a lower bound.
+func formatAtLeast(n int, more bool) string {
 	if more {
-		return num(n) + "+"
+		return formatInt(n) + "+"
 	}
-	return num(n)
+	return formatInt(n)
 }
 
-func plural(n int, noun string) string {
+func formatPlural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// more prints the flag that shows the next page of a list to stderr, if there is one.
-func (p *program) more(page apiv1.Pagination) {
+// printNextPage prints the flag that shows the next page of a list to stderr, if there is one.
+func (p *program) printNextPage(page apiv1.Pagination) {
 	if page.HasMore {
-		nextPage(p, "offset", new(page.Offset+page.Count))
+		printNextPageFlag(p, "offset", new(page.Offset+page.Count))
 	}
 }
 
-// nextPage prints the flag that shows the next page of a list to stderr, unless next is nil.
-func nextPage[T any](p *program, flag string, next *T) {
+// printNextPageFlag prints the flag that shows the next page of a list to stderr, unless next is nil.
+func printNextPageFlag[T any](p *program, flag string, next *T) {
 	if next != nil {
 		fmt.Fprintf(p.err, "There are more: --%s %s shows the next.\n", flag, clean(fmt.Sprint(*next)))
 	}
 }
 
-// cutShort prints a hint to stderr if a list without pages has reached its limit.
-func (p *program) cutShort(shown, limit int) {
+// hintLimitReached prints a hint to stderr if a list without pages has reached its limit.
+func (p *program) hintLimitReached(shown, limit int) {
 	if shown < limit {
 		return
 	}
@@ -201,29 +201,29 @@ func (p *program) cutShort(shown, limit int) {
 	fmt.Fprintln(p.err, line+".")
 }
 
-// mayGoOn prints a hint to stderr if a list may have a next page. It is for lists whose response
+// hintMorePages prints a hint to stderr if a list may have a next page. It is for lists whose response
 // does not contain that information.
-func (p *program) mayGoOn(shown int, page client.Page) {
+func (p *program) hintMorePages(shown int, page client.Page) {
 	if shown >= page.Limit {
 		fmt.Fprintf(p.err, "%d shown, there may be more: --offset %d shows the next.\n", shown, page.Offset+shown)
 	}
 }
 
-// advised is an error with hints that replace its details.
-type advised struct {
+// advisedError is an error with hints that replace its details.
+type advisedError struct {
 	error
 	lines []string
 }
 
 // Unwrap implements errors.Unwrap.
-func (a advised) Unwrap() error { return a.error }
+func (a advisedError) Unwrap() error { return a.error }
 
-// complain prints the error of a command. With -o json, the output has the format of an API error.
-func (p *program) complain(command string, err error) {
+// printError prints the error of a command. With -o json, the output has the format of an API error.
+func (p *program) printError(command string, err error) {
 	if err == nil || errors.As(err, new(cli.Exit)) {
 		return
 	}
-	var advice advised
+	var advice advisedError
 	if errors.As(err, &advice) {
 		err = advice.error
 	}
@@ -247,11 +247,11 @@ func (p *program) complain(command string, err error) {
 	fmt.Fprintln(p.err, p.paint(p.err, red, "Error:"), clean(body.Message))
 	lines := advice.lines
 	if lines == nil {
-		lines = append(detailLines(body.Details), p.accessAdvice(body)...)
+		lines = append(formatDetails(body.Details), p.adviseOnAccess(body)...)
 	}
 	for _, line := range lines {
 		if !strings.Contains(clean(body.Message), clean(line)) {
-			p.hint("%s", line)
+			p.printHint("%s", line)
 		}
 	}
 	if body.Code == "USAGE" {
@@ -259,8 +259,8 @@ func (p *program) complain(command string, err error) {
 	}
 }
 
-// detailLines formats the details of an error, such as a list of faults or an object.
-func detailLines(details any) []string {
+// formatDetails formats the details of an error, such as a list of faults or an object.
+func formatDetails(details any) []string {
 	doc, err := json.Marshal(details)
 	if err != nil || details == nil {
 		return nil
@@ -286,14 +286,14 @@ func detailLines(details any) []string {
 	}
 	var lines []string
 	for name, value := range object {
-		lines = append(lines, name+": "+inline(value))
+		lines = append(lines, name+": "+formatInline(value))
 	}
 	slices.Sort(lines)
 	return lines[:min(len(lines), maxShown)]
 }
 
-// inline formats a JSON value on one line without braces.
-func inline(value any) string {
+// formatInline formats a JSON value on one line without braces.
+func formatInline(value any) string {
 	var parts []string
 	switch v := value.(type) {
 	case nil:
@@ -302,12 +302,12 @@ func inline(value any) string {
 		return v
 	case []any:
 		for _, element := range v {
-			parts = append(parts, inline(element))
+			parts = append(parts, formatInline(element))
 		}
 		return strings.Join(parts, "; ")
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			parts = append(parts, name+" "+inline(v[name]))
+			parts = append(parts, name+" "+formatInline(v[name]))
 		}
 		return strings.Join(parts, ", ")
 	default:
@@ -323,15 +323,15 @@ const (
 	gap     = "  " // between columns
 )
 
-// prose lists the columns that are shortened on a narrow terminal. Ids, numbers, times and states
+// proseColumns lists the columns that are shortened on a narrow terminal. Ids, numbers, times and states
 // are never shortened.
-var prose = []string{
+var proseColumns = []string{
 	"actor", "dead letter", "description", "detail", "last failure", "name", "namespace", "namespaces", "notes", "reason", "step", "template",
 }
 
-// table prints rows under a header, without borders, so that awk can parse them. If the terminal
+// printTable prints rows under a header, without borders, so that awk can parse them. If the terminal
 // is too narrow, it first omits spare columns, then shortens others.
-func (p *program) table(header []string, rows [][]string, spare ...string) {
+func (p *program) printTable(header []string, rows [][]string, spare ...string) {
 	w := table.NewWriter()
 	w.SetStyle(table.Style{
 		Box:    table.BoxStyle{PaddingRight: gap},
@@ -341,24 +341,24 @@ func (p *program) table(header []string, rows [][]string, spare ...string) {
 	for _, r := range rows {
 		row := make([]string, len(r))
 		for i, s := range r {
-			row[i] = short(s, maxCell)
+			row[i] = truncate(s, maxCell)
 		}
 		grid = append(grid, row)
 	}
-	if most := p.columns(); most > 0 {
-		grid = leaveOut(grid, most, spare)
-		fit(grid, most)
+	if most := p.terminalWidth(); most > 0 {
+		grid = dropColumns(grid, most, spare)
+		fitColumns(grid, most)
 	}
-	w.AppendHeader(tableRow(grid[0]))
+	w.AppendHeader(toTableRow(grid[0]))
 	for _, r := range grid[1:] {
-		w.AppendRow(tableRow(r))
+		w.AppendRow(toTableRow(r))
 	}
 	for line := range strings.Lines(w.Render() + "\n") {
 		fmt.Fprintln(p.out, strings.TrimRight(line, " \n"))
 	}
 }
 
-func tableRow(texts []string) table.Row {
+func toTableRow(texts []string) table.Row {
 	row := make(table.Row, len(texts))
 	for i, t := range texts {
 		row[i] = t
@@ -366,8 +366,8 @@ func tableRow(texts []string) table.Row {
 	return row
 }
 
-// short returns s as one line of at most most characters.
-func short(s string, most int) string {
+// truncate returns s as one line of at most most characters.
+func truncate(s string, most int) string {
 	s = clean(s)
 	if utf8.RuneCountInString(s) <= most {
 		return s
@@ -375,8 +375,8 @@ func short(s string, most int) string {
 	return string([]rune(s)[:most-1]) + "…"
 }
 
-// columns returns the maximum width of a table, or 0 for no limit if the output is not a terminal.
-func (p *program) columns() int {
+// terminalWidth returns the maximum width of a table, or 0 for no limit if the output is not a terminal.
+func (p *program) terminalWidth() int {
 	file, ok := p.out.(*os.File)
 	if p.width > 0 || !ok || !term.IsTerminal(int(file.Fd())) {
 		return p.width
@@ -391,8 +391,8 @@ func (p *program) columns() int {
 	return max(width, 0)
 }
 
-// measure returns the widths of the columns and of the table.
-func measure(grid [][]string) (widths []int, total int) {
+// measureColumns returns the widths of the columns and of the table.
+func measureColumns(grid [][]string) (widths []int, total int) {
 	widths = make([]int, len(grid[0]))
 	total = -len(gap)
 	for i := range widths {
@@ -404,10 +404,10 @@ func measure(grid [][]string) (widths []int, total int) {
 	return widths, total
 }
 
-// leaveOut removes spare columns, in their order, until the table is at most most characters wide.
-func leaveOut(grid [][]string, most int, spare []string) [][]string {
+// dropColumns removes spare columns, in their order, until the table is at most most characters wide.
+func dropColumns(grid [][]string, most int, spare []string) [][]string {
 	for _, name := range spare {
-		_, total := measure(grid)
+		_, total := measureColumns(grid)
 		at := slices.Index(grid[0], name)
 		if total <= most || at < 0 {
 			continue
@@ -421,14 +421,14 @@ func leaveOut(grid [][]string, most int, spare []string) [][]string {
 	return grid
 }
 
-// fit shortens the widest prose columns until the table is at most most characters wide. The first
+// fitColumns shortens the widest prose columns until the table is at most most characters wide. The first
 // row of grid is the header.
-func fit(grid [][]string, most int) {
-	widths, total := measure(grid)
+func fitColumns(grid [][]string, most int) {
+	widths, total := measureColumns(grid)
 	for ; total > most; total-- {
 		widest := -1
 		for i, name := range grid[0] {
-			if slices.Contains(prose, name) && widths[i] > minCell && (widest < 0 || widths[i] > widths[widest]) {
+			if slices.Contains(proseColumns, name) && widths[i] > minCell && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}

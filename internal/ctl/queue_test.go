@@ -111,7 +111,7 @@ func TestDrainedWorkerHint(t *testing.T) {
 		{"gone", 1, "last heartbeat at 2026-01-31T12:00:00Z; its steps are retried when their leases expire"},
 	} {
 		w := apiv1.Worker{Health: tt.health, InFlight: tt.inFlight, LastHeartbeatAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
-		if got := afterDrain(w); got != tt.want {
+		if got := describeDrained(w); got != tt.want {
 			t.Errorf("%s with %d: %q", tt.health, tt.inFlight, got)
 		}
 	}

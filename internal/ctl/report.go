@@ -12,48 +12,49 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-const aboutReport = `
+const reportDescription = `
 
 The report shows how long tasks were stuck (undetected, unowned, in repair, verifying), who
 acted, the operations and their waves, the outcomes, and a timeline. It is Markdown; -o json
 prints the same data with a digest.`
 
-func (p *program) caseReportCommand() *cobra.Command {
-	return p.reportCommandOf(help{
-		use: "report CASE", short: "Print the report of a case", long: "Print the report of a case." + aboutReport,
+func (p *program) newCaseReportCommand() *cobra.Command {
+	return p.newReportCommandFor(commandHelp{
+		use: "report CASE", short: "Print the report of a case", long: "Print the report of a case." + reportDescription,
 		example: `  tasker-ctl case report $CASE > report.md
   tasker-ctl case report $CASE --from 2026-01-31T00:00:00Z -o json | jq .phases`,
 	}, func(q *tasker.IncidentReportQuery, id *tasker.ID) { q.Case = id }, nil)
 }
 
-func (p *program) incidentReportCommand() *cobra.Command {
-	return p.reportCommandOf(help{
+func (p *program) newIncidentReportCommand() *cobra.Command {
+	return p.newReportCommandFor(commandHelp{
 		use: "report INCIDENT", short: "Print the report of an incident",
-		long:    "Print the report of an incident: the investigations of its cases that were open during it." + aboutReport,
+		long: "Print the report of an incident: the investigations of its cases that were open during it." +
+			reportDescription,
 		example: `  tasker-ctl incident report $INCIDENT > report.md`,
 	}, func(q *tasker.IncidentReportQuery, id *tasker.ID) { q.Incident = id }, nil)
 }
 
-func (p *program) reportCommand() *cobra.Command {
-	return p.reportCommandOf(help{
+func (p *program) newReportCommand() *cobra.Command {
+	return p.newReportCommandFor(commandHelp{
 		use: "report", short: "Print the report of a time range",
-		long: "Print the report of the investigations that were opened in a time range." + aboutReport,
+		long: "Print the report of the investigations that were opened in a time range." + reportDescription,
 		example: `  tasker-ctl report --namespace orders --from 2026-01-31T00:00:00Z --to 2026-02-01T00:00:00Z
   tasker-ctl report --from 2026-01-31T00:00:00Z -o json | jq .stuck_task_minutes`,
 	}, func(*tasker.IncidentReportQuery, *tasker.ID) {}, func(c *cobra.Command, q *tasker.IncidentReportQuery) {
-		namespaceFlag(c, &q.Namespace)
+		addNamespaceFlag(c, &q.Namespace)
 	})
 }
 
-// reportCommandOf returns a command that prints an incident report. subject sets the case or
+// newReportCommandFor returns a command that prints an incident report. subject sets the case or
 // incident in the query.
-func (p *program) reportCommandOf(h help, subject func(*tasker.IncidentReportQuery, *tasker.ID), flags func(*cobra.Command, *tasker.IncidentReportQuery)) *cobra.Command {
+func (p *program) newReportCommandFor(h commandHelp, subject func(*tasker.IncidentReportQuery, *tasker.ID), flags func(*cobra.Command, *tasker.IncidentReportQuery)) *cobra.Command {
 	var q tasker.IncidentReportQuery
-	c := p.command(h, func(ctx context.Context, a arguments) (err error) {
+	c := p.newCommand(h, func(ctx context.Context, a arguments) (err error) {
 		if len(a.id) > 0 {
 			subject(&q, &a.id[0])
 		}
-		api, err := p.api()
+		api, err := p.newClient()
 		if err != nil {
 			return err
 		}
@@ -73,11 +74,11 @@ func (p *program) printReport(ctx context.Context, api *client.Client, q tasker.
 		if err != nil {
 			return err
 		}
-		return p.json(r)
+		return p.printJSON(r)
 	}
 	text, err := api.IncidentReportMarkdown(ctx, q)
 	if err == nil {
-		_, err = fmt.Fprint(p.out, payload.CleanText(text, maxDocument))
+		_, err = fmt.Fprint(p.out, payload.CleanText(text, maxDocumentBytes))
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) scheduleCommand() *cobra.Command {
+func (p *program) newScheduleCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "schedule",
 		Short: "Manage schedules",
@@ -29,18 +29,19 @@ task or the reason why none was created.`,
   tasker-ctl schedule list
   tasker-ctl schedule show $SCHEDULE
   tasker-ctl schedule pause $SCHEDULE --reason "the ledger is closed"`,
-	}, p.scheduleAddCommand(), p.scheduleChangeCommand(), p.scheduleListCommand(), p.scheduleShowCommand(), p.scheduleFiringsCommand(), p.schedulePauseCommand(),
-		p.scheduleResumeCommand(), p.scheduleTriggerCommand(), p.scheduleBackfillCommand(), p.scheduleDeleteCommand())
+	}, p.newScheduleAddCommand(), p.newScheduleChangeCommand(), p.newScheduleListCommand(), p.newScheduleShowCommand(), p.newScheduleFiringsCommand(), p.newSchedulePauseCommand(),
+		p.newScheduleResumeCommand(), p.newScheduleTriggerCommand(), p.newScheduleBackfillCommand(),
+		p.newScheduleDeleteCommand())
 }
 
-// ruling contains the flags that define a schedule.
-type ruling struct {
+// scheduleFlags contains the flags that define a schedule.
+type scheduleFlags struct {
 	spec                             apiv1.ScheduleSpec
 	context                          string
 	every, afterEnd, jitter, startIn time.Duration
 }
 
-func (r *ruling) flags(c *cobra.Command) {
+func (r *scheduleFlags) addTo(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&r.spec.Name, "name", "", "name of the schedule, unique within the namespace")
 	f.StringVar(&r.spec.Template, "template", "", "template of the tasks")
@@ -66,7 +67,7 @@ func (r *ruling) flags(c *cobra.Command) {
 
 // read returns the spec that the flags describe. Fields whose flags are not set have their values
 // from before.
-func (r *ruling) read(c *cobra.Command, before *apiv1.ScheduleSpec) (apiv1.ScheduleSpec, error) {
+func (r *scheduleFlags) read(c *cobra.Command, before *apiv1.ScheduleSpec) (apiv1.ScheduleSpec, error) {
 	s := r.spec
 	if len(s.Except) > 0 {
 		s.Except = strings.Split(strings.Join(s.Except, ","), ",")
@@ -83,11 +84,11 @@ func (r *ruling) read(c *cobra.Command, before *apiv1.ScheduleSpec) (apiv1.Sched
 	if before == nil {
 		return s, nil
 	}
-	return overlaid(c, *before, s), nil
+	return overlayFlags(c, *before, s), nil
 }
 
-// overlaid returns out with the fields of s whose flags are set.
-func overlaid(c *cobra.Command, out, s apiv1.ScheduleSpec) apiv1.ScheduleSpec {
+// overlayFlags returns out with the fields of s whose flags are set.
+func overlayFlags(c *cobra.Command, out, s apiv1.ScheduleSpec) apiv1.ScheduleSpec {
 	given := c.Flags().Changed
 	if given("cron") || given("every") || given("after-end") { // one rule replaces another
 		if given("after-end") {
@@ -119,11 +120,11 @@ func overlaid(c *cobra.Command, out, s apiv1.ScheduleSpec) apiv1.ScheduleSpec {
 	return out
 }
 
-func (p *program) scheduleAddCommand() *cobra.Command {
+func (p *program) newScheduleAddCommand() *cobra.Command {
 	var b apiv1.CreateSchedule
-	var r ruling
+	var r scheduleFlags
 	var c *cobra.Command
-	c = answer(p, help{
+	c = newRequestCommand(p, commandHelp{
 		use:   "add --namespace NAMESPACE --name NAME --template TEMPLATE",
 		short: "Create a schedule",
 		example: `  tasker-ctl schedule add --namespace billing --name nightly --template settle --cron "30 2 * * *" --zone Europe/Berlin --except sat,sun
@@ -140,19 +141,19 @@ func (p *program) scheduleAddCommand() *cobra.Command {
 	}, p.printSchedule)
 	c.Flags().StringVarP(&b.Namespace, "namespace", "n", "", "namespace of the schedule and its template (required)")
 	for _, flag := range []string{"namespace", "name", "template"} {
-		requireFlag(c, flag, "it selects the template")
+		markRequired(c, flag, "it selects the template")
 	}
-	r.flags(c)
-	optionalReasonFlag(c, &b.Reason)
-	p.actorFlag(c, &b.By, "by")
+	r.addTo(c)
+	addOptionalReasonFlag(c, &b.Reason)
+	p.addActorFlag(c, &b.By, "by")
 	return c
 }
 
-func (p *program) scheduleChangeCommand() *cobra.Command {
+func (p *program) newScheduleChangeCommand() *cobra.Command {
 	var b apiv1.UpdateSchedule
-	var r ruling
+	var r scheduleFlags
 	var c *cobra.Command
-	c = answer(p, help{
+	c = newRequestCommand(p, commandHelp{
 		use:   "change SCHEDULE",
 		short: "Update a schedule",
 		long: `Update the settings of a schedule whose flags are set. Firing times until now follow the
@@ -170,24 +171,24 @@ previous rule.`,
 		b.Revision = before.Revision
 		return api.UpdateSchedule(ctx, a.id[0], b)
 	}, p.printSchedule)
-	r.flags(c)
+	r.addTo(c)
 	c.Flag("except").Usage += `; "none" removes them`
-	optionalReasonFlag(c, &b.Reason)
-	p.actorFlag(c, &b.By, "by")
+	addOptionalReasonFlag(c, &b.Reason)
+	p.addActorFlag(c, &b.By, "by")
 	return c
 }
 
-func (p *program) scheduleListCommand() *cobra.Command {
+func (p *program) newScheduleListCommand() *cobra.Command {
 	var q client.ScheduleQuery
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List schedules",
 		example: `  tasker-ctl schedule list --namespace billing
   tasker-ctl schedule list --paused --quiet`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.ScheduleList, error) {
 		if q.After != "" {
-			if _, err := readID("--after", q.After); err != nil {
+			if _, err := parseID("--after", q.After); err != nil {
 				return apiv1.ScheduleList{}, err
 			}
 		}
@@ -195,36 +196,36 @@ func (p *program) scheduleListCommand() *cobra.Command {
 	}, func(l apiv1.ScheduleList) {
 
 		header := []string{"schedule", "namespace", "name", "template", "rule", "state", "next", "failing"}
-		list(p, l.Schedules, columns{none: "No schedules.", names: header, spare: "rule"}, func(s apiv1.ListedSchedule) []string {
-			return []string{s.ScheduleUUID, s.Namespace, s.Name, s.Template, scheduleRule(s.Schedule), s.State, orDash(at(s.NextAt)), failingText(s)}
+		printList(p, l.Schedules, columns{emptyMessage: "No schedules.", names: header, spare: "rule"}, func(s apiv1.ListedSchedule) []string {
+			return []string{s.ScheduleUUID, s.Namespace, s.Name, s.Template, formatScheduleRule(s.Schedule), s.State, orDash(formatTime(s.NextAt)), formatFailing(s)}
 		})
 		if !p.quiet {
-			nextPage(p, "after", l.Pagination.NextAfter)
+			printNextPageFlag(p, "after", l.Pagination.NextAfter)
 		}
 	})
 	f := c.Flags()
-	namespaceFlag(c, &q.Namespace)
+	addNamespaceFlag(c, &q.Namespace)
 	f.StringVar(&q.Name, "name", "", "filter by name")
 	f.BoolVar(&q.Paused, "paused", false, "only paused schedules")
 	f.StringVar(&q.After, "after", "", "page cursor: id of the last schedule")
-	p.quietFlag(c)
-	limitFlag(c, &q.Limit, 50)
+	p.addQuietFlag(c)
+	addLimitFlag(c, &q.Limit, 50)
 	return c
 }
 
-// failingText returns how many of the latest tasks of a schedule failed.
-func failingText(s apiv1.ListedSchedule) string {
+// formatFailing returns how many of the latest tasks of a schedule failed.
+func formatFailing(s apiv1.ListedSchedule) string {
 	switch {
 	case s.Refused:
 		return "refused"
 	case s.Failing == 0:
 		return "-"
 	default:
-		return "last " + atLeast(s.Failing, s.FailingAtLeast)
+		return "last " + formatAtLeast(s.Failing, s.FailingAtLeast)
 	}
 }
 
-func scheduleRule(s apiv1.Schedule) string {
+func formatScheduleRule(s apiv1.Schedule) string {
 	switch {
 	case s.EverySeconds > 0:
 		return "every " + (time.Duration(s.EverySeconds) * time.Second).String()
@@ -237,9 +238,9 @@ func scheduleRule(s apiv1.Schedule) string {
 	}
 }
 
-func (p *program) scheduleShowCommand() *cobra.Command {
+func (p *program) newScheduleShowCommand() *cobra.Command {
 	next := 5
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "show SCHEDULE",
 		short: "Show a schedule",
 		example: `  tasker-ctl schedule show $SCHEDULE
@@ -248,10 +249,10 @@ func (p *program) scheduleShowCommand() *cobra.Command {
 		return api.Schedule(ctx, a.id[0], next)
 	}, func(d apiv1.ScheduleDetail) {
 		p.printSchedule(d.Schedule)
-		list(p, d.Next, columns{none: "No future firing times.", names: []string{"next"}}, func(t time.Time) []string { return []string{at(&t)} })
+		printList(p, d.Next, columns{emptyMessage: "No future firing times.", names: []string{"next"}}, func(t time.Time) []string { return []string{formatTime(&t)} })
 		p.printFirings(d.Firings)
-		list(p, d.History, columns{none: "No history.", names: []string{"at", "event", "by", "reason", "more"}, spare: "more"}, func(c apiv1.ScheduleChange) []string {
-			return []string{at(&c.At), c.Event, c.Actor, orDash(or(c.Reason, "")), orDash(strings.Trim(compact(c.Metadata), "{}"))}
+		printList(p, d.History, columns{emptyMessage: "No history.", names: []string{"at", "event", "by", "reason", "more"}, spare: "more"}, func(c apiv1.ScheduleChange) []string {
+			return []string{formatTime(&c.At), c.Event, c.Actor, orDash(orDefault(c.Reason, "")), orDash(strings.Trim(compact(c.Metadata), "{}"))}
 		})
 	})
 	c.Flags().Var(cli.Number(&next, 0, tasker.MaxScheduleNext), "next", "number of future firing times")
@@ -259,18 +260,18 @@ func (p *program) scheduleShowCommand() *cobra.Command {
 }
 
 func (p *program) printSchedule(s apiv1.Schedule) {
-	p.done("Schedule %s (%s) is %s", clean(s.ScheduleUUID), clean(s.Namespace+"/"+s.Name), clean(s.State))
+	p.printDone("Schedule %s (%s) is %s", clean(s.ScheduleUUID), clean(s.Namespace+"/"+s.Name), clean(s.State))
 	template := s.Template
 	if s.Version != "" {
 		template += " " + s.Version
 	}
-	p.fields("  ",
-		field{"Template", template}, field{"Rule", scheduleRule(s)}, field{"Except", strings.Join(s.Except, ", ")}, field{"Overlap", s.Overlap},
-		field{"Catch-up", catchUpText(s)}, field{"Next", at(s.NextAt)}, field{"Awaits task", or(s.AwaitsTask, "")}, field{"Paused by", or(s.PausedBy, "")},
-		field{"Paused for", or(s.PausedReason, "")}, field{"Paused until", at(s.PausedUntil)}, field{"Revision", num(s.Revision)})
+	p.printFields("  ",
+		field{"Template", template}, field{"Rule", formatScheduleRule(s)}, field{"Except", strings.Join(s.Except, ", ")}, field{"Overlap", s.Overlap},
+		field{"Catch-up", formatCatchUp(s)}, field{"Next", formatTime(s.NextAt)}, field{"Awaits task", orDefault(s.AwaitsTask, "")}, field{"Paused by", orDefault(s.PausedBy, "")},
+		field{"Paused for", orDefault(s.PausedReason, "")}, field{"Paused until", formatTime(s.PausedUntil)}, field{"Revision", formatInt(s.Revision)})
 }
 
-func catchUpText(s apiv1.Schedule) string {
+func formatCatchUp(s apiv1.Schedule) string {
 	if s.CatchUpMax > 0 {
 		return fmt.Sprintf("%s, at most %d", s.CatchUp, s.CatchUpMax)
 	}
@@ -278,10 +279,11 @@ func catchUpText(s apiv1.Schedule) string {
 }
 
 func (p *program) printFirings(firings []apiv1.Firing) {
-	list(p, firings, columns{none: "No firings.", names: []string{"instant", "instants", "kind", "outcome", "task", "task state", "late", "reason"}, spare: "reason"}, func(f apiv1.Firing) []string {
+	printList(p, firings, columns{emptyMessage: "No firings.", names: []string{"instant", "instants", "kind", "outcome", "task", "task state", "late", "reason"}, spare: "reason"}, func(f apiv1.Firing) []string {
 		return []string{
-			at(&f.NominalAt), num(f.Instants), f.Kind, f.Outcome, orDash(or(f.TaskUUID, "")), orDash(or(f.TaskState, "")),
-			strconv.FormatFloat(f.LateSeconds, 'f', 1, 64) + "s", orDash(or(f.Reason, "")),
+			formatTime(&f.NominalAt), formatInt(f.Instants), f.Kind, f.Outcome, orDash(orDefault(f.TaskUUID, "")),
+			orDash(orDefault(f.TaskState, "")),
+			strconv.FormatFloat(f.LateSeconds, 'f', 1, 64) + "s", orDash(orDefault(f.Reason, "")),
 		}
 	})
 }

@@ -13,10 +13,10 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) scheduleFiringsCommand() *cobra.Command {
+func (p *program) newScheduleFiringsCommand() *cobra.Command {
 	var q client.FiringQuery
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "firings SCHEDULE",
 		short: "List firings, newest first",
 		example: `  tasker-ctl schedule firings $SCHEDULE
@@ -27,21 +27,21 @@ func (p *program) scheduleFiringsCommand() *cobra.Command {
 	}, func(l apiv1.FiringList) {
 		p.printFirings(l.Firings)
 		if next := l.Pagination.NextBefore; next != nil {
-			fmt.Fprintf(p.err, "There are more: --before %s --before-kind %s shows the next.\n", next.UTC().Format(time.RFC3339Nano), clean(or(l.Pagination.NextKind, "")))
+			fmt.Fprintf(p.err, "There are more: --before %s --before-kind %s shows the next.\n", next.UTC().Format(time.RFC3339Nano), clean(orDefault(l.Pagination.NextKind, "")))
 		}
 	})
 	f := c.Flags()
 	f.StringVar(&q.Outcome, "outcome", "", "filter by outcome: started, queued, skipped, merged, missed or refused")
 	f.Var(cli.Time(&q.Before), "before", "page cursor: time of the last firing")
 	f.StringVar(&q.BeforeKind, "before-kind", "", "with --before: kind of the last firing")
-	limitFlag(c, &q.Limit, 50)
+	addLimitFlag(c, &q.Limit, 50)
 	return c
 }
 
-func (p *program) schedulePauseCommand() *cobra.Command {
+func (p *program) newSchedulePauseCommand() *cobra.Command {
 	var b apiv1.PauseSchedule
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "pause SCHEDULE --reason TEXT",
 		short: "Pause a schedule",
 		example: `  tasker-ctl schedule pause $SCHEDULE --reason "the ledger is closed"
@@ -50,49 +50,52 @@ func (p *program) schedulePauseCommand() *cobra.Command {
 		return api.PauseSchedule(ctx, a.id[0], b)
 	}, p.printSchedule)
 	c.Flags().Var(cli.Time(&b.Until), "until", "time at which it resumes, such as 2026-01-31T07:30:00Z (default: until resumed)")
-	reasonFlag(c, &b.Reason)
-	p.actorFlag(c, &b.By, "by")
+	addReasonFlag(c, &b.Reason)
+	p.addActorFlag(c, &b.By, "by")
 	return c
 }
 
-// scheduleAct returns a command that changes a schedule.
-func scheduleAct[T any](
-	p *program, h help, act func(*client.Client, context.Context, tasker.ID, apiv1.ChangeSchedule) (T, error), asText func(T),
+// newScheduleActionCommand returns a command that changes a schedule.
+func newScheduleActionCommand[T any](
+	p *program, h commandHelp, act func(*client.Client, context.Context, tasker.ID, apiv1.ChangeSchedule) (T, error), asText func(T),
 ) *cobra.Command {
 	var b apiv1.ChangeSchedule
-	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (T, error) {
+	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (T, error) {
 		return act(api, ctx, a.id[0], b)
 	}, asText)
-	optionalReasonFlag(c, &b.Reason)
-	p.actorFlag(c, &b.By, "by")
+	addOptionalReasonFlag(c, &b.Reason)
+	p.addActorFlag(c, &b.By, "by")
 	return c
 }
 
-func (p *program) scheduleResumeCommand() *cobra.Command {
-	return scheduleAct(p, help{
+func (p *program) newScheduleResumeCommand() *cobra.Command {
+	return newScheduleActionCommand(p, commandHelp{
 		use: "resume SCHEDULE", short: "Resume a schedule",
 		example: `  tasker-ctl schedule resume $SCHEDULE --reason "the ledger is open again"`,
 	}, (*client.Client).ResumeSchedule, p.printSchedule)
 }
 
-func (p *program) scheduleTriggerCommand() *cobra.Command {
-	return scheduleAct(p, help{
+func (p *program) newScheduleTriggerCommand() *cobra.Command {
+	return newScheduleActionCommand(p, commandHelp{
 		use: "trigger SCHEDULE", short: "Run a schedule now",
 		example: `  tasker-ctl schedule trigger $SCHEDULE --reason "the file came late"`,
-	}, (*client.Client).TriggerSchedule, func(f apiv1.Firing) { p.done("Task %s was created", clean(or(f.TaskUUID, ""))) })
+	}, (*client.Client).TriggerSchedule, func(f apiv1.Firing) {
+		p.printDone("Task %s was created",
+			clean(orDefault(f.TaskUUID, "")))
+	})
 }
 
-func (p *program) scheduleDeleteCommand() *cobra.Command {
-	return scheduleAct(p, help{
+func (p *program) newScheduleDeleteCommand() *cobra.Command {
+	return newScheduleActionCommand(p, commandHelp{
 		use: "delete SCHEDULE", short: "Delete a schedule but not its tasks",
 		example: `  tasker-ctl schedule delete $SCHEDULE --reason "the report is not used"`,
 	}, (*client.Client).DeleteSchedule, p.printSchedule)
 }
 
-func (p *program) scheduleBackfillCommand() *cobra.Command {
+func (p *program) newScheduleBackfillCommand() *cobra.Command {
 	var b apiv1.BackfillSchedule
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "backfill SCHEDULE --from TIME --to TIME",
 		short: "Create tasks for past firing times",
 		long: `Create tasks for past firing times that have none, all at once, at most 500. A firing time
@@ -102,23 +105,23 @@ never gets a second task, so the command can be repeated.`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Backfill, error) {
 		return api.BackfillSchedule(ctx, a.id[0], b)
 	}, func(r apiv1.Backfill) {
-		list(p, r.Instants, columns{none: "No firing times.", names: []string{"instant", "task", "what"}, spare: "what"}, func(x apiv1.BackfillInstant) []string {
+		printList(p, r.Instants, columns{emptyMessage: "No firing times.", names: []string{"instant", "task", "what"}, spare: "what"}, func(x apiv1.BackfillInstant) []string {
 			what := "created"
 			if !x.Starts {
-				what = or(x.Reason, "")
+				what = orDefault(x.Reason, "")
 			} else if r.DryRun {
 				what = "would be created"
 			}
-			return []string{at(&x.NominalAt), orDash(or(x.TaskUUID, "")), what}
+			return []string{formatTime(&x.NominalAt), orDash(orDefault(x.TaskUUID, "")), what}
 		})
 	})
 	f := c.Flags()
 	f.Var(cli.Time(&b.From), "from", "first firing time (required)")
 	f.Var(cli.Time(&b.To), "to", "last firing time (required)")
-	requireFlag(c, "from", "it is the first firing time, such as 2026-01-31T07:30:00Z")
-	requireFlag(c, "to", "it is the last firing time, such as 2026-01-31T07:30:00Z")
+	markRequired(c, "from", "it is the first firing time, such as 2026-01-31T07:30:00Z")
+	markRequired(c, "to", "it is the last firing time, such as 2026-01-31T07:30:00Z")
 	f.BoolVar(&b.DryRun, "dry-run", false, "show the effect without changing anything")
-	optionalReasonFlag(c, &b.Reason)
-	p.actorFlag(c, &b.By, "by")
+	addOptionalReasonFlag(c, &b.Reason)
+	p.addActorFlag(c, &b.By, "by")
 	return c
 }

@@ -16,8 +16,8 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) healthCommand() *cobra.Command {
-	return p.command(help{
+func (p *program) newHealthCommand() *cobra.Command {
+	return p.newCommand(commandHelp{
 		use:   "health",
 		short: "Show server health",
 		long: `Show whether the server is ready, and its problems.
@@ -29,7 +29,7 @@ unhealthy while a timer cannot process tasks or steps.
 The exit code is 5 if the server is not ready or cannot be reached.`,
 		example: "  tasker-ctl health\n  tasker-ctl health -o json | jq '.components.deferred_work'",
 	}, func(ctx context.Context, _ arguments) error {
-		api, err := p.api()
+		api, err := p.newClient()
 		if err != nil {
 			return err
 		}
@@ -58,24 +58,24 @@ func (p *program) printHealth(h apiv1.Health) {
 		l := h.Loops[name]
 		detail := ""
 		if l.Failures > 0 {
-			detail = fmt.Sprintf("%d passes failed; last success %s", l.Failures, orDash(at(l.LastGoodAt)))
+			detail = fmt.Sprintf("%d passes failed; last success %s", l.Failures, orDash(formatTime(l.LastGoodAt)))
 		}
 		rows = append(rows, []string{"loop", name, l.Status, detail})
 	}
-	p.table([]string{"kind", "name", "status", "detail"}, rows)
+	p.printTable([]string{"kind", "name", "status", "detail"}, rows)
 }
 
-func (p *program) auditCommand() *cobra.Command {
+func (p *program) newAuditCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:     "audit",
 		Short:   "View the audit log",
 		Example: "  tasker-ctl audit list",
-	}, p.auditListCommand())
+	}, p.newAuditListCommand())
 }
 
-func (p *program) auditListCommand() *cobra.Command {
+func (p *program) newAuditListCommand() *cobra.Command {
 	var q client.AuditQuery
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List audit events, newest first",
 		example: `  tasker-ctl audit list
@@ -84,20 +84,20 @@ func (p *program) auditListCommand() *cobra.Command {
 		return api.Audit(ctx, q)
 	}, func(l apiv1.AuditList) {
 		header := []string{"number", "at", "actor", "action", "subject", "detail"}
-		list(p, l.Events, columns{none: "No audit events.", names: header}, func(e tasker.AuditEvent) []string {
-			return []string{num(e.ID), at(&e.At), e.Actor, e.Action, e.Subject, short(compact(e.Data), maxCell)}
+		printList(p, l.Events, columns{emptyMessage: "No audit events.", names: header}, func(e tasker.AuditEvent) []string {
+			return []string{formatInt(e.ID), formatTime(&e.At), e.Actor, e.Action, e.Subject, truncate(compact(e.Data), maxCell)}
 		})
-		nextPage(p, "before", l.Pagination.NextBefore)
+		printNextPageFlag(p, "before", l.Pagination.NextBefore)
 	})
 	c.Flags().StringVar(&q.Action, "action", "", "filter by action, such as dlq.re_emit")
-	limitFlag(c, &q.Limit, 100)
+	addLimitFlag(c, &q.Limit, 100)
 	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "page cursor: number of the last event")
 	return c
 }
 
-func (p *program) versionCommand() *cobra.Command {
+func (p *program) newVersionCommand() *cobra.Command {
 	var remote bool
-	c := p.command(help{
+	c := p.newCommand(commandHelp{
 		use:     "version",
 		short:   "Print client and server versions",
 		example: "  tasker-ctl version\n  tasker-ctl version --remote -o json",
@@ -105,7 +105,7 @@ func (p *program) versionCommand() *cobra.Command {
 		build := cli.ThisBuild()
 		v := map[string]string{"client": build.Version, "commit": build.Commit, "date": build.Date, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
 		if remote {
-			api, err := p.api()
+			api, err := p.newClient()
 			if err != nil {
 				return err
 			}

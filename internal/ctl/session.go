@@ -12,18 +12,18 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) sessionCommand() *cobra.Command {
+func (p *program) newSessionCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "session",
 		Short: "Manage browser sessions",
 		Example: "  tasker-ctl session list --subject user:ann\n" +
 			"  tasker-ctl session end user:ann",
-	}, p.sessionListCommand(), p.sessionEndCommand())
+	}, p.newSessionListCommand(), p.newSessionEndCommand())
 }
 
-func (p *program) sessionListCommand() *cobra.Command {
+func (p *program) newSessionListCommand() *cobra.Command {
 	var q client.SessionQuery
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List sessions, newest first",
 		example: `  tasker-ctl session list
@@ -32,18 +32,18 @@ func (p *program) sessionListCommand() *cobra.Command {
 		return api.Sessions(ctx, q)
 	}, func(l apiv1.SessionList) {
 		header := []string{"subject", "groups", "signed in", "last used", "ends", "session"}
-		list(p, l.Sessions, columns{none: "No sessions.", names: header}, func(s apiv1.Session) []string {
-			return []string{s.Subject, orDash(strings.Join(s.Groups, ",")), at(&s.CreatedAt), at(&s.LastUsedAt), at(&s.EndsAt), s.SessionUUID}
+		printList(p, l.Sessions, columns{emptyMessage: "No sessions.", names: header}, func(s apiv1.Session) []string {
+			return []string{s.Subject, orDash(strings.Join(s.Groups, ",")), formatTime(&s.CreatedAt), formatTime(&s.LastUsedAt), formatTime(&s.EndsAt), s.SessionUUID}
 		})
-		p.more(l.Pagination)
+		p.printNextPage(l.Pagination)
 	})
 	c.Flags().StringVar(&q.Subject, "subject", "", "filter by subject, such as user:ann")
-	pageFlags(c, &q.Page, 50)
+	addPageFlags(c, &q.Page, 50)
 	return c
 }
 
-func (p *program) sessionEndCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newSessionEndCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "end SUBJECT|UUID",
 		short: "End sessions",
 		long: `End a session, or all sessions of a subject. All servers reject it within five seconds. The
@@ -57,9 +57,9 @@ provider or revoke their key.`,
 		return api.EndSessions(ctx, apiv1.EndSessions{Subject: a.text[0]})
 	}, func(e apiv1.EndedSessions) {
 		if e.Ended == 0 {
-			p.hint("no open session found: tasker-ctl session list")
+			p.printHint("no open session found: tasker-ctl session list")
 			return
 		}
-		p.done("%s ended", plural(e.Ended, "session"))
+		p.printDone("%s ended", formatPlural(e.Ended, "session"))
 	})
 }

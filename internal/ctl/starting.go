@@ -12,8 +12,8 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// starting contains the flags of task submit that concern the start and the due time of the task.
-type starting struct {
+// startFlags contains the flags of task submit that concern the start and the due time of the task.
+type startFlags struct {
 	after, within time.Duration
 	key           string
 	onConflict    tasker.ConflictPolicy
@@ -24,7 +24,7 @@ type starting struct {
 	debounce, maxWait time.Duration
 }
 
-func (s *starting) flags(c *cobra.Command, t *apiv1.CreateTask) {
+func (s *startFlags) addTo(c *cobra.Command, t *apiv1.CreateTask) {
 	f := c.Flags()
 	f.Var(cli.Duration(&s.after, 0), "start-after", "delay before the task starts, such as 90m")
 	f.Var(cli.Duration(&s.within, 0), "start-within", "expire the task if no step is claimed within this time after its start")
@@ -38,15 +38,15 @@ func (s *starting) flags(c *cobra.Command, t *apiv1.CreateTask) {
 	f.Var(cli.Duration(&s.maxWait, 0), "debounce-max", "maximum delay after the first request (default ten times --debounce)")
 }
 
-func debounceText(t apiv1.Task) string {
+func formatDebounce(t apiv1.Task) string {
 	if t.DebounceKey == nil && t.MergedRequests == 0 {
 		return ""
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s %d merged", or(t.DebounceKey, ""), t.MergedRequests))
+	return strings.TrimSpace(fmt.Sprintf("%s %d merged", orDefault(t.DebounceKey, ""), t.MergedRequests))
 }
 
 // read copies the flags into a request.
-func (s *starting) read(t *apiv1.CreateTask) error {
+func (s *startFlags) read(t *apiv1.CreateTask) error {
 	t.StartAfterSeconds, t.StartWithinSeconds = s.after.Seconds(), s.within.Seconds()
 	if s.key != "" {
 		t.Unique = &apiv1.Unique{Key: s.key, OnConflict: string(s.onConflict)}

@@ -18,8 +18,8 @@ import (
 
 const stepArgument = "STEP is a UUID or a name, such as refund[17] for an item."
 
-func (p *program) stepsCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newStepsCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "steps TASK",
 		short: "List the steps of a task",
 		example: `  tasker-ctl task steps 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
@@ -30,16 +30,16 @@ func (p *program) stepsCommand() *cobra.Command {
 }
 
 func (p *program) printSteps(steps []apiv1.Step) {
-	p.done("Found %s:", plural(len(steps), "workflow step"))
+	p.printDone("Found %s:", formatPlural(len(steps), "workflow step"))
 	for _, s := range steps {
 		fmt.Fprintf(p.out, "\n  Step: %s (%s)\n", clean(s.Name), clean(s.StepUUID))
-		p.fields("    ",
+		p.printFields("    ",
 			field{"State", s.CurrentState},
 			field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
-			field{"Ready for execution", ready(s)},
-			field{"Attempts", attempts(s) + queued(s)},
-			field{"Next retry", at(s.NextRetryAt)},
-			field{"Type", special(s)}, field{"Handler", s.Handler},
+			field{"Ready for execution", formatReady(s)},
+			field{"Attempts", formatAttempts(s) + formatQueued(s)},
+			field{"Next retry", formatTime(s.NextRetryAt)},
+			field{"Type", formatStepType(s)}, field{"Handler", s.Handler},
 		)
 		if s.RetryEligible {
 			fmt.Fprintf(p.out, "    %s Retry eligible\n", p.paint(p.out, yellow, "⚠"))
@@ -47,26 +47,26 @@ func (p *program) printSteps(steps []apiv1.Step) {
 	}
 }
 
-func attempts(s apiv1.Step) string { return fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts) }
+func formatAttempts(s apiv1.Step) string { return fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts) }
 
-// queued returns a note for a step whose current attempt has not started, or "".
-func queued(s apiv1.Step) string {
+// formatQueued returns a note for a step whose current attempt has not started, or "".
+func formatQueued(s apiv1.Step) string {
 	if s.CurrentState == string(tasker.StepEnqueued) {
 		return " (queued)"
 	}
 	return ""
 }
 
-// special returns the type of a step, or "" for a standard step.
-func special(s apiv1.Step) string {
+// formatStepType returns the type of a step, or "" for a standard step.
+func formatStepType(s apiv1.Step) string {
 	if s.Type == string(tasker.StandardStep) {
 		return ""
 	}
 	return s.Type
 }
 
-// ready formats whether a step could run now, and what it waits for.
-func ready(s apiv1.Step) string {
+// formatReady formats whether a step could run now, and what it waits for.
+func formatReady(s apiv1.Step) string {
 	if s.Type == string(tasker.ExternalStep) && s.CurrentState == string(tasker.StepPending) && s.DependenciesSatisfied {
 		if s.Assignee != nil {
 			return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer by " + *s.Assignee + ")"
@@ -77,13 +77,13 @@ func ready(s apiv1.Step) string {
 		return strconv.FormatBool(s.ReadyForExecution) + " (waits for its child task " + *s.ChildTaskUUID + ")"
 	}
 	if s.Type == string(tasker.WaitStep) && s.WaitUntil != nil {
-		return strconv.FormatBool(s.ReadyForExecution) + " (waits until " + at(s.WaitUntil) + ")"
+		return strconv.FormatBool(s.ReadyForExecution) + " (waits until " + formatTime(s.WaitUntil) + ")"
 	}
 	return strconv.FormatBool(s.ReadyForExecution)
 }
 
-func (p *program) stepCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newStepCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "step TASK STEP",
 		short: "Show a step",
 		long:  "Show a step with its last result or failure. " + stepArgument,
@@ -95,29 +95,29 @@ func (p *program) stepCommand() *cobra.Command {
 }
 
 func (p *program) printStep(s apiv1.Step) {
-	p.done("Step Details:")
+	p.printDone("Step Details:")
 	fmt.Fprintln(p.out)
-	p.fields("  ",
+	p.printFields("  ",
 		field{"UUID", s.StepUUID}, field{"Name", s.Name}, field{"State", s.CurrentState},
-		field{"Type", special(s)}, field{"Handler", s.Handler}, field{"Child task", or(s.ChildTaskUUID, "")}, field{"Assignee", or(s.Assignee, "")}, field{"Due", dueText(s.Due)},
+		field{"Type", formatStepType(s)}, field{"Handler", s.Handler}, field{"Child task", orDefault(s.ChildTaskUUID, "")}, field{"Assignee", orDefault(s.Assignee, "")}, field{"Due", formatDue(s.Due)},
 		field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
-		field{"Ready for execution", ready(s)},
+		field{"Ready for execution", formatReady(s)},
 		field{"Retry eligible", strconv.FormatBool(s.RetryEligible)},
-		field{"Attempts", attempts(s) + queued(s)},
-		field{"Last failure", at(s.LastFailureAt)},
-		field{"Next retry", at(s.NextRetryAt)},
-		field{"Checkpoint", checkpointText(s.Checkpoint)},
-		field{"Error", failureText(s.Error)},
+		field{"Attempts", formatAttempts(s) + formatQueued(s)},
+		field{"Last failure", formatTime(s.LastFailureAt)},
+		field{"Next retry", formatTime(s.NextRetryAt)},
+		field{"Checkpoint", formatCheckpoint(s.Checkpoint)},
+		field{"Error", formatFailure(s.Error)},
 		field{"Results", compact(s.Results)},
-		field{"Worker", or(s.WorkerUUID, "")},
-		field{"Lease expires", at(s.LeaseExpiresAt)},
-		field{"Completed", at(s.CompletedAt)},
+		field{"Worker", orDefault(s.WorkerUUID, "")},
+		field{"Lease expires", formatTime(s.LeaseExpiresAt)},
+		field{"Completed", formatTime(s.CompletedAt)},
 	)
 }
 
-func (p *program) itemsCommand() *cobra.Command {
+func (p *program) newItemsCommand() *cobra.Command {
 	var q client.MapItemQuery
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "items TASK STEP",
 		short: "List the items of a map step",
 		long:  "List the items of a map step in order. " + stepArgument,
@@ -127,25 +127,26 @@ func (p *program) itemsCommand() *cobra.Command {
 		return api.StepItems(ctx, a.id[0], a.text[1], q)
 	}, func(l apiv1.StepItemList) {
 		header := []string{"item", "uuid", "state", "attempts", "element", "next retry", "last failure"}
-		list(p, l.Items, columns{none: "No items.", names: header, spare: "last failure"}, func(s apiv1.Step) []string {
-			return []string{s.Name, s.StepUUID, s.CurrentState, attempts(s), compact(s.Item), orDash(at(s.NextRetryAt)), failureText(s.Error)}
-		})
-		nextPage(p, "from", l.Next)
+		printList(p, l.Items, columns{emptyMessage: "No items.", names: header, spare: "last failure"},
+			func(s apiv1.Step) []string {
+				return []string{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), compact(s.Item), orDash(formatTime(s.NextRetryAt)), formatFailure(s.Error)}
+			})
+		printNextPageFlag(p, "from", l.Next)
 	})
-	filterFlag(c, &q.State, "state", "s", tasker.StepStates())
+	addFilterFlag(c, &q.State, "state", "s", tasker.StepStates())
 	c.Flags().Var(cli.Number(&q.From, 0, tasker.MaxMapItems), "from", "first item to list")
-	limitFlag(c, &q.Limit, 100)
+	addLimitFlag(c, &q.Limit, 100)
 	return c
 }
 
-func checkpointText(c *tasker.Checkpoint) string {
+func formatCheckpoint(c *tasker.Checkpoint) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s, by attempt %d, %d bytes: %s", at(&c.SavedAt), c.Attempt, c.Bytes, compact(c.Value))
+	return fmt.Sprintf("%s, by attempt %d, %d bytes: %s", formatTime(&c.SavedAt), c.Attempt, c.Bytes, compact(c.Value))
 }
 
-func failureText(doc json.RawMessage) string {
+func formatFailure(doc json.RawMessage) string {
 	var f tasker.StepFailure
 	if compact(doc) == "" {
 		return ""
@@ -178,12 +179,12 @@ var stepActions = []stepAction{
 	{tasker.CompleteManually, "complete-step %s %s --result … --reason …", "completed-by", "Completed by", "Step completed manually with results!"},
 }
 
-// stepActionCommand returns the command for an action. more sets the fields that only this action
+// newStepActionCommand returns the command for an action. more sets the fields that only this action
 // has.
-func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepAction) error) *cobra.Command {
+func (p *program) newStepActionCommand(s stepAction, h commandHelp, more func(*apiv1.StepAction) error) *cobra.Command {
 	var actor string
 	req := apiv1.StepAction{ActionType: string(s.action)}
-	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (step apiv1.Step, err error) {
+	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (step apiv1.Step, err error) {
 		if err := more(&req); err != nil {
 			return step, err
 		}
@@ -197,24 +198,24 @@ func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepA
 			req.CompletedBy = actor
 		}
 		if step, err = api.ActOnStepNamed(ctx, a.id[0], a.text[1], req); err != nil {
-			return step, advise(a.id[0], a.text[1], s.action, err)
+			return step, adviseOnRejection(a.id[0], a.text[1], s.action, err)
 		}
 		return step, nil
 	}, func(step apiv1.Step) {
-		p.done("%s", s.success)
-		p.fields("  ", field{"New state", step.CurrentState}, field{"Reason", req.Reason}, field{s.label, actor})
+		p.printDone("%s", s.success)
+		p.printFields("  ", field{"New state", step.CurrentState}, field{"Reason", req.Reason}, field{s.label, actor})
 	})
-	reasonFlag(c, &req.Reason)
-	p.actorFlag(c, &actor, s.by)
+	addReasonFlag(c, &req.Reason)
+	p.addActorFlag(c, &actor, s.by)
 	c.Flags().BoolVar(&req.Interrupt, "interrupt", false, "act even if the step is queued or running; its worker's result is rejected")
 	return c
 }
 
-func nothingMore(*apiv1.StepAction) error { return nil }
+func noExtraFlags(*apiv1.StepAction) error { return nil }
 
-func (p *program) resetCommand() *cobra.Command {
+func (p *program) newResetCommand() *cobra.Command {
 	var newChild, discard bool
-	c := p.stepActionCommand(stepActions[0], help{
+	c := p.newStepActionCommand(stepActions[0], commandHelp{
 		use:   "reset-step TASK STEP --reason TEXT",
 		short: "Retry a failed step with fresh attempts",
 		long:  "Retry a failed step with fresh attempts. " + stepArgument,
@@ -234,19 +235,19 @@ func (p *program) resetCommand() *cobra.Command {
 	return c
 }
 
-func (p *program) resolveCommand() *cobra.Command {
-	return p.stepActionCommand(stepActions[1], help{
+func (p *program) newResolveCommand() *cobra.Command {
+	return p.newStepActionCommand(stepActions[1], commandHelp{
 		use:   "resolve-step TASK STEP --reason TEXT",
 		short: "Skip a failed step",
 		long:  "Skip a failed step. The task continues without its result. " + stepArgument,
 		example: `  tasker-ctl task resolve-step $TASK $STEP \
     --reason "Non-critical validation, bypassing" --resolved-by "ops-team@example.com"`,
-	}, nothingMore)
+	}, noExtraFlags)
 }
 
-func (p *program) completeCommand() *cobra.Command {
+func (p *program) newCompleteCommand() *cobra.Command {
 	var result, metadata string
-	c := p.stepActionCommand(stepActions[2], help{
+	c := p.newStepActionCommand(stepActions[2], commandHelp{
 		use:   "complete-step TASK STEP --result JSON --reason TEXT",
 		short: "Complete a step with a given result",
 		long:  "Complete a step with a given result instead of running its handler. " + stepArgument,
@@ -257,14 +258,14 @@ func (p *program) completeCommand() *cobra.Command {
   tasker-ctl task complete-step $TASK $STEP --result @result.json --reason "done by hand"
   make-result | tasker-ctl task complete-step $TASK $STEP --result @- --reason "done by hand"`,
 	}, func(a *apiv1.StepAction) (err error) {
-		if err := need("result", result, "dependent steps receive it"); err != nil {
+		if err := requireValue("result", result, "dependent steps receive it"); err != nil {
 			return err
 		}
 		a.CompletionData = &apiv1.CompletionData{}
-		if a.CompletionData.Result, err = p.document("result", result); err != nil {
+		if a.CompletionData.Result, err = p.readJSON("result", result); err != nil {
 			return err
 		}
-		a.CompletionData.Metadata, err = p.object("metadata", metadata)
+		a.CompletionData.Metadata, err = p.readJSONObject("metadata", metadata)
 		return err
 	})
 	c.Flags().StringVar(&result, "result", "", "result: JSON, @file or @- (required)")
@@ -272,10 +273,10 @@ func (p *program) completeCommand() *cobra.Command {
 	return c
 }
 
-func (p *program) answerCommand() *cobra.Command {
+func (p *program) newAnswerCommand() *cobra.Command {
 	var result, metadata, failure string
 	req := apiv1.Completion{}
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "answer-step TASK NAME",
 		short: "Complete an external step",
 		long: `Complete an external step with a result or a failure. NAME is the name or the UUID of the step.
@@ -291,29 +292,29 @@ other steps, and for external steps that no longer wait.`,
 		}
 		if req.Success = failure == ""; !req.Success {
 			req.Error = &apiv1.ResultError{Message: failure}
-		} else if req.Result, err = p.document("result", result); err != nil {
+		} else if req.Result, err = p.readJSON("result", result); err != nil {
 			return step, err
 		}
-		if req.Metadata, err = p.object("metadata", metadata); err != nil {
+		if req.Metadata, err = p.readJSONObject("metadata", metadata); err != nil {
 			return step, err
 		}
 		return api.CompleteStepNamed(ctx, a.id[0], a.text[1], req)
 	}, func(step apiv1.Step) {
-		p.done("Step answered.")
-		p.fields("  ", field{"Step", step.Name}, field{"New state", step.CurrentState}, field{"Source", req.Source})
+		p.printDone("Step answered.")
+		p.printFields("  ", field{"Step", step.Name}, field{"New state", step.CurrentState}, field{"Source", req.Source})
 	})
 	c.Flags().StringVar(&result, "result", "", "result: JSON, @file or @-")
 	c.Flags().StringVar(&failure, "failure", "", "failure message (instead of --result)")
 	c.Flags().StringVar(&metadata, "metadata", "", "metadata of the result: a JSON object, @file or @-")
-	p.actorFlag(c, &req.Source, "source")
+	p.addActorFlag(c, &req.Source, "source")
 	return c
 }
 
-// advise adds the commands of the allowed actions to a rejection.
-func advise(task tasker.ID, step string, action tasker.StepAction, refusal error) error {
+// adviseOnRejection adds the commands of the allowed actions to a rejection.
+func adviseOnRejection(task tasker.ID, step string, action tasker.StepAction, refusal error) error {
 	var known *tasker.Error
 	var r tasker.StepRefusal
-	if !errors.As(refusal, &known) || !decode(known.Details, &r) || r.AllowedActions == nil {
+	if !errors.As(refusal, &known) || !decodeDetails(known.Details, &r) || r.AllowedActions == nil {
 		return refusal
 	}
 	lines := []string{}
@@ -321,7 +322,7 @@ func advise(task tasker.ID, step string, action tasker.StepAction, refusal error
 		lines = append(lines, "the step waits for a worker: tasker-ctl worker list")
 	}
 	if r.NeedsInterrupt && slices.Contains(r.AllowedActions, action) {
-		return advised{refusal, append(lines, "to interrupt the worker, add --interrupt")}
+		return advisedError{refusal, append(lines, "to interrupt the worker, add --interrupt")}
 	}
 	interrupt := ""
 	if r.NeedsInterrupt {
@@ -332,10 +333,10 @@ func advise(task tasker.ID, step string, action tasker.StepAction, refusal error
 			lines = append(lines, fmt.Sprintf("tasker-ctl task "+s.advice, task, step)+interrupt)
 		}
 	}
-	return advised{refusal, lines}
+	return advisedError{refusal, lines}
 }
 
-func decode(details, v any) bool {
+func decodeDetails(details, v any) bool {
 	doc, err := json.Marshal(details)
 	return err == nil && json.Unmarshal(doc, v) == nil
 }

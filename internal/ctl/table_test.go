@@ -21,7 +21,7 @@ const (
 func printed(width int, header []string, rows ...[]string) string {
 	var out bytes.Buffer
 	p := &program{out: &out, width: width, env: map[string]string{"COLUMNS": "20"}}
-	p.table(header, rows)
+	p.printTable(header, rows)
 	return out.String()
 }
 
@@ -83,7 +83,7 @@ func TestTablesLeaveOutWhatIsSpare(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := &program{out: &out, width: tt.width}
-		p.table(header, [][]string{row}, "task", "nosuch")
+		p.printTable(header, [][]string{row}, "task", "nosuch")
 		_, line, _ := strings.Cut(out.String(), "\n")
 		if got := strings.Join(strings.Fields(line), "  "); got != tt.want {
 			t.Errorf("%d columns: %q, want %q", tt.width, got, tt.want)
@@ -120,17 +120,17 @@ func TestWhatIsNoTerminal(t *testing.T) {
 	}
 	defer null.Close()
 	p := &program{env: map[string]string{"TERM": "xterm", "COLUMNS": "20"}}
-	if p.out = file; p.colorful(file) || p.columns() != 0 {
-		t.Errorf("a file has colours or %d columns", p.columns())
+	if p.out = file; p.canUseColor(file) || p.terminalWidth() != 0 {
+		t.Errorf("a file has colours or %d columns", p.terminalWidth())
 	}
-	if p.out = null; p.colorful(null) || p.columns() != 0 {
-		t.Errorf("%s has colours or %d columns", os.DevNull, p.columns())
+	if p.out = null; p.canUseColor(null) || p.terminalWidth() != 0 {
+		t.Errorf("%s has colours or %d columns", os.DevNull, p.terminalWidth())
 	}
 	var buffer bytes.Buffer
-	if p.out = &buffer; p.colorful(&buffer) || p.columns() != 0 {
-		t.Errorf("a buffer has colours or %d columns", p.columns())
+	if p.out = &buffer; p.canUseColor(&buffer) || p.terminalWidth() != 0 {
+		t.Errorf("a buffer has colours or %d columns", p.terminalWidth())
 	}
-	if p.done("done"); buffer.String() != "✓ done\n" {
+	if p.printDone("done"); buffer.String() != "✓ done\n" {
 		t.Errorf("printed %q", buffer.String())
 	}
 }
@@ -148,7 +148,7 @@ func TestCappedCountsOfEndedInvestigations(t *testing.T) {
 			{"Ended as manually_resolved", "997 of the newest 1000"}, {"Ended as cancelled", "3 of the newest 1000"},
 		}},
 	} {
-		if got := endedFields(tt.ended); !slices.Equal(got, tt.want) {
+		if got := formatEnded(tt.ended); !slices.Equal(got, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.ended, got, tt.want)
 		}
 	}

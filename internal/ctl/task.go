@@ -16,7 +16,7 @@ import (
 	"tasker.example/tasker/internal/loop"
 )
 
-func (p *program) taskCommand() *cobra.Command {
+func (p *program) newTaskCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "task",
 		Short: "Submit, watch and repair tasks",
@@ -24,15 +24,15 @@ func (p *program) taskCommand() *cobra.Command {
   tasker-ctl task steps $TASK
   tasker-ctl task reset-step $TASK $STEP --reason "gateway is back"`,
 	},
-		p.tasksCommand(), p.attributesCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.cancelAllCommand(), p.changeVersionCommand(), p.dueCommand(), p.watchCommand(), p.transitionsCommand(),
-		p.stepsCommand(), p.stepCommand(), p.itemsCommand(), p.resetCommand(), p.resolveCommand(), p.completeCommand(), p.answerCommand(), p.assignCommand(), p.assigneeCommand(), p.answerLinkCommand(), p.answerLinksCommand(), p.revokeLinkCommand(),
+		p.newTasksCommand(), p.newAttributesCommand(), p.newTaskGetCommand(), p.newTreeCommand(), p.newSubmitCommand(), p.newCancelCommand(), p.newCancelAllCommand(), p.newChangeVersionCommand(), p.newDueCommand(), p.newWatchCommand(), p.newTransitionsCommand(),
+		p.newStepsCommand(), p.newStepCommand(), p.newItemsCommand(), p.newResetCommand(), p.newResolveCommand(), p.newCompleteCommand(), p.newAnswerCommand(), p.newAssignCommand(), p.newAssigneeCommand(), p.newAnswerLinkCommand(), p.newAnswerLinksCommand(), p.newRevokeLinkCommand(),
 	)
 }
 
-func (p *program) tasksCommand() *cobra.Command {
-	var q taskQuery
+func (p *program) newTasksCommand() *cobra.Command {
+	var q taskQueryFlags
 
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List tasks, newest first",
 		example: `  tasker-ctl task list --status error --namespace orders
@@ -48,64 +48,65 @@ func (p *program) tasksCommand() *cobra.Command {
 		return api.Tasks(ctx, q.TaskQuery)
 	}, func(l apiv1.TaskList) {
 		header := []string{"task", "template", "version", "state", "steps", "dead letter", "created"}
-		list(p, l.Tasks, columns{none: "No tasks.", names: header}, func(t apiv1.Task) []string {
-			return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, stateText(t), progress(t), deadLetter(t), at(&t.CreatedAt)}
+		printList(p, l.Tasks, columns{emptyMessage: "No tasks.", names: header}, func(t apiv1.Task) []string {
+			return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), formatTaskProgress(t), formatDeadLetter(t), formatTime(&t.CreatedAt)}
 		})
-		if nextPage(p, "before", l.Pagination.NextBefore); l.Pagination.NextBefore == nil {
-			p.more(apiv1.Pagination{Offset: l.Pagination.Offset, Count: l.Pagination.Count, HasMore: l.Pagination.HasMore})
+		if printNextPageFlag(p, "before", l.Pagination.NextBefore); l.Pagination.NextBefore == nil {
+			p.printNextPage(apiv1.Pagination{Offset: l.Pagination.Offset, Count: l.Pagination.Count,
+				HasMore: l.Pagination.HasMore})
 		}
 	})
-	q.flags(c)
+	q.addTo(c)
 	c.Flags().StringVar(&q.Before, "before", "", "page cursor: id of the last task")
-	p.quietFlag(c)
-	pageFlags(c, &q.Page, 20)
+	p.addQuietFlag(c)
+	addPageFlags(c, &q.Page, 20)
 	return c
 }
 
-func (p *program) attributesCommand() *cobra.Command {
+func (p *program) newAttributesCommand() *cobra.Command {
 	var namespace string
 	var page client.Page
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use: "attributes", short: "List search attributes",
 		example: `  tasker-ctl task attributes --namespace orders`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.AttributeList, error) {
 		return api.Attributes(ctx, namespace, page)
 	}, func(l apiv1.AttributeList) {
-		list(p, l.Attributes, columns{none: "No attributes.", names: []string{"attribute", "type", "namespace", "templates"}}, func(a apiv1.Attribute) []string {
+		printList(p, l.Attributes, columns{emptyMessage: "No attributes.", names: []string{"attribute", "type", "namespace", "templates"}}, func(a apiv1.Attribute) []string {
 			return []string{a.Name, a.Type, a.Namespace, strings.Join(a.Templates, ", ")}
 		})
-		p.more(l.Pagination)
+		p.printNextPage(l.Pagination)
 	})
-	pageFlags(c, &page, 100)
-	namespaceFlag(c, &namespace)
+	addPageFlags(c, &page, 100)
+	addNamespaceFlag(c, &namespace)
 	return c
 }
 
-// deadLetter returns the reason of a task's investigation, followed by the mark if the task
+// formatDeadLetter returns the reason of a task's investigation, followed by the mark if the task
 // recovered or failed permanently.
-func deadLetter(t apiv1.Task) string {
-	switch kind := or(t.DeadLetterMark, ""); tasker.MarkKind(kind) {
+func formatDeadLetter(t apiv1.Task) string {
+	switch kind := orDefault(t.DeadLetterMark, ""); tasker.MarkKind(kind) {
 	case tasker.MarkPermanentlyFailed, tasker.MarkRecovered:
-		return or(t.DeadLetterReason, "") + " (" + strings.ReplaceAll(kind, "_", " ") + ")"
+		return orDefault(t.DeadLetterReason, "") + " (" + strings.ReplaceAll(kind, "_", " ") + ")"
 	default:
-		return or(t.DeadLetterReason, "-")
+		return orDefault(t.DeadLetterReason, "-")
 	}
 }
 
-// stateText returns the state of a task with its phase, if any.
-func stateText(t apiv1.Task) string {
-	if phase := or(t.Phase, ""); phase != "" {
+// formatState returns the state of a task with its phase, if any.
+func formatState(t apiv1.Task) string {
+	if phase := orDefault(t.Phase, ""); phase != "" {
 		return t.Status + ", " + phase
 	}
 	return t.Status
 }
 
-func progress(t apiv1.Task) string {
+func formatTaskProgress(t apiv1.Task) string {
 	return fmt.Sprintf("%d/%d", t.CompletedSteps+t.SkippedSteps, t.TotalSteps)
 }
 
-func (p *program) taskGetCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newTaskGetCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "get TASK",
 		short: "Show a task",
 		example: `  tasker-ctl task get 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
@@ -116,36 +117,36 @@ func (p *program) taskGetCommand() *cobra.Command {
 }
 
 func (p *program) printTask(t apiv1.Task) {
-	p.done("Task Details:")
+	p.printDone("Task Details:")
 	fmt.Fprintln(p.out)
-	p.fields("  ",
+	p.printFields("  ",
 		field{"UUID", t.TaskUUID}, field{"Task", t.Namespace + "/" + t.Name + " " + t.Version},
-		field{"State", t.Status}, field{"Since", at(&t.StateSince)}, field{"Compensation", undoText(t)},
-		field{"Steps", progress(t) + " complete"}, field{"Priority", num(t.Priority)},
+		field{"State", t.Status}, field{"Since", formatTime(&t.StateSince)}, field{"Compensation", formatUndo(t)},
+		field{"Steps", formatTaskProgress(t) + " complete"}, field{"Priority", formatInt(t.Priority)},
 		field{"Context", compact(t.Context)}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
 		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Attributes", strings.Join(t.Attributes, ", ")}, field{"Correlation", t.CorrelationID},
-		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)}, field{"Start by", at(t.StartBy)}, field{"Due", dueText(t.Due)}, field{"Max duration", maxDurationText(t)}, field{"Unique key", or(t.UniqueKey, "")}, field{"Debounce", debounceText(t)},
-		field{"Created", at(&t.CreatedAt)}, field{"Completed", at(t.CompletedAt)},
+		field{"Replaces", orDefault(t.RecreatedFrom, "")}, field{"Parent", orDefault(t.ParentTaskUUID, "")}, field{"Starts", formatTime(t.StartAt)}, field{"Start by", formatTime(t.StartBy)}, field{"Due", formatDue(t.Due)}, field{"Max duration", formatMaxDuration(t)}, field{"Unique key", orDefault(t.UniqueKey, "")}, field{"Debounce", formatDebounce(t)},
+		field{"Created", formatTime(&t.CreatedAt)}, field{"Completed", formatTime(t.CompletedAt)},
 	)
 	if t.DeadLettered {
-		p.fields("  ",
-			field{"Dead letter", deadLetter(t) + " since " + at(t.DeadLetteredAt)},
-			field{"Investigation", or(t.DLQEntryUUID, "")},
+		p.printFields("  ",
+			field{"Dead letter", formatDeadLetter(t) + " since " + formatTime(t.DeadLetteredAt)},
+			field{"Investigation", orDefault(t.DLQEntryUUID, "")},
 		)
 	}
 	if len(t.Steps) == 0 {
 		return
 	}
 	fmt.Fprintln(p.out)
-	list(p, t.Steps, columns{none: "", names: []string{"step", "uuid", "state", "attempts", "last failure"}}, func(s apiv1.Step) []string {
-		return []string{s.Name, s.StepUUID, s.CurrentState, attempts(s), failureText(s.Error)}
+	printList(p, t.Steps, columns{emptyMessage: "", names: []string{"step", "uuid", "state", "attempts", "last failure"}}, func(s apiv1.Step) []string {
+		return []string{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), formatFailure(s.Error)}
 	})
 }
 
-func (p *program) transitionsCommand() *cobra.Command {
+func (p *program) newTransitionsCommand() *cobra.Command {
 	var step string
 	var page client.Page
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "transitions TASK",
 		short: "Show the history of a task or step",
 		example: `  tasker-ctl task transitions $TASK
@@ -154,40 +155,40 @@ func (p *program) transitionsCommand() *cobra.Command {
 		if step == "" {
 			return api.TaskTransitions(ctx, a.id[0], page)
 		}
-		id, err := readID("--step", step)
+		id, err := parseID("--step", step)
 		if err != nil {
 			return nil, err
 		}
 		return api.StepTransitions(ctx, a.id[0], id, page)
 	}, func(l []tasker.Transition) {
-		list(p, l, columns{none: "No transitions.", names: []string{"time", "from", "to", "event", "attempt", "actor", "reason"}}, func(t tasker.Transition) []string {
+		printList(p, l, columns{emptyMessage: "No transitions.", names: []string{"time", "from", "to", "event", "attempt", "actor", "reason"}}, func(t tasker.Transition) []string {
 			attempt := "-"
 			if t.Attempt != nil {
-				attempt = num(*t.Attempt)
+				attempt = formatInt(*t.Attempt)
 			}
-			return []string{at(&t.CreatedAt), orDash(t.From), t.To, t.Event, attempt, t.Actor, t.Reason}
+			return []string{formatTime(&t.CreatedAt), orDash(t.From), t.To, t.Event, attempt, t.Actor, t.Reason}
 		})
-		p.mayGoOn(len(l), page)
+		p.hintMorePages(len(l), page)
 	})
 	c.Flags().StringVar(&step, "step", "", "show the history of this step")
-	pageFlags(c, &page, 1000)
+	addPageFlags(c, &page, 1000)
 	return c
 }
 
-// submission contains the flags of task submit.
-type submission struct {
+// submitFlags contains the flags of task submit.
+type submitFlags struct {
 	task    apiv1.CreateTask
 	context string
 
-	starting starting
+	starting startFlags
 	wait     bool
 	idOnly   bool
-	watching watching
+	watching watchFlags
 }
 
-func (p *program) submitCommand() *cobra.Command {
-	var s submission
-	c := p.command(help{
+func (p *program) newSubmitCommand() *cobra.Command {
+	var s submitFlags
+	c := p.newCommand(commandHelp{
 		use:   "submit --namespace NAME --name NAME",
 		short: "Create a task",
 		long: `Create a task from a template.
@@ -201,31 +202,31 @@ watch. With --idempotency-key, you can repeat the command safely: it returns the
 	f := c.Flags()
 	f.StringVarP(&s.task.Namespace, "namespace", "n", "", "namespace of the template (required)")
 	f.StringVar(&s.task.Name, "name", "", "name of the template (required)")
-	requireFlag(c, "namespace", "it selects the template")
-	requireFlag(c, "name", "it selects the template")
+	markRequired(c, "namespace", "it selects the template")
+	markRequired(c, "name", "it selects the template")
 	f.StringVar(&s.task.Version, "version", "", "version of the template (default: the newest)")
 	f.StringVarP(&s.context, "context", "c", "", "input of the task: a JSON object, @file or @-")
 	f.IntVarP(&s.task.Priority, "priority", "p", 0, "higher runs first")
 	f.StringArrayVar(&s.task.Tags, "tag", nil, "tag for searching; repeatable")
-	p.actorFlag(c, &s.task.Initiator, "initiator")
+	p.addActorFlag(c, &s.task.Initiator, "initiator")
 	f.StringVar(&s.task.SourceSystem, "source-system", "tasker-ctl", "system that creates the task")
-	optionalReasonFlag(c, &s.task.Reason)
+	addOptionalReasonFlag(c, &s.task.Reason)
 	f.StringVar(&s.task.CorrelationID, "correlation-id", "", "id that links the task to a request (default: a new one)")
 	f.StringVar(&s.task.ParentCorrelationID, "parent-correlation-id", "", "correlation id of the parent request")
 	f.StringVar(&s.task.IdempotencyKey, "idempotency-key", "", "return the existing task with this key, if any")
 	f.Var(cli.TimeOrSpan(&s.task.StartAt), "start-at", "earliest start: 2026-01-31T12:00:00Z, or +90m from now")
-	s.starting.flags(c, &s.task)
+	s.starting.addTo(c, &s.task)
 	f.StringVar(&s.task.RecreatedFrom, "recreated-from", "", "task that this one replaces")
 	f.BoolVarP(&s.idOnly, "quiet", "q", false, "print only the id")
 	f.BoolVarP(&s.wait, "wait", "w", false, "wait until the task finishes")
-	s.watching.flags(c)
+	s.watching.addTo(c)
 	return c
 }
 
-// request returns the task to create.
-func (p *program) request(s submission) (t apiv1.CreateTask, err error) {
+// newCreateTask returns the task to create.
+func (p *program) newCreateTask(s submitFlags) (t apiv1.CreateTask, err error) {
 	t = s.task
-	if t.Context, err = p.object("context", s.context); err != nil {
+	if t.Context, err = p.readJSONObject("context", s.context); err != nil {
 		return t, err
 	}
 
@@ -233,17 +234,17 @@ func (p *program) request(s submission) (t apiv1.CreateTask, err error) {
 		return t, err
 	}
 	if t.RecreatedFrom != "" {
-		_, err = readID("--recreated-from", t.RecreatedFrom)
+		_, err = parseID("--recreated-from", t.RecreatedFrom)
 	}
 	return t, err
 }
 
-func (p *program) submit(ctx context.Context, s submission) error {
-	t, err := p.request(s)
+func (p *program) submit(ctx context.Context, s submitFlags) error {
+	t, err := p.newCreateTask(s)
 	if err != nil {
 		return err
 	}
-	api, err := p.api()
+	api, err := p.newClient()
 	if err != nil {
 		return err
 	}
@@ -251,7 +252,7 @@ func (p *program) submit(ctx context.Context, s submission) error {
 	if err != nil {
 		return err
 	}
-	id, err := responseID("task_uuid", created.TaskUUID)
+	id, err := parseResponseID("task_uuid", created.TaskUUID)
 	if err != nil {
 		return err
 	}
@@ -263,15 +264,15 @@ func (p *program) submit(ctx context.Context, s submission) error {
 	case p.output == "json" && s.wait:
 		return p.watch(ctx, id, s.watching)
 	case p.output == "json":
-		return p.json(created)
+		return p.printJSON(created)
 	case s.idOnly:
 		fmt.Fprintln(p.out, id)
 		s.watching.mute = true
 	default:
-		p.done("Task submitted!")
-		p.fields("  ",
+		p.printDone("Task submitted!")
+		p.printFields("  ",
 			field{"UUID", created.TaskUUID}, field{"Task", created.Namespace + "/" + created.Name + " " + created.Version},
-			field{"State", created.Status}, field{"Starts", at(created.StartAt)}, field{"Start by", at(created.StartBy)}, field{"Due", dueText(created.Due)},
+			field{"State", created.Status}, field{"Starts", formatTime(created.StartAt)}, field{"Start by", formatTime(created.StartBy)}, field{"Due", formatDue(created.Due)},
 		)
 	}
 	if !s.wait {
@@ -284,22 +285,22 @@ func (p *program) submit(ctx context.Context, s submission) error {
 // enough for a restart.
 const watchTimeout = time.Minute
 
-// watching contains the flags of commands that watch a task.
-type watching struct {
+// watchFlags contains the flags of commands that watch a task.
+type watchFlags struct {
 	every   time.Duration // between two polls
 	timeout time.Duration // 0: no timeout
 	mute    bool          // print no progress
 	reached bool          // the server has responded before
 }
 
-func (w *watching) flags(c *cobra.Command) {
+func (w *watchFlags) addTo(c *cobra.Command) {
 	c.Flags().Var(cli.Duration(&w.every, 500*time.Millisecond), "interval", "how often to poll while waiting")
 	c.Flags().Var(cli.Duration(&w.timeout, 0), "timeout", "stop waiting after this time, with exit code 1 (default: never)")
 }
 
-func (p *program) watchCommand() *cobra.Command {
-	var w watching
-	c := p.command(help{
+func (p *program) newWatchCommand() *cobra.Command {
+	var w watchFlags
+	c := p.newCommand(commandHelp{
 		use:   "watch TASK",
 		short: "Follow a task until it finishes",
 		long: `Follow a task until it finishes, with a line for each change.
@@ -311,19 +312,19 @@ printed.`,
 		example: `  tasker-ctl task watch $TASK
   tasker-ctl task watch $TASK --timeout 5m -o json | jq .status`,
 	}, func(ctx context.Context, a arguments) error { return p.watch(ctx, a.id[0], w) })
-	w.flags(c)
+	w.addTo(c)
 	return c
 }
 
-func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
-	api, err := p.api()
+func (p *program) watch(ctx context.Context, task tasker.ID, w watchFlags) error {
+	api, err := p.newClient()
 	if err != nil {
 		return err
 	}
 	w.every = max(w.every, 10*time.Millisecond)
 	start := time.Now()
 	answered := start
-	v := viewer{program: p, api: api, mute: w.mute || p.output == "json", steps: map[string]string{}}
+	v := taskViewer{program: p, api: api, mute: w.mute || p.output == "json", steps: map[string]string{}}
 	for {
 		t, over, err := v.poll(ctx, task)
 		switch {
@@ -333,7 +334,7 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 			return err
 		}
 		if over {
-			return p.outcome(t, v.mute)
+			return p.printOutcome(t, v.mute)
 		}
 		if w.timeout > 0 && time.Since(start) >= w.timeout {
 			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it continues unwatched", task, cmp.Or(v.state, "not seen"), w.timeout)
@@ -345,7 +346,7 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 }
 
 // poll prints the changes of a task, and reports whether it is final or needs an operator.
-func (v *viewer) poll(ctx context.Context, task tasker.ID) (t apiv1.Task, over bool, err error) {
+func (v *taskViewer) poll(ctx context.Context, task tasker.ID) (t apiv1.Task, over bool, err error) {
 	if t, err = v.api.Task(ctx, task); err != nil {
 		return t, false, err
 	}
@@ -363,7 +364,7 @@ func (v *viewer) poll(ctx context.Context, task tasker.ID) (t apiv1.Task, over b
 
 // needsHuman reports whether a task in error continues only after an operator acts. Unclaimed steps
 // are enqueued again when a worker is live, and a running operation releases its steps.
-func (v *viewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (bool, error) {
+func (v *taskViewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (bool, error) {
 	e, err := v.api.Explain(ctx, task)
 	switch {
 	case ctx.Err() != nil || tasker.CodeOf(err) == tasker.Unavailable:
@@ -371,8 +372,8 @@ func (v *viewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (
 	case err != nil:
 		return true, nil //nolint:nilerr // an old server explains nothing
 	case e.Fact == string(tasker.ConditionNoWorker), e.Fact == string(tasker.ConditionOperation) && e.Turn == string(tasker.NextServer):
-		if v.waits != e.Sentence {
-			v.waits = e.Sentence
+		if v.waitReason != e.Sentence {
+			v.waitReason = e.Sentence
 			v.print("task", t.Status, e.Sentence)
 		}
 		return false, nil
@@ -381,17 +382,17 @@ func (v *viewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (
 	return again.Status == t.Status && again.StateSince.Equal(t.StateSince), err
 }
 
-// outcome prints the result of a watch.
-func (p *program) outcome(t apiv1.Task, mute bool) error {
+// printOutcome prints the result of a watch.
+func (p *program) printOutcome(t apiv1.Task, mute bool) error {
 	if p.output == "json" {
-		if err := p.json(t); err != nil {
+		if err := p.printJSON(t); err != nil {
 			return err
 		}
 	}
 	switch tasker.TaskState(t.Status) {
 	case tasker.TaskComplete, tasker.TaskResolvedManually:
 		if !mute {
-			p.done("Task %s: %s of %s", clean(t.Status), progress(t), plural(t.TotalSteps, "step"))
+			p.printDone("Task %s: %s of %s", clean(t.Status), formatTaskProgress(t), formatPlural(t.TotalSteps, "step"))
 		}
 		return nil
 	case tasker.TaskError:
@@ -410,32 +411,32 @@ func (p *program) outcome(t apiv1.Task, mute bool) error {
 // printHints suggests the next commands.
 func (p *program) printHints(t apiv1.Task) {
 	if t.DLQEntryUUID != nil {
-		p.hint("tasker-ctl dlq get %s", *t.DLQEntryUUID)
+		p.printHint("tasker-ctl dlq get %s", *t.DLQEntryUUID)
 	}
 	for _, s := range t.Steps {
 		if s.CurrentState == string(tasker.StepError) {
-			p.hint("tasker-ctl task reset-step %s %s --reason …", t.TaskUUID, s.StepUUID)
+			p.printHint("tasker-ctl task reset-step %s %s --reason …", t.TaskUUID, s.StepUUID)
 		}
 	}
 }
 
-// viewer prints the changes between two polls of a task.
-type viewer struct {
-	program *program
-	api     *client.Client
-	mute    bool
-	state   string
-	waits   string            // the last printed reason to wait
-	steps   map[string]string // the last printed line of each
+// taskViewer prints the changes between two polls of a task.
+type taskViewer struct {
+	program    *program
+	api        *client.Client
+	mute       bool
+	state      string
+	waitReason string            // the last printed reason to wait
+	steps      map[string]string // the last printed line of each
 }
 
-func (v *viewer) update(t apiv1.Task) {
+func (v *taskViewer) update(t apiv1.Task) {
 	if t.Status != v.state {
 		v.state = t.Status
-		v.print("task", t.Status, progress(t)+" steps complete")
+		v.print("task", t.Status, formatTaskProgress(t)+" steps complete")
 	}
 	for _, s := range t.Steps {
-		now := fmt.Sprintf("%s (attempt %s)", s.CurrentState, attempts(s))
+		now := fmt.Sprintf("%s (attempt %s)", s.CurrentState, formatAttempts(s))
 		before, known := v.steps[s.StepUUID]
 		v.steps[s.StepUUID] = now
 		if now == before || (!known && s.CurrentState == string(tasker.StepPending)) {
@@ -443,13 +444,13 @@ func (v *viewer) update(t apiv1.Task) {
 		}
 		detail := ""
 		if s.CurrentState == string(tasker.StepError) {
-			detail = failureText(s.Error)
+			detail = formatFailure(s.Error)
 		}
 		v.print("  "+clean(s.Name), now, detail)
 	}
 }
 
-func (v *viewer) print(who, what, detail string) {
+func (v *taskViewer) print(who, what, detail string) {
 	if v.mute {
 		return
 	}

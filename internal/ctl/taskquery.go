@@ -8,17 +8,17 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// taskQuery contains the flags that select tasks.
-type taskQuery struct {
+// taskQueryFlags contains the flags that select tasks.
+type taskQueryFlags struct {
 	client.TaskQuery
 	parent     string
 	attributes []string
 }
 
-func (q *taskQuery) flags(c *cobra.Command) {
-	filterFlag(c, &q.Status, "status", "s", tasker.TaskStates())
-	filterFlag(c, &q.Phase, "phase", "", []tasker.TaskPhase{tasker.Compensating})
-	namespaceFlag(c, &q.Namespace)
+func (q *taskQueryFlags) addTo(c *cobra.Command) {
+	addFilterFlag(c, &q.Status, "status", "s", tasker.TaskStates())
+	addFilterFlag(c, &q.Phase, "phase", "", []tasker.TaskPhase{tasker.Compensating})
+	addNamespaceFlag(c, &q.Namespace)
 	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
 	c.Flags().StringVar(&q.parent, "parent", "", "filter by parent task")
 	c.Flags().BoolVar(&q.Overdue, "overdue", false, "only overdue tasks, longest overdue first")
@@ -35,17 +35,17 @@ func (q *taskQuery) flags(c *cobra.Command) {
 }
 
 // read parses the flags that cobra does not parse.
-func (q *taskQuery) read() (err error) {
-	if q.Attributes, err = attributeFilters(q.attributes); err != nil {
+func (q *taskQueryFlags) read() (err error) {
+	if q.Attributes, err = parseAttributeFilters(q.attributes); err != nil {
 		return err
 	}
 	if q.parent != "" {
-		q.Parent, err = readID("--parent", q.parent)
+		q.Parent, err = parseID("--parent", q.parent)
 	}
 	return err
 }
 
-func attributeFilters(texts []string) (list []tasker.AttributeFilter, err error) {
+func parseAttributeFilters(texts []string) (list []tasker.AttributeFilter, err error) {
 	for _, text := range texts {
 		a, err := tasker.ParseAttributeFilter(text)
 		if err != nil {

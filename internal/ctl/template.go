@@ -19,19 +19,19 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-func (p *program) templateCommand() *cobra.Command {
+func (p *program) newTemplateCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "template",
 		Short: "Manage templates",
 		Example: `  tasker-ctl template validate order.yaml
   tasker-ctl template register order.yaml`,
-	}, p.registerCommand(), p.templatesCommand(), p.templateGetCommand(),
-		p.retireCommand(), p.unretireCommand(), p.changeTasksCommand(), p.validateCommand(), p.schemaCommand())
+	}, p.newRegisterCommand(), p.newTemplatesCommand(), p.newTemplateGetCommand(),
+		p.newRetireCommand(), p.newUnretireCommand(), p.newChangeTasksCommand(), p.newValidateCommand(), p.newSchemaCommand())
 }
 
-func (p *program) registerCommand() *cobra.Command {
+func (p *program) newRegisterCommand() *cobra.Command {
 	var strict bool
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "register FILE",
 		short: "Register a template",
 		long: `Register a template in YAML, or in JSON if the file name ends in .json. "-" reads standard
@@ -42,7 +42,7 @@ use a new version. Keys without effect are warnings.`,
 		example: `  tasker-ctl template register order.yaml
   render order | tasker-ctl template register -`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.RegisteredTemplate, err error) {
-		doc, err := p.read(a.text[0])
+		doc, err := p.readInput(a.text[0])
 		if err != nil {
 			return t, err
 		}
@@ -56,30 +56,31 @@ use a new version. Keys without effect are warnings.`,
 		return api.RegisterTemplate(ctx, doc, media)
 	}, func(t apiv1.RegisteredTemplate) {
 		if t.Created {
-			p.done("Template registered!")
+			p.printDone("Template registered!")
 		} else {
-			p.done("Template is already registered")
+			p.printDone("Template is already registered")
 		}
-		p.fields("  ",
+		p.printFields("  ",
 			field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
-			field{"Steps", num(t.StepCount)}, field{"Checksum", t.Checksum}, field{"Retired", retirementOf(t.Template)},
+			field{"Steps", formatInt(t.StepCount)}, field{"Checksum", t.Checksum},
+			field{"Retired", formatRetirement(t.Template)},
 		)
 		for _, w := range t.Warnings {
 			p.warn("%s", clean(w.String()))
 		}
 	})
-	strictFlag(c, &strict)
+	addStrictFlag(c, &strict)
 	return c
 }
 
-func strictFlag(c *cobra.Command, strict *bool) {
+func addStrictFlag(c *cobra.Command, strict *bool) {
 	c.Flags().BoolVar(strict, "strict", false, "reject keys without effect instead of warning")
 }
 
 func isJSON(name string) bool { return strings.EqualFold(filepath.Ext(name), ".json") }
 
-func (p *program) retireCommand() *cobra.Command {
-	return p.retirement(help{
+func (p *program) newRetireCommand() *cobra.Command {
+	return p.newRetirementCommand(commandHelp{
 		use:   "retire NAMESPACE NAME VERSION --reason TEXT",
 		short: "Retire a template version",
 		long: `Retire a version of a template, so that new tasks no longer use it. Tasks without a version get
@@ -89,57 +90,59 @@ version continue.`,
 	}, "Template retired!", (*client.Client).RetireTemplate)
 }
 
-func (p *program) unretireCommand() *cobra.Command {
-	return p.retirement(help{
+func (p *program) newUnretireCommand() *cobra.Command {
+	return p.newRetirementCommand(commandHelp{
 		use:     "unretire NAMESPACE NAME VERSION --reason TEXT",
 		short:   "Restore a retired template version",
 		example: `  tasker-ctl template unretire orders fulfil 1.1.0 --reason "the handler is repaired"`,
 	}, "Template restored!", (*client.Client).UnretireTemplate)
 }
 
-func (p *program) retirement(
-	h help, done string, change func(*client.Client, context.Context, tasker.TemplateVersion, apiv1.RetireTemplate) (apiv1.Template, error),
+func (p *program) newRetirementCommand(
+	h commandHelp, done string, change func(*client.Client, context.Context, tasker.TemplateVersion, apiv1.RetireTemplate) (apiv1.Template, error),
 ) *cobra.Command {
 	var r apiv1.RetireTemplate
-	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Template, err error) {
+	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Template, err error) {
 		return change(api, ctx, tasker.TemplateVersion{Namespace: a.text[0], Name: a.text[1], Version: a.text[2]}, r)
 	}, func(t apiv1.Template) {
-		p.done("%s", done)
-		p.fields("  ", field{"Template", t.Namespace + "/" + t.Name + " " + t.Version}, field{"Retired", retirementOf(t)})
+		p.printDone("%s", done)
+		p.printFields("  ", field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
+			field{"Retired", formatRetirement(t)})
 	})
-	reasonFlag(c, &r.Reason)
-	p.actorFlag(c, &r.By, "by")
+	addReasonFlag(c, &r.Reason)
+	p.addActorFlag(c, &r.By, "by")
 	return c
 }
 
-func retirementOf(t apiv1.Template) string {
+func formatRetirement(t apiv1.Template) string {
 	if t.RetiredAt == nil {
 		return ""
 	}
-	return at(t.RetiredAt) + " by " + t.RetiredBy + ": " + t.RetiredReason
+	return formatTime(t.RetiredAt) + " by " + t.RetiredBy + ": " + t.RetiredReason
 }
 
-func (p *program) templatesCommand() *cobra.Command {
+func (p *program) newTemplatesCommand() *cobra.Command {
 	var namespace string
 	var page client.Page
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use: "list", short: "List templates", example: "  tasker-ctl template list --namespace orders",
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TemplateList, error) {
 		return api.Templates(ctx, namespace, page)
 	}, func(l apiv1.TemplateList) {
 		header := []string{"namespace", "name", "version", "steps", "registered", "retired", "description"}
-		list(p, l.Templates, columns{none: "No templates.", names: header}, func(t apiv1.Template) []string {
-			return []string{t.Namespace, t.Name, t.Version, num(t.StepCount), at(&t.CreatedAt), at(t.RetiredAt), t.Description}
+		printList(p, l.Templates, columns{emptyMessage: "No templates.", names: header}, func(t apiv1.Template) []string {
+			return []string{t.Namespace, t.Name, t.Version, formatInt(t.StepCount), formatTime(&t.CreatedAt),
+				formatTime(t.RetiredAt), t.Description}
 		})
-		p.more(l.Pagination)
+		p.printNextPage(l.Pagination)
 	})
-	namespaceFlag(c, &namespace)
-	pageFlags(c, &page, 50)
+	addNamespaceFlag(c, &namespace)
+	addPageFlags(c, &page, 50)
 	return c
 }
 
-func (p *program) templateGetCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newTemplateGetCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "get NAMESPACE NAME VERSION",
 		short: "Print the source of a template",
 		example: `  tasker-ctl template get orders fulfil 1.0.0 > order.yaml
@@ -167,9 +170,9 @@ type validation struct {
 	Warnings  []tasker.Fault `json:"warnings,omitempty"` // keys without effect
 }
 
-func (p *program) validateCommand() *cobra.Command {
+func (p *program) newValidateCommand() *cobra.Command {
 	var strict bool
-	c := p.command(help{
+	c := p.newCommand(commandHelp{
 		use:   "validate FILE...",
 		short: "Validate template files offline",
 		long: `Check template files, or directories of them, without a server. All faults are listed with
@@ -183,7 +186,7 @@ their lines. The exit code is 1 if there are any. Keys without effect are warnin
 			all = append(all, p.validate(name)...)
 		}
 		if strict {
-			refuseWarnings(all)
+			rejectWarnings(all)
 		}
 		if err := p.show(all, func() { p.printValidations(all) }); err != nil {
 			return err
@@ -193,12 +196,12 @@ their lines. The exit code is 1 if there are any. Keys without effect are warnin
 		}
 		return nil
 	})
-	strictFlag(c, &strict)
+	addStrictFlag(c, &strict)
 	return c
 }
 
-func (p *program) schemaCommand() *cobra.Command {
-	return p.command(help{
+func (p *program) newSchemaCommand() *cobra.Command {
+	return p.newCommand(commandHelp{
 		use:   "schema",
 		short: "Print the JSON Schema for templates",
 		long: `Print the JSON Schema of template files, with which editors complete and check them. Refer to
@@ -212,8 +215,8 @@ it in the first line of a template:
 	})
 }
 
-// refuseWarnings makes warnings count as faults.
-func refuseWarnings(list []validation) {
+// rejectWarnings makes warnings count as faults.
+func rejectWarnings(list []validation) {
 	for i, v := range list {
 		if v.Valid && len(v.Warnings) > 0 {
 			list[i] = validation{File: v.File, Faults: v.Warnings}
@@ -225,7 +228,7 @@ func (p *program) validate(name string) []validation {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return validateDir(name)
 	}
-	doc, err := p.read(name)
+	doc, err := p.readInput(name)
 	if err != nil {
 		return []validation{{File: name, Message: err.Error()}}
 	}
@@ -235,28 +238,28 @@ func (p *program) validate(name string) []validation {
 	}
 	t, warnings, err := parse(doc)
 	if err != nil {
-		return []validation{refused(name, err)}
+		return []validation{newRejection(name, err)}
 	}
-	return []validation{accepted(name, t, warnings)}
+	return []validation{newAcceptance(name, t, warnings)}
 }
 
 func validateDir(name string) []validation {
 	files, faults, err := templatefile.LoadDir(name)
 	if err = cmp.Or(err, templatefile.Faulty(name, faults)); err != nil {
-		return refusedFiles(name, err)
+		return newFileRejection(name, err)
 	}
 	if len(files) == 0 {
 		return []validation{{File: name, Message: "no templates found: no file ends in .yaml, .yml or .json"}}
 	}
 	var list []validation
 	for _, f := range files {
-		list = append(list, accepted(f.Path, f.Template, f.Warnings))
+		list = append(list, newAcceptance(f.Path, f.Template, f.Warnings))
 	}
 	return list
 }
 
-// refusedFiles converts the error for a directory to one result per file.
-func refusedFiles(name string, err error) []validation {
+// newFileRejection converts the error for a directory to one result per file.
+func newFileRejection(name string, err error) []validation {
 	var known *tasker.Error
 	if !errors.As(err, &known) {
 		return []validation{{File: name, Message: err.Error()}}
@@ -276,14 +279,14 @@ func refusedFiles(name string, err error) []validation {
 	return list
 }
 
-func accepted(name string, t tasker.Template, warnings []tasker.Fault) validation {
+func newAcceptance(name string, t tasker.Template, warnings []tasker.Fault) validation {
 	return validation{
 		File: name, Valid: true, Namespace: t.Namespace, Name: t.Name, Version: t.Version,
 		StepCount: len(t.Steps), Checksum: templatefile.Checksum(t), Warnings: warnings,
 	}
 }
 
-func refused(name string, err error) validation {
+func newRejection(name string, err error) validation {
 	v := validation{File: name, Message: err.Error()}
 	if known, ok := errors.AsType[*tasker.Error](err); ok {
 		v.Message = known.Message
@@ -297,7 +300,7 @@ func refused(name string, err error) validation {
 func (p *program) printValidations(list []validation) {
 	for _, v := range list {
 		if v.Valid {
-			p.done("%s: %s/%s %s, %s", clean(v.File), clean(v.Namespace), clean(v.Name), clean(v.Version), plural(v.StepCount, "step"))
+			p.printDone("%s: %s/%s %s, %s", clean(v.File), clean(v.Namespace), clean(v.Name), clean(v.Version), formatPlural(v.StepCount, "step"))
 			for _, w := range v.Warnings {
 				p.warn("%s: %s", clean(v.File), clean(w.String()))
 			}
@@ -307,7 +310,7 @@ func (p *program) printValidations(list []validation) {
 			fmt.Fprintf(p.out, "%s: %s\n", clean(v.File), clean(v.Message))
 			continue
 		}
-		fmt.Fprintf(p.out, "%s has %s\n", clean(v.File), plural(len(v.Faults), "error"))
+		fmt.Fprintf(p.out, "%s has %s\n", clean(v.File), formatPlural(len(v.Faults), "error"))
 		for _, f := range v.Faults {
 			fmt.Fprintln(p.out, "  "+clean(f.String()))
 		}

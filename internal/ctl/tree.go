@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker/client"
 )
 
-func (p *program) treeCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newTreeCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "tree TASK",
 		short: "Show parent and child tasks",
 		long: `Show a task with its parent tasks and the tasks that its steps started.
@@ -23,25 +23,26 @@ child task, and (before) that the step was reset and has started another child s
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.TaskTree, error) {
 		return api.TaskTree(ctx, a.id[0])
 	}, func(t apiv1.TaskTree) {
-		list(p, t.Tasks, columns{names: []string{"template", "task", "step", "state", "steps", "dead letter"}}, func(n apiv1.TreeTask) []string {
+		printList(p, t.Tasks, columns{names: []string{"template", "task", "step", "state", "steps", "dead letter"}}, func(n apiv1.TreeTask) []string {
 			name := strings.Repeat(". ", n.Depth) + n.Task.Namespace + "/" + n.Task.Name
 			if n.Task.TaskUUID == t.TaskUUID {
 				name += " *"
 			}
-			return []string{name, n.Task.TaskUUID, startedBy(n), stateText(n.Task), progress(n.Task), deadLetter(n.Task)}
+			return []string{name, n.Task.TaskUUID, formatStartedBy(n), formatState(n.Task), formatTaskProgress(n.Task),
+				formatDeadLetter(n.Task)}
 		})
 		for _, n := range t.Tasks {
 			if n.MoreChildren {
-				p.hint("tasker-ctl task list --parent %s", n.Task.TaskUUID)
+				p.printHint("tasker-ctl task list --parent %s", n.Task.TaskUUID)
 			}
 		}
 	})
 }
 
-// startedBy returns the step that started a task, with "(waits)" if it waits for the task or
+// formatStartedBy returns the step that started a task, with "(waits)" if it waits for the task or
 // "(before)" if it has started another one since.
-func startedBy(n apiv1.TreeTask) string {
-	switch name := or(n.StepName, "-"); {
+func formatStartedBy(n apiv1.TreeTask) string {
+	switch name := orDefault(n.StepName, "-"); {
 	case n.WaitedFor:
 		return name + " (waits)"
 	case n.StepName != nil && !n.Current:

@@ -13,9 +13,9 @@ import (
 	"tasker.example/tasker/client"
 )
 
-func (p *program) changeVersionCommand() *cobra.Command {
+func (p *program) newChangeVersionCommand() *cobra.Command {
 	var r apiv1.ChangeVersion
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "change-version TASK --to VERSION --reason TEXT",
 		short: "Move a task to another template version",
 		long: `Move an open task to another version of its template. Steps that have finished or are claimed
@@ -28,42 +28,42 @@ shows the effect on the steps, and the reasons if the move is not possible.`,
 	}, func(v tasker.VersionChange) {
 		switch {
 		case v.Changed:
-			p.done("Task is on version %s!", clean(v.To))
+			p.printDone("Task is on version %s!", clean(v.To))
 		case len(v.Refusals) > 0:
 			p.warn("Task cannot be moved from version %s to %s", clean(v.From), clean(v.To))
 		case v.From == v.To:
-			p.done("Task is already on version %s", clean(v.To))
+			p.printDone("Task is already on version %s", clean(v.To))
 		default:
-			p.done("Task can be moved from version %s to %s", clean(v.From), clean(v.To))
+			p.printDone("Task can be moved from version %s to %s", clean(v.From), clean(v.To))
 		}
-		p.versionChange("  ", v)
+		p.printVersionChange("  ", v)
 	})
-	versionFlags(c, &r.ToVersion, &r.Reason, &r.DryRun)
+	addVersionFlags(c, &r.ToVersion, &r.Reason, &r.DryRun)
 	c.Flags().StringVar(&r.FromVersion, "from", "", "expected current version")
-	p.actorFlag(c, &r.By, "by")
+	p.addActorFlag(c, &r.By, "by")
 	return c
 }
 
-// versionChange prints the effect of a version change on the steps.
-func (p *program) versionChange(indent string, v tasker.VersionChange) {
-	p.fields(indent,
+// printVersionChange prints the effect of a version change on the steps.
+func (p *program) printVersionChange(indent string, v tasker.VersionChange) {
+	p.printFields(indent,
 		field{"Kept", strings.Join(v.Kept, ", ")}, field{"Redefined", strings.Join(v.Redefined, ", ")}, field{"Added", strings.Join(v.Added, ", ")},
 		field{"Removed", strings.Join(v.Removed, ", ")}, field{"Left", strings.Join(v.Left, ", ")},
 	)
 	for _, r := range v.Refusals {
-		p.fields(indent, field{"Refused", string(r.Code) + ": " + r.Message})
+		p.printFields(indent, field{"Refused", string(r.Code) + ": " + r.Message})
 	}
 }
 
-func versionFlags(c *cobra.Command, to, reason *string, dryRun *bool) {
+func addVersionFlags(c *cobra.Command, to, reason *string, dryRun *bool) {
 	c.Flags().StringVar(to, "to", "", "target version (required)")
-	requireFlag(c, "to", "it is the target version")
-	dryRunFlags(c, dryRun, reason)
+	markRequired(c, "to", "it is the target version")
+	addDryRunFlags(c, dryRun, reason)
 }
 
-func (p *program) changeTasksCommand() *cobra.Command {
+func (p *program) newChangeTasksCommand() *cobra.Command {
 	var r apiv1.ChangeTasks
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "change-tasks NAMESPACE NAME VERSION --to VERSION --reason TEXT",
 		short: "Move open tasks to another version",
 		long: `Move the open tasks of one template version to another, in batches, newest first. Tasks that
@@ -76,22 +76,22 @@ no new tasks use it. The command can be interrupted and repeated.`,
 		return p.changeTasks(ctx, api, tasker.TemplateVersion{Namespace: a.text[0], Name: a.text[1], Version: a.text[2]}, r)
 	}, func(all apiv1.ChangedTasks) {
 		if r.DryRun {
-			p.done("%s can be moved to version %s", plural(all.Changed, "task"), r.ToVersion)
+			p.printDone("%s can be moved to version %s", formatPlural(all.Changed, "task"), r.ToVersion)
 		} else {
-			p.done("%s moved to version %s!", plural(all.Changed, "task"), r.ToVersion)
+			p.printDone("%s moved to version %s!", formatPlural(all.Changed, "task"), r.ToVersion)
 		}
 		if all.Refused > 0 {
-			p.warn("%s refused", plural(all.Refused, "task"))
+			p.warn("%s refused", formatPlural(all.Refused, "task"))
 		}
 		for _, code := range slices.Sorted(maps.Keys(all.Reasons)) {
-			p.fields("  ", field{code, num(all.Reasons[code])})
+			p.printFields("  ", field{code, formatInt(all.Reasons[code])})
 		}
 		for _, v := range all.Sample {
-			p.fields("  ", field{"Task", v.TaskUUID.String() + ": " + v.Refusals[0].Message})
+			p.printFields("  ", field{"Task", v.TaskUUID.String() + ": " + v.Refusals[0].Message})
 		}
 	})
-	versionFlags(c, &r.ToVersion, &r.Reason, &r.DryRun)
-	p.actorFlag(c, &r.By, "by")
+	addVersionFlags(c, &r.ToVersion, &r.Reason, &r.DryRun)
+	p.addActorFlag(c, &r.By, "by")
 	return c
 }
 
@@ -112,6 +112,6 @@ func (p *program) changeTasks(ctx context.Context, api *client.Client, v tasker.
 			return all, nil
 		}
 		r.Before = *part.Next
-		p.hint("%d checked, %d changed, %d refused so far", all.Looked, all.Changed, all.Refused)
+		p.printHint("%d checked, %d changed, %d refused so far", all.Looked, all.Changed, all.Refused)
 	}
 }

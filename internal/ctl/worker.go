@@ -13,23 +13,23 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-func (p *program) workerCommand() *cobra.Command {
+func (p *program) newWorkerCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:     "worker",
 		Short:   "Manage workers",
 		Example: "  tasker-ctl worker list\n  tasker-ctl worker drain $WORKER",
-	}, p.workersCommand(), p.workerDrainCommand())
+	}, p.newWorkersCommand(), p.newWorkerDrainCommand())
 }
 
-func (p *program) workersCommand() *cobra.Command {
+func (p *program) newWorkersCommand() *cobra.Command {
 	var page client.Page
-	c := p.command(help{
+	c := p.newCommand(commandHelp{
 		use:   "list",
 		short: "List workers and unserved queues",
 		example: `  tasker-ctl worker list
   tasker-ctl worker list -o json | jq '[.workers[] | select(.health == "active")] | length'`,
 	}, func(ctx context.Context, _ arguments) error {
-		api, err := p.api()
+		api, err := p.newClient()
 		if err != nil {
 			return err
 		}
@@ -42,23 +42,23 @@ func (p *program) workersCommand() *cobra.Command {
 			p.warnOfUnserved(ctx, api)
 		})
 	})
-	pageFlags(c, &page, 50)
+	addPageFlags(c, &page, 50)
 	return c
 }
 
 func (p *program) printWorkers(l apiv1.WorkerList) {
 	header := []string{"worker", "name", "health", "busy", "namespaces", "handlers", "version", "last heartbeat"}
-	list(p, l.Workers, columns{none: "No workers.", names: header}, func(w apiv1.Worker) []string {
+	printList(p, l.Workers, columns{emptyMessage: "No workers.", names: header}, func(w apiv1.Worker) []string {
 		return []string{
 			w.WorkerUUID, w.Name, w.Health, fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency),
-			strings.Join(w.Namespaces, ","), num(len(w.Handlers)), w.Version, at(&w.LastHeartbeatAt),
+			strings.Join(w.Namespaces, ","), formatInt(len(w.Handlers)), w.Version, formatTime(&w.LastHeartbeatAt),
 		}
 	})
-	p.more(l.Pagination)
+	p.printNextPage(l.Pagination)
 }
 
-func (p *program) workerDrainCommand() *cobra.Command {
-	return answer(p, help{
+func (p *program) newWorkerDrainCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
 		use:   "drain WORKER",
 		short: "Drain a worker",
 		example: `  tasker-ctl worker drain $WORKER
@@ -66,23 +66,24 @@ func (p *program) workerDrainCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Worker, error) {
 		return api.DrainWorker(ctx, a.id[0])
 	}, func(w apiv1.Worker) {
-		p.done("Worker drained!")
-		p.fields("  ",
+		p.printDone("Worker drained!")
+		p.printFields("  ",
 			field{"UUID", w.WorkerUUID}, field{"Name", w.Name}, field{"Health", w.Health},
-			field{"Draining since", at(w.DrainingSince)}, field{"Busy", fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency)},
-			field{"Next", afterDrain(w)},
+			field{"Draining since", formatTime(w.DrainingSince)},
+			field{"Busy", fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency)},
+			field{"Next", describeDrained(w)},
 		)
 	})
 }
 
-// afterDrain describes what a drained worker does next.
-func afterDrain(w apiv1.Worker) string {
+// describeDrained describes what a drained worker does next.
+func describeDrained(w apiv1.Worker) string {
 	silent := w.Health == string(tasker.WorkerGone) || w.Health == string(tasker.WorkerStale)
 	switch {
 	case silent && w.InFlight > 0:
-		return "last heartbeat at " + at(&w.LastHeartbeatAt) + "; its steps are retried when their leases expire"
+		return "last heartbeat at " + formatTime(&w.LastHeartbeatAt) + "; its steps are retried when their leases expire"
 	case silent:
-		return "last heartbeat at " + at(&w.LastHeartbeatAt) + "; it gets no steps if it reconnects"
+		return "last heartbeat at " + formatTime(&w.LastHeartbeatAt) + "; it gets no steps if it reconnects"
 	case w.InFlight > 0:
 		return "it gets no new steps, finishes or releases its current steps, and stops"
 	default:
@@ -90,18 +91,18 @@ func afterDrain(w apiv1.Worker) string {
 	}
 }
 
-func (p *program) queuesCommand() *cobra.Command {
+func (p *program) newQueuesCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:     "queue",
 		Short:   "View queues",
 		Example: "  tasker-ctl queue list",
-	}, p.queueListCommand())
+	}, p.newQueueListCommand())
 }
 
-func (p *program) queueListCommand() *cobra.Command {
+func (p *program) newQueueListCommand() *cobra.Command {
 	var namespace string
 	var limit int
-	c := answer(p, help{
+	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List queues, unserved first",
 		long: `List queues: those without a live worker first, then by age.
@@ -116,23 +117,23 @@ SATURATED steps exceeded their queue timeout but do not fail, because live worke
 		return api.Queues(ctx, namespace, limit)
 	}, func(l []tasker.Queue) {
 		p.printQueues(l)
-		p.cutShort(len(l), limit)
+		p.hintLimitReached(len(l), limit)
 	})
-	namespaceFlag(c, &namespace)
-	limitFlag(c, &limit, 100)
+	addNamespaceFlag(c, &namespace)
+	addLimitFlag(c, &limit, 100)
 	return c
 }
 
 func (p *program) printQueues(l []tasker.Queue) {
 	header := []string{"namespace", "handler", "queued", "awaiting", "held", "limited", "saturated", "live workers", "oldest", "expires"}
-	list(p, l, columns{none: "No queued steps.", names: header}, func(q tasker.Queue) []string {
-		workers := num(q.LiveWorkers)
+	printList(p, l, columns{emptyMessage: "No queued steps.", names: header}, func(q tasker.Queue) []string {
+		workers := formatInt(q.LiveWorkers)
 		if q.Unserved {
 			workers = "none"
 		}
 		return []string{
-			q.Namespace, q.Handler, atLeast(q.Queued, q.QueuedIsAtLeast), atLeast(q.AwaitingWorker, q.AwaitingWorker >= tasker.MaxQueueCount),
-			atLeast(q.Held, q.Held >= tasker.MaxQueueCount), atLeast(q.Limited, q.Limited >= tasker.MaxQueueCount), atLeast(q.Saturated, q.Saturated >= tasker.MaxQueueCount), workers, orDash(at(q.OldestQueuedAt)), orDash(at(q.NextExpiresAt)),
+			q.Namespace, q.Handler, formatAtLeast(q.Queued, q.QueuedIsAtLeast), formatAtLeast(q.AwaitingWorker, q.AwaitingWorker >= tasker.MaxQueueCount),
+			formatAtLeast(q.Held, q.Held >= tasker.MaxQueueCount), formatAtLeast(q.Limited, q.Limited >= tasker.MaxQueueCount), formatAtLeast(q.Saturated, q.Saturated >= tasker.MaxQueueCount), workers, orDash(formatTime(q.OldestQueuedAt)), orDash(formatTime(q.NextExpiresAt)),
 		}
 	})
 }
@@ -157,7 +158,7 @@ func (p *program) warnOfUnserved(ctx context.Context, api *client.Client) {
 			break // they come first
 		}
 		if unserved++; unserved <= maxNamed {
-			names = append(names, short(q.Namespace+"/"+q.Handler, maxCell))
+			names = append(names, truncate(q.Namespace+"/"+q.Handler, maxCell))
 		}
 	}
 	if unserved == 0 {
@@ -165,7 +166,7 @@ func (p *program) warnOfUnserved(ctx context.Context, api *client.Client) {
 	}
 	text := strings.Join(names, ", ")
 	if unserved > maxNamed {
-		text += " and " + atLeast(unserved-maxNamed, unserved == maxCounted) + " more"
+		text += " and " + formatAtLeast(unserved-maxNamed, unserved == maxCounted) + " more"
 	}
 	p.warn("No live worker for %s. For details: tasker-ctl queue list", text)
 }
