@@ -40,6 +40,9 @@ const (
 	MaxSearchTags       = 10   // tags of one task query
 	MaxSearchConditions = 10   // attribute conditions of one task query
 
+	// MaxTaskWaits limits the requests that wait for tasks on one server. One caller gets half.
+	MaxTaskWaits = 1000
+
 	// MaxSearchCost limits the cost of all search expressions of one request in CEL cost units. A
 	// single expression may use 100,000.
 	MaxSearchCost = 10_000_000

@@ -44,6 +44,12 @@ func TaskStates() []TaskState {
 	}
 }
 
+// Final reports whether a task in the state has ended. A task in error has not: an operator can
+// continue it.
+func (s TaskState) Final() bool {
+	return s == TaskComplete || s == TaskCancelled || s == TaskResolvedManually
+}
+
 // TaskPhase is the phase of an open task.
 type TaskPhase string
 
@@ -122,6 +128,10 @@ type Task struct {
 	Counts              StepCounts `db:"-"`
 	DeadLetter          DeadLetter `db:"-"`
 }
+
+// Settled reports whether the task has ended, or has an investigation that is open or has ended as
+// permanently failed. Callers that wait for a task wait until then.
+func (t Task) Settled() bool { return t.State.Final() || t.DeadLetter.DeadLettered }
 
 // StepCounts counts the steps of a task by state.
 type StepCounts struct {

@@ -96,6 +96,10 @@ type Task struct {
 	Steps                []Step          `json:"steps,omitempty" doc:"Absent in lists."`
 }
 
+// Settled reports whether the task has ended, or has an investigation that is open or has ended as
+// permanently failed.
+func (t Task) Settled() bool { return tasker.TaskState(t.Status).Final() || t.DeadLettered }
+
 // Deadline is the due time of a task or step, by the database clock.
 type Deadline struct {
 	DueAt       time.Time  `json:"due_at"`

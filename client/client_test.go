@@ -184,6 +184,36 @@ func TestWhatIsSentAgain(t *testing.T) {
 	}
 }
 
+// Wait asks again until the task is settled, at a limited rate, and tolerates an outage.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	id := tasker.NewID()
+	answers := []any{
+		apiv1.Task{Status: "pending"}, http.StatusServiceUnavailable, apiv1.Task{Status: "error"}, apiv1.Task{Status: "error", DeadLettered: true},
+	}
+	var queries []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		queries = append(queries, r.URL.Path+"?"+r.URL.RawQuery)
+		answer := answers[len(queries)-1]
+		if status, ok := answer.(int); ok {
+			w.WriteHeader(status)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}, WithRetries(0))
+	begun := time.Now()
+	got, err := c.Wait(t.Context(), id)
+	if err != nil || !got.DeadLettered || len(queries) != len(answers) || queries[0] != "/v1/tasks/"+id.String()+"?wait_ms=30000" {
+		t.Errorf("after %v: %+v, %v", queries, got, err)
+	}
+	if took := time.Since(begun); took < 3*awaitPause {
+		t.Errorf("%d requests in %v", len(queries), took)
+	}
+	if _, err := dial(t, "http://127.0.0.1:1", WithRetries(0)).Wait(t.Context(), id); tasker.CodeOf(err) != tasker.Unavailable {
+		t.Errorf("a server that never answered: %v", err)
+	}
+}
+
 func TestConflictIsNotSentAgain(t *testing.T) {
 	var tries atomic.Int32
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { tries.Add(1); w.WriteHeader(http.StatusConflict) })

@@ -10,6 +10,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/loop"
 )
 
 // TaskQuery selects and pages tasks, newest first.
@@ -52,6 +53,43 @@ func (c *Client) CreateTasks(ctx context.Context, list []apiv1.CreateTask) (apiv
 // Task returns a task with its steps.
 func (c *Client) Task(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
 	return get[apiv1.Task](ctx, c, nil, "v1", "tasks", task.String())
+}
+
+const (
+	awaitFor   = 30 * time.Second       // shorter than the idle timeout of common proxies
+	awaitPause = 500 * time.Millisecond // minimum between two requests of Wait
+	awaitLimit = time.Minute            // how long Wait tolerates an outage
+)
+
+// AwaitTask returns a task with its steps as soon as it is settled (see [apiv1.Task.Settled]), and
+// otherwise after the given time, at most a minute. The server may respond earlier.
+func (c *Client) AwaitTask(ctx context.Context, task tasker.ID, wait time.Duration) (apiv1.Task, error) {
+	wait = max(0, min(wait, maxClaimWait))
+	query := url.Values{"wait_ms": {strconv.FormatInt(wait.Milliseconds(), 10)}}
+	return call[apiv1.Task](ctx, c, request{method: http.MethodGet, path: []string{"v1", "tasks", task.String()}, query: query, repeatable: true, wait: wait})
+}
+
+// Wait returns a task when it is settled: it has ended, or has an investigation that is open or has
+// ended as permanently failed. Once the server has responded, Wait tolerates an outage of a minute.
+// It returns the last state of the task and the error if the server stays unavailable or ctx ends.
+func (c *Client) Wait(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
+	var last apiv1.Task
+	var answered time.Time
+	for {
+		begun := time.Now()
+		t, err := c.AwaitTask(ctx, task, awaitFor)
+		switch {
+		case err == nil && t.Settled():
+			return t, nil
+		case err == nil:
+			last, answered = t, time.Now()
+		case ctx.Err() != nil:
+			return last, ctx.Err()
+		case tasker.CodeOf(err) != tasker.Unavailable || time.Since(answered) > awaitLimit:
+			return last, err
+		}
+		loop.Sleep(ctx, max(0, awaitPause-time.Since(begun)))
+	}
 }
 
 // Tasks lists tasks without their steps, newest first.

@@ -220,6 +220,20 @@ func (e *Engine) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 	return e.db.Task(ctx, id)
 }
 
+// Wait returns a task when it is settled: it has ended, or has an investigation that is open or has
+// ended as permanently failed. It notices an outage of the database only at the end.
+func (e *Engine) Wait(ctx context.Context, id tasker.ID) (tasker.Task, error) {
+	for {
+		t, err := e.db.Task(ctx, id)
+		if err != nil || t.Settled() {
+			return t, err
+		}
+		if err := e.engine.AwaitTask(ctx, id); err != nil {
+			return t, err
+		}
+	}
+}
+
 // Steps returns the steps of a task in template order.
 func (e *Engine) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
 	return e.db.Steps(ctx, task)

@@ -91,9 +91,9 @@ func TestTheWholeEngineInOneProgram(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("nothing was delivered")
 	}
+	got, err := e.Wait(ctx, task)
 	stop()
 	wg.Wait()
-	got, err := e.Task(t.Context(), task)
 	if err != nil || got.State != tasker.TaskComplete {
 		t.Errorf("task is %s, %v", got.State, err)
 	}

@@ -57,7 +57,10 @@ func (s *server) taskRoutes() []*route {
 		},
 		{
 			method: "GET", path: taskPath, id: "getTask", class: overload.Reads, permission: access.ReadTasks, tag: "tasks",
-			summary:   "Get a task with its steps",
+			summary: "Get a task with its steps, waiting up to wait_ms until it is settled",
+			doc: "With wait_ms the response is sent when the task has ended (complete, resolved_manually or cancelled), has an open investigation, or has permanently failed, and otherwise after wait_ms. " +
+				"It has the task as it is then, so repeat the request until the task is settled. The server may respond early: pause before the next request.",
+			params: []param{intParam("wait_ms", "Maximum wait for the task to be settled, in milliseconds.", 0, int(maxWait.Milliseconds()), 0)}, wait: maxWait,
 			responses: okResponse(apiv1.Task{}), serve: s.getTask,
 		},
 		{

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -237,7 +238,37 @@ func dropEmpty(texts []string) []string {
 }
 
 func (s *server) getTask(x *request) error {
-	return s.respondWithTask(x, http.StatusOK, x.pathUUID("uuid"))
+	id := x.pathUUID("uuid")
+	if wait := time.Duration(x.queryInt("wait_ms")) * time.Millisecond; wait > 0 {
+		if err := s.awaitTask(x, id, wait); err != nil {
+			return err
+		}
+	}
+	return s.respondWithTask(x, http.StatusOK, id)
+}
+
+// awaitTask waits until a task is settled, but at most for the given time and until the server
+// stops. It occupies no slot of the request's class meanwhile.
+func (s *server) awaitTask(x *request, id tasker.ID, wait time.Duration) error {
+	t, err := s.db.Task(x.ctx, id)
+	if err != nil || t.Settled() {
+		return err
+	}
+	x.leaveGate()
+	ctx, cancel := context.WithTimeout(x.ctx, wait)
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
+	if err := s.engine.AwaitTask(ctx, id); err != nil && ctx.Err() == nil {
+		return err
+	}
+	if err := x.ctx.Err(); err != nil {
+		return err
+	}
+	leave, err := s.gate.Wait(x.ctx, x.route.class, x.caller.Subject)
+	if err == nil {
+		x.leaveGate = leave
+	}
+	return err
 }
 
 // unknownActor is recorded if the caller is not authenticated and sends no name.

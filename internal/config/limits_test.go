@@ -40,7 +40,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOpenOperationsPerNamespace": tasker.MaxOpenOperationsPerNamespace, "MaxOperationChunk": tasker.MaxOperationChunk,
 		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxAssigneeBytes": tasker.MaxAssigneeBytes, "MaxInboxAssignees": tasker.MaxInboxAssignees,
 		"MaxOpenAnswerLinks": tasker.MaxOpenAnswerLinks, "MaxEndedAnswerLinks": tasker.MaxEndedAnswerLinks,
-		"MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions, "MaxSearchCost": tasker.MaxSearchCost,
+		"MaxTaskWaits": tasker.MaxTaskWaits, "MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions, "MaxSearchCost": tasker.MaxSearchCost,
 		"MaxOperationInFlight": tasker.MaxOperationInFlight, "MaxOperationCauses": tasker.MaxOperationCauses,
 		"MaxNamespaceWeights": tasker.MaxNamespaceWeights, "MaxOpenHolds": tasker.MaxOpenHolds, "MaxOpenHoldsPerNamespace": tasker.MaxOpenHoldsPerNamespace, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,
 	}

@@ -285,6 +285,9 @@ func (p *program) submit(ctx context.Context, s submitFlags) error {
 // enough for a restart.
 const watchTimeout = time.Minute
 
+// longWait limits the wait of one request if no progress is printed.
+const longWait = 30 * time.Second
+
 // watchFlags contains the flags of commands that watch a task.
 type watchFlags struct {
 	every   time.Duration // between two polls
@@ -294,7 +297,7 @@ type watchFlags struct {
 }
 
 func (w *watchFlags) addTo(c *cobra.Command) {
-	c.Flags().Var(cli.Duration(&w.every, 500*time.Millisecond), "interval", "how often to poll while waiting")
+	c.Flags().Var(cli.Duration(&w.every, 500*time.Millisecond), "interval", "how often to print changes while waiting")
 	c.Flags().Var(cli.Duration(&w.timeout, 0), "timeout", "stop waiting after this time, with exit code 1 (default: never)")
 }
 
@@ -325,8 +328,9 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watchFlags) error
 	start := time.Now()
 	answered := start
 	v := taskViewer{program: p, api: api, mute: w.mute || p.output == "json", steps: map[string]string{}}
-	for {
-		t, over, err := v.poll(ctx, task)
+	for wait := time.Duration(0); ; wait = w.nextWait(v.mute, time.Since(start)) {
+		begun := time.Now()
+		t, over, err := v.poll(ctx, task, wait)
 		switch {
 		case err == nil:
 			answered = time.Now()
@@ -339,15 +343,29 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watchFlags) error
 		if w.timeout > 0 && time.Since(start) >= w.timeout {
 			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it continues unwatched", task, cmp.Or(v.state, "not seen"), w.timeout)
 		}
-		if !loop.Sleep(ctx, w.every) {
+		if rest := w.every - time.Since(begun); (wait > 0 || err != nil) && rest > 0 && !loop.Sleep(ctx, rest) {
 			return ctx.Err()
 		}
 	}
 }
 
-// poll prints the changes of a task, and reports whether it is final or needs an operator.
-func (v *taskViewer) poll(ctx context.Context, task tasker.ID) (t apiv1.Task, over bool, err error) {
-	if t, err = v.api.Task(ctx, task); err != nil {
+// nextWait returns how long the server may wait for the task in the next request. To print changes
+// of steps, it must not be longer than the interval.
+func (w *watchFlags) nextWait(mute bool, elapsed time.Duration) time.Duration {
+	wait := w.every
+	if mute {
+		wait = max(wait, longWait)
+	}
+	if w.timeout > 0 {
+		wait = min(wait, max(w.timeout-elapsed, 0))
+	}
+	return wait
+}
+
+// poll prints the changes of a task, and reports whether it is final or needs an operator. The
+// server may wait for the task to be settled.
+func (v *taskViewer) poll(ctx context.Context, task tasker.ID, wait time.Duration) (t apiv1.Task, over bool, err error) {
+	if t, err = v.api.AwaitTask(ctx, task, wait); err != nil {
 		return t, false, err
 	}
 	v.update(t)

@@ -18,6 +18,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/batch"
+	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -133,6 +134,7 @@ type Engine struct {
 	expiryExtended atomic.Bool // the last scan for expired steps extended some deadlines
 
 	notifier  *notifier
+	awaited   *awaitedTasks
 	limited   *limitWaiters
 	instance  tasker.ID // identifies this process as the sender of notifications
 	templates *cache[tasker.ID, *graph]
@@ -181,7 +183,9 @@ func New(db *postgres.DB, o Options) *Engine {
 	for _, w := range e.works {
 		e.fruitless[w.kind] = &atomic.Int32{}
 	}
+	e.awaited = newAwaitedTasks(e)
 	db.OnCommit(e.requestPoll)
+	db.OnCommit(func() { loop.Wake(e.awaited.wake) })
 	e.creations = e.newSharedWriter()
 	if o.ThrottleCreates {
 		e.pacer = overload.NewPacer(overload.PacerOptions{Probe: db.Commit, Matters: e.hasWorkers, Width: sharedWriters, Log: o.Log})

@@ -111,3 +111,10 @@ func (e *Engine) RelieveQueues(ctx context.Context) error {
 
 // SetBatch sets how many rows a pass of a timer looks for at once.
 func (e *Engine) SetBatch(n int) { e.batch = n }
+
+// TaskWaits returns how many callers of AwaitTask wait.
+func (e *Engine) TaskWaits() int {
+	e.awaited.mu.Lock()
+	defer e.awaited.mu.Unlock()
+	return e.awaited.total
+}

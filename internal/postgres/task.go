@@ -71,6 +71,12 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 	return t, nil
 }
 
+// SettledTasks returns those of the tasks that are settled, see [tasker.Task.Settled], or do not
+// exist.
+func (db *DB) SettledTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID, error) {
+	return column[tasker.ID](ctx, db.pool, stmt("settledTasks"), tasks)
+}
+
 func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "task %s not found", id) }
 
 // Tasks lists tasks without their contexts and reports whether there are more. The newest come

@@ -44,6 +44,17 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) d ON true WHERE t.task_uuid = $1;
 
+-- name: settledTasks
+-- Returns the tasks that have ended, have an investigation that is open or permanently failed, or
+-- do not exist.
+SELECT u.task_uuid
+FROM unnest($1::uuid[]) AS u (task_uuid)
+LEFT JOIN LATERAL (
+    SELECT t.state FROM tasker.tasks t WHERE t.task_uuid = u.task_uuid OFFSET 0
+) t ON true
+WHERE t.state IS NULL OR t.state IN ('complete', 'cancelled', 'resolved_manually')
+   OR EXISTS (SELECT FROM tasker.tasks_dlq q WHERE q.task_uuid = u.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'));
+
 -- name: keyHolders
 SELECT t.namespace, t.idempotency_key AS key, t.task_uuid, t.request_digest
 FROM unnest($1::text[], $2::text[]) AS u (namespace, key)
