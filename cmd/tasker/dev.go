@@ -25,6 +25,8 @@ type devOptions struct {
 	printURL bool
 	logLevel *string
 	demo     demoOptions
+
+	testClock bool
 }
 
 // isLogLevelSet reports whether a flag or the environment sets the log level. It ignores the
@@ -45,7 +47,10 @@ other processes can read its password; prefer to run as an ordinary user. Ctrl-C
 everything.
 
 --demo runs a sample shop, with orders that finish and orders that need an operator. It
-prints commands to try in a second terminal.`,
+prints commands to try in a second terminal.
+
+--test-clock is for tests in any language: POST /test/clock with {"advance_ms": 60000}
+advances the clock of the database, so that retries, waits and timeouts become due.`,
 		Example: "  tasker dev --demo\n  tasker dev --templates ./templates --data-dir ./data --listen 127.0.0.1:9000",
 		Args:    cli.Args,
 	}
@@ -61,6 +66,7 @@ prints commands to try in a second terminal.`,
 	}
 	c.Flags().StringVar(&o.dataDir, "data-dir", "", "data directory of PostgreSQL (default, shared by all your projects: "+shared+")")
 	c.Flags().BoolVar(&o.printURL, "print-url", false, "print the URL of the private PostgreSQL and exit")
+	c.Flags().BoolVar(&o.testClock, "test-clock", false, "use a new, empty database with a clock that tests advance")
 	o.demo.addFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if o.printURL {
@@ -114,6 +120,11 @@ func runDev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	if o.demo.on && (app.AsksCallers(cfg.Auth, listener.Addr()) || cfg.Server.TLSCertFile != "") {
 		return cli.Usagef("--demo is only for this machine: remove auth.mode and server.tls_cert_file, and listen on 127.0.0.1")
 	}
+	if o.testClock {
+		if err := checkTestClock(listener.Addr()); err != nil {
+			return err
+		}
+	}
 	pg, err := devpg.Start(ctx, devpg.Options{DataDir: o.dataDir, Log: start})
 	if err != nil {
 		return err
@@ -133,12 +144,24 @@ func runDev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 		err = errors.Join(err, watch.Wait())
 	}()
 	cfg.Database.URL = pg.StrictURL()
+	if o.testClock {
+		if cfg.Database.URL, err = freshDatabase(ctx, cfg.Database.URL); err != nil {
+			return err
+		}
+	}
 	if err := migrateDatabase(ctx, cfg.Database.URL, start); err != nil {
 		return err
 	}
 	server := app.Options{Config: cfg, Version: cli.Version(), Log: log, Out: c.OutOrStdout(), Listener: listener, StrictTemplates: true}
 	if o.demo.on {
 		o.demo.prepare(&server)
+	}
+	if o.testClock {
+		clock, err := startTestClock(ctx, &server)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = clock.close(ctx) }()
 	}
 	err = app.Run(ctx, server)
 	if cause := context.Cause(ctx); errors.Is(cause, errPostgresEnded) {

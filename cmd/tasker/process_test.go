@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -248,6 +250,70 @@ func TestDev(t *testing.T) {
 	}
 	for line := range again.lines {
 		t.Errorf("after its address it said %q", line)
+	}
+}
+
+// The test clock makes a wait of three days end, and exists only with its flag.
+func TestDevWithATestClock(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	p := launch(t, "dev", "--test-clock", "--listen", "127.0.0.1:0", "--data-dir", dir)
+	url := p.ready()
+	call := func(method, path, body string, status int) (answer struct {
+		Now              time.Time
+		TaskUUID, Status string
+		Error            struct{ Code, Message string }
+	}) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		got, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer got.Body.Close()
+		text, err := io.ReadAll(got.Body)
+		if err != nil || got.StatusCode != status {
+			t.Fatalf("%s %s: %d %s, %v; want %d", method, path, got.StatusCode, text, err, status)
+		}
+		text = bytes.ReplaceAll(text, []byte("task_uuid"), []byte("TaskUUID"))
+		if err := json.Unmarshal(text, &answer); err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	call("POST", "/v1/templates", `{"namespace": "shop", "name": "later", "version": "1.0.0", "steps": [{"name": "wait", "type": "wait", "wait_seconds": 259200}]}`, http.StatusCreated)
+	task := call("POST", "/v1/tasks", `{"namespace": "shop", "name": "later"}`, http.StatusCreated)
+	before := call("GET", "/test/clock", "", http.StatusOK).Now
+	after := call("POST", "/test/clock", `{"advance_ms": 259200000}`, http.StatusOK).Now
+	if jumped := after.Sub(before); jumped < 72*time.Hour || jumped > 73*time.Hour {
+		t.Errorf("the clock jumped from %s to %s", before, after)
+	}
+	if got := call("GET", "/v1/tasks/"+task.TaskUUID+"?wait_ms=60000", "", http.StatusOK); got.Status != "complete" {
+		t.Errorf("the task is %s", got.Status)
+	}
+	for _, body := range []string{"", `{}`, `{"advance_ms": -1}`, `{"advance_ms": 1e18}`, `{"by": 1}`} {
+		if got := call("POST", "/test/clock", body, http.StatusBadRequest); got.Error.Code != "INVALID" {
+			t.Errorf("%s: %+v", body, got.Error)
+		}
+	}
+	call("DELETE", "/test/clock", "", http.StatusMethodNotAllowed)
+	p.signal(syscall.SIGTERM)
+	p.wait()
+
+	p = launch(t, "dev", "--listen", "127.0.0.1:0", "--data-dir", dir)
+	url = p.ready()
+	call("GET", "/test/clock", "", http.StatusNotFound)
+	if got := call("GET", "/v1/tasks", "", http.StatusOK); got.TaskUUID != "" {
+		t.Errorf("the database of the test clock was kept: %+v", got)
+	}
+
+	p = launch(t, "dev", "--test-clock", "--listen", "0.0.0.0:0", "--data-dir", dir)
+	if code := p.wait().ExitCode(); code == 0 || !strings.Contains(p.log(), "--test-clock is only for this machine") {
+		t.Errorf("on all addresses it ended with %d: %s", code, p.log())
 	}
 }
 

@@ -186,7 +186,7 @@ func TestWhoMayHold(t *testing.T) {
 	h.wantError(http.StatusForbidden, "FORBIDDEN", "steps:operate", "POST", "/v1/holds", apiv1.BeginHold{Namespace: "shop", ForSeconds: 60, Reason: "r"}, both)
 	h.wantError(http.StatusForbidden, "FORBIDDEN", "steps:operate", "POST", "/v1/holds", apiv1.BeginHold{CaseID: shop.ids["case_id"], ForSeconds: 60, Reason: "r"}, both)
 	h.wantError(http.StatusForbidden, "FORBIDDEN", "steps:operate", "POST", shop.at("/v1/holds/{hold_uuid}/release"), apiv1.ReleaseHold{Reason: "r"}, both)
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found", "POST", "/v1/holds", apiv1.BeginHold{Namespace: "cellar", ForSeconds: 60, Reason: "r"}, both)
+	h.wantError(http.StatusForbidden, "FORBIDDEN", "steps:operate in namespace cellar", "POST", "/v1/holds", apiv1.BeginHold{Namespace: "cellar", ForSeconds: 60, Reason: "r"}, both)
 	if l := want[apiv1.HoldList](h, http.StatusOK, "GET", "/v1/holds", nil, both); len(l.Holds) != 2 {
 		t.Errorf("%d holds are listed", len(l.Holds))
 	}

@@ -141,7 +141,7 @@ func TestBadInput(t *testing.T) {
 		{"limit overflows", "GET", "/v1/dlq/staleness?limit=99999999999999999999", nil, nil, 400, "INVALID", "from 1 to 1000"},
 		{"offset below 0", "GET", "/v1/workers?offset=-1", nil, nil, 400, "INVALID", "offset: must be a number from 0"},
 		{"an unknown parameter", "GET", "/v1/tasks?state=error", nil, nil, 400, "INVALID", "known parameters are status, phase, namespace, name"},
-		{"a parameter where there is none", "GET", task + "?verbose=1", nil, nil, 400, "INVALID", "this path has no parameters"},
+		{"a parameter where there is none", "GET", task + "/tree?verbose=1", nil, nil, 400, "INVALID", "this path has no parameters"},
 		{"a parameter twice", "GET", "/v1/tasks?limit=1&limit=2", nil, nil, 400, "INVALID", "only once"},
 		{"an unknown state", "GET", "/v1/tasks?status=completed", nil, nil, 400, "INVALID", "waiting_for_retry"},
 		{"an unknown status", "GET", "/v1/dlq?resolution_status=Pending", nil, nil, 400, "INVALID", "permanently_failed"},

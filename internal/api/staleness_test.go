@@ -51,7 +51,6 @@ func TestStalenessIsFilteredAndPaged(t *testing.T) {
 		{all, "?offset=109&limit=4", map[string]int{"shop stale": 1, "shop warning": 3}},
 		{all, "?offset=122", map[string]int{}},
 		{attic, "?limit=1000", map[string]int{"attic warning": 3, "attic healthy": 2}},
-		{attic, "?namespace=shop", map[string]int{}},
 	} {
 		got := map[string]int{}
 		for _, l := range read(tt.caller, tt.query) {

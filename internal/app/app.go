@@ -51,6 +51,10 @@ type Options struct {
 	// StrictTemplates makes the start fail if a template file is invalid.
 	StrictTemplates bool
 
+	// ClockSchema is the schema of a test clock, see [postgres.Options]. By default the server uses
+	// the clock of PostgreSQL.
+	ClockSchema string
+
 	// Listener is a listener from [Listen]. By default the server listens on server.listen.
 	Listener net.Listener
 }

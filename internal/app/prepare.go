@@ -55,6 +55,7 @@ func (s *starter) open(ctx context.Context) (db *postgres.DB, err error) {
 			MaxConns: c.MaxConnections, StatementTimeout: c.StatementTimeout(), QueueTTL: s.Config.MessageQueue.RabbitMQ.WorkerQueueTTL(),
 			ExpiryRule:  tasker.ExpiryRule(s.Config.MessageQueue.QueueTTL),
 			PriorityAge: s.Config.MessageQueue.PriorityAge(),
+			ClockSchema: s.ClockSchema,
 			Announce:    s.Config.MessageQueue.Transport == "rabbitmq", ReportQueues: s.Config.Breaker.Enabled,
 		})
 		return err

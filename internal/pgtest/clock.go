@@ -2,20 +2,18 @@ package pgtest
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker/internal/testclock"
 )
 
 // ClockSchema is the schema of a [Clock]. Sessions that use the clock need it in their search path.
-const ClockSchema = "test_clock"
-
-//go:embed clock.sql
-var clockSQL string
+const ClockSchema = testclock.Schema
 
 // A Clock is a clock of one database that a test controls. It runs at a hundredth of the real
 // speed.
@@ -35,29 +33,19 @@ func (db *DB) NewClock(t testing.TB, begin time.Time) *Clock {
 		defer cancel()
 		_ = conn.Close(ctx)
 	})
-	_, err = conn.Exec(t.Context(), clockSQL, pgx.QueryExecModeSimpleProtocol)
-	if err == nil {
-		_, err = conn.Exec(t.Context(), `INSERT INTO test_clock.setting VALUES ($1, pg_catalog.clock_timestamp())`, begin)
-	}
-	if err != nil {
-		t.Fatalf("give the test's database a clock: %v", err)
+	if err := testclock.Install(t.Context(), conn, begin, testclock.Slow); err != nil {
+		t.Fatal(err)
 	}
 	db.clock = true
 	return &Clock{conn: conn}
 }
 
 // Now returns the time of the clock.
-func (c *Clock) Now(ctx context.Context) (at time.Time, err error) {
-	err = c.conn.QueryRow(ctx, `SELECT test_clock.clock_timestamp()`).Scan(&at)
-	return at.UTC(), err
-}
+func (c *Clock) Now(ctx context.Context) (time.Time, error) { return testclock.Now(ctx, c.conn) }
 
 // Forward advances the clock. No transaction may run concurrently, because it would see two times.
 func (c *Clock) Forward(ctx context.Context, d time.Duration) error {
-	_, err := c.conn.Exec(ctx, `
-		UPDATE test_clock.setting
-		SET virtual = test_clock.clock_timestamp() + $1::interval, actual = pg_catalog.clock_timestamp()`, max(d, 0))
-	return err
+	return testclock.Forward(ctx, c.conn, d)
 }
 
 // NextStale returns the time until a task becomes stale, exceeds its maximum duration, or has been

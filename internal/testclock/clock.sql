@@ -2,16 +2,17 @@
 -- the same statements read it instead of the clock of PostgreSQL.
 CREATE SCHEMA test_clock;
 
--- actual is the real instant at which the clock was set. A real second moves it by a
--- hundredth, so that instants differ and a slow machine makes nothing due.
+-- actual is the real instant at which the clock was set. A real second moves it by speed
+-- seconds.
 CREATE TABLE test_clock.setting (
     virtual timestamptz NOT NULL,
-    actual  timestamptz NOT NULL
+    actual  timestamptz NOT NULL,
+    speed   double precision NOT NULL
 );
 
 CREATE FUNCTION test_clock.at(p_real timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE
-AS $$ SELECT s.virtual + (p_real - s.actual) * 0.01 FROM test_clock.setting s $$;
+AS $$ SELECT s.virtual + (p_real - s.actual) * s.speed FROM test_clock.setting s $$;
 
 CREATE FUNCTION test_clock.now() RETURNS timestamptz
 LANGUAGE sql STABLE
