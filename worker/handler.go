@@ -15,7 +15,8 @@ type RawHandler func(ctx context.Context, c *Call) (json.RawMessage, error)
 
 // Handle registers f as the handler called name in templates. It decodes the context of the task
 // into In and encodes the value returned by f as the result of the step. If the context cannot be
-// decoded, the step fails permanently with type [InvalidInput] and f is not called.
+// decoded, the step fails permanently with type [InvalidInput] and f is not called. If the value
+// cannot be encoded, it fails permanently with type [InvalidResult] and the path of the cause.
 //
 // The context of f ends at the timeout of the step, when its lease is lost, and when a draining
 // worker stops waiting; [context.Cause] returns which. A panic is a retryable failure.
@@ -36,6 +37,7 @@ func Handle[In, Out any](w *Worker, name string, f func(ctx context.Context, s *
 		}
 		result, err := json.Marshal(out)
 		if err != nil {
+			err = locateUnencodable(out, "result", err)
 			return nil, &Error{Type: InvalidResult, Permanent: true, Err: fmt.Errorf("result of handler %s: %w", name, err)}
 		}
 		return result, nil

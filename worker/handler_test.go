@@ -107,7 +107,7 @@ func TestOutcomes(t *testing.T) {
 			Type:    "invalid_input"},
 			f: func(context.Context, *worker.Step[order]) (any, error) { panic("not reached") }},
 		{name: "a result that is not JSON", want: tasker.Failure{
-			Message: "result of handler h: json: unsupported value: +Inf", Type: "invalid_result"},
+			Message: "result of handler h: result: json: unsupported value: +Inf", Type: "invalid_result"},
 			f: func(context.Context, *worker.Step[order]) (any, error) { return math.Inf(1), nil }},
 		{name: "a result that panics", want: tasker.Failure{Message: "the handler panicked: boom", Type: "panic", Retryable: true},
 			f: func(context.Context, *worker.Step[order]) (any, error) { return explosive{}, nil }},
