@@ -96,6 +96,7 @@ func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 			r.window.shrink(len(batch))
 			r.resize(func(w *window) { w.shrink(len(batch)) })
 		}
+		r.delay(batch, min(retryAfter(err), maxRetryAfter))
 		r.resend(&r.resends, batch)
 		r.backoff.sleep(ctx, err)
 		return

@@ -72,6 +72,7 @@ func (s *run) resendBatch(ctx context.Context, batch []*attempt) error {
 		s.resend(&s.resends, s.applyReceipt(ctx, batch, receipt))
 	case len(batch) > 1:
 		s.resize(func(w *window) { w.shrink(len(batch)) })
+		s.delay(batch, min(retryAfter(err), maxRetryAfter))
 		s.resend(&s.resends, batch)
 	default:
 		s.requeueFailed(ctx, batch[0], err, time.Since(began))
@@ -169,13 +170,48 @@ func (s *run) resize(change func(*window)) {
 // duration of the failed call, so that a slow outcome does not occupy the backend.
 func (s *run) requeueFailed(ctx context.Context, at *attempt, err error, took time.Duration) {
 	limit := maxBackoff
-	if isRejected(err) {
+	switch {
+	case tasker.CodeOf(err) == tasker.TooLarge && s.reduce(at, err):
+		s.log.WarnContext(ctx, "the report of an outcome is too large; sending a reduced one",
+			"task", at.TaskUUID, "step", at.StepUUID, "err", err)
+	case isRejected(err):
 		limit = maxRetryAfter
 		s.log.ErrorContext(ctx, "the backend rejected an outcome report as invalid; it will be resent",
 			"task", at.TaskUUID, "step", at.StepUUID, "err", err)
 	}
 	s.postpone(at, limit, took, min(retryAfter(err), maxRetryAfter))
 	s.resend(&s.singleResends, []*attempt{at})
+}
+
+// reduce makes an outcome smaller whose report is too large by itself. A success becomes a permanent
+// failure, because the handler would return the same result again. It returns false if nothing is
+// left to omit.
+func (s *run) reduce(at *attempt, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := at.outcome
+	switch {
+	case o.Success:
+		at.outcome = tasker.Outcome{Lease: at.Lease(), Failure: &tasker.Failure{
+			Message: "the engine rejected the report of the result: " + errorMessage(err), Type: InvalidResult,
+		}}
+	case len(o.Metadata) > 0 || len(o.Failure.Context) > 0:
+		f := *o.Failure
+		f.Context = nil
+		at.outcome.Metadata, at.outcome.Failure = nil, &f
+	default:
+		return false
+	}
+	return true
+}
+
+// delay postpones the next resend of outcomes by at least d.
+func (s *run) delay(batch []*attempt, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range batch {
+		at.due = time.Now().Add(d)
+	}
 }
 
 // postpone delays the next resend of an outcome. The delay grows each time up to limit, and is at

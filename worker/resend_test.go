@@ -55,7 +55,6 @@ func TestOneBadOutcomeDoesNotHoldUpTheOthers(t *testing.T) {
 		{"each report takes too long", 30 * time.Second, busy, 180 * time.Second, [2]int{40, 80}},
 		{"each report fails inside the engine", 0, tasker.Errorf(tasker.Internal, "internal error"), 10 * time.Second, [2]int{300, 800}},
 		{"each report is refused as a whole", 0, tasker.Errorf(tasker.Invalid, "the body is not valid"), 10 * time.Second, [2]int{55, 130}},
-		{"each report is too large", 0, tasker.Errorf(tasker.TooLarge, "the body is too large"), 10 * time.Second, [2]int{55, 130}},
 	} {
 		inBubble(t, tt.name, func(t *testing.T) {
 			f := newFake()
@@ -106,7 +105,6 @@ func TestAfterAnOutageNothingIsLost(t *testing.T) {
 	for _, err := range []error{
 		tasker.Errorf(tasker.Unavailable, "busy"), tasker.Errorf(tasker.Internal, "internal error"), errors.New("connection refused"),
 		tasker.Errorf(tasker.Conflict, "what?"), tasker.Errorf(tasker.NotFound, "no such path"), tasker.Errorf(tasker.Forbidden, "not now"),
-		tasker.Errorf(tasker.TooLarge, "the answer has too many bytes"),
 	} {
 		inBubble(t, err.Error(), func(t *testing.T) {
 			f := newFake()
@@ -325,6 +323,76 @@ func (a *askingBackend) Report(ctx context.Context, id tasker.ID, list []tasker.
 	a.slots = append(a.slots, claim)
 	a.asked.Unlock()
 	return a.fake.Report(ctx, id, list, claim)
+}
+
+// A report of one outcome that is too large by itself is final: the outcome is reduced to what fits.
+func TestAnOutcomeThatIsTooLargeBecomesAFailure(t *testing.T) {
+	for name, tt := range map[string]struct {
+		handler worker.RawHandler
+		message string
+	}{
+		"a success": {takes(0), "the engine rejected the report of the result: the body is too large"},
+		"a failure with evidence": {func(context.Context, *worker.Call) (json.RawMessage, error) {
+			return nil, &worker.Error{Err: errors.New("declined"), Context: "evidence"}
+		}, "declined"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFake()
+			p := &smallBackend{fake: f}
+			w := worker.New(p, worker.Options{Namespaces: []string{"n"}})
+			w.HandleRaw("run", tt.handler)
+			r := start(t, w)
+			f.add(step("run"), step("run"))
+			elapse(10 * time.Second)
+			if len(f.accepted) != 2 {
+				t.Fatalf("accepted %+v, want two failures", f.accepted)
+			}
+			for _, o := range f.accepted {
+				if o.Success || o.Failure.Message != tt.message || o.Failure.Context != nil {
+					t.Errorf("accepted %+v %+v, want the failure %q", o, o.Failure, tt.message)
+				}
+			}
+			r.finish()
+		})
+	}
+}
+
+// A smallBackend accepts only failures without context.
+type smallBackend struct{ *fake }
+
+func (n *smallBackend) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	for _, o := range list {
+		if o.Success || o.Failure.Context != nil {
+			return tasker.Receipt{}, tasker.Errorf(tasker.TooLarge, "the body is too large")
+		}
+	}
+	return n.fake.Report(ctx, id, list, claim)
+}
+
+// An outcome is not sent again before the end of Retry-After, not even in another batch.
+func TestRetryAfterOfAReportIsRespected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		r := start(t, newWorker(f, 4, takes(0)))
+		synctest.Wait()
+		f.setFail(func(call string) error {
+			if strings.HasPrefix(call, "report") {
+				return &tasker.Error{Code: tasker.Unavailable, Message: "busy", RetryAfter: 5 * time.Second}
+			}
+			return nil
+		})
+		f.add(step("run"), step("run"))
+		elapse(4900 * time.Millisecond)
+		if n := f.count("report 1") + f.count("report 2"); n == 0 || n > 2 { // together, or each alone
+			t.Errorf("two outcomes were sent %d times before the end of Retry-After", n)
+		}
+		f.setFail(nil)
+		elapse(10 * time.Second)
+		if len(f.steps()) != 2 {
+			t.Errorf("accepted %v, want both outcomes", f.steps())
+		}
+		r.finish()
+	})
 }
 
 // What an engine asks for is waited for, within reason.
