@@ -23,12 +23,12 @@ var layers = [][]string{
 		"internal/loop", "internal/metrics", "internal/overload", "internal/payload", "internal/redact", "internal/schedule", "internal/schema",
 		"internal/expression", "internal/testtool",
 	},
-	2: {"client", "internal/invariants", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "internal/testclock", "worker"},
-	3: {"internal/auth", "internal/doctor", "internal/dlq", "internal/drill", "internal/engine", "internal/feed", "internal/pgtest", "internal/pgtest/fixture", "internal/sink", "rabbitmq", "workertest"},
+	2: {"client", "internal/invariants", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "internal/testclock", "sdk/conformance/scripted", "worker"},
+	3: {"internal/auth", "internal/doctor", "internal/dlq", "internal/drill", "internal/engine", "internal/feed", "internal/pgtest", "internal/pgtest/fixture", "internal/sink", "rabbitmq", "sdk/conformance/cases", "workertest"},
 	4: {"internal/cases", "internal/ctl", "internal/dispatch", "internal/emission", "internal/evidencefile", "internal/explain", "internal/hold", "internal/incidentreport", "internal/operation"},
 	5: {"internal/api", "internal/demo", "internal/enginetest", "internal/web", "taskertest"},
 	6: {"deploy", "embedded", "internal/app"},
-	7: {"cmd/*", "examples/*", "examples/patterns/*", "internal/e2e"},
+	7: {"sdk/conformance", "sdk/conformance/worker", "cmd/*", "examples/*", "examples/patterns/*", "internal/e2e"},
 }
 
 // A goPackage is what go list prints of a package.

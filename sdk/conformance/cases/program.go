@@ -1,0 +1,106 @@
+package cases
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Program is a running conformance program.
+type Program struct {
+	cmd      *exec.Cmd
+	done     chan struct{} // closed when it has ended
+	stopping bool          // the case expects its end
+	log      lockedBuffer  // stderr and stdout
+}
+
+// lockedBuffer is the output of a running program.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write adds output.
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// String returns the output so far.
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// pipeTime limits how long the output of a child of the program is awaited.
+const pipeTime = 2 * time.Second
+
+// launch starts the program in its own process group. It calls notify when the program ends.
+func launch(o Options, env []string, notify func()) (*Program, error) {
+	if len(o.Command) == 0 {
+		return nil, errors.New("the command of the conformance program is missing")
+	}
+	p := &Program{cmd: exec.Command(o.Command[0], o.Command[1:]...), done: make(chan struct{})}
+	p.cmd.Env = append(append(cleanEnv(), o.Env...), env...)
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = o.Dir, &p.log, &p.log, pipeTime
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.cmd.Wait() // the status is in ProcessState
+		close(p.done)
+		notify()
+	}()
+	return p, nil
+}
+
+// cleanEnv returns the environment without the variables that the cases set.
+func cleanEnv() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "TASKER_") && !strings.HasPrefix(v, "CONFORMANCE_") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// Signal sends a signal to the program, but not to its children.
+func (p *Program) Signal(s syscall.Signal) {
+	p.stopping = true
+	_ = p.cmd.Process.Signal(s) // it may have ended
+}
+
+// exited returns whether the program has ended, and its status. It is -1 after a signal.
+func (p *Program) exited() (bool, int) {
+	select {
+	case <-p.done:
+		return true, p.cmd.ProcessState.ExitCode()
+	default:
+		return false, 0
+	}
+}
+
+// kill ends the program and its children.
+func (p *Program) kill() {
+	if exited, _ := p.exited(); !exited {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+	}
+	<-p.done
+}
+
+// shownLines is the number of lines of output that a failure shows.
+const shownLines = 25
+
+func (p *Program) tail() string {
+	lines := strings.Split(strings.TrimSpace(p.log.String()), "\n")
+	return strings.Join(lines[max(0, len(lines)-shownLines):], "\n")
+}

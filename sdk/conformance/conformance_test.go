@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"tasker.example/tasker/sdk/conformance/cases"
+)
+
+// program is the conformance worker of the Go SDK.
+var program string
+
+// misbehaviorEnv makes this test binary a worker that breaks the rule that it names.
+const misbehaviorEnv = "SMALL_WORKER_MISBEHAVIOR"
+
+func TestMain(m *testing.M) {
+	if rule := os.Getenv(misbehaviorEnv); rule != "" {
+		misbehave(rule)
+		return
+	}
+	os.Exit(build(m))
+}
+
+// build builds the worker, then runs the tests.
+func build(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "conformance-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "worker")
+	cmd := exec.Command("go", "build", "-o", program, "./worker")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build the worker:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+func TestGoWorkerIsConformant(t *testing.T) {
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"--parallel", "12", "--", program}, &out)
+	if err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	t.Log(out.String())
+}
+
+func TestCasesAreDescribed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range cases.All() {
+		if c.Name == "" || c.Rule == "" || c.Section == "" || c.Run == nil || seen[c.Name] {
+			t.Errorf("the case %+v is incomplete, or its name is not unique", c)
+		}
+		seen[c.Name] = true
+	}
+	if len(seen) < 60 {
+		t.Errorf("%d cases, want at least 60", len(seen))
+	}
+}
