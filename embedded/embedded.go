@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/metric"
 
 	"tasker.example/tasker"
@@ -43,9 +44,18 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// Options configures an [Engine]. DatabaseURL is required.
+// Options configures an [Engine]. Either DatabaseURL or Pool is required.
 type Options struct {
-	DatabaseURL   string
+	DatabaseURL string
+	// Pool is a pool of the program for at least [MinPoolConns] connections, which the engine uses
+	// instead of its own connections and never closes. While it uses a connection, it replaces the
+	// session settings and registered types, and restores them before the release. See
+	// docs/how-to/embed.md.
+	Pool *pgxpool.Pool
+	// MaxConnections is the maximum number of connections to DatabaseURL, at least 2; default 20. It
+	// does not include the connection on which Run listens.
+	MaxConnections int
+
 	Migrate       bool          // migrate an older schema instead of failing
 	Environment   string        // selects the overrides of templates
 	Lease         time.Duration // default 30 s
@@ -83,13 +93,16 @@ type Engine struct {
 // heartbeatsPerTimeout is the number of heartbeat intervals per lease.
 const heartbeatsPerTimeout = 3
 
+// MinPoolConns is the minimum size of [Options.Pool].
+const MinPoolConns = postgres.MinSharedConns
+
+// minConnections is the minimum of Options.MaxConnections.
+const minConnections = 2
+
 // Open connects to the database. It returns an error if the schema has a different version,
-// unless it is older and Migrate is set.
+// unless it is older and Migrate is set. It returns Invalid if the engine cannot work with Pool.
 func Open(ctx context.Context, o Options) (*Engine, error) {
-	if err := migrate(ctx, o); err != nil {
-		return nil, err
-	}
-	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{QueueTTL: o.QueueTTL, ExpiryRule: o.QueueTTLRule, PriorityAge: o.PriorityAge, Announce: o.Announce})
+	db, err := connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -124,26 +137,53 @@ func newMetrics(db *postgres.DB, o Options) (*metrics.Metrics, error) {
 	return m, nil
 }
 
-func migrate(ctx context.Context, o Options) error {
-	return withConnection(ctx, o.DatabaseURL, func(conn *pgx.Conn) error {
-		if o.Migrate {
-			_, err := schema.Up(ctx, conn)
-			return err
+// connect opens the database and checks or migrates its schema.
+func connect(ctx context.Context, o Options) (*postgres.DB, error) {
+	settings := postgres.Options{
+		MaxConns: o.MaxConnections, QueueTTL: o.QueueTTL, ExpiryRule: o.QueueTTLRule, PriorityAge: o.PriorityAge,
+		Announce: o.Announce,
+	}
+	switch {
+	case (o.DatabaseURL == "") == (o.Pool == nil):
+		return nil, tasker.Errorf(tasker.Invalid, "invalid options: set either DatabaseURL or Pool")
+	case o.Pool != nil && o.MaxConnections != 0:
+		return nil, tasker.Errorf(tasker.Invalid,
+			"invalid options: MaxConnections has no effect with Pool: set MaxConns of the pool")
+	case o.MaxConnections != 0 && o.MaxConnections < minConnections:
+		return nil, tasker.Errorf(tasker.Invalid, "invalid MaxConnections %d: must be at least %d",
+			o.MaxConnections, minConnections)
+	case o.Pool != nil:
+		db, err := postgres.Share(ctx, o.Pool, settings)
+		if err != nil {
+			return nil, err
 		}
-		return schema.Check(ctx, conn)
-	})
+		return db, o.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return migrate(ctx, c.Conn(), o) })
+	}
+	if err := migrateURL(ctx, o); err != nil {
+		return nil, err
+	}
+	return postgres.Open(ctx, o.DatabaseURL, settings)
 }
 
-func withConnection(ctx context.Context, url string, do func(*pgx.Conn) error) (err error) {
-	conn, err := postgres.Connect(ctx, url)
+func migrate(ctx context.Context, conn *pgx.Conn, o Options) error {
+	if o.Migrate {
+		_, err := schema.Up(ctx, conn)
+		return err
+	}
+	return schema.Check(ctx, conn)
+}
+
+func migrateURL(ctx context.Context, o Options) (err error) {
+	conn, err := postgres.Connect(ctx, o.DatabaseURL)
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	return do(conn)
+	return migrate(ctx, conn, o)
 }
 
-// Close closes the database connections. Run must have returned.
+// Close closes the connections of the engine. Run must have returned. A pool of the program stays
+// open.
 func (e *Engine) Close() { e.db.Close() }
 
 // Run performs background work until ctx ends: retries, timeouts, delayed starts, lost workers,

@@ -14,12 +14,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/childproc"
 	"tasker.example/tasker/internal/httpclient"
 	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/testtool"
 )
 
@@ -142,6 +144,29 @@ func TestServersRefuseAPoolerThatSharesSessions(t *testing.T) {
 			}
 			if took := time.Since(begun); took > 20*time.Second {
 				t.Errorf("the server ended after %s, want at once", took)
+			}
+		})
+	}
+}
+
+// The pool of a program that embeds the engine can lead through a pooler, too.
+func TestSharedPoolsNeedAPoolerInSessionMode(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]string{"session": "", "transaction": "set pool_mode = session"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			url := startPgBouncer(t, pgtest.New(t).AdminURL, ignoredParameters+"pool_mode = "+mode)
+			pool, err := pgxpool.New(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			db, err := postgres.Share(t.Context(), pool, postgres.Options{})
+			if err == nil {
+				err = db.Writable(t.Context())
+			}
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("error %v, want %q", err, want)
 			}
 		})
 	}

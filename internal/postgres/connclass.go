@@ -56,10 +56,34 @@ func splitConns(all int) [connClasses]int {
 }
 
 // ForCreates returns the maximum number of connections for storing new tasks.
-func (db *DB) ForCreates() int { return int(db.pool.of[Creates].Config().MaxConns) }
+func (db *DB) ForCreates() int { return db.pool.forCreates() }
 
 // ForRequests returns how many of all connections are used for reads and repairs.
 func ForRequests(all int) int { return splitConns(all)[General] }
+
+// connections provides connections with the settings of this package.
+type connections interface {
+	querier
+	Ping(ctx context.Context) error
+	Begin(ctx context.Context) (pgx.Tx, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	Acquire(ctx context.Context) (*pooledConn, error)
+	Reset()
+	Close()
+	general() *pgxpool.Pool
+	forCreates() int
+}
+
+// pooledConn is a connection of a pool. The caller must release it.
+type pooledConn struct {
+	*poolConn
+	release func()
+}
+
+type poolConn = pgxpool.Conn
+
+// Release returns the connection to its pool.
+func (c *pooledConn) Release() { c.release() }
 
 // pools contains a connection pool per class. Each method uses the pool for the class of its
 // context.
@@ -107,8 +131,16 @@ func (p *pools) Reset() {
 
 func (p *pools) Ping(ctx context.Context) error { return classifyError(p.poolFor(ctx).Ping(ctx)) }
 
-func (p *pools) Acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	return p.poolFor(ctx).Acquire(ctx)
+func (p *pools) general() *pgxpool.Pool { return p.of[General] }
+
+func (p *pools) forCreates() int { return int(p.of[Creates].Config().MaxConns) }
+
+func (p *pools) Acquire(ctx context.Context) (*pooledConn, error) {
+	c, err := p.poolFor(ctx).Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pooledConn{poolConn: c, release: c.Release}, nil
 }
 
 func (p *pools) Begin(ctx context.Context) (pgx.Tx, error) { return p.poolFor(ctx).Begin(ctx) }
@@ -135,15 +167,7 @@ func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 // failover.
 func requireReadWrite(cfg *pgxpool.Config) {
 	// AfterRelease is not suitable: pgxpool starts a goroutine for each call of it.
-	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) {
-		const used = "tasker.used"
-		if data := c.PgConn().CustomData(); data[used] == nil {
-			data[used] = true
-			return true, nil // a new connection; another one would be no better
-		}
-		status := c.PgConn().ParameterStatus // PostgreSQL reports changes of these parameters
-		return status("in_hot_standby") != "on" && status("default_transaction_read_only") != "on", nil
-	}
+	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { return usable(c), nil }
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return needsPing(p.Conn.PgConn().Conn(), p.IdleDuration)
 	}
@@ -151,6 +175,17 @@ func requireReadWrite(cfg *pgxpool.Config) {
 		return err.Severity != "FATAL" && err.SeverityUnlocalized != "FATAL" && err.Code != readOnly
 	}
 	toWritable(cfg.ConnConfig)
+}
+
+// usable reports whether a connection can be used: it is new, or not known to be read-only.
+func usable(c *pgx.Conn) bool {
+	const used = "tasker.used"
+	if data := c.PgConn().CustomData(); data[used] == nil {
+		data[used] = true
+		return true // another connection would be no better
+	}
+	status := c.PgConn().ParameterStatus // PostgreSQL reports changes of these parameters
+	return status("in_hot_standby") != "on" && status("default_transaction_read_only") != "on"
 }
 
 // toWritable makes a connection to several hosts select a writable one, unless the URL sets

@@ -81,9 +81,7 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	set("SET default_transaction_read_only = on")
-	for _, p := range db.pool.of {
-		p.Reset()
-	}
+	db.Reset()
 	for range 3 {
 		if err := write(); tasker.CodeOf(err) != tasker.Unavailable || !IsUnavailable(err) {
 			t.Errorf("a write returns %v (%s)", err, tasker.CodeOf(err))

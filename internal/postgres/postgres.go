@@ -29,7 +29,7 @@ import (
 
 // DB is the database of one Tasker installation.
 type DB struct {
-	pool   *pools
+	pool   connections
 	queue  queue
 	joined map[string]string // session settings for transactions of callers
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
@@ -105,19 +105,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		cfg.ConnConfig.Tracer = o.Tracer
 	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = cmp.Or(o.ApplicationName, "tasker")
-	params := maps.Clone(planning)
-	params["search_path"] = "tasker"
-	if o.ClockSchema != "" {
-		params["search_path"] = o.ClockSchema + ", pg_catalog, tasker"
-	}
-	params["timezone"] = "UTC"
-	params["statement_timeout"] = fmt.Sprint(cmp.Or(o.StatementTimeout, 15*time.Second).Milliseconds())
-	params["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())
-	params["idle_in_transaction_session_timeout"] = fmt.Sprint(IdleTransactionTimeout.Milliseconds())
-	joined := maps.Clone(planning)
-	for _, name := range []string{"search_path", "timezone", "lock_timeout"} {
-		joined[name] = params[name]
-	}
+	settings := o.sessionSettings()
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		// This cancels the statements of clients that have disconnected. Some platforms do not
 		// support it.
@@ -125,13 +113,10 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		if _, err := c.Exec(ctx, "SET client_connection_check_interval = '1s'"); err != nil && !errors.As(err, &pg) {
 			return err
 		}
-		if err := applySettings(ctx, c, params); err != nil {
+		if err := applySettings(ctx, c, settings); err != nil {
 			return err
 		}
-		pgxuuid.Register(c.TypeMap()) // otherwise ids are sent as text
-		c.TypeMap().RegisterType(&pgtype.Type{
-			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
-		})
+		registerTypes(c.TypeMap())
 		return nil
 	}
 	requireReadWrite(cfg)
@@ -143,17 +128,50 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		pool.Close()
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
+	return newDB(pool, o), nil
+}
+
+func newDB(pool connections, o Options) *DB {
+	joined := maps.Clone(planning)
+	for name, value := range o.sessionSettings() {
+		if name == "search_path" || name == "timezone" || name == "lock_timeout" {
+			joined[name] = value
+		}
+	}
 	return &DB{
 		pool: pool,
 		queue: queue{
-			ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), expiry: cmp.Or(o.ExpiryRule, tasker.ExpireUnlessSaturated),
+			ttlMS:    cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(),
+			expiry:   cmp.Or(o.ExpiryRule, tasker.ExpireUnlessSaturated),
 			announce: o.Announce, report: o.ReportQueues,
 		},
 		joined:     joined,
 		turns:      newFairScheduler(cmp.Or(o.PriorityAge, DefaultPriorityAge)),
 		directFrom: cmp.Or(o.DirectFrom, DefaultDirectFrom),
 		opened:     func(context.Context, tasker.Reason, string) {},
-	}, nil
+	}
+}
+
+// sessionSettings returns the parameters that the statements of this package need.
+func (o Options) sessionSettings() map[string]string {
+	settings := maps.Clone(planning)
+	settings["search_path"] = "tasker"
+	if o.ClockSchema != "" {
+		settings["search_path"] = o.ClockSchema + ", pg_catalog, tasker"
+	}
+	settings["timezone"] = "UTC"
+	settings["statement_timeout"] = fmt.Sprint(cmp.Or(o.StatementTimeout, 15*time.Second).Milliseconds())
+	settings["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())
+	settings["idle_in_transaction_session_timeout"] = fmt.Sprint(IdleTransactionTimeout.Milliseconds())
+	return settings
+}
+
+// registerTypes makes pgx send ids in binary format and read times in UTC.
+func registerTypes(m *pgtype.Map) {
+	pgxuuid.Register(m)
+	m.RegisterType(&pgtype.Type{
+		Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+	})
 }
 
 // OnOpened sets a callback that is called after a transaction that opened an investigation was
@@ -200,7 +218,8 @@ var planning = map[string]string{
 	"max_parallel_workers_per_gather": "0",
 }
 
-// Close closes all connections. It waits for running statements.
+// Close closes all connections and waits for running statements. It does not close a pool that was
+// passed to [Share].
 func (db *DB) Close() { db.pool.Close() }
 
 // Reset closes all connections. Those in use are closed when they are released.
@@ -213,7 +232,7 @@ func (db *DB) Commit(ctx context.Context) error {
 }
 
 // Pool returns the connections for general requests.
-func (db *DB) Pool() *pgxpool.Pool { return db.pool.of[General] }
+func (db *DB) Pool() *pgxpool.Pool { return db.pool.general() }
 
 // Tx is a transaction. The locks that its methods acquire are held until it ends.
 type Tx struct {

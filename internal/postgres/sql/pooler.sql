@@ -7,3 +7,10 @@ SELECT count(*) FROM unnest($1::text[], $2::text[]) AS s (name, value) WHERE val
 
 -- name: selectProcessID
 SELECT pg_backend_pid();
+
+-- name: exchangeSettings
+-- Sets the parameters of a session and returns their previous values, in order. The first column of
+-- a row is computed before the second one changes it.
+SELECT coalesce(current_setting(name, true), '') AS before, set_config(name, value, false) AS after
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS s (name, value, place)
+ORDER BY place;
