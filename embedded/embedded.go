@@ -33,6 +33,7 @@ import (
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginehook"
 	"tasker.example/tasker/internal/explain"
 	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/loop"
@@ -116,12 +117,22 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeatsPerTimeout, MaxRetryAfter: o.MaxRetryAfter, Retention: o.Retention, OnStepExpired: counts.Expired, OnAttributeSkipped: counts.AttributeLeftOut, Log: o.Log,
 		DisableAutoRecovery: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, UnservedTimeout: o.NoWorkerAfter, OnEvents: groups.Wake,
 	})
+	return newEngine(enginehook.Services{
+		DB: db, Engine: e, Cases: groups,
+		DLQ:     dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Undo: e.CompensateTaskTx, Metrics: counts, Log: o.Log}),
+		Holds:   hold.New(db, e, hold.Options{Log: o.Log}),
+		Explain: explain.New(db, explain.Options{Log: o.Log, Unknown: counts.NotExplained}),
+		Log:     o.Log,
+	}), nil
+}
+
+func init() { enginehook.NewEmbedded = func(s enginehook.Services) any { return newEngine(s) } }
+
+func newEngine(s enginehook.Services) *Engine {
 	return &Engine{
-		db: db, cases: groups, why: explain.New(db, explain.Options{Log: o.Log, Unknown: counts.NotExplained}),
-		engine: e, holds: hold.New(db, e, hold.Options{Log: o.Log}),
-		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Undo: e.CompensateTaskTx, Metrics: counts, Log: o.Log}),
-	}, nil
+		db: s.DB, engine: s.Engine, dlq: s.DLQ, holds: s.Holds, cases: s.Cases, why: s.Explain,
+		log: cmp.Or(s.Log, slog.New(slog.DiscardHandler)),
+	}
 }
 
 // newMetrics registers the metrics. It returns nil if no MeterProvider is configured.

@@ -29,8 +29,9 @@ func (w *Workflow) RunUntilIdle() {
 	for idle := 0; idle < maxRounds; idle++ {
 		before := w.commits.Load()
 		w.pass()
+		held := w.heldPass()
 		worked := w.work() + w.answer()
-		if worked == 0 && w.commits.Load() == before {
+		if worked == 0 && !held && w.commits.Load() == before {
 			return
 		}
 		if attempts += worked; attempts > maxAttempts {
@@ -128,5 +129,5 @@ func (w *Workflow) nextDue(within time.Duration) time.Duration {
 	if len(w.held) > 0 {
 		within = min(within, heldFor)
 	}
-	return within
+	return w.nextHeld(within)
 }

@@ -32,10 +32,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"tasker.example/tasker"
+	"tasker.example/tasker/embedded"
+	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginehook"
 	"tasker.example/tasker/internal/explain"
+	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/templatefile"
@@ -47,11 +53,14 @@ func Main(m *testing.M) { pgtest.Main(m) }
 
 // Options configures a [Workflow]. At least one template is required.
 type Options struct {
-	Templates   []string       // files; [Workflow.Start] uses the first
-	Documents   []string       // YAML or JSON templates, registered after the files
-	Worker      *worker.Worker // executes steps without a script
-	Environment string         // selects the overrides of templates
-	Begin       time.Time      // initial time of the clock; default: now
+	Templates []string       // files; [Workflow.Start] uses the first
+	Documents []string       // YAML or JSON templates, registered after the files
+	Worker    *worker.Worker // executes steps without a script
+	// NewWorker returns the worker of a program that uses the engine and tables of its own in the
+	// database of the test. It replaces Worker.
+	NewWorker   func(*embedded.Engine, *pgxpool.Pool) *worker.Worker
+	Environment string    // selects the overrides of templates
+	Begin       time.Time // initial time of the clock; default: now
 }
 
 // Workflow is an engine with its own database and a clock that the test moves.
@@ -61,7 +70,10 @@ type Workflow struct {
 	db      *postgres.DB
 	engine  *engine.Engine
 	dlq     *dlq.Service
+	holds   *hold.Service
 	explain *explain.Service
+	program *embedded.Engine
+	pool    *pgxpool.Pool  // of the program
 	run     *worker.Worker // nil if all steps have scripts
 
 	templates []tasker.Template
@@ -88,15 +100,10 @@ func New(t testing.TB, o Options) *Workflow {
 	d := pgtest.New(t)
 	w := &Workflow{t: t, clock: d.NewClock(t, o.Begin), run: o.Worker, scripts: map[string]*script{}, answers: map[string][]Outcome{}}
 	d.CheckAtEnd(t)
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	var err error
-	w.db, err = postgres.Open(t.Context(), d.URL, postgres.Options{ClockSchema: pgtest.ClockSchema, MaxConns: 4})
-	w.must(err)
-	t.Cleanup(w.db.Close)
-	w.db.OnCommit(func() { w.commits.Add(1) })
-	w.engine = engine.New(w.db, engine.Options{Environment: o.Environment, Log: log})
-	w.dlq = dlq.New(w.db, dlq.Options{Undo: w.engine.CompensateTaskTx, Log: log})
-	w.explain = explain.New(w.db, explain.Options{Log: log})
+	w.open(d, o.Environment)
+	if o.NewWorker != nil {
+		w.run = o.NewWorker(w.program, w.pool)
+	}
 	for _, name := range o.Templates {
 		doc, err := os.ReadFile(name)
 		w.must(err)
@@ -107,6 +114,28 @@ func New(t testing.TB, o Options) *Workflow {
 	}
 	w.registerWorker()
 	return w
+}
+
+// open opens the engine on a database.
+func (w *Workflow) open(d *pgtest.DB, environment string) {
+	w.t.Helper()
+	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var err error
+	w.db, err = postgres.Open(w.t.Context(), d.URL, postgres.Options{ClockSchema: pgtest.ClockSchema, MaxConns: 4})
+	w.must(err)
+	w.t.Cleanup(w.db.Close)
+	w.pool, err = pgxpool.New(w.t.Context(), d.AdminURL)
+	w.must(err)
+	w.t.Cleanup(w.pool.Close)
+	w.db.OnCommit(func() { w.commits.Add(1) })
+	w.engine = engine.New(w.db, engine.Options{Environment: environment, Log: log})
+	w.dlq = dlq.New(w.db, dlq.Options{Undo: w.engine.CompensateTaskTx, Log: log})
+	w.holds = hold.New(w.db, w.engine, hold.Options{Log: log})
+	w.explain = explain.New(w.db, explain.Options{Log: log})
+	w.program = enginehook.NewEmbedded(enginehook.Services{
+		DB: w.db, Engine: w.engine, DLQ: w.dlq, Holds: w.holds, Explain: w.explain,
+		Cases: cases.New(w.db, cases.Options{Log: log}), Log: log,
+	}).(*embedded.Engine)
 }
 
 func (w *Workflow) must(err error) {
