@@ -50,8 +50,7 @@ type Options struct {
 	DatabaseURL string
 	// Pool is a pool of the program for at least [MinPoolConns] connections, which the engine uses
 	// instead of its own connections and never closes. While it uses a connection, it replaces the
-	// session settings and registered types, and restores them before the release. See
-	// docs/how-to/embed.md.
+	// session settings and registered types, and restores them before the release.
 	Pool *pgxpool.Pool
 	// MaxConnections is the maximum number of connections to DatabaseURL, at least 2; default 20. It
 	// does not include the connection on which Run listens.
