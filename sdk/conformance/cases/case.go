@@ -14,11 +14,27 @@ import (
 	"strings"
 	"time"
 
+	"tasker.example/tasker/sdk/conformance/program"
 	"tasker.example/tasker/sdk/conformance/scripted"
 )
 
 // Page is the document with the rules.
 const Page = "docs/reference/worker-protocol.md"
+
+// Sections of [Page] with rules.
+const (
+	authentication = "Authentication"
+	registering    = "Registration"
+	claiming       = "Claims"
+	leasing        = "Leases"
+	beating        = "Heartbeats"
+	draining       = "Drain"
+	reporting      = "Reports"
+	concluding     = "Results and failures"
+	reading        = "Inputs"
+	saving         = "Checkpoints"
+	failing        = "Errors and proxies"
+)
 
 // Case checks one rule of the worker protocol.
 type Case struct {
@@ -33,10 +49,19 @@ func (c Case) Anchor() string {
 	return Page + "#" + strings.ReplaceAll(strings.ToLower(c.Section), " ", "-")
 }
 
+// sections are the sections with rules, in the order of the page.
+var sections = []string{
+	authentication, registering, claiming, leasing, beating, draining, reporting, concluding, reading, saving, failing,
+}
+
 // All returns all cases, in the order of the sections of the page.
 func All() []Case {
-	return slices.Concat(registration(), keys(), claims(), leases(), heartbeats(), drains(), reports(), rejections(), proxies(),
+	all := slices.Concat(registration(), keys(), claims(), leases(), heartbeats(), drains(), reports(), rejections(), proxies(),
 		outages(), inputs(), checkpoints(), outcomes(), typed(), compatibility())
+	slices.SortStableFunc(all, func(a, b Case) int {
+		return cmp.Compare(slices.Index(sections, a.Section), slices.Index(sections, b.Section))
+	})
+	return all
 }
 
 // Options configures a run of cases.
@@ -64,7 +89,7 @@ type T struct {
 
 	options  Options
 	dir      string
-	programs []*Program
+	programs []*program.Program
 }
 
 // failed ends a case.
@@ -128,7 +153,7 @@ func (t *T) run(c Case) (failure string) {
 	}()
 	c.Run(t)
 	for _, p := range t.programs {
-		if exited, code := p.exited(); exited && !p.stopping {
+		if exited, code := p.Exited(); exited && !p.Stopping {
 			t.Fatalf("the program ended by itself with status %d", code)
 		}
 	}
@@ -170,10 +195,10 @@ func (t *T) Observe(d time.Duration) {
 }
 
 // Start starts the program and waits for its registration.
-func (t *T) Start(env ...string) *Program {
+func (t *T) Start(env ...string) *program.Program {
 	p := t.Launch(env...)
 	t.Await("the registration of the worker", func() bool {
-		if exited, code := p.exited(); exited {
+		if exited, code := p.Exited(); exited {
 			t.Fatalf("the program ended with status %d before it registered", code)
 		}
 		return len(t.Server.Workers()) > 0
@@ -182,8 +207,9 @@ func (t *T) Start(env ...string) *Program {
 }
 
 // Launch starts the program and does not wait.
-func (t *T) Launch(env ...string) *Program {
-	p, err := launch(t.options, append([]string{"TASKER_URL=" + t.Server.URL()}, env...), t.Server.Notify)
+func (t *T) Launch(env ...string) *program.Program {
+	env = slices.Concat(t.options.Env, []string{"TASKER_URL=" + t.Server.URL()}, env)
+	p, err := program.Start(t.options.Command, t.options.Dir, env, t.Server.Notify)
 	if err != nil {
 		t.Fatalf("cannot start the program: %v", err)
 	}
@@ -203,13 +229,13 @@ func (t *T) KeyFile(key string) string {
 }
 
 // AwaitExit waits until the program has ended, and returns its status.
-func (t *T) AwaitExit(p *Program, d time.Duration, after string) int {
-	p.stopping = true
+func (t *T) AwaitExit(p *program.Program, d time.Duration, after string) int {
+	p.Stopping = true
 	t.AwaitWithin(d, "the end of the program after "+after, func() bool {
-		exited, _ := p.exited()
+		exited, _ := p.Exited()
 		return exited
 	})
-	_, code := p.exited()
+	_, code := p.Exited()
 	return code
 }
 
@@ -261,14 +287,14 @@ func (t *T) outcome(step *scripted.Step) *scripted.Outcome {
 
 func (t *T) killAll() {
 	for _, p := range t.programs {
-		p.kill()
+		p.Kill()
 	}
 }
 
 func (t *T) stderr() string {
 	var parts []string
 	for _, p := range t.programs {
-		parts = append(parts, p.tail())
+		parts = append(parts, p.Tail())
 	}
 	return strings.Join(parts, "\n")
 }

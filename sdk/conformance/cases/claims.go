@@ -8,20 +8,18 @@ import (
 	"tasker.example/tasker/sdk/conformance/scripted"
 )
 
-const leasing = "Leases"
-
 func claims() []Case {
 	return []Case{
-		{"claim-waits-for-work", "Claims", "An idle worker waits in its claims instead of polling.", claimWaits},
-		{"claim-answered-early-is-no-hot-loop", "Claims", "If claims return no steps long before their wait_ms, the worker pauses and sends a heartbeat.", claimAnsweredEarly},
-		{"claim-within-free-slots", "Claims", "A worker claims only as many steps as it has free slots.", claimWithinSlots},
-		{"claim-counts-unreported-outcomes", "Claims", "An outcome without a response uses a slot of the worker.", claimCountsUnreported},
-		{"claim-lost-response", "Claims", "The steps of a lost response become claimable when their leases expire: the worker continues to claim.", claimLost(scripted.Lose)},
-		{"claim-truncated-response", "Claims", "A truncated response is handled as 503: the worker continues to claim.", claimLost(scripted.Truncate)},
-		{"claim-foreign-200-is-retried", "Claims", "A login page with status 200 is not the response to a claim.", claimFailing(scripted.Page(200))},
-		{"claim-without-steps-key-is-retried", "Claims", "A JSON response without the key steps is not the response to a claim.", claimFailing(scripted.Body(200, `{"message": "welcome"}`))},
-		{"claim-503-is-retried", "Claims", "After 503 the claim is sent again with increasing backoff.", claimFailing(scripted.Refuse(503, "UNAVAILABLE", "the database does not answer"))},
-		{"claim-retry-after", "Claims", "After 503 or 429 the claim is sent again after Retry-After.", claimRetryAfter},
+		{"claim-waits-for-work", claiming, "An idle worker waits in its claims instead of polling.", claimWaits},
+		{"claim-answered-early-is-no-hot-loop", claiming, "If claims return no steps long before their wait_ms, the worker pauses and sends a heartbeat.", claimAnsweredEarly},
+		{"claim-within-free-slots", claiming, "A worker claims only as many steps as it has free slots.", claimWithinSlots},
+		{"claim-counts-unreported-outcomes", claiming, "An outcome without a response uses a slot of the worker.", claimCountsUnreported},
+		{"claim-lost-response", claiming, "The steps of a lost response become claimable when their leases expire: the worker continues to claim.", claimLost(scripted.Lose)},
+		{"claim-truncated-response", failing, "A truncated response is handled as 503: the worker continues to claim.", claimLost(scripted.Truncate)},
+		{"claim-foreign-200-is-retried", failing, "A login page with status 200 is not the response to a claim.", claimFailing(scripted.Page(200))},
+		{"claim-without-steps-key-is-retried", failing, "A JSON response without the key steps is not the response to a claim.", claimFailing(scripted.Body(200, `{"message": "welcome"}`))},
+		{"claim-503-is-retried", failing, "After 503 the claim is sent again with increasing backoff.", claimFailing(scripted.Refuse(503, "UNAVAILABLE", "the database does not answer"))},
+		{"claim-retry-after", failing, "After 503 or 429 the claim is sent again after Retry-After.", claimRetryAfter},
 	}
 }
 

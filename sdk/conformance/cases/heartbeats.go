@@ -8,8 +8,6 @@ import (
 	"tasker.example/tasker/sdk/conformance/scripted"
 )
 
-const beating = "Heartbeats and drain"
-
 func heartbeats() []Case {
 	return []Case{
 		{"heartbeat-keeps-its-interval", beating, "A worker with leases sends a heartbeat every heartbeat_interval_ms, and not much more often.", heartbeatInterval},
@@ -18,7 +16,7 @@ func heartbeats() []Case {
 		{"heartbeat-that-hangs-is-repeated", beating, "A heartbeat has a time limit of one interval, and is sent again after it.", heartbeatHangs},
 		{"heartbeat-when-idle", beating, "An idle worker sends normal heartbeats if claim_is_heartbeat is missing.", heartbeatIdle},
 		{"heartbeat-while-claims-count", beating, "If claims count as heartbeats, the worker is never silent for longer than an interval, and sends a heartbeat every third interval.", heartbeatClaimsCount},
-		{"heartbeat-that-drains", beating, "If a heartbeat returns drain, the worker finishes its steps and leaves.", heartbeatDrains},
+		{"heartbeat-that-drains", draining, "If a heartbeat returns drain, the worker finishes its steps and leaves.", heartbeatDrains},
 	}
 }
 
@@ -118,15 +116,15 @@ func checkLeft(t *T) {
 
 func drains() []Case {
 	return []Case{
-		{"drain-on-sigterm", beating, "After SIGTERM the worker announces the drain, finishes its steps, reports them, ends its registration and exits with 0.", drainOn(syscall.SIGTERM)},
-		{"drain-on-sigint", beating, "SIGINT drains like SIGTERM.", drainOn(syscall.SIGINT)},
-		{"drain-claims-nothing", beating, "A draining worker claims no more steps.", drainClaimsNothing},
-		{"drain-releases-unfinished-steps", beating, "A draining worker releases the steps that it cannot finish in time; it does not report them as failed.", drainReleases},
-		{"drain-keeps-heartbeats", beating, "Heartbeats continue while a draining worker finishes its steps.", drainKeepsHeartbeats},
-		{"drain-repeats-reports", beating, "A draining worker repeats a report without a response before it leaves.", drainRepeatsReports},
-		{"drain-does-not-wait-for-the-announcement", beating, "The worker does not wait for the response to /drain.", drainAnnouncementHangs},
-		{"drain-without-a-server-ends", beating, "A worker can exit although the server is unreachable.", drainWithoutServer},
-		{"drain-keeps-steps-of-a-late-response", beating, "Steps of a claim that was pending when the drain began are finished or released.", drainLateResponse},
+		{"drain-on-sigterm", draining, "After SIGTERM the worker announces the drain, finishes its steps, reports them, ends its registration and exits with 0.", drainOn(syscall.SIGTERM)},
+		{"drain-on-sigint", draining, "SIGINT drains like SIGTERM.", drainOn(syscall.SIGINT)},
+		{"drain-claims-nothing", draining, "A draining worker claims no more steps.", drainClaimsNothing},
+		{"drain-releases-unfinished-steps", draining, "A draining worker releases the steps that it cannot finish in time; it does not report them as failed.", drainReleases},
+		{"drain-keeps-heartbeats", draining, "Heartbeats continue while a draining worker finishes its steps.", drainKeepsHeartbeats},
+		{"drain-repeats-reports", draining, "A draining worker repeats a report without a response before it leaves.", drainRepeatsReports},
+		{"drain-does-not-wait-for-the-announcement", draining, "The worker does not wait for the response to /drain.", drainAnnouncementHangs},
+		{"drain-without-a-server-ends", draining, "A worker can exit although the server is unreachable.", drainWithoutServer},
+		{"drain-keeps-steps-of-a-late-response", draining, "Steps of a claim that was pending when the drain began are finished or released.", drainLateResponse},
 	}
 }
 

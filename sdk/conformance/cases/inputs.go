@@ -7,8 +7,6 @@ import (
 	"tasker.example/tasker/sdk/conformance/scripted"
 )
 
-const reading = "Inputs"
-
 func inputs() []Case {
 	return []Case{
 		{"input-is-passed-to-the-handler", reading, "A handler receives context, initialization, dependency results, attempt and UUIDs.", inputEcho},
@@ -18,10 +16,10 @@ func inputs() []Case {
 		{"input-reference-is-read", reading, "A large dependency result is read from its href.", inputReference(nil)},
 		{"input-reference-503-is-retried", reading, "A reference that cannot be read now is read again.", inputReference(scripted.Refuse(503, "UNAVAILABLE", "the database does not answer"))},
 		{"input-reference-truncated-is-retried", reading, "A truncated document is read again.", inputReference(scripted.Truncate)},
-		{"input-reference-without-etag-is-retried", registering, "A bare document is from the API only if its ETag is the digest of the body.", inputReference(scripted.Body(200, `{"rows": "of somebody else"}`))},
-		{"input-reference-with-wrong-etag-is-retried", registering, "A body that does not match its ETag is not from the API.", inputReference(wrongDocument)},
-		{"input-reference-foreign-404-is-retried", registering, "The 404 page of a proxy does not mean that the result does not exist.", inputReference(scripted.Page(404))},
-		{"input-reference-wrong-route-is-retried", registering, "A 404 with the UUID of the task after a / is a wrong route.", inputReference(wrongRoute)},
+		{"input-reference-without-etag-is-retried", failing, "A bare document is from the API only if its ETag is the digest of the body.", inputReference(scripted.Body(200, `{"rows": "of somebody else"}`))},
+		{"input-reference-with-wrong-etag-is-retried", failing, "A body that does not match its ETag is not from the API.", inputReference(wrongDocument)},
+		{"input-reference-foreign-404-is-retried", failing, "The 404 page of a proxy does not mean that the result does not exist.", inputReference(scripted.Page(404))},
+		{"input-reference-wrong-route-is-retried", failing, "A 404 with the UUID of the task after a / is a wrong route.", inputReference(wrongRoute)},
 		{"input-reference-missing-is-permanent", reading, "A 404 that names the task means that the result does not exist: the step fails permanently.", inputMissing(404, "NOT_FOUND")},
 		{"input-reference-too-large-is-permanent", reading, "413 means that the result exceeds the size limit: the step fails permanently.", inputMissing(413, "TOO_LARGE")},
 	}
@@ -111,14 +109,14 @@ func inputMissing(status int, code string) func(t *T) {
 
 func checkpoints() []Case {
 	return []Case{
-		{"checkpoint-is-saved-and-restored", reading, "A checkpoint is returned with the next attempt of the step.", checkpointRestored},
-		{"checkpoint-lost-response-is-repeated", reading, "Repeating a checkpoint is safe: without a response it is sent again.", checkpointRepeated(scripted.Lose)},
-		{"checkpoint-503-is-repeated", reading, "After 503 a checkpoint is sent again.", checkpointRepeated(scripted.Refuse(503, "UNAVAILABLE", "the database does not answer"))},
-		{"checkpoint-200-is-not-saved", registering, "A checkpoint is saved only if the status is 204.", checkpointRepeated(scripted.Page(200))},
-		{"checkpoint-json-200-is-not-saved", registering, "A checkpoint is saved only if the status is 204, whatever the body is.", checkpointRepeated(scripted.Body(200, `{}`))},
-		{"checkpoint-invalid-is-permanent", reading, "INVALID for a checkpoint is permanent: the step fails without a retry.", checkpointRefused(400, "INVALID")},
-		{"checkpoint-too-large-is-permanent", reading, "TOO_LARGE for a checkpoint is permanent: the step fails without a retry.", checkpointRefused(413, "TOO_LARGE")},
-		{"checkpoint-stale-lease-is-not-repeated", reading, "STALE_LEASE for a checkpoint means that the lease is lost: it is not sent again.", checkpointStale},
+		{"checkpoint-is-saved-and-restored", saving, "A checkpoint is returned with the next attempt of the step.", checkpointRestored},
+		{"checkpoint-lost-response-is-repeated", saving, "Repeating a checkpoint is safe: without a response it is sent again.", checkpointRepeated(scripted.Lose)},
+		{"checkpoint-503-is-repeated", saving, "After 503 a checkpoint is sent again.", checkpointRepeated(scripted.Refuse(503, "UNAVAILABLE", "the database does not answer"))},
+		{"checkpoint-200-is-not-saved", failing, "A checkpoint is saved only if the status is 204.", checkpointRepeated(scripted.Page(200))},
+		{"checkpoint-json-200-is-not-saved", failing, "A checkpoint is saved only if the status is 204, whatever the body is.", checkpointRepeated(scripted.Body(200, `{}`))},
+		{"checkpoint-invalid-is-permanent", saving, "INVALID for a checkpoint is permanent: the step fails without a retry.", checkpointRefused(400, "INVALID")},
+		{"checkpoint-too-large-is-permanent", saving, "TOO_LARGE for a checkpoint is permanent: the step fails without a retry.", checkpointRefused(413, "TOO_LARGE")},
+		{"checkpoint-stale-lease-is-not-repeated", saving, "STALE_LEASE for a checkpoint means that the lease is lost: it is not sent again.", checkpointStale},
 	}
 }
 

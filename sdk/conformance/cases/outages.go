@@ -8,12 +8,12 @@ import (
 
 func outages() []Case {
 	return []Case{
-		{"outage-503-is-no-hot-loop", registering, "Against a server that answers 503 to everything, the worker backs off.", outageAnswered(scripted.Refuse(503, "UNAVAILABLE", "the database does not answer"))},
-		{"outage-500-is-no-hot-loop", registering, "Against a server that answers INTERNAL to everything, the worker backs off.", outageAnswered(scripted.Refuse(500, "INTERNAL", "internal error"))},
-		{"outage-404-is-no-hot-loop", registering, "Against a proxy that answers 404 to everything, the worker backs off.", outageAnswered(scripted.Page(404))},
-		{"outage-200-is-no-hot-loop", registering, "Against a proxy that answers 200 to everything, the worker backs off.", outageAnswered(scripted.Page(200))},
-		{"outage-forgotten-is-no-hot-loop", registering, "Against a server that forgets the worker again and again, the worker backs off.", outageForgotten},
-		{"outage-refused-is-no-hot-loop", registering, "While connections are refused, the worker backs off, and it continues afterwards.", outageRefused},
+		{"outage-503-is-no-hot-loop", failing, "Against a server that answers 503 to everything, the worker backs off.", outageAnswered(scripted.Refuse(503, "UNAVAILABLE", "the database does not answer"))},
+		{"outage-500-is-no-hot-loop", failing, "Against a server that answers INTERNAL to everything, the worker backs off.", outageAnswered(scripted.Refuse(500, "INTERNAL", "internal error"))},
+		{"outage-404-is-no-hot-loop", failing, "Against a proxy that answers 404 to everything, the worker backs off.", outageAnswered(scripted.Page(404))},
+		{"outage-200-is-no-hot-loop", failing, "Against a proxy that answers 200 to everything, the worker backs off.", outageAnswered(scripted.Page(200))},
+		{"outage-forgotten-is-no-hot-loop", failing, "Against a server that forgets the worker again and again, the worker backs off.", outageForgotten},
+		{"outage-refused-is-no-hot-loop", failing, "While connections are refused, the worker backs off, and it continues afterwards.", outageRefused},
 		{"outage-keeps-a-finished-outcome", reporting, "An outcome that finished during an outage is reported after it.", outageKeepsOutcome},
 	}
 }

@@ -9,17 +9,17 @@ import (
 
 func outcomes() []Case {
 	return []Case{
-		{"failure-is-retryable", reporting, "A failure has message and type, and is retried by the policy of the step.", failureRetryable},
-		{"failure-is-retried", reporting, "The next attempt of a failed step is run.", failureRetried},
-		{"failure-permanent", reporting, "A permanent failure has retryable: false.", failurePermanent},
-		{"failure-retry-after", reporting, "retry_after_ms of a failure is in milliseconds.", failureRetryAfter},
-		{"failure-of-an-uncaught-error", reporting, "An uncaught error of a handler is a retryable failure with a message, and the worker continues.", failureUncaught},
-		{"failure-with-a-huge-message", reporting, "A failure with a huge message arrives in some form.", failureHuge},
-		{"result-that-is-not-json-is-permanent", reporting, "A result that is not JSON is a permanent failure with the path of the value.", resultNotJSON("bad_result", "result.items[1].when")},
-		{"result-nan-is-permanent", reporting, "A result with NaN is a permanent failure with the path of the value.", resultNotJSON("nan_result", "result.value")},
-		{"result-unicode", reporting, "Text passes unchanged through context and result.", resultUnicode},
-		{"result-large", reporting, "A result of 250 kB is reported.", resultLarge},
-		{"result-many-steps", reporting, "Many small steps are each completed once.", resultMany},
+		{"failure-is-retryable", concluding, "A failure has message and type, and is retried by the policy of the step.", failureRetryable},
+		{"failure-is-retried", concluding, "The next attempt of a failed step is run.", failureRetried},
+		{"failure-permanent", concluding, "A permanent failure has retryable: false.", failurePermanent},
+		{"failure-retry-after", concluding, "retry_after_ms of a failure is in milliseconds.", failureRetryAfter},
+		{"failure-of-an-uncaught-error", concluding, "An uncaught error of a handler is a retryable failure with a message, and the worker continues.", failureUncaught},
+		{"failure-with-a-huge-message", concluding, "A failure with a huge message arrives in some form.", failureHuge},
+		{"result-that-is-not-json-is-permanent", concluding, "A result that is not JSON is a permanent failure with the path of the value.", resultNotJSON("bad_result", "result.items[1].when")},
+		{"result-nan-is-permanent", concluding, "A result with NaN is a permanent failure with the path of the value.", resultNotJSON("nan_result", "result.value")},
+		{"result-unicode", concluding, "Text passes unchanged through context and result.", resultUnicode},
+		{"result-large", concluding, "A result of 250 kB is reported.", resultLarge},
+		{"result-many-steps", concluding, "Many small steps are each completed once.", resultMany},
 	}
 }
 
@@ -130,7 +130,7 @@ func typedRefused(t *T) {
 
 func compatibility() []Case {
 	return []Case{
-		{"unknown-keys-are-ignored", registering, "Unknown keys in responses are ignored: a newer server may send them.", unknownKeys},
+		{"unknown-keys-are-ignored", failing, "Unknown keys in responses are ignored: a newer server may send them.", unknownKeys},
 		{"protocol-version-is-sent", registering, "A registration contains protocol, the highest version that the worker speaks.", protocolSent},
 		{"protocol-missing-in-the-response-is-1", registering, "If the response to the registration lacks protocol, it is 1.", protocolMissing},
 	}

@@ -16,8 +16,6 @@ var Handlers = []string{
 	"result_of", "retry_after", "sleep", "typed", "unicode",
 }
 
-const registering = "Registration and errors"
-
 func registration() []Case {
 	return []Case{
 		{"registration-lists-handlers", registering, "A registration lists the full names of its handlers and namespaces.", registrationListsHandlers},
@@ -30,17 +28,17 @@ func registration() []Case {
 		{"registration-503-is-retried", registering, "After 503 the registration is sent again.", failingStart(scripted.Refuse(503, "UNAVAILABLE", "starting"))},
 		{"registration-500-is-retried", registering, "INTERNAL is handled like 503.", failingStart(scripted.Refuse(500, "INTERNAL", "internal error"))},
 		{"registration-reset-is-retried", registering, "A registration without a response is sent again.", failingStart(scripted.Reset)},
-		{"registration-truncated-is-retried", registering, "A response that is not complete JSON is not a response of the API.", failingStart(scripted.Truncate)},
+		{"registration-truncated-is-retried", failing, "A response that is not complete JSON is not a response of the API.", failingStart(scripted.Truncate)},
 		{"registration-retry-after", registering, "After 503 the worker waits for Retry-After.", registrationRetryAfter},
-		{"registration-foreign-200-is-retried", registering, "A 200 whose body lacks the fields of the response is handled as 503.", failingStart(scripted.Body(200, `{"status": "ok"}`))},
-		{"registration-foreign-401-is-retried", registering, "A 401 page of a proxy is handled as 503, not as a wrong key.", failingStart(scripted.Page(401))},
+		{"registration-foreign-200-is-retried", failing, "A 200 whose body lacks the fields of the response is handled as 503.", failingStart(scripted.Body(200, `{"status": "ok"}`))},
+		{"registration-foreign-401-is-retried", failing, "A 401 page of a proxy is handled as 503, not as a wrong key.", failingStart(scripted.Page(401))},
 		{"registration-unknown-worker-registers-again", registering, "After a 404 that names its worker_uuid, the worker registers again, once.", forgottenWorker},
 		{"registration-again-keeps-trying", authentication, "401 after the start is handled like 503, also when the worker registers again.", forgottenWorkerUnauthorized},
-		{"registration-wrong-route-is-not-unknown", registering, "A 404 with the worker_uuid after a / is a wrong route: the worker does not register again.", notUnknown(func(worker string) scripted.Action {
+		{"registration-wrong-route-is-not-unknown", failing, "A 404 with the worker_uuid after a / is a wrong route: the worker does not register again.", notUnknown(func(worker string) scripted.Action {
 			return scripted.Refuse(404, "NOT_FOUND", "no such path: /v1/workers/"+worker+"/claims; see /api-docs/openapi.json")
 		})},
-		{"registration-foreign-404-is-not-unknown", registering, "The 404 page of a proxy does not mean that the worker is unknown.", notUnknown(func(string) scripted.Action { return scripted.Page(404) })},
-		{"registration-other-404-is-not-unknown", registering, "A 404 that names another UUID does not mean that the worker is unknown.", notUnknown(func(string) scripted.Action {
+		{"registration-foreign-404-is-not-unknown", failing, "The 404 page of a proxy does not mean that the worker is unknown.", notUnknown(func(string) scripted.Action { return scripted.Page(404) })},
+		{"registration-other-404-is-not-unknown", failing, "A 404 that names another UUID does not mean that the worker is unknown.", notUnknown(func(string) scripted.Action {
 			return scripted.Refuse(404, "NOT_FOUND", "worker "+newID()+" is not registered: register again")
 		})},
 	}
@@ -63,8 +61,8 @@ func refusedStart(status int, code, message string) func(t *T) {
 		p := t.Launch()
 		status := t.AwaitExit(p, t.options.Patience, "the permanent error "+code)
 		t.Check(status != 0, "the program ended with status 0; it must be another one, because the worker could not start")
-		t.Check(strings.Contains(p.log.String(), message), "the output does not contain the message of the server, %q", message)
-		lines := strings.Count(strings.TrimSpace(p.log.String()), "\n") + 1
+		t.Check(strings.Contains(p.Output(), message), "the output does not contain the message of the server, %q", message)
+		lines := strings.Count(strings.TrimSpace(p.Output()), "\n") + 1
 		t.Check(lines <= 3, "the output has %d lines; it must be one sentence with the remedy, without a stack trace", lines)
 		n := len(t.Server.Requests(scripted.Register))
 		t.Check(n == 1, "the registration was sent %d times; it must be sent once, because the error is permanent", n)
@@ -160,8 +158,6 @@ func notUnknown(act func(worker string) scripted.Action) func(t *T) {
 		t.Check(n == 1, "the worker registered %d times; the 404 does not mean that it is unknown", n)
 	}
 }
-
-const authentication = "Authentication"
 
 func keys() []Case {
 	return []Case{

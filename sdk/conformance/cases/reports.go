@@ -10,17 +10,15 @@ import (
 	"tasker.example/tasker/sdk/conformance/scripted"
 )
 
-const reporting = "Reports"
-
 func reports() []Case {
 	return []Case{
 		{"report-lost-response-is-repeated", reporting, "A report whose response is lost is sent again, unchanged.", reportRepeated(scripted.Lose)},
 		{"report-reset-is-repeated", reporting, "A report whose connection is reset is sent again.", reportRepeated(scripted.Reset)},
-		{"report-truncated-response-is-repeated", reporting, "A truncated response settles no outcome.", reportRepeated(scripted.Truncate)},
-		{"report-503-is-repeated", registering, "After 503 the same report is sent again.", reportRepeated(scripted.Refuse(503, "UNAVAILABLE", "the database does not answer"))},
-		{"report-500-is-repeated", registering, "INTERNAL is handled like 503: the outcome is not changed.", reportRepeated(scripted.Refuse(500, "INTERNAL", "internal error"))},
-		{"report-retry-after", registering, "After 503 with Retry-After, an outcome is not sent again earlier.", reportRetryAfter(503)},
-		{"report-429-retry-after", registering, "After 429 with Retry-After, an outcome is not sent again earlier.", reportRetryAfter(429)},
+		{"report-truncated-response-is-repeated", failing, "A truncated response settles no outcome.", reportRepeated(scripted.Truncate)},
+		{"report-503-is-repeated", failing, "After 503 the same report is sent again.", reportRepeated(scripted.Refuse(503, "UNAVAILABLE", "the database does not answer"))},
+		{"report-500-is-repeated", failing, "INTERNAL is handled like 503: the outcome is not changed.", reportRepeated(scripted.Refuse(500, "INTERNAL", "internal error"))},
+		{"report-retry-after", failing, "After 503 with Retry-After, an outcome is not sent again earlier.", reportRetryAfter(503)},
+		{"report-429-retry-after", failing, "After 429 with Retry-After, an outcome is not sent again earlier.", reportRetryAfter(429)},
 		{"report-failure-is-repeated", reporting, "A report of a failure is repeated like a report of a success.", reportFailureRepeated},
 		{"report-named-in-neither-list-is-repeated", reporting, "An outcome that the response names in neither list is sent again.", reportInNeitherList},
 		{"report-keeps-its-lease", reporting, "The lease of an outcome is extended until the outcome has a response.", reportKeepsLease},
@@ -255,17 +253,17 @@ func proxies() []Case {
 	var list []Case
 	for _, status := range []int{200, 204, 400, 401, 403, 404, 413, 500, 502} {
 		list = append(list, Case{
-			fmt.Sprintf("report-foreign-%d-is-repeated", status), registering,
+			fmt.Sprintf("report-foreign-%d-is-repeated", status), failing,
 			fmt.Sprintf("The page of a proxy with status %d settles no outcome, and never turns a success into a failure.", status),
 			reportForeign(status),
 		})
 	}
 	return append(list,
-		Case{"report-without-lists-is-repeated", registering, "A JSON response without accepted and rejected is not the response to a report.", reportRepeated(scripted.Body(200, `{"ok": true, "steps": []}`))},
-		Case{"report-foreign-error-object-is-repeated", registering, "An error without error.code and error.message is not from the API.", reportRepeated(scripted.Body(413, `{"error": "payload too large"}`))},
-		Case{"report-applied-behind-a-page-is-repeated", registering, "A report that was applied behind the page of a proxy is sent again.", reportRepeated(scripted.PageAfter(502))},
-		Case{"heartbeat-foreign-200-extends-nothing", registering, "A login page with status 200 extends no lease: the heartbeat is repeated.", heartbeatForeign},
-		Case{"response-without-a-content-length", registering, "A response in chunks is read whole.", slowChunks},
+		Case{"report-without-lists-is-repeated", failing, "A JSON response without accepted and rejected is not the response to a report.", reportRepeated(scripted.Body(200, `{"ok": true, "steps": []}`))},
+		Case{"report-foreign-error-object-is-repeated", failing, "An error without error.code and error.message is not from the API.", reportRepeated(scripted.Body(413, `{"error": "payload too large"}`))},
+		Case{"report-applied-behind-a-page-is-repeated", failing, "A report that was applied behind the page of a proxy is sent again.", reportRepeated(scripted.PageAfter(502))},
+		Case{"heartbeat-foreign-200-extends-nothing", failing, "A login page with status 200 extends no lease: the heartbeat is repeated.", heartbeatForeign},
+		Case{"response-without-a-content-length", failing, "A response in chunks is read whole.", slowChunks},
 	)
 }
 
