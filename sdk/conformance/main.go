@@ -2,6 +2,7 @@
 // conformance program of the SDK against a scripted server, once per case.
 //
 //	go run ./sdk/conformance -- python -m conformance_worker
+//	go run ./sdk/conformance --real --tasker ./tasker -- python -m conformance_worker
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"tasker.example/tasker/sdk/conformance/cases"
+	"tasker.example/tasker/sdk/conformance/live"
 )
 
 func main() {
@@ -39,7 +41,14 @@ type options struct {
 	verbose  bool
 	scale    float64
 	command  []string
+
+	real   bool
+	tasker string
+	tasks  int
+	seed   uint64
 }
+
+var errCommand = errors.New("the command is missing: add it after --, such as -- python -m conformance_worker")
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o, err := parse(args, out)
@@ -51,13 +60,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	selected := selectCases(o.pattern)
 	switch {
+	case o.real:
+		return runReal(ctx, o, out)
 	case len(selected) == 0:
 		return fmt.Errorf("no case matches %q: list all with --list", o.pattern)
 	case o.list:
 		printCases(out, selected)
 		return nil
 	case len(o.command) == 0:
-		return errors.New("the command is missing: add it after --, such as -- python -m conformance_worker")
+		return errCommand
 	}
 	return report(out, o, runCases(ctx, selected, o))
 }
@@ -70,6 +81,10 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.IntVar(&o.parallel, "parallel", 4, "number of concurrent cases")
 	flags.BoolVar(&o.verbose, "v", false, "print each passed case")
 	flags.Float64Var(&o.scale, "scale", 1, "multiply all times, for slow machines")
+	flags.BoolVar(&o.real, "real", false, "run the program against a real server behind a faulty proxy")
+	flags.StringVar(&o.tasker, "tasker", "tasker", "`path` of the binary of the server, for --real")
+	flags.IntVar(&o.tasks, "tasks", 300, "number of tasks, for --real")
+	flags.Uint64Var(&o.seed, "seed", 1, "selects the faults, for --real")
 	if err = flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -79,6 +94,14 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		err = fmt.Errorf("invalid --parallel %d: must be at least 1", o.parallel)
 	}
 	return o, err
+}
+
+func runReal(ctx context.Context, o options, out io.Writer) error {
+	if len(o.command) == 0 {
+		return errCommand
+	}
+	log := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	return live.Run(ctx, live.Options{Tasker: o.tasker, Command: o.command, Tasks: o.tasks, Seed: o.seed, Log: log})
 }
 
 func selectCases(pattern *regexp.Regexp) (selected []cases.Case) {
