@@ -85,7 +85,7 @@ func packagesWith(t *testing.T, pkg, name string) []string {
 			}
 		})
 	})
-	names := []string{"internal/" + pkg, pkg, "examples/patterns/" + pkg, "bench/internal/" + pkg, "tools/" + pkg}
+	names := []string{"internal/" + pkg, pkg, "examples/" + pkg, "examples/patterns/" + pkg, "bench/internal/" + pkg, "tools/" + pkg}
 	if pkg == "tasker" {
 		names = append(names, ".")
 	}

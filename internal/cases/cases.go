@@ -56,9 +56,31 @@ const (
 	stateLoad     = 20
 )
 
-// Loops returns the background loop that assigns investigations to cases.
+// Retention of messages about cases and tasks.
+const (
+	keepMessages = 90 * 24 * time.Hour
+	pruneBatch   = 1000
+)
+
+// Loops returns the background loops. One assigns investigations to cases, the other removes old
+// messages, also in programs that deliver none.
 func (s *Service) Loops() []*loop.Loop {
-	return []*loop.Loop{{Name: "cases", Interval: interval, Timeout: deadline, Wake: s.wake, Pass: s.pass, Log: s.log}}
+	return []*loop.Loop{
+		{Name: "cases", Interval: interval, Timeout: deadline, Wake: s.wake, Pass: s.pass, Log: s.log},
+		{Name: "tidy up messages", Interval: time.Minute, Timeout: deadline, Optional: true, Pass: s.pruneMessages, Log: s.log},
+	}
+}
+
+// pruneMessages removes messages that are older than 90 days.
+func (s *Service) pruneMessages(ctx context.Context) (time.Duration, error) {
+	p, err := s.db.PruneMessages(ctx, keepMessages, pruneBatch)
+	if p.Unsent > 0 {
+		s.log.WarnContext(ctx, "removed messages that some sinks had not accepted within 90 days", "unsent", p.Unsent)
+	}
+	if err == nil && p.Removed == pruneBatch {
+		return loop.AtOnce, nil
+	}
+	return 0, err
 }
 
 // Wake starts a pass of the background loop. It does not block.

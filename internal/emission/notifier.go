@@ -35,9 +35,6 @@ const (
 	notifyTimeout  = 30 * time.Second
 	notifyPause    = 20 // multiple of the duration of the pass
 	routeBatch     = 200
-
-	keepMessages = 90 * 24 * time.Hour
-	pruneBatch   = 1000
 )
 
 // NewNotifier returns a Notifier with defaults for the optional fields.
@@ -51,24 +48,11 @@ func NewNotifier(o NotifierOptions) *Notifier {
 	return &Notifier{NotifierOptions: o}
 }
 
-// Loops returns the background loops of the notifier.
+// Loops returns the background loop of the notifier.
 func (t *Notifier) Loops() []*loop.Loop {
 	return []*loop.Loop{
 		{Name: "messages", Interval: notifyInterval, Timeout: notifyTimeout, Pass: t.pass, Log: t.Log},
-		{Name: "tidy up messages", Interval: time.Minute, Timeout: notifyTimeout, Optional: true, Pass: t.Tidy, Log: t.Log},
 	}
-}
-
-// Tidy removes messages that are older than 90 days.
-func (t *Notifier) Tidy(ctx context.Context) (time.Duration, error) {
-	p, err := t.DB.PruneMessages(ctx, keepMessages, pruneBatch)
-	if p.Unsent > 0 {
-		t.Log.WarnContext(ctx, "removed messages that some sinks had not accepted within 90 days", "unsent", p.Unsent)
-	}
-	if err == nil && p.Removed == pruneBatch {
-		return loop.AtOnce, nil
-	}
-	return 0, err
 }
 
 // pass creates notifications about cases and routes all notifications. It routes them even if

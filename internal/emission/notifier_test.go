@@ -515,7 +515,7 @@ func TestOldMessagesAreRemoved(t *testing.T) {
 	v := newVoice(t)
 	tidy := func(want int) {
 		t.Helper()
-		for _, l := range v.teller.Loops() {
+		for _, l := range cases.New(v.DB, cases.Options{}).Loops() {
 			if l.Name == "tidy up messages" {
 				_, err := l.Pass(t.Context())
 				v.Must(err)
