@@ -11,10 +11,10 @@ type Event struct {
 	Position  int64 // in the outbox
 	Topic     string
 	TaskUUID  ID
-	EntryUUID ID
+	EntryUUID ID // zero for an event of a task
 	At        time.Time
 	Data      json.RawMessage
-	Subject   *Subject `db:"-"` // of a notification; nil for an investigation event
+	Subject   *Subject `db:"-"` // of a notification; nil for an event
 }
 
 // Subject identifies the object of a notification.
@@ -32,9 +32,32 @@ const (
 	EntryResolvedTopic  = "dlq.entry.resolved"
 )
 
-// Topics lists the topics of investigation events.
+// Topics of task events.
+const (
+	TaskCompletedTopic = "task.completed" // the task moved to complete
+	TaskFailedTopic    = "task.failed"    // the task moved to error, or its investigation ended as permanently_failed
+	TaskCancelledTopic = "task.cancelled" // the task moved to cancelled
+	StepFailedTopic    = "step.failed"    // the step moved to error without a scheduled retry
+)
+
+// TaskTopics lists the topics of task events.
+func TaskTopics() []string {
+	return []string{TaskCompletedTopic, TaskFailedTopic, TaskCancelledTopic, StepFailedTopic}
+}
+
+// Topics lists the topics of investigation events and of task events.
 func Topics() []string {
-	return []string{EntryCreatedTopic, EntryUpdatedTopic, EntryRecoveredTopic, EntryResolvedTopic}
+	return append([]string{EntryCreatedTopic, EntryUpdatedTopic, EntryRecoveredTopic, EntryResolvedTopic}, TaskTopics()...)
+}
+
+// A TaskSubscription selects task events. Task events without a subscription are not written.
+type TaskSubscription struct {
+	Topics         []string `json:"topics"`              // of [TaskTopics]
+	Namespace      string   `json:"namespace,omitempty"` // empty means any
+	Template       string   `json:"template,omitempty"`  // template name; empty means any
+	IncludeResult  bool     `json:"include_result"`      // results of the last steps in task.completed
+	IncludeContext bool     `json:"include_context"`
+	MaxBytes       int      `json:"max_bytes"` // limit of the context, and of the results
 }
 
 // EmissionState is the delivery state of an event at one sink.
@@ -69,7 +92,8 @@ type Emission struct {
 type EmissionFilter struct {
 	Sink   string // empty means any
 	State  EmissionState
-	Before int64 // position of the last event of the previous page; 0 for the first page
+	Topic  string // empty means any
+	Before int64  // position of the last event of the previous page; 0 for the first page
 	Limit  int
 }
 

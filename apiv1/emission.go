@@ -7,14 +7,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// CloudEvent is a CloudEvents 1.0 event about an investigation. The live feed and all sinks use
+// CloudEvent is a CloudEvents 1.0 event about an investigation or a task. The live feed and all sinks use
 // the same format.
 type CloudEvent struct {
 	SpecVersion     string          `json:"specversion" enum:"1.0"`
 	ID              string          `json:"id" doc:"Identical for every delivery of the event."`
 	Source          string          `json:"source" doc:"Installation that published the event."`
 	Type            string          `json:"type" doc:"tasker. and the topic, such as tasker.dlq.entry.created."`
-	Subject         string          `json:"subject,omitempty" doc:"The dlq_entry_uuid. For a notification: the incident or operation."`
+	Subject         string          `json:"subject,omitempty" doc:"The dlq_entry_uuid, or the task_uuid for an event of a task. For a notification: the incident or operation."`
 	Time            time.Time       `json:"time" doc:"When it happened."`
 	DataContentType string          `json:"datacontenttype"`
 	TaskUUID        string          `json:"taskuuid,omitempty"`
@@ -29,7 +29,7 @@ type Emission struct {
 	Position      int64      `json:"position" doc:"Position among all events."`
 	Topic         string     `json:"topic"`
 	TaskUUID      string     `json:"task_uuid"`
-	DLQEntryUUID  string     `json:"dlq_entry_uuid"`
+	DLQEntryUUID  string     `json:"dlq_entry_uuid" doc:"Empty for an event of a task."`
 	OccurredAt    time.Time  `json:"occurred_at"`
 	Sink          string     `json:"sink"`
 	State         string     `json:"state" enum:"pending,published,set_aside" doc:"set_aside: the sink rejected it too often; an operator must redeliver it."`
@@ -61,7 +61,7 @@ type EmittedEvent struct {
 	Position     int64           `json:"position"`
 	Topic        string          `json:"topic"`
 	TaskUUID     string          `json:"task_uuid"`
-	DLQEntryUUID string          `json:"dlq_entry_uuid"`
+	DLQEntryUUID string          `json:"dlq_entry_uuid" doc:"Empty for an event of a task."`
 	OccurredAt   time.Time       `json:"occurred_at"`
 	Data         json.RawMessage `json:"data"`
 	Emissions    []Emission      `json:"emissions" doc:"One per sink."`
@@ -104,10 +104,18 @@ type AuditList struct {
 	Pagination Continuation        `json:"pagination"`
 }
 
+// entryText returns the id of an investigation, or "" for the zero id.
+func entryText(id tasker.ID) string {
+	if id == (tasker.ID{}) {
+		return ""
+	}
+	return id.String()
+}
+
 // FromEmission converts a delivery.
 func FromEmission(e tasker.Emission) Emission {
 	return Emission{
-		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: e.EntryUUID.String(),
+		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: entryText(e.EntryUUID),
 		OccurredAt: e.At.UTC(), Sink: e.Sink, State: string(e.State), Attempts: e.Attempts, Refusals: e.Refusals,
 		NextAttemptAt: toUTC(e.NextAttemptAt), LastAttemptAt: toUTC(e.LastAttemptAt), LastError: e.LastError, PublishedAt: toUTC(e.PublishedAt),
 	}
@@ -116,7 +124,7 @@ func FromEmission(e tasker.Emission) Emission {
 // FromEvent converts an event and its deliveries.
 func FromEvent(e tasker.Event, emissions []tasker.Emission) EmittedEvent {
 	return EmittedEvent{
-		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: e.EntryUUID.String(),
+		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: entryText(e.EntryUUID),
 		OccurredAt: e.At.UTC(), Data: orNull(e.Data), Emissions: convert(emissions, FromEmission),
 	}
 }

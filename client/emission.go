@@ -14,8 +14,9 @@ import (
 type EmissionQuery struct {
 	State  tasker.EmissionState // empty means any
 	Sink   string
-	Before int64 // NextBefore of the previous page; 0 for the first page
-	Limit  int   // 0 means the server's default
+	Topic  string // empty means any
+	Before int64  // NextBefore of the previous page; 0 for the first page
+	Limit  int    // 0 means the server's default
 }
 
 // Emissions lists the deliveries of events to sinks.
@@ -23,6 +24,7 @@ func (c *Client) Emissions(ctx context.Context, q EmissionQuery) (apiv1.Emission
 	query := pageQuery(q.Before, q.Limit)
 	setText(query, "state", string(q.State))
 	setText(query, "sink", q.Sink)
+	setText(query, "topic", q.Topic)
 	return get[apiv1.EmissionList](ctx, c, query, "v1", "dlq", "emissions")
 }
 

@@ -76,6 +76,10 @@ type Options struct {
 	MaxQueueExpiries int               // max_queue_expiries: consecutive expiries despite a live worker; default 3
 	NoWorkerAfter    time.Duration     // no_worker_after_ms: maximum time without a live worker; default one minute
 
+	// TaskEvents are the subscriptions to events of tasks, equal to emission.task_events of the
+	// servers, which deliver the events. Default: none.
+	TaskEvents []tasker.TaskSubscription
+
 	MeterProvider metric.MeterProvider // receives the metrics of docs/reference/metrics.md; default: none
 }
 
@@ -151,7 +155,7 @@ func newMetrics(db *postgres.DB, o Options) (*metrics.Metrics, error) {
 func connect(ctx context.Context, o Options) (*postgres.DB, error) {
 	settings := postgres.Options{
 		MaxConns: o.MaxConnections, QueueTTL: o.QueueTTL, ExpiryRule: o.QueueTTLRule, PriorityAge: o.PriorityAge,
-		Announce: o.Announce,
+		Announce: o.Announce, TaskEvents: o.TaskEvents,
 	}
 	switch {
 	case (o.DatabaseURL == "") == (o.Pool == nil):

@@ -195,7 +195,11 @@ func TestHide(t *testing.T) {
 	if !ok || !strings.Contains(string(event.Data), "charge") {
 		t.Errorf("the event is %s, %v", event.Data, ok)
 	}
-	all, err := json.Marshal([]any{steps, moves, entry, pattern, event})
+	ended, ok := access.ShowEvent(ctx, tasker.Event{Data: json.RawMessage(`{"namespace":"closed","context":{"a":"hush"},"results":{"b":"hush"},"change":{"actor":null,"reason":"hush"}}`)})
+	if !ok || !strings.Contains(string(ended.Data), access.Hidden) {
+		t.Errorf("the event of a task is %s, %v", ended.Data, ok)
+	}
+	all, err := json.Marshal([]any{steps, moves, entry, pattern, event, ended})
 	if err != nil {
 		t.Fatal(err)
 	}

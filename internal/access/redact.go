@@ -289,6 +289,11 @@ func ShowEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
 		if step, ok := data["step"].(map[string]any); ok && step["error_message"] != nil {
 			step["error_message"] = Hidden
 		}
+		for _, payload := range []string{"context", "results"} { // of a task event
+			if data[payload] != nil {
+				data[payload] = Hidden
+			}
+		}
 		if change, ok := data["change"].(map[string]any); ok {
 			hideChange(change)
 		}
@@ -306,6 +311,9 @@ func hideChange(change map[string]any) {
 	actor, _ := change["actor"].(string)
 	if change["notes"] != nil && mayContainPayload(event, actor) {
 		change["notes"] = Hidden
+	}
+	if change["reason"] != nil && actor == "" {
+		change["reason"] = Hidden
 	}
 }
 

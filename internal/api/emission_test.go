@@ -43,9 +43,13 @@ func TestEmissionsAreListed(t *testing.T) {
 	}
 
 	// Pages give each emission once, the newest event first.
-	for _, limit := range []int{1, 4, 16} {
+	for _, query := range []string{"limit=1", "limit=4", "limit=16", "limit=4&topic=dlq.entry.created"} {
 		var all []string
-		path := fmt.Sprintf("/v1/dlq/emissions?limit=%d", limit)
+		path := "/v1/dlq/emissions?" + query
+		var limit int
+		if _, err := fmt.Sscanf(query, "limit=%d", &limit); err != nil {
+			t.Fatal(err)
+		}
 		for next := path; next != ""; {
 			list := want[apiv1.EmissionList](h, http.StatusOK, "GET", next, nil)
 			for _, e := range list.Emissions {
@@ -60,12 +64,12 @@ func TestEmissionsAreListed(t *testing.T) {
 		}
 		const all15 = "5log 5rabbitmq 5webhook 4log 4rabbitmq 4webhook 3log 3rabbitmq 3webhook 2log 2rabbitmq 2webhook 1log 1rabbitmq 1webhook"
 		if got := strings.Join(all, " "); got != all15 {
-			t.Errorf("limit %d: %s", limit, got)
+			t.Errorf("%s: %s", query, got)
 		}
 	}
 	for query, count := range map[string]int{
 		"": 15, "?sink=log": 5, "?state=pending": 13, "?state=published": 1, "?state=set_aside": 1, "?state=set_aside&sink=log": 0, "?sink=webhook&state=pending&before=4": 1,
-		"?sink=nothing": 0, "?before=1": 0, "?before=3&limit=1000": 6,
+		"?sink=nothing": 0, "?topic=task.failed": 0, "?topic=dlq.entry.created&sink=log&before=4": 3, "?before=1": 0, "?before=3&limit=1000": 6,
 	} {
 		list := want[apiv1.EmissionList](h, http.StatusOK, "GET", "/v1/dlq/emissions"+query, nil)
 		if len(list.Emissions) != count || list.Pagination.HasMore {
@@ -176,7 +180,7 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 		{"GET", "/v1/dlq/emissions?state=lost", nil, 400, "INVALID", "set_aside"},
 		{"GET", "/v1/dlq/emissions?before=-1", nil, 400, "INVALID", "before"},
 		{"GET", "/v1/dlq/emissions?limit=1001", nil, 400, "INVALID", "from 1 to 1000"},
-		{"GET", "/v1/dlq/emissions?offset=1", nil, 400, "INVALID", "known parameters are state, sink, before, limit"},
+		{"GET", "/v1/dlq/emissions?offset=1", nil, 400, "INVALID", "known parameters are state, sink, topic, before, limit"},
 		{"GET", "/v1/dlq/emissions/7", nil, 400, "INVALID", "event_uuid in the path must be a UUID"},
 		{"GET", "/v1/dlq/emissions/" + nobody, nil, 404, "NOT_FOUND", "event " + nobody + " not found"},
 		{"GET", "/v1/audit?limit=0", nil, 400, "INVALID", "from 1 to 1000"},

@@ -38,6 +38,7 @@ func (s *server) emissionRoutes() []*route {
 				"an event is never split between pages, so a page may exceed its limit by the number of sinks.",
 			params: []param{
 				choiceParam("state", "Filter by state.", tasker.EmissionStates()), textParam("sink", "Filter by sink.", 128),
+				choiceParam("topic", "Filter by topic.", tasker.Topics()),
 				beforeParam("Page cursor: position of the last event."), limitParam(emissionLimit),
 			},
 			responses: okResponse(apiv1.EmissionList{}), serve: s.listEmissions,
@@ -64,7 +65,7 @@ func (s *server) emissionRoutes() []*route {
 		},
 		{
 			method: "GET", path: "/v1/dlq/events", id: "followEvents", class: overload.Streams, permission: access.ReadEvents, tag: tag, quiet: true, responseMedia: "text/event-stream",
-			summary: "Stream the events of investigations",
+			summary: "Stream the events of investigations and tasks",
 			doc:     feedDescription,
 			params: []param{
 				textParam("topic", "Filter by topics, comma-separated: "+strings.Join(tasker.Topics(), ", ")+".", 200),
@@ -91,7 +92,8 @@ func beforeParam(about string) param {
 
 func (s *server) listEmissions(x *request) error {
 	list, more, err := s.db.Emissions(x.ctx, tasker.EmissionFilter{
-		Sink: x.queryText("sink"), State: tasker.EmissionState(x.queryText("state")), Before: int64(x.queryInt("before")), Limit: x.queryInt("limit"),
+		Sink: x.queryText("sink"), State: tasker.EmissionState(x.queryText("state")), Topic: x.queryText("topic"),
+		Before: int64(x.queryInt("before")), Limit: x.queryInt("limit"),
 	})
 	if err != nil {
 		return err

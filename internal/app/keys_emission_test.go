@@ -55,6 +55,24 @@ var emissionEffects = map[string]func(*keyTest){
 		k.set("dlq.entry.created=3/1")
 		k.expectAttempts(4)
 	},
+	"emission.task_events": func(k *keyTest) {
+		r := k.receiver("emission.webhook.url", nil)
+		k.also("emission.sinks", "webhook")
+		k.set("topic=task.cancelled namespace=n include_context")
+		if body := k.cancelOne(r); !strings.Contains(body, `"type":"tasker.task.cancelled"`) || !strings.Contains(body, "crimson") {
+			k.Error(body)
+		}
+	},
+	"emission.task_event_max_bytes": func(k *keyTest) {
+		r := k.receiver("emission.webhook.url", nil)
+		k.also("emission.sinks", "webhook")
+		k.also("emission.task_events", "topic=task.cancelled include_context")
+		k.set("1024")
+		k.context = []byte(`{"colour": "crimson", "text": "` + strings.Repeat("a", 2000) + `"}`)
+		if body := k.cancelOne(r); !strings.Contains(body, `"omitted":true`) || strings.Contains(body, "crimson") {
+			k.Error(body)
+		}
+	},
 	"emission.store_timeout_ms": storeTimeout,
 	"emission.max_per_second": func(k *keyTest) {
 		r := k.receiver("emission.webhook.url", nil)
@@ -220,6 +238,16 @@ func (k *keyTest) investigate(tasks int) *server {
 	k.until("1", `SELECT count(*) FROM tasker.emission_sinks WHERE holder IS NOT NULL`)
 	k.age()
 	return s
+}
+
+// cancelOne has a server cancel a task, and returns the event that the sink receives.
+func (k *keyTest) cancelOne(r *receiver) string {
+	k.Helper()
+	task := k.create(1)[0]
+	s := k.start()
+	k.until("1", `SELECT count(*) FROM tasker.emission_sinks WHERE holder IS NOT NULL`)
+	k.expectAnswer(s, http.MethodDelete, "/v1/tasks/"+task.String(), `{"cancelled_by": "ann"}`, http.StatusOK)
+	return string(r.wait(1)[0].body)
 }
 
 // expectAttempts fails unless an event was sent so often in a row.

@@ -66,6 +66,7 @@ type keyTest struct {
 	database *pgtest.DB
 	options  app.Options
 	isSet    bool
+	context  []byte // of the tasks; optional
 	blocked  string // the table that requests wait for
 
 	pool  *pgxpool.Pool
@@ -155,6 +156,9 @@ func (k *keyTest) create(count int) []tasker.ID {
 	list := make([]tasker.NewTask, count)
 	for i := range list {
 		list[i] = tasker.NewTask{Namespace: "n", Name: "greet", Context: []byte(`{"colour": "crimson", "mail": "a@example.com"}`)}
+		if k.context != nil {
+			list[i].Context = k.context
+		}
 	}
 	created, err := k.tasks.CreateTasks(k.Context(), list)
 	k.must(err)

@@ -50,11 +50,16 @@ func (s *starter) try(ctx context.Context, step func() error) error {
 // open connects to the database and checks its schema.
 func (s *starter) open(ctx context.Context) (db *postgres.DB, err error) {
 	c := s.Config.Database
+	taskEvents, err := s.Config.Emission.TaskSubscriptions()
+	if err != nil {
+		return nil, err
+	}
 	err = s.try(ctx, func() (err error) {
 		db, err = postgres.Open(ctx, c.URL, postgres.Options{
 			MaxConns: c.MaxConnections, StatementTimeout: c.StatementTimeout(), QueueTTL: s.Config.MessageQueue.RabbitMQ.WorkerQueueTTL(),
 			ExpiryRule:  tasker.ExpiryRule(s.Config.MessageQueue.QueueTTL),
 			PriorityAge: s.Config.MessageQueue.PriorityAge(),
+			TaskEvents:  taskEvents,
 			ClockSchema: s.ClockSchema,
 			Announce:    s.Config.MessageQueue.Transport == "rabbitmq", ReportQueues: s.Config.Breaker.Enabled,
 		})

@@ -251,7 +251,7 @@ func (b BasePriority) Reasons() map[tasker.Reason]int {
 
 // Emission configures the delivery of events and notifications.
 type Emission struct {
-	Sinks string `toml:"sinks" doc:"Sinks that receive the events of investigations, separated by commas: log, webhook, rabbitmq. Empty: none. A new sink receives only events that occur after it was added."`
+	Sinks string `toml:"sinks" doc:"Sinks that receive the events of investigations and tasks, separated by commas: log, webhook, rabbitmq. Empty: none. A new sink receives only events that occur after it was added."`
 
 	Source string `toml:"source" doc:"Source that events state, such as https://tasker.example.com."`
 
@@ -259,7 +259,11 @@ type Emission struct {
 
 	RetryDelayMS int `toml:"dlq_emit_retry_delay_ms" range:"0..60000" doc:"Delay before each immediate retry, in milliseconds."`
 
-	Topics string `toml:"topics" doc:"Attempts and delay of individual topics, as topic=attempts/delay_ms separated by commas, such as dlq.entry.created=3/1000. Topics: dlq.entry.created, .updated, .recovered, .resolved."`
+	Topics string `toml:"topics" doc:"Attempts and delay of individual topics, as topic=attempts/delay_ms separated by commas, such as dlq.entry.created=3/1000. Topics: dlq.entry.created, .updated, .recovered, .resolved, task.completed, .failed, .cancelled, step.failed."`
+
+	TaskEvents string `toml:"task_events" doc:"Subscriptions to events of tasks: one on each line, or separated by semicolons, such as topic=task.completed,task.failed namespace=payments template=settle include_result. Topics: task.completed, task.failed, task.cancelled, step.failed; task.* matches all that begin with task. Without namespace or template, those of any are selected. include_result adds the results of the last steps to task.completed, include_context adds the context to all events. Empty: no events of tasks are written. Use the same subscriptions on all servers: the server that makes a change writes its events."`
+
+	TaskEventMaxBytes int `toml:"task_event_max_bytes" range:"1024..262144" doc:"Maximum size of the context in an event of a task, and of all results together, in bytes. A larger part is replaced by the path of the API that returns it."`
 
 	StoreTimeoutMS int `toml:"store_timeout_ms" range:"100..60000" doc:"Timeout of one database operation, in milliseconds."`
 
@@ -403,7 +407,7 @@ func Default() Config {
 		Limits:         Limits{PaceCreates: true, RequestsPerSecond: 1000, UnknownRequestsPerSecond: 20, Creates: 256, BulkCreates: 3, Operations: 16, Claims: 10_000, Reports: 1000, Connections: 20_000, Namespaces: bounds.Namespaces, Templates: bounds.Templates, TemplateVersions: bounds.Versions, Handlers: bounds.Handlers, Workers: bounds.Workers},
 		Investigations: Investigations{BasePriority: defaultBasePriority()},
 		Emission: Emission{
-			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5,
+			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5, TaskEventMaxBytes: 16 << 10,
 			Webhook: Webhook{TimeoutMS: 5000, Concurrency: 8}, RabbitMQ: EventBus{Exchange: "tasker.events"},
 		},
 		UI:        UI{Enabled: true},

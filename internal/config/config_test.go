@@ -298,7 +298,7 @@ func TestValidate(t *testing.T) {
 			c.MessageQueue.MaxQueueExpiries, c.MessageQueue.RabbitMQ.WorkerQueueTTLMS, c.MessageQueue.RabbitMQ.SweepGraceMS = 1, 3001, 0
 			c.MessageQueue.NoWorkerAfterMS = 1000
 			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 60_000
-			c.Emission = Emission{StoreTimeoutMS: 100, MaxRefusals: 1, Webhook: Webhook{TimeoutMS: 100, Concurrency: 1}, RabbitMQ: EventBus{Exchange: "e"}}
+			c.Emission = Emission{TaskEventMaxBytes: 1024, StoreTimeoutMS: 100, MaxRefusals: 1, Webhook: Webhook{TimeoutMS: 100, Concurrency: 1}, RabbitMQ: EventBus{Exchange: "e"}}
 			c.StalenessDetection = StalenessDetection{BatchSize: 1, DetectionIntervalSeconds: 1, Thresholds: Thresholds{1, 1, 1, 1}}
 			c.Investigations.BasePriority = BasePriority{}
 		}, nil},
@@ -310,6 +310,7 @@ func TestValidate(t *testing.T) {
 			c.MessageQueue.NoWorkerAfterMS = 3_600_000
 			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 2_592_000_000
 			c.Emission.RetryAttempts, c.Emission.RetryDelayMS, c.Emission.StoreTimeoutMS = 10, 60_000, 60_000
+			c.Emission.TaskEventMaxBytes = 262_144
 			c.Emission.MaxPerSecond, c.Emission.MaxRefusals, c.Emission.Webhook.TimeoutMS, c.Emission.Webhook.Concurrency = 100_000, 100, 60_000, 100
 			c.StalenessDetection = StalenessDetection{BatchSize: 10000, DetectionIntervalSeconds: 86400, Thresholds: Thresholds{10080, 10080, 10080, 10080}}
 			c.Investigations.BasePriority = BasePriority{525600, 525600, 525600, 525600, 525600}
@@ -339,6 +340,7 @@ func TestValidate(t *testing.T) {
 			`staleness_detection.thresholds.error_recovery_minutes: must be from 1 to 10080, not 0`,
 			`breaker.failures: must be from 2 to 100000, not 0`, `breaker.tasks: must be from 1 to 100, not 0`,
 			`breaker.share_percent: must be from 1 to 100, not 0`, `breaker.window_seconds: must be from 5 to 300, not 0`,
+			`emission.task_event_max_bytes: must be from 1024 to 262144, not 0`,
 			`emission.store_timeout_ms: must be from 100 to 60000, not 0`,
 			`emission.max_refusals: must be from 1 to 100, not 0`,
 			`emission.webhook.timeout_ms: must be from 100 to 60000, not 0`,
@@ -426,7 +428,7 @@ func TestValidate(t *testing.T) {
 			`emission.topics: must be topic=attempts/delay_ms, such as dlq.entry.created=3/1000, not "dlq.entry.created=3"`,
 		}},
 		{"unknown topic", func(c *Config) { c.Emission.Topics = "dlq=3/4" }, []string{
-			`emission.topics: unknown topic "dlq": must be one of dlq.entry.created, dlq.entry.updated, dlq.entry.recovered, dlq.entry.resolved`,
+			`emission.topics: unknown topic "dlq": must be one of dlq.entry.created, dlq.entry.updated, dlq.entry.recovered, dlq.entry.resolved, task.completed, task.failed, task.cancelled, step.failed`,
 		}},
 		{"too many tries", func(c *Config) { c.Emission.Topics = "dlq.entry.created=11/0" }, []string{
 			`emission.topics: dlq.entry.created: attempts must be from 0 to 10 and delay_ms from 0 to 60000`,
@@ -534,7 +536,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 106 {
+	if n := len(Keys()); n != 108 {
 		t.Errorf("%d keys", n)
 	}
 }

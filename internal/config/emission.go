@@ -79,6 +79,9 @@ func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 		}
 	}
 	e.messageFaults(add)
+	if _, err := e.TaskSubscriptions(); err != nil {
+		add("emission.task_events", "%v", err)
+	}
 	if _, err := e.TopicRetries(); err != nil {
 		add("emission.topics", "%v", err)
 	}

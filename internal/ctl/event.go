@@ -22,7 +22,8 @@ func (p *program) newEmissionsCommand() *cobra.Command {
 		short: "List event deliveries, newest first",
 		long: `List the deliveries of events to sinks, newest event first.
 
-Each change of an investigation is an event. It is sent to every sink until the sink confirms
+Each change of an investigation is an event, as is each change of a task to which the
+configuration subscribes (emission.task_events). It is sent to every sink until the sink confirms
 it: the delivery is pending, then published. After too many rejections it is set_aside. Fix
 the event or the receiver, then send it again with dlq re-emit. The list is available while a
 sink is down.`,
@@ -41,6 +42,7 @@ sink is down.`,
 	})
 	addFilterFlag(c, &q.State, "state", "s", tasker.EmissionStates())
 	c.Flags().StringVar(&q.Sink, "sink", "", "filter by sink")
+	addFilterFlag(c, &q.Topic, "topic", "", tasker.Topics())
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids of events")
 	addLimitFlag(c, &q.Limit, 100)
 	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "page cursor: position of the last event")
@@ -218,8 +220,8 @@ func (p *program) newFollowCommand() *cobra.Command {
 	var o client.WatchOptions
 	c := p.newCommand(commandHelp{
 		use:   "watch",
-		short: "Stream investigation events",
-		long: `Print a line for each event of an investigation as it happens, until Ctrl-C.
+		short: "Stream events of investigations and tasks",
+		long: `Print a line for each event of an investigation or task as it happens, until Ctrl-C.
 
 The command reconnects when the connection breaks; no event is lost or repeated. With -o json
 each line is a CloudEvent, as sinks receive it.`,

@@ -325,7 +325,7 @@ func (d *drill) hurry() {
 const unsent = `
 SELECT count(*) FROM tasker.outbox o
 WHERE o.created_at < $1
-  AND (SELECT count(*) FROM tasker.emissions e WHERE e.event_uuid = o.event_uuid AND e.state = 'published') < 2`
+  AND (SELECT count(*) FROM tasker.emissions e WHERE e.position = o.position AND e.state = 'published') < 2`
 
 // end lets everything come to its end.
 func (d *drill) end() {

@@ -74,6 +74,9 @@ func about(e postgres.DueEvent) slog.Attr {
 	if e.Subject != nil {
 		return slog.Group("", "subject_kind", e.Subject.Kind, "subject_id", e.Subject.ID)
 	}
+	if e.EntryUUID == (tasker.ID{}) {
+		return slog.Any("task_uuid", e.TaskUUID)
+	}
 	return slog.Group("", "task_uuid", e.TaskUUID, "dlq_entry_uuid", e.EntryUUID)
 }
 

@@ -332,9 +332,12 @@ func (l *sinkWorker) pace(out outcome) {
 // audit records a failed delivery in the audit log.
 func (l *sinkWorker) audit(ctx context.Context, action string, e postgres.DueEvent, attempts int, problem string) {
 	details := map[string]any{"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "attempts": attempts, "error": problem}
-	if e.Subject != nil {
+	switch {
+	case e.Subject != nil:
 		details["subject_kind"], details["subject_id"] = e.Subject.Kind, e.Subject.ID
-	} else {
+	case e.EntryUUID == tasker.ID{}:
+		details["task_uuid"] = e.TaskUUID
+	default:
 		details["task_uuid"], details["dlq_entry_uuid"] = e.TaskUUID, e.EntryUUID
 	}
 	data, err := json.Marshal(details)

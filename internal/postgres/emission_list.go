@@ -24,7 +24,7 @@ WITH page AS MATERIALIZED (
     FROM tasker.emission_sinks s %s
     CROSS JOIN LATERAL (
         SELECT e.*
-        FROM tasker.emissions e
+        FROM %s tasker.emissions e
         WHERE e.sink = s.sink %s
         ORDER BY %s e.position DESC
         LIMIT $1
@@ -37,6 +37,15 @@ SELECT ` + emissionColumns + `
 FROM page e
 JOIN tasker.outbox o ON o.position = e.position
 ORDER BY e.position DESC, e.sink`
+
+// eventsOfTopic reads the events of a topic by index. Events of one topic may be rare.
+const eventsOfTopic = `(
+            SELECT o.topic, o.position
+            FROM tasker.outbox o
+            WHERE (o.topic, o.position) >= ($%[1]d, 0) AND (o.topic, o.position) < ($%[1]d, $%[2]d)
+            ORDER BY o.topic DESC, o.position DESC
+            OFFSET 0
+        ) o CROSS JOIN`
 
 // Emissions lists deliveries, newest event first, and reports whether there are more. A page may
 // exceed the limit, so that it contains all deliveries of its last event.
@@ -67,7 +76,7 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 // emissionQuery selects a page of deliveries in the namespaces that the caller may see. Because of
 // its row comparison, the planner uses one index range per namespace.
 func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any, err error) {
-	from, where, order, args := "", "", "", []any{limit, f.Sink}
+	from, source, where, order, args := "", "", "", "", []any{limit, f.Sink}
 	columns, values := "e.namespace, e.sink, ", "n.namespace, s.sink, "
 	if f.State != "" {
 		if !slices.Contains(tasker.EmissionStates(), f.State) {
@@ -77,6 +86,16 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 		where += " AND e.state = '" + string(f.State) + "' AND e.position > 0"
 		if f.State != tasker.EmissionPublished {
 			columns, values = columns+"e.state, ", values+"'"+string(f.State)+"', "
+		}
+	}
+	if f.Topic != "" {
+		args = append(args, f.Topic)
+		if scope.All() {
+			args = append(args, cmp.Or(f.Before, math.MaxInt64))
+			source = fmt.Sprintf(eventsOfTopic, len(args)-1, len(args))
+			where, order = where+" AND e.position = o.position", "o.topic DESC, o.position DESC,"
+		} else {
+			where += fmt.Sprintf(" AND (SELECT o.topic FROM tasker.outbox o WHERE o.position = e.position OFFSET 0) = $%d", len(args))
 		}
 	}
 	if f.Before > 0 {
@@ -89,7 +108,7 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 		where += fmt.Sprintf(" AND (%[1]se.position) < (%[2]s$%[3]d) AND (%[1]se.position) >= (%[2]s0) AND e.namespace > ''", columns, values, len(args))
 		order = strings.ReplaceAll(columns, ",", " DESC,")
 	}
-	return fmt.Sprintf(selectEmissionPage, from, where, order), args, nil
+	return fmt.Sprintf(selectEmissionPage, from, source, where, order), args, nil
 }
 
 // emissionPage returns at least limit rows, unless there are fewer.

@@ -30,9 +30,10 @@ func TestEventsAreReadFromTheirIndexes(t *testing.T) {
 		"feedEvents":     {feedEvents, "outbox_pkey"},
 		"splitTasks":     {stmt("splitTasks"), "outbox_by_transaction"},
 		"measureStretch": {stmt("outboxStats"), "outbox_pkey"},
-		"emissions":      {fmt.Sprintf(selectEmissionPage, "", "AND e.position < $3", ""), "emissions_pkey"},
-		"set aside":      {fmt.Sprintf(selectEmissionPage, "", "AND e.state = 'set_aside'", ""), "emissions_set_aside"},
-		"one event":      {stmt("emissionsOf"), "emissions_by_event"},
+		"emissions":      {fmt.Sprintf(selectEmissionPage, "", "", "AND e.position < $3", ""), "emissions_pkey"},
+		"set aside":      {fmt.Sprintf(selectEmissionPage, "", "", "AND e.state = 'set_aside'", ""), "emissions_set_aside"},
+		"of a topic":     {fmt.Sprintf(selectEmissionPage, "", fmt.Sprintf(eventsOfTopic, 3, 4), "AND e.position = o.position", "o.topic DESC, o.position DESC,"), "outbox_by_topic"},
+		"one event":      {stmt("emissionsOf"), "emissions_by_position"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := explain(t, db, tt.sql)

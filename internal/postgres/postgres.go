@@ -10,6 +10,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -56,6 +57,8 @@ type Options struct {
 	// tasker.ExpireUnlessSaturated.
 	ExpiryRule tasker.ExpiryRule
 
+	TaskEvents []tasker.TaskSubscription // task events to write; default none
+
 	Announce     bool // add enqueued steps to the outbox of the message broker
 	ReportQueues bool // ConcludeSteps returns the queues of the steps
 
@@ -76,6 +79,10 @@ const DefaultDirectFrom = 5
 
 // DefaultPriorityAge is the default of Options.PriorityAge.
 const DefaultPriorityAge = time.Minute
+
+// taskEvents is the session setting with the subscriptions to task events. Triggers write the
+// events, see tasker.write_task_event.
+const taskEvents = "tasker.task_events"
 
 // IdleTransactionTimeout is the time after which a session is terminated that is idle in a
 // transaction.
@@ -134,7 +141,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 func newDB(pool connections, o Options) *DB {
 	joined := maps.Clone(planning)
 	for name, value := range o.sessionSettings() {
-		if name == "search_path" || name == "timezone" || name == "lock_timeout" {
+		if slices.Contains([]string{"search_path", "timezone", "lock_timeout", taskEvents}, name) {
 			joined[name] = value
 		}
 	}
@@ -163,6 +170,10 @@ func (o Options) sessionSettings() map[string]string {
 	settings["statement_timeout"] = fmt.Sprint(cmp.Or(o.StatementTimeout, 15*time.Second).Milliseconds())
 	settings["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())
 	settings["idle_in_transaction_session_timeout"] = fmt.Sprint(IdleTransactionTimeout.Milliseconds())
+	if len(o.TaskEvents) > 0 {
+		list, _ := json.Marshal(o.TaskEvents) // strings and numbers can be encoded
+		settings[taskEvents] = string(list)
+	}
 	return settings
 }
 

@@ -97,11 +97,16 @@ func TestAListOfASmallNamespaceCostsNothingOfOthers(t *testing.T) {
 		}
 		queries["emissions "+string(state)] = query{sql, args}
 	}
+	sql, args, err := emissionQuery(tasker.EmissionFilter{Topic: tasker.EntryUpdatedTopic}, scope, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries["emissions of a topic"] = query{sql, args}
 	for _, state := range []tasker.TaskState{"", tasker.TaskComplete, tasker.TaskError} {
 		sql, args := tasksPage(tasker.TaskFilter{State: state, Limit: 100}, scope, nil)
 		queries["tasks "+string(state)] = query{sql, args}
 	}
-	sql, args := queueQuery(ctx, tasker.InvestigationFilter{Limit: 100}, nil)
+	sql, args = queueQuery(ctx, tasker.InvestigationFilter{Limit: 100}, nil)
 	queries["investigation queue"] = query{sql, args}
 	sql, args = casesQuery(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 100}})
 	queries["cases"] = query{sql, args}

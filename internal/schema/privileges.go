@@ -46,7 +46,7 @@ var serverPrivileges = map[string]string{
 	"dlq_base_priorities": "SELECT UPDATE",
 	"dlq_totals":          "SELECT INSERT UPDATE",
 	"emission_sinks":      "SELECT INSERT UPDATE",
-	"emissions":           "SELECT INSERT UPDATE",
+	"emissions":           "SELECT INSERT UPDATE DELETE",
 	"incident_cases":      "SELECT INSERT UPDATE",
 	"incidents":           "SELECT INSERT UPDATE",
 	"map_inputs":          "SELECT INSERT DELETE",
@@ -66,9 +66,9 @@ var serverPrivileges = map[string]string{
 	"operation_items": "SELECT INSERT UPDATE(state,outcome,tries,wave,round,released_fence,released_at,failed_at," +
 		"failure_cause,failure_text,made_task,ended_at) DELETE", // DELETE with old operations
 	"operations":                     "SELECT INSERT UPDATE DELETE",
-	"operator_requests":              "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
-	"outbox":                         "SELECT INSERT UPDATE(written_in)",
-	"ready_steps":                    "SELECT INSERT UPDATE DELETE", // as claims
+	"operator_requests":              "SELECT INSERT UPDATE DELETE",             // UPDATE for row locks
+	"outbox":                         "SELECT INSERT UPDATE(written_in) DELETE", // DELETE of events of tasks
+	"ready_steps":                    "SELECT INSERT UPDATE DELETE",             // as claims
 	"redaction":                      "SELECT UPDATE",
 	"rejected_reports":               "SELECT INSERT DELETE",
 	"schedule_firings":               "SELECT INSERT UPDATE DELETE", // DELETE of old ones

@@ -28,11 +28,13 @@ func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 		Sequence:        fmt.Sprintf("%020d", e.Position),
 		Data:            e.Data,
 	}
-	if e.Subject != nil {
+	switch {
+	case e.Subject != nil:
 		out.Subject, out.DedupKey = e.Subject.ID.String(), dedupKey(e, source)
-	}
-	if e.EntryUUID != (tasker.ID{}) {
+	case e.EntryUUID != (tasker.ID{}):
 		out.Subject = e.EntryUUID.String()
+	case e.TaskUUID != (tasker.ID{}):
+		out.Subject = e.TaskUUID.String()
 	}
 	if e.TaskUUID != (tasker.ID{}) {
 		out.TaskUUID = e.TaskUUID.String()

@@ -54,7 +54,10 @@ func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	}
 	name := "investigation event"
 	about := []slog.Attr{slog.String("task", e.TaskUUID.String()), slog.String("entry", e.EntryUUID.String())}
-	if e.Subject != nil {
+	switch {
+	case e.Subject == nil && e.EntryUUID == tasker.ID{}:
+		name, about = "task event", about[:1]
+	case e.Subject != nil:
 		name = "message"
 		about = []slog.Attr{slog.String(e.Subject.Kind, e.Subject.ID.String()), slog.String("dedup_key", dedupKey(e, s.source))}
 	}

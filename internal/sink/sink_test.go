@@ -48,6 +48,16 @@ func TestACloudEvent(t *testing.T) {
 	}
 }
 
+// The subject of an event without an investigation is its task.
+func TestACloudEventOfATask(t *testing.T) {
+	e := event(42, tasker.TaskCompletedTopic)
+	e.EntryUUID = tasker.ID{}
+	got, err := CloudEvent(e, "")
+	if err != nil || !strings.Contains(string(got), `"type":"tasker.task.completed","subject":"01000000-0000-0000-0000-000000000000"`) {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
 func TestACloudEventOfLittle(t *testing.T) {
 	e := tasker.Event{Position: 1, Topic: "dlq.\"\n\xff", At: time.Unix(0, 0)}
 	got, err := CloudEvent(e, "")

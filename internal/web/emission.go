@@ -22,6 +22,8 @@ type emissionsPage struct {
 	States    []tasker.EmissionState
 	Sink      string
 	State     tasker.EmissionState
+	Topics    []string
+	Topic     string
 	Before    int64
 	List      []tasker.Emission
 	Pager     pager
@@ -41,8 +43,8 @@ func (s *server) emissions(req *request) (*view, error) {
 		return nil, err
 	}
 	q := req.query()
-	p := emissionsPage{Names: names, States: tasker.EmissionStates()}
-	p.Sink, p.State, p.Before = choice(q, "sink", names), choice(q, "state", p.States), q.before()
+	p := emissionsPage{Names: names, States: tasker.EmissionStates(), Topics: tasker.Topics()}
+	p.Sink, p.State, p.Topic, p.Before = choice(q, "sink", names), choice(q, "state", p.States), choice(q, "topic", p.Topics), q.before()
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -51,7 +53,7 @@ func (s *server) emissions(req *request) (*view, error) {
 			return nil, err
 		}
 	}
-	list, more, err := s.DB.Emissions(req.Context(), tasker.EmissionFilter{Sink: p.Sink, State: p.State, Before: p.Before, Limit: pageRows})
+	list, more, err := s.DB.Emissions(req.Context(), tasker.EmissionFilter{Sink: p.Sink, State: p.State, Topic: p.Topic, Before: p.Before, Limit: pageRows})
 	if err != nil {
 		return nil, err
 	}

@@ -272,7 +272,15 @@ var functions = template.FuncMap{
 	"document":  func(name string, doc json.RawMessage) document { return documentOf(name, doc, maxShown, "") },
 	"opened":    document.opened, "tagged": taggedPath, "attributed": attributedPath, "correlated": correlatedPath,
 	"words": words, "short": short, "stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf,
-	"count": count, "endedOf": endedOf, "text": text, "shown": shown, "clip": clip, "dict": dict, "span": span,
+	"count": count, "endedOf": endedOf, "text": text, "shown": shown, "clip": clip, "dict": dict, "span": span, "entry": entryOf,
+}
+
+// entryOf returns the id of the investigation of an event, or "" for an event of a task.
+func entryOf(e tasker.Event) string {
+	if e.EntryUUID == (tasker.ID{}) {
+		return ""
+	}
+	return e.EntryUUID.String()
 }
 
 // moment formats a time as its age, with the UTC time as tooltip. The script updates both.

@@ -389,6 +389,9 @@ func (s *server) followEvents(req *request) (*view, error) {
 	}
 	st := &feed.Stream{Reader: reader, W: req.w, Idle: func() string { return ": still here\n\n" }, Encode: func(list []feed.Event) (string, error) {
 		for _, e := range list {
+			if e.EntryUUID == (tasker.ID{}) {
+				continue // pages do not reload for events of tasks
+			}
 			if _, ok := access.ShowEvent(ctx, e.Event); ok {
 				return "event: change\ndata: {}\n\n", nil
 			}

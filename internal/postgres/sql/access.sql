@@ -195,8 +195,7 @@ FROM (
     UNION ALL
     SELECT namespaces FROM tasker.workers WHERE $1 = 'worker' AND worker_uuid = $2
     UNION ALL
-    SELECT ARRAY[d.namespace] FROM tasker.outbox o JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = o.dlq_entry_uuid
-    WHERE $1 = 'event' AND o.event_uuid = $2
+    SELECT ARRAY[namespace] FROM tasker.outbox WHERE $1 = 'event' AND event_uuid = $2
     UNION ALL
     SELECT namespaces FROM tasker.operations WHERE $1 = 'operation' AND operation_uuid = $2
     UNION ALL

@@ -124,7 +124,7 @@ WITH head AS (
     )
 ),
 first AS (SELECT h.task_uuid, bool_or(h.newest) AS newest FROM head h GROUP BY h.task_uuid)
-SELECT o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, o.dlq_entry_uuid AS entry_uuid, o.created_at AS at, o.data, due.next_attempt_at AS due
+SELECT o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, coalesce(o.dlq_entry_uuid, '00000000-0000-0000-0000-000000000000') AS entry_uuid, o.created_at AS at, o.data, due.next_attempt_at AS due
 FROM first
 CROSS JOIN LATERAL (
     SELECT f.position, f.next_attempt_at

@@ -1,11 +1,11 @@
 -- name: event
-SELECT o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, o.dlq_entry_uuid AS entry_uuid, o.created_at AS at, o.data FROM tasker.outbox o WHERE o.event_uuid = $1;
+SELECT o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, coalesce(o.dlq_entry_uuid, '00000000-0000-0000-0000-000000000000') AS entry_uuid, o.created_at AS at, o.data FROM tasker.outbox o WHERE o.event_uuid = $1;
 
 -- name: emissionsOf
 SELECT e.sink, e.state, e.attempts, e.refusals, CASE WHEN e.state = 'pending' THEN e.next_attempt_at END AS next_attempt_at,
-    e.last_attempt_at, e.last_error, e.published_at, o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, o.dlq_entry_uuid AS entry_uuid, o.created_at AS at, o.data
-FROM tasker.emissions e
-JOIN tasker.outbox o ON o.position = e.position WHERE e.event_uuid = $1 ORDER BY e.sink;
+    e.last_attempt_at, e.last_error, e.published_at, o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, coalesce(o.dlq_entry_uuid, '00000000-0000-0000-0000-000000000000') AS entry_uuid, o.created_at AS at, o.data
+FROM tasker.outbox o
+JOIN tasker.emissions e ON e.position = o.position WHERE o.event_uuid = $1 ORDER BY e.sink;
 
 -- name: sinks
 SELECT sink FROM tasker.emission_sinks ORDER BY sink;

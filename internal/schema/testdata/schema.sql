@@ -426,12 +426,12 @@ CREATE TABLE tasker.emission_sinks (
     CONSTRAINT emission_sink_failing_says_why CHECK (((failing_since IS NULL) = (last_error IS NULL))),
     CONSTRAINT emission_sinks_pkey PRIMARY KEY (sink)
 );
-COMMENT ON TABLE tasker.emission_sinks IS 'Where events of investigations are sent. A new one is told of what happens from then on.';
+COMMENT ON TABLE tasker.emission_sinks IS 'Where events are sent. A new sink receives the events from then on.';
 COMMENT ON COLUMN tasker.emission_sinks.taken_before IS 'Events of transactions before this one have their rows in emissions.';
 COMMENT ON COLUMN tasker.emission_sinks.holder IS 'The server that sends to it now, until held_until: one at a time, so that events keep their order.';
 COMMENT ON COLUMN tasker.emission_sinks.next_try_at IS 'Not to be tried before this instant, after it failed.';
 COMMENT ON COLUMN tasker.emission_sinks.opened_in IS 'Events whose transactions this snapshot sees are listed for the sink already or are older than it. It advances with each complete scan for new events.';
-COMMENT ON COLUMN tasker.emission_sinks.events IS 'It is told of what becomes of investigations, and not of messages only.';
+COMMENT ON COLUMN tasker.emission_sinks.events IS 'It receives events, and not only messages.';
 
 CREATE TABLE tasker.emissions (
     sink text NOT NULL,
@@ -452,8 +452,8 @@ CREATE TABLE tasker.emissions (
     CONSTRAINT emissions_position_fkey FOREIGN KEY ("position") REFERENCES tasker.outbox("position"),
     CONSTRAINT emissions_sink_fkey FOREIGN KEY (sink) REFERENCES tasker.emission_sinks(sink)
 ) WITH (fillfactor=85);
-CREATE INDEX emissions_by_event ON tasker.emissions USING btree (event_uuid);
 CREATE INDEX emissions_by_namespace ON tasker.emissions USING btree (namespace, sink, "position");
+CREATE INDEX emissions_by_position ON tasker.emissions USING hash ("position");
 CREATE INDEX emissions_due ON tasker.emissions USING btree (sink, next_attempt_at, "position") WHERE ((state = 'pending'::text) AND (next_attempt_at > '-infinity'::timestamp with time zone));
 CREATE INDEX emissions_pending ON tasker.emissions USING btree (sink, "position") WHERE ((state = 'pending'::text) AND ("position" > 0));
 CREATE INDEX emissions_pending_by_task ON tasker.emissions USING btree (sink, task_uuid, "position") WHERE (state = 'pending'::text);
@@ -936,12 +936,13 @@ CREATE TABLE tasker.outbox (
     event_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
     topic text NOT NULL,
     task_uuid uuid NOT NULL,
-    dlq_entry_uuid uuid NOT NULL,
+    dlq_entry_uuid uuid,
     data jsonb NOT NULL,
     written_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     namespace text,
-    CONSTRAINT outbox_topic_is_known CHECK ((topic = ANY (ARRAY['dlq.entry.created'::text, 'dlq.entry.updated'::text, 'dlq.entry.recovered'::text, 'dlq.entry.resolved'::text]))),
+    CONSTRAINT outbox_entry_fits_topic CHECK (((dlq_entry_uuid IS NULL) = ((topic ~~ 'task.%'::text) OR (topic ~~ 'step.%'::text)))),
+    CONSTRAINT outbox_topic_is_known CHECK ((topic = ANY (ARRAY['dlq.entry.created'::text, 'dlq.entry.updated'::text, 'dlq.entry.recovered'::text, 'dlq.entry.resolved'::text, 'task.completed'::text, 'task.failed'::text, 'task.cancelled'::text, 'step.failed'::text]))),
     CONSTRAINT outbox_pkey PRIMARY KEY ("position"),
     CONSTRAINT outbox_event_uuid_key UNIQUE (event_uuid),
     CONSTRAINT outbox_dlq_entry_uuid_fkey FOREIGN KEY (dlq_entry_uuid) REFERENCES tasker.tasks_dlq(dlq_entry_uuid)
@@ -949,10 +950,14 @@ CREATE TABLE tasker.outbox (
 CREATE INDEX outbox_by_entry ON tasker.outbox USING btree (dlq_entry_uuid, "position");
 CREATE INDEX outbox_by_namespace ON tasker.outbox USING btree (namespace, "position");
 CREATE INDEX outbox_by_namespace_and_transaction ON tasker.outbox USING btree (namespace, written_in, "position");
+CREATE INDEX outbox_by_topic ON tasker.outbox USING btree (topic, "position");
 CREATE INDEX outbox_by_transaction ON tasker.outbox USING btree (written_in, "position");
+CREATE INDEX outbox_of_task ON tasker.outbox USING btree (task_uuid) WHERE (dlq_entry_uuid IS NULL);
 CREATE TRIGGER event_namespace_is_noted BEFORE INSERT ON tasker.outbox FOR EACH ROW WHEN ((new.namespace IS NULL)) EXECUTE FUNCTION tasker.note_namespace();
-COMMENT ON TABLE tasker.outbox IS 'What became of investigations, in order, for those who want to be told: written in the transaction that it tells of.';
+CREATE TRIGGER event_of_investigated_task_stays AFTER DELETE ON tasker.outbox REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
+COMMENT ON TABLE tasker.outbox IS 'Events of investigations and tasks, in order: each is written in the transaction of its change.';
 COMMENT ON COLUMN tasker.outbox.event_uuid IS 'The event''s id wherever it is told; who gets it twice knows it by this.';
+COMMENT ON COLUMN tasker.outbox.dlq_entry_uuid IS 'The investigation. Null for an event of a task.';
 COMMENT ON COLUMN tasker.outbox.written_in IS 'The transaction that wrote it. Positions become visible out of order; those of transactions before pg_snapshot_xmin(pg_current_snapshot()) are complete.';
 COMMENT ON COLUMN tasker.outbox.namespace IS 'The namespace of the task.';
 
@@ -1239,6 +1244,7 @@ CREATE TABLE tasker.step_history (
     operation_uuid uuid,
     CONSTRAINT step_history_pkey PRIMARY KEY (task_uuid, transition_id)
 );
+CREATE TRIGGER failed_step_is_told AFTER INSERT ON tasker.step_history FOR EACH ROW WHEN (((new.to_state = 'error'::text) AND (current_setting('tasker.task_events'::text, true) <> ''::text))) EXECUTE FUNCTION tasker.tell_of_failed_step();
 CREATE TRIGGER history_of_investigated_task_stays AFTER DELETE ON tasker.step_history REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
 COMMENT ON TABLE tasker.step_history IS 'History of the steps, append-only: read it as tasker.workflow_step_transitions. A row is a move, and may have the enqueue and the claim before it. A failure''s error is in detail.';
 COMMENT ON COLUMN tasker.step_history.moves_id IS 'The transition_id of the enqueue that this row has; that of the claim is the next.';
@@ -1276,6 +1282,7 @@ CREATE TABLE tasker.task_history (
     CONSTRAINT task_history_pkey PRIMARY KEY (task_uuid, transition_id)
 );
 CREATE TRIGGER history_of_investigated_task_stays AFTER DELETE ON tasker.task_history REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
+CREATE TRIGGER task_is_told AFTER INSERT ON tasker.task_history FOR EACH ROW WHEN (((new.to_state = ANY (ARRAY['complete'::text, 'cancelled'::text, 'error'::text])) AND (new.from_state <> new.to_state) AND (current_setting('tasker.task_events'::text, true) <> ''::text))) EXECUTE FUNCTION tasker.tell_of_task();
 COMMENT ON TABLE tasker.task_history IS 'History of the tasks, append-only: read it as tasker.task_transitions.';
 COMMENT ON COLUMN tasker.task_history.event IS 'Null: the row is the whole path from from_state to to_state in tasker.task_settle_paths.';
 
@@ -1465,6 +1472,7 @@ CREATE TRIGGER entry_has_its_member AFTER UPDATE OF resolution_status, recovered
 CREATE TRIGGER entry_is_never_removed BEFORE DELETE ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_made_ended_is_added_up AFTER INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN ((new.resolution_status <> 'pending'::tasker.dlq_resolution_status)) EXECUTE FUNCTION tasker.add_to_dlq_totals();
 CREATE TRIGGER entry_time_is_noted BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.note_time_in_state();
+CREATE TRIGGER permanent_failure_is_told AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status) AND (current_setting('tasker.task_events'::text, true) <> ''::text))) EXECUTE FUNCTION tasker.tell_of_permanent_failure();
 COMMENT ON TABLE tasker.tasks_dlq IS 'Investigations: why a task is stuck, as evidence, and who looked into it. Only a weightier reason replaces the reason of an open one.';
 COMMENT ON COLUMN tasker.tasks_dlq.priority_at IS 'dlq_timestamp less the base priority of the reason in minutes: the order of the investigation queue, which time does not change because age grows equally for all.';
 COMMENT ON COLUMN tasker.tasks_dlq.recovered_at IS 'When the task went on by itself although the entry is open.';
@@ -2175,6 +2183,9 @@ CREATE FUNCTION tasker.steps_within_timeout(p_task uuid, p_template uuid, p_now 
 -- functions/sweep_tasks.sql
 CREATE FUNCTION tasker.sweep_tasks(p_tasks uuid[], p_states text[], p_since timestamp with time zone[], p_minutes numeric[], p_thresholds numeric[], p_details text[], p_reasons tasker.dlq_reason[], p_sweep uuid) RETURNS TABLE(task_uuid uuid, transitioned boolean, dlq_entry_uuid uuid);
 
+-- functions/task_event_payload.sql
+CREATE FUNCTION tasker.task_event_payload(p_task uuid, p_context boolean, p_results boolean, p_bytes integer) RETURNS jsonb STABLE;
+
 -- functions/task_resting_state.sql
 CREATE FUNCTION tasker.task_resting_state(p_total bigint, p_done bigint, p_active bigint, p_retrying bigint, p_failed bigint) RETURNS text IMMUTABLE;
 
@@ -2199,6 +2210,23 @@ BEGIN
         'namespace', NEW.namespace, 'template', NEW.name, 'task', NEW.task_uuid, 'state', NEW.outcome,
         'began_at', NEW.state_since, 'path', '/ui/tasks/' || NEW.task_uuid,
         'entries', 0, 'waiting', 0, 'proving', 0, 'failed_again', 0, 'recovered', 0, 'cases', 0, 'cases_open', 0));
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.tell_of_failed_step()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF EXISTS (
+        SELECT FROM tasker.workflow_steps s
+        WHERE s.task_uuid = NEW.task_uuid AND s.step_uuid = NEW.step_uuid AND s.state = 'error' AND s.next_retry_at IS NULL
+    ) THEN
+        PERFORM tasker.write_task_event('step.failed', NEW.task_uuid, NEW.step_uuid,
+            jsonb_build_object('event', NEW.event, 'from_state', NEW.from_state, 'to_state', NEW.to_state, 'actor', NEW.actor, 'reason', NEW.reason, 'at', NEW.created_at));
+    END IF;
     RETURN NULL;
 END
 $function$
@@ -2275,6 +2303,31 @@ BEGIN
         WHERE a.history_id = c.failure
     ) f ON true
     WHERE m.dlq_entry_uuid = c.dlq_entry_uuid;
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.tell_of_permanent_failure()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM tasker.write_task_event('task.failed', NEW.task_uuid, NULL, jsonb_build_object(
+        'event', 'permanently_failed', 'actor', NEW.resolved_by, 'reason', NEW.resolution_notes, 'at', NEW.resolved_at, 'dlq_entry_uuid', NEW.dlq_entry_uuid));
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.tell_of_task()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM tasker.write_task_event(
+        CASE NEW.to_state WHEN 'complete' THEN 'task.completed' WHEN 'cancelled' THEN 'task.cancelled' ELSE 'task.failed' END, NEW.task_uuid, NULL,
+        jsonb_build_object('event', coalesce(NEW.event, 'settle'), 'from_state', NEW.from_state, 'to_state', NEW.to_state, 'actor', NEW.actor, 'reason', NEW.reason, 'at', NEW.created_at));
     RETURN NULL;
 END
 $function$
@@ -2357,3 +2410,6 @@ BEGIN
 END
 $function$
 ;
+
+-- functions/write_task_event.sql
+CREATE FUNCTION tasker.write_task_event(p_topic text, p_task uuid, p_step uuid, p_change jsonb) RETURNS void;
