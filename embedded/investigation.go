@@ -25,7 +25,7 @@ func (e *Engine) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 // Case returns a case with details of its investigations. It returns NotFound if the case does
 // not exist.
 func (e *Engine) Case(ctx context.Context, id tasker.ID) (tasker.CaseDetail, error) {
-	return e.cases.Detail(ctx, id)
+	return e.cases.FindDetail(ctx, id)
 }
 
 // WhyCase explains why investigations share a case.
@@ -96,12 +96,12 @@ func (e *Engine) EvidenceFile(ctx context.Context, id tasker.ID) (tasker.Evidenc
 // IncidentReport returns the post-incident report of a case, an incident or a time range. It
 // returns NotFound if the case or incident does not exist.
 func (e *Engine) IncidentReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
-	return incidentreport.Of(ctx, e.db, q)
+	return incidentreport.Build(ctx, e.db, q)
 }
 
 // IncidentReportMarkdown returns the post-incident report as Markdown.
 func (e *Engine) IncidentReportMarkdown(ctx context.Context, q tasker.IncidentReportQuery) (string, error) {
-	r, err := incidentreport.Of(ctx, e.db, q)
+	r, err := incidentreport.Build(ctx, e.db, q)
 	if err != nil {
 		return "", err
 	}
@@ -135,5 +135,5 @@ func (e *Engine) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation,
 
 // ExplainQueue returns why the steps of a namespace and a handler are waiting.
 func (e *Engine) ExplainQueue(ctx context.Context, namespace, handler string) (tasker.Explanation, error) {
-	return e.why.Queue(ctx, namespace, handler)
+	return e.why.ExplainQueue(ctx, namespace, handler)
 }

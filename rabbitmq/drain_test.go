@@ -119,7 +119,7 @@ func TestAWorkerThatIsDrainedFromAfarStopsListening(t *testing.T) {
 			go func() { ended <- w.Run(ctx) }()
 			id := <-server.registered
 			for listens := away; !listens; {
-				_, consumers, err := b.Depth(ctx, amqp.QueueOf(namespace))
+				_, consumers, err := b.Depth(ctx, amqp.QueueName(namespace))
 				listens = consumers > 0 || err != nil && tasker.CodeOf(err) != tasker.NotFound
 			}
 			if err := server.Engine.DrainWorker(ctx, id); err != nil {

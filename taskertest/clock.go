@@ -28,9 +28,9 @@ func (w *Workflow) RunUntilIdle() {
 	attempts := 0
 	for idle := 0; idle < maxRounds; idle++ {
 		before := w.commits.Load()
-		w.pass()
+		w.runPass()
 		held := w.heldPass()
-		worked := w.work() + w.answer()
+		worked := w.runAttempts() + w.answerSteps()
 		if worked == 0 && !held && w.commits.Load() == before {
 			return
 		}
@@ -44,8 +44,8 @@ func (w *Workflow) RunUntilIdle() {
 	w.t.Fatalf("the workflow does not settle: its timers found work %d times without progress", maxRounds)
 }
 
-// pass does all due background work once.
-func (w *Workflow) pass() {
+// runPass does all due background work once.
+func (w *Workflow) runPass() {
 	w.t.Helper()
 	ctx := w.t.Context()
 	_, err := w.engine.Tick(ctx)
@@ -62,8 +62,8 @@ func (w *Workflow) pass() {
 	w.must(err)
 }
 
-// work executes all enqueued steps and returns the number of attempts.
-func (w *Workflow) work() (attempts int) {
+// runAttempts executes all enqueued steps and returns the number of attempts.
+func (w *Workflow) runAttempts() (attempts int) {
 	w.t.Helper()
 	if w.worker == (tasker.ID{}) {
 		return 0
@@ -102,20 +102,20 @@ func (w *Workflow) Advance(d time.Duration) {
 		if left <= 0 {
 			return
 		}
-		w.forward(min(left, w.nextDue(left)))
+		w.forwardClock(min(left, w.findNextDue(left)))
 		w.RunUntilIdle()
 	}
 	w.t.Fatalf("work was due %d times within %s, with %s left", maxStops, d, end.Sub(w.Now()))
 }
 
-func (w *Workflow) forward(d time.Duration) {
+func (w *Workflow) forwardClock(d time.Duration) {
 	w.t.Helper()
 	w.must(w.clock.Forward(w.t.Context(), d))
 }
 
-// nextDue returns the time until work is due, but no more than within. It also stops at the
+// findNextDue returns the time until work is due, but no more than within. It also stops at the
 // heartbeats of hanging attempts, so that their leases do not expire.
-func (w *Workflow) nextDue(within time.Duration) time.Duration {
+func (w *Workflow) findNextDue(within time.Duration) time.Duration {
 	w.t.Helper()
 	next, err := w.engine.NextDue(w.t.Context(), within)
 	w.must(err)

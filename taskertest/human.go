@@ -26,8 +26,8 @@ func (w *Workflow) ScriptAnswers(step string, answers ...Outcome) {
 	w.answers[step] = append(w.answers[step], answers...)
 }
 
-// answer applies scripted answers to waiting steps and returns their number.
-func (w *Workflow) answer() (given int) {
+// answerSteps applies scripted answers to waiting steps and returns their number.
+func (w *Workflow) answerSteps() (given int) {
 	w.t.Helper()
 	if len(w.answers) == 0 {
 		return 0

@@ -76,20 +76,20 @@ type script struct {
 // exhausted, the handler of the worker is called, and the test fails if there is none.
 func (w *Workflow) Script(stepOrHandler string, outcomes ...Outcome) {
 	w.t.Helper()
-	s := w.script(stepOrHandler)
+	s := w.scriptFor(stepOrHandler)
 	s.left = append(s.left, outcomes...)
 }
 
 // Always defines the outcome of all attempts without a scripted outcome.
 func (w *Workflow) Always(stepOrHandler string, o Outcome) {
 	w.t.Helper()
-	w.script(stepOrHandler).always = &o
+	w.scriptFor(stepOrHandler).always = &o
 }
 
-func (w *Workflow) script(name string) *script {
+func (w *Workflow) scriptFor(name string) *script {
 	w.t.Helper()
 	of := name
-	if step, isItem := stepOfItem(name); isItem {
+	if step, isItem := splitItemName(name); isItem {
 		of = step
 	}
 	called := func(s tasker.StepTemplate) bool {
@@ -108,23 +108,23 @@ func (w *Workflow) script(name string) *script {
 	return w.scripts[name]
 }
 
-// stepOfItem returns the name of the map step of an item.
-func stepOfItem(name string) (step string, isItem bool) {
+// splitItemName returns the name of the map step of an item.
+func splitItemName(name string) (step string, isItem bool) {
 	step, _, isItem = strings.Cut(name, "[")
 	return step, isItem
 }
 
-// scriptsOf returns the names of the scripts that apply to an attempt.
-func scriptsOf(a tasker.Assignment) []string {
-	if step, isItem := stepOfItem(a.Name); isItem {
+// scriptNames returns the names of the scripts that apply to an attempt.
+func scriptNames(a tasker.Assignment) []string {
+	if step, isItem := splitItemName(a.Name); isItem {
 		return []string{a.Name, step, a.Handler}
 	}
 	return []string{a.Name, a.Handler}
 }
 
-// next returns the scripted outcome of an attempt.
-func (w *Workflow) next(a tasker.Assignment) (o Outcome, ok bool) {
-	for _, name := range scriptsOf(a) {
+// nextOutcome returns the scripted outcome of an attempt.
+func (w *Workflow) nextOutcome(a tasker.Assignment) (o Outcome, ok bool) {
+	for _, name := range scriptNames(a) {
 		s := w.scripts[name]
 		switch {
 		case s == nil:
@@ -142,10 +142,10 @@ func (w *Workflow) next(a tasker.Assignment) (o Outcome, ok bool) {
 // execute runs one attempt and reports its outcome.
 func (w *Workflow) execute(a tasker.Assignment) {
 	w.t.Helper()
-	o, scripted := w.next(a)
+	o, scripted := w.nextOutcome(a)
 	run := w.run
 	for _, checkpoint := range o.saves {
-		w.must(w.engine.SaveCheckpoint(w.t.Context(), w.worker, a.Lease(), w.document("a checkpoint of step "+a.Name, checkpoint)))
+		w.must(w.engine.SaveCheckpoint(w.t.Context(), w.worker, a.Lease(), w.encodeDocument("a checkpoint of step "+a.Name, checkpoint)))
 	}
 	switch {
 	case o.ends == hangs:
@@ -157,7 +157,7 @@ func (w *Workflow) execute(a tasker.Assignment) {
 		run = worker.New(nil, worker.Options{})
 		run.HandleRaw(a.Handler, o.handle)
 	case run == nil || !slices.Contains(run.Handlers(), a.Handler):
-		w.t.Fatalf("attempt %d of step %s of task %s: %s\n%s", a.Attempt, a.Name, a.TaskUUID, w.missing(a), w.describe(a.TaskUUID))
+		w.t.Fatalf("attempt %d of step %s of task %s: %s\n%s", a.Attempt, a.Name, a.TaskUUID, w.describeMissing(a), w.describe(a.TaskUUID))
 	}
 	ctx := worker.WithCheckpoints(w.t.Context(), func(value json.RawMessage) error {
 		return w.engine.SaveCheckpoint(w.t.Context(), w.worker, a.Lease(), value)
@@ -190,8 +190,8 @@ func (w *Workflow) fetch(a *tasker.Assignment) {
 	a.DependencyRefs = nil
 }
 
-func (w *Workflow) missing(a tasker.Assignment) string {
-	for _, name := range scriptsOf(a) {
+func (w *Workflow) describeMissing(a tasker.Assignment) string {
+	for _, name := range scriptNames(a) {
 		if s := w.scripts[name]; s != nil {
 			return fmt.Sprintf("the script of %s ended after %d outcomes, and no worker has "+
 				"handler %s", name, s.played, a.Handler)

@@ -30,11 +30,11 @@ func (t *Task) Get() tasker.Task {
 // refund.
 func (t *Task) Step(name string) Step {
 	t.w.t.Helper()
-	if of, isItem := stepOfItem(name); isItem {
-		return t.item(t.Step(of), name)
+	if of, isItem := splitItemName(name); isItem {
+		return t.findItem(t.Step(of), name)
 	}
 	var names []string
-	for _, s := range t.steps() {
+	for _, s := range t.readSteps() {
 		if s.Name == name {
 			return Step{Step: s, task: t}
 		}
@@ -44,7 +44,7 @@ func (t *Task) Step(name string) Step {
 	return Step{}
 }
 
-func (t *Task) item(of Step, name string) Step {
+func (t *Task) findItem(of Step, name string) Step {
 	t.w.t.Helper()
 	ctx := t.w.t.Context()
 	id, err := t.w.db.StepNamed(ctx, t.UUID, name)
@@ -64,13 +64,13 @@ func (t *Task) item(of Step, name string) Step {
 func (t *Task) Steps() []Step {
 	t.w.t.Helper()
 	var list []Step
-	for _, s := range t.steps() {
+	for _, s := range t.readSteps() {
 		list = append(list, Step{Step: s, task: t})
 	}
 	return list
 }
 
-func (t *Task) steps() []tasker.Step {
+func (t *Task) readSteps() []tasker.Step {
 	t.w.t.Helper()
 	list, err := t.w.db.Steps(t.w.t.Context(), t.UUID)
 	t.w.must(err)
@@ -94,7 +94,7 @@ func (t *Task) AssertComplete() {
 // Answer completes an external step with a result: JSON text, or any value to encode.
 func (t *Task) Answer(step string, result any) {
 	t.w.t.Helper()
-	t.answer(step, tasker.Outcome{Success: true, Result: t.w.document("the answer", result)})
+	t.answer(step, tasker.Outcome{Success: true, Result: t.w.encodeDocument("the answer", result)})
 }
 
 // AnswerFailure makes an external step fail.
@@ -153,7 +153,8 @@ func (t *Task) Resolve(step string) {
 // CompleteStep completes a step with a result as an operator.
 func (t *Task) CompleteStep(step string, result any) {
 	t.w.t.Helper()
-	t.operate(step, tasker.ActionRequest{Action: tasker.CompleteManually, Result: t.w.document("the result", result)})
+	t.operate(step, tasker.ActionRequest{Action: tasker.CompleteManually,
+		Result: t.w.encodeDocument("the result", result)})
 }
 
 func (t *Task) operate(step string, r tasker.ActionRequest) {
@@ -226,21 +227,21 @@ func (w *Workflow) describe(id tasker.ID) string {
 	}
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, s := range steps {
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", s.Name, s.State, attempts(s), note(s))
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", s.Name, s.State, formatAttempts(s), formatNote(s))
 	}
 	_ = table.Flush() // to memory
 	return b.String()
 }
 
-func attempts(s tasker.Step) string {
+func formatAttempts(s tasker.Step) string {
 	if s.Attempts == 0 {
 		return ""
 	}
 	return fmt.Sprintf("attempt %d of %d", s.Attempts, s.MaxAttempts)
 }
 
-// note returns further details of a step.
-func note(s tasker.Step) string {
+// formatNote returns further details of a step.
+func formatNote(s tasker.Step) string {
 	const layout = "2006-01-02 15:04:05"
 	var f tasker.StepFailure
 	switch {
@@ -294,7 +295,7 @@ func (s Step) AssertResult(want string) {
 	if err := json.Unmarshal([]byte(want), &wanted); err != nil {
 		s.task.w.t.Fatalf("the wanted result is not JSON: %v", err)
 	}
-	if a, b := canonical(got), canonical(wanted); a != b {
+	if a, b := canonicalize(got), canonicalize(wanted); a != b {
 		s.task.w.t.Fatalf("the result of step %s is %s, want %s", s.Name, a, b)
 	}
 }
@@ -320,12 +321,12 @@ func (s Step) AssertCheckpoint(want string) {
 	s.task.w.must(err)
 	got := ""
 	if full.Checkpoint != nil {
-		got = canonicalText(full.Checkpoint.Value)
+		got = canonicalizeText(full.Checkpoint.Value)
 	}
 	if want != "" && !json.Valid([]byte(want)) {
 		s.task.w.t.Fatalf("the wanted checkpoint is not JSON: %s", want)
 	}
-	if want = canonicalText([]byte(want)); got != want {
+	if want = canonicalizeText([]byte(want)); got != want {
 		s.task.w.t.Fatalf("the checkpoint of step %s is %s, want %s", s.Name, cmp.Or(got, "missing"), cmp.Or(want, "none"))
 	}
 }
@@ -340,16 +341,16 @@ func (s Step) Failure() tasker.StepFailure {
 	return f
 }
 
-// canonicalText formats JSON canonically. It returns "" for an empty document.
-func canonicalText(doc []byte) string {
+// canonicalizeText formats JSON canonically. It returns "" for an empty document.
+func canonicalizeText(doc []byte) string {
 	var v any
 	if json.Unmarshal(doc, &v) != nil {
 		return ""
 	}
-	return canonical(v)
+	return canonicalize(v)
 }
 
-func canonical(v any) string {
+func canonicalize(v any) string {
 	doc, _ := json.Marshal(v) //nolint:errchkjson // it was decoded from JSON
 	return string(doc)
 }

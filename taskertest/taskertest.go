@@ -173,7 +173,7 @@ func (w *Workflow) Now() time.Time {
 func (w *Workflow) Start(context any) *Task {
 	w.t.Helper()
 	first := w.templates[0]
-	return w.StartTask(tasker.NewTask{Namespace: first.Namespace, Name: first.Name, Context: w.document("the context", context)})
+	return w.StartTask(tasker.NewTask{Namespace: first.Namespace, Name: first.Name, Context: w.encodeDocument("the context", context)})
 }
 
 // StartTask creates a task of any registered template.
@@ -186,7 +186,7 @@ func (w *Workflow) StartTask(n tasker.NewTask) *Task {
 	return &Task{UUID: created[0].TaskUUID, w: w}
 }
 
-func (w *Workflow) document(what string, v any) json.RawMessage {
+func (w *Workflow) encodeDocument(what string, v any) json.RawMessage {
 	w.t.Helper()
 	doc, err := encode(v)
 	if err != nil {

@@ -66,14 +66,14 @@ type shop struct {
 
 // run runs the worker, the order generator and the board that prints what happens to orders.
 func (s *shop) run(ctx context.Context, url string, e *engine.Engine) error {
-	t, err := demo.Template()
+	t, err := demo.LoadTemplate()
 	if err != nil {
 		return err
 	}
 	if _, _, err := e.RegisterTemplate(ctx, t, demo.Source); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(s.out, demo.Guide(url)); err != nil {
+	if _, err := fmt.Fprintln(s.out, demo.FormatGuide(url)); err != nil {
 		return err
 	}
 	w := worker.New(e, worker.Options{Name: "demo shop", Namespaces: []string{demo.Namespace}, Log: s.log})

@@ -184,7 +184,7 @@ func stopPostgres(ctx context.Context, pg *devpg.Server) error {
 func migrateDatabase(ctx context.Context, url string, log *slog.Logger) (err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		return fmt.Errorf("connect to the private PostgreSQL: %w", app.Unreachable(err))
+		return fmt.Errorf("connect to the private PostgreSQL: %w", app.WrapUnreachable(err))
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	applied, err := schema.Up(ctx, conn)

@@ -15,7 +15,7 @@ import (
 )
 
 func newKeyCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "key",
 		Short: "Create the first API key",
 		Example: "  tasker key bootstrap --database-url postgres://tasker@db/tasker\n" +
@@ -37,14 +37,14 @@ administrators create other keys with tasker-ctl key create.`,
 		Args: cli.Args,
 	}
 	name := c.Flags().String("name", "admin", "name of the key; the history records its actions as key:NAME")
-	c.PreRunE = func(c *cobra.Command, _ []string) error { return cli.RefuseEmpty(c) }
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return cli.RejectEmpty(c) }
 	withDatabase(c, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := schema.Check(ctx, conn); err != nil {
 			return err
 		}
 		db, err := postgres.Open(ctx, conn.Config().ConnString(), postgres.Options{MaxConns: 2})
 		if err != nil {
-			return app.Unreachable(err)
+			return app.WrapUnreachable(err)
 		}
 		defer db.Close()
 		token, err := auth.BootstrapKey(ctx, db, *name)

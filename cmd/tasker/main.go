@@ -51,12 +51,12 @@ Operate tasks (investigations, cases, repairs):
 Settings: tasker config keys`,
 		Version: cli.Version(),
 	}
-	cli.Group(root)
-	cli.Section(root, "Server:", newServeCommand(), newDevCommand(), newConfigCommand())
-	cli.Section(root, "Database:", newMigrateCommand(), newKeyCommand(), newDoctorCommand())
-	cli.Section(root, "Other:", newDrillCommand(), newVersionCommand())
+	cli.NewGroup(root)
+	cli.AddSection(root, "Server:", newServeCommand(), newDevCommand(), newConfigCommand())
+	cli.AddSection(root, "Database:", newMigrateCommand(), newKeyCommand(), newDoctorCommand())
+	cli.AddSection(root, "Other:", newDrillCommand(), newVersionCommand())
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
-	cli.Root(root)
+	cli.ConfigureRoot(root)
 	return root
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 func newMigrateCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "migrate",
 		Short: "Manage the database schema",
 		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker\n" +
@@ -185,7 +185,7 @@ func withConnection(c *cobra.Command, connect func(context.Context, string) (*pg
 		defer cancel()
 		conn, err := connect(ctx, cfg.Database.URL)
 		if err != nil {
-			return app.Unreachable(err)
+			return app.WrapUnreachable(err)
 		}
 		defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(c.Context()))) }()
 		return run(c.Context(), conn)

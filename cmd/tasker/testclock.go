@@ -45,7 +45,7 @@ func checkTestClock(listening net.Addr) error {
 func freshDatabase(ctx context.Context, serverURL string) (string, error) {
 	conn, err := pgx.Connect(ctx, serverURL)
 	if err != nil {
-		return "", fmt.Errorf("connect to the private PostgreSQL: %w", app.Unreachable(err))
+		return "", fmt.Errorf("connect to the private PostgreSQL: %w", app.WrapUnreachable(err))
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	for _, sql := range []string{`DROP DATABASE IF EXISTS ` + testClockDatabase + ` WITH (FORCE)`, `CREATE DATABASE ` + testClockDatabase} {
@@ -74,7 +74,7 @@ type testClock struct {
 func startTestClock(ctx context.Context, server *app.Options) (*testClock, error) {
 	conn, err := pgx.Connect(ctx, server.Config.Database.URL)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the private PostgreSQL: %w", app.Unreachable(err))
+		return nil, fmt.Errorf("connect to the private PostgreSQL: %w", app.WrapUnreachable(err))
 	}
 	if err := testclock.Install(ctx, conn, time.Now(), testclock.RealSpeed); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))

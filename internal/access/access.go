@@ -53,8 +53,8 @@ func Permissions() []Permission {
 	}
 }
 
-// OfInstallation reports whether a permission concerns the whole installation.
-func (p Permission) OfInstallation() bool {
+// IsInstallationWide reports whether a permission concerns the whole installation.
+func (p Permission) IsInstallationWide() bool {
 	return p == ReadMetrics || p == ReadSystem || p == Administer
 }
 
@@ -116,12 +116,12 @@ func ParseGrant(text string) (Grant, error) {
 	g := Grant{Role: Role(role), Namespace: namespace}
 	switch {
 	case !slices.Contains(Roles(), g.Role):
-		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: the role must be one of %s", shorten(text), roleNames())
+		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: the role must be one of %s", truncate(text), listRoleNames())
 	case !found || namespace == "":
-		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: must be role@namespace, or role@%s for all namespaces", shorten(text), AllNamespaces)
+		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: must be role@namespace, or role@%s for all namespaces", truncate(text), AllNamespaces)
 	case utf8.RuneCountInString(namespace) > maxNamespace || !utf8.ValidString(namespace) || strings.ContainsRune(namespace, 0):
 		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: the namespace must be valid UTF-8 and at "+
-			"most %d characters long", shorten(text), maxNamespace)
+			"most %d characters long", truncate(text), maxNamespace)
 	}
 	return g, nil
 }
@@ -147,7 +147,7 @@ func ParseGrants(texts []string) ([]Grant, error) {
 	return list, nil
 }
 
-func roleNames() string {
+func listRoleNames() string {
 	names := make([]string, 0, len(Roles()))
 	for _, r := range Roles() {
 		names = append(names, string(r))
@@ -155,7 +155,7 @@ func roleNames() string {
 	return strings.Join(names, ", ")
 }
 
-func shorten(text string) string {
+func truncate(text string) string {
 	const most = 60
 	if len(text) > most {
 		text = text[:most] + "…"
@@ -169,21 +169,21 @@ type Scope struct {
 	namespaces []string // sorted
 }
 
-// Everywhere returns the scope of all namespaces.
-func Everywhere() Scope { return Scope{all: true} }
+// EverywhereScope returns the scope of all namespaces.
+func EverywhereScope() Scope { return Scope{all: true} }
 
-// Namespaces returns the scope that contains these namespaces.
-func Namespaces(names ...string) Scope {
+// NamespaceScope returns the scope that contains these namespaces.
+func NamespaceScope(names ...string) Scope {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	return Scope{namespaces: slices.Compact(names)}
 }
 
-// All reports whether the scope contains all namespaces.
-func (s Scope) All() bool { return s.all }
+// IncludesAll reports whether the scope contains all namespaces.
+func (s Scope) IncludesAll() bool { return s.all }
 
-// Empty reports whether the scope contains no namespace.
-func (s Scope) Empty() bool { return !s.all && len(s.namespaces) == 0 }
+// IsEmpty reports whether the scope contains no namespace.
+func (s Scope) IsEmpty() bool { return !s.all && len(s.namespaces) == 0 }
 
 // Has reports whether the scope contains a namespace.
 func (s Scope) Has(namespace string) bool {
@@ -199,8 +199,8 @@ func (s Scope) Covers(other Scope) bool {
 	return s.all || !other.all && !slices.ContainsFunc(other.namespaces, func(n string) bool { return !s.Has(n) })
 }
 
-// And returns the intersection of two scopes.
-func (s Scope) And(other Scope) Scope {
+// Intersect returns the intersection of two scopes.
+func (s Scope) Intersect(other Scope) Scope {
 	switch {
 	case s.all:
 		return other
@@ -236,15 +236,15 @@ const MaxSubject = 128
 // so that the result of [Identity.Actor] cannot be mistaken for another subject. It truncates a
 // long subject and appends a digest.
 func NewIdentity(subject string, grants []Grant) *Identity {
-	id := &Identity{Subject: cleanSubject(subject), Grants: slices.Clone(grants), scopes: map[Permission]Scope{}}
+	id := &Identity{Subject: sanitizeSubject(subject), Grants: slices.Clone(grants), scopes: map[Permission]Scope{}}
 	names := map[Permission][]string{}
 	var seen []string
 	for _, g := range grants {
 		for _, p := range g.Role.Permissions() {
 			switch {
 			case g.Namespace == AllNamespaces:
-				id.scopes[p], id.seen = Everywhere(), Everywhere()
-			case !p.OfInstallation():
+				id.scopes[p], id.seen = EverywhereScope(), EverywhereScope()
+			case !p.IsInstallationWide():
 				names[p] = append(names[p], g.Namespace)
 				seen = append(seen, g.Namespace)
 			}
@@ -252,11 +252,11 @@ func NewIdentity(subject string, grants []Grant) *Identity {
 	}
 	for p, list := range names {
 		if !id.scopes[p].all {
-			id.scopes[p] = Namespaces(list...)
+			id.scopes[p] = NamespaceScope(list...)
 		}
 	}
 	if !id.seen.all {
-		id.seen = Namespaces(seen...)
+		id.seen = NamespaceScope(seen...)
 	}
 	return id
 }
@@ -265,10 +265,10 @@ func NewIdentity(subject string, grants []Grant) *Identity {
 // permissions, and callers choose the actors that are recorded.
 func Local() *Identity { return NewIdentity("", []Grant{{Admin, AllNamespaces}}) }
 
-// cleanSubject percent-encodes blanks, parentheses, percent signs, and invisible or
+// sanitizeSubject percent-encodes blanks, parentheses, percent signs, and invisible or
 // direction-changing characters. It truncates a subject longer than MaxSubject and appends a
 // digest, so that two subjects never become one.
-func cleanSubject(text string) string {
+func sanitizeSubject(text string) string {
 	var b strings.Builder
 	for _, c := range strings.ToValidUTF8(text, "\uFFFD") {
 		if c == ' ' || c == '(' || c == ')' || c == '%' || !unicode.IsPrint(c) || unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
@@ -303,8 +303,10 @@ func (id *Identity) Scope(p Permission) Scope { return id.scopes[p] }
 // other namespaces appear not to exist.
 func (id *Identity) VisibleScope() Scope { return id.seen }
 
-// May reports whether the identity has a permission for a namespace.
-func (id *Identity) May(p Permission, namespace string) bool { return id.scopes[p].Has(namespace) }
+// HasPermission reports whether the identity has a permission for a namespace.
+func (id *Identity) HasPermission(p Permission, namespace string) bool {
+	return id.scopes[p].Has(namespace)
+}
 
 // Assignees returns the names by which human steps are assigned to the caller: the subject and the
 // groups. It returns at most [tasker.MaxInboxAssignees].
@@ -373,7 +375,7 @@ type Resource struct {
 // permission there at all. It looks up the namespaces only if necessary.
 func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r Resource) (context.Context, error) {
 	scope, payloads := id.Scope(needs), id.Scope(ReadPayloads)
-	if scope.All() && (payloads.All() || payloads.Empty()) {
+	if scope.IncludesAll() && (payloads.IncludesAll() || payloads.IsEmpty()) {
 		return ctx, nil
 	}
 	namespaces, err := find(ctx, r.Kind, r.ID)
@@ -388,42 +390,43 @@ func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r 
 	}
 	switch {
 	case allowed:
-		return At(ctx, namespaces), nil
+		return WithNamespaces(ctx, namespaces), nil
 	case seen:
-		return ctx, id.Refusal(needs, namespaces...)
+		return ctx, id.CheckPermission(needs, namespaces...)
 	default:
 		return ctx, tasker.Errorf(tasker.NotFound, "%s %s not found", r.Kind, r.ID)
 	}
 }
 
-// MayUse returns a Forbidden error if the caller lacks a permission in a namespace that the request
-// names. The error is the same whether or not the namespace exists.
-func (id *Identity) MayUse(needs Permission, namespace string) error {
-	if id.May(needs, namespace) {
+// RequirePermission returns a Forbidden error if the caller lacks a permission in a namespace that
+// the request names. The error is the same whether or not the namespace exists.
+func (id *Identity) RequirePermission(needs Permission, namespace string) error {
+	if id.HasPermission(needs, namespace) {
 		return nil
 	}
-	return id.Refusal(needs, namespace)
+	return id.CheckPermission(needs, namespace)
 }
 
-// MayLimit returns an error if the caller may not change a limit. Changing the server limit
-// requires an administrator of all namespaces; the others require an operator.
-func (id *Identity) MayLimit(ref tasker.LimitRef) error {
+// RequireLimitPermission returns an error if the caller may not change a limit. Changing the server
+// limit requires an administrator of all namespaces; the others require an operator.
+func (id *Identity) RequireLimitPermission(ref tasker.LimitRef) error {
 	switch {
 	case ref.Kind != tasker.ServerLimit:
-		return id.MayUse(OperateSteps, ref.Namespace)
-	case !id.Scope(Administer).All():
+		return id.RequirePermission(OperateSteps, ref.Namespace)
+	case !id.Scope(Administer).IncludesAll():
 		return tasker.Errorf(tasker.Forbidden, "only administrators of all namespaces may change the server limit")
 	default:
 		return nil
 	}
 }
 
-// Refusal returns the Forbidden error for a caller that lacks a permission in these namespaces. If
-// none are set, the error names no namespace. It suggests a role with the permission.
-func (id *Identity) Refusal(needs Permission, namespaces ...string) error {
+// CheckPermission returns the Forbidden error for a caller that lacks a permission in these
+// namespaces. If none are set, the error names no namespace. It suggests a role with the
+// permission.
+func (id *Identity) CheckPermission(needs Permission, namespaces ...string) error {
 	where, role := "", string(roleWith(needs))
 	switch {
-	case needs.OfInstallation():
+	case needs.IsInstallationWide():
 		where, role = " for all namespaces", role+"@"+AllNamespaces
 	case len(namespaces) == 1:
 		where, role = " in namespace "+namespaces[0], role+"@"+namespaces[0]

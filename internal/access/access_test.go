@@ -47,7 +47,7 @@ func TestScopes(t *testing.T) {
 		access.ReadTasks: {"a", "b", "c"}, access.CancelTasks: {"a", "c"}, access.ReadPayloads: {"a", "c"}, access.CreateTasks: {"c"},
 		access.ActAsWorker: {"c"}, access.Administer: {}, access.ReadMetrics: {}, // of the installation: only for all namespaces
 	} {
-		if got := id.Scope(p); got.All() || !slices.Equal(got.List(), want) || got.List() == nil {
+		if got := id.Scope(p); got.IncludesAll() || !slices.Equal(got.List(), want) || got.List() == nil {
 			t.Errorf("%s: %q, want %q", p, got.List(), want)
 		}
 	}
@@ -55,20 +55,20 @@ func TestScopes(t *testing.T) {
 		t.Errorf("it sees %q", seen)
 	}
 	everywhere := access.NewIdentity("key:b", []access.Grant{{access.Worker, "a"}, {access.Viewer, access.AllNamespaces}})
-	if s := everywhere.Scope(access.ReadTasks); !s.All() || s.List() != nil || !s.Has("any") {
+	if s := everywhere.Scope(access.ReadTasks); !s.IncludesAll() || s.List() != nil || !s.Has("any") {
 		t.Errorf("for all namespaces: %+v", s)
 	}
-	if s := everywhere.Scope(access.ActAsWorker); s.All() || !s.Has("a") || s.Has("any") {
+	if s := everywhere.Scope(access.ActAsWorker); s.IncludesAll() || !s.Has("a") || s.Has("any") {
 		t.Errorf("for one: %+v", s)
 	}
-	if !everywhere.Scope(access.ReadMetrics).All() || !everywhere.Scope(access.Administer).Empty() {
+	if !everywhere.Scope(access.ReadMetrics).IncludesAll() || !everywhere.Scope(access.Administer).IsEmpty() {
 		t.Error("of the installation: a viewer of all namespaces sees metrics, and does not administer")
 	}
-	if s := access.NewIdentity("x", []access.Grant{{"root", access.AllNamespaces}}).VisibleScope(); !s.Empty() {
+	if s := access.NewIdentity("x", []access.Grant{{"root", access.AllNamespaces}}).VisibleScope(); !s.IsEmpty() {
 		t.Errorf("a role that does not exist gives %+v", s)
 	}
 	for _, p := range access.Permissions() {
-		if !access.Local().Scope(p).All() {
+		if !access.Local().Scope(p).IncludesAll() {
 			t.Errorf("where nobody signs in %s is missing", p)
 		}
 	}
@@ -78,7 +78,7 @@ func TestScopes(t *testing.T) {
 // cannot be taken for it.
 func TestActorsCannotBeForged(t *testing.T) {
 	t.Parallel()
-	id := access.NewIdentity(access.Subject("deploy"), nil)
+	id := access.NewIdentity(access.KeySubject("deploy"), nil)
 	for name, want := range map[string]string{
 		"": "key:deploy", "key:deploy": "key:deploy", "alice": "key:deploy (alice)", "key:root": "key:deploy (key:root)", "user:root": "key:deploy (user:root)", " alice ": "key:deploy (alice)", "x) key:root (": "key:deploy (x) key:root ()",
 	} {
@@ -151,7 +151,7 @@ func TestTokens(t *testing.T) {
 
 func TestHide(t *testing.T) {
 	t.Parallel()
-	ctx := access.WithPayloads(t.Context(), access.Namespaces("open"))
+	ctx := access.WithPayloadScope(t.Context(), access.NamespaceScope("open"))
 	const secret = "hush"
 	task := func(namespace string) tasker.Task {
 		return tasker.Task{Namespace: namespace, Context: json.RawMessage(`{"order":"` + secret + `"}`)}
@@ -166,13 +166,13 @@ func TestHide(t *testing.T) {
 		Results: json.RawMessage(`{"success":true,"result":"hush"}`),
 		Error:   json.RawMessage(`{"message":"hush","type":"Timeout","retryable":true,"attempt":2,"context":{"a":"hush"}}`),
 	}, {Error: json.RawMessage(`"hush"`)}, {}}
-	access.HideSteps(access.At(ctx, []string{"open"}), steps...)
+	access.RedactSteps(access.WithNamespaces(ctx, []string{"open"}), steps...)
 	if !strings.Contains(string(steps[0].Error), secret) {
 		t.Error("hidden of a namespace whose payloads may be read")
 	}
-	access.HideSteps(access.At(ctx, []string{"closed"}), steps...)
+	access.RedactSteps(access.WithNamespaces(ctx, []string{"closed"}), steps...)
 	moves := []tasker.Transition{{Detail: json.RawMessage(`{"message":"hush"}`), Reason: "hush"}, {Actor: "alice", Reason: "because"}}
-	access.HideTransitions(access.At(ctx, []string{"closed"}), moves)
+	access.RedactTransitions(access.WithNamespaces(ctx, []string{"closed"}), moves)
 	entry := tasker.Entry{
 		Namespace: "closed", Metadata: json.RawMessage(`{"assignee":"alice","note":"hush"}`), Snapshot: json.RawMessage(`{"task_uuid":"1","template":{"context":"kept"},
 			"task":{"context":{"a":"hush"},"reason":"hush","tags":["kept"]},"steps":[{"name":"charge","results":{"a":"hush"},"error":{"message":"hush"},"failures":[{"attempt":1,"error":"hush"}]}],
@@ -183,19 +183,19 @@ func TestHide(t *testing.T) {
 			{Event: "created", Actor: "alice", Notes: new("by hand, because")},
 		},
 	}
-	access.HideEntry(ctx, &entry)
+	access.RedactEntry(ctx, &entry)
 	for _, kept := range []string{"alice", "kept", "charge", "12345678901234567890", `"to_state":"error"`, `"attempt":1`} {
 		if !strings.Contains(string(entry.Snapshot)+string(entry.Metadata), kept) {
 			t.Errorf("%s is gone: %s %s", kept, entry.Snapshot, entry.Metadata)
 		}
 	}
 	pattern := "hush"
-	access.HidePattern(ctx, "closed", &pattern)
-	event, ok := access.ShowEvent(ctx, tasker.Event{Data: json.RawMessage(`{"namespace":"closed","step":{"error_message":"hush","name":"charge"},"change":{"metadata":{"a":"hush"},"event":"step_failed","actor":"tasker","notes":"hush"}}`)})
+	access.RedactPattern(ctx, "closed", &pattern)
+	event, ok := access.RedactEvent(ctx, tasker.Event{Data: json.RawMessage(`{"namespace":"closed","step":{"error_message":"hush","name":"charge"},"change":{"metadata":{"a":"hush"},"event":"step_failed","actor":"tasker","notes":"hush"}}`)})
 	if !ok || !strings.Contains(string(event.Data), "charge") {
 		t.Errorf("the event is %s, %v", event.Data, ok)
 	}
-	ended, ok := access.ShowEvent(ctx, tasker.Event{Data: json.RawMessage(`{"namespace":"closed","context":{"a":"hush"},"results":{"b":"hush"},"change":{"actor":null,"reason":"hush"}}`)})
+	ended, ok := access.RedactEvent(ctx, tasker.Event{Data: json.RawMessage(`{"namespace":"closed","context":{"a":"hush"},"results":{"b":"hush"},"change":{"actor":null,"reason":"hush"}}`)})
 	if !ok || !strings.Contains(string(ended.Data), access.Hidden) {
 		t.Errorf("the event of a task is %s, %v", ended.Data, ok)
 	}
@@ -207,7 +207,7 @@ func TestHide(t *testing.T) {
 		t.Errorf("what is shown is %s", all)
 	}
 	for _, doc := range []string{`{"namespace":"closed"}`, `[]`, `{}`, `nonsense`} {
-		if _, ok := access.ShowEvent(access.WithScope(ctx, access.Namespaces("open")), tasker.Event{Data: json.RawMessage(doc)}); ok {
+		if _, ok := access.RedactEvent(access.WithScope(ctx, access.NamespaceScope("open")), tasker.Event{Data: json.RawMessage(doc)}); ok {
 			t.Errorf("an event of another namespace is shown: %s", doc)
 		}
 	}
@@ -225,11 +225,11 @@ func TestWhoEndsInvestigationsMayCancelTasks(t *testing.T) {
 
 func TestScopesTogether(t *testing.T) {
 	t.Parallel()
-	ab, bc, all := access.Namespaces("a", "b"), access.Namespaces("b", "c"), access.Everywhere()
+	ab, bc, all := access.NamespaceScope("a", "b"), access.NamespaceScope("b", "c"), access.EverywhereScope()
 	for _, tt := range []struct {
 		scope access.Scope
 		want  []string
-	}{{ab.And(bc), []string{"b"}}, {ab.And(all), []string{"a", "b"}}, {all.And(bc), []string{"b", "c"}}, {all.And(all), nil}, {ab.And(access.Namespaces()), []string{}}} {
+	}{{ab.Intersect(bc), []string{"b"}}, {ab.Intersect(all), []string{"a", "b"}}, {all.Intersect(bc), []string{"b", "c"}}, {all.Intersect(all), nil}, {ab.Intersect(access.NamespaceScope()), []string{}}} {
 		if diff := cmp.Diff(tt.want, tt.scope.List()); diff != "" {
 			t.Error(diff)
 		}

@@ -15,8 +15,8 @@ func WithIdentity(ctx context.Context, id *Identity) context.Context {
 	return context.WithValue(ctx, identityKey, id)
 }
 
-// IdentityOf returns the caller of a request, or [Local] if ctx has none.
-func IdentityOf(ctx context.Context) *Identity {
+// IdentityFromContext returns the caller of a request, or [Local] if ctx has none.
+func IdentityFromContext(ctx context.Context) *Identity {
 	if id, ok := ctx.Value(identityKey).(*Identity); ok {
 		return id
 	}
@@ -30,28 +30,28 @@ func WithScope(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, scopeKey, s)
 }
 
-// ScopeOf returns the namespaces to which ctx limits lists. The default is all namespaces.
-func ScopeOf(ctx context.Context) Scope {
+// ScopeFromContext returns the namespaces to which ctx limits lists. The default is all namespaces.
+func ScopeFromContext(ctx context.Context) Scope {
 	if s, ok := ctx.Value(scopeKey).(Scope); ok {
 		return s
 	}
-	return Everywhere()
+	return EverywhereScope()
 }
 
-// Within returns a context that limits lists to the namespaces in which the caller has a permission, and
-// payloads to those that the caller may read.
-func Within(ctx context.Context, id *Identity, needs Permission) context.Context {
-	return WithPayloads(WithScope(WithIdentity(ctx, id), id.Scope(needs)), id.Scope(ReadPayloads))
+// WithPermissionScope returns a context that limits lists to the namespaces in which the caller has
+// a permission, and payloads to those that the caller may read.
+func WithPermissionScope(ctx context.Context, id *Identity, needs Permission) context.Context {
+	return WithPayloadScope(WithScope(WithIdentity(ctx, id), id.Scope(needs)), id.Scope(ReadPayloads))
 }
 
-// At returns a context for a resource in these namespaces. It shows payloads only if the caller
-// may read them in all of these namespaces.
-func At(ctx context.Context, namespaces []string) context.Context {
-	payloads := PayloadsOf(ctx)
+// WithNamespaces returns a context for a resource in these namespaces. It shows payloads only if
+// the caller may read them in all of these namespaces.
+func WithNamespaces(ctx context.Context, namespaces []string) context.Context {
+	payloads := PayloadScopeFromContext(ctx)
 	for _, n := range namespaces {
 		if !payloads.Has(n) {
-			return WithPayloads(ctx, Scope{})
+			return WithPayloadScope(ctx, Scope{})
 		}
 	}
-	return WithPayloads(ctx, Everywhere())
+	return WithPayloadScope(ctx, EverywhereScope())
 }

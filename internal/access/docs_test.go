@@ -78,7 +78,7 @@ func rolesTable(t *testing.T) string {
 			t.Errorf("nothing says what %s is for", p)
 		}
 		name := "`" + string(p) + "`"
-		if p.OfInstallation() {
+		if p.IsInstallationWide() {
 			name += " *"
 		}
 		fmt.Fprintf(&b, "| %s | %s |", name, meanings[p])

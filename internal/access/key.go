@@ -36,8 +36,8 @@ type Session struct {
 	EndsAt    time.Time // unless it is used before
 }
 
-// Subject returns the subject of a key.
-func Subject(keyName string) string { return "key:" + keyName }
+// KeySubject returns the subject of a key.
+func KeySubject(keyName string) string { return "key:" + keyName }
 
 // Token is the secret of a key. It is shown once.
 type Token struct {
@@ -91,9 +91,10 @@ const MaxKeyName = 100
 
 // CheckKeyName returns an Invalid error if the name of a key is invalid.
 func CheckKeyName(name string) error {
-	if name == "" || utf8.RuneCountInString(name) > MaxKeyName || cleanSubject(name) != name || !utf8.ValidString(name) {
+	if name == "" || utf8.RuneCountInString(name) > MaxKeyName || sanitizeSubject(name) != name ||
+		!utf8.ValidString(name) {
 		return tasker.Errorf(tasker.Invalid, "invalid name %q: must be 1 to %d characters long, without spaces, "+
-			"parentheses or percent signs", shorten(name), MaxKeyName)
+			"parentheses or percent signs", truncate(name), MaxKeyName)
 	}
 	return nil
 }

@@ -17,38 +17,40 @@ var (
 	hiddenValue   = json.RawMessage(`"` + Hidden + `"`)
 )
 
-// WithPayloads returns a context that may show only the payloads of the namespaces in s.
-func WithPayloads(ctx context.Context, s Scope) context.Context {
+// WithPayloadScope returns a context that may show only the payloads of the namespaces in s.
+func WithPayloadScope(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, payloadsKey, s)
 }
 
-// PayloadsOf returns the namespaces whose payloads ctx may show. The default is all namespaces.
-func PayloadsOf(ctx context.Context) Scope {
+// PayloadScopeFromContext returns the namespaces whose payloads ctx may show. The default is all
+// namespaces.
+func PayloadScopeFromContext(ctx context.Context) Scope {
 	if s, ok := ctx.Value(payloadsKey).(Scope); ok {
 		return s
 	}
-	return Everywhere()
+	return EverywhereScope()
 }
 
 // RedactTask hides the context, attributes and keys of a task unless ctx may show payloads of its
 // namespace.
 func RedactTask(ctx context.Context, t *tasker.Task) {
-	if len(t.Context) > 0 && !PayloadsOf(ctx).Has(t.Namespace) {
+	if len(t.Context) > 0 && !PayloadScopeFromContext(ctx).Has(t.Namespace) {
 		t.Context = hiddenContext
 	}
-	if len(t.Attributes) > 0 && !PayloadsOf(ctx).Has(t.Namespace) {
+	if len(t.Attributes) > 0 && !PayloadScopeFromContext(ctx).Has(t.Namespace) {
 		t.Attributes = nil // they are parts of payloads
 	}
-	if t.Options != nil && t.Options.UniqueKey+t.Options.DebounceKey != "" && !PayloadsOf(ctx).Has(t.Namespace) {
+	if t.Options != nil && t.Options.UniqueKey+t.Options.DebounceKey != "" &&
+		!PayloadScopeFromContext(ctx).Has(t.Namespace) {
 		shown := *t.Options
 		shown.UniqueKey, shown.DebounceKey = "", "" // a template makes them of the context
 		t.Options = &shown
 	}
 }
 
-// HideSteps hides the results and errors of steps unless ctx may show all payloads.
-func HideSteps(ctx context.Context, steps ...tasker.Step) {
-	if PayloadsOf(ctx).All() {
+// RedactSteps hides the results and errors of steps unless ctx may show all payloads.
+func RedactSteps(ctx context.Context, steps ...tasker.Step) {
+	if PayloadScopeFromContext(ctx).IncludesAll() {
 		return
 	}
 	for i := range steps {
@@ -64,12 +66,12 @@ func HideSteps(ctx context.Context, steps ...tasker.Step) {
 			item.Value = hiddenValue
 			s.Map = &item
 		}
-		steps[i].Error = hideFailure(steps[i].Error)
+		steps[i].Error = redactFailure(steps[i].Error)
 	}
 }
 
-// hideFailure removes the free text from a [tasker.StepFailure].
-func hideFailure(doc json.RawMessage) json.RawMessage {
+// redactFailure removes the free text from a [tasker.StepFailure].
+func redactFailure(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return doc
 	}
@@ -78,18 +80,18 @@ func hideFailure(doc json.RawMessage) json.RawMessage {
 		return hiddenValue
 	}
 	f.Message, f.Context = Hidden, nil
-	return encoded(f)
+	return encodeJSON(f)
 }
 
-// HideTransitions hides the errors in the transitions of a task or step, and the reasons of
+// RedactTransitions hides the errors in the transitions of a task or step, and the reasons of
 // transitions without an actor, unless ctx may show all payloads.
-func HideTransitions(ctx context.Context, list []tasker.Transition) {
-	if PayloadsOf(ctx).All() {
+func RedactTransitions(ctx context.Context, list []tasker.Transition) {
+	if PayloadScopeFromContext(ctx).IncludesAll() {
 		return
 	}
 	for i := range list {
 		if m := &list[i]; len(m.Detail) > 0 {
-			m.Detail = hideFailure(m.Detail)
+			m.Detail = redactFailure(m.Detail)
 		}
 		if m := &list[i]; m.Reason != "" && m.Actor == "" {
 			m.Reason = Hidden
@@ -103,24 +105,24 @@ func mayContainPayload(event, actor string) bool {
 	return event == "step_failed" || event == "created" && actor == tasker.SystemActor
 }
 
-// HideEntry hides the payloads in the evidence and the metadata of an investigation unless ctx may
-// show payloads of its namespace.
-func HideEntry(ctx context.Context, e *tasker.Entry) {
-	if PayloadsOf(ctx).Has(e.Namespace) {
+// RedactEntry hides the payloads in the evidence and the metadata of an investigation unless ctx
+// may show payloads of its namespace.
+func RedactEntry(ctx context.Context, e *tasker.Entry) {
+	if PayloadScopeFromContext(ctx).Has(e.Namespace) {
 		return
 	}
-	e.Snapshot, e.Metadata = hideSnapshot(e.Snapshot), hideMetadata(e.Metadata)
+	e.Snapshot, e.Metadata = redactSnapshot(e.Snapshot), redactMetadata(e.Metadata)
 	for i := range e.History {
 		h := &e.History[i]
-		h.Metadata = hideMetadata(h.Metadata)
+		h.Metadata = redactMetadata(h.Metadata)
 		if h.Notes != nil && mayContainPayload(h.Event, h.Actor) {
 			h.Notes = new(Hidden)
 		}
 	}
 }
 
-// hideMetadata removes everything but the assignee from the metadata of an investigation.
-func hideMetadata(doc json.RawMessage) json.RawMessage {
+// redactMetadata removes everything but the assignee from the metadata of an investigation.
+func redactMetadata(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return doc
 	}
@@ -130,7 +132,7 @@ func hideMetadata(doc json.RawMessage) json.RawMessage {
 	if json.Unmarshal(doc, &m) != nil {
 		return hiddenContext
 	}
-	return encoded(m)
+	return encodeJSON(m)
 }
 
 // snapshotPayloads are the keys of a snapshot whose values are payloads, or errors that may quote them.
@@ -138,8 +140,8 @@ var snapshotPayloads = map[string]bool{
 	"context": true, "results": true, "error": true, "detail": true, "reason": true, "snapshot_failed": true, "redaction_failed": true,
 }
 
-// hideSnapshot hides the payloads of a snapshot, but not its template.
-func hideSnapshot(doc json.RawMessage) json.RawMessage {
+// redactSnapshot hides the payloads of a snapshot, but not its template.
+func redactSnapshot(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return doc
 	}
@@ -151,71 +153,71 @@ func hideSnapshot(doc json.RawMessage) json.RawMessage {
 	}
 	template, has := m["template"]
 	delete(m, "template")
-	hideKeys(m)
+	redactKeys(m)
 	if has {
 		m["template"] = template
 	}
-	return encoded(m)
+	return encodeJSON(m)
 }
 
-func hideKeys(v any) {
+func redactKeys(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, value := range v {
 			if snapshotPayloads[key] && value != nil {
 				v[key] = Hidden
 			} else {
-				hideKeys(value)
+				redactKeys(value)
 			}
 		}
 	case []any:
 		for _, value := range v {
-			hideKeys(value)
+			redactKeys(value)
 		}
 	}
 }
 
-// HidePattern hides the error pattern of a case unless ctx may show payloads of its namespace.
-func HidePattern(ctx context.Context, namespace string, pattern *string) {
-	if *pattern != "" && !PayloadsOf(ctx).Has(namespace) {
+// RedactPattern hides the error pattern of a case unless ctx may show payloads of its namespace.
+func RedactPattern(ctx context.Context, namespace string, pattern *string) {
+	if *pattern != "" && !PayloadScopeFromContext(ctx).Has(namespace) {
 		*pattern = Hidden
 	}
 }
 
-// HideCaseHistory hides the error texts by which a case was split unless ctx may show payloads of
+// RedactCaseHistory hides the error texts by which a case was split unless ctx may show payloads of
 // its namespace.
-func HideCaseHistory(ctx context.Context, namespace string, list []tasker.CaseChange) {
-	if PayloadsOf(ctx).Has(namespace) {
+func RedactCaseHistory(ctx context.Context, namespace string, list []tasker.CaseChange) {
+	if PayloadScopeFromContext(ctx).Has(namespace) {
 		return
 	}
 	for i := range list {
 		if c := &list[i]; c.Event == "split" {
-			c.Metadata = hideLiteral(c.Metadata)
+			c.Metadata = redactLiteral(c.Metadata)
 		}
 	}
 }
 
-// HideHold hides the cause of a breaker, and its reason, which quotes the cause, unless ctx may
+// RedactHold hides the cause of a breaker, and its reason, which quotes the cause, unless ctx may
 // show payloads of its namespace.
-func HideHold(ctx context.Context, h *tasker.Hold) {
-	if h.Kind != tasker.BreakerHold || PayloadsOf(ctx).Has(h.Namespace) {
+func RedactHold(ctx context.Context, h *tasker.Hold) {
+	if h.Kind != tasker.BreakerHold || PayloadScopeFromContext(ctx).Has(h.Namespace) {
 		return
 	}
 	h.Cause, h.Reason = Hidden, Hidden
 }
 
-// HideSchedule hides the context of a schedule's tasks unless ctx may show payloads of its
+// RedactSchedule hides the context of a schedule's tasks unless ctx may show payloads of its
 // namespace.
-func HideSchedule(ctx context.Context, s *tasker.Schedule) {
-	if len(s.Context) > 0 && !PayloadsOf(ctx).Has(s.Namespace) {
+func RedactSchedule(ctx context.Context, s *tasker.Schedule) {
+	if len(s.Context) > 0 && !PayloadScopeFromContext(ctx).Has(s.Namespace) {
 		s.Context = hiddenContext
 	}
 }
 
-// HideLimitKeys hides the keys of a named limit, which come from the contexts of tasks, unless ctx
-// may show payloads of its namespace.
-func HideLimitKeys(ctx context.Context, d *tasker.LimitDetail) {
-	if d.Kind != tasker.NamedLimit || PayloadsOf(ctx).Has(d.Namespace) {
+// RedactLimitKeys hides the keys of a named limit, which come from the contexts of tasks, unless
+// ctx may show payloads of its namespace.
+func RedactLimitKeys(ctx context.Context, d *tasker.LimitDetail) {
+	if d.Kind != tasker.NamedLimit || PayloadScopeFromContext(ctx).Has(d.Namespace) {
 		return
 	}
 	for i := range d.Keys {
@@ -225,10 +227,10 @@ func HideLimitKeys(ctx context.Context, d *tasker.LimitDetail) {
 	}
 }
 
-// HideFirings hides the reasons of refused firings, which may quote a context, unless ctx may show
-// payloads of the namespace.
-func HideFirings(ctx context.Context, namespace string, list []tasker.Firing) {
-	if PayloadsOf(ctx).Has(namespace) {
+// RedactFirings hides the reasons of refused firings, which may quote a context, unless ctx may
+// show payloads of the namespace.
+func RedactFirings(ctx context.Context, namespace string, list []tasker.Firing) {
+	if PayloadScopeFromContext(ctx).Has(namespace) {
 		return
 	}
 	for i := range list {
@@ -238,10 +240,10 @@ func HideFirings(ctx context.Context, namespace string, list []tasker.Firing) {
 	}
 }
 
-// HideHoldHistory hides the errors in the history of a hold unless ctx may show payloads of its
+// RedactHoldHistory hides the errors in the history of a hold unless ctx may show payloads of its
 // namespace: failures of probes, and reasons recorded by the server.
-func HideHoldHistory(ctx context.Context, d *tasker.HoldDetail) {
-	if PayloadsOf(ctx).Has(d.Namespace) {
+func RedactHoldHistory(ctx context.Context, d *tasker.HoldDetail) {
+	if PayloadScopeFromContext(ctx).Has(d.Namespace) {
 		return
 	}
 	for i := range d.History {
@@ -256,7 +258,7 @@ func HideHoldHistory(ctx context.Context, d *tasker.HoldDetail) {
 	}
 }
 
-func hideLiteral(doc json.RawMessage) json.RawMessage {
+func redactLiteral(doc json.RawMessage) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(doc, &m) != nil {
 		return hiddenContext
@@ -265,14 +267,14 @@ func hideLiteral(doc json.RawMessage) json.RawMessage {
 		return doc
 	}
 	m["literal"] = hiddenValue
-	return encoded(m)
+	return encodeJSON(m)
 }
 
-// ShowEvent returns the event without the payloads that ctx may not show. It returns false if the
+// RedactEvent returns the event without the payloads that ctx may not show. It returns false if the
 // caller cannot see the namespace of the event.
-func ShowEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
-	scope, payloads := ScopeOf(ctx), PayloadsOf(ctx)
-	if scope.All() && payloads.All() {
+func RedactEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
+	scope, payloads := ScopeFromContext(ctx), PayloadScopeFromContext(ctx)
+	if scope.IncludesAll() && payloads.IncludesAll() {
 		return e, true
 	}
 	d := json.NewDecoder(bytes.NewReader(e.Data))
@@ -295,15 +297,15 @@ func ShowEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
 			}
 		}
 		if change, ok := data["change"].(map[string]any); ok {
-			hideChange(change)
+			redactChange(change)
 		}
-		e.Data = encoded(data)
+		e.Data = encodeJSON(data)
 	}
 	return e, true
 }
 
-// hideChange hides the payloads in a change of an investigation.
-func hideChange(change map[string]any) {
+// redactChange hides the payloads in a change of an investigation.
+func redactChange(change map[string]any) {
 	if change["metadata"] != nil {
 		change["metadata"] = Hidden
 	}
@@ -317,7 +319,7 @@ func hideChange(change map[string]any) {
 	}
 }
 
-func encoded(v any) json.RawMessage {
+func encodeJSON(v any) json.RawMessage {
 	doc, err := json.Marshal(v)
 	if err != nil { // v was decoded from JSON
 		return hiddenValue
@@ -325,11 +327,11 @@ func encoded(v any) json.RawMessage {
 	return doc
 }
 
-// HideLastError hides an error that may quote payloads of these namespaces, or of any namespace if
-// none are set.
-func HideLastError(ctx context.Context, text **string, namespaces ...string) {
-	payloads := PayloadsOf(ctx)
-	hidden := len(namespaces) == 0 && !payloads.All()
+// RedactLastError hides an error that may quote payloads of these namespaces, or of any namespace
+// if none are set.
+func RedactLastError(ctx context.Context, text **string, namespaces ...string) {
+	payloads := PayloadScopeFromContext(ctx)
+	hidden := len(namespaces) == 0 && !payloads.IncludesAll()
 	for _, n := range namespaces {
 		hidden = hidden || !payloads.Has(n)
 	}
@@ -338,21 +340,22 @@ func HideLastError(ctx context.Context, text **string, namespaces ...string) {
 	}
 }
 
-// HideEmission hides the error of a delivery unless ctx may show payloads of the event's namespace.
-func HideEmission(ctx context.Context, e *tasker.Emission) {
-	if e.LastError == nil || PayloadsOf(ctx).All() {
+// RedactEmission hides the error of a delivery unless ctx may show payloads of the event's
+// namespace.
+func RedactEmission(ctx context.Context, e *tasker.Emission) {
+	if e.LastError == nil || PayloadScopeFromContext(ctx).IncludesAll() {
 		return
 	}
 	var data struct{ Namespace string }
 	_ = json.Unmarshal(e.Data, &data) // if the namespace is missing, the error is hidden
-	HideLastError(ctx, &e.LastError, data.Namespace)
+	RedactLastError(ctx, &e.LastError, data.Namespace)
 }
 
-// HideMessage hides the errors in a notification unless ctx may show payloads of all of its
+// RedactMessage hides the errors in a notification unless ctx may show payloads of all of its
 // namespaces.
-func HideMessage(ctx context.Context, m *tasker.Notification) {
+func RedactMessage(ctx context.Context, m *tasker.Notification) {
 	for _, n := range m.Namespaces {
-		if PayloadsOf(ctx).Has(n) {
+		if PayloadScopeFromContext(ctx).Has(n) {
 			continue
 		}
 		d := json.NewDecoder(bytes.NewReader(m.Data))
@@ -362,26 +365,26 @@ func HideMessage(ctx context.Context, m *tasker.Notification) {
 			m.Data = hiddenContext
 			return
 		}
-		hideTexts(data)
-		m.Data = encoded(data)
+		redactTexts(data)
+		m.Data = encodeJSON(data)
 		return
 	}
 }
 
-// hideTexts hides the fields that may quote an error, at any depth.
-func hideTexts(v any) {
+// redactTexts hides the fields that may quote an error, at any depth.
+func redactTexts(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, value := range v {
 			if (key == "text" || key == "summary") && value != "" {
 				v[key] = Hidden
 			} else {
-				hideTexts(value)
+				redactTexts(value)
 			}
 		}
 	case []any:
 		for _, value := range v {
-			hideTexts(value)
+			redactTexts(value)
 		}
 	}
 }

@@ -53,16 +53,16 @@ func (r Rule) For(path string, p Parameters) (Rule, error) {
 	return r, nil
 }
 
-// Names returns the kind of the resource in the path and the path parameter with its id. Both are
-// empty if there is none.
-func (r Rule) Names() (of Kind, parameter string) { return r.of, r.id }
+// ResourceParameter returns the kind of the resource in the path and the path parameter with its
+// id. Both are empty if there is none.
+func (r Rule) ResourceParameter() (of Kind, parameter string) { return r.of, r.id }
 
-// Refusal returns an error if an authenticated caller lacks one of the permissions in every
+// CheckIdentity returns an error if an authenticated caller lacks one of the permissions in every
 // namespace.
-func (r Rule) Refusal(id *Identity) error {
+func (r Rule) CheckIdentity(id *Identity) error {
 	for _, p := range []Permission{r.Needs, r.Also} {
-		if p != "" && id.Scope(p).Empty() {
-			return id.Refusal(p)
+		if p != "" && id.Scope(p).IsEmpty() {
+			return id.CheckPermission(p)
 		}
 	}
 	return nil
@@ -71,10 +71,10 @@ func (r Rule) Refusal(id *Identity) error {
 // Admit returns the context of a request, limited to what the caller may see, or an error if the
 // caller lacks a permission. It calls idOf to parse the id of the resource in the path.
 func (r Rule) Admit(ctx context.Context, id *Identity, find Finder, idOf func(parameter string) (tasker.ID, error)) (context.Context, error) {
-	if err := r.Refusal(id); err != nil || r.Needs == "" {
+	if err := r.CheckIdentity(id); err != nil || r.Needs == "" {
 		return ctx, err
 	}
-	ctx = Within(ctx, id, r.Needs)
+	ctx = WithPermissionScope(ctx, id, r.Needs)
 	if r.of == "" {
 		return ctx, nil
 	}

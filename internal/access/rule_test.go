@@ -55,8 +55,8 @@ func TestRules(t *testing.T) {
 		if tasker.CodeOf(err) != want {
 			t.Errorf("%s: %v, want %q", grant, err, want)
 		}
-		if want == "" && (asked != "task" || grant == "operator@shop" && !slices.Equal(access.ScopeOf(ctx).List(), []string{"shop"})) {
-			t.Errorf("%s: asked for %q, sees %v", grant, asked, access.ScopeOf(ctx))
+		if want == "" && (asked != "task" || grant == "operator@shop" && !slices.Equal(access.ScopeFromContext(ctx).List(), []string{"shop"})) {
+			t.Errorf("%s: asked for %q, sees %v", grant, asked, access.ScopeFromContext(ctx))
 		}
 	}
 	malformed := errors.New("not an id")

@@ -68,7 +68,7 @@ func (b *Broker) Consume(ctx context.Context, o ConsumeOptions, handle func(cont
 	}
 	var all sync.WaitGroup
 	for _, namespace := range o.Namespaces {
-		c := &consumer{b: b, o: o, queue: QueueOf(namespace), namespace: namespace, handle: handle}
+		c := &consumer{b: b, o: o, queue: QueueName(namespace), namespace: namespace, handle: handle}
 		all.Go(func() { c.run(ctx) })
 	}
 	all.Wait()
@@ -85,10 +85,10 @@ type consumer struct {
 }
 
 func (c *consumer) run(ctx context.Context) {
-	noun := "consumer of " + queueNoun(c.queue)
+	noun := "consumer of " + describeQueue(c.queue)
 	backoff := firstBackoff
 	for {
-		s := c.b.next(ctx)
+		s := c.b.waitForSession(ctx)
 		if s == nil {
 			break
 		}
@@ -99,29 +99,29 @@ func (c *consumer) run(ctx context.Context) {
 		if began {
 			backoff = firstBackoff
 		}
-		if s.alive() { // otherwise the connection is the problem
-			c.b.note(ctx, noun, err)
+		if s.isAlive() { // otherwise the connection is the problem
+			c.b.recordError(ctx, noun, err)
 		}
-		pause(ctx, backoff)
+		sleep(ctx, backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}
-	c.b.note(context.WithoutCancel(ctx), noun, nil)
+	c.b.recordError(context.WithoutCancel(ctx), noun, nil)
 }
 
 // subscribe consumes on a channel of the session until the channel or the session ends.
 func (c *consumer) subscribe(ctx context.Context, s *session) (began bool, err error) {
 	if c.namespace != "" {
-		if err := s.ensure(ctx, c.namespace); err != nil {
+		if err := s.ensureQueue(ctx, c.namespace); err != nil {
 			return false, err
 		}
 	}
-	if !s.enter() {
+	if !s.beginUse() {
 		return false, s.lostError()
 	}
 	defer s.consumers.Done()
-	sub := &subscription{s: s, c: c, tag: c.tag(), empty: make(chan struct{})}
+	sub := &subscription{s: s, c: c, tag: c.newTag(), empty: make(chan struct{})}
 	closed := make(chan *amqp091.Error, 1)
-	sub.ch, err = s.open(ctx, func(ch *amqp091.Channel) (err error) {
+	sub.ch, err = s.openChannel(ctx, func(ch *amqp091.Channel) (err error) {
 		ch.NotifyClose(closed)
 		if err := ch.Qos(c.o.Prefetch, 0, false); err != nil {
 			return err
@@ -130,38 +130,38 @@ func (c *consumer) subscribe(ctx context.Context, s *session) (began bool, err e
 		return err
 	})
 	if err != nil {
-		c.forget(s)
-		return false, fmt.Errorf("consume %s: %w", queueNoun(c.queue), err)
+		c.releaseSession(s)
+		return false, fmt.Errorf("consume %s: %w", describeQueue(c.queue), err)
 	}
-	c.b.note(ctx, "consumer of "+queueNoun(c.queue), nil)
-	if sub.pump(ctx) {
-		sub.finish(ctx)
+	c.b.recordError(ctx, "consumer of "+describeQueue(c.queue), nil)
+	if sub.forwardDeliveries(ctx) {
+		sub.cancelAndDrain(ctx)
 		return true, nil
 	}
-	c.forget(s)
+	c.releaseSession(s)
 	s.spawn(func() { _ = sub.ch.Close() }) // it is still open if only the queue is gone
 	select {
 	case err := <-closed:
 		if err != nil {
-			return true, fmt.Errorf("consume %s: %w", queueNoun(c.queue), err)
+			return true, fmt.Errorf("consume %s: %w", describeQueue(c.queue), err)
 		}
 	default:
 	}
 	return true, tasker.Errorf(tasker.Unavailable,
-		"consume %s: the broker cancelled the consumer: the queue was deleted or moved", queueNoun(c.queue))
+		"consume %s: the broker cancelled the consumer: the queue was deleted or moved", describeQueue(c.queue))
 }
 
-// forget makes the next attempt declare the queue, which may be missing.
-func (c *consumer) forget(s *session) {
+// releaseSession makes the next attempt declare the queue, which may be missing.
+func (c *consumer) releaseSession(s *session) {
 	if c.namespace != "" {
-		s.forget(c.namespace)
+		s.forgetDeclaration(c.namespace)
 	}
 }
 
 var lastTag atomic.Int64
 
-// tag returns a tag that is unique in the connection.
-func (c *consumer) tag() string {
+// newTag returns a tag that is unique in the connection.
+func (c *consumer) newTag() string {
 	return fmt.Sprintf("%.200s-%d", cmp.Or(c.o.Tag, c.b.o.Name), lastTag.Add(1))
 }
 
@@ -179,9 +179,9 @@ type subscription struct {
 	empty  chan struct{} // closed when ending and inHand is 0
 }
 
-// pump passes deliveries to handle. It returns true if ctx or the session ended, and false if the
-// broker delivers no more.
-func (sub *subscription) pump(ctx context.Context) bool {
+// forwardDeliveries passes deliveries to handle. It returns true if ctx or the session ended, and
+// false if the broker delivers no more.
+func (sub *subscription) forwardDeliveries(ctx context.Context) bool {
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
 	for {
@@ -197,9 +197,9 @@ func (sub *subscription) pump(ctx context.Context) bool {
 			if !ok {
 				return false
 			}
-			sub.c.handle(ctx, sub.delivery(d))
+			sub.c.handle(ctx, sub.newDelivery(d))
 		case <-check.C:
-			if !sub.known(ctx) {
+			if !sub.checkQueue(ctx) {
 				return false
 			}
 		case <-ctx.Done():
@@ -210,15 +210,16 @@ func (sub *subscription) pump(ctx context.Context) bool {
 	}
 }
 
-// known reports whether the broker counts a consumer on the queue. Another consumer counts as well,
-// since it receives the messages meanwhile.
-func (sub *subscription) known(ctx context.Context) bool {
-	_, consumers, err := sub.s.depth(ctx, sub.c.queue)
+// checkQueue reports whether the broker counts a consumer on the queue. Another consumer counts as
+// well, since it receives the messages meanwhile.
+func (sub *subscription) checkQueue(ctx context.Context) bool {
+	_, consumers, err := sub.s.queueDepth(ctx, sub.c.queue)
 	return err == nil && consumers > 0 || err != nil && tasker.CodeOf(err) != tasker.NotFound
 }
 
-// finish cancels the consumer, returns buffered messages and waits until the others are settled.
-func (sub *subscription) finish(ctx context.Context) {
+// cancelAndDrain cancels the consumer, returns buffered messages and waits until the others are
+// settled.
+func (sub *subscription) cancelAndDrain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	sub.mu.Lock()
@@ -249,7 +250,7 @@ func (sub *subscription) finish(ctx context.Context) {
 	}
 }
 
-func (sub *subscription) delivery(d amqp091.Delivery) Delivery {
+func (sub *subscription) newDelivery(d amqp091.Delivery) Delivery {
 	sub.mu.Lock()
 	sub.inHand++
 	sub.mu.Unlock()
@@ -258,7 +259,7 @@ func (sub *subscription) delivery(d amqp091.Delivery) Delivery {
 		if !settled.CompareAndSwap(false, true) {
 			return ErrSettled
 		}
-		defer sub.settled()
+		defer sub.recordSettled()
 		if err := send(); err != nil {
 			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
@@ -267,7 +268,7 @@ func (sub *subscription) delivery(d amqp091.Delivery) Delivery {
 	return Delivery{
 		ID: d.MessageId, Type: d.Type, Queue: sub.c.queue, Body: d.Body,
 		Redelivered: d.Redelivered,
-		Deaths:      deathsOf(d.Headers),
+		Deaths:      parseDeaths(d.Headers),
 		Ack:         func() error { return settle(func() error { return d.Ack(false) }) },
 		Nack: func(requeue bool) error {
 			return settle(func() error { return d.Nack(false, requeue) })
@@ -275,8 +276,8 @@ func (sub *subscription) delivery(d amqp091.Delivery) Delivery {
 	}
 }
 
-// settled decrements the number of unsettled deliveries.
-func (sub *subscription) settled() {
+// recordSettled decrements the number of unsettled deliveries.
+func (sub *subscription) recordSettled() {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	sub.inHand--
@@ -294,8 +295,9 @@ type Death struct {
 	Time          time.Time // of the first occurrence, in seconds
 }
 
-// deathsOf parses the header x-death, in which the broker records why it dead-lettered a message.
-func deathsOf(headers amqp091.Table) []Death {
+// parseDeaths parses the header x-death, in which the broker records why it dead-lettered a
+// message.
+func parseDeaths(headers amqp091.Table) []Death {
 	list, _ := headers["x-death"].([]any)
 	deaths := make([]Death, 0, len(list))
 	for _, entry := range list {

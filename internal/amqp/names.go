@@ -10,23 +10,23 @@ import (
 // maxName is the limit of AMQP for names, keys and ids, in bytes.
 const maxName = 255
 
-// QueueOf returns the name of the work queue of a namespace.
-func QueueOf(namespace string) string {
-	return fitted("worker.", namespace, ".executions")
+// QueueName returns the name of the work queue of a namespace.
+func QueueName(namespace string) string {
+	return fitName("worker.", namespace, ".executions")
 }
 
 // RoutingKey returns the routing key of a namespace.
 func RoutingKey(namespace string) string {
-	return fitted("execution.dispatch.worker.", wildcards.Replace(namespace), "")
+	return fitName("execution.dispatch.worker.", wildcards.Replace(namespace), "")
 }
 
 // wildcards escapes the wildcards of topic exchanges: a namespace named # would receive all
 // messages.
 var wildcards = strings.NewReplacer("%", "%25", "*", "%2A", "#", "%23")
 
-// fitted joins its arguments to a name of at most maxName bytes. It truncates middle if necessary
+// fitName joins its arguments to a name of at most maxName bytes. It truncates middle if necessary
 // and appends a hash of it.
-func fitted(before, middle, after string) string {
+func fitName(before, middle, after string) string {
 	if len(before)+len(middle)+len(after) <= maxName {
 		return before + middle + after
 	}

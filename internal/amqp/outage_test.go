@@ -43,7 +43,7 @@ func TestACrashLosesNoConfirmedMessage(t *testing.T) {
 			}
 			mu.Unlock()
 			if err != nil {
-				pause(ctx, 20*time.Millisecond)
+				sleep(ctx, 20*time.Millisecond)
 				continue
 			}
 			select {
@@ -107,7 +107,7 @@ func TestAQueueThatACrashHasBroken(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "confirms no messages") || !slices.Equal(confirmed, []bool{false, true}) {
 		t.Errorf("publish = %v, %v", confirmed, err)
 	}
-	own.Shell(t, remedyFor(t, b, silentNoun(QueueOf(broken)), QueueOf(broken)))
+	own.Shell(t, remedyFor(t, b, describeUnresponsive(QueueName(broken)), QueueName(broken)))
 }
 
 func TestABrokerThatStandsStill(t *testing.T) {
@@ -136,11 +136,11 @@ func TestABrokerThatStandsStill(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, _, err := b.Depth(ctx, QueueOf(ns)); tasker.CodeOf(err) != tasker.Unavailable {
+	if _, _, err := b.Depth(ctx, QueueName(ns)); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("depth: %v", err)
 	}
 	for b.Ready() { // the heartbeat tells
-		pause(t.Context(), 20*time.Millisecond)
+		sleep(t.Context(), 20*time.Millisecond)
 	}
 	stopConsumer() // in the middle of the outage
 	proxy.Thaw()
@@ -180,7 +180,7 @@ func TestAConsumerSurvivesACut(t *testing.T) {
 		d := <-deliveries
 		proxy.Cut()
 		for b.Ready() {
-			pause(t.Context(), 10*time.Millisecond)
+			sleep(t.Context(), 10*time.Millisecond)
 		}
 		if err := d.Ack(); !errors.Is(err, ErrLost) {
 			t.Errorf("round %d: ack on a lost channel: %v", round, err)
@@ -202,18 +202,18 @@ func TestAConsumerSurvivesTheDeletionOfItsQueue(t *testing.T) {
 	deliveries, _ := consume(t, b, ConsumeOptions{Namespaces: []string{ns}})
 	publish(t, b, messages(ns, 1))
 	ack(t, <-deliveries)
-	if _, err := channel(t, mqtest.URL(t)).QueueDelete(QueueOf(ns), false, false, false); err != nil {
+	if _, err := channel(t, mqtest.URL(t)).QueueDelete(QueueName(ns), false, false, false); err != nil {
 		t.Fatal(err)
 	}
 	for t.Context().Err() == nil { // it may still take a while until the queue is back
 		if _, err := b.Publish(t.Context(), messages(ns, 1)); err == nil {
 			break
 		}
-		pause(t.Context(), 20*time.Millisecond)
+		sleep(t.Context(), 20*time.Millisecond)
 	}
 	ack(t, <-deliveries)
 	for b.LastError() != nil {
-		pause(t.Context(), 20*time.Millisecond)
+		sleep(t.Context(), 20*time.Millisecond)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestAConsumerThatEndsGivesBack(t *testing.T) {
 		go func() { // settled after the end was announced
 			d := <-inHand
 			for {
-				messages, _, err := b.Depth(context.WithoutCancel(ctx), QueueOf(ns))
+				messages, _, err := b.Depth(context.WithoutCancel(ctx), QueueName(ns))
 				if err != nil || messages == 9 { // the others are back
 					break
 				}
@@ -245,7 +245,7 @@ func TestAConsumerThatEndsGivesBack(t *testing.T) {
 	}
 	// A quorum queue forgets its consumer a little later than it says so.
 	for {
-		messages, consumers, err := b.Depth(t.Context(), QueueOf(ns))
+		messages, consumers, err := b.Depth(t.Context(), QueueName(ns))
 		if err != nil || messages != 9 {
 			t.Fatalf("depth = %d messages, %d consumers, %v", messages, consumers, err)
 		}
@@ -261,7 +261,7 @@ func TestOtherSettingsAreExplainedAndMended(t *testing.T) {
 	o := options(t, own.URL)
 	ch := channel(t, own.URL)
 	ns, fine := mqtest.Name(t), mqtest.Name(t)
-	if _, err := ch.QueueDeclare(QueueOf(ns), true, false, false, false, amqp091.Table{
+	if _, err := ch.QueueDeclare(QueueName(ns), true, false, false, false, amqp091.Table{
 		"x-queue-type": "quorum", "x-message-ttl": 1000,
 	}); err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestOtherSettingsAreExplainedAndMended(t *testing.T) {
 	background(t, b.Run)
 
 	for _, name := range []string{o.Exchange, o.DeadLetter.Exchange} {
-		remedy := remedyFor(t, b, exchangeNoun(name), "inequivalent arg 'type'")
+		remedy := remedyFor(t, b, describeExchange(name), "inequivalent arg 'type'")
 		if b.Ready() && name == o.Exchange {
 			t.Error("ready without its exchange")
 		}
@@ -290,10 +290,10 @@ func TestOtherSettingsAreExplainedAndMended(t *testing.T) {
 	if tasker.CodeOf(err) != tasker.Conflict || !slices.Equal(confirmed, []bool{false, true}) {
 		t.Errorf("publish = %v, %v", confirmed, err)
 	}
-	own.Shell(t, remedyFor(t, b, queueNoun(QueueOf(ns)), "inequivalent arg"))
+	own.Shell(t, remedyFor(t, b, describeQueue(QueueName(ns)), "inequivalent arg"))
 	for err != nil && t.Context().Err() == nil {
 		_, err = b.Publish(t.Context(), messages(ns, 1))
-		pause(t.Context(), 20*time.Millisecond)
+		sleep(t.Context(), 20*time.Millisecond)
 	}
 	if err := b.LastError(); err != nil {
 		t.Error(err)
@@ -304,9 +304,9 @@ func TestOtherSettingsAreExplainedAndMended(t *testing.T) {
 func remedyFor(t *testing.T, b *Broker, thing, cause string) string {
 	t.Helper()
 	for t.Context().Err() == nil {
-		err := b.fault(thing)
+		err := b.lastErrorOf(thing)
 		if err == nil {
-			pause(t.Context(), 20*time.Millisecond)
+			sleep(t.Context(), 20*time.Millisecond)
 			continue
 		}
 		_, remedy, ok := strings.Cut(err.Error(), ": rabbitmqctl ")
@@ -342,6 +342,6 @@ func TestABrokerThatTakesNoMessages(t *testing.T) {
 		if _, err := b.Publish(t.Context(), messages(ns, 1)); err == nil {
 			return
 		}
-		pause(t.Context(), 20*time.Millisecond)
+		sleep(t.Context(), 20*time.Millisecond)
 	}
 }

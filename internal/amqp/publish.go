@@ -29,7 +29,7 @@ func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []b
 	if len(messages) == 0 {
 		return confirmed, nil
 	}
-	s, err := b.publishable()
+	s, err := b.publishableSession()
 	if err != nil {
 		return confirmed, err
 	}
@@ -37,12 +37,12 @@ func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []b
 	if len(good) == 0 {
 		return confirmed, refused
 	}
-	p, err := s.publisher(ctx)
+	p, err := s.acquirePublisher(ctx)
 	if err != nil {
 		return confirmed, err
 	}
-	answers := newAnswers(len(messages))
-	err = p.publish(ctx, &dispatches{s, messages}, good, answers)
+	answers := newErrors(len(messages))
+	err = p.publish(ctx, &dispatchBatch{s, messages}, good, answers)
 	if err == nil {
 		err = refused
 	}
@@ -52,21 +52,21 @@ func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []b
 	return confirmed, err
 }
 
-// Unusable returns why no message can be published to any queue: there is no connection, or the
+// CheckUsable returns why no message can be published to any queue: there is no connection, or the
 // broker blocks publishing or refuses the exchange. It returns nil if some queue may accept
 // messages.
-func (b *Broker) Unusable() error {
-	_, err := b.publishable()
+func (b *Broker) CheckUsable() error {
+	_, err := b.publishableSession()
 	return err
 }
 
-// dispatches is a batch of messages for work queues.
-type dispatches struct {
+// dispatchBatch is a batch of messages for work queues.
+type dispatchBatch struct {
 	s    *session
 	list []Message
 }
 
-func (d *dispatches) form(index int) (key string, m amqp091.Publishing) {
+func (d *dispatchBatch) buildMessage(index int) (key string, m amqp091.Publishing) {
 	message := d.list[index]
 	expiration := ""
 	if message.Expiration > 0 {
@@ -81,25 +81,27 @@ func (d *dispatches) form(index int) (key string, m amqp091.Publishing) {
 	}
 }
 
-func (d *dispatches) unroutable(index int) error { return d.s.missing(d.list[index].Namespace) }
+func (d *dispatchBatch) unroutableError(index int) error {
+	return d.s.checkDeclared(d.list[index].Namespace)
+}
 
-func (d *dispatches) notTaken(index int) error {
+func (d *dispatchBatch) nackError(index int) error {
 	return tasker.Errorf(tasker.Unavailable,
 		"the message broker rejected a message for %s: the queue is full or not writable",
-		queueNoun(QueueOf(d.list[index].Namespace)))
+		describeQueue(QueueName(d.list[index].Namespace)))
 }
 
-func (d *dispatches) silent(ctx context.Context, index int) error {
-	return d.s.giveUp(ctx, d.list[index].Namespace)
+func (d *dispatchBatch) timeoutError(ctx context.Context, index int) error {
+	return d.s.recordFailure(ctx, d.list[index].Namespace)
 }
 
-// confirmed clears the recorded errors of queues that confirm messages again.
-func (d *dispatches) confirmed(ctx context.Context, answers []error) {
+// recordConfirms clears the recorded errors of queues that confirm messages again.
+func (d *dispatchBatch) recordConfirms(ctx context.Context, answers []error) {
 	done := map[string]bool{}
 	for i, m := range d.list {
 		if answers[i] == nil && !done[m.Namespace] {
 			done[m.Namespace] = true
-			d.s.b.note(ctx, silentNoun(QueueOf(m.Namespace)), nil)
+			d.s.b.recordError(ctx, describeUnresponsive(QueueName(m.Namespace)), nil)
 		}
 	}
 }
@@ -117,7 +119,7 @@ func (s *session) admit(ctx context.Context, messages []Message) (good []int, fi
 			err = tasker.Errorf(tasker.Invalid,
 				"the id or type of message %.40q is longer than %d bytes", m.ID, maxName)
 		case !ok:
-			err = s.ensure(ctx, m.Namespace)
+			err = s.ensureQueue(ctx, m.Namespace)
 			known[m.Namespace] = err
 		}
 		if err == nil {

@@ -24,29 +24,29 @@ const (
 	maxIdle = 8
 )
 
-// post is a batch of messages, addressed by their index, with the errors for those that fail.
-type post interface {
-	// form returns the message to publish and its routing key.
-	form(index int) (key string, m amqp091.Publishing)
+// outgoing is a batch of messages, addressed by their index, with the errors for those that fail.
+type outgoing interface {
+	// buildMessage returns the message to publish and its routing key.
+	buildMessage(index int) (key string, m amqp091.Publishing)
 
-	// unroutable returns the error for a message that reached no queue.
-	unroutable(index int) error
+	// unroutableError returns the error for a message that reached no queue.
+	unroutableError(index int) error
 
-	// notTaken returns the error for a message that a queue rejected.
-	notTaken(index int) error
+	// nackError returns the error for a message that a queue rejected.
+	nackError(index int) error
 
-	// silent returns the error for a message that the broker neither confirmed nor rejected.
-	silent(ctx context.Context, index int) error
+	// timeoutError returns the error for a message that the broker neither confirmed nor rejected.
+	timeoutError(ctx context.Context, index int) error
 
-	// confirmed is called at the end with the result for each message.
-	confirmed(ctx context.Context, answers []error)
+	// recordConfirms is called at the end with the result for each message.
+	recordConfirms(ctx context.Context, answers []error)
 }
 
 // errUnanswered is the result of a message that is not confirmed yet.
 var errUnanswered = errors.New("not confirmed")
 
-// newAnswers returns a slice of errUnanswered.
-func newAnswers(messages int) []error {
+// newErrors returns a slice of errUnanswered.
+func newErrors(messages int) []error {
 	answers := make([]error, messages)
 	for i := range answers {
 		answers[i] = errUnanswered
@@ -62,8 +62,8 @@ type publisher struct {
 	closed  chan *amqp091.Error // why the broker closed the channel
 }
 
-// publisher returns an idle publisher, or opens one.
-func (s *session) publisher(ctx context.Context) (*publisher, error) {
+// acquirePublisher returns an idle publisher, or opens one.
+func (s *session) acquirePublisher(ctx context.Context) (*publisher, error) {
 	s.mu.Lock()
 	if n := len(s.idle); n > 0 {
 		p := s.idle[n-1]
@@ -73,7 +73,7 @@ func (s *session) publisher(ctx context.Context) (*publisher, error) {
 	}
 	s.mu.Unlock()
 	p := &publisher{s: s}
-	ch, err := s.open(ctx, func(ch *amqp091.Channel) error {
+	ch, err := s.openChannel(ctx, func(ch *amqp091.Channel) error {
 		// Room for all unconfirmed messages: if the client blocked here, it would block the whole
 		// connection.
 		p.returns = ch.NotifyReturn(make(chan amqp091.Return, 2*window))
@@ -87,8 +87,8 @@ func (s *session) publisher(ctx context.Context) (*publisher, error) {
 	return p, nil
 }
 
-// sent is a published message that is not confirmed yet.
-type sent struct {
+// pendingMessage is a published message that is not confirmed yet.
+type pendingMessage struct {
 	index int
 	route route
 	dc    *amqp091.DeferredConfirmation
@@ -99,10 +99,10 @@ type route struct{ key, id string }
 
 // publish sends messages and records the answers. err is nil if all are confirmed. Writing can
 // block, so another goroutine does it.
-func (p *publisher) publish(ctx context.Context, messages post, indexes []int, answers []error) error {
+func (p *publisher) publish(ctx context.Context, messages outgoing, indexes []int, answers []error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	pending := make(chan sent, window)
+	pending := make(chan pendingMessage, window)
 	written := make(chan error, 1)
 	spawned := p.s.spawn(func() {
 		written <- p.write(ctx, messages, indexes, pending)
@@ -121,34 +121,34 @@ func (p *publisher) publish(ctx context.Context, messages post, indexes []int, a
 		err = <-written
 	}
 	if err == nil {
-		messages.confirmed(ctx, answers)
+		messages.recordConfirms(ctx, answers)
 		if c.first == nil {
 			p.release()
 			return nil
 		}
 		if p.ch.IsClosed() {
-			return p.reason(amqp091.ErrClosed)
+			return p.wrapError(amqp091.ErrClosed)
 		}
 		p.discard() // the broker's end of the channel refers to the deleted queue
 		return c.first
 	}
 	stop()
-	c.sweep(pending)
+	c.drainPending(pending)
 	p.discard()
-	return p.reason(err)
+	return p.wrapError(err)
 }
 
 // write sends messages in order and blocks while pending is full.
-func (p *publisher) write(ctx context.Context, messages post, indexes []int, pending chan<- sent) error {
+func (p *publisher) write(ctx context.Context, messages outgoing, indexes []int, pending chan<- pendingMessage) error {
 	for _, index := range indexes {
-		key, m := messages.form(index)
+		key, m := messages.buildMessage(index)
 		m.DeliveryMode = amqp091.Persistent
 		dc, err := p.ch.PublishWithDeferredConfirmWithContext(ctx, p.s.b.o.Exchange, key, true, false, m)
 		if err != nil {
 			return err
 		}
 		select {
-		case pending <- sent{index, route{key, m.MessageId}, dc}:
+		case pending <- pendingMessage{index, route{key, m.MessageId}, dc}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -176,17 +176,17 @@ func (p *publisher) discard() {
 	p.s.spawn(func() { _ = p.ch.Close() }) // without a session the channel is already closed
 }
 
-// reason returns an Unavailable error that explains why publishing failed. It prefers the reason
+// wrapError returns an Unavailable error that explains why publishing failed. It prefers the reason
 // that the broker stated to err.
-func (p *publisher) reason(err error) error {
+func (p *publisher) wrapError(err error) error {
 	select {
 	case closed := <-p.closed:
 		if closed != nil && closed.Code == amqp091.NotFound { // the exchange was deleted, and all bindings with it
-			p.s.forgetAll()
+			p.s.forgetDeclarations()
 			p.s.requestDeclare()
 		}
-		p.s.learnLargest(closed)
-		if closed != nil && p.s.alive() {
+		p.s.recordMaxMessageSize(closed)
+		if closed != nil && p.s.isAlive() {
 			return tasker.Errorf(tasker.Unavailable, "the message broker closed the channel: %w", closed)
 		}
 	default:
@@ -194,7 +194,7 @@ func (p *publisher) reason(err error) error {
 	if tasker.CodeOf(err) == tasker.Unavailable {
 		return err
 	}
-	if errors.Is(err, amqp091.ErrClosed) || !p.s.alive() {
+	if errors.Is(err, amqp091.ErrClosed) || !p.s.isAlive() {
 		return p.s.lostError()
 	}
 	return tasker.Errorf(tasker.Unavailable, "the message broker did not confirm in time: %w", err)
@@ -203,7 +203,7 @@ func (p *publisher) reason(err error) error {
 // collector assigns confirmations to messages.
 type collector struct {
 	p        *publisher
-	messages post
+	messages outgoing
 	answers  []error
 	returned map[route]bool
 	first    error       // first rejection
@@ -211,7 +211,7 @@ type collector struct {
 }
 
 // collect waits for all confirmations. It returns an error if it gave up.
-func (c *collector) collect(ctx context.Context, pending <-chan sent) error {
+func (c *collector) collect(ctx context.Context, pending <-chan pendingMessage) error {
 	for {
 		select {
 		case m, ok := <-pending:
@@ -222,7 +222,7 @@ func (c *collector) collect(ctx context.Context, pending <-chan sent) error {
 			err := c.wait(ctx, m)
 			c.record(m)
 			if errors.Is(err, errSilence) {
-				return c.messages.silent(ctx, m.index)
+				return c.messages.timeoutError(ctx, m.index)
 			}
 			if err != nil {
 				return err
@@ -238,7 +238,7 @@ func (c *collector) collect(ctx context.Context, pending <-chan sent) error {
 // errSilence means that a confirmation did not arrive in time.
 var errSilence = errors.New("no confirmation")
 
-func (c *collector) wait(ctx context.Context, m sent) error {
+func (c *collector) wait(ctx context.Context, m pendingMessage) error {
 	select {
 	case <-m.dc.Done():
 		return nil
@@ -252,7 +252,7 @@ func (c *collector) wait(ctx context.Context, m sent) error {
 }
 
 // record stores the result of a message, if it is known.
-func (c *collector) record(m sent) {
+func (c *collector) record(m pendingMessage) {
 	select {
 	case <-m.dc.Done():
 	default:
@@ -263,11 +263,11 @@ func (c *collector) record(m sent) {
 	var err error
 	switch {
 	case acked && c.returned[m.route]:
-		err = c.messages.unroutable(m.index)
+		err = c.messages.unroutableError(m.index)
 	case !acked && c.p.ch.IsClosed():
 		err = errUnanswered
 	case !acked:
-		err = c.messages.notTaken(m.index)
+		err = c.messages.nackError(m.index)
 	}
 	c.answers[m.index] = err
 	if c.first == nil {
@@ -275,8 +275,8 @@ func (c *collector) record(m sent) {
 	}
 }
 
-// sweep records the confirmations that have arrived, without waiting.
-func (c *collector) sweep(pending <-chan sent) {
+// drainPending records the confirmations that have arrived, without waiting.
+func (c *collector) drainPending(pending <-chan pendingMessage) {
 	for {
 		select {
 		case m, ok := <-pending:

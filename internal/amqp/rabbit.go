@@ -122,14 +122,14 @@ func (b *Broker) Run(ctx context.Context) error {
 		if connected {
 			backoff = firstBackoff
 		}
-		pause(ctx, backoff)
+		sleep(ctx, backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-// pause waits for about d, or until ctx ends. Jitter prevents many processes from reconnecting at
+// sleep waits for about d, or until ctx ends. Jitter prevents many processes from reconnecting at
 // the same time.
-func pause(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	loop.Sleep(ctx, time.Duration(float64(d)*(0.75+0.5*rand.Float64())))
 }
 
@@ -139,7 +139,7 @@ func (b *Broker) serve(ctx context.Context) (connected bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer s.end()
+	defer s.close()
 	for {
 		if err := s.declareShared(ctx); err != nil {
 			return false, err
@@ -163,8 +163,8 @@ func (b *Broker) setSession(ctx context.Context, s *session) {
 		b.log.InfoContext(ctx, "connected to the message broker", "name", b.o.Name)
 	}
 	b.session, b.lost = s, nil
-	b.ready = b.faults[exchangeNoun(b.o.Exchange)] == nil
-	b.announce()
+	b.ready = b.faults[describeExchange(b.o.Exchange)] == nil
+	b.notifyWaiters()
 }
 
 // setLost records why there is no connection. It logs changes only.
@@ -173,14 +173,14 @@ func (b *Broker) setLost(ctx context.Context, err error) {
 	defer b.mu.Unlock()
 	changed := b.session != nil || b.lost == nil || b.lost.Error() != err.Error()
 	b.session, b.ready, b.lost = nil, false, err
-	b.announce()
+	b.notifyWaiters()
 	if changed && ctx.Err() == nil {
 		b.log.WarnContext(ctx, "cannot connect to the message broker; retrying", "err", err)
 	}
 }
 
-// announce wakes all waiters. The caller must hold b.mu.
-func (b *Broker) announce() {
+// notifyWaiters wakes all waiters. The caller must hold b.mu.
+func (b *Broker) notifyWaiters() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
@@ -194,20 +194,20 @@ func (b *Broker) Ready() bool {
 
 // Wait blocks until the broker is ready. It returns an error if ctx ends first.
 func (b *Broker) Wait(ctx context.Context) error {
-	if !b.await(ctx, func() bool { return b.ready }) {
+	if !b.waitUntil(ctx, func() bool { return b.ready }) {
 		return errors.Join(ctx.Err(), b.LastError())
 	}
 	return nil
 }
 
-// Tried blocks until the first connection attempt has ended, or until ctx ends.
-func (b *Broker) Tried(ctx context.Context) {
-	b.await(ctx, func() bool { return !errors.Is(b.lost, errNotTried) })
+// WaitForAttempt blocks until the first connection attempt has ended, or until ctx ends.
+func (b *Broker) WaitForAttempt(ctx context.Context) {
+	b.waitUntil(ctx, func() bool { return !errors.Is(b.lost, errNotTried) })
 }
 
-// await blocks until condition, which is called with b.mu held, is true. It returns false if ctx
-// ends first.
-func (b *Broker) await(ctx context.Context, condition func() bool) bool {
+// waitUntil blocks until condition, which is called with b.mu held, is true. It returns false if
+// ctx ends first.
+func (b *Broker) waitUntil(ctx context.Context, condition func() bool) bool {
 	for {
 		b.mu.Lock()
 		ok, changed := condition(), b.changed
@@ -233,7 +233,7 @@ func (b *Broker) LastError() error {
 	}
 	if b.session != nil {
 		if reason := b.session.blocked.Load(); reason != nil {
-			all = append(all, blockedError(*reason))
+			all = append(all, newBlockedError(*reason))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.faults)) {
@@ -242,8 +242,8 @@ func (b *Broker) LastError() error {
 	return errors.Join(all...)
 }
 
-// note records and logs that the broker refuses a thing, or accepts it again if err is nil.
-func (b *Broker) note(ctx context.Context, thing string, err error) {
+// recordError records and logs that the broker refuses a thing, or accepts it again if err is nil.
+func (b *Broker) recordError(ctx context.Context, thing string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was := b.faults[thing]
@@ -257,15 +257,15 @@ func (b *Broker) note(ctx context.Context, thing string, err error) {
 	}
 }
 
-// fault returns the current refusal that note recorded for a thing, or nil.
-func (b *Broker) fault(thing string) error {
+// lastErrorOf returns the current refusal that note recorded for a thing, or nil.
+func (b *Broker) lastErrorOf(thing string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.faults[thing]
 }
 
-// current returns the session, or an Unavailable error.
-func (b *Broker) current() (*session, error) {
+// currentSession returns the session, or an Unavailable error.
+func (b *Broker) currentSession() (*session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.session == nil {
@@ -274,9 +274,9 @@ func (b *Broker) current() (*session, error) {
 	return b.session, nil
 }
 
-// next waits for a usable session. It returns nil if ctx ends first.
-func (b *Broker) next(ctx context.Context) (s *session) {
-	if !b.await(ctx, func() bool { s = b.session; return s != nil && s.alive() }) {
+// waitForSession waits for a usable session. It returns nil if ctx ends first.
+func (b *Broker) waitForSession(ctx context.Context) (s *session) {
+	if !b.waitUntil(ctx, func() bool { s = b.session; return s != nil && s.isAlive() }) {
 		return nil
 	}
 	return s

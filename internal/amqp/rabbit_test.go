@@ -183,9 +183,9 @@ func TestRemediesNameTheVirtualHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &session{b: b, declared: map[string]*declaration{}}
-		refused := b.refusal(b.workQueue("n"), &amqp091.Error{Code: amqp091.AccessRefused})
-		silent := s.giveUp(t.Context(), "n")
-		routed := (&routed{s, []Routed{{}}}).silent(t.Context(), 0)
+		refused := b.explainRejection(b.newWorkQueue("n"), &amqp091.Error{Code: amqp091.AccessRefused})
+		silent := s.recordFailure(t.Context(), "n")
+		routed := (&routedBatch{s, []Routed{{}}}).timeoutError(t.Context(), 0)
 		for err, command := range map[error]string{
 			refused: "rabbitmqctl set_permissions USER '.*' '.*' '.*'" + flag,
 			silent:  "rabbitmq-queues quorum_status 'worker.n.executions'" + flag + " shows",
@@ -257,10 +257,10 @@ func TestMessagesArriveWhole(t *testing.T) {
 		}
 	}
 	d := got["b"]
-	if d.Queue != QueueOf(two) || d.Type != "step" || string(d.Body) != `{"x":2}` || d.Redelivered || len(d.Deaths) > 0 {
+	if d.Queue != QueueName(two) || d.Type != "step" || string(d.Body) != `{"x":2}` || d.Redelivered || len(d.Deaths) > 0 {
 		t.Errorf("delivery = %+v", d)
 	}
-	if _, consumers, err := b.Depth(t.Context(), QueueOf(one)); err != nil || consumers != 1 {
+	if _, consumers, err := b.Depth(t.Context(), QueueName(one)); err != nil || consumers != 1 {
 		t.Errorf("depth: %d consumers, %v", consumers, err)
 	}
 	if err := b.LastError(); err != nil {
@@ -358,12 +358,12 @@ func TestWhatNobodyTakesIsDeadLettered(t *testing.T) {
 			t.Fatalf("deaths = %+v", d.Deaths)
 		}
 		death := d.Deaths[0]
-		if death.Queue != QueueOf(ns) || death.Reason != "expired" || death.Exchange != o.Exchange ||
+		if death.Queue != QueueName(ns) || death.Reason != "expired" || death.Exchange != o.Exchange ||
 			!slices.Equal(death.RoutingKeys, []string{RoutingKey(ns)}) || death.Count != 1 || time.Since(death.Time).Abs() > time.Hour {
 			t.Errorf("death = %+v", death)
 		}
 	}
-	eventually(t, b, QueueOf(ns), 0, 0)
+	eventually(t, b, QueueName(ns), 0, 0)
 }
 
 // All that is dead is kept, for as long as is configured, and dies nowhere else.
@@ -428,7 +428,7 @@ func TestWithoutDeadLettersTheBrokerDropsThem(t *testing.T) {
 	b := start(t, o)
 	ns := mqtest.Name(t)
 	publish(t, b, messages(ns, 3))
-	eventually(t, b, QueueOf(ns), 0, 0)
+	eventually(t, b, QueueName(ns), 0, 0)
 	if _, _, err := b.Depth(t.Context(), b.DeadLetterQueue()); tasker.CodeOf(err) != tasker.NotFound {
 		t.Errorf("the dead-letter queue: %v", err)
 	}
@@ -439,17 +439,17 @@ func TestAMissingQueueIsFoundAndMadeAnew(t *testing.T) {
 	b := start(t, options(t, mqtest.URL(t)))
 	gone, fine := mqtest.Name(t), mqtest.Name(t)
 	publish(t, b, append(messages(gone, 1), messages(fine, 1)...))
-	if _, err := channel(t, mqtest.URL(t)).QueueDelete(QueueOf(gone), false, false, false); err != nil {
+	if _, err := channel(t, mqtest.URL(t)).QueueDelete(QueueName(gone), false, false, false); err != nil {
 		t.Fatal(err)
 	}
 	list := append(messages(gone, 2), messages(fine, 2)...)
 	confirmed, err := b.Publish(t.Context(), list)
-	if tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), QueueOf(gone)) ||
+	if tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), QueueName(gone)) ||
 		!slices.Equal(confirmed, []bool{false, false, true, true}) {
 		t.Errorf("publish = %v, %v", confirmed, err)
 	}
 	for err != nil && t.Context().Err() == nil {
-		pause(t.Context(), 20*time.Millisecond)
+		sleep(t.Context(), 20*time.Millisecond)
 		_, err = b.Publish(t.Context(), list)
 	}
 }
@@ -467,7 +467,7 @@ func TestAnExchangeThatIsDeletedComesBack(t *testing.T) {
 		if _, err := b.Publish(t.Context(), messages(ns, 1)); err == nil {
 			return
 		}
-		pause(t.Context(), 20*time.Millisecond)
+		sleep(t.Context(), 20*time.Millisecond)
 	}
 	t.Error(b.LastError())
 }
@@ -489,17 +489,17 @@ func TestMessagesThatAMQPCannotCarry(t *testing.T) {
 func TestNamesFit(t *testing.T) {
 	long := strings.Repeat("ä", 200)
 	for _, ns := range []string{"a", "a.b", "#", "a.*", strings.Repeat("x", 300), long, long + "1", long + "2"} {
-		if n := len(QueueOf(ns)); n > 255 {
+		if n := len(QueueName(ns)); n > 255 {
 			t.Errorf("QueueOf(%.20q) has %d bytes", ns, n)
 		}
 		if k := RoutingKey(ns); len(k) > 255 || strings.ContainsAny(k, "#*") {
 			t.Errorf("RoutingKey(%.20q) = %q", ns, k)
 		}
 	}
-	if QueueOf("fulfillment") != "worker.fulfillment.executions" || RoutingKey("fulfillment") != "execution.dispatch.worker.fulfillment" {
-		t.Errorf("%q, %q", QueueOf("fulfillment"), RoutingKey("fulfillment"))
+	if QueueName("fulfillment") != "worker.fulfillment.executions" || RoutingKey("fulfillment") != "execution.dispatch.worker.fulfillment" {
+		t.Errorf("%q, %q", QueueName("fulfillment"), RoutingKey("fulfillment"))
 	}
-	if QueueOf(long+"1") == QueueOf(long+"2") || RoutingKey(long+"1") == RoutingKey(long+"2") {
+	if QueueName(long+"1") == QueueName(long+"2") || RoutingKey(long+"1") == RoutingKey(long+"2") {
 		t.Error("two long namespaces share a name")
 	}
 }
@@ -511,7 +511,7 @@ func TestUnusualNamespaces(t *testing.T) {
 	long, hash := strings.Repeat("n", 300)+id, id+".#"
 	again := publish(t, b, []Message{{ID: "l", Namespace: long}, {ID: "h", Namespace: hash}, {ID: "other", Namespace: id + ".x"}})
 	for _, ns := range []string{long, hash} {
-		eventually(t, b, QueueOf(ns), 1, again)
+		eventually(t, b, QueueName(ns), 1, again)
 	}
 }
 

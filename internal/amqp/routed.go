@@ -26,47 +26,47 @@ type Routed struct {
 // accept the message. PublishRouted returns soon after ctx ends, or at once if there is no
 // connection.
 func (b *Broker) PublishRouted(ctx context.Context, messages []Routed) []error {
-	answers := newAnswers(len(messages))
-	s, err := b.publishable()
+	answers := newErrors(len(messages))
+	s, err := b.publishableSession()
 	if err != nil {
-		return answered(answers, err)
+		return fillErrors(answers, err)
 	}
-	r := &routed{s, messages}
+	r := &routedBatch{s, messages}
 	good := r.admit(answers)
 	if len(good) == 0 {
 		return answers
 	}
-	p, err := s.publisher(ctx)
+	p, err := s.acquirePublisher(ctx)
 	if err != nil {
-		return answered(answers, err)
+		return fillErrors(answers, err)
 	}
 	if err := p.publish(ctx, r, good, answers); err != nil {
 		r.admit(answers) // the broker may have rejected a message as too large
-		answered(answers, err)
+		fillErrors(answers, err)
 	}
 	return answers
 }
 
-// publishable returns the session if messages can be published.
-func (b *Broker) publishable() (*session, error) {
-	s, err := b.current()
+// publishableSession returns the session if messages can be published.
+func (b *Broker) publishableSession() (*session, error) {
+	s, err := b.currentSession()
 	if err != nil {
 		return nil, err
 	}
-	if !s.alive() {
+	if !s.isAlive() {
 		return nil, s.lostError()
 	}
 	if reason := s.blocked.Load(); reason != nil {
-		return nil, blockedError(*reason)
+		return nil, newBlockedError(*reason)
 	}
-	if err := b.fault(exchangeNoun(b.o.Exchange)); err != nil {
+	if err := b.lastErrorOf(describeExchange(b.o.Exchange)); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// answered sets err as the result of all messages that have none yet.
-func answered(answers []error, err error) []error {
+// fillErrors sets err as the result of all messages that have none yet.
+func fillErrors(answers []error, err error) []error {
 	for i := range answers {
 		if errors.Is(answers[i], errUnanswered) {
 			answers[i] = err
@@ -75,14 +75,14 @@ func answered(answers []error, err error) []error {
 	return answers
 }
 
-// routed is a batch of messages for bound queues.
-type routed struct {
+// routedBatch is a batch of messages for bound queues.
+type routedBatch struct {
 	s    *session
 	list []Routed
 }
 
 // admit returns the indexes of the messages that can be sent, and sets the errors of the others.
-func (r *routed) admit(answers []error) (good []int) {
+func (r *routedBatch) admit(answers []error) (good []int) {
 	largest := r.s.largest.Load()
 	for i, m := range r.list {
 		if !errors.Is(answers[i], errUnanswered) {
@@ -103,7 +103,7 @@ func (r *routed) admit(answers []error) (good []int) {
 	return good
 }
 
-func (r *routed) form(index int) (key string, m amqp091.Publishing) {
+func (r *routedBatch) buildMessage(index int) (key string, m amqp091.Publishing) {
 	message := r.list[index]
 	return message.Key, amqp091.Publishing{
 		ContentType: message.ContentType,
@@ -113,35 +113,35 @@ func (r *routed) form(index int) (key string, m amqp091.Publishing) {
 	}
 }
 
-func (r *routed) unroutable(index int) error {
+func (r *routedBatch) unroutableError(index int) error {
 	exchange, key := r.s.b.o.Exchange, r.list[index].Key
 	return tasker.Errorf(tasker.Unavailable,
 		"no queue is bound to exchange %q for key %q, so no worker would receive the message: "+
 			"bind a queue with this key or #", exchange, key)
 }
 
-func (r *routed) notTaken(index int) error {
+func (r *routedBatch) nackError(index int) error {
 	return tasker.Errorf(tasker.Unavailable, "the message broker rejected a message: "+
 		"a queue bound to exchange %q for key %q is full or not writable", r.s.b.o.Exchange, r.list[index].Key)
 }
 
-func (r *routed) silent(_ context.Context, index int) error {
+func (r *routedBatch) timeoutError(_ context.Context, index int) error {
 	if reason := r.s.blocked.Load(); reason != nil {
-		return blockedError(*reason) // no queue confirms anything
+		return newBlockedError(*reason) // no queue confirms anything
 	}
 	return tasker.Errorf(tasker.Unavailable, "the message broker confirmed no messages for %s: a queue bound to "+
 		"exchange %q for key %q may have no leader; see rabbitmq-queues quorum_status QUEUE%s",
-		Silence, r.s.b.o.Exchange, r.list[index].Key, r.s.b.vhostFlag())
+		Silence, r.s.b.o.Exchange, r.list[index].Key, r.s.b.formatVhostFlag())
 }
 
-func (*routed) confirmed(context.Context, []error) {}
+func (*routedBatch) recordConfirms(context.Context, []error) {}
 
 // tooLarge matches the broker's reason for closing a channel after an oversized message.
 var tooLarge = regexp.MustCompile(`message size \d+ is larger than (?:configured )?max size (\d+)`)
 
-// learnLargest stores the size limit of the broker if the channel was closed because of it. Each
-// oversized message would close the channel and delay the other messages.
-func (s *session) learnLargest(closed *amqp091.Error) {
+// recordMaxMessageSize stores the size limit of the broker if the channel was closed because of it.
+// Each oversized message would close the channel and delay the other messages.
+func (s *session) recordMaxMessageSize(closed *amqp091.Error) {
 	if closed == nil {
 		return
 	}

@@ -100,7 +100,7 @@ func TestRoutedAndOtherMessagesShareChannels(t *testing.T) {
 		}
 		<-arrived
 	}
-	eventually(t, b, QueueOf(ns), 6, again)
+	eventually(t, b, QueueName(ns), 6, again)
 }
 
 func TestRoutedMessagesWithoutABroker(t *testing.T) {
@@ -113,13 +113,13 @@ func TestRoutedMessagesWithoutABroker(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b.Tried(ctx) // nobody tries yet
+	b.WaitForAttempt(ctx) // nobody tries yet
 	if answers := b.PublishRouted(t.Context(), routedTo("a", "b")); codes(answers) != "UNAVAILABLE UNAVAILABLE" ||
 		!strings.Contains(answers[1].Error(), "not connected yet") {
 		t.Errorf("answers = %v", answers)
 	}
 	background(t, b.Run)
-	b.Tried(t.Context())
+	b.WaitForAttempt(t.Context())
 	if answers := b.PublishRouted(t.Context(), routedTo("a")); codes(answers) != "UNAVAILABLE" || strings.Contains(answers[0].Error(), "not connected yet") {
 		t.Errorf("answers = %v", answers)
 	}

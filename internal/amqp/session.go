@@ -122,9 +122,9 @@ func (s *session) watch(closed <-chan *amqp091.Error, blocked <-chan amqp091.Blo
 	}
 }
 
-// alive reports whether the session can be used. It also asks the client, which cancels waiting
+// isAlive reports whether the session can be used. It also asks the client, which cancels waiting
 // calls before it announces that the connection is lost.
-func (s *session) alive() bool {
+func (s *session) isAlive() bool {
 	if s.conn.IsClosed() {
 		return false
 	}
@@ -151,7 +151,7 @@ func (s *session) lostError() error {
 	}
 }
 
-func blockedError(reason string) error {
+func newBlockedError(reason string) error {
 	return tasker.Errorf(tasker.Unavailable, "the message broker has blocked publishing (%s): "+
 		"check rabbitmqctl list_connections name state and the memory and disk alarms", reason)
 }
@@ -176,8 +176,8 @@ func (s *session) quiesce() {
 	}
 }
 
-// end closes the connection and waits for its goroutines.
-func (s *session) end() {
+// close closes the connection and waits for its goroutines.
+func (s *session) close() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
@@ -189,8 +189,8 @@ func (s *session) end() {
 	s.calls.Wait()
 }
 
-// enter registers a consumer. It returns false if the session is about to end.
-func (s *session) enter() bool {
+// beginUse registers a consumer. It returns false if the session is about to end.
+func (s *session) beginUse() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -211,8 +211,8 @@ func (s *session) spawn(f func()) bool {
 	return true
 }
 
-// open opens a channel and calls prepare. It returns an error when ctx ends.
-func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error) (*amqp091.Channel, error) {
+// openChannel opens a channel and calls prepare. It returns an error when ctx ends.
+func (s *session) openChannel(ctx context.Context, prepare func(*amqp091.Channel) error) (*amqp091.Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	type result struct {
@@ -249,9 +249,9 @@ func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error
 	}
 }
 
-// do calls f with a temporary channel. It returns an error when ctx ends.
-func (s *session) do(ctx context.Context, f func(*amqp091.Channel) error) error {
-	_, err := s.open(ctx, func(ch *amqp091.Channel) error {
+// withChannel calls f with a temporary channel. It returns an error when ctx ends.
+func (s *session) withChannel(ctx context.Context, f func(*amqp091.Channel) error) error {
+	_, err := s.openChannel(ctx, func(ch *amqp091.Channel) error {
 		if err := f(ch); err != nil {
 			return err
 		}
@@ -262,16 +262,16 @@ func (s *session) do(ctx context.Context, f func(*amqp091.Channel) error) error 
 
 // Depth returns the number of ready messages and consumers of a queue, or NotFound.
 func (b *Broker) Depth(ctx context.Context, queue string) (messages, consumers int, err error) {
-	s, err := b.current()
+	s, err := b.currentSession()
 	if err != nil {
 		return 0, 0, err
 	}
-	return s.depth(ctx, queue)
+	return s.queueDepth(ctx, queue)
 }
 
-func (s *session) depth(ctx context.Context, queue string) (messages, consumers int, err error) {
+func (s *session) queueDepth(ctx context.Context, queue string) (messages, consumers int, err error) {
 	var q amqp091.Queue
-	err = s.do(ctx, func(ch *amqp091.Channel) (err error) {
+	err = s.withChannel(ctx, func(ch *amqp091.Channel) (err error) {
 		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		return err
 	})

@@ -41,22 +41,22 @@ type declaration struct {
 func (b *Broker) DeadLetterQueue() string { return b.o.DeadLetter.Exchange + deadLetterSuffix }
 
 // The nouns identify exchanges and queues in errors and in the log.
-func exchangeNoun(name string) string { return fmt.Sprintf("exchange %q", name) }
-func queueNoun(name string) string    { return fmt.Sprintf("queue %q", name) }
-func silentNoun(name string) string   { return "confirmations of " + queueNoun(name) }
+func describeExchange(name string) string     { return fmt.Sprintf("exchange %q", name) }
+func describeQueue(name string) string        { return fmt.Sprintf("queue %q", name) }
+func describeUnresponsive(name string) string { return "confirmations of " + describeQueue(name) }
 
 // declareShared declares the shared exchanges and queues and records refusals. An error means that
 // there is no connection.
 func (s *session) declareShared(ctx context.Context) error {
 	o := s.b.o
-	declare := []thing{s.b.exchange(o.Exchange)}
+	declare := []brokerObject{s.b.newExchange(o.Exchange)}
 	if o.DeadLetter.Enabled {
-		declare = append(declare, s.b.exchange(o.DeadLetter.Exchange), s.b.deadLetterQueue())
+		declare = append(declare, s.b.newExchange(o.DeadLetter.Exchange), s.b.newDeadLetterQueue())
 	}
 	refused := false
 	for _, t := range declare {
 		err := s.declare(ctx, t)
-		if err != nil && !isRefusal(err) {
+		if err != nil && !isDeclareRejection(err) {
 			return err
 		}
 		refused = refused || err != nil
@@ -75,21 +75,21 @@ func (s *session) requestDeclare() {
 	}
 }
 
-// ensure declares the work queue of a namespace once per connection.
-func (s *session) ensure(ctx context.Context, namespace string) error {
+// ensureQueue declares the work queue of a namespace once per connection.
+func (s *session) ensureQueue(ctx context.Context, namespace string) error {
 	s.mu.Lock()
 	d := s.declared[namespace]
-	owner := d == nil || d.stale()
+	owner := d == nil || d.isStale()
 	if owner {
 		d = &declaration{done: make(chan struct{})}
 		s.declared[namespace] = d
 	}
 	s.mu.Unlock()
 	if owner {
-		d.err = s.declare(ctx, s.b.workQueue(namespace))
+		d.err = s.declare(ctx, s.b.newWorkQueue(namespace))
 		d.at, d.ttl = time.Now(), refusalBackoff
-		if d.err != nil && !isRefusal(d.err) {
-			s.forget(namespace) // retry on the next call
+		if d.err != nil && !isDeclareRejection(d.err) {
+			s.forgetDeclaration(namespace) // retry on the next call
 		}
 		close(d.done)
 	}
@@ -101,27 +101,28 @@ func (s *session) ensure(ctx context.Context, namespace string) error {
 	}
 }
 
-// giveUp treats the queue of a namespace as unavailable for silenceBackoff and returns the error.
-func (s *session) giveUp(ctx context.Context, namespace string) error {
+// recordFailure treats the queue of a namespace as unavailable for silenceBackoff and returns the
+// error.
+func (s *session) recordFailure(ctx context.Context, namespace string) error {
 	if reason := s.blocked.Load(); reason != nil {
-		return blockedError(*reason) // no queue confirms anything
+		return newBlockedError(*reason) // no queue confirms anything
 	}
-	name := QueueOf(namespace)
+	name := QueueName(namespace)
 	err := tasker.Errorf(tasker.Unavailable,
 		"%s confirms no messages: if rabbitmq-queues quorum_status %s%s shows no leader, "+
 			"a crash has broken it (RabbitMQ may not recover a queue created shortly before a crash); %s",
-		queueNoun(name), quote(name), s.b.vhostFlag(), s.b.workQueue(namespace).remedy)
-	s.b.note(ctx, silentNoun(name), err)
+		describeQueue(name), quoteShell(name), s.b.formatVhostFlag(), s.b.newWorkQueue(namespace).remedy)
+	s.b.recordError(ctx, describeUnresponsive(name), err)
 	s.cacheError(namespace, err, silenceBackoff)
 	return err
 }
 
-// missing returns the error for a message that reached no queue because the queue or its binding
-// was deleted. It delays recreating the queue, because RabbitMQ does not notify consumers if their
-// queue is immediately recreated.
-func (s *session) missing(namespace string) error {
+// checkDeclared returns the error for a message that reached no queue because the queue or its
+// binding was deleted. It delays recreating the queue, because RabbitMQ does not notify consumers
+// if their queue is immediately recreated.
+func (s *session) checkDeclared(namespace string) error {
 	err := tasker.Errorf(tasker.Unavailable, "no queue accepted a message: %s is missing and will be recreated",
-		queueNoun(QueueOf(namespace)))
+		describeQueue(QueueName(namespace)))
 	s.cacheError(namespace, err, refusalBackoff)
 	return err
 }
@@ -135,8 +136,8 @@ func (s *session) cacheError(namespace string, err error, ttl time.Duration) {
 	s.declared[namespace] = d
 }
 
-// stale reports whether a cached error has expired.
-func (d *declaration) stale() bool {
+// isStale reports whether a cached error has expired.
+func (d *declaration) isStale() bool {
 	select {
 	case <-d.done:
 		return d.err != nil && time.Since(d.at) > d.ttl
@@ -145,73 +146,73 @@ func (d *declaration) stale() bool {
 	}
 }
 
-// forget makes the next use of a namespace declare its queue again.
-func (s *session) forget(namespace string) {
+// forgetDeclaration makes the next use of a namespace declare its queue again.
+func (s *session) forgetDeclaration(namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.declared, namespace)
 }
 
-// forgetAll is like forget for all namespaces.
-func (s *session) forgetAll() {
+// forgetDeclarations is like forget for all namespaces.
+func (s *session) forgetDeclarations() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.declared)
 }
 
-// thing is an exchange or a queue with its bindings.
-type thing struct {
+// brokerObject is an exchange or a queue with its bindings.
+type brokerObject struct {
 	noun    string
 	declare func(*amqp091.Channel) error
 	remedy  string // instruction to delete it
 }
 
-func (b *Broker) exchange(name string) thing {
-	return thing{
-		noun: exchangeNoun(name),
+func (b *Broker) newExchange(name string) brokerObject {
+	return brokerObject{
+		noun: describeExchange(name),
 		declare: func(ch *amqp091.Channel) error {
 			return ch.ExchangeDeclare(name, amqp091.ExchangeTopic, true, false, false, false, nil)
 		},
 		remedy: "delete the exchange, and Tasker recreates it and its bindings: rabbitmqctl eval " +
-			quote(`rabbit_exchange:delete(rabbit_misc:r(<<"`+b.vhost+`">>, exchange, <<"`+name+`">>), false, <<"operator">>).`),
+			quoteShell(`rabbit_exchange:delete(rabbit_misc:r(<<"`+b.vhost+`">>, exchange, <<"`+name+`">>), false, <<"operator">>).`),
 	}
 }
 
-// vhostFlag returns the flag that selects the virtual host in RabbitMQ commands, or "" for the
-// default host /.
-func (b *Broker) vhostFlag() string {
+// formatVhostFlag returns the flag that selects the virtual host in RabbitMQ commands, or "" for
+// the default host /.
+func (b *Broker) formatVhostFlag() string {
 	if b.vhost == "/" {
 		return ""
 	}
-	return " --vhost " + quote(b.vhost)
+	return " --vhost " + quoteShell(b.vhost)
 }
 
-func (b *Broker) queue(name string, args amqp091.Table, exchange, key string) thing {
-	return thing{
-		noun: queueNoun(name),
+func (b *Broker) newQueue(name string, args amqp091.Table, exchange, key string) brokerObject {
+	return brokerObject{
+		noun: describeQueue(name),
 		declare: func(ch *amqp091.Channel) error {
 			if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
 				return err
 			}
 			return ch.QueueBind(name, key, exchange, false, nil)
 		},
-		remedy: "once it is empty, delete the queue, and Tasker recreates it: rabbitmqctl delete_queue " + quote(name) + b.vhostFlag(),
+		remedy: "once it is empty, delete the queue, and Tasker recreates it: rabbitmqctl delete_queue " + quoteShell(name) + b.formatVhostFlag(),
 	}
 }
 
-func (b *Broker) deadLetterQueue() thing {
+func (b *Broker) newDeadLetterQueue() brokerObject {
 	d := b.o.DeadLetter
-	return b.queue(b.DeadLetterQueue(), amqp091.Table{
+	return b.newQueue(b.DeadLetterQueue(), amqp091.Table{
 		amqp091.QueueTypeArg:       amqp091.QueueTypeQuorum,
 		amqp091.QueueMessageTTLArg: d.TTL.Milliseconds(),
 		"x-delivery-limit":         int64(deadLetterDeliveries),
 	}, d.Exchange, "#")
 }
 
-// workQueue returns the queue of a namespace. The at-least-once strategy keeps a dead letter until
-// the dead-letter queue has stored it; RabbitMQ supports it only for quorum queues that reject
-// messages when they are full.
-func (b *Broker) workQueue(namespace string) thing {
+// newWorkQueue returns the queue of a namespace. The at-least-once strategy keeps a dead letter
+// until the dead-letter queue has stored it; RabbitMQ supports it only for quorum queues that
+// reject messages when they are full.
+func (b *Broker) newWorkQueue(namespace string) brokerObject {
 	args := amqp091.Table{
 		amqp091.QueueTypeArg:       amqp091.QueueTypeQuorum,
 		amqp091.QueueMessageTTLArg: b.o.QueueTTL.Milliseconds(),
@@ -222,24 +223,24 @@ func (b *Broker) workQueue(namespace string) thing {
 		args["x-dead-letter-exchange"] = b.o.DeadLetter.Exchange
 		args["x-dead-letter-strategy"] = "at-least-once"
 	}
-	return b.queue(QueueOf(namespace), args, b.o.Exchange, RoutingKey(namespace))
+	return b.newQueue(QueueName(namespace), args, b.o.Exchange, RoutingKey(namespace))
 }
 
 // declare declares an exchange or a queue and records the result.
-func (s *session) declare(ctx context.Context, t thing) error {
-	err := s.do(ctx, t.declare)
-	if err != nil && isRefusal(err) {
-		err = s.b.refusal(t, err)
+func (s *session) declare(ctx context.Context, t brokerObject) error {
+	err := s.withChannel(ctx, t.declare)
+	if err != nil && isDeclareRejection(err) {
+		err = s.b.explainRejection(t, err)
 	}
-	if err == nil || isRefusal(err) {
-		s.b.note(ctx, t.noun, err)
+	if err == nil || isDeclareRejection(err) {
+		s.b.recordError(ctx, t.noun, err)
 		return err
 	}
 	return fmt.Errorf("declare %s: %w", t.noun, err)
 }
 
-// isRefusal reports whether err means that the broker refused a declaration.
-func isRefusal(err error) bool {
+// isDeclareRejection reports whether err means that the broker refused a declaration.
+func isDeclareRejection(err error) bool {
 	e, ok := errors.AsType[*amqp091.Error](err)
 	if !ok {
 		return false
@@ -249,11 +250,11 @@ func isRefusal(err error) bool {
 	}, e.Code)
 }
 
-// refusal explains a refusal and how to fix it.
-func (b *Broker) refusal(t thing, err error) error {
+// explainRejection explains a refusal and how to fix it.
+func (b *Broker) explainRejection(t brokerObject, err error) error {
 	e, _ := errors.AsType[*amqp091.Error](err)
 	reason := strings.TrimPrefix(e.Reason, "PRECONDITION_FAILED - ")
-	err = &answer{reason, e}
+	err = &confirmError{reason, e}
 	switch e.Code {
 	case amqp091.PreconditionFailed:
 		if !strings.Contains(reason, "inequivalent") {
@@ -269,7 +270,7 @@ func (b *Broker) refusal(t thing, err error) error {
 			Code: tasker.Forbidden, Err: err,
 			Message: fmt.Sprintf("permission to declare %s denied (%s): grant Tasker's user configure, write "+
 				"and read: "+
-				"rabbitmqctl set_permissions USER '.*' '.*' '.*'%s", t.noun, reason, b.vhostFlag()),
+				"rabbitmqctl set_permissions USER '.*' '.*' '.*'%s", t.noun, reason, b.formatVhostFlag()),
 		}
 	}
 	return &tasker.Error{
@@ -278,15 +279,15 @@ func (b *Broker) refusal(t thing, err error) error {
 	}
 }
 
-// answer wraps an error of the broker whose text the message already quotes, so that it is not
-// repeated.
-type answer struct {
+// confirmError wraps an error of the broker whose text the message already quotes, so that it is
+// not repeated.
+type confirmError struct {
 	text string
 	err  *amqp091.Error
 }
 
-func (a *answer) Error() string { return a.text }
-func (a *answer) Unwrap() error { return a.err }
+func (a *confirmError) Error() string { return a.text }
+func (a *confirmError) Unwrap() error { return a.err }
 
-// quote quotes a word for a shell.
-func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+// quoteShell quotes a word for a shell.
+func quoteShell(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -46,7 +46,7 @@ func (rt *route) checkAccess() {
 // x.ctx to what the caller may see.
 func (x *request) admit() error {
 	rt := x.route
-	caller, err := x.server.auth.Request(x.r)
+	caller, err := x.server.auth.AuthenticateRequest(x.r)
 	if rt.public {
 		x.caller = caller // may be nil; see canSeeSystem
 		return nil
@@ -67,14 +67,14 @@ func (x *request) admit() error {
 		(x.r.TLS == nil || len(x.r.TLS.VerifiedChains) == 0) {
 		return tasker.Errorf(tasker.Forbidden, "client certificate required: workers need one signed by server.tls_client_ca_file, in addition to their key")
 	}
-	if err := rt.rule.Refusal(caller.Identity); err != nil {
+	if err := rt.rule.CheckIdentity(caller.Identity); err != nil {
 		return err
 	}
 	if err := x.awaitAdmission(caller.Subject); err != nil {
 		return err
 	}
 	if rt.wait > 0 { // a waiting claim ends with the access of its caller
-		stop := caller.WhenEnded(x.cancel)
+		stop := caller.OnEnd(x.cancel)
 		context.AfterFunc(x.ctx, func() { stop() })
 	}
 	if x.ctx, err = rt.rule.Admit(x.ctx, caller.Identity, x.server.findNamespaces, x.parsePathUUID); err != nil {
@@ -129,7 +129,7 @@ func (x *request) auditRefusal(err error) {
 		return
 	}
 	data := map[string]string{"method": x.r.Method, "route": x.route.path, "from": x.r.RemoteAddr}
-	if _, id := x.route.rule.Names(); id != "" {
+	if _, id := x.route.rule.ResourceParameter(); id != "" {
 		data[id] = x.r.PathValue(id)
 	}
 	x.server.auth.AuditRefusal(x.ctx, x.caller.Subject, data)
@@ -138,7 +138,7 @@ func (x *request) auditRefusal(err error) {
 // findNamespaces implements [access.Finder].
 func (s *server) findNamespaces(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind != access.WorkerKind {
-		return s.db.NamespacesOf(ctx, kind, id)
+		return s.db.FindNamespaces(ctx, kind, id)
 	}
 	w, err := s.findWorker(ctx, id)
 	if w == nil {
@@ -189,7 +189,7 @@ func (f *workerNamespaces) put(id tasker.ID, w *postgres.WorkerAccess) {
 
 // checkNamespace returns an error if the caller lacks the permission of the route in a namespace.
 func (x *request) checkNamespace(namespace string) error {
-	return x.caller.MayUse(x.route.permission, namespace)
+	return x.caller.RequirePermission(x.route.permission, namespace)
 }
 
 // checkQueryNamespace returns an error if the query names a namespace in which the caller lacks the
@@ -205,8 +205,8 @@ func (x *request) checkQueryNamespace() error {
 // events of all namespaces.
 func (x *request) checkResend(r emission.ReEmission) error {
 	if r.Event == nil {
-		if !x.caller.Scope(x.route.permission).All() {
-			return x.caller.Refusal(x.route.permission, access.AllNamespaces)
+		if !x.caller.Scope(x.route.permission).IncludesAll() {
+			return x.caller.CheckPermission(x.route.permission, access.AllNamespaces)
 		}
 		return nil
 	}
@@ -229,7 +229,7 @@ func (x *request) resolveOptionalActor(name *string) *string {
 
 // canSeeSystem reports whether the caller of a public route may see the state of the server.
 func (x *request) canSeeSystem() bool {
-	return x.caller != nil && x.caller.Scope(access.ReadSystem).All()
+	return x.caller != nil && x.caller.Scope(access.ReadSystem).IncludesAll()
 }
 
 func (s *server) accessRoutes() []*route {
@@ -329,7 +329,7 @@ func (s *server) rotateKey(x *request, req apiv1.RotateKey) error {
 	if err := s.db.RotateKey(x.ctx, id, token, time.Duration(req.GraceSeconds)*time.Second, x.resolveActorOrUnknown("")); err != nil {
 		return err
 	}
-	s.auth.Look(x.ctx)
+	s.auth.PollRevocations(x.ctx)
 	k, err := s.db.Key(x.ctx, id)
 	if err != nil {
 		return err
@@ -343,7 +343,7 @@ func (s *server) revokeKey(x *request) error {
 	if err != nil {
 		return err
 	}
-	s.auth.Look(x.ctx)
+	s.auth.PollRevocations(x.ctx)
 	return x.respond(http.StatusOK, toKey(k))
 }
 
@@ -384,7 +384,7 @@ func (s *server) endSessions(x *request, req apiv1.EndSessions) error {
 	if err != nil {
 		return err
 	}
-	s.auth.Look(x.ctx)
+	s.auth.PollRevocations(x.ctx)
 	return x.respond(http.StatusOK, apiv1.EndedSessions{Ended: n})
 }
 

@@ -243,7 +243,7 @@ func TestPermissionsOfEveryRoute(t *testing.T) {
 	callers["revoked"], callers["expired"] = h.bearer("revoked", "admin@*"), h.bearer("expired", "admin@*")
 	h.Exec(`UPDATE tasker.api_keys SET revoked_at = now(), revoked_by = 'test' WHERE name = 'revoked'`)
 	h.Exec(`UPDATE tasker.api_keys SET expires_at = now() WHERE name = 'expired'`)
-	a.Look(t.Context())
+	a.PollRevocations(t.Context())
 	cells := 0
 	for _, operation := range operations(t) {
 		if who[operation] == "" {
@@ -662,7 +662,7 @@ func TestClaimsCostNoQueryForTheirCaller(t *testing.T) {
 	e := enginetest.NewWith(t, postgres.Options{Tracer: tracer})
 	a := auth.New(auth.Options{DB: e.DB})
 	h := serve(t, e, func(o *api.Options) { o.Auth = a })
-	a.Look(t.Context())
+	a.PollRevocations(t.Context())
 	key := h.bearer("w", "worker@shop")
 	w := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers",
 		map[string]any{"name": "w", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 1}, key)
@@ -802,7 +802,7 @@ func TestAWorkerIsBoundToTheKeyThatRegisteredIt(t *testing.T) {
 	var key string
 	h.Must(h.Admin().QueryRow(t.Context(), `SELECT key_uuid::text FROM tasker.api_keys WHERE name = 'owner'`).Scan(&key))
 	rotated := want[apiv1.CreatedKey](h, http.StatusOK, "POST", "/v1/keys/"+key+"/rotate", map[string]any{"grace_seconds": 0}, root)
-	a.Look(t.Context())
+	a.PollRevocations(t.Context())
 	receipt := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", path+"/results", resultOf(step, step.LeaseToken), "Authorization: Bearer "+rotated.Token)
 	if len(receipt.Accepted) != 1 {
 		t.Errorf("the result under the rotated key: %+v", receipt)

@@ -32,7 +32,7 @@ func (s *server) caseRoutes() []*route {
 			method: "GET", path: casePath, id: "getCase", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,
 			summary:   "Get a case with its counts, samples, differences, outcomes and history",
 			responses: okResponse(apiv1.CaseDetail{}),
-			serve:     newGetHandler("case_id", s.caseService.Detail, apiv1.FromCaseDetail),
+			serve:     newGetHandler("case_id", s.caseService.FindDetail, apiv1.FromCaseDetail),
 		},
 		{
 			method: "GET", path: casePath + "/why", id: "whyCase", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,

@@ -222,18 +222,18 @@ func (s *server) followEvents(x *request) error {
 	if s.stopping.Err() != nil {
 		return tasker.Errorf(tasker.Unavailable, "the server is shutting down: try again")
 	}
-	reader, err := s.feedOptions.Feed.Read(x.ctx, after, auth.AddressOf(x.r))
+	reader, err := s.feedOptions.Feed.Read(x.ctx, after, auth.RemoteAddress(x.r))
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
-	feed.Begin(x.w)
+	feed.WriteHeaders(x.w)
 	if x.r.Method == http.MethodHead {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
-	defer x.caller.WhenEnded(cancel)()
+	defer x.caller.OnEnd(cancel)()
 	defer context.AfterFunc(s.stopping, cancel)()
 	e := &eventStream{request: x, source: s.feedOptions.Source, topics: topics, reader: reader, lastSent: reader.Point()}
 	st := &feed.Stream{Reader: reader, W: x.w, Encode: e.encode, Idle: e.keepalive, StillHere: s.feedOptions.StillHere, WriteTime: s.feedOptions.WriteTime}
@@ -297,7 +297,7 @@ func (e *eventStream) encode(list []feed.Event) (string, error) {
 		if e.topics != nil && !slices.Contains(e.topics, one.Topic) {
 			continue
 		}
-		shown, ok := access.ShowEvent(e.request.ctx, one.Event)
+		shown, ok := access.RedactEvent(e.request.ctx, one.Event)
 		if !ok {
 			continue
 		}

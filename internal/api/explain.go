@@ -28,6 +28,6 @@ func (s *server) explainRoutes() []*route {
 }
 
 func (s *server) explainQueue(x *request) error {
-	e, err := s.explain.Queue(x.ctx, x.pathText("namespace"), x.pathText("handler"))
+	e, err := s.explain.ExplainQueue(x.ctx, x.pathText("namespace"), x.pathText("handler"))
 	return respondWith(x, http.StatusOK, e, err, apiv1.FromExplanation)
 }

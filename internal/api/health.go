@@ -86,7 +86,7 @@ func (s *server) newDatabaseChecks(now func() time.Time) databaseChecks {
 // server stays ready.
 func (s *server) checkReadiness(ctx context.Context) map[string]checkResult {
 	ctx = postgres.WithConnClass(ctx, postgres.Heartbeats)
-	all := map[string]checkResult{"database": runCheck(ctx, s.db.Writable)}
+	all := map[string]checkResult{"database": runCheck(ctx, s.db.CheckWritable)}
 	if s.ready != nil {
 		all["server"] = runCheck(ctx, s.ready)
 	}
@@ -117,7 +117,7 @@ func (s *server) getReadiness(x *request) error {
 	if !detailed {
 		return x.respond(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version})
 	}
-	components := s.checkComponents(access.WithPayloads(x.ctx, x.caller.Scope(access.ReadPayloads)))
+	components := s.checkComponents(access.WithPayloadScope(x.ctx, x.caller.Scope(access.ReadPayloads)))
 	if len(causes) > 0 {
 		return &tasker.Error{
 			Code: tasker.Unavailable, Message: "the server is not ready; see details.checks",
@@ -193,7 +193,7 @@ const (
 // readComponents reads the states of components with all payloads, because all callers share the
 // result. It is redacted for each caller later.
 func (s *server) readComponents(ctx context.Context) (b componentStatus) {
-	ctx = access.WithPayloads(ctx, access.Everywhere())
+	ctx = access.WithPayloadScope(ctx, access.EverywhereScope())
 	within := func(do func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, sinksTimeout)
 		defer cancel()
@@ -222,7 +222,7 @@ func toDeferredComponent(ctx context.Context, list []postgres.DeferredCount) api
 	since := list[0].Oldest
 	for i, d := range list {
 		text := &d.Error
-		access.HideLastError(ctx, &text)
+		access.RedactLastError(ctx, &text)
 		words[i] = fmt.Sprintf("%s: %d, such as %q", d.Kind, d.Rows, *text)
 		if d.Oldest.Before(since) {
 			since = d.Oldest
@@ -261,7 +261,7 @@ func (s *server) checkSinks(ctx context.Context, b componentStatus) map[string]a
 		all[sinkPrefix+name] = c
 	}
 	for _, state := range b.sinks {
-		access.HideLastError(ctx, &state.LastError)
+		access.RedactLastError(ctx, &state.LastError)
 		all[sinkPrefix+state.Sink] = toSinkComponent(state)
 	}
 	return all

@@ -73,7 +73,7 @@ func (s *server) listInbox(x *request) error {
 func (x *request) readAssignees() ([]string, error) {
 	list := slices.DeleteFunc(slices.Clone(x.queryTexts("assignee")), func(name string) bool { return name == "" })
 	if x.queryFlag("mine") {
-		mine := access.IdentityOf(x.ctx).Assignees()
+		mine := access.IdentityFromContext(x.ctx).Assignees()
 		if len(mine) == 0 {
 			return nil, tasker.Errorf(tasker.Invalid, "\"mine\" requires authentication: this server does not authenticate callers; use assignee")
 		}

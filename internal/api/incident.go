@@ -53,7 +53,7 @@ func (s *server) tryMessage(x *request, req apiv1.TryMessage) error {
 	if err := x.checkNamespace(req.Namespace); err != nil {
 		return err
 	}
-	tried, err := s.notifier.SendTest(x.ctx, emission.Trial{
+	tried, err := s.notifier.SendTest(x.ctx, emission.TestMessage{
 		Namespace: req.Namespace, Template: req.Template, Severity: tasker.Severity(req.Severity), Reason: tasker.Reason(req.Reason), Cause: req.Cause, Actor: x.resolveActor(req.By),
 	})
 	if err != nil {

@@ -123,7 +123,7 @@ func TestFirstHeartbeatDoesNotWaitForRequests(t *testing.T) {
 	var holding, done sync.WaitGroup
 	defer done.Wait()
 	defer close(release)
-	for range postgres.ForRequests(20) {
+	for range postgres.RequestConns(20) {
 		holding.Add(1)
 		done.Go(func() {
 			h.Must(e.DB.InTx(t.Context(), func(*postgres.Tx) error {

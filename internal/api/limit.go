@@ -76,7 +76,7 @@ func (s *server) listLimits(x *request) error {
 
 func (s *server) setLimit(x *request, req apiv1.SetLimit) error {
 	ref := tasker.LimitRef{Kind: tasker.LimitKind(req.Kind), Namespace: req.Namespace, Name: req.Name}
-	if err := cmp.Or(ref.Check(), x.caller.MayLimit(ref)); err != nil {
+	if err := cmp.Or(ref.Check(), x.caller.RequireLimitPermission(ref)); err != nil {
 		return err
 	}
 	l, err := s.engine.SetLimit(x.ctx, ref, tasker.LimitValue{MaxInProgress: req.MaxInProgress, PerSecond: req.PerSecond, Burst: req.Burst},
@@ -87,7 +87,7 @@ func (s *server) setLimit(x *request, req apiv1.SetLimit) error {
 func (s *server) deleteLimit(x *request) error {
 	ref := tasker.LimitRef{Kind: tasker.LimitKind(x.queryText("kind")), Namespace: x.queryText("namespace"),
 		Name: x.queryText("name")}
-	if err := cmp.Or(ref.Check(), x.caller.MayLimit(ref)); err != nil {
+	if err := cmp.Or(ref.Check(), x.caller.RequireLimitPermission(ref)); err != nil {
 		return err
 	}
 	if err := s.engine.DeleteLimit(x.ctx, ref, engine.LimitChange{Actor: x.resolveActor(x.queryText("by")), Reason: x.queryText("reason")}); err != nil {

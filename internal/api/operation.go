@@ -130,7 +130,7 @@ func (s *server) planOperation(x *request) error {
 			return err
 		}
 	}
-	if err := operation.MayPlan(x.ctx, x.caller.Identity, p.Act); err != nil {
+	if err := operation.CheckPlanPermission(x.ctx, x.caller.Identity, p.Act); err != nil {
 		return err
 	}
 	o, made, err := s.operations.Plan(x.ctx, p)

@@ -347,7 +347,7 @@ func TestHealthOfTheSinks(t *testing.T) {
 	if held, err := h.DB.AcquireSinkLease(t.Context(), "webhook", holder, time.Minute); err != nil || held == nil {
 		t.Fatal(held, err)
 	}
-	h.Must(h.DB.NoteSink(t.Context(), "webhook", holder, postgres.SinkStatusUpdate{Problem: "the receiver\x1b[2J answers 500", Rest: time.Second}))
+	h.Must(h.DB.RecordSinkStatus(t.Context(), "webhook", holder, postgres.SinkStatusUpdate{Problem: "the receiver\x1b[2J answers 500", Rest: time.Second}))
 	if _, err := h.DB.SettleEmissions(t.Context(), "log", []postgres.Emitted{{Position: 1, Attempts: 1, Published: true}}, 5); err != nil {
 		t.Fatal(err)
 	}

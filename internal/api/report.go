@@ -59,7 +59,7 @@ func (s *server) getPeriodReport(x *request) error {
 
 func (s *server) respondWithReport(x *request, q tasker.IncidentReportQuery) error {
 	q.From, q.To = x.queryTime("from"), x.queryTime("to")
-	r, err := incidentreport.Of(x.ctx, s.db, q)
+	r, err := incidentreport.Build(x.ctx, s.db, q)
 	if err != nil {
 		return err
 	}

@@ -456,7 +456,7 @@ func readRetryAfter(doc json.RawMessage) (int64, string) {
 	if payload.KindOf(doc) != payload.Number {
 		return 0, "must be a number, not " + string(payload.KindOf(doc))
 	}
-	if payload.NumberFault(text, payload.Limits{}) != "" {
+	if payload.CheckNumber(text, payload.Limits{}) != "" {
 		return 0, "must be a whole number of milliseconds, at most 9223372036854775807"
 	}
 	ms, ok := new(big.Rat).SetString(text)

@@ -68,7 +68,7 @@ func (s *server) registerTemplate(x *request) error {
 	}
 	t, warnings, err := parse(doc)
 	if err == nil && x.queryFlag("strict") {
-		err = templatefile.Strict(warnings)
+		err = templatefile.WarningsAsError(warnings)
 	}
 	if err == nil {
 		err = x.checkNamespace(t.Namespace)

@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	defer listener.Close() // for errors before the server takes it over
-	listener = bound(listener, o.Config.Limits.Connections, o.Config.Server.Proxies(), o.Log)
+	listener = boundListener(listener, o.Config.Limits.Connections, o.Config.Server.ProxyNetworks(), o.Log)
 	if listener, err = listenTLS(ctx, listener, o.Config.Server, o.Log); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer closeDatabase(ctx, o, db)
 	c := o.Config
-	line, err := newLine(o)
+	line, err := newBrokerLine(o)
 	if err != nil {
 		return err
 	}
@@ -95,12 +95,12 @@ func Run(ctx context.Context, o Options) (err error) {
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, line.configure(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(), MaxRetryAfter: c.Workers.MaxRetryAfter(),
-		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, DisableAutoRecovery: !c.MessageQueue.AutoRecover,
+		Retention: c.Retention.FinishedAge(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, DisableAutoRecovery: !c.MessageQueue.AutoRecover,
 		UnservedTimeout: c.MessageQueue.NoWorkerAfter(), ThrottleCreates: c.Limits.PaceCreates, Quotas: c.Limits.Bounds(),
 		OnAttemptsEnded: func(ended []engine.Attempt) { holds.Concluded(ended) },
 		OnStepExpired:   m.Expired, OnTasksExpired: m.TasksExpired, OnAttributeSkipped: m.AttributeLeftOut, OnScheduleFired: m.Fired, OnEvents: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
 	}))
-	line.begin(o, db, e, m.Metrics)
+	line.attach(o, db, e, m.Metrics)
 	d := newDLQ(o, db, e, m.Metrics)
 	if err := s.prepare(ctx, db, e); err != nil {
 		return err
@@ -113,16 +113,16 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	ops := operation.New(db, e, d, operation.Options{Metrics: m.Metrics, Log: o.Log})
-	holds = hold.New(db, e, hold.Options{Breaker: breakerOf(c.Breaker), Log: o.Log})
+	holds = hold.New(db, e, hold.Options{Breaker: toBreaker(c.Breaker), Log: o.Log})
 	why := explain.New(db, explain.Options{Log: o.Log, Unknown: m.NotExplained})
-	p := parts{db: db, engine: e, explain: why, dlq: d, operations: ops, holds: holds, cases: groups, line: line, relay: relay, teller: teller, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), templates: templatefile.Faulty(c.Server.Templates, s.templateFaults), faults: s.faults(),
+	p := components{db: db, engine: e, explain: why, dlq: d, operations: ops, holds: holds, cases: groups, line: line, relay: relay, teller: teller, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), templates: templatefile.NewFaultsError(c.Server.Templates, s.templateFaults), faults: s.faults(),
 		loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), holds.Loops(), groups.Loops(), relay.Loops(), teller.Loops())}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(m.observe(c, p), m.ObserveTemplates(s.brokenFiles())); err != nil {
+	if err := errors.Join(m.observe(c, p), m.ObserveTemplates(s.countBrokenFiles())); err != nil {
 		return err
 	}
 	return serve(ctx, o, listener, p)
@@ -137,15 +137,15 @@ func newDLQ(o Options, db *postgres.DB, e *engine.Engine, m *metrics.Metrics) *d
 	return dlq.New(db, dlq.Options{SweepEvery: every, BatchSize: c.BatchSize, DryRun: c.DryRun, Undo: e.CompensateTaskTx, Metrics: m, Log: o.Log})
 }
 
-func breakerOf(c config.Breaker) hold.Breaker {
+func toBreaker(c config.Breaker) hold.Breaker {
 	if !c.Enabled {
 		return hold.Breaker{}
 	}
 	return hold.Breaker{Failures: c.Failures, Tasks: c.Tasks, Share: c.SharePercent, Window: c.Window()}
 }
 
-// parts contains the components of a server.
-type parts struct {
+// components contains the components of a server.
+type components struct {
 	db         *postgres.DB
 	engine     *engine.Engine
 	dlq        *dlq.Service
@@ -153,7 +153,7 @@ type parts struct {
 	holds      *hold.Service
 	cases      *cases.Service
 	explain    *explain.Service
-	line       *line
+	line       *brokerLine
 	relay      *emission.Relay
 	teller     *emission.Notifier
 	auth       *auth.Authenticator // nil without authentication
@@ -164,7 +164,7 @@ type parts struct {
 	faults     []string // the same, one per element
 }
 
-func (p parts) statuses() []loop.Status {
+func (p components) loopStatuses() []loop.Status {
 	list := make([]loop.Status, len(p.loops))
 	for i, l := range p.loops {
 		list[i] = l.Status()
@@ -187,7 +187,7 @@ func closeDatabase(ctx context.Context, o Options, db *postgres.DB) {
 }
 
 // serve runs the HTTP server and the background work until ctx ends or one of them fails.
-func serve(ctx context.Context, o Options, listener net.Listener, p parts) error {
+func serve(ctx context.Context, o Options, listener net.Listener, p components) error {
 	// Shut down requests first, then loops: they are separate groups.
 	limit, end := context.WithCancel(context.WithoutCancel(ctx)) // limits running passes
 	defer end()
@@ -210,15 +210,15 @@ func serve(ctx context.Context, o Options, listener net.Listener, p parts) error
 	err = errors.Join(err, front.Wait())
 	o.Log.InfoContext(ctx, "stopping", "url", url)
 	stopLoops()
-	return errors.Join(err, endLoops(context.WithoutCancel(ctx), o, loops, end))
+	return errors.Join(err, stopLoopGroup(context.WithoutCancel(ctx), o, loops, end))
 }
 
 // lastMoment is the time within which cancelled passes must return.
 const lastMoment = 5 * time.Second
 
-// endLoops waits until the loops have ended. It cancels running passes after the shutdown timeout.
-// Its error names the loops that do not return.
-func endLoops(ctx context.Context, o Options, loops *loop.Group, end func()) error {
+// stopLoopGroup waits until the loops have ended. It cancels running passes after the shutdown
+// timeout. Its error names the loops that do not return.
+func stopLoopGroup(ctx context.Context, o Options, loops *loop.Group, end func()) error {
 	timer := time.AfterFunc(o.Config.Server.ShutdownTimeout(), end)
 	defer timer.Stop()
 	limit, cancel := context.WithTimeout(ctx, o.Config.Server.ShutdownTimeout()+lastMoment)
@@ -228,7 +228,7 @@ func endLoops(ctx context.Context, o Options, loops *loop.Group, end func()) err
 
 // start starts the background work. If any of it ends, the server stops, because tasks would get
 // stuck without its timers.
-func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
+func (p components) start(loops *loop.Group, stop func()) *loop.Group {
 	runs := func(name string, f func(context.Context) error) {
 		loops.Go(name, func(ctx context.Context) error {
 			defer stop()
@@ -259,13 +259,13 @@ const (
 	maxHeader     = 64 << 10
 )
 
-func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
+func serveHTTP(ctx context.Context, o Options, listener net.Listener, p components) error {
 	guard := &hostguard.Guard{LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts()}
 	sinks := slices.Concat(o.Config.Emission.SinkNames(), o.Config.Emission.ReceiverNames())
 	live := feed.New(p.db, feed.Options{Log: o.Log})
 	handler := api.New(ctx, api.Options{
-		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Holds: p.holds, Cases: p.cases, Explain: p.explain, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
-		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, PublicURL: o.Config.LinkBase(), Teller: p.teller, Loops: p.statuses, Templates: p.templates,
+		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Holds: p.holds, Cases: p.cases, Explain: p.explain, Broker: p.line.healthCheck(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
+		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, PublicURL: o.Config.LinkBase(), Teller: p.teller, Loops: p.loopStatuses, Templates: p.templates,
 		Auth: p.auth, Gate: p.gate, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})
 	mounted := maps.Clone(o.Mount)
@@ -278,10 +278,10 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 			TemplateFaults: p.faults,
 		})
 		mounted[web.Root] = pages
-		handler = greet(handler, pages)
+		handler = redirectRoot(handler, pages)
 	}
 	server := &http.Server{
-		Handler: behindProxies(closeChunked(mount(handler, mounted)), o.Config.Server.Proxies()), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		Handler: behindProxies(closeChunked(mountHandlers(handler, mounted)), o.Config.Server.ProxyNetworks()), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
@@ -311,8 +311,8 @@ func closeChunked(handler http.Handler) http.Handler {
 	})
 }
 
-// greet serves the UI to browsers that open the root path.
-func greet(handler, pages http.Handler) http.Handler {
+// redirectRoot serves the UI to browsers that open the root path.
+func redirectRoot(handler, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
 			pages.ServeHTTP(w, r)
@@ -322,9 +322,9 @@ func greet(handler, pages http.Handler) http.Handler {
 	})
 }
 
-// mount returns a handler that serves the paths in more with their handlers, and all other paths
-// with handler.
-func mount(handler http.Handler, more map[string]http.Handler) http.Handler {
+// mountHandlers returns a handler that serves the paths in more with their handlers, and all other
+// paths with handler.
+func mountHandlers(handler http.Handler, more map[string]http.Handler) http.Handler {
 	if len(more) == 0 {
 		return handler
 	}

@@ -13,17 +13,17 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// line connects the server to a message broker. If none is configured, its fields are nil.
-type line struct {
+// brokerLine connects the server to a message broker. If none is configured, its fields are nil.
+type brokerLine struct {
 	broker  *amqp.Broker
 	service *dispatch.Service
 	config  config.RabbitMQ
 }
 
-// newLine returns a line, which connects only when it runs, so that an unavailable broker does not
-// prevent the start.
-func newLine(o Options) (*line, error) {
-	l := &line{config: o.Config.MessageQueue.RabbitMQ}
+// newBrokerLine returns a line, which connects only when it runs, so that an unavailable broker
+// does not prevent the start.
+func newBrokerLine(o Options) (*brokerLine, error) {
+	l := &brokerLine{config: o.Config.MessageQueue.RabbitMQ}
 	if o.Config.MessageQueue.Transport != "rabbitmq" {
 		return l, nil
 	}
@@ -37,7 +37,7 @@ func newLine(o Options) (*line, error) {
 }
 
 // configure adds the options of the broker to those of the engine.
-func (l *line) configure(o engine.Options) engine.Options {
+func (l *brokerLine) configure(o engine.Options) engine.Options {
 	if l.broker == nil {
 		return o
 	}
@@ -47,7 +47,7 @@ func (l *line) configure(o engine.Options) engine.Options {
 		DeadLetter: d.Enabled, DeadLetterExchange: d.Exchange, DeadLetterTTL: d.TTL(),
 		ClaimsReady: true,
 	}
-	o.QueueOf = amqp.QueueOf
+	o.QueueOf = amqp.QueueName
 	o.OnEnqueued = func() { l.service.Wake() }
 	o.BrokerGrace = func() time.Duration {
 		if !d.Enabled || !l.broker.Ready() {
@@ -58,8 +58,8 @@ func (l *line) configure(o engine.Options) engine.Options {
 	return o
 }
 
-// begin creates the dispatch service. It must be called before the engine is used.
-func (l *line) begin(o Options, db *postgres.DB, e *engine.Engine, counts dispatch.Counts) {
+// attach creates the dispatch service. It must be called before the engine is used.
+func (l *brokerLine) attach(o Options, db *postgres.DB, e *engine.Engine, counts dispatch.Counts) {
 	if l.broker == nil {
 		return
 	}
@@ -71,8 +71,8 @@ func (l *line) begin(o Options, db *postgres.DB, e *engine.Engine, counts dispat
 // outboxCount is the maximum number of outbox rows that are counted.
 const outboxCount = 10_000
 
-// sources returns the sources of the broker metrics, or nil if no broker is configured.
-func (l *line) sources(db *postgres.DB) *metrics.BrokerSources {
+// metricSources returns the sources of the broker metrics, or nil if no broker is configured.
+func (l *brokerLine) metricSources(db *postgres.DB) *metrics.BrokerSources {
 	if l.broker == nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (l *line) sources(db *postgres.DB) *metrics.BrokerSources {
 		Outbox: func(ctx context.Context) (int64, time.Duration, error) { return db.Outbox(ctx, outboxCount) },
 	}
 	if l.config.DeadLetter.Enabled {
-		s.Canary = db.CanaryReturnedAt
+		s.Canary = db.FindCanaryReturn
 		s.DeadLetters = func(ctx context.Context) (int64, error) {
 			messages, _, err := l.broker.Depth(ctx, l.broker.DeadLetterQueue())
 			return int64(messages), err
@@ -90,9 +90,9 @@ func (l *line) sources(db *postgres.DB) *metrics.BrokerSources {
 	return s
 }
 
-// health returns a function that reports the state of the broker, or nil if no broker is
+// healthCheck returns a function that reports the state of the broker, or nil if no broker is
 // configured.
-func (l *line) health() func() (up bool, problem error) {
+func (l *brokerLine) healthCheck() func() (up bool, problem error) {
 	if l.broker == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (l *line) health() func() (up bool, problem error) {
 }
 
 // run announces steps until ctx ends. If no broker is configured, it only waits.
-func (l *line) run(ctx context.Context) error {
+func (l *brokerLine) run(ctx context.Context) error {
 	if l.service == nil {
 		<-ctx.Done()
 		return nil

@@ -36,7 +36,7 @@ func newRelay(o Options, db *postgres.DB, counts emission.Counts) (r *emission.R
 		sinks = append(sinks, s)
 	}
 	for _, name := range e.ReceiverNames() {
-		s, err := receiver(name, o.Config, o.Version)
+		s, err := newReceiver(name, o.Config, o.Version)
 		if err != nil {
 			return nil, fmt.Errorf("receiver %s: %w", name, err)
 		}
@@ -74,17 +74,17 @@ func newSink(name string, c config.Config, version string, log *slog.Logger) (si
 // sinkCount is the number of events at which counting the backlog of a sink stops.
 const sinkCount = 100_000
 
-// sinkSource returns the source of the sink metrics.
-func sinkSource(o Options, db *postgres.DB) metrics.SinkSource {
+// newSinkSource returns the source of the sink metrics.
+func newSinkSource(o Options, db *postgres.DB) metrics.SinkSource {
 	names := slices.Concat(o.Config.Emission.SinkNames(), o.Config.Emission.ReceiverNames())
 	return metrics.SinkSource{Sinks: names, Read: func(ctx context.Context) ([]tasker.SinkState, error) {
 		return db.SinkStates(ctx, names, sinkCount)
 	}}
 }
 
-// routes returns the configured routes for notifications. The log receives notifications that no
-// route matches, if it is a sink.
-func routes(e config.Emission) (notice.Routes, error) {
+// buildRoutes returns the configured routes for notifications. The log receives notifications that
+// no route matches, if it is a sink.
+func buildRoutes(e config.Emission) (notice.Routes, error) {
 	list, err := e.RouteList()
 	out := notice.Routes{List: list, Takes: map[string][]string{}}
 	for name, r := range e.Receivers {
@@ -98,8 +98,8 @@ func routes(e config.Emission) (notice.Routes, error) {
 	return out, err
 }
 
-// receiver returns the sink for the configured receiver of notifications with this name.
-func receiver(name string, c config.Config, version string) (sink.Sink, error) {
+// newReceiver returns the sink for the configured receiver of notifications with this name.
+func newReceiver(name string, c config.Config, version string) (sink.Sink, error) {
 	r := c.Emission.Receivers[name]
 	return sink.NewWebhook(sink.WebhookOptions{
 		Name: name, Form: sink.Format(r.Form), URL: r.URL, Key: r.Key, Secret: r.Secret, Timeout: c.Emission.Webhook.Timeout(), AllowPrivate: r.AllowPrivate,
@@ -110,7 +110,7 @@ func receiver(name string, c config.Config, version string) (sink.Sink, error) {
 // newSenders returns the relay, which delivers events, and the notifier, which creates
 // notifications.
 func newSenders(o Options, db *postgres.DB, counts emission.Counts) (*emission.Relay, *emission.Notifier, error) {
-	list, err := routes(o.Config.Emission)
+	list, err := buildRoutes(o.Config.Emission)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -22,5 +22,5 @@ func Certificates(c config.Server, log *slog.Logger, now time.Time) (func(now ti
 	if err := files.read(now); err != nil {
 		return nil, err
 	}
-	return func(now time.Time) *tls.Config { return files.current(context.Background(), now) }, nil
+	return func(now time.Time) *tls.Config { return files.currentConfig(context.Background(), now) }, nil
 }

@@ -174,7 +174,7 @@ func (k *keyTest) expectExpiryBySweep() *server {
 	k.expectAnswer(s, http.MethodPost, "/v1/templates", `{"namespace_name": "`+space+`", "name": "greet", "version": "1.0.0", "steps": [{"name": "a", "handler": {"callable": "h"}}]}`, http.StatusCreated)
 	k.expectAnswer(s, http.MethodPost, "/v1/tasks", `{"namespace": "`+space+`", "name": "greet"}`, http.StatusCreated)
 	k.untilDeclared(func(ch *amqp091.Channel) error {
-		_, err := ch.QueueDeclarePassive(amqp.QueueOf(space), true, false, false, false, nil)
+		_, err := ch.QueueDeclarePassive(amqp.QueueName(space), true, false, false, false, nil)
 		return err
 	})
 	k.expire()

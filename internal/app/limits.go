@@ -18,7 +18,7 @@ func newGate(c config.Config) *overload.Gate {
 	l := c.Limits
 	reads := l.Reads
 	if reads == 0 {
-		reads = max(1, postgres.ForRequests(c.Database.MaxConnections)-1)
+		reads = max(1, postgres.RequestConns(c.Database.MaxConnections)-1)
 	}
 	return overload.New(overload.Options{
 		Rate: float64(l.RequestsPerSecond),
@@ -48,7 +48,7 @@ type boundedListener struct {
 	closed int // closed since the last log line
 }
 
-func bound(l net.Listener, most int, proxies []netip.Prefix, log *slog.Logger) *boundedListener {
+func boundListener(l net.Listener, most int, proxies []netip.Prefix, log *slog.Logger) *boundedListener {
 	return &boundedListener{Listener: l, most: most, proxies: proxies, log: log, of: map[netip.Prefix]int{}}
 }
 
@@ -59,8 +59,8 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := addressOf(c)
-		if l.take(from) {
+		from := remoteAddress(c)
+		if l.tryAcquire(from) {
 			return &boundedConn{Conn: c, end: sync.OnceFunc(func() { l.release(from) })}, nil
 		}
 		_ = c.Close()
@@ -68,17 +68,17 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-func addressOf(c net.Conn) netip.Addr {
+func remoteAddress(c net.Conn) netip.Addr {
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap().WithZone("")
 	}
 	return netip.Addr{}
 }
 
-func (l *boundedListener) take(from netip.Addr) bool {
+func (l *boundedListener) tryAcquire(from netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open >= l.most || !isIn(l.proxies, from) && l.of[overload.Network(from)] >= overload.Share(l.most) {
+	if l.open >= l.most || !isInNetworks(l.proxies, from) && l.of[overload.Network(from)] >= overload.Share(l.most) {
 		return false
 	}
 	l.open++

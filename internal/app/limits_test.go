@@ -10,10 +10,10 @@ import (
 // One address has half of the connections at most, and a proxy all.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	t.Parallel()
-	l := bound(nil, 6, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, slog.New(slog.DiscardHandler))
+	l := boundListener(nil, 6, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, slog.New(slog.DiscardHandler))
 	take := func(from string, want bool) {
 		t.Helper()
-		if got := l.take(netip.MustParseAddr(from)); got != want {
+		if got := l.tryAcquire(netip.MustParseAddr(from)); got != want {
 			t.Errorf("a connection from %s: %v, want %v", from, got, want)
 		}
 	}

@@ -58,7 +58,8 @@ func newAuth(o Options, db *postgres.DB, address net.Addr) (*auth.Authenticator,
 		return nil, nil //nolint:nilnil // no authentication
 	}
 	strangers := overload.NewRate(float64(o.Config.Limits.UnknownRequestsPerSecond), nil)
-	a := auth.Options{DB: db, Log: o.Log, Strangers: strangers, SessionLife: c.SessionLife(), SessionIdle: c.SessionIdle()}
+	a := auth.Options{DB: db, Log: o.Log, Strangers: strangers, SessionLife: c.SessionLifetime(),
+		SessionIdle: c.SessionIdle()}
 	if c.OIDC.Issuer == "" {
 		return auth.New(a), nil
 	}
@@ -76,7 +77,7 @@ func newAuth(o Options, db *postgres.DB, address net.Addr) (*auth.Authenticator,
 func (s *starter) warnWithoutKeys(ctx context.Context, db *postgres.DB) error {
 	some := false
 	err := s.try(ctx, func() (err error) {
-		some, err = db.AnyKey(ctx)
+		some, err = db.HasKey(ctx)
 		return err
 	})
 	if err == nil && !some {

@@ -19,10 +19,10 @@ type measured struct {
 }
 
 // startMetrics starts the export and the database metrics.
-func startMetrics(ctx context.Context, o Options, db *postgres.DB, l *line) (measured, error) {
+func startMetrics(ctx context.Context, o Options, db *postgres.DB, l *brokerLine) (measured, error) {
 	m, err := telemetry.Start(ctx, telemetry.Options{
 		Version: o.Version, Environment: o.Config.Server.Environment, Read: db.OpenEntries, Log: o.Log,
-		Dispatch: metrics.Sources{Backlogs: db.Backlogs, Broker: l.sources(db)}, Emission: sinkSource(o, db),
+		Dispatch: metrics.Sources{Backlogs: db.Backlogs, Broker: l.metricSources(db)}, Emission: newSinkSource(o, db),
 	})
 	if err != nil {
 		return measured{}, err
@@ -31,19 +31,19 @@ func startMetrics(ctx context.Context, o Options, db *postgres.DB, l *line) (mea
 	return measured{Service: m, log: o.Log}, nil
 }
 
-func (p parts) loopCounts() []metrics.LoopCount {
+func (p components) loopCounts() []metrics.LoopCount {
 	var out []metrics.LoopCount
-	for _, s := range p.statuses() {
+	for _, s := range p.loopStatuses() {
 		out = append(out, metrics.LoopCount{Name: s.Name, Passes: s.Passes, Failed: s.Failed, Late: s.Late})
 	}
 	return out
 }
 
 // observe registers the metrics of the components.
-func (m measured) observe(c config.Config, p parts) error {
+func (m measured) observe(c config.Config, p components) error {
 	var pace func() float64
 	if c.Limits.PaceCreates {
-		pace = p.engine.PaceOfCreates
+		pace = p.engine.CreatePace
 	}
 	if err := m.ObserveRequests(p.requestCounts, pace); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (m measured) observe(c config.Config, p parts) error {
 	}
 	if err := m.ObserveHolds(func(ctx context.Context) ([]tasker.HoldGroup, error) {
 		return p.db.CountHolds(postgres.WithConnClass(ctx, postgres.Timers))
-	}, p.holds.Unopened); err != nil {
+	}, p.holds.CountUnopened); err != nil {
 		return err
 	}
 	if err := m.ObserveSchedules(func(ctx context.Context) (int64, error) {
@@ -81,7 +81,7 @@ func (m measured) observe(c config.Config, p parts) error {
 	return m.ObserveLoops(p.loopCounts, deferredRows(p.db))
 }
 
-func (p parts) requestCounts() []metrics.RequestCount {
+func (p components) requestCounts() []metrics.RequestCount {
 	var out []metrics.RequestCount
 	for _, c := range p.gate.Counts() {
 		out = append(out, metrics.RequestCount{

@@ -30,7 +30,7 @@ import (
 func startPgBouncer(t *testing.T, database, settings string) string {
 	t.Helper()
 	program := testtool.Find(t, "pgbouncer", "install the package pgbouncer")
-	account, err := childproc.Unprivileged("PgBouncer", "postgres")
+	account, err := childproc.UnprivilegedAccount("PgBouncer", "postgres")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ default_pool_size = 40
 		t.Fatal(err)
 	}
 	for _, path := range []string{dir, file} {
-		if err := os.Chown(path, account.UID, account.GID); account.Other() && err != nil {
+		if err := os.Chown(path, account.UID, account.GID); account.IsOtherUser() && err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestSharedPoolsNeedAPoolerInSessionMode(t *testing.T) {
 			defer pool.Close()
 			db, err := postgres.Share(t.Context(), pool, postgres.Options{})
 			if err == nil {
-				err = db.Writable(t.Context())
+				err = db.CheckWritable(t.Context())
 			}
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("error %v, want %q", err, want)

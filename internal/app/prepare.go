@@ -38,7 +38,7 @@ func newStarter(o Options) *starter {
 // try performs a step of the start with retries. The step must be safe to repeat.
 func (s *starter) try(ctx context.Context, step func() error) error {
 	for rest := openFirst; ; rest = min(2*rest, openAgain) {
-		err := Unreachable(step())
+		err := WrapUnreachable(step())
 		if err == nil || !mayComeUp(err) || time.Now().After(s.deadline) || ctx.Err() != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func mayComeUp(err error) bool {
 		return false
 	case errors.As(err, &answer):
 		class := answer.Code[:2] // no connection, no resources, lost race, going down
-		return class == "08" && !unsupportedParameter(answer) || class == "53" || class == "40" || class == "57" || answer.Code == "25006" || postgres.IsTimeout(err)
+		return class == "08" && !isUnsupportedParameter(answer) || class == "53" || class == "40" || class == "57" || answer.Code == "25006" || postgres.IsTimeout(err)
 	default:
 		return postgres.IsUnavailable(err)
 	}

@@ -12,7 +12,7 @@ import (
 func behindProxies(handler http.Handler, trusted []netip.Prefix) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
-		if err != nil || !isIn(trusted, from.Addr()) {
+		if err != nil || !isInNetworks(trusted, from.Addr()) {
 			r.Header.Del("X-Forwarded-For")
 			r.Header.Del("X-Forwarded-Proto")
 		} else if client, ok := forwardedFor(r.Header.Values("X-Forwarded-For"), trusted); ok {
@@ -29,13 +29,13 @@ func forwardedFor(headers []string, trusted []netip.Prefix) (netip.Addr, bool) {
 		if err != nil {
 			return netip.Addr{}, false
 		}
-		if !isIn(trusted, ip) {
+		if !isInNetworks(trusted, ip) {
 			return ip.Unmap(), true
 		}
 	}
 	return netip.Addr{}, false
 }
 
-func isIn(networks []netip.Prefix, ip netip.Addr) bool {
+func isInNetworks(networks []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip.Unmap().WithZone("")) })
 }

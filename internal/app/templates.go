@@ -35,7 +35,7 @@ func (s *starter) registerTemplates(ctx context.Context, e *engine.Engine) error
 	}
 	s.templateFaults = faults
 	if s.StrictTemplates {
-		return templatefile.Faulty(dir, faults)
+		return templatefile.NewFaultsError(dir, faults)
 	}
 	for i, f := range faults {
 		if i == loudFaults {
@@ -73,8 +73,8 @@ func (s *starter) faults() []string {
 	return list
 }
 
-// brokenFiles returns the number of template files that were not registered.
-func (s *starter) brokenFiles() int64 {
+// countBrokenFiles returns the number of template files that were not registered.
+func (s *starter) countBrokenFiles() int64 {
 	files := map[string]bool{}
 	for _, f := range s.templateFaults {
 		files[f.File] = true

@@ -31,7 +31,7 @@ func listenTLS(ctx context.Context, l net.Listener, c config.Server, log *slog.L
 	return tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return files.current(ctx, time.Now()), nil
+			return files.currentConfig(ctx, time.Now()), nil
 		},
 	}), nil
 }
@@ -44,24 +44,24 @@ type certificates struct {
 	mu      sync.Mutex
 	config  *tls.Config
 	checked time.Time
-	marks   []mark // of the loaded files
-	failed  bool   // the last reload
+	marks   []fileMark // of the loaded files
+	failed  bool       // the last reload
 }
 
-// mark identifies the version of a file.
-type mark struct {
+// fileMark identifies the version of a file.
+type fileMark struct {
 	changed time.Time
 	size    int64
 }
 
-// current returns the configuration for a new connection. If the files are invalid, it keeps the
-// previous configuration, because certificates are replaced one file after another.
-func (f *certificates) current(ctx context.Context, now time.Time) *tls.Config {
+// currentConfig returns the configuration for a new connection. If the files are invalid, it keeps
+// the previous configuration, because certificates are replaced one file after another.
+func (f *certificates) currentConfig(ctx context.Context, now time.Time) *tls.Config {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now.Sub(f.checked) >= certificateInterval {
 		f.checked = now
-		if marks, err := f.marked(); err == nil && f.config != nil && same(marks, f.marks) && !f.failed {
+		if marks, err := f.readMarks(); err == nil && f.config != nil && sameMarks(marks, f.marks) && !f.failed {
 			return f.config
 		}
 		err := f.readLocked(now)
@@ -75,13 +75,13 @@ func (f *certificates) current(ctx context.Context, now time.Time) *tls.Config {
 	return f.config
 }
 
-func same(a, b []mark) bool {
-	return slices.EqualFunc(a, b, func(x, y mark) bool { return x.changed.Equal(y.changed) && x.size == y.size })
+func sameMarks(a, b []fileMark) bool {
+	return slices.EqualFunc(a, b, func(x, y fileMark) bool { return x.changed.Equal(y.changed) && x.size == y.size })
 }
 
-// marked returns the marks of the files as they are now.
-func (f *certificates) marked() ([]mark, error) {
-	var list []mark
+// readMarks returns the marks of the files as they are now.
+func (f *certificates) readMarks() ([]fileMark, error) {
+	var list []fileMark
 	for _, path := range []string{f.TLSCertFile, f.TLSKeyFile, f.TLSClientCAFile} {
 		if path == "" {
 			continue
@@ -90,7 +90,7 @@ func (f *certificates) marked() ([]mark, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, mark{info.ModTime(), info.Size()})
+		list = append(list, fileMark{info.ModTime(), info.Size()})
 	}
 	return list, nil
 }
@@ -102,7 +102,7 @@ func (f *certificates) read(now time.Time) error {
 }
 
 func (f *certificates) readLocked(now time.Time) error {
-	marks, err := f.marked()
+	marks, err := f.readMarks()
 	if err != nil {
 		return fmt.Errorf("server.tls_cert_file: %w", err)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Unreachable formats the error of a connection to a database as one line with a remedy. It shows no part
-// of a malformed URL. It returns other errors unchanged.
-func Unreachable(err error) error {
+// WrapUnreachable formats the error of a connection to a database as one line with a remedy. It
+// shows no part of a malformed URL. It returns other errors unchanged.
+func WrapUnreachable(err error) error {
 	var connect *pgconn.ConnectError
 	if malformed, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		// The original text quotes the malformed part, which may be a password.
@@ -24,7 +24,7 @@ func Unreachable(err error) error {
 	if !errors.As(err, &connect) {
 		return err
 	}
-	return &unreachableError{text: "cannot connect to the database: " + oneLine(connect.Error()) + "; " + remedy(err), err: err}
+	return &unreachableError{text: "cannot connect to the database: " + joinLines(connect.Error()) + "; " + suggestRemedy(err), err: err}
 }
 
 // unreachableError is a readable [pgconn.ConnectError] or [pgconn.ParseConfigError].
@@ -37,8 +37,9 @@ func (e *unreachableError) Error() string { return e.text }
 
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// oneLine joins the distinct lines of a message. Attempts with and without TLS tend to fail alike.
-func oneLine(message string) string {
+// joinLines joins the distinct lines of a message. Attempts with and without TLS tend to fail
+// alike.
+func joinLines(message string) string {
 	var lines []string
 	for line := range strings.Lines(message) {
 		if line = strings.TrimSpace(line); line != "" && !slices.Contains(lines, line) {
@@ -48,13 +49,14 @@ func oneLine(message string) string {
 	return strings.Join(lines, " ")
 }
 
-// remedy suggests a fix for a failed connection, based on the server's response if there was one.
-func remedy(err error) string {
+// suggestRemedy suggests a fix for a failed connection, based on the server's response if there was
+// one.
+func suggestRemedy(err error) string {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
 		return "is PostgreSQL running there, and is the database URL correct?"
 	}
-	if unsupportedParameter(answer) {
+	if isUnsupportedParameter(answer) {
 		return fmt.Sprintf("a pooler such as PgBouncer responded: remove %s from the database URL, or add it to its ignore_startup_parameters",
 			answer.Message[len(unsupported):])
 	}
@@ -71,7 +73,7 @@ func remedy(err error) string {
 // unsupported is the beginning of PgBouncer's response to an unknown startup parameter.
 const unsupported = "unsupported startup parameter: "
 
-// unsupportedParameter reports whether a pooler rejects a parameter. A retry does not help.
-func unsupportedParameter(answer *pgconn.PgError) bool {
+// isUnsupportedParameter reports whether a pooler rejects a parameter. A retry does not help.
+func isUnsupportedParameter(answer *pgconn.PgError) bool {
 	return answer.Code == "08P01" && strings.HasPrefix(answer.Message, unsupported)
 }

@@ -106,93 +106,96 @@ type Caller struct {
 	used    atomic.Bool // since the last call of note
 }
 
-// WhenEnded arranges to call f when the caller's access ends because the key or session was
+// OnEnd arranges to call f when the caller's access ends because the key or session was
 // revoked, expired or got other grants. stop cancels the call.
-func (c *Caller) WhenEnded(f func()) (stop func() bool) { return context.AfterFunc(c.life, f) }
+func (c *Caller) OnEnd(f func()) (stop func() bool) { return context.AfterFunc(c.life, f) }
 
-// Session reports whether the caller is a browser session.
-func (c *Caller) Session() bool { return c.session != nil }
+// IsSession reports whether the caller is a browser session.
+func (c *Caller) IsSession() bool { return c.session != nil }
 
 // errUnknown is the error for all invalid API keys. It does not reveal why the key is invalid.
 var errUnknown = tasker.Errorf(tasker.Unauthorized, "invalid API key: unknown, revoked or expired")
 
-// Token authenticates a token. The error is Unauthorized or Unavailable.
-func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error) {
+// AuthenticateToken authenticates a token. The error is Unauthorized or Unavailable.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, text string) (*Caller, error) {
 	token, ok := access.ParseToken(text)
 	if !ok {
 		return nil, errUnknown
 	}
-	return used(a.find(ctx, token.Digest, source{slots: a.looking, load: func(ctx context.Context) (*Caller, error) {
-		list, err := a.DB.Tokens(lookupLane(ctx), []string{token.Prefix})
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		for _, c := range list {
-			if subtle.ConstantTimeCompare(c.Digest, token.Digest[:]) == 1 {
-				return a.caller(c), nil
+	return recordUse(a.findCaller(ctx, token.Digest,
+		credentialSource{slots: a.looking, load: func(ctx context.Context) (*Caller, error) {
+			list, err := a.DB.Tokens(withLookupLane(ctx), []string{token.Prefix})
+			if err != nil {
+				return nil, wrapUnavailable(err)
 			}
-		}
-		return nil, errUnknown
-	}}))
+			for _, c := range list {
+				if subtle.ConstantTimeCompare(c.Digest, token.Digest[:]) == 1 {
+					return a.newCaller(c), nil
+				}
+			}
+			return nil, errUnknown
+		}}))
 }
 
-// used records that a caller was authenticated, for the time of the last use. It returns its
+// recordUse records that a caller was authenticated, for the time of the last use. It returns its
 // arguments.
-func used(c *Caller, err error) (*Caller, error) {
+func recordUse(c *Caller, err error) (*Caller, error) {
 	if err == nil && !c.used.Load() {
 		c.used.Store(true)
 	}
 	return c, err
 }
 
-// signed authenticates a token that the identity provider signed.
-func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, error) {
+// authenticateJWT authenticates a token that the identity provider signed.
+func (a *Authenticator) authenticateJWT(ctx context.Context, token string) (*Caller, error) {
 	digest := sha256.Sum256([]byte("provider:" + token)) // distinct from the digests of session secrets
-	return a.find(ctx, digest, source{recognizes: func(context.Context) bool { return a.Provider.Recognizes(token) }, load: func(ctx context.Context) (*Caller, error) {
+	return a.findCaller(ctx, digest, credentialSource{recognizes: func(context.Context) bool { return a.Provider.Recognizes(token) }, load: func(ctx context.Context) (*Caller, error) {
 		who, err := a.Provider.Verify(ctx, token, a.Provider.Audience)
 		if err != nil {
 			return nil, err
 		}
 		left := min(who.Expires.Sub(a.Provider.Now()), maxTokenLife)
-		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.Subject, Grants: a.Bindings.Grants(who.Groups), Groups: who.Groups, Remaining: &left}), nil
+		return a.newCaller(postgres.Credential{Digest: digest[:], Subject: who.Subject, Grants: a.Bindings.Grants(who.Groups), Groups: who.Groups, Remaining: &left}), nil
 	}})
 }
 
 var errNoSession = tasker.Errorf(tasker.Unauthorized, "the session has ended: sign in again")
 
-// Session authenticates a browser by the secret of its session. It counts as use of the session.
-func (a *Authenticator) Session(ctx context.Context, secret string) (*Caller, error) {
-	return used(a.Refresh(ctx, secret))
+// AuthenticateSession authenticates a browser by the secret of its session. It counts as use of the
+// session.
+func (a *Authenticator) AuthenticateSession(ctx context.Context, secret string) (*Caller, error) {
+	return recordUse(a.RefreshSession(ctx, secret))
 }
 
-// Refresh is like [Authenticator.Session] for automatic requests of a page, which do not extend an idle
-// session.
-func (a *Authenticator) Refresh(ctx context.Context, secret string) (*Caller, error) {
+// RefreshSession is like [Authenticator.AuthenticateSession] for automatic requests of a page,
+// which do not extend an idle session.
+func (a *Authenticator) RefreshSession(ctx context.Context, secret string) (*Caller, error) {
 	if len(secret) != base64.RawURLEncoding.EncodedLen(sessionBytes) {
 		return nil, errNoSession
 	}
 	digest := sha256.Sum256([]byte(secret))
-	return a.find(ctx, digest, source{slots: a.looking, load: func(ctx context.Context) (*Caller, error) {
-		list, err := a.DB.Sessions(lookupLane(ctx), [][]byte{digest[:]}, a.SessionIdle)
+	return a.findCaller(ctx, digest, credentialSource{slots: a.looking, load: func(ctx context.Context) (*Caller, error) {
+		list, err := a.DB.Sessions(withLookupLane(ctx), [][]byte{digest[:]}, a.SessionIdle)
 		if err != nil {
-			return nil, unavailable(err)
+			return nil, wrapUnavailable(err)
 		}
 		if len(list) == 0 {
 			return nil, errNoSession
 		}
-		return a.caller(list[0]), nil
+		return a.newCaller(list[0]), nil
 	}})
 }
 
-// unavailable converts a database error to Unavailable, to distinguish it from invalid credentials.
-func unavailable(err error) error {
+// wrapUnavailable converts a database error to Unavailable, to distinguish it from invalid
+// credentials.
+func wrapUnavailable(err error) error {
 	if tasker.CodeOf(err) == tasker.Unavailable {
 		return err
 	}
 	return &tasker.Error{Code: tasker.Unavailable, Message: "authentication is temporarily unavailable: try again", Err: err}
 }
 
-func (a *Authenticator) caller(c postgres.Credential) *Caller {
+func (a *Authenticator) newCaller(c postgres.Credential) *Caller {
 	if c.SessionUUID != nil && c.KeyUUID == nil && a.Provider != nil {
 		c.Grants = a.Bindings.Grants(c.Groups)
 	}
@@ -202,7 +205,7 @@ func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	}
 	subject := c.Subject
 	if c.KeyUUID != nil {
-		subject = access.Subject(c.Name)
+		subject = access.KeySubject(c.Name)
 	}
 	out := &Caller{
 		Identity: access.NewIdentity(subject, grants), prefix: c.Prefix, digest: [32]byte(c.Digest),
@@ -219,45 +222,45 @@ func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	return out
 }
 
-// source defines how to load a caller that is not cached.
-type source struct {
+// credentialSource defines how to load a caller that is not cached.
+type credentialSource struct {
 	slots      chan struct{}              // one value per concurrent load; nil: no limit
 	recognizes func(context.Context) bool // whether the credential may be valid; nil: check its digest
 	load       func(context.Context) (*Caller, error)
 }
 
-// lookupLane returns a context that uses the connections of heartbeats: they never wait for other
-// requests, and heartbeats themselves need lookups.
-func lookupLane(ctx context.Context) context.Context {
+// withLookupLane returns a context that uses the connections of heartbeats: they never wait for
+// other requests, and heartbeats themselves need lookups.
+func withLookupLane(ctx context.Context) context.Context {
 	return postgres.WithConnClass(ctx, postgres.Heartbeats)
 }
 
-// find returns the cached caller whose credential has this digest, or loads it.
-func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
+// findCaller returns the cached caller whose credential has this digest, or loads it.
+func (a *Authenticator) findCaller(ctx context.Context, digest [32]byte, from credentialSource) (*Caller, error) {
 	now := time.Now()
 	a.mu.RLock()
 	c, fresh, loads := a.known[digest], now.Sub(a.polled) < maxUnchecked, a.loads
 	a.mu.RUnlock()
 	if c != nil && !fresh {
 		if err := a.pollRevocations(ctx); err != nil {
-			return nil, unavailable(err)
+			return nil, wrapUnavailable(err)
 		}
 		a.mu.RLock()
 		c, loads = a.known[digest], a.loads
 		a.mu.RUnlock()
 	}
-	if c != nil && !c.over(now) {
+	if c != nil && !c.hasExpired(now) {
 		return c, nil
 	}
 	c, err := a.resolve(ctx, digest, from)
 	if err != nil {
 		return nil, err
 	}
-	return a.remember(c, loads), nil
+	return a.cacheCaller(c, loads), nil
 }
 
 // resolve loads a caller that is not cached, and caches failures.
-func (a *Authenticator) resolve(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
+func (a *Authenticator) resolve(ctx context.Context, digest [32]byte, from credentialSource) (*Caller, error) {
 	a.mu.RLock()
 	before, known := a.strangers[digest]
 	a.mu.RUnlock()
@@ -265,9 +268,9 @@ func (a *Authenticator) resolve(ctx context.Context, digest [32]byte, from sourc
 		return nil, before.err
 	}
 	if from.recognizes == nil {
-		from.recognizes = func(ctx context.Context) bool { return a.recognizes(ctx, digest) }
+		from.recognizes = func(ctx context.Context) bool { return a.recognizesDigest(ctx, digest) }
 	}
-	if err := a.admit(ctx, from.recognizes); err != nil {
+	if err := a.admitLookup(ctx, from.recognizes); err != nil {
 		return nil, err
 	}
 	if from.slots != nil {
@@ -275,7 +278,7 @@ func (a *Authenticator) resolve(ctx context.Context, digest [32]byte, from sourc
 		case from.slots <- struct{}{}:
 			defer func() { <-from.slots }()
 		case <-ctx.Done():
-			return nil, unavailable(ctx.Err())
+			return nil, wrapUnavailable(ctx.Err())
 		}
 	}
 	c, err := from.load(ctx)
@@ -290,10 +293,10 @@ func (a *Authenticator) resolve(ctx context.Context, digest [32]byte, from sourc
 	return c, err
 }
 
-// remember caches a caller, unless the cache was invalidated or is full, and returns the cached
+// cacheCaller caches a caller, unless the cache was invalidated or is full, and returns the cached
 // caller. After concurrent lookups, that is the first one. A caller that is not cached expires
 // soon, because polls do not notice its revocation.
-func (a *Authenticator) remember(c *Caller, loads int) *Caller {
+func (a *Authenticator) cacheCaller(c *Caller, loads int) *Caller {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := a.known[c.digest]
@@ -301,7 +304,7 @@ func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 	case a.loads != loads || before == nil && len(a.known) >= maxRemembered:
 		time.AfterFunc(maxUnchecked, c.end)
 		return c
-	case before != nil && before.same(c):
+	case before != nil && before.hasSameAccess(c):
 		before.until.Store(c.until.Load())
 		return before
 	case before != nil:
@@ -311,29 +314,29 @@ func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 	return c
 }
 
-// same reports whether two lookups returned the same access. The expiry may differ, because
-// sessions are extended while they are used.
-func (c *Caller) same(other *Caller) bool {
+// hasSameAccess reports whether two lookups returned the same access. The expiry may differ,
+// because sessions are extended while they are used.
+func (c *Caller) hasSameAccess(other *Caller) bool {
 	return c.Subject == other.Subject && slices.Equal(c.Grants, other.Grants) && slices.Equal(c.Groups, other.Groups)
 }
 
-// over reports whether the caller has expired.
-func (c *Caller) over(now time.Time) bool {
+// hasExpired reports whether the caller has expired.
+func (c *Caller) hasExpired(now time.Time) bool {
 	until := c.until.Load()
 	return until != nil && !now.Before(*until)
 }
 
 // SignIn starts a session with a token and returns its secret. The error is Unauthorized.
 func (a *Authenticator) SignIn(ctx context.Context, text, from string) (secret string, err error) {
-	c, err := a.Token(ctx, text)
+	c, err := a.AuthenticateToken(ctx, text)
 	if err != nil {
 		return "", err
 	}
-	return a.begin(ctx, postgres.NewSession{Subject: c.Subject, KeyUUID: c.key, From: from})
+	return a.beginSession(ctx, postgres.NewSession{Subject: c.Subject, KeyUUID: c.key, From: from})
 }
 
-func (a *Authenticator) begin(ctx context.Context, s postgres.NewSession) (secret string, err error) {
-	secret = randomText()
+func (a *Authenticator) beginSession(ctx context.Context, s postgres.NewSession) (secret string, err error) {
+	secret = newRandomText()
 	s.UUID, s.Digest, s.Life = tasker.NewID(), sha256.Sum256([]byte(secret)), a.SessionLife
 	return secret, a.DB.AddSession(ctx, s)
 }
@@ -343,6 +346,6 @@ func (a *Authenticator) SignOut(ctx context.Context, secret string) error {
 	if err := a.DB.EndSession(ctx, sha256.Sum256([]byte(secret))); err != nil {
 		return err
 	}
-	a.Look(ctx)
+	a.PollRevocations(ctx)
 	return nil
 }

@@ -47,14 +47,14 @@ func (b *bench) key(name string, grants ...string) (access.Key, string) {
 
 func (b *bench) refused(token string) {
 	b.Helper()
-	if c, err := b.auth.Token(b.Context(), token); tasker.CodeOf(err) != tasker.Unauthorized {
+	if c, err := b.auth.AuthenticateToken(b.Context(), token); tasker.CodeOf(err) != tasker.Unauthorized {
 		b.Errorf("%.14s is %+v, %v", token, c, err)
 	}
 }
 
 func (b *bench) known(token, subject string) *auth.Caller {
 	b.Helper()
-	c, err := b.auth.Token(b.Context(), token)
+	c, err := b.auth.AuthenticateToken(b.Context(), token)
 	b.Must(err)
 	if c.Subject != subject {
 		b.Errorf("%.14s is %s, want %s", token, c.Subject, subject)
@@ -67,7 +67,7 @@ func TestTokensOfKeys(t *testing.T) {
 	b := newBench(t)
 	k, token := b.key("deploy", "operator@shop")
 	c := b.known(token, "key:deploy")
-	if !c.May(access.OperateSteps, "shop") || c.May(access.OperateSteps, "attic") || c.Session() {
+	if !c.HasPermission(access.OperateSteps, "shop") || c.HasPermission(access.OperateSteps, "attic") || c.IsSession() {
 		t.Errorf("it may %+v", c.Identity)
 	}
 	other := access.NewToken()
@@ -136,8 +136,8 @@ func TestAccessThatIsTakenAway(t *testing.T) {
 			b.look()
 			c, bystander := b.known(token, "key:deploy"), b.known(other, "key:other")
 			ended := make(chan struct{})
-			c.WhenEnded(func() { close(ended) })
-			defer bystander.WhenEnded(func() { t.Error("another caller was ended as well") })()
+			c.OnEnd(func() { close(ended) })
+			defer bystander.OnEnd(func() { t.Error("another caller was ended as well") })()
 			take(b, k)
 			b.known(token, "key:deploy") // it is remembered
 			b.look()
@@ -146,7 +146,8 @@ func TestAccessThatIsTakenAway(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Error("what the caller does was not ended")
 			}
-			if again, err := b.auth.Token(t.Context(), token); err == nil && again.May(access.OperateSteps, "shop") {
+			if again, err := b.auth.AuthenticateToken(t.Context(), token); err == nil &&
+				again.HasPermission(access.OperateSteps, "shop") {
 				t.Error("it may still operate steps")
 			}
 			if again := b.known(other, "key:other"); again != bystander {
@@ -165,7 +166,7 @@ func TestARevocationThatIsNotCommittedBlocksNoOther(t *testing.T) {
 	quick, quickToken := b.key("quick", "viewer@shop")
 	b.known(slowToken, "key:slow")
 	b.known(quickToken, "key:quick")
-	b.auth.Look(t.Context())
+	b.auth.PollRevocations(t.Context())
 	tx, err := b.Admin().Begin(t.Context())
 	b.Must(err)
 	_, err = tx.Exec(t.Context(), `UPDATE tasker.api_keys SET revoked_at = now(), revoked_by = 'psql' WHERE key_uuid = $1`, slow.UUID)
@@ -174,11 +175,11 @@ func TestARevocationThatIsNotCommittedBlocksNoOther(t *testing.T) {
 	defer cancel()
 	_, err = b.DB.RevokeKey(limited, quick.UUID, "test")
 	b.Must(err)
-	b.auth.Look(t.Context())
+	b.auth.PollRevocations(t.Context())
 	b.refused(quickToken)
 	b.known(slowToken, "key:slow")
 	b.Must(tx.Commit(t.Context()))
-	b.auth.Look(t.Context()) // what was written first is seen last
+	b.auth.PollRevocations(t.Context()) // what was written first is seen last
 	b.refused(slowToken)
 }
 
@@ -190,13 +191,13 @@ func TestAccessChangesAreRemoved(t *testing.T) {
 	b.Exec(`INSERT INTO tasker.access_changes (changed_at) SELECT now() - interval '2 h' FROM generate_series(1, 15)`)
 	b.Exec(`INSERT INTO tasker.access_changes (changed_at) SELECT now() - interval '2 min' FROM generate_series(1, 3)`)
 	b.known(token, "key:deploy")
-	b.auth.Look(t.Context())
+	b.auth.PollRevocations(t.Context())
 	_, err := b.DB.RevokeKey(t.Context(), k.UUID, "test")
 	b.Must(err)
 	if n := b.Count(`SELECT count(*) FROM tasker.access_changes`); n != 4 {
 		t.Errorf("%d changes are kept, want those of the last hour, which are 4", n)
 	}
-	b.auth.Look(t.Context())
+	b.auth.PollRevocations(t.Context())
 	b.refused(token)
 }
 
@@ -233,11 +234,11 @@ func TestReadWhileAccessIsTakenAway(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	k, token := b.key("deploy", "viewer@*")
-	b.auth.Look(t.Context())
+	b.auth.PollRevocations(t.Context())
 	_, err := b.auth.TokenWhile(t.Context(), token, func() {
 		_, err := b.DB.RevokeKey(t.Context(), k.UUID, "test")
 		b.Must(err)
-		b.auth.Look(t.Context())
+		b.auth.PollRevocations(t.Context())
 	})
 	b.Must(err)
 	b.refused(token)
@@ -273,14 +274,14 @@ func TestLookedUpTwiceAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	_, token := b.key("deploy", "worker@shop")
-	b.auth.Look(t.Context())
+	b.auth.PollRevocations(t.Context())
 	var first *auth.Caller
 	second, err := b.auth.TokenWhile(t.Context(), token, func() { first = b.known(token, "key:deploy") })
 	b.Must(err)
 	if second != first {
 		t.Error("the second lookup took the place of the first")
 	}
-	if !first.WhenEnded(func() {})() {
+	if !first.OnEnd(func() {})() {
 		t.Error("what the first one does was ended")
 	}
 }
@@ -291,7 +292,7 @@ func TestRotation(t *testing.T) {
 	k, first := b.key("deploy", "viewer@*")
 	second := access.NewToken()
 	b.Must(b.DB.RotateKey(t.Context(), k.UUID, second, time.Hour, "test"))
-	b.auth.Look(t.Context())
+	b.auth.PollRevocations(t.Context())
 	b.known(first, "key:deploy")
 	b.known(second.Text, "key:deploy")
 	third := access.NewToken()
@@ -301,7 +302,7 @@ func TestRotation(t *testing.T) {
 		t.Errorf("%d secrets are valid for longer than an hour, want the second", n)
 	}
 	b.Must(b.DB.RotateKey(t.Context(), k.UUID, access.NewToken(), 0, "test"))
-	b.auth.Look(t.Context())
+	b.auth.PollRevocations(t.Context())
 	for _, token := range []string{first, second.Text, third.Text} {
 		b.refused(token)
 	}
@@ -316,7 +317,7 @@ func TestRotation(t *testing.T) {
 // look looks for what has changed; what is remembered counts until the next look, however slow the machine is.
 func (b *bench) look() {
 	b.Helper()
-	b.auth.Look(b.Context())
+	b.auth.PollRevocations(b.Context())
 	b.auth.Age(-time.Hour)
 }
 
@@ -331,11 +332,11 @@ func TestExpiry(t *testing.T) {
 		var err error
 		_, token, err = auth.CreateKey(t.Context(), b.DB, auth.NewKey{Name: name, Grants: []string{"viewer@*"}, ValidFor: &life})
 		b.Must(err)
-		c, err := b.auth.Token(t.Context(), token)
+		c, err := b.auth.AuthenticateToken(t.Context(), token)
 		return err == nil && c.Subject == "key:"+name
 	})
 	b.Eventually("the key has expired", func() bool { // without a look
-		_, err := b.auth.Token(t.Context(), token)
+		_, err := b.auth.AuthenticateToken(t.Context(), token)
 		return tasker.CodeOf(err) == tasker.Unauthorized
 	})
 }
@@ -351,29 +352,29 @@ func TestSessions(t *testing.T) {
 	if secret == again {
 		t.Error("two sessions have one secret")
 	}
-	c, err := b.auth.Session(t.Context(), secret)
+	c, err := b.auth.AuthenticateSession(t.Context(), secret)
 	b.Must(err)
-	if c.Subject != "key:alice" || !c.Session() || !c.May(access.OperateSteps, "shop") {
+	if c.Subject != "key:alice" || !c.IsSession() || !c.HasPermission(access.OperateSteps, "shop") {
 		t.Errorf("the session is of %+v", c.Identity)
 	}
 	b.refused(secret) // a session is no key, and a key no session
 	for _, text := range []string{"", token, strings.Repeat("A", 32), secret + "A"} {
-		if _, err := b.auth.Session(t.Context(), text); tasker.CodeOf(err) != tasker.Unauthorized {
+		if _, err := b.auth.AuthenticateSession(t.Context(), text); tasker.CodeOf(err) != tasker.Unauthorized {
 			t.Errorf("%q is a session: %v", text, err)
 		}
 	}
 	b.Must(b.auth.SignOut(t.Context(), secret))
 	b.Must(b.auth.SignOut(t.Context(), secret))
-	if _, err := b.auth.Session(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
+	if _, err := b.auth.AuthenticateSession(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("after signing out: %v", err)
 	}
-	if _, err = b.auth.Session(t.Context(), again); err != nil {
+	if _, err = b.auth.AuthenticateSession(t.Context(), again); err != nil {
 		t.Errorf("the other session: %v", err)
 	}
 	_, err = b.DB.RevokeKey(t.Context(), k.UUID, "test")
 	b.Must(err)
-	b.auth.Look(t.Context())
-	if _, err := b.auth.Session(t.Context(), again); tasker.CodeOf(err) != tasker.Unauthorized {
+	b.auth.PollRevocations(t.Context())
+	if _, err := b.auth.AuthenticateSession(t.Context(), again); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("after its key was revoked: %v", err)
 	}
 	if _, err := b.auth.SignIn(t.Context(), token, "192.0.2.1"); tasker.CodeOf(err) != tasker.Unauthorized {
@@ -392,16 +393,16 @@ func TestSessionsThatAreNotUsedEnd(t *testing.T) {
 	b.Must(err)
 	other := auth.New(auth.Options{DB: b.DB, SessionLife: time.Hour, SessionIdle: 10 * time.Minute}) // another server
 	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '9 min'`)
-	if _, err := other.Session(t.Context(), secret); err != nil {
+	if _, err := other.AuthenticateSession(t.Context(), secret); err != nil {
 		t.Errorf("after nine minutes: %v", err)
 	}
 	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '11 min'`)
-	if _, err := b.auth.Session(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
+	if _, err := b.auth.AuthenticateSession(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("after eleven minutes: %v", err)
 	}
 	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp(), ends_at = clock_timestamp() - interval '1 s'`)
 	another := auth.New(auth.Options{DB: b.DB, SessionLife: time.Hour, SessionIdle: 10 * time.Minute}) // which remembers nothing
-	if _, err := another.Session(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
+	if _, err := another.AuthenticateSession(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("after its life: %v", err)
 	}
 }
@@ -420,7 +421,7 @@ func TestSessionsThatAnAdministratorEnds(t *testing.T) {
 	}
 	open := func(a *auth.Authenticator, secret string) bool {
 		t.Helper()
-		_, err := a.Session(t.Context(), secret)
+		_, err := a.AuthenticateSession(t.Context(), secret)
 		if err != nil && tasker.CodeOf(err) != tasker.Unauthorized {
 			t.Error(err)
 		}
@@ -428,10 +429,10 @@ func TestSessionsThatAnAdministratorEnds(t *testing.T) {
 	}
 	ann, bob := signIn("ann"), signIn("bob")
 	b.Exec(`UPDATE tasker.sessions SET subject = 'user:bob', key_uuid = NULL, groups = '{ops}' WHERE subject = 'key:bob'`)
-	caller, err := other.Session(t.Context(), bob)
+	caller, err := other.AuthenticateSession(t.Context(), bob)
 	b.Must(err)
 	var ended atomic.Bool
-	defer caller.WhenEnded(func() { ended.Store(true) })()
+	defer caller.OnEnd(func() { ended.Store(true) })()
 	list, more, err := b.DB.OpenSessions(t.Context(), postgres.SessionFilter{Subject: "user:bob", Idle: other.Idle(), Limit: 10})
 	b.Must(err)
 	if len(list) != 1 || more || list[0].KeyUUID != nil || len(list[0].Groups) != 1 || time.Until(list[0].EndsAt) > 10*time.Minute {
@@ -439,7 +440,7 @@ func TestSessionsThatAnAdministratorEnds(t *testing.T) {
 	}
 	n, err := b.DB.EndSessions(t.Context(), tasker.ID{}, "user:bob", "key:admin")
 	b.Must(err)
-	other.Look(t.Context())
+	other.PollRevocations(t.Context())
 	if n != 1 || open(other, bob) || !open(other, ann) {
 		t.Errorf("%d sessions ended", n)
 	}
@@ -453,7 +454,7 @@ func TestSessionsThatAnAdministratorEnds(t *testing.T) {
 	b.Must(err)
 	again, err := b.DB.EndSessions(t.Context(), list[0].UUID, "", "key:admin")
 	b.Must(err)
-	b.auth.Look(t.Context())
+	b.auth.PollRevocations(t.Context())
 	if n != 1 || again != 0 || open(b.auth, ann) {
 		t.Errorf("%d sessions ended, and %d the second time", n, again)
 	}
@@ -470,7 +471,7 @@ func TestUseIsNoted(t *testing.T) {
 	secret, err := b.auth.SignIn(t.Context(), token, "")
 	b.Must(err)
 	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '9 min'`)
-	c, err := b.auth.Session(t.Context(), secret)
+	c, err := b.auth.AuthenticateSession(t.Context(), secret)
 	b.Must(err)
 	b.Must(b.auth.Note(t.Context()))
 	if n := b.Count(`SELECT count(*) FROM tasker.sessions WHERE seen_at > clock_timestamp() - interval '1 min'`); n != 1 {
@@ -483,12 +484,12 @@ func TestUseIsNoted(t *testing.T) {
 		t.Errorf("how long the session lasts was not read again: it ends in %v", left)
 	}
 	ended := make(chan struct{})
-	defer c.WhenEnded(func() { close(ended) })()
+	defer c.OnEnd(func() { close(ended) })()
 	b.Must(b.auth.Note(t.Context()))
 	b.key("other", "viewer@*")
 	b.Exec(`UPDATE tasker.api_keys SET revoked_at = now(), revoked_by = 'test' WHERE name = 'other'`) // has all asked for anew
-	b.auth.Look(t.Context())
-	if again, err := b.auth.Session(t.Context(), secret); err != nil || again != c {
+	b.auth.PollRevocations(t.Context())
+	if again, err := b.auth.AuthenticateSession(t.Context(), secret); err != nil || again != c {
 		t.Errorf("what the browser has open ends although the session goes on: %v", err)
 	}
 	select {
@@ -508,7 +509,7 @@ func TestARefreshIsNoUse(t *testing.T) {
 	other := auth.New(auth.Options{DB: b.DB, SessionLife: time.Hour, SessionIdle: 10 * time.Minute}) // another server
 	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '9 min'`)
 	for range 2 { // read, and remembered
-		if _, err := other.Refresh(t.Context(), secret); err != nil {
+		if _, err := other.RefreshSession(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -517,9 +518,9 @@ func TestARefreshIsNoUse(t *testing.T) {
 	if n := b.Count(noted); n != 0 {
 		t.Error("a refresh was noted as a use")
 	}
-	_, err = other.Session(t.Context(), secret)
+	_, err = other.AuthenticateSession(t.Context(), secret)
 	b.Must(err)
-	_, err = other.Refresh(t.Context(), secret)
+	_, err = other.RefreshSession(t.Context(), secret)
 	b.Must(err)
 	b.Must(other.Note(t.Context()))
 	if n := b.Count(noted); n != 1 {
@@ -590,7 +591,7 @@ func TestWrongCredentialsDoNotLockOutValidOnes(t *testing.T) {
 		_, err := b.bearer(access.NewToken().Text)
 		return err
 	}
-	from := auth.From(t.Context(), netip.MustParseAddr("192.0.2.1"))
+	from := auth.WithAddress(t.Context(), netip.MustParseAddr("192.0.2.1"))
 	for range 100 {
 		if err := wrong(); err == nil {
 			t.Fatal("a wrong key is accepted")
@@ -605,7 +606,7 @@ func TestWrongCredentialsDoNotLockOutValidOnes(t *testing.T) {
 		if c, err := b.bearer(tokens[i]); err != nil || c.Subject != fmt.Sprint("key:key", i) {
 			t.Errorf("valid key %d: %v", i, err)
 		}
-		if c, err := b.auth.Session(from, secrets[i]); err != nil || c.Subject != fmt.Sprint("key:key", i) {
+		if c, err := b.auth.AuthenticateSession(from, secrets[i]); err != nil || c.Subject != fmt.Sprint("key:key", i) {
 			t.Errorf("session %d: %v", i, err)
 		}
 	}
@@ -615,7 +616,7 @@ func TestWrongCredentialsDoNotLockOutValidOnes(t *testing.T) {
 		t.Errorf("a key that was created %s ago: %v", auth.RevocationInterval, err)
 	}
 	// While the budget is spent, wrong keys share one query each RevocationInterval.
-	for b.auth.Strangers.Address(netip.MustParseAddr("192.0.2.1")) == nil {
+	for b.auth.Strangers.TakeAddress(netip.MustParseAddr("192.0.2.1")) == nil {
 	}
 	begun, before := time.Now(), tracer.n
 	for range 500 {
@@ -649,11 +650,11 @@ func TestWithoutTheDatabase(t *testing.T) {
 	_, stranger := b.key("stranger", "viewer@*")
 	b.DB.Close()
 	b.known(token, "key:deploy")
-	if _, err := b.auth.Token(t.Context(), stranger); tasker.CodeOf(err) != tasker.Unavailable {
+	if _, err := b.auth.AuthenticateToken(t.Context(), stranger); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("somebody who is not remembered: %v", err)
 	}
 	b.auth.Age(2 * time.Hour)
-	if _, err := b.auth.Token(t.Context(), token); tasker.CodeOf(err) != tasker.Unavailable {
+	if _, err := b.auth.AuthenticateToken(t.Context(), token); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("somebody who was looked for long ago: %v", err)
 	}
 }
@@ -668,7 +669,7 @@ func TestRequests(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", header)
-		_, err := b.auth.Request(r)
+		_, err := b.auth.AuthenticateRequest(r)
 		if tasker.CodeOf(err) != want {
 			t.Errorf("%q: %v, want %s", header, err, want)
 		}
@@ -677,14 +678,14 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	if _, err := b.auth.Request(r); tasker.CodeOf(err) != tasker.Unauthorized {
+	if _, err := b.auth.AuthenticateRequest(r); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("without a header: %v", err)
 	}
 	r.Header["Authorization"] = []string{"Bearer " + token, "Bearer " + token}
-	if _, err := b.auth.Request(r); tasker.CodeOf(err) != tasker.Unauthorized {
+	if _, err := b.auth.AuthenticateRequest(r); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("with two headers: %v", err)
 	}
-	if c, err := (*auth.Authenticator)(nil).Request(r); err != nil || c.Subject != "" || !c.Scope(access.Administer).All() {
+	if c, err := (*auth.Authenticator)(nil).AuthenticateRequest(r); err != nil || c.Subject != "" || !c.Scope(access.Administer).IncludesAll() {
 		t.Errorf("where nobody signs in: %+v, %v", c, err)
 	}
 }
@@ -694,7 +695,7 @@ func TestTheFirstKey(t *testing.T) {
 	b := newBench(t)
 	token, err := auth.BootstrapKey(t.Context(), b.DB, "root")
 	b.Must(err)
-	if c := b.known(token, "key:root"); !c.Scope(access.Administer).All() {
+	if c := b.known(token, "key:root"); !c.Scope(access.Administer).IncludesAll() {
 		t.Error("the first key is no administrator's")
 	}
 	_, err = auth.BootstrapKey(t.Context(), b.DB, "second")
@@ -717,12 +718,12 @@ func BenchmarkToken(b *testing.B) {
 		b.Fatal(err)
 	}
 	a := auth.New(auth.Options{DB: db})
-	a.Look(b.Context())
+	a.PollRevocations(b.Context())
 	go func() { _ = a.Run(b.Context()) }()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer "+token)
 	for b.Loop() {
-		if _, err := a.Request(r); err != nil {
+		if _, err := a.AuthenticateRequest(r); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -8,19 +8,22 @@ import (
 )
 
 // Note notes the use of all who are remembered, as Run does each minute.
-func (a *Authenticator) Note(ctx context.Context) error { return a.note(ctx, a.expire(time.Now())) }
+func (a *Authenticator) Note(ctx context.Context) error {
+	return a.recordLastUse(ctx, a.evictExpired(time.Now()))
+}
 
 // TokenWhile is Token of a token that is read before something happens, and remembered after it.
 func (a *Authenticator) TokenWhile(ctx context.Context, text string, happens func()) (*Caller, error) {
 	token, _ := access.ParseToken(text)
-	return a.find(ctx, token.Digest, source{slots: a.looking, load: func(ctx context.Context) (*Caller, error) {
-		list, err := a.DB.Tokens(ctx, []string{token.Prefix})
-		happens()
-		if err != nil || len(list) == 0 {
-			return nil, errUnknown
-		}
-		return a.caller(list[0]), nil
-	}})
+	return a.findCaller(ctx, token.Digest, credentialSource{slots: a.looking,
+		load: func(ctx context.Context) (*Caller, error) {
+			list, err := a.DB.Tokens(ctx, []string{token.Prefix})
+			happens()
+			if err != nil || len(list) == 0 {
+				return nil, errUnknown
+			}
+			return a.newCaller(list[0]), nil
+		}})
 }
 
 // LookWhile is a look that has asked before something happens, and ends after it.

@@ -16,24 +16,24 @@ const Challenge = `Bearer realm="tasker"`
 // local is the caller of all requests to a server that does not authenticate.
 var local = &Caller{Identity: access.Local(), life: context.Background(), end: func() {}}
 
-// Request authenticates a request by its header Authorization. If a is nil, it returns
-// [access.Local]. The error is Unauthorized, Unavailable, or an [overload.Refusal] after too many
-// unauthenticated requests from the address.
-func (a *Authenticator) Request(r *http.Request) (*Caller, error) {
+// AuthenticateRequest authenticates a request by its header Authorization. If a is nil, it returns
+// [access.Local]. The error is Unauthorized, Unavailable, or an [overload.CheckIdentity] after too
+// many unauthenticated requests from the address.
+func (a *Authenticator) AuthenticateRequest(r *http.Request) (*Caller, error) {
 	if a == nil {
 		return local, nil
 	}
-	from := AddressOf(r)
-	c, err := a.request(r.WithContext(From(r.Context(), from)))
+	from := RemoteAddress(r)
+	c, err := a.authenticateRequest(r.WithContext(WithAddress(r.Context(), from)))
 	if tasker.CodeOf(err) == tasker.Unauthorized {
-		if tooMany := a.Strangers.Address(from); tooMany != nil {
+		if tooMany := a.Strangers.TakeAddress(from); tooMany != nil {
 			return nil, tooMany
 		}
 	}
 	return c, err
 }
 
-func (a *Authenticator) request(r *http.Request) (*Caller, error) {
+func (a *Authenticator) authenticateRequest(r *http.Request) (*Caller, error) {
 	headers := r.Header.Values("Authorization")
 	if len(headers) == 0 {
 		return nil, tasker.Errorf(tasker.Unauthorized, "authentication required: send an API key in the header Authorization: Bearer <key>")
@@ -44,13 +44,13 @@ func (a *Authenticator) request(r *http.Request) (*Caller, error) {
 	}
 	token = strings.TrimSpace(token)
 	if a.Provider != nil && !access.IsToken(token) {
-		return a.signed(r.Context(), token)
+		return a.authenticateJWT(r.Context(), token)
 	}
-	return a.Token(r.Context(), token)
+	return a.AuthenticateToken(r.Context(), token)
 }
 
-// AddressOf returns the address of the client, or the zero value if it is unknown.
-func AddressOf(r *http.Request) netip.Addr {
+// RemoteAddress returns the address of the client, or the zero value if it is unknown.
+func RemoteAddress(r *http.Request) netip.Addr {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
@@ -60,13 +60,13 @@ func AddressOf(r *http.Request) netip.Addr {
 
 type addressKey struct{}
 
-// From returns a context with the address of the client. After too many unauthenticated requests
-// from an address, unknown credentials from it are not looked up.
-func From(ctx context.Context, address netip.Addr) context.Context {
+// WithAddress returns a context with the address of the client. After too many unauthenticated
+// requests from an address, unknown credentials from it are not looked up.
+func WithAddress(ctx context.Context, address netip.Addr) context.Context {
 	return context.WithValue(ctx, addressKey{}, address)
 }
 
-func addressIn(ctx context.Context) netip.Addr {
+func addressFromContext(ctx context.Context) netip.Addr {
 	address, _ := ctx.Value(addressKey{}).(netip.Addr)
 	return address
 }

@@ -20,7 +20,7 @@ type NewKey struct {
 
 // CreateKey creates a key and returns its token, which is not stored. Errors are Invalid or Conflict.
 func CreateKey(ctx context.Context, db *postgres.DB, n NewKey) (access.Key, string, error) {
-	k, token, err := n.key()
+	k, token, err := n.generate()
 	if err != nil {
 		return access.Key{}, "", err
 	}
@@ -34,14 +34,14 @@ func CreateKey(ctx context.Context, db *postgres.DB, n NewKey) (access.Key, stri
 // BootstrapKey creates the first administrator key. It returns a Conflict if there is one already.
 func BootstrapKey(ctx context.Context, db *postgres.DB, name string) (token string, err error) {
 	n := NewKey{Name: name, Grants: []string{access.Grant{Role: access.Admin, Namespace: access.AllNamespaces}.String()}, Actor: "bootstrap"}
-	k, made, err := n.key()
+	k, made, err := n.generate()
 	if err != nil {
 		return "", err
 	}
 	return made.Text, db.BootstrapKey(ctx, k, made)
 }
 
-func (n NewKey) key() (access.Key, access.Token, error) {
+func (n NewKey) generate() (access.Key, access.Token, error) {
 	if err := access.CheckKeyName(n.Name); err != nil {
 		return access.Key{}, access.Token{}, err
 	}

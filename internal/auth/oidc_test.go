@@ -72,7 +72,7 @@ func people(t *testing.T, change ...func(*idp.Options)) (*bench, *oidctest.Provi
 func (b *bench) bearer(token string) (*auth.Caller, error) {
 	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer "+token)
-	return b.auth.Request(r)
+	return b.auth.AuthenticateRequest(r)
 }
 
 // The secret of a session is no token: the API takes no cookie, also not as something else.
@@ -82,7 +82,7 @@ func TestTheSecretOfASessionIsNoToken(t *testing.T) {
 	_, token := b.key("alice", "operator@shop")
 	secret, err := b.auth.SignIn(t.Context(), token, "192.0.2.1")
 	b.Must(err)
-	_, err = b.auth.Session(t.Context(), secret) // it is remembered
+	_, err = b.auth.AuthenticateSession(t.Context(), secret) // it is remembered
 	b.Must(err)
 	if who, err := b.bearer(secret); err == nil {
 		t.Errorf("the secret of the session is taken for a token of %s", who.Subject)
@@ -97,10 +97,10 @@ func TestTokensOfTheProvider(t *testing.T) {
 	if who.Subject != "user:alice" || !slices.Equal(who.GrantTexts(), []string{"developer@payments", "worker@payments", "viewer@x"}) {
 		t.Errorf("alice is %s with %q", who.Subject, who.GrantTexts())
 	}
-	if one, err := b.bearer(provider.Token(map[string]any{"groups": "ops"})); err != nil || !one.Scope(access.OperateSteps).All() {
+	if one, err := b.bearer(provider.Token(map[string]any{"groups": "ops"})); err != nil || !one.Scope(access.OperateSteps).IncludesAll() {
 		t.Errorf("one group as a text: %+v, %v", one, err)
 	}
-	if none, err := b.bearer(provider.Token(map[string]any{"groups": 7})); err != nil || !none.VisibleScope().Empty() {
+	if none, err := b.bearer(provider.Token(map[string]any{"groups": 7})); err != nil || !none.VisibleScope().IsEmpty() {
 		t.Errorf("no groups: %+v, %v", none, err)
 	}
 	if key, err := b.bearer(provider.Token(map[string]any{"sub": "key:root"})); err != nil || key.Subject != "user:key:root" {
@@ -177,7 +177,7 @@ func TestKeysOfTheProvider(t *testing.T) {
 			t.Fatalf("forged: %v", err)
 		}
 	}
-	if n := provider.Asked("/keys"); n != 1 {
+	if n := provider.CountRequests("/keys"); n != 1 {
 		t.Errorf("the keys were asked for %d times", n)
 	}
 	provider.Rotate(true)
@@ -191,11 +191,11 @@ func TestKeysOfTheProvider(t *testing.T) {
 	for range 20 { // unknown keys
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", "Bearer "+base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"`+rand.Text()+`"}`))+"."+strings.Join(strings.Split(before, ".")[1:], "."))
-		if _, err := b.auth.Request(r); tasker.CodeOf(err) != tasker.Unauthorized {
+		if _, err := b.auth.AuthenticateRequest(r); tasker.CodeOf(err) != tasker.Unauthorized {
 			t.Fatalf("an unknown key: %v", err)
 		}
 	}
-	if n := provider.Asked("/keys"); n != 2 {
+	if n := provider.CountRequests("/keys"); n != 2 {
 		t.Errorf("the keys were asked for %d times, want twice", n)
 	}
 	// A key that was withdrawn is forgotten within the hour.
@@ -212,7 +212,7 @@ func TestKeysOfTheProvider(t *testing.T) {
 	// While the provider is away for less than an hour, tokens with a known key are accepted.
 	provider.Break(true)
 	fresh := func() string { return provider.Token(map[string]any{"exp": c.now().Add(5 * time.Minute).Unix()}) }
-	asked := provider.Asked("/keys")
+	asked := provider.CountRequests("/keys")
 	keys.slow.Store(true)
 	c.forward(59 * time.Minute)
 	if _, err := b.bearer(fresh()); err != nil {
@@ -230,7 +230,7 @@ func TestKeysOfTheProvider(t *testing.T) {
 		}
 		c.forward(time.Second)
 	}
-	if n := provider.Asked("/keys") - asked; n > 2 {
+	if n := provider.CountRequests("/keys") - asked; n > 2 {
 		t.Errorf("a provider that is away was asked %d times in five seconds, and once before", n)
 	}
 	provider.Break(false)
@@ -368,18 +368,18 @@ func TestSignInAtTheProvider(t *testing.T) {
 	}
 	answer := b.browse(address)
 	// Failures from the same address lock out no sign-in that was begun.
-	office := auth.From(t.Context(), netip.MustParseAddr("192.0.2.1"))
+	office := auth.WithAddress(t.Context(), netip.MustParseAddr("192.0.2.1"))
 	b.auth.Strangers = overload.NewRate(1, func() time.Time { return time.Unix(0, 0) })
-	for b.auth.Strangers.Address(netip.MustParseAddr("192.0.2.1")) == nil {
+	for b.auth.Strangers.TakeAddress(netip.MustParseAddr("192.0.2.1")) == nil {
 	}
 	if _, _, err := b.auth.FinishSignIn(office, "made up", answer, "192.0.2.1"); err == nil || tasker.CodeOf(err) == tasker.Unauthorized {
 		t.Errorf("a sign-in that was never begun: %v", err)
 	}
 	session, back, err := b.auth.FinishSignIn(office, secret, answer, "192.0.2.1")
 	b.Must(err)
-	who, err := b.auth.Session(t.Context(), session)
+	who, err := b.auth.AuthenticateSession(t.Context(), session)
 	b.Must(err)
-	if who.Subject != "user:alice" || back != "/ui/tasks" || !who.Scope(access.OperateSteps).All() {
+	if who.Subject != "user:alice" || back != "/ui/tasks" || !who.Scope(access.OperateSteps).IncludesAll() {
 		t.Errorf("%s is sent to %s with %q", who.Subject, back, who.GrantTexts())
 	}
 	refused := func(name, secret string, answer url.Values) {
@@ -432,7 +432,7 @@ func TestSignInAtTheProvider(t *testing.T) {
 	// Who is bound to fewer roles by a new configuration has fewer at once.
 	b.auth.Bindings = access.Bindings{}
 	other2 := auth.New(auth.Options{DB: b.DB, Provider: b.auth.Provider, Bindings: b.auth.Bindings, SessionIdle: time.Hour})
-	if who, err := other2.Session(t.Context(), session); err != nil || !who.VisibleScope().Empty() {
+	if who, err := other2.AuthenticateSession(t.Context(), session); err != nil || !who.VisibleScope().IsEmpty() {
 		t.Errorf("after the configuration has changed: %+v, %v", who, err)
 	}
 }
@@ -448,7 +448,7 @@ func TestTheSubjectIsAClaim(t *testing.T) {
 	claims["email_verified"] = true
 	who, err := b.bearer(provider.Token(claims))
 	b.Must(err)
-	if who.Subject != "user:alice@example.com" || !who.Scope(access.OperateSteps).All() {
+	if who.Subject != "user:alice@example.com" || !who.Scope(access.OperateSteps).IncludesAll() {
 		t.Errorf("%s with %q", who.Subject, who.GrantTexts())
 	}
 	claims["aud"] = oidctest.ClientID // an ID token is no token for the API
@@ -502,7 +502,7 @@ func TestATokenOfTheProviderExpires(t *testing.T) {
 		return err == nil
 	})
 	ended, done := make(chan struct{}), make(chan error, 1)
-	who.WhenEnded(func() { close(ended) })
+	who.OnEnd(func() { close(ended) })
 	ctx, stop := context.WithCancel(t.Context())
 	go func() { done <- b.auth.Run(ctx) }()
 	defer func() { stop(); b.Must(<-done) }()

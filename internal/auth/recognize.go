@@ -9,35 +9,35 @@ import (
 // from guesses.
 type digestHead [8]byte
 
-// admit refuses a lookup from an address that has sent too many wrong credentials, unless the
+// admitLookup refuses a lookup from an address that has sent too many wrong credentials, unless the
 // credential is recognized. So further wrong credentials from the address do not reach the
 // database, and valid ones are not locked out.
-func (a *Authenticator) admit(ctx context.Context, recognized func(context.Context) bool) error {
-	err := a.Strangers.Spent(addressIn(ctx))
+func (a *Authenticator) admitLookup(ctx context.Context, recognized func(context.Context) bool) error {
+	err := a.Strangers.CheckAddress(addressFromContext(ctx))
 	if err != nil && recognized(ctx) {
 		return nil
 	}
 	return err
 }
 
-// recognizes reports whether a digest belongs to a valid key, session or sign-in. It may miss a
-// credential that was created within the last RevocationInterval.
-func (a *Authenticator) recognizes(ctx context.Context, digest [32]byte) bool {
+// recognizesDigest reports whether a digest belongs to a valid key, session or sign-in. It may miss
+// a credential that was created within the last RevocationInterval.
+func (a *Authenticator) recognizesDigest(ctx context.Context, digest [32]byte) bool {
 	a.mu.RLock()
 	valid, fresh := a.valid, time.Since(a.validAt) < RevocationInterval
 	a.mu.RUnlock()
 	if !fresh {
-		valid = a.readValid(ctx)
+		valid = a.loadValidDigests(ctx)
 	}
 	_, ok := valid[digestHead(digest[:])]
 	return ok
 }
 
-// readValid reads the digests of all valid credentials. Concurrent callers share one query. If
-// it fails, the digests of the last successful query stay in use.
-func (a *Authenticator) readValid(ctx context.Context) map[digestHead]struct{} {
+// loadValidDigests reads the digests of all valid credentials. Concurrent callers share one query.
+// If it fails, the digests of the last successful query stay in use.
+func (a *Authenticator) loadValidDigests(ctx context.Context) map[digestHead]struct{} {
 	v, _, _ := a.one.Do("valid", func() (any, error) {
-		ctx, cancel := context.WithTimeout(lookupLane(context.WithoutCancel(ctx)), maxUnchecked)
+		ctx, cancel := context.WithTimeout(withLookupLane(context.WithoutCancel(ctx)), maxUnchecked)
 		defer cancel()
 		began := time.Now()
 		digests, err := a.DB.ValidDigests(ctx, a.SessionIdle, maxRemembered)

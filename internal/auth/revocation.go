@@ -15,7 +15,7 @@ import (
 func (a *Authenticator) pollRevocations(ctx context.Context) error {
 	_, err, _ := a.one.Do("", func() (any, error) {
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(lookupLane(context.WithoutCancel(ctx)), maxUnchecked)
+		ctx, cancel := context.WithTimeout(withLookupLane(context.WithoutCancel(ctx)), maxUnchecked)
 		defer cancel()
 		revision, err := a.DB.AccessRevision(ctx)
 		if err != nil {
@@ -47,16 +47,16 @@ func (a *Authenticator) reload(ctx context.Context) error {
 	list := slices.Collect(maps.Values(a.known))
 	a.mu.Unlock()
 	for part := range slices.Chunk(list, reloadBatch) {
-		if err := a.renew(ctx, part); err != nil {
+		if err := a.reloadCallers(ctx, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// renew reads the access of some cached callers, removes those whose access changed, and updates
-// the expiry of the others.
-func (a *Authenticator) renew(ctx context.Context, part []*Caller) error {
+// reloadCallers reads the access of some cached callers, removes those whose access changed, and
+// updates the expiry of the others.
+func (a *Authenticator) reloadCallers(ctx context.Context, part []*Caller) error {
 	var prefixes []string
 	var digests [][]byte
 	for _, c := range part {
@@ -77,15 +77,15 @@ func (a *Authenticator) renew(ctx context.Context, part []*Caller) error {
 	}
 	now := map[[32]byte]*Caller{}
 	for _, c := range slices.Concat(tokens, sessions) {
-		n := a.caller(c)
+		n := a.newCaller(c)
 		now[n.digest] = n
 	}
 	for _, c := range part {
 		if c.session == nil && c.key == nil {
 			continue // a token of the provider remains valid until it expires
 		}
-		if n := now[c.digest]; n == nil || !n.same(c) {
-			a.forget(c)
+		if n := now[c.digest]; n == nil || !n.hasSameAccess(c) {
+			a.evict(c)
 		} else {
 			c.until.Store(n.until.Load())
 		}
@@ -93,8 +93,8 @@ func (a *Authenticator) renew(ctx context.Context, part []*Caller) error {
 	return nil
 }
 
-// forget removes a caller from the cache and cancels its requests.
-func (a *Authenticator) forget(c *Caller) {
+// evict removes a caller from the cache and cancels its requests.
+func (a *Authenticator) evict(c *Caller) {
 	a.mu.Lock()
 	if a.known[c.digest] == c {
 		delete(a.known, c.digest)
@@ -111,9 +111,9 @@ func (a *Authenticator) Idle() time.Duration {
 	return a.SessionIdle
 }
 
-// Look polls for revoked access at once. It is called after access was revoked, and does not share
-// a poll in progress, which may have read the state before the revocation.
-func (a *Authenticator) Look(ctx context.Context) {
+// PollRevocations polls for revoked access at once. It is called after access was revoked, and does
+// not share a poll in progress, which may have read the state before the revocation.
+func (a *Authenticator) PollRevocations(ctx context.Context) {
 	if a == nil {
 		return
 	}
@@ -137,14 +137,14 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		now := time.Now()
-		list := a.expire(now)
+		list := a.evictExpired(now)
 		if len(list) == 0 {
 			continue
 		}
 		err := a.pollRevocations(ctx)
 		if err == nil && now.Sub(noted) >= noteEvery {
 			noted = now
-			err = a.note(postgres.WithConnClass(ctx, postgres.Timers), list)
+			err = a.recordLastUse(postgres.WithConnClass(ctx, postgres.Timers), list)
 		}
 		if err != nil && !failing && ctx.Err() == nil {
 			a.Log.WarnContext(ctx, "access revocation poll failed; identity cache disabled", "err", err)
@@ -153,22 +153,23 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	}
 }
 
-// expire removes expired callers from the cache and returns the others.
-func (a *Authenticator) expire(now time.Time) []*Caller {
+// evictExpired removes expired callers from the cache and returns the others.
+func (a *Authenticator) evictExpired(now time.Time) []*Caller {
 	a.mu.RLock()
 	list := slices.Collect(maps.Values(a.known))
 	a.mu.RUnlock()
 	return slices.DeleteFunc(list, func(c *Caller) bool {
-		over := c.over(now)
+		over := c.hasExpired(now)
 		if over {
-			a.forget(c)
+			a.evict(c)
 		}
 		return over
 	})
 }
 
-// note records the use of keys and sessions since the last call, and updates the expiry of sessions.
-func (a *Authenticator) note(ctx context.Context, list []*Caller) error {
+// recordLastUse records the use of keys and sessions since the last call, and updates the expiry of
+// sessions.
+func (a *Authenticator) recordLastUse(ctx context.Context, list []*Caller) error {
 	var keys, sessions []tasker.ID
 	var browsers []*Caller
 	for _, c := range list {
@@ -183,11 +184,11 @@ func (a *Authenticator) note(ctx context.Context, list []*Caller) error {
 			browsers = append(browsers, c)
 		}
 	}
-	if err := a.DB.NoteUse(ctx, keys, sessions); err != nil {
+	if err := a.DB.RecordUse(ctx, keys, sessions); err != nil {
 		return err
 	}
 	for part := range slices.Chunk(browsers, reloadBatch) {
-		if err := a.renew(ctx, part); err != nil {
+		if err := a.reloadCallers(ctx, part); err != nil {
 			return err
 		}
 	}

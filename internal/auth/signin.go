@@ -23,8 +23,8 @@ func (a *Authenticator) HasProvider() bool {
 	return a != nil && a.Provider != nil && a.Provider.PublicURL != ""
 }
 
-// randomText returns 192 random bits.
-func randomText() string {
+// newRandomText returns 192 random bits.
+func newRandomText() string {
 	var b [sessionBytes]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
@@ -37,8 +37,8 @@ func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, 
 	if err != nil {
 		return "", "", err
 	}
-	secret = randomText()
-	s := postgres.SignIn{Digest: sha256.Sum256([]byte(secret)), State: randomText(), Nonce: randomText(), Verifier: oauth2.GenerateVerifier(), Back: back}
+	secret = newRandomText()
+	s := postgres.SignIn{Digest: sha256.Sum256([]byte(secret)), State: newRandomText(), Nonce: newRandomText(), Verifier: oauth2.GenerateVerifier(), Back: back}
 	if err := a.DB.AddSignIn(ctx, s); err != nil {
 		return "", "", err
 	}
@@ -49,7 +49,7 @@ func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, 
 // to. A sign-in can be finished only once. The error is Unauthorized, Forbidden or Unavailable.
 func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer url.Values, from string) (session, back string, err error) {
 	digest := sha256.Sum256([]byte(secret))
-	if err := a.admit(ctx, func(ctx context.Context) bool { return a.recognizes(ctx, digest) }); err != nil {
+	if err := a.admitLookup(ctx, func(ctx context.Context) bool { return a.recognizesDigest(ctx, digest) }); err != nil {
 		return "", "", err
 	}
 	s, err := a.DB.TakeSignIn(ctx, digest)
@@ -60,7 +60,7 @@ func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer 
 		return "", "", tasker.Errorf(tasker.Unauthorized, "sign-in expired or already used: sign in again")
 	}
 	if refused := answer.Get("error"); refused != "" {
-		return "", "", tasker.Errorf(tasker.Unauthorized, "the identity provider rejected the sign-in: %s", shorten(refused))
+		return "", "", tasker.Errorf(tasker.Unauthorized, "the identity provider rejected the sign-in: %s", truncate(refused))
 	}
 	config, err := a.Provider.OAuth(ctx)
 	if err != nil {
@@ -84,12 +84,12 @@ func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer 
 	if len(a.Bindings.Grants(who.Groups)) == 0 {
 		return "", "", tasker.Errorf(tasker.Forbidden, "%s has no permissions: none of their groups has a role", subject)
 	}
-	session, err = a.begin(ctx, postgres.NewSession{Subject: subject, Groups: who.Groups, From: from})
+	session, err = a.beginSession(ctx, postgres.NewSession{Subject: subject, Groups: who.Groups, From: from})
 	return session, s.Back, err
 }
 
-// shorten truncates input that is quoted in an error.
-func shorten(text string) string {
+// truncate truncates input that is quoted in an error.
+func truncate(text string) string {
 	const most = 100
 	if len(text) > most {
 		text = text[:most] + "…"

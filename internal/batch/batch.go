@@ -34,12 +34,12 @@ type Writer[T any] struct {
 // call is an item whose caller waits for its result.
 type call[T any] struct {
 	item  T
-	ready chan turn[T] // receives one value when the item is in a batch
+	ready chan batchTurn[T] // receives one value when the item is in a batch
 }
 
-// turn wakes a waiting call. If batch is set, the caller must write it; otherwise err is the
+// batchTurn wakes a waiting call. If batch is set, the caller must write it; otherwise err is the
 // result of the batch that contained the caller's item.
-type turn[T any] struct {
+type batchTurn[T any] struct {
 	batch []*call[T]
 	err   error
 }
@@ -53,11 +53,11 @@ func (w *Writer[T]) Do(ctx context.Context, item T) (written bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	c := &call[T]{item: item, ready: make(chan turn[T], 1)}
-	if w.begin(c) {
+	c := &call[T]{item: item, ready: make(chan batchTurn[T], 1)}
+	if w.tryStart(c) {
 		return true, w.write(ctx, []*call[T]{c})
 	}
-	var mine turn[T]
+	var mine batchTurn[T]
 	select {
 	case mine = <-c.ready:
 	case <-ctx.Done():
@@ -79,8 +79,8 @@ func (w *Writer[T]) Waiting() int {
 	return len(w.waiting)
 }
 
-// begin reports whether the caller must write c now. Otherwise c is added to the waiting calls.
-func (w *Writer[T]) begin(c *call[T]) bool {
+// tryStart reports whether the caller must write c now. Otherwise c is added to the waiting calls.
+func (w *Writer[T]) tryStart(c *call[T]) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.busy < max(w.Writers, 1) {
@@ -112,20 +112,20 @@ func (w *Writer[T]) write(ctx context.Context, batch []*call[T]) error {
 	}
 	err := ErrPanicked
 	defer func() {
-		if next := w.next(); next != nil {
-			next[0].ready <- turn[T]{batch: next}
+		if next := w.nextBatch(); next != nil {
+			next[0].ready <- batchTurn[T]{batch: next}
 		}
 		for _, c := range batch[1:] {
-			c.ready <- turn[T]{err: err}
+			c.ready <- batchTurn[T]{err: err}
 		}
 	}()
 	err = w.Write(context.WithoutCancel(ctx), items)
 	return err
 }
 
-// next removes and returns the next batch. If no call waits, it returns nil and ends the current
-// write.
-func (w *Writer[T]) next() []*call[T] {
+// nextBatch removes and returns the next batch. If no call waits, it returns nil and ends the
+// current write.
+func (w *Writer[T]) nextBatch() []*call[T] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, size := 0, 0

@@ -51,8 +51,8 @@ func Run(tests func() int) int {
 // names lists possible names of Chromium's executable.
 var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
 
-// find returns the path of the browser, or "" if it is not installed.
-func find() string {
+// findBrowser returns the path of the browser, or "" if it is not installed.
+func findBrowser() string {
 	if path := os.Getenv("TASKER_TEST_CHROMIUM"); path != "" {
 		return path
 	}
@@ -64,14 +64,14 @@ func find() string {
 	return ""
 }
 
-func start() {
+func startBrowser() {
 	folder, err := os.MkdirTemp("", "tasker-browser-")
 	if err != nil {
 		browser.err = err
 		return
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(find()), chromedp.UserDataDir(folder), chromedp.DisableGPU,
+		chromedp.ExecPath(findBrowser()), chromedp.UserDataDir(folder), chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("lang", "en-US"),
 		chromedp.Env("TZ=Europe/Berlin", "HOME="+folder, "TMPDIR="+folder), // so that all files are in the folder
@@ -104,7 +104,7 @@ type Tab struct {
 // Call it first if the test starts something else before its first tab.
 func Require(t testing.TB) {
 	t.Helper()
-	if find() == "" {
+	if findBrowser() == "" {
 		testtool.Missing(t, "Chromium", "install the package chromium, or set TASKER_TEST_CHROMIUM to the path of a browser")
 	}
 }
@@ -114,7 +114,7 @@ func Require(t testing.TB) {
 func Open(t testing.TB) *Tab {
 	t.Helper()
 	Require(t)
-	browser.once.Do(start)
+	browser.once.Do(startBrowser)
 	if browser.err != nil {
 		t.Fatalf("Chromium does not start: %v", browser.err)
 	}
@@ -130,7 +130,7 @@ func (tab *Tab) Another() *Tab {
 func newTab(t testing.TB, parent context.Context, o ...chromedp.ContextOption) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent, o...)
-	tab := &Tab{TB: t, ctx: ctx, typed: now()}
+	tab := &Tab{TB: t, ctx: ctx, typed: currentTime()}
 	if err := chromedp.Listen(ctx, tab.observe); err != nil {
 		cancel()
 		t.Fatalf("open a tab: %v", err)

@@ -24,29 +24,29 @@ import (
 func (tab *Tab) observe(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
-		tab.complain("error: " + e.ExceptionDetails.Text + " " + exceptionText(e.ExceptionDetails))
+		tab.recordError("error: " + e.ExceptionDetails.Text + " " + formatException(e.ExceptionDetails))
 	case *log.EventEntryAdded:
-		if text := e.Entry.Text; strings.Contains(text, "Content Security Policy") || e.Entry.Level == "error" && !expected(text) {
-			tab.complain(text + " " + e.Entry.URL)
+		if text := e.Entry.Text; strings.Contains(text, "Content Security Policy") || e.Entry.Level == "error" && !isExpectedError(text) {
+			tab.recordError(text + " " + e.Entry.URL)
 		}
 	case *page.EventJavascriptDialogOpening:
-		tab.complain("dialog: " + e.Message)
+		tab.recordError("dialog: " + e.Message)
 	}
 }
 
-// expected reports whether a log entry is caused by an error page.
-func expected(text string) bool {
+// isExpectedError reports whether a log entry is caused by an error page.
+func isExpectedError(text string) bool {
 	return strings.Contains(text, "the server responded with a status of 4")
 }
 
-func exceptionText(d *runtime.ExceptionDetails) string {
+func formatException(d *runtime.ExceptionDetails) string {
 	if d.Exception == nil {
 		return ""
 	}
 	return d.Exception.Description
 }
 
-func (tab *Tab) complain(text string) {
+func (tab *Tab) recordError(text string) {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()
 	tab.complaints = append(tab.complaints, text)
@@ -58,7 +58,7 @@ func (tab *Tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	ctx, cancel := context.WithTimeout(tab.ctx, actionTimeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
-		tab.Fatalf("%s: %v; the page is %s", what, err, tab.where())
+		tab.Fatalf("%s: %v; the page is %s", what, err, tab.describeLocation())
 	}
 }
 
@@ -68,13 +68,13 @@ func run[T any](tab *Tab, what string, action chromedp.Action[T]) T {
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
 	if err != nil {
-		tab.Fatalf("%s: %v; the page is %s", what, err, tab.where())
+		tab.Fatalf("%s: %v; the page is %s", what, err, tab.describeLocation())
 	}
 	return v
 }
 
-// where returns the address and the beginning of the page's text for error messages.
-func (tab *Tab) where() string {
+// describeLocation returns the address and the beginning of the page's text for error messages.
+func (tab *Tab) describeLocation() string {
 	ctx, cancel := context.WithTimeout(tab.ctx, actionTimeout/6)
 	defer cancel()
 	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText.slice(0, 1500)`))
@@ -116,7 +116,7 @@ func (tab *Tab) Click(selector string) {
 // Follow clicks a link or a button and waits for the next page.
 func (tab *Tab) Follow(selector string) {
 	tab.Helper()
-	tab.leaves(func() { tab.Click(selector) })
+	tab.waitForNavigation(func() { tab.Click(selector) })
 }
 
 // Keys presses keys one after another in the focused element. "\r" is Enter, "\t" is Tab. Their
@@ -124,18 +124,18 @@ func (tab *Tab) Follow(selector string) {
 func (tab *Tab) Keys(keys string) {
 	tab.Helper()
 	for _, key := range keys {
-		tab.typed = min(tab.typed+0.1, now())
-		tab.do(fmt.Sprintf("press %q", key), press(key, tab.typed))
+		tab.typed = min(tab.typed+0.1, currentTime())
+		tab.do(fmt.Sprintf("press %q", key), pressKey(key, tab.typed))
 	}
 }
 
-func now() input.TimeSinceEpoch {
+func currentTime() input.TimeSinceEpoch {
 	return input.TimeSinceEpoch(float64(time.Now().UnixMicro()) / 1e6)
 }
 
-// press returns a key press. As in a real window, the text is part of keyDown, so a page that
+// pressKey returns a key press. As in a real window, the text is part of keyDown, so a page that
 // handles the key can suppress it.
-func press(key rune, at input.TimeSinceEpoch) chromedp.Action[chromedp.Void] {
+func pressKey(key rune, at input.TimeSinceEpoch) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		events := kb.Encode(key)
 		down, up := *events[0], *events[len(events)-1]
@@ -154,11 +154,11 @@ func press(key rune, at input.TimeSinceEpoch) chromedp.Action[chromedp.Void] {
 // KeysAway presses keys and waits for the next page.
 func (tab *Tab) KeysAway(keys string) {
 	tab.Helper()
-	tab.leaves(func() { tab.Keys(keys) })
+	tab.waitForNavigation(func() { tab.Keys(keys) })
 }
 
-// leaves calls f and waits for the next page.
-func (tab *Tab) leaves(f func()) {
+// waitForNavigation calls f and waits for the next page.
+func (tab *Tab) waitForNavigation(f func()) {
 	tab.Helper()
 	run(tab, "mark the page", chromedp.Evaluate[bool](`window.left = true`))
 	f()
@@ -185,7 +185,7 @@ func (tab *Tab) Choose(selector, value string) {
 // ChooseAway selects an option and waits for the next page.
 func (tab *Tab) ChooseAway(selector, value string) {
 	tab.Helper()
-	tab.leaves(func() { tab.Choose(selector, value) })
+	tab.waitForNavigation(func() { tab.Choose(selector, value) })
 }
 
 // Text waits for an element and returns its visible text.
@@ -243,7 +243,7 @@ func (tab *Tab) Until(expression string) {
 		}
 		select {
 		case <-ctx.Done():
-			tab.Fatalf("waited in vain for %s; the page is %s", expression, tab.where())
+			tab.Fatalf("waited in vain for %s; the page is %s", expression, tab.describeLocation())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -320,18 +320,18 @@ type finding struct {
 // critical violations fail the test.
 func (tab *Tab) Accessible() {
 	tab.Helper()
-	tab.check(`["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]`)
+	tab.checkRules(`["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]`)
 }
 
 // Readable checks only the rules that depend on colors and on the width of the window, for a page
 // that is Accessible otherwise.
 func (tab *Tab) Readable() {
 	tab.Helper()
-	tab.check(`{type: "rule", values: ["color-contrast", "target-size", "scrollable-region-focusable"]}`)
+	tab.checkRules(`{type: "rule", values: ["color-contrast", "target-size", "scrollable-region-focusable"]}`)
 }
 
-// check runs axe with some of its rules.
-func (tab *Tab) check(rules string) {
+// checkRules runs axe with some of its rules.
+func (tab *Tab) checkRules(rules string) {
 	tab.Helper()
 	if !tab.Is(`"axe" in window`) {
 		run(tab, "load axe", chromedp.Evaluate[bool](axe+"\n;true"))

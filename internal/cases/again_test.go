@@ -106,7 +106,7 @@ func TestACaseComesBackUnowned(t *testing.T) {
 			h.operate(task, tasker.ResolveManually)
 			h.end(task)
 			h.FindCases()
-			d, err := h.Cases.Detail(t.Context(), c.ID)
+			d, err := h.Cases.FindDetail(t.Context(), c.ID)
 			h.Must(err)
 			if d.State != tasker.CaseResolved || d.Owner != "" || d.SnoozedUntil != nil {
 				t.Fatalf("after its end: %+v", d.Case)

@@ -110,7 +110,7 @@ func (s *Service) Classify(ctx context.Context) (all int, err error) {
 		if err != nil {
 			return all, err
 		}
-		n, err := s.db.Classify(ctx, fingerprint.Version, batch, Fingerprint, version.Older)
+		n, err := s.db.Classify(ctx, fingerprint.Version, batch, ComputeFingerprint, version.Older)
 		if all += n; err != nil || n < batch && split == 0 {
 			return all, err
 		}
@@ -129,17 +129,17 @@ func (s *Service) UpdateStates(ctx context.Context) error {
 	return nil
 }
 
-// Fingerprint returns the fingerprint of a failure. Failures with the same place, reason and cause
-// have the same one. If the handler supplied a cause, it is used unchanged.
-func Fingerprint(m postgres.MemberFailure) postgres.Fingerprint {
-	cause := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage, Given: m.ErrorFingerprint})
+// ComputeFingerprint returns the fingerprint of a failure. Failures with the same place, reason and
+// cause have the same one. If the handler supplied a cause, it is used unchanged.
+func ComputeFingerprint(m postgres.MemberFailure) postgres.Fingerprint {
+	cause := fingerprint.Normalize(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage, Given: m.ErrorFingerprint})
 	parts := []string{m.Namespace, m.TaskName, tasker.TemplateName(m.StepName), string(m.Reason), m.DetailCode, cause.Key}
 	sum := md5.Sum([]byte(strings.Join(parts, "\x1f")))
 	return postgres.Fingerprint{Key: sum, ErrorType: m.ErrorType, Pattern: cause.Pattern}
 }
 
-// Detail returns a case with its details.
-func (s *Service) Detail(ctx context.Context, id tasker.ID) (tasker.CaseDetail, error) {
+// FindDetail returns a case with its details.
+func (s *Service) FindDetail(ctx context.Context, id tasker.ID) (tasker.CaseDetail, error) {
 	return s.db.CaseDetail(ctx, id)
 }
 
@@ -197,7 +197,7 @@ func checkUpdate(u tasker.CaseUpdate, now time.Time) error {
 }
 
 func checkText(name, text string, most int, needed bool) error {
-	wrong := payload.TextFault(text, most)
+	wrong := payload.CheckText(text, most)
 	switch {
 	case needed && payload.IsBlank(text):
 		return tasker.Errorf(tasker.Invalid, "%s is missing", name)

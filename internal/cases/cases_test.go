@@ -352,7 +352,7 @@ func TestOwnersAndSnoozes(t *testing.T) {
 	if got := h.only(); got.State != tasker.CaseEscalating || got.SnoozedUntil != nil {
 		t.Errorf("three open of two: %+v", got)
 	}
-	d, err := h.Cases.Detail(t.Context(), c.ID)
+	d, err := h.Cases.FindDetail(t.Context(), c.ID)
 	h.Must(err)
 	var events []string
 	for _, e := range d.History {
@@ -521,7 +521,7 @@ func TestTheNotesOfACaseAreBounded(t *testing.T) {
 func TestTheFingerprintOfAHandler(t *testing.T) {
 	t.Parallel()
 	of := func(given, message string) tasker.ID {
-		return cases.Fingerprint(postgres.MemberFailure{Namespace: "a", TaskName: "b", StepName: "c", ErrorFingerprint: given, ErrorMessage: message}).Key
+		return cases.ComputeFingerprint(postgres.MemberFailure{Namespace: "a", TaskName: "b", StepName: "c", ErrorFingerprint: given, ErrorMessage: message}).Key
 	}
 	if of("limit", "x 404") != of("limit", "y 503") || of("limit", "x") == of("other", "x") || of("", "HTTP 404") == of("", "HTTP 503") {
 		t.Error("the fingerprint of a handler does not decide")

@@ -28,21 +28,21 @@ func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseCompari
 	}
 	failed, succeeded := map[fact]int{}, map[fact]int{}
 	for _, f := range c.Failed {
-		count(failed, f.WorkerName, f.WorkerVersion, f.TaskVersion)
+		countFact(failed, f.WorkerName, f.WorkerVersion, f.TaskVersion)
 	}
 	for _, s := range c.Succeeded {
-		count(succeeded, s.WorkerName, s.WorkerVersion, s.TaskVersion)
+		countFact(succeeded, s.WorkerName, s.WorkerVersion, s.TaskVersion)
 	}
 	for _, v := range c.Values {
 		failed[fact{v.Key, v.Value}], succeeded[fact{v.Key, v.Value}] = v.Failures, v.Successes
 	}
-	c.Differences = differences(failed, succeeded, len(c.Failed), len(c.Succeeded))
+	c.Differences = findDifferences(failed, succeeded, len(c.Failed), len(c.Succeeded))
 	return c.CaseComparison, nil
 }
 
 type fact struct{ name, value string }
 
-func count(counts map[fact]int, workerName, workerVersion, taskVersion string) {
+func countFact(counts map[fact]int, workerName, workerVersion, taskVersion string) {
 	for _, f := range []fact{{"worker_name", workerName}, {"worker_version", workerVersion}, {"task_version", taskVersion}} {
 		if f.value != "" {
 			counts[f]++
@@ -50,16 +50,16 @@ func count(counts map[fact]int, workerName, workerVersion, taskVersion string) {
 	}
 }
 
-// differences returns the values that are much more frequent among failures than among successes,
-// most significant first. The arguments failures and successes are the sample sizes.
-func differences(failed, succeeded map[fact]int, failures, successes int) (list []tasker.CaseDifference) {
+// findDifferences returns the values that are much more frequent among failures than among
+// successes, most significant first. The arguments failures and successes are the sample sizes.
+func findDifferences(failed, succeeded map[fact]int, failures, successes int) (list []tasker.CaseDifference) {
 	if failures < minSamples || successes < minSamples {
 		return nil
 	}
 	for f, k := range failed {
 		g := succeeded[f]
 		p, q := float64(k+1)/float64(failures+2), float64(g+1)/float64(successes+2)
-		if k < minFailures || p-q < leastShare || p/q < minLift || pValue(k, failures, g, successes) > maxPValue/float64(len(failed)) {
+		if k < minFailures || p-q < leastShare || p/q < minLift || computePValue(k, failures, g, successes) > maxPValue/float64(len(failed)) {
 			continue
 		}
 		list = append(list, tasker.CaseDifference{Fact: f.name, Value: f.value, Failures: k, Successes: g, Lift: p / q})
@@ -71,9 +71,9 @@ func differences(failed, succeeded map[fact]int, failures, successes int) (list 
 	return list[:min(len(list), maxDifferences)]
 }
 
-// pValue returns the probability that at least k of n failures have a value by chance, given that
-// k+g of all n+m attempts have it. This is Fisher's exact test, one-sided.
-func pValue(k, n, g, m int) float64 {
+// computePValue returns the probability that at least k of n failures have a value by chance, given
+// that k+g of all n+m attempts have it. This is Fisher's exact test, one-sided.
+func computePValue(k, n, g, m int) float64 {
 	choose := func(n, k int) float64 {
 		a, _ := math.Lgamma(float64(n + 1))
 		b, _ := math.Lgamma(float64(k + 1))

@@ -91,7 +91,7 @@ func TestKeysOfTheContextThatDiffer(t *testing.T) {
 	if got, want := told(), []string{"/customer/a~1b~0c=FR", "/customer/country=FR", "/customer/size=7"}; !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}
-	hidden, err := h.Cases.Changes(access.WithPayloads(t.Context(), access.Namespaces("other")), of)
+	hidden, err := h.Cases.Changes(access.WithPayloadScope(t.Context(), access.NamespaceScope("other")), of)
 	h.Must(err)
 	if len(hidden.Differences) != 0 || hidden.Failures != 60 {
 		t.Errorf("without payloads:read: %+v", hidden)

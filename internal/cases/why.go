@@ -25,7 +25,7 @@ func (s *Service) Why(ctx context.Context, id tasker.ID) (tasker.CaseGrouping, e
 	var order []place
 	rules := map[string]bool{}
 	for _, m := range messages {
-		cause := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage})
+		cause := fingerprint.Normalize(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage})
 		for _, r := range cause.Rules {
 			if !rules[r] {
 				rules[r] = true

@@ -13,13 +13,13 @@ type Account struct {
 	UID, GID int
 }
 
-// Other reports whether the account differs from the one that runs this process.
-func (a Account) Other() bool { return a.Name != "" }
+// IsOtherUser reports whether the account differs from the one that runs this process.
+func (a Account) IsOtherUser() bool { return a.Name != "" }
 
-// Unprivileged returns an account for a program that must not run as root: the current user unless
-// that is root, otherwise the first existing one of username and "nobody". The error names the
-// user to create.
-func Unprivileged(program, username string) (Account, error) {
+// UnprivilegedAccount returns an account for a program that must not run as root: the current user
+// unless that is root, otherwise the first existing one of username and "nobody". The error names
+// the user to create.
+func UnprivilegedAccount(program, username string) (Account, error) {
 	if os.Geteuid() != 0 {
 		return Account{}, nil
 	}

@@ -92,7 +92,7 @@ func (p *Process) Kill() error {
 // newGroup returns the attributes that do not depend on the operating system.
 func newGroup(a Account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
-	if a.Other() {
+	if a.IsOtherUser() {
 		attr.Credential = &syscall.Credential{Uid: uint32(a.UID), Gid: uint32(a.GID)}
 	}
 	return attr

@@ -10,9 +10,9 @@ func Attributes(a Account, onDeath syscall.Signal) *syscall.SysProcAttr {
 	return attr
 }
 
-// free returns the number of free bytes in the file system of a directory, or 0 if the directory
-// is missing.
-func free(dir string) uint64 {
+// freeBytes returns the number of free bytes in the file system of a directory, or 0 if the
+// directory is missing.
+func freeBytes(dir string) uint64 {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0

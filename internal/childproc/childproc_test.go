@@ -96,11 +96,11 @@ func TestAMissingProgram(t *testing.T) {
 
 func TestAChildIsNotRoot(t *testing.T) {
 	t.Parallel()
-	a, err := Unprivileged("The program", "no-such-user")
+	a, err := UnprivilegedAccount("The program", "no-such-user")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Other() != (os.Geteuid() == 0) {
+	if a.IsOtherUser() != (os.Geteuid() == 0) {
 		t.Fatalf("account %+v for user %d", a, os.Geteuid())
 	}
 	cmd := exec.CommandContext(t.Context(), "id", "-u")

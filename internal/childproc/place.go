@@ -59,7 +59,7 @@ func Unlock(f *os.File) error {
 // otherwise the default.
 func TempDir(bytes uint64) string {
 	const memory = "/dev/shm"
-	if free(memory) >= bytes {
+	if freeBytes(memory) >= bytes {
 		return memory
 	}
 	return os.TempDir()

@@ -20,15 +20,15 @@ func TakeArgs() []string {
 		args[i] = strings.Clone(a)
 		for _, at := range password.FindAllStringSubmatchIndex(args[i], -1) {
 			from, to := max(at[2], at[4]), max(at[3], at[5])
-			overwrite(a[from:to])
+			overwriteArg(a[from:to])
 		}
 	}
 	os.Args = args
 	return args
 }
 
-// overwrite replaces the bytes of arg in place. Process arguments are in writable memory.
-func overwrite(arg string) {
+// overwriteArg replaces the bytes of arg in place. Process arguments are in writable memory.
+func overwriteArg(arg string) {
 	b := unsafe.Slice(unsafe.StringData(arg), len(arg))
 	for i := range b {
 		b[i] = 'x'

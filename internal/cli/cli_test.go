@@ -20,7 +20,7 @@ func shop(ran *[]string) *cobra.Command {
 	sell := &cobra.Command{
 		Use: "sell ITEM [NOTE] --to N", Args: Args,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := RefuseEmpty(c); err != nil {
+			if err := RejectEmpty(c); err != nil {
 				return err
 			}
 			*ran = append(*ran, args...)
@@ -35,11 +35,11 @@ func shop(ran *[]string) *cobra.Command {
 	sell.Flags().Var(Duration(new(time.Duration), 0), "wait", "")
 	sell.Flags().Var(Span(new(time.Duration), time.Minute, 24*time.Hour), "for", "")
 	sell.Flags().Bool("fast", false, "")
-	root := Group(&cobra.Command{Use: "shop"}, sell, &cobra.Command{Use: "pack BOX...", Args: Args, RunE: func(_ *cobra.Command, args []string) error {
+	root := NewGroup(&cobra.Command{Use: "shop"}, sell, &cobra.Command{Use: "pack BOX...", Args: Args, RunE: func(_ *cobra.Command, args []string) error {
 		*ran = append(*ran, args...)
 		return nil
 	}})
-	Root(root)
+	ConfigureRoot(root)
 	return root
 }
 

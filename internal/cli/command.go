@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Root configures the root command of a program.
-func Root(root *cobra.Command) {
+// ConfigureRoot configures the root command of a program.
+func ConfigureRoot(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(wrapFlagError)
 	root.SetHelpCommand(&cobra.Command{
 		Use:   "help [command]",
 		Short: "Help about any command",
@@ -26,28 +26,28 @@ func Root(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
-			Group(c)
+			NewGroup(c)
 		}
 	}
-	completion(root)
+	configureCompletion(root)
 }
 
-// completion enables shell completion of flag values for c and its subcommands. It disables file
-// completion for commands without a file argument.
-func completion(c *cobra.Command) {
+// configureCompletion enables shell completion of flag values for c and its subcommands. It
+// disables file completion for commands without a file argument.
+func configureCompletion(c *cobra.Command) {
 	completeFlags(c)
 	if c.ValidArgsFunction == nil && !strings.Contains(c.Use, "FILE") {
 		c.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	for _, below := range c.Commands() {
-		completion(below)
+		configureCompletion(below)
 	}
 }
 
-// Group makes c a command that only contains subcommands. If it is called without a subcommand, it
-// prints its help to standard error and exits with [ExitUsage]. By default, cobra succeeds even if
-// the name of a subcommand is misspelled.
-func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
+// NewGroup makes c a command that only contains subcommands. If it is called without a subcommand,
+// it prints its help to standard error and exits with [ExitUsage]. By default, cobra succeeds even
+// if the name of a subcommand is misspelled.
+func NewGroup(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	c.FParseErrWhitelist.UnknownFlags = true // they belong to the misspelled subcommand
 	c.Args = UnknownCommand
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -61,8 +61,8 @@ func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// Section adds subcommands to c that the help lists under a title of their own.
-func Section(c *cobra.Command, title string, below ...*cobra.Command) {
+// AddSection adds subcommands to c that the help lists under a title of their own.
+func AddSection(c *cobra.Command, title string, below ...*cobra.Command) {
 	c.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, b := range below {
 		b.GroupID = title

@@ -13,20 +13,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// expected describes the allowed values of a flag, as the error for an invalid value.
-type expected string
+// valueError describes the allowed values of a flag, as the error for an invalid value.
+type valueError string
 
 // Error implements error.
-func (e expected) Error() string { return "must be " + string(e) }
+func (e valueError) Error() string { return "must be " + string(e) }
 
-// flagError replaces the errors of package strconv with a description of the allowed values.
-func flagError(_ *cobra.Command, err error) error {
+// wrapFlagError replaces the errors of package strconv with a description of the allowed values.
+func wrapFlagError(_ *cobra.Command, err error) error {
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok || wrong.Unwrap() == nil {
 		return UsageError{err.Error()}
 	}
 	cause := wrong.Unwrap()
-	var takes expected
+	var takes valueError
 	var number *strconv.NumError
 	switch {
 	case errors.As(cause, &takes):
@@ -40,26 +40,26 @@ func flagError(_ *cobra.Command, err error) error {
 	return Usagef("--%s must be %s, not %q", wrong.GetFlag().Name, string(takes), wrong.GetValue())
 }
 
-// bounded is the value of a flag for a number within bounds.
-type bounded[N int | int64] struct {
+// boundedNumber is the value of a flag for a number within bounds.
+type boundedNumber[N int | int64] struct {
 	n           *N
 	least, most N // most 0: unbounded
 }
 
 // String implements pflag.Value.
-func (b bounded[N]) String() string { return strconv.FormatInt(int64(*b.n), 10) }
+func (b boundedNumber[N]) String() string { return strconv.FormatInt(int64(*b.n), 10) }
 
 // Type implements pflag.Value.
-func (b bounded[N]) Type() string { return "int" }
+func (b boundedNumber[N]) Type() string { return "int" }
 
 // Set implements pflag.Value.
-func (b bounded[N]) Set(text string) error {
+func (b boundedNumber[N]) Set(text string) error {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < int64(b.least) || (b.most > 0 && n > int64(b.most)) {
 		if b.most == 0 {
-			return expected(fmt.Sprintf("a number of at least %d", b.least))
+			return valueError(fmt.Sprintf("a number of at least %d", b.least))
 		}
-		return expected(fmt.Sprintf("a number from %d to %d", b.least, b.most))
+		return valueError(fmt.Sprintf("a number from %d to %d", b.least, b.most))
 	}
 	*b.n = N(n)
 	return nil
@@ -67,16 +67,16 @@ func (b bounded[N]) Set(text string) error {
 
 // Number returns a [pflag.Value] that parses a number from least to most into n. If most is 0,
 // there is no upper bound.
-func Number[N int | int64](n *N, least, most N) pflag.Value { return bounded[N]{n, least, most} }
+func Number[N int | int64](n *N, least, most N) pflag.Value { return boundedNumber[N]{n, least, most} }
 
-// duration is the value of a flag for a multiple of step from least to most.
-type duration struct {
+// durationValue is the value of a flag for a multiple of step from least to most.
+type durationValue struct {
 	d                 *time.Duration
 	step, least, most time.Duration // most 0: unbounded
 }
 
 // String implements pflag.Value.
-func (v duration) String() string {
+func (v durationValue) String() string {
 	if *v.d == 0 {
 		return ""
 	}
@@ -84,24 +84,24 @@ func (v duration) String() string {
 }
 
 // Type implements pflag.Value.
-func (v duration) Type() string { return "duration" }
+func (v durationValue) Type() string { return "duration" }
 
 // Set implements pflag.Value.
-func (v duration) Set(text string) error {
+func (v durationValue) Set(text string) error {
 	d, err := ParseDuration(text)
 	if err != nil || !v.allows(d) {
-		return expected(v.description())
+		return valueError(v.describeRange())
 	}
 	*v.d = d
 	return nil
 }
 
-func (v duration) allows(d time.Duration) bool {
+func (v durationValue) allows(d time.Duration) bool {
 	return d >= v.least && (v.most == 0 || d <= v.most) && d%v.step == 0
 }
 
-// description describes the allowed durations, with examples.
-func (v duration) description() string {
+// describeRange describes the allowed durations, with examples.
+func (v durationValue) describeRange() string {
 	var examples []string
 	for _, text := range []string{"500ms", "30s", "5m", "4h", "12h", "7d", "90d"} {
 		if d, _ := ParseDuration(text); v.allows(d) {
@@ -117,15 +117,15 @@ func (v duration) description() string {
 	}
 	switch {
 	case v.most > 0:
-		words += fmt.Sprintf(", from %s to %s", shortDuration(v.least), shortDuration(v.most))
+		words += fmt.Sprintf(", from %s to %s", formatDuration(v.least), formatDuration(v.most))
 	case v.least > 0:
-		words += fmt.Sprintf(", %s or more", shortDuration(v.least))
+		words += fmt.Sprintf(", %s or more", formatDuration(v.least))
 	}
 	return words
 }
 
-// shortDuration formats a duration as 1m or 7d.
-func shortDuration(d time.Duration) string {
+// formatDuration formats a duration as 1m or 7d.
+func formatDuration(d time.Duration) string {
 	if d > 0 && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
 	}
@@ -157,18 +157,18 @@ func ParseDuration(text string) (time.Duration, error) {
 // Duration returns a [pflag.Value] that parses a duration into d. It sets d to defaultValue.
 func Duration(d *time.Duration, defaultValue time.Duration) pflag.Value {
 	*d = defaultValue
-	return duration{d, 1, 0, 0}
+	return durationValue{d, 1, 0, 0}
 }
 
 // Minutes returns a [pflag.Value] that parses a duration of whole minutes into d. The minimum is
 // least.
 func Minutes(d *time.Duration, least time.Duration) pflag.Value {
-	return duration{d, time.Minute, least, 0}
+	return durationValue{d, time.Minute, least, 0}
 }
 
 // Span returns a [pflag.Value] that parses a duration of whole seconds, from least to most, into d.
 func Span(d *time.Duration, least, most time.Duration) pflag.Value {
-	return duration{d, time.Second, least, most}
+	return durationValue{d, time.Second, least, most}
 }
 
 // timeValue is the value of a flag for a time.
@@ -195,7 +195,7 @@ func (v timeValue[T]) String() string {
 // Type implements pflag.Value.
 func (v timeValue[T]) Type() string { return "time" }
 
-// Set implements pflag.Value. [RefuseEmpty] rejects the empty value.
+// Set implements pflag.Value. [RejectEmpty] rejects the empty value.
 func (v timeValue[T]) Set(text string) error {
 	if text == "" {
 		return nil
@@ -214,7 +214,7 @@ func (v timeValue[T]) Set(text string) error {
 }
 
 func (v timeValue[T]) parse(text string) (time.Time, error) {
-	description := expected("a time such as 2026-01-31T12:00:00Z")
+	description := valueError("a time such as 2026-01-31T12:00:00Z")
 	if v.relative {
 		description += ", or +90m from now"
 		if span, ok := strings.CutPrefix(text, "+"); ok {
@@ -236,49 +236,49 @@ func Time[T time.Time | *time.Time](t *T) pflag.Value { return timeValue[T]{t, f
 // TimeOrSpan is like [Time] but also accepts a duration from now, such as +90m.
 func TimeOrSpan(t **time.Time) pflag.Value { return timeValue[*time.Time]{t, true} }
 
-// choice is the value of a flag for one of several words.
-type choice[T ~string] struct {
+// choiceValue is the value of a flag for one of several words.
+type choiceValue[T ~string] struct {
 	value *T
 	words []T
 }
 
 // String implements pflag.Value.
-func (v choice[T]) String() string { return string(*v.value) }
+func (v choiceValue[T]) String() string { return string(*v.value) }
 
 // Type implements pflag.Value.
-func (v choice[T]) Type() string { return "string" }
+func (v choiceValue[T]) Type() string { return "string" }
 
-// Set implements pflag.Value. [RefuseEmpty] rejects the empty value.
-func (v choice[T]) Set(text string) error {
+// Set implements pflag.Value. [RejectEmpty] rejects the empty value.
+func (v choiceValue[T]) Set(text string) error {
 	if text != "" && !slices.Contains(v.words, T(text)) {
-		return expected("one of " + Join(v.words))
+		return valueError("one of " + Join(v.words))
 	}
 	*v.value = T(text)
 	return nil
 }
 
-func (v choice[T]) choices() []string { return texts(v.words) }
+func (v choiceValue[T]) choices() []string { return toStrings(v.words) }
 
-// Choice returns a [pflag.Value] that accepts one of words. [Root] enables shell completion of the
-// words.
-func Choice[T ~string](value *T, words []T) pflag.Value { return choice[T]{value, words} }
+// Choice returns a [pflag.Value] that accepts one of words. [ConfigureRoot] enables shell
+// completion of the words.
+func Choice[T ~string](value *T, words []T) pflag.Value { return choiceValue[T]{value, words} }
 
-// choices is the value of a flag for any of several words.
-type choices struct {
+// choicesValue is the value of a flag for any of several words.
+type choicesValue struct {
 	values *[]string
 	words  []string
 }
 
 // String implements pflag.Value.
-func (v choices) String() string { return "[" + strings.Join(*v.values, ",") + "]" }
+func (v choicesValue) String() string { return "[" + strings.Join(*v.values, ",") + "]" }
 
 // Type implements pflag.Value.
-func (v choices) Type() string { return "strings" }
+func (v choicesValue) Type() string { return "strings" }
 
 // Set implements pflag.Value. The words are separated by commas.
-func (v choices) Set(text string) error {
+func (v choicesValue) Set(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
-		one := choice[string]{new(string), v.words}
+		one := choiceValue[string]{new(string), v.words}
 		if err := one.Set(word); err != nil {
 			return err
 		}
@@ -287,19 +287,19 @@ func (v choices) Set(text string) error {
 	return nil
 }
 
-func (v choices) choices() []string { return v.words }
+func (v choicesValue) choices() []string { return v.words }
 
 // Choices returns a [pflag.Value] that accepts any of words, separated by commas. The flag can be
 // repeated.
 func Choices[T ~string](values *[]string, words []T) pflag.Value {
-	return choices{values, texts(words)}
+	return choicesValue{values, toStrings(words)}
 }
 
-// optional is the value of a flag that is true, false or unset.
-type optional struct{ value **bool }
+// optionalValue is the value of a flag that is true, false or unset.
+type optionalValue struct{ value **bool }
 
 // String implements pflag.Value.
-func (v optional) String() string {
+func (v optionalValue) String() string {
 	if *v.value == nil {
 		return ""
 	}
@@ -307,10 +307,10 @@ func (v optional) String() string {
 }
 
 // Type implements pflag.Value.
-func (v optional) Type() string { return "bool" }
+func (v optionalValue) Type() string { return "bool" }
 
 // Set implements pflag.Value.
-func (v optional) Set(text string) error {
+func (v optionalValue) Set(text string) error {
 	is, err := strconv.ParseBool(text)
 	*v.value = &is
 	return err
@@ -318,7 +318,7 @@ func (v optional) Set(text string) error {
 
 // Optional adds a flag that is true, false or unset.
 func Optional(c *cobra.Command, value **bool, name, usage string) {
-	c.Flags().Var(optional{value}, name, usage)
+	c.Flags().Var(optionalValue{value}, name, usage)
 	c.Flags().Lookup(name).NoOptDefVal = "true"
 }
 
@@ -335,7 +335,7 @@ func completeFlags(c *cobra.Command) {
 	c.LocalFlags().VisitAll(each)
 }
 
-func texts[T ~string](words []T) []string {
+func toStrings[T ~string](words []T) []string {
 	list := make([]string, len(words))
 	for i, w := range words {
 		list[i] = string(w)
@@ -344,14 +344,14 @@ func texts[T ~string](words []T) []string {
 }
 
 // Join joins words with commas.
-func Join[T ~string](words []T) string { return strings.Join(texts(words), ", ") }
+func Join[T ~string](words []T) string { return strings.Join(toStrings(words), ", ") }
 
 // emptyTexts maps the types of flags that can be empty to their empty value.
 var emptyTexts = map[string]string{"string": "", "time": "", "strings": "[]"}
 
-// RefuseEmpty returns a usage error if a flag has an empty value, which suggests that a shell
+// RejectEmpty returns a usage error if a flag has an empty value, which suggests that a shell
 // variable is unset.
-func RefuseEmpty(c *cobra.Command) error {
+func RejectEmpty(c *cobra.Command) error {
 	var err error
 	c.Flags().Visit(func(f *pflag.Flag) {
 		text := strings.Trim(f.Value.String(), " \t\n")

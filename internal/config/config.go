@@ -61,11 +61,11 @@ type Server struct {
 	ShutdownTimeoutSeconds int `toml:"shutdown_timeout_seconds" range:"1..600" doc:"Time that requests and background passes get to finish when the server stops, in seconds."`
 }
 
-// Proxies returns the networks in trusted_proxies. It ignores invalid networks, which
+// ProxyNetworks returns the networks in trusted_proxies. It ignores invalid networks, which
 // [Config.Validate] rejects.
-func (s Server) Proxies() []netip.Prefix {
+func (s Server) ProxyNetworks() []netip.Prefix {
 	var list []netip.Prefix
-	for _, text := range commaList(s.TrustedProxies) {
+	for _, text := range splitList(s.TrustedProxies) {
 		if p, err := parseNetwork(text); err == nil {
 			list = append(list, p)
 		}
@@ -221,7 +221,7 @@ type Breaker struct {
 }
 
 // Window returns window_seconds.
-func (b Breaker) Window() time.Duration { return seconds(b.WindowSeconds) }
+func (b Breaker) Window() time.Duration { return secondsToDuration(b.WindowSeconds) }
 
 // Investigations configures the order of the investigation queue.
 type Investigations struct {
@@ -354,12 +354,12 @@ type OIDC struct {
 // Options returns the options of package idp.
 func (o OIDC) Options() idp.Options {
 	return idp.Options{
-		Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret, Audience: o.Audience, Algorithms: commaList(o.Algorithms),
-		Scopes: commaList(o.Scopes), SubjectClaim: o.SubjectClaim, GroupsClaim: o.GroupsClaim, PublicURL: o.PublicURL,
+		Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret, Audience: o.Audience, Algorithms: splitList(o.Algorithms),
+		Scopes: splitList(o.Scopes), SubjectClaim: o.SubjectClaim, GroupsClaim: o.GroupsClaim, PublicURL: o.PublicURL,
 	}
 }
 
-func commaList(text string) []string {
+func splitList(text string) []string {
 	var list []string
 	for part := range strings.SplitSeq(text, ",") {
 		if part = strings.TrimSpace(part); part != "" {
@@ -369,8 +369,8 @@ func commaList(text string) []string {
 	return list
 }
 
-// SessionLife returns session_hours.
-func (a Auth) SessionLife() time.Duration { return time.Duration(a.SessionHours) * time.Hour }
+// SessionLifetime returns session_hours.
+func (a Auth) SessionLifetime() time.Duration { return time.Duration(a.SessionHours) * time.Hour }
 
 // SessionIdle returns session_idle_minutes.
 func (a Auth) SessionIdle() time.Duration { return time.Duration(a.SessionIdleMinutes) * time.Minute }
@@ -405,7 +405,7 @@ func Default() Config {
 		Breaker:        Breaker{Failures: 10, Tasks: 5, SharePercent: 80, WindowSeconds: 30},
 		Auth:           Auth{Mode: "auto", SessionHours: 12, SessionIdleMinutes: 60, OIDC: OIDC{Algorithms: "RS256, ES256", Scopes: "profile, email", SubjectClaim: "sub", GroupsClaim: "groups"}},
 		Limits:         Limits{PaceCreates: true, RequestsPerSecond: 1000, UnknownRequestsPerSecond: 20, Creates: 256, BulkCreates: 3, Operations: 16, Claims: 10_000, Reports: 1000, Connections: 20_000, Namespaces: bounds.Namespaces, Templates: bounds.Templates, TemplateVersions: bounds.Versions, Handlers: bounds.Handlers, Workers: bounds.Workers},
-		Investigations: Investigations{BasePriority: defaultBasePriority()},
+		Investigations: Investigations{BasePriority: newBasePriority()},
 		Emission: Emission{
 			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5, TaskEventMaxBytes: 16 << 10,
 			Webhook: Webhook{TimeoutMS: 5000, Concurrency: 8}, RabbitMQ: EventBus{Exchange: "tasker.events"},
@@ -416,7 +416,7 @@ func Default() Config {
 	}
 }
 
-func defaultBasePriority() BasePriority {
+func newBasePriority() BasePriority {
 	of := tasker.DefaultBasePriorities()
 	return BasePriority{
 		DependencyCycleDetected: of[tasker.DependencyCycleDetected], MaxRetriesExceeded: of[tasker.MaxRetriesExceeded],
@@ -425,31 +425,35 @@ func defaultBasePriority() BasePriority {
 }
 
 // Hosts returns the names in allowed_hosts, in lower case.
-func (s Server) Hosts() []string { return commaList(strings.ToLower(s.AllowedHosts)) }
+func (s Server) Hosts() []string { return splitList(strings.ToLower(s.AllowedHosts)) }
 
-// Finished returns finished_days.
-func (r Retention) Finished() time.Duration { return time.Duration(r.FinishedDays) * 24 * time.Hour }
+// FinishedAge returns finished_days.
+func (r Retention) FinishedAge() time.Duration { return time.Duration(r.FinishedDays) * 24 * time.Hour }
 
 // ShutdownTimeout returns shutdown_timeout_seconds.
-func (s Server) ShutdownTimeout() time.Duration { return seconds(s.ShutdownTimeoutSeconds) }
+func (s Server) ShutdownTimeout() time.Duration { return secondsToDuration(s.ShutdownTimeoutSeconds) }
 
 // StatementTimeout returns statement_timeout_ms.
-func (d Database) StatementTimeout() time.Duration { return milliseconds(d.StatementTimeoutMS) }
+func (d Database) StatementTimeout() time.Duration {
+	return millisecondsToDuration(d.StatementTimeoutMS)
+}
 
 // SweepGrace returns sweep_grace_ms.
-func (r RabbitMQ) SweepGrace() time.Duration { return milliseconds(r.SweepGraceMS) }
+func (r RabbitMQ) SweepGrace() time.Duration { return millisecondsToDuration(r.SweepGraceMS) }
 
 // TTL returns ttl_ms.
-func (d DeadLetter) TTL() time.Duration { return milliseconds(d.TTLMS) }
+func (d DeadLetter) TTL() time.Duration { return millisecondsToDuration(d.TTLMS) }
 
 // Lease returns lease_seconds.
-func (w Workers) Lease() time.Duration { return seconds(w.LeaseSeconds) }
+func (w Workers) Lease() time.Duration { return secondsToDuration(w.LeaseSeconds) }
 
 // MaxRetryAfter returns max_retry_after_seconds.
-func (w Workers) MaxRetryAfter() time.Duration { return seconds(w.MaxRetryAfterSeconds) }
+func (w Workers) MaxRetryAfter() time.Duration { return secondsToDuration(w.MaxRetryAfterSeconds) }
 
 // HeartbeatInterval returns heartbeat_interval_seconds.
-func (w Workers) HeartbeatInterval() time.Duration { return seconds(w.HeartbeatIntervalSeconds) }
+func (w Workers) HeartbeatInterval() time.Duration {
+	return secondsToDuration(w.HeartbeatIntervalSeconds)
+}
 
 // Rules returns the redaction rules. If the configuration is invalid, it returns the zero value,
 // which hides nothing.
@@ -463,12 +467,12 @@ func (r Redaction) Rules() redact.Rules {
 
 // DetectionInterval returns detection_interval_seconds.
 func (s StalenessDetection) DetectionInterval() time.Duration {
-	return seconds(s.DetectionIntervalSeconds)
+	return secondsToDuration(s.DetectionIntervalSeconds)
 }
 
-func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+func millisecondsToDuration(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+func secondsToDuration(n int) time.Duration { return time.Duration(n) * time.Second }
 
 // Logger returns a logger that writes to w and hides secrets.
 func (c Config) Logger(w io.Writer) *slog.Logger {

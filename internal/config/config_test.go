@@ -517,7 +517,7 @@ func TestKeys(t *testing.T) {
 		}
 		c, same := Default(), Default()
 		k.Name = strings.Replace(k.Name, "NAME", "pager", 1)
-		same.makeReceiver(k.Name)
+		same.addReceiver(k.Name)
 		if err := c.Set(k.Name, k.Default); err != nil || !reflect.DeepEqual(c, same) {
 			t.Errorf("%s does not read its own default %q: %v", k.Name, k.Default, err)
 		}
@@ -683,7 +683,7 @@ func TestTLSAndProxiesAreChecked(t *testing.T) {
 		}
 	}
 	c := Server{TrustedProxies: "10.0.0.1, 10.0.0.0/8,::1"}
-	if got := fmt.Sprint(c.Proxies()); got != "[10.0.0.1/32 10.0.0.0/8 ::1/128]" {
+	if got := fmt.Sprint(c.ProxyNetworks()); got != "[10.0.0.1/32 10.0.0.0/8 ::1/128]" {
 		t.Errorf("proxies are %s", got)
 	}
 }

@@ -20,7 +20,7 @@ const (
 )
 
 // SinkNames returns the names listed in the key sinks.
-func (e Emission) SinkNames() []string { return commaList(e.Sinks) }
+func (e Emission) SinkNames() []string { return splitList(e.Sinks) }
 
 // Retry is a retry policy: the number of retries and the delay before each.
 type Retry struct {
@@ -30,7 +30,7 @@ type Retry struct {
 
 // Retry returns the retry policy for topics that have none of their own.
 func (e Emission) Retry() Retry {
-	return Retry{Attempts: e.RetryAttempts, Delay: milliseconds(e.RetryDelayMS)}
+	return Retry{Attempts: e.RetryAttempts, Delay: millisecondsToDuration(e.RetryDelayMS)}
 }
 
 // TopicRetries parses the retry policies in the key topics. An error names the invalid part.
@@ -53,7 +53,7 @@ func (e Emission) TopicRetries() (map[string]Retry, error) {
 		case n < 0 || n > 10 || ms < 0 || ms > 60_000:
 			return nil, fmt.Errorf("%s: attempts must be from 0 to 10 and delay_ms from 0 to 60000", topic)
 		}
-		out[topic] = Retry{Attempts: n, Delay: milliseconds(ms)}
+		out[topic] = Retry{Attempts: n, Delay: millisecondsToDuration(ms)}
 	}
 	return out, nil
 }
@@ -62,13 +62,13 @@ func (e Emission) TopicRetries() (map[string]Retry, error) {
 func (c Config) BusURL() string { return cmp.Or(c.Emission.RabbitMQ.URL, c.MessageQueue.RabbitMQ.URL) }
 
 // StoreTimeout returns store_timeout_ms.
-func (e Emission) StoreTimeout() time.Duration { return milliseconds(e.StoreTimeoutMS) }
+func (e Emission) StoreTimeout() time.Duration { return millisecondsToDuration(e.StoreTimeoutMS) }
 
 // Timeout returns timeout_ms.
-func (w Webhook) Timeout() time.Duration { return milliseconds(w.TimeoutMS) }
+func (w Webhook) Timeout() time.Duration { return millisecondsToDuration(w.TimeoutMS) }
 
-// emissionFaults adds a fault for each invalid value in the section emission.
-func (c Config) emissionFaults(add func(name, format string, args ...any)) {
+// checkEmission adds a fault for each invalid value in the section emission.
+func (c Config) checkEmission(add func(name, format string, args ...any)) {
 	e := c.Emission
 	for i, name := range e.SinkNames() {
 		if !slices.Contains([]string{LogSink, WebhookSink, RabbitSink}, name) {
@@ -78,7 +78,7 @@ func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 			add("emission.sinks", "contains %s twice", name)
 		}
 	}
-	e.messageFaults(add)
+	e.checkMessages(add)
 	if _, err := e.TaskSubscriptions(); err != nil {
 		add("emission.task_events", "%v", err)
 	}
@@ -86,12 +86,12 @@ func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 		add("emission.topics", "%v", err)
 	}
 	if slices.Contains(e.SinkNames(), WebhookSink) {
-		if wrong := webhookFault(e.Webhook); wrong != "" {
+		if wrong := checkWebhook(e.Webhook); wrong != "" {
 			add("emission.webhook.url", "%s", wrong)
 		}
 	}
 	if slices.Contains(e.SinkNames(), RabbitSink) {
-		if wrong := amqpFault(c.BusURL()); wrong != "" {
+		if wrong := checkAMQPURL(c.BusURL()); wrong != "" {
 			add("emission.rabbitmq.url", "%s", wrong)
 		}
 	}
@@ -101,9 +101,9 @@ func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 	}
 }
 
-// webhookFault describes what is wrong with the URL of a webhook, or returns "". The description
+// checkWebhook describes what is wrong with the URL of a webhook, or returns "". The description
 // never contains the URL, which may contain a key.
-func webhookFault(w Webhook) string {
+func checkWebhook(w Webhook) string {
 	if w.URL == "" {
 		return "is missing: the webhook sink requires it"
 	}
@@ -120,8 +120,8 @@ func webhookFault(w Webhook) string {
 	return ""
 }
 
-// shownURL returns a webhook's URL without the parts that may contain a key.
-func shownURL(text string) string {
+// redactedURL returns a webhook's URL without the parts that may contain a key.
+func redactedURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || text == "" {
 		return ""

@@ -25,8 +25,9 @@ func Keys() []Key {
 	c := Default()
 	c.Emission.Receivers = map[string]*Receiver{"NAME": newReceiver()}
 	var keys []Key
-	for _, f := range c.fields() {
-		keys = append(keys, Key{Name: f.name, Env: f.env(), Default: f.text(), Values: f.values(), Meaning: f.tag.Get("doc")})
+	for _, f := range c.listFields() {
+		keys = append(keys, Key{Name: f.name, Env: f.envName(), Default: f.format(), Values: f.describeValues(),
+			Meaning: f.tag.Get("doc")})
 	}
 	return keys
 }
@@ -34,17 +35,17 @@ func Keys() []Key {
 // Set sets a key to the value of an environment variable or a flag, which it parses.
 func (c *Config) Set(name, text string) error {
 	var names []string
-	c.makeReceiver(name)
-	for _, f := range c.fields() {
+	c.addReceiver(name)
+	for _, f := range c.listFields() {
 		if f.name == name {
-			if wrong := f.set(text); wrong != "" {
-				return fault(name, wrong)
+			if wrong := f.parse(text); wrong != "" {
+				return newFault(name, wrong)
 			}
 			return nil
 		}
 		names = append(names, f.name)
 	}
-	return fault(name, "unknown key"+suggest.Ending(name, names))
+	return newFault(name, "unknown key"+suggest.Ending(name, names))
 }
 
 // field is a key of a configuration.
@@ -54,21 +55,21 @@ type field struct {
 	value reflect.Value
 }
 
-// fields returns the keys of c. Their values can be set.
-func (c *Config) fields() []field { return fieldsOf("", reflect.ValueOf(c).Elem()) }
+// listFields returns the keys of c. Their values can be set.
+func (c *Config) listFields() []field { return collectFields("", reflect.ValueOf(c).Elem()) }
 
-func fieldsOf(section string, v reflect.Value) []field {
+func collectFields(section string, v reflect.Value) []field {
 	var list []field
 	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag
 		name := section + tag.Get("toml")
 		if v.Field(i).Kind() == reflect.Struct {
-			list = append(list, fieldsOf(name+".", v.Field(i))...)
+			list = append(list, collectFields(name+".", v.Field(i))...)
 			continue
 		}
 		if all, ok := reflect.TypeAssert[map[string]*Receiver](v.Field(i)); ok {
 			for _, one := range slices.Sorted(maps.Keys(all)) {
-				list = append(list, fieldsOf(name+"."+one+".", reflect.ValueOf(all[one]).Elem())...)
+				list = append(list, collectFields(name+"."+one+".", reflect.ValueOf(all[one]).Elem())...)
 			}
 			continue
 		}
@@ -79,22 +80,22 @@ func fieldsOf(section string, v reflect.Value) []field {
 
 const prefix = "TASKER_"
 
-func (f field) env() string { return envName(f.name) }
+func (f field) envName() string { return toEnvName(f.name) }
 
-func envName(key string) string { return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
+func toEnvName(key string) string { return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
 
-// set parses and sets a value. It describes what is wrong with the value, or returns "".
-func (f field) set(text string) string {
+// parse parses and sets a value. It describes what is wrong with the value, or returns "".
+func (f field) parse(text string) string {
 	switch f.value.Kind() {
 	case reflect.Int:
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return fmt.Sprintf("must be %s, not %q", f.kind(), text)
+			return fmt.Sprintf("must be %s, not %q", f.describeKind(), text)
 		}
 		f.value.SetInt(int64(n))
 	case reflect.Bool:
 		if text != "true" && text != "false" {
-			return fmt.Sprintf("must be %s, not %q", f.kind(), text)
+			return fmt.Sprintf("must be %s, not %q", f.describeKind(), text)
 		}
 		f.value.SetBool(text == "true")
 	default:
@@ -103,10 +104,10 @@ func (f field) set(text string) string {
 	return ""
 }
 
-// text formats the value so that set can parse it.
-func (f field) text() string { return fmt.Sprint(f.value.Interface()) }
+// format formats the value so that set can parse it.
+func (f field) format() string { return fmt.Sprint(f.value.Interface()) }
 
-func (f field) kind() string {
+func (f field) describeKind() string {
 	switch f.value.Kind() {
 	case reflect.Int:
 		return "a whole number"
@@ -117,16 +118,16 @@ func (f field) kind() string {
 	}
 }
 
-// values describes the allowed values, for the documentation.
-func (f field) values() string {
+// describeValues describes the allowed values, for the documentation.
+func (f field) describeValues() string {
 	if low, high, ok := f.limits(); ok {
 		return fmt.Sprintf("%d to %d", low, high)
 	}
-	if words := f.words(); len(words) > 0 {
-		return list(words)
+	if words := f.allowedWords(); len(words) > 0 {
+		return formatList(words)
 	}
 	if f.value.Kind() == reflect.Bool {
-		return f.kind()
+		return f.describeKind()
 	}
 	return ""
 }
@@ -137,11 +138,11 @@ func (f field) limits() (low, high int, ok bool) {
 	return low, high, err == nil
 }
 
-// words parses the tag oneof:"a b c".
-func (f field) words() []string { return strings.Fields(f.tag.Get("oneof")) }
+// allowedWords parses the tag oneof:"a b c".
+func (f field) allowedWords() []string { return strings.Fields(f.tag.Get("oneof")) }
 
-// list formats words as "a, b or c".
-func list(words []string) string {
+// formatList formats words as "a, b or c".
+func formatList(words []string) string {
 	last := len(words) - 1
 	if last <= 0 {
 		return strings.Join(words, "")

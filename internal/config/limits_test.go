@@ -66,7 +66,7 @@ func TestLimitsDoc(t *testing.T) {
 }
 
 func valueOf(c *Config, key string) (string, bool) {
-	for _, f := range c.fields() {
+	for _, f := range c.listFields() {
 		if f.name == key {
 			return fmt.Sprint(f.value.Interface()), true
 		}

@@ -39,7 +39,7 @@ func Load(path string, environ []string) (Config, error) {
 		c.completeReceivers()
 	}
 	faults = append(faults, c.readEnvironment(environ)...)
-	if err := faultsError(where, faults); err != nil {
+	if err := newFaultsError(where, faults); err != nil {
 		return Config{}, err
 	}
 	return c, nil
@@ -82,31 +82,31 @@ func (c *Config) readTOML(doc []byte) []tasker.Fault {
 	case errors.As(err, &unknown):
 		var faults []tasker.Fault
 		for i := range unknown.Errors {
-			faults = append(faults, c.unknownKey(&unknown.Errors[i]))
+			faults = append(faults, c.newUnknownKeyFault(&unknown.Errors[i]))
 		}
 		return faults
 	case errors.As(err, &broken):
-		return []tasker.Fault{c.badTOML(broken)}
+		return []tasker.Fault{c.newTOMLFault(broken)}
 	default:
 		return []tasker.Fault{{Message: "invalid TOML: " + err.Error()}}
 	}
 }
 
-func (c *Config) unknownKey(e *toml.DecodeError) tasker.Fault {
+func (c *Config) newUnknownKeyFault(e *toml.DecodeError) tasker.Fault {
 	line, column := e.Position()
 	name := strings.Join(e.Key(), ".")
-	return tasker.Fault{Line: line, Column: column, Path: shown(name), Message: "unknown key" + suggest.Ending(name, c.names())}
+	return tasker.Fault{Line: line, Column: column, Path: formatName(name), Message: "unknown key" + suggest.Ending(name, c.fieldNames())}
 }
 
-// badTOML converts a decoding error to a fault: a value of the wrong type, or invalid TOML.
-func (c *Config) badTOML(e *toml.DecodeError) tasker.Fault {
+// newTOMLFault converts a decoding error to a fault: a value of the wrong type, or invalid TOML.
+func (c *Config) newTOMLFault(e *toml.DecodeError) tasker.Fault {
 	line, column := e.Position()
 	fault := tasker.Fault{Line: line, Column: column, Message: "invalid TOML: " + strings.TrimPrefix(e.Error(), "toml: ")}
 	name := strings.Join(e.Key(), ".")
-	for _, f := range c.fields() {
+	for _, f := range c.listFields() {
 		switch {
 		case f.name == name || strings.HasPrefix(name, f.name+"."):
-			fault.Path, fault.Message = f.name, "must be "+f.kind()
+			fault.Path, fault.Message = f.name, "must be "+f.describeKind()
 		case name != "" && strings.HasPrefix(f.name, name+"."):
 			fault.Path, fault.Message = name, "must be a table"
 		}
@@ -114,10 +114,10 @@ func (c *Config) badTOML(e *toml.DecodeError) tasker.Fault {
 	return fault
 }
 
-// names returns all names that a configuration file may contain: keys and tables.
-func (c *Config) names() []string {
+// fieldNames returns all names that a configuration file may contain: keys and tables.
+func (c *Config) fieldNames() []string {
 	var names []string
-	for _, f := range c.fields() {
+	for _, f := range c.listFields() {
 		parts := strings.Split(f.name, ".")
 		for n := 1; n <= len(parts); n++ {
 			if name := strings.Join(parts[:n], "."); !slices.Contains(names, name) {
@@ -135,12 +135,12 @@ const databaseURL = "DATABASE_URL"
 func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 	var faults []tasker.Fault
 	environ = slices.DeleteFunc(slices.Clone(environ), serviceVariable.MatchString)
-	c.nameReceivers(environ)
+	c.addEnvironmentReceivers(environ)
 	fields := map[string]field{}
 	var names []string
-	for _, f := range c.fields() {
-		fields[f.env()] = f
-		names = append(names, f.env())
+	for _, f := range c.listFields() {
+		fields[f.envName()] = f
+		names = append(names, f.envName())
 	}
 	given := map[string]string{}
 	var order []string
@@ -159,15 +159,16 @@ func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 		f, known := fields[name]
 		secret, ofFile := fields[strings.TrimSuffix(name, fileEnding)]
 		switch {
-		case !known && ofFile && strings.HasSuffix(name, fileEnding) && secret.secret():
-			if wrong := secret.setFromFile(given[name], given[secret.env()]); wrong != "" {
+		case !known && ofFile && strings.HasSuffix(name, fileEnding) && secret.isSecret():
+			if wrong := secret.setFromFile(given[name], given[secret.envName()]); wrong != "" {
 				faults = append(faults, tasker.Fault{Path: name, Message: wrong})
 			}
 		case !known && strings.HasPrefix(name, prefix) && !otherVariables.MatchString(name):
-			faults = append(faults, tasker.Fault{Path: shown(name), Message: "unknown variable" + nearestVariable(name, names)})
+			faults = append(faults, tasker.Fault{Path: formatName(name),
+				Message: "unknown variable" + findNearestVariable(name, names)})
 		case !known || given[name] == "":
 		default:
-			if wrong := f.set(given[name]); wrong != "" {
+			if wrong := f.parse(given[name]); wrong != "" {
 				faults = append(faults, tasker.Fault{Path: name, Message: wrong})
 			}
 		}
@@ -181,7 +182,7 @@ const fileEnding = "_FILE"
 // maxSecret is the maximum size of a file with a secret, in bytes.
 const maxSecret = 64 << 10
 
-func (f field) secret() bool { return f.tag.Get("secret") == "true" }
+func (f field) isSecret() bool { return f.tag.Get("secret") == "true" }
 
 // setFromFile sets a secret to the content of a file, as container platforms provide it. It
 // describes what is wrong, or returns "".
@@ -190,7 +191,7 @@ func (f field) setFromFile(path, given string) string {
 		return ""
 	}
 	if given != "" {
-		return fmt.Sprintf("conflicts with %s: set only one of them", f.env())
+		return fmt.Sprintf("conflicts with %s: set only one of them", f.envName())
 	}
 	doc, err := readAtMost(path, maxSecret+1)
 	var where *fs.PathError
@@ -206,7 +207,7 @@ func (f field) setFromFile(path, given string) string {
 	if text == "" {
 		return fmt.Sprintf("the file %q is empty", path)
 	}
-	return f.set(text)
+	return f.parse(text)
 }
 
 // serviceVariable matches the variables that Kubernetes sets for each Service of a namespace, and
@@ -217,10 +218,10 @@ var serviceVariable = regexp.MustCompile(`^TASKER(_[A-Z0-9_]+)?_(SERVICE_HOST=|S
 // otherVariables matches the variables of tasker-ctl, of "tasker dev" and of the tests.
 var otherVariables = regexp.MustCompile(`^TASKER_(URL|TOKEN|TOKEN_FILE|ACTOR|POSTGRES_BIN|POSTGRES_FETCH_URL|(TEST|DEVPG|BENCH)_.*)$`)
 
-// nearestVariable returns a suggestion for the end of an error about an unknown variable. It
+// findNearestVariable returns a suggestion for the end of an error about an unknown variable. It
 // suggests the closest known name or, failing that, the shortest one that contains at least half
 // of the words.
-func nearestVariable(name string, known []string) string {
+func findNearestVariable(name string, known []string) string {
 	if ending := suggest.Ending(name, known); ending != "" {
 		return ending
 	}

@@ -8,11 +8,11 @@ func (q MessageQueue) PriorityAge() time.Duration {
 	if q.PriorityAgeMS == 0 {
 		return -1
 	}
-	return milliseconds(q.PriorityAgeMS)
+	return millisecondsToDuration(q.PriorityAgeMS)
 }
 
 // NoWorkerAfter returns no_worker_after_ms.
-func (q MessageQueue) NoWorkerAfter() time.Duration { return milliseconds(q.NoWorkerAfterMS) }
+func (q MessageQueue) NoWorkerAfter() time.Duration { return millisecondsToDuration(q.NoWorkerAfterMS) }
 
 // WorkerQueueTTL returns worker_queue_ttl_ms.
-func (r RabbitMQ) WorkerQueueTTL() time.Duration { return milliseconds(r.WorkerQueueTTLMS) }
+func (r RabbitMQ) WorkerQueueTTL() time.Duration { return millisecondsToDuration(r.WorkerQueueTTLMS) }

@@ -28,7 +28,7 @@ type Receiver struct {
 }
 
 // TopicList returns the topics listed in the key topics.
-func (r Receiver) TopicList() []string { return commaList(r.Topics) }
+func (r Receiver) TopicList() []string { return splitList(r.Topics) }
 
 const (
 	pagerDutyForm = "pagerduty"
@@ -51,8 +51,8 @@ func (e Emission) RouteList() ([]notice.Route, error) { return notice.ParseRoute
 // LinkBase returns the base URL for links to the UI, or "" if none is configured.
 func (c Config) LinkBase() string { return cmp.Or(c.Emission.PublicURL, c.Auth.OIDC.PublicURL) }
 
-// makeReceiver adds the receiver that a key belongs to, unless it exists or its name is invalid.
-func (c *Config) makeReceiver(key string) {
+// addReceiver adds the receiver that a key belongs to, unless it exists or its name is invalid.
+func (c *Config) addReceiver(key string) {
 	rest, ok := strings.CutPrefix(key, receivers)
 	name, _, _ := strings.Cut(rest, ".")
 	if !ok || !receiverName.MatchString(name) || c.Emission.Receivers[name] != nil {
@@ -66,14 +66,14 @@ func (c *Config) makeReceiver(key string) {
 	c.Emission.Receivers = all
 }
 
-// nameReceivers adds the receivers that environment variables configure.
-func (c *Config) nameReceivers(environ []string) {
+// addEnvironmentReceivers adds the receivers that environment variables configure.
+func (c *Config) addEnvironmentReceivers(environ []string) {
 	for _, variable := range environ {
 		name, text, _ := strings.Cut(variable, "=")
-		rest, ok := strings.CutPrefix(name, envName(receivers))
+		rest, ok := strings.CutPrefix(name, toEnvName(receivers))
 		word, field, _ := strings.Cut(rest, "_")
 		if ok && field != "" && text != "" && word == strings.ToUpper(word) {
-			c.makeReceiver(receivers + strings.ToLower(word))
+			c.addReceiver(receivers + strings.ToLower(word))
 		}
 	}
 }
@@ -89,14 +89,14 @@ func (c *Config) completeReceivers() {
 	}
 }
 
-// messageFaults adds a fault for each invalid route or receiver of notifications.
-func (e Emission) messageFaults(add func(name, format string, args ...any)) {
+// checkMessages adds a fault for each invalid route or receiver of notifications.
+func (e Emission) checkMessages(add func(name, format string, args ...any)) {
 	known := slices.Concat(e.SinkNames(), e.ReceiverNames())
 	if len(e.Receivers) > maxReceivers {
 		add("emission.receivers", "has %d receivers; the limit is %d", len(e.Receivers), maxReceivers)
 	}
 	for _, name := range e.ReceiverNames() {
-		e.Receivers[name].faults(name, add)
+		e.Receivers[name].check(name, add)
 	}
 	routes, err := e.RouteList()
 	if err != nil {
@@ -109,7 +109,7 @@ func (e Emission) messageFaults(add func(name, format string, args ...any)) {
 					"route %d: unknown sink %q: must be one of %s", i+1, name, strings.Join(known, ", "))
 			}
 		}
-		if r.Topic != "" && !knownTopic(r.Topic) {
+		if r.Topic != "" && !isKnownTopic(r.Topic) {
 			add("emission.routes", "route %d: unknown message topic %q", i+1, r.Topic)
 		}
 	}
@@ -118,7 +118,7 @@ func (e Emission) messageFaults(add func(name, format string, args ...any)) {
 	}
 }
 
-func (r Receiver) faults(name string, add func(name, format string, args ...any)) {
+func (r Receiver) check(name string, add func(name, format string, args ...any)) {
 	section := receivers + name
 	switch {
 	case !receiverName.MatchString(name):
@@ -127,7 +127,7 @@ func (r Receiver) faults(name string, add func(name, format string, args ...any)
 		add(section, "must have another name: %s is a built-in sink", name)
 	}
 	if r.URL != "" || r.Form != pagerDutyForm {
-		switch wrong := webhookFault(Webhook{URL: r.URL, AllowPrivate: r.AllowPrivate}); {
+		switch wrong := checkWebhook(Webhook{URL: r.URL, AllowPrivate: r.AllowPrivate}); {
 		case r.URL == "":
 			add(section+".url", "is missing")
 		case wrong != "":
@@ -141,7 +141,7 @@ func (r Receiver) faults(name string, add func(name, format string, args ...any)
 		add(section+".key", "is only for the form pagerduty")
 	}
 	for _, topic := range r.TopicList() {
-		if !knownTopic(topic) {
+		if !isKnownTopic(topic) {
 			add(section+".topics", "unknown message topic %q", topic)
 		}
 	}
@@ -151,18 +151,18 @@ func (r Receiver) faults(name string, add func(name, format string, args ...any)
 // does not list.
 var laterTopics = []string{"hold.", "breaker."}
 
-// knownTopic reports whether a pattern, which may end with *, matches a topic of notifications.
-func knownTopic(pattern string) bool {
+// isKnownTopic reports whether a pattern, which may end with *, matches a topic of notifications.
+func isKnownTopic(pattern string) bool {
 	return slices.ContainsFunc(tasker.MessageTopics(), func(t string) bool { return notice.TopicMatches(pattern, t) }) ||
 		slices.ContainsFunc(laterTopics, func(head string) bool { return strings.HasPrefix(pattern, head) })
 }
 
-// shownReceivers returns copies of the receivers without secrets.
-func shownReceivers(all map[string]*Receiver) map[string]*Receiver {
+// redactReceivers returns copies of the receivers without secrets.
+func redactReceivers(all map[string]*Receiver) map[string]*Receiver {
 	out := make(map[string]*Receiver, len(all))
 	for name, r := range all {
 		shown := *r
-		shown.URL = shownURL(r.URL)
+		shown.URL = redactedURL(r.URL)
 		for _, secret := range []*string{&shown.Key, &shown.Secret} {
 			if *secret != "" {
 				*secret = hidden

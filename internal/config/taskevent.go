@@ -72,7 +72,7 @@ func parseTaskSubscription(line string) (s tasker.TaskSubscription, err error) {
 
 // taskTopics returns the topics of task events that a list of patterns matches.
 func taskTopics(patterns string) (topics []string, err error) {
-	for _, pattern := range commaList(patterns) {
+	for _, pattern := range splitList(patterns) {
 		known := false
 		for _, topic := range tasker.TaskTopics() {
 			if !notice.TopicMatches(pattern, topic) {

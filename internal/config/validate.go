@@ -23,12 +23,12 @@ func (c Config) Validate() error {
 	add := func(name, format string, args ...any) {
 		faults = append(faults, tasker.Fault{Path: name, Message: fmt.Sprintf(format, args...)})
 	}
-	for _, f := range c.fields() {
-		if wrong := f.outside(); wrong != "" {
+	for _, f := range c.listFields() {
+		if wrong := f.checkBounds(); wrong != "" {
 			add(f.name, "%s", wrong)
 		}
 	}
-	if wrong := listenFault(c.Server.Listen); wrong != "" {
+	if wrong := checkListen(c.Server.Listen); wrong != "" {
 		add("server.listen", "%s", wrong)
 	}
 	if sv := c.Server; sv.MaxInflightBytes < sv.MaxBodyBytes {
@@ -38,7 +38,7 @@ func (c Config) Validate() error {
 	if e := c.Server.Environment; e != "" && !environmentPattern.MatchString(e) {
 		add("server.environment", "must be letters, digits, dots, dashes and underscores, not %q", e)
 	}
-	if wrong := urlFault(c.Database.URL); wrong != "" {
+	if wrong := checkURL(c.Database.URL); wrong != "" {
 		add("database.url", "%s", wrong)
 	}
 	if w := c.Workers; 3*w.HeartbeatIntervalSeconds > w.LeaseSeconds {
@@ -51,10 +51,10 @@ func (c Config) Validate() error {
 			"must be more than workers.lease_seconds (%d seconds), not %d, so that workers have time to return",
 			c.Workers.LeaseSeconds, q.RabbitMQ.WorkerQueueTTLMS)
 	}
-	c.Server.wireFaults(add)
-	c.emissionFaults(add)
-	c.Auth.OIDC.faults(add)
-	if wrong := brokerFault(c.MessageQueue); wrong != "" {
+	c.Server.checkWire(add)
+	c.checkEmission(add)
+	c.Auth.OIDC.check(add)
+	if wrong := checkBroker(c.MessageQueue); wrong != "" {
 		add("message_queue.rabbitmq.url", "%s", wrong)
 	}
 	r := c.MessageQueue.RabbitMQ
@@ -78,25 +78,25 @@ func (c Config) Validate() error {
 	if _, err := redact.New("", c.Redaction.Paths); err != nil {
 		add("redaction.paths", "%v", err)
 	}
-	return faultsError("the configuration", faults)
+	return newFaultsError("the configuration", faults)
 }
 
-// wireFaults adds a fault for each invalid setting of TLS or proxies.
-func (s Server) wireFaults(add func(name, format string, args ...any)) {
+// checkWire adds a fault for each invalid setting of TLS or proxies.
+func (s Server) checkWire(add func(name, format string, args ...any)) {
 	if (s.TLSCertFile == "") != (s.TLSKeyFile == "") {
 		add("server.tls_cert_file", "and server.tls_key_file must be set together")
 	} else if s.TLSCertFile == "" && s.TLSClientCAFile != "" {
 		add("server.tls_client_ca_file", "requires server.tls_cert_file: there are no client certificates without TLS")
 	}
-	for _, text := range commaList(s.TrustedProxies) {
+	for _, text := range splitList(s.TrustedProxies) {
 		if _, err := parseNetwork(text); err != nil {
 			add("server.trusted_proxies", "must contain only addresses and networks such as 10.0.0.0/8, not %q", text)
 		}
 	}
 }
 
-// faults adds a fault for each invalid setting of the identity provider.
-func (o OIDC) faults(add func(name, format string, args ...any)) {
+// check adds a fault for each invalid setting of the identity provider.
+func (o OIDC) check(add func(name, format string, args ...any)) {
 	const section = "auth.oidc"
 	if o.Issuer == "" {
 		if o.ClientID != "" || o.RoleBindings != "" || o.PublicURL != "" {
@@ -115,15 +115,15 @@ func (o OIDC) faults(add func(name, format string, args ...any)) {
 	}
 }
 
-// outside describes how the value violates the limits in its tags, or returns "".
-func (f field) outside() string {
+// checkBounds describes how the value violates the limits in its tags, or returns "".
+func (f field) checkBounds() string {
 	if low, high, ok := f.limits(); ok && f.value.Kind() == reflect.Int {
 		if n := int(f.value.Int()); n < low || n > high {
 			return fmt.Sprintf("must be from %d to %d, not %d", low, high, n)
 		}
 	}
-	if words := f.words(); len(words) > 0 && !slices.Contains(words, f.value.String()) {
-		return fmt.Sprintf("must be %s, not %q", list(words), f.value.String())
+	if words := f.allowedWords(); len(words) > 0 && !slices.Contains(words, f.value.String()) {
+		return fmt.Sprintf("must be %s, not %q", formatList(words), f.value.String())
 	}
 	return ""
 }
@@ -134,9 +134,9 @@ var environmentPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`
 // queue name appended fits AMQP's limit of 255.
 var exchangePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}$`)
 
-// brokerFault describes what is wrong with the broker's URL, or returns "". The description never
+// checkBroker describes what is wrong with the broker's URL, or returns "". The description never
 // contains the URL.
-func brokerFault(q MessageQueue) string {
+func checkBroker(q MessageQueue) string {
 	text := q.RabbitMQ.URL
 	switch {
 	case text == "" && q.Transport == "rabbitmq":
@@ -144,10 +144,10 @@ func brokerFault(q MessageQueue) string {
 	case text == "":
 		return ""
 	}
-	return amqpFault(text)
+	return checkAMQPURL(text)
 }
 
-func amqpFault(text string) string {
+func checkAMQPURL(text string) string {
 	switch {
 	case text == "":
 		return "is missing: the rabbitmq sink requires this or message_queue.rabbitmq.url"
@@ -160,7 +160,7 @@ func amqpFault(text string) string {
 	return ""
 }
 
-func listenFault(address string) string {
+func checkListen(address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Sprintf("must be host:port, such as 127.0.0.1:8080, not %q", address)
@@ -171,9 +171,9 @@ func listenFault(address string) string {
 	return ""
 }
 
-// urlFault describes what is wrong with a database URL, or returns "". The description never
+// checkURL describes what is wrong with a database URL, or returns "". The description never
 // contains the URL, which may contain a password even if it is malformed.
-func urlFault(text string) string {
+func checkURL(text string) string {
 	if text == "" {
 		return "is missing: set it in the file, the variable TASKER_DATABASE_URL or the flag --database-url"
 	}
@@ -204,11 +204,11 @@ func (c Config) Redacted() Config {
 	c.Database.URL = redactURL(c.Database.URL)
 	c.MessageQueue.RabbitMQ.URL = redactURL(c.MessageQueue.RabbitMQ.URL)
 	c.Emission.RabbitMQ.URL = redactURL(c.Emission.RabbitMQ.URL)
-	c.Emission.Webhook.URL = shownURL(c.Emission.Webhook.URL)
+	c.Emission.Webhook.URL = redactedURL(c.Emission.Webhook.URL)
 	if c.Emission.Webhook.Secret != "" {
 		c.Emission.Webhook.Secret = hidden
 	}
-	c.Emission.Receivers = shownReceivers(c.Emission.Receivers)
+	c.Emission.Receivers = redactReceivers(c.Emission.Receivers)
 	if c.Auth.OIDC.ClientSecret != "" {
 		c.Auth.OIDC.ClientSecret = hidden
 	}
@@ -238,8 +238,8 @@ func redactURL(text string) string {
 	return u.String()
 }
 
-// shown truncates and escapes a name for an error message.
-func shown(name string) string {
+// formatName truncates and escapes a name for an error message.
+func formatName(name string) string {
 	if len(name) > 128 {
 		name = name[:128] + "…"
 	}
@@ -247,12 +247,12 @@ func shown(name string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-func fault(name, message string) error {
-	return faultsError("the configuration", []tasker.Fault{{Path: shown(name), Message: message}})
+func newFault(name, message string) error {
+	return newFaultsError("the configuration", []tasker.Fault{{Path: formatName(name), Message: message}})
 }
 
-// faultsError returns an Invalid error with a line for each fault, or nil if there is none.
-func faultsError(where string, faults []tasker.Fault) error {
+// newFaultsError returns an Invalid error with a line for each fault, or nil if there is none.
+func newFaultsError(where string, faults []tasker.Fault) error {
 	if len(faults) == 0 {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 func (p *program) newCaseCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "case",
 		Short: "Manage cases (investigations with the same cause)",
 		Long: `Manage cases: all open investigations with the same cause, handled as one.

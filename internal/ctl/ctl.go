@@ -144,7 +144,7 @@ func (p *program) newRootCommand(name string) *cobra.Command {
 			if c.Flags().Changed(tokenFlag) {
 				return errTokenFlag
 			}
-			return cli.RefuseEmpty(c)
+			return cli.RejectEmpty(c)
 		},
 	}
 	root.SetIn(p.in)
@@ -160,12 +160,12 @@ func (p *program) newRootCommand(name string) *cobra.Command {
 	p.output = "table"
 	root.PersistentFlags().StringVar(&p.server, "server", server, "server URL")
 	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table or json")
-	cli.Group(root)
-	cli.Section(root, "Incident response:", p.newCaseCommand(), p.newOperationCommand(), p.newHoldCommand(), p.newExplainCommand(), p.newEntryCommand(), p.newIncidentCommand(), p.newReportCommand(), p.newDrillCommand())
-	cli.Section(root, "Tasks:", p.newTaskCommand(), p.newInboxCommand(), p.newScheduleCommand(), p.newTemplateCommand())
-	cli.Section(root, "Workers and capacity:", p.newWorkerCommand(), p.newQueuesCommand(), p.newLimitCommand(), p.newNamespaceCommand())
-	cli.Section(root, "Administration:", p.newKeyCommand(), p.newSessionCommand(), p.newAuditCommand(), p.newMessageCommand(), p.newHealthCommand(), p.newWhoAmICommand(), p.newVersionCommand())
-	cli.Root(root)
+	cli.NewGroup(root)
+	cli.AddSection(root, "Incident response:", p.newCaseCommand(), p.newOperationCommand(), p.newHoldCommand(), p.newExplainCommand(), p.newEntryCommand(), p.newIncidentCommand(), p.newReportCommand(), p.newDrillCommand())
+	cli.AddSection(root, "Tasks:", p.newTaskCommand(), p.newInboxCommand(), p.newScheduleCommand(), p.newTemplateCommand())
+	cli.AddSection(root, "Workers and capacity:", p.newWorkerCommand(), p.newQueuesCommand(), p.newLimitCommand(), p.newNamespaceCommand())
+	cli.AddSection(root, "Administration:", p.newKeyCommand(), p.newSessionCommand(), p.newAuditCommand(), p.newMessageCommand(), p.newHealthCommand(), p.newWhoAmICommand(), p.newVersionCommand())
+	cli.ConfigureRoot(root)
 	return root
 }
 

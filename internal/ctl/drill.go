@@ -12,7 +12,7 @@ import (
 )
 
 func (p *program) newDrillCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "drill",
 		Short: "Practice incident response in a sandbox",
 		Long: `Practice incident response in a sandbox of a running installation.

@@ -17,7 +17,7 @@ import (
 )
 
 func (p *program) newEntryCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "dlq",
 		Short: "Manage investigations (DLQ entries)",
 		Long: `Manage investigations: tasks that need an operator.

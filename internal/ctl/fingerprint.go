@@ -136,7 +136,7 @@ func printCause(out *bufio.Writer, line []byte, explain bool) error {
 	if f.Message == nil {
 		return errors.New(`missing "message": set the text of the error`)
 	}
-	cause := fingerprint.Normalise(fingerprint.Failure{Type: f.Type, Message: *f.Message, Language: f.Language})
+	cause := fingerprint.Normalize(fingerprint.Failure{Type: f.Type, Message: *f.Message, Language: f.Language})
 	answer := causeLine{Fingerprint: cause.Key, Pattern: cause.Pattern, Rules: append([]string{}, cause.Rules...)}
 	if explain {
 		answer.Masked = []maskLine{}

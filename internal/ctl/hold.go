@@ -16,7 +16,7 @@ import (
 )
 
 func (p *program) newHoldCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "hold",
 		Short: "Manage holds (pause steps during an outage)",
 		Long: `Manage holds, which pause steps during an outage.

@@ -14,7 +14,7 @@ import (
 )
 
 func (p *program) newIncidentCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "incident",
 		Short: "View incidents (cases notified together)",
 		Long: `View incidents: cases of one namespace whose first notifications were sent within ten minutes
@@ -87,7 +87,7 @@ func formatSinks(m apiv1.Message) string {
 }
 
 func (p *program) newMessageCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use: "message", Short: "Test notifications",
 		Example: "  tasker-ctl message test --namespace orders --severity high",
 	}, p.newMessageTestCommand())

@@ -73,7 +73,7 @@ func (p *program) newWhoAmICommand() *cobra.Command {
 }
 
 func (p *program) newKeyCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "key",
 		Short: "Manage API keys",
 		Example: "  tasker-ctl key create deploy --grant developer@payments > deploy.token\n" +

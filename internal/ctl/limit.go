@@ -12,7 +12,7 @@ import (
 )
 
 func (p *program) newLimitCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "limit",
 		Short: "Manage concurrency and rate limits",
 		Long: `Manage how many steps run at once, and how many start per second.

@@ -12,7 +12,7 @@ import (
 )
 
 func (p *program) newNamespaceCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "namespace",
 		Short: "Manage namespace weights",
 		Long: `Manage the shares of worker capacity that namespaces get.

@@ -19,7 +19,7 @@ import (
 )
 
 func (p *program) newOperationCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "operation",
 		Short: "Repair many steps at once",
 		Long: `Repair many steps at once.

@@ -110,7 +110,7 @@ func cleanLine(s string) string {
 func escape(doc string) string {
 	var b strings.Builder
 	for _, r := range doc {
-		if (r >= 0x7f && r < 0xa0) || payload.TurnsText(r) {
+		if (r >= 0x7f && r < 0xa0) || payload.IsBidiControl(r) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 			continue
 		}

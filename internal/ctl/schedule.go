@@ -17,7 +17,7 @@ import (
 )
 
 func (p *program) newScheduleCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "schedule",
 		Short: "Manage schedules",
 		Long: `Create tasks on a schedule.

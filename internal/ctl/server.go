@@ -66,7 +66,7 @@ func (p *program) printHealth(h apiv1.Health) {
 }
 
 func (p *program) newAuditCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:     "audit",
 		Short:   "View the audit log",
 		Example: "  tasker-ctl audit list",

@@ -13,7 +13,7 @@ import (
 )
 
 func (p *program) newSessionCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "session",
 		Short: "Manage browser sessions",
 		Example: "  tasker-ctl session list --subject user:ann\n" +

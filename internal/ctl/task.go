@@ -17,7 +17,7 @@ import (
 )
 
 func (p *program) newTaskCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "task",
 		Short: "Submit, watch and repair tasks",
 		Example: `  tasker-ctl task list --status error

@@ -20,7 +20,7 @@ import (
 )
 
 func (p *program) newTemplateCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:   "template",
 		Short: "Manage templates",
 		Example: `  tasker-ctl template validate order.yaml
@@ -245,7 +245,7 @@ func (p *program) validate(name string) []validation {
 
 func validateDir(name string) []validation {
 	files, faults, err := templatefile.LoadDir(name)
-	if err = cmp.Or(err, templatefile.Faulty(name, faults)); err != nil {
+	if err = cmp.Or(err, templatefile.NewFaultsError(name, faults)); err != nil {
 		return newFileRejection(name, err)
 	}
 	if len(files) == 0 {

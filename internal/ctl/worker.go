@@ -14,7 +14,7 @@ import (
 )
 
 func (p *program) newWorkerCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:     "worker",
 		Short:   "Manage workers",
 		Example: "  tasker-ctl worker list\n  tasker-ctl worker drain $WORKER",
@@ -92,7 +92,7 @@ func describeDrained(w apiv1.Worker) string {
 }
 
 func (p *program) newQueuesCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	return cli.NewGroup(&cobra.Command{
 		Use:     "queue",
 		Short:   "View queues",
 		Example: "  tasker-ctl queue list",

@@ -25,8 +25,8 @@ const (
 //go:embed order_fulfillment.yaml
 var Source string
 
-// Template returns the parsed [Source].
-func Template() (tasker.Template, error) {
+// LoadTemplate returns the parsed [Source].
+func LoadTemplate() (tasker.Template, error) {
 	t, _, err := templatefile.Parse([]byte(Source))
 	if err != nil {
 		return tasker.Template{}, fmt.Errorf("parse demo template: %w", err)

@@ -201,7 +201,7 @@ func TestGenerate(t *testing.T) {
 }
 
 func TestGuideNamesTheServer(t *testing.T) {
-	if g := demo.Guide("http://127.0.0.1:9"); !strings.Contains(g, "TASKER_URL=http://127.0.0.1:9\n") || strings.Contains(g, "{url}") {
+	if g := demo.FormatGuide("http://127.0.0.1:9"); !strings.Contains(g, "TASKER_URL=http://127.0.0.1:9\n") || strings.Contains(g, "{url}") {
 		t.Error(g)
 	}
 }
@@ -223,7 +223,7 @@ func newShop(t *testing.T) *shop {
 	}
 	t.Cleanup(db.Close)
 	s := &shop{T: t, db: db, engine: engine.New(db, engine.Options{Environment: "test"})}
-	tmpl, err := demo.Template()
+	tmpl, err := demo.LoadTemplate()
 	if err != nil {
 		t.Fatal(err)
 	}

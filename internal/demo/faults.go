@@ -86,13 +86,13 @@ func (f *Faults) check(handler string) error {
 		handler, ValidateOrder, ReserveStock, ChargeCard, ShipOrder, NotifyCustomer)
 }
 
-// strike returns the simulated error for a call of a handler, or nil. Errors that the order itself
-// requests take precedence over faults.
-func (f *Faults) strike(handler string, s *worker.Step[Order]) error {
+// injectFault returns the simulated error for a call of a handler, or nil. Errors that the order
+// itself requests take precedence over faults.
+func (f *Faults) injectFault(handler string, s *worker.Step[Order]) error {
 	if kind := s.Input.Simulate[handler]; kind != "" {
 		return worker.Permanent(&worker.Error{Type: kind, Err: fmt.Errorf("simulated by the order: %s", kind)})
 	}
-	fault, hit := f.hit(handler, s)
+	fault, hit := f.matchFault(handler, s)
 	if !hit {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (f *Faults) strike(handler string, s *worker.Step[Order]) error {
 // maxCounted limits the memory for counts. They are reset when it is exceeded.
 const maxCounted = 10_000
 
-func (f *Faults) hit(handler string, s *worker.Step[Order]) (Fault, bool) {
+func (f *Faults) matchFault(handler string, s *worker.Step[Order]) (Fault, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fault, ok := f.on[handler]

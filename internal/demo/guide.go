@@ -2,8 +2,8 @@ package demo
 
 import "strings"
 
-// Guide returns the suggestions that the demo prints for the server at url.
-func Guide(url string) string {
+// FormatGuide returns the suggestions that the demo prints for the server at url.
+func FormatGuide(url string) string {
 	return strings.ReplaceAll(guide, "{url}", url)
 }
 

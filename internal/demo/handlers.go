@@ -30,16 +30,16 @@ type handler[Out any] func(s *worker.Step[Order], set settings) (Out, error)
 
 // Handlers registers the handlers of the demo with a worker.
 func Handlers(w *worker.Worker, f *Faults) {
-	handle(w, f, ValidateOrder, validateOrder)
-	handle(w, f, ReserveStock, reserveStock)
-	handle(w, f, ChargeCard, chargeCard)
-	handle(w, f, ShipOrder, shipOrder)
-	handle(w, f, NotifyCustomer, notifyCustomer)
+	registerHandler(w, f, ValidateOrder, validateOrder)
+	registerHandler(w, f, ReserveStock, reserveStock)
+	registerHandler(w, f, ChargeCard, chargeCard)
+	registerHandler(w, f, ShipOrder, shipOrder)
+	registerHandler(w, f, NotifyCustomer, notifyCustomer)
 }
 
-// handle registers a handler that waits for the simulated duration, fails if a fault is active for
-// the order, and otherwise calls h.
-func handle[Out any](w *worker.Worker, f *Faults, name string, h handler[Out]) {
+// registerHandler registers a handler that waits for the simulated duration, fails if a fault is
+// active for the order, and otherwise calls h.
+func registerHandler[Out any](w *worker.Worker, f *Faults, name string, h handler[Out]) {
 	worker.Handle(w, name, func(ctx context.Context, s *worker.Step[Order]) (out Out, err error) {
 		var set settings
 		if err := s.Init(&set); err != nil {
@@ -50,7 +50,7 @@ func handle[Out any](w *worker.Worker, f *Faults, name string, h handler[Out]) {
 			return out, ctx.Err()
 		case <-time.After(time.Duration(set.WorkMS) * time.Millisecond):
 		}
-		if err := f.strike(name, s); err != nil {
+		if err := f.injectFault(name, s); err != nil {
 			return out, err
 		}
 		s.Log.DebugContext(ctx, "demo step done", "order_number", s.Input.Number)
@@ -83,7 +83,7 @@ func reserveStock(s *worker.Step[Order], set settings) (Reservation, error) {
 // validation without a result.
 func chargeCard(s *worker.Step[Order], _ settings) (Payment, error) {
 	valid := Validated{TotalCents: s.Input.totalCents()}
-	if _, err := result(s, ValidateOrder, &valid); err != nil {
+	if _, err := readResult(s, ValidateOrder, &valid); err != nil {
 		return Payment{}, err
 	}
 	return Payment{ID: fmt.Sprintf("PAY-%06d", s.Input.Number), AmountCents: valid.TotalCents, Gateway: "demo-gateway"}, nil
@@ -95,11 +95,11 @@ func shipOrder(s *worker.Step[Order], set settings) (Shipment, error) {
 	out := Shipment{TrackingNumber: fmt.Sprintf("TRK-%06d", s.Input.Number), Carrier: set.Carrier}
 	var reservation Reservation
 	var payment Payment
-	reserved, err := result(s, ReserveStock, &reservation)
+	reserved, err := readResult(s, ReserveStock, &reservation)
 	if err != nil {
 		return Shipment{}, err
 	}
-	paid, err := result(s, ChargeCard, &payment)
+	paid, err := readResult(s, ChargeCard, &payment)
 	if err != nil {
 		return Shipment{}, err
 	}
@@ -116,8 +116,8 @@ func shipOrder(s *worker.Step[Order], set settings) (Shipment, error) {
 	return out, nil
 }
 
-// result decodes the result of a step and reports whether there is one.
-func result(s *worker.Step[Order], step string, into any) (bool, error) {
+// readResult decodes the result of a step and reports whether there is one.
+func readResult(s *worker.Step[Order], step string, into any) (bool, error) {
 	err := s.Dependency(step, into)
 	if errors.Is(err, worker.ErrNoResult) {
 		return false, nil
@@ -127,7 +127,7 @@ func result(s *worker.Step[Order], step string, into any) (bool, error) {
 
 func notifyCustomer(s *worker.Step[Order], _ settings) (Notice, error) {
 	var shipped Shipment
-	if _, err := result(s, ShipOrder, &shipped); err != nil {
+	if _, err := readResult(s, ShipOrder, &shipped); err != nil {
 		return Notice{}, err
 	}
 	text := fmt.Sprintf("Your order %d is on its way", s.Input.Number)

@@ -16,30 +16,30 @@ const maxFault = 4 << 10
 // DELETE prefix clears all. It does not authenticate callers: serve it on loopback only.
 func (f *Faults) Handler(prefix string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+prefix, func(w http.ResponseWriter, _ *http.Request) { f.answer(w, nil) })
+	mux.HandleFunc("GET "+prefix, func(w http.ResponseWriter, _ *http.Request) { f.respond(w, nil) })
 	mux.HandleFunc("DELETE "+prefix, func(w http.ResponseWriter, _ *http.Request) {
 		f.Clear()
-		f.answer(w, nil)
+		f.respond(w, nil)
 	})
 	mux.HandleFunc("DELETE "+prefix+"/{handler}", func(w http.ResponseWriter, r *http.Request) {
-		f.answer(w, f.Set(r.PathValue("handler"), Fault{}))
+		f.respond(w, f.Set(r.PathValue("handler"), Fault{}))
 	})
 	mux.HandleFunc("PUT "+prefix+"/{handler}", func(w http.ResponseWriter, r *http.Request) {
 		fault := GatewayTimeout()
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxFault))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&fault); err != nil {
-			f.answer(w, tasker.Errorf(tasker.Invalid,
+			f.respond(w, tasker.Errorf(tasker.Invalid,
 				"invalid fault, must be {every, calls, permanent, type, message}: %w", err))
 			return
 		}
-		f.answer(w, f.Set(r.PathValue("handler"), fault))
+		f.respond(w, f.Set(r.PathValue("handler"), fault))
 	})
 	return mux
 }
 
-// answer writes the active faults, or an error.
-func (f *Faults) answer(w http.ResponseWriter, err error) {
+// respond writes the active faults, or an error.
+func (f *Faults) respond(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	var body any = f.List()
 	if err != nil {

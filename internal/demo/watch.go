@@ -56,7 +56,7 @@ func (b *Board) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		for _, o := range b.list() {
+		for _, o := range b.listOrders() {
 			t, err := b.client.Task(ctx, o.task)
 			if err != nil {
 				continue // retry at the next tick
@@ -66,7 +66,7 @@ func (b *Board) Run(ctx context.Context) error {
 	}
 }
 
-func (b *Board) list() []order {
+func (b *Board) listOrders() []order {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]order(nil), b.open...)
@@ -88,11 +88,11 @@ func (b *Board) print(o order, t apiv1.Task) {
 		return
 	}
 	_, _ = fmt.Fprintf(b.out, "%s  %s\n", time.Now().Format(time.TimeOnly), line)
-	b.remember(o, line, t.CompletedAt != nil || t.Status == string(tasker.TaskCancelled))
+	b.updateOrder(o, line, t.CompletedAt != nil || t.Status == string(tasker.TaskCancelled))
 }
 
-// remember stores the last line of an order, or removes an ended order.
-func (b *Board) remember(o order, line string, ended bool) {
+// updateOrder stores the last line of an order, or removes an ended order.
+func (b *Board) updateOrder(o order, line string, ended bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := slices.IndexFunc(b.open, func(open order) bool { return open.task == o.task })

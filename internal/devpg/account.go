@@ -9,24 +9,24 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// unprivileged returns the account that runs PostgreSQL, which refuses to run as root. For root,
+// chooseAccount returns the account that runs PostgreSQL, which refuses to run as root. For root,
 // that is the owner of existing data, because PostgreSQL requires it, or the user that
 // distributions create for PostgreSQL. Other users run it themselves.
-func unprivileged(data string) (childproc.Account, error) {
-	if uid, gid, ok := ownerOf(data); ok && os.Geteuid() == 0 {
+func chooseAccount(data string) (childproc.Account, error) {
+	if uid, gid, ok := findOwner(data); ok && os.Geteuid() == 0 {
 		if uid == 0 {
 			return childproc.Account{}, fmt.Errorf("%s is owned by root, but PostgreSQL does not run as root: "+
 				"change its owner, for example: chown -R postgres %s", data, data)
 		}
 		return childproc.Account{Name: "uid " + strconv.Itoa(uid), UID: uid, GID: gid}, nil
 	}
-	return childproc.Unprivileged("PostgreSQL", "postgres")
+	return childproc.UnprivilegedAccount("PostgreSQL", "postgres")
 }
 
-// mayEnter returns an error if the account may not enter path or one of its parent folders. The
+// checkAccess returns an error if the account may not enter path or one of its parent folders. The
 // kernel would report "permission denied" for the wrong file.
-func mayEnter(a childproc.Account, path string) error {
-	if !a.Other() {
+func checkAccess(a childproc.Account, path string) error {
+	if !a.IsOtherUser() {
 		return nil
 	}
 	for p := path; ; p = filepath.Dir(p) {
@@ -34,7 +34,7 @@ func mayEnter(a childproc.Account, path string) error {
 		if err != nil {
 			return err
 		}
-		uid, gid, _ := ownerOf(p)
+		uid, gid, _ := findOwner(p)
 		need := os.FileMode(0o001)
 		switch {
 		case uid == a.UID:

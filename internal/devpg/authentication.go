@@ -28,10 +28,10 @@ host all all 127.0.0.1/32 scram-sha-256
 // supports it from version 16 on.
 const requireScram = "&require_auth=scram-sha-256"
 
-// secure restricts the cluster to its owner. It also changes the password of a cluster that did
-// not require one before.
-func (c *cluster) secure(ctx context.Context) error {
-	if err := c.closeFiles(); err != nil {
+// secureAccess restricts the cluster to its owner. It also changes the password of a cluster that
+// did not require one before.
+func (c *cluster) secureAccess(ctx context.Context) error {
+	if err := c.restrictFiles(); err != nil {
 		return err
 	}
 	was, err := c.dir.readFile(rulesFile)
@@ -39,7 +39,7 @@ func (c *cluster) secure(ctx context.Context) error {
 		return fmt.Errorf("read the client authentication of the cluster in %s: %w", c.dir.path, err)
 	}
 	reason := ""
-	if !asksForPasswords(string(was)) {
+	if !requiresPasswords(string(was)) {
 		reason = "other users of this machine could connect without it: check for roles that you did not create"
 	} else if _, err := c.dir.root.Lstat(passwordFile); errors.Is(err, fs.ErrNotExist) {
 		reason = "its file is missing"
@@ -57,9 +57,9 @@ func (c *cluster) secure(ctx context.Context) error {
 	return c.writeRules()
 }
 
-// closeFiles removes the permissions of other users.
-func (c *cluster) closeFiles() error {
-	if err := c.closeFolder(); err != nil {
+// restrictFiles removes the permissions of other users.
+func (c *cluster) restrictFiles() error {
+	if err := c.restrictFolder(); err != nil {
 		return fmt.Errorf("restrict access to %s: %w", c.dir.path, err)
 	}
 	for name, mode := range map[string]os.FileMode{dataFolder: 0o700, passwordFile: 0o600} {
@@ -74,11 +74,11 @@ func (c *cluster) closeFiles() error {
 	return nil
 }
 
-// closeFolder restricts a folder that makeFolder opened for the account. Folders with another owner
-// keep their mode.
-func (c *cluster) closeFolder() error {
-	uid, _, ok := ownerOf(c.dir.path)
-	if !c.account.Other() || !ok || uid != os.Geteuid() {
+// restrictFolder restricts a folder that createFolder opened for the account. Folders with another
+// owner keep their mode.
+func (c *cluster) restrictFolder() error {
+	uid, _, ok := findOwner(c.dir.path)
+	if !c.account.IsOtherUser() || !ok || uid != os.Geteuid() {
 		return nil
 	}
 	info, err := c.dir.root.Stat(".")
@@ -91,9 +91,9 @@ func (c *cluster) closeFolder() error {
 	return c.dir.root.Chmod(".", openToGroup)
 }
 
-// asksForPasswords reports whether every rule in the text of a pg_hba.conf requires a password or
+// requiresPasswords reports whether every rule in the text of a pg_hba.conf requires a password or
 // rejects the connection. It returns false for a file that has no rules or includes other files.
-func asksForPasswords(text string) bool {
+func requiresPasswords(text string) bool {
 	some := false
 	for line := range strings.Lines(text) {
 		rule, _, _ := strings.Cut(line, "#")
@@ -122,7 +122,7 @@ func (c *cluster) writeRules() error {
 	if err != nil {
 		return fmt.Errorf("write the client authentication of the cluster: %w", err)
 	}
-	if c.account.Other() {
+	if c.account.IsOtherUser() {
 		err = f.Chown(c.account.UID, c.account.GID)
 	}
 	_, werr := f.WriteString(rules)
@@ -143,12 +143,12 @@ func (c *cluster) changePassword(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := c.dir.newLog()
+	out, err := c.dir.createLog()
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	cmd := exec.Command(filepath.Join(c.bin.dir, "postgres"), "--single", "-D", c.dir.data(), //nolint:noctx // process.wait ends it with ctx
+	cmd := exec.Command(filepath.Join(c.bin.dir, "postgres"), "--single", "-D", c.dir.dataPath(), //nolint:noctx // process.wait ends it with ctx
 		"-c", "exit_on_error=on", "-c", "log_statement=none", "-c", "log_min_duration_statement=-1",
 		"-c", "log_min_error_statement=panic", "-c", "password_encryption=scram-sha-256", "postgres")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir.path, out, out
@@ -158,7 +158,7 @@ func (c *cluster) changePassword(ctx context.Context) error {
 		return fmt.Errorf("start postgres to change the password: %w", err)
 	}
 	if err := p.wait(ctx); err != nil {
-		return fmt.Errorf("change the password of the cluster in %s: %w\n%s", c.dir.path, err, c.dir.logTail())
+		return fmt.Errorf("change the password of the cluster in %s: %w\n%s", c.dir.path, err, c.dir.readLogTail())
 	}
 	return nil
 }

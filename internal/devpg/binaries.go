@@ -47,29 +47,29 @@ func findPrograms(ctx context.Context, o Options) (programs, error) {
 		if requested.dir == "" {
 			continue
 		}
-		p, err := inspect(ctx, requested.dir)
+		p, err := inspectPrograms(ctx, requested.dir)
 		if err != nil {
 			return programs{}, fmt.Errorf("no PostgreSQL found where %s points: %w", requested.by, err)
 		}
 		return p, nil
 	}
 	var missed []error
-	for _, dir := range candidates(ctx) {
-		p, err := inspect(ctx, dir)
+	for _, dir := range findCandidates(ctx) {
+		p, err := inspectPrograms(ctx, dir)
 		if err == nil {
 			return p, nil
 		}
 		missed = append(missed, err)
 	}
-	p, err := fetch(ctx, o)
+	p, err := fetchPrograms(ctx, o)
 	if err != nil {
 		return programs{}, errors.Join(errors.New(installAdvice), errors.Join(missed...), err)
 	}
 	return p, nil
 }
 
-// candidates returns the folders that may contain the programs, best first.
-func candidates(ctx context.Context) []string {
+// findCandidates returns the folders that may contain the programs, best first.
+func findCandidates(ctx context.Context) []string {
 	var dirs []string
 	for _, name := range []string{"initdb", "postgres"} {
 		path, err := exec.LookPath(name)
@@ -84,11 +84,11 @@ func candidates(ctx context.Context) []string {
 	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
 	}
-	return slices.Concat(dirs, newestFirst(versioned))
+	return slices.Concat(dirs, sortNewestFirst(versioned))
 }
 
-// newestFirst expands the patterns and sorts the paths by the first number in them, descending.
-func newestFirst(patterns []string) []string {
+// sortNewestFirst expands the patterns and sorts the paths by the first number in them, descending.
+func sortNewestFirst(patterns []string) []string {
 	var dirs []string
 	for _, pattern := range patterns {
 		found, err := filepath.Glob(pattern)
@@ -96,13 +96,13 @@ func newestFirst(patterns []string) []string {
 			dirs = append(dirs, found...)
 		}
 	}
-	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(number(b), number(a)) })
+	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(versionNumber(b), versionNumber(a)) })
 	return dirs
 }
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-func number(path string) int {
+func versionNumber(path string) int {
 	n, err := strconv.Atoi(digits.FindString(path))
 	if err != nil {
 		return 0
@@ -112,8 +112,8 @@ func number(path string) int {
 
 var versionLine = regexp.MustCompile(`\(PostgreSQL\) (([0-9]+)[^ \n]*)`)
 
-// inspect returns the programs in dir, or an error if they cannot be used.
-func inspect(ctx context.Context, dir string) (programs, error) {
+// inspectPrograms returns the programs in dir, or an error if they cannot be used.
+func inspectPrograms(ctx context.Context, dir string) (programs, error) {
 	for _, name := range []string{"postgres", "initdb"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			return programs{}, err
@@ -123,7 +123,7 @@ func inspect(ctx context.Context, dir string) (programs, error) {
 	}
 	path := filepath.Join(dir, "postgres")
 	cmd := exec.CommandContext(ctx, path, "--version")
-	cmd.Env = environment()
+	cmd.Env = buildEnvironment()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return programs{}, fmt.Errorf("%s --version: %w: %s", path, err, strings.TrimSpace(string(out)))

@@ -33,13 +33,13 @@ type cluster struct {
 
 // prepare creates the cluster if necessary, checks its version and restricts access to it.
 func (c *cluster) prepare(ctx context.Context) (err error) {
-	if c.account, err = unprivileged(c.dir.data()); err != nil {
+	if c.account, err = chooseAccount(c.dir.dataPath()); err != nil {
 		return err
 	}
-	if err := mayEnter(c.account, c.dir.path); err != nil {
+	if err := checkAccess(c.account, c.dir.path); err != nil {
 		return err
 	}
-	if err := mayEnter(c.account, c.bin.dir); err != nil {
+	if err := checkAccess(c.account, c.bin.dir); err != nil {
 		return err
 	}
 	version, err := c.dir.root.ReadFile(dataFolder + "/PG_VERSION")
@@ -48,7 +48,7 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 		if err := c.create(ctx); err != nil {
 			return err
 		}
-		return c.secure(ctx)
+		return c.secureAccess(ctx)
 	case err != nil:
 		return fmt.Errorf("read the version of the cluster: %w", err)
 	}
@@ -56,9 +56,9 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 		return fmt.Errorf("the data in %s was created by PostgreSQL %s, but the programs in %s are version %d: "+
 			"set the directory of version %s with %s, upgrade the data with pg_upgrade, or choose another data "+
 			"directory; "+
-			"nothing was changed", c.dir.data(), v, c.bin.dir, c.bin.major, v, binEnv)
+			"nothing was changed", c.dir.dataPath(), v, c.bin.dir, c.bin.major, v, binEnv)
 	}
-	return c.secure(ctx)
+	return c.secureAccess(ctx)
 }
 
 // create creates a cluster. It renames the folder when it is complete, so that an interrupted
@@ -67,7 +67,7 @@ func (c *cluster) create(ctx context.Context) error {
 	if _, err := c.dir.root.Lstat(dataFolder); err == nil {
 		return fmt.Errorf("%s is not a PostgreSQL cluster (PG_VERSION is missing): move it, or choose another "+
 			"data directory; "+
-			"nothing was changed", c.dir.data())
+			"nothing was changed", c.dir.dataPath())
 	}
 	if err := c.dir.root.RemoveAll(newFolder); err != nil {
 		return fmt.Errorf("remove the remains of an interrupted start: %w", err)
@@ -75,7 +75,7 @@ func (c *cluster) create(ctx context.Context) error {
 	if err := c.dir.root.Mkdir(newFolder, 0o700); err != nil {
 		return err
 	}
-	if c.account.Other() {
+	if c.account.IsOtherUser() {
 		if err := c.dir.root.Lchown(newFolder, c.account.UID, c.account.GID); err != nil {
 			return err
 		}
@@ -83,13 +83,13 @@ func (c *cluster) create(ctx context.Context) error {
 	if err := c.dir.newPassword(c.account); err != nil {
 		return fmt.Errorf("write a password: %w", err)
 	}
-	if err := c.initdb(ctx); err != nil {
+	if err := c.runInitdb(ctx); err != nil {
 		return err
 	}
 	return c.dir.root.Rename(newFolder, dataFolder)
 }
 
-func (c *cluster) initdb(ctx context.Context) error {
+func (c *cluster) runInitdb(ctx context.Context) error {
 	args := []string{
 		"--pgdata", filepath.Join(c.dir.path, newFolder),
 		"--username", owner, "--pwfile", filepath.Join(c.dir.path, passwordFile), "--auth", "scram-sha-256",
@@ -98,7 +98,7 @@ func (c *cluster) initdb(ctx context.Context) error {
 	if c.fast {
 		args = append(args, "--no-sync")
 	}
-	out, err := c.dir.newLog()
+	out, err := c.dir.createLog()
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *cluster) initdb(ctx context.Context) error {
 		return fmt.Errorf("start initdb: %w", err)
 	}
 	if err := p.wait(ctx); err != nil {
-		return fmt.Errorf("create a cluster in %s: initdb: %w\n%s", c.dir.path, err, c.dir.logTail())
+		return fmt.Errorf("create a cluster in %s: initdb: %w\n%s", c.dir.path, err, c.dir.readLogTail())
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (c *cluster) run(ctx context.Context, port int) (*process, int, error) {
 			}
 			at = ports[0]
 		}
-		p, err := c.runAt(ctx, at)
+		p, err := c.runOnPort(ctx, at)
 		if err == nil {
 			return p, at, nil
 		}
@@ -135,7 +135,7 @@ func (c *cluster) run(ctx context.Context, port int) (*process, int, error) {
 			return nil, 0, err
 		}
 		switch {
-		case !ended.says("Address already in use"):
+		case !ended.contains("Address already in use"):
 		case port != 0:
 			return nil, 0, fmt.Errorf("port %d is in use by another program: choose another port, or 0 for a free "+
 				"one: %w", port, err)
@@ -147,14 +147,14 @@ func (c *cluster) run(ctx context.Context, port int) (*process, int, error) {
 	}
 }
 
-// runAt starts the server on port and waits until it accepts connections.
-func (c *cluster) runAt(ctx context.Context, port int) (*process, error) {
-	out, err := c.dir.newLog()
+// runOnPort starts the server on port and waits until it accepts connections.
+func (c *cluster) runOnPort(ctx context.Context, port int) (*process, error) {
+	out, err := c.dir.createLog()
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	cmd := exec.Command(filepath.Join(c.bin.dir, "postgres"), c.arguments(port)...) //nolint:noctx // it outlives ctx; process.stop ends it
+	cmd := exec.Command(filepath.Join(c.bin.dir, "postgres"), c.buildArguments(port)...) //nolint:noctx // it outlives ctx; process.stop ends it
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir.path, out, out
 	p, err := startProcess(cmd, c.account, fastShutdown)
 	if err != nil {
@@ -164,12 +164,12 @@ func (c *cluster) runAt(ctx context.Context, port int) (*process, error) {
 	defer tick.Stop()
 	for {
 		// Do not connect: another server may use the port.
-		if m, err := c.dir.postmaster(); err == nil && m.pid == p.PID() && m.ready {
+		if m, err := c.dir.readPostmaster(); err == nil && m.pid == p.PID() && m.ready {
 			return p, nil
 		}
 		select {
 		case <-p.Done():
-			return nil, &startError{dir: c.dir, err: p.Err(), log: c.dir.logTail()}
+			return nil, &startError{dir: c.dir, err: p.Err(), log: c.dir.readLogTail()}
 		case <-ctx.Done():
 			return nil, errors.Join(fmt.Errorf("PostgreSQL in %s was not ready in time: %w", c.dir.path, ctx.Err()),
 				p.stop(context.WithoutCancel(ctx), stopGrace))
@@ -178,9 +178,9 @@ func (c *cluster) runAt(ctx context.Context, port int) (*process, error) {
 	}
 }
 
-// arguments returns the settings of the server. It listens on loopback only, because a socket needs
-// a folder that both PostgreSQL and the current user can access.
-func (c *cluster) arguments(port int) []string {
+// buildArguments returns the settings of the server. It listens on loopback only, because a socket
+// needs a folder that both PostgreSQL and the current user can access.
+func (c *cluster) buildArguments(port int) []string {
 	settings := []string{
 		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=",
 		"hba_file=" + filepath.Join(c.dir.path, rulesFile), "password_encryption=scram-sha-256",
@@ -190,7 +190,7 @@ func (c *cluster) arguments(port int) []string {
 		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off",
 			"max_connections=300", "jit=off", "wal_level=minimal", "max_wal_senders=0")
 	}
-	args := []string{"-D", c.dir.data()}
+	args := []string{"-D", c.dir.dataPath()}
 	for _, s := range settings {
 		args = append(args, "-c", s)
 	}
@@ -206,12 +206,12 @@ type startError struct {
 
 func (e *startError) Error() string {
 	return fmt.Sprintf("PostgreSQL exited during startup in %s: %v; the end of its "+
-		"log:\n%s", e.dir.path, endOf(e.err), e.log)
+		"log:\n%s", e.dir.path, exitReason(e.err), e.log)
 }
 
 func (e *startError) Unwrap() error { return e.err }
 
-func (e *startError) says(words string) bool { return strings.Contains(e.log, words) }
+func (e *startError) contains(words string) bool { return strings.Contains(e.log, words) }
 
 // createDatabase creates the database if it is missing.
 func createDatabase(ctx context.Context, url string) error {

@@ -97,7 +97,7 @@ func TestDataThatAreNotOursAreRefusedAndKept(t *testing.T) {
 			dir := folder(t)
 			inside(t, dir, tt.file, tt.content)
 			if os.Geteuid() == 0 { // PostgreSQL's account must own its data
-				a, err := unprivileged(filepath.Join(dir, "none"))
+				a, err := chooseAccount(filepath.Join(dir, "none"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -171,7 +171,7 @@ func TestTheNewestVersionComesFirst(t *testing.T) {
 		inside(t, dir, "pg/"+v+"/bin/postgres", "")
 	}
 	var got []string
-	for _, d := range newestFirst([]string{"pg/*/bin"}) {
+	for _, d := range sortNewestFirst([]string{"pg/*/bin"}) {
 		got = append(got, filepath.Base(filepath.Dir(d)))
 	}
 	if diff := cmp.Diff([]string{"17", "16", "15", "9"}, got); diff != "" {

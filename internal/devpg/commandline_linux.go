@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// commandLine returns the program and arguments of a process, or "" if it has ended.
-func commandLine(pid int) string {
+// readCommandLine returns the program and arguments of a process, or "" if it has ended.
+func readCommandLine(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return ""

@@ -70,15 +70,15 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := start(ctx, o, dir)
+	s, err := startServer(ctx, o, dir)
 	if err != nil {
 		return nil, errors.Join(err, dir.close())
 	}
 	return s, nil
 }
 
-// start implements [Start] for a locked directory.
-func start(ctx context.Context, o Options, dir *directory) (*Server, error) {
+// startServer implements [Start] for a locked directory.
+func startServer(ctx context.Context, o Options, dir *directory) (*Server, error) {
 	bin, err := findPrograms(ctx, o)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func start(ctx context.Context, o Options, dir *directory) (*Server, error) {
 	if s.process, s.port, err = c.run(ctx, o.Port); err != nil {
 		return nil, err
 	}
-	if err := createDatabase(ctx, s.url("postgres")+requireScram); err != nil {
+	if err := createDatabase(ctx, s.buildURL("postgres")+requireScram); err != nil {
 		return nil, errors.Join(err, s.process.stop(context.WithoutCancel(ctx), stopGrace))
 	}
 	o.Log.InfoContext(ctx, "private PostgreSQL is ready",
@@ -120,8 +120,8 @@ func RunningURL(dataDir string) (string, error) {
 	}
 	defer func() { _ = root.Close() }()
 	d := &directory{path: dataDir, root: root}
-	m, err := d.postmaster()
-	if err != nil || !m.ready || m.port == 0 || !alive(m.pid) {
+	m, err := d.readPostmaster()
+	if err != nil || !m.ready || m.port == 0 || !isAlive(m.pid) {
 		return "", fmt.Errorf("no private PostgreSQL is running on %s: start it with tasker dev", dataDir)
 	}
 	s := &Server{port: m.port}
@@ -132,13 +132,13 @@ func RunningURL(dataDir string) (string, error) {
 }
 
 // URL returns the URL of the database, which contains the password.
-func (s *Server) URL() string { return s.url(database) }
+func (s *Server) URL() string { return s.buildURL(database) }
 
 // StrictURL is like [Server.URL], for connections of this program: they refuse a server that asks
 // for the password in plain text.
 func (s *Server) StrictURL() string { return s.URL() + requireScram }
 
-func (s *Server) url(database string) string {
+func (s *Server) buildURL(database string) string {
 	return fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/%s?sslmode=disable", owner, s.password, s.port, database)
 }
 

@@ -68,7 +68,7 @@ func openDirectory(path string) (*directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	if err := makeFolder(path); err != nil {
+	if err := createFolder(path); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	root, err := os.OpenRoot(path)
@@ -76,7 +76,7 @@ func openDirectory(path string) (*directory, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d := &directory{path: path, root: root}
-	err = d.othersMayChange()
+	err = d.checkPermissions()
 	if err == nil {
 		err = d.acquire()
 	}
@@ -92,9 +92,9 @@ const (
 	openToGroup os.FileMode = 0o710
 )
 
-// makeFolder creates path. It restricts a new or empty folder to the current user; if that is
+// createFolder creates path. It restricts a new or empty folder to the current user; if that is
 // root, the account of PostgreSQL may enter the folder too. Other folders keep their mode.
-func makeFolder(path string) error {
+func createFolder(path string) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
 	}
@@ -108,9 +108,9 @@ func makeFolder(path string) error {
 	return os.Chmod(path, 0o700)
 }
 
-// othersMayChange returns an error if other users may replace the cluster or its password. They
+// checkPermissions returns an error if other users may replace the cluster or its password. They
 // may not if the sticky bit is set.
-func (d *directory) othersMayChange() error {
+func (d *directory) checkPermissions() error {
 	info, err := d.root.Stat(".")
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
@@ -162,7 +162,7 @@ func (d *directory) close() error {
 	return errors.Join(childproc.Unlock(d.lock), d.root.Close())
 }
 
-func (d *directory) data() string { return filepath.Join(d.path, dataFolder) }
+func (d *directory) dataPath() string { return filepath.Join(d.path, dataFolder) }
 
 // newPassword writes a new password to a file that the account can read, because initdb reads it.
 func (d *directory) newPassword(a childproc.Account) error {
@@ -173,7 +173,7 @@ func (d *directory) newPassword(a childproc.Account) error {
 	if err != nil {
 		return err
 	}
-	if a.Other() {
+	if a.IsOtherUser() {
 		err = f.Chown(a.UID, a.GID)
 	}
 	_, werr := fmt.Fprintln(f, rand.Text())

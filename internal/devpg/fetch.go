@@ -28,27 +28,27 @@ const fetched = embeddedpostgres.V17
 // fetchEnv is the environment variable with the Maven repository for downloads.
 const fetchEnv = "TASKER_POSTGRES_FETCH_URL"
 
-// fetch downloads the programs unless they were downloaded before. It renames a download when it
-// is complete, so that an interrupted one is never used.
-func fetch(ctx context.Context, o Options) (programs, error) {
-	base, err := fetchDir(o.FetchDir)
+// fetchPrograms downloads the programs unless they were downloaded before. It renames a download
+// when it is complete, so that an interrupted one is never used.
+func fetchPrograms(ctx context.Context, o Options) (programs, error) {
+	base, err := createFetchDir(o.FetchDir)
 	if err != nil {
 		return programs{}, err
 	}
 	dir := filepath.Join(base, fmt.Sprintf("postgresql-%s-%s-%s", fetched, runtime.GOOS, runtime.GOARCH))
 	bin := filepath.Join(dir, "bin")
-	if p, err := inspect(ctx, bin); err == nil {
+	if p, err := inspectPrograms(ctx, bin); err == nil {
 		return p, nil
 	}
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return programs{}, fmt.Errorf("directory for a downloaded PostgreSQL: %w", err)
 	}
-	unlock, err := alone(ctx, filepath.Join(base, "download.lock"))
+	unlock, err := acquireFileLock(ctx, filepath.Join(base, "download.lock"))
 	if err != nil {
 		return programs{}, fmt.Errorf("wait for another download: %w", err)
 	}
 	defer unlock()
-	if p, err := inspect(ctx, bin); err == nil {
+	if p, err := inspectPrograms(ctx, bin); err == nil {
 		return p, nil // another process has downloaded it
 	}
 	// In the same folder, so that the rename is atomic.
@@ -70,12 +70,12 @@ func fetch(ctx context.Context, o Options) (programs, error) {
 		return programs{}, fmt.Errorf("install the downloaded PostgreSQL: %w", err)
 	}
 	o.Log.InfoContext(ctx, "PostgreSQL downloaded", "took", time.Since(start).Round(time.Millisecond))
-	return inspect(ctx, bin)
+	return inspectPrograms(ctx, bin)
 }
 
-// fetchDir returns the folder for downloaded programs. For root it must be readable by unprivileged
-// users.
-func fetchDir(asked string) (string, error) {
+// createFetchDir returns the folder for downloaded programs. For root it must be readable by
+// unprivileged users.
+func createFetchDir(asked string) (string, error) {
 	switch {
 	case asked != "":
 		return filepath.Abs(asked)
@@ -139,9 +139,9 @@ func install(unpacked, dir string) error {
 	return os.Rename(unpacked, dir)
 }
 
-// alone waits for an exclusive lock on a file, so that programs that start at the same time do not
-// download twice.
-func alone(ctx context.Context, path string) (unlock func(), err error) {
+// acquireFileLock waits for an exclusive lock on a file, so that programs that start at the same
+// time do not download twice.
+func acquireFileLock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func TestFetchDownloadsOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 { // at once, as the tests of several packages
 		wg.Go(func() {
-			p, err := fetch(t.Context(), Options{FetchDir: dir, FetchURL: url, Log: silent()})
+			p, err := fetchPrograms(t.Context(), Options{FetchDir: dir, FetchURL: url, Log: silent()})
 			if err != nil || p.major != 17 || !strings.HasPrefix(p.dir, dir) {
 				t.Errorf("fetched %+v, %v", p, err)
 			}
@@ -109,7 +109,7 @@ func TestFetchThatFailsLeavesNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			url, _ := repository(t, tt.doc, tt.checksum)
 			dir := filepath.Join(t.TempDir(), "cache")
-			_, err := fetch(t.Context(), Options{FetchDir: dir, FetchURL: url, Log: silent()})
+			_, err := fetchPrograms(t.Context(), Options{FetchDir: dir, FetchURL: url, Log: silent()})
 			if err == nil || !strings.Contains(err.Error(), tt.say) {
 				t.Errorf("got %v, want one that says %q", err, tt.say)
 			}
@@ -132,7 +132,7 @@ func TestFetchCanBeInterrupted(t *testing.T) {
 		<-arrived
 		cancel()
 	}()
-	_, err := fetch(ctx, Options{FetchDir: filepath.Join(t.TempDir(), "cache"), FetchURL: s.URL, Log: silent()})
+	_, err := fetchPrograms(ctx, Options{FetchDir: filepath.Join(t.TempDir(), "cache"), FetchURL: s.URL, Log: silent()})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

@@ -24,9 +24,9 @@ type postmaster struct {
 	ready bool // it accepts connections
 }
 
-// postmaster reads postmaster.pid. It returns [fs.ErrNotExist] if no server is running and the last
-// one was shut down.
-func (d *directory) postmaster() (postmaster, error) {
+// readPostmaster reads postmaster.pid. It returns [fs.ErrNotExist] if no server is running and the
+// last one was shut down.
+func (d *directory) readPostmaster() (postmaster, error) {
 	b, err := d.readFile(postmasterFile)
 	if err != nil {
 		return postmaster{}, err
@@ -48,7 +48,7 @@ func (d *directory) postmaster() (postmaster, error) {
 // directory ensures that no other process uses it. If its process id now belongs to another
 // program, PostgreSQL would refuse to start, so the file is removed.
 func (d *directory) stopLeftover(ctx context.Context, log *slog.Logger) error {
-	m, err := d.postmaster()
+	m, err := d.readPostmaster()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -60,25 +60,25 @@ func (d *directory) stopLeftover(ctx context.Context, log *slog.Logger) error {
 		log.WarnContext(ctx, "cannot determine which server used the data", "err", err)
 		return nil
 	}
-	if !alive(m.pid) {
+	if !isAlive(m.pid) {
 		return nil
 	}
-	if !d.serves(m.pid) {
+	if !d.isServedBy(m.pid) {
 		log.InfoContext(ctx, "the process id of the previous server now belongs to another program", "pid", m.pid)
 		return d.root.Remove(postmasterFile)
 	}
 	log.InfoContext(ctx, "stopping an orphaned server", "pid", m.pid)
-	return d.end(ctx, m.pid)
+	return d.endProcess(ctx, m.pid)
 }
 
-// serves reports whether the process is a server on this directory.
-func (d *directory) serves(pid int) bool {
-	args := commandLine(pid)
-	return strings.Contains(args, "postgres") && strings.Contains(args, d.data())
+// isServedBy reports whether the process is a server on this directory.
+func (d *directory) isServedBy(pid int) bool {
+	args := readCommandLine(pid)
+	return strings.Contains(args, "postgres") && strings.Contains(args, d.dataPath())
 }
 
-// end stops a process that is not a child, and waits for it.
-func (d *directory) end(ctx context.Context, pid int) error {
+// endProcess stops a process that is not a child, and waits for it.
+func (d *directory) endProcess(ctx context.Context, pid int) error {
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return err
@@ -89,10 +89,10 @@ func (d *directory) end(ctx context.Context, pid int) error {
 	deadline := time.NewTimer(leftoverGrace)
 	defer deadline.Stop()
 	signal := fastShutdown
-	if err := p.Signal(signal); err != nil && alive(pid) {
+	if err := p.Signal(signal); err != nil && isAlive(pid) {
 		return fmt.Errorf("stop the orphaned server on %s (process %d): %w", d.path, pid, err)
 	}
-	for alive(pid) {
+	for isAlive(pid) {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the orphaned server on %s (process %d) to stop: %w",

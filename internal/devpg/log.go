@@ -13,9 +13,9 @@ const (
 	tailBytes = 4 << 10
 )
 
-// newLog opens the log and truncates it. PostgreSQL writes to the file itself, because a pipe
+// createLog opens the log and truncates it. PostgreSQL writes to the file itself, because a pipe
 // would break when this process ends.
-func (d *directory) newLog() (*os.File, error) {
+func (d *directory) createLog() (*os.File, error) {
 	f, err := d.root.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the PostgreSQL log: %w", err)
@@ -26,8 +26,8 @@ func (d *directory) newLog() (*os.File, error) {
 	return f, nil
 }
 
-// logTail returns the end of the log, indented.
-func (d *directory) logTail() string {
+// readLogTail returns the end of the log, indented.
+func (d *directory) readLogTail() string {
 	b, err := d.root.ReadFile(logFile)
 	if err != nil {
 		return "  (the log cannot be read: " + err.Error() + ")"

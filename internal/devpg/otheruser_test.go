@@ -277,7 +277,7 @@ func TestRulesThatAskForPasswords(t *testing.T) {
 		"host all all 127.0.0.1/32 ident map=scram\n":                           false,
 		"include_dir other\n": false,
 	} {
-		if got := asksForPasswords(text); got != want {
+		if got := requiresPasswords(text); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}

@@ -29,14 +29,14 @@ type process struct {
 // startProcess starts the command as the account. If this process dies, the program receives
 // onDeath.
 func startProcess(cmd *exec.Cmd, a childproc.Account, onDeath syscall.Signal) (*process, error) {
-	cmd.Env = environment()
+	cmd.Env = buildEnvironment()
 	p, err := childproc.Start(cmd, a, onDeath)
 	return &process{Process: p}, err
 }
 
-// environment returns the environment without the variables of PostgreSQL and locales. It sets the
-// locale C, because log messages are parsed and must be in English.
-func environment() []string {
+// buildEnvironment returns the environment without the variables of PostgreSQL and locales. It sets
+// the locale C, because log messages are parsed and must be in English.
+func buildEnvironment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "PG") || strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG")
 	})
@@ -63,7 +63,7 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	p.stopped = true
 	select {
 	case <-p.Done():
-		return fmt.Errorf("PostgreSQL exited unexpectedly: %w", endOf(p.Err()))
+		return fmt.Errorf("PostgreSQL exited unexpectedly: %w", exitReason(p.Err()))
 	default:
 	}
 	for _, step := range []struct {
@@ -94,9 +94,9 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	return errors.Join(fmt.Errorf("PostgreSQL (process %d) did not stop and was killed", p.PID()), p.Kill())
 }
 
-// endOf returns err, or an error that reports status 0 if err is nil, for a process that exited
-// unexpectedly.
-func endOf(err error) error {
+// exitReason returns err, or an error that reports status 0 if err is nil, for a process that
+// exited unexpectedly.
+func exitReason(err error) error {
 	if err == nil {
 		return errors.New("exit status 0")
 	}

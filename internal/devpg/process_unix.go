@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// ownerOf returns the owner of a file. ok is false if the owner cannot be determined.
-func ownerOf(path string) (uid, gid int, ok bool) {
+// findOwner returns the owner of a file. ok is false if the owner cannot be determined.
+func findOwner(path string) (uid, gid int, ok bool) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0, 0, false
@@ -21,8 +21,8 @@ func ownerOf(path string) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), true
 }
 
-// alive reports whether a process exists.
-func alive(pid int) bool {
+// isAlive reports whether a process exists.
+func isAlive(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
 }

@@ -18,7 +18,7 @@ func TestAnnouncingWaitsForTheBrokersOwnTimer(t *testing.T) {
 }
 
 func TestTheSameComplaintIsNewsAgainAfterASuccess(t *testing.T) {
-	var c complaint
+	var c errorThrottle
 	began := time.Now()
 	full, gone := errors.New("full"), errors.New("gone")
 	for i, tt := range []struct {

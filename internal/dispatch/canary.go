@@ -17,11 +17,11 @@ const (
 	CanaryTimeout = 30 * time.Second
 )
 
-// canary sends a message that no worker consumes. It must return as a dead letter. Otherwise the
-// dead-letter exchange, binding or queue differs from its declaration, and only the sweep finds
+// sendCanary sends a message that no worker consumes. It must return as a dead letter. Otherwise
+// the dead-letter exchange, binding or queue differs from its declaration, and only the sweep finds
 // unclaimed steps.
-func (s *Service) canary(ctx context.Context) (time.Duration, error) {
-	missing, err := s.DB.CanaryMissing(ctx, CanaryTimeout)
+func (s *Service) sendCanary(ctx context.Context) (time.Duration, error) {
+	missing, err := s.DB.FindMissingCanary(ctx, CanaryTimeout)
 	if err != nil {
 		return 0, err
 	}

@@ -21,8 +21,8 @@ type Counts interface {
 	DeadLetter(ctx context.Context, outcome string, latency time.Duration)
 }
 
-type uncounted struct{}
+type noCounts struct{}
 
-func (uncounted) Announced(context.Context, int, int)               {}
-func (uncounted) Reannounced(context.Context, int)                  {}
-func (uncounted) DeadLetter(context.Context, string, time.Duration) {}
+func (noCounts) Announced(context.Context, int, int)               {}
+func (noCounts) Reannounced(context.Context, int)                  {}
+func (noCounts) DeadLetter(context.Context, string, time.Duration) {}

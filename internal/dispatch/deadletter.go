@@ -61,7 +61,7 @@ func (s *Service) handleDeadLetters(ctx context.Context) error {
 func (s *Service) handleBatches(ctx context.Context, incoming <-chan amqp.Delivery) {
 	pause := firstPause
 	for {
-		batch := gather(ctx, incoming)
+		batch := gatherLetters(ctx, incoming)
 		if len(batch) == 0 {
 			return
 		}
@@ -83,29 +83,29 @@ func (s *Service) handleBatches(ctx context.Context, incoming <-chan amqp.Delive
 	}
 }
 
-// letter is a dead letter about a step.
-type letter struct {
+// deadLetter is a dead letter about a step.
+type deadLetter struct {
 	amqp.Delivery
 	step tasker.StepRef
 }
 
-func (d letter) latency() time.Duration {
+func (d deadLetter) latency() time.Duration {
 	if len(d.Deaths) == 0 || d.Deaths[0].Time.IsZero() {
 		return 0
 	}
 	return max(0, time.Since(d.Deaths[0].Time))
 }
 
-// gather waits for a delivery, and then for deadLetterGather for more.
-func gather(ctx context.Context, incoming <-chan amqp.Delivery) []letter {
-	var batch []letter
+// gatherLetters waits for a delivery, and then for deadLetterGather for more.
+func gatherLetters(ctx context.Context, incoming <-chan amqp.Delivery) []deadLetter {
+	var batch []deadLetter
 	more := time.NewTimer(0)
 	more.Stop()
 	defer more.Stop()
 	for len(batch) < deadLetterBatch {
 		select {
 		case d := <-incoming:
-			if batch = append(batch, letter{Delivery: d}); len(batch) == 1 {
+			if batch = append(batch, deadLetter{Delivery: d}); len(batch) == 1 {
 				more.Reset(deadLetterGather)
 			}
 		case <-more.C:
@@ -121,11 +121,11 @@ func gather(ctx context.Context, incoming <-chan amqp.Delivery) []letter {
 }
 
 // dropUnreadable acknowledges and drops letters that are not about a step, and returns the others.
-func (s *Service) dropUnreadable(ctx context.Context, batch []letter) []letter {
-	var readable []letter
+func (s *Service) dropUnreadable(ctx context.Context, batch []deadLetter) []deadLetter {
+	var readable []deadLetter
 	for _, d := range batch {
 		if d.Type == canaryType {
-			s.welcome(ctx, d)
+			s.handleCanary(ctx, d)
 			continue
 		}
 		outcome, err := d.read()
@@ -141,18 +141,18 @@ func (s *Service) dropUnreadable(ctx context.Context, batch []letter) []letter {
 	return readable
 }
 
-// welcome records that a canary has returned.
-func (s *Service) welcome(ctx context.Context, d letter) {
+// handleCanary records that a canary has returned.
+func (s *Service) handleCanary(ctx context.Context, d deadLetter) {
 	limited, cancel := context.WithTimeout(ctx, deadLetterDeadline)
 	defer cancel()
-	if err := s.DB.CanaryReturned(limited); err != nil && ctx.Err() == nil {
+	if err := s.DB.RecordCanaryReturn(limited); err != nil && ctx.Err() == nil {
 		s.Log.WarnContext(ctx, "could not record the return of a canary", "err", err)
 	}
 	_ = d.Ack()
 }
 
 // handle processes dead letters about steps and returns those that the broker must redeliver.
-func (s *Service) handle(ctx context.Context, batch []letter) (retried []letter, err error) {
+func (s *Service) handle(ctx context.Context, batch []deadLetter) (retried []deadLetter, err error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
@@ -161,7 +161,7 @@ func (s *Service) handle(ctx context.Context, batch []letter) (retried []letter,
 	for _, d := range batch {
 		if !seen[d.step] {
 			seen[d.step] = true
-			letters = append(letters, engine.DeadLetter{StepRef: d.step, Evidence: evidence(d.Deaths)})
+			letters = append(letters, engine.DeadLetter{StepRef: d.step, Evidence: encodeEvidence(d.Deaths)})
 		}
 	}
 	done, err := s.Engine.DeadLetters(ctx, letters)
@@ -191,7 +191,7 @@ func (s *Service) handle(ctx context.Context, batch []letter) (retried []letter,
 }
 
 // read decodes the step of a dead letter.
-func (d *letter) read() (outcome string, err error) {
+func (d *deadLetter) read() (outcome string, err error) {
 	if d.Type != rabbitmq.MessageType {
 		return LetterForeign, fmt.Errorf("type is %q, not %s", payload.CleanText(d.Type, shownBody), rabbitmq.MessageType)
 	}
@@ -206,9 +206,9 @@ func (d *letter) read() (outcome string, err error) {
 	return "", nil
 }
 
-// evidence returns the broker's record of why it dead-lettered a message, as evidence for an
+// encodeEvidence returns the broker's record of why it dead-lettered a message, as evidence for an
 // investigation.
-func evidence(deaths []amqp.Death) json.RawMessage {
+func encodeEvidence(deaths []amqp.Death) json.RawMessage {
 	type death struct {
 		Reason      string    `json:"reason"`
 		Queue       string    `json:"queue"`

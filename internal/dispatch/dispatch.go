@@ -50,7 +50,7 @@ func New(o Options) *Service {
 	o.LostAfter = cmp.Or(o.LostAfter, 15*time.Second)
 	o.ReconcileEvery = cmp.Or(o.ReconcileEvery, 10*time.Second)
 	if o.Counts == nil {
-		o.Counts = uncounted{}
+		o.Counts = noCounts{}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -76,7 +76,7 @@ func (s *Service) Run(ctx context.Context) error {
 	g.Go("announce steps", s.announce)
 	if s.DeadLetters {
 		g.Go("handle dead letters", s.handleDeadLetters)
-		canary := loop.Loop{Name: "canary", Interval: canaryEvery, Timeout: announceDeadline, Pass: s.canary, Log: s.Log}
+		canary := loop.Loop{Name: "canary", Interval: canaryEvery, Timeout: announceDeadline, Pass: s.sendCanary, Log: s.Log}
 		g.Go(canary.Name, canary.Run)
 	}
 	reconcile := loop.Loop{Name: "reconcile announcements", Interval: s.ReconcileEvery, Timeout: reconcileDeadline, Pass: s.reconcile, Log: s.Log}
@@ -101,7 +101,7 @@ const (
 func (s *Service) announce(ctx context.Context) error {
 	timer := time.NewTicker(announceEvery)
 	defer timer.Stop()
-	var last complaint
+	var last errorThrottle
 	for {
 		select {
 		case <-ctx.Done():
@@ -110,7 +110,7 @@ func (s *Service) announce(ctx context.Context) error {
 		case <-timer.C:
 		}
 		for ctx.Err() == nil && s.Broker.Ready() {
-			n, err := s.announceSome(ctx)
+			n, err := s.announceBatch(ctx)
 			if ctx.Err() == nil && last.isNews(n, err, time.Now()) {
 				s.Log.WarnContext(ctx, "announcing steps failed; retrying", "err", err)
 			}
@@ -121,8 +121,8 @@ func (s *Service) announce(ctx context.Context) error {
 	}
 }
 
-// complaint is the last failure of announcements that was logged.
-type complaint struct {
+// errorThrottle is the last failure of announcements that was logged.
+type errorThrottle struct {
 	text string
 	at   time.Time
 	over bool // a batch has succeeded since
@@ -131,7 +131,7 @@ type complaint struct {
 // isNews reports whether to log the result of a batch of n announcements. The same error is logged
 // again after a success, but at most once a minute, because successes of other namespaces can
 // alternate with failures of one.
-func (c *complaint) isNews(n int, err error, now time.Time) bool {
+func (c *errorThrottle) isNews(n int, err error, now time.Time) bool {
 	if err == nil {
 		c.over = c.over || n > 0
 		return false
@@ -139,18 +139,18 @@ func (c *complaint) isNews(n int, err error, now time.Time) bool {
 	if err.Error() == c.text && (!c.over || now.Sub(c.at) < logInterval) {
 		return false
 	}
-	*c = complaint{text: err.Error(), at: now}
+	*c = errorThrottle{text: err.Error(), at: now}
 	return true
 }
 
-// announceSome publishes a batch. If the broker accepts nothing, the outbox is unchanged. Otherwise
-// unconfirmed announcements are delayed, so that other namespaces have their turn.
-func (s *Service) announceSome(ctx context.Context) (int, error) {
+// announceBatch publishes a batch. If the broker accepts nothing, the outbox is unchanged.
+// Otherwise unconfirmed announcements are delayed, so that other namespaces have their turn.
+func (s *Service) announceBatch(ctx context.Context) (int, error) {
 	var broken error
 	n, err := s.DB.Announce(ctx, announceBatch, announceAgain, func(list []postgres.Announcement) ([]int64, error) {
 		var done []int64
 		done, broken = s.publish(ctx, list)
-		if len(done) == 0 && broken != nil && s.Broker.Unusable() != nil {
+		if len(done) == 0 && broken != nil && s.Broker.CheckUsable() != nil {
 			return nil, broken
 		}
 		return done, nil
@@ -196,7 +196,7 @@ func (s *Service) reconcile(ctx context.Context) (time.Duration, error) {
 	}
 	var failed []error
 	for _, n := range namespaces {
-		messages, _, err := s.Broker.Depth(ctx, amqp.QueueOf(n))
+		messages, _, err := s.Broker.Depth(ctx, amqp.QueueName(n))
 		if err != nil && tasker.CodeOf(err) != tasker.NotFound {
 			failed = append(failed, err)
 			continue

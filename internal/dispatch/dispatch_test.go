@@ -112,7 +112,7 @@ func newHarness(t *testing.T, o options) *harness {
 	var service *dispatch.Service
 	h.Engine = engine.New(h.DB, engine.Options{
 		Dispatch: &tasker.Dispatch{Exchange: name, QueueTTL: o.queueTTL, DeadLetter: true, DeadLetterExchange: h.dlx, DeadLetterTTL: 24 * time.Hour},
-		QueueOf:  amqp.QueueOf, OnEnqueued: func() { service.Wake() }, MaxQueueExpiries: 1000, Lease: enginetest.Lease, ReconnectGrace: o.grace,
+		QueueOf:  amqp.QueueName, OnEnqueued: func() { service.Wake() }, MaxQueueExpiries: 1000, Lease: enginetest.Lease, ReconnectGrace: o.grace,
 	})
 	service = dispatch.New(dispatch.Options{
 		Broker: h.broker, DB: h.DB, Engine: h.Engine, DeadLetters: true, LostAfter: o.lostAfter, ReconcileEvery: 100 * time.Millisecond, Counts: h.counts,
@@ -249,7 +249,7 @@ func (h *harness) depth(queue string) int {
 func (h *harness) awaitConsumer() {
 	h.Helper()
 	h.Eventually("a worker listens", func() bool {
-		_, consumers, err := h.broker.Depth(h.within(), amqp.QueueOf(h.Space))
+		_, consumers, err := h.broker.Depth(h.within(), amqp.QueueName(h.Space))
 		return err == nil && consumers > 0
 	})
 }
@@ -315,7 +315,7 @@ func TestStepsReachWorkersThroughTheBroker(t *testing.T) {
 	// machine delays, and goes on until something comes.
 	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).bgRead"))
 	h.Eventually("the outbox is empty", func() bool { return h.Count(`SELECT count(*) FROM tasker.dispatch_outbox`) == 0 })
-	if n := h.depth(amqp.QueueOf(h.Space)); n != 0 {
+	if n := h.depth(amqp.QueueName(h.Space)); n != 0 {
 		t.Errorf("%d messages are left", n)
 	}
 }
@@ -347,7 +347,7 @@ func TestAStepForWorkersThatAreAwayIsDeadLetteredAndGoesOnWhenOneIsThere(t *test
 	}
 	h.Must(json.Unmarshal(e.Metadata, &evidence))
 	deaths := evidence.Dispatch.DeadLetter.Deaths
-	if len(deaths) != 1 || deaths[0].Reason != "expired" || deaths[0].Queue != amqp.QueueOf(h.Space) || deaths[0].Count != 1 || deaths[0].Time.IsZero() {
+	if len(deaths) != 1 || deaths[0].Reason != "expired" || deaths[0].Queue != amqp.QueueName(h.Space) || deaths[0].Count != 1 || deaths[0].Time.IsZero() {
 		t.Errorf("the evidence is %s", e.Metadata)
 	}
 	h.Eventually("the letter is settled", func() bool { return h.counts.letter(dispatch.LetterExpired) == 1 })
@@ -461,7 +461,7 @@ func TestAnAnnouncementThatIsLostIsFound(t *testing.T) {
 	h.chain("only", "run")
 	h.createMany("only", 20)
 	h.Eventually("all are announced", func() bool { // some twice, where an announcement counts as lost while it is made
-		return h.depth(amqp.QueueOf(h.Space)) >= 20 && h.Count(`SELECT count(*) FROM tasker.dispatch_outbox`) == 0
+		return h.depth(amqp.QueueName(h.Space)) >= 20 && h.Count(`SELECT count(*) FROM tasker.dispatch_outbox`) == 0
 	})
 	again := func() int {
 		h.counts.mu.Lock()
@@ -469,7 +469,7 @@ func TestAnAnnouncementThatIsLostIsFound(t *testing.T) {
 		return h.counts.reannounced
 	}
 	before := again()
-	_, err := h.channel().QueuePurge(amqp.QueueOf(h.Space), false)
+	_, err := h.channel().QueuePurge(amqp.QueueName(h.Space), false)
 	h.Must(err)
 	h.Eventually("they are announced again", func() bool { return again() >= before+20 })
 	h.work("run")
@@ -493,12 +493,12 @@ func TestWhatIsTakenAlreadyIsPassedOver(t *testing.T) {
 	w, err := h.Engine.RegisterWorker(t.Context(), tasker.WorkerSpec{Name: "asks", Namespaces: []string{h.Space}, Handlers: []string{"run"}, MaxConcurrency: 50})
 	h.Must(err)
 	h.createMany("only", 40)
-	h.Eventually("all are announced", func() bool { return h.depth(amqp.QueueOf(h.Space)) == 40 })
+	h.Eventually("all are announced", func() bool { return h.depth(amqp.QueueName(h.Space)) == 40 })
 	list, err := h.Engine.Claim(t.Context(), w.WorkerUUID, 25, 0)
 	h.Must(err)
 	h.work("run")
 	h.awaitComplete(15)
-	h.Eventually("the messages of the others are gone", func() bool { return h.depth(amqp.QueueOf(h.Space)) == 0 })
+	h.Eventually("the messages of the others are gone", func() bool { return h.depth(amqp.QueueName(h.Space)) == 0 })
 	outcomes := make([]tasker.Outcome, len(list))
 	for i, a := range list {
 		outcomes[i] = tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)}
@@ -531,7 +531,7 @@ func TestACanaryProvesTheWayOfDeadLetters(t *testing.T) {
 	})
 	missing := func() time.Duration {
 		t.Helper()
-		m, err := h.DB.CanaryMissing(t.Context(), dispatch.CanaryTimeout)
+		m, err := h.DB.FindMissingCanary(t.Context(), dispatch.CanaryTimeout)
 		h.Must(err)
 		return m
 	}
@@ -552,7 +552,7 @@ func TestACanaryProvesTheWayOfDeadLetters(t *testing.T) {
 func TestAQueueThatTheBrokerRefusesHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, options{})
-	_, err := h.channel().QueueDeclare(amqp.QueueOf(h.Space), true, false, false, false, amqp091.Table{"x-message-ttl": int64(7)})
+	_, err := h.channel().QueueDeclare(amqp.QueueName(h.Space), true, false, false, false, amqp091.Table{"x-message-ttl": int64(7)})
 	h.Must(err)
 	h.chain("refused", "run")
 	h.createMany("refused", 600) // more than one batch
@@ -575,7 +575,7 @@ func TestAQueueThatTheBrokerRefusesHoldsUpNoOther(t *testing.T) {
 func TestAQueueThatTakesNothingForNowHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, options{})
-	_, err := h.channel().QueueDeclare(amqp.QueueOf(h.Space), false, false, true, false, nil)
+	_, err := h.channel().QueueDeclare(amqp.QueueName(h.Space), false, false, true, false, nil)
 	h.Must(err)
 	h.chain("refused", "run")
 	h.createMany("refused", 600) // more than one batch
@@ -605,7 +605,7 @@ func TestAnnouncementsOfABrokerThatIsAwayDoNotRest(t *testing.T) {
 	h := newHarness(t, options{url: proxy.URL, heartbeat: time.Second})
 	h.chain("only", "run")
 	h.createMany("only", 1)
-	h.Eventually("it is announced", func() bool { return h.depth(amqp.QueueOf(h.Space)) == 1 })
+	h.Eventually("it is announced", func() bool { return h.depth(amqp.QueueName(h.Space)) == 1 })
 	proxy.Freeze()
 	h.createMany("only", 1)
 	h.Eventually("the next is not", func() bool { return h.log.count("announcing steps failed") > 0 })
@@ -650,10 +650,10 @@ func TestABusyWorkerKeepsNothingFromOthers(t *testing.T) {
 		return h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE state = 'in_progress'`) == 3
 	})
 	h.Eventually("it has stopped to listen", func() bool {
-		_, consumers, err := h.broker.Depth(h.within(), amqp.QueueOf(h.Space))
+		_, consumers, err := h.broker.Depth(h.within(), amqp.QueueName(h.Space))
 		return err == nil && consumers == 0
 	})
-	h.Eventually("what it cannot take is there for others", func() bool { return h.depth(amqp.QueueOf(h.Space)) >= 3 })
+	h.Eventually("what it cannot take is there for others", func() bool { return h.depth(amqp.QueueName(h.Space)) >= 3 })
 	c := h.work("run")
 	h.awaitComplete(3)
 	t.Logf("%d of the others came by message", c.taken.Load())

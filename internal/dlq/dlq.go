@@ -157,7 +157,7 @@ func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 	if skip > 0 && err == nil && len(swept) == 0 {
 		return 0, nil // the first batch reports that there is nothing to do
 	}
-	s.metrics.Swept(ctx, time.Since(start), stale(swept), err)
+	s.metrics.Swept(ctx, time.Since(start), toStaleMetrics(swept), err)
 	if err != nil {
 		return 0, err
 	}
@@ -184,8 +184,8 @@ func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 	return len(swept) - actions[sweepFailed], nil
 }
 
-// stale converts the findings of a sweep for the metrics.
-func stale(swept []postgres.SweepResult) []metrics.Stale {
+// toStaleMetrics converts the findings of a sweep for the metrics.
+func toStaleMetrics(swept []postgres.SweepResult) []metrics.Stale {
 	out := make([]metrics.Stale, len(swept))
 	for i, t := range swept {
 		out[i] = metrics.Stale{

@@ -34,7 +34,7 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate
 	var done updateResult
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		var err error
-		done, err = s.change(ctx, tx, id, u)
+		done, err = s.applyUpdate(ctx, tx, id, u)
 		return err
 	})
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate
 	if e := done.entry; done.ended && e.ResolvedAt != nil {
 		s.metrics.Resolved(ctx, e.Reason, e.ResolutionStatus, e.ResolvedAt.Sub(e.At))
 	}
-	return done.entry, warnings(done, u), nil
+	return done.entry, listWarnings(done, u), nil
 }
 
 // updateResult is the result of updating an investigation.
@@ -58,13 +58,13 @@ type updateResult struct {
 	committed func() // to call after the commit; may be nil
 }
 
-// change implements Update inside a transaction.
-func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (updateResult, error) {
+// applyUpdate implements Update inside a transaction.
+func (s *Service) applyUpdate(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (updateResult, error) {
 	known, err := tx.CheckIdempotency(ctx, postgres.OperatorRequest{Key: u.RequestKey, Action: "entry.update", Payload: []any{id, u}})
 	if err != nil {
 		return updateResult{}, err
 	}
-	shown, before, err := withUnredactedNotes(ctx, tx, id)
+	shown, before, err := readForUpdate(ctx, tx, id)
 	if err != nil || known {
 		return updateResult{entry: shown}, err
 	}
@@ -73,20 +73,20 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 	if err != nil {
 		return updateResult{}, err
 	}
-	if err := mayUpdate(before, u); err != nil {
+	if err := checkTransition(before, u); err != nil {
 		return updateResult{}, err
 	}
 	committed, err := s.preparePermanentFailure(ctx, tx, before, state, u)
 	if err != nil {
 		return updateResult{}, err
 	}
-	if repeats(before, u) {
+	if isRepeat(before, u) {
 		return updateResult{entry: shown, committed: committed}, nil
 	}
 	if u.Status != nil && *u.Status == before.ResolutionStatus {
 		u.Status = nil // the status remains pending
 	}
-	if err := mayGrow(ctx, tx, id, u); err != nil {
+	if err := checkGrowth(ctx, tx, id, u); err != nil {
 		return updateResult{}, err
 	}
 	changed, err := tx.UpdateEntry(ctx, id, u)
@@ -94,7 +94,7 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 		return updateResult{}, err
 	}
 	if !changed {
-		return conflictError(ctx, tx, id, u) // succeeds only if the same request was made concurrently
+		return resolveConflict(ctx, tx, id, u) // succeeds only if the same request was made concurrently
 	}
 	if u.Status != nil && (*u.Status == tasker.EntryPermanentlyFailed || *u.Status == tasker.EntryCancelled) {
 		detach := tx.StopAutoRecovery
@@ -105,7 +105,7 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 			return updateResult{}, err
 		}
 	}
-	next, err := follow(ctx, tx, before, u, state)
+	next, err := openFollowUp(ctx, tx, before, u, state)
 	if err != nil {
 		return updateResult{}, err
 	}
@@ -124,16 +124,16 @@ func (s *Service) preparePermanentFailure(ctx context.Context, tx *postgres.Tx, 
 		if err != nil {
 			return nil, err
 		}
-		return nil, MayWriteOff(e.TaskUUID, state, held)
+		return nil, CheckWriteOff(e.TaskUUID, state, held)
 	case s.undo == nil:
 		return nil, tasker.Errorf(tasker.Invalid, "the investigation cannot be updated: compensation is not available")
 	}
 	return s.undo(ctx, tx, e.TaskUUID, postgres.Operator{Actor: u.Actor, Reason: "investigation " + e.UUID.String() + " ended as permanently_failed"})
 }
 
-// mayGrow returns TooLarge if the update would exceed the limits for the number of changes of an
-// investigation or the total size of its notes and metadata.
-func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) error {
+// checkGrowth returns TooLarge if the update would exceed the limits for the number of changes of
+// an investigation or the total size of its notes and metadata.
+func checkGrowth(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) error {
 	if u.Status != nil {
 		return nil
 	}
@@ -148,7 +148,7 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 		}
 		more += bytes
 	}
-	changes, have, err := tx.Written(ctx, id)
+	changes, have, err := tx.CountWritten(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -166,9 +166,9 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 	return nil
 }
 
-// MayWriteOff returns a Conflict if a task cannot be marked as permanently failed. The argument
+// CheckWriteOff returns a Conflict if a task cannot be marked as permanently failed. The argument
 // held is the number of its steps in flight.
-func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
+func CheckWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
 	if state == tasker.TaskComplete {
 		return tasker.Errorf(tasker.Conflict,
 			"task %s is complete and cannot be written off: end its investigation as manually_resolved", task)
@@ -181,19 +181,19 @@ func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
 	return nil
 }
 
-// conflictError rereads an investigation that was changed concurrently. It returns an error unless
-// that change was the same request.
-func conflictError(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (updateResult, error) {
-	shown, written, err := withUnredactedNotes(ctx, tx, id)
+// resolveConflict rereads an investigation that was changed concurrently. It returns an error
+// unless that change was the same request.
+func resolveConflict(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (updateResult, error) {
+	shown, written, err := readForUpdate(ctx, tx, id)
 	if err != nil {
 		return updateResult{}, err
 	}
-	return updateResult{entry: shown}, mayUpdate(written, u)
+	return updateResult{entry: shown}, checkTransition(written, u)
 }
 
-// withUnredactedNotes returns an investigation twice: as the caller may see it, and with its full
+// readForUpdate returns an investigation twice: as the caller may see it, and with its full
 // notes for comparisons.
-func withUnredactedNotes(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, written tasker.Entry, err error) {
+func readForUpdate(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, written tasker.Entry, err error) {
 	if shown, err = tx.Entry(ctx, id); err != nil {
 		return shown, written, err
 	}
@@ -202,22 +202,23 @@ func withUnredactedNotes(ctx context.Context, tx *postgres.Tx, id tasker.ID) (sh
 	return shown, written, err
 }
 
-// follow opens an investigation for the last step that failed while the ended investigation was
-// open, if there is one.
-func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (next *tasker.ID, err error) {
+// openFollowUp opens an investigation for the last step that failed while the ended investigation
+// was open, if there is one.
+func openFollowUp(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (next *tasker.ID, err error) {
 	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed {
 		return nil, nil // no successor is needed
 	}
-	opened, err := followAll(ctx, tx, []postgres.Ending{{EntryUUID: ended.UUID, TaskUUID: ended.TaskUUID, State: state}})
+	opened, err := openFollowUps(ctx, tx, []postgres.Ending{{EntryUUID: ended.UUID, TaskUUID: ended.TaskUUID,
+		State: state}})
 	if id, ok := opened[ended.TaskUUID]; ok {
 		next = &id
 	}
 	return next, err
 }
 
-// followAll is follow for several investigations. It returns the ids of the new investigations by
-// task.
-func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (map[tasker.ID]tasker.ID, error) {
+// openFollowUps is follow for several investigations. It returns the ids of the new investigations
+// by task.
+func openFollowUps(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (map[tasker.ID]tasker.ID, error) {
 	ids := make([]tasker.ID, len(ended))
 	for i, e := range ended {
 		ids[i] = e.EntryUUID
@@ -245,9 +246,10 @@ func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (m
 	return all, nil
 }
 
-// End ends open investigations. It runs in a transaction of the caller, which has locked the tasks.
-// Pass the returned list to [Service.Ended].
-func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.Ending) ([]postgres.EndedEntry, error) {
+// EndEntries ends open investigations. It runs in a transaction of the caller, which has locked the
+// tasks. Pass the returned list to [Service.RecordEnded].
+func EndEntries(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.Ending) ([]postgres.EndedEntry,
+	error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -274,12 +276,13 @@ func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.End
 			return nil, err
 		}
 	}
-	_, err = followAll(ctx, tx, others)
+	_, err = openFollowUps(ctx, tx, others)
 	return ended, err
 }
 
-// Ended updates the metrics for investigations that [End] has ended. Call it after the commit.
-func (s *Service) Ended(ctx context.Context, list []postgres.EndedEntry) {
+// RecordEnded updates the metrics for investigations that [EndEntries] has ended. Call it after the
+// commit.
+func (s *Service) RecordEnded(ctx context.Context, list []postgres.EndedEntry) {
 	for _, e := range list {
 		s.metrics.Resolved(ctx, e.Reason, e.Status, time.Duration(e.Seconds*float64(time.Second)))
 	}
@@ -316,12 +319,12 @@ func checkUpdate(u *tasker.EntryUpdate) error {
 		case payload.IsBlank(*f.text):
 			fault(f.path, "is empty")
 		default:
-			if wrong := payload.TextFault(*f.text, f.most); wrong != "" {
+			if wrong := payload.CheckText(*f.text, f.most); wrong != "" {
 				fault(f.path, "%s", wrong)
 			}
 		}
 	}
-	if wrong := objectFault(u.Metadata); wrong != "" {
+	if wrong := checkObject(u.Metadata); wrong != "" {
 		fault("metadata", "%s", wrong)
 	}
 	if len(faults) > 0 {
@@ -336,8 +339,8 @@ func checkUpdate(u *tasker.EntryUpdate) error {
 	return nil
 }
 
-// objectFault describes what is wrong with metadata, or returns "".
-func objectFault(doc json.RawMessage) string {
+// checkObject describes what is wrong with metadata, or returns "".
+func checkObject(doc json.RawMessage) string {
 	if len(doc) == 0 {
 		return ""
 	}
@@ -350,14 +353,15 @@ func objectFault(doc json.RawMessage) string {
 	return ""
 }
 
-// mayUpdate returns a Conflict if an investigation has ended or was changed since the caller read
-// it, unless the request only repeats the one that ended it.
-func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
-	if u.IfUnchangedSince != nil && !u.IfUnchangedSince.Equal(e.UpdatedAt) && !repeats(e, u) {
+// checkTransition returns a Conflict if an investigation has ended or was changed since the caller
+// read it, unless the request only repeats the one that ended it.
+func checkTransition(e tasker.Entry, u tasker.EntryUpdate) error {
+	if u.IfUnchangedSince != nil && !u.IfUnchangedSince.Equal(e.UpdatedAt) && !isRepeat(e, u) {
 		return tasker.Errorf(tasker.Conflict, "investigation %s was changed at %s, after you read it: read it again",
 			e.UUID, e.UpdatedAt.Format(time.RFC3339Nano)).WithDetails(map[string]string{"updated_at": e.UpdatedAt.Format(time.RFC3339Nano)})
 	}
-	if u.Status == nil || *u.Status == e.ResolutionStatus && (e.ResolutionStatus == tasker.EntryPending || repeats(e, u)) {
+	if u.Status == nil || *u.Status == e.ResolutionStatus &&
+		(e.ResolutionStatus == tasker.EntryPending || isRepeat(e, u)) {
 		return nil
 	}
 	if _, err := lifecycle.Entry.Next(e.ResolutionStatus, lifecycle.EntryEvent(*u.Status)); err != nil {
@@ -368,16 +372,16 @@ func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
 	return nil
 }
 
-// repeats reports whether the update is the same as the one that ended the investigation.
-func repeats(e tasker.Entry, u tasker.EntryUpdate) bool {
+// isRepeat reports whether the update is the same as the one that ended the investigation.
+func isRepeat(e tasker.Entry, u tasker.EntryUpdate) bool {
 	return u.Status != nil && e.ResolutionStatus != tasker.EntryPending && *u.Status == e.ResolutionStatus &&
-		same(u.Notes, e.ResolutionNotes) && same(u.ResolvedBy, e.ResolvedBy)
+		sameOrUnset(u.Notes, e.ResolutionNotes) && sameOrUnset(u.ResolvedBy, e.ResolvedBy)
 }
 
-func same(asked, is *string) bool { return asked == nil || is != nil && *asked == *is }
+func sameOrUnset(asked, is *string) bool { return asked == nil || is != nil && *asked == *is }
 
-// warnings lists what the operator may have overlooked.
-func warnings(done updateResult, u tasker.EntryUpdate) []string {
+// listWarnings lists what the operator may have overlooked.
+func listWarnings(done updateResult, u tasker.EntryUpdate) []string {
 	e := done.entry
 	if done.next != nil {
 		return []string{fmt.Sprintf("a step of task %s failed while this investigation was open; a new one was opened for it: %s", e.TaskUUID, *done.next)}
@@ -403,7 +407,7 @@ func warnings(done updateResult, u tasker.EntryUpdate) []string {
 func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (tasker.Entry, error) {
 	u := tasker.EntryUpdate{Notes: &o.Reason, ResolvedBy: &o.Actor, Metadata: o.Metadata}
 	if err := checkUpdate(&u); err != nil {
-		return tasker.Entry{}, renamed(err)
+		return tasker.Entry{}, renameConstraint(err)
 	}
 	var entry tasker.Entry
 	repeated := false
@@ -417,14 +421,14 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (
 		if err != nil {
 			return err
 		}
-		writtenOff, err := tx.WrittenOff(ctx, task)
+		writtenOff, err := tx.IsWrittenOff(ctx, task)
 		if err != nil {
 			return err
 		}
 		if writtenOff {
-			return lifecycle.WrittenOff(task)
+			return lifecycle.NewWrittenOffError(task)
 		}
-		byHand, err := tx.OpenedByHand(ctx, task, tasker.MaxEntriesByHand)
+		byHand, err := tx.CountOpenedManually(ctx, task, tasker.MaxEntriesByHand)
 		if err != nil {
 			return err
 		}
@@ -447,7 +451,7 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (
 		return err
 	})
 	if errors.Is(err, errOpenAlready) {
-		return tasker.Entry{}, s.openAlready(ctx, task)
+		return tasker.Entry{}, s.checkNotOpen(ctx, task)
 	}
 	if err == nil && repeated {
 		return s.db.EntryOfTask(ctx, task)
@@ -457,7 +461,7 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (
 
 var errOpenAlready = errors.New("an investigation is already open")
 
-func (s *Service) openAlready(ctx context.Context, task tasker.ID) error {
+func (s *Service) checkNotOpen(ctx context.Context, task tasker.ID) error {
 	e, err := s.db.EntryOfTask(ctx, task)
 	if err != nil {
 		return err
@@ -466,8 +470,9 @@ func (s *Service) openAlready(ctx context.Context, task tasker.ID) error {
 		task, e.UUID, e.At.Format(time.RFC3339)).WithDetails(map[string]string{"dlq_entry_uuid": e.UUID.String()})
 }
 
-// renamed replaces the field names of an update by those of a request to open an investigation.
-func renamed(err error) error {
+// renameConstraint replaces the field names of an update by those of a request to open an
+// investigation.
+func renameConstraint(err error) error {
 	var known *tasker.Error
 	if !errors.As(err, &known) {
 		return err

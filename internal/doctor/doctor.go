@@ -82,16 +82,17 @@ func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
 		set_config('jit', 'off', true)`, fmt.Sprint(d.Timeout.Milliseconds())); err != nil {
 		return fmt.Errorf("set the timeout of the checks: %w", err)
 	}
-	for _, check := range []func(context.Context, pgx.Tx) error{d.objects, d.transactions, d.invariants, d.work} {
+	for _, check := range []func(context.Context, pgx.Tx) error{d.checkObjects, d.checkTransactions, d.checkInvariants,
+		d.checkWork} {
 		if err := check(ctx, tx); err != nil {
-			return d.slow(err)
+			return d.explainTimeout(err)
 		}
 	}
 	return nil
 }
 
-// slow adds advice to err if it means that a check timed out.
-func (d *doctor) slow(err error) error {
+// explainTimeout adds advice to err if it means that a check timed out.
+func (d *doctor) explainTimeout(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "57014" { // query_canceled
 		return fmt.Errorf("a check took longer than %s: increase --timeout, or run it on a standby: %w", d.Timeout, err)
 	}
@@ -121,7 +122,7 @@ JOIN pg_class r ON r.oid = c.conrelid
 WHERE c.connamespace = 'tasker'::regnamespace AND NOT c.convalidated
 ORDER BY 1`
 
-func (d *doctor) objects(ctx context.Context, tx pgx.Tx) error {
+func (d *doctor) checkObjects(ctx context.Context, tx pgx.Tx) error {
 	faults, err := queryLines(ctx, tx, faultyObjects)
 	if err != nil {
 		return fmt.Errorf("find invalid objects: %w", err)
@@ -172,8 +173,8 @@ SELECT line FROM (
 ORDER BY since, line
 LIMIT $2`
 
-// transactions checks for open transactions.
-func (d *doctor) transactions(ctx context.Context, tx pgx.Tx) error {
+// checkTransactions checks for open transactions.
+func (d *doctor) checkTransactions(ctx context.Context, tx pgx.Tx) error {
 	limit := cmp.Or(d.Open, longTransaction)
 	faults, err := queryLines(ctx, tx, openTransactions, limit, shownOpen, cmp.Or(d.Behind, openTooFar))
 	if err != nil {
@@ -190,7 +191,7 @@ func (d *doctor) transactions(ctx context.Context, tx pgx.Tx) error {
 	return d.report("transactions", faults, sound)
 }
 
-func (d *doctor) invariants(ctx context.Context, tx pgx.Tx) error {
+func (d *doctor) checkInvariants(ctx context.Context, tx pgx.Tx) error {
 	d.Begins("checking the invariants, which reads the whole database …")
 	begun := time.Now()
 	found, all, err := invariants.Find(ctx, tx, shownViolations)
@@ -216,7 +217,7 @@ FROM tasker.deferred_work
 ORDER BY failures DESC, kind, task_uuid, step_uuid
 LIMIT $1`
 
-func (d *doctor) work(ctx context.Context, tx pgx.Tx) error {
+func (d *doctor) checkWork(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, deferredWork, shownDeferred)
 	if err != nil {
 		return fmt.Errorf("find deferred work: %w", err)

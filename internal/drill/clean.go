@@ -32,32 +32,32 @@ func Clean(ctx context.Context, o Options) (Cleaned, error) {
 		return c, err
 	}
 	d := &drill{Options: o}
-	if err := d.sandbox(ctx); err != nil {
+	if err := d.checkSandbox(ctx); err != nil {
 		return c, err
 	}
 	for _, state := range []tasker.TaskState{
 		tasker.TaskPending, tasker.TaskStepsInProcess, tasker.TaskWaitingForDependencies, tasker.TaskWaitingForRetry,
 		tasker.TaskError,
 	} {
-		n, err := d.cancel(ctx, state)
+		n, err := d.cancelTasks(ctx, state)
 		c.Cancelled += n
 		if err != nil {
 			return c, err
 		}
 	}
 	o.Say("Cancelled %d tasks of %s.", c.Cancelled, o.Namespace)
-	open, err := d.open(ctx)
+	open, err := d.listOpenCases(ctx)
 	if err != nil || open.TotalEntries+open.Unclassified == 0 {
 		return c, err
 	}
-	c.Ended, err = d.end(ctx)
+	c.Ended, err = d.endInvestigations(ctx)
 	o.Say("Ended %d investigations.", c.Ended)
 	return c, err
 }
 
-// cancel cancels the tasks in a state. It always reads the first page, because cancelled tasks are
-// no longer listed.
-func (d *drill) cancel(ctx context.Context, state tasker.TaskState) (n int, err error) {
+// cancelTasks cancels the tasks in a state. It always reads the first page, because cancelled tasks
+// are no longer listed.
+func (d *drill) cancelTasks(ctx context.Context, state tasker.TaskState) (n int, err error) {
 	for {
 		page, err := d.Client.Tasks(ctx, client.TaskQuery{
 			Namespace: d.Namespace, Status: state, Page: client.Page{Limit: cancelPage},
@@ -93,8 +93,9 @@ func (d *drill) cancelTask(ctx context.Context, id string) error {
 	return err
 }
 
-// end ends the investigations of the namespace with an operation and waits until it is done.
-func (d *drill) end(ctx context.Context) (int64, error) {
+// endInvestigations ends the investigations of the namespace with an operation and waits until it
+// is done.
+func (d *drill) endInvestigations(ctx context.Context) (int64, error) {
 	plan, err := d.Client.PlanOperation(ctx, apiv1.PlanOperation{
 		Act: apiv1.OperationAct{Type: string(tasker.ActEnd)}, Select: apiv1.OperationSelection{Namespace: d.Namespace},
 		Reason: "the drill is over", PlannedBy: "drill", Waves: &[]int{}, Overlap: "skip",

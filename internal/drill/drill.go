@@ -76,12 +76,12 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	d := &drill{Options: o, began: time.Now()}
-	if err := d.register(ctx); err != nil {
+	if err := d.registerTemplate(ctx); err != nil {
 		return Result{}, err
 	}
 	work, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- d.worker().Run(work) }()
+	go func() { ended <- d.newWorker().Run(work) }()
 	r, err := d.run(ctx, ended)
 	stop()
 	if failed := <-ended; err == nil || errors.Is(err, errWorker) {
@@ -98,19 +98,19 @@ func Run(ctx context.Context, o Options) (Result, error) {
 // reason.
 var errWorker = errors.New("the drill worker stopped")
 
-// register registers the template in the namespace, which must be a sandbox without an open
+// registerTemplate registers the template in the namespace, which must be a sandbox without an open
 // incident.
-func (d *drill) register(ctx context.Context) error {
+func (d *drill) registerTemplate(ctx context.Context) error {
 	// A caller without permission to list templates cannot register one either, so RegisterTemplate
 	// returns the error.
-	if err := d.sandbox(ctx); err != nil && tasker.CodeOf(err) != tasker.Forbidden {
+	if err := d.checkSandbox(ctx); err != nil && tasker.CodeOf(err) != tasker.Forbidden {
 		return err
 	}
 	doc := strings.Replace(source, "namespace_name: "+DefaultNamespace, "namespace_name: "+d.Namespace, 1)
 	if _, err := d.Client.RegisterTemplate(ctx, []byte(doc), client.YAML); err != nil {
 		return err
 	}
-	open, err := d.open(ctx)
+	open, err := d.listOpenCases(ctx)
 	if err == nil && open.TotalEntries+open.Unclassified > 0 {
 		err = tasker.Errorf(tasker.Conflict, "namespace %s has %d open investigations from an earlier drill: "+
 			"end them first with %s drill clean --namespace %s",
@@ -119,8 +119,8 @@ func (d *drill) register(ctx context.Context) error {
 	return err
 }
 
-// sandbox returns a Conflict if the namespace contains templates other than that of drills.
-func (d *drill) sandbox(ctx context.Context) error {
+// checkSandbox returns a Conflict if the namespace contains templates other than that of drills.
+func (d *drill) checkSandbox(ctx context.Context) error {
 	there, err := d.Client.Templates(ctx, d.Namespace, client.Page{Limit: 10})
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (d *drill) sandbox(ctx context.Context) error {
 	return nil
 }
 
-func (d *drill) open(ctx context.Context) (apiv1.CaseList, error) {
+func (d *drill) listOpenCases(ctx context.Context) (apiv1.CaseList, error) {
 	return d.Client.Cases(ctx, client.CaseQuery{InvestigationQuery: client.InvestigationQuery{
 		Namespace: d.Namespace, Page: client.Page{Limit: 100},
 	}})
@@ -147,13 +147,13 @@ type order struct {
 	Plan  int `json:"plan"` // number of an individual cause; 0 for a shared one
 }
 
-func (d *drill) worker() *worker.Worker {
+func (d *drill) newWorker() *worker.Worker {
 	w := worker.New(d.Client.Backend(), worker.Options{
 		Name: "drill", Version: "1.0.0", Namespaces: []string{d.Namespace}, Concurrency: 50,
 	})
 	worker.Handle(w, "drill_charge", func(_ context.Context, s *worker.Step[order]) (string, error) {
 		if !d.repaired.Load() {
-			return "", failure(s.Input)
+			return "", newFailure(s.Input)
 		}
 		return fmt.Sprintf("PAY-%06d", s.Input.Order), nil
 	})
@@ -163,9 +163,9 @@ func (d *drill) worker() *worker.Worker {
 	return w
 }
 
-// failure returns the error of an order. Half of the orders with a shared cause have the first one,
-// 30 % the second and 20 % the third.
-func failure(o order) error {
+// newFailure returns the error of an order. Half of the orders with a shared cause have the first
+// one, 30 % the second and 20 % the third.
+func newFailure(o order) error {
 	switch {
 	case o.Plan > 0:
 		words := []string{
@@ -184,14 +184,14 @@ func failure(o order) error {
 	}
 }
 
-// total returns the number of tasks.
-func (d *drill) total() int { return d.Tasks + singletons }
+// countTasks returns the number of tasks.
+func (d *drill) countTasks() int { return d.Tasks + singletons }
 
-// plant creates the tasks. Their idempotency keys prevent duplicates.
-func (d *drill) plant(ctx context.Context) error {
+// createTasks creates the tasks. Their idempotency keys prevent duplicates.
+func (d *drill) createTasks(ctx context.Context) error {
 	run := tasker.NewID().String()
 	var list []apiv1.CreateTask
-	for i := range d.total() {
+	for i := range d.countTasks() {
 		o := order{Order: 399_000 + i, Plan: max(0, i-d.Tasks+1)}
 		doc, err := json.Marshal(o)
 		if err != nil {
@@ -202,24 +202,24 @@ func (d *drill) plant(ctx context.Context) error {
 			Tags: []string{"drill"}, CorrelationID: fmt.Sprintf("ORDER-%06d", o.Order),
 			IdempotencyKey: fmt.Sprintf("drill-%s-%d", run, i),
 		})
-		if len(list) < bulk && i < d.total()-1 {
+		if len(list) < bulk && i < d.countTasks()-1 {
 			continue
 		}
 		if _, err := d.Client.CreateTasks(ctx, list); err != nil {
 			return err
 		}
 		list = list[:0]
-		d.Say("Planted %d of %d tasks.", i+1, d.total())
+		d.Say("Planted %d of %d tasks.", i+1, d.countTasks())
 	}
 	return nil
 }
 
 func (d *drill) run(ctx context.Context, ended chan error) (Result, error) {
-	r := Result{Namespace: d.Namespace, Tasks: d.total()}
-	if err := d.plant(ctx); err != nil {
+	r := Result{Namespace: d.Namespace, Tasks: d.countTasks()}
+	if err := d.createTasks(ctx); err != nil {
 		return r, err
 	}
-	if err := d.watch(ctx, ended, func(l apiv1.CaseList) bool { return l.TotalEntries >= int64(d.total()) }); err != nil {
+	if err := d.watchCases(ctx, ended, func(l apiv1.CaseList) bool { return l.TotalEntries >= int64(d.countTasks()) }); err != nil {
 		return r, err
 	}
 	d.repaired.Store(true)
@@ -235,21 +235,21 @@ Everything has failed, and the causes are repaired: what is run again succeeds. 
 
 Or on the pages: the first case, "Take it", "Run again". This goes on until all is proved.
 `, d.Program, d.Namespace, d.began.UTC().Format(time.RFC3339))
-	if err := d.watch(ctx, ended, func(l apiv1.CaseList) bool { return l.TotalEntries+l.Unclassified == 0 }); err != nil {
+	if err := d.watchCases(ctx, ended, func(l apiv1.CaseList) bool { return l.TotalEntries+l.Unclassified == 0 }); err != nil {
 		return r, err
 	}
-	return d.result(ctx, r)
+	return d.buildResult(ctx, r)
 }
 
-// watch prints the progress whenever it changes, until done returns true.
-func (d *drill) watch(ctx context.Context, ended chan error, done func(apiv1.CaseList) bool) error {
+// watchCases prints the progress whenever it changes, until done returns true.
+func (d *drill) watchCases(ctx context.Context, ended chan error, done func(apiv1.CaseList) bool) error {
 	last := ""
 	for {
-		l, err := d.open(ctx)
+		l, err := d.listOpenCases(ctx)
 		if err != nil && tasker.CodeOf(err) != tasker.Unavailable {
 			return err
 		}
-		if line := progress(l); err == nil && line != last {
+		if line := formatProgress(l); err == nil && line != last {
 			d.Say("%s", line)
 			last = line
 		}
@@ -268,7 +268,7 @@ func (d *drill) watch(ctx context.Context, ended chan error, done func(apiv1.Cas
 	}
 }
 
-func progress(l apiv1.CaseList) string {
+func formatProgress(l apiv1.CaseList) string {
 	var waiting, proving, again int64
 	owned := 0
 	for _, c := range l.Cases {
@@ -281,8 +281,8 @@ func progress(l apiv1.CaseList) string {
 		l.TotalEntries+l.Unclassified, l.TotalCases, owned, waiting+l.Unclassified, proving, again)
 }
 
-// result reads and prints the outcome of the drill.
-func (d *drill) result(ctx context.Context, r Result) (Result, error) {
+// buildResult reads and prints the outcome of the drill.
+func (d *drill) buildResult(ctx context.Context, r Result) (Result, error) {
 	var err error
 	query := tasker.IncidentReportQuery{Namespace: d.Namespace, From: d.began.Add(-time.Minute)}
 	if r.Report, err = d.Client.IncidentReport(ctx, query); err != nil {
@@ -310,7 +310,7 @@ func (d *drill) result(ctx context.Context, r Result) (Result, error) {
 		{"to notice", p.TimeToDetect}, {"to own", p.TimeToOwn}, {"to repair", p.TimeToRepair}, {"to prove", p.TimeToVerify},
 	} {
 		d.Say("  %-10s half of the tasks within %s, 95 %% within %s; %.1f task-minutes",
-			line.what, seconds(line.P50Seconds), seconds(line.P95Seconds), line.TaskMinutes)
+			line.what, secondsToDuration(line.P50Seconds), secondsToDuration(line.P95Seconds), line.TaskMinutes)
 	}
 	if len(r.Outside) == 0 {
 		d.Say("Operations: %d, all of them in %s only. The drill itself writes nowhere else.", r.Operations, d.Namespace)
@@ -320,6 +320,6 @@ func (d *drill) result(ctx context.Context, r Result) (Result, error) {
 	return r, nil
 }
 
-func seconds(f float64) time.Duration {
+func secondsToDuration(f float64) time.Duration {
 	return time.Duration(f * float64(time.Second)).Round(100 * time.Millisecond)
 }

@@ -143,7 +143,7 @@ func depth(t *testing.T, conn *amqp091.Connection, queue string) (messages, cons
 func (f *fleet) awaitListeners() {
 	f.Helper()
 	await(f.T, "the workers to listen to the broker", func() bool {
-		_, consumers := f.depth(amqp.QueueOf(f.space))
+		_, consumers := f.depth(amqp.QueueName(f.space))
 		return consumers == len(f.workers)
 	})
 }
@@ -172,7 +172,7 @@ func (f *fleet) finish() {
 			w.stop()
 		}
 		f.workers = nil
-		if f.left(amqp.QueueOf(f.space))+f.left(f.deadLetterQueue()) == 0 {
+		if f.left(amqp.QueueName(f.space))+f.left(f.deadLetterQueue()) == 0 {
 			return true
 		}
 		f.work(1, f.broker)
@@ -184,7 +184,7 @@ func (f *fleet) finish() {
 }
 
 func (f *fleet) queuesEmpty() bool {
-	work, _ := f.depth(amqp.QueueOf(f.space))
+	work, _ := f.depth(amqp.QueueName(f.space))
 	dead, _ := f.depth(f.deadLetterQueue())
 	return work == 0 && dead == 0
 }

@@ -51,16 +51,16 @@ type Counts interface {
 	// Emitted counts an event that the sink confirmed. The argument after is the time since the
 	// change.
 	Emitted(ctx context.Context, topic, sink string, after time.Duration)
-	// EventSetAside counts an event that became undeliverable because the sink rejected it too
+	// EventDropped counts an event that became undeliverable because the sink rejected it too
 	// often.
-	EventSetAside(ctx context.Context, topic, sink string)
+	EventDropped(ctx context.Context, topic, sink string)
 }
 
-type uncounted struct{}
+type noCounts struct{}
 
-func (uncounted) EmitFailed(context.Context, string, string)             {}
-func (uncounted) Emitted(context.Context, string, string, time.Duration) {}
-func (uncounted) EventSetAside(context.Context, string, string)          {}
+func (noCounts) EmitFailed(context.Context, string, string)             {}
+func (noCounts) Emitted(context.Context, string, string, time.Duration) {}
+func (noCounts) EventDropped(context.Context, string, string)           {}
 
 // Relay delivers events to sinks. Create it with [New].
 type Relay struct {
@@ -78,7 +78,7 @@ func New(o Options) *Relay {
 	o.Refusals = cmp.Or(o.Refusals, 5)
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
 	if o.Counts == nil {
-		o.Counts = uncounted{}
+		o.Counts = noCounts{}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -142,8 +142,8 @@ func (r *Relay) MarkRestored(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// retry returns the retry policy of a topic.
-func (r *Relay) retry(topic string) Retry {
+// retryFor returns the retry policy of a topic.
+func (r *Relay) retryFor(topic string) Retry {
 	if own, ok := r.Topics[topic]; ok {
 		return own
 	}

@@ -127,7 +127,7 @@ func (c *counts) Emitted(_ context.Context, topic, s string, _ time.Duration) {
 	c.emitted[s+" "+topic]++
 }
 
-func (c *counts) EventSetAside(_ context.Context, topic, s string) {
+func (c *counts) EventDropped(_ context.Context, topic, s string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.aside[s+" "+topic]++

@@ -81,7 +81,7 @@ func (t *Notifier) CreateDue(ctx context.Context) error {
 // the relay if there are undelivered ones.
 func (t *Notifier) Route(ctx context.Context) error {
 	for {
-		n, err := t.DB.RouteMessages(ctx, routeBatch, t.choose)
+		n, err := t.DB.RouteMessages(ctx, routeBatch, t.chooseReceivers)
 		if err != nil {
 			return err
 		}
@@ -89,14 +89,14 @@ func (t *Notifier) Route(ctx context.Context) error {
 			break
 		}
 	}
-	pending, err := t.DB.MessagesPending(ctx)
+	pending, err := t.DB.HasPendingMessages(ctx)
 	if pending { // or another server has routed some
 		t.Wake()
 	}
 	return err
 }
 
-func (t *Notifier) choose(m tasker.Notification, notified []string) []string {
+func (t *Notifier) chooseReceivers(m tasker.Notification, notified []string) []string {
 	var data tasker.NotificationData
 	if err := json.Unmarshal(m.Data, &data); err != nil {
 		t.Log.Error("cannot decode a message; sending it to the sinks without a route", "message", m.UUID, "err", err)
@@ -105,8 +105,8 @@ func (t *Notifier) choose(m tasker.Notification, notified []string) []string {
 	return t.Routes.Choose(m.Topic, m.Escalation, data, notified)
 }
 
-// A Trial describes a test notification with which an operator tests the routes.
-type Trial struct {
+// A TestMessage describes a test notification with which an operator tests the routes.
+type TestMessage struct {
 	Namespace string
 	Template  string
 	Severity  tasker.Severity // default low
@@ -124,14 +124,14 @@ type TestResult struct {
 
 // SendTest sends a test notification through the first matching route. It returns Invalid if the
 // trial is not valid.
-func (t *Notifier) SendTest(ctx context.Context, p Trial) (TestResult, error) {
+func (t *Notifier) SendTest(ctx context.Context, p TestMessage) (TestResult, error) {
 	if p.Severity == "" {
 		p.Severity = tasker.Low
 	}
 	if err := p.check(); err != nil {
 		return TestResult{}, err
 	}
-	data := notice.TestNotification(p.Namespace, p.Actor, time.Now())
+	data := notice.NewTestData(p.Namespace, p.Actor, time.Now())
 	data.Template, data.Severity, data.Reason, data.Text = p.Template, p.Severity, p.Reason, p.Cause
 	id, err := t.DB.CreateTestNotification(ctx, data, p.Actor)
 	if err != nil {
@@ -143,11 +143,11 @@ func (t *Notifier) SendTest(ctx context.Context, p Trial) (TestResult, error) {
 	return out, t.Route(ctx)
 }
 
-func (p Trial) check() error {
+func (p TestMessage) check() error {
 	switch {
 	case p.Namespace == "":
 		return tasker.Errorf(tasker.Invalid, "namespace is missing: it selects the routes")
-	case !notice.KnownSeverity(p.Severity):
+	case !notice.IsKnownSeverity(p.Severity):
 		return tasker.Errorf(tasker.Invalid, "severity must be critical, high, medium or low, not %q", p.Severity)
 	}
 	return nil

@@ -30,9 +30,9 @@ type ReEmitted struct {
 	Next      *int64   // first position of the remaining range, or nil
 }
 
-// Sinks returns the names of all sinks, current and former, that receive investigation events. It
-// returns a Conflict if there are none.
-func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
+// ListSinks returns the names of all sinks, current and former, that receive investigation events.
+// It returns a Conflict if there are none.
+func ListSinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	known, err := db.EventSinks(ctx)
 	if err == nil && len(known) == 0 {
 		err = tasker.Errorf(tasker.Conflict, "no sinks exist: configure a sink on a server first (emission.sinks)")
@@ -78,21 +78,21 @@ func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, erro
 
 // chooseSinks returns the requested sinks, or all known ones if the request names none.
 func chooseSinks(ctx context.Context, db *postgres.DB, named []string) ([]string, error) {
-	known, err := Sinks(ctx, db)
+	known, err := ListSinks(ctx, db)
 	if err != nil || len(named) == 0 {
 		return known, err
 	}
 	for _, name := range named {
 		if !slices.Contains(known, name) {
-			return nil, tasker.Errorf(tasker.Invalid, "unknown sink %q: must be one of %s", shorten(name), strings.Join(known, ", ")).
+			return nil, tasker.Errorf(tasker.Invalid, "unknown sink %q: must be one of %s", truncate(name), strings.Join(known, ", ")).
 				WithDetails([]tasker.Fault{{Path: "sinks", Message: "must contain only " + strings.Join(known, ", ")}})
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(named))), nil
 }
 
-// shorten truncates a name for an error message.
-func shorten(name string) string {
+// truncate truncates a name for an error message.
+func truncate(name string) string {
 	const limit = 100
 	if utf8.RuneCountInString(name) > limit {
 		name = string([]rune(name)[:limit]) + "…"

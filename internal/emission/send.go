@@ -39,7 +39,7 @@ type batch struct {
 // send sends events and stores the results.
 func (l *sinkWorker) send(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
 	b := &batch{sinkWorker: l, until: l.Now().Add(batchTime)}
-	groups := byTask(events)
+	groups := groupByTask(events)
 	next := make(chan []postgres.DueEvent)
 	var workers sync.WaitGroup
 	for range min(l.Concurrency, len(groups)) {
@@ -50,14 +50,14 @@ func (l *sinkWorker) send(ctx context.Context, events []postgres.DueEvent) (outc
 		})
 	}
 	for _, g := range groups {
-		if b.over(ctx) {
+		if b.isOver(ctx) {
 			break
 		}
 		next <- g
 	}
 	close(next)
 	workers.Wait()
-	return b.outcome, b.settle(ctx, events)
+	return b.outcome, b.storeResults(ctx, events)
 }
 
 // orderKey returns the key within which events are ordered: the subject of a notification, or else
@@ -69,8 +69,8 @@ func orderKey(e postgres.DueEvent) tasker.ID {
 	return e.TaskUUID
 }
 
-// about returns log attributes that identify what an event is about.
-func about(e postgres.DueEvent) slog.Attr {
+// eventAttr returns log attributes that identify what an event is about.
+func eventAttr(e postgres.DueEvent) slog.Attr {
 	if e.Subject != nil {
 		return slog.Group("", "subject_kind", e.Subject.Kind, "subject_id", e.Subject.ID)
 	}
@@ -80,8 +80,8 @@ func about(e postgres.DueEvent) slog.Attr {
 	return slog.Group("", "task_uuid", e.TaskUUID, "dlq_entry_uuid", e.EntryUUID)
 }
 
-// byTask groups events by task, and notifications by subject. It preserves their order.
-func byTask(events []postgres.DueEvent) [][]postgres.DueEvent {
+// groupByTask groups events by task, and notifications by subject. It preserves their order.
+func groupByTask(events []postgres.DueEvent) [][]postgres.DueEvent {
 	index := map[tasker.ID]int{}
 	var groups [][]postgres.DueEvent
 	for _, e := range events {
@@ -96,7 +96,7 @@ func byTask(events []postgres.DueEvent) [][]postgres.DueEvent {
 	return groups
 }
 
-func (b *batch) over(ctx context.Context) bool {
+func (b *batch) isOver(ctx context.Context) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.broken || ctx.Err() != nil || !b.Now().Before(b.until)
@@ -105,14 +105,14 @@ func (b *batch) over(ctx context.Context) bool {
 // sendTask sends events of one task in order until one fails.
 func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 	for _, e := range events {
-		if b.over(ctx) {
+		if b.isOver(ctx) {
 			return
 		}
 		result, err := b.sendOne(ctx, e)
 		if err != nil && ctx.Err() != nil {
 			return // shutting down: the event is sent again later
 		}
-		b.add(ctx, e, result, err)
+		b.addResult(ctx, e, result, err)
 		if err != nil {
 			return
 		}
@@ -122,13 +122,13 @@ func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 // sendOne sends an event and retries according to the policy of its topic. If the sink rejects an
 // event, it does not retry.
 func (b *batch) sendOne(ctx context.Context, e postgres.DueEvent) (postgres.Emitted, error) {
-	policy := b.retry(e.Topic)
+	policy := b.retryFor(e.Topic)
 	r := postgres.Emitted{Position: e.Position, Due: e.Due, Message: e.Subject != nil}
 	var err error
 	for {
 		r.Attempts++
-		err = b.try(ctx, e)
-		if err == nil || sink.Refused(err) || r.Attempts > policy.Attempts || sink.RetryAfter(err) > policy.Delay {
+		err = b.sendEvent(ctx, e)
+		if err == nil || sink.IsRefused(err) || r.Attempts > policy.Attempts || sink.RetryAfter(err) > policy.Delay {
 			return r, err
 		}
 		loop.Sleep(ctx, policy.Delay)
@@ -138,21 +138,21 @@ func (b *batch) sendOne(ctx context.Context, e postgres.DueEvent) (postgres.Emit
 	}
 }
 
-func (b *batch) try(ctx context.Context, e postgres.DueEvent) error {
+func (b *batch) sendEvent(ctx context.Context, e postgres.DueEvent) error {
 	limited, cancel := context.WithTimeout(ctx, b.EmitTimeout)
 	defer cancel()
 	return sink.Emit(limited, b.sink, e.Event)
 }
 
-// add records the result of sending an event.
-func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted, err error) {
+// addResult records the result of sending an event.
+func (b *batch) addResult(ctx context.Context, e postgres.DueEvent, r postgres.Emitted, err error) {
 	if err == nil {
 		r.Published = true
 		b.Counts.Emitted(ctx, e.Topic, b.sink.Name(), max(0, b.Now().Sub(e.At)))
 	} else {
-		r.Error, r.Refused, r.Rest = payload.CleanText(err.Error(), maxProblem), sink.Refused(err), sink.RetryAfter(err)
+		r.Error, r.Refused, r.Rest = payload.CleanText(err.Error(), maxProblem), sink.IsRefused(err), sink.RetryAfter(err)
 		b.Counts.EmitFailed(ctx, e.Topic, b.sink.Name())
-		b.log.With(about(e)).ErrorContext(ctx, "could not send an event; retrying later",
+		b.log.With(eventAttr(e)).ErrorContext(ctx, "could not send an event; retrying later",
 			"topic", e.Topic, "event_uuid", e.UUID, "attempts", r.Attempts, "refused", r.Refused, "err", r.Error)
 		b.audit(ctx, "dlq.emit_failed", e, r.Attempts, r.Error)
 	}
@@ -172,13 +172,13 @@ func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted
 	}
 }
 
-// settle stores the results. It does so even during a shutdown, since otherwise all events would be
-// sent again.
-func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
+// storeResults stores the results. It does so even during a shutdown, since otherwise all events
+// would be sent again.
+func (b *batch) storeResults(ctx context.Context, events []postgres.DueEvent) error {
 	if len(b.results) == 0 {
 		return nil
 	}
-	limited, cancel := b.store(context.WithoutCancel(ctx))
+	limited, cancel := b.withStoreTimeout(context.WithoutCancel(ctx))
 	defer cancel()
 	type key struct {
 		message  bool
@@ -204,8 +204,8 @@ func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
 		if !undeliverable[key{e.Subject != nil, e.Position}] {
 			continue
 		}
-		b.Counts.EventSetAside(ctx, e.Topic, b.sink.Name())
-		b.log.With(about(e)).ErrorContext(ctx,
+		b.Counts.EventDropped(ctx, e.Topic, b.sink.Name())
+		b.log.With(eventAttr(e)).ErrorContext(ctx,
 			"a sink rejected an event too often; redeliver it when the cause is fixed",
 			"topic", e.Topic, "event_uuid", e.UUID)
 		b.audit(ctx, "dlq.event_set_aside", e, 0, "refused too often")

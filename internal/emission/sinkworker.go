@@ -78,8 +78,8 @@ func (l *sinkWorker) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// idle returns the current polling interval.
-func (l *sinkWorker) idle(held *postgres.SinkLease) time.Duration {
+// idleDelay returns the current polling interval.
+func (l *sinkWorker) idleDelay(held *postgres.SinkLease) time.Duration {
 	now := l.Now()
 	if held.NewEvents || held.Pending {
 		l.busy = now
@@ -98,41 +98,41 @@ func (l *sinkWorker) pass(ctx context.Context) (time.Duration, error) {
 	}
 	held.NewEvents = held.NewEvents && l.events
 	if held.NewEvents {
-		if err := l.take(ctx); err != nil {
+		if err := l.takeLease(ctx); err != nil {
 			l.log.WarnContext(ctx, "could not create deliveries of new events; sending existing ones", "err", err)
 		}
 	}
-	if delay := l.delay(held); delay > 0 {
+	if delay := l.nextDelay(held); delay > 0 {
 		return min(delay, l.PollInterval), nil
 	}
 	if !held.NewEvents && !held.Pending {
-		return l.repeat(ctx, l.idle(held)), nil
+		return l.repeatOpen(ctx, l.idleDelay(held)), nil
 	}
 	limit := batchSize
 	if held.Failing {
 		limit = probes
 	}
-	events, err := l.due(ctx, limit)
+	events, err := l.findDue(ctx, limit)
 	if err != nil {
-		return l.idle(held), err
+		return l.idleDelay(held), err
 	}
 	if len(events) == 0 {
-		return l.repeat(ctx, l.idle(held)), nil
+		return l.repeatOpen(ctx, l.idleDelay(held)), nil
 	}
-	out, err := l.sendHolding(ctx, events)
-	l.pace(out)
+	out, err := l.sendUnderLease(ctx, events)
+	l.adjustPace(out)
 	if err != nil {
 		return firstBackoff, err
 	}
-	if delay := l.note(ctx, out); delay > 0 {
+	if delay := l.recordOutcome(ctx, out); delay > 0 {
 		return min(delay, l.PollInterval), nil
 	}
 	l.report(ctx, out)
-	return l.repeat(ctx, 0), nil
+	return l.repeatOpen(ctx, 0), nil
 }
 
-// delay returns how long to wait because of the rate limit or a delay that the sink requested.
-func (l *sinkWorker) delay(held *postgres.SinkLease) time.Duration {
+// nextDelay returns how long to wait because of the rate limit or a delay that the sink requested.
+func (l *sinkWorker) nextDelay(held *postgres.SinkLease) time.Duration {
 	delay := l.next.Sub(l.Now())
 	if held.Rest != nil {
 		delay = max(delay, *held.Rest)
@@ -140,8 +140,8 @@ func (l *sinkWorker) delay(held *postgres.SinkLease) time.Duration {
 	return delay
 }
 
-// sendHolding sends events and meanwhile renews the lease. If it loses the lease, it stops.
-func (l *sinkWorker) sendHolding(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
+// sendUnderLease sends events and meanwhile renews the lease. If it loses the lease, it stops.
+func (l *sinkWorker) sendUnderLease(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	var renewal sync.WaitGroup
@@ -166,14 +166,14 @@ func (l *sinkWorker) sendHolding(ctx context.Context, events []postgres.DueEvent
 	return l.send(sending, events)
 }
 
-func (l *sinkWorker) store(ctx context.Context) (context.Context, context.CancelFunc) {
+func (l *sinkWorker) withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, l.StoreTimeout)
 }
 
 // acquireLease acquires or renews the lease of the sink. It returns nil if another server holds it.
 func (l *sinkWorker) acquireLease(ctx context.Context) (*postgres.SinkLease, error) {
 	if !l.known {
-		limited, cancel := l.store(ctx)
+		limited, cancel := l.withStoreTimeout(ctx)
 		defer cancel()
 		open := l.DB.OpenMessageSink
 		if l.events {
@@ -184,7 +184,7 @@ func (l *sinkWorker) acquireLease(ctx context.Context) (*postgres.SinkLease, err
 		}
 		l.known = true
 	}
-	limited, cancel := l.store(ctx)
+	limited, cancel := l.withStoreTimeout(ctx)
 	defer cancel()
 	held, err := l.DB.AcquireSinkLease(limited, l.sink.Name(), l.id, lease)
 	if err == nil {
@@ -193,17 +193,17 @@ func (l *sinkWorker) acquireLease(ctx context.Context) (*postgres.SinkLease, err
 	return held, err
 }
 
-// take adds new events to the delivery list, even while the sink is paused.
-func (l *sinkWorker) take(ctx context.Context) error {
+// takeLease adds new events to the delivery list, even while the sink is paused.
+func (l *sinkWorker) takeLease(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, max(l.StoreTimeout, batchTime))
 	defer cancel()
 	_, err := l.DB.TakeEvents(limited, l.sink.Name(), takeLimit)
 	return err
 }
 
-// due returns the due events, with notifications first.
-func (l *sinkWorker) due(ctx context.Context, limit int) ([]postgres.DueEvent, error) {
-	limited, cancel := l.store(ctx)
+// findDue returns the due events, with notifications first.
+func (l *sinkWorker) findDue(ctx context.Context, limit int) ([]postgres.DueEvent, error) {
+	limited, cancel := l.withStoreTimeout(ctx)
 	defer cancel()
 	batch := batchSize
 	if l.PerSecond > 0 {
@@ -224,9 +224,9 @@ const maxRepeatedEvents = 1000
 // events are sent.
 const repeatTime = 3 * time.Second
 
-// repeat resends part of the ongoing notifications if the sink repeats them. It returns the delay
-// before the next pass, which is at most delay. It only logs errors.
-func (l *sinkWorker) repeat(ctx context.Context, delay time.Duration) time.Duration {
+// repeatOpen resends part of the ongoing notifications if the sink repeats them. It returns the
+// delay before the next pass, which is at most delay. It only logs errors.
+func (l *sinkWorker) repeatOpen(ctx context.Context, delay time.Duration) time.Duration {
 	r, ok := l.sink.(sink.Repeating)
 	if !ok || !l.again && l.Now().Sub(l.repeated) < r.RepeatEvery() {
 		return delay
@@ -234,7 +234,7 @@ func (l *sinkWorker) repeat(ctx context.Context, delay time.Duration) time.Durat
 	if !l.again {
 		l.again, l.repeated, l.after = true, l.Now(), tasker.ID{}
 	}
-	limited, cancel := l.store(ctx)
+	limited, cancel := l.withStoreTimeout(ctx)
 	defer cancel()
 	open, err := l.DB.OpenMessages(limited, l.sink.Name(), maxRepeatedEvents) // excludes ended ones
 	if err == nil {
@@ -269,13 +269,14 @@ func (l *sinkWorker) repeatPart(ctx context.Context, r sink.Repeating, open []ta
 			err = failed
 		}
 		// A rejected notification does not stop the others.
-		more = ctx.Err() != nil || !l.Now().Before(until) || len(l.wake) > 0 || failed != nil && !sink.Refused(failed)
+		more = ctx.Err() != nil || !l.Now().Before(until) || len(l.wake) > 0 || failed != nil && !sink.IsRefused(failed)
 	}
 	return false, err
 }
 
-// note stores whether the sink accepts events. While it does not, note returns a growing delay.
-func (l *sinkWorker) note(ctx context.Context, out outcome) (delay time.Duration) {
+// recordOutcome stores whether the sink accepts events. While it does not, note returns a growing
+// delay.
+func (l *sinkWorker) recordOutcome(ctx context.Context, out outcome) (delay time.Duration) {
 	if out.published+out.refused+out.failed == 0 {
 		return 0 // shut down before the first attempt
 	}
@@ -291,10 +292,10 @@ func (l *sinkWorker) note(ctx context.Context, out outcome) (delay time.Duration
 		l.log.InfoContext(ctx, "the sink accepts events again")
 		l.failures = 0
 	}
-	limited, cancel := l.store(context.WithoutCancel(ctx))
+	limited, cancel := l.withStoreTimeout(context.WithoutCancel(ctx))
 	defer cancel()
 	update := postgres.SinkStatusUpdate{Problem: problem, Took: out.published > 0, Rest: delay}
-	if err := l.DB.NoteSink(limited, l.sink.Name(), l.id, update); err != nil {
+	if err := l.DB.RecordSinkStatus(limited, l.sink.Name(), l.id, update); err != nil {
 		l.log.WarnContext(ctx, "could not store the state of a sink", "err", err)
 	}
 	return delay
@@ -307,7 +308,7 @@ func (l *sinkWorker) report(ctx context.Context, out outcome) {
 	if l.sent < batchSize || now.Sub(l.reported) < reportEvery {
 		return
 	}
-	limited, cancel := l.store(ctx)
+	limited, cancel := l.withStoreTimeout(ctx)
 	defer cancel()
 	const countTo = 100_000
 	states, err := l.DB.SinkStates(limited, []string{l.sink.Name()}, countTo)
@@ -318,8 +319,8 @@ func (l *sinkWorker) report(ctx context.Context, out outcome) {
 	l.sent, l.reported = 0, now
 }
 
-// pace delays the next events as the rate limit requires.
-func (l *sinkWorker) pace(out outcome) {
+// adjustPace delays the next events as the rate limit requires.
+func (l *sinkWorker) adjustPace(out outcome) {
 	if l.PerSecond > 0 {
 		now := l.Now()
 		if l.next.Before(now.Add(-time.Second)) {
@@ -342,7 +343,7 @@ func (l *sinkWorker) audit(ctx context.Context, action string, e postgres.DueEve
 	}
 	data, err := json.Marshal(details)
 	if err == nil {
-		limited, cancel := l.store(context.WithoutCancel(ctx))
+		limited, cancel := l.withStoreTimeout(context.WithoutCancel(ctx))
 		defer cancel()
 		err = l.DB.Audit(limited, "tasker", action, fmt.Sprint(e.UUID), data)
 	}

@@ -113,7 +113,7 @@ func TestTaskEventsAreOnePerFact(t *testing.T) {
 	h.Operate(failing, "charge", enginetest.Operation(tasker.ResetForRetry))
 	h.fail(failing, 2)
 	entry := h.Entry(failing)
-	h.GiveUp(failing)
+	h.Abandon(failing)
 	list = h.wantTopics(failing, tasker.StepFailedTopic, tasker.TaskFailedTopic, tasker.StepFailedTopic, tasker.TaskFailedTopic, tasker.TaskFailedTopic)
 	if d := list[4].Data; !d.Permanent || d.DLQEntryUUID != entry.UUID.String() || d.Change.Actor != "ann" || d.Change.Reason != "no way" {
 		t.Errorf("the event of a permanent failure is %+v", d)
@@ -247,7 +247,7 @@ func TestTaskEventsAreDeliveredInOrder(t *testing.T) {
 	h.Eventually("the sink is registered", func() bool { return h.Count(`SELECT count(*) FROM tasker.emission_sinks`) == 1 })
 	task := h.Create("settle")
 	h.fail(task, 2)
-	h.GiveUp(task)
+	h.Abandon(task)
 	h.Eventually("all events are delivered", func() bool { return len(r.all()) >= 5 })
 	var types []string
 	for _, e := range r.all() {

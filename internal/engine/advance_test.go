@@ -36,7 +36,7 @@ func TestChainOfStepsCompletes(t *testing.T) {
 
 func TestClaimWaitsForWork(t *testing.T) {
 	h := newSingle(t)
-	ctx := within(t, time.Minute)
+	ctx := wrapPath(t, time.Minute)
 	got := make(chan []tasker.Assignment)
 	go func() {
 		list, err := h.Engine.Claim(ctx, h.Worker, 1, time.Minute)

@@ -20,12 +20,12 @@ func (e *Engine) CreateAnswerLink(ctx context.Context, step tasker.StepRef, r ta
 			"invalid lifetime %s: must be from %s to %s", life, tasker.MinAnswerLinkLife, tasker.MaxAnswerLinkLife).
 			WithDetails([]tasker.Fault{{Path: "expires_in_seconds", Message: "must be from 60 to 2592000"}})
 	}
-	if err := textError("by", r.Actor, 255, true); err != nil {
+	if err := checkTextError("by", r.Actor, 255, true); err != nil {
 		return made, err
 	}
 	token := access.NewLinkToken()
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		if err := waitsForAnswer(ctx, tx, step); err != nil {
+		if err := checkWaitsForAnswer(ctx, tx, step); err != nil {
 			return err
 		}
 		a, err := tx.HumanStep(ctx, step)
@@ -61,7 +61,7 @@ func (e *Engine) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker
 // RevokeAnswerLink revokes an answer link. Repeating it has no effect. It returns a Conflict if the
 // link has been used.
 func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (l tasker.AnswerLink, err error) {
-	if err := textError("by", actor, 255, true); err != nil {
+	if err := checkTextError("by", actor, 255, true); err != nil {
 		return l, err
 	}
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -92,7 +92,7 @@ func (e *Engine) AnswerQuestion(ctx context.Context, token string) (q tasker.Ans
 	if err != nil {
 		return q, err
 	}
-	if err := linkRefusal(l); err != nil || l.State != tasker.LinkOpen {
+	if err := checkLink(l); err != nil || l.State != tasker.LinkOpen {
 		if l != nil {
 			q.State = l.State
 		}
@@ -107,12 +107,12 @@ func (e *Engine) AnswerQuestion(ctx context.Context, token string) (q tasker.Ans
 		return q, err
 	}
 	q = tasker.AnswerQuestion{State: l.State, Step: s.Name, Assignee: l.Assignee, ExpiresAt: l.ExpiresAt}
-	q.Form, err = e.formOf(ctx, task.TemplateUUID, s.Name)
+	q.Form, err = e.findForm(ctx, task.TemplateUUID, s.Name)
 	return q, err
 }
 
-// linkRefusal returns errNoLink for a missing, revoked or void link.
-func linkRefusal(l *tasker.AnswerLink) error {
+// checkLink returns errNoLink for a missing, revoked or void link.
+func checkLink(l *tasker.AnswerLink) error {
 	if l == nil || l.State == tasker.LinkRevoked || l.State == tasker.LinkVoid {
 		return errNoLink
 	}
@@ -141,7 +141,7 @@ func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.Raw
 		}
 		if !used { // the state from before the lock may be outdated
 			if l, err = tx.AnswerLink(ctx, t.Digest); err == nil {
-				err = linkRefusal(l)
+				err = checkLink(l)
 			}
 			if err == nil {
 				state = l.State

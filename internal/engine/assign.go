@@ -11,15 +11,16 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// assignee evaluates the assignee of a step, which may be empty. The error may be an
+// evaluateAssignee evaluates the assignee of a step, which may be empty. The error may be an
 // [expression.Failure].
-func (d *decision) assignee(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (string, error) {
-	values, err := d.values(ctx, s, p)
+func (d *decision) evaluateAssignee(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (string,
+	error) {
+	values, err := d.loadValues(ctx, s, p)
 	if err != nil {
 		return "", err
 	}
-	value, err := outcomeOf(d.known, evaluationOf(s, expression.AssigneeFrom, p), values, func(ctx context.Context) (any, error) {
-		list, _ := expression.All(ctx, []*expression.Program{p}, values)
+	value, err := evaluateOnce(d.known, newEvaluationKey(s, expression.AssigneeFrom, p), values, func(ctx context.Context) (any, error) {
+		list, _ := expression.EvaluateAll(ctx, []*expression.Program{p}, values)
 		return list[0].Value, list[0].Err
 	})
 	if err != nil {
@@ -38,26 +39,26 @@ func (d *decision) assignee(ctx context.Context, s postgres.UndecidedStep, p *ex
 	return name, nil
 }
 
-// running collects the steps that run in a round and the human steps among them.
-type running struct {
+// beginningSteps collects the steps that run in a round and the human steps among them.
+type beginningSteps struct {
 	steps []postgres.DecidedStep
 	asked []postgres.NewHumanStep
 }
 
-func (r *running) add(step tasker.StepRef, j stepDecision) {
+func (r *beginningSteps) addStep(step tasker.StepRef, j stepDecision) {
 	r.steps = append(r.steps, postgres.DecidedStep{StepRef: step, WaitUntil: j.until})
 	if j.asks {
 		r.asked = append(r.asked, postgres.NewHumanStep{StepRef: step, Assignee: j.assignee})
 	}
 }
 
-func (d *decision) run(ctx context.Context, r running) error {
+func (d *decision) beginSteps(ctx context.Context, r beginningSteps) error {
 	namespaces, err := d.tx.RunDecided(ctx, r.steps)
 	if err != nil {
 		return err
 	}
 	d.namespaces = append(d.namespaces, namespaces...)
-	return d.tx.BeginHumanSteps(ctx, r.asked, notice.AnswerRequested)
+	return d.tx.BeginHumanSteps(ctx, r.asked, notice.NewAnswerRequestData)
 }
 
 // Assign changes the assignee of a waiting external step and returns the new assignment. Repeating
@@ -68,7 +69,7 @@ func (e *Engine) Assign(ctx context.Context, step tasker.StepRef, r tasker.Assig
 	}
 	var now *tasker.HumanStep
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		if err := waitsForAnswer(ctx, tx, step); err != nil {
+		if err := checkWaitsForAnswer(ctx, tx, step); err != nil {
 			return err
 		}
 		change := postgres.Reassignment{StepRef: step, AssignRequest: r, Event: "assigned", Audit: true}
@@ -82,7 +83,7 @@ func (e *Engine) Assign(ctx context.Context, step tasker.StepRef, r tasker.Assig
 		if now, err = tx.HumanStep(ctx, step); err != nil || now == nil || !changed {
 			return err
 		}
-		return tx.NotifyAssigned(ctx, *now, notice.Assigned(*now, r.Actor))
+		return tx.NotifyAssigned(ctx, *now, notice.NewAssignedData(*now, r.Actor))
 	})
 	if err != nil || now == nil {
 		return tasker.HumanStep{StepRef: step}, err
@@ -90,14 +91,15 @@ func (e *Engine) Assign(ctx context.Context, step tasker.StepRef, r tasker.Assig
 	return *now, nil
 }
 
-// waitsForAnswer locks the task. It returns a Conflict if the step is not waiting for an answer.
-func waitsForAnswer(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) error {
+// checkWaitsForAnswer locks the task. It returns a Conflict if the step is not waiting for an
+// answer.
+func checkWaitsForAnswer(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) error {
 	locked, err := lockStep(ctx, tx, step)
 	if err != nil {
 		return err
 	}
-	target := targetOf(locked)
-	if err := target.TaskRefusal(); err != nil {
+	target := toLifecycleTarget(locked)
+	if err := target.CheckTask(); err != nil {
 		return err
 	}
 	s, err := tx.Step(ctx, step.TaskUUID, step.StepUUID)
@@ -122,9 +124,9 @@ func checkAssign(r tasker.AssignRequest) error {
 			wrong.add("assignee", "%s", fault)
 		}
 	}
-	wrong.text("by", r.Actor, 255, true)
-	wrong.text("reason", r.Reason, 2000, false)
-	return wrong.err("the step cannot be assigned")
+	wrong.checkText("by", r.Actor, 255, true)
+	wrong.checkText("reason", r.Reason, 2000, false)
+	return wrong.toError("the step cannot be assigned")
 }
 
 // Inbox returns a page of the steps that wait for people, earliest due time first. It reports
@@ -160,7 +162,7 @@ func (e *Engine) HumanStep(ctx context.Context, step tasker.StepRef) (d tasker.H
 	if a != nil {
 		d.HumanStep = *a
 	}
-	if d.Form, err = e.formOf(ctx, task.TemplateUUID, s.Name); err != nil {
+	if d.Form, err = e.findForm(ctx, task.TemplateUUID, s.Name); err != nil {
 		return d, err
 	}
 	d.History, err = e.db.HumanStepHistory(ctx, step)
@@ -169,7 +171,7 @@ func (e *Engine) HumanStep(ctx context.Context, step tasker.StepRef) (d tasker.H
 
 // checkForm returns Invalid if the form of the step rejects the answer.
 func (e *Engine) checkForm(ctx context.Context, tx *postgres.Tx, t postgres.Target, answer json.RawMessage) error {
-	g, err := e.graphIn(ctx, tx, t.TemplateUUID)
+	g, err := e.loadGraphByID(ctx, tx, t.TemplateUUID)
 	if err != nil {
 		return err
 	}
@@ -183,9 +185,9 @@ func (e *Engine) checkForm(ctx context.Context, tx *postgres.Tx, t postgres.Targ
 	return templatefile.CheckForm(ctx, g.stored.Namespace, g.stored.Steps[i].Form, answer)
 }
 
-// formOf returns the JSON schema for answers to a step, or nil if any answer is accepted.
-func (e *Engine) formOf(ctx context.Context, template tasker.ID, step string) (json.RawMessage, error) {
-	g, err := e.graphIn(ctx, e.db, template)
+// findForm returns the JSON schema for answers to a step, or nil if any answer is accepted.
+func (e *Engine) findForm(ctx context.Context, template tasker.ID, step string) (json.RawMessage, error) {
+	g, err := e.loadGraphByID(ctx, e.db, template)
 	if err != nil {
 		return nil, err
 	}

@@ -206,7 +206,7 @@ func TestWrittenOffTaskLeavesTheInbox(t *testing.T) {
 	h.wantInbox("before", "ann")
 	h.Accepted(failure(h.ClaimOne("go"), false))
 	h.wantInbox("in error", "ann")
-	h.GiveUp(task)
+	h.Abandon(task)
 	h.wantInbox("written off")
 	h.later("1 hour")
 	h.wantReminders(task, "answer", 0, 0)
@@ -251,7 +251,7 @@ func TestInboxIsFilteredAndPaged(t *testing.T) {
 		more = again
 	}
 	check(t, fmt.Sprint(seen) == "[bob ann ann ]", "the pages have %q", seen)
-	for _, scope := range []access.Scope{access.Namespaces("attic"), access.Namespaces()} {
+	for _, scope := range []access.Scope{access.NamespaceScope("attic"), access.NamespaceScope()} {
 		if list, _, err := h.Engine.Inbox(access.WithScope(h.Context(), scope), tasker.InboxFilter{Limit: 9}); err != nil || len(list) != 0 {
 			t.Errorf("another namespace: %v, %v", list, err)
 		}

@@ -42,7 +42,7 @@ func newAwaitedTasks(e *Engine) *awaitedTasks {
 // It uses no connection of its own. It returns Unavailable if too many callers wait. The caller in
 // ctx may use half of the places.
 func (e *Engine) AwaitTask(ctx context.Context, task tasker.ID) error {
-	caller := access.IdentityOf(ctx).Subject
+	caller := access.IdentityFromContext(ctx).Subject
 	settled, err := e.awaited.enter(task, caller)
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func TestNotificationsAreSplitBySize(t *testing.T) {
 	for i := range 300 {
 		namespaces = append(namespaces, fmt.Sprintf("%0128d", i))
 	}
-	for _, m := range messages("me", namespaces) {
+	for _, m := range encodeMessages("me", namespaces) {
 		if len(m) >= 8000 {
 			t.Errorf("a message of %d bytes", len(m))
 		}

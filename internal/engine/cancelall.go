@@ -23,7 +23,7 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 	if err := checkCancelBatch(&r); err != nil {
 		return batch, err
 	}
-	part, more, err := e.openTasks(ctx, r.Filter, r.Limit)
+	part, more, err := e.listOpenTasks(ctx, r.Filter, r.Limit)
 	if err != nil {
 		return batch, err
 	}
@@ -57,9 +57,9 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 	return batch, nil
 }
 
-// openTasks returns the first open tasks that match a filter, ordered by state. It omits tasks that
-// are being compensated.
-func (e *Engine) openTasks(ctx context.Context, f tasker.TaskFilter, limit int) (part []tasker.Task, more bool, err error) {
+// listOpenTasks returns the first open tasks that match a filter, ordered by state. It omits tasks
+// that are being compensated.
+func (e *Engine) listOpenTasks(ctx context.Context, f tasker.TaskFilter, limit int) (part []tasker.Task, more bool, err error) {
 	states := slices.DeleteFunc(lifecycle.Resting(), hasEnded)
 	if f.State != "" {
 		states = []tasker.TaskState{f.State}
@@ -104,7 +104,7 @@ func checkCancelBatch(r *tasker.CancelBatchRequest) error {
 		path, text string
 		limit      int
 	}{{"actor", r.Actor, 255}, {"reason", r.Reason, 2000}} {
-		if wrong := textFault(text.text, text.limit, !r.DryRun); wrong != "" {
+		if wrong := checkText(text.text, text.limit, !r.DryRun); wrong != "" {
 			return tasker.Errorf(tasker.Invalid, "%s: %s", text.path, wrong)
 		}
 	}

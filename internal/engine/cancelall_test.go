@@ -133,7 +133,7 @@ func TestCancelBatchValidatesItsFilter(t *testing.T) {
 		change(&r)
 		h.WantCode(errOf(h.Engine.CancelTasks(t.Context(), r)), tasker.Invalid, words)
 	}
-	elsewhere := access.WithScope(t.Context(), access.Namespaces("bank"))
+	elsewhere := access.WithScope(t.Context(), access.NamespaceScope("bank"))
 	if b, err := h.Engine.CancelTasks(elsewhere, of(tasker.TaskFilter{Name: "short"})); err != nil || b.Cancelled != 0 {
 		t.Errorf("of another namespace: %+v, %v", b, err)
 	}

@@ -129,7 +129,7 @@ func TestCheckpointValueNeedsPayloadAccess(t *testing.T) {
 	seen, err := h.DB.Step(t.Context(), task, a.StepUUID)
 	h.Must(err)
 	check(t, string(seen.Checkpoint.Value) == `{"row": "secret"}`, "the value is %s", seen.Checkpoint.Value)
-	viewer := access.Within(t.Context(), access.NewIdentity("key:v", []access.Grant{{Role: access.Viewer, Namespace: enginetest.Namespace}}), access.ReadTasks)
+	viewer := access.WithPermissionScope(t.Context(), access.NewIdentity("key:v", []access.Grant{{Role: access.Viewer, Namespace: enginetest.Namespace}}), access.ReadTasks)
 	hidden, err := h.DB.Step(viewer, task, a.StepUUID)
 	h.Must(err)
 	if c := hidden.Checkpoint; c.Bytes != 17 || strings.Contains(string(c.Value), "secret") {

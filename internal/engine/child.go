@@ -37,15 +37,15 @@ func (s *childTasks) add(step tasker.StepRef, j stepDecision) {
 	}
 }
 
-// start stores the child tasks in the transaction in which their steps are decided.
-func (d *decision) start(ctx context.Context, s childTasks) error {
+// startChildren stores the child tasks in the transaction in which their steps are decided.
+func (d *decision) startChildren(ctx context.Context, s childTasks) error {
 	if len(s.made) > 0 {
 		if err := d.tx.InsertTasks(ctx, s.made, postgres.Insertion{Children: true}); err != nil {
 			return err
 		}
 	}
 	for _, t := range s.made {
-		d.decides = d.decides || t.Decides()
+		d.decides = d.decides || t.HasDecisions()
 		d.namespaces = append(d.namespaces, t.Template.Namespace)
 	}
 	if len(s.steps) == 0 {
@@ -54,10 +54,10 @@ func (d *decision) start(ctx context.Context, s childTasks) error {
 	return d.tx.SetChildren(ctx, s.steps, s.children)
 }
 
-// child returns the child task that a step waits for. It reuses the task that the step has already
-// started, unless that one was cancelled or marked as permanently failed. The error may be an
-// [expression.Failure].
-func (d *decision) child(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (stepDecision, error) {
+// startChild returns the child task that a step waits for. It reuses the task that the step has
+// already started, unless that one was cancelled or marked as permanently failed. The error may be
+// an [expression.Failure].
+func (d *decision) startChild(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (stepDecision, error) {
 	until := s.AsOf.Add(tasker.MaxWait)
 	if s.Child != nil {
 		state, givenUp, err := d.tx.ChildState(ctx, *s.Child)
@@ -66,17 +66,17 @@ func (d *decision) child(ctx context.Context, s postgres.UndecidedStep, g *graph
 		}
 	}
 	if s.Depth >= tasker.MaxChildDepth {
-		return refuseChild(s, fmt.Sprintf("the task already has %d ancestors, which is the limit", s.Depth))
+		return failChild(s, fmt.Sprintf("the task already has %d ancestors, which is the limit", s.Depth))
 	}
-	r, err := d.request(ctx, s, g, i)
+	r, err := d.childRequest(ctx, s, g, i)
 	if err != nil {
 		return stepDecision{}, err
 	}
-	made, err := d.childTask(ctx, r)
+	made, err := d.newChildTask(ctx, r)
 	switch tasker.CodeOf(err) {
 	case "":
 	case tasker.NotFound, tasker.Invalid, tasker.TooLarge, tasker.Conflict:
-		return refuseChild(s, err.Error())
+		return failChild(s, err.Error())
 	default:
 		return stepDecision{}, err
 	}
@@ -89,9 +89,10 @@ func canComplete(state tasker.TaskState, givenUp bool) bool {
 	return state != "" && state != tasker.TaskComplete && state != tasker.TaskCancelled && !givenUp
 }
 
-// request returns the request for a child task. The context of the child task is the step's input,
-// which defaults to the context of the parent task.
-func (d *decision) request(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (tasker.NewTask, error) {
+// childRequest returns the request for a child task. The context of the child task is the step's
+// input, which defaults to the context of the parent task.
+func (d *decision) childRequest(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (tasker.NewTask,
+	error) {
 	step := g.stored.Steps[i]
 	r := tasker.NewTask{
 		Namespace: s.Namespace, Name: step.Child.Name, Version: step.Child.Version, Priority: s.Priority, CorrelationID: s.CorrelationID,
@@ -103,33 +104,34 @@ func (d *decision) request(ctx context.Context, s postgres.UndecidedStep, g *gra
 		r.Context = values.Context
 		return r, err
 	}
-	values, err := d.values(ctx, s, input)
+	values, err := d.loadValues(ctx, s, input)
 	if err != nil {
 		return r, err
 	}
-	r.Context, err = outcomeOf(d.known, evaluationOf(s, expression.Input, input), values, func(ctx context.Context) (json.RawMessage, error) {
+	r.Context, err = evaluateOnce(d.known, newEvaluationKey(s, expression.Input, input), values, func(ctx context.Context) (json.RawMessage, error) {
 		return input.Object(ctx, values)
 	})
 	return r, err
 }
 
-func refuseChild(s postgres.UndecidedStep, why string) (stepDecision, error) {
-	move, err := failDecision(s, tasker.ChildRefused, "the child task cannot be started: "+why)
+func failChild(s postgres.UndecidedStep, why string) (stepDecision, error) {
+	move, err := newFailedDecision(s, tasker.ChildRefused, "the child task cannot be started: "+why)
 	return stepDecision{move: move}, err
 }
 
-// childTask plans a child task. It treats the unique keys of tasks planned in this round as taken.
-func (d *decision) childTask(ctx context.Context, r tasker.NewTask) (*postgres.CreatedTask, error) {
+// newChildTask plans a child task. It treats the unique keys of tasks planned in this round as
+// taken.
+func (d *decision) newChildTask(ctx context.Context, r tasker.NewTask) (*postgres.CreatedTask, error) {
 	c := d.engine.newCreation(d.tx, templatefile.NewTimerBudget())
 	c.tasks = slices.Clip(d.children)
 	return c.addUnrequested(ctx, r)
 }
 
-// withNewChild resets a child step so that it starts another child task. The step must have failed
-// or be waiting for its current one.
-func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
-	t := targetOf(target)
-	if err := t.TaskRefusal(); err != nil {
+// resetWithNewChild resets a child step so that it starts another child task. The step must have
+// failed or be waiting for its current one.
+func (a Action) resetWithNewChild(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
+	t := toLifecycleTarget(target)
+	if err := t.CheckTask(); err != nil {
 		return ActionResult{}, err
 	}
 	if !target.IsChild {
@@ -161,36 +163,36 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 		return ActionResult{}, err
 	}
 	acted.Steps = []StepActionResult{{Target: target, Fence: target.Fence}}
-	r := a.repair(target)
+	r := a.newRepair(target)
 	r.Data["left_child_task_uuid"] = target.Child
-	return a.follow(ctx, tx, acted, followUp{postgres.Concluded{}, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
+	return a.applyFollowUp(ctx, tx, acted, followUp{postgres.Concluded{}, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
 }
 
 // completeParents concludes the steps whose child tasks have ended. It does not lock child tasks.
 func (e *Engine) completeParents(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
-		return e.endsOfChildren(ctx, tx, free, rows)
+		return e.collectChildEnds(ctx, tx, free, rows)
 	})
 }
 
-// endsOfChildren returns outcomes for the steps whose tasks are locked and whose child tasks have
+// collectChildEnds returns outcomes for the steps whose tasks are locked and whose child tasks have
 // ended.
-func (e *Engine) endsOfChildren(ctx context.Context, tx *postgres.Tx, locked []tasker.ID, steps []tasker.StepRef) ([]outcome, error) {
+func (e *Engine) collectChildEnds(ctx context.Context, tx *postgres.Tx, locked []tasker.ID, steps []tasker.StepRef) ([]outcome, error) {
 	ended, err := tx.TakeEndedChildren(ctx, locked, steps)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]outcome, len(ended))
 	for i, s := range ended {
-		if list[i], err = e.endOfChild(ctx, tx, s); err != nil {
+		if list[i], err = e.evaluateChildEnd(ctx, tx, s); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.StepOfChild) (v outcome, err error) {
-	step, _, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
+func (e *Engine) evaluateChildEnd(ctx context.Context, tx *postgres.Tx, s postgres.StepOfChild) (v outcome, err error) {
+	step, _, err := e.findStepTemplate(ctx, tx, s.TemplateUUID, s.Name)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -203,7 +205,7 @@ func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.Ste
 	outcome := step.OnChild.PermanentlyFailed
 	switch {
 	case s.ChildState == tasker.TaskComplete:
-		v.Body, v.ResultSize, err = e.resultOfChild(ctx, tx, s.ChildUUID, metadata)
+		v.Body, v.ResultSize, err = e.readChildResult(ctx, tx, s.ChildUUID, metadata)
 		return v, err
 	case !s.GivenUp:
 		v.Reason, outcome = "child task "+s.ChildUUID.String()+" was cancelled", step.OnChild.Cancelled
@@ -214,10 +216,10 @@ func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.Ste
 	case tasker.ChildSkips:
 		v.Event, v.To = lifecycle.Skip, tasker.StepSkipped
 	case tasker.ChildCompletes:
-		v.Body, v.ResultSize, err = resultBody(step.ChildResult, metadata)
+		v.Body, v.ResultSize, err = encodeResult(step.ChildResult, metadata)
 	default:
 		v.Event, v.To, v.Detail = lifecycle.FailChild, tasker.StepError, tasker.ChildFailed
-		v.Body, err = failureBody(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
+		v.Body, err = encodeFailure(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
 	}
 	return v, err
 }
@@ -231,27 +233,27 @@ type omittedResult struct {
 	ReadAt   string    `json:"read_at"` // API path of the complete result
 }
 
-// resultOfChild returns the result of a step whose child task is complete. It is an object that
+// readChildResult returns the result of a step whose child task is complete. It is an object that
 // maps the names of the child's last steps to their results. Results that are too large are
 // omitted. If the object still cannot be stored, all results are omitted.
-func (e *Engine) resultOfChild(ctx context.Context, tx *postgres.Tx, child tasker.ID, metadata json.RawMessage) (body json.RawMessage, size int, err error) {
+func (e *Engine) readChildResult(ctx context.Context, tx *postgres.Tx, child tasker.ID, metadata json.RawMessage) (body json.RawMessage, size int, err error) {
 	list, err := tx.LastResults(ctx, child, tasker.MaxDocumentBytes)
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, whole := range []bool{true, false} {
 		var doc json.RawMessage
-		if doc, err = resultsByName(child, list, whole); err != nil {
+		if doc, err = encodeResultsByName(child, list, whole); err != nil {
 			return nil, 0, err
 		}
-		if body, size, err = resultBody(doc, metadata); err == nil {
+		if body, size, err = encodeResult(doc, metadata); err == nil {
 			return body, size, nil
 		}
 	}
 	return nil, 0, err
 }
 
-func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (json.RawMessage, error) {
+func encodeResultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (json.RawMessage, error) {
 	var doc bytes.Buffer
 	doc.WriteByte('{')
 	for i, r := range list {
@@ -284,11 +286,11 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 	var namespaces []string
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		namespaces = nil
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		free, err := tx.LockFreeTasks(ctx, uniqueTasks(rows))
 		if err != nil {
 			return err
 		}
-		unneeded, err := tx.TakeChildrenToCancel(ctx, free, tasksOfSteps(rows))
+		unneeded, err := tx.TakeChildrenToCancel(ctx, free, uniqueTasks(rows))
 		if err != nil {
 			return err
 		}
@@ -314,26 +316,26 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 	return err
 }
 
-// refuseCycle rejects a template whose child steps start it again, directly or through templates
+// checkCycle rejects a template whose child steps start it again, directly or through templates
 // that are already registered.
-func (e *Engine) refuseCycle(ctx context.Context, t tasker.Template) error {
-	w := startWalk{engine: e, root: t, seen: map[tasker.ChildTemplate]bool{}}
-	path, err := w.walk(ctx, t, []string{t.Namespace + "/" + t.Name})
+func (e *Engine) checkCycle(ctx context.Context, t tasker.Template) error {
+	w := cycleSearch{engine: e, root: t, seen: map[tasker.ChildTemplate]bool{}}
+	path, err := w.visit(ctx, t, []string{t.Namespace + "/" + t.Name})
 	if err != nil || path == nil {
 		return err
 	}
 	return tasker.Errorf(tasker.Invalid, "templates start each other in a cycle: %s", strings.Join(path, " -> "))
 }
 
-// startWalk follows child steps to the templates that they start.
-type startWalk struct {
+// cycleSearch follows child steps to the templates that they start.
+type cycleSearch struct {
 	engine *Engine
 	root   tasker.Template
 	seen   map[tasker.ChildTemplate]bool
 }
 
-// walk returns the path of templates that leads back to the root, or nil.
-func (w *startWalk) walk(ctx context.Context, t tasker.Template, path []string) ([]string, error) {
+// visit returns the path of templates that leads back to the root, or nil.
+func (w *cycleSearch) visit(ctx context.Context, t tasker.Template, path []string) ([]string, error) {
 	for _, s := range t.Steps {
 		if s.Type != tasker.ChildStep || w.seen[s.Child] || len(w.seen) >= maxStarted {
 			continue
@@ -350,7 +352,7 @@ func (w *startWalk) walk(ctx context.Context, t tasker.Template, path []string) 
 		if err != nil {
 			return nil, err
 		}
-		if found, err := w.walk(ctx, child.Template, next); found != nil || err != nil {
+		if found, err := w.visit(ctx, child.Template, next); found != nil || err != nil {
 			return found, err
 		}
 	}

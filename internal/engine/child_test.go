@@ -169,7 +169,7 @@ func TestOnChildDecidesWhatAFailedChildMeans(t *testing.T) {
 			h.Accepted(failure(h.ClaimOne("pack"), true))
 			h.Tick()
 			h.WantStep(task, "archive", tasker.StepPending, 0)
-			h.GiveUp(kid)
+			h.Abandon(kid)
 		} else {
 			h.Cancel(kid)
 		}
@@ -483,7 +483,7 @@ func TestTaskTreeIsBounded(t *testing.T) {
 		t.Errorf("the tree has %d tasks, and %d of which children are left out", n, left)
 	}
 	h.WantCode(errOf(h.DB.TaskTree(t.Context(), tasker.NewID())), tasker.NotFound, "not found")
-	_, err = h.DB.TaskTree(access.WithScope(t.Context(), access.Namespaces("other")), task)
+	_, err = h.DB.TaskTree(access.WithScope(t.Context(), access.NamespaceScope("other")), task)
 	h.WantCode(err, tasker.NotFound, "not found")
 }
 

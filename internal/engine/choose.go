@@ -23,17 +23,17 @@ import (
 // maxNamed limits the number of step names in a message about a decision.
 const maxNamed = 20
 
-// selectedDependents returns the dependents that a decision result selects. If the result is
+// parseSelectedDependents returns the dependents that a decision result selects. If the result is
 // invalid, the error describes why.
-func selectedDependents(result json.RawMessage, dependents []string) ([]string, error) {
-	named, err := namedSteps(result)
+func parseSelectedDependents(result json.RawMessage, dependents []string) ([]string, error) {
+	named, err := parseNamedSteps(result)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range named {
 		if !slices.Contains(dependents, name) {
 			return nil, fmt.Errorf("%q does not depend directly on the decision; direct dependents: %s",
-				payload.CleanText(name, 128), someOf(dependents))
+				payload.CleanText(name, 128), formatSome(dependents))
 		}
 	}
 	chosen := []string{}
@@ -45,7 +45,7 @@ func selectedDependents(result json.RawMessage, dependents []string) ([]string, 
 	return chosen, nil
 }
 
-func namedSteps(result json.RawMessage) ([]string, error) {
+func parseNamedSteps(result json.RawMessage) ([]string, error) {
 	const forms = `it must be {"steps": ["…"]} or {"decision_point_outcome": {"type": "create_steps", "step_names": ["…"]}}`
 	var doc map[string]json.RawMessage
 	if json.Unmarshal(result, &doc) != nil || doc == nil {
@@ -57,7 +57,7 @@ func namedSteps(result json.RawMessage) ([]string, error) {
 	case short && long:
 		return nil, errors.New("the result has both steps and decision_point_outcome: set only one of them")
 	case short:
-		return nameList("steps", steps)
+		return parseNameList("steps", steps)
 	case !long:
 		return nil, errors.New("the result selects no steps: " + forms)
 	}
@@ -70,14 +70,14 @@ func namedSteps(result json.RawMessage) ([]string, error) {
 	case "no_branches":
 		return nil, nil
 	case "create_steps":
-		return nameList("decision_point_outcome.step_names", o["step_names"])
+		return parseNameList("decision_point_outcome.step_names", o["step_names"])
 	default:
 		return nil, fmt.Errorf("invalid decision_point_outcome.type %q: must be create_steps or "+
 			"no_branches", payload.CleanText(kind, 128))
 	}
 }
 
-func nameList(key string, doc json.RawMessage) ([]string, error) {
+func parseNameList(key string, doc json.RawMessage) ([]string, error) {
 	var names []*string // pointers distinguish null from strings
 	if json.Unmarshal(doc, &names) != nil || names == nil || slices.Contains(names, nil) {
 		return nil, fmt.Errorf("%s must be a list of names", key)
@@ -89,8 +89,8 @@ func nameList(key string, doc json.RawMessage) ([]string, error) {
 	return list, nil
 }
 
-// someOf joins up to maxNamed names and counts the rest.
-func someOf(names []string) string {
+// formatSome joins up to maxNamed names and counts the rest.
+func formatSome(names []string) string {
 	switch {
 	case len(names) == 0:
 		return "none"
@@ -101,31 +101,31 @@ func someOf(names []string) string {
 	}
 }
 
-// decided adds the chosen dependents to the outcome of a decision. An invalid result becomes a
+// withDecision adds the chosen dependents to the outcome of a decision. An invalid result becomes a
 // permanent failure.
-func (v outcome) decided(d postgres.Decision) (outcome, error) {
+func (v outcome) withDecision(d postgres.Decision) (outcome, error) {
 	var result tasker.StepResult
 	if err := json.Unmarshal(v.Body, &result); err != nil {
 		return v, fmt.Errorf("read the result of a decision: %w", err)
 	}
-	chosen, wrong := selectedDependents(result.Result, d.Dependents)
+	chosen, wrong := parseSelectedDependents(result.Result, d.Dependents)
 	if wrong != nil {
-		return v.decisionError(d, wrong)
+		return v.withDecisionError(d, wrong)
 	}
 	var err error
 	result.GoesOn = chosen
 	v.Reason = "selected no steps"
 	if len(chosen) > 0 {
-		v.Reason = payload.CleanText("selected "+someOf(chosen), maxSkipReason)
+		v.Reason = payload.CleanText("selected "+formatSome(chosen), maxSkipReason)
 	}
 	if v.Body, err = json.Marshal(result); err == nil && v.Digest != nil {
-		v.Digest = v.digest()
+		v.Digest = v.computeDigest()
 	}
 	return v, err
 }
 
-// decisionError converts the outcome into a failure that describes the invalid result.
-func (v outcome) decisionError(d postgres.Decision, wrong error) (outcome, error) {
+// withDecisionError converts the outcome into a failure that describes the invalid result.
+func (v outcome) withDecisionError(d postgres.Decision, wrong error) (outcome, error) {
 	f := tasker.Failure{Type: tasker.InvalidDecision, Message: "the result does not select the next steps: " + wrong.Error()}
 	worker := ""
 	if v.Worker != nil {
@@ -133,10 +133,10 @@ func (v outcome) decisionError(d postgres.Decision, wrong error) (outcome, error
 	}
 	var err error
 	v.Event, v.To, v.ResultSize = lifecycle.Fail, tasker.StepError, 0
-	v.fail(f)
+	v.setFailure(f)
 	v.unstorable = tasker.Errorf(tasker.Invalid, "step %s: %s", d.Name, f.Message)
-	if v.Body, err = failureBody(f, worker); err == nil && v.Digest != nil {
-		v.Digest = v.digest()
+	if v.Body, err = encodeFailure(f, worker); err == nil && v.Digest != nil {
+		v.Digest = v.computeDigest()
 	}
 	return v, err
 }
@@ -168,7 +168,7 @@ func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]
 		if !is || v.To != tasker.StepComplete {
 			continue
 		}
-		if list[i], err = v.decided(d); err != nil {
+		if list[i], err = v.withDecision(d); err != nil {
 			return nil, err
 		}
 		read = append(read, i)
@@ -180,7 +180,7 @@ func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]
 // remain to be applied: those of other steps, and decisions that did not apply.
 func (e *Engine) reportDecisions(ctx context.Context, list []outcome, receipt *tasker.Receipt) ([]outcome, error) {
 	var read []int
-	err := persist(ctx, func() (err error) {
+	err := retryTransient(ctx, func() (err error) {
 		read, err = readDecisions(ctx, e.db, list)
 		return err
 	})
@@ -199,9 +199,9 @@ func (e *Engine) reportDecisions(ctx context.Context, list []outcome, receipt *t
 		case n < 0:
 			remaining = append(remaining, v)
 		case slices.Contains(moved, n):
-			v.answer(receipt)
+			v.addTo(receipt)
 		case decisions[n].undecided:
-			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
+			receipt.Rejected = append(receipt.Rejected, newUnansweredRejection(v.StepUUID))
 		default:
 			remaining = append(remaining, v)
 		}
@@ -209,8 +209,8 @@ func (e *Engine) reportDecisions(ctx context.Context, list []outcome, receipt *t
 	return remaining, nil
 }
 
-// decisions returns the decisions among the steps that an operator completes.
-func (a Action) decisions(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.Decision, error) {
+// readDecisions returns the decisions among the steps that an operator completes.
+func (a Action) readDecisions(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.Decision, error) {
 	var steps []tasker.StepRef
 	for _, t := range targets {
 		if t.IsDecision && a.op.Action == tasker.CompleteManually {
@@ -228,12 +228,12 @@ func (a Action) decisions(ctx context.Context, tx *postgres.Tx, targets []postgr
 func (a Action) decide(t postgres.Target, d postgres.Decision) (json.RawMessage, error) {
 	switch a.op.Action {
 	case tasker.ResolveManually:
-		return nil, targetOf(t).Refusal("step %s is a decision and requires a result that selects the next steps: "+
+		return nil, toLifecycleTarget(t).Refusal("step %s is a decision and requires a result that selects the next steps: "+
 			"complete it (complete_manually) with {\"steps\": [\"…\"]}", t.Name)
 	case tasker.CompleteManually:
-		chosen, wrong := selectedDependents(a.op.Result, d.Dependents)
+		chosen, wrong := parseSelectedDependents(a.op.Result, d.Dependents)
 		if wrong != nil {
-			return nil, targetOf(t).Refusal("step %s is a decision, but the result does not select the next "+
+			return nil, toLifecycleTarget(t).Refusal("step %s is a decision, but the result does not select the next "+
 				"steps: %w", t.Name, wrong)
 		}
 		return json.Marshal(tasker.StepResult{Success: true, Result: a.op.Result, Metadata: a.op.Metadata, GoesOn: chosen})

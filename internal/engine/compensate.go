@@ -50,14 +50,14 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 	if t.Phase == tasker.Compensating || t.Outcome == tasker.Compensated || t.Outcome == tasker.NothingToCompensate {
 		return Compensation{Before: true}, nil
 	}
-	if err := mayCompensate(t); err != nil {
+	if err := checkCompensable(t); err != nil {
 		return Compensation{}, err
 	}
-	g, err := e.graphIn(ctx, tx, t.TemplateUUID)
+	g, err := e.loadGraphByID(ctx, tx, t.TemplateUUID)
 	if err != nil {
 		return Compensation{}, err
 	}
-	undone, steps, err := e.undo(ctx, tx, task, g)
+	undone, steps, err := e.planUndo(ctx, tx, task, g)
 	if err != nil {
 		return Compensation{}, err
 	}
@@ -68,8 +68,8 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 	return Compensation{Steps: len(steps), Namespaces: []string{t.Namespace}}, tx.Compensate(ctx, postgres.Compensation{Task: t, Template: g.stored, Undone: undone, Steps: steps}, by)
 }
 
-// mayCompensate returns a Conflict if the compensation of a task cannot begin.
-func mayCompensate(t postgres.CompensableTask) error {
+// checkCompensable returns a Conflict if the compensation of a task cannot begin.
+func checkCompensable(t postgres.CompensableTask) error {
 	switch {
 	case t.State == tasker.TaskComplete:
 		return tasker.Errorf(tasker.Conflict,
@@ -85,9 +85,9 @@ func mayCompensate(t postgres.CompensableTask) error {
 	return err
 }
 
-// undo returns the completed steps, most recent first, and the chain of steps that undo them. It
-// first concludes steps whose work is done but not yet concluded.
-func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *graph) ([]postgres.DoneStep, []postgres.CreatedStep, error) {
+// planUndo returns the completed steps, most recent first, and the chain of steps that undo them.
+// It first concludes steps whose work is done but not yet concluded.
+func (e *Engine) planUndo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *graph) ([]postgres.DoneStep, []postgres.CreatedStep, error) {
 	var names []string
 	for _, s := range g.stored.Steps {
 		if s.OnFailure != nil {
@@ -104,7 +104,7 @@ func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *g
 	if err != nil {
 		return nil, nil, err
 	}
-	depth := g.depths()
+	depth := g.computeDepths()
 	slices.SortFunc(done, func(a, b postgres.DoneStep) int {
 		i, j := g.byName[a.Name], g.byName[b.Name]
 		return cmp.Or(b.CompletedAt.Compare(a.CompletedAt), cmp.Compare(depth[j], depth[i]), cmp.Compare(j, i))
@@ -137,26 +137,27 @@ func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.
 		if err != nil {
 			return err
 		}
-		list, err := fromPendingReports(ctx, tx, kept)
+		list, err := toOutcomes(ctx, tx, kept)
 		if err != nil {
 			return err
 		}
-		ended, err := e.endsOfChildren(ctx, tx, []tasker.ID{task}, chunk)
+		ended, err := e.collectChildEnds(ctx, tx, []tasker.ID{task}, chunk)
 		if err != nil {
 			return err
 		}
 		if list = append(list, ended...); len(list) == 0 {
 			continue
 		}
-		if _, err := tx.ConcludeSteps(ctx, conclusions(list)); err != nil {
+		if _, err := tx.ConcludeSteps(ctx, toConclusions(list)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// depths returns the length of the longest path to each step. In a cyclic template, all are zero.
-func (g *graph) depths() []int {
+// computeDepths returns the length of the longest path to each step. In a cyclic template, all are
+// zero.
+func (g *graph) computeDepths() []int {
 	depth := make([]int, len(g.parents))
 	if g.cycle != nil {
 		return depth

@@ -372,7 +372,7 @@ func TestCompensationOfAWrittenOffTaskCanBeRequestedLater(t *testing.T) {
 		return task, h.Entry(task).UUID
 	}
 	task, entry := stuck()
-	h.GiveUp(task)
+	h.Abandon(task)
 	h.wantUndone(task, "", "")
 	h.Must(errOf(h.endUndone(entry)))
 	h.wantUndone(task, tasker.Compensating, "")

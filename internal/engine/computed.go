@@ -13,15 +13,15 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// computing evaluates a result expression for each step that an action completes. It caches
+// resultComputer evaluates a result expression for each step that an action completes. It caches
 // compiled programs.
-type computing struct {
+type resultComputer struct {
 	engine   *Engine
 	text     string
-	programs map[postgres.TemplateStep]compiled
+	programs map[postgres.TemplateStep]compiledProgram
 }
 
-type compiled struct {
+type compiledProgram struct {
 	program *expression.Program
 	err     error
 }
@@ -29,24 +29,24 @@ type compiled struct {
 // CheckResult returns Invalid if an expression cannot compute the result of the given template
 // step.
 func (e *Engine) CheckResult(ctx context.Context, tx *postgres.Tx, text string, of postgres.TemplateStep) error {
-	c := computing{engine: e, text: text}
+	c := resultComputer{engine: e, text: text}
 	_, err := c.compile(ctx, tx, of)
 	return err
 }
 
 // compile compiles the expression for a step. The expression can refer to preceding steps and, for
 // a compensation step, to the step that it undoes.
-func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.TemplateStep) (*expression.Program, error) {
+func (c *resultComputer) compile(ctx context.Context, tx *postgres.Tx, of postgres.TemplateStep) (*expression.Program, error) {
 	of.Name = tasker.TemplateName(of.Name)
 	name := of.Name
 	if known, ok := c.programs[of]; ok {
 		return known.program, known.err
 	}
-	g, err := c.engine.graphIn(ctx, tx, of.TemplateUUID)
+	g, err := c.engine.loadGraphByID(ctx, tx, of.TemplateUUID)
 	if err != nil {
 		return nil, err
 	}
-	s, _, ok := g.step(name)
+	s, _, ok := g.findStep(name)
 	if !ok {
 		return nil, fmt.Errorf("template %s has no step %q", of.TemplateUUID, name)
 	}
@@ -58,56 +58,56 @@ func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.Te
 	for _, s := range g.stored.Steps {
 		scope.Steps = append(scope.Steps, s.Name)
 	}
-	var made compiled
+	var made compiledProgram
 	if made.program, made.err = expression.Compile(c.text, scope, expression.Any); made.err != nil {
 		made.err = tasker.Errorf(tasker.CodeOf(made.err), "step %s of template %s/%s %s: %w", name, g.stored.Namespace, g.stored.Name, g.stored.Version, made.err)
 	}
 	if c.programs == nil {
-		c.programs = map[postgres.TemplateStep]compiled{}
+		c.programs = map[postgres.TemplateStep]compiledProgram{}
 	}
 	c.programs[of] = made
 	return made.program, made.err
 }
 
-// result evaluates the expression for a step. If there is no result, the refusal explains why; it
-// wraps the [expression.Failure], if any.
-func (c *computing) result(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (doc json.RawMessage, refusal, err error) {
+// computeResult evaluates the expression for a step. If there is no result, the refusal explains
+// why; it wraps the [expression.Failure], if any.
+func (c *resultComputer) computeResult(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (doc json.RawMessage, refusal, err error) {
 	p, err := c.compile(ctx, tx, postgres.TemplateStep{TemplateUUID: s.TemplateUUID, Name: t.Name})
 	if code := tasker.CodeOf(err); code == tasker.Invalid {
-		return nil, targetOf(t).Refusal("cannot compute the result of step %s: %w", t.Name, err), nil
+		return nil, toLifecycleTarget(t).Refusal("cannot compute the result of step %s: %w", t.Name, err), nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	v, err := valuesOf(ctx, tx, t.TaskUUID, p)
+	v, err := loadValues(ctx, tx, t.TaskUUID, p)
 	if err == nil {
 		v.Error, v.Item = s.Error, s.Item
 		v.Task = expression.TaskValues{ID: t.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: t.Namespace, CorrelationID: s.CorrelationID}
 		doc, err = p.JSON(ctx, v, tasker.MaxDocumentBytes)
 	}
 	if failure, ok := errors.AsType[*expression.Failure](err); ok {
-		return nil, targetOf(t).Refusal("cannot compute the result of step %s: %w", t.Name, failure), nil
+		return nil, toLifecycleTarget(t).Refusal("cannot compute the result of step %s: %w", t.Name, failure), nil
 	}
 	return doc, nil, err
 }
 
-// forStep returns the action for one step, including the step's computed result.
-func (a Action) forStep(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (of Action, refusal, err error) {
-	doc, refusal, err := a.computes.result(ctx, tx, t, s)
+// resolveForStep returns the action for one step, including the step's computed result.
+func (a Action) resolveForStep(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (of Action, refusal, err error) {
+	doc, refusal, err := a.computes.computeResult(ctx, tx, t, s)
 	if refusal != nil || err != nil {
 		return a, refusal, err
 	}
 	of = a
 	of.op.Result = doc
-	if of.body, of.size, err = resultBody(doc, a.op.Metadata); err != nil {
-		return a, targetOf(t).Refusal("cannot store the result of step %s: %w", t.Name, err), nil
+	if of.body, of.size, err = encodeResult(doc, a.op.Metadata); err != nil {
+		return a, toLifecycleTarget(t).Refusal("cannot store the result of step %s: %w", t.Name, err), nil
 	}
 	return of, nil, nil
 }
 
-// failed reads the values that the expression can use, by step. It returns nil if the action has no
-// expression.
-func (a Action) failed(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.RepairedStep, error) {
+// loadFailedSteps reads the values that the expression can use, by step. It returns nil if the
+// action has no expression.
+func (a Action) loadFailedSteps(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.RepairedStep, error) {
 	if a.computes == nil || len(targets) == 0 {
 		return nil, nil // documented
 	}
@@ -118,9 +118,10 @@ func (a Action) failed(ctx context.Context, tx *postgres.Tx, targets []postgres.
 	return tx.RepairedSteps(ctx, refs)
 }
 
-// valuesOf reads the context of a task and the states and results of the steps that an expression
+// loadValues reads the context of a task and the states and results of the steps that an expression
 // refers to. It returns an [expression.Failure] if they are too large.
-func valuesOf(ctx context.Context, tx *postgres.Tx, task tasker.ID, p *expression.Program) (expression.Values, error) {
+func loadValues(ctx context.Context, tx *postgres.Tx, task tasker.ID, p *expression.Program) (expression.Values,
+	error) {
 	names := append(slices.Clone(p.Results()), p.States()...)
 	read, err := tx.ConditionValues(ctx, task, names, conditionBytes)
 	if err != nil {

@@ -39,7 +39,7 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postg
 		}
 		var one []int
 		if len(list) > 1 {
-			one, err = alone(ctx, *v, func(ctx context.Context, v outcome) ([]int, error) {
+			one, err = concludeAlone(ctx, *v, func(ctx context.Context, v outcome) ([]int, error) {
 				moved, _, err := e.conclude(ctx, []outcome{v}, nil)
 				return moved, err
 			})
@@ -47,7 +47,7 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postg
 		if isSingleOutcomeError(ctx, err) {
 			e.log.ErrorContext(ctx, "applying a report failed; it stays pending",
 				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
-			one, err = alone(ctx, *v, e.storePendingReport)
+			one, err = concludeAlone(ctx, *v, e.storePendingReport)
 		}
 		switch {
 		case err == nil && len(one) > 0:
@@ -64,8 +64,8 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postg
 	return moved, nil, nil
 }
 
-// alone calls do for one outcome with the timeout singleTimeout.
-func alone(ctx context.Context, v outcome, do func(context.Context, outcome) ([]int, error)) ([]int, error) {
+// concludeAlone calls do for one outcome with the timeout singleTimeout.
+func concludeAlone(ctx context.Context, v outcome, do func(context.Context, outcome) ([]int, error)) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, singleTimeout)
 	defer cancel()
 	return do(ctx, v)
@@ -85,7 +85,7 @@ func (e *Engine) conclude(ctx context.Context, list []outcome, next *postgres.Ne
 	}
 	var concluded postgres.Concluded
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		if err := tx.LockTasks(ctx, tasksOf(list)); err != nil {
+		if err := tx.LockTasks(ctx, taskIDs(list)); err != nil {
 			return err
 		}
 		var err error
@@ -147,9 +147,9 @@ func (e *Engine) succeed(ctx context.Context, list []outcome, next *postgres.Nex
 	e.wakeLimitWaiters(len(concluded.Moved), len(claimed.Steps))
 	e.scheduleDecision(concluded)
 	if claimed.RetryAfter() > 0 {
-		e.limited.wait(e.now(), next.Namespaces)
+		e.limited.addWaiters(e.now(), next.Namespaces)
 	}
-	taken := idSet(claimed.Steps, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
+	taken := newIDSet(claimed.Steps, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
 	if slices.ContainsFunc(concluded.Enqueued, func(step tasker.ID) bool { return !taken[step] }) {
 		e.notify(concluded.Namespaces)
 	}
@@ -165,28 +165,28 @@ func (e *Engine) reportAndClaim(ctx context.Context, list []outcome, next *postg
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), batchTime) // see claimContext
 		defer cancel()
 	}
-	return e.db.Report(ctx, conclusions(list), next)
+	return e.db.Report(ctx, toConclusions(list), next)
 }
 
 // concludeIn is conclude in a transaction that already holds the locks on the tasks.
 func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []outcome, by postgres.Operator) (postgres.Concluded, error) {
-	concluded, err := tx.ConcludeSteps(ctx, conclusions(list))
+	concluded, err := tx.ConcludeSteps(ctx, toConclusions(list))
 	if err != nil {
 		return concluded, err
 	}
 	settle := tx.SettleTasks
 	if len(concluded.FailedForGood) > 0 {
-		if concluded, err = e.tolerate(ctx, tx, list, concluded); err != nil {
+		if concluded, err = e.tolerateFailures(ctx, tx, list, concluded); err != nil {
 			return concluded, err
 		}
 	} else {
 		settle = tx.SettleReported // the states of the tasks are needed for investigations only
 	}
-	settled, err := settle(ctx, tasksOf(list), by)
+	settled, err := settle(ctx, taskIDs(list), by)
 	if err != nil {
 		return concluded, err
 	}
-	return concluded, investigateFailed(ctx, tx, pick(list, concluded.FailedForGood), byTask(settled))
+	return concluded, investigateFailed(ctx, tx, pick(list, concluded.FailedForGood), indexByTask(settled))
 }
 
 // investigateFailed opens an investigation for each task with a final failure. The argument was
@@ -207,7 +207,7 @@ func investigateFailed(ctx context.Context, tx *postgres.Tx, failed []outcome, w
 	return err
 }
 
-func byTask(settled []postgres.Settled) map[tasker.ID]postgres.Settled {
+func indexByTask(settled []postgres.Settled) map[tasker.ID]postgres.Settled {
 	of := make(map[tasker.ID]postgres.Settled, len(settled))
 	for _, s := range settled {
 		of[s.TaskUUID] = s
@@ -215,7 +215,7 @@ func byTask(settled []postgres.Settled) map[tasker.ID]postgres.Settled {
 	return of
 }
 
-func conclusions(list []outcome) []postgres.Conclusion {
+func toConclusions(list []outcome) []postgres.Conclusion {
 	out := make([]postgres.Conclusion, len(list))
 	for i, v := range list {
 		out[i] = v.Conclusion
@@ -223,7 +223,7 @@ func conclusions(list []outcome) []postgres.Conclusion {
 	return out
 }
 
-func tasksOf(list []outcome) []tasker.ID { return postgres.TasksOf(conclusions(list)) }
+func taskIDs(list []outcome) []tasker.ID { return postgres.TaskIDs(toConclusions(list)) }
 
 func pick(list []outcome, indexes []int) []outcome {
 	out := make([]outcome, len(indexes))
@@ -258,7 +258,7 @@ func (e *Engine) completePendingReports(ctx context.Context, steps []tasker.Step
 	if err != nil || len(kept) == 0 {
 		return err
 	}
-	list, err := fromPendingReports(ctx, e.db, kept)
+	list, err := toOutcomes(ctx, e.db, kept)
 	if err != nil {
 		return err
 	}
@@ -266,8 +266,8 @@ func (e *Engine) completePendingReports(ctx context.Context, steps []tasker.Step
 	return err
 }
 
-// fromPendingReports converts pending reports back to outcomes.
-func fromPendingReports(ctx context.Context, from decisionReader, kept []postgres.PendingReport) ([]outcome, error) {
+// toOutcomes converts pending reports back to outcomes.
+func toOutcomes(ctx context.Context, from decisionReader, kept []postgres.PendingReport) ([]outcome, error) {
 	list := make([]outcome, len(kept))
 	for i, k := range kept {
 		if err := json.Unmarshal(k.Report, &list[i]); err != nil {
@@ -278,7 +278,7 @@ func fromPendingReports(ctx context.Context, from decisionReader, kept []postgre
 		if v.To != tasker.StepError {
 			continue
 		}
-		f, err := failureOf(v.Body)
+		f, err := decodeFailure(v.Body)
 		if err != nil {
 			return nil, fmt.Errorf("read pending failure of step %s: %w", k.StepUUID, err)
 		}

@@ -76,24 +76,24 @@ func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fre
 	if err := c.save(ctx); err != nil {
 		return nil, err
 	}
-	c.merged(out)
-	e.notify(c.namespaces())
-	if slices.ContainsFunc(c.tasks, (*postgres.CreatedTask).Decides) {
-		e.decideAtOnce()
+	c.addMerged(out)
+	e.notify(c.listNamespaces())
+	if slices.ContainsFunc(c.tasks, (*postgres.CreatedTask).HasDecisions) {
+		e.decideNow()
 	}
 	return out, nil
 }
 
-// atIndex adds the index of a request to an error, unless there is only one request.
-func atIndex(err error, i, n int) error {
+// wrapAtIndex adds the index of a request to an error, unless there is only one request.
+func wrapAtIndex(err error, i, n int) error {
 	if n == 1 {
 		return err
 	}
-	return within(fmt.Sprintf("tasks[%d]", i), err)
+	return wrapPath(fmt.Sprintf("tasks[%d]", i), err)
 }
 
-// within prefixes an error and the paths of its faults with a path.
-func within(part string, err error) error {
+// wrapPath prefixes an error and the paths of its faults with a path.
+func wrapPath(part string, err error) error {
 	var known *tasker.Error
 	if !errors.As(err, &known) {
 		return err
@@ -156,7 +156,7 @@ func (c *creation) addAll(ctx context.Context, requests []tasker.NewTask, holder
 	var keys []postgres.IdempotencyKey
 	for _, r := range requests {
 		k := postgres.IdempotencyKey{Namespace: r.Namespace, Key: r.IdempotencyKey}
-		if textFault(k.Namespace, maxNamespace, true) == "" && k.Key != "" && textFault(k.Key, maxIdempotencyKey, false) == "" { // check rejects others
+		if checkText(k.Namespace, maxNamespace, true) == "" && k.Key != "" && checkText(k.Key, maxIdempotencyKey, false) == "" { // check rejects others
 			keys = append(keys, k)
 		}
 	}
@@ -173,7 +173,7 @@ func (c *creation) addAll(ctx context.Context, requests []tasker.NewTask, holder
 	for i, r := range requests {
 		var err error
 		if out[i], err = c.add(ctx, r); err != nil {
-			return nil, atIndex(err, i, len(requests))
+			return nil, wrapAtIndex(err, i, len(requests))
 		}
 	}
 	return out, nil
@@ -190,7 +190,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	}
 	key := postgres.IdempotencyKey{Namespace: r.Namespace, Key: r.IdempotencyKey}
 	if holder := c.byKey[key]; holder != nil {
-		return sameRequest(r, decoded, holder)
+		return resolveDuplicate(r, decoded, holder)
 	}
 	if r.RecreatedFrom != (tasker.ID{}) {
 		if _, err := c.engine.db.Task(ctx, r.RecreatedFrom); err != nil {
@@ -204,7 +204,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if err != nil && c.remembered {
 		return Created{}, errOldTemplate
 	}
-	if held, is := errors.AsType[*heldKey](err); is && held.policy == tasker.ConflictUseExisting {
+	if held, is := errors.AsType[*keyConflict](err); is && held.policy == tasker.ConflictUseExisting {
 		return Created{TaskUUID: held.by}, nil
 	}
 	if err != nil {
@@ -223,14 +223,14 @@ func (c *creation) addPlanned(ctx context.Context, r tasker.NewTask, decoded any
 	if err != nil {
 		return nil, err
 	}
-	if err := c.mayHave(ctx, t); err != nil {
+	if err := c.checkQuota(ctx, t); err != nil {
 		return nil, err
 	}
 	if c.steps += len(t.Steps); c.steps > MaxBulkSteps {
 		return nil, tasker.Errorf(tasker.TooLarge,
 			"the tasks up to this one have more than %d steps in total: create fewer at once", MaxBulkSteps)
 	}
-	if t.Digest, err = digest(r, decoded); err != nil {
+	if t.Digest, err = computeDigest(r, decoded); err != nil {
 		return nil, err
 	}
 	c.tasks = append(c.tasks, t)
@@ -255,8 +255,8 @@ func (c *creation) addUnrequested(ctx context.Context, r tasker.NewTask) (*postg
 	t.ContextSize = size
 	return t, nil
 }
-func sameRequest(r tasker.NewTask, decoded any, holder *postgres.KeyHolder) (Created, error) {
-	sum, err := digest(r, decoded)
+func resolveDuplicate(r tasker.NewTask, decoded any, holder *postgres.KeyHolder) (Created, error) {
+	sum, err := computeDigest(r, decoded)
 	if err != nil {
 		return Created{}, err
 	}
@@ -271,31 +271,31 @@ func sameRequest(r tasker.NewTask, decoded any, holder *postgres.KeyHolder) (Cre
 
 // plan returns a new task with its steps, keys, limits and search attributes.
 func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*postgres.CreatedTask, error) {
-	g, remembered, err := c.template(ctx, r)
+	g, remembered, err := c.loadGraph(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	c.remembered = remembered
 	if err := g.input.Check(ctx, c.checks, decoded); err != nil {
-		return nil, within("context", err)
+		return nil, wrapPath("context", err)
 	}
-	options := optionsOf(r, g.stored.Template, c.asked)
+	options := newOptions(r, g.stored.Template, c.asked)
 	started := r.StartAt.IsZero() && (options == nil || options.StartAfter == 0) && g.cycle == nil
 	t := &postgres.CreatedTask{
-		UUID: tasker.NewID(), Template: g.stored, Request: r, Steps: g.steps(started), Correlation: r.CorrelationID,
+		UUID: tasker.NewID(), Template: g.stored, Request: r, Steps: g.newSteps(started), Correlation: r.CorrelationID,
 		Remembered: remembered, Newest: remembered && r.Version == "",
 		Options: options,
 	}
 	if t.Correlation == "" {
 		t.Correlation = t.UUID.String() // a unique value, which needs no index
 	}
-	if err := c.find(ctx, g, t); err != nil {
+	if err := c.evaluateSearch(ctx, g, t); err != nil {
 		return nil, err
 	}
 	if err := c.setKeys(ctx, g, t); err != nil {
 		return nil, err
 	}
-	if t.Limits, err = c.limitsOf(ctx, g, t); err != nil {
+	if t.Limits, err = c.evaluateLimits(ctx, g, t); err != nil {
 		return nil, err
 	}
 	switch {
@@ -304,7 +304,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 		t.RejectReason = "steps form a dependency cycle: " + strings.Join(g.cycle, " -> ")
 	case !started:
 		t.State = tasker.TaskPending
-	case t.Decides(), slices.ContainsFunc(t.Steps, func(s postgres.CreatedStep) bool { return s.State == tasker.StepEnqueued }):
+	case t.HasDecisions(), slices.ContainsFunc(t.Steps, func(s postgres.CreatedStep) bool { return s.State == tasker.StepEnqueued }):
 		t.State = tasker.TaskStepsInProcess
 	default:
 		t.State = tasker.TaskWaitingForDependencies
@@ -312,10 +312,10 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	return t, nil
 }
 
-// find evaluates the search attributes of a task and adds their cost to the total. It returns
-// TooLarge if the total exceeds the limit.
-func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) error {
-	cost, err := c.engine.attributes(ctx, g, t)
+// evaluateSearch evaluates the search attributes of a task and adds their cost to the total. It
+// returns TooLarge if the total exceeds the limit.
+func (c *creation) evaluateSearch(ctx context.Context, g *graph, t *postgres.CreatedTask) error {
+	cost, err := c.engine.evaluateAttributes(ctx, g, t)
 	if c.searchCost += cost; c.searchCost > tasker.MaxSearchCost {
 		return tasker.Errorf(tasker.TooLarge,
 			"the search attributes of the tasks up to this one are too expensive to evaluate: create fewer at once")
@@ -327,8 +327,8 @@ func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) 
 // template may accept it.
 var errOldTemplate = errors.New("template is cached")
 
-// template returns the template of a request and whether it came from the engine's cache.
-func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, remembered bool, err error) {
+// loadGraph returns the template of a request and whether it came from the engine's cache.
+func (c *creation) loadGraph(ctx context.Context, r tasker.NewTask) (g *graph, remembered bool, err error) {
 	key := [3]string{r.Namespace, r.Name, r.Version}
 	if g, ok := c.templates[key]; ok {
 		return g, false, nil
@@ -338,12 +338,12 @@ func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, re
 	}
 	t, err := c.read(ctx, r.Namespace, r.Name, r.Version)
 	if err == nil && t.Retired != nil {
-		err = retired(t, r.Version)
+		err = newRetiredError(t, r.Version)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	g, err = c.engine.graphOf(t)
+	g, err = c.engine.loadGraph(t)
 	if err != nil {
 		return nil, false, fmt.Errorf("template %s/%s %s: %w", t.Namespace, t.Name, t.Version, err)
 	}
@@ -352,9 +352,9 @@ func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, re
 	return g, false, nil
 }
 
-// retired returns the error for a retired version: a Conflict if the request names the version, or
-// NotFound if it names none and none is available.
-func retired(t tasker.StoredTemplate, asked string) error {
+// newRetiredError returns the error for a retired version: a Conflict if the request names the
+// version, or NotFound if it names none and none is available.
+func newRetiredError(t tasker.StoredTemplate, asked string) error {
 	const again = "%s: retired since %s by %s: %s; to use it again, run tasker-ctl template unretire"
 	code, of := tasker.Conflict, fmt.Sprintf("template %s/%s %s does not accept "+
 		"new tasks", t.Namespace, t.Name, t.Version)
@@ -371,7 +371,7 @@ func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
 	if err := tx.CancelUnique(ctx, c.tasks); err != nil {
 		return err
 	}
-	if err := c.mergeIn(ctx, tx); err != nil {
+	if err := c.mergeRequests(ctx, tx); err != nil {
 		return err
 	}
 	for _, t := range c.tasks {
@@ -392,7 +392,7 @@ func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
 	return nil
 }
 
-func (c *creation) namespaces() []string {
+func (c *creation) listNamespaces() []string {
 	var list []string
 	for _, t := range c.tasks {
 		if !slices.Contains(list, t.Template.Namespace) {
@@ -426,33 +426,33 @@ func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 		{"parent_correlation_id", r.ParentCorrelationID, 128, false},
 		{"idempotency_key", r.IdempotencyKey, maxIdempotencyKey, false},
 	} {
-		faults.text(f.path, f.text, f.most, f.needed)
+		faults.checkText(f.path, f.text, f.most, f.needed)
 	}
 	if len(r.Tags) > 50 {
 		faults.add("tags", "has %d tags; the limit is 50", len(r.Tags))
 	}
 	for i, tag := range r.Tags {
-		faults.text(fmt.Sprintf("tags[%d]", i), tag, 128, true)
+		faults.checkText(fmt.Sprintf("tags[%d]", i), tag, 128, true)
 	}
 	if r.Priority < -1000 || r.Priority > 1000 {
 		faults.add("priority", "must be from -1000 to 1000, not %d", r.Priority)
 	}
 	faults.checkStart(r)
 	if decoded, contextSize, err = payload.Decode(r.Context, payload.Limits{}); err != nil {
-		return nil, 0, within("context", err)
+		return nil, 0, wrapPath("context", err)
 	}
 	if _, ok := decoded.(map[string]any); !ok {
 		faults.add("context", "must be a JSON object")
 	}
-	return decoded, contextSize, faults.err("the task cannot be created")
+	return decoded, contextSize, faults.toError("the task cannot be created")
 }
 
-// textFault describes what is wrong with a short string, or returns "".
-func textFault(s string, most int, needed bool) string {
+// checkText describes what is wrong with a short string, or returns "".
+func checkText(s string, most int, needed bool) string {
 	if needed && payload.IsBlank(s) {
 		return "is missing"
 	}
-	return payload.TextFault(s, most)
+	return payload.CheckText(s, most)
 }
 
 // faults collects the errors in a request.
@@ -462,15 +462,15 @@ func (f *faults) add(path, format string, args ...any) {
 	*f = append(*f, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-func (f *faults) text(path, s string, most int, needed bool) {
-	if wrong := textFault(s, most, needed); wrong != "" {
+func (f *faults) checkText(path, s string, most int, needed bool) {
+	if wrong := checkText(s, most, needed); wrong != "" {
 		f.add(path, "%s", wrong)
 	}
 }
 
-// err returns nil if there are no faults. Otherwise it returns an Invalid whose message contains
-// the first one and whose details contain all of them.
-func (f faults) err(message string) error {
+// toError returns nil if there are no faults. Otherwise it returns an Invalid whose message
+// contains the first one and whose details contain all of them.
+func (f faults) toError(message string) error {
 	if len(f) == 0 {
 		return nil
 	}

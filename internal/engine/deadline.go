@@ -42,9 +42,9 @@ func (f *faults) checkDelay(path string, d, limit time.Duration) {
 	}
 }
 
-// dueOfRequest returns the due time of a task from its request or else from its template, or nil if
+// newDeadline returns the due time of a task from its request or else from its template, or nil if
 // neither sets one. If the template has an expression, it is evaluated later.
-func dueOfRequest(r tasker.NewTask, t tasker.Template) *postgres.NewDeadline {
+func newDeadline(r tasker.NewTask, t tasker.Template) *postgres.NewDeadline {
 	d := &postgres.NewDeadline{
 		At: r.DueAt, After: r.DueAfter, Warn: t.Due.WarnBeforeSeconds, Investigate: t.Due.OpensInvestigation(), Orders: t.Order == tasker.OrderDue, Source: tasker.DueByRequest,
 	}
@@ -57,8 +57,8 @@ func dueOfRequest(r tasker.NewTask, t tasker.Template) *postgres.NewDeadline {
 	return d
 }
 
-// dueAt evaluates the expression of the template for the due time of a task.
-func (c *creation) dueAt(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (time.Time, error) {
+// evaluateDue evaluates the expression of the template for the due time of a task.
+func (c *creation) evaluateDue(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (time.Time, error) {
 	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
 		return time.Time{}, err
@@ -79,9 +79,10 @@ func (c *creation) dueAt(ctx context.Context, p *expression.Program, t *postgres
 	return at, nil
 }
 
-// due returns the due time of a step that is about to run, or nil if it has none. The error may be
-// an [expression.Failure].
-func (d *decision) due(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (*postgres.NewDeadline, error) {
+// newStepDeadline returns the due time of a step that is about to run, or nil if it has none. The
+// error may be an [expression.Failure].
+func (d *decision) newStepDeadline(ctx context.Context, s postgres.UndecidedStep, g *graph,
+	i int) (*postgres.NewDeadline, error) {
 	rules := g.stored.Steps[i].Due
 	if !rules.HasDueTime() {
 		return nil, nil // documented
@@ -94,11 +95,11 @@ func (d *decision) due(ctx context.Context, s postgres.UndecidedStep, g *graph, 
 	if p == nil {
 		return due, nil
 	}
-	values, err := d.values(ctx, s, p)
+	values, err := d.loadValues(ctx, s, p)
 	if err != nil {
 		return nil, err
 	}
-	due.At, err = outcomeOf(d.known, evaluationOf(s, expression.DueAt, p), values, func(ctx context.Context) (time.Time, error) { return p.Time(ctx, values) })
+	due.At, err = evaluateOnce(d.known, newEvaluationKey(s, expression.DueAt, p), values, func(ctx context.Context) (time.Time, error) { return p.Time(ctx, values) })
 	if err == nil && (due.At.Year() < 2000 || due.At.Sub(s.AsOf) > tasker.MaxDue) {
 		err = &expression.Failure{Text: p.Text(), Reason: "the time must be after the year 2000 and at most 5 " +
 			"years ahead"}
@@ -111,16 +112,16 @@ func (d *decision) due(ctx context.Context, s postgres.UndecidedStep, g *graph, 
 // delay.
 func (e *Engine) watchDeadlines(ctx context.Context, rows []tasker.StepRef) error {
 	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		free, err := tx.LockFreeTasks(ctx, uniqueTasks(rows))
 		if err != nil || len(free) == 0 {
 			return err
 		}
-		due, err := tx.WatchedDeadlines(ctx, stepsOf(free, rows))
+		due, err := tx.WatchedDeadlines(ctx, selectSteps(free, rows))
 		if err != nil || len(due) == 0 {
 			return err
 		}
 		return tx.NotifyDeadlines(ctx, due, func(d postgres.WatchedDeadline) tasker.NotificationData {
-			return notice.Due(notice.Deadline{
+			return notice.NewDeadlineData(notice.Deadline{
 				TaskUUID: d.TaskUUID, Namespace: d.Namespace, Template: d.TaskName, Step: d.StepName, State: d.State, DueAt: d.DueAt, CreatedAt: d.CreatedAt, Now: d.AsOf,
 			})
 		})
@@ -135,7 +136,7 @@ func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpda
 		return nil, err
 	}
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		change, err := e.changedDeadline(ctx, tx, task, c)
+		change, err := e.planDeadlineChange(ctx, tx, task, c)
 		if err != nil {
 			return err
 		}
@@ -152,8 +153,8 @@ func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpda
 	return t.Due, err
 }
 
-// changedDeadline locks a task and validates a change to its due time.
-func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task tasker.ID, c tasker.DueUpdate) (change postgres.ChangedDeadline, err error) {
+// planDeadlineChange locks a task and validates a change to its due time.
+func (e *Engine) planDeadlineChange(ctx context.Context, tx *postgres.Tx, task tasker.ID, c tasker.DueUpdate) (change postgres.ChangedDeadline, err error) {
 	if err := tx.LockTasks(ctx, []tasker.ID{task}); err != nil {
 		return change, err
 	}
@@ -173,7 +174,7 @@ func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task task
 		return change, tasker.Errorf(tasker.Conflict,
 			"task %s was written off by its investigation and no longer has a due time", task)
 	}
-	g, err := e.graphIn(ctx, tx, t.TemplateUUID)
+	g, err := e.loadGraphByID(ctx, tx, t.TemplateUUID)
 	if err != nil {
 		return change, err
 	}
@@ -187,7 +188,7 @@ func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task task
 		case s.State.Done() || s.State == tasker.StepCancelled:
 			return change, tasker.Errorf(tasker.Conflict, "step %s is %s and no longer has a due time", s.Name, s.State)
 		}
-		if step, _, ok := g.step(s.Name); ok {
+		if step, _, ok := g.findStep(s.Name); ok {
 			rules = step.Due
 		}
 		change.Audit, change.Detail["step"], change.Detail["was"] = "step.due_changed", s.Name, s.Due
@@ -201,7 +202,7 @@ func checkDueChange(c tasker.DueUpdate) error {
 	if c.DueAt != nil {
 		wrong.checkYear("due_at", *c.DueAt)
 	}
-	wrong.text("by", c.Actor, 255, true)
-	wrong.text("reason", c.Reason, 2000, false)
-	return wrong.err("the due time cannot be changed")
+	wrong.checkText("by", c.Actor, 255, true)
+	wrong.checkText("reason", c.Reason, 2000, false)
+	return wrong.toError("the due time cannot be changed")
 }

@@ -82,7 +82,7 @@ func TestMissedDueTimesAreNotifiedLate(t *testing.T) {
 	check(t, due.WarnedAt == nil && due.AnnouncedAt == nil, "of a task that is complete people were told: %+v", due)
 	given := create()
 	h.fail(h.Claim())
-	h.GiveUp(given)
+	h.Abandon(given)
 	h.dueLater(2 * time.Hour)
 	h.wantDue("given up", h.Task(given).Due, given, tasker.DeadlineEnded)
 }

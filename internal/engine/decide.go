@@ -27,14 +27,14 @@ const (
 // scheduleDecision starts the decision of steps that became due in a transaction of this process.
 func (e *Engine) scheduleDecision(c postgres.Concluded) {
 	if len(c.ToDecide) > 0 {
-		e.decideAtOnce()
+		e.decideNow()
 	}
 }
 
-// decideAtOnce wakes the loop that decides steps.
-func (e *Engine) decideAtOnce() {
+// decideNow wakes the loop that decides steps.
+func (e *Engine) decideNow() {
 	if d := e.due.Load(); d != nil {
-		d.rouse(postgres.DecideSteps)
+		d.wakeTimer(postgres.DecideSteps)
 	}
 }
 
@@ -47,25 +47,25 @@ func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 }
 
 func (e *Engine) decideWith(ctx context.Context, rows []tasker.StepRef, known evaluations) error {
-	left, err := known.between(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {
+	left, err := known.runBetween(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {
 		return e.decideOnce(ctx, rows, &known)
 	})
 	if left {
-		e.decideAtOnce()
+		e.decideNow()
 	}
 	return err
 }
 
 // decideExpensive returns a pass that decides steps of namespaces with expensive expressions.
 func (e *Engine) decideExpensive() func(context.Context) (time.Duration, error) {
-	w := e.work(postgres.DecideSteps)
+	w := e.workOfKind(postgres.DecideSteps)
 	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		return e.db.StepsToDecideOf(ctx, e.expensive.list(), limit)
 	}
 	w.do = func(ctx context.Context, rows []tasker.StepRef) error {
 		return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive, separate: true})
 	}
-	pass := e.timed(w)
+	pass := e.newTimedPass(w)
 	return func(ctx context.Context) (time.Duration, error) {
 		if len(e.expensive.list()) == 0 {
 			return 0, nil
@@ -80,17 +80,17 @@ func (e *Engine) decideOnce(ctx context.Context, rows []tasker.StepRef, known *e
 	var d decision
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		d = decision{engine: e, tx: tx, known: known}
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		free, err := tx.LockFreeTasks(ctx, uniqueTasks(rows))
 		if err != nil || len(free) == 0 {
 			return err
 		}
 		if free, d.namespaces, err = tx.StartTasks(ctx, free); err != nil || len(free) == 0 {
 			return err
 		}
-		due := stepsOf(free, rows)
+		due := selectSteps(free, rows)
 		d.begun = time.Now()
 		for n := 0; len(due) > 0 && n < decideRounds && time.Since(d.begun) < decideTime; n++ { // the rest stays due
-			if due, err = d.round(ctx, due); err != nil {
+			if due, err = d.runRound(ctx, due); err != nil {
 				return err
 			}
 		}
@@ -98,14 +98,14 @@ func (e *Engine) decideOnce(ctx context.Context, rows []tasker.StepRef, known *e
 		if err != nil {
 			return err
 		}
-		return investigateFailed(ctx, tx, d.failed, byTask(settled))
+		return investigateFailed(ctx, tx, d.failed, indexByTask(settled))
 	})
 	if err != nil {
 		return nil, err
 	}
 	e.notify(d.namespaces)
 	if d.decides {
-		e.decideAtOnce()
+		e.decideNow()
 	}
 	return d.notEvaluated, nil
 }
@@ -126,14 +126,14 @@ type decision struct {
 	children []*postgres.CreatedTask // child tasks that this round has planned but not stored yet
 }
 
-// round decides steps and returns those that become due as a result.
-func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.StepRef, error) {
+// runRound decides steps and returns those that become due as a result.
+func (d *decision) runRound(ctx context.Context, due []tasker.StepRef) ([]tasker.StepRef, error) {
 	list, err := d.tx.DecidingSteps(ctx, due)
 	if err != nil {
 		return nil, err
 	}
 	d.children = nil
-	var run running
+	var run beginningSteps
 	var starts childTasks
 	var moves []outcome
 	waits := slices.Clone(due)
@@ -161,7 +161,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 			}
 		}
 		if j.expand != nil {
-			if err := d.expand(ctx, *j.expand); err != nil {
+			if err := d.expandMap(ctx, *j.expand); err != nil {
 				return nil, err
 			}
 			waits = slices.DeleteFunc(waits, isRef)
@@ -171,7 +171,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 		case lifecycle.VerdictWait, lifecycle.VerdictBlocked, lifecycle.VerdictCancelled:
 			continue
 		case lifecycle.VerdictRun:
-			run.add(ref, j)
+			run.addStep(ref, j)
 			starts.add(ref, j)
 		default:
 			moves = append(moves, j.move)
@@ -182,10 +182,10 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	if err := d.tx.PostponeDecisions(ctx, waits); err != nil {
 		return nil, err
 	}
-	if err := d.start(ctx, starts); err != nil {
+	if err := d.startChildren(ctx, starts); err != nil {
 		return nil, err
 	}
-	if err := d.run(ctx, run); err != nil {
+	if err := d.beginSteps(ctx, run); err != nil {
 		return nil, err
 	}
 	return d.conclude(ctx, moves)
@@ -197,7 +197,7 @@ func (d *decision) conclude(ctx context.Context, moves []outcome) ([]tasker.Step
 	if len(moves) == 0 {
 		return nil, nil
 	}
-	concluded, err := d.tx.ConcludeSteps(ctx, conclusions(moves))
+	concluded, err := d.tx.ConcludeSteps(ctx, toConclusions(moves))
 	if err != nil {
 		return nil, err
 	}
@@ -223,25 +223,25 @@ type stepDecision struct {
 // decideStep decides one step. It returns an error only if the database fails.
 func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
 	if s.ItemsTotal != nil {
-		return d.join(ctx, s)
+		return d.joinItems(ctx, s)
 	}
 	standings := make([]lifecycle.Standing, len(s.Dependencies))
 	for i, p := range s.Dependencies {
 		standings[i] = dependencyStatus(p)
 		if p.Decision && standings[i] == lifecycle.Succeeded && p.Names == nil {
-			move, err := failDecision(s, tasker.InvalidDecision, "decision "+p.Name+" has no result that selects "+
+			move, err := newFailedDecision(s, tasker.InvalidDecision, "decision "+p.Name+" has no result that selects "+
 				"the next steps")
 			return stepDecision{move: move}, err
 		}
 	}
 	becomes := lifecycle.Decide(s.JoinRule, standings)
 	if becomes == lifecycle.VerdictSkip {
-		return stepDecision{becomes: becomes, move: skip(s, whySkipped(s.Dependencies))}, nil
+		return stepDecision{becomes: becomes, move: newSkipOutcome(s, describeSkipped(s.Dependencies))}, nil
 	}
 	if becomes != lifecycle.VerdictRun {
 		return stepDecision{becomes: becomes}, nil
 	}
-	g, err := d.engine.graphIn(ctx, d.tx, s.TemplateUUID)
+	g, err := d.engine.loadGraphByID(ctx, d.tx, s.TemplateUUID)
 	if err != nil {
 		return stepDecision{}, err
 	}
@@ -251,17 +251,17 @@ func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (st
 	}
 	of, j := expression.When, stepDecision{becomes: lifecycle.VerdictRun}
 	if !s.Again {
-		j, err = d.condition(ctx, s, g.exprs[i][of])
+		j, err = d.evaluateCondition(ctx, s, g.exprs[i][of])
 	}
 	if err == nil && j.becomes == lifecycle.VerdictRun {
-		of, j, err = d.begin(ctx, s, g, i)
+		of, j, err = d.beginStep(ctx, s, g, i)
 	}
 	if err == nil && j.becomes == lifecycle.VerdictRun {
 		of = expression.DueAt
-		j.due, err = d.due(ctx, s, g, i)
+		j.due, err = d.newStepDeadline(ctx, s, g, i)
 	}
 	if failure, ok := errors.AsType[*expression.Failure](err); ok {
-		move, err := failDecision(s, tasker.ExpressionFailed, of+": "+failure.Error())
+		move, err := newFailedDecision(s, tasker.ExpressionFailed, of+": "+failure.Error())
 		return stepDecision{move: move}, err
 	}
 	if err == nil && j.child != nil {
@@ -270,78 +270,79 @@ func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (st
 	return j, err
 }
 
-// begin returns how a step begins to run and the name of the field whose expression it evaluated.
-// The error may be an [expression.Failure].
-func (d *decision) begin(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (of string, j stepDecision, err error) {
+// beginStep returns how a step begins to run and the name of the field whose expression it
+// evaluated. The error may be an [expression.Failure].
+func (d *decision) beginStep(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (of string, j stepDecision, err error) {
 	j = stepDecision{becomes: lifecycle.VerdictRun}
 	step := g.stored.Steps[i]
 	switch step.Type {
 	case tasker.ChildStep:
-		j, err = d.child(ctx, s, g, i)
+		j, err = d.startChild(ctx, s, g, i)
 		return expression.Input, j, err
 	case tasker.MapStep:
-		j, err = d.items(ctx, s, step, g.exprs[i][expression.Over])
+		j, err = d.expandItems(ctx, s, step, g.exprs[i][expression.Over])
 		return expression.Over, j, err
 	case tasker.ExternalStep:
 		j.asks, j.assignee = step.ForPerson(), step.Assignee
 		if p := g.exprs[i][expression.AssigneeFrom]; p != nil {
-			j.assignee, err = d.assignee(ctx, s, p)
+			j.assignee, err = d.evaluateAssignee(ctx, s, p)
 		}
 		return expression.AssigneeFrom, j, err
 	default:
-		j.until, err = d.until(ctx, s, g.exprs[i][expression.WaitUntil])
+		j.until, err = d.evaluateWait(ctx, s, g.exprs[i][expression.WaitUntil])
 		return expression.WaitUntil, j, err
 	}
 }
 
-// condition evaluates the condition of a step. A step that has none runs. The error may be an
-// [expression.Failure].
-func (d *decision) condition(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (stepDecision, error) {
+// evaluateCondition evaluates the condition of a step. A step that has none runs. The error may be
+// an [expression.Failure].
+func (d *decision) evaluateCondition(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (stepDecision, error) {
 	if p == nil {
 		return stepDecision{becomes: lifecycle.VerdictRun}, nil
 	}
-	values, err := d.values(ctx, s, p)
+	values, err := d.loadValues(ctx, s, p)
 	if err != nil {
 		return stepDecision{}, err
 	}
-	holds, err := outcomeOf(d.known, evaluationOf(s, expression.When, p), values, func(ctx context.Context) (bool, error) { return p.Bool(ctx, values) })
+	holds, err := evaluateOnce(d.known, newEvaluationKey(s, expression.When, p), values, func(ctx context.Context) (bool, error) { return p.Bool(ctx, values) })
 	if err != nil || holds {
 		return stepDecision{becomes: lifecycle.VerdictRun}, err
 	}
-	return stepDecision{becomes: lifecycle.VerdictSkip, move: skip(s, "condition is false: "+p.Text())}, nil
+	return stepDecision{becomes: lifecycle.VerdictSkip, move: newSkipOutcome(s, "condition is false: "+p.Text())}, nil
 }
 
-// until evaluates when the wait of a step ends. It returns nil if the step has no such expression.
-// The error may be an [expression.Failure].
-func (d *decision) until(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (*time.Time, error) {
+// evaluateWait evaluates when the wait of a step ends. It returns nil if the step has no such
+// expression. The error may be an [expression.Failure].
+func (d *decision) evaluateWait(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (*time.Time,
+	error) {
 	if p == nil {
 		return nil, nil // documented
 	}
-	values, err := d.values(ctx, s, p)
+	values, err := d.loadValues(ctx, s, p)
 	if err != nil {
 		return nil, err
 	}
-	at, err := outcomeOf(d.known, evaluationOf(s, expression.WaitUntil, p), values, func(ctx context.Context) (time.Time, error) { return p.Time(ctx, values) })
+	at, err := evaluateOnce(d.known, newEvaluationKey(s, expression.WaitUntil, p), values, func(ctx context.Context) (time.Time, error) { return p.Time(ctx, values) })
 	if err == nil && at.Sub(s.AsOf) > tasker.MaxWait {
 		err = &expression.Failure{Text: p.Text(), Reason: "the time must be at most 5 years ahead"}
 	}
 	return &at, err
 }
 
-// values reads the values that an expression uses. It returns an [expression.Failure] if they are
-// too large.
-func (d *decision) values(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (expression.Values, error) {
-	v, err := valuesOf(ctx, d.tx, s.TaskUUID, p)
+// loadValues reads the values that an expression uses. It returns an [expression.Failure] if they
+// are too large.
+func (d *decision) loadValues(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (expression.Values, error) {
+	v, err := loadValues(ctx, d.tx, s.TaskUUID, p)
 	v.Task = expression.TaskValues{ID: s.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: s.Namespace, CorrelationID: s.CorrelationID}
 	return v, err
 }
 
-func evaluationOf(s postgres.UndecidedStep, field string, p *expression.Program) evaluationKey {
+func newEvaluationKey(s postgres.UndecidedStep, field string, p *expression.Program) evaluationKey {
 	return evaluationKey{row: s.StepUUID, field: field, expression: p.Text()}
 }
 
-// skip returns the outcome of skipping a step.
-func skip(s postgres.UndecidedStep, reason string) outcome {
+// newSkipOutcome returns the outcome of skipping a step.
+func newSkipOutcome(s postgres.UndecidedStep, reason string) outcome {
 	return outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
 		Event: lifecycle.Skip, To: tasker.StepSkipped, Reason: payload.CleanText(reason, maxSkipReason),
@@ -357,17 +358,17 @@ func dependencyStatus(p postgres.Dependency) lifecycle.Standing {
 	return s
 }
 
-// whySkipped describes the dependencies because of which a step is skipped.
-func whySkipped(list []postgres.Dependency) string {
+// describeSkipped describes the dependencies because of which a step is skipped.
+func describeSkipped(list []postgres.Dependency) string {
 	for _, p := range list {
 		if dependencyStatus(p) == lifecycle.Declined {
 			return "decision of " + p.Name
 		}
 	}
-	return "because " + skippedOf(list)
+	return "because " + listSkipped(list)
 }
 
-func skippedOf(list []postgres.Dependency) string {
+func listSkipped(list []postgres.Dependency) string {
 	var names []string
 	for _, p := range list {
 		if p.State == tasker.StepSkipped {
@@ -380,10 +381,10 @@ func skippedOf(list []postgres.Dependency) string {
 	return strings.Join(names, ", ") + " were skipped"
 }
 
-// failDecision returns the outcome of a step that cannot be decided. There is no retry, since the
-// inputs of the decision would be the same.
-func failDecision(s postgres.UndecidedStep, kind, why string) (outcome, error) {
-	body, err := failureBody(tasker.Failure{Type: kind, Message: why}, "")
+// newFailedDecision returns the outcome of a step that cannot be decided. There is no retry, since
+// the inputs of the decision would be the same.
+func newFailedDecision(s postgres.UndecidedStep, kind, why string) (outcome, error) {
+	body, err := encodeFailure(tasker.Failure{Type: kind, Message: why}, "")
 	detail := kind
 	if kind == tasker.InvalidDecision {
 		detail = tasker.PermanentFailure

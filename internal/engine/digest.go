@@ -37,9 +37,9 @@ type requestFacts struct {
 	DueAfter            time.Duration   `json:"due_after,omitzero"`
 }
 
-// digest returns a hash of a request that does not depend on the order of keys or the notation of
-// numbers. It modifies value, the decoded context.
-func digest(r tasker.NewTask, value any) ([]byte, error) {
+// computeDigest returns a hash of a request that does not depend on the order of keys or the
+// notation of numbers. It modifies value, the decoded context.
+func computeDigest(r tasker.NewTask, value any) ([]byte, error) {
 	canonical, err := payload.CanonicalValue(value)
 	if err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)

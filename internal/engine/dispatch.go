@@ -26,38 +26,38 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 			"invalid number of steps %d: must be from 1 to %d", len(steps), maxTake)
 	}
 	ctx = postgres.WithConnClass(ctx, postgres.Work)
-	m, err := e.member(ctx, worker)
+	m, err := e.findMember(ctx, worker)
 	if err != nil {
 		return nil, err
 	}
 	handing, cancel := claimContext(ctx)
 	defer cancel()
-	claimed, err := e.takeNamed(handing, e.claimant(worker, m), steps)
+	claimed, err := e.takeNamed(handing, e.newClaimant(worker, m), steps)
 	if err != nil {
 		return nil, err
 	}
 	e.requestPoll()
 	if len(claimed) < len(steps) {
-		taken := idSet(claimed, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
+		taken := newIDSet(claimed, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
 		others := slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return taken[s.StepUUID] })
-		if err := e.declined(handing, m.spec.Namespaces, others); err != nil {
+		if err := e.recordDeclined(handing, m.spec.Namespaces, others); err != nil {
 			// They will be announced by the reconciliation or when a slot is released.
 			e.log.WarnContext(ctx, "could not announce unclaimed steps again", "err", err)
 		}
 	}
-	return e.assignments(handing, worker, claimed)
+	return e.buildAssignments(handing, worker, claimed)
 }
 
-// declined announces unclaimed steps again. Steps that wait for a limit are announced when a slot
-// is free, the others after a delay. The limits are checked at once, because a slot may have been
-// freed before the steps were parked.
-func (e *Engine) declined(ctx context.Context, namespaces []string, steps []tasker.StepRef) error {
+// recordDeclined announces unclaimed steps again. Steps that wait for a limit are announced when a
+// slot is free, the others after a delay. The limits are checked at once, because a slot may have
+// been freed before the steps were parked.
+func (e *Engine) recordDeclined(ctx context.Context, namespaces []string, steps []tasker.StepRef) error {
 	others, err := e.db.ParkLimited(ctx, steps)
 	if err != nil {
 		return err
 	}
 	if len(others) < len(steps) {
-		e.limited.wait(e.now(), namespaces)
+		e.limited.addWaiters(e.now(), namespaces)
 		loop.Wake(e.limited.back)
 	}
 	if len(others) == 0 {
@@ -70,7 +70,7 @@ func (e *Engine) declined(ctx context.Context, namespaces []string, steps []task
 // takeNamed claims the given steps. If some are blocked, it removes the blockers and tries again.
 func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tasker.StepRef) ([]postgres.Claimed, error) {
 	claimed, err := e.db.TakeSteps(ctx, c, steps)
-	if err != nil || !claimed.Blocked() {
+	if err != nil || !claimed.IsBlocked() {
 		return claimed.Steps, err
 	}
 	e.removeBlockers(ctx, c, claimed)
@@ -102,10 +102,13 @@ type DeadLettered struct {
 // again if they still wait. No step expires during the grace period after a start. If it returns an
 // error, the steps in done were processed nevertheless.
 func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done DeadLettered, err error) {
-	inTime := !e.grace.over(e.now())
+	inTime := !e.grace.isOver(e.now())
 	var failed []error
 	for some := range slices.Chunk(letters, expiryChunk) {
-		err := inBatchOrEach(ctx, some, func(some []DeadLetter) error { return e.deadLetters(ctx, some, inTime, &done) })
+		err := inBatchOrEach(ctx, some, func(some []DeadLetter) error {
+			return e.settleDeadLetters(ctx, some, inTime,
+				&done)
+		})
 		failed = append(failed, err)
 	}
 	return done, errors.Join(failed...)
@@ -124,7 +127,7 @@ func inBatchOrEach[T any](ctx context.Context, list []T, do func([]T) error) err
 	return errors.Join(failed...)
 }
 
-func (e *Engine) deadLetters(ctx context.Context, letters []DeadLetter, inTime bool, done *DeadLettered) error {
+func (e *Engine) settleDeadLetters(ctx context.Context, letters []DeadLetter, inTime bool, done *DeadLettered) error {
 	limited, cancel := context.WithTimeout(ctx, letterTime)
 	defer cancel()
 	evidence := make(map[tasker.StepRef]json.RawMessage, len(letters))
@@ -150,7 +153,7 @@ func (e *Engine) settleLetters(
 	ctx context.Context, steps []tasker.StepRef, evidence map[tasker.StepRef]json.RawMessage, inTime bool,
 ) (expired, again []tasker.StepRef, err error) {
 	if !inTime {
-		list, err := e.expire(ctx, steps, expiring{wait: true, evidence: evidence})
+		list, err := e.expire(ctx, steps, expiryMode{wait: true, evidence: evidence})
 		if err != nil {
 			return nil, nil, fmt.Errorf("fail unclaimed steps: %w", err)
 		}
@@ -163,7 +166,7 @@ func (e *Engine) settleLetters(
 		return expired, nil, nil
 	}
 	for _, s := range others { // the sweep may have failed them in the meantime
-		if err := e.db.NoteDeadLetter(ctx, s, evidence[s]); err != nil {
+		if err := e.db.RecordDeadLetter(ctx, s, evidence[s]); err != nil {
 			e.log.WarnContext(ctx, "could not record the dead letter "+
 				"of a step", "task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "err", err)
 		}

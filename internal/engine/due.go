@@ -61,13 +61,14 @@ type timerLoop struct {
 	next  time.Time // earliest future due time at the last poll, or zero
 }
 
-// timer registers a loop that the scheduler wakes when work of the given kind is due.
-func (d *timerScheduler) timer(l *loop.Loop, kind string) *loop.Loop {
+// newTimer registers a loop that the scheduler wakes when work of the given kind is due.
+func (d *timerScheduler) newTimer(l *loop.Loop, kind string) *loop.Loop {
 	return d.register(&timerLoop{Loop: l, kind: kind})
 }
 
-// paced registers a loop that runs at intervals of pace while polls find the cause of its work.
-func (d *timerScheduler) paced(l *loop.Loop, kind string, pace time.Duration) *loop.Loop {
+// newPacedTimer registers a loop that runs at intervals of pace while polls find the cause of its
+// work.
+func (d *timerScheduler) newPacedTimer(l *loop.Loop, kind string, pace time.Duration) *loop.Loop {
 	t := &timerLoop{Loop: l, kind: kind, pace: pace}
 	pass := l.Pass
 	l.Pass = func(ctx context.Context) (time.Duration, error) {
@@ -97,8 +98,8 @@ func (d *timerScheduler) maxInterval() time.Duration {
 	return rest
 }
 
-// alive reports whether the last polls succeeded.
-func (d *timerScheduler) alive() bool {
+// isAlive reports whether the last polls succeeded.
+func (d *timerScheduler) isAlive() bool {
 	return d != nil && time.Since(time.Unix(0, d.polled.Load())) < 3*d.engine.opts.MaxTimerInterval
 }
 
@@ -177,9 +178,9 @@ func (d *timerScheduler) poll(ctx context.Context) (postgres.DueWork, error) {
 	begun := e.now()
 	due, err := e.db.DueWork(ctx, pendingReportInterval, 2*e.opts.MaxTimerInterval)
 	if err != nil || due.ReadOnly {
-		e.leaseGrace.databaseDown()
+		e.leaseGrace.recordDatabaseDown()
 	} else {
-		e.leaseGrace.expired(e.now())
+		e.leaseGrace.hasExpired(e.now())
 	}
 	if err != nil {
 		return due, err
@@ -187,8 +188,8 @@ func (d *timerScheduler) poll(ctx context.Context) (postgres.DueWork, error) {
 	if due.ManyDead {
 		loop.Wake(d.manyDead)
 	}
-	e.grace.over(begun)
-	e.grace.answered(begun)
+	e.grace.isOver(begun)
+	e.grace.recordAnswer(begun)
 	d.polled.Store(time.Now().UnixNano())
 	return due, nil
 }
@@ -260,8 +261,8 @@ func (t *timerLoop) wakeUnlessFailing() {
 	}
 }
 
-// rouse wakes all timers of a kind.
-func (d *timerScheduler) rouse(kind string) {
+// wakeTimer wakes all timers of a kind.
+func (d *timerScheduler) wakeTimer(kind string) {
 	for _, t := range d.timers {
 		if t.kind == kind {
 			t.wakeUnlessFailing()
@@ -269,8 +270,8 @@ func (d *timerScheduler) rouse(kind string) {
 	}
 }
 
-// found records how many rows a pass over a kind of work has found.
-func (e *Engine) found(kind string, rows int) {
+// recordFound records how many rows a pass over a kind of work has found.
+func (e *Engine) recordFound(kind string, rows int) {
 	if n := e.fruitless[kind]; rows > 0 {
 		n.Store(0)
 	} else {

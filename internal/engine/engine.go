@@ -153,7 +153,7 @@ type Engine struct {
 	works     []work
 	chunkTime time.Duration // time limit for one chunk of work
 	batch     int           // maximum number of rows that a timer processes in one pass
-	retries   retries
+	retries   retryCursor
 	expensive expensiveNamespaces
 }
 
@@ -172,7 +172,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		templates: newCache[tasker.ID](1000, (*graph).size),
 		byName:    newCache[[3]string](1000, (*graph).size),
 		workers:   newCache[tasker.ID](10_000, (*member).size),
-		keyed:     make(chan struct{}, max(1, db.ForCreates()-1)),
+		keyed:     make(chan struct{}, max(1, db.MaxCreateConns()-1)),
 		batch:     timerBatch, chunkTime: usualChunkTime,
 	}
 	if o.UnservedTimeout > 0 {
@@ -204,7 +204,7 @@ type cache[K comparable, V any] struct {
 	order *list.List // elements of type cached, most recently used first
 }
 
-type cached[K comparable, V any] struct {
+type cacheEntry[K comparable, V any] struct {
 	key   K
 	value V
 }
@@ -221,7 +221,7 @@ func (c *cache[K, V]) get(k K) (v V, ok bool) {
 		return v, false
 	}
 	c.order.MoveToFront(at)
-	return at.Value.(cached[K, V]).value, true //nolint:forcetypeassert // only cached values are stored
+	return at.Value.(cacheEntry[K, V]).value, true //nolint:forcetypeassert // only cached values are stored
 }
 
 func (c *cache[K, V]) put(k K, v V) {
@@ -230,9 +230,9 @@ func (c *cache[K, V]) put(k K, v V) {
 	c.remove(k)
 	c.bytes += c.size(v)
 	for len(c.m) > 0 && (len(c.m) >= c.most || c.bytes > tasker.MaxCacheBytes) {
-		c.remove(c.order.Back().Value.(cached[K, V]).key) //nolint:forcetypeassert // only cached values are stored
+		c.remove(c.order.Back().Value.(cacheEntry[K, V]).key) //nolint:forcetypeassert // only cached values are stored
 	}
-	c.m[k] = c.order.PushFront(cached[K, V]{k, v})
+	c.m[k] = c.order.PushFront(cacheEntry[K, V]{k, v})
 }
 
 func (c *cache[K, V]) drop(k K) {
@@ -243,7 +243,7 @@ func (c *cache[K, V]) drop(k K) {
 
 func (c *cache[K, V]) remove(k K) {
 	if at, ok := c.m[k]; ok {
-		c.bytes -= c.size(at.Value.(cached[K, V]).value) //nolint:forcetypeassert // as above
+		c.bytes -= c.size(at.Value.(cacheEntry[K, V]).value) //nolint:forcetypeassert // as above
 		c.order.Remove(at)
 		delete(c.m, k)
 	}

@@ -100,8 +100,8 @@ func (h *harness) pass() {
 	h.Tick()
 }
 
-// within returns a context that bounds a test that would otherwise hang.
-func within(t *testing.T, d time.Duration) context.Context {
+// wrapPath returns a context that bounds a test that would otherwise hang.
+func wrapPath(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx

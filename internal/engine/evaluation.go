@@ -56,8 +56,8 @@ const evaluationBytes = 4 * conditionBytes
 var errNotEvaluated = errors.New("expression not evaluated yet")
 
 // evaluations evaluates the expressions of a batch between its transactions, so that none runs
-// while locks are held. Transactions read outcomes with outcomeOf. A row whose outcome is missing
-// remains due.
+// while locks are held. Transactions read outcomes with evaluateOnce. A row whose outcome is
+// missing remains due.
 type evaluations struct {
 	known  map[evaluationKey]evaluation // outcomes for the next transaction
 	needed map[evaluationKey]evaluation // requested by the last transaction
@@ -84,9 +84,9 @@ type evaluation struct {
 	err     error
 }
 
-// outcomeOf returns the outcome of run for exactly these values, if it is known. Otherwise it
+// evaluateOnce returns the outcome of run for exactly these values, if it is known. Otherwise it
 // schedules the evaluation and returns errNotEvaluated.
-func outcomeOf[T any](e *evaluations, key evaluationKey, v expression.Values, run func(context.Context) (T, error)) (outcome T, err error) {
+func evaluateOnce[T any](e *evaluations, key evaluationKey, v expression.Values, run func(context.Context) (T, error)) (outcome T, err error) {
 	if known, ok := e.known[key]; ok && reflect.DeepEqual(known.values, v) {
 		outcome, _ = known.outcome.(T)
 		return outcome, known.err
@@ -127,7 +127,7 @@ func (e *evaluations) run(ctx context.Context) (evaluated int, err error) {
 	}
 	for key, n := range needed {
 		namespace := n.values.Task.Namespace
-		if evaluated > 0 && e.overTime() || !e.separate && e.expensive.has(namespace) {
+		if evaluated > 0 && e.isOverTime() || !e.separate && e.expensive.has(namespace) {
 			continue
 		}
 		begun := time.Now()
@@ -144,18 +144,18 @@ func (e *evaluations) run(ctx context.Context) (evaluated int, err error) {
 	return evaluated, nil
 }
 
-func (e *evaluations) overTime() bool { return !e.begun.IsZero() && time.Since(e.begun) > decideTime }
+func (e *evaluations) isOverTime() bool { return !e.begun.IsZero() && time.Since(e.begun) > decideTime }
 
-// between calls transaction with rows, and then again with the rows that it left because an
+// runBetween calls transaction with rows, and then again with the rows that it left because an
 // evaluation was missing. It ends when no rows are left or the time for expressions is used up. It
 // reports whether rows are left; these remain due.
-func (e *evaluations) between(ctx context.Context, rows []tasker.StepRef, transaction func([]tasker.StepRef) (left []tasker.StepRef, err error)) (bool, error) {
+func (e *evaluations) runBetween(ctx context.Context, rows []tasker.StepRef, transaction func([]tasker.StepRef) (left []tasker.StepRef, err error)) (bool, error) {
 	for range decideRounds {
 		left, err := transaction(rows)
 		if err != nil || len(left) == 0 {
 			return false, err
 		}
-		if e.overTime() {
+		if e.isOverTime() {
 			return true, nil
 		}
 		if evaluated, err := e.run(ctx); err != nil || evaluated == 0 {

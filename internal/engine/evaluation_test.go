@@ -38,7 +38,7 @@ func newBatchOfEvaluations(t *testing.T, rows int) *batchOfEvaluations {
 // decide decides the rows, and returns which of them were stored.
 func (b *batchOfEvaluations) decide() (stored []int, left bool) {
 	b.stored = nil
-	left, err := b.between(b.t.Context(), b.rows, func(rows []tasker.StepRef) (left []tasker.StepRef, err error) {
+	left, err := b.runBetween(b.t.Context(), b.rows, func(rows []tasker.StepRef) (left []tasker.StepRef, err error) {
 		b.open = true
 		defer func() { b.open = false }()
 		for _, r := range rows {
@@ -58,7 +58,7 @@ func (b *batchOfEvaluations) decide() (stored []int, left bool) {
 func (b *batchOfEvaluations) decideRow(r tasker.StepRef) error {
 	i := slices.Index(b.rows, r)
 	for n, field := range []string{expression.When, expression.Over} {
-		got, err := outcomeOf(&b.evaluations, evaluationKey{row: r.StepUUID, field: field}, b.values(i), func(context.Context) (int, error) {
+		got, err := evaluateOnce(&b.evaluations, evaluationKey{row: r.StepUUID, field: field}, b.values(i), func(context.Context) (int, error) {
 			if b.open {
 				b.t.Errorf("expression %s of row %d runs in a transaction", field, i)
 			}

@@ -26,13 +26,13 @@ const (
 // queueLoops returns the loops that expire queued steps, and the loop that enqueues expired steps
 // again when a worker is online.
 func (e *Engine) queueLoops(watch *timerScheduler) []*loop.Loop {
-	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerInterval, e.withGrace(e.ExpireSteps)), postgres.ExpireStep)}
+	list := []*loop.Loop{watch.newTimer(e.newLoop("queue limits", timerInterval, e.withGrace(e.ExpireSteps)), postgres.ExpireStep)}
 	if e.noWorker != nil {
 		pace := min(max(*e.noWorker/noWorkerScans, minPollInterval), noWorkerEvery)
-		list = append(list, watch.paced(e.loop("queues without workers", timerInterval, e.withGrace(e.ExpireUnserved)), postgres.ExpireUnserved, pace))
+		list = append(list, watch.newPacedTimer(e.newLoop("queues without workers", timerInterval, e.withGrace(e.ExpireUnserved)), postgres.ExpireUnserved, pace))
 	}
 	if !e.opts.DisableAutoRecovery {
-		list = append(list, watch.paced(e.loop("redispatch", timerInterval, e.Redispatch), postgres.RedispatchTask, redispatchEvery))
+		list = append(list, watch.newPacedTimer(e.newLoop("redispatch", timerInterval, e.Redispatch), postgres.RedispatchTask, redispatchEvery))
 	}
 	return list
 }
@@ -45,8 +45,8 @@ type grace struct {
 	ends   time.Time
 }
 
-// over reports whether steps may expire. Call it before querying the database.
-func (g *grace) over(now time.Time) bool {
+// isOver reports whether steps may expire. Call it before querying the database.
+func (g *grace) isOver(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.lasts < 0 {
@@ -64,8 +64,8 @@ func (g *grace) remaining(now time.Time) time.Duration {
 	return max(g.ends.Sub(now), 0)
 }
 
-// answered records that the database has answered.
-func (g *grace) answered(now time.Time) {
+// recordAnswer records that the database has answered.
+func (g *grace) recordAnswer(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.polled = now
@@ -74,10 +74,10 @@ func (g *grace) answered(now time.Time) {
 // withGrace returns a pass that calls expire, but does nothing during the grace period.
 func (e *Engine) withGrace(expire func(context.Context) (int, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
-		if !e.grace.over(e.now()) {
-			err := e.db.Writable(ctx)
+		if !e.grace.isOver(e.now()) {
+			err := e.db.CheckWritable(ctx)
 			if err == nil {
-				e.grace.answered(e.now())
+				e.grace.recordAnswer(e.now())
 			}
 			return e.grace.remaining(e.now()), err
 		}
@@ -92,13 +92,13 @@ func (e *Engine) withGrace(expire func(context.Context) (int, error)) func(conte
 // ExpireSteps fails a batch of steps whose queue timeout has passed and opens investigations for
 // them. It returns how many steps it found. Rows that cause errors are deferred.
 func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
-	return e.expirePass(ctx, e.work(postgres.ExpireStep))
+	return e.expirePass(ctx, e.workOfKind(postgres.ExpireStep))
 }
 
 // ExpireUnserved fails a batch of steps for which no worker has been online. It returns how many
 // steps it found.
 func (e *Engine) ExpireUnserved(ctx context.Context) (int, error) {
-	return e.expirePass(ctx, e.work(postgres.ExpireUnserved))
+	return e.expirePass(ctx, e.workOfKind(postgres.ExpireUnserved))
 }
 
 func (e *Engine) expirePass(ctx context.Context, w work) (int, error) {
@@ -107,15 +107,15 @@ func (e *Engine) expirePass(ctx context.Context, w work) (int, error) {
 	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		due, err := find(ctx, limit)
 		if err == nil {
-			e.grace.answered(begun)
+			e.grace.recordAnswer(begun)
 		}
 		return due, err
 	}
-	return e.pass(ctx, w, expiryBatch)
+	return e.runPass(ctx, w, expiryBatch)
 }
 
-// expiring contains the options of expire.
-type expiring struct {
+// expiryMode contains the options of expire.
+type expiryMode struct {
 	wait     bool                               // wait for locked tasks instead of skipping them
 	evidence map[tasker.StepRef]json.RawMessage // evidence from the broker, for the investigations
 	unserved *time.Duration                     // if set, also fail steps that were unserved for this long
@@ -123,25 +123,25 @@ type expiring struct {
 
 // expire fails steps that are past their limit and opens investigations, in one transaction. Held
 // steps and steps of saturated queues continue to wait.
-func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiring) ([]postgres.ExpiredStep, error) {
+func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiryMode) ([]postgres.ExpiredStep, error) {
 	held, err := e.db.ParkHeldSteps(ctx, steps)
 	if err != nil {
 		return nil, err
 	}
-	if steps = leave(steps, held); len(steps) == 0 {
+	if steps = excludeSteps(steps, held); len(steps) == 0 {
 		return nil, nil
 	}
 	extended, err := e.db.ExtendQueueDeadline(ctx, steps)
 	if err != nil {
 		return nil, err
 	}
-	if steps = leave(steps, extended); len(steps) == 0 {
+	if steps = excludeSteps(steps, extended); len(steps) == 0 {
 		return nil, nil
 	}
 	var expired []postgres.ExpiredStep
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		expired = nil
-		locked, err := tasksOfSteps(steps), error(nil)
+		locked, err := uniqueTasks(steps), error(nil)
 		if how.wait {
 			err = tx.LockTasks(ctx, locked)
 		} else {
@@ -150,7 +150,7 @@ func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expirin
 		if err != nil || len(locked) == 0 {
 			return err
 		}
-		expired, err = tx.ExpireSteps(ctx, stepsOf(locked, steps), e.opts.MaxQueueExpiries, how.unserved)
+		expired, err = tx.ExpireSteps(ctx, selectSteps(locked, steps), e.opts.MaxQueueExpiries, how.unserved)
 		if err != nil || len(expired) == 0 {
 			return err
 		}
@@ -166,18 +166,18 @@ func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expirin
 		} else {
 			e.log.WarnContext(ctx, "worker queue TTL expired", attributes...)
 		}
-		e.opts.OnStepExpired(ctx, x.Namespace, detector(how.evidence[x.StepRef]), expiryCode(x))
+		e.opts.OnStepExpired(ctx, x.Namespace, detectorName(how.evidence[x.StepRef]), detailCode(x))
 	}
 	return expired, nil
 }
 
-func tasksOfSteps(steps []tasker.StepRef) []tasker.ID {
+func uniqueTasks(steps []tasker.StepRef) []tasker.ID {
 	return mapSlice(steps, func(s tasker.StepRef) tasker.ID { return s.TaskUUID })
 }
 
-// stepsOf returns the steps of the given tasks.
-func stepsOf(tasks []tasker.ID, steps []tasker.StepRef) []tasker.StepRef {
-	of := idSet(tasks, func(id tasker.ID) tasker.ID { return id })
+// selectSteps returns the steps of the given tasks.
+func selectSteps(tasks []tasker.ID, steps []tasker.StepRef) []tasker.StepRef {
+	of := newIDSet(tasks, func(id tasker.ID) tasker.ID { return id })
 	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return !of[s.TaskUUID] })
 }
 
@@ -189,7 +189,7 @@ func mapSlice[T, U any](list []T, f func(T) U) []U {
 	return out
 }
 
-func idSet[T any](list []T, id func(T) tasker.ID) map[tasker.ID]bool {
+func newIDSet[T any](list []T, id func(T) tasker.ID) map[tasker.ID]bool {
 	set := make(map[tasker.ID]bool, len(list))
 	for _, x := range list {
 		set[id(x)] = true
@@ -204,16 +204,16 @@ func (e *Engine) investigateExpired(
 	if err != nil {
 		return err
 	}
-	was := byTask(settled)
+	was := indexByTask(settled)
 	entries := map[string][]postgres.NewEntry{} // by the detector of the expiry
 	for _, x := range expired {
-		metadata, err := e.dispatchEvidence(x, evidence[x.StepRef])
+		metadata, err := e.buildDispatchEvidence(x, evidence[x.StepRef])
 		if err != nil {
 			return err
 		}
-		s, by := was[x.TaskUUID], detector(evidence[x.StepRef])
+		s, by := was[x.TaskUUID], detectorName(evidence[x.StepRef])
 		entries[by] = append(entries[by], postgres.NewEntry{
-			TaskUUID: x.TaskUUID, StepUUID: &x.StepUUID, Reason: tasker.WorkerUnavailable, DetailCode: expiryCode(x),
+			TaskUUID: x.TaskUUID, StepUUID: &x.StepUUID, Reason: tasker.WorkerUnavailable, DetailCode: detailCode(x),
 			DetectedBy: by, OriginalState: s.Was, Since: s.Since, Actor: tasker.SystemActor, Metadata: metadata,
 		})
 	}
@@ -225,22 +225,23 @@ func (e *Engine) investigateExpired(
 	return nil
 }
 
-func expiryCode(x postgres.ExpiredStep) string {
+func detailCode(x postgres.ExpiredStep) string {
 	if x.Workers == 0 {
 		return tasker.NoWorkers
 	}
 	return tasker.DispatchExpired
 }
 
-func detector(evidence json.RawMessage) string {
+func detectorName(evidence json.RawMessage) string {
 	if evidence != nil {
 		return tasker.DetectedBroker
 	}
 	return tasker.DetectedSweep
 }
 
-// dispatchEvidence returns the metadata for the investigation of a step that no worker claimed.
-func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMessage) (json.RawMessage, error) {
+// buildDispatchEvidence returns the metadata for the investigation of a step that no worker
+// claimed.
+func (e *Engine) buildDispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMessage) (json.RawMessage, error) {
 	noWorkerFor := int64(0) // milliseconds
 	if x.Unserved && e.noWorker != nil {
 		noWorkerFor = e.noWorker.Milliseconds()
@@ -271,9 +272,9 @@ func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMes
 }
 
 // Redispatch enqueues a batch of expired steps again if a worker for them is online. It returns
-// [loop.AtOnce] if there may be more.
+// [newLoop.AtOnce] if there may be more.
 func (e *Engine) Redispatch(ctx context.Context) (time.Duration, error) {
-	return e.timed(e.work(postgres.RedispatchTask))(ctx)
+	return e.newTimedPass(e.workOfKind(postgres.RedispatchTask))(ctx)
 }
 
 // heartbeatsOfALease is the number of heartbeats that a worker sends per lease duration.
@@ -291,15 +292,15 @@ type leaseGrace struct {
 	ends   time.Time // zero if no grace is active
 }
 
-// databaseDown records that the database does not accept writes.
-func (g *leaseGrace) databaseDown() {
+// recordDatabaseDown records that the database does not accept writes.
+func (g *leaseGrace) recordDatabaseDown() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ends = time.Time{}
 }
 
-// expired records that the database accepts writes and reports whether the grace period is over.
-func (g *leaseGrace) expired(now time.Time) bool {
+// hasExpired records that the database accepts writes and reports whether the grace period is over.
+func (g *leaseGrace) hasExpired(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ends.IsZero() && now.Sub(g.heard) > g.outage {
@@ -319,8 +320,8 @@ func (g *leaseGrace) remaining(now time.Time) time.Duration {
 	return max(g.ends.Sub(now), 0)
 }
 
-// passed records the end of a pass. A long pass is not an outage.
-func (g *leaseGrace) passed(now time.Time) {
+// recordPass records the end of a pass. A long pass is not an outage.
+func (g *leaseGrace) recordPass(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.heard = now
@@ -330,16 +331,16 @@ func (g *leaseGrace) passed(now time.Time) {
 // period.
 func (e *Engine) reclaimPass(pass func(context.Context) (time.Duration, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
-		if err := e.db.Writable(ctx); err != nil {
-			e.leaseGrace.databaseDown()
+		if err := e.db.CheckWritable(ctx); err != nil {
+			e.leaseGrace.recordDatabaseDown()
 			return 0, err
 		}
-		if !e.leaseGrace.expired(e.now()) {
+		if !e.leaseGrace.hasExpired(e.now()) {
 			return e.leaseGrace.remaining(e.now()), nil
 		}
 		next, err := pass(ctx)
 		if err == nil {
-			e.leaseGrace.passed(e.now())
+			e.leaseGrace.recordPass(e.now())
 		}
 		return next, err
 	}

@@ -70,7 +70,7 @@ func (e *Engine) NeedsTime(kind string, needs time.Duration) {
 // Pass does once what is due of a kind, as its loop does. It reports false for a kind that
 // concerns the queue.
 func (e *Engine) Pass(ctx context.Context, kind string) (bool, error) {
-	for _, t := range e.timers() {
+	for _, t := range e.newTimers() {
 		if t.kind == kind {
 			_, err := t.pass(ctx)
 			return true, err
@@ -81,7 +81,7 @@ func (e *Engine) Pass(ctx context.Context, kind string) (bool, error) {
 
 // Passes does what is due of a kind so often, as one loop does.
 func (e *Engine) Passes(ctx context.Context, kind string, times int) error {
-	pass := e.timed(e.work(kind))
+	pass := e.newTimedPass(e.workOfKind(kind))
 	for range times {
 		if _, err := pass(ctx); err != nil {
 			return err

@@ -38,7 +38,7 @@ func TestHeartbeatDoesNotWaitForAReport(t *testing.T) {
 	_, err = report.Exec(t.Context(), `SELECT FROM tasker.workflow_steps WHERE task_uuid = $1 FOR NO KEY UPDATE`, task)
 	h.Must(err)
 
-	beat, err := h.Engine.Heartbeat(within(t, 15*time.Second), h.Worker, leases) // one that waits for a lock ends with an error before
+	beat, err := h.Engine.Heartbeat(wrapPath(t, 15*time.Second), h.Worker, leases) // one that waits for a lock ends with an error before
 	h.Must(err)
 	check(t, len(beat.Lost) == 1 && beat.Lost[0] == leases[lost].StepUUID,
 		"%d leases are lost, want the one of %s", len(beat.Lost), leases[lost].StepUUID)

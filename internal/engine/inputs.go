@@ -55,9 +55,9 @@ func (e *Engine) claimAssignments(ctx context.Context, c postgres.Claimant, limi
 		}
 		all = append(all, next.Steps...)
 		if again = next.RetryAfter(); again > 0 {
-			e.limited.wait(e.now(), c.Namespaces)
+			e.limited.addWaiters(e.now(), c.Namespaces)
 		}
-		if !next.Blocked() {
+		if !next.IsBlocked() {
 			return all, again, nil
 		}
 		e.removeBlockers(ctx, c, next)
@@ -100,13 +100,13 @@ func (e *Engine) removeBlockers(ctx context.Context, c postgres.Claimant, h post
 // each.
 func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
-		list, err := tx.TooLargeInputs(ctx, stepsOf(free, rows))
+		list, err := tx.TooLargeInputs(ctx, selectSteps(free, rows))
 		if err != nil {
 			return nil, err
 		}
 		outcomes := make([]outcome, len(list))
 		for i, s := range list {
-			body, err := failureBody(tooLarge(s), "")
+			body, err := encodeFailure(newTooLargeFailure(s), "")
 			if err != nil {
 				return nil, err
 			}
@@ -121,7 +121,7 @@ func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error 
 	})
 }
 
-func tooLarge(s postgres.TooLargeStep) tasker.Failure {
+func newTooLargeFailure(s postgres.TooLargeStep) tasker.Failure {
 	f := tasker.Failure{Type: tasker.InputTooLarge, Message: fmt.Sprintf(
 		"the results of this step's dependencies have %d bytes in total; the limit is %d: depend on fewer steps, "+
 			"or return smaller results",
@@ -133,24 +133,24 @@ func tooLarge(s postgres.TooLargeStep) tasker.Failure {
 	return f
 }
 
-// assignments adds template data to claimed steps. If the template of a step cannot be read or the
-// response would become too large, it releases the step without using an attempt. It returns an
+// buildAssignments adds template data to claimed steps. If the template of a step cannot be read or
+// the response would become too large, it releases the step without using an attempt. It returns an
 // error only if no step can be assigned.
-func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
-	e.busy.note(e.now(), claimed)
+func (e *Engine) buildAssignments(ctx context.Context, worker tasker.ID, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
+	e.busy.recordClaims(e.now(), claimed)
 	out := make([]tasker.Assignment, 0, len(claimed))
 	var back []postgres.Claimed
 	var failed error
 	budget := tasker.MaxAnswerBytes - tasker.MaxClaimBytes // for data that does not count as input
 	for _, c := range claimed {
-		g, err := e.graphIn(ctx, e.db, c.TemplateUUID)
+		g, err := e.loadGraphByID(ctx, e.db, c.TemplateUUID)
 		if err != nil {
 			failed = fmt.Errorf("template of step %s: %w", c.StepUUID, err)
 			back = append(back, c)
 			continue
 		}
 		a := c.Assignment
-		step, _, _ := g.step(c.Name)
+		step, _, _ := g.findStep(c.Name)
 		a.Initialization = step.Handler.Initialization
 		if budget -= len(a.Initialization) + len(a.Checkpoint); budget < 0 && len(out) > 0 {
 			back = append(back, c)

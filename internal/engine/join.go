@@ -16,23 +16,24 @@ import (
 // these, including this one, which does not know when the caller commits.
 const joinedSender = "transaction"
 
-// join runs do in the caller's transaction. After the commit, every process is notified of the
+// runInTx runs do in the caller's transaction. After the commit, every process is notified of the
 // namespaces that have work.
-func (e *Engine) join(ctx context.Context, outer pgx.Tx, do func(*postgres.Tx) (namespaces []string, err error)) error {
+func (e *Engine) runInTx(ctx context.Context, outer pgx.Tx,
+	do func(*postgres.Tx) (namespaces []string, err error)) error {
 	return e.db.Join(ctx, outer, func(tx *postgres.Tx) error {
 		namespaces, err := do(tx)
 		if err != nil {
 			return err
 		}
-		return tx.Notify(ctx, channel, messages(joinedSender, namespaces))
+		return tx.Notify(ctx, channel, encodeMessages(joinedSender, namespaces))
 	})
 }
 
-// joined handles the notification that a caller's transaction was committed.
-func (e *Engine) joined(namespaces []string) {
+// notifyAfterCommit handles the notification that a caller's transaction was committed.
+func (e *Engine) notifyAfterCommit(namespaces []string) {
 	e.notifier.wake(namespaces)
 	e.requestPoll()
-	e.decideAtOnce()
+	e.decideNow()
 	e.opts.OnEnqueued()
 	e.db.Committed()
 }
@@ -46,7 +47,7 @@ func (e *Engine) CreateTasksTx(ctx context.Context, outer pgx.Tx, requests []tas
 	const tries = 3 // a try fails if a concurrent request uses the same key or replaces the template
 	for n := 1; ; n++ {
 		var created []Created
-		err := e.join(ctx, outer, func(tx *postgres.Tx) (namespaces []string, err error) {
+		err := e.runInTx(ctx, outer, func(tx *postgres.Tx) (namespaces []string, err error) {
 			created, namespaces, err = e.createIn(ctx, tx, requests)
 			return namespaces, err
 		})
@@ -69,8 +70,8 @@ func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []taske
 		return out, nil, err
 	}
 	err = c.reject(ctx, tx)
-	c.merged(out)
-	return out, c.namespaces(), err
+	c.addMerged(out)
+	return out, c.listNamespaces(), err
 }
 
 // CompleteStepTx completes a leased step in the caller's transaction, so that the step and the
@@ -86,28 +87,28 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 			"the outcome of step %s is a failure: roll back the transaction and report the failure", o.StepUUID)
 	}
 	v.Worker = nil // the fence identifies the lease
-	return e.join(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
-		if err := tx.ReadsCommitted(ctx); err != nil {
+	return e.runInTx(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
+		if err := tx.CheckReadCommitted(ctx); err != nil {
 			return nil, err
 		}
 		if err := tx.LockTasks(ctx, []tasker.ID{v.TaskUUID}); err != nil {
 			return nil, err
 		}
-		done, err := tx.ConcludeSteps(ctx, conclusions([]outcome{v}))
+		done, err := tx.ConcludeSteps(ctx, toConclusions([]outcome{v}))
 		if err != nil {
 			return nil, err
 		}
 		if len(done.Moved) == 0 {
-			return nil, whyNotCompleted(ctx, tx, v)
+			return nil, explainNotCompleted(ctx, tx, v)
 		}
 		_, err = tx.SettleTasks(ctx, []tasker.ID{v.TaskUUID}, postgres.Operator{})
 		return done.Namespaces, err
 	})
 }
 
-// whyNotCompleted returns an error that explains why a leased step was not completed. It returns
-// nil if the step was completed earlier with the same result.
-func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
+// explainNotCompleted returns an error that explains why a leased step was not completed. It
+// returns nil if the step was completed earlier with the same result.
+func explainNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
 	before, err := tx.LockStepLease(ctx, v.TaskUUID, v.StepUUID)
 	switch {
 	case err != nil:
@@ -118,11 +119,11 @@ func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
 	case before.ReportedFence != nil && *before.ReportedFence == v.Fence && string(before.ReportDigest) == string(v.Digest):
 		return nil
 	default:
-		return tasker.Errorf(tasker.Conflict, "%s", whyLost(before, v))
+		return tasker.Errorf(tasker.Conflict, "%s", explainLost(before, v))
 	}
 }
 
-func whyLost(m postgres.StepLease, v outcome) string {
+func explainLost(m postgres.StepLease, v outcome) string {
 	if m.ReportedFence != nil && *m.ReportedFence == v.Fence {
 		return fmt.Sprintf("a different outcome of this attempt was already accepted; the step is %s", m.State)
 	}
@@ -135,8 +136,8 @@ func (e *Engine) CompleteExternalTx(ctx context.Context, outer pgx.Tx, step task
 	if err != nil {
 		return err
 	}
-	return e.join(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
-		if err := tx.ReadsCommitted(ctx); err != nil {
+	return e.runInTx(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
+		if err := tx.CheckReadCommitted(ctx); err != nil {
 			return nil, err
 		}
 		concluded, err := e.completeExternalIn(ctx, tx, v)
@@ -146,7 +147,7 @@ func (e *Engine) CompleteExternalTx(ctx context.Context, outer pgx.Tx, step task
 
 // evaluateExternalOutcome validates a reported outcome of an external step and converts it.
 func evaluateExternalOutcome(step tasker.StepRef, o tasker.Outcome, source string) (outcome, error) {
-	if wrong := textFault(source, 255, false); wrong != "" {
+	if wrong := checkText(source, 255, false); wrong != "" {
 		return outcome{}, tasker.Errorf(tasker.Invalid, "source: %s", wrong)
 	}
 	if o.Failure != nil {
@@ -162,18 +163,18 @@ func evaluateExternalOutcome(step tasker.StepRef, o tasker.Outcome, source strin
 	v.Event, v.Actor, v.Worker, v.given = lifecycle.CompleteExternal, source, nil, o.Result
 	if !o.Success {
 		v.Event, v.Detail = lifecycle.FailExternal, tasker.ExternalFailure
-		if v.Body, err = failureBody(*o.Failure, ""); err != nil {
+		if v.Body, err = encodeFailure(*o.Failure, ""); err != nil {
 			return v, err
 		}
 	}
-	v.Digest = v.digest()
+	v.Digest = v.computeDigest()
 	return v, nil
 }
 
 // completeExternalIn concludes an external step, unless it was already concluded by the same
 // outcome.
 func (e *Engine) completeExternalIn(ctx context.Context, tx *postgres.Tx, v outcome) (postgres.Concluded, error) {
-	done, err := e.mayComplete(ctx, tx, &v)
+	done, err := e.checkCompletion(ctx, tx, &v)
 	if err != nil || done {
 		return postgres.Concluded{}, err
 	}

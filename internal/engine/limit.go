@@ -15,8 +15,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// limitOfGraph is a limit that a template imposes on its steps.
-type limitOfGraph struct {
+// graphLimit is a limit that a template imposes on its steps.
+type graphLimit struct {
 	name  string
 	key   *expression.Program // nil if all tasks share one key
 	steps []string            // names of the limited steps; nil means all
@@ -24,26 +24,26 @@ type limitOfGraph struct {
 	weights map[string]int // number of slots, for steps that use several
 }
 
-func newLimits(t tasker.Template, scope expression.Scope) ([]limitOfGraph, error) {
+func newLimits(t tasker.Template, scope expression.Scope) ([]graphLimit, error) {
 	scope.Search = true
-	list := make([]limitOfGraph, len(t.Limits))
+	list := make([]graphLimit, len(t.Limits))
 	for i, l := range t.Limits {
-		list[i] = limitOfGraph{name: l.Name, steps: l.Steps, weights: l.Weights}
+		list[i] = graphLimit{name: l.Name, steps: l.Steps, weights: l.Weights}
 		if l.Steps == nil && len(l.Weights) > 0 {
-			list[i].steps = withHandlers(t.Steps)
+			list[i].steps = handlerSteps(t.Steps)
 		}
 		if l.Key == "" {
 			continue
 		}
 		var err error
 		if list[i].key, err = expression.Compile(l.Key, scope, expression.Any); err != nil {
-			return nil, within(fmt.Sprintf("limits[%d].key", i), err)
+			return nil, wrapPath(fmt.Sprintf("limits[%d].key", i), err)
 		}
 	}
 	return list, nil
 }
 
-func withHandlers(steps []tasker.StepTemplate) (names []string) {
+func handlerSteps(steps []tasker.StepTemplate) (names []string) {
 	for _, s := range steps {
 		if s.HasHandler() {
 			names = append(names, s.Name)
@@ -52,14 +52,14 @@ func withHandlers(steps []tasker.StepTemplate) (names []string) {
 	return names
 }
 
-// limitsOf evaluates the limit keys of a new task. It returns Invalid if a key is missing, since
-// the task would then be unlimited or share a limit with unrelated tasks.
-func (c *creation) limitsOf(ctx context.Context, g *graph, t *postgres.CreatedTask) (list []postgres.TaskLimit, err error) {
+// evaluateLimits evaluates the limit keys of a new task. It returns Invalid if a key is missing,
+// since the task would then be unlimited or share a limit with unrelated tasks.
+func (c *creation) evaluateLimits(ctx context.Context, g *graph, t *postgres.CreatedTask) (list []postgres.TaskLimit, err error) {
 	for _, l := range g.limits {
 		key := ""
 		if l.key != nil {
-			if key, err = c.limitKey(ctx, l.key, t); err != nil {
-				return nil, within("limits."+l.name+".key", err)
+			if key, err = c.evaluateLimitKey(ctx, l.key, t); err != nil {
+				return nil, wrapPath("limits."+l.name+".key", err)
 			}
 		}
 		if l.steps == nil {
@@ -75,9 +75,10 @@ func (c *creation) limitsOf(ctx context.Context, g *graph, t *postgres.CreatedTa
 	return list, nil
 }
 
-// limitKey evaluates a limit key and converts it to a string. The key must be a string, a number or
-// a bool.
-func (c *creation) limitKey(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (string, error) {
+// evaluateLimitKey evaluates a limit key and converts it to a string. The key must be a string, a
+// number or a bool.
+func (c *creation) evaluateLimitKey(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (string,
+	error) {
 	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
 		return "", err
@@ -138,7 +139,7 @@ func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.Lim
 	}
 	l, err := e.db.PutLimit(ctx, ref, v, postgres.Operator{Actor: by.Actor, Reason: by.Reason})
 	if err == nil {
-		e.limited.changed(e)
+		e.limited.wakeWaiters(e)
 	}
 	return l, err
 }
@@ -154,7 +155,7 @@ func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitC
 	}
 	err := e.db.DeleteLimit(ctx, ref, postgres.Operator{Actor: by.Actor, Reason: by.Reason})
 	if err == nil {
-		e.limited.changed(e)
+		e.limited.wakeWaiters(e)
 	}
 	return err
 }
@@ -171,7 +172,7 @@ type limitWaiters struct {
 // seenFor is the time after which a namespace is forgotten.
 const seenFor = 10 * time.Second
 
-func (l *limitWaiters) wait(now time.Time, namespaces []string) {
+func (l *limitWaiters) addWaiters(now time.Time, namespaces []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range namespaces {
@@ -179,9 +180,9 @@ func (l *limitWaiters) wait(now time.Time, namespaces []string) {
 	}
 }
 
-// waiting returns the namespaces with waiting steps, but nil if the last call was less than
+// listWaiting returns the namespaces with waiting steps, but nil if the last call was less than
 // interval ago.
-func (l *limitWaiters) waiting(now time.Time, interval time.Duration) (list []string) {
+func (l *limitWaiters) listWaiting(now time.Time, interval time.Duration) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.woken) < interval {
@@ -198,8 +199,9 @@ func (l *limitWaiters) waiting(now time.Time, interval time.Duration) (list []st
 	return list
 }
 
-// changed makes changed limits take effect at once: it unparks steps and wakes all waiting claims.
-func (l *limitWaiters) changed(e *Engine) {
+// wakeWaiters makes changed limits take effect at once: it unparks steps and wakes all waiting
+// claims.
+func (l *limitWaiters) wakeWaiters(e *Engine) {
 	loop.Wake(l.back)
 	e.notifier.wakeAll()
 }
@@ -215,7 +217,7 @@ func (e *Engine) wakeLimitWaiters(ended, taken int) {
 	if taken >= ended {
 		interval = limitWakeInterval
 	}
-	if list := e.limited.waiting(e.now(), interval); len(list) > 0 {
+	if list := e.limited.listWaiting(e.now(), interval); len(list) > 0 {
 		e.notifier.wake(list)
 		e.notifier.notifyOthers(list)
 		loop.Wake(e.limited.back)

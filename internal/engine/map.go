@@ -23,24 +23,24 @@ const expandChunk = 1000
 // for the rest of the document.
 const itemBytes = tasker.MaxDocumentBytes - 1000
 
-// items evaluates the list of a map step. If the list is empty, the step is complete. The error may
-// be an [expression.Failure].
-func (d *decision) items(ctx context.Context, s postgres.UndecidedStep, of tasker.StepTemplate, p *expression.Program) (stepDecision, error) {
-	values, err := d.values(ctx, s, p)
+// expandItems evaluates the list of a map step. If the list is empty, the step is complete. The
+// error may be an [expression.Failure].
+func (d *decision) expandItems(ctx context.Context, s postgres.UndecidedStep, of tasker.StepTemplate, p *expression.Program) (stepDecision, error) {
+	values, err := d.loadValues(ctx, s, p)
 	if err != nil {
 		return stepDecision{}, err
 	}
-	list, err := outcomeOf(d.known, evaluationOf(s, expression.Over, p), values, func(ctx context.Context) ([]json.RawMessage, error) {
+	list, err := evaluateOnce(d.known, newEvaluationKey(s, expression.Over, p), values, func(ctx context.Context) ([]json.RawMessage, error) {
 		return p.List(ctx, values, expression.ListLimits{Elements: tasker.MaxMapItems, Bytes: tasker.MaxMapBytes, ElementBytes: tasker.MaxDocumentBytes})
 	})
 	if err != nil {
 		return stepDecision{}, err
 	}
 	if len(list) == 0 {
-		return d.joined(s, postgres.ItemResults{Results: json.RawMessage("[]")})
+		return d.newJoinOutcome(s, postgres.ItemResults{Results: json.RawMessage("[]")})
 	}
 	if of.Chunk > 0 {
-		list = chunks(list, of.Chunk)
+		list = splitChunks(list, of.Chunk)
 	}
 	m := postgres.ExpandedMap{StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, Items: list, Bytes: make([]int32, len(list)), Limit: of.MaxParallel}
 	total := 0
@@ -59,18 +59,18 @@ func (d *decision) items(ctx context.Context, s postgres.UndecidedStep, of taske
 		m.Bytes[i] = int32(size)
 		m.IDs = append(m.IDs, tasker.NewID())
 	}
-	m.Context, m.Omitted = withoutLists(values.Context, p.ListsInContext())
+	m.Context, m.Omitted = omitLists(values.Context, p.ListsInContext())
 	m.ListedBy = p.ListsInResults()
 	slices.SortFunc(m.IDs, func(a, b tasker.ID) int { return slices.Compare(a[:], b[:]) })
 	return stepDecision{becomes: lifecycle.VerdictRun, expand: &m}, nil
 }
 
-// withoutLists removes the values at the given paths from a context. It returns the remaining
+// omitLists removes the values at the given paths from a context. It returns the remaining
 // context and JSON Pointers to the removed values, or nil for both if it removed none.
-func withoutLists(doc json.RawMessage, paths [][]string) (without json.RawMessage, omitted []string) {
+func omitLists(doc json.RawMessage, paths [][]string) (without json.RawMessage, omitted []string) {
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	for _, path := range paths {
-		rest := withoutAt(doc, path)
+		rest := omitPath(doc, path)
 		if rest == nil {
 			continue
 		}
@@ -80,16 +80,16 @@ func withoutLists(doc json.RawMessage, paths [][]string) (without json.RawMessag
 	return without, omitted
 }
 
-// withoutAt removes the value at a path from an object. It returns nil if the object has no such
+// omitPath removes the value at a path from an object. It returns nil if the object has no such
 // value.
-func withoutAt(doc json.RawMessage, path []string) json.RawMessage {
+func omitPath(doc json.RawMessage, path []string) json.RawMessage {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(doc, &object) != nil || object[path[0]] == nil {
 		return nil
 	}
 	if len(path) == 1 {
 		delete(object, path[0])
-	} else if object[path[0]] = withoutAt(object[path[0]], path[1:]); object[path[0]] == nil {
+	} else if object[path[0]] = omitPath(object[path[0]], path[1:]); object[path[0]] == nil {
 		return nil
 	}
 	rest, err := json.Marshal(object)
@@ -99,8 +99,8 @@ func withoutAt(doc json.RawMessage, path []string) json.RawMessage {
 	return rest
 }
 
-// chunks groups elements into JSON arrays of the given size. The last one may be shorter.
-func chunks(list []json.RawMessage, size int) []json.RawMessage {
+// splitChunks groups elements into JSON arrays of the given size. The last one may be shorter.
+func splitChunks(list []json.RawMessage, size int) []json.RawMessage {
 	out := make([]json.RawMessage, 0, (len(list)+size-1)/size)
 	for part := range slices.Chunk(list, size) {
 		elements := mapSlice(part, func(doc json.RawMessage) []byte { return doc })
@@ -109,16 +109,16 @@ func chunks(list []json.RawMessage, size int) []json.RawMessage {
 	return out
 }
 
-// expand creates the items of a map step.
-func (d *decision) expand(ctx context.Context, m postgres.ExpandedMap) error {
+// expandMap creates the items of a map step.
+func (d *decision) expandMap(ctx context.Context, m postgres.ExpandedMap) error {
 	namespaces, err := d.tx.ExpandMap(ctx, m)
 	d.namespaces = append(d.namespaces, namespaces...)
 	d.made += len(m.Items)
 	return err
 }
 
-// join completes a map step when all its items are done.
-func (d *decision) join(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
+// joinItems completes a map step when all its items are done.
+func (d *decision) joinItems(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
 	if s.ParentsOpen > 0 {
 		return stepDecision{becomes: lifecycle.VerdictWait}, nil
 	}
@@ -126,7 +126,7 @@ func (d *decision) join(ctx context.Context, s postgres.UndecidedStep) (stepDeci
 	if err != nil {
 		return stepDecision{}, err
 	}
-	return d.joined(s, r)
+	return d.newJoinOutcome(s, r)
 }
 
 // mapResult is the result of a map step. It contains the results of the items in order or, if they
@@ -139,14 +139,14 @@ type mapResult struct {
 	ReadAt    string          `json:"read_at,omitempty"`
 }
 
-// joined returns the outcome of a map step whose items are all done.
-func (d *decision) joined(s postgres.UndecidedStep, r postgres.ItemResults) (stepDecision, error) {
+// newJoinOutcome returns the outcome of a map step whose items are all done.
+func (d *decision) newJoinOutcome(s postgres.UndecidedStep, r postgres.ItemResults) (stepDecision, error) {
 	result := mapResult{Items: r.Items, Tolerated: r.Tolerated, Results: r.Results}
-	body, size, err := mapBody(result)
+	body, size, err := encodeMapResult(result)
 	if r.Results == nil || err != nil { // the results may also have too many values or be nested too deeply
 		result.Results, result.Truncated = nil, true
 		result.ReadAt = tasker.ItemResultsPath(s.TaskUUID, s.Name)
-		if body, size, err = mapBody(result); err != nil {
+		if body, size, err = encodeMapResult(result); err != nil {
 			return stepDecision{}, err
 		}
 	}
@@ -156,18 +156,18 @@ func (d *decision) joined(s postgres.UndecidedStep, r postgres.ItemResults) (ste
 	}}}, nil
 }
 
-func mapBody(r mapResult) (body json.RawMessage, size int, err error) {
+func encodeMapResult(r mapResult) (body json.RawMessage, size int, err error) {
 	doc, err := json.Marshal(r)
 	if err != nil {
 		return nil, 0, fmt.Errorf("encode the result of a map step: %w", err)
 	}
-	return resultBody(doc, nil)
+	return encodeResult(doc, nil)
 }
 
-// tolerate skips failed items that their map steps tolerate, in the order of the items. It returns
-// the conclusions that remain. Because it runs in the transaction of the failure, a tolerated
-// failure is not announced.
-func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []outcome, done postgres.Concluded) (postgres.Concluded, error) {
+// tolerateFailures skips failed items that their map steps tolerate, in the order of the items. It
+// returns the conclusions that remain. Because it runs in the transaction of the failure, a
+// tolerated failure is not announced.
+func (e *Engine) tolerateFailures(ctx context.Context, tx *postgres.Tx, list []outcome, done postgres.Concluded) (postgres.Concluded, error) {
 	refs := mapSlice(done.FailedForGood, func(i int) tasker.StepRef {
 		return tasker.StepRef{TaskUUID: list[i].TaskUUID, StepUUID: list[i].StepUUID}
 	})
@@ -180,7 +180,7 @@ func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []outcome, 
 	skipped := map[tasker.ID]bool{}
 	for _, i := range items {
 		if _, known := left[i.MapStepUUID]; !known {
-			if left[i.MapStepUUID], err = e.toleranceLeft(ctx, tx, i); err != nil {
+			if left[i.MapStepUUID], err = e.remainingTolerance(ctx, tx, i); err != nil {
 				return done, err
 			}
 		}
@@ -211,9 +211,9 @@ func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []outcome, 
 	return done, nil
 }
 
-// toleranceLeft returns how many more items of a map step may fail.
-func (e *Engine) toleranceLeft(ctx context.Context, tx *postgres.Tx, i postgres.FailedItem) (int, error) {
-	g, err := e.graphIn(ctx, tx, i.TemplateUUID)
+// remainingTolerance returns how many more items of a map step may fail.
+func (e *Engine) remainingTolerance(ctx context.Context, tx *postgres.Tx, i postgres.FailedItem) (int, error) {
+	g, err := e.loadGraphByID(ctx, tx, i.TemplateUUID)
 	if err != nil {
 		return 0, err
 	}
@@ -229,14 +229,15 @@ func (e *Engine) toleranceLeft(ctx context.Context, tx *postgres.Tx, i postgres.
 	return most - n, err
 }
 
-// onItems applies the action to a map step that waits for its items. A reset applies to all failed
-// items. Other actions end the open items and then the map step itself.
-func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
-	if _, err := targetOf(target).Next(a.op.Action, a.op.Interrupt); err != nil {
+// applyToItems applies the action to a map step that waits for its items. A reset applies to all
+// failed items. Other actions end the open items and then the map step itself.
+func (a Action) applyToItems(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult,
+	err error) {
+	if _, err := toLifecycleTarget(target).Next(a.op.Action, a.op.Interrupt); err != nil {
 		return ActionResult{}, err
 	}
 	if a.computes != nil {
-		return ActionResult{}, targetOf(target).Refusal("step %s is waiting for its items: complete the items "+
+		return ActionResult{}, toLifecycleTarget(target).Refusal("step %s is waiting for its items: complete the items "+
 			"individually by expression", target.StepUUID)
 	}
 	reset := a.op.Action == tasker.ResetForRetry
@@ -245,7 +246,7 @@ func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Ta
 		return ActionResult{}, err
 	}
 	if len(refs) == 0 {
-		return ActionResult{}, targetOf(target).Refusal("step %s is waiting for %d of its items, none of which "+
+		return ActionResult{}, toLifecycleTarget(target).Refusal("step %s is waiting for %d of its items, none of which "+
 			"has failed", target.StepUUID, target.OpenItems)
 	}
 	items, err := tx.LockTargets(ctx, refs)
@@ -258,10 +259,10 @@ func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Ta
 	}
 	list := make([]postgres.Conclusion, len(items))
 	for i, item := range items {
-		list[i] = onItem.conclusion(item, to, onItem.body)
+		list[i] = onItem.newConclusion(item, to, onItem.body)
 	}
 	acted.Steps = []StepActionResult{{Target: target, Fence: target.Fence}}
-	r := a.repair(target)
+	r := a.newRepair(target)
 	r.Data["items"] = len(items)
 	concluded, err := tx.ConcludeSteps(ctx, list)
 	if err != nil {
@@ -275,9 +276,9 @@ func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Ta
 			return acted, err
 		}
 		acted.Steps[0].Fence++
-		if concluded, err = tx.ConcludeSteps(ctx, []postgres.Conclusion{a.conclusion(target, to, a.body)}); err != nil {
+		if concluded, err = tx.ConcludeSteps(ctx, []postgres.Conclusion{a.newConclusion(target, to, a.body)}); err != nil {
 			return acted, err
 		}
 	}
-	return a.follow(ctx, tx, acted, followUp{concluded, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
+	return a.applyFollowUp(ctx, tx, acted, followUp{concluded, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
 }

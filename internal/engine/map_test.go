@@ -464,8 +464,8 @@ func TestLongListIsMigratedCancelledAndPruned(t *testing.T) {
 	h.WantCount(0, `SELECT count(*) FROM tasker.workflow_steps`)
 }
 
-// limited is mapOver with so many items under way at once.
-func limited(n int, s tasker.StepTemplate) tasker.StepTemplate {
+// runWithTimeout is mapOver with so many items under way at once.
+func runWithTimeout(n int, s tasker.StepTemplate) tasker.StepTemplate {
 	s.MaxParallel = n
 	return s
 }
@@ -484,7 +484,7 @@ func (h *harness) claims(want ...int) []tasker.Assignment {
 
 func TestMaxParallelLimitsItems(t *testing.T) {
 	h := newHarness(t)
-	h.Template("few", attempts(2, limited(2, mapOver("context.list", enginetest.Step("each")))), enginetest.Step("end", "each"))
+	h.Template("few", attempts(2, runWithTimeout(2, mapOver("context.list", enginetest.Step("each")))), enginetest.Step("end", "each"))
 	task := h.create("few", `{"list": [0, 1, 2, 3, 4, 5]}`)
 	h.Tick()
 	first := h.claims(0, 1)

@@ -149,7 +149,7 @@ func (e *Engine) sendNotifications(ctx context.Context) error {
 		}
 		sending, cancel := context.WithTimeout(ctx, sendDeadline)
 		unsent := e.notifier.takeUnsent()
-		err := e.db.Notify(sending, channel, messages(e.instance.String(), unsent))
+		err := e.db.Notify(sending, channel, encodeMessages(e.instance.String(), unsent))
 		cancel()
 		rest := notifyEvery
 		if err != nil && ctx.Err() == nil {
@@ -167,8 +167,8 @@ func (e *Engine) sendNotifications(ctx context.Context) error {
 // 8000.
 const maxNotification = 7900
 
-// messages encodes the sender and the namespaces in as few notifications as possible.
-func messages(from string, namespaces []string) []string {
+// encodeMessages encodes the sender and the namespaces in as few notifications as possible.
+func encodeMessages(from string, namespaces []string) []string {
 	var list []string
 	message := from
 	for _, namespace := range namespaces {
@@ -202,7 +202,7 @@ func (e *Engine) receive(ctx context.Context) error {
 		switch words := strings.Fields(message); {
 		case len(words) == 0:
 		case words[0] == joinedSender:
-			e.joined(words[1:])
+			e.notifyAfterCommit(words[1:])
 		case words[0] != e.instance.String():
 			e.notifier.wake(words[1:])
 		}

@@ -67,7 +67,7 @@ type Action struct {
 	body  json.RawMessage
 	size  int // size of the result in body
 
-	computes *computing // nil if all steps get the same result
+	computes *resultComputer // nil if all steps get the same result
 	engine   *Engine
 }
 
@@ -81,9 +81,9 @@ func (e *Engine) NewAction(op tasker.ActionRequest) (Action, error) {
 	var err error
 	switch {
 	case op.ResultExpression != "":
-		a.computes = &computing{engine: e, text: op.ResultExpression}
+		a.computes = &resultComputer{engine: e, text: op.ResultExpression}
 	case op.Action == tasker.CompleteManually:
-		a.body, a.size, err = resultBody(op.Result, op.Metadata)
+		a.body, a.size, err = encodeResult(op.Result, op.Metadata)
 	}
 	return a, err
 }
@@ -117,9 +117,9 @@ func (a Action) applyOne(ctx context.Context, tx *postgres.Tx, step tasker.StepR
 	}
 	switch {
 	case a.op.NewChild: // checked first, since it also refuses steps without a child task
-		return a.withNewChild(ctx, tx, target)
+		return a.resetWithNewChild(ctx, tx, target)
 	case target.OpenItems > 0:
-		return a.onItems(ctx, tx, target)
+		return a.applyToItems(ctx, tx, target)
 	}
 	acted, err := a.do(ctx, tx, []postgres.Target{target}, step)
 	if err == nil {
@@ -139,23 +139,23 @@ func (a Action) Do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, single tasker.StepRef) (acted ActionResult, err error) {
 	var list []postgres.Conclusion
 	var repairs []postgres.Repair
-	decisions, err := a.decisions(ctx, tx, targets)
+	decisions, err := a.readDecisions(ctx, tx, targets)
 	if err != nil {
 		return acted, err
 	}
-	failed, err := a.failed(ctx, tx, targets)
+	failed, err := a.loadFailedSteps(ctx, tx, targets)
 	if err != nil {
 		return acted, err
 	}
 	for _, t := range targets {
 		step := StepActionResult{Target: t, Fence: t.Fence + 1}
-		to, refusal := targetOf(t).Next(a.op.Action, a.op.Interrupt)
+		to, refusal := toLifecycleTarget(t).Next(a.op.Action, a.op.Interrupt)
 		if t.OpenItems > 0 && refusal == nil { // an action on many steps applies only to failed steps
-			refusal = targetOf(t).Refusal("step %s is waiting for its items", t.StepUUID)
+			refusal = toLifecycleTarget(t).Refusal("step %s is waiting for its items", t.StepUUID)
 		}
 		of := a
 		if refusal == nil && a.computes != nil {
-			if of, refusal, err = a.forStep(ctx, tx, t, failed[t.StepUUID]); err != nil {
+			if of, refusal, err = a.resolveForStep(ctx, tx, t, failed[t.StepUUID]); err != nil {
 				return acted, err
 			}
 			step.Result = of.op.Result
@@ -170,8 +170,8 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 			body, refusal = of.decide(t, decisions[t.StepUUID])
 		}
 		if step.Refusal = refusal; refusal == nil {
-			list = append(list, of.conclusion(t, to, body))
-			repairs = append(repairs, a.repair(t))
+			list = append(list, of.newConclusion(t, to, body))
+			repairs = append(repairs, a.newRepair(t))
 		}
 		acted.Steps = append(acted.Steps, step)
 	}
@@ -185,7 +185,7 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	if len(concluded.Moved) != len(list) {
 		return acted, fmt.Errorf("only %d of %d locked steps moved", len(concluded.Moved), len(list))
 	}
-	return a.follow(ctx, tx, acted, followUp{concluded, postgres.TasksOf(list), repairs, single})
+	return a.applyFollowUp(ctx, tx, acted, followUp{concluded, postgres.TaskIDs(list), repairs, single})
 }
 
 // followUp describes what remains to be done after an action has moved steps.
@@ -196,8 +196,9 @@ type followUp struct {
 	single    tasker.StepRef // if set, the step to read before the tasks continue
 }
 
-// follow records an action and continues the tasks.
-func (a Action) follow(ctx context.Context, tx *postgres.Tx, acted ActionResult, f followUp) (ActionResult, error) {
+// applyFollowUp records an action and continues the tasks.
+func (a Action) applyFollowUp(ctx context.Context, tx *postgres.Tx, acted ActionResult, f followUp) (ActionResult,
+	error) {
 	var err error
 	if f.single != (tasker.StepRef{}) {
 		if acted.after, err = tx.Step(ctx, f.single.TaskUUID, f.single.StepUUID); err != nil {
@@ -216,11 +217,11 @@ func (a Action) follow(ctx context.Context, tx *postgres.Tx, acted ActionResult,
 	return acted, err
 }
 
-func targetOf(t postgres.Target) lifecycle.Target {
+func toLifecycleTarget(t postgres.Target) lifecycle.Target {
 	return lifecycle.Target{TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, Task: t.Task, Step: t.Step, WrittenOff: t.WrittenOff, OpenItems: t.OpenItems}
 }
 
-func (a Action) conclusion(t postgres.Target, to tasker.StepState, body json.RawMessage) postgres.Conclusion {
+func (a Action) newConclusion(t postgres.Target, to tasker.StepState, body json.RawMessage) postgres.Conclusion {
 	return postgres.Conclusion{
 		TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, From: t.Step, Fence: t.Fence, Event: a.event, To: to, Body: body, ResultSize: a.size,
 		Actor: a.op.Actor, Reason: a.op.Reason, RaiseFence: true, Operation: a.op.Operation,
@@ -232,7 +233,7 @@ var repairEvents = map[tasker.StepAction]string{
 	tasker.ResetForRetry: "step_reset", tasker.ResolveManually: "step_resolved", tasker.CompleteManually: "step_completed",
 }
 
-func (a Action) repair(t postgres.Target) postgres.Repair {
+func (a Action) newRepair(t postgres.Target) postgres.Repair {
 	event := repairEvents[a.op.Action]
 	r := postgres.Repair{
 		TaskUUID: t.TaskUUID, Event: event, Action: strings.Replace(event, "_", ".", 1), Subject: t.StepUUID, Actor: a.op.Actor,
@@ -253,9 +254,9 @@ func checkAction(op tasker.ActionRequest) error {
 	if _, ok := lifecycle.ActionEvent(op.Action); !ok {
 		wrong.add("action_type", "must be reset_for_retry, resolve_manually or complete_manually")
 	}
-	wrong.text("reason", op.Reason, 20_000, true)
-	wrong.text("actor", op.Actor, 255, true)
-	wrong.text("Idempotency-Key", op.RequestKey, postgres.MaxRequestKey, false)
+	wrong.checkText("reason", op.Reason, 20_000, true)
+	wrong.checkText("actor", op.Actor, 255, true)
+	wrong.checkText("Idempotency-Key", op.RequestKey, postgres.MaxRequestKey, false)
 	if op.NewChild && op.Action != tasker.ResetForRetry {
 		wrong.add("child", "is only allowed with reset_for_retry")
 	}
@@ -270,7 +271,7 @@ func checkAction(op tasker.ActionRequest) error {
 	case !completes && op.ResultExpression != "":
 		wrong.add("completion_data.result_expression", "is only allowed with complete_manually")
 	}
-	return wrong.err("invalid action")
+	return wrong.toError("invalid action")
 }
 
 // lockStep locks a task and one of its steps. It returns the states of both, or NotFound.
@@ -280,7 +281,7 @@ func lockStep(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (postgr
 	}
 	targets, err := tx.LockTargets(ctx, []tasker.StepRef{step})
 	if err == nil && len(targets) == 0 {
-		err = postgres.NoStep(step.TaskUUID, step.StepUUID)
+		err = postgres.NewStepNotFoundError(step.TaskUUID, step.StepUUID)
 	}
 	if err != nil {
 		return postgres.Target{}, err
@@ -312,9 +313,9 @@ func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o t
 	return after, nil
 }
 
-// mayComplete locks a task and its external step. It returns an error if the step cannot be
+// checkCompletion locks a task and its external step. It returns an error if the step cannot be
 // completed now, and true if the same outcome has already completed it.
-func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (bool, error) {
+func (e *Engine) checkCompletion(ctx context.Context, tx *postgres.Tx, v *outcome) (bool, error) {
 	if _, err := tx.TaskState(ctx, v.TaskUUID); err != nil {
 		return false, err
 	}
@@ -330,8 +331,8 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (
 	if err != nil {
 		return false, err
 	}
-	target := targetOf(locked)
-	if err := target.TaskRefusal(); err != nil {
+	target := toLifecycleTarget(locked)
+	if err := target.CheckTask(); err != nil {
 		return false, err
 	}
 	s, err := tx.Step(ctx, v.TaskUUID, v.StepUUID)

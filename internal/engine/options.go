@@ -22,7 +22,7 @@ func (f *faults) checkStart(r tasker.NewTask) {
 	}
 	f.checkDelay("start_after_seconds", r.StartAfter, tasker.MaxStartDelay)
 	f.checkDelay("start_within_seconds", r.StartWithin, tasker.MaxStartDelay)
-	f.text("unique.key", r.Unique.Key, tasker.MaxUniqueKey, r.Unique.OnConflict != "")
+	f.checkText("unique.key", r.Unique.Key, tasker.MaxUniqueKey, r.Unique.OnConflict != "")
 	if p := r.Unique.OnConflict; p != "" && !slices.Contains(tasker.ConflictPolicies(), p) {
 		f.add("unique.on_conflict", "must be fail, use_existing or cancel_existing, not %q", p)
 	}
@@ -44,7 +44,7 @@ func (f *faults) checkDebounce(r tasker.NewTask) {
 	if d == (tasker.Debounce{}) {
 		return
 	}
-	f.text("debounce.key", d.Key, tasker.MaxUniqueKey, true)
+	f.checkText("debounce.key", d.Key, tasker.MaxUniqueKey, true)
 	if d.Wait <= 0 || d.Wait > tasker.MaxStartDelay {
 		f.add("debounce.wait_seconds", "must be greater than 0 and at most %d", int(tasker.MaxStartDelay.Seconds()))
 	}
@@ -57,9 +57,9 @@ func (f *faults) checkDebounce(r tasker.NewTask) {
 	}
 }
 
-// optionsOf returns the start options of a task from its request and its template, or nil if it has
-// none.
-func optionsOf(r tasker.NewTask, t tasker.Template, asked bool) *postgres.NewOptions {
+// newOptions returns the start options of a task from its request and its template, or nil if it
+// has none.
+func newOptions(r tasker.NewTask, t tasker.Template, asked bool) *postgres.NewOptions {
 	if d := t.Start.Debounce; asked && r.Debounce.Key == "" && r.StartAt.IsZero() && r.StartAfter == 0 && d.Key != "" {
 		r.Debounce = tasker.Debounce{Key: d.Key, Wait: time.Duration(d.WaitSeconds) * time.Second, MaxWait: time.Duration(d.MaxWaitSeconds) * time.Second}
 	}
@@ -72,7 +72,7 @@ func optionsOf(r tasker.NewTask, t tasker.Template, asked bool) *postgres.NewOpt
 	if r.Unique.Key == "" {
 		r.Unique = t.Start.Unique
 	}
-	due := dueOfRequest(r, t)
+	due := newDeadline(r, t)
 	if r.StartAfter == 0 && r.StartWithin == 0 && r.StartBy.IsZero() && r.Unique.Key == "" && due == nil {
 		return nil
 	}
@@ -86,17 +86,17 @@ func (c *creation) setKeys(ctx context.Context, g *graph, t *postgres.CreatedTas
 		return nil
 	}
 	if g.due != nil && o.Due != nil && o.Due.Source == tasker.DueByTemplate {
-		if o.Due.At, err = c.dueAt(ctx, g.due, t); err != nil {
+		if o.Due.At, err = c.evaluateDue(ctx, g.due, t); err != nil {
 			return err
 		}
 	}
 	if g.unique != nil && t.Request.Unique.Key == "" {
-		if o.Unique.Key, err = c.keyOf(ctx, g.unique, "unique", t); err != nil {
+		if o.Unique.Key, err = c.evaluateKey(ctx, g.unique, "unique", t); err != nil {
 			return err
 		}
 	}
 	if o.Debounce.Key != "" && t.Request.Debounce.Key == "" {
-		if o.Debounce.Key, err = c.keyOf(ctx, g.merges, "debounce", t); err != nil {
+		if o.Debounce.Key, err = c.evaluateKey(ctx, g.merges, "debounce", t); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (c *creation) setKeys(ctx context.Context, g *graph, t *postgres.CreatedTas
 
 // evaluate evaluates an expression of a template for a new task.
 func (c *creation) evaluate(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (expression.Outcome, error) {
-	list, cost := expression.All(ctx, []*expression.Program{p}, expression.Values{
+	list, cost := expression.EvaluateAll(ctx, []*expression.Program{p}, expression.Values{
 		Context: t.Request.Context,
 		Task:    expression.TaskValues{ID: t.UUID, Priority: t.Request.Priority, Namespace: t.Template.Namespace, CorrelationID: t.Correlation},
 	})
@@ -126,14 +126,14 @@ func (c *creation) evaluate(ctx context.Context, p *expression.Program, t *postg
 	return list[0], nil
 }
 
-// keyOf evaluates an expression of the template for a key of the task.
-func (c *creation) keyOf(ctx context.Context, p *expression.Program, path string, t *postgres.CreatedTask) (string, error) {
+// evaluateKey evaluates an expression of the template for a key of the task.
+func (c *creation) evaluateKey(ctx context.Context, p *expression.Program, path string, t *postgres.CreatedTask) (string, error) {
 	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
 		return "", err
 	}
 	key, is := out.Value.(string)
-	wrong := textFault(key, tasker.MaxUniqueKey, true)
+	wrong := checkText(key, tasker.MaxUniqueKey, true)
 	switch {
 	case out.Err != nil:
 		wrong = out.Err.Error()
@@ -146,32 +146,32 @@ func (c *creation) keyOf(ctx context.Context, p *expression.Program, path string
 	return key, nil
 }
 
-// heldKey is the error for a request whose unique key belongs to an open task.
-type heldKey struct {
+// keyConflict is the error for a request whose unique key belongs to an open task.
+type keyConflict struct {
 	by     tasker.ID
 	policy tasker.ConflictPolicy
 	err    error
 }
 
-func (h *heldKey) Error() string { return h.err.Error() }
+func (h *keyConflict) Error() string { return h.err.Error() }
 
 // Unwrap returns the error that callers see.
-func (h *heldKey) Unwrap() error { return h.err }
+func (h *keyConflict) Unwrap() error { return h.err }
 
-// mayHave returns a heldKey if another open task has the unique key of a new task, unless the new
-// task takes over the key.
-func (c *creation) mayHave(ctx context.Context, t *postgres.CreatedTask) error {
+// checkQuota returns a keyConflict if another open task has the unique key of a new task, unless
+// the new task takes over the key.
+func (c *creation) checkQuota(ctx context.Context, t *postgres.CreatedTask) error {
 	key := t.UniqueKey()
 	if key == (postgres.UniqueKey{}) {
 		return nil
 	}
-	held := &heldKey{policy: t.Options.Unique.OnConflict}
+	held := &keyConflict{policy: t.Options.Unique.OnConflict}
 	for _, other := range c.tasks {
 		if other.UniqueKey() == key {
 			held.by = other.UUID
 		}
 	}
-	takesOver := t.Replaces() && c.asked && held.by == tasker.ID{}
+	takesOver := t.ReplacesExisting() && c.asked && held.by == tasker.ID{}
 	if !takesOver && t.Options.Unique.OnConflict == tasker.ConflictCancelExisting {
 		t.Options.Unique.OnConflict = tasker.ConflictFail
 	}
@@ -195,7 +195,7 @@ func (e *Engine) expireTasks(ctx context.Context, rows []tasker.StepRef) error {
 	var ended []tasker.Task
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		ended = nil
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		free, err := tx.LockFreeTasks(ctx, uniqueTasks(rows))
 		if err != nil || len(free) == 0 {
 			return err
 		}
@@ -209,11 +209,11 @@ func (e *Engine) expireTasks(ctx context.Context, rows []tasker.StepRef) error {
 	return err
 }
 
-// mergeIn stores the tasks. It merges debounced tasks into waiting ones with the same key.
-func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
+// mergeRequests stores the tasks. It merges debounced tasks into waiting ones with the same key.
+func (c *creation) mergeRequests(ctx context.Context, tx *postgres.Tx) error {
 	var plain, debounced []*postgres.CreatedTask
 	for _, t := range c.tasks {
-		if t.Merges() {
+		if t.CanMerge() {
 			debounced = append(debounced, t)
 		} else {
 			plain = append(plain, t)
@@ -236,7 +236,7 @@ func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
 		if waiting == nil {
 			err = tx.InsertTasks(ctx, []*postgres.CreatedTask{t}, postgres.Insertion{Contexts: true})
 		} else if waiting.UUID != t.UUID { // equal if an earlier attempt stored it
-			err = c.merge(ctx, tx, waiting, t)
+			err = c.mergeRequest(ctx, tx, waiting, t)
 		}
 		if err != nil {
 			return err
@@ -245,8 +245,8 @@ func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
 	return nil
 }
 
-// merge merges a request into a waiting task, which keeps its template version.
-func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres.WaitingTask, t *postgres.CreatedTask) error {
+// mergeRequest merges a request into a waiting task, which keeps its template version.
+func (c *creation) mergeRequest(ctx context.Context, tx *postgres.Tx, waiting *postgres.WaitingTask, t *postgres.CreatedTask) error {
 	as := t
 	if waiting.Version != t.Template.Version {
 		if t.Request.Version != "" {
@@ -256,7 +256,7 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 		}
 		decoded, _, err := payload.Decode(t.Request.Context, payload.Limits{})
 		if err != nil {
-			return within("context", err)
+			return wrapPath("context", err)
 		}
 		r := t.Request
 		r.Version = waiting.Version
@@ -279,8 +279,8 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 	return nil
 }
 
-// merged replaces merged tasks in the result with the tasks into which they were merged.
-func (c *creation) merged(out []Created) {
+// addMerged replaces merged tasks in the result with the tasks into which they were merged.
+func (c *creation) addMerged(out []Created) {
 	for i, o := range out {
 		if o.stored != nil && o.stored.MergedInto != (tasker.ID{}) {
 			out[i] = Created{TaskUUID: o.stored.MergedInto, Warnings: o.Warnings}

@@ -226,7 +226,7 @@ func TestUniqueKeyHasOneOpenTask(t *testing.T) {
 	h.Accepted(failure(h.ClaimOne("a"), false)) // and a failure does not
 	h.WantState(third, tasker.TaskError)
 	h.wantOpen(third)
-	h.GiveUp(third)
+	h.Abandon(third)
 	h.wantOpen()
 	fourth := made("one", tasker.ConflictCancelExisting)
 	batch, err := h.Engine.CancelTasks(h.Context(), tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Namespace: h.Space, State: tasker.TaskStepsInProcess}, Actor: "me", Reason: "all"})
@@ -343,14 +343,14 @@ func TestAutomaticTasksRespectUniqueKeys(t *testing.T) {
 	h.Accepted(failure(h.ClaimOne("a"), false))
 	var again tasker.ID
 	h.Must(h.DB.InTx(t.Context(), func(tx *postgres.Tx) (err error) { // as an operation does
-		recreation := h.Engine.Recreation(tx)
+		recreation := h.Engine.NewRecreation(tx)
 		if again, err = recreation.Add(t.Context(), tasker.NewTask{Namespace: h.Space, Name: "nightly", Context: json.RawMessage(`{}`), RecreatedFrom: *made}); err != nil {
 			return err
 		}
 		_, err = recreation.Store(t.Context())
 		return err
 	}))
-	h.GiveUp(*made)
+	h.Abandon(*made)
 	h.wantOpen(again)
 }
 
@@ -406,13 +406,13 @@ func TestRequestsWaitingForAKeyDelayNoOthers(t *testing.T) {
 	})
 	_, err = h.Engine.CreateTasksTx(t.Context(), tx, []tasker.NewTask{{Namespace: h.Space, Name: "index", Debounce: tasker.Debounce{Key: "k", Wait: time.Hour}}})
 	h.Must(err)
-	for range 10 * h.DB.ForCreates() { // each gives up after five seconds: together they could keep others waiting for longer than below
+	for range 10 * h.DB.MaxCreateConns() { // each gives up after five seconds: together they could keep others waiting for longer than below
 		group.Go(func() { _, _ = h.debounced(`{}`, nil) })
 	}
 	h.Eventually("some wait for the key", func() bool {
-		return h.Count(`SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted`) >= h.DB.ForCreates()-1
+		return h.Count(`SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted`) >= h.DB.MaxCreateConns()-1
 	})
-	_, err = h.Engine.CreateTasks(within(t, 15*time.Second), []tasker.NewTask{{Namespace: h.Space, Name: "other"}})
+	_, err = h.Engine.CreateTasks(wrapPath(t, 15*time.Second), []tasker.NewTask{{Namespace: h.Space, Name: "other"}})
 	h.Must(err)
 	h.Must(tx.Rollback(t.Context()))
 }

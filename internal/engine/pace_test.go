@@ -47,15 +47,15 @@ func TestCreatesAreThrottledWhileWorkersAreActive(t *testing.T) {
 						if _, err := e.CreateTasks(ctx, []tasker.NewTask{{Namespace: "n", Name: "greet"}}); err == nil {
 							made <- struct{}{}
 						}
-						if e.PaceOfCreates() < 1 {
+						if e.CreatePace() < 1 {
 							cancel()
 						}
 					}
 				})
 			}
 			all.Wait()
-			slowed := e.PaceOfCreates() < 1
-			check(t, slowed == tt.holding, "after %d creates the pace is %.2f", len(made), e.PaceOfCreates())
+			slowed := e.CreatePace() < 1
+			check(t, slowed == tt.holding, "after %d creates the pace is %.2f", len(made), e.CreatePace())
 		})
 	}
 }

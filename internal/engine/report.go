@@ -33,19 +33,19 @@ type outcome struct {
 // accepted and has no effect. If claim is positive, Report also claims up to that many steps for
 // the worker.
 func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim})
+	return e.reportAndThen(ctx, worker, outcomes, postgres.NextClaim{Limit: claim})
 }
 
 // ReportReady is [Engine.Report] for workers that consume announcements from a message broker. It
 // claims only steps that the outcomes made ready; these are not announced.
 func (e *Engine) ReportReady(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim, OnlyReady: true})
+	return e.reportAndThen(ctx, worker, outcomes, postgres.NextClaim{Limit: claim, OnlyReady: true})
 }
 
-func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, c postgres.NextClaim) (tasker.Receipt, error) {
+func (e *Engine) reportAndThen(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, c postgres.NextClaim) (tasker.Receipt, error) {
 	ctx = postgres.WithConnClass(ctx, postgres.Work)
 	e.reported.Store(e.now().UnixNano())
-	m, err := e.member(ctx, worker)
+	m, err := e.findMember(ctx, worker)
 	if err != nil {
 		return tasker.Receipt{}, err
 	}
@@ -56,7 +56,7 @@ func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tas
 		first, again := splitRepeated(outcomes)
 		var want *postgres.NextClaim
 		if len(again) == 0 && c.Limit > 0 {
-			c.Claimant = e.claimant(worker, m)
+			c.Claimant = e.newClaimant(worker, m)
 			want = &c
 		}
 		if next, err = e.report(ctx, worker, first, want, &receipt); err != nil {
@@ -71,10 +71,10 @@ func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tas
 	if next != nil {
 		handing, cancel := claimContext(ctx)
 		defer cancel()
-		if next.Blocked() {
+		if next.IsBlocked() {
 			e.removeBlockers(handing, c.Claimant, *next)
 		}
-		receipt.Next, err = e.assignments(handing, worker, next.Steps)
+		receipt.Next, err = e.buildAssignments(handing, worker, next.Steps)
 	} else {
 		receipt.Next, _, err = e.claim(ctx, worker, m, c.Limit)
 	}
@@ -106,7 +106,7 @@ func (e *Engine) report(
 		o.Failure = e.boundRetry(o.Failure)
 		v, err := evaluateOutcome(worker, o)
 		if err != nil && o.Success {
-			v, err = failUnstorable(worker, o, err)
+			v, err = newUnstorableOutcome(worker, o, err)
 		}
 		if err != nil {
 			receipt.Rejected = append(receipt.Rejected, tasker.Rejection{StepUUID: o.StepUUID, Code: tasker.CodeOf(err), Message: err.Error()})
@@ -124,9 +124,9 @@ func (e *Engine) report(
 	var remaining []outcome
 	for i, v := range list {
 		if slices.Contains(moved, i) {
-			v.answer(receipt)
+			v.addTo(receipt)
 		} else if v.undecided {
-			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
+			receipt.Rejected = append(receipt.Rejected, newUnansweredRejection(v.StepUUID))
 		} else {
 			remaining = append(remaining, v)
 		}
@@ -134,21 +134,21 @@ func (e *Engine) report(
 	undecided, err := e.reportDecisions(ctx, remaining, receipt)
 	switch {
 	case err == nil:
-		e.explain(ctx, worker, undecided, receipt)
+		e.explainRejections(ctx, worker, undecided, receipt)
 	case next == nil || len(next.Steps) == 0:
 		return nil, err
 	default: // the claimed steps are committed, so the worker must receive them
 		e.log.WarnContext(ctx, "steps claimed, but applying decisions failed", "worker_uuid", worker, "err", err)
 		for _, v := range remaining {
-			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
+			receipt.Rejected = append(receipt.Rejected, newUnansweredRejection(v.StepUUID))
 		}
 	}
 	return next, nil
 }
 
-// answer adds an applied outcome to the receipt. It is accepted, or rejected if its result made the
+// addTo adds an applied outcome to the receipt. It is accepted, or rejected if its result made the
 // attempt fail.
-func (v outcome) answer(receipt *tasker.Receipt) {
+func (v outcome) addTo(receipt *tasker.Receipt) {
 	if v.unstorable == nil {
 		receipt.Accepted = append(receipt.Accepted, v.StepUUID)
 		return
@@ -180,26 +180,26 @@ func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
 	var err error
 	if o.Success {
 		v.Event, v.To = lifecycle.Succeed, tasker.StepComplete
-		v.Body, v.ResultSize, err = resultBody(o.Result, o.Metadata)
+		v.Body, v.ResultSize, err = encodeResult(o.Result, o.Metadata)
 	} else {
 		if o.Failure == nil {
 			return v, tasker.Errorf(tasker.Invalid,
 				"the outcome of step %s is a failure without an error: set error {message, …}", o.StepUUID)
 		}
 		v.Event, v.To = lifecycle.Fail, tasker.StepError
-		v.fail(*o.Failure)
-		v.Body, err = failureBody(*o.Failure, worker.String())
+		v.setFailure(*o.Failure)
+		v.Body, err = encodeFailure(*o.Failure, worker.String())
 	}
 	if err != nil {
 		return v, err
 	}
-	v.Digest = v.digest()
+	v.Digest = v.computeDigest()
 	return v, nil
 }
 
-// failUnstorable converts a success whose result cannot be stored into a permanent failure. If the
-// report were refused instead, the lease would expire as if the worker were lost.
-func failUnstorable(worker tasker.ID, o tasker.Outcome, reason error) (outcome, error) {
+// newUnstorableOutcome converts a success whose result cannot be stored into a permanent failure.
+// If the report were refused instead, the lease would expire as if the worker were lost.
+func newUnstorableOutcome(worker tasker.ID, o tasker.Outcome, reason error) (outcome, error) {
 	if code := tasker.CodeOf(reason); code != tasker.Invalid && code != tasker.TooLarge {
 		return outcome{}, reason
 	}
@@ -210,7 +210,7 @@ func failUnstorable(worker tasker.ID, o tasker.Outcome, reason error) (outcome, 
 	return v, err
 }
 
-func (v *outcome) fail(f tasker.Failure) {
+func (v *outcome) setFailure(f tasker.Failure) {
 	v.failure = &f
 	v.Retryable, v.RetryAfter, v.Detail = f.Retryable, f.RetryAfter.Milliseconds(), tasker.RetriesExhausted
 	if !f.Retryable {
@@ -218,17 +218,17 @@ func (v *outcome) fail(f tasker.Failure) {
 	}
 }
 
-// resultBody encodes a result for storage. It also returns the size of the result in bytes.
-func resultBody(result, metadata json.RawMessage) (body json.RawMessage, resultSize int, err error) {
+// encodeResult encodes a result for storage. It also returns the size of the result in bytes.
+func encodeResult(result, metadata json.RawMessage) (body json.RawMessage, resultSize int, err error) {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
 	}
 	if resultSize, err = payload.Measure(result, payload.Limits{}); err != nil {
-		return nil, 0, within("result", err)
+		return nil, 0, wrapPath("result", err)
 	}
 	if len(metadata) > 0 {
 		if err := payload.Check(metadata, payload.Limits{}); err != nil {
-			return nil, 0, within("metadata", err)
+			return nil, 0, wrapPath("metadata", err)
 		}
 	}
 	body, err = json.Marshal(tasker.StepResult{Success: true, Result: result, Metadata: metadata})
@@ -244,13 +244,14 @@ const (
 	maxFingerprintBytes = 4 * tasker.MaxFingerprint
 )
 
-// failureBody encodes a failure for storage. It cleans and truncates a failure, but never rejects
+// encodeFailure encodes a failure for storage. It cleans and truncates a failure, but never rejects
 // it.
-func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
+func encodeFailure(f tasker.Failure, worker string) (json.RawMessage, error) {
 	whole := payload.CleanText(f.Message, math.MaxInt)
 	body := tasker.StepFailure{
-		Message: payload.CutMiddle(whole, maxMessage, fingerprint.Mark(whole)), Type: payload.CleanText(f.Type, maxType),
-		Retryable: f.Retryable, WorkerUUID: worker, RetryAfter: f.RetryAfter.Milliseconds(), Fingerprint: firstCharacters(payload.CleanText(f.Fingerprint, maxFingerprintBytes), tasker.MaxFingerprint),
+		Message:   payload.CutMiddle(whole, maxMessage, fingerprint.NewTruncationMark(whole)),
+		Type:      payload.CleanText(f.Type, maxType),
+		Retryable: f.Retryable, WorkerUUID: worker, RetryAfter: f.RetryAfter.Milliseconds(), Fingerprint: truncate(payload.CleanText(f.Fingerprint, maxFingerprintBytes), tasker.MaxFingerprint),
 		Context: payload.CleanJSON(f.Context, payload.Limits{Bytes: maxFailureContext}),
 	}
 	if body.Message == "" {
@@ -262,8 +263,8 @@ func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
 	return json.Marshal(body)
 }
 
-// failureOf decodes a document that failureBody encoded.
-func failureOf(body json.RawMessage) (tasker.Failure, error) {
+// decodeFailure decodes a document that encodeFailure encoded.
+func decodeFailure(body json.RawMessage) (tasker.Failure, error) {
 	var f tasker.StepFailure
 	err := json.Unmarshal(body, &f)
 	return tasker.Failure{
@@ -271,8 +272,8 @@ func failureOf(body json.RawMessage) (tasker.Failure, error) {
 	}, err
 }
 
-// firstCharacters returns at most the first most characters of a string.
-func firstCharacters(s string, most int) string {
+// truncate returns at most the first most characters of a string.
+func truncate(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most])
 	}
@@ -285,10 +286,10 @@ const (
 	explainTries = 3
 )
 
-// explain adds outcomes that had no effect to the receipt. They are accepted if they had been
-// applied before. Otherwise they are rejected with a reason, and the rejection is recorded. If the
-// database is unavailable, the worker is asked to report again.
-func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []outcome, receipt *tasker.Receipt) {
+// explainRejections adds outcomes that had no effect to the receipt. They are accepted if they had
+// been applied before. Otherwise they are rejected with a reason, and the rejection is recorded. If
+// the database is unavailable, the worker is asked to report again.
+func (e *Engine) explainRejections(ctx context.Context, worker tasker.ID, list []outcome, receipt *tasker.Receipt) {
 	if len(list) == 0 {
 		return
 	}
@@ -300,68 +301,68 @@ func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []outcome, 
 		return tasker.Lease{TaskUUID: v.TaskUUID, StepUUID: v.StepUUID, Fence: v.Fence}
 	})
 	var marks map[tasker.ID]postgres.StepLease
-	err := persist(ctx, func() (err error) {
+	err := retryTransient(ctx, func() (err error) {
 		marks, err = e.db.StepLeases(ctx, leases)
 		return err
 	})
 	if err != nil {
 		e.log.WarnContext(ctx, "reading reported steps failed; the worker is asked to report again", "worker_uuid", worker, "err", err)
 		for _, v := range list {
-			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
+			receipt.Rejected = append(receipt.Rejected, newUnansweredRejection(v.StepUUID))
 		}
 		return
 	}
 	var rejected []postgres.RejectedReport
 	for i, v := range list {
 		m, exists := marks[v.StepUUID]
-		same, err := e.repeats(ctx, v, m)
+		same, err := e.isRepeat(ctx, v, m)
 		switch {
 		case err != nil:
 			e.log.WarnContext(ctx, "comparing repeated reports failed; the worker is asked to report again", "step_uuid", v.StepUUID, "err", err)
-			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
+			receipt.Rejected = append(receipt.Rejected, newUnansweredRejection(v.StepUUID))
 		case !exists:
 			receipt.Rejected = append(receipt.Rejected, tasker.Rejection{
 				StepUUID: v.StepUUID, Code: tasker.NotFound, Message: fmt.Sprintf("task %s has no step %s", v.TaskUUID, v.StepUUID),
 			})
 		case same:
-			v.answer(receipt)
+			v.addTo(receipt)
 		default:
 			rejected = append(rejected, postgres.RejectedReport{
 				Lease: leases[i], WorkerUUID: worker, Success: v.To == tasker.StepComplete || v.unstorable != nil, Step: m, Message: staleLeaseReason(m, v, worker),
 			})
 		}
 	}
-	e.reject(ctx, rejected, receipt)
+	e.recordRejected(ctx, rejected, receipt)
 }
 
-// reject records rejected reports and adds them to the receipt.
-func (e *Engine) reject(ctx context.Context, rejected []postgres.RejectedReport, receipt *tasker.Receipt) {
+// recordRejected records rejected reports and adds them to the receipt.
+func (e *Engine) recordRejected(ctx context.Context, rejected []postgres.RejectedReport, receipt *tasker.Receipt) {
 	if len(rejected) == 0 {
 		return
 	}
-	err := persist(ctx, func() error { return e.db.RecordRejected(ctx, rejected) })
+	err := retryTransient(ctx, func() error { return e.db.RecordRejected(ctx, rejected) })
 	if err != nil {
 		e.log.WarnContext(ctx, "recording rejected reports failed; the worker is asked to report again", "worker_uuid", rejected[0].WorkerUUID, "err", err)
 	}
 	for _, r := range rejected {
 		if err != nil {
-			receipt.Rejected = append(receipt.Rejected, unanswered(r.StepUUID))
+			receipt.Rejected = append(receipt.Rejected, newUnansweredRejection(r.StepUUID))
 			continue
 		}
 		receipt.Rejected = append(receipt.Rejected, tasker.Rejection{StepUUID: r.StepUUID, Code: tasker.StaleLease, Message: r.Message})
 	}
 }
 
-// unanswered is the rejection of a report whose effect is unknown at the moment.
-func unanswered(step tasker.ID) tasker.Rejection {
+// newUnansweredRejection is the rejection of a report whose effect is unknown at the moment.
+func newUnansweredRejection(step tasker.ID) tasker.Rejection {
 	return tasker.Rejection{
 		StepUUID: step, Code: tasker.Unavailable,
 		Message: "the result of this report is temporarily unknown: send it again",
 	}
 }
 
-// persist calls f until it succeeds, but at most explainTries times.
-func persist(ctx context.Context, f func() error) error {
+// retryTransient calls f until it succeeds, but at most explainTries times.
+func retryTransient(ctx context.Context, f func() error) error {
 	for n := 1; ; n++ {
 		err := f()
 		if err == nil || n == explainTries || !loop.Sleep(ctx, time.Duration(n)*50*time.Millisecond) {
@@ -377,20 +378,21 @@ func staleLeaseReason(m postgres.StepLease, v outcome, worker tasker.ID) string 
 	case m.Fence == v.Fence && m.State == string(tasker.StepInProgress) && (m.WorkerUUID == nil || *m.WorkerUUID != worker):
 		return "the step is leased to another worker"
 	default:
-		return whyLost(m, v)
+		return explainLost(m, v)
 	}
 }
 
-// digest identifies reports that are repeated byte for byte. The method repeats compares others.
-func (v outcome) digest() []byte {
+// computeDigest identifies reports that are repeated byte for byte. The method repeats compares
+// others.
+func (v outcome) computeDigest() []byte {
 	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
 	return sum[:]
 }
 
-// repeats reports whether v equals the report that concluded its attempt. It compares the result of
-// a success, or the type, message and retryability of a failure. It ignores metadata, context and
-// retry delay.
-func (e *Engine) repeats(ctx context.Context, v outcome, m postgres.StepLease) (bool, error) {
+// isRepeat reports whether v equals the report that concluded its attempt. It compares the result
+// of a success, or the type, message and retryability of a failure. It ignores metadata, context
+// and retry delay.
+func (e *Engine) isRepeat(ctx context.Context, v outcome, m postgres.StepLease) (bool, error) {
 	if m.ReportedFence == nil || *m.ReportedFence != v.Fence {
 		return false, nil
 	}
@@ -398,23 +400,23 @@ func (e *Engine) repeats(ctx context.Context, v outcome, m postgres.StepLease) (
 		return true, nil
 	}
 	var stored json.RawMessage
-	err := persist(ctx, func() (err error) {
+	err := retryTransient(ctx, func() (err error) {
 		stored, err = e.db.ReportedBody(ctx, v.TaskUUID, v.StepUUID, v.Fence, v.To)
 		return err
 	})
 	if err != nil || stored == nil {
 		return false, err
 	}
-	was, err := reportedFacts(v.To, stored)
+	was, err := encodeReportedFacts(v.To, stored)
 	if err != nil {
 		return false, err
 	}
-	is, err := reportedFacts(v.To, v.Body)
+	is, err := encodeReportedFacts(v.To, v.Body)
 	return bytes.Equal(was, is), err
 }
 
-// reportedFacts returns the parts of a report that repeats compares.
-func reportedFacts(to tasker.StepState, body json.RawMessage) ([]byte, error) {
+// encodeReportedFacts returns the parts of a report that repeats compares.
+func encodeReportedFacts(to tasker.StepState, body json.RawMessage) ([]byte, error) {
 	if to == tasker.StepComplete {
 		var r tasker.StepResult
 		if err := json.Unmarshal(body, &r); err != nil {

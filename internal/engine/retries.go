@@ -9,11 +9,11 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// retries records how far this process has scanned the failed steps whose backoff is over. Steps of
-// tasks in error remain due while the error lasts, and other due steps may follow them. Therefore
-// the due steps are scanned in rounds, one batch per pass, and the passes of a round follow each
-// other at once.
-type retries struct {
+// retryCursor records how far this process has scanned the failed steps whose backoff is over.
+// Steps of tasks in error remain due while the error lasts, and other due steps may follow them.
+// Therefore the due steps are scanned in rounds, one batch per pass, and the passes of a round
+// follow each other at once.
+type retryCursor struct {
 	mu    sync.Mutex
 	mark  postgres.RetryMark
 	spent time.Duration // time spent on the scans of this round
@@ -27,11 +27,11 @@ const (
 	maxRoundRest = time.Minute
 )
 
-// more reports whether a round of scans is unfinished.
-func (r *retries) more() bool {
+// hasMore reports whether a round of scans is unfinished.
+func (r *retryCursor) hasMore() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mark.Begun()
+	return r.mark.HasBegun()
 }
 
 // findRetries finds tasks with failed steps whose backoff is over.
@@ -40,7 +40,7 @@ func (e *Engine) findRetries(ctx context.Context, limit int) ([]tasker.ID, error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	begun, from := e.now(), r.mark
-	if !from.Begun() {
+	if !from.HasBegun() {
 		r.spent, from.Recent = 0, begun.Before(r.again)
 	}
 	tasks, mark, err := e.db.TasksWithDueRetries(ctx, from, limit)
@@ -49,7 +49,7 @@ func (e *Engine) findRetries(ctx context.Context, limit int) ([]tasker.ID, error
 	}
 	now := e.now()
 	r.spent += now.Sub(begun)
-	if from.Begun() && !mark.Begun() {
+	if from.HasBegun() && !mark.HasBegun() {
 		r.again = now.Add(min(roundRest*r.spent, maxRoundRest))
 	}
 	r.mark = mark

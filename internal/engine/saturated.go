@@ -27,8 +27,8 @@ type claimActivity struct {
 	stored map[postgres.QueueName]time.Time // when each queue was last added
 }
 
-// note adds the queues of claimed steps, at most once per claimActivityInterval.
-func (b *claimActivity) note(now time.Time, claimed []postgres.Claimed) {
+// recordClaims adds the queues of claimed steps, at most once per claimActivityInterval.
+func (b *claimActivity) recordClaims(now time.Time, claimed []postgres.Claimed) {
 	if len(claimed) == 0 {
 		return
 	}
@@ -50,8 +50,8 @@ func (b *claimActivity) note(now time.Time, claimed []postgres.Claimed) {
 	}
 }
 
-// failed lets queues be added again that could not be stored.
-func (b *claimActivity) failed(queues []postgres.QueueName) {
+// restoreClaims lets queues be added again that could not be stored.
+func (b *claimActivity) restoreClaims(queues []postgres.QueueName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, q := range queues {
@@ -60,13 +60,13 @@ func (b *claimActivity) failed(queues []postgres.QueueName) {
 }
 
 func (e *Engine) flushClaimActivity(ctx context.Context) (time.Duration, error) {
-	queues, rest := e.busy.take(e.now(), storeInterval)
+	queues, rest := e.busy.takeKeys(e.now(), storeInterval)
 	if len(queues) == 0 {
 		return rest, nil
 	}
 	err := e.db.RecordClaims(ctx, queues)
 	if err != nil {
-		e.busy.failed(queues)
+		e.busy.restoreClaims(queues)
 	}
 	return 0, err
 }
@@ -85,15 +85,15 @@ func (e *Engine) findExpired(ctx context.Context, limit int) ([]tasker.StepRef, 
 			return nil, err
 		}
 		e.expiryExtended.Store(len(extended) > 0)
-		if expired := leave(due, extended); len(expired) > 0 || len(due) < extendBatch {
+		if expired := excludeSteps(due, extended); len(expired) > 0 || len(due) < extendBatch {
 			return expired[:min(limit, len(expired))], nil
 		}
 	}
 	return nil, nil
 }
 
-// leave returns the steps that are not contained in others.
-func leave(steps, others []tasker.StepRef) []tasker.StepRef {
+// excludeSteps returns the steps that are not contained in others.
+func excludeSteps(steps, others []tasker.StepRef) []tasker.StepRef {
 	if len(others) == 0 {
 		return steps
 	}

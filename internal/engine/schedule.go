@@ -24,12 +24,12 @@ type ScheduleChange struct {
 }
 
 func (c ScheduleChange) check() error {
-	return cmp.Or(textError("by", c.Actor, 255, true), textError("reason", c.Reason, 2000, false))
+	return cmp.Or(checkTextError("by", c.Actor, 255, true), checkTextError("reason", c.Reason, 2000, false))
 }
 
-// textError validates a short string. It returns Invalid, or nil if the string is valid.
-func textError(path, text string, most int, needed bool) error {
-	if wrong := textFault(text, most, needed); wrong != "" {
+// checkTextError validates a short string. It returns Invalid, or nil if the string is valid.
+func checkTextError(path, text string, most int, needed bool) error {
+	if wrong := checkText(text, most, needed); wrong != "" {
 		return tasker.Errorf(tasker.Invalid, "invalid %s: %s", path, wrong).WithDetails([]tasker.Fault{{Path: path, Message: wrong}})
 	}
 	return nil
@@ -50,27 +50,27 @@ func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, b
 			return err
 		}
 		s = tasker.Schedule{UUID: tasker.NewID(), ScheduleSpec: spec, CreatedAt: now, UpdatedAt: now, CreatedBy: by.Actor, Revision: 1}
-		if err := e.begin(ctx, tx, &s, now, now); err != nil {
+		if err := e.beginSchedule(ctx, tx, &s, now, now); err != nil {
 			return err
 		}
 		if err := tx.InsertSchedule(ctx, s); err != nil {
 			return err
 		}
-		return tx.RecordSchedule(ctx, s.UUID, postgres.ScheduleLine{Event: "created", Actor: by.Actor, Reason: by.Reason, Data: ruleFacts(s)})
+		return tx.RecordSchedule(ctx, s.UUID, postgres.ScheduleLine{Event: "created", Actor: by.Actor, Reason: by.Reason, Data: collectRuleFacts(s)})
 	})
 	return s, err
 }
 
-// begin compiles the rule of a schedule and sets its first firing time after the given time. It
-// also plans a task, in order to validate the template and the context.
-func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule, now, after time.Time) error {
+// beginSchedule compiles the rule of a schedule and sets its first firing time after the given
+// time. It also plans a task, in order to validate the template and the context.
+func (e *Engine) beginSchedule(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule, now, after time.Time) error {
 	s.Anchor = now
 	if s.StartAt != nil {
 		s.Anchor = *s.StartAt
 	}
 	rule, faults := schedule.Compile(s.ScheduleRule, s.Anchor)
 	if len(faults) > 0 {
-		return invalidSchedule(faults)
+		return newInvalidScheduleError(faults)
 	}
 	s.NextAt, s.FireAt = nil, nil
 	if s.AwaitsTask == nil {
@@ -79,19 +79,19 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 			s.NextAt, s.FireAt = &next, &fire
 		}
 		if s.NextAt == nil {
-			return invalidSchedule([]tasker.Fault{{Path: "end_at", Message: "the schedule has no future firing times"}})
+			return newInvalidScheduleError([]tasker.Fault{{Path: "end_at", Message: "the schedule has no future firing times"}})
 		}
 	}
 	if s.PausedAt != nil {
 		s.FireAt = s.PausedUntil
 	}
-	a := e.firingPass(tx, now)
+	a := e.newFiringPass(tx, now)
 	nominal := now
 	if s.NextAt != nil {
 		nominal = *s.NextAt
 	}
-	if _, err := a.task(ctx, *s, nominal, templatefile.NewBudget()); err != nil {
-		if _, held := errors.AsType[*heldKey](err); held { // says nothing about the schedule
+	if _, err := a.newScheduledTask(ctx, *s, nominal, templatefile.NewBudget()); err != nil {
+		if _, held := errors.AsType[*keyConflict](err); held { // says nothing about the schedule
 			return nil
 		}
 		code := tasker.CodeOf(err)
@@ -103,7 +103,7 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 	return nil
 }
 
-func invalidSchedule(faults []tasker.Fault) error {
+func newInvalidScheduleError(faults []tasker.Fault) error {
 	return tasker.Errorf(tasker.Invalid, "invalid schedule: %s", faults[0]).WithDetails(faults)
 }
 
@@ -114,9 +114,9 @@ func completeSchedule(s *tasker.ScheduleSpec) error {
 	}
 	var wrong faults
 	for path, text := range map[string]string{"namespace": s.Namespace, "name": s.Name, "template": s.Template} {
-		wrong.text(path, text, 128, true)
+		wrong.checkText(path, text, 128, true)
 	}
-	wrong.text("nominal_key", s.NominalKey, 128, false)
+	wrong.checkText("nominal_key", s.NominalKey, 128, false)
 	if s.AfterEnd != 0 && (s.Overlap != "" || s.CatchUp != "") {
 		wrong.add("overlap", "overlap and catch_up cannot be used with after_end_seconds")
 	}
@@ -137,11 +137,11 @@ func completeSchedule(s *tasker.ScheduleSpec) error {
 	if s.StartWithin < time.Second || s.StartWithin > tasker.MaxStartWithin || s.StartWithin%time.Second != 0 {
 		wrong.add("start_within_seconds", "must be from 1 to %d", int64(tasker.MaxStartWithin/time.Second))
 	}
-	return wrong.err("invalid schedule")
+	return wrong.toError("invalid schedule")
 }
 
-// ruleFacts returns the facts that the history of a schedule records about its rule.
-func ruleFacts(s tasker.Schedule) map[string]any {
+// collectRuleFacts returns the facts that the history of a schedule records about its rule.
+func collectRuleFacts(s tasker.Schedule) map[string]any {
 	facts := map[string]any{"template": s.Template, "revision": s.Revision, "overlap": s.Overlap, "catch_up": s.CatchUp}
 	for name, text := range map[string]string{"cron": s.Cron, "zone": s.Zone, "version": s.Version, "except": strings.Join(s.Except, ", ")} {
 		if text != "" {
@@ -184,7 +184,7 @@ func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 			return tx.RecordSchedule(ctx, id, line)
 		})
 		if err == nil {
-			a.done(ctx)
+			a.finish(ctx)
 		}
 		if err != nil || !more {
 			break
@@ -193,7 +193,7 @@ func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 	if err == nil && more {
 		err = tasker.Errorf(tasker.Conflict, "schedule %s is still firing many due instants: try again in a moment", id)
 	}
-	access.HideSchedule(ctx, &s)
+	access.RedactSchedule(ctx, &s)
 	return s, err
 }
 
@@ -204,7 +204,7 @@ func (e *Engine) lockFired(ctx context.Context, tx *postgres.Tx, id tasker.ID, r
 		return s, a, false, err
 	}
 	now, err := tx.Now(ctx)
-	if a = e.firingPass(tx, now); err != nil || !isDue(s, now, replaces) {
+	if a = e.newFiringPass(tx, now); err != nil || !isDue(s, now, replaces) {
 		return s, a, false, err
 	}
 	a.replaces = replaces
@@ -246,8 +246,8 @@ func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.S
 		if err != nil {
 			return line, err
 		}
-		line = postgres.ScheduleLine{Event: "updated", Data: ruleFacts(*s)}
-		return line, e.begin(ctx, tx, s, now, standings[id].NotBefore(now))
+		line = postgres.ScheduleLine{Event: "updated", Data: collectRuleFacts(*s)}
+		return line, e.beginSchedule(ctx, tx, s, now, standings[id].NotBefore(now))
 	})
 }
 
@@ -338,7 +338,7 @@ func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleC
 		if err != nil || repeated {
 			if repeated {
 				a = firingPass{}
-				f, err = tx.TriggeredBy(ctx, id, request.Key)
+				f, err = tx.FindTriggered(ctx, id, request.Key)
 			}
 			return err
 		}
@@ -346,8 +346,8 @@ func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleC
 		if err != nil {
 			return err
 		}
-		a = e.firingPass(tx, now)
-		t, err := a.task(ctx, s, now, templatefile.NewBudget())
+		a = e.newFiringPass(tx, now)
+		t, err := a.newScheduledTask(ctx, s, now, templatefile.NewBudget())
 		if err != nil {
 			return err
 		}
@@ -364,7 +364,7 @@ func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleC
 		})
 	})
 	if err == nil {
-		a.done(ctx)
+		a.finish(ctx)
 	}
 	return f, err
 }
@@ -381,11 +381,11 @@ func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (d tasker
 	}
 	d.Next = []time.Time{}
 	if at := d.NextAt; at != nil && d.DeletedAt == nil {
-		rule, err := ruleOf(d.Schedule)
+		rule, err := compileRule(d.Schedule)
 		if err != nil {
 			return d, err
 		}
-		d.Next = upcoming(rule, d.Schedule, *at, min(next, tasker.MaxScheduleNext))
+		d.Next = listUpcoming(rule, d.Schedule, *at, min(next, tasker.MaxScheduleNext))
 	}
 	if d.Firings, _, err = e.Firings(ctx, tasker.FiringFilter{Schedule: id, Limit: tasker.MaxScheduleFirings}); err != nil {
 		return d, err
@@ -394,8 +394,9 @@ func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (d tasker
 	return d, err
 }
 
-// upcoming lists the firing times of a schedule from the given time, except those within a pause.
-func upcoming(rule *schedule.Rule, s tasker.Schedule, from time.Time, most int) []time.Time {
+// listUpcoming lists the firing times of a schedule from the given time, except those within a
+// pause.
+func listUpcoming(rule *schedule.Rule, s tasker.Schedule, from time.Time, most int) []time.Time {
 	ok := s.PausedAt == nil || s.PausedUntil != nil
 	if until := s.PausedUntil; until != nil && until.After(from) && !rule.FollowsTasks() {
 		from, ok = rule.Next(until.Add(-time.Nanosecond))
@@ -413,6 +414,6 @@ func (e *Engine) Firings(ctx context.Context, f tasker.FiringFilter) ([]tasker.F
 		return nil, false, err
 	}
 	list, more, err := e.db.Firings(ctx, f)
-	access.HideFirings(ctx, s.Namespace, list)
+	access.RedactFirings(ctx, s.Namespace, list)
 	return list, more, err
 }

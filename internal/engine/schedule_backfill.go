@@ -34,8 +34,8 @@ func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill,
 		if err != nil {
 			return err
 		}
-		a = e.firingPass(tx, now)
-		if list, err = a.backfill(ctx, s, b, by); err != nil || b.DryRun || len(a.made) == 0 {
+		a = e.newFiringPass(tx, now)
+		if list, err = a.fireBackfill(ctx, s, b, by); err != nil || b.DryRun || len(a.made) == 0 {
 			return err
 		}
 		if err := a.store(ctx); err != nil {
@@ -49,14 +49,14 @@ func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill,
 		return nil, err
 	}
 	if !b.DryRun {
-		a.done(ctx)
+		a.finish(ctx)
 	}
 	return list, nil
 }
 
-// backfill plans the tasks and returns the outcome of each firing time.
-func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill, by ScheduleChange) ([]tasker.BackfillInstant, error) {
-	rule, err := ruleOf(s)
+// fireBackfill plans the tasks and returns the outcome of each firing time.
+func (a *firingPass) fireBackfill(ctx context.Context, s tasker.Schedule, b Backfill, by ScheduleChange) ([]tasker.BackfillInstant, error) {
+	rule, err := compileRule(s)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 	for i, at := range instants {
 		x := tasker.BackfillInstant{NominalAt: at}
 		f, there := has[at.Unix()]
-		switch except := rule.Excepted(at); {
+		switch except := rule.ExceptionAt(at); {
 		case there && f.Outcome == tasker.FiringQueued:
 			x.Reason = "waiting for the previous task"
 		case there:
@@ -91,9 +91,9 @@ func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 		case at.After(a.now) || firesItself(s, at):
 			x.Reason = "will be fired by the schedule"
 		default:
-			t, err := a.task(ctx, s, at, checks)
+			t, err := a.newScheduledTask(ctx, s, at, checks)
 			if err != nil {
-				return nil, within(at.UTC().Format(time.RFC3339), err)
+				return nil, wrapPath(at.UTC().Format(time.RFC3339), err)
 			}
 			if steps += len(t.Steps); steps > MaxBulkSteps {
 				return nil, tasker.Errorf(tasker.TooLarge, "the tasks up to %s have more than %d steps in total: "+

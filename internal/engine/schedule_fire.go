@@ -28,11 +28,11 @@ const (
 // and fires again.
 func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error {
 	begun := time.Now()
-	for ids := tasksOfSteps(rows); len(ids) > 0 && time.Since(begun) < cancelFor; {
+	for ids := uniqueTasks(rows); len(ids) > 0 && time.Since(begun) < cancelFor; {
 		var a firingPass
 		err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 			list, now, err := tx.LockDueSchedules(ctx, ids)
-			a = e.firingPass(tx, now)
+			a = e.newFiringPass(tx, now)
 			if err != nil || len(list) == 0 {
 				return err
 			}
@@ -41,13 +41,13 @@ func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error
 		if err != nil {
 			return err
 		}
-		a.done(ctx)
+		a.finish(ctx)
 		ids = a.cancelling
 	}
 	return nil
 }
 
-// firingPass collects what a transaction fires for locked schedules.
+// newFiringPass collects what a transaction fires for locked schedules.
 type firingPass struct {
 	engine    *Engine
 	tx        *postgres.Tx
@@ -64,7 +64,7 @@ type firingPass struct {
 	cancelling []tasker.ID // schedules with further tasks to cancel
 }
 
-func (e *Engine) firingPass(tx *postgres.Tx, now time.Time) firingPass {
+func (e *Engine) newFiringPass(tx *postgres.Tx, now time.Time) firingPass {
 	return firingPass{engine: e, tx: tx, now: now, templates: map[[3]string]*graph{}}
 }
 
@@ -83,7 +83,7 @@ func (a *firingPass) fire(ctx context.Context, list []tasker.Schedule) error {
 }
 
 func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres.ScheduleProgress) error {
-	rule, err := ruleOf(s)
+	rule, err := compileRule(s)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres
 			if err := a.start(ctx, s, &f); err != nil {
 				return err
 			}
-			a.afterStart(rule, f, &m)
+			a.planNextAfterStart(rule, f, &m)
 		}
 		a.firings = append(a.firings, f)
 	}
@@ -122,21 +122,21 @@ func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres
 	return nil
 }
 
-// afterStart lets a fixed delay wait for the new task or, if there is none, schedules its next
-// firing.
-func (a *firingPass) afterStart(rule *schedule.Rule, f tasker.Firing, m *postgres.ScheduleMove) {
+// planNextAfterStart lets a fixed delay wait for the new task or, if there is none, schedules its
+// next firing.
+func (a *firingPass) planNextAfterStart(rule *schedule.Rule, f tasker.Firing, m *postgres.ScheduleMove) {
 	switch {
 	case !rule.FollowsTasks():
 	case f.TaskUUID != nil:
 		m.AwaitsTask = f.TaskUUID
 	default:
-		m.NextAt, m.FireAt = followingEnd(rule, f.ScheduleUUID, a.now)
+		m.NextAt, m.FireAt = nextAfterEnd(rule, f.ScheduleUUID, a.now)
 	}
 }
 
-// followingEnd returns the firing time of a fixed delay after a task has ended, without and with
+// nextAfterEnd returns the firing time of a fixed delay after a task has ended, without and with
 // jitter, or nil for both.
-func followingEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fire *time.Time) {
+func nextAfterEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fire *time.Time) {
 	at, ok := rule.AfterEnd(ended)
 	if !ok {
 		return nil, nil
@@ -147,7 +147,7 @@ func followingEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fir
 
 // start plans the task of a firing. If the task cannot be created, it records the reason.
 func (a *firingPass) start(ctx context.Context, s tasker.Schedule, f *tasker.Firing) error {
-	t, err := a.task(ctx, s, f.NominalAt, templatefile.NewTimerBudget())
+	t, err := a.newScheduledTask(ctx, s, f.NominalAt, templatefile.NewTimerBudget())
 	switch tasker.CodeOf(err) {
 	case "":
 		a.made = append(a.made, t)
@@ -161,8 +161,8 @@ func (a *firingPass) start(ctx context.Context, s tasker.Schedule, f *tasker.Fir
 	return nil
 }
 
-// task plans the task for a firing time.
-func (a *firingPass) task(ctx context.Context, s tasker.Schedule, nominal time.Time, checks *templatefile.Budget) (*postgres.CreatedTask, error) {
+// newScheduledTask plans the task for a firing time.
+func (a *firingPass) newScheduledTask(ctx context.Context, s tasker.Schedule, nominal time.Time, checks *templatefile.Budget) (*postgres.CreatedTask, error) {
 	r := tasker.NewTask{
 		Namespace: s.Namespace, Name: s.Template, Version: s.Version, Context: s.Context, Priority: s.Priority, Tags: s.Tags,
 		Initiator: "schedule:" + s.Name, Reason: "schedule " + s.Name + " at " + nominal.UTC().Format(time.RFC3339),
@@ -254,15 +254,15 @@ func (a *firingPass) store(ctx context.Context) error {
 	return a.tx.MoveSchedules(ctx, a.moves)
 }
 
-// done announces the stored firings. Call it after the commit.
-func (a *firingPass) done(ctx context.Context) {
+// finish announces the stored firings. Call it after the commit.
+func (a *firingPass) finish(ctx context.Context) {
 	if a.engine == nil {
 		return
 	}
 	c := creation{tasks: a.made}
-	a.engine.notify(c.namespaces())
-	if slices.ContainsFunc(a.made, (*postgres.CreatedTask).Decides) {
-		a.engine.decideAtOnce()
+	a.engine.notify(c.listNamespaces())
+	if slices.ContainsFunc(a.made, (*postgres.CreatedTask).HasDecisions) {
+		a.engine.decideNow()
 	}
 	for _, f := range a.news {
 		if f.Outcome == tasker.FiringRefused {
@@ -278,7 +278,7 @@ func (a *firingPass) done(ctx context.Context) {
 // notifySchedules processes the ends of tasks that schedules created: it continues fixed delays and
 // starts queued firings.
 func (e *Engine) notifySchedules(ctx context.Context, rows []tasker.StepRef) error {
-	tasks, schedules := tasksOfSteps(rows), mapSlice(rows, func(r tasker.StepRef) tasker.ID { return r.StepUUID })
+	tasks, schedules := uniqueTasks(rows), mapSlice(rows, func(r tasker.StepRef) tasker.ID { return r.StepUUID })
 	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		held, ended, err := tx.TakeEndedScheduled(ctx, tasks, schedules)
 		if err != nil || len(held) == 0 {
@@ -294,7 +294,7 @@ func (e *Engine) notifySchedules(ctx context.Context, rows []tasker.StepRef) err
 		}
 		var moves []postgres.ScheduleMove
 		for _, s := range held {
-			m, moved, err := afterEnds(s, ended, standings[s.UUID], now)
+			m, moved, err := applyEnds(s, ended, standings[s.UUID], now)
 			if err != nil {
 				return err
 			}
@@ -306,9 +306,9 @@ func (e *Engine) notifySchedules(ctx context.Context, rows []tasker.StepRef) err
 	})
 }
 
-// afterEnds returns the next firing times of a schedule after some of its tasks have ended. The
+// applyEnds returns the next firing times of a schedule after some of its tasks have ended. The
 // result moved is false if nothing changes.
-func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.ScheduleProgress, now time.Time) (m postgres.ScheduleMove, moved bool, err error) {
+func applyEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.ScheduleProgress, now time.Time) (m postgres.ScheduleMove, moved bool, err error) {
 	m = postgres.ScheduleMove{ScheduleUUID: s.UUID, NextAt: s.NextAt, FireAt: s.FireAt, AwaitsTask: s.AwaitsTask}
 	if s.DeletedAt != nil {
 		return m, false, nil
@@ -317,12 +317,12 @@ func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.S
 		if x.ScheduleUUID != s.UUID || s.AwaitsTask == nil || x.TaskUUID != *s.AwaitsTask {
 			continue
 		}
-		rule, err := ruleOf(s)
+		rule, err := compileRule(s)
 		if err != nil {
 			return m, false, err
 		}
 		m.AwaitsTask, moved = nil, true
-		m.NextAt, m.FireAt = followingEnd(rule, s.UUID, at.NotBefore(x.EndedAt))
+		m.NextAt, m.FireAt = nextAfterEnd(rule, s.UUID, at.NotBefore(x.EndedAt))
 	}
 	if at.Queued {
 		m.FireAt, moved = &now, true
@@ -333,8 +333,8 @@ func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.S
 	return m, moved, nil
 }
 
-// ruleOf compiles the rule of a stored schedule.
-func ruleOf(s tasker.Schedule) (*schedule.Rule, error) {
+// compileRule compiles the rule of a stored schedule.
+func compileRule(s tasker.Schedule) (*schedule.Rule, error) {
 	rule, faults := schedule.Compile(s.ScheduleRule, s.Anchor)
 	if len(faults) > 0 { // for example, only other servers know the zone
 		return nil, fmt.Errorf("cannot parse the rule of schedule %s/%s: %s", s.Namespace, s.Name, faults[0])

@@ -148,7 +148,7 @@ func TestOverlapAndCatchUpPolicies(t *testing.T) {
 		"given up is ended": {func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapSkip }, func(h *harness) {
 			h.passes(time.Hour + time.Second)
 			h.Accepted(failure(h.ClaimOne("report"), false))
-			h.GiveUp(h.scheduledTasks()[0])
+			h.Abandon(h.scheduledTasks()[0])
 			h.passes(time.Hour)
 		}, "started*1 started*1"},
 		"queue": {func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapQueue }, func(h *harness) {
@@ -248,7 +248,7 @@ func TestFixedDelayStartsAfterTheEnd(t *testing.T) {
 	h.Accepted(failure(h.ClaimOne("report"), false))
 	h.passes(time.Hour)
 	h.wantFirings("started*1 started*1") // a task in error has not ended
-	h.GiveUp(h.scheduledTasks()[1])
+	h.Abandon(h.scheduledTasks()[1])
 	h.Tick()
 	fixture.RetiredTemplates(h, h.Admin())
 	h.passes(10 * time.Minute)

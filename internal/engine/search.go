@@ -43,7 +43,7 @@ func newSearch(t tasker.Template, scope expression.Scope) (*search, error) {
 		a := t.Search[name]
 		p, err := expression.Compile(a.From, scope, kinds[a.Type])
 		if err != nil {
-			return nil, within("search."+name+".from", err)
+			return nil, wrapPath("search."+name+".from", err)
 		}
 		s.names, s.types, s.programs = append(s.names, name), append(s.types, a.Type), append(s.programs, p)
 		for _, step := range p.Results() {
@@ -53,8 +53,8 @@ func newSearch(t tasker.Template, scope expression.Scope) (*search, error) {
 	return s, nil
 }
 
-// of returns the subset of attributes whose expressions satisfy can.
-func (s *search) of(can func(*expression.Program) bool) *search {
+// selectPrograms returns the subset of attributes whose expressions satisfy can.
+func (s *search) selectPrograms(can func(*expression.Program) bool) *search {
 	part := &search{}
 	for i, p := range s.programs {
 		if can(p) {
@@ -64,14 +64,14 @@ func (s *search) of(can func(*expression.Program) bool) *search {
 	return part
 }
 
-// attributes evaluates the search attributes of a new task and returns the cost. If an attribute
-// cannot be evaluated, the task gets a warning; it is created nevertheless. It returns an error
-// only if ctx ends.
-func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTask) (cost int, err error) {
+// evaluateAttributes evaluates the search attributes of a new task and returns the cost. If an
+// attribute cannot be evaluated, the task gets a warning; it is created nevertheless. It returns an
+// error only if ctx ends.
+func (e *Engine) evaluateAttributes(ctx context.Context, g *graph, t *postgres.CreatedTask) (cost int, err error) {
 	if len(g.search.programs) == 0 {
 		return 0, nil
 	}
-	now := g.search.of(func(p *expression.Program) bool { return len(p.Results()) == 0 })
+	now := g.search.selectPrograms(func(p *expression.Program) bool { return len(p.Results()) == 0 })
 	found, failed, cost := now.evaluate(ctx, expression.Values{
 		Context: t.Request.Context,
 		Task:    expression.TaskValues{ID: t.UUID, Priority: t.Request.Priority, Namespace: g.stored.Namespace, CorrelationID: t.Correlation},
@@ -84,17 +84,17 @@ func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTa
 	return cost, nil
 }
 
-func faultOf(attribute string, err error) tasker.Fault {
+func newAttributeFault(attribute string, err error) tasker.Fault {
 	return tasker.Fault{Path: "search." + attribute, Message: err.Error()}
 }
 
 // evaluate returns the attributes that have values and the faults of those that failed.
 func (s *search) evaluate(ctx context.Context, v expression.Values) (found []postgres.Attribute, failed []tasker.Fault, cost int) {
-	list, cost := expression.All(ctx, s.programs, v)
+	list, cost := expression.EvaluateAll(ctx, s.programs, v)
 	for i, o := range list {
-		a, err := attribute(s.names[i], s.types[i], o.Value)
+		a, err := newAttribute(s.names[i], s.types[i], o.Value)
 		if err = cmp.Or(o.Err, err); err != nil {
-			failed = append(failed, faultOf(s.names[i], err))
+			failed = append(failed, newAttributeFault(s.names[i], err))
 		} else if o.Value != nil {
 			found = append(found, a)
 		}
@@ -102,19 +102,20 @@ func (s *search) evaluate(ctx context.Context, v expression.Values) (found []pos
 	return found, failed, cost
 }
 
-// find evaluates search attributes again after a step that they use has ended or the template
-// version has changed. It uses its own transactions. Locked tasks are left to a later pass.
-func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
+// findAttributes evaluates search attributes again after a step that they use has ended or the
+// template version has changed. It uses its own transactions. Locked tasks are left to a later
+// pass.
+func (e *Engine) findAttributes(ctx context.Context, rows []tasker.StepRef) error {
 	known := evaluations{expensive: &e.expensive, separate: true}
-	_, err := known.between(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {
-		return e.findOnce(ctx, rows, &known)
+	_, err := known.runBetween(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {
+		return e.findAttributesOnce(ctx, rows, &known)
 	})
 	return err
 }
 
-// findOnce stores the attributes of tasks in one transaction. It returns the rows whose expressions
-// must be evaluated first.
-func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *evaluations) (notEvaluated []tasker.StepRef, err error) {
+// findAttributesOnce stores the attributes of tasks in one transaction. It returns the rows whose
+// expressions must be evaluated first.
+func (e *Engine) findAttributesOnce(ctx context.Context, rows []tasker.StepRef, known *evaluations) (notEvaluated []tasker.StepRef, err error) {
 	type taskFaults struct {
 		of     *graph
 		task   tasker.ID
@@ -123,7 +124,7 @@ func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *eva
 	var skipped []taskFaults
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		skipped, notEvaluated = nil, nil
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		free, err := tx.LockFreeTasks(ctx, uniqueTasks(rows))
 		if err != nil || len(free) == 0 {
 			return err
 		}
@@ -133,13 +134,13 @@ func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *eva
 		}
 		var found postgres.TaskAttributeSet
 		for _, t := range tasks {
-			g, err := e.graphIn(ctx, tx, t.TemplateUUID)
+			g, err := e.loadGraphByID(ctx, tx, t.TemplateUUID)
 			if err != nil {
 				return err
 			}
-			list, failed, err := g.search.now(ctx, tx, t, known)
+			list, failed, err := g.search.evaluateNow(ctx, tx, t, known)
 			if errors.Is(err, errNotEvaluated) {
-				notEvaluated = append(notEvaluated, stepsOf([]tasker.ID{t.TaskUUID}, rows)...)
+				notEvaluated = append(notEvaluated, selectSteps([]tasker.ID{t.TaskUUID}, rows)...)
 				free = slices.DeleteFunc(free, func(id tasker.ID) bool { return id == t.TaskUUID }) // remains due
 				continue
 			}
@@ -152,7 +153,7 @@ func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *eva
 				found.Names = append(found.Names, postgres.TemplateStep{TemplateUUID: t.TemplateUUID, Name: name})
 			}
 		}
-		return tx.ReplaceAttributes(ctx, stepsOf(free, rows), found)
+		return tx.ReplaceAttributes(ctx, selectSteps(free, rows), found)
 	})
 	if err != nil {
 		return nil, err
@@ -163,8 +164,8 @@ func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *eva
 	return notEvaluated, nil
 }
 
-// now evaluates the attributes of a task, except those that use steps that have not ended.
-func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttributes, known *evaluations) (found []postgres.Attribute, failed []tasker.Fault, err error) {
+// evaluateNow evaluates the attributes of a task, except those that use steps that have not ended.
+func (s *search) evaluateNow(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttributes, known *evaluations) (found []postgres.Attribute, failed []tasker.Fault, err error) {
 	read, err := tx.ConditionValues(ctx, t.TaskUUID, slices.Sorted(maps.Keys(s.steps)), conditionBytes)
 	if err != nil {
 		return nil, nil, err
@@ -179,7 +180,7 @@ func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttrib
 		}
 	}
 	tooLarge := read.ResultBytes > conditionBytes
-	can := s.of(func(p *expression.Program) bool {
+	can := s.selectPrograms(func(p *expression.Program) bool {
 		return !slices.ContainsFunc(p.Results(), func(name string) bool { return tooLarge || !read.Steps[name].State.Done() })
 	})
 	type outcome struct {
@@ -187,12 +188,12 @@ func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttrib
 		failed []tasker.Fault
 	}
 	key := evaluationKey{row: t.TaskUUID, field: "search of " + t.TemplateUUID.String(), expression: strings.Join(can.names, " ")}
-	o, err := outcomeOf(known, key, v, func(ctx context.Context) (o outcome, err error) {
+	o, err := evaluateOnce(known, key, v, func(ctx context.Context) (o outcome, err error) {
 		o.found, o.failed, _ = can.evaluate(ctx, v)
 		return o, ctx.Err()
 	})
 	if tooLarge {
-		o.failed = append(o.failed, faultOf("results", fmt.Errorf("the results used by the attributes have %d "+
+		o.failed = append(o.failed, newAttributeFault("results", fmt.Errorf("the results used by the attributes have %d "+
 			"bytes in total: the limit is %d", read.ResultBytes, conditionBytes)))
 	}
 	return o.found, o.failed, err
@@ -211,9 +212,9 @@ func (e *Engine) skipAttributes(ctx context.Context, g *graph, task tasker.ID, l
 	}
 }
 
-// attribute converts a value for storage. If the value is nil, the task does not have the
+// newAttribute converts a value for storage. If the value is nil, the task does not have the
 // attribute.
-func attribute(name string, is tasker.AttributeType, value any) (a postgres.Attribute, err error) {
+func newAttribute(name string, is tasker.AttributeType, value any) (a postgres.Attribute, err error) {
 	a.Name = name
 	switch v := value.(type) {
 	case nil:
@@ -229,12 +230,12 @@ func attribute(name string, is tasker.AttributeType, value any) (a postgres.Attr
 		if len(v) > tasker.MaxAttributeBytes {
 			return a, fmt.Errorf("the string has %d bytes: the limit is %d", len(v), tasker.MaxAttributeBytes)
 		}
-		if textFault(v, len(v), false) != "" {
+		if checkText(v, len(v), false) != "" {
 			return a, errors.New("the string contains NUL or is not valid UTF-8")
 		}
 	}
 	fits := map[tasker.AttributeType]bool{
-		tasker.AttributeText: isA[string](value), tasker.AttributeBool: isA[bool](value),
+		tasker.AttributeText: hasType[string](value), tasker.AttributeBool: hasType[bool](value),
 		tasker.AttributeNumber: a.Number != nil, tasker.AttributeTime: a.Time != nil,
 	}
 	if !fits[is] {
@@ -243,7 +244,7 @@ func attribute(name string, is tasker.AttributeType, value any) (a postgres.Attr
 	return a, nil
 }
 
-func isA[T any](value any) bool {
+func hasType[T any](value any) bool {
 	_, is := value.(T)
 	return is
 }

@@ -93,7 +93,7 @@ func TestTasksAreFoundByDeclaredAttributes(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, wrong)
 		}
 	}
-	without := access.WithPayloads(t.Context(), access.Namespaces("other"))
+	without := access.WithPayloadScope(t.Context(), access.NamespaceScope("other"))
 	if list, _, err := h.DB.Tasks(without, tasker.TaskFilter{Attributes: []tasker.AttributeFilter{{Name: "customer", Value: "ann"}}, Limit: 50}); err != nil || len(list) != 0 {
 		t.Errorf("who may not read payloads finds %d tasks by them, %v", len(list), err)
 	}

@@ -200,7 +200,7 @@ func TestSharedCommitWithoutAnswerCreatesOnce(t *testing.T) {
 				return tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: fmt.Sprint("k", i), SourceSystem: cutHere}
 			}
 			for i := range ids {
-				c.create(within(t, 30*time.Second), request(i), func(created engine.Created, err error) {
+				c.create(wrapPath(t, 30*time.Second), request(i), func(created engine.Created, err error) {
 					if ids[i] = created.TaskUUID; err != nil || !created.New {
 						t.Errorf("created %+v, %v; want a new task", created, err)
 					}
@@ -252,7 +252,7 @@ func TestCommitWithoutAnswerAndNewTemplateCreateOnce(t *testing.T) {
 	cutter.Cut(1, cutHere, true)
 	done := make(chan error, 1)
 	go func() {
-		_, err := h.Engine.CreateTasks(within(t, 30*time.Second), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "single", SourceSystem: cutHere}})
+		_, err := h.Engine.CreateTasks(wrapPath(t, 30*time.Second), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "single", SourceSystem: cutHere}})
 		done <- err
 	}()
 	h.Eventually("the answer is lost", func() bool { return cutter.Count() == 1 })

@@ -44,8 +44,8 @@ func (e *Engine) hasWorkers() bool {
 	return e.now().Sub(time.Unix(0, e.reported.Load())) < heartbeatsOfALease*e.opts.HeartbeatInterval
 }
 
-// PaceOfCreates returns the share of time that storing tasks may use, from 0 to 1.
-func (e *Engine) PaceOfCreates() float64 { return e.pacer.Share() }
+// CreatePace returns the share of time that storing tasks may use, from 0 to 1.
+func (e *Engine) CreatePace() float64 { return e.pacer.Share() }
 
 // size returns the approximate size of the tasks in bytes.
 func (c *creation) size() int {
@@ -70,18 +70,18 @@ func (e *Engine) storeTogether(ctx context.Context, list []*creation) error {
 	}
 	unknown, err := e.db.StoreTasks(ctx, tasks, postgres.Insertion{LockTimeout: sharedLockWait, Contexts: true})
 	for _, c := range list {
-		c.unknown, c.refused = unknown, len(list) == 1 && refused(err)
+		c.unknown, c.refused = unknown, len(list) == 1 && isRejection(err)
 	}
 	return err
 }
 
-// refused reports whether storing a creation again would fail with the same error.
-func refused(err error) bool {
+// isRejection reports whether storing a creation again would fail with the same error.
+func isRejection(err error) bool {
 	return errors.Is(err, postgres.ErrTaskStored) || isKeyOrTemplateRace(err)
 }
 
-// share stores the tasks together with those of other creations, or alone if that fails.
-func (c *creation) share(ctx context.Context) error {
+// writeShared stores the tasks together with those of other creations, or alone if that fails.
+func (c *creation) writeShared(ctx context.Context) error {
 	written, err := c.engine.creations.Do(ctx, c)
 	if err == nil || !written || c.unknown || c.refused || postgres.IsUnavailable(err) {
 		return err
@@ -92,13 +92,13 @@ func (c *creation) share(ctx context.Context) error {
 // store stores the tasks alone and opens investigations for those that can never run. If an error
 // leaves open whether the tasks were stored, it sets unknown.
 func (c *creation) store(ctx context.Context) (err error) {
-	if !c.rejected() && !c.replaces() {
+	if !c.hasRejection() && !c.replacesTasks() {
 		return c.engine.pacer.Do(ctx, c.engine.creations.Waiting, func() error {
 			c.unknown, err = c.engine.db.StoreTasks(ctx, c.tasks, postgres.Insertion{Contexts: len(c.tasks) == 1, Repeat: true})
 			return err
 		})
 	}
-	if c.replaces() {
+	if c.replacesTasks() {
 		select {
 		case c.engine.keyed <- struct{}{}:
 			defer func() { <-c.engine.keyed }()
@@ -113,15 +113,15 @@ func (c *creation) store(ctx context.Context) (err error) {
 		committing = err == nil
 		return err
 	})
-	c.unknown = committing && postgres.OutcomeUnknown(err)
+	c.unknown = committing && postgres.IsOutcomeUnknown(err)
 	return err
 }
 
 // save stores the tasks. If the result of a commit is unknown, it tries again with the same ids.
 func (c *creation) save(ctx context.Context) error {
 	try, unknown := c.store, false
-	if c.size() <= tasker.MaxSmallCreateBytes && !c.rejected() && !c.replaces() {
-		try = c.share
+	if c.size() <= tasker.MaxSmallCreateBytes && !c.hasRejection() && !c.replacesTasks() {
+		try = c.writeShared
 	}
 	for rest := firstAsk; ; rest = min(2*rest, longestAsk) {
 		err := try(ctx)
@@ -144,18 +144,18 @@ func (c *creation) save(ctx context.Context) error {
 			return err
 		}
 		if !loop.Sleep(ctx, rest) {
-			return c.maybeCreated(err)
+			return c.wrapUncertain(err)
 		}
 	}
 }
 
-func (c *creation) rejected() bool {
+func (c *creation) hasRejection() bool {
 	return slices.ContainsFunc(c.tasks, func(t *postgres.CreatedTask) bool { return t.Rejected })
 }
 
-// replaces reports whether a task takes over a unique key or may be merged into another task.
-func (c *creation) replaces() bool {
-	return slices.ContainsFunc(c.tasks, func(t *postgres.CreatedTask) bool { return t.Replaces() || t.Merges() })
+// replacesTasks reports whether a task takes over a unique key or may be merged into another task.
+func (c *creation) replacesTasks() bool {
+	return slices.ContainsFunc(c.tasks, func(t *postgres.CreatedTask) bool { return t.ReplacesExisting() || t.CanMerge() })
 }
 
 // acceptOlderTemplates lets a retry find tasks whose template was replaced in the meantime.
@@ -168,8 +168,8 @@ func (c *creation) acceptOlderTemplates() {
 // namedTasks limits the number of tasks named in a message. The details contain all.
 const namedTasks = 3
 
-// maybeCreated returns an Unavailable that contains the ids under which the tasks may exist.
-func (c *creation) maybeCreated(err error) error {
+// wrapUncertain returns an Unavailable that contains the ids under which the tasks may exist.
+func (c *creation) wrapUncertain(err error) error {
 	ids := mapSlice(c.tasks, func(t *postgres.CreatedTask) string { return t.UUID.String() })
 	named, more := strings.Join(ids[:min(len(ids), namedTasks)], ", "), ""
 	if len(ids) > namedTasks {
@@ -236,8 +236,8 @@ type Recreation struct {
 	c  creation
 }
 
-// Recreation returns a Recreation without tasks.
-func (e *Engine) Recreation(tx *postgres.Tx) *Recreation {
+// NewRecreation returns a Recreation without tasks.
+func (e *Engine) NewRecreation(tx *postgres.Tx) *Recreation {
 	c := e.newCreation(tx, nil)
 	c.recreates = true
 	return &Recreation{tx: tx, c: c}
@@ -262,5 +262,5 @@ func (r *Recreation) Store(ctx context.Context) ([]string, error) {
 	if err := r.tx.FreeUniqueKeys(ctx, r.c.tasks); err != nil {
 		return nil, err
 	}
-	return r.c.namespaces(), r.tx.InsertTasks(ctx, r.c.tasks, postgres.Insertion{})
+	return r.c.listNamespaces(), r.tx.InsertTasks(ctx, r.c.tasks, postgres.Insertion{})
 }

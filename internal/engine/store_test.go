@@ -52,7 +52,7 @@ func TestCommitWithoutAnswerCreatesOnce(t *testing.T) {
 				r.IdempotencyKey = name
 			}
 			cutter.Cut(tt.cuts, cutHere, tt.reach)
-			created, err := h.Engine.CreateTasks(within(h.T, 30*time.Second), slices.Repeat([]tasker.NewTask{r}, tt.count))
+			created, err := h.Engine.CreateTasks(wrapPath(h.T, 30*time.Second), slices.Repeat([]tasker.NewTask{r}, tt.count))
 			h.Must(err)
 			n := cutter.Count()
 			require(h, n == tt.cuts, "%d connections were broken, want %d", n, tt.cuts)

@@ -25,7 +25,7 @@ type graph struct {
 	unique  *expression.Program // unique key; nil if there is none
 	merges  *expression.Program // debounce key; nil if there is none
 	due     *expression.Program // due time; nil if the template has no expression for it
-	limits  []limitOfGraph
+	limits  []graphLimit
 }
 
 // programs contains the compiled expressions of a step by field.
@@ -64,14 +64,14 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 			continue
 		}
 		if *e.program, err = expression.Compile(e.text, g.scope(), e.kind); err != nil {
-			return nil, within(e.path, err)
+			return nil, wrapPath(e.path, err)
 		}
 	}
 	if g.limits, err = newLimits(t.Template, g.scope()); err != nil {
 		return nil, err
 	}
 	if g.cycle == nil {
-		if err := g.condition(); err != nil {
+		if err := g.compileConditions(); err != nil {
 			return nil, err
 		}
 	}
@@ -84,14 +84,14 @@ func (g *graph) scope() expression.Scope {
 	return expression.Scope{Input: g.stored.InputSchema, Stored: g.stored.UUID != tasker.ID{}}
 }
 
-// condition determines the join rules of the steps and compiles their expressions.
-func (g *graph) condition() error {
+// compileConditions determines the join rules of the steps and compiles their expressions.
+func (g *graph) compileConditions() error {
 	g.rules = make([]tasker.Join, len(g.stored.Steps))
 	g.exprs = make([]programs, len(g.stored.Steps))
 	names := mapSlice(g.stored.Steps, func(s tasker.StepTemplate) string { return s.Name })
-	skippable := g.skippable(func(int) bool { return false })
+	skippable := g.findSkippable(func(int) bool { return false })
 	for i, s := range g.stored.Steps {
-		g.rules[i] = g.rule(s, i, skippable)
+		g.rules[i] = g.joinRule(s, i, skippable)
 		if err := g.compile(i, names); err != nil {
 			return err
 		}
@@ -99,9 +99,9 @@ func (g *graph) condition() error {
 	return nil
 }
 
-// rule returns the join rule of a step. If steps are ordered by due time, every step with a handler
-// has one, so that reports need not evaluate due times.
-func (g *graph) rule(s tasker.StepTemplate, i int, skippable []bool) tasker.Join {
+// joinRule returns the join rule of a step. If steps are ordered by due time, every step with a
+// handler has one, so that reports need not evaluate due times.
+func (g *graph) joinRule(s tasker.StepTemplate, i int, skippable []bool) tasker.Join {
 	rule := lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
 	if rule == "" && g.stored.Order == tasker.OrderDue && s.HasHandler() {
 		rule = tasker.JoinAll
@@ -115,7 +115,7 @@ func (g *graph) compile(i int, names []string) error {
 		return tasker.Errorf(tasker.Invalid, "steps[%d].over: is missing", i)
 	}
 	var scope expression.Scope
-	for _, e := range expression.Of(step) {
+	for _, e := range expression.SourcesOf(step) {
 		if e.Text == "" {
 			continue
 		}
@@ -126,23 +126,23 @@ func (g *graph) compile(i int, names []string) error {
 		}
 		p, err := expression.Compile(e.Text, scope, e.Kind)
 		if err != nil {
-			return within(fmt.Sprintf("steps[%d].%s", i, e.Key), err)
+			return wrapPath(fmt.Sprintf("steps[%d].%s", i, e.Key), err)
 		}
 		g.exprs[i][e.Key] = p
 	}
 	return nil
 }
 
-// skippable returns, for each step, whether it may be skipped. The function is reports steps that
-// have already been skipped.
-func (g *graph) skippable(is func(i int) bool) []bool {
+// findSkippable returns, for each step, whether it may be skipped. The function is reports steps
+// that have already been skipped.
+func (g *graph) findSkippable(is func(i int) bool) []bool {
 	found, known := make([]bool, len(g.parents)), make([]bool, len(g.parents))
 	var visit func(i int) bool
 	visit = func(i int) bool {
 		if known[i] {
 			return found[i]
 		}
-		found[i], known[i] = is(i) || lifecycle.Skippable(g.stored.Steps[i], g.dependencies(i, visit)), true
+		found[i], known[i] = is(i) || lifecycle.CanSkip(g.stored.Steps[i], g.dependencies(i, visit)), true
 		return found[i]
 	}
 	for i := range g.parents {
@@ -162,8 +162,8 @@ func (g *graph) dependencies(step int, skippable func(int) bool) []lifecycle.Dep
 // size returns the approximate size of the graph in bytes: that of its source.
 func (g *graph) size() int { return len(g.stored.Source) }
 
-// graphOf returns the compiled form of a stored template and caches it.
-func (e *Engine) graphOf(t tasker.StoredTemplate) (*graph, error) {
+// loadGraph returns the compiled form of a stored template and caches it.
+func (e *Engine) loadGraph(t tasker.StoredTemplate) (*graph, error) {
 	if g, ok := e.templates.get(t.UUID); ok {
 		return g, nil
 	}
@@ -175,9 +175,9 @@ func (e *Engine) graphOf(t tasker.StoredTemplate) (*graph, error) {
 	return g, nil
 }
 
-// graphIn returns the graph of a template. On a cache miss, it reads the template from a database
-// or in a transaction, which then needs no second connection.
-func (e *Engine) graphIn(ctx context.Context, from templateReader, id tasker.ID) (*graph, error) {
+// loadGraphByID returns the graph of a template. On a cache miss, it reads the template from a
+// database or in a transaction, which then needs no second connection.
+func (e *Engine) loadGraphByID(ctx context.Context, from templateReader, id tasker.ID) (*graph, error) {
 	if g, ok := e.templates.get(id); ok {
 		return g, nil
 	}
@@ -185,7 +185,7 @@ func (e *Engine) graphIn(ctx context.Context, from templateReader, id tasker.ID)
 	if err != nil {
 		return nil, err
 	}
-	return e.graphOf(t)
+	return e.loadGraph(t)
 }
 
 type templateReader interface {
@@ -198,14 +198,14 @@ func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source
 	if _, err := e.newGraph(tasker.StoredTemplate{Template: t}); err != nil {
 		return tasker.StoredTemplate{}, false, err
 	}
-	if err := e.refuseCycle(ctx, t); err != nil {
+	if err := e.checkCycle(ctx, t); err != nil {
 		return tasker.StoredTemplate{}, false, err
 	}
 	return e.db.PutTemplate(postgres.WithConnClass(ctx, postgres.Creates), t, source, templatefile.Checksum(t), e.opts.Quotas)
 }
 
-// steps returns the steps of a new task. If started is set, those that are ready are enqueued.
-func (g *graph) steps(started bool) []postgres.CreatedStep {
+// newSteps returns the steps of a new task. If started is set, those that are ready are enqueued.
+func (g *graph) newSteps(started bool) []postgres.CreatedStep {
 	list := make([]postgres.CreatedStep, len(g.stored.Steps))
 	for i, s := range g.stored.Steps {
 		list[i] = postgres.CreatedStep{StepTemplate: s, UUID: tasker.NewID(), State: tasker.StepPending, Finds: g.search.steps[s.Name]}
@@ -228,25 +228,25 @@ func (g *graph) steps(started bool) []postgres.CreatedStep {
 // StepTemplate returns a step of a template, with the overrides of this environment, and its
 // position.
 func (e *Engine) StepTemplate(ctx context.Context, template tasker.ID, name string) (tasker.StepTemplate, int, error) {
-	return e.stepIn(ctx, e.db, template, name)
+	return e.findStepTemplate(ctx, e.db, template, name)
 }
 
-// stepIn is [Engine.StepTemplate], but can read within a transaction.
-func (e *Engine) stepIn(ctx context.Context, from templateReader, template tasker.ID, name string) (tasker.StepTemplate, int, error) {
-	g, err := e.graphIn(ctx, from, template)
+// findStepTemplate is [Engine.StepTemplate], but can read within a transaction.
+func (e *Engine) findStepTemplate(ctx context.Context, from templateReader, template tasker.ID, name string) (tasker.StepTemplate, int, error) {
+	g, err := e.loadGraphByID(ctx, from, template)
 	if err != nil {
 		return tasker.StepTemplate{}, 0, err
 	}
-	step, place, ok := g.step(name)
+	step, place, ok := g.findStep(name)
 	if !ok {
 		return tasker.StepTemplate{}, 0, tasker.Errorf(tasker.NotFound, "template %s has no step %q", g.stored.UUID, name)
 	}
 	return step, place, nil
 }
 
-// step returns a step by name and its position. An item or compensation step has the position of
-// the step that it belongs to.
-func (g *graph) step(name string) (s tasker.StepTemplate, place int, ok bool) {
+// findStep returns a step by name and its position. An item or compensation step has the position
+// of the step that it belongs to.
+func (g *graph) findStep(name string) (s tasker.StepTemplate, place int, ok bool) {
 	if place, ok = g.byName[tasker.TemplateName(name)]; ok {
 		return g.stored.Steps[place], place, true
 	}

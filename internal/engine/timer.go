@@ -32,50 +32,52 @@ const (
 // A slow or failing loop does not delay the others.
 func (e *Engine) Loops() []*loop.Loop {
 	scheduler := &timerScheduler{engine: e, wake: make(chan struct{}, 1), manyDead: make(chan struct{}, 1)}
-	loops := append(e.pruners(), e.queueLoops(scheduler)...)
-	for _, t := range e.timers() {
+	loops := append(e.newPruners(), e.queueLoops(scheduler)...)
+	for _, t := range e.newTimers() {
 		switch t.kind {
 		case postgres.RejectInputs: // woken only by claims in this process
-			l := e.loop(t.name, timerInterval, t.pass)
+			l := e.newLoop(t.name, timerInterval, t.pass)
 			l.Wake = e.skipped.wake
 			loops = append(loops, l)
 			continue
 		case postgres.ReclaimLease:
 			t.pass = e.reclaimPass(t.pass)
 		}
-		loops = append(loops, scheduler.timer(e.loop(t.name, timerInterval, t.pass), t.kind))
+		loops = append(loops, scheduler.newTimer(e.newLoop(t.name, timerInterval, t.pass), t.kind))
 	}
-	polls := e.loop("due work", scheduler.maxInterval(), scheduler.pass)
+	polls := e.newLoop("due work", scheduler.maxInterval(), scheduler.pass)
 	polls.Wake, polls.Backoff = scheduler.wake, minPollInterval
 	e.due.Store(scheduler)
-	heartbeats := e.loop("worker signs of life", timerInterval, e.flushHeartbeats)
+	heartbeats := e.newLoop("worker signs of life", timerInterval, e.flushHeartbeats)
 	heartbeats.Wake, heartbeats.Backoff = e.alive.wake, timerRetry
-	claims := e.loop("queues of claims", timerInterval, e.flushClaimActivity)
+	claims := e.newLoop("queues of claims", timerInterval, e.flushClaimActivity)
 	claims.Wake, claims.Backoff = e.busy.wake, timerRetry
-	heads := spare(e.loop("heads of queues", timerInterval, func(ctx context.Context) (time.Duration, error) { return 0, e.db.RefreshQueueHeads(ctx) }))
+	heads := lowerPriority(e.newLoop("heads of queues", timerInterval, func(ctx context.Context) (time.Duration, error) { return 0, e.db.RefreshQueueHeads(ctx) }))
 	heads.Wake = scheduler.manyDead
-	deferred := e.loop("deferred work", timerInterval, e.RetryDeferred)
+	deferred := e.newLoop("deferred work", timerInterval, e.RetryDeferred)
 	deferred.Timeout = deferralTime
 	return append(loops,
 		polls, heartbeats, claims, heads,
-		spare(e.loop("saturated queues", relieveEvery, e.relieveQueues)),
-		scheduler.timer(deferred, postgres.RetryDeferred),
-		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
-		spare(e.loop("old firings", 10*time.Minute, e.pruneFirings)),
+		lowerPriority(e.newLoop("saturated queues", relieveEvery, e.relieveQueues)),
+		scheduler.newTimer(deferred, postgres.RetryDeferred),
+		lowerPriority(e.newLoop("workers", 10*time.Minute, e.forgetWorkers)),
+		lowerPriority(e.newLoop("old firings", 10*time.Minute, e.pruneFirings)),
 		&loop.Loop{Name: "steps that wait for limits", Interval: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.unparkLimitedSteps, Log: e.log},
-		spare(e.loop("old keys of limits", 10*time.Minute, e.pruneLimitKeys)),
-		spare(e.loop("queues ordered by due times", 10*time.Minute, func(ctx context.Context) (time.Duration, error) {
-			return 0, e.db.ForgetDueQueues(ctx) // templates are retired and without open tasks
-		})),
+		lowerPriority(e.newLoop("old keys of limits", 10*time.Minute, e.pruneLimitKeys)),
+		lowerPriority(e.newLoop("queues ordered by due times", 10*time.Minute,
+			func(ctx context.Context) (time.Duration, error) {
+				return 0, e.db.ForgetDueQueues(ctx) // templates are retired and without open tasks
+			})),
 	)
 }
 
-func (e *Engine) loop(name string, every time.Duration, pass func(context.Context) (time.Duration, error)) *loop.Loop {
+func (e *Engine) newLoop(name string, every time.Duration,
+	pass func(context.Context) (time.Duration, error)) *loop.Loop {
 	return &loop.Loop{Name: name, Interval: every, Timeout: timerDeadline, Pass: pass, Log: e.log}
 }
 
-// spare marks a loop as optional, since no task waits for it.
-func spare(l *loop.Loop) *loop.Loop {
+// lowerPriority marks a loop as optional, since no task waits for it.
+func lowerPriority(l *loop.Loop) *loop.Loop {
 	l.Optional = true
 	return l
 }
@@ -87,12 +89,12 @@ type timer struct {
 	pass func(context.Context) (next time.Duration, err error)
 }
 
-// timers returns all timers except those that expire queued steps.
-func (e *Engine) timers() []timer {
+// newTimers returns all timers except those that expire queued steps.
+func (e *Engine) newTimers() []timer {
 	var list []timer
 	for _, w := range e.works {
 		if w.name != "" {
-			list = append(list, timer{name: w.name, kind: w.kind, pass: e.timed(w)})
+			list = append(list, timer{name: w.name, kind: w.kind, pass: e.newTimedPass(w)})
 		}
 	}
 	return append(list, timer{name: "decide steps with expensive expressions", kind: postgres.DecideSteps, pass: e.decideExpensive()})
@@ -102,15 +104,16 @@ func (e *Engine) findToDecide(ctx context.Context, limit int) ([]tasker.StepRef,
 	return e.db.StepsToDecide(ctx, e.expensive.list(), limit)
 }
 
-// timed returns a pass for one kind of work. The pass runs again at once if work may be left.
-func (e *Engine) timed(w work) func(context.Context) (time.Duration, error) {
+// newTimedPass returns a pass for one kind of work. The pass runs again at once if work may be
+// left.
+func (e *Engine) newTimedPass(w work) func(context.Context) (time.Duration, error) {
 	var head lockedHeadTracker
 	if w.more == nil {
-		w.find = head.watched(w.find)
+		w.find = head.watchFinder(w.find)
 	}
 	return func(ctx context.Context) (time.Duration, error) {
 		limit := e.batch << head.wider
-		n, err := e.pass(ctx, w, limit)
+		n, err := e.runPass(ctx, w, limit)
 		if n >= limit && head.wider < widest || w.more != nil && w.more() {
 			return loop.AtOnce, err
 		}
@@ -118,7 +121,7 @@ func (e *Engine) timed(w work) func(context.Context) (time.Duration, error) {
 	}
 }
 
-func (e *Engine) work(kind string) work {
+func (e *Engine) workOfKind(kind string) work {
 	i := slices.IndexFunc(e.works, func(w work) bool { return w.kind == kind })
 	return e.works[i]
 }
@@ -127,21 +130,22 @@ func (e *Engine) newWorks() []work {
 	return []work{
 		{
 			name: "start tasks", kind: postgres.StartTask, chunk: moveChunk,
-			find: ofTasks(e.db.TasksToStart), do: e.moving((*postgres.Tx).StartTasks),
+			find: taskFinder(e.db.TasksToStart), do: e.newEnqueuer((*postgres.Tx).StartTasks),
 		},
-		{name: "expire tasks", kind: postgres.ExpireTask, chunk: moveChunk, find: ofTasks(e.db.TasksToExpire), do: e.expireTasks},
+		{name: "expire tasks", kind: postgres.ExpireTask, chunk: moveChunk, find: taskFinder(e.db.TasksToExpire), do: e.expireTasks},
 		{name: "watch due times", kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToNotify, do: e.watchDeadlines},
 		{
 			name: "retry steps", kind: postgres.RetrySteps, chunk: moveChunk,
-			find: ofTasks(e.findRetries), more: e.retries.more, do: e.moving(ofAll((*postgres.Tx).RetryDue)),
+			find: taskFinder(e.findRetries), more: e.retries.hasMore, do: e.newEnqueuer(enqueueAll((*postgres.Tx).RetryDue)),
 		},
 		{name: "decide steps", kind: postgres.DecideSteps, chunk: decideChunk, find: e.findToDecide, do: e.decide},
 		{name: "end waits", kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
-		{name: "remind people", kind: postgres.Remind, chunk: waitChunk, find: e.db.StepsToRemind, do: e.remind},
-		{name: "find tasks", kind: postgres.FindTasks, chunk: findChunk, find: e.db.StepsMissingAttributes, do: e.find},
+		{name: "remind people", kind: postgres.Remind, chunk: waitChunk, find: e.db.StepsToRemind, do: e.sendReminders},
+		{name: "find tasks", kind: postgres.FindTasks, chunk: findChunk, find: e.db.StepsMissingAttributes,
+			do: e.findAttributes},
 		{name: "ended children", kind: postgres.ChildEnded, chunk: childChunk, find: e.db.StepsWithEndedChild, do: e.completeParents},
-		{name: "cancel children", kind: postgres.CancelChild, chunk: childChunk, find: ofTasks(e.db.ChildrenToCancel), do: e.cancelChildren},
-		{name: "fire schedules", kind: postgres.FireSchedules, chunk: scheduleChunk, find: ofTasks(e.db.SchedulesToFire), do: e.fireSchedules},
+		{name: "cancel children", kind: postgres.CancelChild, chunk: childChunk, find: taskFinder(e.db.ChildrenToCancel), do: e.cancelChildren},
+		{name: "fire schedules", kind: postgres.FireSchedules, chunk: scheduleChunk, find: taskFinder(e.db.SchedulesToFire), do: e.fireSchedules},
 		{name: "ended tasks of schedules", kind: postgres.ScheduledEnded, chunk: scheduleChunk, find: e.db.ScheduledTasksEnded, do: e.notifySchedules},
 		{name: "reclaim leases", kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
 		{
@@ -155,7 +159,7 @@ func (e *Engine) newWorks() []work {
 			kind: postgres.ExpireStep, chunk: expiryChunk, graced: true,
 			find: e.findExpired, more: e.expiryExtended.Load,
 			do: func(ctx context.Context, rows []tasker.StepRef) error {
-				_, err := e.expire(ctx, rows, expiring{})
+				_, err := e.expire(ctx, rows, expiryMode{})
 				return err
 			},
 		},
@@ -168,32 +172,32 @@ func (e *Engine) newWorks() []work {
 				return e.db.UnservedSteps(ctx, *e.noWorker, limit)
 			},
 			do: func(ctx context.Context, rows []tasker.StepRef) error {
-				_, err := e.expire(ctx, rows, expiring{unserved: e.noWorker})
+				_, err := e.expire(ctx, rows, expiryMode{unserved: e.noWorker})
 				return err
 			},
 		},
 		{
 			kind: postgres.RedispatchTask, chunk: moveChunk,
-			find: ofTasks(e.db.TasksWithServedSteps), do: e.moving(ofAll((*postgres.Tx).Redispatch)),
+			find: taskFinder(e.db.TasksWithServedSteps), do: e.newEnqueuer(enqueueAll((*postgres.Tx).Redispatch)),
 		},
 	}
 }
 
-// ofTasks converts a query for tasks to a query for rows.
-func ofTasks(find func(context.Context, int) ([]tasker.ID, error)) func(context.Context, int) ([]tasker.StepRef, error) {
+// taskFinder converts a query for tasks to a query for rows.
+func taskFinder(find func(context.Context, int) ([]tasker.ID, error)) func(context.Context, int) ([]tasker.StepRef, error) {
 	return func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		tasks, err := find(ctx, limit)
 		return mapSlice(tasks, func(id tasker.ID) tasker.StepRef { return tasker.StepRef{TaskUUID: id} }), err
 	}
 }
 
-// moving returns a function that enqueues steps of tasks and settles the tasks. It skips locked
-// tasks.
-func (e *Engine) moving(enqueue enqueuing) func(context.Context, []tasker.StepRef) error {
+// newEnqueuer returns a function that enqueues steps of tasks and settles the tasks. It skips
+// locked tasks.
+func (e *Engine) newEnqueuer(enqueue enqueueFunc) func(context.Context, []tasker.StepRef) error {
 	return func(ctx context.Context, rows []tasker.StepRef) error {
 		var namespaces []string
 		err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-			free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+			free, err := tx.LockFreeTasks(ctx, uniqueTasks(rows))
 			if err != nil || len(free) == 0 {
 				return err
 			}
@@ -214,7 +218,7 @@ func (e *Engine) moving(enqueue enqueuing) func(context.Context, []tasker.StepRe
 // Tick performs all timed work once. It returns the delay after which it must run again, or 0.
 func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 	var failed []error
-	for _, t := range e.timers() {
+	for _, t := range e.newTimers() {
 		again, err := t.pass(ctx)
 		failed = append(failed, err)
 		next = max(next, again)
@@ -223,12 +227,12 @@ func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 	return next, errors.Join(append(failed, err)...)
 }
 
-// enqueuing enqueues steps of tasks. It returns the tasks to settle and the namespaces of the
+// enqueueFunc enqueues steps of tasks. It returns the tasks to settle and the namespaces of the
 // steps.
-type enqueuing func(*postgres.Tx, context.Context, []tasker.ID) (moved []tasker.ID, namespaces []string, err error)
+type enqueueFunc func(*postgres.Tx, context.Context, []tasker.ID) (moved []tasker.ID, namespaces []string, err error)
 
-// ofAll converts a statement that enqueues steps to an enqueuing that settles all tasks.
-func ofAll(enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)) enqueuing {
+// enqueueAll converts a statement that enqueues steps to an enqueuing that settles all tasks.
+func enqueueAll(enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)) enqueueFunc {
 	return func(tx *postgres.Tx, ctx context.Context, tasks []tasker.ID) ([]tasker.ID, []string, error) {
 		namespaces, err := enqueue(tx, ctx, tasks)
 		return tasks, namespaces, err
@@ -243,14 +247,14 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	}
 	list := make([]outcome, len(expired))
 	for i, x := range expired {
-		if list[i], err = expiry(x); err != nil {
+		if list[i], err = newExpiryOutcome(x); err != nil {
 			return err
 		}
 	}
 	var mine []outcome
 	var concluded postgres.Concluded
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		free, err := tx.LockFreeTasks(ctx, tasksOf(list))
+		free, err := tx.LockFreeTasks(ctx, taskIDs(list))
 		if err != nil {
 			return err
 		}
@@ -269,9 +273,9 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	return nil
 }
 
-// expiry returns the outcome of an attempt whose lease has expired or that has exceeded its
-// timeout.
-func expiry(x postgres.ExpiredLease) (outcome, error) {
+// newExpiryOutcome returns the outcome of an attempt whose lease has expired or that has exceeded
+// its timeout.
+func newExpiryOutcome(x postgres.ExpiredLease) (outcome, error) {
 	f := tasker.Failure{
 		Type: tasker.WorkerLost, Retryable: true,
 		Message: "the worker stopped responding: its lease expired before it reported",
@@ -281,7 +285,7 @@ func expiry(x postgres.ExpiredLease) (outcome, error) {
 		f.Type, event = tasker.StepTimeout, lifecycle.TimeOut
 		f.Message = fmt.Sprintf("the attempt ran longer than timeout_seconds (%g s)", float64(x.TimeoutMS)/1000)
 	}
-	body, err := failureBody(f, x.WorkerUUID.String())
+	body, err := encodeFailure(f, x.WorkerUUID.String())
 	return outcome{Detail: f.Type, failure: &f, Conclusion: postgres.Conclusion{
 		TaskUUID: x.TaskUUID, StepUUID: x.StepUUID, From: tasker.StepInProgress, Fence: x.Fence, Event: event, To: tasker.StepError,
 		Body: body, Retryable: true, Expired: true, RaiseFence: true,
@@ -312,15 +316,15 @@ type pruner struct {
 	most  postgres.PruneBounds // limits of the next batch
 }
 
-// pruners returns the retention loops, or nil if the retention is unlimited.
-func (e *Engine) pruners() []*loop.Loop {
+// newPruners returns the retention loops, or nil if the retention is unlimited.
+func (e *Engine) newPruners() []*loop.Loop {
 	if e.opts.Retention <= 0 {
 		return nil
 	}
 	var loops []*loop.Loop
 	for _, s := range []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled} {
 		p := &pruner{Engine: e, state: s, most: usualPrune}
-		loops = append(loops, spare(e.loop("retention of "+string(s)+" tasks", pruneEvery, p.pass)))
+		loops = append(loops, lowerPriority(e.newLoop("retention of "+string(s)+" tasks", pruneEvery, p.pass)))
 	}
 	return loops
 }
@@ -349,7 +353,7 @@ func (p *pruner) pass(ctx context.Context) (time.Duration, error) {
 			p.log.ErrorContext(ctx, "could not remove a finished task; skipped", "task_uuid", *last, "err", err)
 			p.after = *last
 		default:
-			return p.did(ctx, done), nil
+			return p.recordPruned(ctx, done), nil
 		}
 		if time.Since(begun) > pruneFor {
 			return 0, nil // the next pass continues with the smaller batch
@@ -357,8 +361,8 @@ func (p *pruner) pass(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// did records the result of a batch and returns the delay until the next one.
-func (p *pruner) did(ctx context.Context, done postgres.Pruned) time.Duration {
+// recordPruned records the result of a batch and returns the delay until the next one.
+func (p *pruner) recordPruned(ctx context.Context, done postgres.Pruned) time.Duration {
 	p.most = postgres.PruneBounds{Tasks: min(2*p.most.Tasks, pruneTasks), Steps: min(2*p.most.Steps, pruneSteps)}
 	if done.Removed > 0 {
 		p.log.InfoContext(ctx, "removed finished tasks", "state", p.state, "tasks", done.Removed)

@@ -42,10 +42,10 @@ func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.Ver
 
 func checkVersionRequest(to, actor, reason string, dryRun bool) error {
 	var wrong faults
-	wrong.text("to_version", to, 64, true)
-	wrong.text("actor", actor, 255, !dryRun)
-	wrong.text("reason", reason, 2000, !dryRun)
-	return wrong.err("the version cannot be changed")
+	wrong.checkText("to_version", to, 64, true)
+	wrong.checkText("actor", actor, 255, !dryRun)
+	wrong.checkText("reason", reason, 2000, !dryRun)
+	return wrong.toError("the version cannot be changed")
 }
 
 // targetVersion returns the graph of a template version, or a Conflict if the version is retired.
@@ -55,9 +55,9 @@ func (e *Engine) targetVersion(ctx context.Context, v tasker.TemplateVersion) (*
 		return nil, err
 	}
 	if t.Retired != nil {
-		return nil, retired(t, v.Version)
+		return nil, newRetiredError(t, v.Version)
 	}
-	return e.graphOf(t)
+	return e.loadGraph(t)
 }
 
 // changeVersion is ChangeVersion for a validated request. It returns refusals in the change, not as
@@ -70,7 +70,7 @@ func (e *Engine) changeVersion(ctx context.Context, task tasker.ID, to *graph, r
 		if err != nil {
 			return err
 		}
-		from, err := e.graphIn(ctx, tx, t.TemplateUUID)
+		from, err := e.loadGraphByID(ctx, tx, t.TemplateUUID)
 		if err != nil {
 			return err
 		}
@@ -81,12 +81,12 @@ func (e *Engine) changeVersion(ctx context.Context, task tasker.ID, to *graph, r
 		if change, err = m.compare(ctx); err != nil || r.DryRun || len(change.Refusals) > 0 || change.From == change.To {
 			return err
 		}
-		namespaces, err = m.do(ctx, tx, &change, postgres.Operator{Actor: r.Actor, Reason: r.Reason})
+		namespaces, err = m.applyChange(ctx, tx, &change, postgres.Operator{Actor: r.Actor, Reason: r.Reason})
 		return err
 	})
 	if err == nil && change.Changed {
 		e.notify(namespaces)
-		e.decideAtOnce()
+		e.decideNow()
 	}
 	return change, err
 }
@@ -105,11 +105,11 @@ func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
 		return change, nil
 	}
 	if !slices.Contains(lifecycle.Task.Accepts(m.task.State), lifecycle.ChangeVersion) {
-		change.Refusals = append(change.Refusals, refusal(tasker.RefusedTaskEnded, "the task is %s and cannot be changed", m.task.State))
+		change.Refusals = append(change.Refusals, newVersionRefusal(tasker.RefusedTaskEnded, "the task is %s and cannot be changed", m.task.State))
 		return change, nil
 	}
 	if m.task.WrittenOff {
-		change.Refusals = append(change.Refusals, refusal(tasker.RefusedWrittenOff, "the task was written off: its investigation ended as permanently_failed"))
+		change.Refusals = append(change.Refusals, newVersionRefusal(tasker.RefusedWrittenOff, "the task was written off: its investigation ended as permanently_failed"))
 		return change, nil
 	}
 	named := make(map[tasker.ID]string, len(m.steps))
@@ -118,27 +118,27 @@ func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
 	}
 	list := make([]lifecycle.VersionStep, len(m.steps))
 	for i, s := range m.steps {
-		list[i] = lifecycle.VersionStep{Name: s.Name, Type: s.Type, State: s.State, Waits: m.waits(s), HasItems: s.HasItems, HasChild: s.HasChild}
+		list[i] = lifecycle.VersionStep{Name: s.Name, Type: s.Type, State: s.State, Waits: m.isWaiting(s), HasItems: s.HasItems, HasChild: s.HasChild}
 		for _, p := range s.Parents {
 			list[i].Dependencies = append(list[i].Dependencies, named[p])
 		}
 	}
-	of := lifecycle.ChangeVersionOf(list, m.from.stored.Steps, m.to.stored.Steps)
+	of := lifecycle.PlanVersionChange(list, m.from.stored.Steps, m.to.stored.Steps)
 	of.TaskUUID, of.From, of.To = change.TaskUUID, change.From, change.To
 	switch {
 	case m.task.Phase != "":
-		of.Refusals = append(of.Refusals, refusal(tasker.RefusedCompensating, "the task is being compensated"))
+		of.Refusals = append(of.Refusals, newVersionRefusal(tasker.RefusedCompensating, "the task is being compensated"))
 	case m.from.cycle != nil:
-		of.Refusals = append(of.Refusals, refusal(tasker.RefusedTaskCycle,
+		of.Refusals = append(of.Refusals, newVersionRefusal(tasker.RefusedTaskCycle,
 			"the steps of the task form a dependency cycle: recreate the task with the new version"))
 	case m.to.cycle != nil:
-		of.Refusals = append(of.Refusals, refusal(tasker.RefusedVersionCycle,
+		of.Refusals = append(of.Refusals, newVersionRefusal(tasker.RefusedVersionCycle,
 			"the steps of version %s form a dependency cycle", change.To))
 	}
 	return m.checkContext(ctx, of)
 }
 
-func refusal(code tasker.VersionRefusalCode, format string, args ...any) tasker.VersionRefusal {
+func newVersionRefusal(code tasker.VersionRefusalCode, format string, args ...any) tasker.VersionRefusal {
 	return tasker.VersionRefusal{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
@@ -154,13 +154,13 @@ func (m *migration) checkContext(ctx context.Context, change tasker.VersionChang
 		return change, err
 	}
 	if err != nil {
-		change.Refusals = append(change.Refusals, refusal(tasker.RefusedContext, "context: %s", err))
+		change.Refusals = append(change.Refusals, newVersionRefusal(tasker.RefusedContext, "context: %s", err))
 	}
 	return change, nil
 }
 
-// waits reports whether a pending step waits for something other than its dependencies.
-func (m *migration) waits(s postgres.VersionedStep) bool {
+// isWaiting reports whether a pending step waits for something other than its dependencies.
+func (m *migration) isWaiting(s postgres.VersionedStep) bool {
 	if s.State != tasker.StepPending || m.task.State == tasker.TaskPending {
 		return false
 	}
@@ -168,8 +168,9 @@ func (m *migration) waits(s postgres.VersionedStep) bool {
 	return waitsAtOnce || s.Decided || s.HasItems
 }
 
-// do moves the task to the new version and continues it. It returns the namespaces with new work.
-func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.VersionChange, by postgres.Operator) ([]string, error) {
+// applyChange moves the task to the new version and continues it. It returns the namespaces with
+// new work.
+func (m *migration) applyChange(ctx context.Context, tx *postgres.Tx, change *tasker.VersionChange, by postgres.Operator) ([]string, error) {
 	next, err := m.rewrite(*change)
 	if err != nil {
 		return nil, err
@@ -198,10 +199,10 @@ func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.Vers
 func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, error) {
 	next := postgres.NewVersion{Task: m.task, Template: m.to.stored, Finds: len(m.from.search.names)+len(m.to.search.names) > 0}
 	var err error
-	if next.Detail, err = changeDetail(change); err != nil {
+	if next.Detail, err = encodeChange(change); err != nil {
 		return next, err
 	}
-	fresh, now := m.to.steps(false), make(map[string]postgres.VersionedStep, len(m.steps))
+	fresh, now := m.to.newSteps(false), make(map[string]postgres.VersionedStep, len(m.steps))
 	for _, s := range m.steps {
 		now[s.Name] = s
 		if slices.Contains(change.Removed, s.Name) {
@@ -218,11 +219,11 @@ func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, e
 	// The old version may have skipped a step that the new one never skips. Its dependents must
 	// then be decided by their join rules.
 	template := m.to.stored.Steps
-	skippable := m.to.skippable(func(i int) bool { return now[template[i].Name].State == tasker.StepSkipped })
+	skippable := m.to.findSkippable(func(i int) bool { return now[template[i].Name].State == tasker.StepSkipped })
 	states := make(map[tasker.ID]tasker.StepState, len(m.steps))
 	for i := range fresh {
 		s := &fresh[i]
-		s.JoinRule = m.to.rule(template[i], i, skippable)
+		s.JoinRule = m.to.joinRule(template[i], i, skippable)
 		s.UUID, s.Children = ids[s.UUID], nil
 		for n, p := range s.Parents {
 			s.Parents[n] = ids[p]
@@ -247,7 +248,7 @@ func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, e
 // rewriteScope returns which parts of a step to rewrite.
 func (m *migration) rewriteScope(s postgres.VersionedStep, exists, redefined bool) postgres.Rewrite {
 	switch {
-	case !exists, s.State == tasker.StepPending && !m.waits(s):
+	case !exists, s.State == tasker.StepPending && !m.isWaiting(s):
 		return postgres.RewriteAll
 	case redefined && (s.State == tasker.StepEnqueued || s.State == tasker.StepError):
 		return postgres.RewriteAtRest
@@ -281,8 +282,8 @@ func (m *migration) link(steps []postgres.RewrittenStep, states map[tasker.ID]ta
 	}
 }
 
-// changeDetail returns the detail that the history records about the change.
-func changeDetail(c tasker.VersionChange) (json.RawMessage, error) {
+// encodeChange returns the detail that the history records about the change.
+func encodeChange(c tasker.VersionChange) (json.RawMessage, error) {
 	detail := map[string]any{"from_version": c.From, "to_version": c.To, "kept": len(c.Kept)}
 	for kind, names := range map[string][]string{"redefined": c.Redefined, "added": c.Added, "removed": c.Removed, "left": c.Left} {
 		if len(names) > 0 {
@@ -332,11 +333,12 @@ func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchReques
 			}
 		case err != nil:
 			e.log.ErrorContext(ctx, "changing the version of a task failed", "task_uuid", task.UUID, "err", err)
-			change.Refusals = []tasker.VersionRefusal{refusal(tasker.RefusedByFailure, "internal error: see the server log")}
+			change.Refusals = []tasker.VersionRefusal{newVersionRefusal(tasker.RefusedByFailure,
+				"internal error: see the server log")}
 			change.TaskUUID, change.From, change.To = task.UUID, r.Template.Version, r.To
-			count(&batch, change)
+			countChange(&batch, change)
 		default:
-			count(&batch, change)
+			countChange(&batch, change)
 		}
 		if i+1 < len(part.Open) && e.now().Sub(begun) > batchFor {
 			batch.Looked, batch.Next = task.Looked, task.UUID
@@ -363,8 +365,8 @@ func checkVersionBatch(r *tasker.VersionBatchRequest) error {
 	return nil
 }
 
-// count adds the change of one task to the counts and the sample of a batch.
-func count(batch *tasker.VersionBatch, c tasker.VersionChange) {
+// countChange adds the change of one task to the counts and the sample of a batch.
+func countChange(batch *tasker.VersionBatch, c tasker.VersionChange) {
 	if len(c.Refusals) == 0 {
 		batch.Changed++
 		return

@@ -160,7 +160,7 @@ func TestWrittenOffTaskKeepsItsVersion(t *testing.T) {
 	h.version("1.0.0", attempts(1, enginetest.Step("charge")))
 	task := h.Create("order")
 	h.Accepted(failure(h.ClaimOne("charge"), true))
-	h.GiveUp(task)
+	h.Abandon(task)
 	h.version("1.1.0", attempts(1, enginetest.Step("charge")), enginetest.Step("check"))
 	plan := h.plan(task, "1.1.0")
 	check(t, len(plan.Refusals) == 1 && plan.Refusals[0].Code == tasker.RefusedWrittenOff, "the plan is %+v", plan)

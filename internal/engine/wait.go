@@ -18,13 +18,13 @@ const waitChunk = 20
 // answered fails, is completed with a default result or is skipped, as its template defines.
 func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
-		over, err := tx.WaitsOver(ctx, stepsOf(free, rows))
+		over, err := tx.WaitsOver(ctx, selectSteps(free, rows))
 		if err != nil {
 			return nil, err
 		}
 		list := make([]outcome, len(over))
 		for i, s := range over {
-			if list[i], err = e.endOfWait(ctx, tx, s); err != nil {
+			if list[i], err = e.evaluateWaitEnd(ctx, tx, s); err != nil {
 				return nil, err
 			}
 		}
@@ -38,7 +38,7 @@ func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, evalua
 	var concluded postgres.Concluded
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		concluded = postgres.Concluded{}
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		free, err := tx.LockFreeTasks(ctx, uniqueTasks(rows))
 		if err != nil {
 			return err
 		}
@@ -56,8 +56,8 @@ func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, evalua
 	return err
 }
 
-func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.WaitingStep) (v outcome, err error) {
-	step, _, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
+func (e *Engine) evaluateWaitEnd(ctx context.Context, tx *postgres.Tx, s postgres.WaitingStep) (v outcome, err error) {
+	step, _, err := e.findStepTemplate(ctx, tx, s.TemplateUUID, s.Name)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -66,12 +66,12 @@ func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.Wait
 	}
 	if step.Type == tasker.WaitStep {
 		v.Event, v.To, v.Reason = lifecycle.Elapse, tasker.StepComplete, "the wait ended"
-		v.Body, v.ResultSize, err = resultBody(nil, nil)
+		v.Body, v.ResultSize, err = encodeResult(nil, nil)
 		return v, err
 	}
 	if step.Type == tasker.ChildStep {
 		v.Event, v.To, v.Detail, v.Reason = lifecycle.TimeOut, tasker.StepError, tasker.ChildFailed, "the child task did not end within 5 years"
-		v.Body, err = failureBody(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
+		v.Body, err = encodeFailure(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
 		return v, err
 	}
 	v.Reason = fmt.Sprintf("no answer within %s (timeout_seconds)", time.Duration(s.TimeoutMS)*time.Millisecond)
@@ -80,33 +80,33 @@ func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.Wait
 		v.Event, v.To = lifecycle.Skip, tasker.StepSkipped
 	case tasker.TimeoutCompletes:
 		v.Event, v.To = lifecycle.Elapse, tasker.StepComplete
-		v.Body, v.ResultSize, err = resultBody(step.TimeoutResult, nil)
+		v.Body, v.ResultSize, err = encodeResult(step.TimeoutResult, nil)
 	default:
 		v.Event, v.To, v.Detail = lifecycle.TimeOut, tasker.StepError, tasker.ExternalTimeout
-		v.Body, err = failureBody(tasker.Failure{Type: tasker.ExternalTimeout, Message: v.Reason}, "")
+		v.Body, err = encodeFailure(tasker.Failure{Type: tasker.ExternalTimeout, Message: v.Reason}, "")
 	}
 	return v, err
 }
 
-// remind sends the reminders that templates define for unanswered external steps. If several became
-// due while no server was running, it sends only one.
-func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
+// sendReminders sends the reminders that templates define for unanswered external steps. If several
+// became due while no server was running, it sends only one.
+func (e *Engine) sendReminders(ctx context.Context, rows []tasker.StepRef) error {
 	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		free, err := tx.LockFreeTasks(ctx, uniqueTasks(rows))
 		if err != nil || len(free) == 0 {
 			return err
 		}
-		due, err := tx.RemindedSteps(ctx, stepsOf(free, rows))
+		due, err := tx.RemindedSteps(ctx, selectSteps(free, rows))
 		if err != nil || len(due) == 0 {
 			return err
 		}
 		list := make([]postgres.Reminder, len(due))
 		for i, s := range due {
-			step, _, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
+			step, _, err := e.findStepTemplate(ctx, tx, s.TemplateUUID, s.Name)
 			if err != nil {
 				return err
 			}
-			list[i] = reminder(s, step.RemindAfterSeconds)
+			list[i] = newReminder(s, step.RemindAfterSeconds)
 			if n := step.EscalatesAt(); n > 0 && s.Reminders < n && list[i].Sent >= n {
 				if err := escalate(ctx, tx, &list[i], step.EscalateTo); err != nil {
 					return err
@@ -117,9 +117,9 @@ func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
 	})
 }
 
-// reminder returns the due reminder of a step, including the time of the next one. The argument
+// newReminder returns the due reminder of a step, including the time of the next one. The argument
 // after contains the delays between reminders in seconds.
-func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
+func newReminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 	r := postgres.Reminder{RemindedStep: s, Sent: s.Reminders + 1}
 	place := min(s.Reminders, len(after)-1) // an environment override may define fewer now
 	since := s.RemindAt
@@ -133,7 +133,7 @@ func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 			r.Sent++
 		}
 	}
-	r.Data = notice.Reminder(notice.Waiting{
+	r.Data = notice.NewReminderData(notice.Waiting{
 		TaskUUID: s.TaskUUID, Namespace: s.Namespace, Template: s.TaskName, Step: s.Name, StepUUID: s.StepUUID, Since: since, Until: s.WaitUntil, Number: r.Sent, Now: s.AsOf, Assignee: s.Assignee,
 	})
 	return r

@@ -54,8 +54,8 @@ type lockedHeadTracker struct {
 	wider int // number of doublings
 }
 
-// watched returns a find that tracks its first row.
-func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.StepRef, error)) func(context.Context, int) ([]tasker.StepRef, error) {
+// watchFinder returns a find that tracks its first row.
+func (h *lockedHeadTracker) watchFinder(find func(context.Context, int) ([]tasker.StepRef, error)) func(context.Context, int) ([]tasker.StepRef, error) {
 	return func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		rows, err := find(ctx, limit)
 		switch {
@@ -75,9 +75,9 @@ func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.St
 // time was used up.
 var errNotReached = errors.New("the chunk of this row failed, and there was no time to try the row alone")
 
-// pass performs due work of one kind and returns the number of rows that it found. Rows that fail
-// are deferred and do not cause an error.
-func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
+// runPass performs due work of one kind and returns the number of rows that it found. Rows that
+// fail are deferred and do not cause an error.
+func (e *Engine) runPass(ctx context.Context, w work, limit int) (int, error) {
 	due, err := w.find(ctx, limit)
 	if err != nil {
 		return 0, err
@@ -86,7 +86,7 @@ func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	if w.more != nil && w.more() {
 		found++
 	}
-	e.found(w.kind, found)
+	e.recordFound(w.kind, found)
 	begun := time.Now()
 	for chunk := range slices.Chunk(due, w.chunk) {
 		if time.Since(begun) > passTime || ctx.Err() != nil {
@@ -101,7 +101,7 @@ func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 
 // doChunk works on rows together or, if that fails, on each alone. It defers rows that fail.
 func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) error {
-	err := limited(ctx, e.chunkTime, rows, w.do)
+	err := runWithTimeout(ctx, e.chunkTime, rows, w.do)
 	if err == nil || ctx.Err() != nil || postgres.IsUnavailable(err) {
 		return err
 	}
@@ -113,7 +113,7 @@ func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) err
 	for i := range rows {
 		err := errNotReached
 		if time.Since(begun) < singlesTime {
-			err = limited(ctx, rowTime, rows[i:i+1], w.do)
+			err = runWithTimeout(ctx, rowTime, rows[i:i+1], w.do)
 		}
 		if ctx.Err() != nil || postgres.IsUnavailable(err) {
 			return errors.Join(err, e.deferRows(ctx, w.kind, failed))
@@ -125,8 +125,8 @@ func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) err
 	return e.deferRows(ctx, w.kind, failed)
 }
 
-// limited calls do with a time limit. It converts a panic into an error.
-func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do func(context.Context, []tasker.StepRef) error) (err error) {
+// runWithTimeout calls do with a time limit. It converts a panic into an error.
+func runWithTimeout(ctx context.Context, most time.Duration, rows []tasker.StepRef, do func(context.Context, []tasker.StepRef) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	defer loop.Recover(&err)
@@ -196,7 +196,7 @@ func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 	kinds := make(map[string]work, len(e.works))
 	var names []string
 	for _, w := range e.works {
-		if w.graced && !e.grace.over(e.now()) {
+		if w.graced && !e.grace.isOver(e.now()) {
 			continue
 		}
 		kinds[w.kind] = w
@@ -206,14 +206,14 @@ func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	e.found(postgres.RetryDeferred, len(list))
+	e.recordFound(postgres.RetryDeferred, len(list))
 	slices.SortStableFunc(list, func(a, b postgres.Deferred) int { return cmp.Compare(a.Failures, b.Failures) })
 	begun := time.Now()
 	for _, d := range list {
 		if time.Since(begun) > passTime {
 			break
 		}
-		err := limited(ctx, retryTimeout(d.Failures), []tasker.StepRef{d.StepRef}, kinds[d.Kind].do)
+		err := runWithTimeout(ctx, retryTimeout(d.Failures), []tasker.StepRef{d.StepRef}, kinds[d.Kind].do)
 		switch {
 		case ctx.Err() != nil || postgres.IsUnavailable(err):
 			return 0, fmt.Errorf("retry deferred work: %w", err)

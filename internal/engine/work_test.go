@@ -316,7 +316,7 @@ func TestDueWorkNeedsOneConnection(t *testing.T) {
 	rest, approve := h.Create("rest"), h.Create("approve")
 	h.Exec(`UPDATE tasker.workflow_steps SET remind_at = remind_at - interval '1 hour', wait_until = wait_until - interval '7 days' WHERE step_type IN ('wait', 'external')`)
 	db := enginetest.Open(t, h.URL, postgres.Options{MaxConns: 1})
-	ctx := within(t, time.Minute)
+	ctx := wrapPath(t, time.Minute)
 	for _, kind := range []string{postgres.EndWait, postgres.Remind, postgres.ChildEnded} {
 		e := newEngine(db, engine.Options{})
 		h.Must(errOf(e.Pass(ctx, kind)))

@@ -24,7 +24,7 @@ type member struct {
 	gone  atomic.Bool   // no longer registered
 }
 
-func (m *member) size() int { return workerBytes(m.spec) }
+func (m *member) size() int { return workerSize(m.spec) }
 
 // Maximum numbers in a registration.
 const (
@@ -66,27 +66,27 @@ func checkWorker(w tasker.WorkerSpec) error {
 		}
 		for i, s := range list {
 			at := fmt.Sprintf("%s[%d]", path, i)
-			wrong.text(at, s, 128, true)
+			wrong.checkText(at, s, 128, true)
 			if strings.Contains(s, "*") {
 				wrong.add(at, "%.100q contains *, but wildcards are not supported: list each name", s)
 			}
 		}
 	}
-	wrong.text("name", w.Name, 255, true)
-	wrong.text("version", w.Version, 128, false)
+	wrong.checkText("name", w.Name, 255, true)
+	wrong.checkText("version", w.Version, 128, false)
 	words("namespaces", w.Namespaces, maxNamespaces)
 	words("handlers", w.Handlers, maxHandlers)
 	if w.MaxConcurrency < 1 || w.MaxConcurrency > 10_000 {
 		wrong.add("max_concurrency", "must be from 1 to 10000, not %d", w.MaxConcurrency)
 	}
-	if bytes := workerBytes(w); bytes > tasker.MaxWorkerBytes {
+	if bytes := workerSize(w); bytes > tasker.MaxWorkerBytes {
 		wrong.add("handlers",
 			"name, namespaces and handlers have %d bytes in total; the limit is %d", bytes, tasker.MaxWorkerBytes)
 	}
-	return wrong.err("the worker cannot be registered")
+	return wrong.toError("the worker cannot be registered")
 }
 
-func workerBytes(w tasker.WorkerSpec) int {
+func workerSize(w tasker.WorkerSpec) int {
 	n := len(w.Name) + len(w.Version)
 	for _, s := range slices.Concat(w.Namespaces, w.Handlers) {
 		n += len(s)
@@ -105,23 +105,23 @@ func (e *Engine) LeaveWorker(ctx context.Context, id tasker.ID) error {
 // it. It returns NotFound if the worker is not registered.
 func (e *Engine) DrainWorker(ctx context.Context, id tasker.ID) error {
 	if err := e.db.DrainWorker(ctx, id); err != nil {
-		e.forget(id, err)
+		e.forgetWorker(id, err)
 		return err
 	}
-	e.drains(id)
+	e.recordDrain(id)
 	e.notifier.wakeWorker(id)
 	return nil
 }
 
-// drains marks a cached worker as draining.
-func (e *Engine) drains(id tasker.ID) {
+// recordDrain marks a cached worker as draining.
+func (e *Engine) recordDrain(id tasker.ID) {
 	if m, ok := e.workers.get(id); ok {
 		m.drain.Store(true)
 	}
 }
 
-// member returns a registered worker. It periodically records that the worker is alive.
-func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
+// findMember returns a registered worker. It periodically records that the worker is alive.
+func (e *Engine) findMember(ctx context.Context, id tasker.ID) (*member, error) {
 	m, ok := e.workers.get(id)
 	if !ok {
 		spec, lease, err := e.db.Worker(ctx, id)
@@ -135,12 +135,12 @@ func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	if time.Duration(now-heard) < e.opts.HeartbeatInterval/2 || !m.heard.CompareAndSwap(heard, now) {
 		return m, nil
 	}
-	if e.alive.note(id, time.Now()) {
+	if e.alive.recordHeartbeat(id, time.Now()) {
 		return m, nil // a loop will store it together with others
 	}
 	_, drains, err := e.db.ExtendLeases(ctx, id, e.opts.Lease, nil)
 	if err != nil {
-		e.forget(id, err)
+		e.forgetWorker(id, err)
 		return nil, err
 	}
 	if drains {
@@ -149,8 +149,8 @@ func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	return m, nil
 }
 
-// forget removes a worker from the cache if err is NotFound.
-func (e *Engine) forget(id tasker.ID, err error) {
+// forgetWorker removes a worker from the cache if err is NotFound.
+func (e *Engine) forgetWorker(id tasker.ID, err error) {
 	if tasker.CodeOf(err) == tasker.NotFound {
 		e.workers.drop(id)
 	}
@@ -179,9 +179,9 @@ const (
 	storeLate     = 2 * time.Second // age from which a caller does not wait for the loop
 )
 
-// note adds an active worker. It returns false if the loop does not keep up, so that the caller
-// must store the heartbeat itself.
-func (a *heartbeatBuffer) note(id tasker.ID, now time.Time) bool {
+// recordHeartbeat adds an active worker. It returns false if the loop does not keep up, so that the
+// caller must store the heartbeat itself.
+func (a *heartbeatBuffer) recordHeartbeat(id tasker.ID, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.keys) == 0 {
@@ -196,8 +196,9 @@ func (a *heartbeatBuffer) note(id tasker.ID, now time.Time) bool {
 	return true
 }
 
-// take removes and returns the keys to store now. If it is too early, it returns how long to wait.
-func (a *keyBuffer[K]) take(now time.Time, every time.Duration) (keys []K, rest time.Duration) {
+// takeKeys removes and returns the keys to store now. If it is too early, it returns how long to
+// wait.
+func (a *keyBuffer[K]) takeKeys(now time.Time, every time.Duration) (keys []K, rest time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if rest = a.passed.Add(every).Sub(now); rest > 0 && len(a.keys) > 0 {
@@ -212,7 +213,7 @@ func (a *keyBuffer[K]) take(now time.Time, every time.Duration) (keys []K, rest 
 // flushHeartbeats stores heartbeats of the workers that have claimed recently. It ends waiting
 // claims of workers that must drain or are no longer registered.
 func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
-	ids, rest := e.alive.take(time.Now(), min(storeInterval, e.opts.HeartbeatInterval/4))
+	ids, rest := e.alive.takeKeys(time.Now(), min(storeInterval, e.opts.HeartbeatInterval/4))
 	if len(ids) == 0 {
 		return rest, nil
 	}
@@ -251,18 +252,18 @@ func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []taske
 	}
 	extended, drains, err := e.db.ExtendLeases(ctx, worker, e.opts.Lease, leases)
 	if err != nil {
-		e.forget(worker, err)
+		e.forgetWorker(worker, err)
 		return tasker.Beat{}, err
 	}
 	if m, ok := e.workers.get(worker); ok {
 		m.heard.Store(time.Now().UnixNano())
 	}
 	if drains {
-		e.drains(worker)
+		e.recordDrain(worker)
 	}
 	return tasker.Beat{
 		Extended: extended, Drain: drains,
-		Lost: lostLeases(leases, idSet(extended, func(l tasker.LeaseExtension) tasker.ID { return l.StepUUID })),
+		Lost: lostLeases(leases, newIDSet(extended, func(l tasker.LeaseExtension) tasker.ID { return l.StepUUID })),
 	}, nil
 }
 
@@ -293,7 +294,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		return nil, tasker.Errorf(tasker.Invalid, "max must be at least 1, not %d", limit)
 	}
 	ctx = postgres.WithConnClass(ctx, postgres.Work)
-	m, err := e.member(ctx, worker)
+	m, err := e.findMember(ctx, worker)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +311,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case m.gone.Load():
-			_, err := e.member(ctx, worker)
+			_, err := e.findMember(ctx, worker)
 			return nil, err
 		case m.drain.Load() && !drained:
 			return nil, nil
@@ -337,7 +338,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 }
 
 func (e *Engine) pollInterval() time.Duration {
-	if e.listening.Load() && e.due.Load().alive() {
+	if e.listening.Load() && e.due.Load().isAlive() {
 		return claimRest
 	}
 	return pollEvery
@@ -350,14 +351,14 @@ func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit i
 	}
 	ctx, cancel := claimContext(ctx)
 	defer cancel()
-	claimed, again, err := e.claimAssignments(ctx, e.claimant(worker, m), limit)
+	claimed, again, err := e.claimAssignments(ctx, e.newClaimant(worker, m), limit)
 	if err != nil {
 		return nil, 0, err
 	}
 	if len(claimed) > 0 {
 		e.requestPoll()
 	}
-	list, err = e.assignments(ctx, worker, claimed)
+	list, err = e.buildAssignments(ctx, worker, claimed)
 	return list, again, err
 }
 
@@ -367,7 +368,7 @@ func claimContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), claimDeadline)
 }
 
-func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
+func (e *Engine) newClaimant(worker tasker.ID, m *member) postgres.Claimant {
 	return postgres.Claimant{
 		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: max(e.opts.Lease, m.lease), Without: e.skipped.ids(e.now()), Version: m.spec.Version,
 	}
@@ -377,7 +378,7 @@ func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
 // returns which steps were released and which were lost before.
 func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
 	ctx = postgres.WithConnClass(ctx, postgres.Work)
-	m, err := e.member(ctx, worker)
+	m, err := e.findMember(ctx, worker)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -387,5 +388,5 @@ func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.
 	if len(released) > 0 {
 		e.notify(m.spec.Namespaces)
 	}
-	return released, lostLeases(leases, idSet(released, func(id tasker.ID) tasker.ID { return id })), nil
+	return released, lostLeases(leases, newIDSet(released, func(id tasker.ID) tasker.ID { return id })), nil
 }

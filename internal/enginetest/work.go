@@ -196,8 +196,8 @@ func (h *Harness) Cancel(task tasker.ID) {
 	h.Must(h.Engine.CancelTask(h.Context(), task, "ann", "not wanted"))
 }
 
-// GiveUp ends the investigation of a task as permanently failed.
-func (h *Harness) GiveUp(task tasker.ID) {
+// Abandon ends the investigation of a task as permanently failed.
+func (h *Harness) Abandon(task tasker.ID) {
 	h.Helper()
 	status, notes, by := tasker.EntryPermanentlyFailed, "no way", "ann"
 	_, _, err := h.DLQ.Update(h.Context(), h.Entry(task).UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by})

@@ -13,9 +13,9 @@ import (
 // as different.
 const maxPlaces = 1000
 
-// differences returns the places where two versions of a document differ, as JSON pointers that
+// findDifferences returns the places where two versions of a document differ, as JSON pointers that
 // begin with at. A place includes everything below it.
-func differences(was, is json.RawMessage, at string) []string {
+func findDifferences(was, is json.RawMessage, at string) []string {
 	if bytes.Equal(was, is) {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (c *comparison) compare(was, is any, at string) {
 	case map[string]any:
 		if is, ok := is.(map[string]any); ok && slices.Equal(sortedKeys(was), sortedKeys(is)) {
 			for _, key := range sortedKeys(was) {
-				c.compare(was[key], is[key], at+pointer(key))
+				c.compare(was[key], is[key], at+formatPointer(key))
 			}
 			return
 		}
@@ -69,8 +69,8 @@ func decode(doc json.RawMessage) (v any) {
 
 var escapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer returns the JSON pointer of keys.
-func pointer(keys ...string) string {
+// formatPointer returns the JSON pointer of keys.
+func formatPointer(keys ...string) string {
 	var b strings.Builder
 	for _, key := range keys {
 		b.WriteString("/" + escapes.Replace(key))

@@ -39,7 +39,7 @@ func (s *Service) Export(ctx context.Context, entry tasker.ID) (tasker.EvidenceF
 	if err != nil {
 		return tasker.EvidenceFile{}, err
 	}
-	f := fileOf(e, task)
+	f := newFile(e, task)
 	if f.ExportedAt, err = s.db.Now(ctx); err != nil {
 		return tasker.EvidenceFile{}, err
 	}
@@ -50,12 +50,12 @@ func (s *Service) Export(ctx context.Context, entry tasker.ID) (tasker.EvidenceF
 	if step == nil {
 		return f, nil
 	}
-	err = s.addStep(ctx, &f, e, given{task: task, step: *step})
+	err = s.addStep(ctx, &f, e, capturedInputs{task: task, step: *step})
 	return f, err
 }
 
-// fileOf returns the file without the step and its inputs.
-func fileOf(e tasker.Entry, t tasker.Task) tasker.EvidenceFile {
+// newFile returns the file without the step and its inputs.
+func newFile(e tasker.Entry, t tasker.Task) tasker.EvidenceFile {
 	f := tasker.EvidenceFile{
 		Format: tasker.EvidenceFormat, Version: tasker.EvidenceVersion,
 		Investigation: tasker.EvidenceEntry{
@@ -77,8 +77,8 @@ func fileOf(e tasker.Entry, t tasker.Task) tasker.EvidenceFile {
 	return f
 }
 
-// given contains the inputs that a step received.
-type given struct {
+// capturedInputs contains the inputs that a step received.
+type capturedInputs struct {
 	task      tasker.Task
 	step      tasker.ID
 	documents []document
@@ -91,7 +91,7 @@ type document struct {
 	doc   json.RawMessage
 }
 
-func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.Entry, g given) error {
+func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.Entry, g capturedInputs) error {
 	in, err := s.db.FailedInput(ctx, e, g.step)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.
 		f.Input.DependencyResults[p.Name] = json.RawMessage("null")
 		if p.Large {
 			f.Omitted = append(f.Omitted, tasker.EvidenceOmission{
-				Place: pointer(at...), Bytes: p.Bytes, ReadAt: tasker.ResultPath(g.task.UUID, p.StepUUID.String()),
+				Place: formatPointer(at...), Bytes: p.Bytes, ReadAt: tasker.ResultPath(g.task.UUID, p.StepUUID.String()),
 			})
 			continue
 		}
@@ -130,28 +130,28 @@ func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.
 }
 
 // add adds a document to the inputs unless it is empty or null.
-func (g *given) add(at []string, place []any, doc json.RawMessage) {
+func (g *capturedInputs) add(at []string, place []any, doc json.RawMessage) {
 	if len(doc) > 0 && string(doc) != "null" {
 		g.documents = append(g.documents, document{at: at, place: place, doc: doc})
 	}
 }
 
 // redact adds the redacted documents to the file.
-func (s *Service) redact(ctx context.Context, f *tasker.EvidenceFile, g given) error {
+func (s *Service) redact(ctx context.Context, f *tasker.EvidenceFile, g capturedInputs) error {
 	whole := make([]string, len(g.documents))
 	for i, d := range g.documents {
-		whole[i] = string(enclose(d.place, d.doc))
+		whole[i] = string(wrapValue(d.place, d.doc))
 	}
 	shown, err := s.db.RedactSnapshots(ctx, whole)
 	if err != nil {
 		return err
 	}
 	for i, d := range g.documents {
-		doc, ok := find(shown[i], d.place)
+		doc, ok := findValue(shown[i], d.place)
 		if !ok {
 			doc = hidden
 		}
-		f.Redacted = append(f.Redacted, differences(d.doc, doc, pointer(d.at...))...)
+		f.Redacted = append(f.Redacted, findDifferences(d.doc, doc, formatPointer(d.at...))...)
 		switch d.at[0] {
 		case "context":
 			f.Input.Context = doc
@@ -168,8 +168,8 @@ func (s *Service) redact(ctx context.Context, f *tasker.EvidenceFile, g given) e
 
 var hidden = json.RawMessage(strconv.Quote(redact.Hidden))
 
-// enclose returns a document that contains only doc, at a place.
-func enclose(place []any, doc json.RawMessage) json.RawMessage {
+// wrapValue returns a document that contains only doc, at a place.
+func wrapValue(place []any, doc json.RawMessage) json.RawMessage {
 	for _, p := range slices.Backward(place) {
 		switch p := p.(type) {
 		case string:
@@ -181,8 +181,8 @@ func enclose(place []any, doc json.RawMessage) json.RawMessage {
 	return doc
 }
 
-// find returns the value at a place in a document, or false if there is none.
-func find(doc json.RawMessage, place []any) (json.RawMessage, bool) {
+// findValue returns the value at a place in a document, or false if there is none.
+func findValue(doc json.RawMessage, place []any) (json.RawMessage, bool) {
 	for _, p := range place {
 		switch p := p.(type) {
 		case string:

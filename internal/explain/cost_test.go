@@ -85,7 +85,7 @@ func TestExplanationTakesFewStatements(t *testing.T) {
 			return err
 		})
 	}
-	h.cost(statements, "queue", func() error { _, err := h.service.Queue(t.Context(), h.Space, "run"); return err })
+	h.cost(statements, "queue", func() error { _, err := h.service.ExplainQueue(t.Context(), h.Space, "run"); return err })
 }
 
 // cost checks how many statements a request takes.

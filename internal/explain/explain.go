@@ -53,28 +53,31 @@ func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation
 	if err != nil {
 		return tasker.Explanation{}, err
 	}
-	scope := access.ScopeOf(ctx)
+	scope := access.ScopeFromContext(ctx)
 	if of == nil || slices.ContainsFunc(of.Namespaces, func(n string) bool { return !scope.Has(n) }) {
 		return tasker.Explanation{}, tasker.Errorf(tasker.NotFound, "%s %s not found", access.ExplainedKind, id)
 	}
 	if of.Kind != tasker.ExplainedTask && of.Kind != tasker.ExplainedStepOfTask && of.Kind != tasker.ExplainedHold {
-		caller := access.IdentityOf(ctx)
-		if slices.ContainsFunc(of.Namespaces, func(n string) bool { return !caller.May(access.ReadInvestigations, n) }) {
-			return tasker.Explanation{}, caller.Refusal(access.ReadInvestigations, of.Namespaces...)
+		caller := access.IdentityFromContext(ctx)
+		if slices.ContainsFunc(of.Namespaces, func(n string) bool {
+			return !caller.HasPermission(access.ReadInvestigations,
+				n)
+		}) {
+			return tasker.Explanation{}, caller.CheckPermission(access.ReadInvestigations, of.Namespaces...)
 		}
 	}
 	e := tasker.Explanation{Kind: of.Kind, ID: id, Namespaces: of.Namespaces, TaskUUID: of.TaskUUID, AsOf: of.AsOf}
 	switch of.Kind {
 	case tasker.ExplainedStepOfTask:
-		err = s.step(ctx, &e, *of)
+		err = s.explainStep(ctx, &e, *of)
 	case tasker.ExplainedCase:
-		err = s.caseOf(ctx, &e)
+		err = s.explainCase(ctx, &e)
 	case tasker.ExplainedOperation:
-		err = s.operation(ctx, &e)
+		err = s.explainOperation(ctx, &e)
 	case tasker.ExplainedHold:
-		err = s.holdOf(ctx, &e)
+		err = s.explainHold(ctx, &e)
 	default:
-		err = s.task(ctx, &e, *of)
+		err = s.explainTask(ctx, &e, *of)
 	}
 	if err != nil {
 		return tasker.Explanation{}, err
@@ -82,8 +85,8 @@ func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation
 	return e, nil
 }
 
-func shownIn(ctx context.Context, namespace string) visibility {
-	return visibility{payloads: access.PayloadsOf(ctx).Has(namespace), investigations: access.IdentityOf(ctx).May(access.ReadInvestigations, namespace)}
+func visibilityIn(ctx context.Context, namespace string) visibility {
+	return visibility{payloads: access.PayloadScopeFromContext(ctx).Has(namespace), investigations: access.IdentityFromContext(ctx).HasPermission(access.ReadInvestigations, namespace)}
 }
 
 // maxErrors limits how many steps of a task are explained with their errors, because redacting
@@ -93,56 +96,57 @@ const maxErrors = 10
 // maxShownSteps limits the steps that the explanation of a task lists.
 const maxShownSteps = 20
 
-func (s *Service) task(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
-	t, steps, err := s.one(ctx, postgres.ExplainedTasks{Tasks: []tasker.ID{*of.TaskUUID}, Steps: tasker.MaxExplainedSteps, Errors: maxErrors})
+func (s *Service) explainTask(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
+	t, steps, err := s.loadTask(ctx, postgres.ExplainedTasks{Tasks: []tasker.ID{*of.TaskUUID}, Steps: tasker.MaxExplainedSteps, Errors: maxErrors})
 	if err != nil {
 		return err
 	}
 	main := steps[0]
-	e.AsOf, e.Name, e.Condition, e.Facts, e.More = t.AsOf, t.TaskName, main.whole(), main.facts(), t.More
+	e.AsOf, e.Name, e.Condition, e.Facts, e.More = t.AsOf, t.TaskName, main.condition(), main.listFacts(), t.More
 	if len(t.Steps) > 0 {
-		e.Looked, e.Counts = len(steps), count(steps)
+		e.Looked, e.Counts = len(steps), countReasons(steps)
 		for _, f := range steps[:min(len(steps), maxShownSteps)] {
-			e.Steps = append(e.Steps, tasker.ExplainedStep{UUID: f.step.StepUUID, Name: f.step.StepName, State: f.step.StepState, Condition: f.whole()})
+			e.Steps = append(e.Steps, tasker.ExplainedStep{UUID: f.step.StepUUID, Name: f.step.StepName, State: f.step.StepState, Condition: f.condition()})
 		}
 	}
 	if of.Kind == tasker.ExplainedInvestigation {
-		ofInvestigation(e, of, t)
+		addInvestigation(e, of, t)
 	}
 	return nil
 }
 
-// ofInvestigation turns the explanation of a task into that of one of its investigations.
-func ofInvestigation(e *tasker.Explanation, of postgres.Explained, t postgres.ExplainedTask) {
+// addInvestigation turns the explanation of a task into that of one of its investigations.
+func addInvestigation(e *tasker.Explanation, of postgres.Explained, t postgres.ExplainedTask) {
 	switch {
 	case of.EndedAs != "":
 		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "task", Value: e.Message})
 		e.Condition = tasker.Condition{Reason: tasker.ConditionEnded, Since: of.EndedAt, NextActor: tasker.NextNone,
-			Message: "The investigation ended as " + of.EndedAs + " at " + maybeAt(of.EndedAt) + by(of.EndedBy) + "."}
+			Message: "The investigation ended as " + of.EndedAs + " at " + formatOptionalTime(of.EndedAt) +
+				formatActor(of.EndedBy) + "."}
 	case t.TaskState == tasker.TaskComplete || t.TaskState == tasker.TaskCancelled:
 		e.Message = strings.TrimSuffix(e.Message, ".") + ", and the investigation is still open."
 		e.NextActor, e.Remedy = tasker.NextOperator, "End the investigation."
 	}
 }
 
-func (s *Service) step(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
-	t, steps, err := s.one(ctx, postgres.ExplainedTasks{
+func (s *Service) explainStep(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
+	t, steps, err := s.loadTask(ctx, postgres.ExplainedTasks{
 		Tasks: []tasker.ID{*of.TaskUUID}, Steps: tasker.MaxSteps, Ancestors: true, Step: of.StepUUID, Errors: maxErrors,
 	})
 	if err != nil {
 		return err
 	}
 	f := steps[0]
-	e.AsOf, e.Condition, e.Facts = t.AsOf, f.whole(), f.facts()
+	e.AsOf, e.Condition, e.Facts = t.AsOf, f.condition(), f.listFacts()
 	if f.step != nil {
 		e.Name = f.step.StepName
 	}
 	return nil
 }
 
-// one explains a single task by its requested step, or by the steps that wait for no other step.
-// It returns the matches in the order of the rules, at least one.
-func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.ExplainedTask, []match, error) {
+// loadTask explains a single task by its requested step, or by the steps that wait for no other
+// step. It returns the matches in the order of the rules, at least one.
+func (s *Service) loadTask(ctx context.Context, q postgres.ExplainedTasks) (postgres.ExplainedTask, []match, error) {
 	upTo := int64(tasker.MaxExplainedQueue)
 	q.CaseUpTo = &upTo
 	tasks, err := s.db.ExplainTasks(ctx, q)
@@ -155,14 +159,14 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 	t := &tasks[0]
 	var views []view
 	if q.Step == nil {
-		views = viewsOf(ctx, t)
+		views = newViews(ctx, t)
 	} else {
-		views = stepView(ctx, t, *q.Step)
+		views = newStepView(ctx, t, *q.Step)
 	}
-	if err := s.queues(ctx, views); err != nil {
+	if err := s.loadQueues(ctx, views); err != nil {
 		return postgres.ExplainedTask{}, nil, err
 	}
-	if err := s.children(ctx, views, tasker.MaxChildDepth); err != nil {
+	if err := s.loadChildren(ctx, views, tasker.MaxChildDepth); err != nil {
 		return postgres.ExplainedTask{}, nil, err
 	}
 	if t.ParentUUID != nil {
@@ -180,9 +184,9 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 	return *t, s.decideAll(ctx, views), nil
 }
 
-// viewsOf returns a view of each step that was read, or a view of the task if no step was read.
-func viewsOf(ctx context.Context, t *postgres.ExplainedTask) []view {
-	all := view{now: t.AsOf, task: t, shows: shownIn(ctx, t.Namespace)}
+// newViews returns a view of each step that was read, or a view of the task if no step was read.
+func newViews(ctx context.Context, t *postgres.ExplainedTask) []view {
+	all := view{now: t.AsOf, task: t, shows: visibilityIn(ctx, t.Namespace)}
 	if len(t.Steps) == 0 {
 		return []view{all}
 	}
@@ -194,10 +198,10 @@ func viewsOf(ctx context.Context, t *postgres.ExplainedTask) []view {
 	return views
 }
 
-// stepView returns a view of one step. If the step waits for other steps, views of its nearest
+// newStepView returns a view of one step. If the step waits for other steps, views of its nearest
 // open ancestors that wait for no step follow.
-func stepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []view {
-	all := viewsOf(ctx, t)
+func newStepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []view {
+	all := newViews(ctx, t)
 	byID := make(map[tasker.ID]view, len(all))
 	for _, v := range all {
 		if v.step != nil {
@@ -209,15 +213,15 @@ func stepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []vi
 		return all[:1]
 	}
 	views, seen, level := []view{v}, map[tasker.ID]bool{id: true}, v.step.ParentUUIDs
-	for len(level) > 0 && len(views) == 1 && !over(v.step.StepState) {
+	for len(level) > 0 && len(views) == 1 && !isOver(v.step.StepState) {
 		var next []tasker.ID
 		for _, p := range level {
 			parent, open := byID[p]
-			if !open || over(parent.step.StepState) || seen[p] {
+			if !open || isOver(parent.step.StepState) || seen[p] {
 				continue
 			}
 			seen[p] = true
-			if waitsForNoStep(parent.step) {
+			if hasNoOpenDependency(parent.step) {
 				views = append(views, parent)
 			}
 			next = append(next, parent.step.ParentUUIDs...)
@@ -245,7 +249,7 @@ func (s *Service) decideAll(ctx context.Context, views []view) []match {
 	for i, v := range views {
 		list[i] = decide(v)
 		if list[i].why.Reason == tasker.ConditionUnknown {
-			s.noteUnknown(ctx, v)
+			s.logUnknown(ctx, v)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b match) int {
@@ -257,7 +261,7 @@ func (s *Service) decideAll(ctx context.Context, views []view) []match {
 	return list
 }
 
-func (s *Service) noteUnknown(ctx context.Context, v view) {
+func (s *Service) logUnknown(ctx context.Context, v view) {
 	s.unknown(ctx)
 	args := []any{"task", v.task.TaskUUID, "task_state", v.task.TaskState}
 	if v.step != nil {
@@ -272,8 +276,8 @@ const (
 	maxCounted = 10  // queues in which the steps before a step are counted
 )
 
-// queues adds the queue of its step to each view.
-func (s *Service) queues(ctx context.Context, views []view) error {
+// loadQueues adds the queue of its step to each view.
+func (s *Service) loadQueues(ctx context.Context, views []view) error {
 	type pair struct{ namespace, handler string }
 	places := map[pair]int{}
 	var ask []postgres.ExplainedPlace
@@ -313,8 +317,8 @@ func (s *Service) queues(ctx context.Context, views []view) error {
 	return nil
 }
 
-// count counts the matches by reason, most frequent first.
-func count(list []match) (counts []tasker.ReasonCount) {
+// countReasons counts the matches by reason, most frequent first.
+func countReasons(list []match) (counts []tasker.ReasonCount) {
 	for _, f := range list {
 		i := slices.IndexFunc(counts, func(c tasker.ReasonCount) bool { return c.Reason == f.why.Reason })
 		if i < 0 {
@@ -326,11 +330,11 @@ func count(list []match) (counts []tasker.ReasonCount) {
 	return counts
 }
 
-// whole returns the condition with a complete sentence.
-func (f match) whole() tasker.Condition {
+// condition returns the condition with a complete sentence.
+func (f match) condition() tasker.Condition {
 	what := "The task"
 	if f.task.Phase != "" {
-		what = fmt.Sprintf("The task, which is being undone (%d of %s so far),", f.task.Undone, counted(int64(f.task.UndoSteps), "step"))
+		what = fmt.Sprintf("The task, which is being undone (%d of %s so far),", f.task.Undone, formatCount(int64(f.task.UndoSteps), "step"))
 	}
 	if f.step != nil && !f.ofTask {
 		what = "Step " + f.step.StepName

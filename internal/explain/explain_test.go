@@ -622,7 +622,7 @@ func TestQueues(t *testing.T) {
 	h := newHarness(t)
 	queue := func(w want) tasker.Explanation {
 		t.Helper()
-		e, err := h.service.Queue(t.Context(), h.Space, "run")
+		e, err := h.service.ExplainQueue(t.Context(), h.Space, "run")
 		h.Must(err)
 		h.is(e, w)
 		if e.Kind != tasker.ExplainedQueue || e.Name != "run" || e.ID != (tasker.ID{}) {
@@ -658,7 +658,7 @@ func TestASaturatedQueueIsExplained(t *testing.T) {
 	}
 	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE state = 'enqueued'`)
 	h.is(h.explain(task), want{tasker.ConditionSaturated, tasker.NextWorker, []string{"Step charge is enqueued for", "100 of 100 places free", "its limit was over at 20", "busy since 20", "last seen so at 20"}, "more workers", "", ""})
-	e, err := h.service.Queue(t.Context(), h.Space, "run")
+	e, err := h.service.ExplainQueue(t.Context(), h.Space, "run")
 	h.Must(err)
 	h.is(e, want{tasker.ConditionSaturated, tasker.NextWorker, []string{"1 step waits", "steps wait past their limit since 20", "1 worker is alive and busy"}, "more workers", "", ""})
 	h.Exec(`UPDATE tasker.workers SET draining_since = now()`)
@@ -695,7 +695,7 @@ func TestWhatCallersSee(t *testing.T) {
 	h.FindCases()
 	entry := h.Entry(task).UUID
 	as := func(grants ...access.Grant) context.Context {
-		return access.Within(t.Context(), access.NewIdentity("key:x", grants), access.ReadTasks)
+		return access.WithPermissionScope(t.Context(), access.NewIdentity("key:x", grants), access.ReadTasks)
 	}
 	for name, tt := range map[string]struct {
 		ctx     context.Context
@@ -715,7 +715,7 @@ func TestWhatCallersSee(t *testing.T) {
 		h.WantCode(err, tasker.NotFound, "operation or hold "+id.String()+" not found")
 	}
 	worker := access.NewIdentity("key:w", []access.Grant{{Role: access.Worker, Namespace: h.Space}})
-	ctx := access.WithPayloads(access.WithIdentity(t.Context(), worker), access.Scope{})
+	ctx := access.WithPayloadScope(access.WithIdentity(t.Context(), worker), access.Scope{})
 	_, err := h.service.Explain(ctx, entry)
 	h.WantCode(err, tasker.Forbidden, "investigations:read in namespace shop")
 	e, err := h.service.Explain(ctx, task)

@@ -36,7 +36,7 @@ func TestLimitedSteps(t *testing.T) {
 	}
 	queue := func(w want) {
 		t.Helper()
-		e, err := h.service.Queue(t.Context(), h.Space, "run")
+		e, err := h.service.ExplainQueue(t.Context(), h.Space, "run")
 		h.Must(err)
 		h.is(e, w)
 		if factNamed(e, "wait for limits") != "1 step" || e.Since == nil {
@@ -54,7 +54,7 @@ func TestLimitedSteps(t *testing.T) {
 	h.is(h.explain(h.step(second, "charge").UUID), want{tasker.ConditionLimit, tasker.NextWorker, []string{"(0 of 1 in progress)"}, "A worker with a free place takes it.", "", ""})
 	h.Exec(`UPDATE tasker.limits SET per_second = 1, burst = 1`)
 	h.is(h.explain(h.step(second, "charge").UUID), want{tasker.ConditionLimit, tasker.NextTimer, nil, "as the rate of the limit allows", "", ""})
-	if e, err := h.service.Queue(t.Context(), h.Space, "run"); err != nil || e.Reason != tasker.ConditionQueue || factNamed(e, "wait for limits") != "1 step" {
+	if e, err := h.service.ExplainQueue(t.Context(), h.Space, "run"); err != nil || e.Reason != tasker.ConditionQueue || factNamed(e, "wait for limits") != "1 step" {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
@@ -175,7 +175,7 @@ func TestBreakersThatHold(t *testing.T) {
 	h.Must(err)
 	words := []string{"is held by a breaker since", "until a probe succeeds (10 of 10 failed with: secret)", "; the next probe is at "}
 	h.is(h.explain(task), want{tasker.ConditionHeld, tasker.NextTimer, words, "A probe succeeds; or an operator", "", ""})
-	viewer := access.Within(t.Context(), access.NewIdentity("key:x", []access.Grant{{Role: access.Viewer, Namespace: h.Space}}), access.ReadTasks)
+	viewer := access.WithPermissionScope(t.Context(), access.NewIdentity("key:x", []access.Grant{{Role: access.Viewer, Namespace: h.Space}}), access.ReadTasks)
 	for _, id := range []tasker.ID{task, held.UUID} {
 		e, err := h.service.Explain(viewer, id)
 		h.Must(err)
@@ -186,7 +186,7 @@ func TestBreakersThatHold(t *testing.T) {
 	}
 	h.Exec(`UPDATE tasker.holds SET kind = 'manual', ends_at = now() - interval '1 minute'`)
 	h.is(h.explain(task), want{tasker.ConditionHeld, tasker.NextServer, nil, "tasker-ctl health shows", "", ""})
-	_, err = h.service.Explain(access.Within(t.Context(), access.NewIdentity("key:y", []access.Grant{{Role: access.Admin, Namespace: "attic"}}), access.ReadTasks), held.UUID)
+	_, err = h.service.Explain(access.WithPermissionScope(t.Context(), access.NewIdentity("key:y", []access.Grant{{Role: access.Admin, Namespace: "attic"}}), access.ReadTasks), held.UUID)
 	h.WantCode(err, tasker.NotFound, "or hold "+held.UUID.String())
 }
 
@@ -199,7 +199,7 @@ func TestHeldQueues(t *testing.T) {
 	holds := hold.New(h.DB, h.Engine, hold.Options{})
 	queue := func(w want) tasker.Explanation {
 		t.Helper()
-		e, err := h.service.Queue(t.Context(), h.Space, "run")
+		e, err := h.service.ExplainQueue(t.Context(), h.Space, "run")
 		h.Must(err)
 		h.is(e, w)
 		return e

@@ -36,8 +36,8 @@ type match struct {
 	ofTask bool // the message is about the task
 }
 
-// answer is the result of a rule. Its message is a predicate without a subject.
-type answer struct {
+// explanation is the result of a rule. Its message is a predicate without a subject.
+type explanation struct {
 	tasker.Condition
 	ofTask bool
 }
@@ -48,14 +48,14 @@ type rule struct {
 	when     string // for docs/reference/explain.md
 	turns    []tasker.NextActor
 	matches  func(view) bool
-	describe func(view) answer
+	describe func(view) explanation
 }
 
 // rules lists all reasons why tasks and steps do not progress. The first match counts.
 var rules = []rule{
 	{
 		tasker.ConditionEnded, "the task or the step has ended, or the task is marked as permanently failed and the step has failed",
-		[]tasker.NextActor{tasker.NextNone, tasker.NextOperator}, view.ended, view.describeEnded,
+		[]tasker.NextActor{tasker.NextNone, tasker.NextOperator}, view.hasEnded, view.describeEnded,
 	},
 	{
 		tasker.ConditionNotStarted, "the task waits for its start time",
@@ -63,7 +63,7 @@ var rules = []rule{
 	},
 	{
 		tasker.ConditionCycle, "the steps of the task depend on each other in a cycle",
-		[]tasker.NextActor{tasker.NextOperator}, view.cycle, view.describeCycle,
+		[]tasker.NextActor{tasker.NextOperator}, view.isCycle, view.describeCycle,
 	},
 	{
 		tasker.ConditionOperation, "the step is an item of an open operation that has not released it",
@@ -71,15 +71,15 @@ var rules = []rule{
 	},
 	{
 		tasker.ConditionResultPending, "the result of the step is accepted, but its follow-up is not stored yet",
-		[]tasker.NextActor{tasker.NextServer}, in(tasker.StepEnqueuedForOrchestration), view.describePendingResult,
+		[]tasker.NextActor{tasker.NextServer}, inState(tasker.StepEnqueuedForOrchestration), view.describePendingResult,
 	},
 	{
 		tasker.ConditionFailed, "the step has failed permanently, and the task has an open investigation",
-		[]tasker.NextActor{tasker.NextOperator}, func(v view) bool { return v.failedForGood() && v.task.EntryStatus == tasker.EntryPending }, view.describeFailed,
+		[]tasker.NextActor{tasker.NextOperator}, func(v view) bool { return v.hasFailedPermanently() && v.task.EntryStatus == tasker.EntryPending }, view.describeFailed,
 	},
 	{
 		tasker.ConditionNotInvestigated, "the step has failed permanently, and the task has no open investigation",
-		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, view.failedForGood, view.describeUnattended,
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, view.hasFailedPermanently, view.describeUnattended,
 	},
 	{
 		tasker.ConditionHeld, "the step is enqueued, and a hold parks it",
@@ -91,23 +91,23 @@ var rules = []rule{
 	},
 	{
 		tasker.ConditionGate, "the step is enqueued, its operation requires a minimum worker version, and no such worker is live",
-		[]tasker.NextActor{tasker.NextOperator}, view.gated, view.describeGate,
+		[]tasker.NextActor{tasker.NextOperator}, view.isGated, view.describeGate,
 	},
 	{
 		tasker.ConditionNoWorker, "the step waits for a worker, and none is live for its namespace and handler, or none claimed it in time",
-		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, view.noWorker, view.describeNoWorker,
+		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, view.hasNoWorker, view.describeNoWorker,
 	},
 	{
 		tasker.ConditionSaturated, "the step has exceeded its queue timeout but does not fail, because the live workers of its queue are busy",
-		[]tasker.NextActor{tasker.NextWorker}, view.saturated, view.describeSaturated,
+		[]tasker.NextActor{tasker.NextWorker}, view.isSaturated, view.describeSaturated,
 	},
 	{
 		tasker.ConditionQueue, "the step waits in a queue that live workers serve",
-		[]tasker.NextActor{tasker.NextWorker}, in(tasker.StepEnqueued), view.describeQueue,
+		[]tasker.NextActor{tasker.NextWorker}, inState(tasker.StepEnqueued), view.describeQueue,
 	},
 	{
 		tasker.ConditionRunning, "a worker executes the step",
-		[]tasker.NextActor{tasker.NextWorker, tasker.NextServer}, in(tasker.StepInProgress), view.describeRunning,
+		[]tasker.NextActor{tasker.NextWorker, tasker.NextServer}, inState(tasker.StepInProgress), view.describeRunning,
 	},
 	{
 		tasker.ConditionRetry, "the step has failed and will be retried",
@@ -121,11 +121,11 @@ var rules = []rule{
 	},
 	{
 		tasker.ConditionExternal, "the step waits for an outcome from an external system or a person",
-		[]tasker.NextActor{tasker.NextExternal, tasker.NextServer}, view.outside, view.describeOutside,
+		[]tasker.NextActor{tasker.NextExternal, tasker.NextServer}, view.isExternal, view.describeOutside,
 	},
 	{
 		tasker.ConditionWait, "the step waits for a time",
-		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.waits(tasker.WaitStep) && v.step.WaitUntil != nil }, view.describeWait,
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.waitsFor(tasker.WaitStep) && v.step.WaitUntil != nil }, view.describeWait,
 	},
 	{
 		tasker.ConditionChild, "the step waits for its child task, whose fact determines the turn, down to ten levels",
@@ -156,66 +156,68 @@ func decide(v view) match {
 	panic("the last rule always matches")
 }
 
-func in(state tasker.StepState) func(view) bool {
+func inState(state tasker.StepState) func(view) bool {
 	return func(v view) bool { return v.step != nil && v.step.StepState == state }
 }
 
-func (v view) ended() bool {
+func (v view) hasEnded() bool {
 	switch s := v.step; {
 	case v.task.TaskState == tasker.TaskComplete || v.task.TaskState == tasker.TaskCancelled:
 		return true
 	case s == nil:
 		return v.task.WrittenOffAt != nil && v.task.TaskState == tasker.TaskError
-	case over(s.StepState):
+	case isOver(s.StepState):
 		return true
 	default: // enqueued and running steps continue
-		return v.task.WrittenOffAt != nil && (v.failedForGood() || v.task.TaskState == tasker.TaskError && (s.StepState == tasker.StepPending || s.NextRetryAt != nil))
+		return v.task.WrittenOffAt != nil && (v.hasFailedPermanently() || v.task.TaskState == tasker.TaskError && (s.StepState == tasker.StepPending || s.NextRetryAt != nil))
 	}
 }
 
-// over reports whether a step state is final.
-func over(s tasker.StepState) bool {
+// isOver reports whether a step state is final.
+func isOver(s tasker.StepState) bool {
 	return s.Done() || s == tasker.StepCancelled
 }
 
-// waitsForNoStep reports whether a step no longer waits for its dependencies.
-func waitsForNoStep(s *postgres.ExplainedStep) bool { return s.ParentsOpen == 0 || s.DecidedAt != nil }
+// hasNoOpenDependency reports whether a step no longer waits for its dependencies.
+func hasNoOpenDependency(s *postgres.ExplainedStep) bool {
+	return s.ParentsOpen == 0 || s.DecidedAt != nil
+}
 
-// cycle reports whether the task was created in state error because of a dependency cycle. Other
+// isCycle reports whether the task was created in state error because of a dependency cycle. Other
 // tasks reach that state through other events.
-func (v view) cycle() bool {
+func (v view) isCycle() bool {
 	return v.task.TaskState == tasker.TaskError && v.task.MovedTo == string(tasker.TaskError) && v.task.MovedBy == "reject"
 }
 
-func (v view) failedForGood() bool {
+func (v view) hasFailedPermanently() bool {
 	return v.step != nil && v.step.StepState == tasker.StepError && v.step.NextRetryAt == nil && v.step.AwaitsWorkerSince == nil
 }
 
-func (v view) noWorker() bool {
+func (v view) hasNoWorker() bool {
 	return v.step != nil && (v.step.AwaitsWorkerSince != nil || v.step.StepState == tasker.StepEnqueued && v.queue != nil && v.queue.Live == 0)
 }
 
-func (v view) saturated() bool {
+func (v view) isSaturated() bool {
 	return v.step != nil && v.step.StepState == tasker.StepEnqueued && v.queue != nil && v.queue.SaturatedSince != nil &&
 		v.step.ExpiresAt != nil && v.step.ExpiresAt.Before(v.now)
 }
 
-func (v view) gated() bool {
+func (v view) isGated() bool {
 	return v.step != nil && v.step.StepState == tasker.StepEnqueued && v.step.Gate != "" &&
 		!slices.ContainsFunc(v.step.GateVersions, func(of string) bool { return version.AtLeast(of, v.step.Gate) })
 }
 
-func (v view) describeGate() answer {
+func (v view) describeGate() explanation {
 	s := v.step
-	return newAnswer(tasker.NextOperator, &s.StepSince, fmt.Sprintf("Start a worker of version %s or newer with handler %s for namespace %s; or abort the operation.", s.Gate, s.Handler, v.task.Namespace),
+	return newExplanation(tasker.NextOperator, &s.StepSince, fmt.Sprintf("Start a worker of version %s or newer with handler %s for namespace %s; or abort the operation.", s.Gate, s.Handler, v.task.Namespace),
 		"waits for a worker of version %s or newer, as operation %s asks; none is alive", s.Gate, s.OperationUUID)
 }
 
-func (v view) outside() bool { return v.waits(tasker.ExternalStep) }
+func (v view) isExternal() bool { return v.waitsFor(tasker.ExternalStep) }
 
-func (v view) waitsForChild() bool { return v.waits(tasker.ChildStep) && v.step.ChildUUID != nil }
+func (v view) waitsForChild() bool { return v.waitsFor(tasker.ChildStep) && v.step.ChildUUID != nil }
 
-// waits reports whether the step has type t, is pending and no longer waits for other steps.
-func (v view) waits(t tasker.StepType) bool {
-	return v.step != nil && v.step.StepState == tasker.StepPending && v.step.StepType == string(t) && waitsForNoStep(v.step)
+// waitsFor reports whether the step has type t, is pending and no longer waits for other steps.
+func (v view) waitsFor(t tasker.StepType) bool {
+	return v.step != nil && v.step.StepState == tasker.StepPending && v.step.StepType == string(t) && hasNoOpenDependency(v.step)
 }

@@ -11,7 +11,7 @@ import (
 func TestExpressionsAreCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 20 {
-		env, err := newLanguage()
+		env, err := newBaseEnv()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,7 @@ func (p *Program) Bool(ctx context.Context, v Values) (bool, error) {
 	if is, ok := out.(types.Bool); ok {
 		return bool(is), nil
 	}
-	return false, p.failure("must be true or false, not " + article(out.Type().TypeName()))
+	return false, p.newFailure("must be true or false, not " + withArticle(out.Type().TypeName()))
 }
 
 // Time evaluates an expression that returns a timestamp. It returns the errors of [Program.Bool].
@@ -72,7 +72,7 @@ func (p *Program) Time(ctx context.Context, v Values) (time.Time, error) {
 	if at, ok := out.(types.Timestamp); ok {
 		return at.Time, nil
 	}
-	return time.Time{}, p.failure("must be a timestamp, not " + article(out.Type().TypeName()))
+	return time.Time{}, p.newFailure("must be a timestamp, not " + withArticle(out.Type().TypeName()))
 }
 
 // Object evaluates an expression that returns a JSON object. Timestamps and durations in it become
@@ -83,18 +83,18 @@ func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error)
 		return nil, err
 	}
 	if _, ok := out.(traits.Mapper); !ok {
-		return nil, p.failure("must be an object, not " + article(out.Type().TypeName()))
+		return nil, p.newFailure("must be an object, not " + withArticle(out.Type().TypeName()))
 	}
-	return p.written(out, tasker.MaxDocumentBytes)
+	return p.toJSON(out, tasker.MaxDocumentBytes)
 }
 
 // JSON evaluates an expression that returns any JSON value of at most limit bytes. An expression
 // that is only a path returns the value byte for byte. It returns the errors of [Program.Bool].
 func (p *Program) JSON(ctx context.Context, v Values, limit int) (json.RawMessage, error) {
 	if p.path != nil {
-		doc, err := p.named(v)
+		doc, err := p.withNames(v)
 		if err == nil && len(doc) > limit {
-			err = p.failure(errTooLong(limit).Error())
+			err = p.newFailure(newTooLongError(limit).Error())
 		}
 		return doc, err
 	}
@@ -102,25 +102,25 @@ func (p *Program) JSON(ctx context.Context, v Values, limit int) (json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	return p.written(out, limit)
+	return p.toJSON(out, limit)
 }
 
-// written encodes out as JSON of at most limit bytes.
-func (p *Program) written(out ref.Val, limit int) (json.RawMessage, error) {
-	w := writer{free: limit, texts: true}
+// toJSON encodes out as JSON of at most limit bytes.
+func (p *Program) toJSON(out ref.Val, limit int) (json.RawMessage, error) {
+	w := jsonWriter{free: limit, texts: true}
 	if err := w.write(out); err != nil {
 		if errors.Is(err, errTooMany) {
-			err = errTooLong(limit)
+			err = newTooLongError(limit)
 		}
-		return nil, p.failure(err.Error())
+		return nil, p.newFailure(err.Error())
 	}
 	return w.out.Bytes(), nil
 }
 
-func errTooLong(limit int) error { return fmt.Errorf("the value is larger than %d bytes", limit) }
+func newTooLongError(limit int) error { return fmt.Errorf("the value is larger than %d bytes", limit) }
 
-// named returns the value at the path that the expression consists of.
-func (p *Program) named(v Values) (json.RawMessage, error) {
+// withNames returns the value at the path that the expression consists of.
+func (p *Program) withNames(v Values) (json.RawMessage, error) {
 	doc, rest := v.Context, p.path[1:]
 	switch p.path[0] {
 	case nameItem:
@@ -128,13 +128,13 @@ func (p *Program) named(v Values) (json.RawMessage, error) {
 	case nameResults:
 		doc, rest = v.Results[p.path[1]], p.path[2:]
 		if doc == nil {
-			return nil, p.failure("missing key " + strconv.Quote(p.path[1]))
+			return nil, p.newFailure("missing key " + strconv.Quote(p.path[1]))
 		}
 	}
 	for _, name := range rest {
 		var object map[string]json.RawMessage
 		if json.Unmarshal(doc, &object) != nil || object[name] == nil {
-			return nil, p.failure("missing key " + strconv.Quote(name))
+			return nil, p.newFailure("missing key " + strconv.Quote(name))
 		}
 		doc = object[name]
 	}
@@ -149,27 +149,27 @@ type Outcome struct {
 	Err   error // a [Failure], or the error of ctx
 }
 
-// All evaluates expressions with the same values. It returns their outcomes, in order, and the
-// total cost.
-func All(ctx context.Context, programs []*Program, v Values) (list []Outcome, cost int) {
+// EvaluateAll evaluates expressions with the same values. It returns their outcomes, in order, and
+// the total cost.
+func EvaluateAll(ctx context.Context, programs []*Program, v Values) (list []Outcome, cost int) {
 	list = make([]Outcome, len(programs))
 	input, err := v.decode()
 	for i, p := range programs {
 		if err != nil {
-			list[i].Err = p.failure(err.Error())
+			list[i].Err = p.newFailure(err.Error())
 			continue
 		}
 		out, of, err := p.run(ctx, input)
 		cost += of
 		if list[i].Err = err; err == nil {
-			list[i].Value, list[i].Err = p.native(out)
+			list[i].Value, list[i].Err = p.toNative(out)
 		}
 	}
 	return list, cost
 }
 
-// native converts a CEL value to a Go value.
-func (p *Program) native(out ref.Val) (any, error) {
+// toNative converts a CEL value to a Go value.
+func (p *Program) toNative(out ref.Val) (any, error) {
 	switch x := out.(type) {
 	case types.Null:
 		return nil, nil //nolint:nilnil // null
@@ -177,11 +177,11 @@ func (p *Program) native(out ref.Val) (any, error) {
 		return bool(x), nil
 	case types.String:
 		return string(x), nil
-	case types.Double, exact:
-		d, finite := decimalOf(x)
+	case types.Double, exactNumber:
+		d, finite := toDecimal(x)
 		switch {
 		case !finite:
-			return nil, p.failure("the number must be finite")
+			return nil, p.newFailure("the number must be finite")
 		case p.kind == Text:
 			return d.String(), nil
 		}
@@ -189,16 +189,16 @@ func (p *Program) native(out ref.Val) (any, error) {
 	case types.Timestamp:
 		return x.Time, nil
 	default:
-		return nil, p.failure("must not be " + article(out.Type().TypeName()))
+		return nil, p.newFailure("must not be " + withArticle(out.Type().TypeName()))
 	}
 }
 
-func (p *Program) failure(reason string) error { return &Failure{Text: p.text, Reason: reason} }
+func (p *Program) newFailure(reason string) error { return &Failure{Text: p.text, Reason: reason} }
 
 func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {
 	input, err := v.decode()
 	if err != nil {
-		return nil, p.failure(err.Error())
+		return nil, p.newFailure(err.Error())
 	}
 	out, _, err := p.run(ctx, input)
 	return out, err
@@ -207,7 +207,7 @@ func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {
 // run evaluates the expression and returns the result and the cost.
 func (p *Program) run(ctx context.Context, input map[string]any) (out ref.Val, cost int, err error) {
 	if p.fault != nil {
-		return nil, 0, p.failure(p.fault.Error())
+		return nil, 0, p.newFailure(p.fault.Error())
 	}
 	limited, cancel := context.WithTimeout(ctx, evaluationTime)
 	defer cancel()
@@ -224,9 +224,9 @@ func (p *Program) run(ctx context.Context, input map[string]any) (out ref.Val, c
 	case errors.Is(err, errNoSlot):
 		return nil, cost, err
 	case limited.Err() != nil && err != nil:
-		return nil, cost, p.failure("evaluation took longer than " + evaluationTime.String())
+		return nil, cost, p.newFailure("evaluation took longer than " + evaluationTime.String())
 	case err != nil:
-		return nil, cost, p.failure(p.reason(err))
+		return nil, cost, p.newFailure(p.describeError(err))
 	default:
 		return out, cost, nil
 	}
@@ -271,11 +271,11 @@ func (s evaluationSlots) run(limited context.Context, evaluate func() (ref.Val, 
 // noSuchKey matches CEL's error for a missing key.
 var noSuchKey = regexp.MustCompile(`^no such key: (.*)$`)
 
-// reason describes a CEL error without the parts that may contain values.
-func (p *Program) reason(err error) string {
+// describeError describes a CEL error without the parts that may contain values.
+func (p *Program) describeError(err error) string {
 	where := ""
 	if e, ok := errors.AsType[*types.Err](err); ok {
-		where = at(p.parsed.NativeRep().SourceInfo(), e.NodeID())
+		where = formatPosition(p.parsed.NativeRep().SourceInfo(), e.NodeID())
 	}
 	text := err.Error()
 	for _, known := range []string{
@@ -344,21 +344,21 @@ func decode(doc json.RawMessage) (any, error) {
 	d.UseNumber()
 	var v any
 	err := d.Decode(&v)
-	return plain(v), err
+	return toPlain(v), err
 }
 
-// plain converts decoded numbers to CEL numbers.
-func plain(v any) any {
+// toPlain converts decoded numbers to CEL numbers.
+func toPlain(v any) any {
 	switch x := v.(type) {
 	case json.Number:
-		return numberOf(x.String())
+		return parseNumber(x.String())
 	case []any:
 		for i := range x {
-			x[i] = plain(x[i])
+			x[i] = toPlain(x[i])
 		}
 	case map[string]any:
 		for k := range x {
-			x[k] = plain(x[k])
+			x[k] = toPlain(x[k])
 		}
 	}
 	return v

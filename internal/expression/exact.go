@@ -23,17 +23,18 @@ const (
 	errInexact = "the result is a whole number with too many digits for arithmetic"
 )
 
-// exact is a number that a 64-bit float cannot represent. CEL treats it as a double: the functions
-// of [newLanguage] compare and convert it and reject arithmetic with it. No double equals it.
-type exact struct{ number.Decimal }
+// exactNumber is a number that a 64-bit float cannot represent. CEL treats it as a double: the
+// functions of [newBaseEnv] compare and convert it and reject arithmetic with it. No double equals
+// it.
+type exactNumber struct{ number.Decimal }
 
 // shortNumber is the length, in characters, up to which a 64-bit float represents every number
 // without an exponent.
 const shortNumber = 15
 
-// numberOf converts a JSON number to a double if that preserves its digits, otherwise to an exact
-// number.
-func numberOf(text string) ref.Val {
+// parseNumber converts a JSON number to a double if that preserves its digits, otherwise to an
+// exact number.
+func parseNumber(text string) ref.Val {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return types.NewErr(errRange)
@@ -43,25 +44,25 @@ func numberOf(text string) ref.Val {
 	}
 	d := number.Parse(text)
 	switch {
-	case number.Of(f) == d:
+	case number.FromFloat(f) == d:
 		return types.Double(f + 0)
 	case f == 0:
 		return types.NewErr(errRange)
 	default:
-		return exact{d}
+		return exactNumber{d}
 	}
 }
 
-// decimalOf returns the digits of a finite number, or false for other values.
-func decimalOf(v ref.Val) (number.Decimal, bool) {
+// toDecimal returns the digits of a finite number, or false for other values.
+func toDecimal(v ref.Val) (number.Decimal, bool) {
 	switch x := v.(type) {
-	case exact:
+	case exactNumber:
 		return x.Decimal, true
 	case types.Double:
 		if math.IsInf(float64(x), 0) || math.IsNaN(float64(x)) {
 			return number.Decimal{}, false
 		}
-		return number.Of(float64(x)), true
+		return number.FromFloat(float64(x)), true
 	case types.Int:
 		return number.Parse(strconv.FormatInt(int64(x), 10)), true
 	case types.Uint:
@@ -72,12 +73,12 @@ func decimalOf(v ref.Val) (number.Decimal, bool) {
 }
 
 // ConvertToNative always returns an error: exact numbers cannot be converted to Go values.
-func (exact) ConvertToNative(reflect.Type) (any, error) {
+func (exactNumber) ConvertToNative(reflect.Type) (any, error) {
 	return nil, errors.New("type conversion error from a number")
 }
 
 // ConvertToType returns the number as a string, or as an integer without its fraction.
-func (e exact) ConvertToType(to ref.Type) ref.Val {
+func (e exactNumber) ConvertToType(to ref.Type) ref.Val {
 	whole, _, _ := strings.Cut(e.String(), ".")
 	switch to {
 	case types.StringType:
@@ -99,25 +100,25 @@ func (e exact) ConvertToType(to ref.Type) ref.Val {
 }
 
 // Equal compares the digits.
-func (e exact) Equal(other ref.Val) ref.Val {
-	d, ok := decimalOf(other)
+func (e exactNumber) Equal(other ref.Val) ref.Val {
+	d, ok := toDecimal(other)
 	return types.Bool(ok && d == e.Decimal)
 }
 
 // Type returns the type double.
-func (exact) Type() ref.Type { return types.DoubleType }
+func (exactNumber) Type() ref.Type { return types.DoubleType }
 
 // Value returns the number as JSON.
-func (e exact) Value() any { return json.Number(e.String()) }
+func (e exactNumber) Value() any { return json.Number(e.String()) }
 
 func isExact(v ref.Val) bool {
-	_, is := v.(exact)
+	_, is := v.(exactNumber)
 	return is
 }
 
-// textOf formats a number in decimal notation without an exponent. It returns nil for other values.
-func textOf(args []ref.Val) ref.Val {
-	if d, ok := decimalOf(args[0]); ok {
+// toText formats a number in decimal notation without an exponent. It returns nil for other values.
+func toText(args []ref.Val) ref.Val {
+	if d, ok := toDecimal(args[0]); ok {
 		return types.String(d.String())
 	}
 	return nil
@@ -126,28 +127,28 @@ func textOf(args []ref.Val) ref.Val {
 // toNumber converts CEL integers and numeric strings to numbers. It returns nil for other values.
 func toNumber(args []ref.Val) ref.Val {
 	switch x := args[0].(type) {
-	case types.Int, types.Uint, exact:
-		d, _ := decimalOf(x)
-		return numberOf(d.String())
+	case types.Int, types.Uint, exactNumber:
+		d, _ := toDecimal(x)
+		return parseNumber(d.String())
 	case types.String:
 		text := string(x)
 		digit := text != "" && (text[0] == '-' || '0' <= text[0] && text[0] <= '9')
 		if digit && json.Valid(json.RawMessage(text)) {
-			return numberOf(strings.TrimSpace(text))
+			return parseNumber(strings.TrimSpace(text))
 		}
 	}
 	return nil
 }
 
-// ordering returns a function that reports whether the comparison of two numbers yields one of
+// newComparison returns a function that reports whether the comparison of two numbers yields one of
 // wanted. The function returns nil unless one of the numbers is exact.
-func ordering(wanted ...int) func([]ref.Val) ref.Val {
+func newComparison(wanted ...int) func([]ref.Val) ref.Val {
 	return func(args []ref.Val) ref.Val {
 		if !isExact(args[0]) && !isExact(args[1]) {
 			return nil
 		}
-		a, ok := decimalOf(args[0])
-		b, okToo := decimalOf(args[1])
+		a, ok := toDecimal(args[0])
+		b, okToo := toDecimal(args[1])
 		if !ok || !okToo {
 			return types.MaybeNoSuchOverloadErr(args[1])
 		}
@@ -155,10 +156,10 @@ func ordering(wanted ...int) func([]ref.Val) ref.Val {
 	}
 }
 
-// arithmetic returns a function that rejects exact numbers and integer results that would be
+// newArithmetic returns a function that rejects exact numbers and integer results that would be
 // rounded. The function returns nil if CEL can compute the result. roundingError returns the exact
 // rounding error of the operation on 64-bit floats.
-func arithmetic(roundingError func(a, b float64) float64) func([]ref.Val) ref.Val {
+func newArithmetic(roundingError func(a, b float64) float64) func([]ref.Val) ref.Val {
 	return func(args []ref.Val) ref.Val {
 		if slices.ContainsFunc(args, isExact) {
 			return types.NewErr(errArithmetic)
@@ -173,7 +174,7 @@ func arithmetic(roundingError func(a, b float64) float64) func([]ref.Val) ref.Va
 	}
 }
 
-func sumError(a, b float64) float64 {
+func roundingErrorOfSum(a, b float64) float64 {
 	sum := a + b
 	if math.IsInf(sum, 0) {
 		return 0
@@ -182,7 +183,7 @@ func sumError(a, b float64) float64 {
 	return (a - (sum - part)) + (b - part)
 }
 
-func productError(a, b float64) float64 {
+func roundingErrorOfProduct(a, b float64) float64 {
 	product := a * b
 	if math.IsInf(product, 0) {
 		return 0

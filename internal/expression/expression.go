@@ -78,8 +78,8 @@ type Source struct {
 	Kind Kind
 }
 
-// Of returns the expressions of a step. Those that the step does not have are empty.
-func Of(s tasker.StepTemplate) []Source {
+// SourcesOf returns the expressions of a step. Those that the step does not have are empty.
+func SourcesOf(s tasker.StepTemplate) []Source {
 	return []Source{
 		{When, s.When, Bool}, {WaitUntil, s.WaitUntil, Timestamp}, {Input, s.Input, Object}, {Over, s.Over, List},
 		{AssigneeFrom, s.AssigneeFrom, Text}, {DueAt, s.Due.At, Timestamp},
@@ -93,8 +93,8 @@ type Program struct {
 	program cel.Program
 	results []string
 	states  []string
-	lists   [][]string // for a list: see listsOf
-	path    []string   // set if the expression is only a path: see valueAt
+	lists   [][]string // for a list: see listPaths
+	path    []string   // set if the expression is only a path: see valuePath
 	kind    Kind
 	fault   error // of a stored expression that does not compile
 }
@@ -135,15 +135,15 @@ func (p *Program) States() []string { return p.states }
 
 // The CEL environments: for templates, for failed steps and for failed items.
 var (
-	language     = sync.OnceValues(func() (*cel.Env, error) { return newLanguage() })
-	failedSteps  = sync.OnceValues(func() (*cel.Env, error) { return newLanguage(errorVariable) })
-	failedItems  = sync.OnceValues(func() (*cel.Env, error) { return newLanguage(errorVariable, itemVariable) })
+	language     = sync.OnceValues(func() (*cel.Env, error) { return newBaseEnv() })
+	failedSteps  = sync.OnceValues(func() (*cel.Env, error) { return newBaseEnv(errorVariable) })
+	failedItems  = sync.OnceValues(func() (*cel.Env, error) { return newBaseEnv(errorVariable, itemVariable) })
 	itemVariable = cel.Variable(nameItem, cel.DynType)
 
 	errorVariable = cel.Variable(nameError, cel.MapType(cel.StringType, cel.DynType))
 )
 
-func (s Scope) language() (*cel.Env, error) {
+func (s Scope) newEnv() (*cel.Env, error) {
 	switch {
 	case s.Failed && s.Item:
 		return failedItems()
@@ -154,10 +154,10 @@ func (s Scope) language() (*cel.Env, error) {
 	}
 }
 
-// newLanguage returns a CEL environment. It compares numbers of different CEL types by value,
+// newBaseEnv returns a CEL environment. It compares numbers of different CEL types by value,
 // because JSON has only one type of number.
-func newLanguage(more ...cel.EnvOption) (*cel.Env, error) {
-	functions, err := functionsOf()
+func newBaseEnv(more ...cel.EnvOption) (*cel.Env, error) {
+	functions, err := buildFunctions()
 	if err != nil {
 		return nil, err
 	}
@@ -183,12 +183,12 @@ func Compile(text string, s Scope, want Kind) (*Program, error) {
 
 func compile(text string, s Scope, want Kind) (*Program, error) {
 	if strings.TrimSpace(text) == "" {
-		return nil, invalid("is empty")
+		return nil, newInvalidError("is empty")
 	}
 	if len(text) > MaxBytes {
-		return nil, invalid("has %d bytes; the limit is %d", len(text), MaxBytes)
+		return nil, newInvalidError("has %d bytes; the limit is %d", len(text), MaxBytes)
 	}
-	env, err := s.language()
+	env, err := s.newEnv()
 	if err != nil {
 		return nil, fmt.Errorf("set up the expression language: %w", err)
 	}
@@ -196,11 +196,11 @@ func compile(text string, s Scope, want Kind) (*Program, error) {
 	if issues.Err() != nil {
 		return nil, firstIssue(issues)
 	}
-	if err := numbers(parsed.NativeRep(), text); err != nil {
+	if err := rewriteNumbers(parsed.NativeRep(), text); err != nil {
 		return nil, err
 	}
 	root := parsed.NativeRep().Expr()
-	w := walk{scope: s, info: parsed.NativeRep().SourceInfo(), guarded: guarded(root)}
+	w := checker{scope: s, info: parsed.NativeRep().SourceInfo(), guarded: findGuarded(root)}
 	w.visit(root, 0)
 	if w.fault != nil {
 		return nil, w.fault
@@ -209,23 +209,23 @@ func compile(text string, s Scope, want Kind) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := isOf(want, checked, w.typeOf(root)); err != nil {
+	if err := checkType(want, checked, w.typeOf(root)); err != nil {
 		return nil, err
 	}
-	withEquality(checked)
+	addEquality(checked)
 	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100), cel.CostTracking(costs{}))
 	if err != nil {
-		return nil, invalid("%s", err)
+		return nil, newInvalidError("%s", err)
 	}
 	var lists [][]string
 	if want == List {
-		lists = listsOf(root)
+		lists = listPaths(root)
 	}
 	slices.Sort(w.results)
 	slices.Sort(w.states)
 	return &Program{
 		text: text, parsed: checked, program: program, results: slices.Compact(w.results), states: slices.Compact(w.states),
-		lists: lists, path: valueAt(root), kind: want,
+		lists: lists, path: valuePath(root), kind: want,
 	}, nil
 }
 
@@ -243,7 +243,9 @@ func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, error) {
 	return checked, nil
 }
 
-func invalid(format string, args ...any) error { return tasker.Errorf(tasker.Invalid, format, args...) }
+func newInvalidError(format string, args ...any) error {
+	return tasker.Errorf(tasker.Invalid, format, args...)
+}
 
 // unexpected matches the parser's messages for unexpected tokens.
 var unexpected = regexp.MustCompile(`^(?:mismatched input|extraneous input|no viable alternative at input|token recognition error at:) ?('.*?')(?: expecting .*)?$`)
@@ -256,14 +258,14 @@ func firstIssue(issues *cel.Issues) error {
 		if m := unexpected.FindStringSubmatch(what); m != nil {
 			what = strings.Replace("unexpected "+m[1], "'<EOF>'", "end", 1)
 		}
-		return invalid("column %d: %s", e.Location.Column()+1, what)
+		return newInvalidError("column %d: %s", e.Location.Column()+1, what)
 	}
-	return invalid("cannot be parsed: %s", issues.Err())
+	return newInvalidError("cannot be parsed: %s", issues.Err())
 }
 
-// isOf checks the result type of an expression if it is known. schemaType is the type according to
-// the input schema, or "".
-func isOf(want Kind, checked *cel.Ast, schemaType string) error {
+// checkType checks the result type of an expression if it is known. schemaType is the type
+// according to the input schema, or "".
+func checkType(want Kind, checked *cel.Ast, schemaType string) error {
 	out := checked.OutputType()
 	is := schemaType
 	if is == "" && !out.IsExactType(cel.DynType) {
@@ -273,24 +275,24 @@ func isOf(want Kind, checked *cel.Ast, schemaType string) error {
 	case is == "", want == Any, is == string(want), want == Bool && is == "boolean",
 		want == Timestamp && out.IsExactType(cel.TimestampType), want == Object && out.Kind() == types.MapKind,
 		want == List && (is == "array" || schemaType == "" && out.Kind() == types.ListKind),
-		(want == Number || want == Text) && article(is) == "a number":
+		(want == Number || want == Text) && withArticle(is) == "a number":
 		return nil
 	case want == Object:
-		return invalid("must be an object, not %s", article(is))
+		return newInvalidError("must be an object, not %s", withArticle(is))
 	case want == List:
-		return invalid("must be a list, not %s", article(is))
+		return newInvalidError("must be a list, not %s", withArticle(is))
 	case want == Text, want == Number:
-		return invalid("must be %s, not %s", article(string(want)), article(is))
+		return newInvalidError("must be %s, not %s", withArticle(string(want)), withArticle(is))
 	case want == Timestamp && is == "string":
-		return invalid("must be a timestamp, not a string: use timestamp(…)")
+		return newInvalidError("must be a timestamp, not a string: use timestamp(…)")
 	case want == Timestamp:
-		return invalid("must be a timestamp, not %s", article(is))
+		return newInvalidError("must be a timestamp, not %s", withArticle(is))
 	default:
-		return invalid("must be true or false, not %s", article(is))
+		return newInvalidError("must be true or false, not %s", withArticle(is))
 	}
 }
 
-func article(kind string) string {
+func withArticle(kind string) string {
 	switch kind {
 	case "int", "uint", "double", "number", "integer":
 		return "a number"
@@ -311,9 +313,9 @@ func article(kind string) string {
 	}
 }
 
-// at formats the position of a part of an expression as a prefix for errors, or returns "" if it
-// is unknown.
-func at(info *ast.SourceInfo, id int64) string {
+// formatPosition formats the position of a part of an expression as a prefix for errors, or returns
+// "" if it is unknown.
+func formatPosition(info *ast.SourceInfo, id int64) string {
 	if l := info.GetStartLocation(id); l.Column() >= 0 {
 		return fmt.Sprintf("column %d: ", l.Column()+1)
 	}

@@ -35,20 +35,20 @@ var special = []string{
 // CEL's function is called.
 var replaced = map[string]func([]ref.Val) ref.Val{
 	operators.Add: func(args []ref.Val) ref.Val {
-		if sum := concatenation(args[0], args[1]); sum != nil {
+		if sum := concatenate(args[0], args[1]); sum != nil {
 			return sum
 		}
-		return arithmetic(sumError)(args)
+		return newArithmetic(roundingErrorOfSum)(args)
 	},
-	operators.Subtract:          arithmetic(func(a, b float64) float64 { return sumError(a, -b) }),
-	operators.Multiply:          arithmetic(productError),
-	operators.Divide:            arithmetic(nil),
-	operators.Negate:            arithmetic(nil),
-	operators.Less:              ordering(-1),
-	operators.LessEquals:        ordering(-1, 0),
-	operators.Greater:           ordering(1),
-	operators.GreaterEquals:     ordering(1, 0),
-	overloads.TypeConvertString: textOf,
+	operators.Subtract:          newArithmetic(func(a, b float64) float64 { return roundingErrorOfSum(a, -b) }),
+	operators.Multiply:          newArithmetic(roundingErrorOfProduct),
+	operators.Divide:            newArithmetic(nil),
+	operators.Negate:            newArithmetic(nil),
+	operators.Less:              newComparison(-1),
+	operators.LessEquals:        newComparison(-1, 0),
+	operators.Greater:           newComparison(1),
+	operators.GreaterEquals:     newComparison(1, 0),
+	overloads.TypeConvertString: toText,
 	overloads.TypeConvertDouble: toNumber,
 	overloads.Matches:           matches,
 }
@@ -72,10 +72,10 @@ func matches(args []ref.Val) ref.Val {
 	return types.Bool(p.MatchString(string(text)))
 }
 
-// concatenation returns the elements of two lists as a flat list, so that access to an element
+// concatenate returns the elements of two lists as a flat list, so that access to an element
 // takes constant time. It returns nil unless a and b are lists, and for lists that macros build,
 // which grow in place.
-func concatenation(a, b ref.Val) ref.Val {
+func concatenate(a, b ref.Val) ref.Val {
 	first, ok := a.(traits.Lister)
 	second, okToo := b.(traits.Lister)
 	if _, grows := a.(traits.MutableLister); grows || !ok || !okToo {
@@ -90,15 +90,15 @@ func concatenation(a, b ref.Val) ref.Val {
 	return types.NewRefValList(types.DefaultTypeAdapter, elements)
 }
 
-// functionsOf returns the functions of CEL, each with a price check.
-func functionsOf() ([]cel.EnvOption, error) {
+// buildFunctions returns the functions of CEL, each with a price check.
+func buildFunctions() ([]cel.EnvOption, error) {
 	subset := env.NewLibrarySubset()
 	own := []*decls.FunctionDecl{}
 	for _, f := range stdlib.Functions() {
 		if slices.Contains(special, f.Name()) || f.IsDeclarationDisabled() {
 			continue
 		}
-		priced, err := pricedFunction(f)
+		priced, err := withPrice(f)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func functionsOf() ([]cel.EnvOption, error) {
 	}
 	for name, is := range map[string]types.Bool{equal: types.True, unequal: types.False} {
 		f, err := decls.NewFunction(name, decls.Overload(name, []*types.Type{types.DynType, types.DynType}, types.BoolType),
-			decls.SingletonFunctionBinding(priced(name, func(args ...ref.Val) ref.Val {
+			decls.SingletonFunctionBinding(withCallPrice(name, func(args ...ref.Val) ref.Val {
 				return types.Bool(types.Equal(args[0], args[1]) == is)
 			})))
 		if err != nil {
@@ -118,8 +118,8 @@ func functionsOf() ([]cel.EnvOption, error) {
 	return []cel.EnvOption{cel.StdLib(cel.StdLibSubset(subset)), cel.FunctionDecls(own...)}, nil
 }
 
-// pricedFunction returns a CEL function with a price check.
-func pricedFunction(f *decls.FunctionDecl) (*decls.FunctionDecl, error) {
+// withPrice returns a CEL function with a price check.
+func withPrice(f *decls.FunctionDecl) (*decls.FunctionDecl, error) {
 	bindings, err := f.Bindings()
 	if err != nil {
 		return nil, err
@@ -136,12 +136,12 @@ func pricedFunction(f *decls.FunctionDecl) (*decls.FunctionDecl, error) {
 		}
 		opts = append(opts, declare(o.ID(), o.ArgTypes(), o.ResultType()))
 	}
-	call := priced(f.Name(), caller(f.Name(), bindings[at]))
+	call := withCallPrice(f.Name(), newCaller(f.Name(), bindings[at]))
 	return decls.NewFunction(f.Name(), append(opts, decls.SingletonFunctionBinding(call))...)
 }
 
-// caller converts a CEL function to a variadic function.
-func caller(name string, o *functions.Overload) functions.FunctionOp {
+// newCaller converts a CEL function to a variadic function.
+func newCaller(name string, o *functions.Overload) functions.FunctionOp {
 	return func(args ...ref.Val) ref.Val {
 		switch {
 		case o.OperandTrait != 0 && !args[0].Type().HasTrait(o.OperandTrait):
@@ -162,11 +162,12 @@ const (
 	errPattern = "a regular expression is invalid"
 )
 
-// priced wraps a function so that a call fails if its price exceeds the limit of an evaluation.
-func priced(name string, call functions.FunctionOp) functions.FunctionOp {
+// withCallPrice wraps a function so that a call fails if its price exceeds the limit of an
+// evaluation.
+func withCallPrice(name string, call functions.FunctionOp) functions.FunctionOp {
 	own := replaced[name]
 	return func(args ...ref.Val) ref.Val {
-		if price(name, args) > maxCost {
+		if callPrice(name, args) > maxCost {
 			return types.NewErr(errCost)
 		}
 		if own != nil {
@@ -191,24 +192,24 @@ var shallow = []string{
 	"optional.of", "optional.ofNonZeroValue", "value", "hasValue", "or", "orValue", "first", "last",
 }
 
-// price returns the cost of a call before it is made.
-func price(name string, args []ref.Val) int {
+// callPrice returns the cost of a call before it is made.
+func callPrice(name string, args []ref.Val) int {
 	left := (maxCost + 1) * textStep
 	for i, a := range args {
 		switch x := a.(type) {
 		case traits.MutableLister: // macros pay for the elements they add
 		case *types.Optional, traits.Mapper:
 			if !slices.Contains(shallow, name) && (i == 0 || name != operators.In) {
-				left = weigh(x, left)
+				left = measureSize(x, left)
 			}
 		case traits.Lister:
 			if size, ok := x.Size().(types.Int); ok && name == operators.Add {
 				left -= int(size) * textStep
 			} else if !slices.Contains(shallow, name) {
-				left = weigh(x, left)
+				left = measureSize(x, left)
 			}
 		default:
-			left = weigh(x, left+textStep) // only texts have a price
+			left = measureSize(x, left+textStep) // only texts have a price
 		}
 	}
 	cost := 1 + maxCost + 1 - max(left, 0)/textStep
@@ -231,28 +232,28 @@ func price(name string, args []ref.Val) int {
 	return cost
 }
 
-// weigh subtracts the size of a value from left. It stops at 0.
-func weigh(v ref.Val, left int) int {
+// measureSize subtracts the size of a value from left. It stops at 0.
+func measureSize(v ref.Val, left int) int {
 	left -= textStep
 	switch x := v.(type) {
 	case types.String:
 		return left - len(x)
 	case types.Bytes:
 		return left - len(x)
-	case exact:
+	case exactNumber:
 		return left - len(x.Digits)
 	case *types.Optional:
 		if x.HasValue() {
-			return weigh(x.GetValue(), left)
+			return measureSize(x.GetValue(), left)
 		}
 	case traits.Mapper:
 		for it := x.Iterator(); left > 0 && it.HasNext() == types.True; {
 			key := it.Next()
-			left = weigh(x.Get(key), weigh(key, left))
+			left = measureSize(x.Get(key), measureSize(key, left))
 		}
 	case traits.Lister:
 		for it := x.Iterator(); left > 0 && it.HasNext() == types.True; {
-			left = weigh(it.Next(), left)
+			left = measureSize(it.Next(), left)
 		}
 	}
 	return left
@@ -269,14 +270,14 @@ func (costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint6
 	case types.IsError(result):
 		cost = maxCost / failedPart
 	case len(args) > 0 && !slices.Contains(special, function):
-		cost = uint64(price(function, args))
+		cost = uint64(callPrice(function, args))
 	}
 	return &cost
 }
 
-// withEquality replaces the equality operators of a checked expression with functions that have a
+// addEquality replaces the equality operators of a checked expression with functions that have a
 // price.
-func withEquality(checked *cel.Ast) {
+func addEquality(checked *cel.Ast) {
 	factory := ast.NewExprFactory()
 	visit(checked.NativeRep().Expr(), func(e ast.Expr) {
 		if e.Kind() != ast.CallKind {

@@ -34,20 +34,20 @@ func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawM
 	}
 	lister, ok := out.(traits.Lister)
 	if !ok {
-		return nil, p.failure("must be a list, not " + article(out.Type().TypeName()))
+		return nil, p.newFailure("must be a list, not " + withArticle(out.Type().TypeName()))
 	}
 	if n, ok := lister.Size().(types.Int); !ok || int64(n) > int64(l.Elements) {
-		return nil, p.failure(fmt.Sprintf("the list has %d elements; the limit is %d", n, l.Elements))
+		return nil, p.newFailure(fmt.Sprintf("the list has %d elements; the limit is %d", n, l.Elements))
 	}
 	list := []json.RawMessage{}
 	total := 0
 	for it := lister.Iterator(); it.HasNext() == types.True; {
-		w := writer{free: min(l.ElementBytes, l.Bytes-total)}
+		w := jsonWriter{free: min(l.ElementBytes, l.Bytes-total)}
 		if err := w.write(it.Next()); err != nil {
-			if _, ok := errors.AsType[noJSON](err); ok {
+			if _, ok := errors.AsType[notJSONError](err); ok {
 				err = errNoJSON
 			}
-			return nil, p.failure(fmt.Sprintf("element %d of the list: %s", len(list), err))
+			return nil, p.newFailure(fmt.Sprintf("element %d of the list: %s", len(list), err))
 		}
 		total += w.out.Len()
 		list = append(list, w.out.Bytes())
@@ -57,21 +57,21 @@ func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawM
 
 // listAt returns the elements of the list at the path that the expression consists of.
 func (p *Program) listAt(v Values, l ListLimits) ([]json.RawMessage, error) {
-	doc, err := p.named(v)
+	doc, err := p.withNames(v)
 	if err != nil {
 		return nil, err
 	}
 	list := []json.RawMessage{}
 	if doc = bytes.TrimSpace(doc); len(doc) == 0 || doc[0] != '[' || json.Unmarshal(doc, &list) != nil {
-		return nil, p.failure("must be a list")
+		return nil, p.newFailure("must be a list")
 	}
 	if len(list) > l.Elements {
-		return nil, p.failure(fmt.Sprintf("the list has %d elements; the limit is %d", len(list), l.Elements))
+		return nil, p.newFailure(fmt.Sprintf("the list has %d elements; the limit is %d", len(list), l.Elements))
 	}
 	total := 0
 	for i, element := range list {
 		if total += len(element); total > l.Bytes || len(element) > l.ElementBytes {
-			return nil, p.failure(fmt.Sprintf("element %d of the list: %s", i, errTooMany))
+			return nil, p.newFailure(fmt.Sprintf("element %d of the list: %s", i, errTooMany))
 		}
 	}
 	return list, nil
@@ -82,31 +82,31 @@ var (
 	errNoJSON  = errors.New("contains a value that JSON cannot represent")
 )
 
-// noJSON describes a value that JSON cannot represent.
-type noJSON string
+// notJSONError describes a value that JSON cannot represent.
+type notJSONError string
 
 // Error returns the description.
-func (e noJSON) Error() string { return string(e) }
+func (e notJSONError) Error() string { return string(e) }
 
-func noJSONOf(v ref.Val) error {
-	return noJSON("contains " + article(v.Type().TypeName()) + ", which JSON cannot represent")
+func newNotJSONError(v ref.Val) error {
+	return notJSONError("contains " + withArticle(v.Type().TypeName()) + ", which JSON cannot represent")
 }
 
-// writer encodes values as JSON. It fails if the result exceeds free bytes.
-type writer struct {
+// jsonWriter encodes values as JSON. It fails if the result exceeds free bytes.
+type jsonWriter struct {
 	out   bytes.Buffer
 	free  int
 	texts bool // encode durations as strings and absent optional values as null
 }
 
-func (w *writer) write(v ref.Val) error {
+func (w *jsonWriter) write(v ref.Val) error {
 	switch x := v.(type) {
-	case *types.Err: // only numberOf returns errors
+	case *types.Err: // only parseNumber returns errors
 		return errors.New(errRange)
 	case types.Bool, types.String:
 		return w.plain(x.Value())
-	case types.Double, types.Int, types.Uint, exact:
-		if d, finite := decimalOf(x); finite {
+	case types.Double, types.Int, types.Uint, exactNumber:
+		if d, finite := toDecimal(x); finite {
 			return w.text(d.String())
 		}
 	case types.Null:
@@ -129,10 +129,10 @@ func (w *writer) write(v ref.Val) error {
 	case traits.Lister:
 		return w.list(x)
 	}
-	return noJSONOf(v)
+	return newNotJSONError(v)
 }
 
-func (w *writer) list(l traits.Lister) error {
+func (w *jsonWriter) list(l traits.Lister) error {
 	err := w.text("[")
 	for it, n := l.Iterator(), 0; err == nil && it.HasNext() == types.True; n++ {
 		if n > 0 {
@@ -143,12 +143,12 @@ func (w *writer) list(l traits.Lister) error {
 	return errors.Join(err, w.text("]"))
 }
 
-func (w *writer) object(m traits.Mapper) error {
+func (w *jsonWriter) object(m traits.Mapper) error {
 	var keys []string
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key, ok := it.Next().(types.String)
 		if !ok {
-			return noJSON("contains an object with a key that is not a string")
+			return notJSONError("contains an object with a key that is not a string")
 		}
 		keys = append(keys, string(key))
 	}
@@ -169,7 +169,7 @@ func (w *writer) object(m traits.Mapper) error {
 	return errors.Join(err, w.text("}"))
 }
 
-func (w *writer) plain(v any) error {
+func (w *jsonWriter) plain(v any) error {
 	doc, err := json.Marshal(v)
 	if err != nil {
 		return errNoJSON
@@ -177,7 +177,7 @@ func (w *writer) plain(v any) error {
 	return w.text(string(doc))
 }
 
-func (w *writer) text(s string) error {
+func (w *jsonWriter) text(s string) error {
 	if w.free -= len(s); w.free < 0 {
 		return errTooMany
 	}

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/expression"
 )
 
-var numbers = expression.Values{
+var rewriteNumbers = expression.Values{
 	Context: json.RawMessage(`{"id": 3544790567247868102, "next": 3544790567247868103, "ids": [1, 3544790567247868102, 9007199254740993], "million": 1000000, "negative": -1234567, "text": "1000000",
 		"huge": 1e21, "spelled": 1000000000000000000000, "edge": 9007199254740992, "beyond": 9007199254740993, "even": 9007199254740994, "price": 0.1, "same": 0.10, "exp": 1E6, "third": 0.3333333333333333333333,
 		"thirds": 0.33333333333333333333330, "small": 0.00000012, "n": 150, "f": 1.5, "max": 18446744073709551615, "lines": [{"id": 3544790567247868102, "n": 1}, {"id": 2, "n": 2}], "idText": "3544790567247868102"}`),
@@ -89,7 +89,7 @@ func TestNumbersKeepTheirDigits(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		doc, err := p.JSON(t.Context(), numbers, 1000)
+		doc, err := p.JSON(t.Context(), rewriteNumbers, 1000)
 		failure, failed := errors.AsType[*expression.Failure](err)
 		if failed && !strings.Contains(failure.Reason, want) || !failed && string(doc) != want {
 			t.Errorf("%s is %s, %v; want %s", text, doc, err, want)
@@ -106,7 +106,7 @@ func TestOutcomesOfNumbers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			list, _ := expression.All(t.Context(), []*expression.Program{p}, numbers)
+			list, _ := expression.EvaluateAll(t.Context(), []*expression.Program{p}, rewriteNumbers)
 			if got := fmt.Sprintf("%T %v", list[0].Value, list[0].Value); got != fmt.Sprintf(form, want) && (list[0].Err == nil || !strings.Contains(list[0].Err.Error(), want)) {
 				t.Errorf("%s as %s: %s, %v", text, kind, got, list[0].Err)
 			}
@@ -124,7 +124,7 @@ func TestStoredExpressionsFailWhenTheyAreEvaluated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.Bool(t.Context(), numbers)
+	_, err = p.Bool(t.Context(), rewriteNumbers)
 	if failure, ok := errors.AsType[*expression.Failure](err); !ok || failure.Text != text || !strings.Contains(failure.Reason, "too large after expanding its repetitions") {
 		t.Errorf("it ends with %v", err)
 	}

@@ -21,9 +21,9 @@ var wholeNumbers = []string{
 	"getHours", "getMinutes", "getSeconds", "getMilliseconds",
 }
 
-// numbers converts integer literals, except list indexes, and integer results of functions to JSON
-// numbers, because CEL does not mix number types in arithmetic.
-func numbers(parsed *ast.AST, text string) error {
+// rewriteNumbers converts integer literals, except list indexes, and integer results of functions
+// to JSON numbers, because CEL does not mix number types in arithmetic.
+func rewriteNumbers(parsed *ast.AST, text string) error {
 	factory, root := ast.NewExprFactory(), parsed.Expr()
 	var fault error
 	var index []int64
@@ -39,9 +39,9 @@ func numbers(parsed *ast.AST, text string) error {
 				whole = append(whole, e)
 			}
 		case ast.LiteralKind:
-			if n := literal(e, parsed.SourceInfo(), text); n != nil && !slices.Contains(index, e.ID()) {
+			if n := toLiteral(e, parsed.SourceInfo(), text); n != nil && !slices.Contains(index, e.ID()) {
 				if types.IsError(n) && fault == nil {
-					fault = invalid("%s%s", at(parsed.SourceInfo(), e.ID()), errRange)
+					fault = newInvalidError("%s%s", formatPosition(parsed.SourceInfo(), e.ID()), errRange)
 				}
 				e.SetKindCase(factory.NewLiteral(e.ID(), n))
 			}
@@ -62,20 +62,20 @@ func numbers(parsed *ast.AST, text string) error {
 	return fault
 }
 
-// literal returns the value of a number literal with all of its digits, or nil for other
+// toLiteral returns the value of a number literal with all of its digits, or nil for other
 // expressions.
-func literal(e ast.Expr, info *ast.SourceInfo, text string) ref.Val {
+func toLiteral(e ast.Expr, info *ast.SourceInfo, text string) ref.Val {
 	switch n := e.AsLiteral().(type) {
 	case types.Int, types.Uint:
-		d, _ := decimalOf(n)
-		return numberOf(d.String())
+		d, _ := toDecimal(n)
+		return parseNumber(d.String())
 	case types.Double:
 		at, ok := info.GetOffsetRange(e.ID())
 		written := []rune(text)
 		if !ok || at.Start < 0 || int(at.Stop) > len(written) || at.Start >= at.Stop {
 			return n
 		}
-		return numberOf(string(written[at.Start:at.Stop]))
+		return parseNumber(string(written[at.Start:at.Stop]))
 	}
 	return nil
 }
@@ -87,12 +87,12 @@ func isIndex(c ast.CallExpr) bool {
 // visit calls f for an expression and then for its parts.
 func visit(e ast.Expr, f func(ast.Expr)) {
 	f(e)
-	for _, part := range partsOf(e) {
+	for _, part := range subexpressions(e) {
 		visit(part, f)
 	}
 }
 
-func partsOf(e ast.Expr) []ast.Expr {
+func subexpressions(e ast.Expr) []ast.Expr {
 	switch e.Kind() {
 	case ast.CallKind:
 		c := e.AsCall()
@@ -118,16 +118,17 @@ func partsOf(e ast.Expr) []ast.Expr {
 	}
 }
 
-// pathOf returns the path in an expression such as context.a["b"], or nil for other expressions.
-func pathOf(e ast.Expr) []string { return pathBy(e, operators.Index) }
+// selectorPath returns the path in an expression such as context.a["b"], or nil for other
+// expressions.
+func selectorPath(e ast.Expr) []string { return accessPath(e, operators.Index) }
 
-// pathBy is like pathOf with other access functions.
-func pathBy(e ast.Expr, access ...string) []string {
+// accessPath is like selectorPath with other access functions.
+func accessPath(e ast.Expr, access ...string) []string {
 	switch e.Kind() {
 	case ast.IdentKind:
 		return []string{e.AsIdent()}
 	case ast.SelectKind:
-		if path := pathBy(e.AsSelect().Operand(), access...); path != nil {
+		if path := accessPath(e.AsSelect().Operand(), access...); path != nil {
 			return append(path, e.AsSelect().FieldName())
 		}
 	case ast.CallKind:
@@ -136,7 +137,7 @@ func pathBy(e ast.Expr, access ...string) []string {
 			return nil
 		}
 		name, ok := c.Args()[1].AsLiteral().(types.String)
-		if path := pathBy(c.Args()[0], access...); ok && path != nil {
+		if path := accessPath(c.Args()[0], access...); ok && path != nil {
 			return append(path, string(name))
 		}
 	default:
@@ -144,10 +145,10 @@ func pathBy(e ast.Expr, access ...string) []string {
 	return nil
 }
 
-// valueAt returns the path of an expression that is only a path into the context, a result or an
+// valuePath returns the path of an expression that is only a path into the context, a result or an
 // item. It returns nil for other expressions.
-func valueAt(e ast.Expr) []string {
-	path := pathOf(e)
+func valuePath(e ast.Expr) []string {
+	path := selectorPath(e)
 	switch {
 	case len(path) == 0 || e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly():
 		return nil
@@ -158,9 +159,9 @@ func valueAt(e ast.Expr) []string {
 	}
 }
 
-// listsOf returns the paths, including context or results, of the lists whose elements an
+// listPaths returns the paths, including context or results, of the lists whose elements an
 // expression returns.
-func listsOf(e ast.Expr) [][]string {
+func listPaths(e ast.Expr) [][]string {
 	if path := pathOrNone(e); len(path) > 1 && (path[0] == nameContext || path[0] == nameResults) {
 		return [][]string{path}
 	}
@@ -169,37 +170,37 @@ func listsOf(e ast.Expr) [][]string {
 		c := e.AsCall()
 		switch c.FunctionName() {
 		case "orValue", "value":
-			return listsOf(c.Target())
+			return listPaths(c.Target())
 		case operators.Conditional:
-			return append(listsOf(c.Args()[1]), listsOf(c.Args()[2])...)
+			return append(listPaths(c.Args()[1]), listPaths(c.Args()[2])...)
 		case operators.Add:
-			return append(listsOf(c.Args()[0]), listsOf(c.Args()[1])...)
+			return append(listPaths(c.Args()[0]), listPaths(c.Args()[1])...)
 		}
 	case ast.ComprehensionKind:
-		return listsOf(e.AsComprehension().IterRange())
+		return listPaths(e.AsComprehension().IterRange())
 	default:
 	}
 	return nil
 }
 
-// pathOrNone is like pathOf but also accepts optional fields, as in context.?a.
+// pathOrNone is like selectorPath but also accepts optional fields, as in context.?a.
 func pathOrNone(e ast.Expr) []string {
-	return pathBy(e, operators.Index, operators.OptIndex, operators.OptSelect)
+	return accessPath(e, operators.Index, operators.OptIndex, operators.OptSelect)
 }
 
-// guarded returns the paths that an expression tests with the macro has.
-func guarded(root ast.Expr) map[string]bool {
+// findGuarded returns the paths that an expression tests with the macro has.
+func findGuarded(root ast.Expr) map[string]bool {
 	found := map[string]bool{}
 	visit(root, func(e ast.Expr) {
 		if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
-			found[strings.Join(pathOf(e), ".")] = true
+			found[strings.Join(selectorPath(e), ".")] = true
 		}
 	})
 	return found
 }
 
-// walk collects the steps to which an expression refers, and the first fault.
-type walk struct {
+// checker collects the steps to which an expression refers, and the first fault.
+type checker struct {
 	scope   Scope
 	info    *ast.SourceInfo
 	guarded map[string]bool
@@ -208,38 +209,38 @@ type walk struct {
 	fault   error
 }
 
-func (w *walk) failAt(e ast.Expr, format string, args ...any) {
+func (w *checker) failAt(e ast.Expr, format string, args ...any) {
 	if w.fault == nil {
-		w.fault = invalid(at(w.info, e.ID())+format, args...)
+		w.fault = newInvalidError(formatPosition(w.info, e.ID())+format, args...)
 	}
 }
 
-func (w *walk) visit(e ast.Expr, nesting int) {
+func (w *checker) visit(e ast.Expr, nesting int) {
 	switch e.Kind() {
 	case ast.ComprehensionKind:
 		if nesting++; nesting > MaxNesting {
 			w.failAt(e, "exists, all, filter and map must not be nested more than %d levels deep", MaxNesting)
 		}
 	case ast.CallKind:
-		w.call(e)
+		w.checkCall(e)
 	case ast.StructKind:
 		w.failAt(e, "message types are not supported")
 	default:
 	}
-	if path := pathOf(e); path != nil {
+	if path := selectorPath(e); path != nil {
 		if path[0] == nameContext && e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
 			path = path[:len(path)-1] // has tests the last field
 		}
-		w.named(e, path)
+		w.checkName(e, path)
 		return
 	}
-	for _, part := range partsOf(e) {
+	for _, part := range subexpressions(e) {
 		w.visit(part, nesting)
 	}
 }
 
-// call checks what can be checked of a function call without evaluating it.
-func (w *walk) call(e ast.Expr) {
+// checkCall checks what can be checked of a function call without evaluating it.
+func (w *checker) checkCall(e ast.Expr) {
 	c := e.AsCall()
 	switch c.FunctionName() {
 	case operators.Modulo:
@@ -263,17 +264,17 @@ func (w *walk) call(e ast.Expr) {
 // errorKeys lists the fields of a step's error.
 var errorKeys = []string{"type", "message", "attempt", "context"}
 
-// named checks a path and records the step that it refers to.
-func (w *walk) named(e ast.Expr, path []string) {
+// checkName checks a path and records the step that it refers to.
+func (w *checker) checkName(e ast.Expr, path []string) {
 	switch path[0] {
 	case nameContext:
-		w.inContext(e, path)
+		w.checkContext(e, path)
 	case nameResults:
-		if w.step(e, path) {
+		if w.checkStep(e, path) {
 			w.results = append(w.results, path[1])
 		}
 	case nameSteps:
-		if !w.step(e, path) {
+		if !w.checkStep(e, path) {
 			return
 		}
 		if len(path) != 3 || path[2] != "state" {
@@ -295,9 +296,9 @@ func (w *walk) named(e ast.Expr, path []string) {
 	}
 }
 
-// step reports whether a path refers to a step whose outcome is available when the expression is
-// evaluated.
-func (w *walk) step(e ast.Expr, path []string) bool {
+// checkStep reports whether a path refers to a step whose outcome is available when the expression
+// is evaluated.
+func (w *checker) checkStep(e ast.Expr, path []string) bool {
 	switch {
 	case w.scope.Search && path[0] == nameSteps:
 		w.failAt(e, "steps is not available here: use the result of a step, results.<step>")
@@ -314,19 +315,19 @@ func (w *walk) step(e ast.Expr, path []string) bool {
 	return false
 }
 
-// scheme is the relevant part of a JSON Schema.
-type scheme struct {
+// schemaCheck is the relevant part of a JSON Schema.
+type schemaCheck struct {
 	Type       json.RawMessage            `json:"type"`
 	Properties map[string]json.RawMessage `json:"properties"`
 	Required   []string                   `json:"required"`
 	Additional json.RawMessage            `json:"additionalProperties"`
 }
 
-// inContext checks a path into the context against the input schema.
-func (w *walk) inContext(e ast.Expr, path []string) {
+// checkContext checks a path into the context against the input schema.
+func (w *checker) checkContext(e ast.Expr, path []string) {
 	doc := w.scope.Input
 	for i, name := range path[1:] {
-		var s scheme
+		var s schemaCheck
 		if len(doc) == 0 || json.Unmarshal(doc, &s) != nil || len(s.Properties) == 0 {
 			return
 		}
@@ -346,20 +347,20 @@ func (w *walk) inContext(e ast.Expr, path []string) {
 }
 
 // typeOf returns the type of a context path in the input schema, or "".
-func (w *walk) typeOf(e ast.Expr) string {
-	path := pathOf(e)
+func (w *checker) typeOf(e ast.Expr) string {
+	path := selectorPath(e)
 	if len(path) < 2 || path[0] != nameContext || e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
 		return ""
 	}
 	doc := w.scope.Input
 	for _, name := range path[1:] {
-		var s scheme
+		var s schemaCheck
 		if len(doc) == 0 || json.Unmarshal(doc, &s) != nil {
 			return ""
 		}
 		doc = s.Properties[name]
 	}
-	var s scheme
+	var s schemaCheck
 	var kind string
 	if len(doc) == 0 || json.Unmarshal(doc, &s) != nil || json.Unmarshal(s.Type, &kind) != nil {
 		return ""

@@ -99,7 +99,7 @@ func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Rea
 			"restore or failover of this one: read from the beginning", after)
 	}
 	if after == (Cursor{}) {
-		adopted, err := f.db.Adopted(ctx)
+		adopted, err := f.db.HasAdopted(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -109,18 +109,18 @@ func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Rea
 	}
 	r := &Reader{
 		feed: f, point: after, database: h.Database, address: overload.Network(address),
-		subject: access.IdentityOf(ctx).Subject, scope: access.ScopeOf(ctx),
+		subject: access.IdentityFromContext(ctx).Subject, scope: access.ScopeFromContext(ctx),
 		pages: make(chan page, f.Buffer),
 	}
-	r.begin()
-	if err := f.enter(r); err != nil {
+	r.start()
+	if err := f.addReader(r); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// enter registers a reader. It returns Unavailable if there are too many.
-func (f *Feed) enter(r *Reader) error {
+// addReader registers a reader. It returns Unavailable if there are too many.
+func (f *Feed) addReader(r *Reader) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.readers >= f.MaxReaders {
@@ -155,8 +155,8 @@ func (f *Feed) subscribe(r *Reader) (Cursor, error) {
 	return f.poller.add(r)
 }
 
-// leave unregisters a reader.
-func (f *Feed) leave(r *Reader) {
+// removeReader unregisters a reader.
+func (f *Feed) removeReader(r *Reader) {
 	f.mu.Lock()
 	f.readers--
 	if f.from[r.address]--; f.from[r.address] == 0 {
@@ -200,8 +200,8 @@ func (f *Feed) begin(ctx context.Context, p Cursor) (*postgres.FeedPart, error) 
 	return &postgres.FeedPart{From: p.From, Before: p.Before, After: max(p.After, first-1), Last: last}, nil
 }
 
-// page reads the next page of a part. It also returns what remains of the part.
-func (f *Feed) page(ctx context.Context, part postgres.FeedPart) (page, postgres.FeedPart, error) {
+// readPage reads the next page of a part. It also returns what remains of the part.
+func (f *Feed) readPage(ctx context.Context, part postgres.FeedPart) (page, postgres.FeedPart, error) {
 	events, rest, err := f.db.FeedEvents(ctx, part, f.Page)
 	list := make(page, len(events))
 	for i, e := range events {

@@ -503,7 +503,7 @@ func TestACallerHasItsShare(t *testing.T) {
 	}
 	enter := func(r *Reader, words string) {
 		t.Helper()
-		if err := f.enter(r); words == "" && err != nil || words != "" && (tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), words)) {
+		if err := f.addReader(r); words == "" && err != nil || words != "" && (tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), words)) {
 			t.Errorf("%s of %s: %v, want %q", r.address, r.subject, err, words)
 		}
 	}
@@ -513,7 +513,7 @@ func TestACallerHasItsShare(t *testing.T) {
 	enter(reader("2001:db8::3", ""), "2 readers from 2001:db8::/64")
 	enter(reader("192.0.2.1", "key:a"), "")
 	enter(reader("192.0.2.2", "key:a"), "2 readers of key:a, which is the limit")
-	f.leave(first)
+	f.removeReader(first)
 	enter(reader("192.0.2.2", "key:a"), "")
 	enter(reader("192.0.2.3", ""), "") // where nobody is asked who they are, all are one
 }

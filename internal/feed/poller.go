@@ -122,7 +122,7 @@ func (p *poller) replace(ctx context.Context, h postgres.Horizon) {
 func (p *poller) read(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.feed.StatementTimeout)
 	defer cancel()
-	events, rest, err := p.feed.page(limited, *p.part)
+	events, rest, err := p.feed.readPage(limited, *p.part)
 	if err != nil {
 		return err
 	}

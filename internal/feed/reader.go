@@ -23,7 +23,7 @@ type Reader struct {
 	address netip.Prefix
 	subject string       // caller
 	scope   access.Scope // limits catching up
-	gaps    []gap
+	gaps    []readerGap
 	near    bool // the next gap is small
 
 	from    *poller       // nil before it has subscribed
@@ -36,8 +36,8 @@ type Reader struct {
 // errBehind is the reason for dropping a reader with a full buffer.
 var errBehind = errors.New("the reader is behind the feed")
 
-// gap is a part of the feed that a reader reads on its own.
-type gap struct {
+// readerGap is a part of the feed that a reader reads on its own.
+type readerGap struct {
 	Cursor
 	last  int64  // final position
 	end   Cursor // cursor of the reader after it
@@ -46,22 +46,22 @@ type gap struct {
 }
 
 // Point returns the current cursor of the reader.
-func (r *Reader) Point() Cursor { return r.stamp(r.point) }
+func (r *Reader) Point() Cursor { return r.setPosition(r.point) }
 
-// stamp adds the database to a cursor.
-func (r *Reader) stamp(p Cursor) Cursor {
+// setPosition adds the database to a cursor.
+func (r *Reader) setPosition(p Cursor) Cursor {
 	p.Database = r.database
 	return p
 }
 
 // Close ends the reader. It must be called once.
-func (r *Reader) Close() { r.feed.leave(r) }
+func (r *Reader) Close() { r.feed.removeReader(r) }
 
-// begin makes the reader start to catch up on its own.
-func (r *Reader) begin() {
+// start makes the reader start to catch up on its own.
+func (r *Reader) start() {
 	r.dropped, r.near, r.gaps = make(chan struct{}), false, nil
 	if r.point.From < r.point.Before {
-		r.gaps = []gap{{Cursor: r.point, last: math.MaxInt64, end: cursorBefore(r.point.Before)}}
+		r.gaps = []readerGap{{Cursor: r.point, last: math.MaxInt64, end: cursorBefore(r.point.Before)}}
 	}
 }
 
@@ -76,7 +76,7 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) 
 			return list, err
 		}
 		r.feed.unsubscribe(r)
-		r.begin()
+		r.start()
 	}
 }
 
@@ -109,7 +109,7 @@ func (r *Reader) next(ctx context.Context, timeout <-chan time.Time) ([]Event, e
 				return nil, r.why
 			}
 		}
-		if list := r.take(events); len(list) > 0 {
+		if list := r.filterEvents(events); len(list) > 0 {
 			return list, nil
 		}
 	}
@@ -121,7 +121,7 @@ const maxCatchingUp = 3
 // catchUp reads one page of the gaps. If none remain, it subscribes to the poller.
 func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 	if len(r.gaps) == 0 && r.near {
-		return nil, r.join()
+		return nil, r.joinPoller()
 	}
 	if len(r.gaps) == 0 {
 		h, err := r.feed.db.FeedHorizon(ctx, r.point.From)
@@ -132,7 +132,7 @@ func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 			return nil, ErrReplaced
 		}
 		r.near = true // unless the gap has many pages
-		r.gaps = []gap{{
+		r.gaps = []readerGap{{
 			Cursor: Cursor{From: r.point.From, Before: h.Transaction}, last: math.MaxInt64, end: cursorBefore(h.Transaction),
 		}}
 	}
@@ -149,7 +149,7 @@ func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 		part.Last = min(part.Last, g.last)
 		g.part = part
 	}
-	events, rest, err := r.feed.page(ctx, *g.part)
+	events, rest, err := r.feed.readPage(ctx, *g.part)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 	if g.pages++; g.pages > 1 {
 		r.near = false
 	}
-	list := r.take(events)
+	list := r.filterEvents(events)
 	if rest.After >= rest.Last {
 		r.closeGap()
 	}
@@ -169,20 +169,20 @@ func (r *Reader) closeGap() {
 	r.gaps = r.gaps[1:]
 }
 
-// join subscribes to the poller and determines the gaps before its events.
-func (r *Reader) join() error {
+// joinPoller subscribes to the poller and determines the gaps before its events.
+func (r *Reader) joinPoller() error {
 	r.floor = r.point.From
 	p, err := r.feed.subscribe(r)
 	if err != nil {
 		return err
 	}
 	if p.From > r.floor {
-		r.gaps = append(r.gaps, gap{
+		r.gaps = append(r.gaps, readerGap{
 			Cursor: Cursor{From: r.floor, Before: p.From}, last: math.MaxInt64, end: cursorBefore(p.From),
 		})
 	}
 	if from := max(p.From, r.floor); p.Before > from && p.After > 0 {
-		r.gaps = append(r.gaps, gap{
+		r.gaps = append(r.gaps, readerGap{
 			Cursor: Cursor{From: from, Before: p.Before}, last: p.After,
 			end: Cursor{From: from, Before: p.Before, After: p.After},
 		})
@@ -190,8 +190,8 @@ func (r *Reader) join() error {
 	return nil
 }
 
-// take returns the events of a page that the reader does not have yet.
-func (r *Reader) take(events page) []Event {
+// filterEvents returns the events of a page that the reader does not have yet.
+func (r *Reader) filterEvents(events page) []Event {
 	list := make([]Event, 0, len(events))
 	for _, e := range events {
 		if e.WrittenIn < r.floor {
@@ -199,7 +199,7 @@ func (r *Reader) take(events page) []Event {
 		}
 		e.Point.From = max(e.Point.From, r.floor)
 		r.point = e.Point
-		e.Point = r.stamp(e.Point)
+		e.Point = r.setPosition(e.Point)
 		list = append(list, e)
 	}
 	return list

@@ -27,8 +27,8 @@ type Stream struct {
 	wrote      time.Time
 }
 
-// Begin sends the headers of a stream.
-func Begin(w http.ResponseWriter) {
+// WriteHeaders sends the headers of a stream.
+func WriteHeaders(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // disables buffering in proxies

@@ -99,7 +99,7 @@ var ids = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a
 func TestCorpus(t *testing.T) {
 	all := readCorpus(t, "testdata/corpus.jsonl")
 	byCause := func(l labelled) string {
-		return Normalise(Failure{Type: l.Type, Message: l.Message, Language: l.Language}).Key
+		return Normalize(Failure{Type: l.Type, Message: l.Message, Language: l.Language}).Key
 	}
 	got := measure(all, byCause)
 	t.Logf("corpus.jsonl, today's pattern: %v", measure(all, func(l labelled) string { return errorPattern(l.Message) }))
@@ -133,7 +133,7 @@ func listFaults(t *testing.T, all []labelled, group func(labelled) string) {
 	}
 	for _, l := range all {
 		key := group(l)
-		pattern[key] = l.Type + ": " + Normalise(Failure{Message: l.Message}).Pattern
+		pattern[key] = l.Type + ": " + Normalize(Failure{Message: l.Message}).Pattern
 		add(groups, key, l.Cause)
 		add(causes, l.Cause, key)
 	}

@@ -8,12 +8,12 @@ import (
 	"tasker.example/tasker/internal/terminal"
 )
 
-// essence returns the part of a message that describes the error and its causes, without stack
-// frames and hints. It returns the middle of a very long message separately.
-func essence(message string) (text, middle string) {
-	message = printable(message)
+// extractEssence returns the part of a message that describes the error and its causes, without
+// stack frames and hints. It returns the middle of a very long message separately.
+func extractEssence(message string) (text, middle string) {
+	message = toPrintable(message)
 	if strings.IndexByte(message, '\n') >= 0 {
-		if lines, _ := essentialLines(message); len(lines) > 0 {
+		if lines, _ := findEssentialLines(message); len(lines) > 0 {
 			message = strings.Join(lines, "\n")
 		} else {
 			message = strings.Join(strings.Fields(message), " ")
@@ -30,11 +30,11 @@ func essence(message string) (text, middle string) {
 // cutMark replaces the middle of a long line.
 const cutMark = " … "
 
-// wordsOf returns the words of a text that contain no digits, separated by spaces.
-func wordsOf(text string) string {
+// extractWords returns the words of a text that contain no digits, separated by spaces.
+func extractWords(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
-		end := run(text, i, isWord)
+		end := runLength(text, i, isWord)
 		if end > i && !hasDigit(text[i:end]) {
 			b.WriteString(text[i:end])
 			b.WriteByte(' ')
@@ -48,18 +48,18 @@ func wordsOf(text string) string {
 // is the line after a Python traceback, the last cause of a Java exception, or else the first line
 // that is not a stack frame.
 func Headline(message string, limit int) string {
-	text, _ := unmarked(message)
-	text = printable(text)
-	if lines, headline := essentialLines(text); len(lines) > 0 {
+	text, _ := stripMark(message)
+	text = toPrintable(text)
+	if lines, headline := findEssentialLines(text); len(lines) > 0 {
 		text = lines[headline]
 	}
-	return cut(strings.Join(strings.Fields(unjoined(text)), " "), limit)
+	return truncate(strings.Join(strings.Fields(splitJoined(text)), " "), limit)
 }
 
-// printable returns s as valid UTF-8 without control characters, terminal escape sequences and
+// toPrintable returns s as valid UTF-8 without control characters, terminal escape sequences and
 // bidirectional marks. Digits and Latin letters of other widths become ASCII. It inserts a [joint]
 // where a script that is written without spaces meets another one, and preserves line breaks.
-func printable(s string) string {
+func toPrintable(s string) string {
 	clean := true
 	for i := 0; i < len(s) && clean; i++ {
 		clean = s[i] < utf8.RuneSelf && (s[i] >= ' ' || s[i] == '\n') && s[i] != 0x7f
@@ -74,7 +74,7 @@ func printable(s string) string {
 	for i, size := 0, 0; i < len(s); i += size {
 		var r rune
 		r, size = utf8.DecodeRuneInString(s[i:])
-		r = narrow(r)
+		r = toNarrow(r)
 		switch {
 		case r == '\n':
 			before = noWord
@@ -85,7 +85,7 @@ func printable(s string) string {
 			b.WriteByte(' ')
 		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
 		default:
-			after := scriptOf(r, before)
+			after := detectScript(r, before)
 			if before != noWord && after != noWord && before != after && joints[before]+joints[after] > 1 {
 				b.WriteByte(joint)
 			}
@@ -115,9 +115,9 @@ const (
 // than 1.
 var joints = [...]int{latin: 0, digit: 1, spaced: 1, unspaced: 2, wideMark: 2}
 
-// narrow returns the ASCII character of which r is a variant, or r itself. For example, １ and ٣
+// toNarrow returns the ASCII character of which r is a variant, or r itself. For example, １ and ٣
 // become digits.
-func narrow(r rune) rune {
+func toNarrow(r rune) rune {
 	switch {
 	case r >= 0xff01 && r <= 0xff5e:
 		return r - 0xff01 + '!'
@@ -131,8 +131,8 @@ func narrow(r rune) rune {
 	return r
 }
 
-// scriptOf returns the script of r, which follows a character of script before.
-func scriptOf(r rune, before script) script {
+// detectScript returns the script of r, which follows a character of script before.
+func detectScript(r rune, before script) script {
 	switch {
 	case r < utf8.RuneSelf:
 		return [...]script{0: noWord, classDigit: digit, classLower: latin, classUpper: latin}[class[r]]
@@ -168,14 +168,14 @@ const (
 	noiseLine           // hints, statements and the markers below them
 )
 
-// essentialLines returns the lines of a message that describe the error, and the index of the line
-// that names it. If that line does not distinguish errors, it adds the function that failed, from
-// the stack.
-func essentialLines(message string) (lines []string, headline int) {
+// findEssentialLines returns the lines of a message that describe the error, and the index of the
+// line that names it. If that line does not distinguish errors, it adds the function that failed,
+// from the stack.
+func findEssentialLines(message string) (lines []string, headline int) {
 	python, traced, skipped, frame := false, false, false, ""
 	for raw := range strings.SplitSeq(message, "\n") {
 		line := strings.TrimSpace(raw)
-		kind := kindOf(raw, line)
+		kind := classifyLine(raw, line)
 		if line == "" || kind == noiseLine {
 			continue
 		}
@@ -184,11 +184,11 @@ func essentialLines(message string) (lines []string, headline int) {
 			python, traced, frame = true, true, ""
 		case python && (raw[0] == ' ' || kind == frameLine):
 			if kind == frameLine { // the last frame is the one that failed
-				frame = pythonFrame(line)
+				frame = parsePythonFrame(line)
 			}
 		case kind == frameLine:
 			if frame == "" && !skipped {
-				frame, skipped = frameName(line), true
+				frame, skipped = parseFrameName(line), true
 			}
 		case kind == headerLine:
 		default:
@@ -199,15 +199,15 @@ func essentialLines(message string) (lines []string, headline int) {
 			lines = append(lines, line)
 		}
 	}
-	if frame != "" && len(lines) > 0 && (traced || bare(lines[len(lines)-1])) {
+	if frame != "" && len(lines) > 0 && (traced || isBareLine(lines[len(lines)-1])) {
 		lines = append(lines, "at "+frame)
 	}
 	return lines, headline
 }
 
-// bare reports whether an error line contains only a type, or a runtime error whose text is the
-// same everywhere.
-func bare(line string) bool {
+// isBareLine reports whether an error line contains only a type, or a runtime error whose text is
+// the same everywhere.
+func isBareLine(line string) bool {
 	return !strings.ContainsAny(strings.TrimSuffix(line, ":"), " \t'\"") || strings.HasPrefix(line, "goroutine ") ||
 		strings.HasPrefix(line, "panic: runtime error: ") || strings.HasPrefix(line, "[signal SIG")
 }
@@ -219,8 +219,8 @@ var noise = []string{
 	"Detail: Process ", "DETAIL: Process ", "DETAIL:  Process ", "(Session info:",
 }
 
-// kindOf returns the kind of a line. line is raw without surrounding blanks.
-func kindOf(raw, line string) lineKind {
+// classifyLine returns the kind of a line. line is raw without surrounding blanks.
+func classifyLine(raw, line string) lineKind {
 	if line == "" || strings.Trim(line, "^~-=*| .") == "" {
 		return noiseLine
 	}
@@ -261,14 +261,14 @@ func isFrame(raw, line string) bool {
 	case 'c':
 		return strings.HasPrefix(line, "created by ")
 	}
-	if strings.HasSuffix(line, ")") && raw[0] != ' ' && raw[0] != '\t' && goCall(line) {
+	if strings.HasSuffix(line, ")") && raw[0] != ' ' && raw[0] != '\t' && isGoCall(line) {
 		return true
 	}
 	return strings.Contains(line, ".go:") && strings.Contains(line, " +0x")
 }
 
-// goCall reports whether a line is a Go call such as main.charge(0xc000123456, 0x2).
-func goCall(line string) bool {
+// isGoCall reports whether a line is a Go call such as main.charge(0xc000123456, 0x2).
+func isGoCall(line string) bool {
 	i := strings.LastIndexByte(line, '(')
 	if i <= 0 || !strings.HasSuffix(line, ")") || strings.ContainsAny(line[:i], " \"':") {
 		return false
@@ -278,11 +278,11 @@ func goCall(line string) bool {
 		(inner == "..." || strings.HasPrefix(inner, "0x") || strings.HasPrefix(inner, "{0x"))
 }
 
-// frameName returns the function that a stack frame names.
-func frameName(line string) string {
+// parseFrameName returns the function that a stack frame names.
+func parseFrameName(line string) string {
 	line = strings.TrimPrefix(strings.TrimPrefix(line, "at "), "from ")
 	if i := strings.IndexByte(line, '('); i > 0 && !strings.HasPrefix(line, "(") {
-		if goCall(line) {
+		if isGoCall(line) {
 			i = strings.LastIndexByte(line, '(')
 		}
 		line = line[:i]
@@ -290,9 +290,9 @@ func frameName(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// pythonFrame returns the file name and the function in a line such as: File "/app/billing.py",
-// line 88, in charge.
-func pythonFrame(line string) string {
+// parsePythonFrame returns the file name and the function in a line such as: File
+// "/app/billing.py", line 88, in charge.
+func parsePythonFrame(line string) string {
 	parts := strings.SplitN(line, "\"", 3)
 	if len(parts) < 3 {
 		return ""

@@ -1,7 +1,7 @@
 // Package fingerprint computes the cause of a failure: it normalizes the error text by the rules in
 // rules.toml and hashes the result. The computation is pure and bounded in time and memory.
 //
-// [Normalise] removes what differs from task to task, such as ids, times and amounts. It keeps HTTP
+// [Normalize] removes what differs from task to task, such as ids, times and amounts. It keeps HTTP
 // statuses, SQLSTATEs, names of constraints and the like. Failures with one type and one pattern
 // have one [Cause].
 //
@@ -33,7 +33,7 @@ const Version = 2
 const (
 	MaxPattern = 300     // characters of a pattern
 	MaxGiven   = 200     // characters of a fingerprint that a handler set
-	MaxStored  = 8 << 10 // bytes of a message that is stored whole, see [Mark]
+	MaxStored  = 8 << 10 // bytes of a message that is stored whole, see [NewTruncationMark]
 	maxEssence = 1 << 16 // bytes of a message that are normalized; of the middle, only words count
 	maxMasked  = 64      // maximum number of listed masks
 	maxMask    = 80      // bytes of a masked text that are listed
@@ -69,42 +69,42 @@ type Mask struct {
 	Rule  string // id of the rule
 }
 
-// Normalise returns the cause of a failure. A fingerprint that the handler set takes precedence,
-// see [Given].
-func Normalise(f Failure) Cause {
-	c := current().normalise(f)
+// Normalize returns the cause of a failure. A fingerprint that the handler set takes precedence,
+// see [ApplyOverride].
+func Normalize(f Failure) Cause {
+	c := current().normalize(f)
 	if f.Given != "" {
-		c = Given(f.Given, c)
+		c = ApplyOverride(f.Given, c)
 	}
 	return c
 }
 
-func (set *ruleSet) normalise(f Failure) Cause {
-	message, digest := unmarked(f.Message)
-	c := set.pattern(message)
+func (set *ruleSet) normalize(f Failure) Cause {
+	message, digest := stripMark(f.Message)
+	c := set.computePattern(message)
 	if digest == "" {
-		digest = digestOf(message, c.whole)
+		digest = computeDigest(message, c.whole)
 	}
-	c.Key = key("failure", normaliseType(f.Type), digest)
+	c.Key = hashKey("failure", normalizeType(f.Type), digest)
 	return c
 }
 
-// digestOf returns the text that represents a message in the key of its cause. That is the whole
-// pattern, or a hash of it if the message is too long to be stored whole.
-func digestOf(message, pattern string) string {
+// computeDigest returns the text that represents a message in the key of its cause. That is the
+// whole pattern, or a hash of it if the message is too long to be stored whole.
+func computeDigest(message, pattern string) string {
 	if len(message) <= MaxStored {
-		return unlabelled(pattern)
+		return stripLabels(pattern)
 	}
-	return key(unlabelled(pattern))[:16]
+	return hashKey(stripLabels(pattern))[:16]
 }
 
-// Mark returns a function that formats the replacement for the middle of a message that is
-// truncated before it is stored. The replacement contains the digest of the whole message, so that
-// the truncated message has the same cause.
-func Mark(message string) func(omitted int) string {
+// NewTruncationMark returns a function that formats the replacement for the middle of a message
+// that is truncated before it is stored. The replacement contains the digest of the whole message,
+// so that the truncated message has the same cause.
+func NewTruncationMark(message string) func(omitted int) string {
 	digest := sync.OnceValue(func() string {
-		text, digest := unmarked(message)
-		return cmp.Or(digest, key(unlabelled(current().pattern(text).whole))[:16])
+		text, digest := stripMark(message)
+		return cmp.Or(digest, hashKey(stripLabels(current().computePattern(text).whole))[:16])
 	})
 	return func(omitted int) string {
 		return fmt.Sprintf("\n[… %d bytes are left out, digest %s …]\n", omitted, digest())
@@ -113,8 +113,8 @@ func Mark(message string) func(omitted int) string {
 
 var mark = regexp.MustCompile(`\n\[… [0-9]+ bytes are left out(?:, digest ([0-9a-f]{16}))? …\]\n`)
 
-// unmarked returns a message without marks, and the digest in the last mark that contains one.
-func unmarked(message string) (text, digest string) {
+// stripMark returns a message without marks, and the digest in the last mark that contains one.
+func stripMark(message string) (text, digest string) {
 	if !strings.Contains(message, "\n[… ") {
 		return message, ""
 	}
@@ -124,37 +124,38 @@ func unmarked(message string) (text, digest string) {
 	return mark.ReplaceAllLiteralString(message, "\n"), digest
 }
 
-// Given returns the cause for a fingerprint that a handler set. The text is used unchanged, cut to
-// [MaxGiven] characters; {default} in it is replaced by the computed cause.
-func Given(text string, computed Cause) Cause {
-	text = cut(strings.Join(strings.Fields(printable(text)), " "), MaxGiven)
+// ApplyOverride returns the cause for a fingerprint that a handler set. The text is used unchanged,
+// cut to [MaxGiven] characters; {default} in it is replaced by the computed cause.
+func ApplyOverride(text string, computed Cause) Cause {
+	text = truncate(strings.Join(strings.Fields(toPrintable(text)), " "), MaxGiven)
 	c := Cause{Pattern: text, Rules: []string{"handler"}}
 	if strings.Contains(text, defaultCause) {
 		c.Rules = append(c.Rules, computed.Rules...)
 		c.Masked = computed.Masked
-		c.Pattern = cut(strings.ReplaceAll(text, defaultCause, computed.Pattern), MaxPattern)
+		c.Pattern = truncate(strings.ReplaceAll(text, defaultCause, computed.Pattern), MaxPattern)
 		text = strings.ReplaceAll(text, defaultCause, computed.Key)
 	}
-	c.Key = key("handler", text)
+	c.Key = hashKey("handler", text)
 	return c
 }
 
-// unlabelled replaces all placeholders that name something, and short id prefixes as in P-<n>, with
-// one placeholder. A number, a UUID and a word as the id of an order must not lead to three causes.
-func unlabelled(pattern string) string {
+// stripLabels replaces all placeholders that name something, and short id prefixes as in P-<n>,
+// with one placeholder. A number, a UUID and a word as the id of an order must not lead to three
+// causes.
+func stripLabels(pattern string) string {
 	var b strings.Builder
 	b.Grow(len(pattern))
 	for i := 0; i < len(pattern); {
-		n := labelAt(pattern, i)
+		n := findLabelEnd(pattern, i)
 		if n == 0 {
 			b.WriteByte(pattern[i])
 			i++
 			continue
 		}
 		if naming[pattern[i:i+n]] {
-			if text := b.String(); shortPrefix(text) < len(text) {
+			if text := b.String(); shortPrefixLength(text) < len(text) {
 				b.Reset()
-				b.WriteString(text[:shortPrefix(text)])
+				b.WriteString(text[:shortPrefixLength(text)])
 			}
 			b.WriteString("<>")
 		} else {
@@ -168,8 +169,8 @@ func unlabelled(pattern string) string {
 // naming lists the placeholders that name one thing.
 var naming = map[string]bool{"<id>": true, "<n>": true, "<val>": true, "<email>": true, "<name>": true}
 
-// shortPrefix returns the start of the short id prefix that s ends with, or the length of s.
-func shortPrefix(s string) int {
+// shortPrefixLength returns the start of the short id prefix that s ends with, or the length of s.
+func shortPrefixLength(s string) int {
 	end := len(s)
 	if end == 0 || s[end-1] != '-' && s[end-1] != '_' {
 		return end
@@ -185,14 +186,14 @@ func shortPrefix(s string) int {
 	return i
 }
 
-func key(parts ...string) string {
+func hashKey(parts ...string) string {
 	sum := md5.Sum([]byte(strings.Join(parts, "\x1f"))) // not used for security
 	return hex.EncodeToString(sum[:])
 }
 
-// cut truncates s to limit characters. It keeps the beginning and the end, which contains the
+// truncate truncates s to limit characters. It keeps the beginning and the end, which contains the
 // cause of a wrapped error, with an ellipsis between them.
-func cut(s string, limit int) string {
+func truncate(s string, limit int) string {
 	if len(s) <= limit || utf8.RuneCountInString(s) <= limit {
 		return s
 	}

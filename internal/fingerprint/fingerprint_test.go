@@ -9,7 +9,7 @@ import (
 
 func TestTheTypeCounts(t *testing.T) {
 	t.Parallel()
-	cause := func(typ string) string { return Normalise(Failure{Type: typ, Message: "disk full"}).Key }
+	cause := func(typ string) string { return Normalize(Failure{Type: typ, Message: "disk full"}).Key }
 	for _, same := range [][]string{
 		{"", "*errors.errorString", "*fmt.wrapError"},
 		{"com.example.Worker$$Lambda$512/0x0000000800d3c840@1b2c3d", "com.example.Worker$$Lambda$99/0x0000000800aa1000@aa11bb"},
@@ -37,7 +37,7 @@ func TestTheTypeCounts(t *testing.T) {
 // A thing may have a number, a UUID or a name for its id: that makes no second cause.
 func TestPlaceholdersThatNameAreNotToldApart(t *testing.T) {
 	t.Parallel()
-	cause := func(message string) string { return Normalise(Failure{Message: message}).Key }
+	cause := func(message string) string { return Normalize(Failure{Message: message}).Key }
 	for _, same := range [][]string{
 		{"widget 4711 is broken", "widget 0190a5b2-7c1e-7d3f-9a44-0c8be1f2d6a7 is broken", "widget a@example.com is broken", "widget w-17 is broken", "widget XY-2026-17 is broken"},
 		{"widgets 17, 8fK2lQx9 are broken", "widgets 4 are broken"},
@@ -80,7 +80,7 @@ func TestEssence(t *testing.T) {
 		{"a cause far behind", "cannot store " + long + "\n" + strings.Repeat("x", 8000) + "\nCaused by: disk full", "Caused by: disk full"},
 		{"a cause at the end of a line", "cannot store " + strings.Repeat("green ", 2000) + ": disk full", ": disk full"},
 	} {
-		got := Normalise(Failure{Message: tt.message}).Pattern
+		got := Normalize(Failure{Message: tt.message}).Pattern
 		if got != tt.want && (len(tt.message) < 2000 || !strings.HasSuffix(got, tt.want)) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
@@ -90,22 +90,22 @@ func TestEssence(t *testing.T) {
 func TestPatternsAreCutInTheMiddle(t *testing.T) {
 	t.Parallel()
 	words := strings.Repeat("green blue ", 100)
-	full := Normalise(Failure{Message: "begin " + words + "disk full"}).Pattern
+	full := Normalize(Failure{Message: "begin " + words + "disk full"}).Pattern
 	if utf8.RuneCountInString(full) != MaxPattern || !strings.HasPrefix(full, "begin green") || !strings.HasSuffix(full, "disk full") {
 		t.Errorf("%q", full)
 	}
-	if utf8.RuneCountInString(Normalise(Failure{Message: strings.Repeat("ü ", 1000)}).Pattern) > MaxPattern {
+	if utf8.RuneCountInString(Normalize(Failure{Message: strings.Repeat("ü ", 1000)}).Pattern) > MaxPattern {
 		t.Error("characters of several bytes are not counted as one")
 	}
 }
 
 func TestMaskedIsBounded(t *testing.T) {
 	t.Parallel()
-	c := Normalise(Failure{Message: strings.Repeat("row 17 of lot 4711: ", 100) + "Key (a)=(" + strings.Repeat("ü", 200) + ")"})
+	c := Normalize(Failure{Message: strings.Repeat("row 17 of lot 4711: ", 100) + "Key (a)=(" + strings.Repeat("ü", 200) + ")"})
 	if len(c.Masked) != maxMasked {
 		t.Errorf("%d masks, want %d", len(c.Masked), maxMasked)
 	}
-	c = Normalise(Failure{Message: "Key (a)=(" + strings.Repeat("ü", 200) + ")"})
+	c = Normalize(Failure{Message: "Key (a)=(" + strings.Repeat("ü", 200) + ")"})
 	if len(c.Masked) != 1 || len(c.Masked[0].Text) > maxMask || !utf8.ValidString(c.Masked[0].Text) {
 		t.Errorf("masks %q", c.Masked)
 	}
@@ -113,7 +113,7 @@ func TestMaskedIsBounded(t *testing.T) {
 
 func TestRulesAreListedInTheirOrder(t *testing.T) {
 	t.Parallel()
-	c := Normalise(Failure{Message: "gateway answered 503 in 17ms and then in 18ms"})
+	c := Normalize(Failure{Message: "gateway answered 503 in 17ms and then in 18ms"})
 	if want := []string{"http-status", "duration"}; !slices.Equal(c.Rules, want) {
 		t.Errorf("rules %q, want %q", c.Rules, want)
 	}
@@ -124,23 +124,23 @@ func TestRulesAreListedInTheirOrder(t *testing.T) {
 
 func TestGiven(t *testing.T) {
 	t.Parallel()
-	computed := Normalise(Failure{Type: "*url.Error", Message: "order 4711: EOF"})
-	other := Normalise(Failure{Type: "*url.Error", Message: "order 4711: disk full"})
-	mine := Given("gateway down", computed)
-	if mine.Pattern != "gateway down" || mine.Key != Given(" gateway\n down ", other).Key || mine.Key == computed.Key || len(mine.Masked) > 0 {
+	computed := Normalize(Failure{Type: "*url.Error", Message: "order 4711: EOF"})
+	other := Normalize(Failure{Type: "*url.Error", Message: "order 4711: disk full"})
+	mine := ApplyOverride("gateway down", computed)
+	if mine.Pattern != "gateway down" || mine.Key != ApplyOverride(" gateway\n down ", other).Key || mine.Key == computed.Key || len(mine.Masked) > 0 {
 		t.Errorf("a text of its own: %+v", mine)
 	}
-	both := Given("shard 7: {default}", computed)
-	if both.Pattern != "shard 7: order <id>: EOF" || both.Key == Given("shard 8: {default}", computed).Key || both.Key == Given("shard 7: {default}", other).Key {
+	both := ApplyOverride("shard 7: {default}", computed)
+	if both.Pattern != "shard 7: order <id>: EOF" || both.Key == ApplyOverride("shard 8: {default}", computed).Key || both.Key == ApplyOverride("shard 7: {default}", other).Key {
 		t.Errorf("with the computed cause: %+v", both)
 	}
 	if want := append([]string{"handler"}, computed.Rules...); !slices.Equal(both.Rules, want) || !slices.Equal(both.Masked, computed.Masked) {
 		t.Errorf("rules %q and masks %q, want %q and %q", both.Rules, both.Masked, want, computed.Masked)
 	}
-	if long := Given(strings.Repeat("ü", 1000), computed); utf8.RuneCountInString(long.Pattern) != MaxGiven {
+	if long := ApplyOverride(strings.Repeat("ü", 1000), computed); utf8.RuneCountInString(long.Pattern) != MaxGiven {
 		t.Errorf("%d characters", utf8.RuneCountInString(long.Pattern))
 	}
-	if Given("order <id>: EOF", computed).Key == computed.Key {
+	if ApplyOverride("order <id>: EOF", computed).Key == computed.Key {
 		t.Error("a given text has the key of a computed cause")
 	}
 }

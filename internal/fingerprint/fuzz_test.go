@@ -24,7 +24,7 @@ func FuzzNormalise(f *testing.F) {
 	f.Add("", "\xff\xfe\x00")
 	f.Add("", strings.Repeat("<", 5000))
 	f.Fuzz(func(t *testing.T, typ, message string) {
-		c := Normalise(Failure{Type: typ, Message: message})
+		c := Normalize(Failure{Type: typ, Message: message})
 		if !utf8.ValidString(c.Pattern) || utf8.RuneCountInString(c.Pattern) > MaxPattern || strings.ContainsAny(c.Pattern, "\n\x00") {
 			t.Errorf("%q becomes %q", message, c.Pattern)
 		}
@@ -51,8 +51,8 @@ func FuzzNormalise(f *testing.F) {
 func TestPatternsAreStable(t *testing.T) {
 	t.Parallel()
 	for _, l := range readCorpus(t, "testdata/corpus.jsonl") {
-		first := Normalise(Failure{Message: l.Message}).Pattern
-		if again := Normalise(Failure{Message: first}).Pattern; again != first && !strings.Contains(first, "…") {
+		first := Normalize(Failure{Message: l.Message}).Pattern
+		if again := Normalize(Failure{Message: first}).Pattern; again != first && !strings.Contains(first, "…") {
 			t.Errorf("%q\n\tbecomes %q\n\tand then %q", l.Message, first, again)
 		}
 	}
@@ -71,7 +71,7 @@ func TestTimeIsBounded(t *testing.T) {
 		shortest := time.Hour
 		for round := 0; round < 5 && shortest > 200*time.Millisecond; round++ { // one of which a loaded machine does not hold up
 			start := time.Now()
-			Normalise(Failure{Type: message, Message: message})
+			Normalize(Failure{Type: message, Message: message})
 			shortest = min(shortest, time.Since(start))
 		}
 		if shortest > 200*time.Millisecond {
@@ -85,7 +85,7 @@ func BenchmarkHostile(b *testing.B) {
 		b.Run(fmt.Sprintf("%q", part), func(b *testing.B) {
 			message := strings.Repeat(part, maxEssence/len(part))
 			for b.Loop() {
-				Normalise(Failure{Message: message})
+				Normalize(Failure{Message: message})
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func BenchmarkNormalise(b *testing.B) {
 			b.SetBytes(int64(bb.size))
 			b.ReportAllocs()
 			for b.Loop() {
-				Normalise(Failure{Type: "*url.Error", Message: message})
+				Normalize(Failure{Type: "*url.Error", Message: message})
 			}
 		})
 	}

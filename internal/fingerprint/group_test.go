@@ -79,12 +79,12 @@ func TestGroups(t *testing.T) {
 			t.Parallel()
 			seen := map[string]string{}
 			for _, group := range list {
-				first := Normalise(Failure{Message: group[0]})
+				first := Normalize(Failure{Message: group[0]})
 				if other, ok := seen[first.Key]; ok {
 					t.Errorf("one cause: %.90q and %.90q: %.90q", other, group[0], first.Pattern)
 				}
 				for _, message := range group {
-					c := Normalise(Failure{Message: message})
+					c := Normalize(Failure{Message: message})
 					if c.Key != first.Key {
 						t.Errorf("two causes: %.90q and %.90q", first.Pattern, c.Pattern)
 					}
@@ -108,7 +108,7 @@ func TestPatternsOfTextsWithoutSpaces(t *testing.T) {
 		"订单 4711 支付失败":           "订单 <id> 支付失败",
 		"POST /v2/订单 返回 502（上游）": "POST /v2/<id> 返回 502(上游)",
 	} {
-		if got := Normalise(Failure{Message: message}).Pattern; got != want {
+		if got := Normalize(Failure{Message: message}).Pattern; got != want {
 			t.Errorf("%q becomes %q, want %q", message, got, want)
 		}
 	}

@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// quoted reads a quoted text. The opening quotation mark is at i and has open bytes; the closing
-// one has size bytes.
-func (s *scanner) quoted(i, open int, closing string, size int) int {
+// scanQuoted reads a quoted text. The opening quotation mark is at i and has open bytes; the
+// closing one has size bytes.
+func (s *scanner) scanQuoted(i, open int, closing string, size int) int {
 	if s.depth >= maxDepth || closing == "'" && i > 0 && isWord(s.s[i-1]) || s.budget < 0 {
-		return s.punct(i, open)
+		return s.scanPunctuation(i, open)
 	}
 	start := i + open
-	stop := quoteEnd(s.s, start, closing)
+	stop := findQuoteEnd(s.s, start, closing)
 	if stop < 0 {
-		s.afford(min(maxQuote, len(s.s)-i))
-		return s.punct(i, open)
+		s.checkBudget(min(maxQuote, len(s.s)-i))
+		return s.scanPunctuation(i, open)
 	}
 	content, end := s.s[start:stop], stop+size
 	if s.isKey(content, end) {
@@ -25,11 +25,11 @@ func (s *scanner) quoted(i, open int, closing string, size int) int {
 	}
 	s.out = append(s.out, s.s[i:start]...)
 	var r *rule
-	if !labels[content] && byteAt(s.s, end) != '=' {
-		r = s.quotedRule(content, end)
+	if !labels[content] && byteAtOrZero(s.s, end) != '=' {
+		r = s.matchQuoted(content, end)
 	}
 	if r != nil {
-		s.fire(r, content)
+		s.applyRule(r, content)
 		if r.keep {
 			s.before[0] |= s.set.keptName
 		}
@@ -52,39 +52,39 @@ var quoteMarks = [256]bool{0xe2: true, 0xc2: true}
 // closings lists each typographic opening mark with the marks that close it.
 var closings = [][]string{{"„", "“", "”"}, {"“", "”"}, {"«", "»"}, {"»", "«"}, {"‘", "’"}, {"‹", "›"}}
 
-// typographic reads a typographic quotation, an amount of money or a word.
-func (s *scanner) typographic(i int) int {
+// scanTypographicQuote reads a typographic quotation, an amount of money or a word.
+func (s *scanner) scanTypographicQuote(i int) int {
 	for _, c := range closings {
 		if !strings.HasPrefix(s.s[i:], c[0]) {
 			continue
 		}
 		for _, closing := range c[1:] {
-			if s.budget >= 0 && quoteEnd(s.s, i+len(c[0]), closing) > 0 {
-				return s.quoted(i, len(c[0]), closing, len(closing))
+			if s.budget >= 0 && findQuoteEnd(s.s, i+len(c[0]), closing) > 0 {
+				return s.scanQuoted(i, len(c[0]), closing, len(closing))
 			}
-			s.afford(min(maxQuote, len(s.s)-i))
+			s.checkBudget(min(maxQuote, len(s.s)-i))
 		}
-		return s.punct(i, len(c[0]))
+		return s.scanPunctuation(i, len(c[0]))
 	}
 	if r, size := utf8.DecodeRuneInString(s.s[i:]); strings.ContainsRune("€£¥", r) {
-		k := run(s.s, i+size, func(c byte) bool { return c == ' ' })
-		if isDigit(byteAt(s.s, k)) {
-			return s.money(i, k)
+		k := runLength(s.s, i+size, func(c byte) bool { return c == ' ' })
+		if isDigit(byteAtOrZero(s.s, k)) {
+			return s.scanMoney(i, k)
 		}
 	} else if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
-		return s.punct(i, size)
+		return s.scanPunctuation(i, size)
 	}
-	return s.letters(i)
+	return s.scanLetters(i)
 }
 
-// quotedRule returns the rule for a quoted text, or nil.
-func (s *scanner) quotedRule(content string, end int) *rule {
+// matchQuoted returns the rule for a quoted text, or nil.
+func (s *scanner) matchQuoted(content string, end int) *rule {
 	if s.key != 0 {
-		if r := s.match(shapeMember, end); r != nil && !s.set.sentence(content) {
+		if r := s.match(shapeMember, end); r != nil && !s.set.isSentence(content) {
 			return r
 		}
 	}
-	if s.pair(end) {
+	if s.matchPair(end) {
 		if r := s.match(shapePair, end); r != nil {
 			return r
 		}
@@ -92,8 +92,8 @@ func (s *scanner) quotedRule(content string, end int) *rule {
 	if content == "" {
 		return s.match(shapeQuotedEmpty, end)
 	}
-	sh := s.set.quotedShape(content)
-	if s.gap == '=' && s.gapped && sh != shapeQuotedPath && s.s[end-1] == '\'' && !s.set.sentence(content) {
+	sh := s.set.classifyQuoted(content)
+	if s.gap == '=' && s.gapped && sh != shapeQuotedPath && s.s[end-1] == '\'' && !s.set.isSentence(content) {
 		sh = shapeQuotedLiteral
 	}
 	if sh != shapeQuotedPath && slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(s.s[end:], r) }) {
@@ -107,15 +107,15 @@ func (s *scanner) quotedRule(content string, end int) *rule {
 	return s.match(sh, end)
 }
 
-// quoteEnd returns the position of the closing quotation mark, or -1.
-func quoteEnd(s string, i int, closing string) int {
+// findQuoteEnd returns the position of the closing quotation mark, or -1.
+func findQuoteEnd(s string, i int, closing string) int {
 	last := min(len(s), i+maxQuote)
 	for k := i; k < last; k++ {
 		switch {
 		case s[k] == '\\' && closing[0] != '\\' && k+1 < last:
 			k++
 		case strings.HasPrefix(s[k:], closing):
-			after := byteAt(s, k+len(closing))
+			after := byteAtOrZero(s, k+len(closing))
 			if closing == "'" && (isWord(after) && k > i) {
 				continue // an apostrophe
 			}
@@ -127,7 +127,7 @@ func quoteEnd(s string, i int, closing string) int {
 
 // isKey reports whether a quoted text is a key in an object.
 func (s *scanner) isKey(content string, end int) bool {
-	return s.braces > 0 && content != "" && len(content) <= maxWord && byteAt(s.s, end) == ':'
+	return s.braces > 0 && content != "" && len(content) <= maxWord && byteAtOrZero(s.s, end) == ':'
 }
 
 // readKey reads the key of an object. The value is ignored unless the key describes a failure.
@@ -142,19 +142,19 @@ func (s *scanner) readKey(i, start, stop, end int) int {
 		s.out = append(s.out, content...)
 		s.push(0)
 	}
-	s.before[0] = (s.set.bits(content) | s.set.inner(content)) &^ s.set.filler
+	s.before[0] = (s.set.wordBits(content) | s.set.innerBits(content)) &^ s.set.filler
 	s.out = append(s.out, s.s[stop:end]...)
 	s.out = append(s.out, ':')
 	s.sep, s.gap = ':', ':'
 	s.key = 1
-	if (s.set.bits(content)|s.set.inner(content))&(s.set.told|s.set.weak|s.set.named) != 0 {
+	if (s.set.wordBits(content)|s.set.innerBits(content))&(s.set.told|s.set.weak|s.set.named) != 0 {
 		s.key = 0
 	}
 	return end + 1
 }
 
-// quotedShape returns the shape of a quoted text.
-func (set *ruleSet) quotedShape(content string) shape {
+// classifyQuoted returns the shape of a quoted text.
+func (set *ruleSet) classifyQuoted(content string) shape {
 	digits, longest, blanks, other, high := 0, 0, 0, false, false
 	for i := range len(content) {
 		c := content[i]
@@ -178,28 +178,29 @@ func (set *ruleSet) quotedShape(content string) shape {
 		return shapeQuotedPath
 	case content[0] == '\\':
 		return shapeQuotedData
-	case blanks == 0 && (strings.Contains(content, "/") && !isDigit(content[0]) && pathish(content)):
+	case blanks == 0 && (strings.Contains(content, "/") && !isDigit(content[0]) && looksLikePath(content)):
 		return shapeQuotedPath
 	case set.isDataFile(content) && (blanks > 0 || high || longest > 0):
 		return shapeQuotedFile
 	case blanks == 0 && ((isDigit(content[0]) || content[0] == '-') && longest > 0 || strings.IndexByte(content, '@') > 0 || high):
 		return shapeQuotedData
-	case blanks == 0 && !startsWithWord(content) && (longest >= 2 || set.machine(content)):
+	case blanks == 0 && !startsWithWord(content) && (longest >= 2 || set.isMachineName(content)):
 		return shapeQuotedData
-	case blanks == 0 && !other && !set.machine(content):
+	case blanks == 0 && !other && !set.isMachineName(content):
 		return shapeQuotedName
-	case blanks > 0 && (high || titled(content)) && !set.sentence(content):
+	case blanks > 0 && (high || isTitleCase(content)) && !set.isSentence(content):
 		return shapeQuotedTitle
 	}
 	return shapeQuotedText
 }
 
-// machine reports whether a part of a name is machine-generated.
-func (set *ruleSet) machine(name string) bool {
+// isMachineName reports whether a part of a name is machine-generated.
+func (set *ruleSet) isMachineName(name string) bool {
 	for i := 0; i < len(name); {
-		end := partEnd(name, i)
+		end := findPartEnd(name, i)
 		p := name[i:end]
-		if p != "" && (set.randomPart(p) || len(name) > len(p) && scrambled(p) || len(p) >= 8 && run(p, 0, isHex) == len(p)) {
+		if p != "" && (set.isRandomPart(p) || len(name) > len(p) && isScrambled(p) || len(p) >= 8 &&
+			runLength(p, 0, isHex) == len(p)) {
 			return true
 		}
 		i = max(end, i+1)
@@ -207,8 +208,8 @@ func (set *ruleSet) machine(name string) bool {
 	return false
 }
 
-// titled reports whether most words are capitalized.
-func titled(content string) bool {
+// isTitleCase reports whether most words are capitalized.
+func isTitleCase(content string) bool {
 	words, capitals := 0, 0
 	for w := range strings.FieldsSeq(content) {
 		words++
@@ -219,22 +220,22 @@ func titled(content string) bool {
 	return words > 1 && words <= 8 && capitals*2 > words
 }
 
-// sentence reports whether a text contains words that describe failures.
-func (set *ruleSet) sentence(content string) bool {
+// isSentence reports whether a text contains words that describe failures.
+func (set *ruleSet) isSentence(content string) bool {
 	if strings.IndexByte(content, ' ') < 0 {
 		return false
 	}
 	for w := range strings.FieldsSeq(content) {
-		if set.bits(strings.Trim(w, ".,:;!?()"))&set.plain != 0 {
+		if set.wordBits(strings.Trim(w, ".,:;!?()"))&set.plain != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// tuple reads values in parentheses, as in Key (id)=(7) or contains (1, 2). It returns 0 if there
-// are none.
-func (s *scanner) tuple(i int) int {
+// scanTuple reads values in parentheses, as in Key (id)=(7) or contains (1, 2). It returns 0 if
+// there are none.
+func (s *scanner) scanTuple(i int) int {
 	sh := shapeTuple
 	if s.gap != '=' && s.before[0]&s.set.tuple == 0 {
 		if s.gapped || i == 0 || !isWord(s.s[i-1]) {
@@ -245,9 +246,9 @@ func (s *scanner) tuple(i int) int {
 	if s.budget < 0 {
 		return 0
 	}
-	end := closingOf(s.s, i, '(', ')')
-	s.afford(end - i)
-	if end <= i+1 || s.s[end-1] != ')' || sh == shapeArgument && !dataish(s.s[i+1:end-1]) {
+	end := findClosing(s.s, i, '(', ')')
+	s.checkBudget(end - i)
+	if end <= i+1 || s.s[end-1] != ')' || sh == shapeArgument && !looksLikeData(s.s[i+1:end-1]) {
 		return 0
 	}
 	r := s.match(sh, end)
@@ -255,15 +256,15 @@ func (s *scanner) tuple(i int) int {
 		return 0
 	}
 	s.out = append(s.out, '(')
-	s.fire(r, s.s[i+1:end-1])
+	s.applyRule(r, s.s[i+1:end-1])
 	s.out = append(s.out, ')')
 	s.sep = ')'
 	return end
 }
 
-// closingOf returns the end of the bracket that opens at i. If the closing bracket is missing
+// findClosing returns the end of the bracket that opens at i. If the closing bracket is missing
 // because the text was truncated, it returns the end of the line.
-func closingOf(s string, i int, open, closing byte) int {
+func findClosing(s string, i int, open, closing byte) int {
 	depth := 0
 	for k := i; k < len(s); k++ {
 		switch s[k] {
@@ -287,67 +288,67 @@ func closingOf(s string, i int, open, closing byte) int {
 	return len(s)
 }
 
-// brace reads an object, or an opening brace if there is no object.
-func (s *scanner) brace(i int) int {
-	next := byteAt(s.s, i+1)
+// scanBrace reads an object, or an opening brace if there is no object.
+func (s *scanner) scanBrace(i int) int {
+	next := byteAtOrZero(s.s, i+1)
 	if s.key != 0 || next == '}' || isLetter(next) || next == '"' || next == '\'' || next == '\\' || next == ' ' || next == '\n' {
-		return s.data(i)
+		return s.scanData(i)
 	}
-	return s.punct(i, 1)
+	return s.scanPunctuation(i, 1)
 }
 
-// data scans an object or an array of objects and masks it, unless one of its keys describes the
-// failure.
-func (s *scanner) data(i int) int {
+// scanData scans an object or an array of objects and masks it, unless one of its keys describes
+// the failure.
+func (s *scanner) scanData(i int) int {
 	open, closing := byte('{'), byte('}')
 	if s.s[i] == '[' {
 		open, closing = '[', ']'
 	}
 	if s.budget < 0 {
-		return s.punct(i, 1)
+		return s.scanPunctuation(i, 1)
 	}
-	end := closingOf(s.s, i, open, closing)
-	s.afford(2 * (end - i))
+	end := findClosing(s.s, i, open, closing)
+	s.checkBudget(2 * (end - i))
 	text := s.s[i:end]
 	if strings.Trim(text, "{} ") == "" && s.apply(shapeData, text, end) {
 		return end
 	}
 	if s.key == 0 && !isObject(text) {
-		return s.punct(i, 1)
+		return s.scanPunctuation(i, 1)
 	}
-	if s.key != 0 && !s.set.tells(text) && s.apply(shapeMember, text, end) {
+	if s.key != 0 && !s.set.isInformative(text) && s.apply(shapeMember, text, end) {
 		return end
 	}
 	s.key = 0
-	if !s.set.tells(text) && s.apply(shapeData, text, end) {
+	if !s.set.isInformative(text) && s.apply(shapeData, text, end) {
 		return end
 	}
 	if open == '{' {
 		s.braces++
 	}
-	return s.punct(i, 1)
+	return s.scanPunctuation(i, 1)
 }
 
 // isObject reports whether a bracketed text begins with a key.
 func isObject(text string) bool {
-	i := run(text, 0, func(c byte) bool { return strings.IndexByte("[{ \n\"'\\", c) >= 0 })
-	end := run(text, i, func(c byte) bool { return isWord(c) || strings.IndexByte("-@.$", c) >= 0 })
+	i := runLength(text, 0, func(c byte) bool { return strings.IndexByte("[{ \n\"'\\", c) >= 0 })
+	end := runLength(text, i, func(c byte) bool { return isWord(c) || strings.IndexByte("-@.$", c) >= 0 })
 	if end == i {
 		return false
 	}
-	end = run(text, end, func(c byte) bool { return strings.IndexByte("\"'\\", c) >= 0 })
-	return byteAt(text, end) == ':'
+	end = runLength(text, end, func(c byte) bool { return strings.IndexByte("\"'\\", c) >= 0 })
+	return byteAtOrZero(text, end) == ':'
 }
 
-// tells reports whether the text of an object contains a key that describes a failure.
-func (set *ruleSet) tells(text string) bool {
+// isInformative reports whether the text of an object contains a key that describes a failure.
+func (set *ruleSet) isInformative(text string) bool {
 	for i := 0; i < len(text); i++ {
 		if !isLetter(text[i]) || isWord(text[max(i-1, 0)]) {
 			continue
 		}
-		end := run(text, i, isWord)
-		k := run(text, end, func(c byte) bool { return strings.IndexByte("\"'\\", c) >= 0 })
-		if w := text[i:end]; byteAt(text, k) == ':' && (set.bits(w)|set.inner(w))&set.told != 0 {
+		end := runLength(text, i, isWord)
+		k := runLength(text, end, func(c byte) bool { return strings.IndexByte("\"'\\", c) >= 0 })
+		if w := text[i:end]; byteAtOrZero(text, k) == ':' && (set.wordBits(w)|set.innerBits(w))&set.told != 0 {
 			return true
 		}
 		i = end
@@ -355,17 +356,17 @@ func (set *ruleSet) tells(text string) bool {
 	return strings.Contains(text, ", b'") // SMTP replies, as Python prints them
 }
 
-// dataish reports whether a short text is more likely data than prose.
-func dataish(text string) bool {
+// looksLikeData reports whether a short text is more likely data than prose.
+func looksLikeData(text string) bool {
 	if len(text) == 0 || len(text) > 80 || strings.ContainsAny(text, `"'=`) {
 		return false
 	}
 	return hasDigit(text) || strings.Contains(text, "@") || !strings.Contains(text, " ") && strings.Contains(text, "-")
 }
 
-// subject reads the object of an operation, up to the following colon, such as R 77/B in "void
+// scanSubject reads the object of an operation, up to the following colon, such as R 77/B in "void
 // invoice R 77/B: no such service". It returns i if there is none.
-func (s *scanner) subject(i int) int {
+func (s *scanner) scanSubject(i int) int {
 	if !s.clause || !s.gapped || s.gap != 0 {
 		return i
 	}
@@ -375,15 +376,16 @@ func (s *scanner) subject(i int) int {
 		return i
 	}
 	text := s.s[i : i+colon]
-	if k := run(text, 0, isLetter); s.set.bits(text[:k])&s.set.entity != 0 && k < len(text) && !isUpper(text[0]) {
+	if k := runLength(text, 0, isLetter); s.set.wordBits(text[:k])&s.set.entity != 0 && k < len(text) &&
+		!isUpper(text[0]) {
 		return i
 	}
-	if strings.ContainsAny(text, "\"'`;=<>|") || s.set.phrase(text) || !subjectish(text) {
+	if strings.ContainsAny(text, "\"'`;=<>|") || s.set.isPhrase(text) || !looksLikeSubject(text) {
 		return i
 	}
 	sh := shapeSubject
 	if s.match(sh, i+colon) == nil && s.first && s.words > 1 && hasDigit(text) && !strings.ContainsAny(text, " .:[") &&
-		!isVersion(text) && durationEnd(s.set, s.s, i) == 0 && s.set.bits(text)&s.set.wordy == 0 {
+		!isVersion(text) && findDurationEnd(s.set, s.s, i) == 0 && s.set.wordBits(text)&s.set.wordy == 0 {
 		sh = shapeSubjectID
 	}
 	if s.apply(sh, text, i+colon) {
@@ -392,11 +394,11 @@ func (s *scanner) subject(i int) int {
 	return i
 }
 
-// subjectish reports whether a text can be the name of one thing.
-func subjectish(text string) bool {
+// looksLikeSubject reports whether a text can be the name of one thing.
+func looksLikeSubject(text string) bool {
 	words := strings.Count(text, " ") + 1
 	if i := strings.LastIndexByte(text, ' '); i > 0 && strings.ContainsAny(text[:i], "0123456789@") &&
-		run(text, i+1, func(c byte) bool { return c >= 'a' && c <= 'z' }) == len(text) {
+		runLength(text, i+1, func(c byte) bool { return c >= 'a' && c <= 'z' }) == len(text) {
 		return false // only the number of "4711 bounced"
 	}
 	capitals := 0
@@ -412,31 +414,31 @@ func subjectish(text string) bool {
 	return words > 1 && isUpper(text[0]) || marks && words == 1 || marks && capitals > 1
 }
 
-// phrase reports whether a text contains lower-case words that connect the parts of a sentence.
-func (set *ruleSet) phrase(text string) bool {
+// isPhrase reports whether a text contains lower-case words that connect the parts of a sentence.
+func (set *ruleSet) isPhrase(text string) bool {
 	for w := range strings.FieldsSeq(text) {
-		if set.bits(w)&(set.filler|set.plain) != 0 && !isUpper(w[0]) {
+		if set.wordBits(w)&(set.filler|set.plain) != 0 && !isUpper(w[0]) {
 			return true
 		}
 	}
 	return false
 }
 
-// pathish reports whether a text consists of words separated by slashes.
-func pathish(content string) bool {
-	return len(content) > 6 && pronounceable(content) && strings.IndexByte(content, '/') > 1
+// looksLikePath reports whether a text consists of words separated by slashes.
+func looksLikePath(content string) bool {
+	return len(content) > 6 && isPronounceable(content) && strings.IndexByte(content, '/') > 1
 }
 
 // isDataFile reports whether a text is the name of a data file.
 func (set *ruleSet) isDataFile(content string) bool {
 	dot := strings.LastIndexByte(content, '.')
-	return dot > 0 && dot < len(content)-1 && set.bits(content[dot+1:])&set.files != 0
+	return dot > 0 && dot < len(content)-1 && set.wordBits(content[dot+1:])&set.files != 0
 }
 
 // startsWithWord reports whether a text begins with a word and not with a short id prefix.
 func startsWithWord(content string) bool {
-	k := run(content, 0, isLetter)
-	return k >= 3 && pronounceable(content[:k])
+	k := runLength(content, 0, isLetter)
+	return k >= 3 && isPronounceable(content[:k])
 }
 
 var refusals = []string{" is not a ", " is not an ", " is not valid", " is invalid", " is not one of", " is not recognized", " was not recognized"}

@@ -18,7 +18,7 @@ func TestExamplesOfRules(t *testing.T) {
 			if len(e) != 2 {
 				t.Fatalf("rule %s: an example is a message and its pattern, not %q", r.ID, e)
 			}
-			c := Normalise(Failure{Message: e[0]})
+			c := Normalize(Failure{Message: e[0]})
 			if c.Pattern != e[1] {
 				t.Errorf("rule %s: %q\n\tbecomes %q\n\tmust be %q", r.ID, e[0], c.Pattern, e[1])
 			}
@@ -42,7 +42,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		}
 		changed := false
 		for _, e := range r.Examples {
-			changed = changed || set.pattern(e[0]).Pattern != e[1]
+			changed = changed || set.computePattern(e[0]).Pattern != e[1]
 		}
 		if !changed {
 			t.Errorf("rule %s: none of its examples changes without it", r.ID)

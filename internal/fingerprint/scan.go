@@ -48,27 +48,27 @@ type scanner struct {
 	masked []Mask
 }
 
-// afford subtracts look-ahead bytes from the budget.
-func (s *scanner) afford(bytes int) { s.budget -= bytes }
+// checkBudget subtracts look-ahead bytes from the budget.
+func (s *scanner) checkBudget(bytes int) { s.budget -= bytes }
 
-// pattern normalizes a message.
-func (set *ruleSet) pattern(message string) Cause {
-	text, middle := essence(message)
+// computePattern normalizes a message.
+func (set *ruleSet) computePattern(message string) Cause {
+	text, middle := extractEssence(message)
 	s := &scanner{
 		set: set, s: text, out: make([]byte, 0, len(text)+64), masked: make([]Mask, 0, 8), rules: make([]string, 0, 8),
 		fired: make([]bool, len(set.rules)), budget: lookAhead * (len(text) + 64),
 	}
 	s.scan(0, len(text))
-	c := Cause{Rules: s.rules, Masked: s.masked, whole: strings.Trim(unjoined(string(s.out)), " ")}
-	c.Pattern = cut(c.whole, MaxPattern)
+	c := Cause{Rules: s.rules, Masked: s.masked, whole: strings.Trim(splitJoined(string(s.out)), " ")}
+	c.Pattern = truncate(c.whole, MaxPattern)
 	if middle != "" {
-		c.whole += key(wordsOf(middle))
+		c.whole += hashKey(extractWords(middle))
 	}
 	return c
 }
 
-// unjoined removes the joints from a text.
-func unjoined(s string) string { return strings.ReplaceAll(s, string(joint), "") }
+// splitJoined removes the joints from a text.
+func splitJoined(s string) string { return strings.ReplaceAll(s, string(joint), "") }
 
 // scan reads the text from i to end.
 func (s *scanner) scan(i, end int) {
@@ -77,7 +77,7 @@ func (s *scanner) scan(i, end int) {
 	for i < end {
 		c := s.s[i]
 		if c == ' ' || c == '\n' {
-			s.blank(c)
+			s.scanBlank(c)
 			i++
 			continue
 		}
@@ -90,17 +90,17 @@ func (s *scanner) scan(i, end int) {
 		if !s.begun {
 			s.begun, s.clause, s.first, s.words = true, c >= 'a' && c <= 'z', len(s.out) == 0, 0
 		}
-		next := s.subject(i)
+		next := s.scanSubject(i)
 		switch {
 		case next > i:
 		case class[c]&classDigit != 0:
-			next = s.digits(i)
+			next = s.scanDigits(i)
 		case c >= utf8.RuneSelf && quoteMarks[c]:
-			next = s.typographic(i)
+			next = s.scanTypographicQuote(i)
 		case class[c] != 0:
-			next = s.letters(i)
+			next = s.scanLetters(i)
 		default:
-			next = s.mark(i, c)
+			next = s.scanMark(i, c)
 		}
 		if s.gapped || s.words == 0 {
 			s.words++
@@ -111,8 +111,8 @@ func (s *scanner) scan(i, end int) {
 	s.s = whole
 }
 
-// blank writes a blank unless the output already ends with one.
-func (s *scanner) blank(c byte) {
+// scanBlank writes a blank unless the output already ends with one.
+func (s *scanner) scanBlank(c byte) {
 	s.gapped, s.sep = true, 0
 	if n := len(s.out); n > 0 && s.out[n-1] != ' ' {
 		if last := s.out[n-1]; last == ';' || last == '.' || c == '\n' {
@@ -125,8 +125,8 @@ func (s *scanner) blank(c byte) {
 	}
 }
 
-// punct writes size bytes of punctuation.
-func (s *scanner) punct(i, size int) int {
+// scanPunctuation writes size bytes of punctuation.
+func (s *scanner) scanPunctuation(i, size int) int {
 	s.out = append(s.out, s.s[i:i+size]...)
 	s.sep = s.s[i]
 	s.gap = s.sep
@@ -137,50 +137,50 @@ func (s *scanner) punct(i, size int) int {
 	return i + size
 }
 
-// mark reads a token that begins with punctuation.
-func (s *scanner) mark(i int, c byte) int {
-	next := byteAt(s.s, i+1)
+// scanMark reads a token that begins with punctuation.
+func (s *scanner) scanMark(i int, c byte) int {
+	next := byteAtOrZero(s.s, i+1)
 	switch c {
 	case '"', '\'', '`':
-		return s.quoted(i, 1, string(c), 1)
+		return s.scanQuoted(i, 1, string(c), 1)
 	case '\\':
 		if next == '"' || next == '\'' {
-			return s.quoted(i, 2, s.s[i:i+2], 2)
+			return s.scanQuoted(i, 2, s.s[i:i+2], 2)
 		}
-		if end := run(s.s, i+2, isHex); (next == 'x' || next == 'u' || next == 'U') && end > i+3 &&
+		if end := runLength(s.s, i+2, isHex); (next == 'x' || next == 'u' || next == 'U') && end > i+3 &&
 			s.apply(shapeEscaped, s.s[i:end], end) {
 			return end
 		}
 	case '<':
-		return s.angle(i)
+		return s.scanAngle(i)
 	case '[':
-		if end := s.bracket(i); end > 0 {
+		if end := s.scanBracket(i); end > 0 {
 			return end
 		}
 	case '{':
-		return s.brace(i)
+		return s.scanBrace(i)
 	case '}':
 		s.braces = max(s.braces-1, 0)
 		s.key = 0
 	case '(':
 		s.key = 0
-		if end := s.tuple(i); end > 0 {
+		if end := s.scanTuple(i); end > 0 {
 			return end
 		}
 	case '$':
 		if isDigit(next) {
-			return s.money(i, i+1)
+			return s.scanMoney(i, i+1)
 		}
 	case '-', '+':
 		if isDigit(next) && (s.gapped || s.sep != 0 || i == 0) && s.sep != '-' {
-			return s.digits(i)
+			return s.scanDigits(i)
 		}
 	case '/', '~', '.':
-		if end := s.pathStart(i); end > 0 {
+		if end := s.findPathStart(i); end > 0 {
 			return end
 		}
 	case ':':
-		return s.colon(i, next)
+		return s.scanColon(i, next)
 	case ',':
 		s.key = 0
 		if next == ')' && s.labelEnd == len(s.out) && s.label != "" { // treat (1,) like (1, 2)
@@ -194,35 +194,35 @@ func (s *scanner) mark(i int, c byte) int {
 			s.pairs = 0 // part of a SQL statement
 		}
 	}
-	return s.punct(i, 1)
+	return s.scanPunctuation(i, 1)
 }
 
-// colon reads :8080 and ::1.
-func (s *scanner) colon(i int, next byte) int {
+// scanColon reads :8080 and ::1.
+func (s *scanner) scanColon(i int, next byte) int {
 	if next == ':' {
-		if end := ip6End(s.s, i); end > 0 {
-			return s.address(i, end, end)
+		if end := findIPv6End(s.s, i); end > 0 {
+			return s.scanAddress(i, end, end)
 		}
-		return s.punct(i, 2)
+		return s.scanPunctuation(i, 2)
 	}
 	if isDigit(next) && (s.gapped || i == 0) {
-		end := run(s.s, i+1, isDigit)
-		s.punct(i, 1)
-		return s.port(i+1, end)
+		end := runLength(s.s, i+1, isDigit)
+		s.scanPunctuation(i, 1)
+		return s.scanPort(i+1, end)
 	}
-	return s.punct(i, 1)
+	return s.scanPunctuation(i, 1)
 }
 
-// angle reads a placeholder, an Erlang process id, or a bracket.
-func (s *scanner) angle(i int) int {
-	end := run(s.s, i+1, func(c byte) bool { return isDigit(c) || c == '.' || c >= 'a' && c <= 'z' })
-	if byteAt(s.s, end) == '>' {
+// scanAngle reads a placeholder, an Erlang process id, or a bracket.
+func (s *scanner) scanAngle(i int) int {
+	end := runLength(s.s, i+1, func(c byte) bool { return isDigit(c) || c == '.' || c >= 'a' && c <= 'z' })
+	if byteAtOrZero(s.s, end) == '>' {
 		text := s.s[i : end+1]
 		if labels[text] {
 			s.write(text)
-			if text == "<ip>" && byteAt(s.s, end+1) == ':' && isDigit(byteAt(s.s, end+2)) {
-				s.punct(end+1, 1)
-				return s.port(end+2, run(s.s, end+2, isDigit))
+			if text == "<ip>" && byteAtOrZero(s.s, end+1) == ':' && isDigit(byteAtOrZero(s.s, end+2)) {
+				s.scanPunctuation(end+1, 1)
+				return s.scanPort(end+2, runLength(s.s, end+2, isDigit))
 			}
 			return end + 1
 		}
@@ -230,26 +230,26 @@ func (s *scanner) angle(i int) int {
 			return end + 1
 		}
 	}
-	return s.punct(i, 1)
+	return s.scanPunctuation(i, 1)
 }
 
-// bracket reads [fd00::7]:5432, or an array of objects.
-func (s *scanner) bracket(i int) int {
-	if end := ip6End(s.s, i+1); end > 0 && byteAt(s.s, end) == ']' {
-		return s.address(i, end+1, end+1)
+// scanBracket reads [fd00::7]:5432, or an array of objects.
+func (s *scanner) scanBracket(i int) int {
+	if end := findIPv6End(s.s, i+1); end > 0 && byteAtOrZero(s.s, end) == ']' {
+		return s.scanAddress(i, end+1, end+1)
 	}
-	if next := byteAt(s.s, i+1); next == '{' || s.key != 0 || i >= 3 && s.s[i-3:i] == "map" && isObject(s.s[i:]) {
-		return s.data(i)
+	if next := byteAtOrZero(s.s, i+1); next == '{' || s.key != 0 || i >= 3 && s.s[i-3:i] == "map" && isObject(s.s[i:]) {
+		return s.scanData(i)
 	}
 	return 0
 }
 
-// address reads the network address from i to end. The host ends at hostEnd; a port may follow.
-func (s *scanner) address(i, hostEnd, end int) int {
+// scanAddress reads the network address from i to end. The host ends at hostEnd; a port may follow.
+func (s *scanner) scanAddress(i, hostEnd, end int) int {
 	high := false
-	if byteAt(s.s, end) == ':' && isDigit(byteAt(s.s, end+1)) {
-		end = run(s.s, end+1, isDigit)
-		high = s.ephemeral(s.s[hostEnd+1 : end])
+	if byteAtOrZero(s.s, end) == ':' && isDigit(byteAtOrZero(s.s, end+1)) {
+		end = runLength(s.s, end+1, isDigit)
+		high = s.isEphemeralPort(s.s[hostEnd+1 : end])
 	}
 	if end == hostEnd {
 		s.applyOr(shapeIP, s.s[i:end], end)
@@ -268,8 +268,8 @@ func (s *scanner) address(i, hostEnd, end int) int {
 	before := s.before
 	s.applyOr(shapeIP, s.s[i:hostEnd], end)
 	s.before = before
-	s.punct(hostEnd, 1)
-	s.port(hostEnd+1, end)
+	s.scanPunctuation(hostEnd, 1)
+	s.scanPort(hostEnd+1, end)
 	item := string(s.out[max(len(s.out)-(end-hostEnd)-len("<ip>"), 0):])
 	if list := string(s.out); strings.HasSuffix(list, item+", "+item) { // several addresses of one service
 		s.out = s.out[:len(s.out)-len(item)-2]
@@ -277,24 +277,24 @@ func (s *scanner) address(i, hostEnd, end int) int {
 	return end
 }
 
-// port reads the port number after a host.
-func (s *scanner) port(i, end int) int {
+// scanPort reads the port number after a host.
+func (s *scanner) scanPort(i, end int) int {
 	sh := shapePort
-	if s.ephemeral(s.s[i:end]) {
+	if s.isEphemeralPort(s.s[i:end]) {
 		sh = shapePortHigh
 	}
 	s.applyOr(sh, s.s[i:end], end)
 	return end
 }
 
-// ephemeral reports whether a port was probably assigned to a connection by the system, so that no
-// server listens on it.
-func (s *scanner) ephemeral(port string) bool {
-	return number(port) >= 32768 && s.near(window)&s.set.listening == 0
+// isEphemeralPort reports whether a port was probably assigned to a connection by the system, so
+// that no server listens on it.
+func (s *scanner) isEphemeralPort(port string) bool {
+	return parseSmallNumber(port) >= 32768 && s.nearbyBits(window)&s.set.listening == 0
 }
 
-// number returns the value of a run of up to nine digits, and 1<<30 for a longer one.
-func number(s string) int {
+// parseSmallNumber returns the value of a run of up to nine digits, and 1<<30 for a longer one.
+func parseSmallNumber(s string) int {
 	if len(s) > 9 {
 		return 1 << 30
 	}
@@ -305,8 +305,8 @@ func number(s string) int {
 	return n
 }
 
-// bits returns the word sets that contain a word, ignoring case and plural endings.
-func (set *ruleSet) bits(word string) wordSet {
+// wordBits returns the word sets that contain a word, ignoring case and plural endings.
+func (set *ruleSet) wordBits(word string) wordSet {
 	if len(word) > maxWord && word[len(word)-1] < utf8.RuneSelf {
 		return 0
 	}
@@ -380,23 +380,23 @@ func (s *scanner) push(bits wordSet) {
 	s.before[0] = bits
 }
 
-// near returns the union of the word sets of the n preceding words.
-func (s *scanner) near(n int) (bits wordSet) {
+// nearbyBits returns the union of the word sets of the n preceding words.
+func (s *scanner) nearbyBits(n int) (bits wordSet) {
 	for _, b := range s.before[:n] {
 		bits |= b
 	}
 	return bits
 }
 
-// following returns the word sets of the next word after i.
-func (s *scanner) following(i int) wordSet {
+// followingBits returns the word sets of the next word after i.
+func (s *scanner) followingBits(i int) wordSet {
 	letter := func(c byte) bool { return isLetter(c) || c >= utf8.RuneSelf }
 	for skipped := 0; i < len(s.s) && skipped < 6; skipped++ {
 		switch c := s.s[i]; {
 		case isLetter(c):
-			w := s.s[i:run(s.s, i, letter)]
-			bits := s.set.bits(w)
-			if bits == 0 && len(w) > 3 && singular(w) != w && allLower(w) {
+			w := s.s[i:runLength(s.s, i, letter)]
+			bits := s.set.wordBits(w)
+			if bits == 0 && len(w) > 3 && toSingular(w) != w && isAllLower(w) {
 				bits = s.set.counted
 			}
 			return bits
@@ -404,7 +404,7 @@ func (s *scanner) following(i int) wordSet {
 			if bits, size := s.set.prefixBits(s.s[i:]); size > 0 {
 				return bits | s.set.foreign
 			}
-			return s.set.bits(s.s[i:run(s.s, i, letter)])
+			return s.set.wordBits(s.s[i:runLength(s.s, i, letter)])
 		case isDigit(c) || strings.IndexByte("<,;.", c) >= 0:
 			return 0
 		}
@@ -419,14 +419,14 @@ func (s *scanner) apply(sh shape, text string, end int) bool {
 	if r == nil {
 		return false
 	}
-	s.fire(r, text)
+	s.applyRule(r, text)
 	return true
 }
 
 // match returns the first rule that matches a shape whose text ends at end, or nil.
 func (s *scanner) match(sh shape, end int) *rule {
 	for _, r := range s.set.byShape[sh] {
-		if r.before != 0 && s.near(r.near)&r.before == 0 || r.also != 0 && s.near(window)&r.also == 0 ||
+		if r.before != 0 && s.nearbyBits(r.near)&r.before == 0 || r.also != 0 && s.nearbyBits(window)&r.also == 0 ||
 			s.before[0]&r.except != 0 {
 			continue
 		}
@@ -434,7 +434,7 @@ func (s *scanner) match(sh shape, end int) *rule {
 			continue
 		}
 		if r.after|r.unless != 0 {
-			if next := s.following(end); r.after != 0 && next&r.after == 0 || next&r.unless != 0 {
+			if next := s.followingBits(end); r.after != 0 && next&r.after == 0 || next&r.unless != 0 {
 				continue
 			}
 		}
@@ -450,8 +450,8 @@ func (s *scanner) applyOr(sh shape, text string, end int) {
 	}
 }
 
-// fire records that a rule was applied and keeps or masks the text.
-func (s *scanner) fire(r *rule, text string) {
+// applyRule records that a rule was applied and keeps or masks the text.
+func (s *scanner) applyRule(r *rule, text string) {
 	if !s.fired[r.index] {
 		s.fired[r.index] = true
 		s.rules = append(s.rules, r.id)
@@ -461,7 +461,7 @@ func (s *scanner) fire(r *rule, text string) {
 		return
 	}
 	if len(s.masked) < maxMasked {
-		text = unjoined(strings.ToValidUTF8(text[:min(len(text), maxMask)], ""))
+		text = splitJoined(strings.ToValidUTF8(text[:min(len(text), maxMask)], ""))
 		s.masked = append(s.masked, Mask{Label: r.label, Text: text, Rule: r.id})
 	}
 	s.write(r.label)
@@ -499,14 +499,15 @@ func (s *scanner) write(label string) {
 	s.push(0)
 }
 
-// word writes a word and adds it to the preceding words. After a number, it writes the singular.
-func (s *scanner) word(w string, bits wordSet) {
+// writeWord writes a word and adds it to the preceding words. After a number, it writes the
+// singular.
+func (s *scanner) writeWord(w string, bits wordSet) {
 	if bits == 0 && len(w) > 3 {
-		bits = s.set.inner(w)
+		bits = s.set.innerBits(w)
 	}
 	counted := s.label == "<n>" && s.labelEnd == len(s.out)-1
 	if counted {
-		w = singular(w)
+		w = toSingular(w)
 	} else if one := singularVerbs[w]; s.counted && one != "" { // "1 row is" and "3 rows are"
 		w = one
 	}
@@ -517,8 +518,8 @@ func (s *scanner) word(w string, bits wordSet) {
 
 var singularVerbs = map[string]string{"are": "is", "were": "was", "have": "has", "do": "does"}
 
-// singular returns a word without its plural ending.
-func singular(w string) string {
+// toSingular returns a word without its plural ending.
+func toSingular(w string) string {
 	n := len(w)
 	switch {
 	case n > 4 && strings.HasSuffix(w, "ies"):

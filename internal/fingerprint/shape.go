@@ -132,39 +132,40 @@ func isHex(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// byteAt returns the byte of s at i, or 0 if i is out of range.
-func byteAt(s string, i int) byte {
+// byteAtOrZero returns the byte of s at i, or 0 if i is out of range.
+func byteAtOrZero(s string, i int) byte {
 	if i >= 0 && i < len(s) {
 		return s[i]
 	}
 	return 0
 }
 
-// run returns the end of the longest sequence of bytes from i on that satisfy ok.
-func run(s string, i int, ok func(byte) bool) int {
+// runLength returns the end of the longest sequence of bytes from i on that satisfy ok.
+func runLength(s string, i int, ok func(byte) bool) int {
 	for i < len(s) && ok(s[i]) {
 		i++
 	}
 	return i
 }
 
-// until returns the index of the first character of chars in s, or the length of s.
-func until(s, chars string) int {
+// lengthUntil returns the index of the first character of chars in s, or the length of s.
+func lengthUntil(s, chars string) int {
 	if i := strings.IndexAny(s, chars); i >= 0 {
 		return i
 	}
 	return len(s)
 }
 
-// partEnd returns the end of the letters and digits from i on. An underscore is not one of them.
-func partEnd(s string, i int) int {
-	return run(s, i, func(c byte) bool { return class[c] != 0 && c != '_' })
+// findPartEnd returns the end of the letters and digits from i on. An underscore is not one of
+// them.
+func findPartEnd(s string, i int) int {
+	return runLength(s, i, func(c byte) bool { return class[c] != 0 && c != '_' })
 }
 
 func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
 
-// uuidEnd returns the end of a UUID at i, or 0.
-func uuidEnd(s string, i int) int {
+// findUUIDEnd returns the end of a UUID at i, or 0.
+func findUUIDEnd(s string, i int) int {
 	if i+36 > len(s) || s[i+8] != '-' || s[i+13] != '-' || s[i+18] != '-' || s[i+23] != '-' {
 		return 0
 	}
@@ -174,72 +175,72 @@ func uuidEnd(s string, i int) int {
 		}
 	}
 	end := i + 36
-	if byteAt(s, end) == '_' { // a session of this id
-		return run(s, end, isWord)
+	if byteAtOrZero(s, end) == '_' { // a session of this id
+		return runLength(s, end, isWord)
 	}
-	if isWord(byteAt(s, end)) {
+	if isWord(byteAtOrZero(s, end)) {
 		return 0
 	}
 	return end
 }
 
-// pairsEnd returns the end of four or more colon-separated pairs of hexadecimal digits, as in a MAC
-// address or a certificate fingerprint, or 0.
-func pairsEnd(s string, i int) int {
+// findPairsEnd returns the end of four or more colon-separated pairs of hexadecimal digits, as in a
+// MAC address or a certificate fingerprint, or 0.
+func findPairsEnd(s string, i int) int {
 	pairs := 0
-	for isHex(byteAt(s, i)) && isHex(byteAt(s, i+1)) && !isWord(byteAt(s, i+2)) {
+	for isHex(byteAtOrZero(s, i)) && isHex(byteAtOrZero(s, i+1)) && !isWord(byteAtOrZero(s, i+2)) {
 		pairs++
 		i += 2
-		if c := byteAt(s, i); c != ':' || !isHex(byteAt(s, i+1)) {
+		if c := byteAtOrZero(s, i); c != ':' || !isHex(byteAtOrZero(s, i+1)) {
 			break
 		}
 		i++
 	}
-	if pairs < 4 || isWord(byteAt(s, i)) {
+	if pairs < 4 || isWord(byteAtOrZero(s, i)) {
 		return 0
 	}
 	return i
 }
 
-// ip4End returns the end of an IPv4 address at i, or 0.
-func ip4End(s string, i int) int {
+// findIPv4End returns the end of an IPv4 address at i, or 0.
+func findIPv4End(s string, i int) int {
 	for part := range 4 {
-		end := run(s, i, isDigit)
+		end := runLength(s, i, isDigit)
 		if end == i || end-i > 3 {
 			return 0
 		}
 		i = end
 		if part < 3 {
-			if byteAt(s, i) != '.' {
+			if byteAtOrZero(s, i) != '.' {
 				return 0
 			}
 			i++
 		}
 	}
-	if c := byteAt(s, i); isWord(c) || c == '.' && isDigit(byteAt(s, i+1)) {
+	if c := byteAtOrZero(s, i); isWord(c) || c == '.' && isDigit(byteAtOrZero(s, i+1)) {
 		return 0
 	}
 	return i
 }
 
-// ip6End returns the end of an IPv6 address at i, or 0.
-func ip6End(s string, i int) int {
+// findIPv6End returns the end of an IPv6 address at i, or 0.
+func findIPv6End(s string, i int) int {
 	start, groups, colons, double := i, 0, 0, false
 	for i < len(s) && i-start < 46 {
 		switch {
 		case s[i] == ':':
 			colons++
-			double = double || byteAt(s, i+1) == ':'
+			double = double || byteAtOrZero(s, i+1) == ':'
 			i++
 		case isHex(s[i]):
-			end := run(s, i, isHex)
+			end := runLength(s, i, isHex)
 			if end-i > 4 {
 				return 0
 			}
 			groups++
 			i = end
 		case s[i] == '.' && colons > 0: // ::ffff:10.0.3.7
-			i = run(s, i, func(c byte) bool { return isDigit(c) || c == '.' })
+			i = runLength(s, i, func(c byte) bool { return isDigit(c) || c == '.' })
 		default:
 			goto done
 		}
@@ -249,18 +250,18 @@ done:
 		i--
 		colons--
 	}
-	if colons < 2 || !double && colons != 7 || groups == 0 && i-start != 2 || isWord(byteAt(s, i)) {
+	if colons < 2 || !double && colons != 7 || groups == 0 && i-start != 2 || isWord(byteAtOrZero(s, i)) {
 		return 0
 	}
-	if byteAt(s, i) == '%' { // a zone
-		i = run(s, i+1, isWord)
+	if byteAtOrZero(s, i) == '%' { // a zone
+		i = runLength(s, i+1, isWord)
 	}
 	return i
 }
 
-// randomPart reports whether a sequence of letters and digits is machine-generated: letters and
+// isRandomPart reports whether a sequence of letters and digits is machine-generated: letters and
 // digits alternate, or upper and lower case alternate.
-func (set *ruleSet) randomPart(p string) bool {
+func (set *ruleSet) isRandomPart(p string) bool {
 	if len(p) < 5 || len(p) > 512 {
 		return len(p) > 512
 	}
@@ -290,27 +291,27 @@ func (set *ruleSet) randomPart(p string) bool {
 		}
 	}
 	switch {
-	case digits == 0 || digits == len(p) || set.bits(p)&set.wordy != 0:
+	case digits == 0 || digits == len(p) || set.wordBits(p)&set.wordy != 0:
 		return false
 	case hexes == len(p) && len(p) >= 6 && upper*lower == 0:
 		return true
 	case changes >= 4:
 		return true
-	case longest >= 4 && changes <= 3 && pronounceable(p):
+	case longest >= 4 && changes <= 3 && isPronounceable(p):
 		return false
 	case changes >= 2 && len(p) >= 6:
 		return true
 	case changes == 1 && isDigit(p[0]):
 		return len(p) >= 6
 	case changes >= 2:
-		return longest <= 2 || !pronounceable(p)
+		return longest <= 2 || !isPronounceable(p)
 	}
-	return digits == 1 && len(p) >= 7 && scrambled(strings.TrimRight(p, "0123456789")) ||
-		len(p) >= 7 && !pronounceable(p) && lower > 0
+	return digits == 1 && len(p) >= 7 && isScrambled(strings.TrimRight(p, "0123456789")) ||
+		len(p) >= 7 && !isPronounceable(p) && lower > 0
 }
 
-// scrambled reports whether letters change case more often than in camel-case words.
-func scrambled(p string) bool {
+// isScrambled reports whether letters change case more often than in camel-case words.
+func isScrambled(p string) bool {
 	humps := 0
 	for i := range len(p) {
 		if !isLetter(p[i]) {
@@ -323,11 +324,11 @@ func scrambled(p string) bool {
 	return len(p) >= 7 && humps >= 3 && len(p)*10 <= humps*26
 }
 
-// pronounceable reports whether the longest run of letters in p can be a word.
-func pronounceable(p string) bool {
+// isPronounceable reports whether the longest run of letters in p can be a word.
+func isPronounceable(p string) bool {
 	best, at := 0, 0
 	for i := 0; i < len(p); {
-		end := run(p, i, isLetter)
+		end := runLength(p, i, isLetter)
 		if end-i > best {
 			best, at = end-i, i
 		}

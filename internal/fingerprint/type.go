@@ -9,10 +9,10 @@ var anonymous = map[string]bool{
 	"errors.errorString": true, "error": true,
 }
 
-// normaliseType removes addresses and the compiler-generated numbers of lambdas and closures from
+// normalizeType removes addresses and the compiler-generated numbers of lambdas and closures from
 // the type of an error. It returns "" for a generic type.
-func normaliseType(t string) string {
-	t = strings.TrimSpace(printable(t[:min(len(t), maxMask*4)]))
+func normalizeType(t string) string {
+	t = strings.TrimSpace(toPrintable(t[:min(len(t), maxMask*4)]))
 	if inner, ok := strings.CutPrefix(t, "<class '"); ok {
 		t = strings.TrimSuffix(inner, "'>")
 	}
@@ -26,7 +26,7 @@ func normaliseType(t string) string {
 	}
 	var b strings.Builder
 	for i := 0; i < len(t); {
-		end, marked := run(t, i, isDigit), i > 0 && strings.IndexByte("$`_", t[i-1]) >= 0
+		end, marked := runLength(t, i, isDigit), i > 0 && strings.IndexByte("$`_", t[i-1]) >= 0
 		switch {
 		case end == i:
 			b.WriteByte(t[i])

@@ -24,7 +24,7 @@ type Breaker struct {
 	Window   time.Duration
 }
 
-func (b Breaker) on() bool { return b.Failures > 0 }
+func (b Breaker) isEnabled() bool { return b.Failures > 0 }
 
 // Limits of what one server counts.
 const (
@@ -65,7 +65,7 @@ func newCounter(b Breaker, now func() time.Time) *counter {
 }
 
 func (c *counter) add(list []engine.Attempt) {
-	if !c.on() {
+	if !c.isEnabled() {
 		return
 	}
 	c.mu.Lock()
@@ -89,7 +89,7 @@ func (c *counter) add(list []engine.Attempt) {
 }
 
 func (of *counts) fail(f tasker.Failure, task tasker.ID, second int64) {
-	n := fingerprint.Normalise(fingerprint.Failure{Type: f.Type, Message: f.Message, Given: f.Fingerprint})
+	n := fingerprint.Normalize(fingerprint.Failure{Type: f.Type, Message: f.Message, Given: f.Fingerprint})
 	why := of.causes[n.Key]
 	if why == nil {
 		if len(of.causes) >= maxCauses {
@@ -104,9 +104,9 @@ func (of *counts) fail(f tasker.Failure, task tasker.ID, second int64) {
 	}
 }
 
-// hold sets the queues that breakers hold. It discards their counts, which start again at zero when
-// the breaker closes.
-func (c *counter) hold(open []tasker.Hold) {
+// skipHeld sets the queues that breakers hold. It discards their counts, which start again at zero
+// when the breaker closes.
+func (c *counter) skipHeld(open []tasker.Hold) {
 	held := map[queue]bool{}
 	for _, h := range open {
 		if h.Kind == tasker.BreakerHold && h.Blocks {
@@ -121,17 +121,17 @@ func (c *counter) hold(open []tasker.Hold) {
 	}
 }
 
-// take returns the counts to share and removes old ones. It includes queues for which another
+// takeCounts returns the counts to share and removes old ones. It includes queues for which another
 // server reported failures.
-func (c *counter) take(reported map[queue]bool) []postgres.BreakerCount {
+func (c *counter) takeCounts(reported map[queue]bool) []postgres.BreakerCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := c.now().Add(-c.Window).Unix()
 	var list []postgres.BreakerCount
 	for q, of := range c.of {
-		ended, before := sum(of.ended, since), len(list)
+		ended, before := sumSince(of.ended, since), len(list)
 		for key, why := range of.causes {
-			failed := why.since(since)
+			failed := why.countSince(since)
 			if failed == 0 {
 				delete(of.causes, key)
 			}
@@ -151,14 +151,14 @@ func (c *counter) take(reported map[queue]bool) []postgres.BreakerCount {
 	return list
 }
 
-// since returns the number of failures since a second and removes older ones.
-func (why *cause) since(second int64) int {
+// countSince returns the number of failures since a second and removes older ones.
+func (why *cause) countSince(second int64) int {
 	maps.DeleteFunc(why.tasks, func(_ tasker.ID, at int64) bool { return at < second })
-	return sum(why.failed, second)
+	return sumSince(why.failed, second)
 }
 
-// sum returns the total since a second and removes older entries.
-func sum(of map[int64]int, since int64) (n int) {
+// sumSince returns the total since a second and removes older entries.
+func sumSince(of map[int64]int, since int64) (n int) {
 	for second, k := range of {
 		if second < since {
 			delete(of, second)
@@ -169,17 +169,17 @@ func sum(of map[int64]int, since int64) (n int) {
 	return n
 }
 
-// opens reports whether the counts of all servers open a breaker.
-func (b Breaker) opens(n postgres.BreakerCount) bool {
-	return b.on() && n.Failed >= b.Failures && n.Tasks >= b.Tasks && n.Failed*100 >= n.Concluded*b.Share
+// shouldOpen reports whether the counts of all servers open a breaker.
+func (b Breaker) shouldOpen(n postgres.BreakerCount) bool {
+	return b.isEnabled() && n.Failed >= b.Failures && n.Tasks >= b.Tasks && n.Failed*100 >= n.Concluded*b.Share
 }
 
 // Concluded counts attempts that have ended on this server. It does not block.
 func (s *Service) Concluded(list []engine.Attempt) { s.counter.add(list) }
 
-// Break shares failure counts with other servers and opens breakers.
-func (s *Service) Break(ctx context.Context) (time.Duration, error) {
-	if !s.breaker.on() {
+// OpenBreakers shares failure counts with other servers and opens breakers.
+func (s *Service) OpenBreakers(ctx context.Context) (time.Duration, error) {
+	if !s.breaker.isEnabled() {
 		return 0, nil
 	}
 	defer s.unopened.forget(s.counter.now().Add(-s.breaker.Window))
@@ -191,7 +191,7 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	for _, q := range others {
 		reported[queue{q.Namespace, q.Handler}] = true
 	}
-	list := s.counter.take(reported)
+	list := s.counter.takeCounts(reported)
 	s.countPublishedPasses(list)
 	if len(list) == 0 {
 		return 0, nil
@@ -202,7 +202,7 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	}
 	var failed error
 	for _, n := range sums {
-		if s.sharedPasses[queue{n.Namespace, n.Handler}] <= answerPasses || !s.breaker.opens(n) {
+		if s.sharedPasses[queue{n.Namespace, n.Handler}] <= answerPasses || !s.breaker.shouldOpen(n) {
 			continue
 		}
 		failed = errors.Join(failed, s.openOnce(ctx, n)) // a failure must not delay other breakers
@@ -216,7 +216,7 @@ func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 	err := s.open(ctx, n)
 	switch q := (queue{n.Namespace, n.Handler}); {
 	case errors.Is(err, postgres.ErrTooManyHolds):
-		if s.unopened.note(q, s.counter.now()) {
+		if s.unopened.shouldLog(q, s.counter.now()) {
 			s.log.ErrorContext(ctx, "cannot open a circuit breaker: too many holds are open; steps keep "+
 				"failing", "namespace", n.Namespace, "handler", n.Handler,
 				"failed", n.Failed, "ended", n.Concluded, "cause", n.Cause, "err", err)
@@ -230,33 +230,33 @@ func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 	}
 }
 
-// Unopened returns the number of handlers whose breakers this server cannot open because of too
-// many holds.
-func (s *Service) Unopened() int64 { return s.unopened.count() }
+// CountUnopened returns the number of handlers whose breakers this server cannot open because of
+// too many holds.
+func (s *Service) CountUnopened() int64 { return s.unopened.count() }
 
 // suppressedBreakers contains the handlers whose breakers could not be opened because there are too
 // many holds.
 type suppressedBreakers struct {
 	mu sync.Mutex
-	of map[queue]*refusedOpening
+	of map[queue]*failedOpening
 }
 
-// refusedOpening records when the opening of a breaker was last refused and last logged.
-type refusedOpening struct{ at, logged time.Time }
+// failedOpening records when the opening of a breaker was last refused and last logged.
+type failedOpening struct{ at, logged time.Time }
 
 // logUnopenedEvery is the minimum interval between log entries about the same handler.
 const logUnopenedEvery = time.Minute
 
-// note records that the opening of a breaker was refused and reports whether to log this.
-func (u *suppressedBreakers) note(q queue, now time.Time) bool {
+// shouldLog records that the opening of a breaker was refused and reports whether to log this.
+func (u *suppressedBreakers) shouldLog(q queue, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	r := u.of[q]
 	if r == nil {
 		if u.of == nil {
-			u.of = map[queue]*refusedOpening{}
+			u.of = map[queue]*failedOpening{}
 		}
-		r = &refusedOpening{}
+		r = &failedOpening{}
 		u.of[q] = r
 	}
 	r.at = now
@@ -278,7 +278,7 @@ func (u *suppressedBreakers) drop(q queue) {
 func (u *suppressedBreakers) forget(before time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	maps.DeleteFunc(u.of, func(_ queue, r *refusedOpening) bool { return r.at.Before(before) })
+	maps.DeleteFunc(u.of, func(_ queue, r *failedOpening) bool { return r.at.Before(before) })
 }
 
 func (u *suppressedBreakers) count() int64 {
@@ -322,7 +322,7 @@ func (s *Service) open(ctx context.Context, n postgres.BreakerCount) error {
 	}
 	s.log.WarnContext(ctx, "breaker opened", "hold", h.UUID, "namespace", n.Namespace, "handler", n.Handler,
 		"failed", n.Failed, "ended", n.Concluded, "cause", n.Cause)
-	s.counter.hold([]tasker.Hold{h})
+	s.counter.skipHeld([]tasker.Hold{h})
 	loop.Wake(s.park)
 	loop.Wake(s.wake)
 	return nil

@@ -44,7 +44,7 @@ func (h *harness) keepCounts() {
 func (h *harness) breaks() *tasker.Hold {
 	h.Helper()
 	for range 3 { // others get two of them for an answer
-		_, err := h.holds.Break(h.Context())
+		_, err := h.holds.OpenBreakers(h.Context())
 		h.Must(err)
 	}
 	open, _, err := h.holds.List(h.Context(), tasker.HoldFilter{Open: true, Limit: 10})
@@ -280,7 +280,7 @@ func TestOneBadProcessOpensNoBreaker(t *testing.T) {
 			h.work(10, fails)
 			for range 4 {
 				for _, s := range []*hold.Service{h.holds, first} {
-					_, err := s.Break(h.Context())
+					_, err := s.OpenBreakers(h.Context())
 					h.Must(err)
 					h.keepCounts()
 				}
@@ -320,8 +320,8 @@ func TestBreakerBeyondTheHoldLimit(t *testing.T) {
 		t.Helper()
 		h.breaks()
 		breakers := h.Count(`SELECT count(*) FROM tasker.holds WHERE kind = 'breaker'`)
-		if n := strings.Count(log.String(), "cannot open a circuit breaker"); h.holds.Unopened() != unopened || n != told || breakers != open {
-			t.Errorf("%s %d breakers are unopened, the log says so %d times, and %d are open; want %d, %d and %d", when, h.holds.Unopened(), n, breakers, unopened, told, open)
+		if n := strings.Count(log.String(), "cannot open a circuit breaker"); h.holds.CountUnopened() != unopened || n != told || breakers != open {
+			t.Errorf("%s %d breakers are unopened, the log says so %d times, and %d are open; want %d, %d and %d", when, h.holds.CountUnopened(), n, breakers, unopened, told, open)
 		}
 	}
 	h.failing("run")
@@ -347,7 +347,7 @@ func TestFailingBreakerDoesNotDelayOthers(t *testing.T) {
 	h.failing("bad1", "bad2", "bad3", "bad4", "good")
 	var err error
 	for range 3 {
-		_, err = h.holds.Break(h.Context())
+		_, err = h.holds.OpenBreakers(h.Context())
 	}
 	if err == nil || !strings.Contains(err.Error(), "handler bad3") {
 		t.Errorf("the pass says %v", err)

@@ -17,7 +17,7 @@ const (
 	attemptTimeout = tasker.MaxHoldTime // a claimed step with heartbeats
 )
 
-// holdStatus contains the facts on which [next] bases its decision.
+// holdStatus contains the facts on which [nextTransition] bases its decision.
 type holdStatus struct {
 	Now      time.Time
 	Extended *time.Time                    // when the end was last moved; set only for a wave with failures
@@ -26,8 +26,9 @@ type holdStatus struct {
 	Wave     map[tasker.ReleaseOutcome]int // number of steps in the current wave, by outcome
 }
 
-// failed returns the number of failures in the wave. A step without an answer counts as a failure.
-func (l holdStatus) failed() int {
+// countFailed returns the number of failures in the wave. A step without an answer counts as a
+// failure.
+func (l holdStatus) countFailed() int {
 	return l.Wave[tasker.ReleaseFailed] + l.Wave[tasker.ReleaseNoAnswer]
 }
 
@@ -47,8 +48,8 @@ func (m *transition) record(event string, data map[string]any) {
 // restSize is the number of steps that are released together after the last wave.
 const restSize = 500
 
-// next decides the next state of an open hold.
-func next(h tasker.Hold, l holdStatus) transition {
+// nextTransition decides the next state of an open hold.
+func nextTransition(h tasker.Hold, l holdStatus) transition {
 	m := transition{Hold: h}
 	m.followProbes(l)
 	switch h := &m.Hold; {
@@ -57,7 +58,7 @@ func next(h tasker.Hold, l holdStatus) transition {
 	case h.State == tasker.HoldReleasing:
 		m.followWave(l)
 	case !l.Now.Before(h.EndsAt):
-		begin(h, tasker.DefaultHoldWaves(), l.Now)
+		beginWaves(h, tasker.DefaultHoldWaves(), l.Now)
 		m.record(tasker.HoldReleaseBegan, map[string]any{"why": "its time is over"})
 	case h.NextProbeAt != nil && !l.Now.Before(*h.NextProbeAt) && !l.Probing && h.Held > 0:
 		probe := 0
@@ -69,8 +70,8 @@ func next(h tasker.Hold, l holdStatus) transition {
 	return m
 }
 
-// begin starts the release of a hold in waves, or of all steps at once if waves is empty.
-func begin(h *tasker.Hold, waves []int, now time.Time) {
+// beginWaves starts the release of a hold in waves, or of all steps at once if waves is empty.
+func beginWaves(h *tasker.Hold, waves []int, now time.Time) {
 	h.State, h.Waves, h.Wave, h.WaveSince, h.WaveSteps = tasker.HoldReleasing, waves, 0, &now, 0
 	h.Blocks, h.NextProbeAt = len(waves) > 0, nil
 }
@@ -88,7 +89,7 @@ func (m *transition) followProbes(l holdStatus) {
 			m.record(tasker.HoldProbeSucceeded, data)
 			h.NextProbeAt = nil
 			if h.Kind == tasker.BreakerHold {
-				begin(h, tasker.DefaultHoldWaves(), l.Now)
+				beginWaves(h, tasker.DefaultHoldWaves(), l.Now)
 				m.record(tasker.HoldReleaseBegan, map[string]any{"why": "a probe succeeded"})
 			}
 			continue
@@ -119,7 +120,7 @@ func probeInterval(failed int, jitter float64) time.Duration {
 // its end.
 func (m *transition) followWave(l holdStatus) {
 	h := &m.Hold
-	failed := l.failed()
+	failed := l.countFailed()
 	wave := h.Wave + 1
 	if gone := l.Wave[tasker.ReleaseGone]; gone > 0 && gone == h.WaveSteps {
 		wave = h.Wave
@@ -169,8 +170,8 @@ func (m *transition) failWave(l holdStatus, failed int) {
 	m.record(tasker.HoldWaveFailed, data)
 }
 
-// outcomeOf returns the outcome of a released step, or nil if it has none yet.
-func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
+// toHoldRelease returns the outcome of a released step, or nil if it has none yet.
+func toHoldRelease(r postgres.ReleasedStep) *tasker.HoldRelease {
 	out := r.HoldRelease
 	within := claimTimeout
 	switch {

@@ -139,13 +139,13 @@ func TestStepsOfAnEndedHoldAreReleased(t *testing.T) {
 	h.Must(err)
 	_, err = tx.Exec(h.Context(), `SELECT FROM tasker.tasks WHERE task_uuid = $1 FOR UPDATE`, tasks[0])
 	h.Must(err)
-	rest, err := h.holds.Tidy(h.Context())
+	rest, err := h.holds.Prune(h.Context())
 	h.Must(err)
 	if rest == loop.AtOnce {
 		t.Error("it is tried again at once while others hold the task")
 	}
 	h.Must(tx.Rollback(h.Context()))
-	rest, err = h.holds.Tidy(h.Context())
+	rest, err = h.holds.Prune(h.Context())
 	h.Must(err)
 	if rest != loop.AtOnce {
 		t.Errorf("after steps were let go it rests for %s", rest)
@@ -166,7 +166,7 @@ func TestStepsThatWaitForALimitAreOfNoHold(t *testing.T) {
 	if n := h.Count(`SELECT count(*) FROM tasker.held_steps WHERE hold_uuid IS NULL`); n == 0 {
 		t.Fatal("no step was put aside for the limit")
 	}
-	if lost, err := h.DB.OrphanedHold(t.Context()); err != nil || lost != nil {
+	if lost, err := h.DB.FindOrphanedHold(t.Context()); err != nil || lost != nil {
 		t.Errorf("the lost hold is %v, %v", lost, err)
 	}
 }

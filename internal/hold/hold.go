@@ -3,8 +3,8 @@
 // next begins.
 //
 // A held step stays enqueued, and the hold uses up neither attempts nor queue time nor staleness
-// time. Every hold has an owner and an end. The function [next] decides from stored state only, so
-// any server can continue a hold.
+// time. Every hold has an owner and an end. The function [nextTransition] decides from stored state
+// only, so any server can continue a hold.
 package hold
 
 import (
@@ -75,7 +75,7 @@ const (
 // Begin starts a hold. It returns Invalid, NotFound if the case does not exist, or a Conflict if
 // there are too many holds or the scope already has one.
 func (s *Service) Begin(ctx context.Context, n tasker.NewHold) (tasker.Hold, error) {
-	if err := s.complete(ctx, &n); err != nil {
+	if err := s.completeHold(ctx, &n); err != nil {
 		return tasker.Hold{}, err
 	}
 	h, err := s.db.BeginHold(ctx, postgres.InsertedHold{NewHold: n, UUID: tasker.NewID(), Kind: tasker.ManualHold})
@@ -86,8 +86,8 @@ func (s *Service) Begin(ctx context.Context, n tasker.NewHold) (tasker.Hold, err
 	return h, err
 }
 
-// complete validates a request and fills in defaults.
-func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
+// completeHold validates a request and fills in defaults.
+func (s *Service) completeHold(ctx context.Context, n *tasker.NewHold) error {
 	if n.CaseID != nil {
 		if n.HoldScope != (tasker.HoldScope{}) {
 			return tasker.Errorf(tasker.Invalid,
@@ -186,7 +186,7 @@ func (s *Service) Probe(ctx context.Context, id tasker.ID, c Change) (tasker.Hol
 		return tasker.Hold{}, err
 	}
 	return s.change(ctx, id, func(tx *postgres.Tx, h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
-		probing, err := tx.Probing(ctx, id)
+		probing, err := tx.IsProbing(ctx, id)
 		switch {
 		case err != nil:
 			return postgres.HoldLine{}, err
@@ -217,7 +217,7 @@ func (s *Service) Release(ctx context.Context, id tasker.ID, waves []int, c Chan
 		if h.State == tasker.HoldEnded || h.State == tasker.HoldReleasing && (len(waves) > 0 || !h.Blocks) {
 			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is already %s", id, h.State)
 		}
-		begin(h, waves, now)
+		beginWaves(h, waves, now)
 		return postgres.HoldLine{Event: tasker.HoldReleaseBegan, Actor: c.Actor, Reason: c.Reason, Data: map[string]any{"waves": waves}}, nil
 	})
 }

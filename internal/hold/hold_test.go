@@ -540,7 +540,7 @@ func TestHeldStepsCanBeOperated(t *testing.T) {
 	h.Exec(`INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at) VALUES ($1, $2, 'enqueued', 'cancelled', 'cancel', 1, now())`, tasks[2], h.step(tasks[2]))
 	_, err = h.holds.Release(h.Context(), held.UUID, []int{}, by)
 	h.Must(err)
-	_, err = h.holds.Tidy(h.Context())
+	_, err = h.holds.Prune(h.Context())
 	h.Must(err)
 	deferred(1)
 	h.judge(3)

@@ -25,21 +25,21 @@ func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{
 		{Name: "go on with holds", Interval: idleInterval, Timeout: passLimit, Wake: s.wake, Pass: s.AdvanceHolds, Log: s.log},
 		{Name: "put held steps aside", Interval: idleInterval, Timeout: passLimit, Wake: s.park, Pass: s.ParkSteps, Log: s.log},
-		{Name: "count for breakers", Interval: breakerInterval, Timeout: passLimit, Log: s.log, Pass: s.Break},
-		{Name: "tidy up holds", Interval: time.Minute, Timeout: passLimit, Optional: true, Log: s.log, Pass: s.Tidy},
+		{Name: "count for breakers", Interval: breakerInterval, Timeout: passLimit, Log: s.log, Pass: s.OpenBreakers},
+		{Name: "tidy up holds", Interval: time.Minute, Timeout: passLimit, Optional: true, Log: s.log, Pass: s.Prune},
 	}
 }
 
-// Tidy removes holds that ended long ago and outdated records of released steps. It also releases
+// Prune removes holds that ended long ago and outdated records of released steps. It also releases
 // steps that are still parked by an ended hold.
-func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
+func (s *Service) Prune(ctx context.Context) (time.Duration, error) {
 	if err := s.db.PruneHolds(ctx, keepFor, 100); err != nil {
 		return 0, err
 	}
 	if err := s.db.PruneReleaseFailures(ctx, restSize); err != nil {
 		return 0, err
 	}
-	lost, err := s.db.OrphanedHold(ctx)
+	lost, err := s.db.FindOrphanedHold(ctx)
 	if err != nil || lost == nil {
 		return 0, err
 	}
@@ -62,7 +62,7 @@ func (s *Service) AdvanceHolds(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.counter.hold(open)
+	s.counter.skipHeld(open)
 	if len(open) == 0 {
 		return 0, nil
 	}
@@ -80,12 +80,12 @@ func (s *Service) AdvanceHolds(ctx context.Context) (time.Duration, error) {
 		}
 		more, err = more || again, errors.Join(err, failed) // a failure must not delay other holds
 	}
-	return s.result(ctx, more, err)
+	return s.passResult(ctx, more, err)
 }
 
-// result returns the result of a pass. If there is more to do at once, it only logs the error,
+// passResult returns the result of a pass. If there is more to do at once, it only logs the error,
 // since a failed pass would delay the other holds by seconds.
-func (s *Service) result(ctx context.Context, more bool, failed error) (time.Duration, error) {
+func (s *Service) passResult(ctx context.Context, more bool, failed error) (time.Duration, error) {
 	if !more {
 		return activeInterval, failed
 	}
@@ -145,11 +145,11 @@ func (s *Service) advance(ctx context.Context, id tasker.ID, only *tasker.ID) (m
 			return err
 		}
 		namespace = h.Namespace
-		l, err := s.status(ctx, tx, h, now)
+		l, err := s.readStatus(ctx, tx, h, now)
 		if err != nil {
 			return err
 		}
-		m := next(*h, l)
+		m := nextTransition(*h, l)
 		if m.Release != nil {
 			m.Release.Only = only
 			released, err = tx.ReleaseHeldSteps(ctx, *m.Release)
@@ -180,8 +180,8 @@ func (s *Service) advance(ctx context.Context, id tasker.ID, only *tasker.ID) (m
 	return more, nil
 }
 
-// status records the outcomes of released steps and returns the facts for the next decision.
-func (s *Service) status(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now time.Time) (holdStatus, error) {
+// readStatus records the outcomes of released steps and returns the facts for the next decision.
+func (s *Service) readStatus(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now time.Time) (holdStatus, error) {
 	l := holdStatus{Now: now}
 	if h.InFlight > 0 {
 		steps, err := tx.ReleasedSteps(ctx, h.UUID, claimTimeout)
@@ -189,7 +189,7 @@ func (s *Service) status(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, n
 			return l, err
 		}
 		for _, r := range steps {
-			out := outcomeOf(r)
+			out := toHoldRelease(r)
 			if out != nil {
 				l.Outcomes = append(l.Outcomes, *out)
 			}
@@ -207,7 +207,7 @@ func (s *Service) status(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, n
 		if l.Wave, err = tx.WaveOutcomes(ctx, h.UUID, h.Wave, *h.WaveSince); err != nil {
 			return l, err
 		}
-		if l.failed() > 0 {
+		if l.countFailed() > 0 {
 			if l.Extended, err = tx.HoldExtendedAt(ctx, h.UUID); err != nil {
 				return l, err
 			}
@@ -271,7 +271,7 @@ func (s *Service) ParkSteps(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	more, err := s.parkQueues(ctx, whole, begun)
-	return s.result(ctx, more, err)
+	return s.passResult(ctx, more, err)
 }
 
 // parkQueues parks steps covered by holds on whole queues. It alternates between the holds, so that

@@ -27,14 +27,14 @@ type Guard struct {
 // Check returns a nil error for a request that is allowed. For one that must be rejected, it
 // returns the HTTP status and a [tasker.Error].
 func (g *Guard) Check(r *http.Request) (status int, err error) {
-	if g.LoopbackOnly && !g.knows(r.Host) {
+	if g.LoopbackOnly && !g.isKnownHost(r.Host) {
 		return http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
 			"host %q is not allowed on a loopback address: "+
-				"use 127.0.0.1 or localhost, or add the name to server.allowed_hosts", shorten(r.Host))
+				"use 127.0.0.1 or localhost, or add the name to server.allowed_hosts", truncate(r.Host))
 	}
-	if !g.LoopbackOnly && len(g.AllowedHosts) > 0 && !g.knows(r.Host) && !isAddress(r.Host) {
+	if !g.LoopbackOnly && len(g.AllowedHosts) > 0 && !g.isKnownHost(r.Host) && !isAddress(r.Host) {
 		return http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
-			"host %q is not allowed: add it to server.allowed_hosts if it is a name of this server", shorten(r.Host))
+			"host %q is not allowed: add it to server.allowed_hosts if it is a name of this server", truncate(r.Host))
 	}
 	if err := g.origin.Check(r); err != nil {
 		return http.StatusForbidden, tasker.Errorf(tasker.Forbidden,
@@ -43,7 +43,7 @@ func (g *Guard) Check(r *http.Request) (status int, err error) {
 	return 0, nil
 }
 
-func nameOf(host string) string {
+func hostname(host string) string {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = host
@@ -54,13 +54,13 @@ func nameOf(host string) string {
 // isAddress reports whether a Host header is an IP address. Monitoring uses addresses, and no web page
 // can claim one as its name.
 func isAddress(host string) bool {
-	_, err := netip.ParseAddr(nameOf(host))
+	_, err := netip.ParseAddr(hostname(host))
 	return err == nil
 }
 
-// knows reports whether a Host header contains an allowed name or a loopback address.
-func (g *Guard) knows(host string) bool {
-	name := nameOf(host)
+// isKnownHost reports whether a Host header contains an allowed name or a loopback address.
+func (g *Guard) isKnownHost(host string) bool {
+	name := hostname(host)
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(g.AllowedHosts, name) {
 		return true
 	}
@@ -68,8 +68,8 @@ func (g *Guard) knows(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// shorten truncates input that is quoted in an error.
-func shorten(s string) string {
+// truncate truncates input that is quoted in an error.
+func truncate(s string) string {
 	const most = 100
 	if len(s) > most {
 		s = s[:most] + "…"

@@ -69,12 +69,12 @@ type Provider struct {
 	Options
 
 	mu    sync.Mutex
-	found *discovered
+	found *discovery
 	one   singleflight.Group
 	keys  *keySet
 }
 
-type discovered struct {
+type discovery struct {
 	endpoint oauth2.Endpoint
 }
 
@@ -83,7 +83,7 @@ func New(o Options) (*Provider, error) {
 	if len(o.Algorithms) == 0 {
 		o.Algorithms = []string{oidc.RS256, oidc.ES256}
 	}
-	if wrong := o.fault(); wrong != "" {
+	if wrong := o.validate(); wrong != "" {
 		return nil, tasker.Errorf(tasker.Invalid, "%s", wrong)
 	}
 	for _, a := range o.Algorithms {
@@ -105,7 +105,7 @@ func New(o Options) (*Provider, error) {
 	return p, nil
 }
 
-func (o Options) fault() string {
+func (o Options) validate() string {
 	for name, text := range map[string]string{"issuer": o.Issuer, "public URL": o.PublicURL} {
 		if text == "" && name == "public URL" {
 			continue
@@ -130,8 +130,8 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// asked is the part of the discovery document that is used.
-type asked struct {
+// requestLog is the part of the discovery document that is used.
+type requestLog struct {
 	Issuer   string   `json:"issuer"`
 	AuthURL  string   `json:"authorization_endpoint"`
 	TokenURL string   `json:"token_endpoint"`
@@ -140,7 +140,7 @@ type asked struct {
 }
 
 // discover reads the endpoints of the provider and caches them. The error is Unavailable.
-func (p *Provider) discover(ctx context.Context) (*discovered, error) {
+func (p *Provider) discover(ctx context.Context) (*discovery, error) {
 	p.mu.Lock()
 	found := p.found
 	p.mu.Unlock()
@@ -148,14 +148,14 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 		return found, nil
 	}
 	v, err, _ := p.one.Do("discover", func() (any, error) {
-		var d asked
+		var d requestLog
 		if err := p.get(ctx, strings.TrimSuffix(p.Issuer, "/")+"/.well-known/openid-configuration", &d); err != nil {
 			return nil, err
 		}
 		if d.Issuer != p.Issuer || d.JWKS == "" {
 			return nil, providerError(fmt.Errorf("issuer is %q, not the configured %q", d.Issuer, p.Issuer))
 		}
-		found := &discovered{endpoint: oauth2.Endpoint{AuthURL: d.AuthURL, TokenURL: d.TokenURL}}
+		found := &discovery{endpoint: oauth2.Endpoint{AuthURL: d.AuthURL, TokenURL: d.TokenURL}}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.found, p.keys.url = found, d.JWKS
@@ -164,7 +164,7 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.(*discovered), nil //nolint:forcetypeassert // the function above returns this type
+	return v.(*discovery), nil //nolint:forcetypeassert // the function above returns this type
 }
 
 // providerError returns an Unavailable error for a failed request to the provider, because the
@@ -232,19 +232,19 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	}
 	id := signed.Signatures[0].Header.KeyID
 	now := k.provider.Now()
-	keys, age, rest := k.known(now)
+	keys, age, rest := k.knownKeys(now)
 	switch {
 	case rest <= keysRest:
-	case age > keysTrusted || len(fitting(keys, id)) == 0:
+	case age > keysTrusted || len(matchingKeys(keys, id)) == 0:
 		err = k.fetch(ctx, now)
-		keys, age, _ = k.known(now)
+		keys, age, _ = k.knownKeys(now)
 	case age > keysFresh:
 		go func() { _ = k.fetch(ctx, now) }()
 	}
 	if age > keysTrusted {
 		return nil, cmp.Or(err, providerError(fmt.Errorf("could not read its keys for more than %s", keysTrusted)))
 	}
-	usable := fitting(keys, id)
+	usable := matchingKeys(keys, id)
 	if len(usable) == 0 {
 		return nil, errUnknownKey
 	}
@@ -278,8 +278,8 @@ func (k *keySet) parse(token string) (*jose.JSONWebSignature, error) {
 	return jose.ParseSignedCompact(token, allowed)
 }
 
-// known returns the cached keys, their age, and the time since they were last requested.
-func (k *keySet) known(now time.Time) (keys []jose.JSONWebKey, age, rest time.Duration) {
+// knownKeys returns the cached keys, their age, and the time since they were last requested.
+func (k *keySet) knownKeys(now time.Time) (keys []jose.JSONWebKey, age, rest time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.keys, now.Sub(k.read), now.Sub(k.asked)
@@ -295,12 +295,12 @@ func (p *Provider) Recognizes(token string) bool {
 	if err != nil {
 		return false
 	}
-	keys, _, _ := p.keys.known(p.Now())
-	return len(fitting(keys, signed.Signatures[0].Header.KeyID)) > 0
+	keys, _, _ := p.keys.knownKeys(p.Now())
+	return len(matchingKeys(keys, signed.Signatures[0].Header.KeyID)) > 0
 }
 
-// fitting returns the public signature keys with this id, or all of them if id is empty.
-func fitting(keys []jose.JSONWebKey, id string) []jose.JSONWebKey {
+// matchingKeys returns the public signature keys with this id, or all of them if id is empty.
+func matchingKeys(keys []jose.JSONWebKey, id string) []jose.JSONWebKey {
 	var list []jose.JSONWebKey
 	for _, key := range keys {
 		if (id == "" || key.KeyID == id) && key.IsPublic() && (key.Use == "" || key.Use == "sig") {
@@ -351,7 +351,7 @@ func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, 
 		return Person{}, check.err
 	}
 	if err != nil {
-		return Person{}, &tasker.Error{Code: tasker.Unauthorized, Message: "invalid token: " + reasonOf(err), Err: err}
+		return Person{}, &tasker.Error{Code: tasker.Unauthorized, Message: "invalid token: " + describeError(err), Err: err}
 	}
 	var claims map[string]json.RawMessage
 	if err := verified.Claims(&claims); err != nil {
@@ -362,7 +362,7 @@ func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, 
 			return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid claim %s in the token: must be a number", name)
 		}
 	}
-	who := Person{Groups: stringsOf(claims[p.GroupsClaim]), Nonce: verified.Nonce, Expires: verified.Expiry.Add(skew)}
+	who := Person{Groups: parseStrings(claims[p.GroupsClaim]), Nonce: verified.Nonce, Expires: verified.Expiry.Add(skew)}
 	var name string
 	if json.Unmarshal(claims[p.SubjectClaim], &name) != nil || name == "" {
 		return Person{}, tasker.Errorf(tasker.Unauthorized,
@@ -375,8 +375,9 @@ func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, 
 	return who, nil
 }
 
-// reasonOf describes why the library rejects a token, without revealing the content of the token.
-func reasonOf(err error) string {
+// describeError describes why the library rejects a token, without revealing the content of the
+// token.
+func describeError(err error) string {
 	text := err.Error()
 	switch _, expired := errors.AsType[*oidc.TokenExpiredError](err); {
 	case expired:
@@ -392,8 +393,8 @@ func reasonOf(err error) string {
 	}
 }
 
-// stringsOf decodes a claim that is a string or a list of strings.
-func stringsOf(doc json.RawMessage) []string {
+// parseStrings decodes a claim that is a string or a list of strings.
+func parseStrings(doc json.RawMessage) []string {
 	var list []string
 	if json.Unmarshal(doc, &list) != nil {
 		var one string

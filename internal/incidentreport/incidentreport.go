@@ -13,14 +13,14 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Of returns the report for a query. It returns NotFound if the case or incident does not exist,
+// Build returns the report for a query. It returns NotFound if the case or incident does not exist,
 // and TooLarge if there are too many investigations.
-func Of(ctx context.Context, db *postgres.DB, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
+func Build(ctx context.Context, db *postgres.DB, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	r, err := db.ReadReport(ctx, q)
 	if err != nil {
 		return r, err
 	}
-	inUTC(&r)
+	convertToUTC(&r)
 	r.Digest, err = Digest(r)
 	return r, err
 }
@@ -37,17 +37,17 @@ func Digest(r tasker.IncidentReport) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// inUTC converts all times to UTC, so that the digest does not depend on the time zone of the
-// database.
-func inUTC(r *tasker.IncidentReport) {
-	r.AsOf, r.Began = r.AsOf.UTC(), utc(r.Began)
+// convertToUTC converts all times to UTC, so that the digest does not depend on the time zone of
+// the database.
+func convertToUTC(r *tasker.IncidentReport) {
+	r.AsOf, r.Began = r.AsOf.UTC(), toUTC(r.Began)
 	for i, a := range r.Actions {
 		r.Actions[i].First, r.Actions[i].Last = a.First.UTC(), a.Last.UTC()
 	}
 	for i, o := range r.Operations {
-		r.Operations[i].StartedAt, r.Operations[i].EndedAt = utc(o.StartedAt), utc(o.EndedAt)
+		r.Operations[i].StartedAt, r.Operations[i].EndedAt = toUTC(o.StartedAt), toUTC(o.EndedAt)
 		for j, w := range o.Waves {
-			o.Waves[j].From, o.Waves[j].To = w.From.UTC(), utc(w.To)
+			o.Waves[j].From, o.Waves[j].To = w.From.UTC(), toUTC(w.To)
 		}
 	}
 	for i, m := range r.Messages {
@@ -55,7 +55,7 @@ func inUTC(r *tasker.IncidentReport) {
 	}
 	for _, list := range [][]tasker.ReportMember{r.Unproved, r.Open} {
 		for i, m := range list {
-			list[i].OpenedAt, list[i].EndedAt = m.OpenedAt.UTC(), utc(m.EndedAt)
+			list[i].OpenedAt, list[i].EndedAt = m.OpenedAt.UTC(), toUTC(m.EndedAt)
 		}
 	}
 	for i, e := range r.Timeline {
@@ -63,7 +63,7 @@ func inUTC(r *tasker.IncidentReport) {
 	}
 }
 
-func utc(t *time.Time) *time.Time {
+func toUTC(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
 	}

@@ -82,7 +82,7 @@ func (h *harness) reset(task tasker.ID) {
 
 func (h *harness) report(q tasker.IncidentReportQuery) tasker.IncidentReport {
 	h.Helper()
-	r, err := incidentreport.Of(h.Context(), h.DB, q)
+	r, err := incidentreport.Build(h.Context(), h.DB, q)
 	h.Must(err)
 	h.addsUp(r)
 	return r
@@ -277,17 +277,17 @@ func TestAReportHasWhatTheCallerMaySee(t *testing.T) {
 	as := func(grant string) context.Context {
 		g, err := access.ParseGrants([]string{grant})
 		h.Must(err)
-		return access.Within(t.Context(), access.NewIdentity("key:k", g), access.ReadInvestigations)
+		return access.WithPermissionScope(t.Context(), access.NewIdentity("key:k", g), access.ReadInvestigations)
 	}
 	for _, q := range []tasker.IncidentReportQuery{{}, {Namespace: h.Space}, {Case: &id}} {
-		r, err := incidentreport.Of(as("viewer@shop"), h.DB, q)
+		r, err := incidentreport.Build(as("viewer@shop"), h.DB, q)
 		h.Must(err)
 		doc, err := json.Marshal(r)
 		h.Must(err)
 		if text := incidentreport.Markdown(r) + string(doc); strings.Contains(text, "secret-word") || !strings.Contains(text, access.Hidden) || r.Counts.Entries != 2 {
 			t.Errorf("a viewer reads %s", text)
 		}
-		r, err = incidentreport.Of(as("operator@other"), h.DB, q)
+		r, err = incidentreport.Build(as("operator@other"), h.DB, q)
 		switch {
 		case q.Case != nil:
 			h.WantCode(err, tasker.NotFound)
@@ -297,10 +297,10 @@ func TestAReportHasWhatTheCallerMaySee(t *testing.T) {
 	}
 	nobody := tasker.NewID()
 	for _, q := range []tasker.IncidentReportQuery{{Case: &nobody}, {Incident: &nobody}} {
-		_, err := incidentreport.Of(t.Context(), h.DB, q)
+		_, err := incidentreport.Build(t.Context(), h.DB, q)
 		h.WantCode(err, tasker.NotFound)
 	}
-	_, err := incidentreport.Of(t.Context(), h.DB, tasker.IncidentReportQuery{From: time.Now(), To: time.Now().Add(-time.Hour)})
+	_, err := incidentreport.Build(t.Context(), h.DB, tasker.IncidentReportQuery{From: time.Now(), To: time.Now().Add(-time.Hour)})
 	h.WantCode(err, tasker.Invalid, "from must be before to")
 }
 
@@ -315,7 +315,7 @@ func TestAReportHasTheOperationsThatTheCallerMaySee(t *testing.T) {
 	read := func(grants ...string) tasker.IncidentReport {
 		g, err := access.ParseGrants(grants)
 		h.Must(err)
-		r, err := incidentreport.Of(access.Within(t.Context(), access.NewIdentity("key:k", g), access.ReadInvestigations), h.DB, tasker.IncidentReportQuery{Namespace: h.Space})
+		r, err := incidentreport.Build(access.WithPermissionScope(t.Context(), access.NewIdentity("key:k", g), access.ReadInvestigations), h.DB, tasker.IncidentReportQuery{Namespace: h.Space})
 		h.Must(err)
 		return r
 	}

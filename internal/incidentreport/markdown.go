@@ -11,48 +11,48 @@ import (
 // Markdown returns a report as a Markdown document.
 func Markdown(r tasker.IncidentReport) string {
 	var d document
-	d.line("# Report of %s", subject(r.Subject))
-	d.line("")
-	d.summary(r)
-	d.phases(r)
-	d.cases(r)
-	d.timeline(r)
-	d.acts(r)
-	d.operations(r)
-	d.members("Ended without a proof", r.Counts.Unproved+r.Counts.PermanentlyFailed, r.Unproved)
-	d.members("Still open", r.Counts.Open, r.Open)
-	d.messages(r)
-	d.line("Digest (SHA-256 of the JSON form): `%s`", r.Digest)
+	d.writeLine("# Report of %s", describeSubject(r.Subject))
+	d.writeLine("")
+	d.writeSummary(r)
+	d.writePhases(r)
+	d.writeCases(r)
+	d.writeTimeline(r)
+	d.writeActions(r)
+	d.writeOperations(r)
+	d.writeMembers("Ended without a proof", r.Counts.Unproved+r.Counts.PermanentlyFailed, r.Unproved)
+	d.writeMembers("Still open", r.Counts.Open, r.Open)
+	d.writeMessages(r)
+	d.writeLine("Digest (SHA-256 of the JSON form): `%s`", r.Digest)
 	return d.String()
 }
 
 type document struct{ strings.Builder }
 
-func (d *document) line(format string, args ...any) { fmt.Fprintf(d, format+"\n", args...) }
+func (d *document) writeLine(format string, args ...any) { fmt.Fprintf(d, format+"\n", args...) }
 
-// table writes a section with a table. It writes nothing if there are no rows.
-func (d *document) table(title string, header []string, rows [][]string) {
+// writeTable writes a section with a table. It writes nothing if there are no rows.
+func (d *document) writeTable(title string, header []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
-	d.line("## %s\n", title)
-	d.line("| %s |", strings.Join(header, " | "))
-	d.line("|%s", strings.Repeat("---|", len(header)))
+	d.writeLine("## %s\n", title)
+	d.writeLine("| %s |", strings.Join(header, " | "))
+	d.writeLine("|%s", strings.Repeat("---|", len(header)))
 	for _, row := range rows {
 		for i := range row {
-			row[i] = cell(row[i])
+			row[i] = escapeCell(row[i])
 		}
-		d.line("| %s |", strings.Join(row, " | "))
+		d.writeLine("| %s |", strings.Join(row, " | "))
 	}
-	d.line("")
+	d.writeLine("")
 }
 
-// cell escapes text for a table cell.
-func cell(text string) string {
+// escapeCell escapes text for a table cell.
+func escapeCell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "\r", " ", "<", "&lt;", "`", "'", "[", `\[`, "*", `\*`, "_", `\_`).Replace(text)
 }
 
-func subject(s tasker.ReportSubject) string {
+func describeSubject(s tasker.ReportSubject) string {
 	text := s.Kind
 	if s.Kind == "range" {
 		text = "investigations"
@@ -61,51 +61,51 @@ func subject(s tasker.ReportSubject) string {
 		text += " " + s.ID.String()
 	}
 	if s.Namespace != "" {
-		text += " in " + cell(s.Namespace)
+		text += " in " + escapeCell(s.Namespace)
 	}
 	if s.From != nil {
-		text += " from " + at(*s.From)
+		text += " from " + formatTime(*s.From)
 	}
 	if s.To != nil {
-		text += " to " + at(*s.To)
+		text += " to " + formatTime(*s.To)
 	}
 	return text
 }
 
-func at(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-func atOr(t *time.Time, otherwise string) string {
+func formatTimeOr(t *time.Time, otherwise string) string {
 	if t == nil {
 		return otherwise
 	}
-	return at(*t)
+	return formatTime(*t)
 }
 
-func (d *document) summary(r tasker.IncidentReport) {
+func (d *document) writeSummary(r tasker.IncidentReport) {
 	n := r.Counts
-	d.line("%s of %s: %d proved, %d went on by themselves, %d cancelled, %d written off, %d ended without a proof, %d open.",
-		plural(n.Entries, "investigation"), plural(n.Cases, "case"), n.Proved, n.Recovered, n.Cancelled, n.PermanentlyFailed, n.Unproved, n.Open)
+	d.writeLine("%s of %s: %d proved, %d went on by themselves, %d cancelled, %d written off, %d ended without a proof, %d open.",
+		formatCount(n.Entries, "investigation"), formatCount(n.Cases, "case"), n.Proved, n.Recovered, n.Cancelled, n.PermanentlyFailed, n.Unproved, n.Open)
 	if r.Began != nil {
-		d.line("The first task was stuck at %s. As of %s, tasks were stuck for %s task-minutes.",
-			at(*r.Began), at(r.AsOf), number(r.StuckTime))
+		d.writeLine("The first task was stuck at %s. As of %s, tasks were stuck for %s task-minutes.",
+			formatTime(*r.Began), formatTime(r.AsOf), formatNumber(r.StuckTime))
 	}
-	d.line("")
+	d.writeLine("")
 }
 
-func plural(n int64, noun string) string {
+func formatCount(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-func number(f float64) string { return fmt.Sprintf("%.1f", f) }
+func formatNumber(f float64) string { return fmt.Sprintf("%.1f", f) }
 
-func seconds(f float64) string {
+func formatSeconds(f float64) string {
 	return time.Duration(f * float64(time.Second)).Round(time.Second).String()
 }
 
-func (d *document) phases(r tasker.IncidentReport) {
+func (d *document) writePhases(r tasker.IncidentReport) {
 	if r.Counts.Entries == 0 {
 		return
 	}
@@ -122,13 +122,15 @@ func (d *document) phases(r tasker.IncidentReport) {
 			share = 100 * p.TaskMinutes / r.StuckTime
 		}
 		rows = append(rows, []string{
-			p.name, number(p.TaskMinutes), fmt.Sprintf("%.0f %%", share), seconds(p.P50Seconds), seconds(p.P95Seconds),
+			p.name, formatNumber(p.TaskMinutes), fmt.Sprintf("%.0f %%", share), formatSeconds(p.P50Seconds),
+			formatSeconds(p.P95Seconds),
 		})
 	}
-	d.table("For how long", []string{"phase", "task-minutes", "share", "half of the tasks within", "95 % within"}, rows)
+	d.writeTable("For how long", []string{"phase", "task-minutes", "share", "half of the tasks within", "95 % within"},
+		rows)
 }
 
-func (d *document) cases(r tasker.IncidentReport) {
+func (d *document) writeCases(r tasker.IncidentReport) {
 	var rows [][]string
 	for _, c := range r.Cases {
 		id := "not known yet"
@@ -137,13 +139,13 @@ func (d *document) cases(r tasker.IncidentReport) {
 		}
 		rows = append(rows, []string{
 			id, c.Namespace + "/" + c.Place, c.Cause, fmt.Sprint(c.Entries), fmt.Sprint(c.Proved), fmt.Sprint(c.Open),
-			number(c.Stuck),
+			formatNumber(c.Stuck),
 		})
 	}
-	d.table("Cases", []string{"case", "where", "cause", "investigations", "proved", "open", "task-minutes"}, rows)
+	d.writeTable("Cases", []string{"case", "where", "cause", "investigations", "proved", "open", "task-minutes"}, rows)
 }
 
-func (d *document) timeline(r tasker.IncidentReport) {
+func (d *document) writeTimeline(r tasker.IncidentReport) {
 	var rows [][]string
 	for _, e := range r.Timeline {
 		id := ""
@@ -151,13 +153,13 @@ func (d *document) timeline(r tasker.IncidentReport) {
 			id = e.CaseID.String()
 		}
 		rows = append(rows, []string{
-			at(e.At), strings.ReplaceAll(e.Event, "_", " "), e.Actor, strings.TrimSpace(e.Detail + " " + id),
+			formatTime(e.At), strings.ReplaceAll(e.Event, "_", " "), e.Actor, strings.TrimSpace(e.Detail + " " + id),
 		})
 	}
-	d.table("Timeline", []string{"at", "what", "who", "detail"}, rows)
+	d.writeTable("Timeline", []string{"at", "what", "who", "detail"}, rows)
 }
 
-func (d *document) acts(r tasker.IncidentReport) {
+func (d *document) writeActions(r tasker.IncidentReport) {
 	var rows [][]string
 	for _, a := range r.Actions {
 		how := "by hand"
@@ -165,22 +167,22 @@ func (d *document) acts(r tasker.IncidentReport) {
 			how = "operation " + a.OperationUUID.String()
 		}
 		rows = append(rows, []string{
-			strings.ReplaceAll(a.Event, "_", " "), a.Actor, how, fmt.Sprint(a.Entries), at(a.First), at(a.Last),
+			strings.ReplaceAll(a.Event, "_", " "), a.Actor, how, fmt.Sprint(a.Entries), formatTime(a.First), formatTime(a.Last),
 		})
 	}
-	d.table("Acts", []string{"act", "who", "how", "investigations", "first", "last"}, rows)
+	d.writeTable("Acts", []string{"act", "who", "how", "investigations", "first", "last"}, rows)
 }
 
-func (d *document) operations(r tasker.IncidentReport) {
+func (d *document) writeOperations(r tasker.IncidentReport) {
 	var rows [][]string
 	for _, o := range r.Operations {
 		rows = append(rows, []string{
 			o.OperationUUID.String(), string(o.Act), o.Actor, o.Reason, string(o.State), fmt.Sprint(o.Items),
 			fmt.Sprint(o.Counts[tasker.ItemVerified]), fmt.Sprint(o.Counts[tasker.ItemFailedAgain]),
-			fmt.Sprint(o.Counts[tasker.ItemSkipped]), atOr(o.StartedAt, ""), atOr(o.EndedAt, "goes on"),
+			fmt.Sprint(o.Counts[tasker.ItemSkipped]), formatTimeOr(o.StartedAt, ""), formatTimeOr(o.EndedAt, "goes on"),
 		})
 	}
-	d.table("Operations", []string{
+	d.writeTable("Operations", []string{
 		"operation", "act", "who", "reason", "state", "items", "verified", "failed again", "skipped", "started", "settled",
 	}, rows)
 	rows = nil
@@ -188,30 +190,30 @@ func (d *document) operations(r tasker.IncidentReport) {
 		for _, w := range o.Waves {
 			rows = append(rows, []string{
 				o.OperationUUID.String(), fmt.Sprint(w.Wave), fmt.Sprint(w.Items), fmt.Sprint(w.Verified), fmt.Sprint(w.Failed),
-				at(w.From), atOr(w.To, "goes on"),
+				formatTime(w.From), formatTimeOr(w.To, "goes on"),
 			})
 		}
 	}
-	d.table("Waves", []string{"operation", "wave", "items", "verified", "failed again", "released", "ended"}, rows)
+	d.writeTable("Waves", []string{"operation", "wave", "items", "verified", "failed again", "released", "ended"}, rows)
 }
 
-func (d *document) members(title string, count int64, list []tasker.ReportMember) {
+func (d *document) writeMembers(title string, count int64, list []tasker.ReportMember) {
 	var rows [][]string
 	for _, m := range list {
 		rows = append(rows, []string{
-			m.EntryUUID.String(), m.TaskUUID.String(), at(m.OpenedAt), m.Status, m.By, atOr(m.EndedAt, ""),
+			m.EntryUUID.String(), m.TaskUUID.String(), formatTime(m.OpenedAt), m.Status, m.By, formatTimeOr(m.EndedAt, ""),
 		})
 	}
 	if count > int64(len(list)) {
 		title += fmt.Sprintf(": the first %d of %d", len(list), count)
 	}
-	d.table(title, []string{"investigation", "task", "opened", "status", "who", "ended"}, rows)
+	d.writeTable(title, []string{"investigation", "task", "opened", "status", "who", "ended"}, rows)
 }
 
-func (d *document) messages(r tasker.IncidentReport) {
+func (d *document) writeMessages(r tasker.IncidentReport) {
 	var rows [][]string
 	for _, m := range r.Messages {
-		rows = append(rows, []string{at(m.At), m.Topic, strings.Join(m.Sinks, ", ")})
+		rows = append(rows, []string{formatTime(m.At), m.Topic, strings.Join(m.Sinks, ", ")})
 	}
-	d.table("Messages", []string{"at", "topic", "received by"}, rows)
+	d.writeTable("Messages", []string{"at", "topic", "received by"}, rows)
 }

@@ -40,7 +40,7 @@ type Querier interface {
 // Find returns the first violations, at most most, and the total number. It reads the whole
 // database as it was last committed.
 func Find(ctx context.Context, db Querier, most int) (list []Violation, all int, err error) {
-	rows, err := db.Query(ctx, violations, slices.Concat(columns(lifecycle.Task.Edges()), columns(lifecycle.Step.Edges()), causes())...)
+	rows, err := db.Query(ctx, violations, slices.Concat(edgeColumns(lifecycle.Task.Edges()), edgeColumns(lifecycle.Step.Edges()), causeColumns())...)
 	if err != nil {
 		return nil, 0, fmt.Errorf("find violations: %w", err)
 	}
@@ -56,7 +56,7 @@ func Find(ctx context.Context, db Querier, most int) (list []Violation, all int,
 	return list, all, nil
 }
 
-func columns[S, E ~string](edges []lifecycle.Edge[S, E]) []any {
+func edgeColumns[S, E ~string](edges []lifecycle.Edge[S, E]) []any {
 	var from, event, to []string
 	for _, e := range edges {
 		from, event, to = append(from, string(e.From)), append(event, string(e.Event)), append(to, string(e.To))
@@ -64,7 +64,7 @@ func columns[S, E ~string](edges []lifecycle.Edge[S, E]) []any {
 	return []any{from, event, to}
 }
 
-func causes() []any {
+func causeColumns() []any {
 	var reasons, codes []string
 	for _, c := range tasker.Causes() {
 		reasons, codes = append(reasons, string(c.Reason)), append(codes, c.Code)

@@ -31,7 +31,7 @@ type Target struct {
 // Next returns the state of the step after an action. It returns a Conflict with a
 // [tasker.StepRefusal] if the action is not allowed.
 func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, error) {
-	if err := t.TaskRefusal(); err != nil {
+	if err := t.CheckTask(); err != nil {
 		return "", err
 	}
 	if t.OpenItems > 0 && a == tasker.ResetForRetry {
@@ -40,9 +40,9 @@ func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, err
 	event, _ := ActionEvent(a)
 	to, err := Step.Next(t.Step, event)
 	if err != nil {
-		return "", t.Refusal("step %s is %s%s: %s", t.StepUUID, t.Step, waitsFor(t.Step), allowedText(t.Allowed()))
+		return "", t.Refusal("step %s is %s%s: %s", t.StepUUID, t.Step, describeWait(t.Step), formatAllowed(t.Allowed()))
 	}
-	if Held(t.Step) && !interrupt {
+	if IsHeld(t.Step) && !interrupt {
 		return "", t.Refusal("step %s is %s and continues automatically: set interrupt to take it from the queue "+
 			"or its worker; "+
 			"later reports of that worker are rejected", t.StepUUID, t.Step)
@@ -55,19 +55,19 @@ func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, err
 	return to, nil
 }
 
-// TaskRefusal returns a Conflict if the state of the task rules out actions on all of its steps. If
+// CheckTask returns a Conflict if the state of the task rules out actions on all of its steps. If
 // not, it returns nil. [Target.Next] includes this check.
-func (t Target) TaskRefusal() error {
-	if why := t.taskRefusal(); why != "" {
+func (t Target) CheckTask() error {
+	if why := t.describeTaskRefusal(); why != "" {
 		return t.Refusal("%s", why)
 	}
 	return nil
 }
 
-func (t Target) taskRefusal() string {
+func (t Target) describeTaskRefusal() string {
 	switch {
 	case t.WrittenOff:
-		return WrittenOff(t.TaskUUID).Message
+		return NewWrittenOffError(t.TaskUUID).Message
 	case t.Task == tasker.TaskComplete || t.Task == tasker.TaskCancelled:
 		return fmt.Sprintf("task %s is %s: its steps can no longer be changed", t.TaskUUID, t.Task)
 	case t.Task == tasker.TaskPending:
@@ -81,7 +81,7 @@ func (t Target) taskRefusal() string {
 func (t Target) Refusal(format string, args ...any) *tasker.Error {
 	allowed := t.Allowed()
 	return tasker.Errorf(tasker.Conflict, format, args...).WithDetails(tasker.StepRefusal{
-		TaskState: t.Task, StepState: t.Step, AllowedActions: allowed, NeedsInterrupt: len(allowed) > 0 && (Held(t.Step) || t.OpenItems > 0),
+		TaskState: t.Task, StepState: t.Step, AllowedActions: allowed, NeedsInterrupt: len(allowed) > 0 && (IsHeld(t.Step) || t.OpenItems > 0),
 	})
 }
 
@@ -89,7 +89,7 @@ func (t Target) Refusal(format string, args ...any) *tasker.Error {
 // require interrupt.
 func (t Target) Allowed() []tasker.StepAction {
 	allowed := []tasker.StepAction{}
-	if t.taskRefusal() != "" {
+	if t.describeTaskRefusal() != "" {
 		return allowed
 	}
 	for _, a := range StepActions() {
@@ -101,15 +101,15 @@ func (t Target) Allowed() []tasker.StepAction {
 	return allowed
 }
 
-// WrittenOff returns the Conflict for actions on a task that was marked as permanently failed. Such
-// a task can only be replaced by a new one.
-func WrittenOff(task tasker.ID) *tasker.Error {
+// NewWrittenOffError returns the Conflict for actions on a task that was marked as permanently
+// failed. Such a task can only be replaced by a new one.
+func NewWrittenOffError(task tasker.ID) *tasker.Error {
 	return tasker.Errorf(tasker.Conflict,
 		"task %s was written off: its investigation ended as permanently_failed; create a new task with "+
 			"recreated_from instead", task)
 }
 
-func waitsFor(s tasker.StepState) string {
+func describeWait(s tasker.StepState) string {
 	switch s {
 	case tasker.StepEnqueued:
 		return " and waits for a worker"
@@ -120,7 +120,7 @@ func waitsFor(s tasker.StepState) string {
 	}
 }
 
-func allowedText(list []tasker.StepAction) string {
+func formatAllowed(list []tasker.StepAction) string {
 	if len(list) == 0 {
 		return "no action is allowed"
 	}

@@ -31,7 +31,7 @@ func refusal(t *testing.T, target Target, a tasker.StepAction) {
 	want, refused := Step.Next(target.Step, StepEvent(a))
 	ended := target.WrittenOff || slices.Contains([]tasker.TaskState{tasker.TaskPending, tasker.TaskComplete, tasker.TaskCancelled}, target.Task)
 	if err == nil {
-		if ended || refused != nil || Held(target.Step) || to != want {
+		if ended || refused != nil || IsHeld(target.Step) || to != want {
 			t.Errorf("it leads to %q", to)
 		}
 		return

@@ -133,7 +133,7 @@ func mayOperate(s tasker.StepState, e lifecycle.StepEvent) string {
 		return "no"
 	}
 	how := "→ `" + string(to) + "`"
-	if lifecycle.Held(s) {
+	if lifecycle.IsHeld(s) {
 		how += ", with interrupt"
 	}
 	return how

@@ -71,15 +71,15 @@ func Decide(join tasker.Join, dependencies []Standing) Verdict {
 	}
 }
 
-// Dependency describes a dependency for [Skippable] and [JoinRule].
+// Dependency describes a dependency for [CanSkip] and [JoinRule].
 type Dependency struct {
 	Skippable bool // it may be skipped
 	Decision  bool // its result chooses the steps to run
 }
 
-// Skippable reports whether a step may be skipped because of its condition, its timeout, its child
+// CanSkip reports whether a step may be skipped because of its condition, its timeout, its child
 // task, a decision that it depends on, or skipped dependencies.
-func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
+func CanSkip(s tasker.StepTemplate, dependencies []Dependency) bool {
 	switch {
 	case s.When != "", s.OnTimeout == tasker.TimeoutSkips, slices.ContainsFunc(dependencies, func(d Dependency) bool { return d.Decision }),
 		s.OnChild.Cancelled == tasker.ChildSkips, s.OnChild.PermanentlyFailed == tasker.ChildSkips:

@@ -140,7 +140,7 @@ func TestStepsThatAreDecided(t *testing.T) {
 		if got := lifecycle.JoinRule(c.step, c.dependencies); got != c.rule {
 			t.Errorf("%+v behind %v: rule %q, want %q", c.step, c.dependencies, got, c.rule)
 		}
-		if got := lifecycle.Skippable(c.step, c.dependencies); got != c.skippable {
+		if got := lifecycle.CanSkip(c.step, c.dependencies); got != c.skippable {
 			t.Errorf("%+v behind %v: skippable %t, want %t", c.step, c.dependencies, got, c.skippable)
 		}
 	}

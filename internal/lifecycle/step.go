@@ -84,8 +84,8 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepError, Cancel}:         tasker.StepCancelled,
 }
 
-// Held reports whether a step is enqueued, is running or has a pending report. Operators must set
+// IsHeld reports whether a step is enqueued, is running or has a pending report. Operators must set
 // interrupt to act on such a step. This also warns the second of two concurrent operators.
-func Held(s tasker.StepState) bool {
+func IsHeld(s tasker.StepState) bool {
 	return s == tasker.StepEnqueued || s == tasker.StepInProgress || s == tasker.StepEnqueuedForOrchestration
 }

@@ -29,7 +29,7 @@ func (t Table[S, E]) Next(from S, on E) (S, error) {
 	to, ok := t[Move[S, E]{from, on}]
 	if !ok {
 		return "", tasker.Errorf(tasker.Conflict, "%s is not allowed in state %s: allowed are %s",
-			on, from, strings.Join(t.names(from), ", "))
+			on, from, strings.Join(t.eventNames(from), ", "))
 	}
 	return to, nil
 }
@@ -46,7 +46,7 @@ func (t Table[S, E]) Accepts(from S) []E {
 	return events
 }
 
-func (t Table[S, E]) names(from S) []string {
+func (t Table[S, E]) eventNames(from S) []string {
 	var names []string
 	for _, e := range t.Accepts(from) {
 		names = append(names, string(e))

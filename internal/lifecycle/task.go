@@ -145,7 +145,7 @@ func RestingState(steps []tasker.Step) tasker.TaskState {
 	for _, s := range steps {
 		undoes = undoes || s.UndoOf() != ""
 		open = open || !s.State.Done() && s.State != tasker.StepCancelled
-		active = active || Held(s.State) || s.DecisionDue
+		active = active || IsHeld(s.State) || s.DecisionDue
 		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
 		failed = failed || s.State == tasker.StepError
 		if n := s.Items; n != nil { // steps contains only the failed items

@@ -20,23 +20,24 @@ type VersionStep struct {
 	HasChild     bool     // it started a child task
 }
 
-// begun reports whether the step has had effects that a change of version cannot revert.
-func (s VersionStep) begun() bool { return s.State != tasker.StepPending || s.Waits }
+// hasBegun reports whether the step has had effects that a change of version cannot revert.
+func (s VersionStep) hasBegun() bool { return s.State != tasker.StepPending || s.Waits }
 
-// running reports whether a worker executes the step or its report is pending.
-func (s VersionStep) running() bool {
+// isRunning reports whether a worker executes the step or its report is pending.
+func (s VersionStep) isRunning() bool {
 	return s.State == tasker.StepInProgress || s.State == tasker.StepEnqueuedForOrchestration
 }
 
 // Graph contains the steps of a template version.
 type Graph []tasker.StepTemplate
 
-// ChangeVersionOf determines the effects of moving a task to another version of its template. Steps
-// that have ended or are running keep their definitions. Other steps that have begun get the new
-// definition if possible. Steps that have not begun follow the new version. The change contains
+// PlanVersionChange determines the effects of moving a task to another version of its template.
+// Steps that have ended or are running keep their definitions. Other steps that have begun get the
+// new definition if possible. Steps that have not begun follow the new version. The change contains
 // refusals if it would contradict the recorded steps.
-func ChangeVersionOf(steps []VersionStep, from, to Graph) tasker.VersionChange {
-	v := version{from: named(from), to: named(to), now: map[string]VersionStep{}, dependents: map[string][]string{}}
+func PlanVersionChange(steps []VersionStep, from, to Graph) tasker.VersionChange {
+	v := versionPlanner{from: stepsByName(from), to: stepsByName(to), now: map[string]VersionStep{},
+		dependents: map[string][]string{}}
 	for _, s := range steps {
 		v.now[s.Name] = s
 		for _, d := range s.Dependencies {
@@ -45,9 +46,9 @@ func ChangeVersionOf(steps []VersionStep, from, to Graph) tasker.VersionChange {
 	}
 	for _, s := range steps {
 		if n, ok := v.to[s.Name]; ok {
-			v.stays(s, n)
+			v.addKept(s, n)
 		} else {
-			v.goes(s)
+			v.addRemoved(s)
 		}
 	}
 	for _, s := range to {
@@ -56,21 +57,21 @@ func ChangeVersionOf(steps []VersionStep, from, to Graph) tasker.VersionChange {
 		}
 	}
 	if n := len(to) + len(v.Left); n > tasker.MaxSteps {
-		v.refuse(tasker.RefusedTooManySteps, "", "the task would have %d steps, including %d that the new version "+
+		v.addRefusal(tasker.RefusedTooManySteps, "", "the task would have %d steps, including %d that the new version "+
 			"lacks: the limit is %d", n, len(v.Left), tasker.MaxSteps)
 	}
 	return v.VersionChange
 }
 
-// version compares a task with a version of its template.
-type version struct {
+// versionPlanner compares a task with a version of its template.
+type versionPlanner struct {
 	tasker.VersionChange
 	from, to   map[string]tasker.StepTemplate
 	now        map[string]VersionStep
 	dependents map[string][]string // current dependents of each step
 }
 
-func named(g Graph) map[string]tasker.StepTemplate {
+func stepsByName(g Graph) map[string]tasker.StepTemplate {
 	all := make(map[string]tasker.StepTemplate, len(g))
 	for _, s := range g {
 		all[s.Name] = s
@@ -78,31 +79,31 @@ func named(g Graph) map[string]tasker.StepTemplate {
 	return all
 }
 
-func (v *version) refuse(code tasker.VersionRefusalCode, step, format string, args ...any) {
+func (v *versionPlanner) addRefusal(code tasker.VersionRefusalCode, step, format string, args ...any) {
 	v.Refusals = append(v.Refusals, tasker.VersionRefusal{Code: code, Step: step, Message: fmt.Sprintf(format, args...)})
 }
 
-// goes handles a step that the new version does not contain.
-func (v *version) goes(s VersionStep) {
+// addRemoved handles a step that the new version does not contain.
+func (v *versionPlanner) addRemoved(s VersionStep) {
 	switch {
-	case !s.begun():
+	case !s.hasBegun():
 		v.Removed = append(v.Removed, s.Name)
 	case !s.State.Done():
-		v.refuse(tasker.RefusedStepMissing, s.Name,
+		v.addRefusal(tasker.RefusedStepMissing, s.Name,
 			"the new version has no step %s, which is %s: resolve it, or wait until it ends", s.Name, s.State)
 	case s.State == tasker.StepComplete && v.from[s.Name].OnFailure != nil:
-		v.refuse(tasker.RefusedUndoMissing, s.Name, "step %s is complete and can be compensated, but the new "+
+		v.addRefusal(tasker.RefusedUndoMissing, s.Name, "step %s is complete and can be compensated, but the new "+
 			"version lacks it and could not compensate it", s.Name)
 	default:
 		v.Left = append(v.Left, s.Name)
 	}
 }
 
-// stays handles a step that the new version contains.
-func (v *version) stays(s VersionStep, n tasker.StepTemplate) {
+// addKept handles a step that the new version contains.
+func (v *versionPlanner) addKept(s VersionStep, n tasker.StepTemplate) {
 	o, known := v.from[s.Name]
 	changed := !known || !sameStep(o, n)
-	if s.begun() {
+	if s.hasBegun() {
 		v.check(s, o, n, changed)
 	}
 	if changed && !s.State.Done() {
@@ -113,9 +114,9 @@ func (v *version) stays(s VersionStep, n tasker.StepTemplate) {
 }
 
 // check refuses changes that are impossible for a step that has begun.
-func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
+func (v *versionPlanner) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 	if s.Type != n.Type {
-		v.refuse(tasker.RefusedStepType, s.Name,
+		v.addRefusal(tasker.RefusedStepType, s.Name,
 			"step %s is %s and has type %s, but type %s in the new version", s.Name, s.State, s.Type, n.Type)
 		return
 	}
@@ -124,7 +125,7 @@ func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 			continue
 		}
 		if p, ok := v.now[d]; !ok || p.State != tasker.StepComplete && p.State != tasker.StepResolvedManually || p.Type == tasker.DecisionStep {
-			v.refuse(tasker.RefusedNewDependency, s.Name,
+			v.addRefusal(tasker.RefusedNewDependency, s.Name,
 				"step %s is already %s, but depends on %s in the new version, which has not run", s.Name, s.State, d)
 		}
 	}
@@ -132,28 +133,28 @@ func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 	case s.State.Done():
 		v.checkDone(s, o, n)
 	case !changed:
-	case s.running():
-		v.refuse(tasker.RefusedHeldByWorker, s.Name,
+	case s.isRunning():
+		v.addRefusal(tasker.RefusedHeldByWorker, s.Name,
 			"step %s is claimed by a worker, but the new version changes it: wait until it ends", s.Name)
 	case s.HasItems:
-		v.refuse(tasker.RefusedItems, s.Name,
+		v.addRefusal(tasker.RefusedItems, s.Name,
 			"step %s has already created its items, but the new version changes it", s.Name)
 	case s.Waits:
-		v.refuse(tasker.RefusedWaiting, s.Name, "step %s is already waiting, but the new version changes it: wait "+
+		v.addRefusal(tasker.RefusedWaiting, s.Name, "step %s is already waiting, but the new version changes it: wait "+
 			"until it ends, or end it manually", s.Name)
 	case s.HasChild && o.Child != n.Child:
-		v.refuse(tasker.RefusedChildTemplate, s.Name, "step %s has started a task of template %s, but the new "+
-			"version starts one of template %s", s.Name, childOf(o), childOf(n))
+		v.addRefusal(tasker.RefusedChildTemplate, s.Name, "step %s has started a task of template %s, but the new "+
+			"version starts one of template %s", s.Name, childTemplate(o), childTemplate(n))
 	case s.State == tasker.StepEnqueued && (o.When != n.When || o.Join != n.Join):
-		v.refuse(tasker.RefusedCondition, s.Name,
+		v.addRefusal(tasker.RefusedCondition, s.Name,
 			"step %s is already enqueued, but the new version changes its condition or join", s.Name)
 	}
 }
 
 // checkDone refuses changes that are impossible for a step that has ended.
-func (v *version) checkDone(s VersionStep, o, n tasker.StepTemplate) {
+func (v *versionPlanner) checkDone(s VersionStep, o, n tasker.StepTemplate) {
 	if s.State == tasker.StepComplete && o.OnFailure != nil && n.OnFailure == nil {
-		v.refuse(tasker.RefusedUndoMissing, s.Name,
+		v.addRefusal(tasker.RefusedUndoMissing, s.Name,
 			"step %s is complete and can be compensated, but the new version could not compensate it", s.Name)
 	}
 	if s.Type != tasker.DecisionStep || s.State == tasker.StepSkipped {
@@ -167,12 +168,12 @@ func (v *version) checkDone(s VersionStep, o, n tasker.StepTemplate) {
 	}
 	now := slices.Sorted(slices.Values(v.dependents[s.Name]))
 	if slices.Sort(later); !slices.Equal(now, later) {
-		v.refuse(tasker.RefusedDecisionChanged, s.Name,
+		v.addRefusal(tasker.RefusedDecisionChanged, s.Name,
 			"decision %s chose between %v, but %v depend on it in the new version", s.Name, now, later)
 	}
 }
 
-func childOf(s tasker.StepTemplate) string {
+func childTemplate(s tasker.StepTemplate) string {
 	if s.Child.Version == "" {
 		return s.Child.Name
 	}

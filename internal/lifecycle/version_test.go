@@ -84,7 +84,7 @@ func TestWhatBecomesOfAStepInAnotherVersion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := lifecycle.ChangeVersionOf([]lifecycle.VersionStep{tt.now}, tt.from, tt.to)
+			got := lifecycle.PlanVersionChange([]lifecycle.VersionStep{tt.now}, tt.from, tt.to)
 			is := "nothing"
 			for kind, names := range map[string][]string{"kept": got.Kept, "redefined": got.Redefined, "removed": got.Removed, "left": got.Left} {
 				if slices.Contains(names, "a") {
@@ -108,14 +108,14 @@ func TestABegunStepGetsNoOpenDependency(t *testing.T) {
 	to := lifecycle.Graph{graphStep("p"), graphStep("a", "p")}
 	for _, state := range tasker.StepStates() {
 		for _, begun := range []tasker.StepState{tasker.StepEnqueued, tasker.StepInProgress, tasker.StepComplete, tasker.StepSkipped, tasker.StepError} {
-			got := lifecycle.ChangeVersionOf([]lifecycle.VersionStep{versionStep("p", state), versionStep("a", begun)}, lifecycle.Graph{graphStep("p"), graphStep("a")}, to)
+			got := lifecycle.PlanVersionChange([]lifecycle.VersionStep{versionStep("p", state), versionStep("a", begun)}, lifecycle.Graph{graphStep("p"), graphStep("a")}, to)
 			refused := slices.ContainsFunc(got.Refusals, func(r tasker.VersionRefusal) bool { return r.Code == tasker.RefusedNewDependency && r.Step == "a" })
 			if want := state != tasker.StepComplete && state != tasker.StepResolvedManually; refused != want {
 				t.Errorf("a is %s and p %s: refused %v, want %v", begun, state, refused, want)
 			}
 		}
 	}
-	missing := lifecycle.ChangeVersionOf([]lifecycle.VersionStep{versionStep("a", tasker.StepComplete)}, lifecycle.Graph{graphStep("a")}, to)
+	missing := lifecycle.PlanVersionChange([]lifecycle.VersionStep{versionStep("a", tasker.StepComplete)}, lifecycle.Graph{graphStep("a")}, to)
 	if len(missing.Refusals) != 1 || missing.Refusals[0].Code != tasker.RefusedNewDependency {
 		t.Errorf("a new step before a complete one: %+v", missing)
 	}
@@ -123,11 +123,11 @@ func TestABegunStepGetsNoOpenDependency(t *testing.T) {
 	decision.Type = tasker.DecisionStep
 	d := graphStep("p")
 	d.Type = tasker.DecisionStep
-	got := lifecycle.ChangeVersionOf([]lifecycle.VersionStep{decision, versionStep("a", tasker.StepEnqueued)}, lifecycle.Graph{d, graphStep("a")}, lifecycle.Graph{d, graphStep("a", "p")})
+	got := lifecycle.PlanVersionChange([]lifecycle.VersionStep{decision, versionStep("a", tasker.StepEnqueued)}, lifecycle.Graph{d, graphStep("a")}, lifecycle.Graph{d, graphStep("a", "p")})
 	if len(got.Refusals) != 2 { // of the decision and of the step
 		t.Errorf("a begun step behind a decision: %+v", got)
 	}
-	dropped := lifecycle.ChangeVersionOf([]lifecycle.VersionStep{versionStep("p", tasker.StepPending), versionStep("a", tasker.StepEnqueued, "p")},
+	dropped := lifecycle.PlanVersionChange([]lifecycle.VersionStep{versionStep("p", tasker.StepPending), versionStep("a", tasker.StepEnqueued, "p")},
 		lifecycle.Graph{graphStep("p"), graphStep("a", "p")}, lifecycle.Graph{graphStep("p"), graphStep("a")})
 	if len(dropped.Refusals) > 0 || !slices.Equal(dropped.Redefined, []string{"a"}) {
 		t.Errorf("a dependency that goes: %+v", dropped)
@@ -142,11 +142,11 @@ func TestATaskHasNoMoreStepsThanATemplateMayHave(t *testing.T) {
 		to = append(to, graphStep(fmt.Sprint("n", i)))
 	}
 	now = append(now, versionStep("old", tasker.StepComplete))
-	got := lifecycle.ChangeVersionOf(now, lifecycle.Graph{graphStep("old")}, to)
+	got := lifecycle.PlanVersionChange(now, lifecycle.Graph{graphStep("old")}, to)
 	if len(got.Refusals) != 1 || got.Refusals[0].Code != tasker.RefusedTooManySteps {
 		t.Errorf("got %+v", got.Refusals)
 	}
-	if got := lifecycle.ChangeVersionOf(now, lifecycle.Graph{graphStep("old")}, to[1:]); len(got.Refusals) > 0 || len(got.Added) != tasker.MaxSteps-1 {
+	if got := lifecycle.PlanVersionChange(now, lifecycle.Graph{graphStep("old")}, to[1:]); len(got.Refusals) > 0 || len(got.Added) != tasker.MaxSteps-1 {
 		t.Errorf("got %+v", got.Refusals)
 	}
 }

@@ -31,14 +31,14 @@ func NewGroup(ctx context.Context) *Group {
 // Go starts f, which must return soon after its context ends. If f returns an error, the other
 // functions are stopped.
 func (g *Group) Go(name string, f func(ctx context.Context) error) {
-	g.count(name, 1)
+	g.adjustCount(name, 1)
 	g.wg.Go(func() {
-		defer g.count(name, -1)
+		defer g.adjustCount(name, -1)
 		err := f(g.ctx)
 		if err == nil || g.ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			return // done or stopped
 		}
-		g.fail(fmt.Errorf("%s: %w", name, err))
+		g.setError(fmt.Errorf("%s: %w", name, err))
 	})
 }
 
@@ -68,7 +68,7 @@ func (g *Group) WaitUntil(limit context.Context) error {
 	return errors.Join(g.err, fmt.Errorf("did not end in time: %s", strings.Join(running, ", ")))
 }
 
-func (g *Group) count(name string, by int) {
+func (g *Group) adjustCount(name string, by int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.running[name] += by; g.running[name] == 0 {
@@ -76,7 +76,7 @@ func (g *Group) count(name string, by int) {
 	}
 }
 
-func (g *Group) fail(err error) {
+func (g *Group) setError(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err == nil {

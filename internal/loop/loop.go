@@ -66,7 +66,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(l.rest(l.turn(ctx))):
+		case <-time.After(l.delay(l.runTurn(ctx))):
 		case _, open := <-wake:
 			if !open {
 				wake = nil // a closed channel would wake the loop constantly
@@ -134,8 +134,8 @@ func WithLimit(ctx, limit context.Context) context.Context {
 	return context.WithValue(ctx, limitKey{}, limit)
 }
 
-// turn waits for the semaphore and makes one pass.
-func (l *Loop) turn(ctx context.Context) (next time.Duration) {
+// runTurn waits for the semaphore and makes one pass.
+func (l *Loop) runTurn(ctx context.Context) (next time.Duration) {
 	if l.Semaphore != nil {
 		select {
 		case l.Semaphore <- struct{}{}:
@@ -144,12 +144,12 @@ func (l *Loop) turn(ctx context.Context) (next time.Duration) {
 			return 0
 		}
 	}
-	return l.pass(ctx)
+	return l.runPass(ctx)
 }
 
-// pass makes one pass and returns the delay that it requests. Only the limit and the timeout end it
-// early.
-func (l *Loop) pass(ctx context.Context) (next time.Duration) {
+// runPass makes one pass and returns the delay that it requests. Only the limit and the timeout end
+// it early.
+func (l *Loop) runPass(ctx context.Context) (next time.Duration) {
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	if limit, ok := ctx.Value(limitKey{}).(context.Context); ok {
@@ -192,9 +192,10 @@ func Recover(err *error) {
 // longestRest limits the delay of a loop that keeps failing, unless its interval is longer.
 const longestRest = 5 * time.Second
 
-// rest returns the delay until the next pass. The interval varies randomly, but a delay that a pass
-// requests is exact. The delay grows with each failure, so that an outage does not fill the log.
-func (l *Loop) rest(next time.Duration) time.Duration {
+// delay returns the delay until the next pass. The interval varies randomly, but a delay that a
+// pass requests is exact. The delay grows with each failure, so that an outage does not fill the
+// log.
+func (l *Loop) delay(next time.Duration) time.Duration {
 	usual, failures := l.Interval, l.Failures()
 	if failures > 0 && l.Backoff > 0 {
 		usual = min(usual, l.Backoff)

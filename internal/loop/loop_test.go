@@ -94,7 +94,7 @@ func TestRestsVaryByATenth(t *testing.T) {
 	l := Loop{Interval: usual}
 	shortest, longest := usual, usual
 	for range 10_000 {
-		d := l.rest(0)
+		d := l.delay(0)
 		shortest, longest = min(shortest, d), max(longest, d)
 	}
 	if shortest < usual*90/100 || shortest > usual*91/100 {
@@ -170,7 +170,7 @@ func TestFailedPassIsCountedAndLogged(t *testing.T) {
 			l := Loop{Name: "sweep", Interval: usual, Log: slog.New(slog.NewTextHandler(&log, nil)),
 				Pass: func(context.Context) (time.Duration, error) { return AtOnce, tt.fail() }}
 			for n := range 3 {
-				if next := l.pass(t.Context()); next != 0 {
+				if next := l.runPass(t.Context()); next != 0 {
 					t.Errorf("a failed pass may ask to run again after %v", next)
 				}
 				if l.Failures() != n+1 {
@@ -182,7 +182,7 @@ func TestFailedPassIsCountedAndLogged(t *testing.T) {
 				t.Errorf("the log does not say which loop failed and why: %s", line)
 			}
 			l.Pass = nothing
-			l.pass(t.Context())
+			l.runPass(t.Context())
 			if l.Failures() != 0 {
 				t.Errorf("%d failures after a good pass", l.Failures())
 			}
@@ -249,7 +249,7 @@ func TestPassHasADeadline(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		begin := time.Now()
-		l.pass(ctx)
+		l.runPass(ctx)
 		if took := time.Since(begin); took != time.Minute {
 			t.Errorf("the pass ended after %v, want its timeout of %v", took, time.Minute)
 		}
@@ -280,7 +280,7 @@ func TestALoopThatFailsRestsLongerEachTime(t *testing.T) {
 	var before time.Duration
 	for n := range 12 {
 		l.failures.Store(int64(n))
-		rest := l.rest(0)
+		rest := l.delay(0)
 		if rest < before*8/10 || rest > longestRest*11/10 {
 			t.Errorf("after %d failures it rests %v, before that %v", n, rest, before)
 		}
@@ -290,7 +290,7 @@ func TestALoopThatFailsRestsLongerEachTime(t *testing.T) {
 		t.Errorf("after many failures it rests only %v", before)
 	}
 	l.failures.Store(0)
-	if rest := l.rest(0); rest > 300*time.Millisecond {
+	if rest := l.delay(0); rest > 300*time.Millisecond {
 		t.Errorf("after a good pass it rests %v", rest)
 	}
 }
@@ -301,7 +301,7 @@ func TestALoopWithARetryRestsLessAfterAFailure(t *testing.T) {
 	l := Loop{Interval: usual, Backoff: time.Second}
 	for n, want := range []time.Duration{usual, time.Second, 2 * time.Second, 4 * time.Second, longestRest, longestRest} {
 		l.failures.Store(int64(n))
-		if rest := l.rest(0); rest < want*9/10 || rest > want*11/10 {
+		if rest := l.delay(0); rest < want*9/10 || rest > want*11/10 {
 			t.Errorf("after %d failures it rests %v, want about %v", n, rest, want)
 		}
 	}

@@ -63,7 +63,7 @@ func (m *Metrics) ObserveDispatch(s Sources) error {
 	m.dispatch.Sources = s
 	m.mu.Unlock()
 	d := &m.dispatch
-	observed, err := makeGauges(m.meter, []gauge{
+	observed, err := newGauges(m.meter, []gauge{
 		{&d.steps, "tasker.queue.steps", "Steps that wait for a worker, by namespace; of a handler at most 1000 are counted."},
 		{&d.unserved, "tasker.queue.unserved_steps", "Steps that wait while no worker for their handler is alive, by namespace; of a handler at most 1000 are counted."},
 		{&d.held, "tasker.held_steps", "Steps that a hold keeps from workers, by namespace; of a handler at most 1000 are counted."},
@@ -85,7 +85,7 @@ func (m *Metrics) ObserveDispatch(s Sources) error {
 	if err := d.countBroker(m.meter, s.Broker.Outcomes); err != nil {
 		return err
 	}
-	observed, err = makeGauges(m.meter, []gauge{
+	observed, err = newGauges(m.meter, []gauge{
 		{&d.up, "tasker.dispatch.broker_up", "1 while this server can publish to the message broker, else 0."},
 		{&d.depth, "tasker.dispatch.dead_letter_queue.depth", "Dead letters that wait to be handled; absent while the broker is away."},
 		{&d.canary, "tasker.dispatch.canary.returned_timestamp_seconds", "Unix time at which a canary last became a dead letter, as expected; 0 before the first, absent while unknown."},
@@ -107,7 +107,7 @@ type gauge struct {
 	name, about string
 }
 
-func makeGauges(meter metric.Meter, list []gauge) ([]metric.Observable, error) {
+func newGauges(meter metric.Meter, list []gauge) ([]metric.Observable, error) {
 	var made []metric.Observable
 	for _, g := range list {
 		var err error
@@ -129,7 +129,7 @@ func register(meter metric.Meter, subject string, f metric.Callback, observed ..
 
 // countBroker creates the counters for a broker, with the value 0.
 func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
-	err := makeCounters(meter, []counter{
+	err := newCounters(meter, []counter{
 		{&d.announced, "tasker.dispatch.announced.total", "Steps that this server announced through the message broker, by the broker's response."},
 		{&d.reannounced, "tasker.dispatch.reannounced.total", "Steps whose announcement was lost, and that this server announced again."},
 		{&d.letters, "tasker.dispatch.dead_letters.total", "Dead letters that this server handled, by what became of them."},
@@ -146,10 +146,10 @@ func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
 	ctx := context.Background()
 	d.reannounced.Add(ctx, 0)
 	for _, o := range []string{"confirmed", "failed"} {
-		d.announced.Add(ctx, 0, outcomeIs(o))
+		d.announced.Add(ctx, 0, withOutcome(o))
 	}
 	for _, o := range outcomes {
-		d.letters.Add(ctx, 0, outcomeIs(o))
+		d.letters.Add(ctx, 0, withOutcome(o))
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
 // observeBacklogs reports the backlogs. It includes namespaces that have a template but neither a
 // backlog nor workers.
 func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error {
-	ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+	ctx, cancel := context.WithTimeout(ctx, m.databaseTimeout())
 	defer cancel()
 	list, err := m.dispatch.Backlogs(ctx)
 	m.mu.Lock()
@@ -165,25 +165,25 @@ func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error 
 	if err != nil {
 		m.log.WarnContext(ctx, "could not count queues; their metrics keep the last values", "err", err)
 	} else {
-		m.dispatch.backlogs = neediest(list)
+		m.dispatch.backlogs = selectNeediest(list)
 	}
 	shown := map[string]bool{}
 	for _, b := range m.dispatch.backlogs {
 		shown[b.Namespace] = true
-		m.dispatch.show(o, b)
+		m.dispatch.observeBacklog(o, b)
 	}
 	for _, n := range m.named.list() {
 		if !shown[n] && len(shown) < maxGauges {
 			shown[n] = true
-			m.dispatch.show(o, tasker.Backlog{Namespace: n})
+			m.dispatch.observeBacklog(o, tasker.Backlog{Namespace: n})
 		}
 	}
 	return nil
 }
 
-// neediest returns the first maxGauges backlogs and the sum of the others. The list must be sorted
-// by need, greatest first.
-func neediest(list []tasker.Backlog) []tasker.Backlog {
+// selectNeediest returns the first maxGauges backlogs and the sum of the others. The list must be
+// sorted by need, greatest first.
+func selectNeediest(list []tasker.Backlog) []tasker.Backlog {
 	var few []tasker.Backlog
 	others := tasker.Backlog{Namespace: OtherNamespaces}
 	more := false
@@ -207,7 +207,7 @@ func neediest(list []tasker.Backlog) []tasker.Backlog {
 	return few
 }
 
-func (d *dispatch) show(o metric.Observer, b tasker.Backlog) {
+func (d *dispatch) observeBacklog(o metric.Observer, b tasker.Backlog) {
 	of := metric.WithAttributes(attribute.String("namespace", b.Namespace))
 	o.ObserveInt64(d.steps, b.Steps, of)
 	o.ObserveInt64(d.unserved, b.Unserved, of)
@@ -229,7 +229,7 @@ func (m *Metrics) observeBroker(ctx context.Context, o metric.Observer) error {
 		return nil
 	}
 	o.ObserveInt64(d.up, 1)
-	ctx, cancel := context.WithTimeout(ctx, m.atMost(brokerTime))
+	ctx, cancel := context.WithTimeout(ctx, m.limitTimeout(brokerTime))
 	defer cancel()
 	if d.Broker.Canary != nil {
 		m.observeCanary(ctx, o)
@@ -259,7 +259,7 @@ func (m *Metrics) observeCanary(ctx context.Context, o metric.Observer) {
 }
 
 func (m *Metrics) observeOutbox(ctx context.Context, o metric.Observer) {
-	ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+	ctx, cancel := context.WithTimeout(ctx, m.databaseTimeout())
 	defer cancel()
 	d := &m.dispatch
 	pending, oldest, err := d.Broker.Outbox(ctx)
@@ -276,15 +276,15 @@ func (m *Metrics) observeOutbox(ctx context.Context, o metric.Observer) {
 	}
 }
 
-// beginDispatch creates the series of a namespace with the value 0. The caller must hold m.mu.
-func (m *Metrics) beginDispatch(ctx context.Context, namespace string) {
+// initDispatchSeries creates the series of a namespace with the value 0. The caller must hold m.mu.
+func (m *Metrics) initDispatchSeries(ctx context.Context, namespace string) {
 	detectors := []string{tasker.DetectedSweep}
 	if m.dispatch.Broker != nil {
 		detectors = append(detectors, tasker.DetectedBroker)
 	}
 	for _, by := range detectors {
 		for _, code := range []string{tasker.NoWorkers, tasker.DispatchExpired} {
-			m.dispatch.expired.Add(ctx, 0, expiredAttributes(namespace, by, code))
+			m.dispatch.expired.Add(ctx, 0, withExpired(namespace, by, code))
 		}
 	}
 }
@@ -292,7 +292,7 @@ func (m *Metrics) beginDispatch(ctx context.Context, namespace string) {
 // Expired counts a step whose expiry in its queue is committed.
 func (m *Metrics) Expired(ctx context.Context, namespace, detectedBy, detailCode string) {
 	if m != nil {
-		m.dispatch.expired.Add(ctx, 1, expiredAttributes(m.named.label(namespace), detectedBy, detailCode))
+		m.dispatch.expired.Add(ctx, 1, withExpired(m.named.labelFor(namespace), detectedBy, detailCode))
 	}
 }
 
@@ -301,8 +301,8 @@ func (m *Metrics) Announced(ctx context.Context, confirmed, failed int) {
 	if m == nil || m.dispatch.announced == nil {
 		return
 	}
-	m.dispatch.announced.Add(ctx, int64(confirmed), outcomeIs("confirmed"))
-	m.dispatch.announced.Add(ctx, int64(failed), outcomeIs("failed"))
+	m.dispatch.announced.Add(ctx, int64(confirmed), withOutcome("confirmed"))
+	m.dispatch.announced.Add(ctx, int64(failed), withOutcome("failed"))
 }
 
 // Reannounced counts steps whose announcement was lost.
@@ -317,17 +317,17 @@ func (m *Metrics) DeadLetter(ctx context.Context, outcome string, latency time.D
 	if m == nil || m.dispatch.letters == nil {
 		return
 	}
-	m.dispatch.letters.Add(ctx, 1, outcomeIs(outcome))
+	m.dispatch.letters.Add(ctx, 1, withOutcome(outcome))
 	if latency > 0 {
 		m.dispatch.latency.Record(ctx, float64(latency)/float64(time.Millisecond))
 	}
 }
 
-func outcomeIs(outcome string) metric.MeasurementOption {
+func withOutcome(outcome string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("outcome", outcome))
 }
 
-func expiredAttributes(namespace, detectedBy, detailCode string) metric.MeasurementOption {
+func withExpired(namespace, detectedBy, detailCode string) metric.MeasurementOption {
 	return metric.WithAttributes(
 		attribute.String("namespace", namespace), attribute.String("detected_by", detectedBy), attribute.String("detail_code", detailCode))
 }

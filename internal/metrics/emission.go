@@ -52,7 +52,7 @@ func (m *Metrics) ObserveEmission(s SinkSource) error {
 	if err := e.count(m.meter); err != nil {
 		return err
 	}
-	observed, err := makeGauges(m.meter, []gauge{
+	observed, err := newGauges(m.meter, []gauge{
 		{&e.pending, "tasker.dlq.emission.pending", "Events that a sink has not got yet; at most 100000 are counted."},
 		{&e.aside, "tasker.dlq.emission.set_aside", "Events that a sink refused too often, and that are sent again only when somebody asks for it; at most 100000 are counted."},
 		{&e.up, "tasker.dlq.emission.sink_up", "0 while a sink takes no events, else 1; the same in every server."},
@@ -70,7 +70,7 @@ func (m *Metrics) ObserveEmission(s SinkSource) error {
 
 // count creates the counters with the value 0.
 func (e *emission) count(meter metric.Meter) error {
-	err := makeCounters(meter, []counter{
+	err := newCounters(meter, []counter{
 		{&e.failures, "tasker.dlq.emit_failures.total", "Events that this server could not send to a sink, all tries spent; they wait and are sent again."},
 		{&e.emitted, "tasker.dlq.events_emitted.total", "Events that this server sent and a sink confirmed."},
 		{&e.setAside, "tasker.dlq.events_set_aside.total", "Events that this server stopped sending because a sink refused them too often."},
@@ -88,7 +88,7 @@ func (e *emission) count(meter metric.Meter) error {
 	for _, sink := range e.Sinks {
 		for _, topic := range tasker.Topics() {
 			for _, c := range []metric.Int64Counter{e.failures, e.emitted, e.setAside} {
-				c.Add(ctx, 0, emissionAttributes(topic, sink))
+				c.Add(ctx, 0, withEmission(topic, sink))
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func (e *emission) count(meter metric.Meter) error {
 }
 
 func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
-	ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+	ctx, cancel := context.WithTimeout(ctx, m.databaseTimeout())
 	defer cancel()
 	e := &m.emission
 	states, err := e.Read(ctx)
@@ -108,10 +108,10 @@ func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
 		e.states = states
 	}
 	for _, s := range e.states {
-		of := sinkIs(s.Sink)
+		of := withSink(s.Sink)
 		o.ObserveInt64(e.pending, s.Pending, of)
 		o.ObserveInt64(e.aside, s.Undeliverable, of)
-		o.ObserveFloat64(e.oldest, age(s).Seconds(), of)
+		o.ObserveFloat64(e.oldest, oldestAge(s).Seconds(), of)
 		up := int64(0)
 		if s.FailingSince == nil {
 			up = 1
@@ -121,8 +121,8 @@ func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
 	return nil
 }
 
-// age returns the age of the oldest pending event, or 0 if there is none.
-func age(s tasker.SinkState) time.Duration {
+// oldestAge returns the age of the oldest pending event, or 0 if there is none.
+func oldestAge(s tasker.SinkState) time.Duration {
 	if s.OldestPending == nil {
 		return 0
 	}
@@ -132,7 +132,7 @@ func age(s tasker.SinkState) time.Duration {
 // EmitFailed counts an event whose attempts have all failed.
 func (m *Metrics) EmitFailed(ctx context.Context, topic, sink string) {
 	if m != nil && m.emission.failures != nil {
-		m.emission.failures.Add(ctx, 1, emissionAttributes(topic, sink))
+		m.emission.failures.Add(ctx, 1, withEmission(topic, sink))
 	}
 }
 
@@ -141,21 +141,21 @@ func (m *Metrics) Emitted(ctx context.Context, topic, sink string, after time.Du
 	if m == nil || m.emission.emitted == nil {
 		return
 	}
-	m.emission.emitted.Add(ctx, 1, emissionAttributes(topic, sink))
-	m.emission.latency.Record(ctx, float64(after)/float64(time.Millisecond), sinkIs(sink))
+	m.emission.emitted.Add(ctx, 1, withEmission(topic, sink))
+	m.emission.latency.Record(ctx, float64(after)/float64(time.Millisecond), withSink(sink))
 }
 
-// EventSetAside counts an event that a sink rejected too often.
-func (m *Metrics) EventSetAside(ctx context.Context, topic, sink string) {
+// EventDropped counts an event that a sink rejected too often.
+func (m *Metrics) EventDropped(ctx context.Context, topic, sink string) {
 	if m != nil && m.emission.setAside != nil {
-		m.emission.setAside.Add(ctx, 1, emissionAttributes(topic, sink))
+		m.emission.setAside.Add(ctx, 1, withEmission(topic, sink))
 	}
 }
 
-func emissionAttributes(topic, sink string) metric.MeasurementOption {
+func withEmission(topic, sink string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("topic", topic), attribute.String("sink", sink))
 }
 
-func sinkIs(sink string) metric.MeasurementOption {
+func withSink(sink string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("sink", sink))
 }

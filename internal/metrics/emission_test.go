@@ -60,7 +60,7 @@ func TestCountingTheEmission(t *testing.T) {
 	p.EmitFailed(ctx, tasker.EntryCreatedTopic, "webhook")
 	p.Emitted(ctx, tasker.EntryResolvedTopic, "log", 1500*time.Millisecond)
 	p.Emitted(ctx, tasker.EntryCreatedTopic, "log", time.Second)
-	p.EventSetAside(ctx, tasker.EntryUpdatedTopic, "webhook")
+	p.EventDropped(ctx, tasker.EntryUpdatedTopic, "webhook")
 	p.want(map[string]string{
 		"tasker.dlq.emit_failures.total webhook dlq.entry.created":    "2",
 		"tasker.dlq.emit_failures.total log dlq.entry.created":        "0",

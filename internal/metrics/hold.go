@@ -16,7 +16,7 @@ func (m *Metrics) ObserveHolds(
 	read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64,
 ) error {
 	var holds, breakers metric.Int64ObservableGauge
-	observed, err := makeGauges(m.meter, []gauge{
+	observed, err := newGauges(m.meter, []gauge{
 		{&holds, "tasker.holds", "Holds that have not ended, by kind and state; the same in every server."},
 		{&breakers, "tasker.breakers.unopened", "Handlers whose breaker this server would open, and cannot: too many holds are open."},
 	})
@@ -24,7 +24,7 @@ func (m *Metrics) ObserveHolds(
 		return err
 	}
 	return register(m.meter, "holds", func(ctx context.Context, to metric.Observer) error {
-		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTimeout())
 		defer cancel()
 		to.ObserveInt64(breakers, unopened())
 		counts, err := read(ctx)
@@ -35,7 +35,7 @@ func (m *Metrics) ObserveHolds(
 		} else {
 			m.holds = counts
 		}
-		for _, g := range everyGroup(m.holds) {
+		for _, g := range completeGroups(m.holds) {
 			to.ObserveInt64(holds, g.Holds, metric.WithAttributes(
 				attribute.String("kind", string(g.Kind)), attribute.String("state", string(g.State))))
 		}
@@ -43,8 +43,8 @@ func (m *Metrics) ObserveHolds(
 	}, observed...)
 }
 
-// everyGroup adds the groups that have no holds, so that their series begin at 0.
-func everyGroup(counts []tasker.HoldGroup) []tasker.HoldGroup {
+// completeGroups adds the groups that have no holds, so that their series begin at 0.
+func completeGroups(counts []tasker.HoldGroup) []tasker.HoldGroup {
 	all := make([]tasker.HoldGroup, 0, 4)
 	for _, kind := range tasker.HoldKinds() {
 		for _, state := range []tasker.HoldState{tasker.HoldActive, tasker.HoldReleasing} {

@@ -23,13 +23,13 @@ func (m *Metrics) ObserveLoops(
 ) error {
 	var passes, failures metric.Int64ObservableCounter
 	var late, rows metric.Int64ObservableGauge
-	if err := makeTotals(m.meter, []total{
+	if err := newTotals(m.meter, []total{
 		{&passes, "tasker.loop.passes.total", "Passes of this server's loops, good and bad."},
 		{&failures, "tasker.loop.failures.total", "Passes of this server's loops that failed."},
 	}); err != nil {
 		return err
 	}
-	observed, err := makeGauges(m.meter, []gauge{
+	observed, err := newGauges(m.meter, []gauge{
 		{&late, "tasker.loop.late", "1 while a loop of this server has made no good pass for too long or a pass runs longer than its timeout, else 0."},
 		{&rows, "tasker.deferred.rows", "Deferred tasks and steps, whose work failed, by kind of work; at most 10000 are counted. The same on every server."},
 	})
@@ -48,7 +48,7 @@ func (m *Metrics) ObserveLoops(
 			}
 			o.ObserveInt64(late, isLate, of)
 		}
-		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTimeout())
 		defer cancel()
 		counts, err := deferred(ctx)
 		m.mu.Lock()
@@ -78,7 +78,7 @@ func (m *Metrics) ObserveDue(read func(context.Context) (map[string]float64, err
 	}
 	known := map[string]float64{}
 	return register(m.meter, "due work", func(ctx context.Context, o metric.Observer) error {
-		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTimeout())
 		defer cancel()
 		found, err := read(ctx)
 		m.mu.Lock()
@@ -98,7 +98,7 @@ func (m *Metrics) ObserveDue(read func(context.Context) (map[string]float64, err
 // ObserveTemplates adds the gauge of template files that this server did not register.
 func (m *Metrics) ObserveTemplates(broken int64) error {
 	var files metric.Int64ObservableGauge
-	observed, err := makeGauges(m.meter, []gauge{
+	observed, err := newGauges(m.meter, []gauge{
 		{&files, "tasker.templates.broken", "Template files that this server did not register at its start, because something is wrong with them."},
 	})
 	if err != nil {

@@ -67,7 +67,7 @@ type Metrics struct {
 func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, error) {
 	meter := provider.Meter(scope)
 	m := &Metrics{meter: meter, read: read, log: log, begun: map[string]bool{}}
-	err := makeCounters(meter, []counter{
+	err := newCounters(meter, []counter{
 		{&m.created, "tasker.dlq.entries_created.total", "Investigations opened by this server."},
 		{&m.detected, "tasker.staleness.tasks_detected.total", "Stale tasks that this server's sweep found, by the state they stood in."},
 		{&m.transitioned, "tasker.staleness.tasks_transitioned_to_error.total", "Stale tasks that this server's sweep moved to error."},
@@ -96,7 +96,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 			return nil, fmt.Errorf("metric %s: %w", h.name, err)
 		}
 	}
-	observed, err := makeGauges(meter, []gauge{
+	observed, err := newGauges(meter, []gauge{
 		{&m.open, "tasker.dlq.pending_investigations", "Open investigations in the database; the same in every server."},
 		{&m.database, "tasker.database.up", "1 if the database answers this server and accepts writes, else 0."},
 	})
@@ -119,7 +119,7 @@ type counter struct {
 	name, about string
 }
 
-func makeCounters(meter metric.Meter, list []counter) error {
+func newCounters(meter metric.Meter, list []counter) error {
 	for _, c := range list {
 		var err error
 		if *c.into, err = meter.Int64Counter(c.name, metric.WithDescription(c.about)); err != nil {
@@ -134,7 +134,7 @@ type total struct {
 	name, about string
 }
 
-func makeTotals(meter metric.Meter, list []total) error {
+func newTotals(meter metric.Meter, list []total) error {
 	for _, c := range list {
 		var err error
 		if *c.into, err = meter.Int64ObservableCounter(c.name, metric.WithDescription(c.about)); err != nil {
@@ -152,16 +152,16 @@ const (
 	collectTime = 8 * time.Second
 )
 
-// databaseTime returns the timeout for a query other than the first one of a collection.
-func (m *Metrics) databaseTime() time.Duration {
+// databaseTimeout returns the timeout for a query other than the first one of a collection.
+func (m *Metrics) databaseTimeout() time.Duration {
 	if m.slow.Load() {
-		return m.atMost(lateTime)
+		return m.limitTimeout(lateTime)
 	}
-	return m.atMost(observeTime)
+	return m.limitTimeout(observeTime)
 }
 
-// atMost returns limit, or the time left for the collection if that is less.
-func (m *Metrics) atMost(limit time.Duration) time.Duration {
+// limitTimeout returns limit, or the time left for the collection if that is less.
+func (m *Metrics) limitTimeout(limit time.Duration) time.Duration {
 	if end := m.end.Load(); end != nil {
 		return min(limit, time.Until(*end))
 	}
@@ -184,7 +184,7 @@ func (m *Metrics) observe(ctx context.Context, o metric.Observer) error {
 	} else {
 		o.ObserveInt64(m.database, 1)
 		m.pending, m.known = pending, true
-		m.begin(ctx, namespaces)
+		m.initSeries(ctx, namespaces)
 	}
 	if m.known {
 		o.ObserveInt64(m.open, m.pending)
@@ -192,9 +192,9 @@ func (m *Metrics) observe(ctx context.Context, o metric.Observer) error {
 	return nil
 }
 
-// begin creates the series of namespaces with the value 0, because rate() misses the first value
-// of a new series.
-func (m *Metrics) begin(ctx context.Context, namespaces []string) {
+// initSeries creates the series of namespaces with the value 0, because rate() misses the first
+// value of a new series.
+func (m *Metrics) initSeries(ctx context.Context, namespaces []string) {
 	if len(namespaces) > maxBegun {
 		namespaces = append([]string{OtherNamespaces}, namespaces...)
 	}
@@ -204,16 +204,16 @@ func (m *Metrics) begin(ctx context.Context, namespaces []string) {
 		}
 		m.begun[n] = true
 		for _, r := range tasker.Reasons() {
-			m.created.Add(ctx, 0, entryAttributes(r, n))
+			m.created.Add(ctx, 0, withEntry(r, n))
 		}
 		for _, s := range watched {
-			m.detected.Add(ctx, 0, taskAttributes(tasker.StalenessTimeout, n, s))
-			m.transitioned.Add(ctx, 0, taskAttributes(tasker.StalenessTimeout, n, s))
+			m.detected.Add(ctx, 0, withTask(tasker.StalenessTimeout, n, s))
+			m.transitioned.Add(ctx, 0, withTask(tasker.StalenessTimeout, n, s))
 		}
 		for _, r := range []tasker.Reason{tasker.StalenessTimeout, tasker.MaxRetriesExceeded} { // failed without investigation
-			m.detected.Add(ctx, 0, taskAttributes(r, n, tasker.TaskError))
+			m.detected.Add(ctx, 0, withTask(r, n, tasker.TaskError))
 		}
-		m.beginDispatch(ctx, n)
+		m.initDispatchSeries(ctx, n)
 	}
 }
 
@@ -223,7 +223,7 @@ var watched = []tasker.TaskState{tasker.TaskWaitingForDependencies, tasker.TaskW
 // EntryCreated counts an investigation whose creation is committed.
 func (m *Metrics) EntryCreated(ctx context.Context, reason tasker.Reason, namespace string) {
 	if m != nil {
-		m.created.Add(ctx, 1, entryAttributes(reason, m.named.label(namespace)))
+		m.created.Add(ctx, 1, withEntry(reason, m.named.labelFor(namespace)))
 	}
 }
 
@@ -253,10 +253,10 @@ func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, 
 	m.runs.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 	m.duration.Record(ctx, float64(took)/float64(time.Millisecond))
 	for _, f := range found {
-		f.Namespace = m.named.label(f.Namespace)
-		m.detected.Add(ctx, 1, taskAttributes(f.Reason, f.Namespace, f.State))
+		f.Namespace = m.named.labelFor(f.Namespace)
+		m.detected.Add(ctx, 1, withTask(f.Reason, f.Namespace, f.State))
 		if f.Transitioned {
-			m.transitioned.Add(ctx, 1, taskAttributes(f.Reason, f.Namespace, f.State))
+			m.transitioned.Add(ctx, 1, withTask(f.Reason, f.Namespace, f.State))
 		}
 		if f.Failed {
 			m.failed.Add(ctx, 1, metric.WithAttributes(attribute.String("error_code", f.ErrorCode)))
@@ -284,7 +284,7 @@ func (m *Metrics) TasksExpired(list []tasker.Task) {
 		return
 	}
 	for _, t := range list {
-		of := attribute.String("namespace", m.named.label(t.Namespace))
+		of := attribute.String("namespace", m.named.labelFor(t.Namespace))
 		m.notBegun.Add(context.Background(), 1, metric.WithAttributes(of))
 	}
 }
@@ -297,11 +297,11 @@ func (m *Metrics) Resolved(ctx context.Context, reason tasker.Reason, status tas
 	}
 }
 
-func entryAttributes(r tasker.Reason, namespace string) metric.MeasurementOption {
+func withEntry(r tasker.Reason, namespace string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("dlq_reason", string(r)), attribute.String("namespace", namespace))
 }
 
-func taskAttributes(r tasker.Reason, namespace string, s tasker.TaskState) metric.MeasurementOption {
+func withTask(r tasker.Reason, namespace string, s tasker.TaskState) metric.MeasurementOption {
 	return metric.WithAttributes(
 		attribute.String("dlq_reason", string(r)), attribute.String("namespace", namespace), attribute.String("state", string(s)))
 }

@@ -240,7 +240,7 @@ func TestNobodyCounts(t *testing.T) {
 		m.DeadLetter(t.Context(), "expired", time.Second)
 		m.EmitFailed(t.Context(), tasker.EntryCreatedTopic, "log")
 		m.Emitted(t.Context(), tasker.EntryCreatedTopic, "log", time.Second)
-		m.EventSetAside(t.Context(), tasker.EntryCreatedTopic, "log")
+		m.EventDropped(t.Context(), tasker.EntryCreatedTopic, "log")
 	}
 }
 

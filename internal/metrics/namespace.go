@@ -27,8 +27,8 @@ type nameSet struct {
 	order []string
 }
 
-// label returns the namespace, or [OtherNamespaces] if it has no series of its own.
-func (s *nameSet) label(namespace string) string {
+// labelFor returns the namespace, or [OtherNamespaces] if it has no series of its own.
+func (s *nameSet) labelFor(namespace string) string {
 	s.mu.RLock()
 	known := s.names[namespace]
 	s.mu.RUnlock()

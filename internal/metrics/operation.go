@@ -22,14 +22,14 @@ func (m *Metrics) ObserveOperations(
 	read func(context.Context) (map[tasker.ItemState]int64, error),
 ) error {
 	var items metric.Int64ObservableGauge
-	observed, err := makeGauges(m.meter, []gauge{
+	observed, err := newGauges(m.meter, []gauge{
 		{&items, "tasker.operation.items", "Items of operations that have not come to their end, by state; the same in every server."},
 	})
 	if err != nil {
 		return err
 	}
 	o := &m.operations
-	err = makeCounters(m.meter, []counter{
+	err = newCounters(m.meter, []counter{
 		{&o.paused, "tasker.operation.paused.total", "Pauses of operations that a guard of this server made."},
 	})
 	if err != nil {
@@ -37,11 +37,11 @@ func (m *Metrics) ObserveOperations(
 	}
 	for _, r := range tasker.PauseReasons() {
 		if r.ByGuard() {
-			o.paused.Add(context.Background(), 0, guardIs(r))
+			o.paused.Add(context.Background(), 0, withGuard(r))
 		}
 	}
 	return register(m.meter, "operations", func(ctx context.Context, to metric.Observer) error {
-		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTimeout())
 		defer cancel()
 		counts, err := read(ctx)
 		m.mu.Lock()
@@ -61,10 +61,10 @@ func (m *Metrics) ObserveOperations(
 // OperationPaused counts a pause by a guard.
 func (m *Metrics) OperationPaused(ctx context.Context, why tasker.PauseReason) {
 	if m != nil && m.operations.paused != nil {
-		m.operations.paused.Add(ctx, 1, guardIs(why))
+		m.operations.paused.Add(ctx, 1, withGuard(why))
 	}
 }
 
-func guardIs(r tasker.PauseReason) metric.MeasurementOption {
+func withGuard(r tasker.PauseReason) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("guard", string(r)))
 }

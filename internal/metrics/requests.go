@@ -21,13 +21,13 @@ type RequestCount struct {
 func (m *Metrics) ObserveRequests(counts func() []RequestCount, pace func() float64) error {
 	var served, refused metric.Int64ObservableCounter
 	var running, waiting, percent metric.Int64ObservableGauge
-	if err := makeTotals(m.meter, []total{
+	if err := newTotals(m.meter, []total{
 		{&served, "tasker.requests.served.total", "Requests that this server has begun to serve, by their class."},
 		{&refused, "tasker.requests.refused.total", "Requests that this server has refused because there were too many, by their class and the reason."},
 	}); err != nil {
 		return err
 	}
-	observed, err := makeGauges(m.meter, []gauge{
+	observed, err := newGauges(m.meter, []gauge{
 		{&running, "tasker.requests.running", "Requests that this server is serving, by their class."},
 		{&waiting, "tasker.requests.waiting", "Requests that wait in this server for their turn, by their class."},
 		{&percent, "tasker.creates.pace_percent", "Part of its time that storing tasks may take, in percent: under 100 while it would slow workers down."},

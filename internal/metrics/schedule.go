@@ -23,7 +23,7 @@ func (m *Metrics) ObserveSchedules(failing func(context.Context) (int64, error))
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", name, err)
 	}
-	err = m.observeCount(atMostEvery(failingEvery, failing), "schedules whose tasks fail",
+	err = m.observeCount(cacheCount(failingEvery, failing), "schedules whose tasks fail",
 		"tasker.schedules.failing", "Schedules whose last three tasks or more did not succeed, or whose last task could not be made; the same in every server.")
 	if err != nil {
 		return err
@@ -38,8 +38,8 @@ func (m *Metrics) ObserveSchedules(failing func(context.Context) (int64, error))
 // firings of all schedules.
 const failingEvery = time.Minute
 
-// atMostEvery returns a function that calls count at most once per interval and caches the result.
-func atMostEvery(d time.Duration, count func(context.Context) (int64, error)) func(context.Context) (int64, error) {
+// cacheCount returns a function that calls count at most once per interval and caches the result.
+func cacheCount(d time.Duration, count func(context.Context) (int64, error)) func(context.Context) (int64, error) {
 	var mu sync.Mutex
 	var known int64
 	var counted time.Time
@@ -67,13 +67,13 @@ func (m *Metrics) ObserveDeadlines(overdue func(context.Context) (int64, error))
 // gauge keeps its last value.
 func (m *Metrics) observeCount(count func(context.Context) (int64, error), what, name, about string) error {
 	var g metric.Int64ObservableGauge
-	observed, err := makeGauges(m.meter, []gauge{{&g, name, about}})
+	observed, err := newGauges(m.meter, []gauge{{&g, name, about}})
 	if err != nil {
 		return err
 	}
 	var known int64
 	return register(m.meter, what, func(ctx context.Context, to metric.Observer) error {
-		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTimeout())
 		defer cancel()
 		n, err := count(ctx)
 		m.mu.Lock()

@@ -16,7 +16,7 @@ func (m *Metrics) ObserveStaleness(
 	read func(context.Context) ([]tasker.StalenessCount, error),
 ) error {
 	var tasks metric.Int64ObservableGauge
-	observed, err := makeGauges(m.meter, []gauge{
+	observed, err := newGauges(m.meter, []gauge{
 		{&tasks, "tasker.staleness.tasks", "Tasks past 80 % of their staleness threshold (warning) or past all of it (stale); at most 10000 of each are counted."},
 	})
 	if err != nil {
@@ -24,7 +24,7 @@ func (m *Metrics) ObserveStaleness(
 	}
 	var counts []tasker.StalenessCount // guarded by m.mu
 	return register(m.meter, "staleness", func(ctx context.Context, to metric.Observer) error {
-		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTimeout())
 		defer cancel()
 		list, err := read(ctx)
 		m.mu.Lock()
@@ -34,7 +34,7 @@ func (m *Metrics) ObserveStaleness(
 		} else {
 			counts = list
 		}
-		for namespace, byHealth := range stalenessSeries(counts, m.named.list()) {
+		for namespace, byHealth := range buildStalenessSeries(counts, m.named.list()) {
 			for _, h := range []tasker.Health{tasker.Stale, tasker.Warning} {
 				to.ObserveInt64(tasks, byHealth[h], metric.WithAttributes(
 					attribute.String("namespace", namespace), attribute.String("health_status", string(h))))
@@ -44,9 +44,10 @@ func (m *Metrics) ObserveStaleness(
 	}, observed...)
 }
 
-// stalenessSeries returns the counts by namespace: those of the namespaces with the most tasks,
-// the sum of the others and, if there is room, zeros for known namespaces without such tasks.
-func stalenessSeries(counts []tasker.StalenessCount, known []string) map[string]map[tasker.Health]int64 {
+// buildStalenessSeries returns the counts by namespace: those of the namespaces with the most
+// tasks, the sum of the others and, if there is room, zeros for known namespaces without such
+// tasks.
+func buildStalenessSeries(counts []tasker.StalenessCount, known []string) map[string]map[tasker.Health]int64 {
 	series := map[string]map[tasker.Health]int64{}
 	for _, c := range counts {
 		namespace := c.Namespace

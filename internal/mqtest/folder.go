@@ -24,7 +24,7 @@ type folder struct {
 // that killed tests have left behind.
 func newFolder(who childproc.Account) (*folder, error) {
 	base := childproc.TempDir(1 << 30)
-	sweep(base)
+	removeStale(base)
 	path, err := os.MkdirTemp(base, folderPrefix)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func newFolder(who childproc.Account) (*folder, error) {
 	if f.lock, err = f.append(lockFile); err == nil {
 		_, err = childproc.TryLock(f.lock) // succeeds, because the file is new
 	}
-	if err == nil && who.Other() {
+	if err == nil && who.IsOtherUser() {
 		err = os.Chown(path, who.UID, who.GID)
 	}
 	if err != nil {
@@ -42,8 +42,8 @@ func newFolder(who childproc.Account) (*folder, error) {
 	return f, nil
 }
 
-// sweep removes folders that no process uses any more.
-func sweep(base string) {
+// removeStale removes folders that no process uses any more.
+func removeStale(base string) {
 	paths, _ := filepath.Glob(filepath.Join(base, folderPrefix+"*"))
 	for _, path := range paths {
 		lock, err := os.Open(filepath.Join(path, lockFile))
@@ -70,7 +70,7 @@ func (f *folder) write(name, text string) error {
 // append opens a file for appending and makes the account its owner.
 func (f *folder) append(name string) (*os.File, error) {
 	out, err := os.OpenFile(filepath.Join(f.path, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err == nil && f.who.Other() {
+	if err == nil && f.who.IsOtherUser() {
 		err = out.Chown(f.who.UID, f.who.GID)
 	}
 	return out, err

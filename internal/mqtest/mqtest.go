@@ -85,17 +85,17 @@ func URL(t testing.TB) string {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.url == "" && shared.err == nil {
-		shared.url, shared.err = share(t.Context())
+		shared.url, shared.err = startShared(t.Context())
 	}
 	if shared.err != nil {
-		unavailable(t, shared.err)
+		skipUnavailable(t, shared.err)
 	}
 	return shared.url
 }
 
-// unavailable skips the test if err means that RabbitMQ is not installed. Otherwise it fails the
-// test.
-func unavailable(t testing.TB, err error) {
+// skipUnavailable skips the test if err means that RabbitMQ is not installed. Otherwise it fails
+// the test.
+func skipUnavailable(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, errNotInstalled) {
 		testtool.Missing(t, "RabbitMQ", fmt.Sprintf(
@@ -104,7 +104,7 @@ func unavailable(t testing.TB, err error) {
 	t.Fatalf("RabbitMQ does not start: %v", err)
 }
 
-func share(ctx context.Context) (string, error) {
+func startShared(ctx context.Context) (string, error) {
 	if url := os.Getenv(urlEnv); url != "" {
 		return url, nil
 	}
@@ -143,7 +143,7 @@ func Start(t testing.TB) *Broker {
 	defer cancel()
 	n, err := newNode(ctx)
 	if err != nil {
-		unavailable(t, err)
+		skipUnavailable(t, err)
 	}
 	t.Cleanup(func() {
 		// The context of the test has ended.
@@ -190,7 +190,7 @@ func (b *Broker) Shell(t testing.TB, line string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	out, err := b.n.shell(ctx, line)
+	out, err := b.n.runShell(ctx, line)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, out)
 	}

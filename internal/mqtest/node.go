@@ -42,7 +42,7 @@ func newNode(ctx context.Context) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	who, err := childproc.Unprivileged("RabbitMQ", "rabbitmq")
+	who, err := childproc.UnprivilegedAccount("RabbitMQ", "rabbitmq")
 	if err != nil {
 		return nil, err
 	}
@@ -124,8 +124,8 @@ func (n *node) url() string {
 	return fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", n.amqpPort)
 }
 
-// environment returns the complete environment of the broker.
-func (n *node) environment() []string {
+// buildEnvironment returns the complete environment of the broker.
+func (n *node) buildEnvironment() []string {
 	in := func(name string) string { return filepath.Join(n.dir.path, name) }
 	return []string{
 		"PATH=" + os.Getenv("PATH"),
@@ -176,16 +176,16 @@ func (n *node) run(program string, args ...string) (*process, error) {
 	}
 	defer out.Close()                     // the process has its own descriptor
 	cmd := exec.Command(program, args...) //nolint:noctx // outlives all contexts
-	cmd.Dir, cmd.Env = n.dir.path, n.environment()
+	cmd.Dir, cmd.Env = n.dir.path, n.buildEnvironment()
 	cmd.Stdout, cmd.Stderr = out, out
 	return startProcess(cmd, n.account)
 }
 
-// shell runs a command line with the tools of the broker.
-func (n *node) shell(ctx context.Context, line string) (string, error) {
+// runShell runs a command line with the tools of the broker.
+func (n *node) runShell(ctx context.Context, line string) (string, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-ec", line)
 	cmd.Dir = n.dir.path
-	cmd.Env = append(n.environment(), "PATH="+filepath.Dir(n.server)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(n.buildEnvironment(), "PATH="+filepath.Dir(n.server)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	cmd.SysProcAttr = childproc.Attributes(n.account, syscall.SIGTERM)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -115,17 +115,17 @@ func (p *ProxyServer) accept(l net.Listener) {
 			_ = near.Close()
 			continue
 		}
-		if !p.add(l, near, far) {
+		if !p.addConns(l, near, far) {
 			continue
 		}
-		p.all.Go(func() { p.pass(near, far) })
-		p.all.Go(func() { p.pass(far, near) })
+		p.all.Go(func() { p.forward(near, far) })
+		p.all.Go(func() { p.forward(far, near) })
 	}
 }
 
-// add registers the connections. It closes them and returns false if the proxy has been cut
+// addConns registers the connections. It closes them and returns false if the proxy has been cut
 // meanwhile.
-func (p *ProxyServer) add(l net.Listener, both ...net.Conn) bool {
+func (p *ProxyServer) addConns(l net.Listener, both ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range both {
@@ -138,9 +138,9 @@ func (p *ProxyServer) add(l net.Listener, both ...net.Conn) bool {
 	return p.listener == l
 }
 
-// pass copies data in one direction until either side ends.
-func (p *ProxyServer) pass(from, to net.Conn) {
-	defer p.drop(from, to)
+// forward copies data in one direction until either side ends.
+func (p *ProxyServer) forward(from, to net.Conn) {
+	defer p.closeConns(from, to)
 	buffer := make([]byte, 32*1024)
 	for {
 		n, err := from.Read(buffer)
@@ -159,8 +159,8 @@ func (p *ProxyServer) pass(from, to net.Conn) {
 	}
 }
 
-// drop closes and unregisters the connections.
-func (p *ProxyServer) drop(both ...net.Conn) {
+// closeConns closes and unregisters the connections.
+func (p *ProxyServer) closeConns(both ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range both {

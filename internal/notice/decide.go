@@ -50,13 +50,13 @@ func (c Case) Stuck() int64 {
 	return c.Entries - c.Recovered
 }
 
-// active reports whether the case needs an operator now.
-func (c Case) active() bool {
+// isActive reports whether the case needs an operator now.
+func (c Case) isActive() bool {
 	return c.State != tasker.CaseResolved && c.State != tasker.CaseResting && c.Stuck() > 0
 }
 
-// small reports whether the case is too small for a notification of its own.
-func (c Case) small() bool {
+// isSmall reports whether the case is too small for a notification of its own.
+func (c Case) isSmall() bool {
 	return c.Stuck() < Members && c.Severity != tasker.Critical && !c.Regressed
 }
 
@@ -97,14 +97,14 @@ func Decide(now time.Time, incidents []Incident, cases []Case) []Decision {
 		switch {
 		case c.IncidentID != nil:
 			of[*c.IncidentID] = append(of[*c.IncidentID], c)
-		case !c.active() || c.Oldest == nil:
-		case !c.small() && now.Sub(*c.Oldest) >= Gather:
+		case !c.isActive() || c.Oldest == nil:
+		case !c.isSmall() && now.Sub(*c.Oldest) >= Gather:
 			fresh = append(fresh, c)
-		case c.small() && c.Owner == "" && now.Sub(*c.Oldest) < Recent:
+		case c.isSmall() && c.Owner == "" && now.Sub(*c.Oldest) < Recent:
 			swarm = append(swarm, c)
 		}
 	}
-	if ready(now, swarm) < Many {
+	if countReady(now, swarm) < Many {
 		swarm = nil
 	}
 	slices.SortFunc(incidents, func(a, b Incident) int { return b.BeganAt.Compare(a.BeganAt) })
@@ -120,18 +120,18 @@ func Decide(now time.Time, incidents []Incident, cases []Case) []Decision {
 		if now.Sub(in.BeganAt) <= Join || len(fresh) == 0 && hasSwarm(of[in.ID]) {
 			joining, swarm = slices.Concat(joining, swarm), nil
 		}
-		if d := next(now, in, of[in.ID], joining); d.changes(in) {
+		if d := updateIncident(now, in, of[in.ID], joining); d.hasChanged(in) {
 			list = append(list, d)
 		}
 	}
 	if fresh = append(fresh, swarm...); len(fresh) > 0 {
-		list = append(list, begin(now, fresh))
+		list = append(list, beginIncident(now, fresh))
 	}
 	return list
 }
 
-// ready counts the stuck investigations of cases that are old enough for a notification.
-func ready(now time.Time, cases []Case) (n int64) {
+// countReady counts the stuck investigations of cases that are old enough for a notification.
+func countReady(now time.Time, cases []Case) (n int64) {
 	for _, c := range cases {
 		if now.Sub(*c.Oldest) >= Gather {
 			n += c.Stuck()
@@ -144,24 +144,24 @@ func ready(now time.Time, cases []Case) (n int64) {
 func hasSwarm(cases []Case) bool {
 	n := 0
 	for _, c := range cases {
-		if c.active() && c.small() {
+		if c.isActive() && c.isSmall() {
 			n++
 		}
 	}
 	return n >= Many/Members
 }
 
-// largest returns the case that a notification names: the one with the most tasks to repair. It
+// findLargest returns the case that a notification names: the one with the most tasks to repair. It
 // treats all small cases together as one. It returns false if no case needs an operator.
-func largest(cases []Case) (lead Case, ok bool) {
+func findLargest(cases []Case) (lead Case, ok bool) {
 	var small Case
 	var sum, best [2]int64 // tasks without repair in progress, then all
 	for _, c := range cases {
-		if !c.active() {
+		if !c.isActive() {
 			continue
 		}
 		n := [2]int64{c.Stuck() - c.Proving, c.Stuck()}
-		if c.small() {
+		if c.isSmall() {
 			sum[0], sum[1] = sum[0]+n[0], sum[1]+n[1]
 			if small.ID == (tasker.ID{}) || c.Stuck() > small.Stuck() {
 				small = c
@@ -176,22 +176,23 @@ func largest(cases []Case) (lead Case, ok bool) {
 	return lead, ok
 }
 
-// weight counts the stuck investigations of a case or, if the case is small, of all small cases.
-func weight(c Case, cases []Case) (n int64) {
-	if !c.active() || !c.small() {
+// stuckWeight counts the stuck investigations of a case or, if the case is small, of all small
+// cases.
+func stuckWeight(c Case, cases []Case) (n int64) {
+	if !c.isActive() || !c.isSmall() {
 		return max(0, c.Stuck())
 	}
 	for _, other := range cases {
-		if other.active() && other.small() {
+		if other.isActive() && other.isSmall() {
 			n += other.Stuck()
 		}
 	}
 	return n
 }
 
-// begin returns a new incident for the cases.
-func begin(now time.Time, cases []Case) Decision {
-	lead, _ := largest(cases)
+// beginIncident returns a new incident for the cases.
+func beginIncident(now time.Time, cases []Case) Decision {
+	lead, _ := findLargest(cases)
 	d := Decision{New: true, Topic: tasker.CaseOpenedTopic, Cases: cases, Incident: Incident{
 		Namespace: lead.Namespace, Lead: lead.ID, BeganAt: now, ToldAt: now,
 	}}
@@ -201,30 +202,31 @@ func begin(now time.Time, cases []Case) Decision {
 	for _, c := range cases {
 		d.Joined = append(d.Joined, c.ID)
 	}
-	d.Severity = highest(cases)
+	d.Severity = highestSeverity(cases)
 	d.trackOwnership(now)
 	d.ToldOwned = d.UnownedSince == nil
 	return d
 }
 
-// next decides what to store and to send about an incident. joining are the cases that join it.
-func next(now time.Time, in Incident, cases, joining []Case) Decision {
+// updateIncident decides what to store and to send about an incident. joining are the cases that
+// join it.
+func updateIncident(now time.Time, in Incident, cases, joining []Case) Decision {
 	d := Decision{Incident: in, Cases: slices.Concat(cases, joining)}
 	for _, c := range joining {
 		d.Joined = append(d.Joined, c.ID)
 	}
-	d.Severity = maxSeverity(in.Severity, highest(joining))
+	d.Severity = maxSeverity(in.Severity, highestSeverity(joining))
 	d.trackOwnership(now)
 	if now.Sub(in.ToldAt) < Rest {
 		return d
 	}
-	d.Topic = transition(d)
-	if level := escalation(now, d.UnownedSince); level > d.Escalation && d.Topic != tasker.CaseResolvedTopic {
+	d.Topic = transitionKind(d)
+	if level := escalationLevel(now, d.UnownedSince); level > d.Escalation && d.Topic != tasker.CaseResolvedTopic {
 		d.Escalation, d.Topic = level, cmp.Or(d.Topic, tasker.CaseUnownedTopic)
 	}
 	if d.Topic != "" {
 		d.ToldAt, d.ToldOwned, d.Ended = now, d.UnownedSince == nil, d.Topic == tasker.CaseResolvedTopic
-		if lead, ok := largest(d.Cases); ok {
+		if lead, ok := findLargest(d.Cases); ok {
 			d.Lead = lead.ID
 		}
 	}
@@ -234,8 +236,8 @@ func next(now time.Time, in Incident, cases, joining []Case) Decision {
 // trackOwnership updates the time since which the incident has had no owner, which determines the
 // escalation. Of the small cases, only the lead case counts.
 func (d *Decision) trackOwnership(now time.Time) {
-	lead, _ := largest(d.Cases)
-	unowned := func(c Case) bool { return c.active() && c.Owner == "" && (!c.small() || c.ID == lead.ID) }
+	lead, _ := findLargest(d.Cases)
+	unowned := func(c Case) bool { return c.isActive() && c.Owner == "" && (!c.isSmall() || c.ID == lead.ID) }
 	switch {
 	case !slices.ContainsFunc(d.Cases, unowned):
 
@@ -245,63 +247,63 @@ func (d *Decision) trackOwnership(now time.Time) {
 	}
 }
 
-// changes reports whether the decision requires anything to be stored or sent.
-func (d Decision) changes(was Incident) bool {
+// hasChanged reports whether the decision requires anything to be stored or sent.
+func (d Decision) hasChanged(was Incident) bool {
 	return d.Topic != "" || len(d.Joined) > 0 || d.Severity != was.Severity || d.Escalation != was.Escalation ||
 		d.ToldOwned != was.ToldOwned ||
 		(d.UnownedSince == nil) != (was.UnownedSince == nil)
 }
 
-// transition returns the topic of the most important change since the last notification, or "".
-func transition(d Decision) string {
+// transitionKind returns the topic of the most important change since the last notification, or "".
+func transitionKind(d Decision) string {
 	some := func(is func(Case) bool) bool { return slices.ContainsFunc(d.Cases, is) }
 	switch {
 	case !some(func(c Case) bool { return c.State != tasker.CaseResolved }):
 		return tasker.CaseResolvedTopic
-	case some(func(c Case) bool { return c.Regressed && c.active() }):
+	case some(func(c Case) bool { return c.Regressed && c.isActive() }):
 		return tasker.CaseRegressedTopic
-	case some(func(c Case) bool { return c.NotifiedState == tasker.CaseResting && c.active() }):
+	case some(func(c Case) bool { return c.NotifiedState == tasker.CaseResting && c.isActive() }):
 		return tasker.CaseWokeTopic
-	case some(grew) || swarmGrew(d.Cases):
+	case some(hasGrown) || hasSwarmGrown(d.Cases):
 		return tasker.CaseGrewTopic
 	case !d.ToldOwned && d.UnownedSince == nil:
 		return tasker.CaseOwnedTopic
-	case d.leadChanged():
+	case d.hasNewLead():
 		return tasker.CaseChangedTopic
 	}
 	return ""
 }
 
-// leadChanged reports whether the case that the last notification named is repaired, or another
+// hasNewLead reports whether the case that the last notification named is repaired, or another
 // case has outgrown it.
-func (d Decision) leadChanged() bool {
-	lead, ok := largest(d.Cases)
+func (d Decision) hasNewLead() bool {
+	lead, ok := findLargest(d.Cases)
 	i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
-	if !ok || i < 0 || lead.ID == d.Lead || lead.small() && d.Cases[i].small() && d.Cases[i].ToldStuck < Members {
+	if !ok || i < 0 || lead.ID == d.Lead || lead.isSmall() && d.Cases[i].isSmall() && d.Cases[i].ToldStuck < Members {
 		return false
 	}
 	named := d.Cases[i]
-	return !named.active() || weight(lead, d.Cases) >= Outgrow*weight(named, d.Cases)
+	return !named.isActive() || stuckWeight(lead, d.Cases) >= Outgrow*stuckWeight(named, d.Cases)
 }
 
-// grew reports whether a case has grown enough for another notification.
-func grew(c Case) bool {
+// hasGrown reports whether a case has grown enough for another notification.
+func hasGrown(c Case) bool {
 	switch {
-	case !c.active() || c.small():
+	case !c.isActive() || c.isSmall():
 		return false
 	case c.NotifiedState == "":
 		return true
 	case c.Owner != "" && c.Stuck() < Grown*c.ToldStuck:
 		return false
 	}
-	return level(c.Stuck()) > level(c.ToldStuck) || c.State == tasker.CaseEscalating && c.NotifiedState != tasker.CaseEscalating
+	return growthLevel(c.Stuck()) > growthLevel(c.ToldStuck) || c.State == tasker.CaseEscalating && c.NotifiedState != tasker.CaseEscalating
 }
 
-// swarmGrew is like grew for all small cases together.
-func swarmGrew(cases []Case) bool {
+// hasSwarmGrown is like grew for all small cases together.
+func hasSwarmGrown(cases []Case) bool {
 	var stuck, told, joined int64
 	for _, c := range cases {
-		if !c.active() || !c.small() {
+		if !c.isActive() || !c.isSmall() {
 			continue
 		}
 		stuck, told = stuck+c.Stuck(), told+c.ToldStuck
@@ -309,11 +311,12 @@ func swarmGrew(cases []Case) bool {
 			joined += c.Stuck()
 		}
 	}
-	return joined >= Many && told < Many || level(stuck) > level(told)
+	return joined >= Many && told < Many || growthLevel(stuck) > growthLevel(told)
 }
 
-// level returns the highest threshold that n exceeds, or 0. It must match tasker.case_level in SQL.
-func level(n int64) int64 {
+// growthLevel returns the highest threshold that n exceeds, or 0. It must match tasker.case_level
+// in SQL.
+func growthLevel(n int64) int64 {
 	for _, l := range []int64{10_000, 1000, 100} {
 		if n > l {
 			return l
@@ -322,9 +325,9 @@ func level(n int64) int64 {
 	return 0
 }
 
-// escalation returns the escalation level of an incident that has had no owner since a time: 0 for
-// the first route, 1 for the first two routes, 2 for all.
-func escalation(now time.Time, since *time.Time) int {
+// escalationLevel returns the escalation level of an incident that has had no owner since a time: 0
+// for the first route, 1 for the first two routes, 2 for all.
+func escalationLevel(now time.Time, since *time.Time) int {
 	switch {
 	case since == nil || now.Sub(*since) < EscalateNext:
 		return 0
@@ -345,12 +348,12 @@ func maxSeverity(a, b tasker.Severity) tasker.Severity {
 	return a
 }
 
-func highest(cases []Case) (s tasker.Severity) {
+func highestSeverity(cases []Case) (s tasker.Severity) {
 	for _, c := range cases {
 		s = maxSeverity(s, c.Severity)
 	}
 	return s
 }
 
-// KnownSeverity reports whether s is a valid severity.
-func KnownSeverity(s tasker.Severity) bool { return slices.Contains(severities, s) }
+// IsKnownSeverity reports whether s is a valid severity.
+func IsKnownSeverity(s tasker.Severity) bool { return slices.Contains(severities, s) }

@@ -24,10 +24,10 @@ func (d Decision) Data() tasker.NotificationData {
 	var stuck, small int64
 	for _, c := range d.Cases {
 		stuck += c.Stuck()
-		if c.active() && c.small() {
+		if c.isActive() && c.isSmall() {
 			small++
 		}
-		add(&out, c)
+		addCase(&out, c)
 		out.Harm = max(out.Harm, c.Harm)
 		if c.State != tasker.CaseResolved {
 			out.CasesOpen++
@@ -40,12 +40,12 @@ func (d Decision) Data() tasker.NotificationData {
 			out.State, out.Text = string(c.State), c.ErrorPattern
 		}
 	}
-	out.Summary = d.summary(out, stuck, small)
+	out.Summary = d.formatSummary(out, stuck, small)
 	return out
 }
 
-// add adds a case to the counts and the members of a notification.
-func add(out *tasker.NotificationData, c Case) {
+// addCase adds a case to the counts and the members of a notification.
+func addCase(out *tasker.NotificationData, c Case) {
 	out.Entries += c.Entries
 	out.Waiting += c.Waiting
 	out.Proving += c.Proving
@@ -59,23 +59,23 @@ func add(out *tasker.NotificationData, c Case) {
 	}
 }
 
-// summary summarizes the notification in one line. stuck is the number of stuck tasks, small that
-// of small cases.
-func (d Decision) summary(m tasker.NotificationData, stuck, small int64) string {
-	what := place(m.Template, m.Step) + ": " + cmp.Or(m.Text, string(m.Reason))
+// formatSummary summarizes the notification in one line. stuck is the number of stuck tasks, small
+// that of small cases.
+func (d Decision) formatSummary(m tasker.NotificationData, stuck, small int64) string {
+	what := formatPlace(m.Template, m.Step) + ": " + cmp.Or(m.Text, string(m.Reason))
 	i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
 	switch open := int64(m.CasesOpen); {
-	case small > 1 && i >= 0 && d.Cases[i].small():
-		what = fmt.Sprintf("%s in %s such as %s", count(weight(d.Cases[i], d.Cases), "task"), count(small, "small case"), what)
+	case small > 1 && i >= 0 && d.Cases[i].isSmall():
+		what = fmt.Sprintf("%s in %s such as %s", formatCount(stuckWeight(d.Cases[i], d.Cases), "task"), formatCount(small, "small case"), what)
 		if open > small {
-			what += ", and " + count(open-small, "other case")
+			what += ", and " + formatCount(open-small, "other case")
 		}
 	case open > 1:
-		what += ", and " + count(open-1, "other case")
+		what += ", and " + formatCount(open-1, "other case")
 	case open == 0 && m.Cases > 1:
-		what += ", and " + count(int64(m.Cases-1), "other case")
+		what += ", and " + formatCount(int64(m.Cases-1), "other case")
 	}
-	head, tasks := m.Namespace+": ", count(stuck, "task")
+	head, tasks := m.Namespace+": ", formatCount(stuck, "task")
 	switch d.Topic {
 	case tasker.CaseResolvedTopic:
 		return head + "resolved: " + what
@@ -97,15 +97,15 @@ func (d Decision) summary(m tasker.NotificationData, stuck, small int64) string 
 	}
 }
 
-func place(template, step string) string {
+func formatPlace(template, step string) string {
 	if step == "" {
 		return template
 	}
 	return template + " > " + step
 }
 
-// count formats a number with its noun.
-func count(n int64, thing string) string {
+// formatCount formats a number with its noun.
+func formatCount(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
@@ -116,21 +116,22 @@ func count(n int64, thing string) string {
 	return digits + " " + thing + "s"
 }
 
-// Digest returns the notification about the small cases of one namespace that have no owner. They
-// must be sorted, most harmful first.
-func Digest(now time.Time, cases []Case) tasker.NotificationData {
+// NewDigest returns the notification about the small cases of one namespace that have no owner.
+// They must be sorted, most harmful first.
+func NewDigest(now time.Time, cases []Case) tasker.NotificationData {
 	out := tasker.NotificationData{
-		Severity: highest(cases), Namespace: cases[0].Namespace, Cases: len(cases), CasesOpen: len(cases), BeganAt: now.UTC(),
-		Path: "/ui/?unowned=true",
+		Severity: highestSeverity(cases), Namespace: cases[0].Namespace, Cases: len(cases), CasesOpen: len(cases),
+		BeganAt: now.UTC(),
+		Path:    "/ui/?unowned=true",
 	}
 	for _, c := range cases {
-		add(&out, c)
+		addCase(&out, c)
 		if c.Oldest != nil && c.Oldest.Before(out.BeganAt) {
 			out.BeganAt = c.Oldest.UTC()
 		}
 	}
 	out.Summary = fmt.Sprintf("%s: %s with %s without an owner",
-		out.Namespace, count(int64(len(cases)), "small case"), count(out.Entries, "stuck task"))
+		out.Namespace, formatCount(int64(len(cases)), "small case"), formatCount(out.Entries, "stuck task"))
 	return out
 }
 
@@ -149,8 +150,8 @@ type Repair struct {
 	Skipped     int64
 }
 
-// Operation returns the notification about an operation. It does not quote errors.
-func Operation(r Repair) tasker.NotificationData {
+// NewOperationData returns the notification about an operation. It does not quote errors.
+func NewOperationData(r Repair) tasker.NotificationData {
 	out := tasker.NotificationData{
 		Severity: tasker.Low, Operation: &r.ID, State: string(r.State), BeganAt: r.BeganAt.UTC(), By: r.By,
 		Entries: r.Items - r.Verified - r.Skipped, FailedAgain: r.FailedAgain, Path: "/ui/operations/" + r.ID.String(),
@@ -163,21 +164,21 @@ func Operation(r Repair) tasker.NotificationData {
 		out.Severity, state = tasker.High, "paused automatically ("+string(r.PausedFor)+")"
 	}
 	out.Summary = fmt.Sprintf("%s: operation %s of %s is %s: %d verified, %d failed again, %d left out",
-		strings.Join(r.Namespaces, ", "), r.Act, count(r.Items, "item"), state, r.Verified, r.FailedAgain, r.Skipped)
+		strings.Join(r.Namespaces, ", "), r.Act, formatCount(r.Items, "item"), state, r.Verified, r.FailedAgain, r.Skipped)
 	return out
 }
 
-// Hold returns the notification about a hold. It quotes the pattern of the failure, but not the
-// reason of the hold.
-func Hold(topic string, h tasker.Hold, by string) tasker.NotificationData {
+// NewHoldData returns the notification about a hold. It quotes the pattern of the failure, but not
+// the reason of the hold.
+func NewHoldData(topic string, h tasker.Hold, by string) tasker.NotificationData {
 	out := tasker.NotificationData{
 		Severity: tasker.Medium, Namespace: h.Namespace, Template: h.TaskName, Step: h.StepName, Hold: &h.UUID,
 		State: string(h.State), BeganAt: h.BeganAt.UTC(), By: by, Waiting: h.Held, Text: h.Cause, Owners: []string{h.Owner},
 		Path: "/ui/holds/" + h.UUID.String(),
 	}
-	what, until := "the hold of "+scope(h.HoldScope), h.EndsAt.UTC().Format("15:04 UTC")
+	what, until := "the hold of "+formatScope(h.HoldScope), h.EndsAt.UTC().Format("15:04 UTC")
 	if h.Kind == tasker.BreakerHold {
-		what, out.Owners = "the breaker of "+scope(h.HoldScope), nil
+		what, out.Owners = "the breaker of "+formatScope(h.HoldScope), nil
 	}
 	switch topic {
 	case tasker.HoldBeganTopic:
@@ -187,7 +188,7 @@ func Hold(topic string, h tasker.Hold, by string) tasker.NotificationData {
 		out.Summary = what + " opened: attempts keep failing with one cause, and steps are held until a probe succeeds"
 	case tasker.HoldEndingTopic, tasker.BreakerEndingTopic:
 		out.Severity = tasker.High
-		out.Summary = fmt.Sprintf("%s ends at %s: it holds %s, which are then released in waves", what, until, count(h.Held, "step"))
+		out.Summary = fmt.Sprintf("%s ends at %s: it holds %s, which are then released in waves", what, until, formatCount(h.Held, "step"))
 	case tasker.HoldFailedTopic:
 		out.Severity = tasker.High
 		if !h.Blocks {
@@ -196,14 +197,14 @@ func Hold(topic string, h tasker.Hold, by string) tasker.NotificationData {
 		}
 		out.Summary = fmt.Sprintf("%s holds again, until %s: released steps have failed", what, until)
 	default:
-		out.Severity, out.Summary = tasker.Low, fmt.Sprintf("%s is over: it let %s go", what, count(h.Released, "step"))
+		out.Severity, out.Summary = tasker.Low, fmt.Sprintf("%s is over: it let %s go", what, formatCount(h.Released, "step"))
 	}
 	out.Summary = h.Namespace + ": " + out.Summary
 	return out
 }
 
-// Saturation returns the notification about a queue that is saturated or no longer so.
-func Saturation(topic, namespace, handler string, since time.Time) tasker.NotificationData {
+// NewSaturationData returns the notification about a queue that is saturated or no longer so.
+func NewSaturationData(topic, namespace, handler string, since time.Time) tasker.NotificationData {
 	out := tasker.NotificationData{
 		Severity: tasker.Medium, Namespace: namespace, Handler: handler, State: "saturated", BeganAt: since.UTC(),
 		Path: "/ui/workers#queues", Summary: fmt.Sprintf(
@@ -230,15 +231,15 @@ type Waiting struct {
 	Now       time.Time
 }
 
-// Reminder returns the notification about a step that waits for an answer.
-func Reminder(w Waiting) tasker.NotificationData {
+// NewReminderData returns the notification about a step that waits for an answer.
+func NewReminderData(w Waiting) tasker.NotificationData {
 	out := tasker.NotificationData{
 		Severity: tasker.Low, Namespace: w.Namespace, Template: w.Template, Step: w.Step, Task: &w.TaskUUID,
 		State: string(tasker.StepPending), Waiting: 1, BeganAt: w.Since.UTC(), Assignee: w.Assignee,
 		Path: "/ui/tasks/" + w.TaskUUID.String(),
 	}
 	out.Summary = fmt.Sprintf("%s: step %s of %s has waited for an answer%s for %s",
-		w.Namespace, w.Step, w.Template, ofWhom(w.Assignee), length(w.Now.Sub(w.Since)))
+		w.Namespace, w.Step, w.Template, formatAssignee(w.Assignee), formatDuration(w.Now.Sub(w.Since)))
 
 	if w.Assignee != "" {
 		out.Path = AnswerPath(tasker.StepRef{TaskUUID: w.TaskUUID, StepUUID: w.StepUUID})
@@ -261,8 +262,8 @@ type Deadline struct {
 	Now       time.Time
 }
 
-// Due returns the notification about something that is due soon or overdue.
-func Due(d Deadline) tasker.NotificationData {
+// NewDeadlineData returns the notification about something that is due soon or overdue.
+func NewDeadlineData(d Deadline) tasker.NotificationData {
 	out := tasker.NotificationData{
 		Severity: tasker.Low, Namespace: d.Namespace, Template: d.Template, Step: d.Step, Task: &d.TaskUUID, State: d.State,
 		BeganAt: d.CreatedAt.UTC(), Path: "/ui/tasks/" + d.TaskUUID.String(),
@@ -273,34 +274,35 @@ func Due(d Deadline) tasker.NotificationData {
 	}
 	due := d.DueAt.UTC().Format("2006-01-02 15:04:05 UTC")
 	if d.Now.Before(d.DueAt) {
-		out.Summary = fmt.Sprintf("%s: %s is due in %s, at %s", d.Namespace, what, length(d.DueAt.Sub(d.Now)), due)
+		out.Summary = fmt.Sprintf("%s: %s is due in %s, at %s", d.Namespace, what, formatDuration(d.DueAt.Sub(d.Now)), due)
 		return out
 	}
 	out.Severity = tasker.Medium
-	out.Summary = fmt.Sprintf("%s: %s is overdue for %s; it was due at %s", d.Namespace, what, length(d.Now.Sub(d.DueAt)), due)
+	out.Summary = fmt.Sprintf("%s: %s is overdue for %s; it was due at %s", d.Namespace, what, formatDuration(d.Now.Sub(d.DueAt)), due)
 	return out
 }
 
-// AnswerRequested returns the notification about a step that starts to wait for a person's answer.
-func AnswerRequested(a tasker.HumanStep) tasker.NotificationData {
-	out := assignment(a)
-	out.Summary = fmt.Sprintf("%s: step %s of %s waits for an answer%s", a.Namespace, a.StepName, a.TaskName, ofWhom(a.Assignee))
+// NewAnswerRequestData returns the notification about a step that starts to wait for a person's
+// answer.
+func NewAnswerRequestData(a tasker.HumanStep) tasker.NotificationData {
+	out := newAssignmentData(a)
+	out.Summary = fmt.Sprintf("%s: step %s of %s waits for an answer%s", a.Namespace, a.StepName, a.TaskName, formatAssignee(a.Assignee))
 	if a.DueAt != nil {
 		out.Summary += "; its timeout is at " + a.DueAt.UTC().Format("2006-01-02 15:04 UTC")
 	}
 	return out
 }
 
-// Assigned returns the notification about a step that was assigned to another person.
-func Assigned(a tasker.HumanStep, by string) tasker.NotificationData {
-	out := assignment(a)
+// NewAssignedData returns the notification about a step that was assigned to another person.
+func NewAssignedData(a tasker.HumanStep, by string) tasker.NotificationData {
+	out := newAssignmentData(a)
 	out.By = by
 	out.Summary = fmt.Sprintf("%s: step %s of %s was assigned to %s by %s",
 		a.Namespace, a.StepName, a.TaskName, cmp.Or(a.Assignee, "nobody"), by)
 	return out
 }
 
-func assignment(a tasker.HumanStep) tasker.NotificationData {
+func newAssignmentData(a tasker.HumanStep) tasker.NotificationData {
 	return tasker.NotificationData{
 		Severity: tasker.Low, Namespace: a.Namespace, Template: a.TaskName, Step: a.StepName, Task: &a.TaskUUID,
 		State: string(tasker.StepPending), Waiting: 1, BeganAt: a.WaitingSince.UTC(), Assignee: a.Assignee,
@@ -313,29 +315,29 @@ func AnswerPath(s tasker.StepRef) string {
 	return "/ui/tasks/" + s.TaskUUID.String() + "/steps/" + s.StepUUID.String() + "/answer"
 }
 
-func ofWhom(assignee string) string {
+func formatAssignee(assignee string) string {
 	if assignee == "" {
 		return ""
 	}
 	return " of " + assignee
 }
 
-// length formats a duration in its largest whole unit.
-func length(d time.Duration) string {
+// formatDuration formats a duration in its largest whole unit.
+func formatDuration(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
-		return count(int64(d/(24*time.Hour)), "day")
+		return formatCount(int64(d/(24*time.Hour)), "day")
 	case d >= 2*time.Hour:
-		return count(int64(d/time.Hour), "hour")
+		return formatCount(int64(d/time.Hour), "hour")
 	case d >= 2*time.Minute:
-		return count(int64(d/time.Minute), "minute")
+		return formatCount(int64(d/time.Minute), "minute")
 	default:
-		return count(int64(d/time.Second), "second")
+		return formatCount(int64(d/time.Second), "second")
 	}
 }
 
-// scope describes the scope of a hold within its namespace.
-func scope(s tasker.HoldScope) string {
+// formatScope describes the scope of a hold within its namespace.
+func formatScope(s tasker.HoldScope) string {
 	var parts []string
 	for _, p := range []struct{ name, value string }{
 		{"handler", s.Handler}, {"template", s.TaskName}, {"step", s.StepName},
@@ -347,8 +349,8 @@ func scope(s tasker.HoldScope) string {
 	return cmp.Or(strings.Join(parts, ", "), "all steps")
 }
 
-// TestNotification returns a notification to try out the routes.
-func TestNotification(namespace, by string, now time.Time) tasker.NotificationData {
+// NewTestData returns a notification to try out the routes.
+func NewTestData(namespace, by string, now time.Time) tasker.NotificationData {
 	return tasker.NotificationData{
 		Summary:   namespace + ": a test of the routes by " + by + "; nothing has happened",
 		Namespace: namespace, By: by, BeganAt: now.UTC(), Path: "/ui/",

@@ -32,8 +32,8 @@ func Parse(text string) Decimal {
 	return Decimal{negative, short, exponent - len(fraction) + len(digits) - len(short)}
 }
 
-// Of returns the shortest decimal that represents a finite float.
-func Of(f float64) Decimal { return Parse(strconv.FormatFloat(f, 'e', -1, 64)) }
+// FromFloat returns the shortest decimal that represents a finite float.
+func FromFloat(f float64) Decimal { return Parse(strconv.FormatFloat(f, 'e', -1, 64)) }
 
 // Sign returns "-" or "".
 func (d Decimal) Sign() string {

@@ -20,7 +20,7 @@ func TestTextsHaveAllDigitsAndNoExponent(t *testing.T) {
 			t.Errorf("%s is %s, want %s", text, got, want)
 		}
 	}
-	if got := number.Of(1e21).String(); got != "1"+"000000000000000000000" {
+	if got := number.FromFloat(1e21).String(); got != "1"+"000000000000000000000" {
 		t.Errorf("1e21 is %s", got)
 	}
 }

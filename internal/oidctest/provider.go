@@ -61,10 +61,10 @@ func New(t testing.TB) *Provider {
 	t.Helper()
 	p := &Provider{t: t, codes: map[string]grant{}, asked: map[string]int{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /.well-known/openid-configuration", p.discovery)
-	mux.HandleFunc("GET /keys", p.publicKeys)
-	mux.HandleFunc("GET /authorize", p.authorize)
-	mux.HandleFunc("POST /token", p.token)
+	mux.HandleFunc("GET /.well-known/openid-configuration", p.serveDiscovery)
+	mux.HandleFunc("GET /keys", p.servePublicKeys)
+	mux.HandleFunc("GET /authorize", p.serveAuthorize)
+	mux.HandleFunc("POST /token", p.serveToken)
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		p.asked[r.URL.Path]++
@@ -104,8 +104,8 @@ func (p *Provider) Nonce(other string) {
 	p.nonce = other
 }
 
-// Asked returns the number of requests for a path so far.
-func (p *Provider) Asked(path string) int {
+// CountRequests returns the number of requests for a path so far.
+func (p *Provider) CountRequests(path string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.asked[path]
@@ -136,8 +136,8 @@ func (p *Provider) Rotate(keep bool) {
 	p.keys = append(p.keys, k)
 }
 
-func (p *Provider) discovery(w http.ResponseWriter, _ *http.Request) {
-	p.answer(w, http.StatusOK, map[string]any{
+func (p *Provider) serveDiscovery(w http.ResponseWriter, _ *http.Request) {
+	p.respond(w, http.StatusOK, map[string]any{
 		"issuer": p.URL, "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token",
 		"jwks_uri":                 p.URL + "/keys",
 		"response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"},
@@ -145,18 +145,18 @@ func (p *Provider) discovery(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-func (p *Provider) publicKeys(w http.ResponseWriter, _ *http.Request) {
+func (p *Provider) servePublicKeys(w http.ResponseWriter, _ *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var set jose.JSONWebKeySet
 	for _, k := range p.keys {
 		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.public, KeyID: k.id, Use: "sig", Algorithm: string(k.method)})
 	}
-	p.answer(w, http.StatusOK, set)
+	p.respond(w, http.StatusOK, set)
 }
 
-// authorize redirects immediately, as if the user were signed in already.
-func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
+// serveAuthorize redirects immediately, as if the user were signed in already.
+func (p *Provider) serveAuthorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	back, err := url.Parse(q.Get("redirect_uri"))
 	if err != nil || q.Get("client_id") != ClientID || q.Get("response_type") != "code" ||
@@ -174,13 +174,13 @@ func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, back.String(), http.StatusFound)
 }
 
-func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
+func (p *Provider) serveToken(w http.ResponseWriter, r *http.Request) {
 	id, secret, basic := r.BasicAuth()
 	if !basic {
 		id, secret = r.PostFormValue("client_id"), r.PostFormValue("client_secret")
 	}
 	if id != ClientID || secret != url.QueryEscape(ClientSecret) && secret != ClientSecret {
-		p.answer(w, http.StatusUnauthorized, map[string]any{"error": "invalid_client"})
+		p.respond(w, http.StatusUnauthorized, map[string]any{"error": "invalid_client"})
 		return
 	}
 	p.mu.Lock()
@@ -191,12 +191,12 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	p.mu.Unlock()
 	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 	if !ok || g.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) || g.redirect != r.PostFormValue("redirect_uri") {
-		p.answer(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant"})
+		p.respond(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant"})
 		return
 	}
 	claims := map[string]any{"nonce": nonce}
 	maps.Copy(claims, g.user)
-	p.answer(w, http.StatusOK, map[string]any{
+	p.respond(w, http.StatusOK, map[string]any{
 		"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 300, "id_token": p.Token(claims),
 	})
 }
@@ -243,7 +243,7 @@ func (p *Provider) Claims(claims map[string]any) []byte {
 	return doc
 }
 
-func (p *Provider) answer(w http.ResponseWriter, status int, body any) {
+func (p *Provider) respond(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if err := json.NewEncoder(w).Encode(body); err != nil {

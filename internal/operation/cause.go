@@ -11,17 +11,17 @@ import (
 // maxShown limits the length of an item's error text in characters.
 const maxShown = 300
 
-// causeOf returns the key of the cause of a failure.
-func causeOf(f postgres.ItemFailure) string {
-	return fingerprint.Normalise(fingerprint.Failure{Type: f.ErrorType, Message: f.ErrorMessage, Given: f.ErrorFingerprint}).Key
+// failureCause returns the key of the cause of a failure.
+func failureCause(f postgres.ItemFailure) string {
+	return fingerprint.Normalize(fingerprint.Failure{Type: f.ErrorType, Message: f.ErrorMessage, Given: f.ErrorFingerprint}).Key
 }
 
-// causesOf returns the distinct causes of the failures of selected items, or nil if there are too
+// findCauses returns the distinct causes of the failures of selected items, or nil if there are too
 // many.
-func causesOf(ctx context.Context, tx *postgres.Tx, operation tasker.ID, items int) ([]string, error) {
+func findCauses(ctx context.Context, tx *postgres.Tx, operation tasker.ID, items int) ([]string, error) {
 	seen, causes := map[string]bool{}, []string{}
 	err := tx.FailuresOfItems(ctx, operation, items, func(f postgres.ItemFailure) {
-		if cause := causeOf(f); !seen[cause] && len(causes) <= tasker.MaxOperationCauses {
+		if cause := failureCause(f); !seen[cause] && len(causes) <= tasker.MaxOperationCauses {
 			seen[cause] = true
 			causes = append(causes, cause)
 		}

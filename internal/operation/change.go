@@ -16,13 +16,13 @@ import (
 // Start starts a planned operation. The digest must be that of its plan. It returns a Conflict if
 // the plan is different, has expired or was aborted.
 func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor string) (tasker.Operation, error) {
-	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+	return s.changeOperation(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch {
 		case planDigest != o.PlanDigest:
 			return tasker.Errorf(tasker.Conflict,
 				"the plan of operation %s does not have digest %q: review it again", id, planDigest)
 		case o.State == tasker.OperationAborted:
-			return ended(o)
+			return checkNotEnded(o)
 		case o.State != tasker.OperationPlanned:
 			return nil // already started
 		case !o.Now.Before(o.ExpiresAt):
@@ -40,7 +40,7 @@ func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor str
 
 // Pause stops the release of further items. Repeating it has no effect.
 func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
-	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+	return s.changeOperation(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch o.State {
 		case tasker.OperationPaused:
 			return nil
@@ -49,7 +49,7 @@ func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker
 		case tasker.OperationPlanned:
 			return tasker.Errorf(tasker.Conflict, "operation %s is planned and cannot be paused before it starts", id)
 		default:
-			return ended(o)
+			return checkNotEnded(o)
 		}
 	})
 }
@@ -57,11 +57,11 @@ func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker
 // Resume resumes a paused operation, optionally with other guards. It returns a Conflict if the
 // operation is not paused and the guards differ, or if there are no causes to tolerate.
 func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with tasker.ResumeOptions) (tasker.Operation, error) {
-	if t := with.Tolerate; t != nil && !tolerable(t) {
+	if t := with.Tolerate; t != nil && !isValidTolerance(t) {
 		fault := tasker.Fault{Path: "tolerate", Message: fmt.Sprintf(outOfRange, tasker.MaxOperationItems, t)}
 		return tasker.Operation{}, tasker.Errorf(tasker.Invalid, "the operation cannot be resumed: %s", fault).WithDetails([]tasker.Fault{fault})
 	}
-	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+	return s.changeOperation(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch o.State {
 		case tasker.OperationRunning:
 			if with.Tolerate != nil && *with.Tolerate != *o.Guards.Tolerate || with.TolerateCause && len(o.Tolerated) == 0 {
@@ -82,7 +82,7 @@ func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with t
 		case tasker.OperationPlanned:
 			return tasker.Errorf(tasker.Conflict, "operation %s is planned: start it", id)
 		default:
-			return ended(o)
+			return checkNotEnded(o)
 		}
 	})
 }
@@ -91,12 +91,12 @@ func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with t
 // and are still verified. Repeating it has no effect. If the operation is done, it returns a
 // Conflict.
 func (s *Service) Abort(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
-	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+	return s.changeOperation(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch o.State {
 		case tasker.OperationAborted:
 			return nil
 		case tasker.OperationDone:
-			return ended(o)
+			return checkNotEnded(o)
 		default:
 			_, err := tx.AbortOperation(ctx, id, actor, "aborted")
 			return err
@@ -104,15 +104,15 @@ func (s *Service) Abort(ctx context.Context, id tasker.ID, actor string) (tasker
 	})
 }
 
-func ended(o *postgres.RunningOperation) error {
+func checkNotEnded(o *postgres.RunningOperation) error {
 	return tasker.Errorf(tasker.Conflict, "operation %s is already %s", o.UUID, o.State).WithDetails(map[string]any{"state": o.State})
 }
 
-// change locks an operation, applies do and returns the changed operation.
-func (s *Service) change(
+// changeOperation locks an operation, applies do and returns the changed operation.
+func (s *Service) changeOperation(
 	ctx context.Context, id tasker.ID, actor string, do func(*postgres.Tx, *postgres.RunningOperation) error,
 ) (after tasker.Operation, err error) {
-	if payload.IsBlank(actor) || payload.TextFault(actor, maxPerson) != "" {
+	if payload.IsBlank(actor) || payload.CheckText(actor, maxPerson) != "" {
 		return after, tasker.Errorf(tasker.Invalid, "actor must be 1 to %d characters long", maxPerson)
 	}
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {

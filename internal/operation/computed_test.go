@@ -283,7 +283,7 @@ func TestADryRunHidesComputedResults(t *testing.T) {
 	h := newHarness(t)
 	h.orders(`{"amount": 1}`, `{}`)
 	o := h.planned(computing(`context.amount`))
-	r, err := h.ops.DryRun(access.WithPayloads(t.Context(), access.Scope{}), o.UUID, 0, 10)
+	r, err := h.ops.DryRun(access.WithPayloadScope(t.Context(), access.Scope{}), o.UUID, 0, 10)
 	h.Must(err)
 	if r.WouldRelease != 1 || len(r.Results) != 0 || len(r.Refused) != 1 || r.Refused[0].Reason != "" || r.Refused[0].Items != 1 {
 		t.Errorf("it tells %+v", r)

@@ -10,30 +10,31 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A step is the next change of an operation. At most one field is set.
-type step struct {
+// A nextStep is the next change of an operation. At most one field is set.
+type nextStep struct {
 	pause   *tasker.OperationPause
 	begin   *int // wave to begin
 	release int  // number of items to release
 }
 
-// next decides what a running operation does next: pause, begin a wave, release items or nothing.
-func next(o *postgres.RunningOperation, p postgres.Progress, failures postgres.RoundFailures) step {
-	if pause := guard(o, failures); pause != nil {
-		return step{pause: pause}
+// decideNext decides what a running operation does next: pause, begin a wave, release items or
+// nothing.
+func decideNext(o *postgres.RunningOperation, p postgres.Progress, failures postgres.RoundFailures) nextStep {
+	if pause := checkGuards(o, failures); pause != nil {
+		return nextStep{pause: pause}
 	}
 	if o.Wave < len(o.Waves) {
-		return nextOfWave(o, p)
+		return decideNextInWave(o, p)
 	}
 	if !p.Planned || !o.Due || p.InFlight >= tasker.MaxOperationInFlight {
-		return step{}
+		return nextStep{}
 	}
-	return step{release: chunk(o.RatePerMinute)}
+	return nextStep{release: chunkSize(o.RatePerMinute)}
 }
 
-// nextOfWave is next during the waves. The next wave begins when all steps of the current one have
-// succeeded.
-func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
+// decideNextInWave is next during the waves. The next wave begins when all steps of the current one
+// have succeeded.
+func decideNextInWave(o *postgres.RunningOperation, p postgres.Progress) nextStep {
 	var released, open int64
 	for state, n := range p.Round {
 		released += n
@@ -45,22 +46,22 @@ func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
 	switch {
 	case remaining > 0 && p.Planned:
 		if !o.Due {
-			return step{}
+			return nextStep{}
 		}
-		return step{release: int(min(remaining, int64(chunk(o.RatePerMinute))))}
+		return nextStep{release: int(min(remaining, int64(chunkSize(o.RatePerMinute))))}
 	case open > 0:
 		if o.WaveSince != nil && o.Now.Sub(*o.WaveSince) > o.Guards.WaveTimeout {
-			return step{pause: &tasker.OperationPause{For: tasker.PausedWaveTimeout, By: tasker.SystemActor, Failures: int(open)}}
+			return nextStep{pause: &tasker.OperationPause{For: tasker.PausedWaveTimeout, By: tasker.SystemActor, Failures: int(open)}}
 		}
-		return step{}
+		return nextStep{}
 	case !p.Planned:
-		return step{} // no items left
+		return nextStep{} // no items left
 	}
 	wave := o.Wave + 1
 	if p.Round[tasker.ItemVerified] == 0 {
 		wave = o.Wave // repeat the wave: none of its steps was verified
 	}
-	return step{begin: &wave}
+	return nextStep{begin: &wave}
 }
 
 const (
@@ -72,10 +73,10 @@ const (
 	minSameCause = 2
 )
 
-// tolerated returns how many steps may fail before the operation is paused. In a wave, it is a
-// share of all steps of the wave, at least one of which must succeed. After the waves, it is a
+// toleratedFailures returns how many steps may fail before the operation is paused. In a wave, it
+// is a share of all steps of the wave, at least one of which must succeed. After the waves, it is a
 // share of the steps released so far.
-func tolerated(o *postgres.RunningOperation, f postgres.RoundFailures) int {
+func toleratedFailures(o *postgres.RunningOperation, f postgres.RoundFailures) int {
 	steps, inWave := f.Released, o.Wave < len(o.Waves)
 	if inWave {
 		steps = min(o.Waves[o.Wave], f.Released+f.Planned)
@@ -91,9 +92,10 @@ func tolerated(o *postgres.RunningOperation, f postgres.RoundFailures) int {
 	}
 }
 
-// guard returns why to pause an operation, or nil. It ignores failures whose causes are tolerated.
-func guard(o *postgres.RunningOperation, f postgres.RoundFailures) *tasker.OperationPause {
-	allowed := tolerated(o, f)
+// checkGuards returns why to pause an operation, or nil. It ignores failures whose causes are
+// tolerated.
+func checkGuards(o *postgres.RunningOperation, f postgres.RoundFailures) *tasker.OperationPause {
+	allowed := toleratedFailures(o, f)
 	var all, unknown tasker.OperationPause // permanent failures; failures with unknown causes
 	add := func(p *tasker.OperationPause, c postgres.FailureCount, items int) *tasker.OperationPause {
 		if p.Causes == nil {
@@ -133,8 +135,8 @@ func guard(o *postgres.RunningOperation, f postgres.RoundFailures) *tasker.Opera
 // released as the rate allows, but at least one.
 const releaseEvery = 250 * time.Millisecond
 
-// chunk returns how many items are released together at the given rate.
-func chunk(perMinute int) int {
+// chunkSize returns how many items are released together at the given rate.
+func chunkSize(perMinute int) int {
 	if perMinute == 0 {
 		return tasker.MaxOperationChunk
 	}
@@ -193,7 +195,7 @@ func itemOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	}
 	failed := i.LastFailureAt != nil && i.LastFailureAt.After(i.ReleasedAt) && !i.AwaitsWorker
 	if failed && (i.FailedAt == nil || i.LastFailureAt.After(*i.FailedAt)) {
-		moved.Failed, moved.Cause, moved.Text = i.LastFailureAt, causeOf(i.ItemFailure), fingerprint.Headline(i.ErrorShown, maxShown)
+		moved.Failed, moved.Cause, moved.Text = i.LastFailureAt, failureCause(i.ItemFailure), fingerprint.Headline(i.ErrorShown, maxShown)
 	}
 	switch {
 	case i.Task == "" || i.Step == "":
@@ -206,12 +208,12 @@ func itemOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 		return to(tasker.ItemVerified, outcomeNotRun)
 	case i.Step == tasker.StepResolvedManually, i.Step == tasker.StepSkipped, i.WrittenOff:
 		return to(tasker.ItemSkipped, outcomeTakenOver)
-	case i.Step == tasker.StepComplete && proved(i):
+	case i.Step == tasker.StepComplete && isProved(i):
 		return to(tasker.ItemVerified, outcomeCompleted)
 	case i.Step == tasker.StepComplete:
 		return to(tasker.ItemSkipped, outcomeTakenOver)
 	case i.Step == tasker.StepError && !i.WillRetry && !i.AwaitsWorker:
-		moved.Cause, moved.Text = causeOf(i.ItemFailure), fingerprint.Headline(i.ErrorShown, maxShown)
+		moved.Cause, moved.Text = failureCause(i.ItemFailure), fingerprint.Headline(i.ErrorShown, maxShown)
 		return to(tasker.ItemFailedAgain, outcomeFailed)
 	case i.Step == tasker.StepInProgress && i.State == tasker.ItemReleased:
 		return to(tasker.ItemRunning, "")
@@ -243,15 +245,15 @@ func replacementOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.Moved
 		failure := i.ItemFailure
 		failure.ErrorType = cmp.Or(failure.ErrorType, i.StuckFor)
 		moved.State, moved.Outcome = tasker.ItemFailedAgain, outcomeFailed
-		moved.Failed, moved.Cause = i.StuckAt, causeOf(failure)
+		moved.Failed, moved.Cause = i.StuckAt, failureCause(failure)
 		moved.Text = cmp.Or(fingerprint.Headline(i.ErrorShown, maxShown), i.StuckFor)
 	}
 	return &moved
 }
 
-// proved reports whether a step was completed by an attempt that was claimed after the release or,
-// if the step is external, by an answer after the release.
-func proved(i postgres.InFlightItem) bool {
+// isProved reports whether a step was completed by an attempt that was claimed after the release
+// or, if the step is external, by an answer after the release.
+func isProved(i postgres.InFlightItem) bool {
 	switch {
 	case i.ReportedFence == nil:
 		return false

@@ -36,7 +36,7 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 		return r, err
 	}
 	if o.State == tasker.OperationDone || o.State == tasker.OperationAborted {
-		return r, ended(&postgres.RunningOperation{Operation: o})
+		return r, checkNotEnded(&postgres.RunningOperation{Operation: o})
 	}
 	if o.Act == tasker.ActReset {
 		if err := s.db.RefuseHeldItems(ctx, id); err != nil {
@@ -49,7 +49,7 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 		if err != nil {
 			return r, err
 		}
-		d.count(&r, refused)
+		d.addTo(&r, refused)
 		if last == 0 {
 			break
 		}
@@ -61,17 +61,17 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 	for _, outcome := range slices.Sorted(maps.Keys(refused)) {
 		r.Refused = append(r.Refused, *refused[outcome])
 	}
-	if slices.ContainsFunc(o.Namespaces, func(n string) bool { return !access.PayloadsOf(ctx).Has(n) }) {
-		hide(&r)
+	if slices.ContainsFunc(o.Namespaces, func(n string) bool { return !access.PayloadScopeFromContext(ctx).Has(n) }) {
+		redactDryRun(&r)
 	}
 	return r, nil
 }
 
 // dryRunPart performs the act on some items in one transaction and rolls it back. It returns the
 // ordinal of the last item, or 0 if there are none.
-func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int, enqueues map[string]int) (d done, last int, err error) {
+func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int, enqueues map[string]int) (d batchResult, last int, err error) {
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
-		d, last = done{}, 0
+		d, last = batchResult{}, 0
 		if err := tx.SetLockTimeout(ctx); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int
 			return err
 		}
 		last = items[len(items)-1].Ordinal
-		if d, err = s.act(ctx, tx, o, items); err != nil {
+		if d, err = s.applyAction(ctx, tx, o, items); err != nil {
 			return err
 		}
 		if err := tx.MoveItems(ctx, o, d.moved); err != nil {
@@ -105,8 +105,8 @@ func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int
 	return d, last, err
 }
 
-// count adds the results of a part to a dry run.
-func (d done) count(r *tasker.DryRun, refused map[string]*tasker.DryRunRefusal) {
+// addTo adds the results of a part to a dry run.
+func (d batchResult) addTo(r *tasker.DryRun, refused map[string]*tasker.DryRunRefusal) {
 	r.LookedAt += len(d.moved)
 	r.WouldRelease += d.released
 	r.Busy += d.busy
@@ -127,15 +127,15 @@ func (d done) count(r *tasker.DryRun, refused map[string]*tasker.DryRunRefusal) 
 	}
 }
 
-// hide removes everything from a dry run that may contain payloads.
-func hide(r *tasker.DryRun) {
+// redactDryRun removes everything from a dry run that may contain payloads.
+func redactDryRun(r *tasker.DryRun) {
 	r.Results = nil
 	for i := range r.Refused {
 		r.Refused[i].Reason = ""
 	}
 }
 
-func dryRunResult(a engine.StepActionResult) tasker.DryRunResult {
+func toDryRunResult(a engine.StepActionResult) tasker.DryRunResult {
 	r := tasker.DryRunResult{TaskUUID: a.TaskUUID, StepUUID: a.StepUUID, Bytes: len(a.Result)}
 	if r.Bytes <= dryRunResultBytes {
 		r.Result = a.Result

@@ -88,7 +88,7 @@ func TestWhatTasksAreFoundBySelects(t *testing.T) {
 		})
 	}
 	// Who may not read payloads selects nothing by parts of them.
-	without := access.WithPayloads(t.Context(), access.Namespaces("other"))
+	without := access.WithPayloadScope(t.Context(), access.NamespaceScope("other"))
 	if list, _, err := h.DB.InvestigationQueue(without, tasker.InvestigationFilter{Attributes: attributes("customer:c-0"), Limit: 50}); err != nil || len(list) != 0 {
 		t.Errorf("the queue has %d, %v", len(list), err)
 	}

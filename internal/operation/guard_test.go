@@ -61,7 +61,7 @@ func TestGuards(t *testing.T) {
 			}
 			o := &postgres.RunningOperation{RunState: postgres.RunState{Causes: []string{known, known + "2"}}}
 			o.Waves, o.Wave, o.Guards.Tolerate, o.Tolerated = tasker.DefaultWaves(), tt.wave, &tolerate, tt.tolerated
-			got := guard(o, postgres.RoundFailures{Causes: tt.failures, Released: tt.released, Planned: tt.planned})
+			got := checkGuards(o, postgres.RoundFailures{Causes: tt.failures, Released: tt.released, Planned: tt.planned})
 			if got == nil {
 				got = &tasker.OperationPause{}
 			}

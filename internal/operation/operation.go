@@ -81,20 +81,20 @@ var alsoNeeds = map[tasker.Act][]access.Permission{
 	tasker.ActEnd: {access.UpdateInvestigations}, tasker.ActRecreate: {access.CreateTasks, access.UpdateInvestigations},
 }
 
-// MayPlan returns an error if the caller lacks a permission that the act requires. The scope of ctx
-// must contain the namespaces in which the caller may operate steps.
-func MayPlan(ctx context.Context, caller *access.Identity, act tasker.Act) error {
+// CheckPlanPermission returns an error if the caller lacks a permission that the act requires. The
+// scope of ctx must contain the namespaces in which the caller may operate steps.
+func CheckPlanPermission(ctx context.Context, caller *access.Identity, act tasker.Act) error {
 	for _, needs := range alsoNeeds[act] {
-		if !caller.Scope(needs).Covers(access.ScopeOf(ctx)) {
-			return caller.Refusal(needs)
+		if !caller.Scope(needs).Covers(access.ScopeFromContext(ctx)) {
+			return caller.CheckPermission(needs)
 		}
 	}
 	return nil
 }
 
-// Possible returns, for each act, to how many of the selected investigations it can be applied. It
-// considers at most limit investigations. Acts that apply to none are omitted.
-func (s *Service) Possible(
+// CountPossible returns, for each act, to how many of the selected investigations it can be
+// applied. It considers at most limit investigations. Acts that apply to none are omitted.
+func (s *Service) CountPossible(
 	ctx context.Context, selection tasker.OperationSelection, limit int,
 ) (map[tasker.Act]int, error) {
 	groups, err := s.db.CountSelected(ctx, selection, limit)
@@ -110,11 +110,11 @@ func (s *Service) Possible(
 			case tasker.ActAnswer:
 				can = g.Awaited
 			case tasker.ActRecreate:
-				can = dlq.MayWriteOff(tasker.ID{}, g.State, 0) == nil
+				can = dlq.CheckWriteOff(tasker.ID{}, g.State, 0) == nil
 			case tasker.ActCompensate:
-				can = allows(tasker.ActCancel, t)
+				can = isAllowed(tasker.ActCancel, t)
 			case tasker.ActCancel, tasker.ActEnd:
-				can = allows(act, t)
+				can = isAllowed(act, t)
 			default:
 			}
 			if can {
@@ -129,14 +129,14 @@ func (s *Service) Possible(
 // existing operation and false. Plan returns Invalid, NotFound if nothing is selected, or a
 // Conflict if another operation already has some of the steps or too many operations are open.
 func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tasker.Operation, made bool, err error) {
-	if err := complete(&p); err != nil {
+	if err := completePlan(&p); err != nil {
 		return planned, false, err
 	}
-	arguments, err := s.arguments(p)
+	arguments, err := s.encodeArguments(p)
 	if err != nil {
 		return planned, false, err
 	}
-	digest, err := digestOf(p)
+	digest, err := computeDigest(p)
 	if err != nil {
 		return planned, false, err
 	}
@@ -145,7 +145,7 @@ func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tas
 	}
 	o.Key = o.UUID.String()
 	if p.RequestKey != "" {
-		o.Key = postgres.RequestKeyOf(ctx, p.RequestKey)
+		o.Key = postgres.ScopedRequestKey(ctx, p.RequestKey)
 	}
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		if err := tx.LockPlans(ctx); err != nil {
@@ -180,7 +180,7 @@ func storePlan(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) er
 	if err != nil {
 		return err
 	}
-	if err := roomFor(open, o.Selection.Filter.Namespace); err != nil { // before the selection, if possible
+	if err := checkOpenQuota(open, o.Selection.Filter.Namespace); err != nil { // before the selection, if possible
 		return err
 	}
 	if err := tx.InsertOperation(ctx, o); err != nil {
@@ -191,18 +191,18 @@ func storePlan(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) er
 		return err
 	}
 	items := postgres.PlannedItems{Frozen: frozen, Capped: frozen.Selected > o.Limit || frozen.More}
-	if items.Overlapping, err = overlaps(ctx, tx, frozen); err != nil {
+	if items.Overlapping, err = findOverlaps(ctx, tx, frozen); err != nil {
 		return err
 	}
-	if err := refusal(o, items); err != nil {
+	if err := checkPlanned(o, items); err != nil {
 		return err
 	}
 	if len(items.Namespaces) == 1 {
-		if err := roomFor(open, items.Namespaces[0]); err != nil {
+		if err := checkOpenQuota(open, items.Namespaces[0]); err != nil {
 			return err
 		}
 	}
-	if items.Causes, err = causesOf(ctx, tx, o.UUID, items.Items); err != nil {
+	if items.Causes, err = findCauses(ctx, tx, o.UUID, items.Items); err != nil {
 		return err
 	}
 	sum := sha256.Sum256(append(slices.Clone(o.Digest), frozen.Digest...))
@@ -215,9 +215,9 @@ func storePlan(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) er
 	})
 }
 
-// roomFor returns a Conflict if too many operations are open, in total or in the given namespace.
-// An operation with items in several namespaces counts only toward the total.
-func roomFor(open map[string]int, namespace string) error {
+// checkOpenQuota returns a Conflict if too many operations are open, in total or in the given
+// namespace. An operation with items in several namespaces counts only toward the total.
+func checkOpenQuota(open map[string]int, namespace string) error {
 	all := 0
 	for _, n := range open {
 		all += n
@@ -234,8 +234,8 @@ func roomFor(open map[string]int, namespace string) error {
 	return nil
 }
 
-// overlaps returns the other operations that already contain selected steps.
-func overlaps(ctx context.Context, tx *postgres.Tx, f postgres.Frozen) ([]tasker.OperationOverlap, error) {
+// findOverlaps returns the other operations that already contain selected steps.
+func findOverlaps(ctx context.Context, tx *postgres.Tx, f postgres.Frozen) ([]tasker.OperationOverlap, error) {
 	if len(f.Operations) == 0 {
 		return nil, nil
 	}
@@ -250,8 +250,8 @@ func overlaps(ctx context.Context, tx *postgres.Tx, f postgres.Frozen) ([]tasker
 	return list, nil
 }
 
-// refusal returns why a plan cannot run with its items, or nil.
-func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
+// checkPlanned returns why a plan cannot run with its items, or nil.
+func checkPlanned(o postgres.NewOperation, p postgres.PlannedItems) error {
 	if len(p.Overlapping) > 0 && (!o.SkipOverlap || p.Items == 0) {
 		first := p.Overlapping[0]
 		others := ""
@@ -266,13 +266,14 @@ func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
 	case p.Selected == 0:
 		return tasker.Errorf(tasker.NotFound, "no open investigation selected that you may operate on")
 	case p.Items == 0:
-		return nothingToDo(o.Act, p.Selected)
+		return newNothingToDoError(o.Act, p.Selected)
 	}
 	return nil
 }
 
-// nothingToDo returns the error for an act that applies to none of the selected investigations.
-func nothingToDo(act tasker.Act, selected int) error {
+// newNothingToDoError returns the error for an act that applies to none of the selected
+// investigations.
+func newNothingToDoError(act tasker.Act, selected int) error {
 	none := fmt.Sprintf("none of these %d investigations has", selected)
 	if selected == 1 {
 		none = "this investigation does not have"
@@ -287,8 +288,8 @@ func nothingToDo(act tasker.Act, selected int) error {
 	return tasker.Errorf(tasker.NotFound, "%s %s", none, what)
 }
 
-// complete validates a plan and sets its defaults.
-func complete(p *tasker.OperationPlan) error {
+// completePlan validates a plan and sets its defaults.
+func completePlan(p *tasker.OperationPlan) error {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {
 		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
@@ -310,13 +311,13 @@ func complete(p *tasker.OperationPlan) error {
 		path, text string
 		limit      int
 	}{{"reason", p.Reason, maxReason}, {"planned_by", p.Actor, maxPerson}} {
-		if wrong := payload.TextFault(f.text, f.limit); payload.IsBlank(f.text) {
+		if wrong := payload.CheckText(f.text, f.limit); payload.IsBlank(f.text) {
 			fault(f.path, "is missing")
 		} else if wrong != "" {
 			fault(f.path, "%s", wrong)
 		}
 	}
-	if wrong := payload.TextFault(p.RequestKey, postgres.MaxRequestKey); wrong != "" {
+	if wrong := payload.CheckText(p.RequestKey, postgres.MaxRequestKey); wrong != "" {
 		fault("Idempotency-Key", "%s", wrong)
 	}
 	if p.Waves == nil {
@@ -388,7 +389,7 @@ func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.
 // completeGuards validates the guards of a plan and sets their defaults.
 func completeGuards(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
 	p.Guards.Tolerate = cmp.Or(p.Guards.Tolerate, &tasker.FailureTolerance{Percent: tasker.DefaultTolerate})
-	if !tolerable(p.Guards.Tolerate) {
+	if !isValidTolerance(p.Guards.Tolerate) {
 		fault("guards.tolerate", outOfRange, tasker.MaxOperationItems, p.Guards.Tolerate)
 	}
 	p.Guards.WaveTimeout = cmp.Or(p.Guards.WaveTimeout, tasker.DefaultWaveTimeout)
@@ -406,7 +407,7 @@ func completeGuards(p *tasker.OperationPlan, fault func(path, format string, arg
 
 const outOfRange = "must be from 0 to %d steps, or from 0%% to 100%%, not %s"
 
-func tolerable(t *tasker.FailureTolerance) bool {
+func isValidTolerance(t *tasker.FailureTolerance) bool {
 	return t.Items >= 0 && t.Items <= tasker.MaxOperationItems && t.Percent >= 0 && t.Percent <= 100
 }
 
@@ -417,9 +418,9 @@ type argumentsDoc struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 }
 
-// arguments returns the arguments of the act for storage. It returns Invalid if steps would refuse
-// them.
-func (s *Service) arguments(p tasker.OperationPlan) (json.RawMessage, error) {
+// encodeArguments returns the arguments of the act for storage. It returns Invalid if steps would
+// refuse them.
+func (s *Service) encodeArguments(p tasker.OperationPlan) (json.RawMessage, error) {
 	if action, ok := p.Act.StepAction(); ok {
 		if _, err := s.engine.NewAction(tasker.ActionRequest{
 			Action: action, Answer: p.Act == tasker.ActAnswer, Actor: p.Actor, Reason: p.Reason, Result: p.Result,
@@ -431,8 +432,8 @@ func (s *Service) arguments(p tasker.OperationPlan) (json.RawMessage, error) {
 	return json.Marshal(argumentsDoc{Result: p.Result, Expression: p.ResultExpression, Metadata: p.Metadata})
 }
 
-// digestOf returns a digest that distinguishes requests with the same idempotency key.
-func digestOf(p tasker.OperationPlan) ([]byte, error) {
+// computeDigest returns a digest that distinguishes requests with the same idempotency key.
+func computeDigest(p tasker.OperationPlan) ([]byte, error) {
 	p.RequestKey = ""
 	doc, err := json.Marshal(p)
 	if err != nil {

@@ -87,7 +87,7 @@ func TestOtherNamespacesAreNotSelected(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.stuck(2)
-	ctx := access.WithScope(t.Context(), access.Namespaces("attic"))
+	ctx := access.WithScope(t.Context(), access.NamespaceScope("attic"))
 	p := plan()
 	p.Selection = tasker.OperationSelection{Filter: tasker.InvestigationFilter{Name: "order"}}
 	_, _, err := h.ops.Plan(ctx, p)
@@ -100,7 +100,7 @@ func TestOtherNamespacesAreNotSelected(t *testing.T) {
 	if len(list) != 0 {
 		t.Errorf("another caller sees %+v", list)
 	}
-	list, _, err = h.DB.Operations(access.WithScope(t.Context(), access.Namespaces("shop")), tasker.OperationFilter{Limit: 10, State: tasker.OperationPlanned})
+	list, _, err = h.DB.Operations(access.WithScope(t.Context(), access.NamespaceScope("shop")), tasker.OperationFilter{Limit: 10, State: tasker.OperationPlanned})
 	h.Must(err)
 	if len(list) != 1 {
 		t.Errorf("a caller of the namespace sees %d operations", len(list))

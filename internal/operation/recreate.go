@@ -11,7 +11,7 @@ import (
 
 // batchSize returns how many items an act may change in one transaction.
 func batchSize(o *postgres.RunningOperation) int {
-	args, err := argumentsOf(o)
+	args, err := parseArguments(o)
 	if o.Act == tasker.ActRecreate || o.Act == tasker.ActCompensate || err == nil && args.Expression != "" {
 		return tasker.MaxRecreateChunk
 	}
@@ -21,25 +21,25 @@ func batchSize(o *postgres.RunningOperation) int {
 // recreate performs an act that marks the tasks of items as permanently failed and creates new
 // ones. The tasks must be locked. A task that cannot be recreated is unchanged, and its
 // investigation stays open.
-func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
+func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *batchResult) error {
 	targets, err := tx.RecreateTargets(ctx, items)
 	if err != nil {
 		return err
 	}
-	recreation := s.engine.Recreation(tx)
+	recreation := s.engine.NewRecreation(tx)
 	var endings []postgres.Ending
 	var repairs []postgres.Repair
 	for _, i := range items {
 		t, exists := targets[i.TaskUUID]
-		if outcome := barred(i, t, exists); outcome != "" {
-			d.skip(i.Ordinal, outcome)
+		if outcome := explainBarred(i, t, exists); outcome != "" {
+			d.skipItem(i.Ordinal, outcome)
 			continue
 		}
-		request := t.Request()
+		request := t.ToNewTask()
 		request.IdempotencyKey = fmt.Sprintf("%s:%d", o.UUID, i.Ordinal)
 		made, err := recreation.Add(ctx, request)
 		if outcome := unmakeable[tasker.CodeOf(err)]; err != nil && outcome != "" {
-			d.skip(i.Ordinal, outcome)
+			d.skipItem(i.Ordinal, outcome)
 			continue
 		}
 		if err != nil {
@@ -49,7 +49,7 @@ func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.Run
 		if err != nil {
 			return err
 		}
-		endings, repairs = append(endings, e), append(repairs, recreated(o, i, made))
+		endings, repairs = append(endings, e), append(repairs, newRecreatedRepair(o, i, made))
 		d.made = append(d.made, made)
 		d.released++
 		d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemReleased, Made: made, Released: true})
@@ -57,7 +57,7 @@ func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.Run
 	if d.namespaces, err = recreation.Store(ctx); err != nil {
 		return err
 	}
-	if d.ended, err = dlq.End(ctx, tx, actorOf(o), endings); err != nil {
+	if d.ended, err = dlq.EndEntries(ctx, tx, formatActor(o), endings); err != nil {
 		return err
 	}
 	if n := len(d.ended); n != len(endings) {
@@ -66,14 +66,14 @@ func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.Run
 	return tx.RecordRepairs(ctx, repairs)
 }
 
-// barred returns why the task of an item must not be recreated, as an outcome, or "".
-func barred(i postgres.PlannedItem, t postgres.RecreateTarget, exists bool) string {
+// explainBarred returns why the task of an item must not be recreated, as an outcome, or "".
+func explainBarred(i postgres.PlannedItem, t postgres.RecreateTarget, exists bool) string {
 	switch {
 	case !exists:
 		return outcomeGone
 	case string(t.State) != i.ExpectedState || !t.Open:
 		return outcomeChanged
-	case t.WrittenOff || dlq.MayWriteOff(t.TaskUUID, t.State, t.Held) != nil:
+	case t.WrittenOff || dlq.CheckWriteOff(t.TaskUUID, t.State, t.Held) != nil:
 		return outcomeRefused
 	}
 	return ""
@@ -87,16 +87,17 @@ var unmakeable = map[tasker.Code]string{
 
 // writeOff returns how to resolve the investigation of a task that was replaced by the task made.
 func writeOff(o *postgres.RunningOperation, i postgres.PlannedItem, state tasker.TaskState, made tasker.ID) (postgres.Ending, error) {
-	return proof{OperationUUID: o.UUID, Act: o.Act, TaskState: state, MadeTaskUUID: &made}.ending(postgres.Ending{
+	return endingProof{OperationUUID: o.UUID, Act: o.Act, TaskState: state, MadeTaskUUID: &made}.addTo(postgres.Ending{
 		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: state, Status: tasker.EntryPermanentlyFailed,
 		Notes: fmt.Sprintf("recreated as %s, in operation %s: %s", made, o.UUID, o.Reason),
 	})
 }
 
-// recreated returns the audit record of a recreated task. The end of its investigation has its own.
-func recreated(o *postgres.RunningOperation, i postgres.PlannedItem, made tasker.ID) postgres.Repair {
+// newRecreatedRepair returns the audit record of a recreated task. The end of its investigation has
+// its own.
+func newRecreatedRepair(o *postgres.RunningOperation, i postgres.PlannedItem, made tasker.ID) postgres.Repair {
 	return postgres.Repair{
-		TaskUUID: i.TaskUUID, Event: "task_recreated", Action: "task.recreated", Subject: i.TaskUUID, Actor: actorOf(o),
+		TaskUUID: i.TaskUUID, Event: "task_recreated", Action: "task.recreated", Subject: i.TaskUUID, Actor: formatActor(o),
 		Data: map[string]any{"task_uuid": i.TaskUUID, "made_task_uuid": made, "operation_uuid": o.UUID, "reason": o.Reason},
 	}
 }

@@ -335,7 +335,8 @@ func TestWhoMayRecreate(t *testing.T) {
 		{[]access.Grant{{Role: access.Operator, Namespace: "shop"}, {Role: access.Developer, Namespace: "bank"}}, "tasks:create"},
 	} {
 		caller := access.NewIdentity("ann", tt.grants)
-		err := operation.MayPlan(access.Within(t.Context(), caller, access.OperateSteps), caller, tasker.ActRecreate)
+		err := operation.CheckPlanPermission(access.WithPermissionScope(t.Context(), caller, access.OperateSteps), caller,
+			tasker.ActRecreate)
 		if tt.needs == "" && err != nil || tt.needs != "" && (err == nil || !strings.Contains(err.Error(), tt.needs)) {
 			t.Errorf("%v: %v, want %q", tt.grants, err, tt.needs)
 		}

@@ -72,7 +72,7 @@ func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 // fails, it releases items one by one and skips those that fail.
 func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	p, err := s.releaseBatch(ctx, tasker.MaxOperationChunk)
-	if !toBlame(ctx, err) || p.id == nil {
+	if !isCausedByItem(ctx, err) || p.id == nil {
 		return p.did, err
 	}
 	if len(p.items) == 0 {
@@ -84,11 +84,11 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 		switch {
 		case err == nil && p.id == nil:
 			return true, nil
-		case toBlame(ctx, err) && p.id != nil && len(p.items) == 0:
+		case isCausedByItem(ctx, err) && p.id != nil && len(p.items) == 0:
 			err = s.postpone(ctx, *p.id, err)
-		case toBlame(ctx, err) && p.id != nil:
+		case isCausedByItem(ctx, err) && p.id != nil:
 			s.log.ErrorContext(ctx, "could not release an item of an operation; skipping it", "operation", p.id, "err", err)
-			err = s.skip(ctx, *p.id, p.items[0].Ordinal)
+			err = s.skipItem(ctx, *p.id, p.items[0].Ordinal)
 		}
 		if err != nil {
 			return true, err
@@ -100,14 +100,14 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 // singlesTime limits how long items are released one by one before batches are tried again.
 const singlesTime = 2 * time.Second
 
-// toBlame reports whether an error may be caused by a single item. Errors of the database and
-// shutdowns are not.
-func toBlame(ctx context.Context, err error) bool {
+// isCausedByItem reports whether an error may be caused by a single item. Errors of the database
+// and shutdowns are not.
+func isCausedByItem(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !postgres.IsUnavailable(err)
 }
 
-// skip skips an item that cannot be released, unless it has changed in the meantime.
-func (s *Service) skip(ctx context.Context, id tasker.ID, ordinal int) error {
+// skipItem skips an item that cannot be released, unless it has changed in the meantime.
+func (s *Service) skipItem(ctx context.Context, id tasker.ID, ordinal int) error {
 	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		o, err := tx.LockOperation(ctx, id)
 		if err != nil || o.State != tasker.OperationRunning {
@@ -138,19 +138,19 @@ func (s *Service) postpone(ctx context.Context, id tasker.ID, why error) error {
 	})
 }
 
-// A part describes a transaction that released items of an operation.
-type part struct {
+// A releasePart describes a transaction that released items of an operation.
+type releasePart struct {
 	did   bool
 	id    *tasker.ID             // the operation, or nil if none was due
 	items []postgres.PlannedItem // items that the transaction tried to release
 }
 
 // releaseBatch releases up to limit items of a due operation.
-func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err error) {
-	var acted done
+func (s *Service) releaseBatch(ctx context.Context, limit int) (p releasePart, err error) {
+	var acted batchResult
 	var paused *tasker.OperationPause
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
-		p, acted, paused = part{}, done{}, nil
+		p, acted, paused = releasePart{}, batchResult{}, nil
 		o, err := tx.LockDueOperation(ctx)
 		if err != nil || o == nil {
 			return err
@@ -173,7 +173,7 @@ func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err erro
 		if p.items, err = tx.PlannedItems(ctx, o.UUID, 0, min(n.release, limit, batchSize(o))); err != nil {
 			return err
 		}
-		if acted, err = s.act(ctx, tx, o, p.items); err != nil {
+		if acted, err = s.applyAction(ctx, tx, o, p.items); err != nil {
 			return err
 		}
 		if err := tx.MoveItems(ctx, o, acted.moved); err != nil {
@@ -195,23 +195,23 @@ func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err erro
 
 // decide returns what a locked operation does next. It stores a pause or the beginning of a wave
 // itself.
-func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation) (step, error) {
+func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation) (nextStep, error) {
 	p, err := tx.Progress(ctx, o.UUID, o.Round, o.Wave < len(o.Waves))
 	if err != nil {
-		return step{}, err
+		return nextStep{}, err
 	}
 	failures, err := tx.CountFailures(ctx, o)
 	if err != nil {
-		return step{}, err
+		return nextStep{}, err
 	}
-	n := next(o, p, failures)
+	n := decideNext(o, p, failures)
 	if n.release > 0 && o.Guards.WorkerAtLeast != "" {
 		versions, err := tx.LiveVersions(ctx, o.Namespaces)
 		if err != nil {
-			return step{}, err
+			return nextStep{}, err
 		}
 		if !slices.ContainsFunc(versions, func(v string) bool { return version.AtLeast(v, o.Guards.WorkerAtLeast) }) {
-			n = step{pause: &tasker.OperationPause{For: tasker.PausedNoWorker, By: tasker.SystemActor}}
+			n = nextStep{pause: &tasker.OperationPause{For: tasker.PausedNoWorker, By: tasker.SystemActor}}
 		}
 	}
 	switch {
@@ -224,9 +224,9 @@ func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.Running
 }
 
 // announce informs workers and updates the log and the metrics after a transaction was committed.
-func (s *Service) announce(ctx context.Context, d done, paused *tasker.OperationPause) {
+func (s *Service) announce(ctx context.Context, d batchResult, paused *tasker.OperationPause) {
 	s.engine.Enqueued(d.namespaces)
-	s.dlq.Ended(ctx, d.ended)
+	s.dlq.RecordEnded(ctx, d.ended)
 	if d.released > 0 {
 		loop.Wake(s.verify)
 	}
@@ -236,8 +236,8 @@ func (s *Service) announce(ctx context.Context, d done, paused *tasker.Operation
 	}
 }
 
-// done collects the effects of an act on items.
-type done struct {
+// batchResult collects the effects of an act on items.
+type batchResult struct {
 	released, busy int
 	namespaces     []string // namespaces with newly ready steps
 	moved          []postgres.MovedItem
@@ -247,9 +247,9 @@ type done struct {
 	results        []tasker.DryRunResult // computed results, for a dry run
 }
 
-// act performs the act on planned items. Items whose tasks are locked are rescheduled.
-func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem) (done, error) {
-	d := done{tasks: make(map[int]tasker.ID, len(items))}
+// applyAction performs the act on planned items. Items whose tasks are locked are rescheduled.
+func (s *Service) applyAction(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem) (batchResult, error) {
+	d := batchResult{tasks: make(map[int]tasker.ID, len(items))}
 	tasks := make([]tasker.ID, len(items))
 	for n, i := range items {
 		tasks[n], d.tasks[i.Ordinal] = i.TaskUUID, i.TaskUUID
@@ -268,7 +268,7 @@ func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningO
 		case free[i.TaskUUID]:
 			unlocked = append(unlocked, i)
 		case i.Tries+1 >= maxTries:
-			d.skip(i.Ordinal, outcomeBusy)
+			d.skipItem(i.Ordinal, outcomeBusy)
 			d.busy++
 		default:
 			d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemPlanned})
@@ -290,12 +290,12 @@ func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningO
 }
 
 // actOnSteps is act for steps. Their tasks must be locked.
-func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
-	args, err := argumentsOf(o)
+func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *batchResult) error {
+	args, err := parseArguments(o)
 	if err != nil {
 		return err
 	}
-	action, err := s.action(o, args)
+	action, err := s.newAction(o, args)
 	if err != nil {
 		return err
 	}
@@ -317,9 +317,9 @@ func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.R
 		t, exists := targets[i.StepRef]
 		switch {
 		case !exists:
-			d.skip(i.Ordinal, outcomeGone)
+			d.skipItem(i.Ordinal, outcomeGone)
 		case string(t.Step) != i.ExpectedState || t.Fence != i.ExpectedFence:
-			d.skip(i.Ordinal, outcomeChanged)
+			d.skipItem(i.Ordinal, outcomeChanged)
 		default:
 			unchanged, ordinals[i.StepRef] = append(unchanged, t), i.Ordinal
 		}
@@ -331,11 +331,11 @@ func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.R
 	d.namespaces = acted.Namespaces
 	for _, a := range acted.Steps {
 		if a.Refusal != nil {
-			d.refuse(ordinals[a.StepRef], a.Refusal, args.Expression != "" || o.Act == tasker.ActAnswer)
+			d.refuseItem(ordinals[a.StepRef], a.Refusal, args.Expression != "" || o.Act == tasker.ActAnswer)
 			continue
 		}
 		if a.Result != nil && len(d.results) < dryRunSample {
-			d.results = append(d.results, dryRunResult(a))
+			d.results = append(d.results, toDryRunResult(a))
 		}
 		d.released++
 		d.moved = append(d.moved, postgres.MovedItem{
@@ -351,9 +351,10 @@ type taskItem struct {
 	task postgres.TaskTarget
 }
 
-// unchangedTasks returns the items whose tasks have not changed since the operation was planned,
+// selectUnchanged returns the items whose tasks have not changed since the operation was planned,
 // and skips the others. The tasks must be locked.
-func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.PlannedItem, d *done) ([]taskItem, error) {
+func selectUnchanged(ctx context.Context, tx *postgres.Tx, items []postgres.PlannedItem, d *batchResult) ([]taskItem,
+	error) {
 	tasks := make([]tasker.ID, len(items))
 	for n, i := range items {
 		tasks[n] = i.TaskUUID
@@ -371,9 +372,9 @@ func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.Plann
 		t, exists := targets[i.TaskUUID]
 		switch {
 		case !exists:
-			d.skip(i.Ordinal, outcomeGone)
+			d.skipItem(i.Ordinal, outcomeGone)
 		case string(t.State) != i.ExpectedState && !t.ByHand: // manual investigations stop no task
-			d.skip(i.Ordinal, outcomeChanged)
+			d.skipItem(i.Ordinal, outcomeChanged)
 		default:
 			unchanged = append(unchanged, taskItem{i, t})
 		}
@@ -383,8 +384,8 @@ func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.Plann
 
 // actOnTasks is act for whole tasks, which must be locked. The act takes effect at once, so a
 // released item is already verified.
-func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
-	unchanged, err := unchangedTasks(ctx, tx, items, d)
+func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *batchResult) error {
+	unchanged, err := selectUnchanged(ctx, tx, items, d)
 	if err != nil {
 		return err
 	}
@@ -393,14 +394,14 @@ func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperati
 	for _, i := range unchanged {
 		t := i.task
 		switch {
-		case !allows(o.Act, t):
-			d.skip(i.Ordinal, outcomeRefused)
+		case !isAllowed(o.Act, t):
+			d.skipItem(i.Ordinal, outcomeRefused)
 			continue
 		case o.Act == tasker.ActCancel:
 			cancel = append(cancel, t)
 			t.State = tasker.TaskCancelled
 		}
-		e, err := endingOfTask(o, i.PlannedItem, t)
+		e, err := newTaskEnding(o, i.PlannedItem, t)
 		if err != nil {
 			return err
 		}
@@ -411,16 +412,16 @@ func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperati
 		})
 	}
 	if len(cancel) > 0 {
-		if err := tx.CancelTasks(ctx, cancel, cancellation(o)); err != nil {
+		if err := tx.CancelTasks(ctx, cancel, newCancellation(o)); err != nil {
 			return err
 		}
 	}
-	d.ended, err = dlq.End(ctx, tx, actorOf(o), endings)
+	d.ended, err = dlq.EndEntries(ctx, tx, formatActor(o), endings)
 	return err
 }
 
-// allows reports whether the state of a task allows an act.
-func allows(act tasker.Act, t postgres.TaskTarget) bool {
+// isAllowed reports whether the state of a task allows an act.
+func isAllowed(act tasker.Act, t postgres.TaskTarget) bool {
 	if act == tasker.ActCancel {
 		_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
 		return err == nil
@@ -428,20 +429,20 @@ func allows(act tasker.Act, t postgres.TaskTarget) bool {
 	return t.Recovered || t.ByHand || t.State == tasker.TaskComplete || t.State == tasker.TaskCancelled
 }
 
-func cancellation(o *postgres.RunningOperation) postgres.Cancellation {
-	return postgres.Cancellation{Operator: postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, Operation: &o.UUID}
+func newCancellation(o *postgres.RunningOperation) postgres.Cancellation {
+	return postgres.Cancellation{Operator: postgres.Operator{Actor: formatActor(o), Reason: o.Reason}, Operation: &o.UUID}
 }
 
-// actorOf returns who started the operation or, in a dry run, who planned it.
-func actorOf(o *postgres.RunningOperation) string { return cmp.Or(o.StartedBy, o.PlannedBy) }
+// formatActor returns who started the operation or, in a dry run, who planned it.
+func formatActor(o *postgres.RunningOperation) string { return cmp.Or(o.StartedBy, o.PlannedBy) }
 
-func (d *done) skip(ordinal int, outcome string) {
+func (d *batchResult) skipItem(ordinal int, outcome string) {
 	d.moved = append(d.moved, postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcome})
 }
 
-// refuse skips an item whose state does not allow the act. If its result was to be computed, it
+// refuseItem skips an item whose state does not allow the act. If its result was to be computed, it
 // also stores the reason.
-func (d *done) refuse(ordinal int, why error, computed bool) {
+func (d *batchResult) refuseItem(ordinal int, why error, computed bool) {
 	m := postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcomeRefused}
 	if _, ok := errors.AsType[*expression.Failure](why); ok {
 		m.Outcome = outcomeExpression
@@ -452,21 +453,21 @@ func (d *done) refuse(ordinal int, why error, computed bool) {
 	d.moved = append(d.moved, m)
 }
 
-func argumentsOf(o *postgres.RunningOperation) (args argumentsDoc, err error) {
+func parseArguments(o *postgres.RunningOperation) (args argumentsDoc, err error) {
 	if err := json.Unmarshal(o.Arguments, &args); err != nil {
 		return args, fmt.Errorf("read the arguments of operation %s: %w", o.UUID, err)
 	}
 	return args, nil
 }
 
-// action returns the step action that an operation performs.
-func (s *Service) action(o *postgres.RunningOperation, args argumentsDoc) (engine.Action, error) {
+// newAction returns the step action that an operation performs.
+func (s *Service) newAction(o *postgres.RunningOperation, args argumentsDoc) (engine.Action, error) {
 	kind, ok := o.Act.StepAction()
 	if !ok {
 		return engine.Action{}, fmt.Errorf("operation %s has act %q, which does not apply to steps", o.UUID, o.Act)
 	}
 	return s.engine.NewAction(tasker.ActionRequest{
-		Action: kind, Answer: o.Act == tasker.ActAnswer, Actor: actorOf(o), Reason: o.Reason, Result: args.Result,
+		Action: kind, Answer: o.Act == tasker.ActAnswer, Actor: formatActor(o), Reason: o.Reason, Result: args.Result,
 		ResultExpression: args.Expression, Metadata: args.Metadata, Operation: &o.UUID,
 	})
 }

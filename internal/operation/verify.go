@@ -95,7 +95,7 @@ func (s *Service) verifyItemsOf(ctx context.Context, o *postgres.RunningOperatio
 		}
 	}
 	if failed || waits {
-		err = s.guard(ctx, o.UUID, waits)
+		err = s.applyGuards(ctx, o.UUID, waits)
 	}
 	return more, err
 }
@@ -103,14 +103,14 @@ func (s *Service) verifyItemsOf(ctx context.Context, o *postgres.RunningOperatio
 // settleAll settles items together or, if that fails, one by one. It reports whether an item has
 // failed.
 func (s *Service) settleAll(ctx context.Context, o *postgres.RunningOperation, ordinals []int) (failed bool, err error) {
-	failed, err = s.settle(ctx, o, ordinals)
-	if !toBlame(ctx, err) {
+	failed, err = s.settleItems(ctx, o, ordinals)
+	if !isCausedByItem(ctx, err) {
 		return failed, err
 	}
 	for _, n := range ordinals {
-		bad, err := s.settle(ctx, o, []int{n})
+		bad, err := s.settleItems(ctx, o, []int{n})
 		switch {
-		case toBlame(ctx, err):
+		case isCausedByItem(ctx, err):
 			s.log.ErrorContext(ctx, "could not settle an item of an operation; trying again later", "operation", o.UUID, "item", n, "err", err)
 		case err != nil:
 			return failed, err
@@ -120,9 +120,10 @@ func (s *Service) settleAll(ctx context.Context, o *postgres.RunningOperation, o
 	return failed, nil
 }
 
-// settle stores the outcomes of items and ends the investigations of verified ones in the same
+// settleItems stores the outcomes of items and ends the investigations of verified ones in the same
 // transaction. It reports whether an item has failed.
-func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordinals []int) (failed bool, err error) {
+func (s *Service) settleItems(ctx context.Context, o *postgres.RunningOperation, ordinals []int) (failed bool,
+	err error) {
 	var closed []postgres.EndedEntry
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		failed, closed = false, nil
@@ -146,23 +147,23 @@ func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordi
 		if err = tx.MoveItems(ctx, o, moved); err != nil {
 			return err
 		}
-		endings, err := endingsOf(ctx, tx, o, verified)
+		endings, err := buildEndings(ctx, tx, o, verified)
 		if err != nil {
 			return err
 		}
-		closed, err = dlq.End(ctx, tx, o.StartedBy, endings)
+		closed, err = dlq.EndEntries(ctx, tx, o.StartedBy, endings)
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
-	s.dlq.Ended(ctx, closed)
+	s.dlq.RecordEnded(ctx, closed)
 	return failed, nil
 }
 
-// endingsOf returns how to resolve the investigations of verified items. The items of a map step
+// buildEndings returns how to resolve the investigations of verified items. The items of a map step
 // share an investigation, which stays open until all of them are verified.
-func endingsOf(
+func buildEndings(
 	ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, verified []postgres.InFlightItem,
 ) ([]postgres.Ending, error) {
 	var shared []tasker.ID
@@ -173,7 +174,7 @@ func endingsOf(
 	}
 	seen := map[tasker.ID]bool{} // investigations that are ended or must stay open
 	if len(shared) > 0 {
-		open, err := tx.Unverified(ctx, o.UUID, shared)
+		open, err := tx.FindUnverified(ctx, o.UUID, shared)
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +188,7 @@ func endingsOf(
 			continue
 		}
 		seen[i.EntryUUID] = true
-		e, err := ending(o, i)
+		e, err := newEnding(o, i)
 		if err != nil {
 			return nil, err
 		}
@@ -196,8 +197,8 @@ func endingsOf(
 	return endings, nil
 }
 
-// A proof is stored in the metadata of an investigation and shows why it ended.
-type proof struct {
+// An endingProof is stored in the metadata of an investigation and shows why it ended.
+type endingProof struct {
 	OperationUUID tasker.ID        `json:"operation_uuid"`
 	Act           tasker.Act       `json:"act"`
 	TaskState     tasker.TaskState `json:"task_state"`
@@ -213,9 +214,10 @@ type proof struct {
 	MadeTaskUUID  *tasker.ID       `json:"made_task_uuid,omitempty"`
 }
 
-// ending returns how to resolve the investigation of a verified item: its status, notes and proof.
-func ending(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.Ending, error) {
-	p := proof{
+// newEnding returns how to resolve the investigation of a verified item: its status, notes and
+// proof.
+func newEnding(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.Ending, error) {
+	p := endingProof{
 		OperationUUID: o.UUID, Act: o.Act, TaskState: i.Task, StepUUID: &i.StepUUID, StepName: i.StepName,
 		StepState: i.Step, ReleasedAt: &i.ReleasedAt, CompletedAt: i.CompletedAt,
 	}
@@ -227,28 +229,28 @@ func ending(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.End
 		p.Attempt, p.WorkerUUID, p.WorkerName, p.WorkerVersion = i.Attempts, i.WorkerUUID, i.WorkerName, i.WorkerVersion
 		how = "was completed after its release"
 	}
-	return p.ending(postgres.Ending{
+	return p.addTo(postgres.Ending{
 		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: i.Task, Status: tasker.EntryManuallyResolved,
 		Notes: fmt.Sprintf("step %s %s, in operation %s: %s", i.StepName, how, o.UUID, o.Reason),
 	})
 }
 
-// endingOfTask returns how to resolve the investigation of an item that is a whole task.
-func endingOfTask(o *postgres.RunningOperation, i postgres.PlannedItem, t postgres.TaskTarget) (postgres.Ending, error) {
-	p := proof{OperationUUID: o.UUID, Act: o.Act, TaskState: t.State}
+// newTaskEnding returns how to resolve the investigation of an item that is a whole task.
+func newTaskEnding(o *postgres.RunningOperation, i postgres.PlannedItem, t postgres.TaskTarget) (postgres.Ending, error) {
+	p := endingProof{OperationUUID: o.UUID, Act: o.Act, TaskState: t.State}
 	how := string(t.State)
 	if t.Recovered && o.Act == tasker.ActEnd {
 		how += " and continued automatically"
 	}
-	return p.ending(postgres.Ending{
+	return p.addTo(postgres.Ending{
 		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: t.State, Status: tasker.EntryManuallyResolved,
 		Notes: fmt.Sprintf("the task is %s, in operation %s: %s", how, o.UUID, o.Reason),
 	})
 }
 
-// ending adds the proof to the resolution of an investigation.
-func (p proof) ending(e postgres.Ending) (postgres.Ending, error) {
-	doc, err := json.Marshal(map[string]proof{"proof": p})
+// addTo adds the proof to the resolution of an investigation.
+func (p endingProof) addTo(e postgres.Ending) (postgres.Ending, error) {
+	doc, err := json.Marshal(map[string]endingProof{"proof": p})
 	if err != nil {
 		return e, fmt.Errorf("write the proof of an item: %w", err)
 	}
@@ -256,9 +258,9 @@ func (p proof) ending(e postgres.Ending) (postgres.Ending, error) {
 	return e, nil
 }
 
-// guard pauses an operation if its failures require it, or if waits is set because its steps wait
-// for a worker.
-func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
+// applyGuards pauses an operation if its failures require it, or if waits is set because its steps
+// wait for a worker.
+func (s *Service) applyGuards(ctx context.Context, id tasker.ID, waits bool) error {
 	var paused *tasker.OperationPause
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		paused = nil
@@ -270,7 +272,7 @@ func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
 		if err != nil {
 			return err
 		}
-		if paused = guard(o, failures); paused == nil && waits {
+		if paused = checkGuards(o, failures); paused == nil && waits {
 			paused = &tasker.OperationPause{For: tasker.PausedNoWorker, By: tasker.SystemActor}
 		}
 		if paused == nil {
@@ -279,7 +281,7 @@ func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
 		return tx.PauseOperation(ctx, id, *paused)
 	})
 	if err == nil {
-		s.announce(ctx, done{}, paused)
+		s.announce(ctx, batchResult{}, paused)
 	}
 	return err
 }

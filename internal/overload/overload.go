@@ -103,13 +103,13 @@ func (g *Gate) Admit(class Class, caller string) error {
 	}
 	q := g.classes[class]
 	if class.isRateLimited() && caller != "" {
-		if wait := g.callers.take(caller); wait > 0 {
+		if wait := g.callers.takeToken(caller); wait > 0 {
 			q.overRate.Add(1)
-			return tooFast(wait, fmt.Sprintf("%s exceeds %g requests per second (limits.requests_per_second)", caller, g.callers.perSecond))
+			return newRateRefusal(wait, fmt.Sprintf("%s exceeds %g requests per second (limits.requests_per_second)", caller, g.callers.perSecond))
 		}
 	}
 	if full, is := q.isFull(caller); is {
-		return refuse(class, q.limit, full)
+		return newRefusal(class, q.limit, full)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (g *Gate) Wait(ctx context.Context, class Class, caller string) (leave func
 	t, err := q.enter(ctx, caller)
 	if err != nil {
 		if full, ok := err.(errFull); ok { //nolint:errorlint // never wrapped
-			return nil, refuse(class, q.limit, full)
+			return nil, newRefusal(class, q.limit, full)
 		}
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (r Refusal) Status() int {
 // Unwrap implements errors.Unwrap.
 func (r Refusal) Unwrap() error { return r.error }
 
-func tooFast(wait time.Duration, text string) Refusal {
+func newRateRefusal(wait time.Duration, text string) Refusal {
 	return Refusal{TooFast: true, error: &tasker.Error{
 		Code: tasker.Unavailable, Message: text + "; retry after the delay in Retry-After", RetryAfter: wait,
 	}}
@@ -160,7 +160,7 @@ const (
 	randomDelay = 2 * time.Second // spreads the retries
 )
 
-func refuse(class Class, l Limit, full errFull) Refusal {
+func newRefusal(class Class, l Limit, full errFull) Refusal {
 	text := fmt.Sprintf("too many requests of the class %s: the server serves %d at once", class, l.Running)
 	if full.byCaller {
 		text = fmt.Sprintf("too many requests of the class %s by this caller: one caller may use at most half of the %d slots while others wait", class, l.Running)
@@ -186,7 +186,7 @@ func (g *Gate) Counts() []Count {
 		return nil
 	}
 	for _, c := range Classes() {
-		n := g.classes[c].count()
+		n := g.classes[c].snapshot()
 		n.Class = c
 		list = append(list, n)
 	}

@@ -318,22 +318,22 @@ func TestTheRateOfAnAddress(t *testing.T) {
 	r := overload.NewRate(1, func() time.Time { return now })
 	address := netip.MustParseAddr
 	for range 2 {
-		if err := errors.Join(r.Spent(address("2001:db8::1")), r.Address(address("2001:db8::1"))); err != nil {
+		if err := errors.Join(r.CheckAddress(address("2001:db8::1")), r.TakeAddress(address("2001:db8::1"))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantRefusal(t, r.Address(address("2001:db8::ffff:2")), true) // of the same site
-	wantRefusal(t, r.Spent(address("2001:db8::3")), true)
+	wantRefusal(t, r.TakeAddress(address("2001:db8::ffff:2")), true) // of the same site
+	wantRefusal(t, r.CheckAddress(address("2001:db8::3")), true)
 	for _, other := range []string{"2001:db8:1::1", "192.0.2.1", "192.0.2.2"} {
-		if err := r.Address(address(other)); err != nil {
+		if err := r.TakeAddress(address(other)); err != nil {
 			t.Errorf("%s: %v", other, err)
 		}
 	}
 	now = now.Add(time.Second)
-	if err := r.Address(address("2001:db8::1")); err != nil {
+	if err := r.TakeAddress(address("2001:db8::1")); err != nil {
 		t.Errorf("a second later: %v", err)
 	}
-	if none := overload.NewRate(0, nil); none.Address(address("192.0.2.1")) != nil || none.Spent(address("192.0.2.1")) != nil {
+	if none := overload.NewRate(0, nil); none.TakeAddress(address("192.0.2.1")) != nil || none.CheckAddress(address("192.0.2.1")) != nil {
 		t.Error("without a rate somebody is refused")
 	}
 }
@@ -347,8 +347,8 @@ func TestManyAddresses(t *testing.T) {
 	loud := netip.MustParseAddr("192.0.2.1")
 	refused := 0
 	for n := range 50_000 {
-		_ = r.Address(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}))
-		if n%1000 == 0 && r.Address(loud) != nil {
+		_ = r.TakeAddress(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}))
+		if n%1000 == 0 && r.TakeAddress(loud) != nil {
 			refused++
 		}
 	}

@@ -104,7 +104,7 @@ func (p *Pacer) Do(ctx context.Context, queued func() int, work func() error) er
 	}
 	begun := time.Now()
 	err := work()
-	p.done(time.Since(begun), queued() >= manyQueued)
+	p.recordDuration(time.Since(begun), queued() >= manyQueued)
 	return err
 }
 
@@ -125,8 +125,8 @@ func (p *Pacer) pause() time.Duration {
 	return min(max(time.Duration(float64(p.debt)/perSecond), time.Millisecond), longestPause)
 }
 
-// done records the duration of a finished piece of work and starts a probe if one is due.
-func (p *Pacer) done(took time.Duration, queued bool) {
+// recordDuration records the duration of a finished piece of work and starts a probe if one is due.
+func (p *Pacer) recordDuration(took time.Duration, queued bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	most := time.Duration(float64(longestPause) * p.share)
@@ -145,12 +145,12 @@ func (p *Pacer) done(took time.Duration, queued bool) {
 	}
 	if !p.probing && now.Sub(p.probed) >= every {
 		p.probing, p.probed = true, now
-		go p.probe(busy)
+		go p.startProbe(busy)
 	}
 }
 
-// probe measures the latency and adjusts the share.
-func (p *Pacer) probe(busy bool) {
+// startProbe measures the latency and adjusts the share.
+func (p *Pacer) startProbe(busy bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 	defer cancel()
 	begun := time.Now()
@@ -183,7 +183,7 @@ func (p *Pacer) adjust(at time.Time, busy bool) {
 		return
 	}
 	p.judged = at
-	before, usual, now := p.share, quantile(p.usual, 0.5), quantile(p.recent, 0.7)
+	before, usual, now := p.share, computeQuantile(p.usual, 0.5), computeQuantile(p.recent, 0.7)
 	limit := max(time.Duration(slower*float64(usual)), usual+slowerBy)
 	switch {
 	case busy && p.Matters() && now > limit:
@@ -207,7 +207,7 @@ func (p *Pacer) Share() float64 {
 	return p.share
 }
 
-func quantile(list []time.Duration, q float64) time.Duration {
+func computeQuantile(list []time.Duration, q float64) time.Duration {
 	if len(list) == 0 {
 		return 0
 	}

@@ -75,13 +75,13 @@ func (q *queue) enter(ctx context.Context, name string) (*ticket, error) {
 func (q *queue) join(name string) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.caller(name)
+	c := q.callerQueue(name)
 	t := &ticket{of: c}
-	if full, is := q.noPlace(c); is {
+	if full, is := q.checkPlace(c); is {
 		return nil, full
 	}
 	q.callers[name] = c
-	if q.mayRun(c) {
+	if q.canRun(c) {
 		q.run(c)
 		return t, nil
 	}
@@ -96,7 +96,7 @@ func (q *queue) join(name string) (*ticket, error) {
 	return t, nil
 }
 
-func (q *queue) caller(name string) *caller {
+func (q *queue) callerQueue(name string) *caller {
 	if c := q.callers[name]; c != nil {
 		return c
 	}
@@ -107,13 +107,13 @@ func (q *queue) caller(name string) *caller {
 func (q *queue) isFull(name string) (errFull, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.noPlace(q.caller(name))
+	return q.checkPlace(q.callerQueue(name))
 }
 
-// noPlace reports whether a request of c can neither run nor wait. It counts such requests.
-func (q *queue) noPlace(c *caller) (errFull, bool) {
+// checkPlace reports whether a request of c can neither run nor wait. It counts such requests.
+func (q *queue) checkPlace(c *caller) (errFull, bool) {
 	switch {
-	case q.mayRun(c):
+	case q.canRun(c):
 		return errFull{}, false
 	case q.running < q.limit.Running && q.limit.Waiting == 0, c.name != "" && q.limit.Waiting > 0 && len(c.waiting) >= Share(q.limit.Waiting):
 		q.overShare.Add(1)
@@ -128,17 +128,17 @@ func (q *queue) noPlace(c *caller) (errFull, bool) {
 // canMakeRoom reports whether another caller has so many waiting requests that one of them can be
 // evicted for a request of c.
 func (q *queue) canMakeRoom(c *caller) bool {
-	return len(q.turns) > 0 && len(q.longest().waiting) > len(c.waiting)+1
+	return len(q.turns) > 0 && len(q.longestCaller().waiting) > len(c.waiting)+1
 }
 
-// longest returns the caller with the most waiting requests.
-func (q *queue) longest() *caller {
+// longestCaller returns the caller with the most waiting requests.
+func (q *queue) longestCaller() *caller {
 	return slices.MaxFunc(q.turns, func(a, b *caller) int { return len(a.waiting) - len(b.waiting) })
 }
 
 // makeRoom evicts the last request of the caller with the most waiting requests.
 func (q *queue) makeRoom() {
-	most := q.longest()
+	most := q.longestCaller()
 	last := most.waiting[len(most.waiting)-1]
 	most.waiting = most.waiting[:len(most.waiting)-1]
 	q.waiting--
@@ -147,9 +147,9 @@ func (q *queue) makeRoom() {
 	close(last.turn)
 }
 
-// mayRun reports whether another request of a caller may run now. If so, none of the caller's
+// canRun reports whether another request of a caller may run now. If so, none of the caller's
 // requests wait, see leave.
-func (q *queue) mayRun(c *caller) bool {
+func (q *queue) canRun(c *caller) bool {
 	if q.limit.Running == 0 {
 		return true
 	}
@@ -169,7 +169,7 @@ func (q *queue) leave(t *ticket) {
 	q.running--
 	t.of.running--
 	q.forget(t.of)
-	at := slices.IndexFunc(q.turns, q.mayRun)
+	at := slices.IndexFunc(q.turns, q.canRun)
 	if at < 0 {
 		return
 	}
@@ -207,7 +207,7 @@ func (q *queue) forget(c *caller) {
 	}
 }
 
-func (q *queue) count() Count {
+func (q *queue) snapshot() Count {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return Count{

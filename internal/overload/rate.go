@@ -39,25 +39,27 @@ func NewRate(perSecond float64, now func() time.Time) *Rate {
 	return &Rate{perSecond: perSecond, now: now, recent: map[string]*bucket{}}
 }
 
-// Address counts a request from an address, see [Network]. It returns a [Refusal] if there were
+// TakeAddress counts a request from an address, see [Network]. It returns a [Refusal] if there were
 // too many.
-func (r *Rate) Address(from netip.Addr) error { return addressRefusal(r.take(Network(from).String())) }
+func (r *Rate) TakeAddress(from netip.Addr) error {
+	return newAddressRefusal(r.takeToken(Network(from).String()))
+}
 
-// Spent returns the result of [Rate.Address] without counting a request.
-func (r *Rate) Spent(from netip.Addr) error {
+// CheckAddress returns the result of [Rate.TakeAddress] without counting a request.
+func (r *Rate) CheckAddress(from netip.Addr) error {
 	if r == nil {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return addressRefusal(r.wait(r.bucket(Network(from).String())))
+	return newAddressRefusal(r.waitTime(r.bucketFor(Network(from).String())))
 }
 
-func addressRefusal(wait time.Duration) error {
+func newAddressRefusal(wait time.Duration) error {
 	if wait <= 0 {
 		return nil
 	}
-	return tooFast(wait, "too many requests without valid credentials from your address (limits.unknown_requests_per_second)")
+	return newRateRefusal(wait, "too many requests without valid credentials from your address (limits.unknown_requests_per_second)")
 }
 
 // Network returns the network that is limited as one address: a /64 for IPv6.
@@ -74,23 +76,23 @@ func Network(from netip.Addr) netip.Prefix {
 	return p
 }
 
-// take counts a request and returns 0. If there were too many, it returns how long to wait.
-func (r *Rate) take(name string) time.Duration {
+// takeToken counts a request and returns 0. If there were too many, it returns how long to wait.
+func (r *Rate) takeToken(name string) time.Duration {
 	if r == nil {
 		return 0
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.bucket(name)
-	wait := r.wait(b)
+	b := r.bucketFor(name)
+	wait := r.waitTime(b)
 	if wait == 0 {
 		b.tokens--
 	}
 	return wait
 }
 
-// wait returns the time until a bucket has a token, or 0 if it has one now.
-func (r *Rate) wait(b *bucket) time.Duration {
+// waitTime returns the time until a bucket has a token, or 0 if it has one now.
+func (r *Rate) waitTime(b *bucket) time.Duration {
 	if b.tokens >= 1 {
 		return 0
 	}
@@ -99,8 +101,8 @@ func (r *Rate) wait(b *bucket) time.Duration {
 
 func (r *Rate) capacity() float64 { return max(1, burst*r.perSecond) }
 
-// bucket returns the refilled bucket of a caller.
-func (r *Rate) bucket(name string) *bucket {
+// bucketFor returns the refilled bucket of a caller.
+func (r *Rate) bucketFor(name string) *bucket {
 	now := r.now()
 	b := r.recent[name]
 	if b == nil {

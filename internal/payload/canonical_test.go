@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-func canonical(t interface{ Fatal(...any) }, doc string) string {
+func canonicalize(t interface{ Fatal(...any) }, doc string) string {
 	out, err := payload.Canonical(json.RawMessage(doc))
 	if err != nil {
 		t.Fatal(doc, err)
@@ -28,7 +28,7 @@ func TestEqualDocumentsHaveOneSpelling(t *testing.T) {
 		{`["/", "\n"]`, `["\/", "\u000a"]`},
 	} {
 		for _, doc := range same[1:] {
-			if a, b := canonical(t, same[0]), canonical(t, doc); a != b {
+			if a, b := canonicalize(t, same[0]), canonicalize(t, doc); a != b {
 				t.Errorf("%s is spelled %s, but %s is spelled %s", same[0], a, doc, b)
 			}
 		}
@@ -42,7 +42,7 @@ func TestDifferentDocumentsHaveDifferentSpellings(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for _, doc := range docs {
-		c := canonical(t, doc)
+		c := canonicalize(t, doc)
 		if other, ok := seen[c]; ok {
 			t.Errorf("%s and %s are both spelled %s", other, doc, c)
 		}
@@ -55,9 +55,9 @@ func TestNumbersKeepTheirValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`-?(0|[1-9][0-9]{0,12})(\.[0-9]{1,8})?([eE][+-]?[0-9]{1,2})?`).Draw(t, "number")
 		was, ok := new(big.Rat).SetString(text)
-		is, ok2 := new(big.Rat).SetString(canonical(t, text))
+		is, ok2 := new(big.Rat).SetString(canonicalize(t, text))
 		if !ok || !ok2 || was.Cmp(is) != 0 {
-			t.Fatalf("%s became %s", text, canonical(t, text))
+			t.Fatalf("%s became %s", text, canonicalize(t, text))
 		}
 	})
 }

@@ -29,8 +29,8 @@ var bidiMarks = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// TurnsText reports whether a character changes the direction of the text after it.
-func TurnsText(r rune) bool { return r >= minBidi && bidi[r] != "" }
+// IsBidiControl reports whether a character changes the direction of the text after it.
+func IsBidiControl(r rune) bool { return r >= minBidi && bidi[r] != "" }
 
 // MarkBidi replaces each bidirectional control character with a visible mark, such as [RLO].
 func MarkBidi(s string) string { return bidiMarks.Replace(s) }
@@ -49,20 +49,20 @@ func CleanText(s string, limit int) string {
 			continue // one replacement per run
 		}
 		invalid = r == utf8.RuneError
-		if TurnsText(r) {
+		if IsBidiControl(r) {
 			b.WriteString("[" + bidi[r] + "]")
 		} else {
 			b.WriteRune(r)
 		}
 		if b.Len() > limit {
-			return cut(b.String(), limit)
+			return truncate(b.String(), limit)
 		}
 	}
 	return b.String()
 }
 
-// cut truncates valid UTF-8 to limit bytes, including an ellipsis, at the boundary of a rune.
-func cut(s string, limit int) string {
+// truncate truncates valid UTF-8 to limit bytes, including an ellipsis, at the boundary of a rune.
+func truncate(s string, limit int) string {
 	mark := ellipsis
 	if limit < len(mark) {
 		mark = ""
@@ -83,7 +83,7 @@ func CutMiddle(s string, limit int, mark func(omitted int) string) string {
 	}
 	room := limit - len(mark(len(s)))
 	if room <= 0 {
-		return cut(s, limit)
+		return truncate(s, limit)
 	}
 	head, tail := room/2, len(s)-(room-room/2)
 	for head > 0 && !utf8.RuneStart(s[head]) {
@@ -128,7 +128,7 @@ func CleanJSON(doc json.RawMessage, l Limits) json.RawMessage {
 	if err == nil {
 		return doc
 	}
-	full := l.orDefault()
+	full := l.withDefaults()
 	size := min(excerptBytes, full.Bytes/8, full.StringBytes) // an escape expands one byte to six
 	reason := CleanText(err.Error(), size)
 	for _, d := range []any{

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// notation describes how PostgreSQL writes a number: as a numeric without an exponent, with the
-// original digits after the point.
-type notation struct {
+// numberNotation describes how PostgreSQL writes a number: as a numeric without an exponent, with
+// the original digits after the point.
+type numberNotation struct {
 	negative bool
 	whole    int  // digits before the point
 	fraction int  // digits after it
 	extreme  bool // its value must be checked to see whether it fits into a float
 }
 
-func (n notation) bytes() int {
+func (n numberNotation) size() int {
 	bytes := n.whole + n.fraction
 	if n.negative {
 		bytes++
@@ -31,8 +31,8 @@ func (n notation) bytes() int {
 const maxExponent = 1_000_000
 
 // parseNumber parses a number in JSON syntax.
-func parseNumber(text string) notation {
-	var n notation
+func parseNumber(text string) numberNotation {
+	var n numberNotation
 	digits, negative := strings.CutPrefix(text, "-")
 	exponent := 0
 	if i := strings.IndexAny(digits, "eE"); i >= 0 {
@@ -64,9 +64,9 @@ func parseNumber(text string) notation {
 // floatDigits is the number of digits of the largest 64-bit float without an exponent.
 const floatDigits = 309
 
-// fault returns why a number is rejected, or "". The rule considers the value and the digits in
-// PostgreSQL's notation, so that 1e40 is accepted again after it was read back with 41 digits.
-func (n notation) fault(text string, l Limits) string {
+// checkLimits returns why a number is rejected, or "". The rule considers the value and the digits
+// in PostgreSQL's notation, so that 1e40 is accepted again after it was read back with 41 digits.
+func (n numberNotation) checkLimits(text string, l Limits) string {
 	if n.extreme && !fitsFloat(text) {
 		return fmt.Sprintf("the number %s exceeds the range or precision of a "+
 			"64-bit float", CleanText(text, numberShown))

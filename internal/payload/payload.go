@@ -33,7 +33,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-func (l Limits) orDefault() Limits {
+func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
 	return Limits{
 		Bytes:       cmp.Or(max(l.Bytes, 0), d.Bytes),
@@ -57,11 +57,11 @@ func Check(doc json.RawMessage, l Limits) error {
 func Measure(doc json.RawMessage, l Limits) (bytes int, err error) {
 	r := NewReader(doc, l, 1)
 	r.Value()
-	return r.measured()
+	return r.measure()
 }
 
-// measured returns the size of the document and its first fault.
-func (r *Reader) measured() (bytes int, err error) {
+// measure returns the size of the document and its first fault.
+func (r *Reader) measure() (bytes int, err error) {
 	faults, _ := r.End()
 	if r.s.size > r.s.limits.Bytes {
 		return r.s.size, tasker.Errorf(tasker.TooLarge,
@@ -84,7 +84,7 @@ func Faults(doc []byte, l Limits, n int) (faults []tasker.Fault, wellFormed bool
 	return r.End()
 }
 
-// NumberFault returns why a number in JSON syntax is rejected, or "".
-func NumberFault(number string, l Limits) string {
-	return parseNumber(number).fault(number, l.orDefault())
+// CheckNumber returns why a number in JSON syntax is rejected, or "".
+func CheckNumber(number string, l Limits) string {
+	return parseNumber(number).checkLimits(number, l.withDefaults())
 }

@@ -183,7 +183,7 @@ func TestCleanJSON(t *testing.T) {
 		clean := CleanJSON(doc, l)
 		switch {
 		case clean == nil:
-			if len(doc) > 0 && l.orDefault().Bytes >= len("{}") {
+			if len(doc) > 0 && l.withDefaults().Bytes >= len("{}") {
 				t.Fatalf("%q was lost", doc)
 			}
 		case Check(clean, l) != nil:

@@ -66,10 +66,10 @@ type Reader struct {
 
 // NewReader returns a reader that lists at most n faults.
 func NewReader(doc []byte, l Limits, n int) *Reader {
-	r := &Reader{doc: doc, s: scanner{text: string(doc), limits: l.orDefault(), maxFaults: n}}
-	if bad := firstInvalid(r.s.text); bad >= 0 {
+	r := &Reader{doc: doc, s: scanner{text: string(doc), limits: l.withDefaults(), maxFaults: n}}
+	if bad := indexInvalid(r.s.text); bad >= 0 {
 		r.s.stop(bad, "not valid UTF-8")
-	} else if r.s.space(); r.s.at == len(r.s.text) {
+	} else if r.s.skipSpace(); r.s.at == len(r.s.text) {
 		r.s.stop(r.s.at, "a JSON value is missing")
 	}
 	return r
@@ -84,7 +84,7 @@ func NewTolerantReader(doc []byte) *Reader {
 	r := &Reader{doc: doc, s: scanner{text: string(doc), limits: Limits{
 		Depth: maxNesting, Keys: math.MaxInt, Values: math.MaxInt, StringBytes: math.MaxInt, Digits: math.MaxInt,
 	}}}
-	r.s.space()
+	r.s.skipSpace()
 	return r
 }
 
@@ -105,7 +105,7 @@ func (r *Reader) KeyOffset() int { return r.s.keyAt }
 // Value reads the next value and returns its text.
 func (r *Reader) Value() json.RawMessage {
 	begin := r.s.at
-	if r.s.stopped || !r.s.value() {
+	if r.s.stopped || !r.s.scanValue() {
 		return nil
 	}
 	return r.doc[begin:r.s.at]
@@ -113,10 +113,10 @@ func (r *Reader) Value() json.RawMessage {
 
 // Text reads the next value if it is a string. Otherwise it returns "".
 func (r *Reader) Text() string {
-	if r.Kind() != String || !r.s.count() {
+	if r.Kind() != String || !r.s.countValue() {
 		return ""
 	}
-	text, _ := r.s.str()
+	text, _ := r.s.scanString()
 	return text
 }
 
@@ -124,7 +124,7 @@ func (r *Reader) Text() string {
 // that member does not read.
 func (r *Reader) Object(member func(key string)) {
 	if r.Kind() == Object {
-		r.s.object(func(key string) bool { return r.part(func() { member(key) }) })
+		r.s.scanObject(func(key string) bool { return r.part(func() { member(key) }) })
 	}
 }
 
@@ -132,7 +132,7 @@ func (r *Reader) Object(member func(key string)) {
 // that it does not read.
 func (r *Reader) Array(element func(i int)) {
 	if r.Kind() == Array {
-		r.s.array(func(i int) bool { return r.part(func() { element(i) }) })
+		r.s.scanArray(func(i int) bool { return r.part(func() { element(i) }) })
 	}
 }
 
@@ -150,7 +150,7 @@ func (r *Reader) End() (faults []tasker.Fault, wellFormed bool) {
 	if r.s.values == 0 {
 		r.Value()
 	}
-	if r.s.space(); !r.s.stopped && r.s.at < len(r.s.text) {
+	if r.s.skipSpace(); !r.s.stopped && r.s.at < len(r.s.text) {
 		r.s.stop(r.s.at, "unexpected text after the JSON value")
 	}
 	return r.s.faults, !r.s.stopped
@@ -161,7 +161,7 @@ func (r *Reader) End() (faults []tasker.Fault, wellFormed bool) {
 func Decode(doc json.RawMessage, l Limits) (value any, size int, err error) {
 	r := NewReader(doc, l, 1)
 	value = r.decode()
-	if size, err = r.measured(); err != nil {
+	if size, err = r.measure(); err != nil {
 		return nil, size, err
 	}
 	return value, size, nil

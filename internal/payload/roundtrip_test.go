@@ -145,7 +145,7 @@ func TestEveryFloatIsAccepted(t *testing.T) {
 		for _, text := range []string{
 			strconv.FormatFloat(f, 'g', -1, 64), strconv.FormatFloat(f, 'e', 16, 64), strconv.FormatFloat(f, 'f', -1, 64),
 		} {
-			if wrong := NumberFault(text, Limits{}); wrong != "" {
+			if wrong := CheckNumber(text, Limits{}); wrong != "" {
 				t.Fatalf("%s: %s", text, wrong)
 			}
 		}

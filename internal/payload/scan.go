@@ -33,21 +33,21 @@ type place struct {
 	inList bool
 }
 
-// value reads a value, including all nested values.
-func (s *scanner) value() bool {
+// scanValue reads a value, including all nested values.
+func (s *scanner) scanValue() bool {
 	kind := s.kind()
 	switch {
 	case kind == Object:
-		return s.object(func(string) bool { return s.value() })
+		return s.scanObject(func(string) bool { return s.scanValue() })
 	case kind == Array:
-		return s.array(func(int) bool { return s.value() })
-	case !s.count():
+		return s.scanArray(func(int) bool { return s.scanValue() })
+	case !s.countValue():
 		return false
 	case kind == String:
-		_, ok := s.str()
+		_, ok := s.scanString()
 		return ok
 	case kind == Number:
-		return s.number()
+		return s.scanNumber()
 	}
 	for _, word := range [...]string{"true", "false", "null"} {
 		if strings.HasPrefix(s.text[s.at:], word) {
@@ -56,13 +56,13 @@ func (s *scanner) value() bool {
 			return true
 		}
 	}
-	return s.unexpected("invalid start of a JSON value")
+	return s.failUnexpected("invalid start of a JSON value")
 }
 
-// count counts the next value. It returns false if there is none or the limit is exceeded.
-func (s *scanner) count() bool {
+// countValue counts the next value. It returns false if there is none or the limit is exceeded.
+func (s *scanner) countValue() bool {
 	if s.at == len(s.text) {
-		return s.unexpected("a JSON value is missing")
+		return s.failUnexpected("a JSON value is missing")
 	}
 	if s.values++; s.values > s.limits.Values {
 		return s.stop(s.at, fmt.Sprintf("the document has more than %d values", s.limits.Values))
@@ -72,7 +72,7 @@ func (s *scanner) count() bool {
 
 // enter counts an object or array and reads its opening bracket.
 func (s *scanner) enter() bool {
-	if !s.count() {
+	if !s.countValue() {
 		return false
 	}
 	if len(s.path) == s.limits.Depth {
@@ -83,21 +83,21 @@ func (s *scanner) enter() bool {
 	return true
 }
 
-// object reads an object and calls member for each value.
-func (s *scanner) object(member func(key string) bool) bool {
+// scanObject reads an object and calls member for each value.
+func (s *scanner) scanObject(member func(key string) bool) bool {
 	if !s.enter() {
 		return false
 	}
-	if s.space(); s.take('}') {
+	if s.skipSpace(); s.takeByte('}') {
 		return true
 	}
 	var names names
 	for {
 		s.keyAt = s.at
 		if s.at == len(s.text) || s.text[s.at] != '"' {
-			return s.unexpected("a key in double quotes is missing")
+			return s.failUnexpected("a key in double quotes is missing")
 		}
-		key, ok := s.str()
+		key, ok := s.scanString()
 		if !ok {
 			return false
 		}
@@ -106,26 +106,26 @@ func (s *scanner) object(member func(key string) bool) bool {
 			return s.stop(s.keyAt, fmt.Sprintf("the document has more than %d keys", s.limits.Keys))
 		}
 		if !names.add(key) {
-			s.note(s.keyAt, "duplicate key")
+			s.addFault(s.keyAt, "duplicate key")
 		}
-		if s.space(); !s.take(':') {
-			return s.unexpected("a colon is missing after the key")
+		if s.skipSpace(); !s.takeByte(':') {
+			return s.failUnexpected("a colon is missing after the key")
 		}
 		s.size += len(": ")
-		if s.space(); !member(key) {
+		if s.skipSpace(); !member(key) {
 			return false
 		}
-		s.space()
-		last := s.take('}')
-		if !last && !s.take(',') {
-			return s.unexpected("a comma or the end of the object is missing")
+		s.skipSpace()
+		last := s.takeByte('}')
+		if !last && !s.takeByte(',') {
+			return s.failUnexpected("a comma or the end of the object is missing")
 		}
 		s.path = s.path[:len(s.path)-1]
 		if last {
 			return true
 		}
 		s.size += len(", ")
-		s.space()
+		s.skipSpace()
 	}
 }
 
@@ -159,12 +159,12 @@ func (n *names) add(name string) bool {
 	return len(n.many) > before
 }
 
-// array reads an array and calls element for each value.
-func (s *scanner) array(element func(i int) bool) bool {
+// scanArray reads an array and calls element for each value.
+func (s *scanner) scanArray(element func(i int) bool) bool {
 	if !s.enter() {
 		return false
 	}
-	if s.space(); s.take(']') {
+	if s.skipSpace(); s.takeByte(']') {
 		return true
 	}
 	s.path = append(s.path, place{inList: true})
@@ -172,21 +172,21 @@ func (s *scanner) array(element func(i int) bool) bool {
 		if !element(i) {
 			return false
 		}
-		if s.space(); s.take(']') {
+		if s.skipSpace(); s.takeByte(']') {
 			break
 		}
-		if !s.take(',') {
-			return s.unexpected("a comma or the end of the array is missing")
+		if !s.takeByte(',') {
+			return s.failUnexpected("a comma or the end of the array is missing")
 		}
 		s.size += len(", ")
-		s.space()
+		s.skipSpace()
 		s.path[len(s.path)-1].index++
 	}
 	s.path = s.path[:len(s.path)-1]
 	return true
 }
 
-func (s *scanner) space() {
+func (s *scanner) skipSpace() {
 	for s.at < len(s.text) {
 		switch s.text[s.at] {
 		case ' ', '\t', '\n', '\r':
@@ -197,7 +197,7 @@ func (s *scanner) space() {
 	}
 }
 
-func (s *scanner) take(c byte) bool {
+func (s *scanner) takeByte(c byte) bool {
 	if s.at < len(s.text) && s.text[s.at] == c {
 		s.at++
 		return true
@@ -205,8 +205,8 @@ func (s *scanner) take(c byte) bool {
 	return false
 }
 
-// note records a fault at a position unless enough faults are recorded.
-func (s *scanner) note(at int, message string) {
+// addFault records a fault at a position unless enough faults are recorded.
+func (s *scanner) addFault(at int, message string) {
 	if len(s.faults) >= s.maxFaults {
 		return
 	}
@@ -215,20 +215,20 @@ func (s *scanner) note(at int, message string) {
 	s.faults = append(s.faults, tasker.Fault{
 		Line:    strings.Count(before, "\n") + 1,
 		Column:  utf8.RuneCountInString(before[lineStart:]) + 1,
-		Path:    pathText(s.path),
+		Path:    formatPath(s.path),
 		Message: message,
 	})
 }
 
 func (s *scanner) stop(at int, message string) bool {
 	if !s.stopped {
-		s.note(at, message)
+		s.addFault(at, message)
 	}
 	s.stopped = true
 	return false
 }
 
-func (s *scanner) unexpected(message string) bool {
+func (s *scanner) failUnexpected(message string) bool {
 	if s.at == len(s.text) {
 		return s.stop(s.at, message+"; the document ends here")
 	}
@@ -236,8 +236,8 @@ func (s *scanner) unexpected(message string) bool {
 	return s.stop(s.at, message+": "+strconv.QuoteRune(r))
 }
 
-// firstInvalid returns the position of the first invalid UTF-8 byte, or -1.
-func firstInvalid(s string) int {
+// indexInvalid returns the position of the first invalid UTF-8 byte, or -1.
+func indexInvalid(s string) int {
 	if utf8.ValidString(s) {
 		return -1
 	}
@@ -257,9 +257,9 @@ const (
 	pathShown = 400 // bytes of a path
 )
 
-// pathText formats a path as items[3].name. It quotes unusual keys, so that a path is always one
+// formatPath formats a path as items[3].name. It quotes unusual keys, so that a path is always one
 // line.
-func pathText(path []place) string {
+func formatPath(path []place) string {
 	var b strings.Builder
 	for _, p := range path {
 		switch {
@@ -267,7 +267,7 @@ func pathText(path []place) string {
 			return b.String() + "…"
 		case p.inList:
 			fmt.Fprintf(&b, "[%d]", p.index)
-		case !plain(p.key):
+		case !isPlainKey(p.key):
 			fmt.Fprintf(&b, "[%q]", CleanText(p.key, keyShown))
 		case b.Len() > 0:
 			b.WriteString("." + p.key)
@@ -278,7 +278,7 @@ func pathText(path []place) string {
 	return b.String()
 }
 
-func plain(key string) bool {
+func isPlainKey(key string) bool {
 	for i := range len(key) {
 		c := key[i]
 		if c != '_' && c != '-' && !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'z') {

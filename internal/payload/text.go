@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// TextFault describes what is wrong with a short text such as a name, or returns "". An empty text
+// CheckText describes what is wrong with a short text such as a name, or returns "". An empty text
 // is valid; a text that contains only invisible characters is not.
-func TextFault(s string, limit int) string {
+func CheckText(s string, limit int) string {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
 		return "contains NUL or is not valid UTF-8"

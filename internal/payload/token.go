@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// str reads a string and returns it unescaped.
-func (s *scanner) str() (string, bool) {
+// scanString reads a string and returns it unescaped.
+func (s *scanner) scanString() (string, bool) {
 	begin := s.at
 	s.at++
 	s.size += len(`""`)
@@ -26,7 +26,7 @@ func (s *scanner) str() (string, bool) {
 			}
 			s.at++
 			if len(text) > s.limits.StringBytes {
-				s.note(begin, fmt.Sprintf("a string has %d bytes; the limit is %d", len(text), s.limits.StringBytes))
+				s.addFault(begin, fmt.Sprintf("a string has %d bytes; the limit is %d", len(text), s.limits.StringBytes))
 			}
 			return text, true
 		case c < 0x20:
@@ -34,7 +34,7 @@ func (s *scanner) str() (string, bool) {
 		case c == '\\':
 			b.WriteString(s.text[from:s.at])
 			s.size += s.at - from
-			if !s.escape(&b) {
+			if !s.scanEscape(&b) {
 				return "", false
 			}
 			from = s.at
@@ -50,8 +50,8 @@ const (
 	unescape = "\"\\/\b\f\n\r\t"
 )
 
-// escape reads one escape sequence and appends the character that it represents.
-func (s *scanner) escape(b *strings.Builder) bool {
+// scanEscape reads one escape sequence and appends the character that it represents.
+func (s *scanner) scanEscape(b *strings.Builder) bool {
 	begin := s.at
 	s.at++
 	if s.at == len(s.text) {
@@ -61,29 +61,29 @@ func (s *scanner) escape(b *strings.Builder) bool {
 	s.at++
 	if i := strings.IndexByte(escapes, c); i >= 0 {
 		b.WriteByte(unescape[i])
-		s.size += encodedLen(rune(unescape[i]))
+		s.size += encodedLength(rune(unescape[i]))
 		return true
 	}
 	if c != 'u' {
 		return s.stop(begin, "invalid escape sequence")
 	}
-	r, ok := s.hex4()
+	r, ok := s.scanHex4()
 	if !ok {
 		return s.stop(begin, `\u must be followed by four hexadecimal digits`)
 	}
 	switch {
 	case r == 0:
-		s.note(begin, `the string has a NUL (\u0000), which cannot be stored`)
+		s.addFault(begin, `the string has a NUL (\u0000), which cannot be stored`)
 	case utf16.IsSurrogate(r):
-		r = s.pair(begin, r)
+		r = s.scanSurrogatePair(begin, r)
 	}
 	b.WriteRune(r)
-	s.size += encodedLen(r)
+	s.size += encodedLength(r)
 	return true
 }
 
-// encodedLen returns the number of bytes with which PostgreSQL encodes a character in JSON.
-func encodedLen(r rune) int {
+// encodedLength returns the number of bytes with which PostgreSQL encodes a character in JSON.
+func encodedLength(r rune) int {
 	switch {
 	case strings.ContainsRune("\"\\\b\f\n\r\t", r):
 		return len(`\n`)
@@ -93,24 +93,24 @@ func encodedLen(r rune) int {
 	return utf8.RuneLen(r)
 }
 
-// pair reads the second half of a surrogate pair and returns the character, or the replacement
-// character if the half is missing.
-func (s *scanner) pair(begin int, high rune) rune {
+// scanSurrogatePair reads the second half of a surrogate pair and returns the character, or the
+// replacement character if the half is missing.
+func (s *scanner) scanSurrogatePair(begin int, high rune) rune {
 	if strings.HasPrefix(s.text[s.at:], `\u`) {
 		back := s.at
 		s.at += 2
-		if low, ok := s.hex4(); ok {
+		if low, ok := s.scanHex4(); ok {
 			if r := utf16.DecodeRune(high, low); r != utf8.RuneError {
 				return r
 			}
 		}
 		s.at = back
 	}
-	s.note(begin, "the string has half of a surrogate pair, which is not a character")
+	s.addFault(begin, "the string has half of a surrogate pair, which is not a character")
 	return utf8.RuneError
 }
 
-func (s *scanner) hex4() (rune, bool) {
+func (s *scanner) scanHex4() (rune, bool) {
 	if len(s.text)-s.at < 4 {
 		return 0, false
 	}
@@ -122,39 +122,39 @@ func (s *scanner) hex4() (rune, bool) {
 	return rune(n), true
 }
 
-// number reads a number and checks its syntax and length.
-func (s *scanner) number() bool {
+// scanNumber reads a number and checks its syntax and length.
+func (s *scanner) scanNumber() bool {
 	begin := s.at
-	s.take('-')
+	s.takeByte('-')
 	switch {
-	case s.take('0'):
+	case s.takeByte('0'):
 		if s.at < len(s.text) && isDigit(s.text[s.at]) {
 			return s.stop(begin, "a number must not have leading zeros")
 		}
-	case !s.digits():
-		return s.unexpected("a digit is missing")
+	case !s.scanDigits():
+		return s.failUnexpected("a digit is missing")
 	}
-	if s.take('.') && !s.digits() {
-		return s.unexpected("a digit is missing after the point")
+	if s.takeByte('.') && !s.scanDigits() {
+		return s.failUnexpected("a digit is missing after the point")
 	}
-	if s.take('e') || s.take('E') {
-		if !s.take('+') {
-			s.take('-')
+	if s.takeByte('e') || s.takeByte('E') {
+		if !s.takeByte('+') {
+			s.takeByte('-')
 		}
-		if !s.digits() {
-			return s.unexpected("a digit is missing in the exponent")
+		if !s.scanDigits() {
+			return s.failUnexpected("a digit is missing in the exponent")
 		}
 	}
 	text := s.text[begin:s.at]
 	n := parseNumber(text)
-	s.size += n.bytes()
-	if fault := n.fault(text, s.limits); fault != "" {
-		s.note(begin, fault)
+	s.size += n.size()
+	if fault := n.checkLimits(text, s.limits); fault != "" {
+		s.addFault(begin, fault)
 	}
 	return true
 }
 
-func (s *scanner) digits() bool {
+func (s *scanner) scanDigits() bool {
 	from := s.at
 	for s.at < len(s.text) && isDigit(s.text[s.at]) {
 		s.at++

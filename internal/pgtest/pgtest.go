@@ -66,22 +66,22 @@ func (db *DB) As(role string) string { return withRole(db.AdminURL, role) }
 // goroutines, because it may start the server.
 func New(t testing.TB) *DB {
 	t.Helper()
-	s := server(t)
+	s := sharedServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	name := databaseName(t.Name())
 	// file_copy takes half the time of wal_log, which is for large servers.
-	if err := s.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(s.template)+" STRATEGY file_copy"); err != nil {
+	if err := s.exec(ctx, "CREATE DATABASE "+quoteIdentifier(name)+" TEMPLATE "+quoteIdentifier(s.template)+" STRATEGY file_copy"); err != nil {
 		t.Fatalf("make a database for the test: %v", err)
 	}
 	db := &DB{AdminURL: withDatabase(s.url, name), name: name}
 	db.URL = db.As(ServerRole)
-	t.Cleanup(func() { db.end(t, s) })
+	t.Cleanup(func() { db.drop(t, s) })
 	return db
 }
 
-// end drops the database or logs its URL.
-func (db *DB) end(t testing.TB, s *testServer) {
+// drop drops the database or logs its URL.
+func (db *DB) drop(t testing.TB, s *testServer) {
 	t.Helper()
 	if t.Failed() && s.external {
 		t.Logf("the test's database is kept: %s", db.AdminURL)
@@ -93,7 +93,7 @@ func (db *DB) end(t testing.TB, s *testServer) {
 	// The context of the test has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
-	if err := s.exec(ctx, "DROP DATABASE IF EXISTS "+quote(db.name)+" WITH (FORCE)"); err != nil {
+	if err := s.exec(ctx, "DROP DATABASE IF EXISTS "+quoteIdentifier(db.name)+" WITH (FORCE)"); err != nil {
 		t.Errorf("drop the test's database: %v", err)
 	}
 }
@@ -111,7 +111,7 @@ func Admin(t testing.TB, databaseURL string) *pgxpool.Pool {
 	admins.Lock()
 	defer admins.Unlock()
 	databaseURL = withRole(databaseURL, "")
-	key := adminOf{t.Name(), databaseURL}
+	key := adminPool{t.Name(), databaseURL}
 	if pool := admins.pools[key]; pool != nil {
 		return pool
 	}
@@ -148,16 +148,16 @@ func Admin(t testing.TB, databaseURL string) *pgxpool.Pool {
 // admins contains the pools of running tests.
 var admins = struct {
 	sync.Mutex
-	pools map[adminOf]*pgxpool.Pool
-}{pools: map[adminOf]*pgxpool.Pool{}}
+	pools map[adminPool]*pgxpool.Pool
+}{pools: map[adminPool]*pgxpool.Pool{}}
 
-type adminOf struct{ test, url string }
+type adminPool struct{ test, url string }
 
 // Server returns the URL of the shared server, for a test that creates databases itself or starts a
 // real program. Such a test must use unique names.
 func Server(t testing.TB) string {
 	t.Helper()
-	return server(t).url
+	return sharedServer(t).url
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
@@ -169,7 +169,7 @@ func databaseName(test string) string {
 	return fmt.Sprintf("t_%.40s_%s", test, strings.ToLower(rand.Text()[:10]))
 }
 
-func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+func quoteIdentifier(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // withDatabase returns the URL of another database on the same server.
 func withDatabase(server, database string) string {

@@ -22,30 +22,30 @@ const (
 // preparedFiles lists the files of a devpg data directory that are copied.
 var preparedFiles = []string{"data", "password"}
 
-// prepared is a directory with a stopped cluster that contains the template. Test binaries start
-// from copies of it, because initdb and the migrations take seconds of CPU time. If it cannot be
-// used, they create a cluster themselves.
-type prepared struct{ path string }
+// preparedCluster is a directory with a stopped cluster that contains the template. Test binaries
+// start from copies of it, because initdb and the migrations take seconds of CPU time. If it cannot
+// be used, they create a cluster themselves.
+type preparedCluster struct{ path string }
 
-// preparedIn returns the prepared cluster for this schema in a folder. Clusters are not synced to
-// disk, so one from before the last boot may be damaged and has another name.
-func preparedIn(folder string) prepared {
+// newPreparedCluster returns the prepared cluster for this schema in a folder. Clusters are not
+// synced to disk, so one from before the last boot may be damaged and has another name.
+func newPreparedCluster(folder string) preparedCluster {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // on Linux
-	return prepared{filepath.Join(folder, fmt.Sprintf("%s%s-%.8s", preparedName, templateSum(), boot))}
+	return preparedCluster{filepath.Join(folder, fmt.Sprintf("%s%s-%.8s", preparedName, templateChecksum(), boot))}
 }
 
-// preparedHere returns the prepared cluster in the user's cache folder. If there is no such
+// findPreparedCluster returns the prepared cluster in the user's cache folder. If there is no such
 // folder, it returns the zero value.
-func preparedHere() prepared {
+func findPreparedCluster() preparedCluster {
 	folder, err := os.UserCacheDir()
 	if err != nil {
-		return prepared{}
+		return preparedCluster{}
 	}
-	return preparedIn(filepath.Join(folder, "tasker"))
+	return newPreparedCluster(filepath.Join(folder, "tasker"))
 }
 
 // use marks the cluster as used now. It returns an error if there is no cluster.
-func (p prepared) use(now time.Time) error {
+func (p preparedCluster) use(now time.Time) error {
 	if p.path == "" {
 		return fs.ErrNotExist
 	}
@@ -53,7 +53,7 @@ func (p prepared) use(now time.Time) error {
 }
 
 // copyTo copies the cluster into an empty directory.
-func (p prepared) copyTo(dir string) error {
+func (p preparedCluster) copyTo(dir string) error {
 	if err := copyFiles(p.path, dir); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (p prepared) copyTo(dir string) error {
 
 // store copies the stopped cluster in dir to its final path, and removes clusters that have not
 // been used for a long time.
-func (p prepared) store(dir string) error {
+func (p preparedCluster) store(dir string) error {
 	if p.path == "" {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // startFrom starts a server from a prepared cluster, or makes both, and stops it.
-func startFrom(t *testing.T, kept prepared) {
+func startFrom(t *testing.T, kept preparedCluster) {
 	t.Helper()
 	s, err := startPrivate(t.Context(), kept)
 	if err != nil {
@@ -19,7 +19,7 @@ func startFrom(t *testing.T, kept prepared) {
 	if err := s.makeTemplate(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := s.exec(t.Context(), "CREATE DATABASE copy TEMPLATE "+quote(s.template)); err != nil {
+	if err := s.exec(t.Context(), "CREATE DATABASE copy TEMPLATE "+quoteIdentifier(s.template)); err != nil {
 		t.Error(err)
 	}
 	if err := s.stop(t.Context()); err != nil {
@@ -29,7 +29,7 @@ func startFrom(t *testing.T, kept prepared) {
 
 func TestAClusterIsPreparedOnce(t *testing.T) {
 	t.Parallel()
-	kept := preparedIn(t.TempDir())
+	kept := newPreparedCluster(t.TempDir())
 	if _, err := startCopy(t.Context(), kept); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a cluster: %v", err)
 	}
@@ -58,11 +58,11 @@ func TestAClusterIsPreparedOnce(t *testing.T) {
 
 func TestAClusterThatCannotBeKept(t *testing.T) {
 	t.Parallel()
-	if err := (prepared{}).store(t.TempDir()); err != nil {
+	if err := (preparedCluster{}).store(t.TempDir()); err != nil {
 		t.Errorf("without a cache folder: %v", err)
 	}
 	folder := t.TempDir()
-	if err := preparedIn(folder).store(t.TempDir()); err == nil {
+	if err := newPreparedCluster(folder).store(t.TempDir()); err == nil {
 		t.Error("a directory without a cluster was kept")
 	}
 	if list, err := os.ReadDir(folder); len(list) > 0 {
@@ -72,7 +72,7 @@ func TestAClusterThatCannotBeKept(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := preparedIn(file).store(t.TempDir()); err == nil {
+	if err := newPreparedCluster(file).store(t.TempDir()); err == nil {
 		t.Error("a cluster was kept in a file")
 	}
 }

@@ -74,9 +74,9 @@ func stop() error {
 	return s.stop(ctx)
 }
 
-// server returns the shared server and starts it if necessary. After a failed start, all tests
-// fail.
-func server(t testing.TB) *testServer {
+// sharedServer returns the shared server and starts it if necessary. After a failed start, all
+// tests fail.
+func sharedServer(t testing.TB) *testServer {
 	t.Helper()
 	state.Lock()
 	defer state.Unlock()
@@ -100,7 +100,7 @@ func connect(ctx context.Context) (*testServer, error) {
 			return nil, errors.New("nobody would stop it: add to this package: func TestMain(m *testing.M) { pgtest.Main(m) }")
 		}
 		var err error
-		if s, err = startPrivate(ctx, preparedHere()); err != nil {
+		if s, err = startPrivate(ctx, findPreparedCluster()); err != nil {
 			return nil, err
 		}
 	} else if !strings.Contains(s.url, "://") {
@@ -117,7 +117,7 @@ func connect(ctx context.Context) (*testServer, error) {
 
 // startPrivate starts a server that ends with this test binary, even if that is killed. It uses the
 // prepared cluster or creates it.
-func startPrivate(ctx context.Context, cluster prepared) (*testServer, error) {
+func startPrivate(ctx context.Context, cluster preparedCluster) (*testServer, error) {
 	if s, err := startCopy(ctx, cluster); err == nil {
 		return s, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,7 @@ func startPrivate(ctx context.Context, cluster prepared) (*testServer, error) {
 }
 
 // startCopy starts a server on a copy of the prepared cluster.
-func startCopy(ctx context.Context, cluster prepared) (*testServer, error) {
+func startCopy(ctx context.Context, cluster preparedCluster) (*testServer, error) {
 	if err := cluster.use(time.Now()); err != nil {
 		return nil, err
 	}

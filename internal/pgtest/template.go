@@ -26,7 +26,7 @@ const templateLock = 7_236_837_502
 // makeTemplate creates the migrated template database, if it is missing. The name contains the
 // checksum of the schema. The last step marks it as a template, so an incomplete one is recreated.
 func (s *testServer) makeTemplate(ctx context.Context) (err error) {
-	s.template = "tasker_template_" + templateSum()
+	s.template = "tasker_template_" + templateChecksum()
 	conn, err := pgx.Connect(ctx, s.url)
 	if err != nil {
 		return fmt.Errorf("connect to the server for tests: %w", err)
@@ -42,7 +42,7 @@ func (s *testServer) makeTemplate(ctx context.Context) (err error) {
 	if err != nil || made {
 		return err
 	}
-	name := quote(s.template)
+	name := quoteIdentifier(s.template)
 	for _, sql := range []string{"DROP DATABASE IF EXISTS " + name + " WITH (FORCE)", "CREATE DATABASE " + name} {
 		if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("make the template for tests: %w", err)
@@ -89,8 +89,8 @@ func execute(ctx context.Context, url, sql string) error {
 	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
 }
 
-// templateSum identifies the contents of the template.
-func templateSum() string {
+// templateChecksum identifies the contents of the template.
+func templateChecksum() string {
 	sum := sha256.Sum256([]byte(schema.Checksum() + followSQL))
 	return hex.EncodeToString(sum[:8])
 }

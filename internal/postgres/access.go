@@ -13,11 +13,11 @@ import (
 // CreateKey stores a key and its token. It returns a Conflict if the name is in use or there are
 // too many keys.
 func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Duration, token access.Token) error {
-	made, err := column[tasker.ID](ctx, db.pool, stmt("insertKey"), k.UUID, k.Name, k.Grants, k.CreatedBy, validFor, token.Prefix, token.Digest[:], tasker.MaxKeys)
+	made, err := collectColumn[tasker.ID](ctx, db.pool, statement("insertKey"), k.UUID, k.Name, k.Grants, k.CreatedBy, validFor, token.Prefix, token.Digest[:], tasker.MaxKeys)
 	if err != nil || len(made) > 0 {
-		return wrap(err, "create key")
+		return wrapError(err, "create key")
 	}
-	taken, err := value[bool](ctx, db.pool, stmt("keyExists"), k.Name)
+	taken, err := queryValue[bool](ctx, db.pool, statement("keyExists"), k.Name)
 	switch {
 	case err != nil:
 		return fmt.Errorf("find the name of a key: %w", err)
@@ -32,10 +32,10 @@ func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Durati
 func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		// Concurrent calls wait for each other.
-		if _, err := tx.Exec(ctx, stmt("lockKeys")); err != nil {
+		if _, err := tx.Exec(ctx, statement("lockKeys")); err != nil {
 			return err
 		}
-		some, err := anyKey(ctx, tx)
+		some, err := keyExists(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -43,17 +43,17 @@ func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token
 			return tasker.Errorf(tasker.Conflict,
 				"the first key already exists: an administrator can create more with tasker-ctl key create")
 		}
-		_, err = column[tasker.ID](ctx, tx, stmt("insertKey"), k.UUID, k.Name, k.Grants, k.CreatedBy, nil, token.Prefix, token.Digest[:], tasker.MaxKeys)
+		_, err = collectColumn[tasker.ID](ctx, tx, statement("insertKey"), k.UUID, k.Name, k.Grants, k.CreatedBy, nil, token.Prefix, token.Digest[:], tasker.MaxKeys)
 		return err
 	})
 }
 
-// AnyKey reports whether a key was ever created, including revoked ones.
-func (db *DB) AnyKey(ctx context.Context) (bool, error) { return anyKey(ctx, db.pool) }
+// HasKey reports whether a key was ever created, including revoked ones.
+func (db *DB) HasKey(ctx context.Context) (bool, error) { return keyExists(ctx, db.pool) }
 
-func anyKey(ctx context.Context, q querier) (bool, error) {
-	v, err := value[bool](ctx, q, stmt("anyKey"))
-	return v, wrap(err, "find keys")
+func keyExists(ctx context.Context, q querier) (bool, error) {
+	v, err := queryValue[bool](ctx, q, statement("anyKey"))
+	return v, wrapError(err, "find keys")
 }
 
 // KeyFilter selects a page of keys.
@@ -65,29 +65,30 @@ type KeyFilter struct {
 
 // Keys lists keys, newest first, and reports whether there are more.
 func (db *DB) Keys(ctx context.Context, f KeyFilter) ([]access.Key, bool, error) {
-	list, err := collect[access.Key](ctx, db.pool, stmt("selectKeys"), f.Limit+1, f.Offset, f.Revoked, f.Search)
-	list, more := page(list, f.Limit)
-	return list, more, wrap(err, "list keys")
+	list, err := collect[access.Key](ctx, db.pool, statement("selectKeys"), f.Limit+1, f.Offset, f.Revoked, f.Search)
+	list, more := trimPage(list, f.Limit)
+	return list, more, wrapError(err, "list keys")
 }
 
 // Key returns a key, or NotFound.
 func (db *DB) Key(ctx context.Context, id tasker.ID) (access.Key, error) {
-	return key(ctx, db.pool, id)
+	return findKey(ctx, db.pool, id)
 }
 
-func key(ctx context.Context, q querier, id tasker.ID) (access.Key, error) {
-	return required[access.Key](ctx, q, tasker.Errorf(tasker.NotFound, "key %s not found", id), "read key", stmt("selectKey"), id)
+func findKey(ctx context.Context, q querier, id tasker.ID) (access.Key, error) {
+	return queryRequired[access.Key](ctx, q, tasker.Errorf(tasker.NotFound, "key %s not found", id), "read key", statement("selectKey"), id)
 }
 
 // RotateKey replaces the secret of a key. Earlier secrets remain valid for the grace period. It
 // returns a Conflict if the key is revoked or has expired.
 func (db *DB) RotateKey(ctx context.Context, id tasker.ID, token access.Token, grace time.Duration, actor string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
-		live, err := column[tasker.ID](ctx, tx, stmt("rotateKey"), id, token.Prefix, token.Digest[:], grace, actor)
+		live, err := collectColumn[tasker.ID](ctx, tx, statement("rotateKey"), id, token.Prefix, token.Digest[:], grace,
+			actor)
 		if err != nil || len(live) > 0 {
 			return err
 		}
-		k, err := key(ctx, tx, id)
+		k, err := findKey(ctx, tx, id)
 		if err != nil {
 			return err
 		}
@@ -97,7 +98,7 @@ func (db *DB) RotateKey(ctx context.Context, id tasker.ID, token access.Token, g
 
 // RevokeKey revokes a key and ends its sessions. It returns NotFound if the key does not exist.
 func (db *DB) RevokeKey(ctx context.Context, id tasker.ID, actor string) (access.Key, error) {
-	if _, err := column[tasker.ID](ctx, db.pool, stmt("revokeKey"), id, actor); err != nil {
+	if _, err := collectColumn[tasker.ID](ctx, db.pool, statement("revokeKey"), id, actor); err != nil {
 		return access.Key{}, fmt.Errorf("revoke key: %w", err)
 	}
 	return db.Key(ctx, id)
@@ -118,20 +119,20 @@ type Credential struct {
 
 // Tokens returns the credentials of all valid tokens with the given prefixes.
 func (db *DB) Tokens(ctx context.Context, prefixes []string) ([]Credential, error) {
-	list, err := collect[Credential](ctx, db.pool, stmt("selectTokens"), prefixes)
-	return list, wrap(err, "find keys")
+	list, err := collect[Credential](ctx, db.pool, statement("selectTokens"), prefixes)
+	return list, wrapError(err, "find keys")
 }
 
 // Sessions returns the credentials of open sessions that were used within the given idle time.
 func (db *DB) Sessions(ctx context.Context, digests [][]byte, idle time.Duration) ([]Credential, error) {
-	list, err := collect[Credential](ctx, db.pool, stmt("selectSessions"), digests, idle)
-	return list, wrap(err, "find sessions")
+	list, err := collect[Credential](ctx, db.pool, statement("selectSessions"), digests, idle)
+	return list, wrapError(err, "find sessions")
 }
 
 // ValidDigests returns the digests of all valid keys, open sign-ins and the newest sessions.
 func (db *DB) ValidDigests(ctx context.Context, idle time.Duration, limit int) ([][]byte, error) {
-	list, err := column[[]byte](ctx, db.pool, stmt("selectValidDigests"), idle, limit)
-	return list, wrap(err, "read the digests of valid credentials")
+	list, err := collectColumn[[]byte](ctx, db.pool, statement("selectValidDigests"), idle, limit)
+	return list, wrapError(err, "read the digests of valid credentials")
 }
 
 // NewSession describes a browser session to store.
@@ -147,14 +148,14 @@ type NewSession struct {
 
 // AddSession stores a session.
 func (db *DB) AddSession(ctx context.Context, s NewSession) error {
-	_, err := db.pool.Exec(ctx, stmt("insertSession"), s.UUID, s.Digest[:], s.Subject, s.KeyUUID, noNil(s.Groups), s.Life, s.From, tasker.MaxSessions)
-	return wrap(err, "store session")
+	_, err := db.pool.Exec(ctx, statement("insertSession"), s.UUID, s.Digest[:], s.Subject, s.KeyUUID, nonNil(s.Groups), s.Life, s.From, tasker.MaxSessions)
+	return wrapError(err, "store session")
 }
 
 // EndSession ends a session. If the session has already ended, it does nothing.
 func (db *DB) EndSession(ctx context.Context, digest [32]byte) error {
-	_, err := db.pool.Exec(ctx, stmt("endSession"), digest[:])
-	return wrap(err, "end session")
+	_, err := db.pool.Exec(ctx, statement("endSession"), digest[:])
+	return wrapError(err, "end session")
 }
 
 // SignIn describes a pending sign-in at an identity provider.
@@ -165,43 +166,44 @@ type SignIn struct {
 
 // AddSignIn stores a pending sign-in.
 func (db *DB) AddSignIn(ctx context.Context, s SignIn) error {
-	_, err := db.pool.Exec(ctx, stmt("insertSignIn"), s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back, tasker.MaxSignIns)
-	return wrap(err, "store sign-in")
+	_, err := db.pool.Exec(ctx, statement("insertSignIn"), s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back,
+		tasker.MaxSignIns)
+	return wrapError(err, "store sign-in")
 }
 
 // TakeSignIn removes and returns a pending sign-in. It returns nil if there is none from the last
 // ten minutes.
 func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) {
-	s, err := one[SignIn](ctx, db.pool, stmt("takeSignIn"), digest[:])
+	s, err := queryOne[SignIn](ctx, db.pool, statement("takeSignIn"), digest[:])
 	if s != nil {
 		s.Digest = digest
 	}
-	return s, wrap(err, "find sign-in")
+	return s, wrapError(err, "find sign-in")
 }
 
 // AccessRevision returns a number that changes whenever access is reduced.
 func (db *DB) AccessRevision(ctx context.Context) (int64, error) {
-	n, err := value[int64](ctx, db.pool, stmt("accessRevision"))
-	return n, wrap(err, "read the access revision")
+	n, err := queryValue[int64](ctx, db.pool, statement("accessRevision"))
+	return n, wrapError(err, "read the access revision")
 }
 
-// NoteUse records when keys and sessions were last used, to the nearest half minute.
-func (db *DB) NoteUse(ctx context.Context, keys, sessions []tasker.ID) error {
+// RecordUse records when keys and sessions were last used, to the nearest half minute.
+func (db *DB) RecordUse(ctx context.Context, keys, sessions []tasker.ID) error {
 	if len(keys) > 0 {
-		if _, err := db.pool.Exec(ctx, stmt("noteKeyUse"), keys); err != nil {
+		if _, err := db.pool.Exec(ctx, statement("noteKeyUse"), keys); err != nil {
 			return fmt.Errorf("record the use of keys: %w", err)
 		}
 	}
 	if len(sessions) > 0 {
-		if _, err := db.pool.Exec(ctx, stmt("noteSessionUse"), sessions); err != nil {
+		if _, err := db.pool.Exec(ctx, statement("noteSessionUse"), sessions); err != nil {
 			return fmt.Errorf("record the use of sessions: %w", err)
 		}
 	}
 	return nil
 }
 
-// NamespacesOf returns the namespaces of a resource, or nil if the resource does not exist.
-func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
+// FindNamespaces returns the namespaces of a resource, or nil if the resource does not exist.
+func (db *DB) FindNamespaces(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind == access.ExplainedKind {
 		of, err := db.FindExplained(ctx, id)
 		if err != nil || of == nil {
@@ -209,9 +211,9 @@ func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) 
 		}
 		return of.Namespaces, nil
 	}
-	found, err := column[[]string](ctx, db.pool, stmt("selectNamespace"), string(kind), id)
+	found, err := collectColumn[[]string](ctx, db.pool, statement("selectNamespace"), string(kind), id)
 	if err != nil || len(found) == 0 {
-		return nil, wrap(err, "find the namespace of a resource")
+		return nil, wrapError(err, "find the namespace of a resource")
 	}
 	return found[0], nil
 }

@@ -11,23 +11,23 @@ import (
 
 // AnswerLinks returns the answer links of a step, newest first.
 func (db *DB) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker.AnswerLink, error) {
-	list, err := collect[tasker.AnswerLink](ctx, db.pool, stmt("selectAnswerLinks"), step.TaskUUID, step.StepUUID, tasker.MaxOpenAnswerLinks+tasker.MaxEndedAnswerLinks)
-	return list, wrap(err, "read the answer links of step %s", step.StepUUID)
+	list, err := collect[tasker.AnswerLink](ctx, db.pool, statement("selectAnswerLinks"), step.TaskUUID, step.StepUUID, tasker.MaxOpenAnswerLinks+tasker.MaxEndedAnswerLinks)
+	return list, wrapError(err, "read the answer links of step %s", step.StepUUID)
 }
 
-func answerLinkOf(ctx context.Context, q querier, digest [32]byte) (*tasker.AnswerLink, error) {
-	l, err := one[tasker.AnswerLink](ctx, q, stmt("answerLinkByDigest"), digest[:])
-	return l, wrap(err, "read an answer link")
+func findAnswerLink(ctx context.Context, q querier, digest [32]byte) (*tasker.AnswerLink, error) {
+	l, err := queryOne[tasker.AnswerLink](ctx, q, statement("answerLinkByDigest"), digest[:])
+	return l, wrapError(err, "read an answer link")
 }
 
 // AnswerLink returns the answer link whose token has the given digest, or nil.
 func (db *DB) AnswerLink(ctx context.Context, digest [32]byte) (*tasker.AnswerLink, error) {
-	return answerLinkOf(ctx, db.pool, digest)
+	return findAnswerLink(ctx, db.pool, digest)
 }
 
 // AnswerLink is [DB.AnswerLink] in a transaction.
 func (tx *Tx) AnswerLink(ctx context.Context, digest [32]byte) (*tasker.AnswerLink, error) {
-	return answerLinkOf(ctx, tx, digest)
+	return findAnswerLink(ctx, tx, digest)
 }
 
 // NewAnswerLink describes an answer link to store.
@@ -44,7 +44,7 @@ type NewAnswerLink struct {
 // AddAnswerLink stores an answer link. It returns a Conflict if the step has too many open links.
 // The caller must hold the task lock.
 func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.AnswerLink, error) {
-	open, err := value[int](ctx, tx, stmt("countOpenLinks"), l.TaskUUID, l.StepUUID)
+	open, err := queryValue[int](ctx, tx, statement("countOpenLinks"), l.TaskUUID, l.StepUUID)
 	if err != nil {
 		return nil, fmt.Errorf("count the answer links of step %s: %w", l.StepUUID, err)
 	}
@@ -52,10 +52,11 @@ func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.Answe
 		return nil, tasker.Errorf(tasker.Conflict,
 			"the step already has %d usable answer links, which is the limit: revoke those you do not need", open)
 	}
-	if _, err := tx.Exec(ctx, stmt("dropEndedLinks"), l.TaskUUID, l.StepUUID, tasker.MaxEndedAnswerLinks); err != nil {
+	if _, err := tx.Exec(ctx, statement("dropEndedLinks"), l.TaskUUID, l.StepUUID,
+		tasker.MaxEndedAnswerLinks); err != nil {
 		return nil, fmt.Errorf("remove old answer links of step %s: %w", l.StepUUID, err)
 	}
-	if _, err := tx.Exec(ctx, stmt("addAnswerLink"),
+	if _, err := tx.Exec(ctx, statement("addAnswerLink"),
 		l.UUID, l.TaskUUID, l.StepUUID, l.Fence, l.Assignee, l.Digest[:], l.Actor, l.Life); err != nil {
 		return nil, fmt.Errorf("store an answer link of step %s: %w", l.StepUUID, err)
 	}
@@ -69,9 +70,9 @@ func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.Answe
 // UseAnswerLink marks a link as used. It returns false if the link was not open. The caller must
 // hold the task lock.
 func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, error) {
-	tag, err := tx.Exec(ctx, stmt("useAnswerLink"), l.UUID)
+	tag, err := tx.Exec(ctx, statement("useAnswerLink"), l.UUID)
 	if err != nil || tag.RowsAffected() == 0 {
-		return false, wrap(err, "use an answer link of step %s", l.StepUUID)
+		return false, wrapError(err, "use an answer link of step %s", l.StepUUID)
 	}
 	return true, tx.auditLink(ctx, LinkActor(l.Assignee), "step.link_used", l)
 }
@@ -82,11 +83,11 @@ func LinkActor(assignee string) string { return "link:" + assignee }
 // RevokeAnswerLink revokes an answer link and returns it. It returns a Conflict if the link has
 // been used.
 func (tx *Tx) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (*tasker.AnswerLink, error) {
-	tag, err := tx.Exec(ctx, stmt("revokeAnswerLink"), step.TaskUUID, step.StepUUID, link, actor)
+	tag, err := tx.Exec(ctx, statement("revokeAnswerLink"), step.TaskUUID, step.StepUUID, link, actor)
 	if err != nil {
 		return nil, fmt.Errorf("revoke answer link %s: %w", link, err)
 	}
-	l, err := one[tasker.AnswerLink](ctx, tx, stmt("endedAnswerLink"),
+	l, err := queryOne[tasker.AnswerLink](ctx, tx, statement("endedAnswerLink"),
 		step.TaskUUID, step.StepUUID, link)
 	switch {
 	case err != nil:

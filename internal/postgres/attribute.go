@@ -31,16 +31,16 @@ type taskAttribute struct {
 }
 
 var attributeColumns = columns[taskAttribute]{
-	col("task_uuid uuid", func(a *taskAttribute) tasker.ID { return a.task.UUID }),
-	col("namespace text", func(a *taskAttribute) string { return a.task.Template.Namespace }),
-	col("name text", func(a *taskAttribute) string { return a.Name }),
-	col("text_value text", func(a *taskAttribute) *string { return a.Text }),
-	col("number_value text", func(a *taskAttribute) *string { return a.Number }),
-	col("time_value timestamptz", func(a *taskAttribute) *time.Time { return a.Time }),
+	newColumn("task_uuid uuid", func(a *taskAttribute) tasker.ID { return a.task.UUID }),
+	newColumn("namespace text", func(a *taskAttribute) string { return a.task.Template.Namespace }),
+	newColumn("name text", func(a *taskAttribute) string { return a.Name }),
+	newColumn("text_value text", func(a *taskAttribute) *string { return a.Text }),
+	newColumn("number_value text", func(a *taskAttribute) *string { return a.Number }),
+	newColumn("time_value timestamptz", func(a *taskAttribute) *time.Time { return a.Time }),
 }
 
-// attributesOf returns the attributes of a new task that are not stored in tasker.tasks.
-func attributesOf(t *CreatedTask) (list []taskAttribute) {
+// collectAttributes returns the attributes of a new task that are not stored in tasker.tasks.
+func collectAttributes(t *CreatedTask) (list []taskAttribute) {
 	add := func(name, text string) {
 		list = append(list, taskAttribute{t, Attribute{Name: name, Text: &text}})
 	}
@@ -69,7 +69,7 @@ const FindTasks = "attributes"
 
 // StepsMissingAttributes returns steps whose tasks need their attributes evaluated, oldest first.
 func (db *DB) StepsMissingAttributes(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stmt("stepsToFind"), limit)
+	return db.findDueSteps(ctx, statement("stepsToFind"), limit)
 }
 
 // TaskAttributes describes a task whose attributes must be evaluated.
@@ -83,8 +83,8 @@ type TaskAttributes struct {
 
 // TasksToFind returns those of the tasks that exist. The caller must hold their locks.
 func (tx *Tx) TasksToFind(ctx context.Context, tasks []tasker.ID) ([]TaskAttributes, error) {
-	list, err := collect[TaskAttributes](ctx, tx, stmt("tasksToFind"), tasks)
-	return list, wrap(err, "read tasks to evaluate their attributes")
+	list, err := collect[TaskAttributes](ctx, tx, statement("tasksToFind"), tasks)
+	return list, wrapError(err, "read tasks to evaluate their attributes")
 }
 
 // TaskAttributeSet collects declared attributes that have a value, for several tasks.
@@ -108,14 +108,14 @@ func (f *TaskAttributeSet) Add(task tasker.ID, namespace string, list []Attribut
 // ReplaceAttributes replaces the declared attributes of tasks. The caller must hold the task locks.
 func (tx *Tx) ReplaceAttributes(ctx context.Context, steps []tasker.StepRef, found TaskAttributeSet) error {
 	reserved := []string{tagAttribute, correlationAttribute, initiatorAttribute, sourceAttribute}
-	if _, err := tx.Exec(ctx, stmt("replaceAttributes"), append([]any{found.tasks, reserved}, attributeColumns.arrays(found.list)...)...); err != nil {
+	if _, err := tx.Exec(ctx, statement("replaceAttributes"), append([]any{found.tasks, reserved}, attributeColumns.toArrays(found.list)...)...); err != nil {
 		return fmt.Errorf("store the attributes of tasks: %w", err)
 	}
-	tasks, ids := refArrays(steps)
+	tasks, ids := toRefArrays(steps)
 	templates, names := make([]tasker.ID, len(found.Names)), make([]string, len(found.Names))
 	for i, n := range found.Names {
 		templates[i], names[i] = n.TemplateUUID, n.Name
 	}
-	_, err := tx.Exec(ctx, stmt("attributesAreFound"), tasks, ids, templates, names)
-	return wrap(err, "mark attributes as evaluated")
+	_, err := tx.Exec(ctx, statement("attributesAreFound"), tasks, ids, templates, names)
+	return wrapError(err, "mark attributes as evaluated")
 }

@@ -28,11 +28,11 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 	for i, name := range names {
 		types[i] = string(t.Search[name].Type)
 	}
-	if _, err := tx.Exec(ctx, stmt("nameAttributes"), t.Namespace, names, types); err != nil {
+	if _, err := tx.Exec(ctx, statement("nameAttributes"), t.Namespace, names, types); err != nil {
 		return fmt.Errorf("store the attributes of a template: %w", err)
 	}
 	type row struct{ Name, Type, Template string }
-	others, err := collect[row](ctx, tx, stmt("otherTypes"), t.Namespace, names, types, id)
+	others, err := collect[row](ctx, tx, statement("otherTypes"), t.Namespace, names, types, id)
 	if err != nil {
 		return fmt.Errorf("compare the attributes of a template: %w", err)
 	}
@@ -42,7 +42,7 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 				"an attribute has one type within a namespace",
 				o.Name, t.Search[o.Name].Type, o.Type, t.Namespace, o.Template)
 		}
-		_, err := tx.Exec(ctx, stmt("widenAttribute"), t.Namespace, o.Name, string(t.Search[o.Name].Type))
+		_, err := tx.Exec(ctx, statement("widenAttribute"), t.Namespace, o.Name, string(t.Search[o.Name].Type))
 		if err != nil {
 			return fmt.Errorf("store the attributes of a template: %w", err)
 		}
@@ -53,13 +53,14 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 // Attributes lists the declared attributes of a namespace, or of all namespaces if namespace is
 // empty. It reports whether there are more.
 func (db *DB) Attributes(ctx context.Context, namespace string, limit, offset int) ([]tasker.Attribute, bool, error) {
-	return attributes(ctx, db.pool, namespace, limit, offset)
+	return listAttributes(ctx, db.pool, namespace, limit, offset)
 }
 
-func attributes(ctx context.Context, q querier, namespace string, limit, offset int) ([]tasker.Attribute, bool, error) {
-	list, err := collect[tasker.Attribute](ctx, q, stmt("selectAttributes"), namespace, access.ScopeOf(ctx).List(), limit+1, offset)
-	list, more := page(list, limit)
-	return list, more, wrap(err, "list attributes")
+func listAttributes(ctx context.Context, q querier, namespace string, limit, offset int) ([]tasker.Attribute, bool,
+	error) {
+	list, err := collect[tasker.Attribute](ctx, q, statement("selectAttributes"), namespace, access.ScopeFromContext(ctx).List(), limit+1, offset)
+	list, more := trimPage(list, limit)
+	return list, more, wrapError(err, "list attributes")
 }
 
 // operators may precede a number or a time in an attribute filter.
@@ -71,12 +72,13 @@ type comparison struct {
 	value                  any
 }
 
-// ranged reports whether the condition can match more than one value.
-func (c comparison) ranged() bool { return c.operator != "=" }
+// isRange reports whether the condition can match more than one value.
+func (c comparison) isRange() bool { return c.operator != "=" }
 
-// compare parses the attribute conditions of a filter. It considers namespaces that the caller may
-// read. It returns Invalid if an attribute is unknown or a value has the wrong type.
-func compare(ctx context.Context, q querier, namespace string, filters []tasker.AttributeFilter) ([]comparison, error) {
+// buildComparisons parses the attribute conditions of a filter. It considers namespaces that the
+// caller may read. It returns Invalid if an attribute is unknown or a value has the wrong type.
+func buildComparisons(ctx context.Context, q querier, namespace string,
+	filters []tasker.AttributeFilter) ([]comparison, error) {
 	if len(filters) == 0 {
 		return nil, nil
 	}
@@ -88,8 +90,9 @@ func compare(ctx context.Context, q querier, namespace string, filters []tasker.
 		Name string
 		Type tasker.AttributeType
 	}
-	names := valuesOf(filters, func(a *tasker.AttributeFilter) string { return a.Name })
-	known, err := collect[row](ctx, q, stmt("typesOfAttributes"), namespace, access.ScopeOf(ctx).List(), names)
+	names := collectValues(filters, func(a *tasker.AttributeFilter) string { return a.Name })
+	known, err := collect[row](ctx, q, statement("typesOfAttributes"), namespace, access.ScopeFromContext(ctx).List(),
+		names)
 	if err != nil {
 		return nil, fmt.Errorf("read the types of attributes: %w", err)
 	}
@@ -102,30 +105,30 @@ func compare(ctx context.Context, q querier, namespace string, filters []tasker.
 		is := types[a.Name]
 		switch len(is) {
 		case 0:
-			return nil, unknownAttribute(ctx, q, namespace, a.Name)
+			return nil, newUnknownAttributeError(ctx, q, namespace, a.Name)
 		case 1:
 		default:
 			return nil, tasker.Errorf(tasker.Invalid,
 				"attribute %q has type %s in one namespace and %s in another: select a namespace", a.Name, is[0], is[1])
 		}
-		if list[i], err = comparisonOf(a, is[0]); err != nil {
+		if list[i], err = toComparison(a, is[0]); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// unknownAttribute returns an Invalid that lists up to 20 declared attributes.
-func unknownAttribute(ctx context.Context, q querier, namespace, name string) error {
+// newUnknownAttributeError returns an Invalid that lists up to 20 declared attributes.
+func newUnknownAttributeError(ctx context.Context, q querier, namespace, name string) error {
 	const most = 20
-	list, more, err := attributes(ctx, q, namespace, most, 0)
+	list, more, err := listAttributes(ctx, q, namespace, most, 0)
 	if err != nil {
 		return err
 	}
 	if len(list) == 0 {
 		return tasker.Errorf(tasker.Invalid, "unknown attribute %q: no template declares search attributes", name)
 	}
-	names := valuesOf(list, func(a *tasker.Attribute) string { return a.Name })
+	names := collectValues(list, func(a *tasker.Attribute) string { return a.Name })
 	slices.Sort(names)
 	ending := ""
 	if more {
@@ -135,7 +138,7 @@ func unknownAttribute(ctx context.Context, q querier, namespace, name string) er
 		"unknown attribute %q: must be one of %s%s", name, strings.Join(slices.Compact(names), ", "), ending)
 }
 
-func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison, error) {
+func toComparison(a tasker.AttributeFilter, is tasker.AttributeType) (comparison, error) {
 	c := comparison{name: a.Name, operator: "=", value: a.Value, column: "text_value"}
 	text := a.Value
 	if is == tasker.AttributeNumber || is == tasker.AttributeTime {
@@ -154,7 +157,7 @@ func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison
 		}
 	case tasker.AttributeNumber:
 		c.column = "number_value"
-		n, ok := numeric(text)
+		n, ok := parseNumeric(text)
 		if !ok {
 			return c, tasker.Errorf(tasker.Invalid,
 				"attribute %s must be a number such as 0.5 or >0.5, not %q", a.Name, text)
@@ -171,8 +174,8 @@ func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison
 	return c, nil
 }
 
-// numeric parses a JSON number within the range of 64-bit floats.
-func numeric(text string) (n pgtype.Numeric, ok bool) {
+// parseNumeric parses a JSON number within the range of 64-bit floats.
+func parseNumeric(text string) (n pgtype.Numeric, ok bool) {
 	_, err := strconv.ParseFloat(text, 64)
 	if err != nil || !json.Valid([]byte(text)) || strings.TrimSpace(text) != text {
 		return n, false

@@ -14,6 +14,6 @@ func (db *DB) SetBasePriorities(ctx context.Context, of map[tasker.Reason]int) (
 	for reason, m := range of {
 		reasons, minutes = append(reasons, string(reason)), append(minutes, m)
 	}
-	tag, err := db.pool.Exec(ctx, stmt("setBasePriorities"), reasons, minutes)
-	return tag.RowsAffected() > 0, wrap(err, "set base priorities")
+	tag, err := db.pool.Exec(ctx, statement("setBasePriorities"), reasons, minutes)
+	return tag.RowsAffected() > 0, wrapError(err, "set base priorities")
 }

@@ -11,14 +11,14 @@ import (
 // registrations wait for each other.
 func (tx *Tx) checkBounds(ctx context.Context, t tasker.Template, id tasker.ID, most tasker.Bounds) error {
 	most = most.Complete()
-	if _, err := tx.Exec(ctx, stmt("lockTemplates")); err != nil {
+	if _, err := tx.Exec(ctx, statement("lockTemplates")); err != nil {
 		return fmt.Errorf("wait for other templates: %w", err)
 	}
 	type counts struct {
 		Namespaces, Templates, Versions int
 		NewNamespace, NewTemplate       bool
 	}
-	have, err := one[counts](ctx, tx, stmt("countTemplates"), t.Namespace, t.Name, id, most.Namespaces, most.Templates, most.Versions)
+	have, err := queryOne[counts](ctx, tx, statement("countTemplates"), t.Namespace, t.Name, id, most.Namespaces, most.Templates, most.Versions)
 	switch {
 	case err != nil:
 		return fmt.Errorf("count templates: %w", err)
@@ -35,10 +35,10 @@ func (tx *Tx) checkBounds(ctx context.Context, t tasker.Template, id tasker.ID, 
 			"(limits.template_versions = %d): use another template name, or raise the limit",
 			t.Version, t.Namespace, t.Name, most.Versions)
 	}
-	return tx.boundHandlers(ctx, t, most.Handlers)
+	return tx.checkHandlerQuota(ctx, t, most.Handlers)
 }
 
-func (tx *Tx) boundHandlers(ctx context.Context, t tasker.Template, most int) error {
+func (tx *Tx) checkHandlerQuota(ctx context.Context, t tasker.Template, most int) error {
 	var names []string
 	for _, s := range t.Steps {
 		if s.Handler.Callable != "" {
@@ -48,18 +48,18 @@ func (tx *Tx) boundHandlers(ctx context.Context, t tasker.Template, most int) er
 			names = append(names, undo.Handler.Callable)
 		}
 	}
-	added, err := value[int](ctx, tx, stmt("addHandlers"), t.Namespace, names)
+	added, err := queryValue[int](ctx, tx, statement("addHandlers"), t.Namespace, names)
 	if err != nil || added == 0 {
-		return wrap(err, "store the handlers of a template")
+		return wrapError(err, "store the handlers of a template")
 	}
-	have, err := value[int](ctx, tx, stmt("countHandlers"), t.Namespace, most)
+	have, err := queryValue[int](ctx, tx, statement("countHandlers"), t.Namespace, most)
 	if err == nil && have > most { // templates may have stopped using some of them
-		if _, err = tx.Exec(ctx, stmt("forgetHandlers"), t.Namespace); err == nil {
-			have, err = value[int](ctx, tx, stmt("countHandlers"), t.Namespace, most)
+		if _, err = tx.Exec(ctx, statement("forgetHandlers"), t.Namespace); err == nil {
+			have, err = queryValue[int](ctx, tx, statement("countHandlers"), t.Namespace, most)
 		}
 	}
 	if err != nil || have <= most {
-		return wrap(err, "count handlers")
+		return wrapError(err, "count handlers")
 	}
 	return tasker.Errorf(tasker.Conflict, "the template's handlers exceed the limit of namespace %q "+
 		"(limits.handlers = %d): use existing handlers with different "+

@@ -127,11 +127,11 @@ func TestRowsOfWorkersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rows, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers`)
+	rows, err := queryValue[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers`)
 	if err != nil || rows != tasker.MaxWorkerRows {
 		t.Errorf("%d rows, %v, want %d", rows, err, tasker.MaxWorkerRows)
 	}
-	alive, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers w WHERE w.left_at IS NULL AND w.last_heartbeat_at + w.lease > clock_timestamp()`)
+	alive, err := queryValue[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers w WHERE w.left_at IS NULL AND w.last_heartbeat_at + w.lease > clock_timestamp()`)
 	if err != nil || alive != 3 {
 		t.Errorf("%d are alive, %v, want 3", alive, err)
 	}
@@ -162,7 +162,7 @@ func TestSessionsOfASubjectAreBounded(t *testing.T) {
 	add("user:bob", 1000) // replaces the ended one
 	for subject, want := range map[string]int{"user:ann": 1, "user:bob": tasker.MaxSessions} {
 		for _, condition := range []string{"true", "ended_at IS NULL"} {
-			got, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.sessions WHERE subject = $1 AND `+condition, subject)
+			got, err := queryValue[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.sessions WHERE subject = $1 AND `+condition, subject)
 			if err != nil || got != want {
 				t.Errorf("%s has %d sessions of which %s, %v, want %d", subject, got, condition, err, want)
 			}
@@ -185,7 +185,7 @@ func TestSignInsOfStrangersAreBounded(t *testing.T) {
 	if err := db.AddSignIn(t.Context(), SignIn{Digest: ann}); err != nil {
 		t.Fatal(err)
 	}
-	n, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.sign_ins`)
+	n, err := queryValue[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.sign_ins`)
 	if err != nil || n != tasker.MaxSignIns {
 		t.Errorf("%d sign-ins, %v, want %d", n, err, tasker.MaxSignIns)
 	}
@@ -211,7 +211,7 @@ func TestRejectedReportsOfAStepAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []int{tasker.MaxRejectedReports, 1} {
-		got, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.rejected_reports WHERE step_uuid = $1`, steps[i])
+		got, err := queryValue[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.rejected_reports WHERE step_uuid = $1`, steps[i])
 		if err != nil || got != want {
 			t.Errorf("step %d has %d, %v, want %d", i, got, err, want)
 		}

@@ -7,22 +7,22 @@ import (
 )
 
 // columns passes many rows to a statement: each column is an array parameter.
-type columns[T any] []columnOf[T]
+type columns[T any] []columnDef[T]
 
-type columnOf[T any] struct {
+type columnDef[T any] struct {
 	name, kind string // kind is the PostgreSQL type
 	array      func(rows []T) any
 }
 
-// col returns a column whose values are read by value. The definition consists of the name and the
-// PostgreSQL type.
-func col[T, V any](definition string, value func(row *T) V) columnOf[T] {
+// newColumn returns a column whose values are read by value. The definition consists of the name
+// and the PostgreSQL type.
+func newColumn[T, V any](definition string, value func(row *T) V) columnDef[T] {
 	name, kind, _ := strings.Cut(definition, " ")
-	return columnOf[T]{name: name, kind: kind, array: func(rows []T) any { return valuesOf(rows, value) }}
+	return columnDef[T]{name: name, kind: kind, array: func(rows []T) any { return collectValues(rows, value) }}
 }
 
-// valuesOf returns a value for each row.
-func valuesOf[T, V any](rows []T, value func(row *T) V) []V {
+// collectValues returns a value for each row.
+func collectValues[T, V any](rows []T, value func(row *T) V) []V {
 	values := make([]V, len(rows))
 	for i := range rows {
 		values[i] = value(&rows[i])
@@ -30,13 +30,13 @@ func valuesOf[T, V any](rows []T, value func(row *T) V) []V {
 	return values
 }
 
-// only returns the columns with the given names.
-func (c columns[T]) only(names ...string) columns[T] {
-	return slices.DeleteFunc(slices.Clone(c), func(column columnOf[T]) bool { return !slices.Contains(names, column.name) })
+// pick returns the columns with the given names.
+func (c columns[T]) pick(names ...string) columns[T] {
+	return slices.DeleteFunc(slices.Clone(c), func(column columnDef[T]) bool { return !slices.Contains(names, column.name) })
 }
 
-// unnest returns a FROM item with the rows. Its first array is parameter number first.
-func (c columns[T]) unnest(name string, first int) string {
+// unnestSQL returns a FROM item with the rows. Its first array is parameter number first.
+func (c columns[T]) unnestSQL(name string, first int) string {
 	arrays, names := make([]string, len(c)), make([]string, len(c))
 	for i, column := range c {
 		arrays[i], names[i] = fmt.Sprintf("$%d::%s[]", first+i, column.kind), column.name
@@ -44,7 +44,7 @@ func (c columns[T]) unnest(name string, first int) string {
 	return "unnest(" + strings.Join(arrays, ", ") + ") AS " + name + " (" + strings.Join(names, ", ") + ")"
 }
 
-// arrays returns the parameters for rows, one array per column.
-func (c columns[T]) arrays(rows []T) []any {
-	return valuesOf(c, func(column *columnOf[T]) any { return column.array(rows) })
+// toArrays returns the parameters for rows, one array per column.
+func (c columns[T]) toArrays(rows []T) []any {
+	return collectValues(c, func(column *columnDef[T]) any { return column.array(rows) })
 }

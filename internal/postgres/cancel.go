@@ -32,7 +32,7 @@ type Cancellation struct {
 	Event     lifecycle.TaskEvent // default lifecycle.CancelTask
 }
 
-func (by Cancellation) repair(t TaskTarget) Repair {
+func (by Cancellation) toRepair(t TaskTarget) Repair {
 	r := Repair{
 		TaskUUID: t.TaskUUID, Event: "task_cancelled", Action: "task.cancelled", Subject: t.TaskUUID, Actor: cmp.Or(by.Actor, "unknown"),
 		Notes: "the task was cancelled: " + cmp.Or(by.Reason, "no reason given"),
@@ -50,12 +50,12 @@ func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Cancellatio
 	tasks, states, repairs := make([]tasker.ID, len(list)), make([]string, len(list)), make([]Repair, len(list))
 	for i, t := range list {
 		tasks[i], states[i] = t.TaskUUID, string(t.State)
-		repairs[i] = by.repair(t)
+		repairs[i] = by.toRepair(t)
 	}
 	if err := tx.cancelOpenSteps(ctx, tasks, by.Operator, by.Operation); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, stmt("cancelTasks"), tasks, states, by.Actor, by.Reason, string(by.Outcome), cmp.Or(by.Event, lifecycle.CancelTask)); err != nil {
+	if _, err := tx.Exec(ctx, statement("cancelTasks"), tasks, states, by.Actor, by.Reason, string(by.Outcome), cmp.Or(by.Event, lifecycle.CancelTask)); err != nil {
 		return fmt.Errorf("cancel tasks: %w", err)
 	}
 	return tx.RecordRepairs(ctx, repairs)
@@ -65,7 +65,8 @@ func (tx *Tx) cancelOpenSteps(ctx context.Context, tasks []tasker.ID, by Operato
 	if err := tx.lockEnqueuedOf(ctx, tasks); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, stmt("cancelSteps"), tasks, by.Actor, by.Reason, nullable(operation)); err != nil {
+	if _, err := tx.Exec(ctx, statement("cancelSteps"), tasks, by.Actor, by.Reason,
+		toNullableUUID(operation)); err != nil {
 		return fmt.Errorf("cancel steps: %w", err)
 	}
 	return tx.endHumanSteps(ctx, tasks)
@@ -82,18 +83,18 @@ type TaskTarget struct {
 
 // TaskTargets returns the states of tasks. The caller must hold the task locks.
 func (tx *Tx) TaskTargets(ctx context.Context, tasks []tasker.ID) ([]TaskTarget, error) {
-	list, err := collect[TaskTarget](ctx, tx, stmt("selectTaskTargets"), tasks)
-	return list, wrap(err, "read the states of tasks")
+	list, err := collect[TaskTarget](ctx, tx, statement("selectTaskTargets"), tasks)
+	return list, wrapError(err, "read the states of tasks")
 }
 
 // TaskState locks a task and returns its state. It returns NotFound if the task does not exist.
 func (tx *Tx) TaskState(ctx context.Context, task tasker.ID) (tasker.TaskState, error) {
-	state, err := column[tasker.TaskState](ctx, tx, stmt("taskState"), task)
+	state, err := collectColumn[tasker.TaskState](ctx, tx, statement("taskState"), task)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("lock task: %w", err)
 	case len(state) == 0:
-		return "", noTask(task)
+		return "", newTaskNotFoundError(task)
 	}
 	return state[0], nil
 }

@@ -111,7 +111,7 @@ func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Cas
 
 // CasePage is [DB.Cases] and also returns the totals over all pages.
 func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, t tasker.CaseTotals, more bool, err error) {
-	if ofResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil || f.FailedAgain) {
+	if includesResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil || f.FailedAgain) {
 		return nil, t, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they "+
 			"cannot be selected by task state, age, case_key, recovered or failed_again")
 	}
@@ -119,7 +119,7 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 		return nil, t, false, tasker.Errorf(tasker.Invalid,
 			"cases cannot be selected by tag, correlation id or attribute")
 	}
-	sql, args := casesQuery(ctx, f)
+	sql, args := buildCasesQuery(ctx, f)
 	rows, err := collect[caseRow](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, t, false, fmt.Errorf("read the cases: %w", err)
@@ -133,38 +133,38 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 		r := rows[0]
 		t = tasker.CaseTotals{Cases: r.TotalCases, Entries: r.TotalEntries, Recent: r.TotalRecent, Oldest: r.TotalOldest}
 	}
-	if t.Unclassified, err = db.unclassified(ctx, f); err != nil {
+	if t.Unclassified, err = db.countUnclassified(ctx, f); err != nil {
 		return nil, t, false, err
 	}
-	rows, more = page(rows, f.Limit)
+	rows, more = trimPage(rows, f.Limit)
 	list = make([]tasker.Case, len(rows))
 	for i, r := range rows {
 		list[i] = r.Case
-		hideCase(ctx, &list[i])
+		redactCase(ctx, &list[i])
 	}
 	return list, t, more, nil
 }
 
-// unclassified counts the open investigations that match a filter and have no case. It uses a small
-// index.
-func (db *DB) unclassified(ctx context.Context, f tasker.CaseFilter) (int64, error) {
-	c := conditionsOf(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{
+// countUnclassified counts the open investigations that match a filter and have no case. It uses a
+// small index.
+func (db *DB) countUnclassified(ctx context.Context, f tasker.CaseFilter) (int64, error) {
+	c := newCaseConditions(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{
 		Namespace: f.Namespace, Age: f.Age, Recovered: f.Recovered, State: f.State, CaseKey: f.CaseKey,
 	}}, nil)
-	n, err := value[int64](ctx, db.pool, fmt.Sprintf(`
+	n, err := queryValue[int64](ctx, db.pool, fmt.Sprintf(`
 		SELECT count(*) FROM tasker.case_members m %s
 		WHERE m.ended_at IS NULL AND m.fingerprint_version = 0 AND m.fingerprint IS NULL AND %s`, c.joins, c.members), c.args...)
-	return n, wrap(err, "count the investigations without a case")
+	return n, wrapError(err, "count the investigations without a case")
 }
 
-// hideCase redacts the error pattern unless the caller may read payloads.
-func hideCase(ctx context.Context, c *tasker.Case) {
-	access.HidePattern(ctx, c.Namespace, &c.ErrorPattern)
+// redactCase redacts the error pattern unless the caller may read payloads.
+func redactCase(ctx context.Context, c *tasker.Case) {
+	access.RedactPattern(ctx, c.Namespace, &c.ErrorPattern)
 }
 
-func casesQuery(ctx context.Context, f tasker.CaseFilter) (sql string, args []any) {
-	c := conditionsOf(ctx, f, []any{f.Limit + 1, f.Offset})
-	if ofResolved(f) {
+func buildCasesQuery(ctx context.Context, f tasker.CaseFilter) (sql string, args []any) {
+	c := newCaseConditions(ctx, f, []any{f.Limit + 1, f.Offset})
+	if includesResolved(f) {
 		return fmt.Sprintf(selectResolvedCases, c.cases), c.args
 	}
 	return fmt.Sprintf(selectCases, c.joins, c.members, c.cases), c.args
@@ -188,15 +188,15 @@ func (c *caseConditions) add(arg any, members, cases string) {
 	}
 }
 
-func conditionsOf(ctx context.Context, f tasker.CaseFilter, args []any) caseConditions {
+func newCaseConditions(ctx context.Context, f tasker.CaseFilter, args []any) caseConditions {
 	c := caseConditions{members: "true", cases: "true", args: args}
-	scope := access.ScopeOf(ctx)
+	scope := access.ScopeFromContext(ctx)
 	for _, o := range []struct {
 		set            bool
 		arg            any
 		members, cases string
 	}{
-		{!scope.All(), scope.List(), "m.namespace = ANY ($%d)", "c.namespace = ANY ($%d)"},
+		{!scope.IncludesAll(), scope.List(), "m.namespace = ANY ($%d)", "c.namespace = ANY ($%d)"},
 		{f.Namespace != "", f.Namespace, "m.namespace = $%d", "c.namespace = $%d"},
 		{f.Age > 0, f.Age, "m.opened_at <= now() - $%d::interval", ""},
 		{f.Recovered != nil, f.Recovered, "(m.recovered_at IS NOT NULL) = $%d", ""},
@@ -234,7 +234,7 @@ func conditionsOf(ctx context.Context, f tasker.CaseFilter, args []any) caseCond
 // for callers who may read payloads.
 func (c *caseConditions) addText(ctx context.Context, f tasker.CaseFilter) {
 	pattern, members := "c.error_type, c.error_pattern, ", " OR m.error_message ILIKE '%%' || $%[1]d || '%%'"
-	if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {
+	if !access.PayloadScopeFromContext(ctx).Covers(access.ScopeFromContext(ctx)) {
 		pattern, members = "", ""
 	}
 	words := "concat_ws(' ', c.namespace, c.task_name, c.step_name, " + pattern + "c.owner) ILIKE '%%' || $%[1]d || '%%'"
@@ -242,34 +242,36 @@ func (c *caseConditions) addText(ctx context.Context, f tasker.CaseFilter) {
 		words = "(" + words + " OR concat(' ', c.case_id) ~* ('[ -]' || $%[1]d))"
 		members += " OR concat(' ', d.dlq_entry_uuid, ' ', d.task_uuid) ~* ('[ -]' || $%[1]d)"
 	}
-	if ofResolved(f) {
-		c.add(likeText(f.Text), "", words)
+	if includesResolved(f) {
+		c.add(escapeLike(f.Text), "", words)
 		return
 	}
-	c.add(likeText(f.Text), `(m.fingerprint IN (
+	c.add(escapeLike(f.Text), `(m.fingerprint IN (
 		SELECT f.fingerprint FROM tasker.case_fingerprints f JOIN tasker.cases c ON c.case_id = f.case_id WHERE `+words+`)`+members+`)`, "")
 }
 
 // Case returns a case with its counts, or NotFound.
 func (db *DB) Case(ctx context.Context, id tasker.ID) (tasker.Case, error) {
-	return caseOf(ctx, db.pool, id)
+	return findCase(ctx, db.pool, id)
 }
 
-func caseOf(ctx context.Context, q querier, id tasker.ID) (tasker.Case, error) {
-	found, err := one[tasker.Case](ctx, q, stmt("selectCase"), id)
+func findCase(ctx context.Context, q querier, id tasker.ID) (tasker.Case, error) {
+	found, err := queryOne[tasker.Case](ctx, q, statement("selectCase"), id)
 	switch {
 	case err != nil:
 		return tasker.Case{}, fmt.Errorf("read case %s: %w", id, err)
-	case found == nil || !access.ScopeOf(ctx).Has(found.Namespace):
-		return tasker.Case{}, noCase(id)
+	case found == nil || !access.ScopeFromContext(ctx).Has(found.Namespace):
+		return tasker.Case{}, newCaseNotFoundError(id)
 	}
-	hideCase(ctx, found)
+	redactCase(ctx, found)
 	return *found, nil
 }
 
-func noCase(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "case %s not found", id) }
+func newCaseNotFoundError(id tasker.ID) error {
+	return tasker.Errorf(tasker.NotFound, "case %s not found", id)
+}
 
-// ofResolved reports whether a filter selects only resolved cases.
-func ofResolved(f tasker.CaseFilter) bool {
+// includesResolved reports whether a filter selects only resolved cases.
+func includesResolved(f tasker.CaseFilter) bool {
 	return len(f.States) == 1 && f.States[0] == tasker.CaseResolved
 }

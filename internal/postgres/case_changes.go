@@ -50,11 +50,11 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 	fail := func(err error) (CaseComparison, error) {
 		return CaseComparison{}, fmt.Errorf("compare case %s with successes: %w", id, err)
 	}
-	scope := access.ScopeOf(ctx)
-	if c.CoincidentCases, err = collect[tasker.RelatedCase](ctx, db.pool, stmt("selectBegan"), id, tasker.MaxCaseSamples, scope.All(), scope.List()); err != nil {
+	scope := access.ScopeFromContext(ctx)
+	if c.CoincidentCases, err = collect[tasker.RelatedCase](ctx, db.pool, statement("selectBegan"), id, tasker.MaxCaseSamples, scope.IncludesAll(), scope.List()); err != nil {
 		return fail(err)
 	}
-	impact, err := one[tasker.CaseImpact](ctx, db.pool, stmt("selectImpact"), id, tasker.MaxCaseImpact)
+	impact, err := queryOne[tasker.CaseImpact](ctx, db.pool, statement("selectImpact"), id, tasker.MaxCaseImpact)
 	if err != nil {
 		return fail(err)
 	}
@@ -62,36 +62,36 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 	if c.FirstFailure = c.Case.Oldest; c.FirstFailure == nil || c.Case.EntryUUID == nil {
 		return c, nil // the case is resolved
 	}
-	if c.Failed, err = collect[tasker.CaseSample](ctx, db.pool, stmt("selectCaseSamples"), id, tasker.MaxCaseCompared); err != nil {
+	if c.Failed, err = collect[tasker.CaseSample](ctx, db.pool, statement("selectCaseSamples"), id, tasker.MaxCaseCompared); err != nil {
 		return fail(err)
 	}
 	if c.Case.StepName == "" {
 		return c, nil // no step failed
 	}
-	first, err := value[tasker.ID](ctx, db.pool, stmt("taskOfEntry"), *c.Case.EntryUUID)
+	first, err := queryValue[tasker.ID](ctx, db.pool, statement("taskOfEntry"), *c.Case.EntryUUID)
 	if err != nil {
 		return fail(err)
 	}
 	args := []any{c.Case.Namespace, c.Case.TaskName, c.Case.StepName, tasker.MaxCaseTasks, first}
-	before, err := collect[caseTask](ctx, db.pool, stmt("successesBefore"), args...)
+	before, err := collect[caseTask](ctx, db.pool, statement("successesBefore"), args...)
 	if err != nil {
 		return fail(err)
 	}
-	since, err := collect[caseTask](ctx, db.pool, stmt("successesSince"), args...)
+	since, err := collect[caseTask](ctx, db.pool, statement("successesSince"), args...)
 	if err != nil {
 		return fail(err)
 	}
 	c.add(before, since, *c.FirstFailure)
-	if c.Values, err = db.contextValues(ctx, &c); err != nil {
+	if c.Values, err = db.findContextValues(ctx, &c); err != nil {
 		return fail(err)
 	}
 	return c, nil
 }
 
-// contextValues reads the values of the template's triage keys. It returns nil if the caller may
-// not read payloads.
-func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextValue, error) {
-	if !access.PayloadsOf(ctx).Has(c.Case.Namespace) {
+// findContextValues reads the values of the template's triage keys. It returns nil if the caller
+// may not read payloads.
+func (db *DB) findContextValues(ctx context.Context, c *CaseComparison) ([]ContextValue, error) {
+	if !access.PayloadScopeFromContext(ctx).Has(c.Case.Namespace) {
 		return nil, nil
 	}
 	t, err := db.Template(ctx, c.Case.Namespace, c.Case.TaskName, "")
@@ -105,13 +105,13 @@ func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextVa
 	if err != nil {
 		return nil, fmt.Errorf("encode the triage keys: %w", err)
 	}
-	failed := valuesOf(c.Failed, func(s *tasker.CaseSample) tasker.ID { return s.TaskUUID })
-	succeeded := valuesOf(c.Succeeded, func(s *tasker.CaseSuccess) tasker.ID { return s.TaskUUID })
+	failed := collectValues(c.Failed, func(s *tasker.CaseSample) tasker.ID { return s.TaskUUID })
+	succeeded := collectValues(c.Succeeded, func(s *tasker.CaseSuccess) tasker.ID { return s.TaskUUID })
 	type row struct {
 		Ordinal int
 		ContextValue
 	}
-	rows, err := collect[row](ctx, db.pool, stmt("selectContextValues"), failed, succeeded, string(paths), maxContextValue, maxContextStored, maxContextValues, minContextValue)
+	rows, err := collect[row](ctx, db.pool, statement("selectContextValues"), failed, succeeded, string(paths), maxContextValue, maxContextStored, maxContextValues, minContextValue)
 	list := make([]ContextValue, len(rows))
 	for i, r := range rows {
 		list[i] = r.ContextValue

@@ -56,7 +56,7 @@ func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFa
 		if free, err := lockCases(ctx, tx); err != nil || !free {
 			return err
 		}
-		list, err := collect[MemberFailure](ctx, tx, stmt("selectUnclassified"), version, limit)
+		list, err := collect[MemberFailure](ctx, tx, statement("selectUnclassified"), version, limit)
 		if err != nil || len(list) == 0 {
 			return err
 		}
@@ -65,9 +65,9 @@ func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFa
 		for _, m := range list {
 			c.prints = append(c.prints, of(m))
 		}
-		return c.write(ctx)
+		return c.store(ctx)
 	})
-	return n, wrap(err, "classify investigations")
+	return n, wrapError(err, "classify investigations")
 }
 
 // classification holds the state of one batch of [DB.Classify].
@@ -80,11 +80,11 @@ type classification struct {
 	older   func(version, than string) bool
 }
 
-func (c *classification) write(ctx context.Context) error {
-	if err := c.refine(ctx); err != nil {
+func (c *classification) store(ctx context.Context) error {
+	if err := c.refineCases(ctx); err != nil {
 		return err
 	}
-	rows, err := collect[knownFingerprint](ctx, c.tx, stmt("selectKnown"), c.keys())
+	rows, err := collect[knownFingerprint](ctx, c.tx, statement("selectKnown"), c.caseKeys())
 	if err != nil {
 		return err
 	}
@@ -92,13 +92,13 @@ func (c *classification) write(ctx context.Context) error {
 	for _, r := range rows {
 		known[r.Fingerprint] = r
 	}
-	if err := c.open(ctx, known); err != nil {
+	if err := c.openCases(ctx, known); err != nil {
 		return err
 	}
-	if err := c.assign(ctx); err != nil {
+	if err := c.assignMembers(ctx); err != nil {
 		return err
 	}
-	return c.reopen(ctx, known)
+	return c.reopenCases(ctx, known)
 }
 
 // knownFingerprint is a fingerprint that already has a case.
@@ -109,8 +109,8 @@ type knownFingerprint struct {
 	FixedIn             string
 }
 
-// open creates cases for fingerprints that have none.
-func (c *classification) open(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
+// openCases creates cases for fingerprints that have none.
+func (c *classification) openCases(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
 	var texts [9][]string
 	var first []time.Time
 	seen := map[tasker.ID]int{}
@@ -138,12 +138,12 @@ func (c *classification) open(ctx context.Context, known map[tasker.ID]knownFing
 	if len(first) == 0 {
 		return nil
 	}
-	_, err := c.tx.Exec(ctx, stmt("insertCases"), texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6], texts[7], first, texts[8], c.version)
-	return wrap(err, "open cases")
+	_, err := c.tx.Exec(ctx, statement("insertCases"), texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6], texts[7], first, texts[8], c.version)
+	return wrapError(err, "open cases")
 }
 
-// reopen reopens resolved cases that have new investigations and marks regressions.
-func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
+// reopenCases reopens resolved cases that have new investigations and marks regressions.
+func (c *classification) reopenCases(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
 	type move struct {
 		from, to tasker.CaseState
 		note     string
@@ -166,14 +166,14 @@ func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownFi
 	for i, id := range ids {
 		was[i], list[i], why[i] = string(moves[id].from), string(moves[id].to), moves[id].note
 	}
-	_, err := c.tx.Exec(ctx, stmt("reopenCases"), ids, was, list, why)
-	return wrap(err, "reopen resolved cases")
+	_, err := c.tx.Exec(ctx, statement("reopenCases"), ids, was, list, why)
+	return wrapError(err, "reopen resolved cases")
 }
 
 func compareIDs(a, b tasker.ID) int { return bytes.Compare(a[:], b[:]) }
 
-func (c *classification) keys() []tasker.ID {
-	return valuesOf(c.prints, func(p *Fingerprint) tasker.ID { return p.Key })
+func (c *classification) caseKeys() []tasker.ID {
+	return collectValues(c.prints, func(p *Fingerprint) tasker.ID { return p.Key })
 }
 
 // reopenState returns the new state of a resolved case after another failure, and the reason.
@@ -189,16 +189,17 @@ func (c *classification) reopenState(m MemberFailure, k knownFingerprint) (taske
 	}
 }
 
-// assign stores the fingerprints of members whose failures have not changed since they were read.
-func (c *classification) assign(ctx context.Context) error {
+// assignMembers stores the fingerprints of members whose failures have not changed since they were
+// read.
+func (c *classification) assignMembers(ctx context.Context) error {
 	n := len(c.list)
 	entries, revisions := make([]tasker.ID, n), make([]int, n)
 	names, versions := make([]*string, n), make([]*string, n)
 	for i, m := range c.list {
 		entries[i], revisions[i], names[i], versions[i] = m.EntryUUID, m.Revision, m.WorkerName, m.WorkerVersion
 	}
-	_, err := c.tx.Exec(ctx, stmt("updateMembers"), c.version, entries, revisions, c.keys(), names, versions)
-	return wrap(err, "store the cases of investigations")
+	_, err := c.tx.Exec(ctx, statement("updateMembers"), c.version, entries, revisions, c.caseKeys(), names, versions)
+	return wrapError(err, "store the cases of investigations")
 }
 
 // refinement describes a split of a fingerprint.
@@ -207,11 +208,11 @@ type refinement struct {
 	Field, Literal      string
 }
 
-// refine replaces the fingerprints of failures that match a split of their case. It repeats this
-// for splits of splits.
-func (c *classification) refine(ctx context.Context) error {
+// refineCases replaces the fingerprints of failures that match a split of their case. It repeats
+// this for splits of splits.
+func (c *classification) refineCases(ctx context.Context) error {
 	for range tasker.MaxRefinements {
-		rows, err := collect[refinement](ctx, c.tx, stmt("selectRefinements"), c.keys())
+		rows, err := collect[refinement](ctx, c.tx, statement("selectRefinements"), c.caseKeys())
 		if err != nil || !c.refineBy(rows) {
 			return err
 		}
@@ -224,7 +225,7 @@ func (c *classification) refineBy(rows []refinement) (some bool) {
 	for i, m := range c.list {
 		p := &c.prints[i]
 		for _, r := range rows {
-			if r.Fingerprint == p.Key && refines(m, r.Field, r.Literal) {
+			if r.Fingerprint == p.Key && isRefinedBy(m, r.Field, r.Literal) {
 				sum := md5.Sum([]byte(strings.Join([]string{p.Key.String(), r.Field, r.Literal}, "\x1f")))
 				p.Key, some = sum, true
 				c.split[p.Key] = r.CaseID
@@ -235,9 +236,9 @@ func (c *classification) refineBy(rows []refinement) (some bool) {
 	return some
 }
 
-// refines reports whether a failure matches a split. The SQL statement for split members implements
-// the same rule.
-func refines(m MemberFailure, field, literal string) bool {
+// isRefinedBy reports whether a failure matches a split. The SQL statement for split members
+// implements the same rule.
+func isRefinedBy(m MemberFailure, field, literal string) bool {
 	switch field {
 	case "error_message":
 		return strings.Contains(m.ErrorMessage, literal)
@@ -253,14 +254,14 @@ func refines(m MemberFailure, field, literal string) bool {
 
 // lockCases tries to acquire casesLock for at most one second and reports whether it succeeded.
 func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
-	if err := tx.QueryRow(ctx, stmt("tryLockCases")).Scan(&free); err != nil || free {
-		return free, wrap(err, "lock the cases")
+	if err := tx.QueryRow(ctx, statement("tryLockCases")).Scan(&free); err != nil || free {
+		return free, wrapError(err, "lock the cases")
 	}
 	err = pgx.BeginFunc(ctx, tx, func(waiting pgx.Tx) error {
 		if _, err := waiting.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
 			return err
 		}
-		if _, err := waiting.Exec(ctx, stmt("lockCases")); err != nil {
+		if _, err := waiting.Exec(ctx, statement("lockCases")); err != nil {
 			return err
 		}
 		_, err := waiting.Exec(ctx, `SET LOCAL lock_timeout TO DEFAULT`)
@@ -269,7 +270,7 @@ func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "55P03" { // lock timeout
 		return false, nil
 	}
-	return err == nil, wrap(err, "lock the cases")
+	return err == nil, wrapError(err, "lock the cases")
 }
 
 // CaseMove describes a state change of a case.
@@ -288,8 +289,8 @@ func (db *DB) UpdateCaseStates(ctx context.Context) (moved []CaseMove, err error
 		if free, err := lockCases(ctx, tx); err != nil || !free {
 			return err
 		}
-		moved, err = collect[CaseMove](ctx, tx, stmt("updateCaseStates"))
+		moved, err = collect[CaseMove](ctx, tx, statement("updateCaseStates"))
 		return err
 	})
-	return moved, wrap(err, "update the states of cases")
+	return moved, wrapError(err, "update the states of cases")
 }

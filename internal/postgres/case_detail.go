@@ -22,39 +22,39 @@ func (db *DB) CaseDetail(ctx context.Context, id tasker.ID) (d tasker.CaseDetail
 	fail := func(err error) (tasker.CaseDetail, error) {
 		return tasker.CaseDetail{}, fmt.Errorf("read case %s: %w", id, err)
 	}
-	if d.Fingerprints, err = db.caseFingerprints(ctx, d.Case); err != nil {
+	if d.Fingerprints, err = db.findCaseFingerprints(ctx, d.Case); err != nil {
 		return tasker.CaseDetail{}, err
 	}
-	if d.History, err = collect[tasker.CaseChange](ctx, db.pool, stmt("selectCaseHistory"), id, tasker.MaxCaseHistory); err != nil {
+	if d.History, err = collect[tasker.CaseChange](ctx, db.pool, statement("selectCaseHistory"), id, tasker.MaxCaseHistory); err != nil {
 		return fail(err)
 	}
-	if d.Samples, err = collect[tasker.CaseSample](ctx, db.pool, stmt("selectCaseSamples"), id, tasker.MaxCaseSamples); err != nil {
+	if d.Samples, err = collect[tasker.CaseSample](ctx, db.pool, statement("selectCaseSamples"), id, tasker.MaxCaseSamples); err != nil {
 		return fail(err)
 	}
-	if d.Spread, err = db.caseSpread(ctx, id); err != nil {
+	if d.Spread, err = db.findCaseSpread(ctx, id); err != nil {
 		return fail(err)
 	}
-	if d.Ended, d.LastResolved, err = db.endedOfCase(ctx, id, tasker.ID{}, tasker.MaxCaseSamples); err != nil {
+	if d.Ended, d.LastResolved, err = db.findEndedOfCase(ctx, id, tasker.ID{}, tasker.MaxCaseSamples); err != nil {
 		return fail(err)
 	}
-	scope := access.ScopeOf(ctx)
-	if d.RelatedCases, err = collect[tasker.RelatedCase](ctx, db.pool, stmt("selectElsewhere"), id, tasker.MaxCaseSamples, scope.All(), scope.List()); err != nil {
+	scope := access.ScopeFromContext(ctx)
+	if d.RelatedCases, err = collect[tasker.RelatedCase](ctx, db.pool, statement("selectElsewhere"), id, tasker.MaxCaseSamples, scope.IncludesAll(), scope.List()); err != nil {
 		return fail(err)
 	}
-	access.HideCaseHistory(ctx, d.Namespace, d.History)
+	access.RedactCaseHistory(ctx, d.Namespace, d.History)
 	for i := range d.Samples {
 		d.Samples[i].ErrorMessage = fingerprint.Headline(d.Samples[i].ErrorMessage, maxShownError)
-		access.HidePattern(ctx, d.Namespace, &d.Samples[i].ErrorMessage)
+		access.RedactPattern(ctx, d.Namespace, &d.Samples[i].ErrorMessage)
 	}
 	return d, nil
 }
 
-func (db *DB) caseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseDistribution, err error) {
+func (db *DB) findCaseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseDistribution, err error) {
 	type row struct {
 		Fact string
 		tasker.ValueCount
 	}
-	rows, err := collect[row](ctx, db.pool, stmt("selectCaseSpread"), id, maxSpreadEntries)
+	rows, err := collect[row](ctx, db.pool, statement("selectCaseSpread"), id, maxSpreadEntries)
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +69,11 @@ func (db *DB) caseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseD
 	return list, nil
 }
 
-// endedOfCase counts the ended investigations of a case by status, excluding one investigation. It
-// also returns the few newest.
-func (db *DB) endedOfCase(ctx context.Context, id, without tasker.ID, few int) (counts map[tasker.ResolutionStatus]int64, last []tasker.EndedEntry, err error) {
-	endings, err := collect[tasker.EndedEntry](ctx, db.pool, stmt("selectEndedOfCase"), id, without, tasker.MaxRelated)
+// findEndedOfCase counts the ended investigations of a case by status, excluding one investigation.
+// It also returns the few newest.
+func (db *DB) findEndedOfCase(ctx context.Context, id, without tasker.ID, few int) (counts map[tasker.ResolutionStatus]int64, last []tasker.EndedEntry, err error) {
+	endings, err := collect[tasker.EndedEntry](ctx, db.pool, statement("selectEndedOfCase"), id, without,
+		tasker.MaxRelated)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,8 +93,8 @@ func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tas
 		CaseKey tasker.ID
 		Open    int64
 	}
-	found, err := required[row](ctx, db.pool, noEntry(entry), "read the case of an investigation",
-		stmt("selectRelated"), entry, tasker.MaxRelated)
+	found, err := queryRequired[row](ctx, db.pool, newEntryNotFoundError(entry), "read the case of an investigation",
+		statement("selectRelated"), entry, tasker.MaxRelated)
 	if err != nil {
 		return tasker.RelatedEntries{}, err
 	}
@@ -101,7 +102,7 @@ func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tas
 	if found.Case == nil {
 		return k, nil
 	}
-	if k.Counts, k.Last, err = db.endedOfCase(ctx, *found.Case, entry, few); err != nil {
+	if k.Counts, k.Last, err = db.findEndedOfCase(ctx, *found.Case, entry, few); err != nil {
 		return tasker.RelatedEntries{}, fmt.Errorf("read the resolutions of similar investigations: %w", err)
 	}
 	return k, nil
@@ -116,25 +117,26 @@ func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseGrou
 	if w.Case, err = db.Case(ctx, id); err != nil {
 		return w, nil, err
 	}
-	if w.Fingerprints, err = db.caseFingerprints(ctx, w.Case); err != nil || !access.PayloadsOf(ctx).Has(w.Case.Namespace) {
+	if w.Fingerprints, err = db.findCaseFingerprints(ctx, w.Case); err != nil || !access.PayloadScopeFromContext(ctx).Has(w.Case.Namespace) {
 		return w, nil, err
 	}
-	if list, err = collect[tasker.CaseSample](ctx, db.pool, stmt("selectCaseSamples"), id, maxCaseMessages); err != nil {
+	if list, err = collect[tasker.CaseSample](ctx, db.pool, statement("selectCaseSamples"), id,
+		maxCaseMessages); err != nil {
 		return w, nil, fmt.Errorf("read the messages of case %s: %w", id, err)
 	}
 	w.MessagesExamined = len(list)
 	return w, list, nil
 }
 
-// caseFingerprints returns the fingerprints of a case. It redacts patterns that the caller may not
-// read.
-func (db *DB) caseFingerprints(ctx context.Context, c tasker.Case) ([]tasker.CaseFingerprint, error) {
-	list, err := collect[tasker.CaseFingerprint](ctx, db.pool, stmt("selectCaseFingerprints"), c.ID, tasker.MaxCaseFingerprints)
+// findCaseFingerprints returns the fingerprints of a case. It redacts patterns that the caller may
+// not read.
+func (db *DB) findCaseFingerprints(ctx context.Context, c tasker.Case) ([]tasker.CaseFingerprint, error) {
+	list, err := collect[tasker.CaseFingerprint](ctx, db.pool, statement("selectCaseFingerprints"), c.ID, tasker.MaxCaseFingerprints)
 	if err != nil {
 		return nil, fmt.Errorf("read the fingerprints of case %s: %w", c.ID, err)
 	}
 	for i := range list {
-		access.HidePattern(ctx, c.Namespace, &list[i].Pattern)
+		access.RedactPattern(ctx, c.Namespace, &list[i].Pattern)
 	}
 	return list, nil
 }

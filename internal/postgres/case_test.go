@@ -71,7 +71,7 @@ func classify(t *testing.T, db *DB, version int, of func(MemberFailure) Fingerpr
 }
 
 func printOf(m MemberFailure) Fingerprint {
-	c := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage})
+	c := fingerprint.Normalize(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage})
 	return Fingerprint{Key: md5.Sum([]byte(m.Namespace + m.TaskName + m.StepName + m.DetailCode + c.Key)), ErrorType: m.ErrorType, Pattern: c.Pattern}
 }
 
@@ -91,7 +91,7 @@ func TestSameFailuresAreOneCase(t *testing.T) {
 	}
 	// Like VACUUM, which transactions of other tests may delay.
 	execute(t, db, `UPDATE pg_class SET relallvisible = relpages WHERE oid = 'tasker.case_members'::regclass`)
-	plan := explain(t, db, func() string { sql, _ := casesQuery(t.Context(), tasker.CaseFilter{}); return sql }())
+	plan := explain(t, db, func() string { sql, _ := buildCasesQuery(t.Context(), tasker.CaseFilter{}); return sql }())
 	if !strings.Contains(plan, "Index Only Scan using case_members_open") || strings.Contains(plan, "Seq Scan") {
 		t.Errorf("the plan is\n%s", plan)
 	}
@@ -204,7 +204,7 @@ func TestHowSimilarInvestigationsEnded(t *testing.T) {
 		t.Errorf("of no entry: %v", err)
 	}
 	t.Run("plan of the case", func(t *testing.T) {
-		if plan := explain(t, db, stmt("selectRelated")); strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, "case_members_open") {
+		if plan := explain(t, db, statement("selectRelated")); strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, "case_members_open") {
 			t.Errorf("the plan is\n%s", plan)
 		}
 	})
@@ -219,7 +219,7 @@ func TestEndingsOfACaseAreReadFromTheirIndex(t *testing.T) {
 	}
 	for _, statistics := range []string{"SELECT", "ANALYZE"} {
 		execute(t, db, statistics)
-		if plan := explain(t, db, stmt("selectEndedOfCase")); !strings.Contains(plan, "case_members_ended") || strings.Contains(plan, "Seq Scan") {
+		if plan := explain(t, db, statement("selectEndedOfCase")); !strings.Contains(plan, "case_members_ended") || strings.Contains(plan, "Seq Scan") {
 			t.Errorf("after %s the plan is\n%s", statistics, plan)
 		}
 	}
@@ -240,7 +240,7 @@ func TestWhatDiffersFromTaskToTaskIsNoPattern(t *testing.T) {
 		"größe 12,5 überschritten":    "größe # überschritten",
 		strings.Repeat("x", 600):      strings.Repeat("x", 200),
 	} {
-		if got, err := value[string](t.Context(), db.pool, `SELECT tasker.error_pattern($1)`, message); err != nil || got != want {
+		if got, err := queryValue[string](t.Context(), db.pool, `SELECT tasker.error_pattern($1)`, message); err != nil || got != want {
 			t.Errorf("%q becomes %q, %v; want %q", message, got, err, want)
 		}
 	}
@@ -366,7 +366,7 @@ func TestAHiddenErrorLeavesNoPattern(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if shown, err := value[int](t.Context(), db.pool, `
+			if shown, err := queryValue[int](t.Context(), db.pool, `
 				SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE error_pattern LIKE '%declined%')
 					+ (SELECT count(*) FROM tasker.outbox WHERE data::text LIKE '%declined%')`); err != nil || shown > 0 {
 				t.Errorf("%d entries and events show the message, %v", shown, err)
@@ -462,7 +462,7 @@ func TestTheStateOfACase(t *testing.T) {
 		if tt.snoozed != "" {
 			snoozed = tt.snoozed
 		}
-		got, err := value[string](t.Context(), admin(t, db), `
+		got, err := queryValue[string](t.Context(), admin(t, db), `
 			SELECT tasker.case_state($1, now() - $2::interval, now() - $3::interval, $4, now() + $5::interval, $6::bigint, $7, $8, $9, $10, now())`,
 			tt.state, tt.since, tt.first, tt.level, snoozed, tt.above, tt.touched, tt.open, tt.recent, tt.earlier)
 		if err != nil || got != tt.want {

@@ -16,33 +16,33 @@ import (
 // lockCase locks a case. It returns NotFound if the case does not exist or is not visible to the
 // caller.
 func lockCase(ctx context.Context, tx *Tx, id tasker.ID) error {
-	namespace, err := column[string](ctx, tx, stmt("lockCase"), id)
+	namespace, err := collectColumn[string](ctx, tx, statement("lockCase"), id)
 	switch {
 	case err != nil:
 		return fmt.Errorf("lock case %s: %w", id, err)
-	case len(namespace) == 0 || !access.ScopeOf(ctx).Has(namespace[0]):
-		return noCase(id)
+	case len(namespace) == 0 || !access.ScopeFromContext(ctx).Has(namespace[0]):
+		return newCaseNotFoundError(id)
 	}
 	return nil
 }
 
-// lockedCase locks a case and returns it.
-func lockedCase(ctx context.Context, tx *Tx, id tasker.ID) (tasker.Case, error) {
+// lockAndReadCase locks a case and returns it.
+func lockAndReadCase(ctx context.Context, tx *Tx, id tasker.ID) (tasker.Case, error) {
 	if err := lockCase(ctx, tx, id); err != nil {
 		return tasker.Case{}, err
 	}
-	return caseOf(ctx, tx, id)
+	return findCase(ctx, tx, id)
 }
 
 // waitForCases acquires casesLock after checking that the cases are visible to the caller.
 func waitForCases(ctx context.Context, tx *Tx, ids ...tasker.ID) error {
 	for _, id := range ids {
-		if _, err := caseOf(ctx, tx, id); err != nil {
+		if _, err := findCase(ctx, tx, id); err != nil {
 			return err
 		}
 	}
-	_, err := tx.Exec(ctx, stmt("lockCases"))
-	return wrap(err, "lock the cases")
+	_, err := tx.Exec(ctx, statement("lockCases"))
+	return wrapError(err, "lock the cases")
 }
 
 // caseChange is an entry in the history of a case.
@@ -57,7 +57,7 @@ func recordCaseChange(ctx context.Context, tx *Tx, id tasker.ID, c caseChange) e
 	if err != nil {
 		return fmt.Errorf("record a change of a case: %w", err)
 	}
-	if _, err := tx.Exec(ctx, stmt("recordCase"), id, c.event, c.actor, c.notes, string(doc)); err != nil {
+	if _, err := tx.Exec(ctx, statement("recordCase"), id, c.event, c.actor, c.notes, string(doc)); err != nil {
 		return fmt.Errorf("record a change of case %s: %w", id, err)
 	}
 	return tx.auditData(ctx, c.actor, "case."+c.event, id, doc)
@@ -68,7 +68,7 @@ func recordCaseChange(ctx context.Context, tx *Tx, id tasker.ID, c caseChange) e
 // change requires an open case.
 func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (c tasker.Case, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		was, err := lockedCase(ctx, tx, id)
+		was, err := lockAndReadCase(ctx, tx, id)
 		switch {
 		case err != nil:
 			return err
@@ -95,7 +95,7 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 		}
 		owned := cmp.Or(u.OwnedFor, tasker.DefaultOwnership)
 		var state tasker.CaseState
-		if err := tx.QueryRow(ctx, stmt("updateCase"), id, u.Owner, owned, u.Snooze != nil, until, u.SnoozeThreshold, u.FixedIn, u.Notes != nil).Scan(&state); err != nil {
+		if err := tx.QueryRow(ctx, statement("updateCase"), id, u.Owner, owned, u.Snooze != nil, until, u.SnoozeThreshold, u.FixedIn, u.Notes != nil).Scan(&state); err != nil {
 			return fmt.Errorf("update case %s: %w", id, err)
 		}
 		if err := recordCaseUpdate(ctx, tx, was, u, owned); err != nil {
@@ -106,7 +106,7 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 				return err
 			}
 		}
-		c, err = caseOf(ctx, tx, id)
+		c, err = findCase(ctx, tx, id)
 		return err
 	})
 	return c, err
@@ -114,7 +114,7 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 
 // checkNoteQuota returns TooLarge if a case already has the maximum number of notes.
 func checkNoteQuota(ctx context.Context, tx *Tx, id tasker.ID) error {
-	notes, err := value[int](ctx, tx, stmt("countCaseNotes"), id, tasker.MaxCaseNotes)
+	notes, err := queryValue[int](ctx, tx, statement("countCaseNotes"), id, tasker.MaxCaseNotes)
 	switch {
 	case err != nil:
 		return fmt.Errorf("count the notes of case %s: %w", id, err)
@@ -183,17 +183,17 @@ func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reaso
 				"case %s was merged into %s: merge into that case instead", into, *b.MergedInto)
 		}
 		moved, total := 0, 0
-		if err := tx.QueryRow(ctx, stmt("moveFingerprints"), from, into).Scan(&moved, &total); err != nil {
+		if err := tx.QueryRow(ctx, statement("moveFingerprints"), from, into).Scan(&moved, &total); err != nil {
 			return fmt.Errorf("merge case %s: %w", from, err)
 		}
 		if total > tasker.MaxCaseMerged {
 			return tasker.Errorf(tasker.Conflict,
 				"case %s would have %d fingerprints: the limit is %d", into, total, tasker.MaxCaseMerged)
 		}
-		if _, err := tx.Exec(ctx, stmt("mergeCases"), from, into); err != nil {
+		if _, err := tx.Exec(ctx, statement("mergeCases"), from, into); err != nil {
 			return fmt.Errorf("merge case %s: %w", from, err)
 		}
-		if _, err := tx.Exec(ctx, stmt("followIncident"), from, into); err != nil {
+		if _, err := tx.Exec(ctx, statement("followIncident"), from, into); err != nil {
 			return fmt.Errorf("merge case %s: %w", from, err)
 		}
 		if err := recordCaseChange(ctx, tx, from, caseChange{"merged", actor, reason, map[string]any{"into": into}}); err != nil {
@@ -213,10 +213,10 @@ func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b taske
 			return a, b, err
 		}
 	}
-	if a, err = caseOf(ctx, tx, one); err != nil {
+	if a, err = findCase(ctx, tx, one); err != nil {
 		return a, b, err
 	}
-	b, err = caseOf(ctx, tx, other)
+	b, err = findCase(ctx, tx, other)
 	return a, b, err
 }
 
@@ -226,17 +226,17 @@ func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason strin
 		if err := waitForCases(ctx, tx, id); err != nil {
 			return err
 		}
-		c, err := lockedCase(ctx, tx, id)
+		c, err := lockAndReadCase(ctx, tx, id)
 		if err != nil {
 			return err
 		}
 		if c.MergedInto == nil {
 			return tasker.Errorf(tasker.Conflict, "case %s is not merged into another case", id)
 		}
-		if _, err := tx.Exec(ctx, stmt("restoreFingerprints"), id); err != nil {
+		if _, err := tx.Exec(ctx, statement("restoreFingerprints"), id); err != nil {
 			return fmt.Errorf("unmerge case %s: %w", id, err)
 		}
-		if _, err := tx.Exec(ctx, stmt("unmergeCase"), id); err != nil {
+		if _, err := tx.Exec(ctx, statement("unmergeCase"), id); err != nil {
 			return fmt.Errorf("unmerge case %s: %w", id, err)
 		}
 		if err := recordCaseChange(ctx, tx, id, caseChange{"unmerged", actor, reason, map[string]any{"from": *c.MergedInto}}); err != nil {
@@ -254,17 +254,17 @@ func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (
 		if err := waitForCases(ctx, tx, id); err != nil {
 			return err
 		}
-		c, err := lockedCase(ctx, tx, id)
+		c, err := lockAndReadCase(ctx, tx, id)
 		if err != nil {
 			return err
 		}
 		n = 0
-		prints, err := column[tasker.ID](ctx, tx, stmt("fingerprintsOfCase"), id)
+		prints, err := collectColumn[tasker.ID](ctx, tx, statement("fingerprintsOfCase"), id)
 		if err != nil {
 			return fmt.Errorf("read the fingerprints of case %s: %w", id, err)
 		}
 		for _, p := range prints {
-			found, err := value[int64](ctx, tx, stmt("countSplitMembers"), p, s.Field, s.Literal)
+			found, err := queryValue[int64](ctx, tx, statement("countSplitMembers"), p, s.Field, s.Literal)
 			if err != nil {
 				return fmt.Errorf("split case %s: %w", id, err)
 			}
@@ -289,14 +289,14 @@ func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (
 }
 
 func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tasker.CaseSplit) error {
-	tag, err := tx.Exec(ctx, stmt("insertRefinement"), id, fingerprint, s.Field, s.Literal, s.Actor, s.Reason)
+	tag, err := tx.Exec(ctx, statement("insertRefinement"), id, fingerprint, s.Field, s.Literal, s.Actor, s.Reason)
 	if err != nil {
 		return fmt.Errorf("split case %s: %w", id, err)
 	}
 	if tag.RowsAffected() == 0 {
 		return tasker.Errorf(tasker.Conflict, "case %s is already being split by %q in its %s", id, s.Literal, s.Field)
 	}
-	splits, err := value[int](ctx, tx, stmt("countRefinements"), fingerprint)
+	splits, err := queryValue[int](ctx, tx, statement("countRefinements"), fingerprint)
 	if err != nil {
 		return fmt.Errorf("split case %s: %w", id, err)
 	}
@@ -304,12 +304,12 @@ func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tas
 		return tasker.Errorf(tasker.Conflict,
 			"case %s has been split %d times, which is the limit", id, tasker.MaxRefinements)
 	}
-	depth, err := value[int](ctx, tx, stmt("selectSplitDepth"), fingerprint, tasker.MaxRefinements)
+	depth, err := queryValue[int](ctx, tx, statement("selectSplitDepth"), fingerprint, tasker.MaxRefinements)
 	if err == nil && depth >= tasker.MaxRefinements {
 		return tasker.Errorf(tasker.Conflict,
 			"case %s is the result of %d nested splits and cannot be split again", id, depth)
 	}
-	return wrap(err, "split case %s", id)
+	return wrapError(err, "split case %s", id)
 }
 
 // ApplySplit marks up to limit investigations that match a split, so that Classify assigns them
@@ -321,11 +321,11 @@ func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 	}
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0
-		next, err := one[split](ctx, tx, stmt("selectRefinementToApply"))
+		next, err := queryOne[split](ctx, tx, statement("selectRefinementToApply"))
 		if err != nil || next == nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, stmt("reclassifySplitMembers"),
+		tag, err := tx.Exec(ctx, statement("reclassifySplitMembers"),
 			next.Fingerprint, next.Field, next.Literal, limit)
 		if err != nil {
 			return err
@@ -333,9 +333,9 @@ func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 		if n = int(tag.RowsAffected()); n == limit {
 			return nil
 		}
-		_, err = tx.Exec(ctx, stmt("refinementApplied"), next.RefinementID)
+		_, err = tx.Exec(ctx, statement("refinementApplied"), next.RefinementID)
 		n = max(n, 1) // there may be another split
 		return err
 	})
-	return n, wrap(err, "apply a split of a case")
+	return n, wrapError(err, "apply a split of a case")
 }

@@ -23,20 +23,20 @@ type ParentStep struct {
 }
 
 var childColumns = append(slices.Clip(newTaskColumns),
-	col("parent_task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.TaskUUID }),
-	col("parent_step_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.StepUUID }),
-	col("depth smallint", func(t **CreatedTask) int16 { return int16((*t).Parent.Depth) }),
+	newColumn("parent_task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.TaskUUID }),
+	newColumn("parent_step_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.StepUUID }),
+	newColumn("depth smallint", func(t **CreatedTask) int16 { return int16((*t).Parent.Depth) }),
 )
 
 // StepsWithEndedChild returns steps whose child task has ended, oldest first. A step may occur
 // twice.
 func (db *DB) StepsWithEndedChild(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stmt("stepsWithEndedChild"), limit)
+	return db.findDueSteps(ctx, statement("stepsWithEndedChild"), limit)
 }
 
 // ChildrenToCancel returns child tasks whose parent step no longer waits for them, oldest first.
 func (db *DB) ChildrenToCancel(ctx context.Context, limit int) ([]tasker.ID, error) {
-	return db.dueTasks(ctx, stmt("childrenToCancel"), limit)
+	return db.findDueTasks(ctx, statement("childrenToCancel"), limit)
 }
 
 // StepOfChild is a step whose child task is complete, cancelled or permanently failed.
@@ -54,13 +54,13 @@ type StepOfChild struct {
 // TakeEndedChildren removes the signals for steps of locked tasks and returns those steps whose
 // child task has ended. The argument held contains the tasks that the caller has locked.
 func (tx *Tx) TakeEndedChildren(ctx context.Context, held []tasker.ID, steps []tasker.StepRef) ([]StepOfChild, error) {
-	tasks, ids := refArrays(steps)
-	if _, err := tx.Exec(ctx, stmt("takeEndedChildren"), tasks, ids, held); err != nil {
+	tasks, ids := toRefArrays(steps)
+	if _, err := tx.Exec(ctx, statement("takeEndedChildren"), tasks, ids, held); err != nil {
 		return nil, fmt.Errorf("remove the signals of child tasks: %w", err)
 	}
-	tasks, ids = refArrays(slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return !slices.Contains(held, s.TaskUUID) }))
-	list, err := collect[StepOfChild](ctx, tx, stmt("stepsOfEndedChildren"), tasks, ids)
-	return list, wrap(err, "read steps whose child task has ended")
+	tasks, ids = toRefArrays(slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return !slices.Contains(held, s.TaskUUID) }))
+	list, err := collect[StepOfChild](ctx, tx, statement("stepsOfEndedChildren"), tasks, ids)
+	return list, wrapError(err, "read steps whose child task has ended")
 }
 
 // LastResult is the result of a step that no other step depends on.
@@ -74,8 +74,8 @@ type LastResult struct {
 // LastResults returns the results of the last steps of a task. Their total size is at most most
 // bytes.
 func (tx *Tx) LastResults(ctx context.Context, task tasker.ID, most int) ([]LastResult, error) {
-	list, err := collect[LastResult](ctx, tx, stmt("lastResults"), task, most)
-	return list, wrap(err, "read the results of a child task")
+	list, err := collect[LastResult](ctx, tx, statement("lastResults"), task, most)
+	return list, wrapError(err, "read the results of a child task")
 }
 
 // ChildState returns the state of a task and whether it was marked as permanently failed. The state
@@ -85,9 +85,9 @@ func (tx *Tx) ChildState(ctx context.Context, child tasker.ID) (state tasker.Tas
 		State  tasker.TaskState
 		Failed bool
 	}
-	found, err := one[row](ctx, tx, stmt("childState"), child)
+	found, err := queryOne[row](ctx, tx, statement("childState"), child)
 	if err != nil || found == nil {
-		return "", false, wrap(err, "read the state of a child task")
+		return "", false, wrapError(err, "read the state of a child task")
 	}
 	return found.State, found.Failed, nil
 }
@@ -104,24 +104,24 @@ type Ancestor struct {
 
 // Ancestors returns those ancestors of a task that still exist, parent first.
 func (db *DB) Ancestors(ctx context.Context, task tasker.ID) ([]Ancestor, error) {
-	list, err := collect[Ancestor](ctx, db.pool, stmt("ancestors"), task, tasker.MaxChildDepth)
-	return list, wrap(err, "read the ancestors of a task")
+	list, err := collect[Ancestor](ctx, db.pool, statement("ancestors"), task, tasker.MaxChildDepth)
+	return list, wrapError(err, "read the ancestors of a task")
 }
 
 // SetChildren stores which child task each step waits for. The caller must hold the task locks.
 func (tx *Tx) SetChildren(ctx context.Context, steps []tasker.StepRef, children []tasker.ID) error {
-	tasks, ids := refArrays(steps)
-	_, err := tx.Exec(ctx, stmt("setChildren"), tasks, ids, children)
-	return wrap(err, "store the child tasks of steps")
+	tasks, ids := toRefArrays(steps)
+	_, err := tx.Exec(ctx, statement("setChildren"), tasks, ids, children)
+	return wrapError(err, "store the child tasks of steps")
 }
 
 // DetachChild lets a locked pending step start a new child task. The old one will be cancelled.
 func (tx *Tx) DetachChild(ctx context.Context, step tasker.StepRef, child tasker.ID) error {
-	tag, err := tx.Exec(ctx, stmt("detachChild"), step.TaskUUID, step.StepUUID, child)
+	tag, err := tx.Exec(ctx, statement("detachChild"), step.TaskUUID, step.StepUUID, child)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = fmt.Errorf("step %s, which is locked, does not wait for task %s", step.StepUUID, child)
 	}
-	return wrap(err, "detach the child task of a step")
+	return wrapError(err, "detach the child task of a step")
 }
 
 // OrphanedChild is a child task whose parent step no longer waits for it.
@@ -135,6 +135,6 @@ type OrphanedChild struct {
 // TakeChildrenToCancel removes the signals for locked tasks and returns those that are open and not
 // being compensated. The argument held contains the tasks that the caller has locked.
 func (tx *Tx) TakeChildrenToCancel(ctx context.Context, held, tasks []tasker.ID) ([]OrphanedChild, error) {
-	list, err := collect[OrphanedChild](ctx, tx, stmt("takeChildrenToCancel"), tasks, held)
-	return list, wrap(err, "take child tasks to cancel")
+	list, err := collect[OrphanedChild](ctx, tx, statement("takeChildrenToCancel"), tasks, held)
+	return list, wrapError(err, "take child tasks to cancel")
 }

@@ -24,33 +24,35 @@ import (
 // reports that. The unheld one checks each step, which is slower. Neither claims steps that may
 // have a limit.
 var (
-	claimSteps, claimUnheldSteps = claimOne(withoutHolds, false), claimOne(withHolds, false)
-	claimOfSeveral               = claimsOfSeveral()
+	claimSteps, claimUnheldSteps = claimOneSQL(withoutHolds, false), claimOneSQL(withHolds, false)
+	claimOfSeveral               = buildClaimVariants()
 	// For claims that follow a report which has already claimed steps directly.
-	claimMoreSteps, claimMoreOfSeveral = claimOne(withoutHolds, true), claimSome(everyQueue, byUrgency, withoutHolds, true)
+	claimMoreSteps, claimMoreOfSeveral = claimOneSQL(withoutHolds, true),
+		claimSomeSQL(everyQueueSQL, byUrgency, withoutHolds, true)
 )
 
 // claimVariant selects a statement that claims from several queues. If many is set, the worker has
 // so many queues that it is cheaper to find the nonempty ones first.
 type claimVariant struct {
-	order *order
+	order *claimOrder
 	many  bool
 }
 
-func claimsOfSeveral() map[claimVariant]struct{ plain, unheld string } {
+func buildClaimVariants() map[claimVariant]struct{ plain, unheld string } {
 	all := map[claimVariant]struct{ plain, unheld string }{}
-	for _, o := range []*order{&byUrgency, &byTurn, &byAge} {
-		for many, queues := range map[bool]func(order) string{false: everyQueue, true: waitingQueues} {
+	for _, o := range []*claimOrder{&byUrgency, &byTurn, &byAge} {
+		for many, queues := range map[bool]func(claimOrder) string{false: everyQueueSQL, true: waitingQueuesSQL} {
 			all[claimVariant{o, many}] = struct{ plain, unheld string }{
-				claimSome(queues, *o, withoutHolds, false), claimSome(queues, *o, withHolds, false),
+				claimSomeSQL(queues, *o, withoutHolds, false), claimSomeSQL(queues, *o, withHolds, false),
 			}
 		}
 	}
 	return all
 }
 
-// order defines the order in which a claim reads several queues. Its fields are fragments of SQL.
-type order struct {
+// claimOrder defines the order in which a claim reads several queues. Its fields are fragments of
+// SQL.
+type claimOrder struct {
 	namespaces string // FROM item q with the worker's namespaces
 	queue      string // additional columns of a queue, taken from its namespace
 	levels     string // common table expression that divides queues by priority
@@ -63,8 +65,8 @@ type order struct {
 	notes      string // result rows that are not steps
 }
 
-// level returns the condition that assigns a step s to its part of a queue divided by priority.
-func (o order) level(of string) string {
+// levelSQL returns the condition that assigns a step s to its part of a queue divided by priority.
+func (o claimOrder) levelSQL(of string) string {
 	if o.levels == "" {
 		return ""
 	}
@@ -74,37 +76,38 @@ func (o order) level(of string) string {
 const urgency = "priority DESC, state_since"
 
 // byUrgency is for a single namespace: highest priority first, then oldest.
-var byUrgency = order{
+var byUrgency = claimOrder{
 	namespaces: `unnest($1::text[]) AS q (namespace)`, from: "queues",
 	group: "namespace, handler", by: urgency, gates: "$9",
 }
 
 // byTurn alternates between namespaces. The steps of each namespace are ordered by urgency.
-var byTurn = order{
+var byTurn = claimOrder{
 	namespaces: `unnest($1::text[], $9::float8[], $10::float8[]) AS q (namespace, turn, share)`, queue: ", q.turn, q.share",
-	from: "queues", turn: roundRobinRank(urgency),
+	from: "queues", turn: roundRobinRankSQL(urgency),
 	group: "namespace, handler", by: "turn, " + urgency, gates: "$11",
 }
 
-// byAge is byTurn, but steps older than $11 come first. It reads one index range per priority.
-var byAge = order{
+// ordersByAge is byTurn, but steps older than $11 come first. It reads one index range per
+// priority.
+var byAge = claimOrder{
 	namespaces: byTurn.namespaces, queue: byTurn.queue, from: "levels",
-	levels: priorityLevels("levels", "queues", "q.namespace, q.handler, q.turn, q.share") + ",\n",
+	levels: priorityLevelsSQL("levels", "queues", "q.namespace, q.handler, q.turn, q.share") + ",\n",
 	wait:   `, CASE WHEN s.state_since <= (SELECT at FROM clock) - $11::interval THEN s.state_since ELSE 'infinity' END AS old_since`,
-	turn:   roundRobinRank("old_since, " + urgency),
+	turn:   roundRobinRankSQL("old_since, " + urgency),
 	group:  "namespace, handler, priority", by: "turn, old_since, " + urgency, gates: "$12",
-	notes: noteOf(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM levels)`),
+	notes: noteSQL(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM levels)`),
 }
 
-// roundRobinRank returns a column with the turn of each step in its namespace. The steps of a
+// roundRobinRankSQL returns a column with the turn of each step in its namespace. The steps of a
 // namespace are in the given order.
-func roundRobinRank(order string) string {
+func roundRobinRankSQL(order string) string {
 	return `, q.turn + q.share * (row_number() OVER (PARTITION BY e.namespace ORDER BY e.` + strings.ReplaceAll(order, ", ", ", e.") + `) - 1) AS turn`
 }
 
-// priorityLevels returns a common table expression that pairs the queues of another one with their
-// priorities. It finds the priorities by a skip scan of the index.
-func priorityLevels(name, queues, columns string) string {
+// priorityLevelsSQL returns a common table expression that pairs the queues of another one with
+// their priorities. It finds the priorities by a skip scan of the index.
+func priorityLevelsSQL(name, queues, columns string) string {
 	return `
 ` + name + ` AS (
     SELECT ` + columns + `, h.priority
@@ -129,9 +132,9 @@ func priorityLevels(name, queues, columns string) string {
 )`
 }
 
-func claimOne(h holds, b claimedBefore) string {
+func claimOneSQL(h holdMode, b claimedBefore) string {
 	return `
-WITH ` + h.clock(hasLimits) + `,` + b.with() + `
+WITH ` + h.clockSQL(hasLimits) + `,` + b.withSQL() + `
 locked AS MATERIALIZED (
     SELECT q.*
     FROM unnest($1::text[]) AS n (namespace)
@@ -141,27 +144,27 @@ locked AS MATERIALIZED (
         FROM tasker.ready_steps s
         WHERE s.namespace = n.namespace AND s.handler = h.handler AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$8") + `
         ORDER BY s.priority DESC, s.state_since
-        LIMIT ` + b.steps("$3") + `
+        LIMIT ` + b.stepsSQL("$3") + `
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
     WHERE ` + mayClaim + `
 ),
-` + leaseSteps("", b) + blockedSteps("locked")
+` + leaseStepsSQL("", b) + blockedStepsSQL("locked")
 }
 
-func claimSome(queues func(order) string, o order, h holds, b claimedBefore) string {
+func claimSomeSQL(queues func(claimOrder) string, o claimOrder, h holdMode, b claimedBefore) string {
 	return `
-WITH RECURSIVE ` + h.clock(hasLimits) + `,` + b.with() + `
-` + queues(o) + o.levels + claimBody(o, h, b) + leaseSteps("", b) + blockedSteps("candidate") + wantedMore + o.notes
+WITH RECURSIVE ` + h.clockSQL(hasLimits) + `,` + b.withSQL() + `
+` + queues(o) + o.levels + claimBodySQL(o, h, b) + leaseStepsSQL("", b) + blockedStepsSQL("candidate") + wantedMore + o.notes
 }
 
-// mayClaim is true if worker $4 may get work and the claim need not check holds or limits.
+// mayClaimSQL is true if worker $4 may get work and the claim need not check holds or limits.
 const mayClaim = getsWork + `
       AND NOT (SELECT held OR limited FROM clock)`
 
 const getsWork = `EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)`
 
-func everyQueue(o order) string {
+func everyQueueSQL(o claimOrder) string {
 	return `
 queues AS (
     SELECT q.namespace, h.handler` + o.queue + `
@@ -171,8 +174,8 @@ queues AS (
 `
 }
 
-// waitingQueues finds the nonempty queues of the namespaces. It reads one index entry per queue.
-func waitingQueues(o order) string {
+// waitingQueuesSQL finds the nonempty queues of the namespaces. It reads one index entry per queue.
+func waitingQueuesSQL(o claimOrder) string {
 	return `
 waiting AS (
     SELECT q.namespace` + o.queue + `, (
@@ -194,7 +197,7 @@ queues AS (SELECT q.namespace, q.handler` + o.queue + ` FROM waiting q WHERE q.h
 `
 }
 
-func claimBody(o order, h holds, b claimedBefore) string {
+func claimBodySQL(o claimOrder, h holdMode, b claimedBefore) string {
 	return `
 candidate AS MATERIALIZED (
     SELECT e.*` + o.turn + `
@@ -202,13 +205,13 @@ candidate AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes` + o.wait + `
         FROM tasker.ready_steps s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler` + o.level("q") + ` AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", o.gates) + `
+        WHERE s.namespace = q.namespace AND s.handler = q.handler` + o.levelSQL("q") + ` AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", o.gates) + `
         ORDER BY s.priority DESC, s.state_since
-        LIMIT ` + b.steps("$8::int") + `
+        LIMIT ` + b.stepsSQL("$8::int") + `
     ) e
     WHERE ` + mayClaim + `
     ORDER BY ` + o.by + `
-    LIMIT ` + b.steps("$8::int") + `
+    LIMIT ` + b.stepsSQL("$8::int") + `
 ),
 wanted AS MATERIALIZED (
     SELECT ` + o.group + `, count(*) AS steps
@@ -218,7 +221,7 @@ wanted AS MATERIALIZED (
         WHERE inputs_bytes <= ` + maxInputBytes + `
         WINDOW urgency AS (ORDER BY ` + o.by + ` ROWS UNBOUNDED PRECEDING)
     ) c
-    WHERE c.place = 1 OR c.upto <= ` + b.bytes("$7::bigint") + ` * $8::int / $3::int
+    WHERE c.place = 1 OR c.upto <= ` + b.bytesSQL("$7::bigint") + ` * $8::int / $3::int
     GROUP BY ` + o.group + `
     ORDER BY min(c.place)
 ),
@@ -228,13 +231,13 @@ locked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
         FROM tasker.ready_steps s
-        WHERE s.namespace = w.namespace AND s.handler = w.handler` + o.level("w") + `
+        WHERE s.namespace = w.namespace AND s.handler = w.handler` + o.levelSQL("w") + `
           AND s.inputs_bytes <= ` + maxInputBytes + ` AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", o.gates) + `
         ORDER BY s.priority DESC, s.state_since
         LIMIT w.steps
         FOR NO KEY UPDATE SKIP LOCKED
     ) e
-    LIMIT ` + b.steps("$3::int") + `
+    LIMIT ` + b.stepsSQL("$3::int") + `
 ),
 `
 }
@@ -242,9 +245,9 @@ locked AS MATERIALIZED (
 // manyQueues is the maximum number of queues that a claim reads individually.
 const manyQueues = 200
 
-// claim returns the statement with which the claimant claims steps, and its arguments.
-func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args []any) {
-	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
+// claimStatement returns the statement with which the claimant claims steps, and its arguments.
+func (c Claimant) claimStatement(limit, budget, depth int, l claimMode) (sql string, args []any) {
+	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, nonNil(c.Without), budget}
 	if r := l.heads; r != nil {
 		turns, shares := l.turn.turnsAndShares(c.Namespaces)
 		args = append(args, depth, turns, shares, r.namespaces, r.handlers, r.low, r.high, r.since, l.turn.minAge())
@@ -254,7 +257,7 @@ func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args
 		return l.statement(claimFromHeads, claimUnheldFromHeads, args)
 	}
 	queues := len(c.Namespaces) * len(c.Handlers)
-	if queues > 1 || l.turn.byAge() {
+	if queues > 1 || l.turn.ordersByAge() {
 		args = append(args, depth)
 	}
 	variant := claimVariant{&byUrgency, queues > manyQueues}
@@ -267,7 +270,7 @@ func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args
 		return claimMoreSteps, args
 	case l.direct:
 		return claimMoreOfSeveral, args
-	case l.turn.byAge():
+	case l.turn.ordersByAge():
 		variant.order = &byAge
 		args = append(args, l.turn.age)
 	case queues == 1:
@@ -286,8 +289,8 @@ func (l claimMode) statement(plain, asks string, args []any) (sql string, all []
 	return plain, args
 }
 
-// noNil replaces nil with an empty slice, since pgx sends nil as NULL.
-func noNil[T any](list []T) []T {
+// nonNil replaces nil with an empty slice, since pgx sends nil as NULL.
+func nonNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}
@@ -346,12 +349,12 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 	}
 	result, err := db.claimCheckingHolds(ctx, c.Version, func(l claimMode) (ClaimResult, error) {
 		l.turn, l.heads = turn, db.heads.rangesFor(c)
-		if !db.limits.mayHave(c) {
-			sql, args := c.claim(size.limit, size.budget, size.depth, l)
+		if !db.limits.mayHaveLimits(c) {
+			sql, args := c.claimStatement(size.limit, size.budget, size.depth, l)
 			if result, err := db.runClaim(ctx, sql, args); err != nil || !result.limited {
 				return result, err
 			}
-			db.limits.seen(c)
+			db.limits.recordSeen(c)
 		}
 		return db.claimLimited(ctx, c, size, l)
 	})
@@ -369,9 +372,9 @@ func (db *DB) ExtendLeases(
 ) (extended []tasker.LeaseExtension, drains bool, err error) {
 	err = retry(ctx, func() error {
 		var promised time.Duration
-		err := db.pool.QueryRow(ctx, stmt("recordHeartbeat"), worker).Scan(&drains, &promised)
+		err := db.pool.QueryRow(ctx, statement("recordHeartbeat"), worker).Scan(&drains, &promised)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return unknownWorker(worker)
+			return newUnknownWorkerError(worker)
 		}
 		if err != nil {
 			return err
@@ -380,25 +383,25 @@ func (db *DB) ExtendLeases(
 			extended = nil
 			return nil
 		}
-		tasks, steps, fences := leaseArrays(leases)
-		extended, err = collect[tasker.LeaseExtension](ctx, db.pool, stmt("extendLeases"), tasks, steps, fences, worker, max(lease, promised))
+		tasks, steps, fences := toLeaseArrays(leases)
+		extended, err = collect[tasker.LeaseExtension](ctx, db.pool, statement("extendLeases"), tasks, steps, fences, worker, max(lease, promised))
 		return err
 	})
-	return extended, drains, wrap(err, "extend leases")
+	return extended, drains, wrapError(err, "extend leases")
 }
 
 // ReleaseSteps releases leases of a worker. It returns the steps whose leases it still held.
 func (db *DB) ReleaseSteps(ctx context.Context, worker tasker.ID, leases []tasker.Lease) ([]tasker.ID, error) {
-	tasks, steps, fences := leaseArrays(leases)
+	tasks, steps, fences := toLeaseArrays(leases)
 	var released []tasker.ID
 	err := retry(ctx, func() (err error) {
-		released, err = column[tasker.ID](ctx, db.pool, stmt("releaseSteps"), tasks, steps, fences, worker, db.queue.ttlMS, db.queue.announce)
+		released, err = collectColumn[tasker.ID](ctx, db.pool, statement("releaseSteps"), tasks, steps, fences, worker, db.queue.ttlMS, db.queue.announce)
 		return err
 	})
-	return released, wrap(err, "release steps")
+	return released, wrapError(err, "release steps")
 }
 
-func leaseArrays(leases []tasker.Lease) (tasks, steps []tasker.ID, fences []int64) {
+func toLeaseArrays(leases []tasker.Lease) (tasks, steps []tasker.ID, fences []int64) {
 	for _, l := range leases {
 		tasks = append(tasks, l.TaskUUID)
 		steps = append(steps, l.StepUUID)
@@ -407,6 +410,6 @@ func leaseArrays(leases []tasker.Lease) (tasks, steps []tasker.ID, fences []int6
 	return tasks, steps, fences
 }
 
-func unknownWorker(id tasker.ID) error {
+func newUnknownWorkerError(id tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "worker %s is not registered: register again", id)
 }

@@ -60,7 +60,7 @@ const isDirect = `k.direct AND ` + becomesReady
 
 // claimsDirectly determines for each child whether the worker may claim it directly.
 var claimsDirectly = `asked AS MATERIALIZED (
-    SELECT count(*) AS children, NOT EXISTS (SELECT FROM tasker.claim_conditions) AND NOT ` + mayHaveLimits(directNamespaces, directHandlers) + `
+    SELECT count(*) AS children, NOT EXISTS (SELECT FROM tasker.claim_conditions) AND NOT ` + mayHaveLimitsSQL(directNamespaces, directHandlers) + `
         AND EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = ` + directWorker + `::uuid AND w.left_at IS NULL AND w.draining_since IS NULL) AS claims, (
             SELECT max(e.priority)
             FROM unnest(` + directNamespaces + `::text[], ` + directHandlers + `::text[], ` + directLow + `::bigint[], ` + directHigh + `::bigint[], ` + directSince + `::timestamptz[])
@@ -102,21 +102,21 @@ reached AS MATERIALIZED (
 ),
 `
 
-// worker returns a CASE branch with a value for steps that the worker claims directly.
-func (to claimTarget) worker(value string) string {
+// workerSQL returns a CASE branch with a value for steps that the worker claims directly.
+func (to claimTarget) workerSQL(value string) string {
 	if !to.direct {
 		return ""
 	}
 	return "WHEN " + isDirect + " THEN " + value + " "
 }
 
-// sets returns additional assignments for steps that the worker claims directly.
-func (to claimTarget) sets() string {
+// setSQL returns additional assignments for steps that the worker claims directly.
+func (to claimTarget) setSQL() string {
 	if !to.direct {
 		return ""
 	}
 	set := func(column, value string) string {
-		return column + " = CASE " + to.worker(value) + "ELSE s." + column + " END, "
+		return column + " = CASE " + to.workerSQL(value) + "ELSE s." + column + " END, "
 	}
 	return set("fence", "s.fence + 1") + set("worker_uuid", directWorker+"::uuid") + set("last_attempted_at", "c.at") + set("enqueued_at", "c.at") +
 		set("queue_expiries", "0") + set("timeout_at", "c.at + interval '1 millisecond' * s.timeout_ms") +
@@ -127,40 +127,40 @@ func (to claimTarget) sets() string {
 // claimedBefore is true for a claim that follows concludeAndClaim in the same transaction.
 type claimedBefore bool
 
-// with returns the common table expression "direct", which selects the steps that concludeAndClaim
-// claimed.
-func (b claimedBefore) with() string {
+// withSQL returns the common table expression "direct", which selects the steps that
+// concludeAndClaim claimed.
+func (b claimedBefore) withSQL() string {
 	if !b {
 		return ""
 	}
 	return `
 direct AS MATERIALIZED (
     SELECT ` + claimedColumns + `, least(s.inputs_bytes, ` + maxStepBytes + `)::int AS bytes
-    FROM unnest(` + settingIDs(directTasks) + `, ` + settingIDs(directSteps) + `) AS d (task_uuid, step_uuid)
+    FROM unnest(` + settingIDsSQL(directTasks) + `, ` + settingIDsSQL(directSteps) + `) AS d (task_uuid, step_uuid)
     CROSS JOIN LATERAL (
         SELECT * FROM tasker.workflow_steps x WHERE x.task_uuid = d.task_uuid AND x.step_uuid = d.step_uuid LIMIT 1
     ) s
 ),`
 }
 
-// steps returns what remains of a limit on the number of steps.
-func (b claimedBefore) steps(limit string) string {
+// stepsSQL returns what remains of a limit on the number of steps.
+func (b claimedBefore) stepsSQL(limit string) string {
 	if !b {
 		return limit
 	}
 	return "(" + limit + "::int - (SELECT count(*)::int FROM direct))"
 }
 
-// bytes returns what remains of a limit on the size of the inputs.
-func (b claimedBefore) bytes(limit string) string {
+// bytesSQL returns what remains of a limit on the size of the inputs.
+func (b claimedBefore) bytesSQL(limit string) string {
 	if !b {
 		return limit
 	}
 	return "(" + limit + " - (SELECT coalesce(sum(bytes), 0) FROM direct))"
 }
 
-// all returns a common table expression with the steps of both claims, and its name.
-func (b claimedBefore) all() (with, name string) {
+// allSQL returns a common table expression with the steps of both claims, and its name.
+func (b claimedBefore) allSQL() (with, name string) {
 	if !b {
 		return "", "claimed"
 	}
@@ -173,24 +173,24 @@ granted AS MATERIALIZED (
 }
 
 // claimReady selects the steps that concludeAndClaim claimed, with their inputs.
-var claimReady = "WITH" + claimedBefore(true).with() + watched("direct", true) + leasedSteps("direct")
+var claimReady = "WITH" + claimedBefore(true).withSQL() + watchedSQL("direct", true) + leasedStepsSQL("direct")
 
-// mayClaimDirectly reports whether a report of successes may directly claim the steps that it makes
+// canClaimDirectly reports whether a report of successes may directly claim the steps that it makes
 // ready.
-func (db *DB) mayClaimDirectly(outcomes int, next *NextClaim, l claimMode) bool {
+func (db *DB) canClaimDirectly(outcomes int, next *NextClaim, l claimMode) bool {
 	if next == nil || outcomes < db.directFrom && !next.OnlyReady { // a broker message would take longer
 		return false
 	}
-	return next.Limit > 0 && db.mayClaim(next, l)
+	return next.Limit > 0 && db.canClaim(next, l)
 }
 
-// mayClaim reports whether urgency alone determines the steps of a claim.
-func (db *DB) mayClaim(next *NextClaim, l claimMode) bool {
-	return l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
+// mayClaimSQL reports whether urgency alone determines the steps of a claim.
+func (db *DB) canClaim(next *NextClaim, l claimMode) bool {
+	return l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHaveLimits(next.Claimant)
 }
 
-// ranges returns the ranges of the queues that a report must read.
-func (c *NextClaim) ranges(l claimMode) *headRanges {
+// headRanges returns the ranges of the queues that a report must read.
+func (c *NextClaim) headRanges(l claimMode) *headRanges {
 	if l.heads != nil {
 		return l.heads
 	}
@@ -206,6 +206,6 @@ func (c *NextClaim) ranges(l claimMode) *headRanges {
 // directArgs returns the arguments that concludeAndClaim has in addition to those of
 // concludeSucceeded.
 func (c *NextClaim) directArgs(l claimMode) []any {
-	r := c.ranges(l)
-	return []any{r.namespaces, r.handlers, r.low, r.high, r.since, c.WorkerUUID, c.Lease, c.Limit, tasker.MaxClaimBytes, noNil(c.Without)}
+	r := c.headRanges(l)
+	return []any{r.namespaces, r.handlers, r.low, r.high, r.since, c.WorkerUUID, c.Lease, c.Limit, tasker.MaxClaimBytes, nonNil(c.Without)}
 }

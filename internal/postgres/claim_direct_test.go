@@ -70,7 +70,7 @@ var directCases = map[string]directCase{
 	"the worker drains":                   {before: `UPDATE tasker.workers SET draining_since = now()`, queued: "s2"},
 	"the worker has left":                 {before: `UPDATE tasker.workers SET left_at = now()`, queued: "s2"},
 	"something is held":                   {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, queued: "s2", alone: &directCase{queued: "s2", got: "s2"}},
-	"something was held a moment ago":     {next: func(_ *testing.T, db *DB, _ *NextClaim) { db.noteHold() }, queued: "s2", got: "s2"},
+	"something was held a moment ago":     {next: func(_ *testing.T, db *DB, _ *NextClaim) { db.recordHold() }, queued: "s2", got: "s2"},
 	"a limit":                             {before: limitsOfAll["shared"], queued: "s2", got: "s2"},
 	"a claim by age":                      {waiting: "0", next: func(_ *testing.T, db *DB, _ *NextClaim) { db.turns.age = time.Second }, queued: "s2", got: "waiting"},
 	"only what becomes ready":             {waiting: "0", next: onlyReady, direct: "s2", got: "s2"},
@@ -103,7 +103,7 @@ func all(name string, n int) string {
 func notGiven(t *testing.T, db *DB, n *NextClaim) {
 	t.Helper()
 	var err error
-	if n.Without, err = column[tasker.ID](t.Context(), db.pool, `SELECT step_uuid FROM tasker.workflow_steps WHERE name = 's2'`); err != nil {
+	if n.Without, err = collectColumn[tasker.ID](t.Context(), db.pool, `SELECT step_uuid FROM tasker.workflow_steps WHERE name = 's2'`); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -140,12 +140,12 @@ func TestAReportOfFewOutcomesClaimsNothingDirectly(t *testing.T) {
 	db := openNew(t, Options{PriorityAge: -1})
 	next := NextClaim{Claimant: Claimant{Namespaces: []string{"a"}, Handlers: []string{"x"}}, Limit: 1}
 	for n, want := range map[int]bool{DefaultDirectFrom - 1: false, DefaultDirectFrom: true} {
-		if got := db.mayClaimDirectly(n, &next, claimMode{}); got != want {
+		if got := db.canClaimDirectly(n, &next, claimMode{}); got != want {
 			t.Errorf("a report of %d outcomes claims directly: %v", n, got)
 		}
 	}
 	next.OnlyReady = true // otherwise the broker announces each step
-	if !db.mayClaimDirectly(1, &next, claimMode{}) {
+	if !db.canClaimDirectly(1, &next, claimMode{}) {
 		t.Error("a report that asks only for what becomes ready claims nothing directly")
 	}
 }
@@ -191,15 +191,16 @@ func (c directCase) run(t *testing.T, way directWay) {
 	if got := c.names(t, db, concluded.Enqueued); got != c.queued {
 		t.Errorf("enqueued are %q, want %q", got, c.queued)
 	}
-	if names := c.names(t, db, valuesOf(claimed.Steps, func(s *Claimed) tasker.ID { return s.StepUUID })); names != c.got {
+	if names := c.names(t, db, collectValues(claimed.Steps,
+		func(s *Claimed) tasker.ID { return s.StepUUID })); names != c.got {
 		t.Errorf("handed out %q, want %q", names, c.got)
 	}
-	direct, err := column[tasker.ID](t.Context(), db.pool, `
+	direct, err := collectColumn[tasker.ID](t.Context(), db.pool, `
 		SELECT step_uuid FROM tasker.workflow_steps WHERE state = 'in_progress' AND enqueued_at = last_attempted_at`)
 	if names := c.names(t, db, direct); err != nil || names != c.direct {
 		t.Errorf("claimed directly are %q, want %q (%v)", names, c.direct, err)
 	}
-	watched, err := column[tasker.ID](t.Context(), db.pool, `
+	watched, err := collectColumn[tasker.ID](t.Context(), db.pool, `
 		SELECT s.step_uuid FROM tasker.claims c CROSS JOIN unnest(c.tasks, c.steps) AS u (task_uuid, step_uuid) JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
 		WHERE s.lease_expires_at IS NOT NULL AND coalesce(s.last_attempted_at, s.state_since) = c.claimed_at`)
 	if names := c.names(t, db, watched); err != nil || names != c.got {
@@ -214,7 +215,7 @@ func (c directCase) run(t *testing.T, way directWay) {
 
 func (directCase) names(t *testing.T, db *DB, steps []tasker.ID) string {
 	t.Helper()
-	list, err := column[string](t.Context(), db.pool, `SELECT name FROM tasker.workflow_steps WHERE step_uuid = ANY ($1) ORDER BY name COLLATE "C"`, noNil(steps))
+	list, err := collectColumn[string](t.Context(), db.pool, `SELECT name FROM tasker.workflow_steps WHERE step_uuid = ANY ($1) ORDER BY name COLLATE "C"`, nonNil(steps))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,7 @@ func claimedAsAny(t *testing.T, db *DB, s Claimed, next NextClaim) {
 		t.Errorf("extended %v, %v", extended, err)
 	}
 	moves := `SELECT s.from_state || ' ' || s.to_state FROM tasker.workflow_step_transitions s WHERE s.step_uuid = $1 ORDER BY s.transition_id`
-	before, err := column[string](t.Context(), db.pool, moves, s.StepUUID)
+	before, err := collectColumn[string](t.Context(), db.pool, moves, s.StepUUID)
 	if want := "[pending enqueued enqueued in_progress]"; err != nil || fmt.Sprint(before) != want {
 		t.Errorf("its history is %v (%v), want %s", before, err, want)
 	}
@@ -243,7 +244,7 @@ func claimedAsAny(t *testing.T, db *DB, s Claimed, next NextClaim) {
 	if ended, _, err := db.Report(t.Context(), []Conclusion{end}, nil); err != nil || len(ended.Moved) != 1 {
 		t.Errorf("concluded %+v, %v", ended, err)
 	}
-	after, err := column[string](t.Context(), db.pool, moves, s.StepUUID)
+	after, err := collectColumn[string](t.Context(), db.pool, moves, s.StepUUID)
 	if want := append(slices.Clone(before), "in_progress complete"); err != nil || !slices.Equal(after, want) {
 		t.Errorf("its history is %v (%v), want %v", after, err, want)
 	}

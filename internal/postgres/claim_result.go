@@ -20,7 +20,7 @@ var (
 // maxStepSize is the maximum size of an assignment in bytes: context, item and inline results.
 const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 
-// leaseSteps leases the most urgent locked steps to worker $4 for the duration $5. Their inputs
+// leaseStepsSQL leases the most urgent locked steps to worker $4 for the duration $5. Their inputs
 // have at most $7 bytes, but the first step always fits. A lease never lasts longer than the
 // timeout of the attempt.
 //
@@ -30,8 +30,8 @@ const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 //
 // Outdated rows of ready_steps are deleted. Picked rows are passed through arrays, because the
 // planner then estimates that there are few. The argument more adds parts to the statement.
-func leaseSteps(more string, b claimedBefore) string {
-	all, name := b.all()
+func leaseStepsSQL(more string, b claimedBefore) string {
+	all, name := b.allSQL()
 	return `
 picked AS (
     SELECT l.*
@@ -41,7 +41,7 @@ picked AS (
         CROSS JOIN LATERAL (SELECT least(inputs_bytes, ` + maxStepBytes + `)::int AS bytes) b
         WHERE inputs_bytes <= ` + maxInputBytes + `
     ) l
-    WHERE l.upto <= ` + b.bytes("$7::bigint") + `
+    WHERE l.upto <= ` + b.bytesSQL("$7::bigint") + `
 ),
 taken AS (
     DELETE FROM tasker.ready_steps r
@@ -62,15 +62,15 @@ claimed AS (
     CROSS JOIN clock c
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
     RETURNING ` + claimedColumns + `, p.bytes
-),` + all + watched(name, b) + more + leasedSteps(name) + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
+),` + all + watchedSQL(name, b) + more + leasedStepsSQL(name) + busySQL("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
 }
 
 // claimedColumns lists the columns of a claimed step s.
 const claimedColumns = `s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
         s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.map_step_uuid, s.item, s.item_ordinal, s.checkpointed`
 
-// watched records when the leases of a claim expire. The steps of a claim share its time.
-func watched(claimed string, b claimedBefore) string {
+// watchedSQL records when the leases of a claim expire. The steps of a claim share its time.
+func watchedSQL(claimed string, b claimedBefore) string {
 	of := "HAVING count(*) > 0"
 	if b {
 		of = "GROUP BY state_since"
@@ -84,8 +84,8 @@ watched AS (
 )`
 }
 
-// leasedSteps selects the leased steps with their inputs.
-func leasedSteps(claimed string) string {
+// leasedStepsSQL selects the leased steps with their inputs.
+func leasedStepsSQL(claimed string) string {
 	return `
 SELECT
     'step' AS kind, h.bytes, h.priority, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
@@ -98,7 +98,7 @@ SELECT
         FROM (
             SELECT p.name, p.step_uuid, p.results, b.bytes, NOT b.apart AND sum(b.bytes) FILTER (WHERE NOT b.apart)
                 OVER (ORDER BY u.place) <= ` + maxInlineBytes + ` AS inline
-            FROM ` + parentsOf("h", "name, step_uuid, results, results_bytes") + `
+            FROM ` + parentsSQL("h", "name, step_uuid, results, results_bytes") + `
             CROSS JOIN LATERAL (
                 SELECT coalesce(p.results_bytes, octet_length((p.results -> 'result')::text), 0) AS bytes, coalesce(p.step_uuid = ANY (h.by_reference), false) AS apart
             ) b
@@ -116,7 +116,7 @@ FROM (
         ELSE (
             SELECT CASE WHEN count(*) FILTER (WHERE p.results IS NOT NULL AND p.results_bytes IS NULL) = 0
                 THEN jsonb_object_agg(p.name, p.results -> 'result') FILTER (WHERE p.results IS NULL OR p.results_bytes IS NOT NULL) END
-            FROM ` + parentsOf("s", "name, results, results_bytes") + `
+            FROM ` + parentsSQL("s", "name, results, results_bytes") + `
         ) END AS dependency_results
     FROM ` + claimed + ` s
     JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
@@ -128,25 +128,25 @@ FROM (
 ) h`
 }
 
-// parentsOf returns a FROM item with the parents p of a step and their ordinals u. Each parent is
+// parentsSQL returns a FROM item with the parents p of a step and their ordinals u. Each parent is
 // read by key.
-func parentsOf(row, columns string) string {
+func parentsSQL(row, columns string) string {
 	return `unnest(` + row + `.parent_uuids) WITH ORDINALITY AS u (step_uuid, place)
             CROSS JOIN LATERAL (
                 SELECT ` + columns + ` FROM tasker.workflow_steps q WHERE q.task_uuid = ` + row + `.task_uuid AND q.step_uuid = u.step_uuid LIMIT 1
             ) p`
 }
 
-// busy adds a row if more steps can be claimed, or if holds or limits prevented the claim.
-func busy(condition string) string {
-	return noteOf(`CASE WHEN held THEN 'held' WHEN limited THEN 'limited' ELSE 'busy' END`, `held OR limited OR `+condition)
+// busySQL adds a row if more steps can be claimed, or if holds or limits prevented the claim.
+func busySQL(condition string) string {
+	return noteSQL(`CASE WHEN held THEN 'held' WHEN limited THEN 'limited' ELSE 'busy' END`, `held OR limited OR `+condition)
 }
 
-// noteOf adds a row of the given kind if a condition is true.
-func noteOf(kind, condition string) string { return noteWith(kind, "0", condition) }
+// noteSQL adds a row of the given kind if a condition is true.
+func noteSQL(kind, condition string) string { return noteWithNumberSQL(kind, "0", condition) }
 
-// noteWith adds a row of the given kind that contains a number if a condition is true.
-func noteWith(kind, number, condition string) string {
+// noteWithNumberSQL adds a row of the given kind that contains a number if a condition is true.
+func noteWithNumberSQL(kind, number, condition string) string {
 	return `
 UNION ALL
 SELECT ` + kind + `, ` + number + `, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
@@ -154,8 +154,8 @@ FROM clock
 WHERE ` + condition
 }
 
-// blockedSteps adds the steps whose inputs are not measured or are too large.
-func blockedSteps(of string) string {
+// blockedStepsSQL adds the steps whose inputs are not measured or are too large.
+func blockedStepsSQL(of string) string {
 	return `
 UNION ALL
 SELECT CASE WHEN c.inputs_bytes IS NULL THEN 'unmeasured' ELSE 'too_large' END,
@@ -166,7 +166,7 @@ WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes
 }
 
 // wantedMore adds a row if other claims had locked some of the wanted steps.
-var wantedMore = busy("(SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)")
+var wantedMore = busySQL("(SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)")
 
 type claimRow struct {
 	Kind  string
@@ -212,8 +212,8 @@ type ClaimResult struct {
 	lookAt int64 // last key that was read
 }
 
-// Blocked reports whether some steps must be measured or can never be claimed.
-func (h ClaimResult) Blocked() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
+// IsBlocked reports whether some steps must be measured or can never be claimed.
+func (h ClaimResult) IsBlocked() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
 
 // add adds the result of a repeated claim.
 func (h *ClaimResult) add(next ClaimResult) {
@@ -238,16 +238,16 @@ func (db *DB) runClaim(ctx context.Context, sql string, args []any) (ClaimResult
 	if err != nil {
 		return ClaimResult{}, fmt.Errorf("claim steps: %w", err)
 	}
-	return claimResult(rows), nil
+	return newClaimResult(rows), nil
 }
 
-func claimResult(list []claimRow) ClaimResult {
+func newClaimResult(list []claimRow) ClaimResult {
 	h := ClaimResult{Steps: make([]Claimed, 0, len(list))}
 	for _, r := range list {
 		ref := tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}
 		switch r.Kind {
 		case "step":
-			h.Steps = append(h.Steps, r.claimed())
+			h.Steps = append(h.Steps, r.toClaimed())
 			h.bytes += int(r.Bytes)
 		case "unmeasured":
 			h.Unmeasured = append(h.Unmeasured, ref)
@@ -278,7 +278,7 @@ func claimResult(list []claimRow) ClaimResult {
 	return h
 }
 
-func (r claimRow) claimed() Claimed {
+func (r claimRow) toClaimed() Claimed {
 	if d := r.Dependencies; d != nil {
 		r.DependencyResults, r.DependencyRefs = d.Results, d.Refs
 	}

@@ -56,12 +56,12 @@ func (y *yard) claimant(handlers int) Claimant {
 // claimIn claims steps in a transaction and returns their number.
 func (y *yard) claimIn(tx pgx.Tx, c Claimant, limit int, t *fairOrder) int {
 	y.Helper()
-	sql, args := c.claim(limit, tasker.MaxClaimBytes, limit, claimMode{turn: t})
+	sql, args := c.claimStatement(limit, tasker.MaxClaimBytes, limit, claimMode{turn: t})
 	rows, err := collect[claimRow](y.Context(), tx, sql, args...)
 	if err != nil {
 		y.Fatal(err)
 	}
-	return len(claimResult(rows).Steps)
+	return len(newClaimResult(rows).Steps)
 }
 
 // begin returns a transaction that is rolled back at the end of the test.
@@ -109,7 +109,7 @@ func TestTheMostUrgentOfAllQueuesComesFirst(t *testing.T) {
 		if n := y.claimIn(tx, y.claimant(handlers), 25, nil); n != 25 {
 			t.Fatalf("claimed %d", n)
 		}
-		got, err := value[string](t.Context(), tx, `
+		got, err := queryValue[string](t.Context(), tx, `
 			SELECT string_agg(format('%s %s', handler, n), ', ' ORDER BY handler)
 			FROM (SELECT handler, count(*) AS n FROM tasker.workflow_steps WHERE state = 'in_progress' GROUP BY handler) s`)
 		if want := "h0 10, h1 5, h7 10"; err != nil || got != want {
@@ -130,7 +130,7 @@ func TestEmptyQueuesCostNothing(t *testing.T) {
 	for age, most := range map[time.Duration]int{0: 200, time.Minute: 250} {
 		tx := y.begin()
 		before := y.scans(tx) // may include earlier transactions of the connection
-		turn := y.db.turns.begin(c.Namespaces)
+		turn := y.db.turns.startOrder(c.Namespaces)
 		turn.age = age
 		if n := y.claimIn(tx, c, 10, turn); n != 10 {
 			t.Errorf("claimed %d", n)
@@ -145,7 +145,7 @@ func TestEmptyQueuesCostNothing(t *testing.T) {
 // scans returns the number of scans of the claim index in a transaction.
 func (y *yard) scans(tx pgx.Tx) int {
 	y.Helper()
-	n, err := value[int](y.Context(), tx, `SELECT coalesce(pg_stat_get_xact_numscans('tasker.ready_steps_to_claim'::regclass), 0)`)
+	n, err := queryValue[int](y.Context(), tx, `SELECT coalesce(pg_stat_get_xact_numscans('tasker.ready_steps_to_claim'::regclass), 0)`)
 	if err != nil {
 		y.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestAClaimCostsTheSameInALargeTask(t *testing.T) {
 		tx := y.begin()
 		c := y.claimant(1)
 		c.Namespaces = []string{namespace}
-		sql, args := c.claim(100, tasker.MaxClaimBytes, 100, claimMode{})
+		sql, args := c.claimStatement(100, tasker.MaxClaimBytes, 100, claimMode{})
 		n, plan := pages(t.Context(), t, tx.Conn(), sql, args...)
 		if !strings.Contains(plan, "rows=100 ") {
 			t.Fatalf("not 100 steps:\n%s", plan)

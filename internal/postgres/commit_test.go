@@ -16,14 +16,14 @@ func TestTheSmallestCommitIsFlushed(t *testing.T) {
 	}
 	t.Cleanup(db.Close)
 	owner := d.Pool(t)
-	before, err := value[string](t.Context(), owner, `SELECT pg_current_wal_insert_lsn()::text`)
+	before, err := queryValue[string](t.Context(), owner, `SELECT pg_current_wal_insert_lsn()::text`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if written, err := value[bool](t.Context(), owner, `SELECT pg_current_wal_insert_lsn() > $1::pg_lsn`, before); err != nil || !written {
+	if written, err := queryValue[bool](t.Context(), owner, `SELECT pg_current_wal_insert_lsn() > $1::pg_lsn`, before); err != nil || !written {
 		t.Errorf("nothing is written that a heartbeat would wait for: %v", err)
 	}
 }

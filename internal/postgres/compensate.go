@@ -25,7 +25,8 @@ type CompensableTask struct {
 
 // LockCompensable locks a task and returns it, or NotFound.
 func (tx *Tx) LockCompensable(ctx context.Context, task tasker.ID) (CompensableTask, error) {
-	return required[CompensableTask](ctx, tx, noTask(task), "lock task", stmt("lockCompensable"), task)
+	return queryRequired[CompensableTask](ctx, tx, newTaskNotFoundError(task), "lock task", statement("lockCompensable"),
+		task)
 }
 
 // DoneStep is a complete step.
@@ -39,8 +40,8 @@ type DoneStep struct {
 // DoneSteps returns those of the named steps that are complete. Skipped and manually resolved steps
 // are not included.
 func (tx *Tx) DoneSteps(ctx context.Context, task tasker.ID, names []string) ([]DoneStep, error) {
-	list, err := collect[DoneStep](ctx, tx, stmt("doneSteps"), task, names)
-	return list, wrap(err, "read the steps that are complete")
+	list, err := collect[DoneStep](ctx, tx, statement("doneSteps"), task, names)
+	return list, wrapError(err, "read the steps that are complete")
 }
 
 // LockUnconcluded returns those of the named steps whose work may be done: they have a pending
@@ -48,9 +49,9 @@ func (tx *Tx) DoneSteps(ctx context.Context, task tasker.ID, names []string) ([]
 // the caller can conclude the returned steps and cancel the others. The caller must hold the task
 // lock.
 func (tx *Tx) LockUnconcluded(ctx context.Context, task tasker.ID, names []string) ([]tasker.StepRef, error) {
-	list, err := collect[tasker.StepRef](ctx, tx, stmt("unconcluded"), task, names)
+	list, err := collect[tasker.StepRef](ctx, tx, statement("unconcluded"), task, names)
 	if err != nil || len(list) == 0 {
-		return nil, wrap(err, "read the steps that are not concluded")
+		return nil, wrapError(err, "read the steps that are not concluded")
 	}
 	return list, tx.lockEnqueuedOf(ctx, []tasker.ID{task})
 }
@@ -77,16 +78,16 @@ func (tx *Tx) Compensate(ctx context.Context, c Compensation, by Cancellation) e
 		list[i] = taskStep{task, &steps[i]}
 		undoneIDs[i], undoIDs[i] = c.Undone[i].StepUUID, steps[i].UUID
 	}
-	batch.Queue(stmt("insertSteps"), append([]any{tx.queue.ttlMS}, newStepColumns.arrays(list)...)...)
-	makeReady(&batch, list[:1], tx.queue)
-	batch.Queue(stmt("linkUndone"), t.TaskUUID, undoneIDs, undoIDs)
+	batch.Queue(statement("insertSteps"), append([]any{tx.queue.ttlMS}, newStepColumns.toArrays(list)...)...)
+	queueReady(&batch, list[:1], tx.queue)
+	batch.Queue(statement("linkUndone"), t.TaskUUID, undoneIDs, undoIDs)
 	path := []tasker.TaskState{t.State, tasker.TaskEnqueuingSteps, tasker.TaskStepsInProcess}
-	batch.Queue(stmt("beginCompensation"), t.TaskUUID, string(t.State), by.Actor, by.Reason,
+	batch.Queue(statement("beginCompensation"), t.TaskUUID, string(t.State), by.Actor, by.Reason,
 		path[:2], path[1:], []lifecycle.TaskEvent{lifecycle.Compensate, lifecycle.Start})
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("start a compensation: %w", err)
 	}
-	r := by.repair(TaskTarget{TaskUUID: t.TaskUUID, State: t.State})
+	r := by.toRepair(TaskTarget{TaskUUID: t.TaskUUID, State: t.State})
 	r.Action, r.Notes = "task.compensating", fmt.Sprintf("%s; %d of its steps are being undone", r.Notes, len(steps))
 	r.Data["undone_steps"] = len(steps)
 	return tx.RecordRepairs(ctx, []Repair{r})

@@ -83,9 +83,9 @@ const underWay = `coalesce((
 //
 // $1 queue timeout, $2 announce steps, $3 report queues; then the conclusions.
 var (
-	concludeSteps     = conclude(movedSteps+unqueued, toQueue)
-	concludeSucceeded = conclude(succeededSteps, toQueue)  // only reported successes
-	concludeAndClaim  = conclude(succeededSteps, toWorker) // for a worker that wants more steps
+	concludeSteps     = concludeSQL(movedSteps+unqueued, toQueue)
+	concludeSucceeded = concludeSQL(succeededSteps, toQueue)  // only reported successes
+	concludeAndClaim  = concludeSQL(succeededSteps, toWorker) // for a worker that wants more steps
 )
 
 // previousState selects the required columns of the state that step u had before.
@@ -106,18 +106,18 @@ const unqueued = `unqueued AS (
 ),
 `
 
-// conclude returns a statement that moves steps. The target determines what happens to steps that
-// become ready.
-func conclude(moved string, to claimTarget) string {
+// concludeSQL returns a statement that moves steps. The target determines what happens to steps
+// that become ready.
+func concludeSQL(moved string, to claimTarget) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-` + moved + concludeFollows(to)
+` + moved + concludeFollowsSQL(to)
 }
 
 // movedSteps applies conclusions of all kinds.
 var movedSteps = `conclusion AS MATERIALIZED (
     SELECT u.*, ` + previousState + `
-    FROM ` + conclusionColumns.unnest("u", 4) + `
+    FROM ` + conclusionColumns.unnestSQL("u", 4) + `
     ORDER BY task_uuid, step_uuid
 ),
 moved AS (
@@ -132,8 +132,8 @@ moved AS (
         last_failure_at = CASE WHEN u.to_state = 'error' THEN c.at ELSE s.last_failure_at END,
         completed_at = CASE WHEN u.to_state IN ('complete', 'resolved_manually', 'skipped') THEN c.at END,
         decide_at = CASE WHEN u.to_state = 'pending' AND s.join_rule IS NOT NULL AND (s.decided_at IS NULL OR s.step_type = 'child') THEN c.at END,
-        wait_until = CASE WHEN u.to_state = 'pending' AND (s.join_rule IS NULL OR s.decided_at IS NOT NULL) THEN ` + waitOf("c.at") + ` END,
-        remind_at = CASE WHEN u.to_state = 'pending' AND (s.join_rule IS NULL OR s.decided_at IS NOT NULL) THEN ` + remindOf("c.at") + ` END,
+        wait_until = CASE WHEN u.to_state = 'pending' AND (s.join_rule IS NULL OR s.decided_at IS NOT NULL) THEN ` + waitSQL("c.at") + ` END,
+        remind_at = CASE WHEN u.to_state = 'pending' AND (s.join_rule IS NULL OR s.decided_at IS NOT NULL) THEN ` + reminderSQL("c.at") + ` END,
         reminders = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.reminders END,
         inputs_bytes = CASE WHEN s.join_rule = 'any' THEN NULL ELSE s.inputs_bytes END,
         skip_reason = CASE WHEN u.to_state = 'skipped' THEN u.reason END,
@@ -166,7 +166,7 @@ moved AS (
 // conclusions.
 var succeededSteps = `conclusion AS MATERIALIZED (
     SELECT u.*
-    FROM ` + succeededColumns.unnest("u", 4) + `
+    FROM ` + succeededColumns.unnestSQL("u", 4) + `
     ORDER BY task_uuid, step_uuid
 ),
 moved AS (
@@ -188,10 +188,10 @@ moved AS (
 ),
 `
 
-// concludeFollows records the history and updates the dependent steps. The statement promoteItems
-// does the latter in the same way.
-func concludeFollows(to claimTarget) string {
-	return concludedLog + to.parts + promotedItems + unblockDependents(to) + concludedAnswer(to)
+// concludeFollowsSQL records the history and updates the dependent steps. The statement
+// promoteItems does the latter in the same way.
+func concludeFollowsSQL(to claimTarget) string {
+	return concludedLog + to.parts + promotedItems + unblockDependentsSQL(to) + concludedResultSQL(to)
 }
 
 // movesBefore selects moves_id, enqueued_at and claimed_at of the pending moves of step m.
@@ -247,30 +247,30 @@ promoted AS (
 ),
 `
 
-// unblockDependents updates the children of the moved steps.
-func unblockDependents(to claimTarget) string {
+// unblockDependentsSQL updates the children of the moved steps.
+func unblockDependentsSQL(to claimTarget) string {
 	return `freed AS (
     UPDATE tasker.workflow_steps s
     SET parents_open = s.parents_open - CASE WHEN s.items_total IS NULL THEN k.done ELSE k.items END, inputs_bytes = s.inputs_bytes + k.bytes,
-        state = CASE ` + to.worker("'in_progress'") + `WHEN ` + becomesReady + ` THEN 'enqueued' ELSE s.state END,
+        state = CASE ` + to.workerSQL("'in_progress'") + `WHEN ` + becomesReady + ` THEN 'enqueued' ELSE s.state END,
         state_since = CASE WHEN ` + becomesReady + ` THEN c.at ELSE s.state_since END,
         attempts = s.attempts + CASE WHEN ` + becomesReady + ` THEN 1 ELSE 0 END,
         expires_at = CASE
-            ` + to.worker("NULL") + `WHEN ` + becomesReady + `
+            ` + to.workerSQL("NULL") + `WHEN ` + becomesReady + `
             THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $1)
             ELSE s.expires_at
         END,
-        unwritten = CASE ` + to.worker("3") + `WHEN ` + becomesReady + ` THEN 1 ELSE s.unwritten END,
+        unwritten = CASE ` + to.workerSQL("3") + `WHEN ` + becomesReady + ` THEN 1 ELSE s.unwritten END,
         moves_id = CASE WHEN ` + becomesReady + ` THEN ` + nextMoves + ` ELSE s.moves_id END,
-        wait_until = CASE WHEN ` + beginsToWait + ` THEN ` + waitOf("c.at") + ` ELSE s.wait_until END,
-        remind_at = CASE WHEN ` + beginsToWait + ` THEN ` + remindOf("c.at") + ` ELSE s.remind_at END,
+        wait_until = CASE WHEN ` + beginsToWait + ` THEN ` + waitSQL("c.at") + ` ELSE s.wait_until END,
+        remind_at = CASE WHEN ` + beginsToWait + ` THEN ` + reminderSQL("c.at") + ` ELSE s.remind_at END,
         decide_at = CASE WHEN ` + becomesDue + ` THEN c.at ELSE s.decide_at END,
         item_under_way = CASE WHEN s.items_total IS NOT NULL THEN coalesce((SELECT max(p.item_ordinal) FROM picked p WHERE p.map_uuid = s.step_uuid), ` + underWay + `) END,
         items_free = CASE WHEN s.items_limit IS NOT NULL AND k.places > 0
             THEN s.items_free + k.places - (SELECT count(*) FROM picked p WHERE p.map_uuid = s.step_uuid) ELSE s.items_free END,
         item_next = CASE WHEN s.items_limit IS NOT NULL AND k.places > 0
             THEN coalesce((SELECT max(p.item_ordinal) + 1 FROM picked p WHERE p.map_uuid = s.step_uuid), s.items_total) ELSE s.item_next END,
-        ` + to.sets() + `updated_at = c.at
+        ` + to.setSQL() + `updated_at = c.at
     FROM ` + to.children + ` k
     CROSS JOIN clock c
     WHERE s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
@@ -281,15 +281,15 @@ func unblockDependents(to claimTarget) string {
 `
 }
 
-// concludedAnswer enqueues the steps that became ready and selects the result.
-func concludedAnswer(to claimTarget) string {
+// concludedResultSQL enqueues the steps that became ready and selects the result.
+func concludedResultSQL(to claimTarget) string {
 	return `begins AS (
     SELECT ` + readyColumns + ` FROM freed WHERE enqueued
     UNION ALL
     SELECT ` + readyColumns + ` FROM promoted
 ),
-` + ready("begins") + `,
-` + announced("begins WHERE $2") + `
+` + readySQL("begins") + `,
+` + announcedSQL("begins WHERE $2") + `
 SELECT
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved), '{}') AS moved,
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
@@ -338,7 +338,7 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 			return Concluded{}, err
 		}
 	}
-	rows, err := collect[Concluded](ctx, tx, concludeSteps, conclusionArgs(list, tx.queue)...)
+	rows, err := collect[Concluded](ctx, tx, concludeSteps, newConclusionArgs(list, tx.queue)...)
 	if err != nil {
 		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
 	}
@@ -369,9 +369,9 @@ func (tx *Tx) PendingReports(ctx context.Context, of []tasker.StepRef) ([]Pendin
 }
 
 func readPendingReports(ctx context.Context, q querier, of []tasker.StepRef) ([]PendingReport, error) {
-	tasks, steps := refArrays(of)
-	rows, err := collect[PendingReport](ctx, q, stmt("pendingReports"), tasks, steps)
-	return rows, wrap(err, "read pending reports")
+	tasks, steps := toRefArrays(of)
+	rows, err := collect[PendingReport](ctx, q, statement("pendingReports"), tasks, steps)
+	return rows, wrapError(err, "read pending reports")
 }
 
 // placedConclusion is a conclusion with its index in the list.
@@ -381,25 +381,25 @@ type placedConclusion struct {
 }
 
 var conclusionColumns = columns[placedConclusion]{
-	col("place int", func(c *placedConclusion) int32 { return int32(c.place) }),
-	col("task_uuid uuid", func(c *placedConclusion) tasker.ID { return c.TaskUUID }),
-	col("step_uuid uuid", func(c *placedConclusion) tasker.ID { return c.StepUUID }),
-	col("from_state text", func(c *placedConclusion) string { return string(c.From) }),
-	col("fence bigint", func(c *placedConclusion) int64 { return c.Fence }),
-	col("event text", func(c *placedConclusion) string { return string(c.Event) }),
-	col("to_state text", func(c *placedConclusion) string { return string(c.To) }),
-	col("body text", func(c *placedConclusion) *string { return docOrNil(c.Body) }),
-	col("result_size int", func(c *placedConclusion) int32 { return int32(c.ResultSize) }),
-	col("retryable bool", func(c *placedConclusion) bool { return c.Retryable }),
-	col("retry_after_ms bigint", func(c *placedConclusion) int64 { return c.RetryAfter }),
-	col("worker_uuid uuid", func(c *placedConclusion) pgtype.UUID { return nullable(c.Worker) }),
-	col("digest bytea", func(c *placedConclusion) []byte { return c.Digest }),
-	col("expired bool", func(c *placedConclusion) bool { return c.Expired }),
-	col("raise_fence bool", func(c *placedConclusion) bool { return c.RaiseFence }),
-	col("actor text", func(c *placedConclusion) string { return c.Actor }),
-	col("reason text", func(c *placedConclusion) string { return c.Reason }),
-	col("keep_report text", func(c *placedConclusion) *string { return docOrNil(c.KeepReport) }),
-	col("operation_uuid uuid", func(c *placedConclusion) pgtype.UUID { return nullable(c.Operation) }),
+	newColumn("place int", func(c *placedConclusion) int32 { return int32(c.place) }),
+	newColumn("task_uuid uuid", func(c *placedConclusion) tasker.ID { return c.TaskUUID }),
+	newColumn("step_uuid uuid", func(c *placedConclusion) tasker.ID { return c.StepUUID }),
+	newColumn("from_state text", func(c *placedConclusion) string { return string(c.From) }),
+	newColumn("fence bigint", func(c *placedConclusion) int64 { return c.Fence }),
+	newColumn("event text", func(c *placedConclusion) string { return string(c.Event) }),
+	newColumn("to_state text", func(c *placedConclusion) string { return string(c.To) }),
+	newColumn("body text", func(c *placedConclusion) *string { return nilIfEmptyDoc(c.Body) }),
+	newColumn("result_size int", func(c *placedConclusion) int32 { return int32(c.ResultSize) }),
+	newColumn("retryable bool", func(c *placedConclusion) bool { return c.Retryable }),
+	newColumn("retry_after_ms bigint", func(c *placedConclusion) int64 { return c.RetryAfter }),
+	newColumn("worker_uuid uuid", func(c *placedConclusion) pgtype.UUID { return toNullableUUID(c.Worker) }),
+	newColumn("digest bytea", func(c *placedConclusion) []byte { return c.Digest }),
+	newColumn("expired bool", func(c *placedConclusion) bool { return c.Expired }),
+	newColumn("raise_fence bool", func(c *placedConclusion) bool { return c.RaiseFence }),
+	newColumn("actor text", func(c *placedConclusion) string { return c.Actor }),
+	newColumn("reason text", func(c *placedConclusion) string { return c.Reason }),
+	newColumn("keep_report text", func(c *placedConclusion) *string { return nilIfEmptyDoc(c.KeepReport) }),
+	newColumn("operation_uuid uuid", func(c *placedConclusion) pgtype.UUID { return toNullableUUID(c.Operation) }),
 }
 
 // areReportedSuccesses reports whether succeededSteps can apply the conclusions.
@@ -412,31 +412,33 @@ func (c *Conclusion) isReportedSuccess() bool {
 		c.Actor == "" && c.Operation == nil && c.KeepReport == nil && !c.Expired && !c.RaiseFence
 }
 
-var succeededColumns = conclusionColumns.only("place", "task_uuid", "step_uuid", "fence", "body", "result_size", "worker_uuid", "digest", "reason")
+var succeededColumns = conclusionColumns.pick("place", "task_uuid", "step_uuid", "fence", "body", "result_size", "worker_uuid", "digest", "reason")
 
-// nullable converts an optional id to a parameter. pgx would send a pointer as text.
-func nullable(id *tasker.ID) pgtype.UUID {
+// toNullableUUID converts an optional id to a parameter. pgx would send a pointer as text.
+func toNullableUUID(id *tasker.ID) pgtype.UUID {
 	if id == nil {
 		return pgtype.UUID{}
 	}
 	return pgtype.UUID{Bytes: *id, Valid: true}
 }
 
-func conclusionArgs(list []Conclusion, q queue) []any { return q.conclude(conclusionColumns, list) }
+func newConclusionArgs(list []Conclusion, q queue) []any {
+	return q.concludeArgs(conclusionColumns, list)
+}
 
-func succeededArgs(list []Conclusion, q queue) []any { return q.conclude(succeededColumns, list) }
+func newSuccessArgs(list []Conclusion, q queue) []any { return q.concludeArgs(succeededColumns, list) }
 
-func (q queue) conclude(c columns[placedConclusion], list []Conclusion) []any {
+func (q queue) concludeArgs(c columns[placedConclusion], list []Conclusion) []any {
 	placed := make([]placedConclusion, len(list))
 	for i := range list {
 		placed[i] = placedConclusion{i, &list[i]}
 	}
-	return append([]any{q.ttlMS, q.announce, q.report}, c.arrays(placed)...)
+	return append([]any{q.ttlMS, q.announce, q.report}, c.toArrays(placed)...)
 }
 
-// TasksOf returns the distinct tasks of conclusions.
-func TasksOf(list []Conclusion) []tasker.ID {
-	return tasksOnce(valuesOf(list, func(c *Conclusion) tasker.ID { return c.TaskUUID }))
+// TaskIDs returns the distinct tasks of conclusions.
+func TaskIDs(list []Conclusion) []tasker.ID {
+	return uniqueTasks(collectValues(list, func(c *Conclusion) tasker.ID { return c.TaskUUID }))
 }
 
-func docOrNil(doc json.RawMessage) *string { return textOrNil(string(doc)) }
+func nilIfEmptyDoc(doc json.RawMessage) *string { return nilIfEmpty(string(doc)) }

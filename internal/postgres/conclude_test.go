@@ -66,7 +66,7 @@ func TestAReportedSuccessIsConcludedAsAnyOther(t *testing.T) {
 			var concluded [2]Concluded
 			var rows [2][]map[string]any
 			for i, sql := range []string{concludeSteps, concludeSucceeded} {
-				args := [][]any{conclusionArgs([]Conclusion{c}, db.queue), succeededArgs([]Conclusion{c}, db.queue)}[i]
+				args := [][]any{newConclusionArgs([]Conclusion{c}, db.queue), newSuccessArgs([]Conclusion{c}, db.queue)}[i]
 				rows[i], _ = left(t, db, func(tx pgx.Tx) []tasker.ID {
 					list, err := collect[Concluded](t.Context(), tx, sql, args...)
 					if err != nil {

@@ -55,11 +55,11 @@ func splitConns(all int) [connClasses]int {
 	return s
 }
 
-// ForCreates returns the maximum number of connections for storing new tasks.
-func (db *DB) ForCreates() int { return db.pool.forCreates() }
+// MaxCreateConns returns the maximum number of connections for storing new tasks.
+func (db *DB) MaxCreateConns() int { return db.pool.forCreates() }
 
-// ForRequests returns how many of all connections are used for reads and repairs.
-func ForRequests(all int) int { return splitConns(all)[General] }
+// RequestConns returns how many of all connections are used for reads and repairs.
+func RequestConns(all int) int { return splitConns(all)[General] }
 
 // connections provides connections with the settings of this package.
 type connections interface {
@@ -167,18 +167,18 @@ func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 // failover.
 func requireReadWrite(cfg *pgxpool.Config) {
 	// AfterRelease is not suitable: pgxpool starts a goroutine for each call of it.
-	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { return usable(c), nil }
+	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { return isUsable(c), nil }
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return needsPing(p.Conn.PgConn().Conn(), p.IdleDuration)
 	}
 	cfg.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Severity != "FATAL" && err.SeverityUnlocalized != "FATAL" && err.Code != readOnly
 	}
-	toWritable(cfg.ConnConfig)
+	preferWritable(cfg.ConnConfig)
 }
 
-// usable reports whether a connection can be used: it is new, or not known to be read-only.
-func usable(c *pgx.Conn) bool {
+// isUsable reports whether a connection can be used: it is new, or not known to be read-only.
+func isUsable(c *pgx.Conn) bool {
 	const used = "tasker.used"
 	if data := c.PgConn().CustomData(); data[used] == nil {
 		data[used] = true
@@ -188,9 +188,9 @@ func usable(c *pgx.Conn) bool {
 	return status("in_hot_standby") != "on" && status("default_transaction_read_only") != "on"
 }
 
-// toWritable makes a connection to several hosts select a writable one, unless the URL sets
+// preferWritable makes a connection to several hosts select a writable one, unless the URL sets
 // target_session_attrs.
-func toWritable(cfg *pgx.ConnConfig) {
+func preferWritable(cfg *pgx.ConnConfig) {
 	several := slices.ContainsFunc(cfg.Fallbacks, func(f *pgconn.FallbackConfig) bool {
 		return f.Host != cfg.Host || f.Port != cfg.Port
 	})
@@ -205,7 +205,7 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	toWritable(cfg)
+	preferWritable(cfg)
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
@@ -220,5 +220,5 @@ const (
 
 // needsPing reports whether an idle connection must be tested by a round trip before use.
 func needsPing(c net.Conn, idle time.Duration) bool {
-	return idle > pingAfter || idle > idleAfter && !silent(c)
+	return idle > pingAfter || idle > idleAfter && !isSilent(c)
 }

@@ -43,14 +43,14 @@ func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
 	}
 	for _, class := range []ConnClass{Heartbeats, Work, Creates, Timers} {
 		ctx, cancel := context.WithTimeout(WithConnClass(t.Context(), class), 20*time.Second)
-		if err := db.Writable(ctx); err != nil {
+		if err := db.CheckWritable(ctx); err != nil {
 			t.Errorf("class %d: %v", class, err)
 		}
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := db.Writable(ctx); err == nil {
+	if err := db.CheckWritable(ctx); err == nil {
 		t.Error("the exhausted class has a free connection: the test shows nothing")
 	}
 }

@@ -45,8 +45,10 @@ type CreatedTask struct {
 	StoredContext json.RawMessage // set only if Insertion.Contexts is set
 }
 
-// Decides reports whether a step of the task must be decided when the task starts.
-func (t *CreatedTask) Decides() bool { return slices.ContainsFunc(t.Steps, CreatedStep.decides) }
+// HasDecisions reports whether a step of the task must be decided when the task starts.
+func (t *CreatedTask) HasDecisions() bool {
+	return slices.ContainsFunc(t.Steps, CreatedStep.isDeciding)
+}
 
 // CreatedStep is a step to store.
 type CreatedStep struct {
@@ -63,9 +65,9 @@ type CreatedStep struct {
 	InputSize   int // size of that step's result
 }
 
-// wait returns the shortest timeout in seconds of the steps that begin to wait when the task
-// starts, or 0 if there is none.
-func (t *CreatedTask) wait() (shortest int32) {
+// shortestWait returns the shortest timeout in seconds of the steps that begin to wait when the
+// task starts, or 0 if there is none.
+func (t *CreatedTask) shortestWait() (shortest int32) {
 	for _, s := range t.Steps {
 		if !s.HasHandler() && len(s.Parents) == 0 && s.JoinRule == "" && s.LimitSeconds() > 0 && (shortest == 0 || int32(s.LimitSeconds()) < shortest) {
 			shortest = int32(s.LimitSeconds())
@@ -82,8 +84,8 @@ func (s CreatedStep) firstReminder() int {
 	return s.RemindAfterSeconds[0]
 }
 
-// decides reports whether the step must be decided when its task starts.
-func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
+// isDeciding reports whether the step must be decided when its task starts.
+func (s CreatedStep) isDeciding() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
 
 // Tasks, steps and history are stored by a batch of short statements. For few tasks, this is faster
 // than a single statement. All of them see the same now().
@@ -91,12 +93,12 @@ func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) 
 // $1 lock timeout, $2 return contexts; then the tasks. If a template was replaced or retired, its
 // template_uuid is NULL, which makes the transaction fail.
 var (
-	insertTasks     = insertionOf(newTaskColumns, "", "")
-	insertChildren  = insertionOf(childColumns, ", parent_task_uuid, parent_step_uuid, depth", ", u.parent_task_uuid, u.parent_step_uuid, u.depth")
-	insertScheduled = insertionOf(scheduledColumns, ", schedule_uuid", ", u.schedule_uuid")
+	insertTasks     = insertionSQL(newTaskColumns, "", "")
+	insertChildren  = insertionSQL(childColumns, ", parent_task_uuid, parent_step_uuid, depth", ", u.parent_task_uuid, u.parent_step_uuid, u.depth")
+	insertScheduled = insertionSQL(scheduledColumns, ", schedule_uuid", ", u.schedule_uuid")
 )
 
-func insertionOf(task columns[*CreatedTask], more, values string) string {
+func insertionSQL(task columns[*CreatedTask], more, values string) string {
 	return `
 INSERT INTO tasker.tasks (
     task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
@@ -110,7 +112,7 @@ SELECT
     u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
     u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, now(), now(), u.context_bytes` + values + `
 FROM set_config('lock_timeout', $1, true)
-CROSS JOIN ` + task.unnest("u", 3) + `
+CROSS JOIN ` + task.unnestSQL("u", 3) + `
 JOIN tasker.staleness_thresholds st ON st.only_row
 LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid AND NOT (u.must > 0 AND tt.retired_at IS NOT NULL) AND NOT (u.must > 1 AND EXISTS (
     SELECT FROM tasker.task_templates n
@@ -153,27 +155,27 @@ func (db *DB) storeTasks(ctx context.Context, tasks []*CreatedTask, how Insertio
 	}
 	defer conn.Release()
 	how.keys = true
-	err = readInsertion(conn.SendBatch(ctx, insertion(tasks, how, db.queue)), tasks)
-	if unknown = OutcomeUnknown(err) && !pgconn.SafeToRetry(err); err == nil || unknown {
-		db.committed()
+	err = readInsertion(conn.SendBatch(ctx, newInsertionBatch(tasks, how, db.queue)), tasks)
+	if unknown = IsOutcomeUnknown(err) && !pgconn.SafeToRetry(err); err == nil || unknown {
+		db.runCommitHooks()
 	}
-	return unknown, insertionError(err)
+	return unknown, classifyInsertionError(err)
 }
 
 // InsertTasks stores tasks with their steps and sets their creation times. It returns [ErrKeyTaken]
 // if an idempotency key is in use, [ErrTemplateGone] if a template was replaced or retired, and
 // [ErrTaskStored] if a task already exists. After an error, the caller must roll back.
 func (tx *Tx) InsertTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) error {
-	return insertionError(readInsertion(tx.SendBatch(ctx, insertion(tasks, how, tx.queue)), tasks))
+	return classifyInsertionError(readInsertion(tx.SendBatch(ctx, newInsertionBatch(tasks, how, tx.queue)), tasks))
 }
 
-func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
+func newInsertionBatch(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	var batch pgx.Batch
 	var steps, enqueued []taskStep
 	var moves []taskMove
 	var found []taskAttribute
 	for _, t := range tasks {
-		found = append(found, attributesOf(t)...)
+		found = append(found, collectAttributes(t)...)
 		for n := range t.Steps {
 			s := taskStep{t, &t.Steps[n]}
 			steps = append(steps, s)
@@ -181,43 +183,43 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 				enqueued = append(enqueued, s)
 			}
 		}
-		moves = append(moves, movesOf(t)...)
+		moves = append(moves, collectMoves(t)...)
 	}
 	wait := fmt.Sprint(cmp.Or(how.LockTimeout, lockTimeout).Milliseconds())
 	switch {
 	case how.Children:
-		batch.Queue(insertChildren, append([]any{wait, how.Contexts}, childColumns.arrays(tasks)...)...)
+		batch.Queue(insertChildren, append([]any{wait, how.Contexts}, childColumns.toArrays(tasks)...)...)
 	case how.Scheduled:
-		batch.Queue(insertScheduled, append([]any{wait, how.Contexts}, scheduledColumns.arrays(tasks)...)...)
+		batch.Queue(insertScheduled, append([]any{wait, how.Contexts}, scheduledColumns.toArrays(tasks)...)...)
 	default:
-		batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.arrays(tasks)...)...)
+		batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.toArrays(tasks)...)...)
 	}
-	batch.Queue(stmt("insertSteps"), append([]any{q.ttlMS}, newStepColumns.arrays(steps)...)...)
-	if limits := limitsOfTasks(tasks); len(limits) > 0 {
-		batch.Queue(stmt("insertTaskLimits"), taskLimitColumns.arrays(limits)...)
+	batch.Queue(statement("insertSteps"), append([]any{q.ttlMS}, newStepColumns.toArrays(steps)...)...)
+	if limits := collectTaskLimits(tasks); len(limits) > 0 {
+		batch.Queue(statement("insertTaskLimits"), taskLimitColumns.toArrays(limits)...)
 		if how.keys {
-			batch.Queue(stmt("makeTaskKeys"), keysOfLimits(limits)...)
+			batch.Queue(statement("makeTaskKeys"), newLimitKeyArgs(limits)...)
 		}
 	}
 	if len(found) > 0 {
-		batch.Queue(stmt("insertAttributes"), attributeColumns.arrays(found)...)
+		batch.Queue(statement("insertAttributes"), attributeColumns.toArrays(found)...)
 	}
 	if len(moves) > 0 {
-		batch.Queue(stmt("insertTaskMoves"), taskMoveColumns.arrays(moves)...)
+		batch.Queue(statement("insertTaskMoves"), taskMoveColumns.toArrays(moves)...)
 	}
-	bindTasks(&batch, tasks)
-	makeReady(&batch, enqueued, q)
+	queueBindTasks(&batch, tasks)
+	queueReady(&batch, enqueued, q)
 	return &batch
 }
 
-// makeReady adds the statements that make newly enqueued steps available to workers.
-func makeReady(batch *pgx.Batch, enqueued []taskStep, q queue) {
+// queueReady adds the statements that make newly enqueued steps available to workers.
+func queueReady(batch *pgx.Batch, enqueued []taskStep, q queue) {
 	if len(enqueued) == 0 {
 		return
 	}
-	batch.Queue(stmt("insertReadySteps"), append([]any{q.ttlMS}, readyStepColumns.arrays(enqueued)...)...)
+	batch.Queue(statement("insertReadySteps"), append([]any{q.ttlMS}, readyStepColumns.toArrays(enqueued)...)...)
 	if q.announce {
-		batch.Queue(stmt("announceNew"), enqueuedColumns.arrays(enqueued)...)
+		batch.Queue(statement("announceNew"), enqueuedColumns.toArrays(enqueued)...)
 	}
 }
 
@@ -229,7 +231,7 @@ type insertedRow struct {
 
 // readInsertion reads the results of an insertion. This also ends its implicit transaction, if any.
 func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
-	stored, err := answered[insertedRow](results)
+	stored, err := readBatchRows[insertedRow](results)
 	if closed := results.Close(); err == nil {
 		err = closed
 	}
@@ -246,8 +248,8 @@ func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
 	return nil
 }
 
-// insertionError converts a constraint violation to an error that callers can handle.
-func insertionError(err error) error {
+// classifyInsertionError converts a constraint violation to an error that callers can handle.
+func classifyInsertionError(err error) error {
 	var pg *pgconn.PgError
 	switch {
 	case err == nil:
@@ -262,7 +264,7 @@ func insertionError(err error) error {
 	case pg.ConstraintName == "tasks_template_uuid_fkey", pg.Code == notNull && pg.ColumnName == "template_uuid":
 		return ErrTemplateGone
 	}
-	err = deadlineError(err)
+	err = classifyDeadlineError(err)
 	return fmt.Errorf("insert tasks: %w", classifyError(err))
 }
 
@@ -278,9 +280,9 @@ var (
 	ErrTemplateGone = errors.New("template was replaced")
 )
 
-// must returns what the database requires of the template: 0 nothing, 1 that it is not retired, 2
-// that it is also the newest version.
-func (t *CreatedTask) must() int32 {
+// requiredFlags returns what the database requires of the template: 0 nothing, 1 that it is not
+// retired, 2 that it is also the newest version.
+func (t *CreatedTask) requiredFlags() int32 {
 	switch {
 	case t.Newest:
 		return 2
@@ -292,24 +294,24 @@ func (t *CreatedTask) must() int32 {
 }
 
 var newTaskColumns = columns[*CreatedTask]{
-	col("task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).UUID }),
-	col("template_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Template.UUID }),
-	col("must int", func(t **CreatedTask) int32 { return (*t).must() }),
-	col("state text", func(t **CreatedTask) string { return string((*t).State) }),
-	col("priority int", func(t **CreatedTask) int32 { return int32((*t).Request.Priority) }),
-	col("context text", func(t **CreatedTask) string { return string((*t).Request.Context) }),
-	col("initiator text", func(t **CreatedTask) string { return (*t).Request.Initiator }),
-	col("source_system text", func(t **CreatedTask) string { return (*t).Request.SourceSystem }),
-	col("reason text", func(t **CreatedTask) string { return (*t).Request.Reason }),
-	col("tags text", func(t **CreatedTask) string { return textArray((*t).Request.Tags) }),
-	col("correlation_id text", func(t **CreatedTask) string { return (*t).Correlation }),
-	col("parent_correlation_id text", func(t **CreatedTask) string { return (*t).Request.ParentCorrelationID }),
-	col("idempotency_key text", func(t **CreatedTask) string { return (*t).Request.IdempotencyKey }),
-	col("request_digest bytea", func(t **CreatedTask) []byte { return (*t).Digest }),
-	col("recreated_from uuid", func(t **CreatedTask) pgtype.UUID { return idOrNull((*t).Request.RecreatedFrom) }),
-	col("start_at timestamptz", func(t **CreatedTask) *time.Time { return timeOrNil((*t).Request.StartAt) }),
-	col("context_bytes int", func(t **CreatedTask) int32 { return int32((*t).ContextSize) }),
-	col("wait_s int", func(t **CreatedTask) int32 { return (*t).wait() }),
+	newColumn("task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).UUID }),
+	newColumn("template_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Template.UUID }),
+	newColumn("must int", func(t **CreatedTask) int32 { return (*t).requiredFlags() }),
+	newColumn("state text", func(t **CreatedTask) string { return string((*t).State) }),
+	newColumn("priority int", func(t **CreatedTask) int32 { return int32((*t).Request.Priority) }),
+	newColumn("context text", func(t **CreatedTask) string { return string((*t).Request.Context) }),
+	newColumn("initiator text", func(t **CreatedTask) string { return (*t).Request.Initiator }),
+	newColumn("source_system text", func(t **CreatedTask) string { return (*t).Request.SourceSystem }),
+	newColumn("reason text", func(t **CreatedTask) string { return (*t).Request.Reason }),
+	newColumn("tags text", func(t **CreatedTask) string { return formatTextArray((*t).Request.Tags) }),
+	newColumn("correlation_id text", func(t **CreatedTask) string { return (*t).Correlation }),
+	newColumn("parent_correlation_id text", func(t **CreatedTask) string { return (*t).Request.ParentCorrelationID }),
+	newColumn("idempotency_key text", func(t **CreatedTask) string { return (*t).Request.IdempotencyKey }),
+	newColumn("request_digest bytea", func(t **CreatedTask) []byte { return (*t).Digest }),
+	newColumn("recreated_from uuid", func(t **CreatedTask) pgtype.UUID { return toNullUUID((*t).Request.RecreatedFrom) }),
+	newColumn("start_at timestamptz", func(t **CreatedTask) *time.Time { return nilIfZeroTime((*t).Request.StartAt) }),
+	newColumn("context_bytes int", func(t **CreatedTask) int32 { return int32((*t).ContextSize) }),
+	newColumn("wait_s int", func(t **CreatedTask) int32 { return (*t).shortestWait() }),
 }
 
 type taskStep struct {
@@ -318,37 +320,37 @@ type taskStep struct {
 }
 
 var newStepColumns = columns[taskStep]{
-	col("task_uuid uuid", func(s *taskStep) tasker.ID { return s.task.UUID }),
-	col("step_uuid uuid", func(s *taskStep) tasker.ID { return s.UUID }),
-	col("name text", func(s *taskStep) string { return s.Name }),
-	col("step_type text", func(s *taskStep) string { return string(s.Type) }),
-	col("namespace text", func(s *taskStep) string { return s.task.Template.Namespace }),
-	col("handler text", func(s *taskStep) string { return s.Handler.Callable }),
-	col("priority int", func(s *taskStep) int32 { return int32(s.task.Request.Priority) }),
-	col("state text", func(s *taskStep) string { return string(s.State) }),
-	col("parents text", func(s *taskStep) string { return idArray(s.Parents) }),
-	col("children text", func(s *taskStep) string { return idArray(s.Children) }),
-	col("parents_open int", func(s *taskStep) int32 { return int32(len(s.Parents) - s.ParentsDone) }),
-	col("max_attempts int", func(s *taskStep) int32 { return int32(s.Retry.MaxAttempts) }),
-	col("retryable bool", func(s *taskStep) bool { return s.Retry.Retryable }),
-	col("backoff text", func(s *taskStep) string { return string(s.Retry.Backoff) }),
-	col("base_ms int", func(s *taskStep) int32 { return int32(s.Retry.BaseMS) }),
-	col("cap_ms int", func(s *taskStep) int32 { return int32(s.Retry.MaxBackoffMS) }),
-	col("jitter bool", func(s *taskStep) bool { return s.Retry.Jitter }),
-	col("timeout_s int", func(s *taskStep) int32 { return int32(s.LimitSeconds()) }),
-	col("remind_s int", func(s *taskStep) int32 { return int32(s.firstReminder()) }),
-	col("join_rule text", func(s *taskStep) string { return string(s.JoinRule) }),
-	col("finds bool", func(s *taskStep) bool { return s.Finds }),
-	col("ttl_ms bigint", func(s *taskStep) int64 {
+	newColumn("task_uuid uuid", func(s *taskStep) tasker.ID { return s.task.UUID }),
+	newColumn("step_uuid uuid", func(s *taskStep) tasker.ID { return s.UUID }),
+	newColumn("name text", func(s *taskStep) string { return s.Name }),
+	newColumn("step_type text", func(s *taskStep) string { return string(s.Type) }),
+	newColumn("namespace text", func(s *taskStep) string { return s.task.Template.Namespace }),
+	newColumn("handler text", func(s *taskStep) string { return s.Handler.Callable }),
+	newColumn("priority int", func(s *taskStep) int32 { return int32(s.task.Request.Priority) }),
+	newColumn("state text", func(s *taskStep) string { return string(s.State) }),
+	newColumn("parents text", func(s *taskStep) string { return formatIDArray(s.Parents) }),
+	newColumn("children text", func(s *taskStep) string { return formatIDArray(s.Children) }),
+	newColumn("parents_open int", func(s *taskStep) int32 { return int32(len(s.Parents) - s.ParentsDone) }),
+	newColumn("max_attempts int", func(s *taskStep) int32 { return int32(s.Retry.MaxAttempts) }),
+	newColumn("retryable bool", func(s *taskStep) bool { return s.Retry.Retryable }),
+	newColumn("backoff text", func(s *taskStep) string { return string(s.Retry.Backoff) }),
+	newColumn("base_ms int", func(s *taskStep) int32 { return int32(s.Retry.BaseMS) }),
+	newColumn("cap_ms int", func(s *taskStep) int32 { return int32(s.Retry.MaxBackoffMS) }),
+	newColumn("jitter bool", func(s *taskStep) bool { return s.Retry.Jitter }),
+	newColumn("timeout_s int", func(s *taskStep) int32 { return int32(s.LimitSeconds()) }),
+	newColumn("remind_s int", func(s *taskStep) int32 { return int32(s.firstReminder()) }),
+	newColumn("join_rule text", func(s *taskStep) string { return string(s.JoinRule) }),
+	newColumn("finds bool", func(s *taskStep) bool { return s.Finds }),
+	newColumn("ttl_ms bigint", func(s *taskStep) int64 {
 		return cmp.Or(s.WorkerQueueTTLMS, s.task.Template.Lifecycle.WorkerQueueTTLMS)
 	}),
-	col("context_bytes int", func(s *taskStep) int32 { return int32(s.task.ContextSize + s.InputSize) }),
-	col("start_at timestamptz", func(s *taskStep) *time.Time { return timeOrNil(s.task.Request.StartAt) }),
+	newColumn("context_bytes int", func(s *taskStep) int32 { return int32(s.task.ContextSize + s.InputSize) }),
+	newColumn("start_at timestamptz", func(s *taskStep) *time.Time { return nilIfZeroTime(s.task.Request.StartAt) }),
 }
 
 var (
-	enqueuedColumns  = newStepColumns.only("task_uuid", "step_uuid", "namespace")
-	readyStepColumns = newStepColumns.only("task_uuid", "step_uuid", "namespace", "handler", "priority", "ttl_ms", "context_bytes")
+	enqueuedColumns  = newStepColumns.pick("task_uuid", "step_uuid", "namespace")
+	readyStepColumns = newStepColumns.pick("task_uuid", "step_uuid", "namespace", "handler", "priority", "ttl_ms", "context_bytes")
 )
 
 // taskMove is a row in the history of a new task. If it has no event, it covers a whole path.
@@ -359,15 +361,15 @@ type taskMove struct {
 }
 
 var taskMoveColumns = columns[taskMove]{
-	col("task_uuid uuid", func(m *taskMove) tasker.ID { return m.task.UUID }),
-	col("from_state text", func(m *taskMove) string { return string(m.from) }),
-	col("to_state text", func(m *taskMove) string { return string(m.to) }),
-	col("event text", func(m *taskMove) string { return string(m.event) }),
-	col("reason text", func(m *taskMove) *string { return textOrNil(m.task.RejectReason) }),
+	newColumn("task_uuid uuid", func(m *taskMove) tasker.ID { return m.task.UUID }),
+	newColumn("from_state text", func(m *taskMove) string { return string(m.from) }),
+	newColumn("to_state text", func(m *taskMove) string { return string(m.to) }),
+	newColumn("event text", func(m *taskMove) string { return string(m.event) }),
+	newColumn("reason text", func(m *taskMove) *string { return nilIfEmpty(m.task.RejectReason) }),
 }
 
-// movesOf returns the history of a new task up to the state in which it is stored.
-func movesOf(t *CreatedTask) []taskMove {
+// collectMoves returns the history of a new task up to the state in which it is stored.
+func collectMoves(t *CreatedTask) []taskMove {
 	switch {
 	case t.Rejected:
 		return []taskMove{
@@ -381,29 +383,30 @@ func movesOf(t *CreatedTask) []taskMove {
 	}
 }
 
-// idArray returns an array literal. A parameter cannot contain arrays of different lengths.
-func idArray(ids []tasker.ID) string {
-	return "{" + strings.Join(valuesOf(ids, func(id *tasker.ID) string { return id.String() }), ",") + "}"
+// formatIDArray returns an array literal. A parameter cannot contain arrays of different lengths.
+func formatIDArray(ids []tasker.ID) string {
+	return "{" + strings.Join(collectValues(ids, func(id *tasker.ID) string { return id.String() }), ",") + "}"
 }
 
-func textArray(words []string) string {
+func formatTextArray(words []string) string {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	return "{" + strings.Join(valuesOf(words, func(w *string) string { return `"` + escape.Replace(*w) + `"` }), ",") + "}"
+	return "{" + strings.Join(collectValues(words, func(w *string) string { return `"` + escape.Replace(*w) + `"` }),
+		",") + "}"
 }
 
-// idOrNull converts an id to a parameter. The zero id becomes NULL.
-func idOrNull(id tasker.ID) pgtype.UUID {
+// toNullUUID converts an id to a parameter. The zero id becomes NULL.
+func toNullUUID(id tasker.ID) pgtype.UUID {
 	return pgtype.UUID{Bytes: id, Valid: id != tasker.ID{}}
 }
 
-func textOrNil(s string) *string {
+func nilIfEmpty(s string) *string {
 	if s == "" {
 		return nil
 	}
 	return &s
 }
 
-func timeOrNil(t time.Time) *time.Time {
+func nilIfZeroTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

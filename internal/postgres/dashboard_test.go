@@ -43,7 +43,7 @@ func TestTheDashboardCostsAtMostThreeTimesTheList(t *testing.T) {
 	for visible := false; !visible; { // a concurrent autovacuum can delay the visibility map
 		execute(t, db, "VACUUM ANALYZE")
 		var err error
-		if visible, err = value[bool](t.Context(), conn, `
+		if visible, err = queryValue[bool](t.Context(), conn, `
 			SELECT bool_and(relallvisible >= relpages) FROM pg_class WHERE oid IN ('tasker.tasks_dlq'::regclass, 'tasker.case_members'::regclass)`); err != nil {
 			t.Fatal(err)
 		}
@@ -54,17 +54,17 @@ func TestTheDashboardCostsAtMostThreeTimesTheList(t *testing.T) {
 	}
 	defer c.Release()
 	hour := time.Now().Truncate(time.Minute).Add(-59 * time.Minute)
-	for name, scope := range map[string]access.Scope{"all": {}, "one": access.Namespaces("shop")} {
+	for name, scope := range map[string]access.Scope{"all": {}, "one": access.NamespaceScope("shop")} {
 		ctx := t.Context()
 		counts, args := selectEntryCounts, []any{hour, tasker.MaxEntryCount, time.Minute}
-		stats, of := stmt("selectEntryStats"), []any{}
+		stats, of := statement("selectEntryStats"), []any{}
 		if name == "one" {
-			stats, of = stmt("countEntryStats"), []any{scope.List()}
+			stats, of = statement("countEntryStats"), []any{scope.List()}
 			ctx = access.WithScope(ctx, scope)
 			counts, args = selectEntryCountsOf, append(args, scope.List())
 		}
 		cases := func(limit int) int {
-			sql, args := casesQuery(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: limit}})
+			sql, args := buildCasesQuery(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: limit}})
 			n, _ := pages(ctx, t, c.Conn(), sql, args...)
 			return n
 		}

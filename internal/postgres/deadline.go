@@ -35,23 +35,23 @@ type NewDeadline struct {
 }
 
 var deadlineColumns = columns[NewDeadline]{
-	col("task_uuid uuid", func(d *NewDeadline) tasker.ID { return d.TaskUUID }),
-	col("step_uuid uuid", func(d *NewDeadline) tasker.ID { return d.StepUUID }),
-	col("due_at timestamptz", func(d *NewDeadline) *time.Time { return timeOrNil(d.At) }),
-	col("after_ms bigint", func(d *NewDeadline) int64 { return d.After.Milliseconds() }),
-	col("warn_s int", func(d *NewDeadline) pgtype.Int4 {
+	newColumn("task_uuid uuid", func(d *NewDeadline) tasker.ID { return d.TaskUUID }),
+	newColumn("step_uuid uuid", func(d *NewDeadline) tasker.ID { return d.StepUUID }),
+	newColumn("due_at timestamptz", func(d *NewDeadline) *time.Time { return nilIfZeroTime(d.At) }),
+	newColumn("after_ms bigint", func(d *NewDeadline) int64 { return d.After.Milliseconds() }),
+	newColumn("warn_s int", func(d *NewDeadline) pgtype.Int4 {
 		if d.Warn == nil {
 			return pgtype.Int4{}
 		}
 		return pgtype.Int4{Int32: int32(*d.Warn), Valid: true}
 	}),
-	col("investigate bool", func(d *NewDeadline) bool { return d.Investigate }),
-	col("orders bool", func(d *NewDeadline) bool { return d.Orders }),
-	col("source text", func(d *NewDeadline) string { return string(d.Source) }),
+	newColumn("investigate bool", func(d *NewDeadline) bool { return d.Investigate }),
+	newColumn("orders bool", func(d *NewDeadline) bool { return d.Orders }),
+	newColumn("source text", func(d *NewDeadline) string { return string(d.Source) }),
 }
 
-// dueTimes adds a statement that stores the due times of new tasks to a batch.
-func dueTimes(batch *pgx.Batch, tasks []*CreatedTask) {
+// queueDeadlines adds a statement that stores the due times of new tasks to a batch.
+func queueDeadlines(batch *pgx.Batch, tasks []*CreatedTask) {
 	var list []NewDeadline
 	for _, t := range tasks {
 		if t.Options != nil && t.Options.Due != nil {
@@ -61,7 +61,7 @@ func dueTimes(batch *pgx.Batch, tasks []*CreatedTask) {
 		}
 	}
 	if len(list) > 0 {
-		batch.Queue(stmt("insertDeadlines"), deadlineColumns.arrays(list)...)
+		batch.Queue(statement("insertDeadlines"), deadlineColumns.toArrays(list)...)
 	}
 }
 
@@ -70,8 +70,8 @@ func (tx *Tx) SetDeadlines(ctx context.Context, list []NewDeadline) error {
 	if len(list) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, stmt("insertDeadlines"), deadlineColumns.arrays(list)...)
-	return wrap(deadlineError(err), "store the due times of steps")
+	_, err := tx.Exec(ctx, statement("insertDeadlines"), deadlineColumns.toArrays(list)...)
+	return wrapError(classifyDeadlineError(err), "store the due times of steps")
 }
 
 // replaceDeadline replaces the due time of a waiting task, unless an operator has set it.
@@ -81,15 +81,15 @@ func (tx *Tx) replaceDeadline(ctx context.Context, task tasker.ID, o *NewOptions
 	}
 	d := *o.Due
 	d.TaskUUID = task
-	_, err := tx.Exec(ctx, stmt("replaceDeadlines"), deadlineColumns.arrays([]NewDeadline{d})...)
-	return wrap(deadlineError(err), "replace the due time of a task")
+	_, err := tx.Exec(ctx, statement("replaceDeadlines"), deadlineColumns.toArrays([]NewDeadline{d})...)
+	return wrapError(classifyDeadlineError(err), "replace the due time of a task")
 }
 
 // openDeadline is true if d is the due time of a task that has not ended.
 const openDeadline = `d.ended_at IS NULL AND d.step_uuid = ` + wholeTask
 
-// before returns the time before which the tasks that a filter selects are due.
-func (p *parameters) before(f tasker.TaskFilter) string {
+// beforeSQL returns the time before which the tasks that a filter selects are due.
+func (p *parameters) beforeSQL(f tasker.TaskFilter) string {
 	switch {
 	case f.DueBefore.IsZero():
 		return "now()"
@@ -100,17 +100,18 @@ func (p *parameters) before(f tasker.TaskFilter) string {
 	}
 }
 
-// dueBefore returns a condition that is true if task t is open and due before the time in a filter.
-func (p *parameters) dueBefore(f tasker.TaskFilter) string {
-	return "EXISTS (SELECT FROM tasker.deadlines d WHERE d.task_uuid = t.task_uuid AND " + openDeadline + " AND d.due_at < " + p.before(f) + ")"
+// dueBeforeSQL returns a condition that is true if task t is open and due before the time in a
+// filter.
+func (p *parameters) dueBeforeSQL(f tasker.TaskFilter) string {
+	return "EXISTS (SELECT FROM tasker.deadlines d WHERE d.task_uuid = t.task_uuid AND " + openDeadline + " AND d.due_at < " + p.beforeSQL(f) + ")"
 }
 
-// duePage selects a page of open tasks that are due before a time, earliest first. It reads one
-// index range per namespace.
-func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
+// buildDuePage selects a page of open tasks that are due before a time, earliest first. It reads
+// one index range per namespace.
+func buildDuePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
-	where := append(p.conditions(f, nil), p.compared(attributes)...)
+	where := append(p.buildConditions(f, nil), p.buildComparisons(attributes)...)
 	if f.State != "" {
 		where = append(where, "t.state = "+p.add(string(f.State)))
 	}
@@ -133,12 +134,12 @@ func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (
 			) l
 			ORDER BY l.due_at, l.task_uuid LIMIT %[4]s OFFSET %[5]s
 		) c
-		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`, p.namespaces(f, scope), strings.Join(where, " AND "), p.before(f), limit, offset), *p
+		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`, p.namespacesSQL(f, scope), strings.Join(where, " AND "), p.beforeSQL(f), limit, offset), *p
 }
 
-// dueOf selects a [tasker.Deadline]. The argument ended is the completion time, and over is true
+// dueSQL selects a [tasker.Deadline]. The argument ended is the completion time, and over is true
 // after any other end.
-func dueOf(task, step, ended, over string) string {
+func dueSQL(task, step, ended, over string) string {
 	return `(
         SELECT jsonb_build_object('due_at', q.due_at, 'warn_at', q.warn_at, 'overdue', CASE WHEN q.investigate THEN 'investigate' ELSE 'tell' END, 'source', q.source,
             'set_by', q.set_by, 'warned_at', q.warned_at, 'announced_at', q.announced_at, 'state', CASE
@@ -154,16 +155,16 @@ func dueOf(task, step, ended, over string) string {
 }
 
 var (
-	dueOfTask = dueOf("t.task_uuid", wholeTask, "CASE WHEN t.state = 'complete' THEN t.completed_at END", "q.ended_at IS NOT NULL")
+	dueOfTask = dueSQL("t.task_uuid", wholeTask, "CASE WHEN t.state = 'complete' THEN t.completed_at END", "q.ended_at IS NOT NULL")
 )
 
-// duesOf returns the due times of those tasks that have one.
-func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*tasker.Deadline, error) {
+// findDeadlines returns the due times of those tasks that have one.
+func findDeadlines(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*tasker.Deadline, error) {
 	type row struct {
 		TaskUUID tasker.ID
 		Due      *tasker.Deadline
 	}
-	rows, err := collect[row](ctx, q, stmt("selectDues"), tasks)
+	rows, err := collect[row](ctx, q, statement("selectDues"), tasks)
 	if err != nil {
 		return nil, fmt.Errorf("read the due times of tasks: %w", err)
 	}
@@ -177,7 +178,7 @@ func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*t
 // DeadlinesToNotify returns the tasks and steps for which a notification is due. For a task, the
 // step is zero.
 func (db *DB) DeadlinesToNotify(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stmt("deadlinesToNotify"), limit)
+	return db.findDueSteps(ctx, statement("deadlinesToNotify"), limit)
 }
 
 // WatchedDeadline is a due time for which a notification is due.
@@ -193,15 +194,15 @@ type WatchedDeadline struct {
 	AsOf      time.Time // time of the database when this was read
 }
 
-// Overdue reports whether the due time has passed.
-func (d WatchedDeadline) Overdue() bool { return !d.DueAt.After(d.AsOf) }
+// IsOverdue reports whether the due time has passed.
+func (d WatchedDeadline) IsOverdue() bool { return !d.DueAt.After(d.AsOf) }
 
 // WatchedDeadlines locks and returns the due times for which a notification is due. The caller must
 // hold the task locks.
 func (tx *Tx) WatchedDeadlines(ctx context.Context, rows []tasker.StepRef) ([]WatchedDeadline, error) {
-	tasks, steps := refArrays(rows)
-	list, err := collect[WatchedDeadline](ctx, tx, stmt("watchedDeadlines"), tasks, steps)
-	return list, wrap(err, "read due times")
+	tasks, steps := toRefArrays(rows)
+	list, err := collect[WatchedDeadline](ctx, tx, statement("watchedDeadlines"), tasks, steps)
+	return list, wrapError(err, "read due times")
 }
 
 // NotifyDeadlines creates notifications for due times whose task or step has not ended. It marks
@@ -209,7 +210,7 @@ func (tx *Tx) WatchedDeadlines(ctx context.Context, rows []tasker.StepRef) ([]Wa
 func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, data func(WatchedDeadline) tasker.NotificationData) error {
 	refs, ended, overdue := make([]tasker.StepRef, len(list)), make([]bool, len(list)), make([]bool, len(list))
 	for i, d := range list {
-		refs[i], ended[i], overdue[i] = d.StepRef, d.Ended, d.Overdue()
+		refs[i], ended[i], overdue[i] = d.StepRef, d.Ended, d.IsOverdue()
 		if d.Ended {
 			continue
 		}
@@ -221,18 +222,18 @@ func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, data 
 			return err
 		}
 	}
-	tasks, steps := refArrays(refs)
-	_, err := tx.Exec(ctx, stmt("markDeadlines"), tasks, steps, ended, overdue)
-	return wrap(err, "mark due times as notified")
+	tasks, steps := toRefArrays(refs)
+	_, err := tx.Exec(ctx, statement("markDeadlines"), tasks, steps, ended, overdue)
+	return wrapError(err, "mark due times as notified")
 }
 
 func dueTopic(d WatchedDeadline) string {
 	switch {
-	case d.StepName == "" && d.Overdue():
+	case d.StepName == "" && d.IsOverdue():
 		return tasker.TaskOverdueTopic
 	case d.StepName == "":
 		return tasker.TaskDueSoonTopic
-	case d.Overdue():
+	case d.IsOverdue():
 		return tasker.StepOverdueTopic
 	default:
 		return tasker.StepDueSoonTopic
@@ -249,7 +250,8 @@ type DueTask struct {
 
 // DueTask returns a task, or NotFound. The caller must hold the task lock.
 func (tx *Tx) DueTask(ctx context.Context, task tasker.ID) (DueTask, error) {
-	return required[DueTask](ctx, tx, noTask(task), "read the due time of a task", stmt("dueTask"), task)
+	return queryRequired[DueTask](ctx, tx, newTaskNotFoundError(task), "read the due time of a task",
+		statement("dueTask"), task)
 }
 
 // ChangedDeadline describes a change to the due time of a locked task or one of its steps.
@@ -273,19 +275,19 @@ func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 		return fmt.Errorf("change a due time: %w", err)
 	}
 	if c.DueAt == nil {
-		_, err = tx.Exec(ctx, stmt("removeDeadline"), c.TaskUUID, c.StepUUID)
+		_, err = tx.Exec(ctx, statement("removeDeadline"), c.TaskUUID, c.StepUUID)
 	} else {
-		_, err = tx.Exec(ctx, stmt("changeDeadline"), c.TaskUUID, c.StepUUID, *c.DueAt, c.Warn, c.Investigate, c.Orders, c.Actor)
+		_, err = tx.Exec(ctx, statement("changeDeadline"), c.TaskUUID, c.StepUUID, *c.DueAt, c.Warn, c.Investigate, c.Orders, c.Actor)
 	}
 	if err != nil {
-		return fmt.Errorf("change a due time: %w", deadlineError(err))
+		return fmt.Errorf("change a due time: %w", classifyDeadlineError(err))
 	}
 	if c.Orders {
-		if _, err := tx.Exec(ctx, stmt("reorderReady"), c.TaskUUID); err != nil {
+		if _, err := tx.Exec(ctx, statement("reorderReady"), c.TaskUUID); err != nil {
 			return fmt.Errorf("reorder enqueued steps: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, stmt("noteDueChange"), c.TaskUUID, string(c.Task), string(lifecycle.ChangeDue), c.Actor, c.Reason, string(doc)); err != nil {
+	if _, err := tx.Exec(ctx, statement("noteDueChange"), c.TaskUUID, string(c.Task), string(lifecycle.ChangeDue), c.Actor, c.Reason, string(doc)); err != nil {
 		return fmt.Errorf("record the change of a due time: %w", err)
 	}
 	subject := c.TaskUUID
@@ -297,12 +299,12 @@ func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 
 // CountOverdue counts overdue open tasks, at most limit per namespace.
 func (db *DB) CountOverdue(ctx context.Context, limit int) (int64, error) {
-	n, err := value[int64](ctx, db.pool, stmt("countOverdue"), limit)
-	return n, wrap(err, "count overdue tasks")
+	n, err := queryValue[int64](ctx, db.pool, statement("countOverdue"), limit)
+	return n, wrapError(err, "count overdue tasks")
 }
 
-// deadlineError converts a violation of a constraint on due times to an Invalid.
-func deadlineError(err error) error {
+// classifyDeadlineError converts a violation of a constraint on due times to an Invalid.
+func classifyDeadlineError(err error) error {
 	var pg *pgconn.PgError
 	switch {
 	case !errors.As(err, &pg):

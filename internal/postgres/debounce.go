@@ -7,8 +7,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// Merges reports whether the request may be merged into a waiting task.
-func (t *CreatedTask) Merges() bool { return t.Options != nil && t.Options.Debounce.Key != "" }
+// CanMerge reports whether the request may be merged into a waiting task.
+func (t *CreatedTask) CanMerge() bool { return t.Options != nil && t.Options.Debounce.Key != "" }
 
 // LockDebounceKeys makes requests with the same debounce keys wait until the transaction ends.
 func (tx *Tx) LockDebounceKeys(ctx context.Context, tasks []*CreatedTask) error {
@@ -19,8 +19,8 @@ func (tx *Tx) LockDebounceKeys(ctx context.Context, tasks []*CreatedTask) error 
 	for _, t := range tasks {
 		namespaces, names, keys = append(namespaces, t.Template.Namespace), append(names, t.Template.Name), append(keys, t.Options.Debounce.Key)
 	}
-	_, err := tx.Exec(ctx, stmt("lockDebounceKeys"), namespaces, names, keys)
-	return wrap(err, "lock debounce keys")
+	_, err := tx.Exec(ctx, statement("lockDebounceKeys"), namespaces, names, keys)
+	return wrapError(err, "lock debounce keys")
 }
 
 // WaitingTask is a task that has not started yet, so that requests can be merged into it.
@@ -31,18 +31,18 @@ type WaitingTask struct {
 
 // WaitingTask locks and returns the waiting task that has the same debounce key as t, or nil.
 func (tx *Tx) WaitingTask(ctx context.Context, t *CreatedTask) (*WaitingTask, error) {
-	found, err := one[WaitingTask](ctx, tx, stmt("waitingTask"), t.Template.Namespace, t.Template.Name, t.Options.Debounce.Key)
-	return found, wrap(err, "find debounce key")
+	found, err := queryOne[WaitingTask](ctx, tx, statement("waitingTask"), t.Template.Namespace, t.Template.Name, t.Options.Debounce.Key)
+	return found, wrapError(err, "find debounce key")
 }
 
 // MergeRequest replaces the data of a locked waiting task with that of a request and delays its
 // start.
 func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) error {
 	o := t.Options
-	tag, err := tx.Exec(ctx, stmt("mergeRequest"), task, string(t.Request.Context), t.ContextSize, o.Debounce.Wait.Milliseconds(), o.StartWithin.Milliseconds(),
-		t.Request.Initiator, t.Request.Reason, timeOrNil(o.StartBy))
+	tag, err := tx.Exec(ctx, statement("mergeRequest"), task, string(t.Request.Context), t.ContextSize, o.Debounce.Wait.Milliseconds(), o.StartWithin.Milliseconds(),
+		t.Request.Initiator, t.Request.Reason, nilIfZeroTime(o.StartBy))
 	if err != nil {
-		return fmt.Errorf("merge a request: %w", insertionError(err))
+		return fmt.Errorf("merge a request: %w", classifyInsertionError(err))
 	}
 	if tag.RowsAffected() != 1 {
 		return fmt.Errorf("task %s, which is locked, is not pending", task)

@@ -15,7 +15,7 @@ const DecideSteps = "decide"
 // StepsToDecide returns the steps that have been due to be decided for longest. It omits the
 // namespaces in except.
 func (db *DB) StepsToDecide(ctx context.Context, except []string, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stmt("stepsToDecide"), limit, append([]string{}, except...), false)
+	return db.findDueSteps(ctx, statement("stepsToDecide"), limit, append([]string{}, except...), false)
 }
 
 // StepsToDecideOf returns the steps in the given namespaces that have been due to be decided for
@@ -24,7 +24,7 @@ func (db *DB) StepsToDecideOf(ctx context.Context, namespaces []string, limit in
 	if len(namespaces) == 0 {
 		return nil, nil
 	}
-	return db.dueSteps(ctx, stmt("stepsToDecide"), limit, namespaces, true)
+	return db.findDueSteps(ctx, statement("stepsToDecide"), limit, namespaces, true)
 }
 
 // UndecidedStep is a pending step that is due to be decided.
@@ -66,9 +66,9 @@ type DecidingTask struct {
 // DecidingSteps returns those of the steps that are still due to be decided. The caller must hold
 // the task locks.
 func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]UndecidedStep, error) {
-	tasks, ids := refArrays(steps)
-	list, err := collect[UndecidedStep](ctx, tx, stmt("decidingSteps"), tasks, ids)
-	return list, wrap(err, "read steps to decide")
+	tasks, ids := toRefArrays(steps)
+	list, err := collect[UndecidedStep](ctx, tx, statement("decidingSteps"), tasks, ids)
+	return list, wrapError(err, "read steps to decide")
 }
 
 // ConditionValues contains the values that the expression of a step can use.
@@ -88,8 +88,8 @@ type ConditionStep struct {
 // ConditionValues returns the context of a task and the named steps. It includes their results if
 // these have at most most bytes in total. It returns NotFound if the task does not exist.
 func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []string, most int) (ConditionValues, error) {
-	return required[ConditionValues](ctx, tx, noTask(task), "read the values of a condition",
-		stmt("conditionValues"), task, names, most)
+	return queryRequired[ConditionValues](ctx, tx, newTaskNotFoundError(task), "read the values of a condition",
+		statement("conditionValues"), task, names, most)
 }
 
 // DecidedStep is a step that is to run.
@@ -105,9 +105,10 @@ func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, er
 	for i, s := range steps {
 		refs[i], until[i] = s.StepRef, s.WaitUntil
 	}
-	tasks, ids := refArrays(refs)
-	list, err := column[string](ctx, tx, stmt("runDecided"), tasks, ids, tx.queue.ttlMS, tx.queue.announce, until)
-	return list, wrap(err, "start decided steps")
+	tasks, ids := toRefArrays(refs)
+	list, err := collectColumn[string](ctx, tx, statement("runDecided"), tasks, ids, tx.queue.ttlMS, tx.queue.announce,
+		until)
+	return list, wrapError(err, "start decided steps")
 }
 
 // Decision is a step whose result determines which of its dependents run.
@@ -128,8 +129,8 @@ func (tx *Tx) Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker
 }
 
 func readDecisions(ctx context.Context, q querier, steps []tasker.StepRef) (map[tasker.ID]Decision, error) {
-	tasks, ids := refArrays(steps)
-	list, err := collect[Decision](ctx, q, stmt("decisions"), tasks, ids)
+	tasks, ids := toRefArrays(steps)
+	list, err := collect[Decision](ctx, q, statement("decisions"), tasks, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read decisions: %w", err)
 	}
@@ -142,7 +143,7 @@ func readDecisions(ctx context.Context, q querier, steps []tasker.StepRef) (map[
 
 // PostponeDecisions postpones the decisions on steps until another of their dependencies is done.
 func (tx *Tx) PostponeDecisions(ctx context.Context, steps []tasker.StepRef) error {
-	tasks, ids := refArrays(steps)
-	_, err := tx.Exec(ctx, stmt("postponeDecisions"), tasks, ids)
-	return wrap(err, "postpone decisions")
+	tasks, ids := toRefArrays(steps)
+	_, err := tx.Exec(ctx, statement("postponeDecisions"), tasks, ids)
+	return wrapError(err, "postpone decisions")
 }

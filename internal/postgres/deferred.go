@@ -61,17 +61,17 @@ func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Defe
 	}
 	var list []Deferred
 	err := retry(ctx, func() (err error) {
-		list, err = collect[Deferred](ctx, db.pool, stmt("deferWork"), kind, tasks, steps, errs, DeferFirst, DeferMost)
+		list, err = collect[Deferred](ctx, db.pool, statement("deferWork"), kind, tasks, steps, errs, DeferFirst, DeferMost)
 		return err
 	})
-	return list, wrap(err, "defer failed work")
+	return list, wrapError(err, "defer failed work")
 }
 
 // TakeDeferredWork returns deferred work of the given kinds that is due, and reserves it for the
 // duration hold.
 func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, hold time.Duration) ([]Deferred, error) {
-	list, err := collect[Deferred](ctx, db.pool, stmt("takeDeferredWork"), kinds, limit, hold)
-	return list, wrap(err, "read deferred work")
+	list, err := collect[Deferred](ctx, db.pool, statement("takeDeferredWork"), kinds, limit, hold)
+	return list, wrapError(err, "read deferred work")
 }
 
 // InvestigateDeferred opens an investigation for an open task whose deferred work has failed at
@@ -94,7 +94,8 @@ func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error
 		if err != nil || len(free) == 0 {
 			return err // the next failure tries again
 		}
-		state, err := column[tasker.TaskState](ctx, tx, stmt("stateWithoutEntry"), d.TaskUUID, tasker.DeferredWork, d.Since)
+		state, err := collectColumn[tasker.TaskState](ctx, tx, statement("stateWithoutEntry"), d.TaskUUID,
+			tasker.DeferredWork, d.Since)
 		if err != nil || len(state) == 0 || slices.Contains(finalStates, state[0]) {
 			return err
 		}
@@ -116,10 +117,11 @@ func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
 				return err
 			}
 		}
-		_, err := tx.Exec(ctx, stmt("endDeferral"), d.Kind, d.TaskUUID, d.StepUUID, tasker.DeferredWork, tasker.SystemActor)
+		_, err := tx.Exec(ctx, statement("endDeferral"), d.Kind, d.TaskUUID, d.StepUUID, tasker.DeferredWork,
+			tasker.SystemActor)
 		return err
 	})
-	return wrap(err, "end a deferral")
+	return wrapError(err, "end a deferral")
 }
 
 // DeferredCount contains the number of deferred rows of one kind.
@@ -132,6 +134,6 @@ type DeferredCount struct {
 
 // DeferredCounts counts deferred work by kind. It counts at most limit rows.
 func (db *DB) DeferredCounts(ctx context.Context, limit int) ([]DeferredCount, error) {
-	list, err := collect[DeferredCount](ctx, db.pool, stmt("deferredCounts"), limit)
-	return list, wrap(err, "count deferred work")
+	list, err := collect[DeferredCount](ctx, db.pool, statement("deferredCounts"), limit)
+	return list, wrapError(err, "count deferred work")
 }

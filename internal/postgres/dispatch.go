@@ -11,11 +11,11 @@ import (
 
 // takeSteps is claimSteps for specific steps ($3, $8). The state comes from clock to guide the
 // planner.
-var takeSteps, takeUnheldSteps = take(withoutHolds), take(withHolds)
+var takeSteps, takeUnheldSteps = takeSQL(withoutHolds), takeSQL(withHolds)
 
-func take(h holds) string {
+func takeSQL(h holdMode) string {
 	return `
-WITH ` + h.clock(hasLimits) + `,
+WITH ` + h.clockSQL(hasLimits) + `,
 locked AS MATERIALIZED (
     SELECT q.*
     FROM clock c
@@ -30,21 +30,21 @@ locked AS MATERIALIZED (
     ) q
     WHERE ` + mayClaim + `
 ),
-` + leaseSteps("", false) + blockedSteps("locked")
+` + leaseStepsSQL("", false) + blockedStepsSQL("locked")
 }
 
 // TakeSteps leases those of the steps that are enqueued and that the worker can execute. The total
 // size of their inputs is at most [tasker.MaxClaimBytes].
 func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (ClaimResult, error) {
-	tasks, ids := refArrays(steps)
-	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
+	tasks, ids := toRefArrays(steps)
+	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, nonNil(c.Without), tasker.MaxClaimBytes, ids}
 	return db.claimCheckingHolds(ctx, c.Version, func(l claimMode) (ClaimResult, error) {
-		if !db.limits.mayHave(c) {
+		if !db.limits.mayHaveLimits(c) {
 			sql, args := l.statement(takeSteps, takeUnheldSteps, args)
 			if result, err := db.runClaim(ctx, sql, args); err != nil || !result.limited {
 				return result, err
 			}
-			db.limits.seen(c)
+			db.limits.recordSeen(c)
 		}
 		return db.takeLimited(ctx, c, steps, l)
 	})
@@ -53,13 +53,13 @@ func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef)
 // AnnounceAgain announces the steps that are still enqueued once more, after the delay rest, and
 // returns them.
 func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest time.Duration) ([]tasker.ID, error) {
-	tasks, ids := refArrays(steps)
-	list, err := column[tasker.ID](ctx, db.pool, stmt("announceAgain"), tasks, ids, rest)
-	return list, wrap(err, "announce steps again")
+	tasks, ids := toRefArrays(steps)
+	list, err := collectColumn[tasker.ID](ctx, db.pool, statement("announceAgain"), tasks, ids, rest)
+	return list, wrapError(err, "announce steps again")
 }
 
-// announced is a common table expression that announces the steps of another one.
-func announced(from string) string {
+// announcedSQL is a common table expression that announces the steps of another one.
+func announcedSQL(from string) string {
 	return `announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT task_uuid, step_uuid, namespace FROM ` + from + ` ORDER BY task_uuid, step_uuid
@@ -82,7 +82,7 @@ type Announcement struct {
 func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publish func([]Announcement) (done []int64, err error)) (int, error) {
 	processed := 0
 	err := db.InTx(ctx, func(tx *Tx) error {
-		list, err := collect[Announcement](ctx, tx, stmt("dueAnnouncements"), limit)
+		list, err := collect[Announcement](ctx, tx, statement("dueAnnouncements"), limit)
 		processed = len(list)
 		if err != nil || len(list) == 0 {
 			return err
@@ -106,64 +106,65 @@ func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publi
 				over = append(over, a.Position)
 			}
 		}
-		if _, err = tx.Exec(ctx, stmt("deleteAnnounced"), over); err != nil || len(failed) == 0 {
+		if _, err = tx.Exec(ctx, statement("deleteAnnounced"), over); err != nil || len(failed) == 0 {
 			return err
 		}
-		_, err = tx.Exec(ctx, stmt("postponeAnnouncements"), failed, rest)
+		_, err = tx.Exec(ctx, statement("postponeAnnouncements"), failed, rest)
 		return err
 	})
-	return processed, wrap(err, "announce steps")
+	return processed, wrapError(err, "announce steps")
 }
 
 // WaitingNamespaces returns the namespaces with enqueued steps.
 func (db *DB) WaitingNamespaces(ctx context.Context) ([]string, error) {
-	list, err := column[string](ctx, db.pool, stmt("waitingNamespaces"))
-	return list, wrap(err, "find namespaces with enqueued steps")
+	list, err := collectColumn[string](ctx, db.pool, statement("waitingNamespaces"))
+	return list, wrapError(err, "find namespaces with enqueued steps")
 }
 
 // AnnounceLost announces up to limit steps again that have been enqueued for longer than age.
 func (db *DB) AnnounceLost(ctx context.Context, namespace string, age time.Duration, limit int) (int, error) {
-	n, err := value[int](ctx, db.pool, stmt("announceLost"), namespace, age, limit)
-	return n, wrap(err, "announce lost steps of %s", namespace)
+	n, err := queryValue[int](ctx, db.pool, statement("announceLost"), namespace, age, limit)
+	return n, wrapError(err, "announce lost steps of %s", namespace)
 }
 
 // SendCanary reports whether the caller must send a canary. In each interval, this is so for one
 // caller.
 func (db *DB) SendCanary(ctx context.Context, every time.Duration) (bool, error) {
-	tag, err := db.pool.Exec(ctx, stmt("sendCanary"), every)
-	return tag.RowsAffected() > 0, wrap(err, "record a sent canary")
+	tag, err := db.pool.Exec(ctx, statement("sendCanary"), every)
+	return tag.RowsAffected() > 0, wrapError(err, "record a sent canary")
 }
 
-// CanaryReturned records that a canary was returned as a dead letter.
-func (db *DB) CanaryReturned(ctx context.Context) error {
-	_, err := db.pool.Exec(ctx, stmt("canaryReturned"))
-	return wrap(err, "record a returned canary")
+// RecordCanaryReturn records that a canary was returned as a dead letter.
+func (db *DB) RecordCanaryReturn(ctx context.Context) error {
+	_, err := db.pool.Exec(ctx, statement("canaryReturned"))
+	return wrapError(err, "record a returned canary")
 }
 
-// CanaryMissing returns how long ago a canary was sent that has not returned within timeout, or 0.
-func (db *DB) CanaryMissing(ctx context.Context, timeout time.Duration) (time.Duration, error) {
-	missing, err := value[time.Duration](ctx, db.pool, stmt("canaryMissing"), timeout)
-	return missing, wrap(err, "read the canary")
+// FindMissingCanary returns how long ago a canary was sent that has not returned within timeout, or
+// 0.
+func (db *DB) FindMissingCanary(ctx context.Context, timeout time.Duration) (time.Duration, error) {
+	missing, err := queryValue[time.Duration](ctx, db.pool, statement("canaryMissing"), timeout)
+	return missing, wrapError(err, "read the canary")
 }
 
-// CanaryReturnedAt returns when a canary was last returned as a dead letter, or zero.
-func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
-	at, err := value[*time.Time](ctx, db.pool, stmt("canaryReturnedAt"))
+// FindCanaryReturn returns when a canary was last returned as a dead letter, or zero.
+func (db *DB) FindCanaryReturn(ctx context.Context) (time.Time, error) {
+	at, err := queryValue[*time.Time](ctx, db.pool, statement("canaryReturnedAt"))
 	if err != nil || at == nil {
-		return time.Time{}, wrap(err, "read the canary")
+		return time.Time{}, wrapError(err, "read the canary")
 	}
 	return *at, nil
 }
 
-// NoteDeadLetter adds the data of a dead letter to the open investigation of its step.
-func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence json.RawMessage) error {
-	_, err := db.pool.Exec(ctx, stmt("noteDeadLetter"), step.TaskUUID, step.StepUUID, string(evidence))
-	return wrap(err, "record a dead letter")
+// RecordDeadLetter adds the data of a dead letter to the open investigation of its step.
+func (db *DB) RecordDeadLetter(ctx context.Context, step tasker.StepRef, evidence json.RawMessage) error {
+	_, err := db.pool.Exec(ctx, statement("noteDeadLetter"), step.TaskUUID, step.StepUUID, string(evidence))
+	return wrapError(err, "record a dead letter")
 }
 
 // Outbox counts pending announcements, at most limit, and returns the age of the oldest one.
 func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time.Duration, err error) {
 	var seconds float64
-	err = db.pool.QueryRow(ctx, stmt("outbox"), limit).Scan(&pending, &seconds)
-	return pending, time.Duration(seconds * float64(time.Second)), wrap(err, "count pending announcements")
+	err = db.pool.QueryRow(ctx, statement("outbox"), limit).Scan(&pending, &seconds)
+	return pending, time.Duration(seconds * float64(time.Second)), wrapError(err, "count pending announcements")
 }

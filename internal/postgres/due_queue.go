@@ -19,8 +19,8 @@ func (tx *Tx) orderQueues(ctx context.Context, t tasker.Template) error {
 			handlers = append(handlers, s.Handler.Callable)
 		}
 	}
-	_, err := tx.Exec(ctx, stmt("orderQueues"), t.Namespace, handlers)
-	return wrap(err, "store queues ordered by due time")
+	_, err := tx.Exec(ctx, statement("orderQueues"), t.Namespace, handlers)
+	return wrapError(err, "store queues ordered by due time")
 }
 
 // maxOpenExamined limits how many open tasks of each state are searched for one of a retired
@@ -31,16 +31,16 @@ const maxOpenExamined = 10_000
 // more.
 func (db *DB) ForgetDueQueues(ctx context.Context) error {
 	open := slices.DeleteFunc(tasker.TaskStates(), func(s tasker.TaskState) bool { return slices.Contains(finalStates, s) })
-	found, err := value[bool](ctx, db.pool, stmt("anyUnorderedQueue"), open, maxOpenExamined)
+	found, err := queryValue[bool](ctx, db.pool, statement("anyUnorderedQueue"), open, maxOpenExamined)
 	if err == nil && found {
 		err = db.InTx(ctx, func(tx *Tx) error {
 			// This waits for registrations of templates and blocks later ones.
-			if _, err := tx.Exec(ctx, stmt("lockDueQueues")); err != nil {
+			if _, err := tx.Exec(ctx, statement("lockDueQueues")); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, stmt("pruneDueQueues"), open, maxOpenExamined)
+			_, err := tx.Exec(ctx, statement("pruneDueQueues"), open, maxOpenExamined)
 			return err
 		})
 	}
-	return wrap(err, "remove queues that no template orders by due time")
+	return wrapError(err, "remove queues that no template orders by due time")
 }

@@ -50,7 +50,7 @@ const eventsOfTopic = `(
 // Emissions lists deliveries, newest event first, and reports whether there are more. A page may
 // exceed the limit, so that it contains all deliveries of its last event.
 func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.Emission, bool, error) {
-	rows, err := db.emissionPage(ctx, f, f.Limit+1)
+	rows, err := db.listEmissionPage(ctx, f, f.Limit+1)
 	if err != nil {
 		return nil, false, err
 	}
@@ -64,7 +64,7 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 	more := cut < len(rows)
 	if !more && cut > f.Limit {
 		f.Before = rows[cut-1].Position
-		next, err := db.emissionPage(ctx, f, 1)
+		next, err := db.listEmissionPage(ctx, f, 1)
 		if err != nil {
 			return nil, false, err
 		}
@@ -73,9 +73,9 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 	return rows[:cut], more, nil
 }
 
-// emissionQuery selects a page of deliveries in the namespaces that the caller may see. Because of
+// buildEmissionQuery selects a page of deliveries in the namespaces that the caller may see. Because of
 // its row comparison, the planner uses one index range per namespace.
-func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any, err error) {
+func buildEmissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any, err error) {
 	from, source, where, order, args := "", "", "", "", []any{limit, f.Sink}
 	columns, values := "e.namespace, e.sink, ", "n.namespace, s.sink, "
 	if f.State != "" {
@@ -90,7 +90,7 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 	}
 	if f.Topic != "" {
 		args = append(args, f.Topic)
-		if scope.All() {
+		if scope.IncludesAll() {
 			args = append(args, cmp.Or(f.Before, math.MaxInt64))
 			source = fmt.Sprintf(eventsOfTopic, len(args)-1, len(args))
 			where, order = where+" AND e.position = o.position", "o.topic DESC, o.position DESC,"
@@ -102,7 +102,7 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 		args = append(args, f.Before)
 		where += fmt.Sprintf(" AND e.position < $%d", len(args))
 	}
-	if !scope.All() {
+	if !scope.IncludesAll() {
 		args = append(args, scope.List(), cmp.Or(f.Before, math.MaxInt64))
 		from = fmt.Sprintf("CROSS JOIN unnest($%d::text[]) AS n (namespace)", len(args)-1)
 		where += fmt.Sprintf(" AND (%[1]se.position) < (%[2]s$%[3]d) AND (%[1]se.position) >= (%[2]s0) AND e.namespace > ''", columns, values, len(args))
@@ -111,9 +111,9 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 	return fmt.Sprintf(selectEmissionPage, from, source, where, order), args, nil
 }
 
-// emissionPage returns at least limit rows, unless there are fewer.
-func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]tasker.Emission, error) {
-	sql, args, err := emissionQuery(f, access.ScopeOf(ctx), limit)
+// listEmissionPage returns at least limit rows, unless there are fewer.
+func (db *DB) listEmissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]tasker.Emission, error) {
+	sql, args, err := buildEmissionQuery(f, access.ScopeFromContext(ctx), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 		return nil, fmt.Errorf("list emissions: %w", err)
 	}
 	for i := range rows {
-		access.HideEmission(ctx, &rows[i])
+		access.RedactEmission(ctx, &rows[i])
 	}
 	return rows, nil
 }
@@ -130,12 +130,12 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 // Event returns an event, or NotFound.
 func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) {
 	missing := tasker.Errorf(tasker.NotFound, "event %s not found", event)
-	e, err := required[tasker.Event](ctx, db.pool, missing, "read event",
-		stmt("event"), event)
+	e, err := queryRequired[tasker.Event](ctx, db.pool, missing, "read event",
+		statement("event"), event)
 	if err != nil {
 		return tasker.Event{}, err
 	}
-	if shown, ok := access.ShowEvent(ctx, e); ok {
+	if shown, ok := access.RedactEvent(ctx, e); ok {
 		return shown, nil
 	}
 	return tasker.Event{}, missing
@@ -143,29 +143,29 @@ func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) 
 
 // EmissionsOf returns the deliveries of one event.
 func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emission, error) {
-	list, err := collect[tasker.Emission](ctx, db.pool, stmt("emissionsOf"), event)
+	list, err := collect[tasker.Emission](ctx, db.pool, statement("emissionsOf"), event)
 	if err != nil {
 		return nil, fmt.Errorf("read emissions: %w", err)
 	}
 	for i := range list {
-		access.HideEmission(ctx, &list[i])
+		access.RedactEmission(ctx, &list[i])
 	}
 	return list, nil
 }
 
 // Sinks lists the names of all known sinks.
 func (db *DB) Sinks(ctx context.Context) ([]string, error) {
-	return db.sinks(ctx, stmt("sinks"))
+	return db.listSinks(ctx, statement("sinks"))
 }
 
 // EventSinks lists the names of the sinks that receive investigation events.
 func (db *DB) EventSinks(ctx context.Context) ([]string, error) {
-	return db.sinks(ctx, stmt("eventSinks"))
+	return db.listSinks(ctx, statement("eventSinks"))
 }
 
-func (db *DB) sinks(ctx context.Context, sql string) ([]string, error) {
-	names, err := column[string](ctx, db.pool, sql)
-	return names, wrap(err, "list sinks")
+func (db *DB) listSinks(ctx context.Context, sql string) ([]string, error) {
+	names, err := collectColumn[string](ctx, db.pool, sql)
+	return names, wrapError(err, "list sinks")
 }
 
 // OutboxStats describes a range of the outbox.
@@ -177,7 +177,7 @@ type OutboxStats struct {
 
 // OutboxStats describes the events in a range of positions, at most limit.
 func (db *DB) OutboxStats(ctx context.Context, from, to int64, limit int) (OutboxStats, error) {
-	return required[OutboxStats](ctx, db.pool, nil, "count events", stmt("outboxStats"), from, to, limit)
+	return queryRequired[OutboxStats](ctx, db.pool, nil, "count events", statement("outboxStats"), from, to, limit)
 }
 
 // Span is an inclusive range of positions in the outbox.
@@ -201,18 +201,18 @@ func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err e
 		if err != nil || repeated {
 			return err
 		}
-		if err := tx.QueryRow(ctx, stmt("reEmit"), r.Sinks, r.Of.From, r.Of.To, limit, r.By.Actor, subject, r.By.Reason).Scan(&n); err != nil {
+		if err := tx.QueryRow(ctx, statement("reEmit"), r.Sinks, r.Of.From, r.Of.To, limit, r.By.Actor, subject, r.By.Reason).Scan(&n); err != nil {
 			return err
 		}
 		return notifyDue(ctx, tx, "re-emit", 0)
 	})
-	return n, wrap(err, "redeliver events")
+	return n, wrapError(err, "redeliver events")
 }
 
 // Audit appends an event to the audit log.
 func (db *DB) Audit(ctx context.Context, actor, action, subject string, data json.RawMessage) error {
-	_, err := db.pool.Exec(ctx, stmt("auditEvent"), actor, action, subject, string(data))
-	return wrap(err, "audit %s", action)
+	_, err := db.pool.Exec(ctx, statement("auditEvent"), actor, action, subject, string(data))
+	return wrapError(err, "audit %s", action)
 }
 
 // auditData is auditText for a subject that has an id.
@@ -222,14 +222,14 @@ func (tx *Tx) auditData(ctx context.Context, actor, action string, subject taske
 
 // auditText is [DB.Audit] within the transaction.
 func (tx *Tx) auditText(ctx context.Context, actor, action, subject string, doc json.RawMessage) error {
-	_, err := tx.Exec(ctx, stmt("auditEvent"), actor, action, subject, string(doc))
-	return wrap(err, "audit %s", action)
+	_, err := tx.Exec(ctx, statement("auditEvent"), actor, action, subject, string(doc))
+	return wrapError(err, "audit %s", action)
 }
 
 // audit is auditText without data.
 func (tx *Tx) audit(ctx context.Context, actor, action, subject string) error {
-	_, err := tx.Exec(ctx, stmt("auditWithoutData"), actor, action, subject)
-	return wrap(err, "audit %s", action)
+	_, err := tx.Exec(ctx, statement("auditWithoutData"), actor, action, subject)
+	return wrapError(err, "audit %s", action)
 }
 
 // AuditEvents lists audit events, newest first, and reports whether there are more. If before is
@@ -249,6 +249,6 @@ func (db *DB) AuditEvents(ctx context.Context, action string, before int64, limi
 		FROM tasker.audit_events `+where+`
 		ORDER BY audit_id DESC
 		LIMIT $1`, args...)
-	rows, more := page(rows, limit)
-	return rows, more, wrap(err, "list audit events")
+	rows, more := trimPage(rows, limit)
+	return rows, more, wrapError(err, "list audit events")
 }

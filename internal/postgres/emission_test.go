@@ -54,10 +54,10 @@ func TestABatchOfEventsCostsTheSameWhateverWaits(t *testing.T) {
 		args string
 		most int // pages
 	}{
-		"due":    {stmt("dueEmissions"), `'webhook', 200, 200`, 20_000},
-		"settle": {stmt("settleEmissions"), settled(200), 8_000},
-		"take":   {stmt("takeEvents"), `'webhook', 5000`, 1_000},
-		"states": {stmt("sinkStates"), `ARRAY['webhook'], 1000`, 3_000},
+		"due":    {statement("dueEmissions"), `'webhook', 200, 200`, 20_000},
+		"settle": {statement("settleEmissions"), settled(200), 8_000},
+		"take":   {statement("takeEvents"), `'webhook', 5000`, 1_000},
+		"states": {statement("sinkStates"), `ARRAY['webhook'], 1000`, 3_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := db.pool.Acquire(t.Context())
@@ -152,7 +152,7 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 	execute(t, db, strings.ReplaceAll(strings.SplitAfter(backlog, "INSERT INTO tasker.emission_sinks (sink) VALUES ('webhook');")[0], "2000", "20"))
 	row := func() string {
 		t.Helper()
-		text, err := value[string](t.Context(), db.pool, `SELECT format('%s %s %s', s.ctid, s.xmin, s.xmax) FROM tasker.emission_sinks s`)
+		text, err := queryValue[string](t.Context(), db.pool, `SELECT format('%s %s %s', s.ctid, s.xmin, s.xmax) FROM tasker.emission_sinks s`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 	}
 	passed := func() bool { // no transaction from before the events is open
 		t.Helper()
-		is, err := value[bool](t.Context(), db.pool, `SELECT s.taken_before > (SELECT max(o.written_in) FROM tasker.outbox o) FROM tasker.emission_sinks s`)
+		is, err := queryValue[bool](t.Context(), db.pool, `SELECT s.taken_before > (SELECT max(o.written_in) FROM tasker.outbox o) FROM tasker.emission_sinks s`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,8 @@ func TestASinkIsHeldAfterTheClockIsSetBack(t *testing.T) {
 	if hold(first) == nil {
 		t.Fatal("a free sink is not acquired")
 	}
-	if err := db.NoteSink(t.Context(), "webhook", first, SinkStatusUpdate{Problem: "busy", Rest: time.Hour}); err != nil {
+	if err := db.RecordSinkStatus(t.Context(), "webhook", first,
+		SinkStatusUpdate{Problem: "busy", Rest: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	back(lease / 2)

@@ -55,7 +55,7 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 	)
 	for i, e := range list {
 		tasks[i], steps[i], reasons[i], details[i], states[i] = e.TaskUUID, e.StepUUID, string(e.Reason), e.DetailCode, string(e.OriginalState)
-		since[i], metadata[i] = timeOrNil(e.Since), docOrNil(e.Metadata)
+		since[i], metadata[i] = nilIfZeroTime(e.Since), nilIfEmptyDoc(e.Metadata)
 		if _, ok := reasonOf[e.TaskUUID]; !ok {
 			reasonOf[e.TaskUUID] = e.Reason
 		}
@@ -70,9 +70,9 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 	var err error
 	if deadline, ok := ctx.Deadline(); ok && len(reasonOf) == 1 {
 		remaining := time.Until(deadline)
-		rows, err = collectWithTimeout[row](ctx, tx, remaining-min(remaining/4, time.Second), stmt("openEntries"), args)
+		rows, err = collectWithTimeout[row](ctx, tx, remaining-min(remaining/4, time.Second), statement("openEntries"), args)
 	} else {
-		rows, err = collect[row](ctx, tx, stmt("openEntries"), args...)
+		rows, err = collect[row](ctx, tx, statement("openEntries"), args...)
 	}
 	if err != nil {
 		if n == 1 {
@@ -83,7 +83,7 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 	ids := make(map[tasker.ID]tasker.ID, len(rows))
 	for _, r := range rows {
 		ids[r.TaskUUID] = r.DlqEntryUUID
-		tx.opened = append(tx.opened, opened{reason: reasonOf[r.TaskUUID], namespace: r.Namespace})
+		tx.opened = append(tx.opened, openedEntry{reason: reasonOf[r.TaskUUID], namespace: r.Namespace})
 	}
 	return ids, nil
 }
@@ -94,8 +94,8 @@ const entryColumns = `
     d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
     t.state AS current_task_state, t.namespace, `
 
-// entryDocuments returns the columns that may be large.
-func entryDocuments(of string) string {
+// entryDocumentsSQL returns the columns that may be large.
+func entryDocumentsSQL(of string) string {
 	return of + ".task_snapshot AS snapshot, tasker.redact_document(" + of + ".metadata) AS metadata, tasker.redact_note(" + of + ".resolution_notes) AS resolution_notes"
 }
 
@@ -112,7 +112,7 @@ func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry
 		where += fmt.Sprintf(" AND d.dlq_reason = $%d::text::tasker.dlq_reason", len(args))
 	}
 	from := "tasker.tasks_dlq d WHERE " + where
-	if scope := access.ScopeOf(ctx); !scope.All() { // read the newest ones of each namespace by index
+	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() { // read the newest ones of each namespace by index
 		args = append(args, scope.List())
 		from = fmt.Sprintf(`unnest($%d::text[]) AS n (namespace)
 			CROSS JOIN LATERAL (
@@ -122,13 +122,13 @@ func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry
 				ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT $1::bigint + $2::bigint
 			) d`, len(args), where)
 	}
-	return entries(ctx, db.pool, `
+	return listEntries(ctx, db.pool, `
 		WITH page AS MATERIALIZED (
 			SELECT d.dlq_entry_uuid AS id, row_number() OVER (ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC) AS place
 			FROM `+from+`
 			ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT $1 OFFSET $2
 		)
-		SELECT `+entryColumns+entryDocuments("l")+`
+		SELECT `+entryColumns+entryDocumentsSQL("l")+`
 		FROM page p
 		JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = p.id
 		JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
@@ -136,17 +136,17 @@ func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry
 		ORDER BY p.place`, args...)
 }
 
-func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Entry, error) {
+func listEntries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Entry, error) {
 	list, err := collect[tasker.Entry](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read investigations: %w", err)
 	}
-	dues, err := duesOf(ctx, q, valuesOf(list, func(e *tasker.Entry) tasker.ID { return e.TaskUUID }))
+	dues, err := findDeadlines(ctx, q, collectValues(list, func(e *tasker.Entry) tasker.ID { return e.TaskUUID }))
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
-		access.HideEntry(ctx, &list[i])
+		access.RedactEntry(ctx, &list[i])
 		list[i].TaskDue = dues[list[i].TaskUUID]
 	}
 	return list, addFailedSteps(ctx, q, list)
@@ -155,66 +155,67 @@ func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.
 // Entry returns an investigation with the first page of its history, redacted for the caller. It
 // returns NotFound if the investigation does not exist or is not visible.
 func (db *DB) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
-	return entry(ctx, db.pool, id)
+	return findEntry(ctx, db.pool, id)
 }
 
 // Entry is [DB.Entry] within the transaction.
 func (tx *Tx) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
-	return entry(ctx, tx, id)
+	return findEntry(ctx, tx, id)
 }
 
-func noEntry(id tasker.ID) error {
+func newEntryNotFoundError(id tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "investigation %s not found", id)
 }
 
-func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
-	found, err := entries(ctx, q, stmt("selectEntry"), id)
+func findEntry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
+	found, err := listEntries(ctx, q, statement("selectEntry"), id)
 	if err != nil {
 		return tasker.Entry{}, err
 	}
-	if len(found) == 0 || !access.ScopeOf(ctx).Has(found[0].Namespace) {
-		return tasker.Entry{}, noEntry(id)
+	if len(found) == 0 || !access.ScopeFromContext(ctx).Has(found[0].Namespace) {
+		return tasker.Entry{}, newEntryNotFoundError(id)
 	}
 	e := found[0]
-	e.History, e.MoreHistory, err = entryHistory(ctx, q, id, 0)
-	access.HideEntry(ctx, &e)
+	e.History, e.MoreHistory, err = listEntryHistory(ctx, q, id, 0)
+	access.RedactEntry(ctx, &e)
 	return e, err
 }
 
 // EntryFrom is [DB.Entry], but the page of the history starts at an offset.
 func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.Entry, error) {
-	e, err := entry(ctx, db.pool, id)
+	e, err := findEntry(ctx, db.pool, id)
 	if err == nil && offset > 0 {
-		e.History, e.MoreHistory, err = entryHistory(ctx, db.pool, id, offset)
-		access.HideEntry(ctx, &e)
+		e.History, e.MoreHistory, err = listEntryHistory(ctx, db.pool, id, offset)
+		access.RedactEntry(ctx, &e)
 	}
 	return e, err
 }
 
-// Written returns how often operators have changed an investigation, and the total size of these
-// changes in bytes.
-func (tx *Tx) Written(ctx context.Context, id tasker.ID) (changes, bytes int, err error) {
-	err = tx.QueryRow(ctx, stmt("written"), id).Scan(&changes, &bytes)
-	return changes, bytes, wrap(err, "measure the notes of investigation %s", id)
+// CountWritten returns how often operators have changed an investigation, and the total size of
+// these changes in bytes.
+func (tx *Tx) CountWritten(ctx context.Context, id tasker.ID) (changes, bytes int, err error) {
+	err = tx.QueryRow(ctx, statement("written"), id).Scan(&changes, &bytes)
+	return changes, bytes, wrapError(err, "measure the notes of investigation %s", id)
 }
 
-// OpenedByHand counts investigations of a task that operators opened. It counts at most limit.
-func (tx *Tx) OpenedByHand(ctx context.Context, task tasker.ID, limit int) (int, error) {
-	n, err := value[int](ctx, tx, stmt("openedByHand"),
+// CountOpenedManually counts investigations of a task that operators opened. It counts at most
+// limit.
+func (tx *Tx) CountOpenedManually(ctx context.Context, task tasker.ID, limit int) (int, error) {
+	n, err := queryValue[int](ctx, tx, statement("openedByHand"),
 		task, tasker.DetectedOperator, limit)
-	return n, wrap(err, "count the investigations of task %s", task)
+	return n, wrapError(err, "count the investigations of task %s", task)
 }
 
 // WrittenNotes returns the unredacted notes of an investigation, or nil if it has none.
 func (tx *Tx) WrittenNotes(ctx context.Context, id tasker.ID) (*string, error) {
-	notes, err := value[*string](ctx, tx, stmt("writtenNotes"), id)
-	return notes, wrap(err, "read the notes of investigation %s", id)
+	notes, err := queryValue[*string](ctx, tx, statement("writtenNotes"), id)
+	return notes, wrapError(err, "read the notes of investigation %s", id)
 }
 
 // EntryOfTask returns the newest investigation of a task without its history, or NotFound.
 func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, error) {
-	found, err := entries(ctx, db.pool, `
-		SELECT `+entryColumns+entryDocuments("d")+`
+	found, err := listEntries(ctx, db.pool, `
+		SELECT `+entryColumns+entryDocumentsSQL("d")+`
 		FROM tasker.tasks_dlq d
 		JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 		WHERE d.task_uuid = $1
@@ -234,19 +235,21 @@ func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, er
 // maxEntryHistory is the number of entries on a page of the history.
 const maxEntryHistory = 500
 
-// entryHistory returns a page of a history, oldest entry first, and reports whether there are more.
-func entryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]tasker.EntryChange, bool, error) {
-	list, err := collect[tasker.EntryChange](ctx, q, stmt("selectEntryHistory"), id, offset, maxEntryHistory+1, listBudget)
-	list, more := page(list, maxEntryHistory)
-	return list, more, wrap(err, "read the history of investigation %s", id)
+// listEntryHistory returns a page of a history, oldest entry first, and reports whether there are
+// more.
+func listEntryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]tasker.EntryChange, bool, error) {
+	list, err := collect[tasker.EntryChange](ctx, q, statement("selectEntryHistory"), id, offset, maxEntryHistory+1,
+		listBudget)
+	list, more := trimPage(list, maxEntryHistory)
+	return list, more, wrapError(err, "read the history of investigation %s", id)
 }
 
 // UpdateEntry changes an investigation and records the change. It returns false if the
 // investigation does not exist, has changed since u.IfUnchangedSince, or has ended although u
 // contains a status.
 func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (bool, error) {
-	tag, err := tx.Exec(ctx, stmt("updateEntry"), id, (*string)(u.Status), u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.IfUnchangedSince)
-	return tag.RowsAffected() > 0, wrap(err, "update investigation %s", id)
+	tag, err := tx.Exec(ctx, statement("updateEntry"), id, (*string)(u.Status), u.Notes, u.ResolvedBy, nilIfEmptyDoc(u.Metadata), u.Actor, u.IfUnchangedSince)
+	return tag.RowsAffected() > 0, wrapError(err, "update investigation %s", id)
 }
 
 // StepFailed describes a step that failed permanently while an investigation was open.
@@ -260,7 +263,7 @@ type StepFailed struct {
 // FailuresDuring returns steps that failed while the investigations were open and have not been
 // repaired, by investigation.
 func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[tasker.ID][]StepFailed, error) {
-	rows, err := collect[StepFailed](ctx, tx, stmt("failuresDuring"), entries)
+	rows, err := collect[StepFailed](ctx, tx, statement("failuresDuring"), entries)
 	if err != nil {
 		return nil, fmt.Errorf("find steps that failed during investigations: %w", err)
 	}
@@ -301,18 +304,18 @@ func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]En
 	for i, e := range list {
 		entries[i], statuses[i], notes[i], metadata[i] = e.EntryUUID, string(e.Status), e.Notes, string(e.Metadata)
 	}
-	ended, err := collect[EndedEntry](ctx, tx, stmt("endEntries"), actor, entries, statuses, notes, metadata)
-	return ended, wrap(err, "end investigations")
+	ended, err := collect[EndedEntry](ctx, tx, statement("endEntries"), actor, entries, statuses, notes, metadata)
+	return ended, wrapError(err, "end investigations")
 }
 
 // CountInFlightSteps counts the steps of a task that may continue without an operator.
 func (tx *Tx) CountInFlightSteps(ctx context.Context, task tasker.ID) (int, error) {
-	n, err := value[int](ctx, tx, stmt("countInFlightSteps"), task)
-	return n, wrap(err, "count the steps in flight")
+	n, err := queryValue[int](ctx, tx, statement("countInFlightSteps"), task)
+	return n, wrapError(err, "count the steps in flight")
 }
 
-// WrittenOff reports whether an investigation of the task ended as permanently_failed.
-func (tx *Tx) WrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
-	is, err := value[bool](ctx, tx, stmt("writtenOff"), task)
-	return is, wrap(err, "find a permanent failure of task %s", task)
+// IsWrittenOff reports whether an investigation of the task ended as permanently_failed.
+func (tx *Tx) IsWrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
+	is, err := queryValue[bool](ctx, tx, statement("writtenOff"), task)
+	return is, wrapError(err, "find a permanent failure of task %s", task)
 }

@@ -12,12 +12,12 @@ import (
 
 // EntryStats counts investigations by reason.
 func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err error) {
-	if scope := access.ScopeOf(ctx); scope.All() {
-		list, err = collect[tasker.EntryStats](ctx, db.pool, stmt("selectEntryStats"))
+	if scope := access.ScopeFromContext(ctx); scope.IncludesAll() {
+		list, err = collect[tasker.EntryStats](ctx, db.pool, statement("selectEntryStats"))
 	} else {
-		list, err = collect[tasker.EntryStats](ctx, db.pool, stmt("countEntryStats"), scope.List())
+		list, err = collect[tasker.EntryStats](ctx, db.pool, statement("countEntryStats"), scope.List())
 	}
-	return list, wrap(err, "count investigations")
+	return list, wrapError(err, "count investigations")
 }
 
 // Only the $2 newest rows are counted, which limits the cost of a long period. Both use index-only
@@ -96,7 +96,7 @@ ORDER BY s.at`
 // considers only the newest [tasker.MaxEntryCount].
 func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Duration) ([]tasker.EntryCount, error) {
 	sql, args := selectEntryCounts, []any{since, tasker.MaxEntryCount, width}
-	if scope := access.ScopeOf(ctx); !scope.All() {
+	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
 		sql, args = selectEntryCountsOf, append(args, scope.List())
 	}
 	list, err := collect[tasker.EntryCount](ctx, db.pool, sql, args...)
@@ -185,7 +185,7 @@ GROUP BY phase`
 // [tasker.MaxTimedEntries].
 func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.ResolutionTimes, error) {
 	sql, args := selectEntryTimes, []any{since, tasker.MaxTimedEntries, tasker.SystemActor}
-	if scope := access.ScopeOf(ctx); !scope.All() {
+	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
 		sql, args = selectEntryTimesOf, append(args, scope.List())
 	}
 	type row struct {
@@ -202,7 +202,7 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.Resolutio
 		p := tasker.PhaseTime{Phase: phase}
 		for _, r := range rows {
 			if r.Phase == phase {
-				p.Cases, p.P50, p.P95, t.Entries = r.Cases, seconds(r.P50), seconds(r.P95), r.Entries
+				p.Cases, p.P50, p.P95, t.Entries = r.Cases, secondsToDuration(r.P50), secondsToDuration(r.P95), r.Entries
 			}
 		}
 		t.Times = append(t.Times, p)
@@ -210,7 +210,7 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.Resolutio
 	return t, nil
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+func secondsToDuration(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // namespacesWithTemplates lists namespaces by a skip scan of the template index, whose cost depends
 // only on the number of namespaces.
@@ -227,12 +227,12 @@ SELECT array(SELECT namespace FROM names WHERE namespace IS NOT NULL LIMIT $1)`
 // OpenEntries counts open investigations and lists the namespaces of templates, at most 1000. It
 // returns Unavailable if the database is read-only.
 func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []string, err error) {
-	if err := db.Writable(ctx); err != nil {
+	if err := db.CheckWritable(ctx); err != nil {
 		return 0, nil, err
 	}
-	err = db.pool.QueryRow(ctx, stmt("countOpenEntries"),
+	err = db.pool.QueryRow(ctx, statement("countOpenEntries"),
 		listedNamespaces).Scan(&pending, &namespaces)
-	return pending, namespaces, wrap(err, "count open investigations")
+	return pending, namespaces, wrapError(err, "count open investigations")
 }
 
 const listedNamespaces = 1000
@@ -240,7 +240,7 @@ const listedNamespaces = 1000
 // Namespaces lists the visible namespaces that have templates, at most 1000.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 	sql, args := namespacesWithTemplates, []any{listedNamespaces}
-	if scope := access.ScopeOf(ctx); !scope.All() {
+	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
 		sql = `SELECT array(
 			SELECT n.namespace FROM unnest($2::text[]) AS n (namespace)
 			WHERE EXISTS (SELECT FROM tasker.task_templates t WHERE t.namespace = n.namespace)
@@ -248,5 +248,5 @@ func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 		args = append(args, scope.List())
 	}
 	err = db.pool.QueryRow(ctx, sql, args...).Scan(&names)
-	return names, wrap(err, "list namespaces")
+	return names, wrapError(err, "list namespaces")
 }

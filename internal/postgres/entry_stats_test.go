@@ -58,7 +58,7 @@ func counted(t *testing.T, db *DB, since time.Time, width time.Duration, want ma
 		if w.From = since.Add(time.Duration(i) * width); !got.From.Equal(w.From) || got.Opened != w.Opened || got.Ended != w.Ended {
 			t.Errorf("stretch %d of %v has %+v, want %+v", i, width, got, w)
 		}
-		open, err := value[int64](t.Context(), db.pool, `SELECT count(*) FROM tasker.tasks_dlq WHERE dlq_timestamp < $1 AND (resolved_at IS NULL OR resolved_at >= $1)`, got.From.Add(width))
+		open, err := queryValue[int64](t.Context(), db.pool, `SELECT count(*) FROM tasker.tasks_dlq WHERE dlq_timestamp < $1 AND (resolved_at IS NULL OR resolved_at >= $1)`, got.From.Add(width))
 		if err != nil || got.Open == nil || *got.Open != open {
 			t.Errorf("at the end of interval %d of %v %v are open, want %d (%v)", i, width, got.Open, open, err)
 		}
@@ -177,7 +177,7 @@ func TestHowLongInvestigationsTook(t *testing.T) {
 	execute(t, db, `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)
 		SELECT dlq_entry_uuid, 'noted', 'bo', 'pending', 'pending', $2 FROM tasker.tasks_dlq WHERE dlq_timestamp = $1`, at(30), at(31))
 
-	for name, ctx := range map[string]context.Context{"all": t.Context(), "some": access.WithScope(t.Context(), access.Namespaces("none", "shop"))} {
+	for name, ctx := range map[string]context.Context{"all": t.Context(), "some": access.WithScope(t.Context(), access.NamespaceScope("none", "shop"))} {
 		got, err := db.EntryTimes(ctx, begin)
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func TestHowLongInvestigationsTook(t *testing.T) {
 	if counts[0].Proved != 0 || counts[1].Proved != 2 || counts[1].Ended != 5 {
 		t.Errorf("counted %+v", counts[:2])
 	}
-	if none, err := db.EntryTimes(access.WithScope(t.Context(), access.Namespaces("none")), begin); err != nil || none.Entries != 0 || none.Times[4].Cases != 0 {
+	if none, err := db.EntryTimes(access.WithScope(t.Context(), access.NamespaceScope("none")), begin); err != nil || none.Entries != 0 || none.Times[4].Cases != 0 {
 		t.Errorf("of another namespace: %+v, %v", none, err)
 	}
 }

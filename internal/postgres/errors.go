@@ -21,34 +21,34 @@ func classifyError(err error) error {
 	case err == nil, tasker.CodeOf(err) != tasker.Internal:
 		return err
 	case errors.As(err, &connect):
-		return unavailable(err, "cannot connect to the database: try again")
+		return newUnavailableError(err, "cannot connect to the database: try again")
 	case errors.As(err, &pg):
 	case pgconn.SafeToRetry(err):
-		return unavailable(err, "lost the connection to the database: try again")
+		return newUnavailableError(err, "lost the connection to the database: try again")
 	case isConnectionError(err):
-		return unavailable(err,
+		return newUnavailableError(err,
 			"lost the connection to the database, and the request may have taken effect: send it again")
 	default:
 		return err
 	}
 	switch pg.Code {
 	case readOnly:
-		return unavailable(err, "the database is read-only, or is failing over: try again")
+		return newUnavailableError(err, "the database is read-only, or is failing over: try again")
 	case "42P05", "26000": // a prepared statement does not exist or already exists
 		return errSharedSessions
 	case "25P03", "25P02": // the transaction was idle for too long
-		return unavailable(err, "the database aborted the transaction: try again")
+		return newUnavailableError(err, "the database aborted the transaction: try again")
 	case "55P03":
-		return unavailable(err, "timed out waiting for a locked row: try again")
+		return newUnavailableError(err, "timed out waiting for a locked row: try again")
 	}
 	switch pg.Code[:2] {
 	case "53", "57", "08", "40": // resources, shutdown or cancellation, connection, or serialization
-		return unavailable(err, "the database is overloaded or shutting down: try again")
+		return newUnavailableError(err, "the database is overloaded or shutting down: try again")
 	}
 	return err
 }
 
-func unavailable(err error, message string) error {
+func newUnavailableError(err error, message string) error {
 	return &tasker.Error{Code: tasker.Unavailable, Message: message, Err: err}
 }
 
@@ -98,9 +98,9 @@ func isConnectionError(err error) bool {
 		errors.As(err, &network) || strings.Contains(err.Error(), "conn closed")
 }
 
-// OutcomeUnknown reports whether a commit that returned err may have succeeded: the connection was
-// lost, the deadline passed, or the server shut down.
-func OutcomeUnknown(err error) bool {
+// IsOutcomeUnknown reports whether a commit that returned err may have succeeded: the connection
+// was lost, the deadline passed, or the server shut down.
+func IsOutcomeUnknown(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return err != nil

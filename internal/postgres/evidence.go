@@ -10,8 +10,8 @@ import (
 
 // Now returns the current time of the database clock.
 func (db *DB) Now(ctx context.Context) (time.Time, error) {
-	now, err := value[time.Time](ctx, db.pool, stmt("selectNow"))
-	return now.UTC(), wrap(err, "read the clock of the database")
+	now, err := queryValue[time.Time](ctx, db.pool, statement("selectNow"))
+	return now.UTC(), wrapError(err, "read the clock of the database")
 }
 
 // FailedInput is a step with its stored inputs. Only errors are redacted.
@@ -38,8 +38,9 @@ type ParentResult struct {
 
 // FailedInput returns a step of an investigated task with its attempts and inputs, or NotFound.
 func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (FailedInput, error) {
-	in, err := required[FailedInput](ctx, db.pool, NoStep(e.TaskUUID, step), "read the inputs of a step",
-		stmt("selectFailedInput"), e.TaskUUID, step, e.UUID)
+	in, err := queryRequired[FailedInput](ctx, db.pool, NewStepNotFoundError(e.TaskUUID, step),
+		"read the inputs of a step",
+		statement("selectFailedInput"), e.TaskUUID, step, e.UUID)
 	for i, a := range in.Tries {
 		in.Tries[i].FailedAt = a.FailedAt.UTC()
 		if a.BeganAt != nil {
@@ -52,6 +53,6 @@ func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (
 
 // RedactSnapshots redacts documents that have the structure of a snapshot.
 func (db *DB) RedactSnapshots(ctx context.Context, docs []string) ([]json.RawMessage, error) {
-	list, err := column[json.RawMessage](ctx, db.pool, stmt("redactSnapshots"), docs)
-	return list, wrap(err, "redact the inputs of a step")
+	list, err := collectColumn[json.RawMessage](ctx, db.pool, statement("redactSnapshots"), docs)
+	return list, wrapError(err, "redact the inputs of a step")
 }

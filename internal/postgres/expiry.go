@@ -13,7 +13,7 @@ import (
 // wait for a limit do not expire.
 func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
 	for range maxExpiredScans {
-		due, err := db.dueSteps(ctx, stmt("expiredSteps"), limit, grace, db.queue.ttlMS)
+		due, err := db.findDueSteps(ctx, statement("expiredSteps"), limit, grace, db.queue.ttlMS)
 		if err != nil {
 			return nil, err
 		}
@@ -31,7 +31,7 @@ const maxExpiredScans = 20
 // UnservedSteps returns enqueued steps for which no worker has been live for the given time, oldest
 // first.
 func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stmt("unservedSteps"), limit, after)
+	return db.findDueSteps(ctx, statement("unservedSteps"), limit, after)
 }
 
 // ExpiredStep is a step that failed because no worker claimed it in time.
@@ -54,15 +54,15 @@ type ExpiredStep struct {
 // expiries with a live worker, a step is not retried. The caller must hold the task locks and
 // settle the tasks afterwards.
 func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int, unserved *time.Duration) ([]ExpiredStep, error) {
-	tasks, ids := refArrays(steps)
+	tasks, ids := toRefArrays(steps)
 	if err := tx.LockEnqueued(ctx, steps); err != nil {
 		return nil, err
 	}
-	rows, err := collect[ExpiredStep](ctx, tx, stmt("expireSteps"), tasks, ids, most, unserved)
-	return rows, wrap(err, "expire steps")
+	rows, err := collect[ExpiredStep](ctx, tx, statement("expireSteps"), tasks, ids, most, unserved)
+	return rows, wrapError(err, "expire steps")
 }
 
-func refArrays(steps []tasker.StepRef) (tasks, ids []tasker.ID) {
+func toRefArrays(steps []tasker.StepRef) (tasks, ids []tasker.ID) {
 	for _, s := range steps {
 		tasks = append(tasks, s.TaskUUID)
 		ids = append(ids, s.StepUUID)
@@ -72,19 +72,19 @@ func refArrays(steps []tasker.StepRef) (tasks, ids []tasker.ID) {
 
 // TasksWithServedSteps returns tasks that have an expired step for which a worker is live again.
 func (db *DB) TasksWithServedSteps(ctx context.Context, limit int) ([]tasker.ID, error) {
-	return db.dueTasks(ctx, stmt("tasksWithServedSteps"), limit)
+	return db.findDueTasks(ctx, statement("tasksWithServedSteps"), limit)
 }
 
 // Redispatch enqueues expired steps for which a worker is live and returns their namespaces. The
 // caller must hold the task locks and settle the tasks afterwards.
 func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	return tx.enqueue(ctx, stmt("redispatch"), tasks)
+	return tx.enqueue(ctx, statement("redispatch"), tasks)
 }
 
 // StopAutoRecovery disables the automatic retry of the tasks' expired steps.
 func (tx *Tx) StopAutoRecovery(ctx context.Context, tasks []tasker.ID) error {
-	_, err := tx.Exec(ctx, stmt("stopAutoRecovery"), tasks)
-	return wrap(err, "stop the automatic retry of steps")
+	_, err := tx.Exec(ctx, statement("stopAutoRecovery"), tasks)
+	return wrapError(err, "stop the automatic retry of steps")
 }
 
 // WriteOff ends automatic retries, human steps and reminders of tasks that were marked as
@@ -93,7 +93,7 @@ func (tx *Tx) WriteOff(ctx context.Context, tasks []tasker.ID) error {
 	if err := tx.StopAutoRecovery(ctx, tasks); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, stmt("stopReminders"), tasks); err != nil {
+	if _, err := tx.Exec(ctx, statement("stopReminders"), tasks); err != nil {
 		return fmt.Errorf("stop task reminders: %w", err)
 	}
 	return tx.endHumanSteps(ctx, tasks)

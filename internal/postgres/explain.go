@@ -30,12 +30,13 @@ type Explained struct {
 
 // FindExplained returns the resource that has an id, or nil if there is none.
 func (db *DB) FindExplained(ctx context.Context, id tasker.ID) (*Explained, error) {
-	found, err := one[Explained](ctx, db.pool, stmt("findExplained"), id, before(id, maxStepDelay), maxTasksOfStep)
-	return found, wrap(err, "find the resource of an id")
+	found, err := queryOne[Explained](ctx, db.pool, statement("findExplained"), id, idBefore(id, maxStepDelay),
+		maxTasksOfStep)
+	return found, wrapError(err, "find the resource of an id")
 }
 
-// before returns the smallest UUIDv7 whose timestamp is d before that of id.
-func before(id tasker.ID, d time.Duration) tasker.ID {
+// idBefore returns the smallest UUIDv7 whose timestamp is d before that of id.
+func idBefore(id tasker.ID, d time.Duration) tasker.ID {
 	at := binary.BigEndian.Uint64(id[:8]) >> 16
 	at -= min(at, uint64(d.Milliseconds()))
 	var first tasker.ID
@@ -135,7 +136,7 @@ func (db *DB) ExplainTasks(ctx context.Context, e ExplainedTasks) ([]ExplainedTa
 		ExplainedTask
 		ExplainedStep
 	}
-	rows, err := collect[row](ctx, db.pool, stmt("selectExplainedTasks"), e.Tasks, e.Steps+1, e.Ancestors, e.Step, e.CaseUpTo, e.Errors)
+	rows, err := collect[row](ctx, db.pool, statement("selectExplainedTasks"), e.Tasks, e.Steps+1, e.Ancestors, e.Step, e.CaseUpTo, e.Errors)
 	if err != nil {
 		return nil, fmt.Errorf("read tasks to explain them: %w", err)
 	}
@@ -189,9 +190,9 @@ func (db *DB) ExplainQueues(ctx context.Context, places []ExplainedPlace) ([]Exp
 		namespaces, handlers = append(namespaces, p.Namespace), append(handlers, p.Handler)
 		priorities, since = append(priorities, p.Priority), append(since, p.Since)
 	}
-	list, err := collect[ExplainedQueue](ctx, db.pool, stmt("selectExplainedQueues"), namespaces, handlers, priorities, since,
-		tasker.MaxWorkers, maxExplainedLeases, tasker.MaxExplainedQueue, access.IdentityOf(ctx).Scope(access.ReadWorkers).List())
-	return list, wrap(err, "read the workers of queues")
+	list, err := collect[ExplainedQueue](ctx, db.pool, statement("selectExplainedQueues"), namespaces, handlers, priorities, since,
+		tasker.MaxWorkers, maxExplainedLeases, tasker.MaxExplainedQueue, access.IdentityFromContext(ctx).Scope(access.ReadWorkers).List())
+	return list, wrapError(err, "read the workers of queues")
 }
 
 // ExplainedWaiting contains the number of steps in a queue, up to [tasker.MaxExplainedQueue]+1.
@@ -205,18 +206,18 @@ type ExplainedWaiting struct {
 
 // ExplainWaiting counts the steps of a queue.
 func (db *DB) ExplainWaiting(ctx context.Context, namespace, handler string) (ExplainedWaiting, error) {
-	return required[ExplainedWaiting](ctx, db.pool, nil, "count the steps of a queue",
-		stmt("selectExplainedWaiting"), namespace, handler, tasker.MaxExplainedQueue)
+	return queryRequired[ExplainedWaiting](ctx, db.pool, nil, "count the steps of a queue",
+		statement("selectExplainedWaiting"), namespace, handler, tasker.MaxExplainedQueue)
 }
 
 // ExplainedMembers returns the tasks of the newest open investigations in a case.
 func (db *DB) ExplainedMembers(ctx context.Context, id tasker.ID, limit int) ([]tasker.ID, error) {
-	list, err := column[tasker.ID](ctx, db.pool, stmt("selectExplainedMembers"), id, limit)
-	return list, wrap(err, "read the tasks of case %s", id)
+	list, err := collectColumn[tasker.ID](ctx, db.pool, statement("selectExplainedMembers"), id, limit)
+	return list, wrapError(err, "read the tasks of case %s", id)
 }
 
 // ExplainedItems returns tasks of items of an operation that were released but not verified yet.
 func (db *DB) ExplainedItems(ctx context.Context, id tasker.ID, limit int) ([]tasker.ID, error) {
-	list, err := column[tasker.ID](ctx, db.pool, stmt("selectExplainedItems"), id, limit)
-	return list, wrap(err, "read the released items of operation %s", id)
+	list, err := collectColumn[tasker.ID](ctx, db.pool, statement("selectExplainedItems"), id, limit)
+	return list, wrapError(err, "read the released items of operation %s", id)
 }

@@ -7,9 +7,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// failedSteps returns the failed step of each task, or nil for a task that has none. It prefers the
-// given step; otherwise it returns the step that failed last.
-func failedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tasker.ID) ([]*tasker.FailedStep, error) {
+// findFailedSteps returns the failed step of each task, or nil for a task that has none. It prefers
+// the given step; otherwise it returns the step that failed last.
+func findFailedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tasker.ID) ([]*tasker.FailedStep,
+	error) {
 	out := make([]*tasker.FailedStep, len(tasks))
 	if len(tasks) == 0 {
 		return out, nil
@@ -18,7 +19,7 @@ func failedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tas
 		Place int
 		tasker.FailedStep
 	}
-	rows, err := collect[row](ctx, q, stmt("selectFailedSteps"), tasks, steps)
+	rows, err := collect[row](ctx, q, statement("selectFailedSteps"), tasks, steps)
 	if err != nil {
 		return nil, fmt.Errorf("read the failed steps: %w", err)
 	}
@@ -38,7 +39,7 @@ func addFailedSteps(ctx context.Context, q querier, list []tasker.Entry) error {
 			open, tasks, steps = append(open, e), append(tasks, e.TaskUUID), append(steps, e.StepUUID)
 		}
 	}
-	failed, err := failedSteps(ctx, q, tasks, steps)
+	failed, err := findFailedSteps(ctx, q, tasks, steps)
 	for i, f := range failed {
 		open[i].FailedStep = f
 	}

@@ -50,7 +50,7 @@ func newFairScheduler(age time.Duration) fairScheduler {
 	return fairScheduler{age: age, now: time.Now, of: map[string]*virtualTime{}, byAge: map[uint64]*agingState{}, seed: maphash.MakeSeed()}
 }
 
-// A fairOrder is the order of the namespaces in one claim.
+// A fairOrderSQL is the order of the namespaces in one claim.
 type fairOrder struct {
 	namespaces    []string
 	turns, shares []float64
@@ -58,7 +58,7 @@ type fairOrder struct {
 	queues        uint64
 }
 
-func (t *fairOrder) byAge() bool { return t != nil && t.age > 0 }
+func (t *fairOrder) ordersByAge() bool { return t != nil && t.age > 0 }
 
 func (t *fairOrder) turnsAndShares(namespaces []string) (turns, shares []float64) {
 	if t != nil {
@@ -70,7 +70,7 @@ func (t *fairOrder) turnsAndShares(namespaces []string) (turns, shares []float64
 // minAge returns the age from which a step precedes more urgent ones, or nil if the claim orders
 // steps by urgency alone.
 func (t *fairOrder) minAge() *time.Duration {
-	if !t.byAge() {
+	if !t.ordersByAge() {
 		return nil
 	}
 	return &t.age
@@ -89,7 +89,7 @@ func (db *DB) fairOrderFor(ctx context.Context, c Claimant) (*fairOrder, error) 
 	if err := db.refreshWeights(ctx); err != nil {
 		return nil, err
 	}
-	t := db.turns.begin(c.Namespaces)
+	t := db.turns.startOrder(c.Namespaces)
 	t.age, t.queues = age, queues
 	return t, nil
 }
@@ -107,7 +107,7 @@ func (db *DB) refreshWeights(ctx context.Context) error {
 	if !outdated {
 		return nil
 	}
-	list, err := db.weights(ctx, nil)
+	list, err := db.findWeights(ctx, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -121,14 +121,14 @@ func (db *DB) refreshWeights(ctx context.Context) error {
 	return nil
 }
 
-// begin returns the turns of namespaces. A namespace that is new or was idle gets the lowest turn
-// of the others.
-func (s *fairScheduler) begin(namespaces []string) *fairOrder {
+// startOrder returns the turns of namespaces. A namespace that is new or was idle gets the lowest
+// turn of the others.
+func (s *fairScheduler) startOrder(namespaces []string) *fairOrder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	if len(s.of) >= maxRemembered {
-		s.forget(now)
+		s.forgetIdle(now)
 	}
 	least, known := 0.0, false
 	for _, n := range namespaces {
@@ -147,20 +147,20 @@ func (s *fairScheduler) begin(namespaces []string) *fairOrder {
 			v.at = max(v.at, least)
 		}
 		v.offered = now
-		t.turns[i], t.shares[i] = v.at, s.share(n)
+		t.turns[i], t.shares[i] = v.at, s.shareOf(n)
 	}
 	return t
 }
 
-func (s *fairScheduler) share(namespace string) float64 {
+func (s *fairScheduler) shareOf(namespace string) float64 {
 	if w, ok := s.weights[namespace]; ok {
 		return 1 / w
 	}
 	return 1
 }
 
-// forget removes idle namespaces, or all of them if too many remain.
-func (s *fairScheduler) forget(now time.Time) {
+// forgetIdle removes idle namespaces, or all of them if too many remain.
+func (s *fairScheduler) forgetIdle(now time.Time) {
 	maps.DeleteFunc(s.of, func(_ string, v *virtualTime) bool { return now.Sub(v.offered) > offerTTL })
 	if len(s.of) >= maxRemembered {
 		clear(s.of)
@@ -180,7 +180,7 @@ func (s *fairScheduler) advance(t *fairOrder, r ClaimResult) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if state := s.byAge[t.queues]; t.byAge() && state != nil {
+	if state := s.byAge[t.queues]; t.ordersByAge() && state != nil {
 		state.old = r.old
 	}
 	if len(t.namespaces) < 2 || len(r.Steps) == 0 {
@@ -205,7 +205,7 @@ func (s *fairScheduler) advance(t *fairOrder, r ClaimResult) {
 
 // repeatByAge makes the next claim from the queues go by age, because this one claimed no steps.
 func (s *fairScheduler) repeatByAge(t *fairOrder) {
-	if !t.byAge() {
+	if !t.ordersByAge() {
 		return
 	}
 	s.mu.Lock()
@@ -221,7 +221,7 @@ func (s *fairScheduler) claimAge(c Claimant) (age time.Duration, queues uint64) 
 	if s.age < 0 {
 		return 0, 0
 	}
-	queues = maphash.String(s.seed, c.queues())
+	queues = maphash.String(s.seed, c.queueKey())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()

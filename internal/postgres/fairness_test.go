@@ -136,25 +136,25 @@ func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
 		return r
 	}
 	for range 50 { // b is offered and empty
-		s.advance(s.begin([]string{"a", "b"}), of("a", 10))
+		s.advance(s.startOrder([]string{"a", "b"}), of("a", 10))
 	}
-	if got := s.begin([]string{"a", "b"}); got.turns[0]-got.turns[1] > 1 {
+	if got := s.startOrder([]string{"a", "b"}); got.turns[0]-got.turns[1] > 1 {
 		t.Errorf("empty namespace b has credit: turns %v", got.turns)
 	}
-	if got := s.begin([]string{"a", "new"}); got.turns[1] != got.turns[0] {
+	if got := s.startOrder([]string{"a", "new"}); got.turns[1] != got.turns[0] {
 		t.Errorf("a new namespace starts at %v, want the turn of the others: %v", got.turns[1], got.turns[0])
 	}
 	now = now.Add(time.Minute) // without claims for b
 	for range 50 {
-		s.advance(s.begin([]string{"a"}), of("a", 10))
-		s.advance(s.begin([]string{"a", "c"}), of("a", 10))
+		s.advance(s.startOrder([]string{"a"}), of("a", 10))
+		s.advance(s.startOrder([]string{"a", "c"}), of("a", 10))
 	}
-	if got := s.begin([]string{"a", "b"}); got.turns[1] != got.turns[0] {
+	if got := s.startOrder([]string{"a", "b"}); got.turns[1] != got.turns[0] {
 		t.Errorf("idle namespace b has credit: turns %v", got.turns)
 	}
 	// The numbers of namespaces and queues are limited.
 	for i := range maxRemembered + 10 {
-		s.begin([]string{fmt.Sprint(i), "x"})
+		s.startOrder([]string{fmt.Sprint(i), "x"})
 	}
 	if len(s.of) > maxRemembered+1 {
 		t.Errorf("%d namespaces are remembered", len(s.of))
@@ -225,7 +225,8 @@ func (y *yard) parkAll() {
 
 func priorityOf(y *yard, step tasker.ID) int {
 	y.Helper()
-	n, err := value[int](y.Context(), y.db.pool, `SELECT priority FROM tasker.workflow_steps WHERE step_uuid = $1`, step)
+	n, err := queryValue[int](y.Context(), y.db.pool, `SELECT priority FROM tasker.workflow_steps WHERE step_uuid = $1`,
+		step)
 	if err != nil {
 		y.Fatal(err)
 	}
@@ -349,7 +350,7 @@ func TestNamespaceWeights(t *testing.T) {
 	if err := db.DeleteNamespaceWeight(t.Context(), "shop", "somebody"); tasker.CodeOf(err) != tasker.NotFound {
 		t.Errorf("deleted twice: %v", err)
 	}
-	audit, err := column[string](t.Context(), db.pool, `SELECT format('%s %s %s %s', actor, action, subject, data) FROM tasker.audit_events ORDER BY audit_id`)
+	audit, err := collectColumn[string](t.Context(), db.pool, `SELECT format('%s %s %s %s', actor, action, subject, data) FROM tasker.audit_events ORDER BY audit_id`)
 	if err != nil || len(audit) != 4 || audit[1] != `somebody namespace.weighted shop {"was": 2, "weight": 0.5}` || audit[3] != `somebody namespace.unweighted shop {"was": 4}` {
 		t.Errorf("the audit log has %q (%v)", audit, err)
 	}

@@ -17,8 +17,8 @@ type Horizon struct {
 
 // Horizon returns the current horizon.
 func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
-	err = db.pool.QueryRow(ctx, stmt("horizon")).Scan(&h.Transaction, &h.Database)
-	return h, wrap(err, "read the event horizon")
+	err = db.pool.QueryRow(ctx, statement("horizon")).Scan(&h.Transaction, &h.Database)
+	return h, wrapError(err, "read the event horizon")
 }
 
 // FeedHorizon returns the highest horizon, at least from, that does not separate the events of a
@@ -26,7 +26,7 @@ func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
 func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	h, err := db.Horizon(ctx)
 	for err == nil && h.Transaction > from {
-		earlier, err := value[uint64](ctx, db.pool, stmt("splitTasks"), from, h.Transaction)
+		earlier, err := queryValue[uint64](ctx, db.pool, statement("splitTasks"), from, h.Transaction)
 		if err != nil {
 			return Horizon{}, fmt.Errorf("read the event horizon: %w", err)
 		}
@@ -65,11 +65,11 @@ SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM found`
 // wrote, or 0 for both if there are none.
 func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last int64, err error) {
 	sql, args := feedBounds, []any{fmt.Sprint(from), fmt.Sprint(before)}
-	if scope := access.ScopeOf(ctx); !scope.All() {
+	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
 		sql, args = feedBoundsOf, append(args, scope.List())
 	}
 	err = db.pool.QueryRow(ctx, sql, args...).Scan(&first, &last)
-	return first, last, wrap(err, "find events")
+	return first, last, wrapError(err, "find events")
 }
 
 // A page is read by position and filtered by transaction. The cost of sorting each page would be
@@ -117,7 +117,7 @@ type FeedPart struct {
 // reads limit rows. It may return no events even though the rest contains some.
 func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, rest FeedPart, err error) {
 	sql, args := feedEvents, []any{p.After, p.Last, limit}
-	if scope := access.ScopeOf(ctx); !scope.All() {
+	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
 		sql, args = feedEventsOf, append(args, scope.List())
 	}
 	rows, err := collect[FeedEvent](ctx, db.pool, sql, args...)

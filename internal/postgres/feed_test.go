@@ -28,12 +28,12 @@ func TestEventsAreReadFromTheirIndexes(t *testing.T) {
 	for name, tt := range map[string]struct{ sql, index string }{
 		"feedBounds":     {feedBounds, "outbox_by_transaction"},
 		"feedEvents":     {feedEvents, "outbox_pkey"},
-		"splitTasks":     {stmt("splitTasks"), "outbox_by_transaction"},
-		"measureStretch": {stmt("outboxStats"), "outbox_pkey"},
+		"splitTasks":     {statement("splitTasks"), "outbox_by_transaction"},
+		"measureStretch": {statement("outboxStats"), "outbox_pkey"},
 		"emissions":      {fmt.Sprintf(selectEmissionPage, "", "", "AND e.position < $3", ""), "emissions_pkey"},
 		"set aside":      {fmt.Sprintf(selectEmissionPage, "", "", "AND e.state = 'set_aside'", ""), "emissions_set_aside"},
 		"of a topic":     {fmt.Sprintf(selectEmissionPage, "", fmt.Sprintf(eventsOfTopic, 3, 4), "AND e.position = o.position", "o.topic DESC, o.position DESC,"), "outbox_by_topic"},
-		"one event":      {stmt("emissionsOf"), "emissions_by_position"},
+		"one event":      {statement("emissionsOf"), "emissions_by_position"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := explain(t, db, tt.sql)

@@ -26,26 +26,28 @@ func (p *parameters) add(value any) string {
 	return fmt.Sprintf("$%d", len(*p))
 }
 
-// A seek is the condition of a filter whose index is used to read a page.
-type seek struct {
+// A searchPlan is the condition of a filter whose index is used to read a page.
+type searchPlan struct {
 	comparison
 	rest []comparison // the other attribute conditions
 }
 
 const idempotencyKey = "idempotency_key"
 
-// seekOf returns the indexed condition that probably matches the fewest tasks, or nil if there is
-// none.
-func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
-	at := slices.IndexFunc(attributes, func(c comparison) bool { return !c.ranged() })
-	by := func(name, text string) *seek { return &seek{comparison{name, "text_value", "=", text}, attributes} }
+// newSearchPlan returns the indexed condition that probably matches the fewest tasks, or nil if
+// there is none.
+func newSearchPlan(f tasker.TaskFilter, attributes []comparison) *searchPlan {
+	at := slices.IndexFunc(attributes, func(c comparison) bool { return !c.isRange() })
+	by := func(name, text string) *searchPlan {
+		return &searchPlan{comparison{name, "text_value", "=", text}, attributes}
+	}
 	switch {
 	case f.IdempotencyKey != "":
 		return by(idempotencyKey, f.IdempotencyKey)
 	case f.CorrelationID != "":
 		return by(correlationAttribute, f.CorrelationID)
 	case at >= 0:
-		return &seek{attributes[at], slices.Delete(slices.Clone(attributes), at, at+1)}
+		return &searchPlan{attributes[at], slices.Delete(slices.Clone(attributes), at, at+1)}
 	case len(f.Tags) > 0 && f.Tags[0] != "":
 		return by(tagAttribute, f.Tags[0])
 	case f.SourceSystem != "":
@@ -53,7 +55,7 @@ func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 	case f.Initiator != "":
 		return by(initiatorAttribute, f.Initiator)
 	case len(attributes) > 0:
-		return &seek{attributes[0], attributes[1:]}
+		return &searchPlan{attributes[0], attributes[1:]}
 	}
 	return nil
 }
@@ -62,23 +64,23 @@ func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 // of that of an attribute.
 const fewTasks = 1000
 
-// readsState reports whether to read a page by the index of states.
-func (db *DB) readsState(ctx context.Context, f tasker.TaskFilter, by *seek) (bool, error) {
-	if f.State == "" || by == nil || by.ranged() || by.name == idempotencyKey || by.name == correlationAttribute {
+// shouldReadState reports whether to read a page by the index of states.
+func (db *DB) shouldReadState(ctx context.Context, f tasker.TaskFilter, by *searchPlan) (bool, error) {
+	if f.State == "" || by == nil || by.isRange() || by.name == idempotencyKey || by.name == correlationAttribute {
 		return false, nil
 	}
-	n, err := value[int](ctx, db.pool, stmt("countTasksInState"), string(f.State), fewTasks+1)
-	return err == nil && n <= fewTasks, wrap(err, "count tasks in a state")
+	n, err := queryValue[int](ctx, db.pool, statement("countTasksInState"), string(f.State), fewTasks+1)
+	return err == nil && n <= fewTasks, wrapError(err, "count tasks in a state")
 }
 
-// rarestFirst orders tags by how many tasks have them, counted up to fewTasks.
-func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access.Scope) ([]string, error) {
+// sortRarestFirst orders tags by how many tasks have them, counted up to fewTasks.
+func (db *DB) sortRarestFirst(ctx context.Context, f tasker.TaskFilter, scope access.Scope) ([]string, error) {
 	if len(f.Tags) < 2 {
 		return f.Tags, nil
 	}
 	p := &parameters{}
 	tags, most := p.add(f.Tags), p.add(fewTasks+1)
-	list, err := column[string](ctx, db.pool, fmt.Sprintf(`
+	list, err := collectColumn[string](ctx, db.pool, fmt.Sprintf(`
 		SELECT u.tag
 		FROM unnest(%[1]s::text[]) WITH ORDINALITY AS u (tag, place)
 		CROSS JOIN LATERAL (
@@ -94,13 +96,13 @@ func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access
 				LIMIT %[2]s::bigint
 			) x
 		) c
-		ORDER BY c.tasks, u.place`, tags, most, p.namespaces(f, scope), tagAttribute), *p...)
-	return list, wrap(err, "count the tasks of tags")
+		ORDER BY c.tasks, u.place`, tags, most, p.namespacesSQL(f, scope), tagAttribute), *p...)
+	return list, wrapError(err, "count the tasks of tags")
 }
 
-// conditions returns the conditions of a filter, except those on state, namespace and name and the
-// seek.
-func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string) {
+// buildConditions returns the conditions of a filter, except those on state, namespace and name and
+// the seek.
+func (p *parameters) buildConditions(f tasker.TaskFilter, found *searchPlan) (list []string) {
 	is := func(name, column, value string) {
 		if value != "" && (found == nil || found.name != name) {
 			list = append(list, "t."+column+" = "+p.add(value))
@@ -111,7 +113,7 @@ func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string
 			SELECT FROM tasker.tasks_dlq q
 			WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'))`)
 	}
-	first, end := ids(f)
+	first, end := idRange(f)
 	if !f.CreatedAfter.IsZero() {
 		list = append(list, "t.task_uuid >= "+p.add(first), "t.created_at >= "+p.add(f.CreatedAfter))
 	}
@@ -138,12 +140,12 @@ func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string
 	return list
 }
 
-// foundPage selects a page of tasks by a seek. It merges the newest tasks of each namespace.
-func foundPage(f tasker.TaskFilter, scope access.Scope, by *seek) (sql string, args []any) {
+// buildSearchPage selects a page of tasks by a seek. It merges the newest tasks of each namespace.
+func buildSearchPage(f tasker.TaskFilter, scope access.Scope, by *searchPlan) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
-	where := p.conditions(f, by)
-	where = append(where, p.compared(by.rest)...)
+	where := p.buildConditions(f, by)
+	where = append(where, p.buildComparisons(by.rest)...)
 	if f.State != "" {
 		where = append(where, "t.state = "+p.add(string(f.State)))
 	}
@@ -159,12 +161,12 @@ func foundPage(f tasker.TaskFilter, scope access.Scope, by *seek) (sql string, a
 			ORDER BY l.found_by DESC NULLS LAST, l.task_uuid DESC LIMIT %s OFFSET %s
 		) c
 		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`,
-		p.namespaces(f, scope), p.foundIn(f, by, where, limit+"::bigint + "+offset+"::bigint"), limit, offset)
+		p.namespacesSQL(f, scope), p.foundSQL(f, by, where, limit+"::bigint + "+offset+"::bigint"), limit, offset)
 	return sql, *p
 }
 
-// compared returns conditions on the attributes of task t.
-func (p *parameters) compared(attributes []comparison) (list []string) {
+// buildComparisons returns conditions on the attributes of task t.
+func (p *parameters) buildComparisons(attributes []comparison) (list []string) {
 	for _, c := range attributes {
 		list = append(list, fmt.Sprintf(`EXISTS (
 			SELECT FROM tasker.task_attributes b
@@ -173,14 +175,14 @@ func (p *parameters) compared(attributes []comparison) (list []string) {
 	return list
 }
 
-// namespaces returns a FROM item with the namespaces that a filter selects.
-func (p *parameters) namespaces(f tasker.TaskFilter, scope access.Scope) string {
+// namespacesSQL returns a FROM item with the namespaces that a filter selects.
+func (p *parameters) namespacesSQL(f tasker.TaskFilter, scope access.Scope) string {
 	switch {
 	case f.Namespace != "" && scope.Has(f.Namespace):
 		return "(SELECT " + p.add(f.Namespace) + "::text AS namespace)"
 	case f.Namespace != "":
 		return "(SELECT NULL::text AS namespace)"
-	case !scope.All():
+	case !scope.IncludesAll():
 		return "(SELECT unnest(" + p.add(scope.List()) + "::text[]) AS namespace)"
 	default:
 		return "(SELECT DISTINCT n.namespace FROM tasker.task_templates n)"
@@ -190,14 +192,14 @@ func (p *parameters) namespaces(f tasker.TaskFilter, scope access.Scope) string 
 // lastID is the greatest id. No task has it.
 var lastID = tasker.ID(bytes.Repeat([]byte{0xff}, 16))
 
-// ids returns the range [first, end) of task ids that a filter allows.
-func ids(f tasker.TaskFilter) (first, end tasker.ID) {
+// idRange returns the range [first, end) of task ids that a filter allows.
+func idRange(f tasker.TaskFilter) (first, end tasker.ID) {
 	end = lastID
 	if !f.CreatedAfter.IsZero() {
-		first = firstID(f.CreatedAfter.Add(-clockSlack))
+		first = firstIDAt(f.CreatedAfter.Add(-clockSlack))
 	}
 	if !f.CreatedBefore.IsZero() {
-		end = firstID(f.CreatedBefore.Add(clockSlack))
+		end = firstIDAt(f.CreatedBefore.Add(clockSlack))
 	}
 	if f.Before != (tasker.ID{}) && bytes.Compare(f.Before[:], end[:]) < 0 {
 		end = f.Before
@@ -205,9 +207,9 @@ func ids(f tasker.TaskFilter) (first, end tasker.ID) {
 	return first, end
 }
 
-// foundIn selects the newest tasks in namespace m by a seek. NULLS LAST makes the planner use the
+// foundSQL selects the newest tasks in namespace m by a seek. NULLS LAST makes the planner use the
 // index of the seek.
-func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limit string) string {
+func (p *parameters) foundSQL(f tasker.TaskFilter, by *searchPlan, where []string, limit string) string {
 	byID := func(condition string) string {
 		return "SELECT t.task_uuid, NULL AS found_by FROM tasker.tasks t WHERE t.namespace = m.namespace AND " + strings.Join(append([]string{condition}, where...), " AND ")
 	}
@@ -218,10 +220,10 @@ func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limi
 	if len(where) > 0 {
 		joined = "CROSS JOIN LATERAL (SELECT FROM tasker.tasks t WHERE t.task_uuid = a.task_uuid AND " + strings.Join(where, " AND ") + " OFFSET 0) t"
 	}
-	first, end := ids(f)
+	first, end := idRange(f)
 	value, rank := p.add(by.value), "NULL"
 	within := fmt.Sprintf("a.task_uuid >= %s AND a.task_uuid < %s", p.add(first), p.add(end))
-	if by.ranged() {
+	if by.isRange() {
 		// The index of a range is ordered by value and does not restrict the ids. CASE keeps the
 		// planner from assuming that few ids match and using another index.
 		rank, within = "a."+by.column, "CASE WHEN "+within+" THEN true ELSE false END"

@@ -57,7 +57,7 @@ func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 			a, err := tasker.ParseAttributeFilter(text)
 			if err == nil {
 				var c comparison
-				c, err = comparisonOf(a, map[string]tasker.AttributeType{"customer": "text", "risk": "number", "due": "time"}[a.Name])
+				c, err = toComparison(a, map[string]tasker.AttributeType{"customer": "text", "risk": "number", "due": "time"}[a.Name])
 				list = append(list, c)
 			}
 			if err != nil {
@@ -107,19 +107,19 @@ func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.filter.Limit = 50
 			var err error
-			if tt.filter.Tags, err = db.rarestFirst(t.Context(), tt.filter, access.Everywhere()); err != nil {
+			if tt.filter.Tags, err = db.sortRarestFirst(t.Context(), tt.filter, access.EverywhereScope()); err != nil {
 				t.Fatal(err)
 			}
-			by := seekOf(tt.filter, tt.attributes)
-			few, err := db.readsState(t.Context(), tt.filter, by)
+			by := newSearchPlan(tt.filter, tt.attributes)
+			few, err := db.shouldReadState(t.Context(), tt.filter, by)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if few {
 				by = nil
 			}
-			sql, args, _ := choosePage(tt.filter, access.Everywhere(), by, tt.attributes)
-			if by != nil && by.ranged() && !strings.Contains(sql, "CASE WHEN a.task_uuid >=") { // with a million tasks the index of the tasks would be read
+			sql, args, _ := buildTaskQuery(tt.filter, access.EverywhereScope(), by, tt.attributes)
+			if by != nil && by.isRange() && !strings.Contains(sql, "CASE WHEN a.task_uuid >=") { // with a million tasks the index of the tasks would be read
 				t.Errorf("a range of ids can be read from an index:\n%s", sql)
 			}
 			if rows := count(t.Context(), t, conn.Conn(), sql, args); rows != tt.found {
@@ -154,7 +154,7 @@ func pagesOfAnyValues(t *testing.T, conn *pgx.Conn, sql string, args []any) (n i
 		case time.Time:
 			values[i] = v.Format(time.RFC3339Nano)
 		case []string:
-			values[i] = textArray(v)
+			values[i] = formatTextArray(v)
 		case pgtype.Numeric:
 			text, err := v.Value()
 			if err != nil {
@@ -185,7 +185,7 @@ func TestTasksAreFoundInTheNamespacesOfACaller(t *testing.T) {
 	for statement := range strings.SplitSeq(manyTagged, ";") {
 		execute(t, db, statement)
 	}
-	b := access.WithScope(t.Context(), access.Namespaces("b"))
+	b := access.WithScope(t.Context(), access.NamespaceScope("b"))
 	for name, tt := range map[string]struct {
 		filter tasker.TaskFilter
 		found  int

@@ -41,21 +41,22 @@ ANALYZE;`
 // flowStatements returns the statements about due times, starts, limits and schedules that run often.
 func flowStatements() map[string]string {
 	list := map[string]string{
-		"insertDeadlines": stmt("insertDeadlines"), "replaceDeadlines": stmt("replaceDeadlines"), "selectDues": stmt("selectDues"), "deadlinesToNotify": stmt("deadlinesToNotify"), "watchedDeadlines": stmt("watchedDeadlines"),
-		"markDeadlines": stmt("markDeadlines"), "dueTask": stmt("dueTask"), "changeDeadline": stmt("changeDeadline"), "removeDeadline": stmt("removeDeadline"), "reorderReady": stmt("reorderReady"), "countOverdue": stmt("countOverdue"),
-		"pruneLimitKeys": stmt("pruneLimitKeys"), "waitsForLimit": stmt("waitsForLimit"), "changeKey": stmt("changeKey"), "insertTaskLimits": stmt("insertTaskLimits"), "changeLimitKeys": stmt("changeLimitKeys"),
-		"bindTask": stmt("bindTask"), "delaySteps": stmt("delaySteps"), "tasksToExpire": stmt("tasksToExpire"), "lockUnstarted": stmt("lockUnstarted"),
-		"selectUnique": stmt("selectUnique"), "waitingTask": stmt("waitingTask"), "mergeRequest": stmt("mergeRequest"),
-		"schedulesToFire": stmt("schedulesToFire"), "lockDueSchedules": stmt("lockDueSchedules"), "scheduleProgress": stmt("scheduleProgress"), "scheduledToCancel": stmt("scheduledToCancel"), "extendFirings": stmt("extendFirings"), "endQueued": stmt("endQueued"),
-		"moveSchedules": stmt("moveSchedules"), "scheduledTasksEnded": stmt("scheduledTasksEnded"), "lockSchedulesOf": stmt("lockSchedulesOf"), "takeEndedScheduled": stmt("takeEndedScheduled"), "firingsBetween": stmt("firingsBetween"),
-		"selectFirings": stmt("selectFirings"), "triggeredBy": stmt("triggeredBy"), "pruneFirings": stmt("pruneFirings"), "pruneSchedules": stmt("pruneSchedules"), "updateSchedule": stmt("updateSchedule"), "oneSchedule": stmt("oneSchedule"),
-		"pruneTasks": stmt("pruneTasks"), "unparkSteps": stmt("unparkSteps"), "limitedSteps": stmt("limitedSteps"), "enqueueReady": stmt("enqueueReady"),
+		"insertDeadlines": statement("insertDeadlines"), "replaceDeadlines": statement("replaceDeadlines"), "selectDues": statement("selectDues"), "deadlinesToNotify": statement("deadlinesToNotify"), "watchedDeadlines": statement("watchedDeadlines"),
+		"markDeadlines": statement("markDeadlines"), "dueTask": statement("dueTask"), "changeDeadline": statement("changeDeadline"), "removeDeadline": statement("removeDeadline"), "reorderReady": statement("reorderReady"), "countOverdue": statement("countOverdue"),
+		"pruneLimitKeys": statement("pruneLimitKeys"), "waitsForLimit": statement("waitsForLimit"), "changeKey": statement("changeKey"), "insertTaskLimits": statement("insertTaskLimits"), "changeLimitKeys": statement("changeLimitKeys"),
+		"bindTask": statement("bindTask"), "delaySteps": statement("delaySteps"), "tasksToExpire": statement("tasksToExpire"), "lockUnstarted": statement("lockUnstarted"),
+		"selectUnique": statement("selectUnique"), "waitingTask": statement("waitingTask"),
+		"mergeRequest":    statement("mergeRequest"),
+		"schedulesToFire": statement("schedulesToFire"), "lockDueSchedules": statement("lockDueSchedules"), "scheduleProgress": statement("scheduleProgress"), "scheduledToCancel": statement("scheduledToCancel"), "extendFirings": statement("extendFirings"), "endQueued": statement("endQueued"),
+		"moveSchedules": statement("moveSchedules"), "scheduledTasksEnded": statement("scheduledTasksEnded"), "lockSchedulesOf": statement("lockSchedulesOf"), "takeEndedScheduled": statement("takeEndedScheduled"), "firingsBetween": statement("firingsBetween"),
+		"selectFirings": statement("selectFirings"), "triggeredBy": statement("triggeredBy"), "pruneFirings": statement("pruneFirings"), "pruneSchedules": statement("pruneSchedules"), "updateSchedule": statement("updateSchedule"), "oneSchedule": statement("oneSchedule"),
+		"pruneTasks": statement("pruneTasks"), "unparkSteps": statement("unparkSteps"), "limitedSteps": statement("limitedSteps"), "enqueueReady": statement("enqueueReady"),
 	}
 	for i, f := range []tasker.TaskFilter{
 		{Overdue: true}, {Overdue: true, Namespace: "a", Name: "b", State: tasker.TaskError}, {DueBefore: time.Now(), Tags: []string{"x"}}, {Overdue: true, DueBefore: time.Now()},
 	} {
-		list[fmt.Sprintf("duePage%d", i)], _ = duePage(f, access.Everywhere(), nil)
-		list[fmt.Sprintf("duePageOfSome%d", i)], _ = duePage(f, access.Namespaces("a", "c"), nil)
+		list[fmt.Sprintf("duePage%d", i)], _ = buildDuePage(f, access.EverywhereScope(), nil)
+		list[fmt.Sprintf("duePageOfSome%d", i)], _ = buildDuePage(f, access.NamespaceScope("a", "c"), nil)
 	}
 	return list
 }
@@ -99,12 +100,12 @@ func TestStatementsOfTheFlowReadIndexRanges(t *testing.T) {
 		args []any
 		most int // pages
 	}{
-		"due":        {stmt("findDueWork"), []any{time.Second, time.Minute, true}, 150},
-		"overdue":    {stmt("overdue"), nil, 80},
-		"keys":       {stmt("pruneLimitKeys"), []any{time.Hour, 0, 100}, 30},
+		"due":        {statement("findDueWork"), []any{time.Second, time.Minute, true}, 150},
+		"overdue":    {statement("overdue"), nil, 80},
+		"keys":       {statement("pruneLimitKeys"), []any{time.Hour, 0, 100}, 30},
 		"sweep":      {`SELECT FROM tasker.get_stale_tasks_for_dlq(100)`, nil, 600},
-		"queues":     {stmt("anyUnorderedQueue"), []any{[]string{"pending", "steps_in_process", "error"}, maxOpenExamined}, 200},
-		"other work": {stmt("waitsForLimit"), []any{[]string{"a"}, handlers}, 30},
+		"queues":     {statement("anyUnorderedQueue"), []any{[]string{"pending", "steps_in_process", "error"}, maxOpenExamined}, 200},
+		"other work": {statement("waitsForLimit"), []any{[]string{"a"}, handlers}, 30},
 	} {
 		if n, plan := pages(t.Context(), t, conn.Conn(), tt.sql, tt.args...); n > tt.most {
 			t.Errorf("%s reads %d pages, want at most %d:\n%s", name, n, tt.most, plan)

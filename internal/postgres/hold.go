@@ -14,24 +14,24 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// inStep is true if hold h covers a step by its name or that of its map step.
-func inStep(step string) string {
+// stepScopeSQL is true if hold h covers a step by its name or that of its map step.
+func stepScopeSQL(step string) string {
 	return `(h.step_name IS NULL OR h.step_name IN (` + step + `.name, split_part(` + step + `.name, '[', 1)))`
 }
 
-// inScope is true if hold h covers the step in a row that has a namespace and a handler.
-func inScope(row string) string {
+// scopeSQL is true if hold h covers the step in a row that has a namespace and a handler.
+func scopeSQL(row string) string {
 	return `h.namespace = ` + row + `.namespace AND (h.handler IS NULL OR h.handler = ` + row + `.handler)
       AND (h.task_name IS NULL AND h.step_name IS NULL OR EXISTS (
           SELECT FROM tasker.workflow_steps x
           JOIN tasker.tasks k ON k.task_uuid = x.task_uuid
           WHERE x.task_uuid = ` + row + `.task_uuid AND x.step_uuid = ` + row + `.step_uuid
-            AND (h.task_name IS NULL OR k.name = h.task_name) AND ` + inStep("x") + `
+            AND (h.task_name IS NULL OR k.name = h.task_name) AND ` + stepScopeSQL("x") + `
       ))`
 }
 
-// holds describes how a claim observes holds, and operations that require a worker version.
-type holds struct {
+// holdMode describes how a claim observes holds, and operations that require a worker version.
+type holdMode struct {
 	held string                         // condition under which the claim must return no steps
 	free func(row, gates string) string // condition on each row; gates is a parameter
 }
@@ -39,19 +39,20 @@ type holds struct {
 // A claim withoutHolds returns no steps as long as any step is held. Therefore a hold applies on
 // every server from its commit on. A claim withHolds returns the steps that no hold covers.
 var (
-	withoutHolds = holds{held: `EXISTS (SELECT FROM tasker.claim_conditions)`, free: func(string, string) string { return "" }}
-	withHolds    = holds{held: `false`, free: notHeld}
+	withoutHolds = holdMode{held: `EXISTS (SELECT FROM tasker.claim_conditions)`, free: func(string, string) string { return "" }}
+	withHolds    = holdMode{held: `false`, free: notHeldSQL}
 )
 
-// clock is a common table expression with the time of a claim and whether it must return no steps.
-func (h holds) clock(limited string) string {
+// clockSQL is a common table expression with the time of a claim and whether it must return no
+// steps.
+func (h holdMode) clockSQL(limited string) string {
 	return `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, ` + h.held + ` AS held, ` + limited + ` AS limited)`
 }
 
-// notHeld is true if no hold covers the row and no operation excludes it from this worker.
-func notHeld(row, gates string) string {
+// notHeldSQL is true if no hold covers the row and no operation excludes it from this worker.
+func notHeldSQL(row, gates string) string {
 	return ` AND NOT EXISTS (
-            SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid IS DISTINCT FROM ` + row + `.released_by AND ` + inScope(row) + `
+            SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid IS DISTINCT FROM ` + row + `.released_by AND ` + scopeSQL(row) + `
         ) AND NOT EXISTS (
             SELECT FROM tasker.operation_items i
             JOIN tasker.operations o ON o.operation_uuid = i.operation_uuid
@@ -84,7 +85,7 @@ func (db *DB) claimCheckingHolds(ctx context.Context, of string, claim func(clai
 	if err != nil || !result.held {
 		return result, err
 	}
-	db.noteHold()
+	db.recordHold()
 	if l, err = db.claimModeFor(ctx, of); err != nil {
 		return ClaimResult{}, err
 	}
@@ -93,14 +94,14 @@ func (db *DB) claimCheckingHolds(ctx context.Context, of string, claim func(clai
 
 // claimModeFor returns the current claim mode for workers of a version.
 func (db *DB) claimModeFor(ctx context.Context, of string) (claimMode, error) {
-	if !db.holdsActive() {
+	if !db.hasActiveHolds() {
 		return claimMode{}, nil
 	}
 	type gate struct {
 		OperationUUID tasker.ID
 		WorkerAtLeast string
 	}
-	list, err := collect[gate](ctx, db.pool, stmt("versionedOperations"))
+	list, err := collect[gate](ctx, db.pool, statement("versionedOperations"))
 	if err != nil {
 		return claimMode{}, fmt.Errorf("read the operations that require a worker version: %w", err)
 	}
@@ -113,25 +114,25 @@ func (db *DB) claimModeFor(ctx context.Context, of string) (claimMode, error) {
 	return l, nil
 }
 
-func (db *DB) holdsActive() bool { return time.Now().UnixNano() < db.askUntil.Load() }
+func (db *DB) hasActiveHolds() bool { return time.Now().UnixNano() < db.askUntil.Load() }
 
-func (db *DB) noteHold() { db.askUntil.Store(time.Now().Add(holdCheckWindow).UnixNano()) }
+func (db *DB) recordHold() { db.askUntil.Store(time.Now().Add(holdCheckWindow).UnixNano()) }
 
 // Holds returns a page of the holds that the caller may see, newest first, and reports whether
 // there are more.
 func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
-	scope := access.ScopeOf(ctx).List()
+	scope := access.ScopeFromContext(ctx).List()
 	if f.Open {
-		list, err = collect[tasker.Hold](ctx, db.pool, stmt("selectOpenHolds"), f.Namespace, scope, f.Before, f.Limit+1)
+		list, err = collect[tasker.Hold](ctx, db.pool, statement("selectOpenHolds"), f.Namespace, scope, f.Before, f.Limit+1)
 	} else {
-		list, err = collect[tasker.Hold](ctx, db.pool, stmt("selectHolds"), f.Namespace, scope, f.Before, f.Limit+1)
+		list, err = collect[tasker.Hold](ctx, db.pool, statement("selectHolds"), f.Namespace, scope, f.Before, f.Limit+1)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("list the holds: %w", err)
 	}
-	list, more = page(list, f.Limit)
+	list, more = trimPage(list, f.Limit)
 	for i := range list {
-		access.HideHold(ctx, &list[i])
+		access.RedactHold(ctx, &list[i])
 	}
 	return list, more, nil
 }
@@ -139,44 +140,44 @@ func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hol
 // OpenHolds returns the open holds without counting held steps. There are at most
 // [tasker.MaxOpenHolds].
 func (db *DB) OpenHolds(ctx context.Context) ([]tasker.Hold, error) {
-	list, err := collect[tasker.Hold](ctx, db.pool, stmt("openHolds"))
-	return list, wrap(err, "list the open holds")
+	list, err := collect[tasker.Hold](ctx, db.pool, statement("openHolds"))
+	return list, wrapError(err, "list the open holds")
 }
 
 // CountHolds counts the open holds by kind and state.
 func (db *DB) CountHolds(ctx context.Context) ([]tasker.HoldGroup, error) {
-	list, err := collect[tasker.HoldGroup](ctx, db.pool, stmt("countHolds"))
-	return list, wrap(err, "count the holds")
+	list, err := collect[tasker.HoldGroup](ctx, db.pool, statement("countHolds"))
+	return list, wrapError(err, "count the holds")
 }
 
-func holdOf(ctx context.Context, q querier, id tasker.ID) (tasker.Hold, error) {
-	h, err := one[tasker.Hold](ctx, q, stmt("oneHold"), id, access.ScopeOf(ctx).List())
+func findHold(ctx context.Context, q querier, id tasker.ID) (tasker.Hold, error) {
+	h, err := queryOne[tasker.Hold](ctx, q, statement("oneHold"), id, access.ScopeFromContext(ctx).List())
 	if err != nil {
 		return tasker.Hold{}, fmt.Errorf("read hold %s: %w", id, err)
 	}
 	if h == nil {
 		return tasker.Hold{}, tasker.Errorf(tasker.NotFound, "hold %s not found", id)
 	}
-	access.HideHold(ctx, h)
+	access.RedactHold(ctx, h)
 	return *h, nil
 }
 
 // Hold returns a hold with the newest entries of its history and its newest releases.
 func (db *DB) Hold(ctx context.Context, id tasker.ID) (tasker.HoldDetail, error) {
-	h, err := holdOf(ctx, db.pool, id)
+	h, err := findHold(ctx, db.pool, id)
 	if err != nil {
 		return tasker.HoldDetail{}, err
 	}
 	d := tasker.HoldDetail{Hold: h}
-	d.History, err = collect[tasker.HoldChange](ctx, db.pool, stmt("holdHistory"), id, tasker.MaxHoldHistory)
+	d.History, err = collect[tasker.HoldChange](ctx, db.pool, statement("holdHistory"), id, tasker.MaxHoldHistory)
 	if err != nil {
 		return d, fmt.Errorf("read the history of hold %s: %w", id, err)
 	}
-	d.Releases, err = collect[tasker.HoldRelease](ctx, db.pool, stmt("holdReleases"), id, tasker.MaxHoldHistory)
+	d.Releases, err = collect[tasker.HoldRelease](ctx, db.pool, statement("holdReleases"), id, tasker.MaxHoldHistory)
 	if err != nil {
 		return d, fmt.Errorf("read the releases of hold %s: %w", id, err)
 	}
-	access.HideHoldHistory(ctx, &d)
+	access.RedactHoldHistory(ctx, &d)
 	return d, nil
 }
 
@@ -194,14 +195,14 @@ type InsertedHold struct {
 // has the same scope or too many holds are open, in the namespace or in total.
 func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		if _, err := tx.Exec(ctx, stmt("lockHolds")); err != nil {
+		if _, err := tx.Exec(ctx, statement("lockHolds")); err != nil {
 			return fmt.Errorf("wait for other holds: %w", err)
 		}
 		if err := n.checkQuota(ctx, tx); err != nil {
 			return err
 		}
 		var seconds float64
-		err := tx.QueryRow(ctx, stmt("insertHold"), n.UUID, n.Kind, n.Namespace, n.Handler, n.TaskName, n.StepName, n.CaseID, n.Cause, n.CauseKey,
+		err := tx.QueryRow(ctx, statement("insertHold"), n.UUID, n.Kind, n.Namespace, n.Handler, n.TaskName, n.StepName, n.CaseID, n.Cause, n.CauseKey,
 			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&seconds)
 		// This index exists until the upgrade from the previous version is complete.
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "one_open_breaker_of_a_handler" {
@@ -218,7 +219,7 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 		if err := tx.recordHold(ctx, n.UUID, HoldLine{Event: tasker.HoldBegan, Actor: n.Actor, Reason: n.Reason}); err != nil {
 			return err
 		}
-		if hold, err = holdOf(ctx, tx, n.UUID); err != nil {
+		if hold, err = findHold(ctx, tx, n.UUID); err != nil {
 			return err
 		}
 		return tx.notifyHold(ctx, hold, tasker.HoldBegan, n.Actor)
@@ -231,7 +232,8 @@ var ErrTooManyHolds = errors.New("too many holds are open")
 
 // checkQuota returns a Conflict if another hold has the same scope or the hold exceeds the quota.
 func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
-	same, err := column[tasker.ID](ctx, tx, stmt("holdOfSameTarget"), n.Namespace, n.Handler, n.TaskName, n.StepName)
+	same, err := collectColumn[tasker.ID](ctx, tx, statement("holdOfSameTarget"), n.Namespace, n.Handler, n.TaskName,
+		n.StepName)
 	if err != nil {
 		return fmt.Errorf("find a hold of the same scope: %w", err)
 	}
@@ -240,7 +242,7 @@ func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
 			"hold %s already has this scope: extend it, or release it first", same[0]).
 			WithDetails(map[string]string{"hold_uuid": same[0].String()})
 	}
-	open, err := one[struct{ InAll, OfNamespace int }](ctx, tx, stmt("countOpenHolds"), n.Namespace)
+	open, err := queryOne[struct{ InAll, OfNamespace int }](ctx, tx, statement("countOpenHolds"), n.Namespace)
 	if err != nil {
 		return fmt.Errorf("count the open holds: %w", err)
 	}
@@ -272,11 +274,11 @@ func (tx *Tx) recordHold(ctx context.Context, id tasker.ID, l HoldLine) error {
 		doc, err = json.Marshal(l.Data)
 	}
 	if err == nil {
-		_, err = tx.Exec(ctx, stmt("recordHold"),
+		_, err = tx.Exec(ctx, statement("recordHold"),
 			id, l.Event, l.Actor, l.Reason, string(doc))
 	}
 	if err != nil || l.Actor == tasker.SystemActor {
-		return wrap(err, "record a change of a hold")
+		return wrapError(err, "record a change of a hold")
 	}
 	return tx.auditData(ctx, l.Actor, "hold."+l.Event, id, doc)
 }
@@ -284,26 +286,26 @@ func (tx *Tx) recordHold(ctx context.Context, id tasker.ID, l HoldLine) error {
 // LockHold locks a hold and returns it. It returns NotFound if the hold does not exist or is not
 // visible to the caller.
 func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
-	if _, err := tx.Exec(ctx, stmt("lockHold"), id); err != nil {
+	if _, err := tx.Exec(ctx, statement("lockHold"), id); err != nil {
 		return tasker.Hold{}, fmt.Errorf("lock hold %s: %w", id, err)
 	}
-	return holdOf(ctx, tx, id)
+	return findHold(ctx, tx, id)
 }
 
 // Now returns the current time of the database clock.
 func (tx *Tx) Now(ctx context.Context) (now time.Time, err error) {
-	now, err = value[time.Time](ctx, tx, stmt("selectNow"))
-	return now, wrap(err, "read the clock of the database")
+	now, err = queryValue[time.Time](ctx, tx, statement("selectNow"))
+	return now, wrapError(err, "read the clock of the database")
 }
 
 // TryLockHold locks an open hold and returns it with the time of the database. It returns nil if
 // the hold is locked or has ended.
 func (tx *Tx) TryLockHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold, now time.Time, err error) {
-	locked, err := column[time.Time](ctx, tx, stmt("tryLockHold"), id)
+	locked, err := collectColumn[time.Time](ctx, tx, statement("tryLockHold"), id)
 	if err != nil || len(locked) == 0 {
 		return nil, now, err
 	}
-	h, err := holdOf(ctx, tx, id)
+	h, err := findHold(ctx, tx, id)
 	if err != nil {
 		return nil, now, err
 	}
@@ -312,13 +314,13 @@ func (tx *Tx) TryLockHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold,
 
 // MoveHold stores the state of a locked hold. It adds entries to the history and publishes them.
 func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) error {
-	_, err := tx.Exec(ctx, stmt("moveHold"), h.UUID, h.State, h.Blocks, noNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
+	_, err := tx.Exec(ctx, statement("moveHold"), h.UUID, h.State, h.Blocks, nonNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
 		h.NextProbeAt, h.Probes, h.FailedProbes, h.Released, h.Owner)
 	if err != nil {
 		return fmt.Errorf("update hold %s: %w", h.UUID, err)
 	}
 	if h.State == tasker.HoldEnded { // pending releases get no outcome, so their attempts count again
-		if _, err := tx.Exec(ctx, stmt("endHeldReleases"), h.UUID); err != nil {
+		if _, err := tx.Exec(ctx, statement("endHeldReleases"), h.UUID); err != nil {
 			return fmt.Errorf("end hold %s: %w", h.UUID, err)
 		}
 	}
@@ -335,12 +337,12 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 
 // HoldExtendedAt returns when a hold was last extended, or nil.
 func (tx *Tx) HoldExtendedAt(ctx context.Context, hold tasker.ID) (*time.Time, error) {
-	v, err := value[*time.Time](ctx, tx, stmt("holdExtendedAt"), hold, tasker.HoldExtended)
-	return v, wrap(err, "read when hold %s was extended", hold)
+	v, err := queryValue[*time.Time](ctx, tx, statement("holdExtendedAt"), hold, tasker.HoldExtended)
+	return v, wrapError(err, "read when hold %s was extended", hold)
 }
 
 // PruneHolds deletes up to limit holds that ended longer than age ago.
 func (db *DB) PruneHolds(ctx context.Context, age time.Duration, limit int) error {
-	_, err := db.pool.Exec(ctx, stmt("pruneHolds"), age, limit)
-	return wrap(err, "remove old holds")
+	_, err := db.pool.Exec(ctx, statement("pruneHolds"), age, limit)
+	return wrapError(err, "remove old holds")
 }

@@ -25,8 +25,8 @@ type FailingQueue struct{ Namespace, Handler string }
 // FailingQueues returns the handlers for which other servers have counted failures within the
 // duration valid.
 func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, valid time.Duration) ([]FailingQueue, error) {
-	list, err := collect[FailingQueue](ctx, db.pool, stmt("failingQueues"), server, valid)
-	return list, wrap(err, "find the failing queues of other servers")
+	list, err := collect[FailingQueue](ctx, db.pool, statement("failingQueues"), server, valid)
+	return list, wrapError(err, "find the failing queues of other servers")
 }
 
 // ShareBreakerCounts publishes the counts of this server and returns the sums over all servers.
@@ -38,6 +38,6 @@ func (db *DB) ShareBreakerCounts(ctx context.Context, server tasker.ID, list []B
 		namespaces, handlers, keys, causes = append(namespaces, n.Namespace), append(handlers, n.Handler), append(keys, n.CauseKey), append(causes, n.Cause)
 		failed, tasks, concluded = append(failed, int32(n.Failed)), append(tasks, int32(n.Tasks)), append(concluded, int32(n.Concluded))
 	}
-	sums, err := collect[BreakerCount](ctx, db.pool, stmt("shareBreakerCounts"), server, valid, namespaces, handlers, keys, causes, failed, tasks, concluded)
-	return sums, wrap(err, "share the counts of breakers")
+	sums, err := collect[BreakerCount](ctx, db.pool, statement("shareBreakerCounts"), server, valid, namespaces, handlers, keys, causes, failed, tasks, concluded)
+	return sums, wrapError(err, "share the counts of breakers")
 }

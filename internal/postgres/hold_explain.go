@@ -56,17 +56,18 @@ func (db *DB) HeldInQueue(ctx context.Context, namespace, handler string) (HeldI
 		WholeHold, SomeHold *tasker.ID
 		tasker.LimitRef
 	}
-	r, err := one[row](ctx, db.pool, stmt("selectHeldInQueue"), namespace, handler, tasker.MaxExplainedQueue)
+	r, err := queryOne[row](ctx, db.pool, statement("selectHeldInQueue"), namespace, handler, tasker.MaxExplainedQueue)
 	if err != nil {
 		return HeldInQueue{}, fmt.Errorf("find the parked steps of a queue: %w", err)
 	}
 	r.Whole, r.Limit = r.WholeHold != nil, r.LimitRef
 	if id := cmp.Or(r.WholeHold, r.SomeHold); id != nil {
-		if r.Hold, err = one[tasker.Hold](ctx, db.pool, stmt("oneHold"), *id, access.Everywhere().List()); err != nil {
+		if r.Hold, err = queryOne[tasker.Hold](ctx, db.pool, statement("oneHold"), *id,
+			access.EverywhereScope().List()); err != nil {
 			return r.HeldInQueue, fmt.Errorf("read hold %s: %w", *id, err)
 		}
 		if r.Hold != nil {
-			access.HideHold(ctx, r.Hold)
+			access.RedactHold(ctx, r.Hold)
 		}
 	}
 	return r.HeldInQueue, nil
@@ -88,7 +89,7 @@ func refuseHeldItems(ctx context.Context, q querier, operation tasker.ID) error 
 		Owner string
 		Steps int64
 	}
-	h, err := one[row](ctx, q, stmt("selectHoldOfItems"), operation)
+	h, err := queryOne[row](ctx, q, statement("selectHoldOfItems"), operation)
 	if err != nil {
 		return fmt.Errorf("find the held steps of operation %s: %w", operation, err)
 	}

@@ -12,21 +12,21 @@ import (
 // returns how many it parked.
 func (db *DB) ParkQueue(ctx context.Context, h tasker.Hold, limit int) (n int, err error) {
 	if h.Handler == "" {
-		err = db.pool.QueryRow(ctx, stmt("holdNamespace"), h.UUID, h.Namespace, limit).Scan(&n)
+		err = db.pool.QueryRow(ctx, statement("holdNamespace"), h.UUID, h.Namespace, limit).Scan(&n)
 	} else {
-		err = db.pool.QueryRow(ctx, stmt("holdHandler"), h.UUID, h.Namespace, limit, h.Handler).Scan(&n)
+		err = db.pool.QueryRow(ctx, statement("holdHandler"), h.UUID, h.Namespace, limit, h.Handler).Scan(&n)
 	}
-	return n, wrap(err, "park held steps")
+	return n, wrapError(err, "park held steps")
 }
 
 // ParkPages parks held steps in the pages [from, to) of ready_steps. It returns the number of pages
 // of the table.
 func (db *DB) ParkPages(ctx context.Context, from, to int64) (pages int64, err error) {
-	if _, err := db.pool.Exec(ctx, stmt("holdPages"), from, to); err != nil {
+	if _, err := db.pool.Exec(ctx, statement("holdPages"), from, to); err != nil {
 		return 0, fmt.Errorf("park held steps: %w", err)
 	}
-	err = db.pool.QueryRow(ctx, stmt("readyStepsPages")).Scan(&pages)
-	return pages, wrap(err, "read the size of the queue")
+	err = db.pool.QueryRow(ctx, statement("readyStepsPages")).Scan(&pages)
+	return pages, wrapError(err, "read the size of the queue")
 }
 
 const handOverLimit = 1000
@@ -48,14 +48,14 @@ type Released struct {
 	HandedOver int `db:"-"` // number of steps handed over to other holds
 }
 
-func heldTasksOf(ctx context.Context, q querier, l ReleaseBatch) ([]tasker.ID, error) {
-	tasks, err := column[tasker.ID](ctx, q, stmt("heldTasks"), l.Hold, l.Limit, l.Fresh, l.Wave != nil)
-	return tasks, wrap(err, "find held steps")
+func findHeldTasks(ctx context.Context, q querier, l ReleaseBatch) ([]tasker.ID, error) {
+	tasks, err := collectColumn[tasker.ID](ctx, q, statement("heldTasks"), l.Hold, l.Limit, l.Fresh, l.Wave != nil)
+	return tasks, wrapError(err, "find held steps")
 }
 
 // HeldTasks returns the tasks of the steps that ReleaseHeldSteps would release next.
 func (db *DB) HeldTasks(ctx context.Context, l ReleaseBatch) ([]tasker.ID, error) {
-	return heldTasksOf(ctx, db.pool, l)
+	return findHeldTasks(ctx, db.pool, l)
 }
 
 // ReleaseHeldSteps releases held steps of unlocked tasks, most urgent first. For a probe or a wave,
@@ -63,11 +63,11 @@ func (db *DB) HeldTasks(ctx context.Context, l ReleaseBatch) ([]tasker.ID, error
 // the hold.
 func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (r Released, err error) {
 	if l.Wave != nil {
-		if r.HandedOver, err = value[int](ctx, tx, stmt("handOver"), l.Hold, handOverLimit); err != nil {
+		if r.HandedOver, err = queryValue[int](ctx, tx, statement("handOver"), l.Hold, handOverLimit); err != nil {
 			return r, fmt.Errorf("move held steps to other holds: %w", err)
 		}
 	}
-	tasks, err := heldTasksOf(ctx, tx, l)
+	tasks, err := findHeldTasks(ctx, tx, l)
 	if err != nil || len(tasks) == 0 {
 		return r, err
 	}
@@ -78,7 +78,7 @@ func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (r Released,
 	if err != nil || len(free) == 0 {
 		return r, err
 	}
-	released, err := one[Released](ctx, tx, stmt("releaseHeldSteps"), l.Hold, free, l.Limit, l.Wave, tx.queue.ttlMS, tx.queue.announce, l.Fresh)
+	released, err := queryOne[Released](ctx, tx, statement("releaseHeldSteps"), l.Hold, free, l.Limit, l.Wave, tx.queue.ttlMS, tx.queue.announce, l.Fresh)
 	if err != nil {
 		return r, fmt.Errorf("release held steps: %w", err)
 	}
@@ -89,26 +89,26 @@ func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (r Released,
 	return *released, err
 }
 
-// OrphanedHold returns the id of an ended or deleted hold that still has parked steps, or nil if
-// there is none. It scans all parked steps, so call it rarely.
-func (db *DB) OrphanedHold(ctx context.Context) (*tasker.ID, error) {
-	v, err := value[*tasker.ID](ctx, db.pool, stmt("orphanedHold"))
-	return v, wrap(err, "find held steps whose hold has ended")
+// FindOrphanedHold returns the id of an ended or deleted hold that still has parked steps, or nil
+// if there is none. It scans all parked steps, so call it rarely.
+func (db *DB) FindOrphanedHold(ctx context.Context) (*tasker.ID, error) {
+	v, err := queryValue[*tasker.ID](ctx, db.pool, statement("orphanedHold"))
+	return v, wrapError(err, "find held steps whose hold has ended")
 }
 
 // deleteHeldSteps deletes the parked rows of steps that are about to change state. The caller must
 // hold the task locks.
 func (tx *Tx) deleteHeldSteps(ctx context.Context, steps []tasker.StepRef) error {
-	tasks, ids := refArrays(steps)
-	_, err := tx.Exec(ctx, stmt("dropHeld"), tasks, ids)
-	return wrap(err, "delete held steps")
+	tasks, ids := toRefArrays(steps)
+	_, err := tx.Exec(ctx, statement("dropHeld"), tasks, ids)
+	return wrapError(err, "delete held steps")
 }
 
 // PruneReleaseFailures deletes up to limit records of failed releases whose tasks are no longer
 // held.
 func (db *DB) PruneReleaseFailures(ctx context.Context, limit int) error {
-	_, err := db.pool.Exec(ctx, stmt("pruneReleaseFailures"), limit)
-	return wrap(err, "prune failed releases of held steps")
+	_, err := db.pool.Exec(ctx, statement("pruneReleaseFailures"), limit)
+	return wrapError(err, "prune failed releases of held steps")
 }
 
 // A ReleasedStep is a step that a hold has released, with its current state.
@@ -129,8 +129,8 @@ type ReleasedStep struct {
 // ReleasedSteps returns the released steps of a hold that have no outcome yet. A worker that
 // claimed a step within the duration recent counts as busy.
 func (tx *Tx) ReleasedSteps(ctx context.Context, hold tasker.ID, recent time.Duration) ([]ReleasedStep, error) {
-	list, err := collect[ReleasedStep](ctx, tx, stmt("releasedSteps"), hold, recent)
-	return list, wrap(err, "read the released steps of hold %s", hold)
+	list, err := collect[ReleasedStep](ctx, tx, statement("releasedSteps"), hold, recent)
+	return list, wrapError(err, "read the released steps of hold %s", hold)
 }
 
 // RecordReleaseOutcomes stores the outcomes of released steps. A step without an answer is held
@@ -146,14 +146,14 @@ func (tx *Tx) RecordReleaseOutcomes(ctx context.Context, hold tasker.ID, list []
 			lostTasks, lostSteps = append(lostTasks, r.TaskUUID), append(lostSteps, r.StepUUID)
 		}
 	}
-	if _, err := tx.Exec(ctx, stmt("judgeReleases"), hold, tasks, steps, outcomes, failures); err != nil {
+	if _, err := tx.Exec(ctx, statement("judgeReleases"), hold, tasks, steps, outcomes, failures); err != nil {
 		return fmt.Errorf("record the outcomes of released steps: %w", err)
 	}
 	if len(lostSteps) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, stmt("reparkSteps"), lostTasks, lostSteps)
-	return wrap(err, "park steps again")
+	_, err := tx.Exec(ctx, statement("reparkSteps"), lostTasks, lostSteps)
+	return wrapError(err, "park steps again")
 }
 
 // WaveOutcomes counts the steps of a wave by outcome.
@@ -162,7 +162,7 @@ func (tx *Tx) WaveOutcomes(ctx context.Context, hold tasker.ID, wave int, since 
 		Outcome tasker.ReleaseOutcome
 		Steps   int
 	}
-	rows, err := collect[row](ctx, tx, stmt("waveOutcomes"), hold, wave, since)
+	rows, err := collect[row](ctx, tx, statement("waveOutcomes"), hold, wave, since)
 	if err != nil {
 		return nil, fmt.Errorf("count the outcomes of a wave: %w", err)
 	}
@@ -178,13 +178,13 @@ func (db *DB) ParkHeldSteps(ctx context.Context, steps []tasker.StepRef) ([]task
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	tasks, ids := refArrays(steps)
-	held, err := collect[tasker.StepRef](ctx, db.pool, stmt("parkHeldSteps"), tasks, ids)
-	return held, wrap(err, "park held steps")
+	tasks, ids := toRefArrays(steps)
+	held, err := collect[tasker.StepRef](ctx, db.pool, statement("parkHeldSteps"), tasks, ids)
+	return held, wrapError(err, "park held steps")
 }
 
-// Probing reports whether the hold has a probe without an outcome.
-func (tx *Tx) Probing(ctx context.Context, hold tasker.ID) (bool, error) {
-	v, err := value[bool](ctx, tx, stmt("probing"), hold)
-	return v, wrap(err, "find a probe of hold %s", hold)
+// IsProbing reports whether the hold has a probe without an outcome.
+func (tx *Tx) IsProbing(ctx context.Context, hold tasker.ID) (bool, error) {
+	v, err := queryValue[bool](ctx, tx, statement("probing"), hold)
+	return v, wrapError(err, "find a probe of hold %s", hold)
 }

@@ -20,8 +20,8 @@ func TestClaimsThatNothingHolds(t *testing.T) {
 		y := newYard(t, queues, steps)
 		for _, limit := range []int{1, 10} {
 			c := y.claimant(queues)
-			asks, args := c.claim(limit, tasker.MaxClaimBytes, limit, claimMode{})
-			without := strings.Replace(asks, withoutHolds.clock(hasLimits), withHolds.clock(hasLimits), 1)
+			asks, args := c.claimStatement(limit, tasker.MaxClaimBytes, limit, claimMode{})
+			without := strings.Replace(asks, withoutHolds.clockSQL(hasLimits), withHolds.clockSQL(hasLimits), 1)
 			if without == asks {
 				t.Fatal("the claim does not ask for holds")
 			}
@@ -63,7 +63,7 @@ func (y *yard) timed(sql string, args []any, want int) time.Duration {
 	if err != nil {
 		y.Fatal(err)
 	}
-	if n := len(claimResult(rows).Steps); n != want {
+	if n := len(newClaimResult(rows).Steps); n != want {
 		y.Fatalf("%d steps are handed out, want %d", n, want)
 	}
 	return took

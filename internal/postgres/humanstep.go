@@ -30,8 +30,8 @@ func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []NewHumanStep, describ
 	for i, s := range steps {
 		refs[i], assignees[i] = s.StepRef, s.Assignee
 	}
-	tasks, ids := refArrays(refs)
-	list, err := collect[tasker.HumanStep](ctx, tx, stmt("beginHumanSteps"), tasks, ids, assignees)
+	tasks, ids := toRefArrays(refs)
+	list, err := collect[tasker.HumanStep](ctx, tx, statement("beginHumanSteps"), tasks, ids, assignees)
 	if err != nil {
 		return fmt.Errorf("store the assignees of steps: %w", err)
 	}
@@ -50,36 +50,36 @@ func (tx *Tx) notifyAssignee(ctx context.Context, topic string, a tasker.HumanSt
 
 // followHumanSteps updates whether steps wait for people after the steps have changed state.
 func (tx *Tx) followHumanSteps(ctx context.Context, steps []tasker.StepRef) error {
-	tasks, ids := refArrays(steps)
-	_, err := tx.Exec(ctx, stmt("followHumanSteps"), tasks, ids)
-	return wrap(err, "update the steps that wait for people")
+	tasks, ids := toRefArrays(steps)
+	_, err := tx.Exec(ctx, statement("followHumanSteps"), tasks, ids)
+	return wrapError(err, "update the steps that wait for people")
 }
 
 // endHumanSteps ends the wait for people in all steps of the tasks.
 func (tx *Tx) endHumanSteps(ctx context.Context, tasks []tasker.ID) error {
-	_, err := tx.Exec(ctx, stmt("endHumanSteps"), tasks)
-	return wrap(err, "stop waiting for people")
+	_, err := tx.Exec(ctx, statement("endHumanSteps"), tasks)
+	return wrapError(err, "stop waiting for people")
 }
 
-func humanStepOf(ctx context.Context, q querier, step tasker.StepRef) (*tasker.HumanStep, error) {
-	a, err := one[tasker.HumanStep](ctx, q, stmt("selectHumanStep"), step.TaskUUID, step.StepUUID)
-	return a, wrap(err, "read the assignment of step %s", step.StepUUID)
+func findHumanStep(ctx context.Context, q querier, step tasker.StepRef) (*tasker.HumanStep, error) {
+	a, err := queryOne[tasker.HumanStep](ctx, q, statement("selectHumanStep"), step.TaskUUID, step.StepUUID)
+	return a, wrapError(err, "read the assignment of step %s", step.StepUUID)
 }
 
 // HumanStep returns the assignment of a step, or nil if the step is not a human step.
 func (db *DB) HumanStep(ctx context.Context, step tasker.StepRef) (*tasker.HumanStep, error) {
-	return humanStepOf(ctx, db.pool, step)
+	return findHumanStep(ctx, db.pool, step)
 }
 
 // HumanStep is [DB.HumanStep] within the transaction.
 func (tx *Tx) HumanStep(ctx context.Context, step tasker.StepRef) (*tasker.HumanStep, error) {
-	return humanStepOf(ctx, tx, step)
+	return findHumanStep(ctx, tx, step)
 }
 
 // HumanStepHistory returns the latest changes to an assignment, newest first.
 func (db *DB) HumanStepHistory(ctx context.Context, step tasker.StepRef) ([]tasker.HumanStepChange, error) {
-	list, err := collect[tasker.HumanStepChange](ctx, db.pool, stmt("humanStepHistory"), step.TaskUUID, step.StepUUID, tasker.MaxHumanStepHistory)
-	return list, wrap(err, "read the history of the assignment of step %s", step.StepUUID)
+	list, err := collect[tasker.HumanStepChange](ctx, db.pool, statement("humanStepHistory"), step.TaskUUID, step.StepUUID, tasker.MaxHumanStepHistory)
+	return list, wrapError(err, "read the history of the assignment of step %s", step.StepUUID)
 }
 
 // A Reassignment changes the assignee of a waiting step.
@@ -93,7 +93,7 @@ type Reassignment struct {
 // Assign changes the assignee of a step. It returns false if the assignee is the same. The caller
 // must hold the task lock.
 func (tx *Tx) Assign(ctx context.Context, r Reassignment) (bool, error) {
-	tag, err := tx.Exec(ctx, stmt("assign"), r.TaskUUID, r.StepUUID, r.Assignee, r.Actor, r.Reason, r.Event)
+	tag, err := tx.Exec(ctx, statement("assign"), r.TaskUUID, r.StepUUID, r.Assignee, r.Actor, r.Reason, r.Event)
 	if err != nil {
 		return false, fmt.Errorf("assign step %s: %w", r.StepUUID, err)
 	}
@@ -123,9 +123,9 @@ WITH RECURSIVE found AS (
 ),
 spaces AS (SELECT f.namespace FROM found f WHERE f.namespace IS NOT NULL UNION ALL SELECT unnest($1::text[]))`
 
-// inbox returns a statement that selects a page of the inbox, and its arguments. It reads one index
-// range per namespace and assignee.
-func inbox(f tasker.InboxFilter, spaces []string) (string, []any) {
+// buildInboxQuery returns a statement that selects a page of the inbox, and its arguments. It reads
+// one index range per namespace and assignee.
+func buildInboxQuery(f tasker.InboxFilter, spaces []string) (string, []any) {
 	after, step := &time.Time{}, tasker.ID{}
 	if f.After != nil {
 		after, step = f.After.DueAt, f.After.Step
@@ -168,18 +168,18 @@ ORDER BY a.due_at, a.step_uuid`, p
 // Inbox returns a page of the human steps that the caller may see, by due time, and reports whether
 // there are more.
 func (db *DB) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
-	scope := access.ScopeOf(ctx)
+	scope := access.ScopeFromContext(ctx)
 	spaces := scope.List()
 	if f.Namespace != "" {
 		if spaces = []string{}; scope.Has(f.Namespace) {
 			spaces = []string{f.Namespace}
 		}
 	}
-	sql, args := inbox(f, spaces)
+	sql, args := buildInboxQuery(f, spaces)
 	list, err = collect[tasker.HumanStep](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list the human steps: %w", err)
 	}
-	list, more = page(list, f.Limit)
+	list, more = trimPage(list, f.Limit)
 	return list, more, nil
 }

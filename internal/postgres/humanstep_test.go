@@ -38,13 +38,13 @@ func TestTheInboxIsReadByIndex(t *testing.T) {
 		if f.Namespace != "" {
 			spaces = []string{f.Namespace}
 		}
-		sql, args := inbox(f, spaces)
+		sql, args := buildInboxQuery(f, spaces)
 		n, plan := pages(t.Context(), t, conn.Conn(), sql, args...)
 		if n > 1000 || strings.Contains(plan, "Seq Scan on human_steps") {
 			t.Errorf("%s reads %d pages:\n%s", name, n, plan)
 		}
 	}
-	if list, _, err := db.Inbox(access.WithScope(t.Context(), access.Namespaces("attic")), tasker.InboxFilter{Limit: 1}); err != nil || len(list) > 0 {
+	if list, _, err := db.Inbox(access.WithScope(t.Context(), access.NamespaceScope("attic")), tasker.InboxFilter{Limit: 1}); err != nil || len(list) > 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 }

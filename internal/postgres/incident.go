@@ -55,7 +55,7 @@ func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []ta
 	default:
 		return nil, false, tasker.Errorf(tasker.Invalid, "invalid incident state %q", f.State)
 	}
-	if scope := access.ScopeOf(ctx); !scope.All() {
+	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
 		where += " AND i.namespace = ANY (" + args.add(scope.List()) + ")"
 	}
 	if f.Namespace != "" {
@@ -65,56 +65,56 @@ func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []ta
 	if err != nil {
 		return nil, false, fmt.Errorf("list incidents: %w", err)
 	}
-	list, more = page(list, f.Limit)
+	list, more = trimPage(list, f.Limit)
 	for i := range list {
-		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorPattern)
+		access.RedactPattern(ctx, list[i].Namespace, &list[i].ErrorPattern)
 	}
 	return list, more, nil
 }
 
 // Incident returns an incident with its cases and notifications, or NotFound.
 func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail, error) {
-	found, err := one[tasker.Incident](ctx, db.pool, stmt("selectIncident"), id)
+	found, err := queryOne[tasker.Incident](ctx, db.pool, statement("selectIncident"), id)
 	switch {
 	case err != nil:
 		return tasker.IncidentDetail{}, fmt.Errorf("read incident %s: %w", id, err)
-	case found == nil || !access.ScopeOf(ctx).Has(found.Namespace):
+	case found == nil || !access.ScopeFromContext(ctx).Has(found.Namespace):
 		return tasker.IncidentDetail{}, tasker.Errorf(tasker.NotFound, "incident %s not found", id)
 	}
 	d := tasker.IncidentDetail{Incident: *found}
-	access.HidePattern(ctx, d.Namespace, &d.ErrorPattern)
-	if d.Members, err = collect[tasker.IncidentCase](ctx, db.pool, stmt("selectIncidentCases"), id, tasker.MaxIncidentCases); err != nil {
+	access.RedactPattern(ctx, d.Namespace, &d.ErrorPattern)
+	if d.Members, err = collect[tasker.IncidentCase](ctx, db.pool, statement("selectIncidentCases"), id, tasker.MaxIncidentCases); err != nil {
 		return d, fmt.Errorf("read the cases of incident %s: %w", id, err)
 	}
 	for i := range d.Members {
-		access.HidePattern(ctx, d.Namespace, &d.Members[i].ErrorPattern)
+		access.RedactPattern(ctx, d.Namespace, &d.Members[i].ErrorPattern)
 	}
-	d.Notifications, err = db.messages(ctx, id)
+	d.Notifications, err = db.listMessages(ctx, id)
 	return d, err
 }
 
-// messages returns the notifications of an incident with their deliveries.
-func (db *DB) messages(ctx context.Context, incident tasker.ID) ([]tasker.Notification, error) {
-	list, err := collect[tasker.Notification](ctx, db.pool, stmt("messages"), incident, tasker.MaxIncidentMessages)
+// listMessages returns the notifications of an incident with their deliveries.
+func (db *DB) listMessages(ctx context.Context, incident tasker.ID) ([]tasker.Notification, error) {
+	list, err := collect[tasker.Notification](ctx, db.pool, statement("messages"), incident, tasker.MaxIncidentMessages)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
 	at, positions := make(map[int64]int, len(list)), make([]int64, len(list))
 	for i := range list {
 		at[list[i].Position], positions[i] = i, list[i].Position
-		access.HideMessage(ctx, &list[i])
+		access.RedactMessage(ctx, &list[i])
 	}
 	type emission struct {
 		Position int64
 		tasker.MessageEmission
 	}
-	emissions, err := collect[emission](ctx, db.pool, stmt("selectMessageEmissions"), positions)
+	emissions, err := collect[emission](ctx, db.pool, statement("selectMessageEmissions"), positions)
 	if err != nil {
 		return nil, fmt.Errorf("read the deliveries of messages: %w", err)
 	}
 	for _, e := range emissions {
 		m := &list[at[e.Position]]
-		access.HideLastError(ctx, &e.LastError, m.Namespaces...)
+		access.RedactLastError(ctx, &e.LastError, m.Namespaces...)
 		m.Emissions = append(m.Emissions, e.MessageEmission)
 	}
 	return list, nil

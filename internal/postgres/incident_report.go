@@ -196,7 +196,7 @@ SELECT json_build_object(
         'cancelled', count(*) FILTER (WHERE outcome = 'cancelled'), 'written_off', count(*) FILTER (WHERE outcome = 'written_off'),
         'unproved', count(*) FILTER (WHERE outcome = 'unproved'), 'open', count(*) FILTER (WHERE outcome = 'open'), 'cases', count(DISTINCT case_id)),
     'stuck_task_minutes', coalesce(sum(stuck) / 60, 0),
-    'phases', json_build_object(` + reportPhase("undetected", "undetected") + `, ` + reportPhase("unowned", "unowned") + `, ` + reportPhase("in_repair", "in_repair") + `, ` + reportPhase("proving", "proving_s") + `),
+    'phases', json_build_object(` + reportPhaseSQL("undetected", "undetected") + `, ` + reportPhaseSQL("unowned", "unowned") + `, ` + reportPhaseSQL("in_repair", "in_repair") + `, ` + reportPhaseSQL("proving", "proving_s") + `),
     'cases', (
         SELECT coalesce(json_agg(json_build_object('case_id', c.case_id, 'namespace', c.namespace, 'place', concat_ws(' > ', c.task_name, nullif(c.step_name, '')), 'cause', coalesce(k.error_pattern, ''),
             'investigations', c.entries, 'proved', c.proved, 'open', c.open, 'stuck_task_minutes', c.stuck / 60) ORDER BY c.stuck DESC, c.case_id), '[]')
@@ -223,8 +223,8 @@ SELECT json_build_object(
         ) n
     ),
     'messages', (SELECT coalesce(json_agg(json_build_object('at', t.created_at, 'topic', t.topic, 'sinks', t.sinks) ORDER BY t.position), '[]') FROM notified t),
-    'never_proved', ` + reportMembers("'unproved', 'written_off'") + `,
-    'still_open', ` + reportMembers("'open'") + `,
+    'never_proved', ` + reportMembersSQL("'unproved', 'written_off'") + `,
+    'still_open', ` + reportMembersSQL("'open'") + `,
     'timeline', (
         SELECT coalesce(json_agg(json_build_object('at', e.at, 'event', e.event, 'actor', e.actor, 'case_id', e.case_id, 'detail', coalesce(e.detail, '')) ORDER BY e.at, e.place, e.detail), '[]')
         FROM (SELECT * FROM timeline ORDER BY at, place, detail LIMIT ` + strconv.Itoa(tasker.MaxReportEvents) + `) e
@@ -233,12 +233,12 @@ SELECT json_build_object(
 FROM clock
 LEFT JOIN phase ON true`
 
-func reportPhase(name, column string) string {
+func reportPhaseSQL(name, column string) string {
 	return fmt.Sprintf(`'%[1]s', json_build_object('task_minutes', coalesce(sum(%[2]s) / 60, 0),
         'p50_seconds', coalesce(percentile_disc(0.5) WITHIN GROUP (ORDER BY %[2]s), 0), 'p95_seconds', coalesce(percentile_disc(0.95) WITHIN GROUP (ORDER BY %[2]s), 0))`, name, column)
 }
 
-func reportMembers(outcomes string) string {
+func reportMembersSQL(outcomes string) string {
 	return `(
         SELECT coalesce(json_agg(json_build_object('dlq_entry_uuid', e.dlq_entry_uuid, 'task_uuid', e.task_uuid, 'dlq_timestamp', e.opened_at, 'resolved_at', e.resolved_at,
             'resolved_by', e.resolved_by, 'resolution_status', e.status) ORDER BY e.opened_at, e.dlq_entry_uuid), '[]')
@@ -259,12 +259,12 @@ picked AS (` + picked + `
 // more than [tasker.MaxReportEntries] investigations.
 func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	r := tasker.IncidentReport{Format: tasker.ReportFormat, Version: tasker.ReportVersion}
-	sql, args, err := db.reportQuery(ctx, q, &r)
+	sql, args, err := db.buildReportQuery(ctx, q, &r)
 	if err != nil {
 		return r, err
 	}
 	// An operation is visible only to callers who may see all its namespaces.
-	found, err := column[json.RawMessage](ctx, db.pool, sql, append(args, access.ScopeOf(ctx).List())...)
+	found, err := collectColumn[json.RawMessage](ctx, db.pool, sql, append(args, access.ScopeFromContext(ctx).List())...)
 	if err != nil {
 		return r, fmt.Errorf("read a report: %w", err)
 	}
@@ -276,13 +276,14 @@ func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tas
 			"and to, or a namespace", tasker.MaxReportEntries)
 	}
 	for i := range r.Cases { // error patterns are payloads
-		access.HidePattern(ctx, r.Cases[i].Namespace, &r.Cases[i].Cause)
+		access.RedactPattern(ctx, r.Cases[i].Namespace, &r.Cases[i].Cause)
 	}
 	return r, nil
 }
 
-// reportQuery returns the statement of a report and its arguments. It also sets the subject of r.
-func (db *DB) reportQuery(ctx context.Context, q tasker.IncidentReportQuery, r *tasker.IncidentReport) (sql string, args []any, err error) {
+// buildReportQuery returns the statement of a report and its arguments. It also sets the subject of
+// r.
+func (db *DB) buildReportQuery(ctx context.Context, q tasker.IncidentReportQuery, r *tasker.IncidentReport) (sql string, args []any, err error) {
 	from, to := time.Unix(0, 0).UTC(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	if !q.From.IsZero() {
 		from = q.From.UTC()
@@ -312,13 +313,13 @@ func (db *DB) reportQuery(ctx context.Context, q tasker.IncidentReportQuery, r *
 		return reports["incident"], []any{q.Incident, from, to, []string{}, q.Incident}, nil
 	}
 	r.Subject.Kind, r.Subject.Namespace = "range", q.Namespace
-	scope, of, namespaces := access.ScopeOf(ctx), "namespaces", []string{}
+	scope, of, namespaces := access.ScopeFromContext(ctx), "namespaces", []string{}
 	switch {
 	case q.Namespace != "":
 		if scope.Has(q.Namespace) { // treat an invisible namespace like an empty one
 			namespaces = []string{q.Namespace}
 		}
-	case scope.All():
+	case scope.IncludesAll():
 		of = "all"
 	default:
 		namespaces = scope.List()

@@ -12,11 +12,11 @@ import (
 // MeasureInputs stores the sizes of the inputs of enqueued steps. It takes at most the duration
 // within and returns the number of measured steps.
 func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within time.Duration) (n int, err error) {
-	tasks, ids := refArrays(steps)
+	tasks, ids := toRefArrays(steps)
 	err = retry(ctx, func() error {
-		return db.pool.QueryRow(ctx, stmt("measureInputs"), tasks, ids, tasker.MaxClaimBytes, within).Scan(&n)
+		return db.pool.QueryRow(ctx, statement("measureInputs"), tasks, ids, tasker.MaxClaimBytes, within).Scan(&n)
 	})
-	return n, wrap(err, "measure the inputs of steps")
+	return n, wrapError(err, "measure the inputs of steps")
 }
 
 // A TooLargeStep is an enqueued step whose inputs exceed the limit. Sizes are in bytes.
@@ -29,19 +29,19 @@ type TooLargeStep struct {
 
 // TooLargeInputs returns the enqueued steps whose inputs exceed the limit.
 func (tx *Tx) TooLargeInputs(ctx context.Context, steps []tasker.StepRef) ([]TooLargeStep, error) {
-	tasks, ids := refArrays(steps)
-	list, err := collect[TooLargeStep](ctx, tx, stmt("tooLargeInputs"), tasks, ids)
-	return list, wrap(err, "read the sizes of inputs")
+	tasks, ids := toRefArrays(steps)
+	list, err := collect[TooLargeStep](ctx, tx, statement("tooLargeInputs"), tasks, ids)
+	return list, wrapError(err, "read the sizes of inputs")
 }
 
 // TaskContext returns the context of a task, or NotFound.
 func (db *DB) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
-	list, err := column[json.RawMessage](ctx, db.pool, stmt("taskContext"), task)
+	list, err := collectColumn[json.RawMessage](ctx, db.pool, statement("taskContext"), task)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the context of a task: %w", err)
 	case len(list) == 0:
-		return nil, noTask(task)
+		return nil, newTaskNotFoundError(task)
 	}
 	return list[0], nil
 }
@@ -54,12 +54,12 @@ func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, n
 		Bytes    *int64
 		Document json.RawMessage
 	}
-	r, err := one[row](ctx, db.pool, stmt("stepResult"), task, step, name, most)
+	r, err := queryOne[row](ctx, db.pool, statement("stepResult"), task, step, name, most)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the result of a step: %w", err)
 	case r == nil && step != nil:
-		return nil, NoStep(task, *step)
+		return nil, NewStepNotFoundError(task, *step)
 	case r == nil:
 		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %q", task, name)
 	case r.Bytes == nil:

@@ -38,38 +38,40 @@ LIMIT $1 OFFSET $2`
 // maxShownError is the maximum length of an error in a list, in characters.
 const maxShownError = 500
 
-// queueQuery returns a statement that selects a page of the investigation queue and one more row.
-func queueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (sql string, args []any) {
+// buildQueueQuery returns a statement that selects a page of the investigation queue and one more
+// row.
+func buildQueueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (sql string,
+	args []any) {
 	sql, args = selectInvestigationQueue, []any{f.Limit + 1, f.Offset}
-	if scope := access.ScopeOf(ctx); !scope.All() {
+	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
 		sql, args = selectInvestigationQueueOf, append(args, scope.List())
 	}
-	where, args := investigationConditions(ctx, f, attributes, args)
+	where, args := buildInvestigationConditions(ctx, f, attributes, args)
 	return fmt.Sprintf(sql, where), args
 }
 
 // InvestigationQueue returns a page of open investigations, most urgent first, and reports whether
 // there are more. It reads them in index order.
 func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
-	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
+	attributes, err := buildComparisons(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
 		return nil, false, err
 	}
-	sql, args := queueQuery(ctx, f, attributes)
+	sql, args := buildQueueQuery(ctx, f, attributes)
 	list, err = collect[tasker.InvestigationQueueEntry](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("read the investigation queue: %w", err)
 	}
-	list, more = page(list, f.Limit)
+	list, more = trimPage(list, f.Limit)
 	tasks, steps := make([]tasker.ID, len(list)), make([]*tasker.ID, len(list))
 	for i, e := range list {
 		tasks[i], steps[i] = e.TaskUUID, e.StepUUID
 	}
-	dues, err := duesOf(ctx, db.pool, tasks)
+	dues, err := findDeadlines(ctx, db.pool, tasks)
 	if err != nil {
 		return nil, false, err
 	}
-	failed, err := failedSteps(ctx, db.pool, tasks, steps)
+	failed, err := findFailedSteps(ctx, db.pool, tasks, steps)
 	if err != nil {
 		return nil, false, err
 	}
@@ -77,21 +79,21 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 		e := &list[i]
 		e.TaskDue, e.FailedStep = dues[e.TaskUUID], failed[i]
 		e.ErrorMessage = fingerprint.Headline(e.ErrorMessage, maxShownError)
-		access.HidePattern(ctx, e.Namespace, &e.ErrorPattern)
-		access.HidePattern(ctx, e.Namespace, &e.ErrorMessage)
+		access.RedactPattern(ctx, e.Namespace, &e.ErrorPattern)
+		access.RedactPattern(ctx, e.Namespace, &e.ErrorMessage)
 	}
 	return list, more, nil
 }
 
-// investigationConditions returns the conditions of a filter on the view of the queue, and their
-// arguments. Error texts are searched only if the caller may read payloads.
-func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison, args []any) (where string, all []any) {
+// buildInvestigationConditions returns the conditions of a filter on the view of the queue, and
+// their arguments. Error texts are searched only if the caller may read payloads.
+func buildInvestigationConditions(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison, args []any) (where string, all []any) {
 	conditions := []string{"true"}
 	add := func(condition string, arg any) {
 		args = append(args, arg)
 		conditions = append(conditions, fmt.Sprintf(condition, len(args)))
 	}
-	if scope := access.ScopeOf(ctx); !scope.All() {
+	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
 		add("namespace_name = ANY ($%d)", scope.List())
 	}
 	for _, c := range []struct{ condition, value string }{
@@ -121,23 +123,23 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 	}
 	if f.Text != "" {
 		pattern := "error_pattern, error_message, "
-		if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {
+		if !access.PayloadScopeFromContext(ctx).Covers(access.ScopeFromContext(ctx)) {
 			pattern = ""
 		}
 		condition := "concat_ws(' ', namespace_name, task_name, step_name, " + pattern + "assignee) ILIKE '%%' || $%[1]d || '%%'"
 		if isPartOfID(f.Text) {
 			condition = "(" + condition + " OR concat(' ', dlq_entry_uuid, ' ', task_uuid) ~* ('[ -]' || $%[1]d))"
 		}
-		add(condition, likeText(f.Text))
+		add(condition, escapeLike(f.Text))
 	}
 	p := parameters(args)
-	conditions = append(conditions, p.tasksFound(ctx, f, attributes)...)
+	conditions = append(conditions, p.buildTaskConditions(ctx, f, attributes)...)
 	return strings.Join(conditions, " AND "), p
 }
 
-// tasksFound returns conditions on tasks. Attributes are payloads, which the caller must be allowed
-// to read.
-func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (list []string) {
+// buildTaskConditions returns conditions on tasks. Attributes are payloads, which the caller must
+// be allowed to read.
+func (p *parameters) buildTaskConditions(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (list []string) {
 	if len(f.Tags) > 0 || f.CorrelationID != "" {
 		of := "true"
 		if len(f.Tags) > 0 {
@@ -154,7 +156,7 @@ func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilte
 			JOIN tasker.task_attributes b ON b.task_uuid = o.id AND b.namespace = o.namespace
 			WHERE b.name = %s AND b.%s %s %s OFFSET 0)`, p.add(c.name), c.column, c.operator, p.add(c.value)))
 	}
-	if payloads := access.PayloadsOf(ctx); len(attributes) > 0 && !payloads.All() {
+	if payloads := access.PayloadScopeFromContext(ctx); len(attributes) > 0 && !payloads.IncludesAll() {
 		list = append(list, "namespace_name = ANY ("+p.add(payloads.List())+")")
 	}
 	return list
@@ -166,7 +168,7 @@ func isPartOfID(text string) bool {
 	return len(digits) >= 6 && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
 }
 
-// likeText escapes a text for use in a LIKE pattern.
-func likeText(text string) string {
+// escapeLike escapes a text for use in a LIKE pattern.
+func escapeLike(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text)
 }

@@ -24,17 +24,17 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 		for i, name := range names {
 			values[i] = db.joined[name]
 		}
-		before, err := column[string](ctx, inner, stmt("readSettings"), names)
+		before, err := collectColumn[string](ctx, inner, statement("readSettings"), names)
 		if err != nil {
 			return fmt.Errorf("read the settings of a transaction: %w", err)
 		}
-		if _, err := inner.Exec(ctx, stmt("useSettings"), names, values); err != nil {
+		if _, err := inner.Exec(ctx, statement("useSettings"), names, values); err != nil {
 			return fmt.Errorf("set up a transaction: %w", err)
 		}
 		if err := f(&Tx{Tx: inner, queue: db.queue, joined: true}); err != nil {
 			return err
 		}
-		if _, err := inner.Exec(ctx, stmt("useSettings"), names, before); err != nil {
+		if _, err := inner.Exec(ctx, statement("useSettings"), names, before); err != nil {
 			return fmt.Errorf("restore the settings of a transaction: %w", err)
 		}
 		return nil
@@ -51,10 +51,10 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	return classifyError(err)
 }
 
-// ReadsCommitted returns Invalid if the transaction reads from a fixed snapshot. Concurrent reports
-// would then not see each other's steps, and the task would never be completed.
-func (tx *Tx) ReadsCommitted(ctx context.Context) error {
-	level, err := value[string](ctx, tx, stmt("readsCommitted"))
+// CheckReadCommitted returns Invalid if the transaction reads from a fixed snapshot. Concurrent
+// reports would then not see each other's steps, and the task would never be completed.
+func (tx *Tx) CheckReadCommitted(ctx context.Context) error {
+	level, err := queryValue[string](ctx, tx, statement("readsCommitted"))
 	if err != nil {
 		return fmt.Errorf("read the isolation level of a transaction: %w", err)
 	}
@@ -66,4 +66,4 @@ func (tx *Tx) ReadsCommitted(ctx context.Context) error {
 }
 
 // Committed must be called after a transaction that was passed to [DB.Join] is committed.
-func (db *DB) Committed() { db.committed() }
+func (db *DB) Committed() { db.runCommitHooks() }

@@ -12,17 +12,17 @@ import (
 
 // Limits returns a page of the limits that the caller may see, and reports whether there are more.
 func (db *DB) Limits(ctx context.Context, f tasker.LimitFilter, after tasker.LimitRef) (list []tasker.Limit, more bool, err error) {
-	list, err = collect[tasker.Limit](ctx, db.pool, stmt("selectLimits"), f.Namespace, access.ScopeOf(ctx).List(), after.Namespace, string(after.Kind), after.Name, f.Limit+1,
+	list, err = collect[tasker.Limit](ctx, db.pool, statement("selectLimits"), f.Namespace, access.ScopeFromContext(ctx).List(), after.Namespace, string(after.Kind), after.Name, f.Limit+1,
 		string(f.Kind), f.Name)
 	if err != nil {
 		return nil, false, fmt.Errorf("list limits: %w", err)
 	}
-	list, more = page(list, f.Limit)
+	list, more = trimPage(list, f.Limit)
 	return list, more, nil
 }
 
-func limitOf(ctx context.Context, q querier, ref tasker.LimitRef) (tasker.Limit, error) {
-	l, err := one[tasker.Limit](ctx, q, stmt("oneLimit"), ref.Namespace, string(ref.Kind), ref.Name, access.ScopeOf(ctx).List())
+func findLimit(ctx context.Context, q querier, ref tasker.LimitRef) (tasker.Limit, error) {
+	l, err := queryOne[tasker.Limit](ctx, q, statement("oneLimit"), ref.Namespace, string(ref.Kind), ref.Name, access.ScopeFromContext(ctx).List())
 	if err != nil {
 		return tasker.Limit{}, fmt.Errorf("read limit %s: %w", ref, err)
 	}
@@ -34,7 +34,7 @@ func limitOf(ctx context.Context, q querier, ref tasker.LimitRef) (tasker.Limit,
 
 // Limit returns a limit with its busiest keys and the steps that hold their slots.
 func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetail, error) {
-	l, err := limitOf(ctx, db.pool, ref)
+	l, err := findLimit(ctx, db.pool, ref)
 	if err != nil {
 		return tasker.LimitDetail{}, err
 	}
@@ -47,7 +47,7 @@ func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetai
 		tasker.LimitStep
 	}
 	d := tasker.LimitDetail{Limit: l, Keys: []tasker.LimitKey{}}
-	rows, err := collect[keyRow](ctx, db.pool, stmt("selectLimitKeys"), ref.Namespace, string(ref.Kind), ref.Name, tasker.MaxLimitKeys)
+	rows, err := collect[keyRow](ctx, db.pool, statement("selectLimitKeys"), ref.Namespace, string(ref.Kind), ref.Name, tasker.MaxLimitKeys)
 	if err != nil {
 		return d, fmt.Errorf("read the keys of limit %s: %w", ref, err)
 	}
@@ -55,7 +55,8 @@ func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetai
 	for i, r := range rows {
 		ids[i] = r.LimitKeyID
 	}
-	holders, err := collect[holder](ctx, db.pool, stmt("selectLimitHolders"), ids, access.ScopeOf(ctx).List())
+	holders, err := collect[holder](ctx, db.pool, statement("selectLimitHolders"), ids,
+		access.ScopeFromContext(ctx).List())
 	if err != nil {
 		return d, fmt.Errorf("read the slots of limit %s: %w", ref, err)
 	}
@@ -67,14 +68,14 @@ func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetai
 		r.Holders = of[r.LimitKeyID]
 		d.Keys = append(d.Keys, r.LimitKey)
 	}
-	access.HideLimitKeys(ctx, &d)
+	access.RedactLimitKeys(ctx, &d)
 	return d, nil
 }
 
 // PutLimit creates or changes a limit. All claims after the commit observe it.
 func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by Operator) (limit tasker.Limit, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		count, err := value[int](ctx, tx, stmt("countLimits"), ref.Namespace, string(ref.Kind), ref.Name)
+		count, err := queryValue[int](ctx, tx, statement("countLimits"), ref.Namespace, string(ref.Kind), ref.Name)
 		if err != nil {
 			return fmt.Errorf("count limits: %w", err)
 		}
@@ -82,18 +83,18 @@ func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitV
 			return tasker.Errorf(tasker.Conflict, "namespace %s already has %d limits, which is the maximum: "+
 				"delete those you do not need", ref.Namespace, count)
 		}
-		id, err := value[int64](ctx, tx, stmt("putLimit"), string(ref.Kind), ref.Namespace, ref.Name, v.MaxInProgress, v.PerSecond, v.Burst, by.Actor)
+		id, err := queryValue[int64](ctx, tx, statement("putLimit"), string(ref.Kind), ref.Namespace, ref.Name, v.MaxInProgress, v.PerSecond, v.Burst, by.Actor)
 		if err != nil {
 			return fmt.Errorf("set limit %s: %w", ref, err)
 		}
 		// A named limit has the queues of the templates that assign it.
-		if _, err := tx.Exec(ctx, stmt("insertLimitQueues"), id, ref.Namespace, string(ref.Kind), ref.Name); err != nil {
+		if _, err := tx.Exec(ctx, statement("insertLimitQueues"), id, ref.Namespace, string(ref.Kind), ref.Name); err != nil {
 			return fmt.Errorf("set limit %s: %w", ref, err)
 		}
 		if err := tx.auditLimit(ctx, "limit.set", ref, &v, by); err != nil {
 			return err
 		}
-		limit, err = limitOf(ctx, tx, ref)
+		limit, err = findLimit(ctx, tx, ref)
 		return err
 	})
 	return limit, err
@@ -103,10 +104,10 @@ func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitV
 // NotFound, or a Conflict if templates assign the limit to steps.
 func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator) error {
 	return db.InTx(ctx, func(tx *Tx) error {
-		if _, err := limitOf(ctx, tx, ref); err != nil {
+		if _, err := findLimit(ctx, tx, ref); err != nil {
 			return err
 		}
-		assigned, err := value[bool](ctx, tx, stmt("limitHasQueues"), ref.Namespace, ref.Name)
+		assigned, err := queryValue[bool](ctx, tx, statement("limitHasQueues"), ref.Namespace, ref.Name)
 		if err != nil {
 			return fmt.Errorf("delete limit %s: %w", ref, err)
 		}
@@ -124,14 +125,14 @@ func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator)
 // deleteLimit deletes a limit and its keys. It waits until no claim locks the keys, so that all
 // slots are deleted.
 func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
-	keys, err := column[int64](ctx, tx, stmt("deleteLimitKeys"), ref.Namespace, string(ref.Kind), ref.Name)
+	keys, err := collectColumn[int64](ctx, tx, statement("deleteLimitKeys"), ref.Namespace, string(ref.Kind), ref.Name)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, stmt("deleteLimitSlots"), keys); err != nil {
+	if _, err := tx.Exec(ctx, statement("deleteLimitSlots"), keys); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, stmt("deleteLimit"), ref.Namespace, string(ref.Kind), ref.Name)
+	_, err = tx.Exec(ctx, statement("deleteLimit"), ref.Namespace, string(ref.Kind), ref.Name)
 	return err
 }
 
@@ -141,13 +142,13 @@ const maxUnparkKeys = 200
 // PruneLimitKeys checks up to limit keys after the given one and deletes those that have not been
 // used for age. It returns the last key that it checked, or 0 at the end.
 func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64, limit int) (int64, error) {
-	last, err := value[int64](ctx, db.pool, stmt("pruneLimitKeys"), age, after, limit)
-	return last, wrap(err, "prune the keys of limits")
+	last, err := queryValue[int64](ctx, db.pool, statement("pruneLimitKeys"), age, after, limit)
+	return last, wrapError(err, "prune the keys of limits")
 }
 
-func (db *DB) waitsForLimit(ctx context.Context, c Claimant) (bool, error) {
-	v, err := value[bool](ctx, db.pool, stmt("waitsForLimit"), c.Namespaces, c.Handlers)
-	return v, wrap(err, "find steps that wait for a limit")
+func (db *DB) isWaitingForLimit(ctx context.Context, c Claimant) (bool, error) {
+	v, err := queryValue[bool](ctx, db.pool, statement("waitsForLimit"), c.Namespaces, c.Handlers)
+	return v, wrapError(err, "find steps that wait for a limit")
 }
 
 func (tx *Tx) auditLimit(ctx context.Context, action string, ref tasker.LimitRef, v *tasker.LimitValue, by Operator) error {

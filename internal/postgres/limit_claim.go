@@ -21,9 +21,9 @@ import (
 // has a free slot.
 
 // hasLimits is true if steps with namespaces $1 and handlers $2 may have limits or due times.
-var hasLimits = mayHaveLimits("$1", "$2")
+var hasLimits = mayHaveLimitsSQL("$1", "$2")
 
-func mayHaveLimits(namespaces, handlers string) string {
+func mayHaveLimitsSQL(namespaces, handlers string) string {
 	return `(EXISTS (SELECT FROM tasker.limit_queues) AND EXISTS (
         SELECT FROM tasker.limit_queues l
         WHERE l.namespace = ANY (array_append(` + namespaces + `::text[], '')) AND l.handler || '' = ANY (array_append(` + handlers + `::text[], ''))
@@ -35,10 +35,10 @@ func mayHaveLimits(namespaces, handlers string) string {
 // limitedQueues records which claimants have encountered limits. It is only a hint.
 type limitedQueues struct {
 	mu   sync.Mutex
-	sets map[string]*limitedSet
+	sets map[string]*limitState
 }
 
-type limitedSet struct {
+type limitState struct {
 	until      time.Time // end of the hint
 	parkedAt   time.Time // time of the last scan for steps to park
 	reportedAt time.Time // when a report last freed slots and claimed steps
@@ -49,33 +49,33 @@ type limitedSet struct {
 // maxLimitedSets is the number of claimants at which the cache is cleared.
 const maxLimitedSets = 1000
 
-func (c Claimant) queues() string {
+func (c Claimant) queueKey() string {
 	return strings.Join(c.Namespaces, "\x00") + "\x01" + strings.Join(c.Handlers, "\x00")
 }
 
-// mayHave reports whether the claimant has encountered limits recently.
-func (q *limitedQueues) mayHave(c Claimant) bool {
+// mayHaveLimits reports whether the claimant has encountered limits recently.
+func (q *limitedQueues) mayHaveLimits(c Claimant) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.sets) == 0 {
 		return false // avoids building the key
 	}
-	s := q.sets[c.queues()]
+	s := q.sets[c.queueKey()]
 	return s != nil && time.Now().Before(s.until)
 }
 
-func (q *limitedQueues) seen(c Claimant) { q.change(c, func(*limitedSet) {}) }
+func (q *limitedQueues) recordSeen(c Claimant) { q.update(c, func(*limitState) {}) }
 
-func (q *limitedQueues) change(c Claimant, f func(*limitedSet)) {
+func (q *limitedQueues) update(c Claimant, f func(*limitState)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	key := c.queues()
+	key := c.queueKey()
 	s := q.sets[key]
 	if s == nil {
 		if q.sets == nil || len(q.sets) >= maxLimitedSets {
-			q.sets = map[string]*limitedSet{}
+			q.sets = map[string]*limitState{}
 		}
-		s = &limitedSet{}
+		s = &limitState{}
 		q.sets[key] = s
 	}
 	if s.until.Before(time.Now()) {
@@ -86,37 +86,37 @@ func (q *limitedQueues) change(c Claimant, f func(*limitedSet)) {
 
 // setCursor stores the key after which the claimant's next scan of parked steps begins.
 func (q *limitedQueues) setCursor(c Claimant, key int64) {
-	q.change(c, func(s *limitedSet) { s.cursor = key })
+	q.update(c, func(s *limitState) { s.cursor = key })
 }
 
-// claim returns a claim of the claimant that has its cursor and the limits that it is assumed to
+// newClaim returns a claim of the claimant that has its cursor and the limits that it is assumed to
 // have.
-func (q *limitedQueues) claim(c Claimant, l claimMode) limitedClaim {
+func (q *limitedQueues) newClaim(c Claimant, l claimMode) limitedClaim {
 	claim := limitedClaim{Claimant: c, mode: l}
-	q.change(c, func(s *limitedSet) { claim.cursor, claim.shape = s.cursor, s.shape })
+	q.update(c, func(s *limitState) { claim.cursor, claim.shape = s.cursor, s.shape })
 	return claim
 }
 
-func (q *limitedQueues) reshape(c Claimant, shape limitProfile) {
-	q.change(c, func(s *limitedSet) { s.shape = shape })
+func (q *limitedQueues) setProfile(c Claimant, shape limitProfile) {
+	q.update(c, func(s *limitState) { s.shape = shape })
 }
 
-// adoptShape stores which limits the claimant's steps actually have. It reports whether the claim
+// adoptProfile stores which limits the claimant's steps actually have. It reports whether the claim
 // has ignored some of them.
-func (q *limitedQueues) adoptShape(claim *limitedClaim, last ClaimResult) bool {
+func (q *limitedQueues) adoptProfile(claim *limitedClaim, last ClaimResult) bool {
 	if !last.reshaped {
 		return false
 	}
-	q.reshape(claim.Claimant, last.shape)
+	q.setProfile(claim.Claimant, last.shape)
 	more := last.shape < claim.shape
 	claim.shape = min(claim.shape, last.shape)
 	return more
 }
 
-// mayPark reports whether to scan for steps to park: no recent claim from the same queues has done
+// canPark reports whether to scan for steps to park: no recent claim from the same queues has done
 // so.
-func (q *limitedQueues) mayPark(c Claimant) (may bool) {
-	q.change(c, func(s *limitedSet) {
+func (q *limitedQueues) canPark(c Claimant) (may bool) {
+	q.update(c, func(s *limitState) {
 		if may = time.Since(s.parkedAt) >= parkInterval; may {
 			s.parkedAt = time.Now()
 		}
@@ -124,14 +124,14 @@ func (q *limitedQueues) mayPark(c Claimant) (may bool) {
 	return may
 }
 
-// reported records that a report freed slots and claimed steps.
-func (q *limitedQueues) reported(c Claimant) {
-	q.change(c, func(s *limitedSet) { s.reportedAt = time.Now() })
+// recordReport records that a report freed slots and claimed steps.
+func (q *limitedQueues) recordReport(c Claimant) {
+	q.update(c, func(s *limitState) { s.reportedAt = time.Now() })
 }
 
-// moves reports whether slots were recently freed and claimed again.
-func (q *limitedQueues) moves(c Claimant) (yes bool) {
-	q.change(c, func(s *limitedSet) { yes = time.Since(s.reportedAt) < parkInterval })
+// hasMoved reports whether slots were recently freed and claimed again.
+func (q *limitedQueues) hasMoved(c Claimant) (yes bool) {
+	q.update(c, func(s *limitState) { yes = time.Since(s.reportedAt) < parkInterval })
 	return yes
 }
 
@@ -149,7 +149,7 @@ const (
 )
 
 var (
-	eachQueue   = limitSource{queues: everyQueue(byUrgency)}
+	eachQueue   = limitSource{queues: everyQueueSQL(byUrgency)}
 	manyWaiting = limitSource{queues: queuesWithParked}
 	namedSteps  = limitSource{}
 )
@@ -163,16 +163,16 @@ type limitStatements struct {
 }
 
 func newLimitStatements(s limitSource) limitStatements {
-	l := limitStatements{makeKeys: makeKeys(s), lockKeys: lockKeys(s)}
-	if !s.named() {
-		l.lockFree, l.lockFreeOld, l.full = lockFreeKeys(s, false), lockFreeKeys(s, true), fullSteps(s.queues)
+	l := limitStatements{makeKeys: makeKeysSQL(s), lockKeys: lockKeysSQL(s)}
+	if !s.isNamed() {
+		l.lockFree, l.lockFreeOld, l.full = lockFreeKeysSQL(s, false), lockFreeKeysSQL(s, true), fullStepsSQL(s.queues)
 	}
 	for s.shape = range limitShapes {
-		if s.shape == weighted || !s.named() {
-			l.claim[s.shape], l.claimUnheld[s.shape] = claimLimitedSteps(s, withoutHolds, false), claimLimitedSteps(s, withHolds, false)
+		if s.shape == weighted || !s.isNamed() {
+			l.claim[s.shape], l.claimUnheld[s.shape] = claimLimitedStepsSQL(s, withoutHolds, false), claimLimitedStepsSQL(s, withHolds, false)
 		}
-		if !s.named() {
-			l.claimOld[s.shape], l.claimUnheldOld[s.shape] = claimLimitedSteps(s, withoutHolds, true), claimLimitedSteps(s, withHolds, true)
+		if !s.isNamed() {
+			l.claimOld[s.shape], l.claimUnheldOld[s.shape] = claimLimitedStepsSQL(s, withoutHolds, true), claimLimitedStepsSQL(s, withHolds, true)
 		}
 	}
 	return l
@@ -184,7 +184,7 @@ var (
 	limitedNamed = newLimitStatements(namedSteps)
 )
 
-func (c Claimant) limited() limitStatements {
+func (c Claimant) limitStatements() limitStatements {
 	if len(c.Namespaces)*len(c.Handlers) > manyQueues {
 		return limitedMany
 	}
@@ -204,19 +204,19 @@ type limitedClaim struct {
 	waits  bool // wait for the keys of all scanned steps and create those that are missing
 }
 
-// queue adds the statements of the claim to a batch. It returns how many of them precede the one
+// enqueue adds the statements of the claim to a batch. It returns how many of them precede the one
 // that claims.
-func (l limitedClaim) queue(b *pgx.Batch) int {
-	c, of, before := l.Claimant, l.limited(), b.Len()
-	args := []any{c.Namespaces, c.Handlers, l.size.limit, c.WorkerUUID, c.Lease, noNil(c.Without), l.size.budget}
+func (l limitedClaim) enqueue(b *pgx.Batch) int {
+	c, of, before := l.Claimant, l.limitStatements(), b.Len()
+	args := []any{c.Namespaces, c.Handlers, l.size.limit, c.WorkerUUID, c.Lease, nonNil(c.Without), l.size.budget}
 	switch {
 	case l.steps != nil:
 		of, l.shape = limitedNamed, weighted
-		tasks, steps := refArrays(l.steps)
+		tasks, steps := toRefArrays(l.steps)
 		l.queueLocks(b, of, tasks, steps)
 		args = append(args, tasks, steps)
 	case l.shape == sharedOnly && !l.waits:
-		b.Queue(stmt("lockOnlyQueueKeys"), c.Namespaces, c.Handlers)
+		b.Queue(statement("lockOnlyQueueKeys"), c.Namespaces, c.Handlers)
 	default:
 		l.queueLocks(b, of, l.size.limit, l.cursor)
 	}
@@ -227,7 +227,7 @@ func (l limitedClaim) queue(b *pgx.Batch) int {
 		turns, shares := l.mode.turn.turnsAndShares(c.Namespaces)
 		args = append(args, turns, shares)
 	}
-	b.Queue(stmt("dropSlots"))
+	b.Queue(statement("dropSlots"))
 	claim, unheld := of.claim[l.shape], of.claimUnheld[l.shape]
 	if age := l.age(); age != nil {
 		claim, unheld, args = of.claimOld[l.shape], of.claimUnheldOld[l.shape], append(args, age)
@@ -245,9 +245,9 @@ func (l limitedClaim) queueLocks(b *pgx.Batch, of limitStatements, which ...any)
 	if l.waits {
 		b.Queue(of.makeKeys, which...)
 	}
-	freedTasks, freedSteps := refArrays(l.freed)
+	freedTasks, freedSteps := toRefArrays(l.freed)
 	b.Queue(lockQueueKeys, c.Namespaces, c.Handlers, freedTasks, freedSteps)
-	free := []any{c.Namespaces, c.Handlers, l.size.limit, noNil(c.Without), l.cursor}
+	free := []any{c.Namespaces, c.Handlers, l.size.limit, nonNil(c.Without), l.cursor}
 	switch age := l.age(); {
 	case l.waits:
 		b.Queue(of.lockKeys, which...)
@@ -274,17 +274,17 @@ func readClaim(results pgx.BatchResults, before int) (ClaimResult, error) {
 			return ClaimResult{}, fmt.Errorf("lock the keys of limits: %w", err)
 		}
 	}
-	list, err := answered[claimRow](results)
+	list, err := readBatchRows[claimRow](results)
 	if err != nil {
 		return ClaimResult{}, fmt.Errorf("claim steps: %w", err)
 	}
-	return claimResult(list), nil
+	return newClaimResult(list), nil
 }
 
 func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResult, err error) {
 	err = retry(ctx, func() error {
 		var batch pgx.Batch
-		before := l.queue(&batch)
+		before := l.enqueue(&batch)
 		results := db.pool.SendBatch(ctx, &batch)
 		defer func() { _ = results.Close() }()
 		if result, err = readClaim(results, before); err != nil {
@@ -292,12 +292,12 @@ func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResul
 		}
 		return results.Close() // this commits the transaction
 	})
-	return result, wrap(err, "claim steps with limits")
+	return result, wrapError(err, "claim steps with limits")
 }
 
 // claimLimited claims steps that may have limits.
 func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l claimMode) (ClaimResult, error) {
-	claim := db.limits.claim(c, l)
+	claim := db.limits.newClaim(c, l)
 	var all ClaimResult
 	for round := 0; ; round++ {
 		claim.size = claimSize{limit: size.limit - len(all.Steps), budget: size.budget - all.bytes}
@@ -308,11 +308,11 @@ func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l cl
 			}
 			return next, err
 		}
-		if db.limits.adoptShape(&claim, next) && round < limitRounds {
+		if db.limits.adoptProfile(&claim, next) && round < limitRounds {
 			continue
 		}
 		all.add(next)
-		if round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.Blocked() {
+		if round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.IsBlocked() {
 			claim.saveCursor(db, next)
 			break
 		}
@@ -327,7 +327,7 @@ func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l cl
 	if all.again > 0 || len(all.Steps) > 0 {
 		return all, nil
 	}
-	waits, err := db.waitsForLimit(ctx, c)
+	waits, err := db.isWaitingForLimit(ctx, c)
 	if waits {
 		all.again = limitDelay
 	}
@@ -347,7 +347,7 @@ func (l *limitedClaim) saveCursor(db *DB, last ClaimResult) {
 // that block others or wait for a limit, immediately after an empty claim and otherwise at
 // intervals.
 func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
-	moves := db.limits.moves(claim.Claimant)
+	moves := db.limits.hasMoved(claim.Claimant)
 	if last.unlocked && !claim.waits && (!found || !moves) {
 		claim.waits = true
 		return true, nil
@@ -360,7 +360,7 @@ func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last Cl
 		claim.scans++
 	}
 	blocked := !found && (last.further || last.blocked)
-	if blocked || (last.further || last.again > 0 && !moves) && db.limits.mayPark(claim.Claimant) {
+	if blocked || (last.further || last.again > 0 && !moves) && db.limits.canPark(claim.Claimant) {
 		moved, err := db.parkBlocking(ctx, claim.Claimant, at)
 		return retry || blocked && moved > 0, err
 	}
@@ -370,7 +370,7 @@ func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last Cl
 // parkBlocking parks steps that are at the heads of queues and have full keys. Parked steps that
 // another key blocks are moved to that key. It returns the number of steps.
 func (db *DB) parkBlocking(ctx context.Context, c Claimant, after int64) (int64, error) {
-	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxParked, after)
+	list, err := queryOne[fullList](ctx, db.pool, c.limitStatements().full, c.Namespaces, c.Handlers, maxParked, after)
 	if err != nil {
 		return 0, fmt.Errorf("find steps that wait for limits: %w", err)
 	}
@@ -381,7 +381,7 @@ func (db *DB) parkBlocking(ctx context.Context, c Claimant, after int64) (int64,
 	if err != nil || !slices.Contains(list.Parked, true) {
 		return moved, err
 	}
-	changed, err := db.pool.Exec(ctx, stmt("changeKey"), list.Tasks, list.Steps, list.Keys, list.Parked)
+	changed, err := db.pool.Exec(ctx, statement("changeKey"), list.Tasks, list.Steps, list.Keys, list.Parked)
 	if err != nil {
 		return 0, fmt.Errorf("park steps under another key: %w", err)
 	}
@@ -399,8 +399,8 @@ func (db *DB) parkFullSteps(ctx context.Context, list *fullList) (int64, error) 
 	if len(list.Steps) == 0 {
 		return 0, nil
 	}
-	tag, err := db.pool.Exec(ctx, stmt("parkFullSteps"), list.Tasks, list.Steps, list.Keys)
-	return tag.RowsAffected(), wrap(err, "park steps that wait for limits")
+	tag, err := db.pool.Exec(ctx, statement("parkFullSteps"), list.Tasks, list.Steps, list.Keys)
+	return tag.RowsAffected(), wrapError(err, "park steps that wait for limits")
 }
 
 // ParkLimited parks those of the enqueued steps that wait for a limit, and returns the others.
@@ -408,8 +408,8 @@ func (db *DB) ParkLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	tasks, ids := refArrays(steps)
-	list, err := one[fullList](ctx, db.pool, stmt("stepsOfFullKeys"), tasks, ids)
+	tasks, ids := toRefArrays(steps)
+	list, err := queryOne[fullList](ctx, db.pool, statement("stepsOfFullKeys"), tasks, ids)
 	if err != nil {
 		return nil, fmt.Errorf("find steps that wait for limits: %w", err)
 	}

@@ -23,7 +23,7 @@ var lockQueueKeys = `
 SELECT ` + saveQueueKeys + `, set_config('tasker.limit_freed', coalesce((
     SELECT string_agg(DISTINCT k.limit_key_id::text, ',')
     FROM unnest($3::uuid[], $4::uuid[]) AS d (task_uuid, step_uuid)
-    CROSS JOIN LATERAL (` + namesOf("d") + `) x
+    CROSS JOIN LATERAL (` + namesSQL("d") + `) x
     JOIN tasker.limit_keys k ON k.limit_id = x.limit_id AND k.key = x.key
     WHERE ` + hasNames + ` AND EXISTS (SELECT FROM tasker.held_steps h WHERE h.limit_key_id = k.limit_key_id)
 ), ''), true)
@@ -60,19 +60,19 @@ const mayHaveSlots = `coalesce((SELECT l.max_in_progress FROM tasker.limits l WH
                 SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 20) n
             ), true)`
 
-// lockFreeKeys locks the keys of the most urgent steps. It skips keys that another transaction has
-// locked.
+// lockFreeKeysSQL locks the keys of the most urgent steps. It skips keys that another transaction
+// has locked.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 steps to exclude, $5 the key after which the scan of
 // parked steps begins, $6 minimum age for a claim by age.
-func lockFreeKeys(s limitSource, aged bool) string {
+func lockFreeKeysSQL(s limitSource, aged bool) string {
 	if aged {
 		s.age = "$6"
 	}
 	lock := func(row string) string {
 		return `(
         SELECT array_agg(k.limit_key_id) AS ids, count(*) - count(k.limit_key_id) AS others
-        FROM (` + namesOf(row) + ` AND t.key <> '') t
+        FROM (` + namesSQL(row) + ` AND t.key <> '') t
         LEFT JOIN LATERAL (
             SELECT k.limit_key_id
             FROM tasker.limit_keys k
@@ -92,7 +92,7 @@ func lockFreeKeys(s limitSource, aged bool) string {
         )`
 	}
 	first := func(order, which string) string {
-		return free(firstSteps("s.task_uuid, s.step_uuid", ready, order, without+which+" AND (SELECT names FROM named)", limitDepth))
+		return free(firstStepsSQL("s.task_uuid, s.step_uuid", ready, order, without+which+" AND (SELECT names FROM named)", limitDepth))
 	}
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -104,13 +104,13 @@ ready AS (
     CROSS JOIN LATERAL (
         ` + first("s.state_since", "") + `
         UNION ALL
-        ` + first("s.due_at", " AND s.due_at IS NOT NULL") + s.orOld(free(s.oldest(ready, without, ""))) + `
+        ` + first("s.due_at", " AND s.due_at IS NOT NULL") + s.orOldSQL(free(s.oldestSQL(ready, without, ""))) + `
     ) e
 ),
 parked AS (
     SELECT n.ids
     FROM clock c
-    CROSS JOIN queues q` + joinParkedSteps("s.task_uuid, s.step_uuid", "$5::bigint", "$3::int", "r.places") + `
+    CROSS JOIN queues q` + joinParkedStepsSQL("s.task_uuid, s.step_uuid", "$5::bigint", "$3::int", "r.places") + `
     CROSS JOIN LATERAL ` + lock("e") + ` n
     WHERE r.places > 0 AND (SELECT names FROM named)
 )
@@ -118,42 +118,42 @@ SELECT ` + saveLockedKeys + `
 FROM (SELECT unnest(ids) AS limit_key_id FROM (SELECT ids FROM ready UNION ALL SELECT ids FROM parked) x) k`
 }
 
-// scannedKeys returns common table expressions with the keys of the first steps, for a claim that
-// waits for all of these keys. $3 is the limit and $4 the key after which the scan of parked steps
-// begins. For named steps, $3 and $4 contain the ids.
-func scannedKeys(s limitSource) string {
+// scannedKeysSQL returns common table expressions with the keys of the first steps, for a claim
+// that waits for all of these keys. $3 is the limit and $4 the key after which the scan of parked
+// steps begins. For named steps, $3 and $4 contain the ids.
+func scannedKeysSQL(s limitSource) string {
 	const columns = "s.task_uuid, s.step_uuid, s.namespace, s.handler"
 	steps := `
     SELECT ` + columns + `
     FROM unnest($3::uuid[], $4::uuid[]) AS d (task_uuid, step_uuid)
     JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
     WHERE s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])`
-	if !s.named() {
+	if !s.isNamed() {
 		steps = `
     SELECT e.*
     FROM queues q
     CROSS JOIN LATERAL (
-        ` + firstReady(columns, "", limitDepth) + `
+        ` + firstReadySQL(columns, "", limitDepth) + `
     ) e
     UNION ALL
     SELECT e.*
     FROM clock c
-    CROSS JOIN queues q` + joinParkedSteps(columns, "$4::bigint", "$3::int", "r.places") + `
+    CROSS JOIN queues q` + joinParkedStepsSQL(columns, "$4::bigint", "$3::int", "r.places") + `
     WHERE r.places > 0`
 	}
-	return s.parts("$3", "$4") + `
+	return s.partsSQL("$3", "$4") + `
 scanned AS MATERIALIZED (` + steps + `
 ),
 keys AS MATERIALIZED (
-    SELECT DISTINCT x.limit_id, x.key FROM scanned s CROSS JOIN LATERAL (` + limitsOf("s") + `) x
+    SELECT DISTINCT x.limit_id, x.key FROM scanned s CROSS JOIN LATERAL (` + limitsSQL("s") + `) x
 )`
 }
 
-// makeKeys creates those of the scanned keys that do not exist yet.
-func makeKeys(s limitSource) string {
+// makeKeysSQL creates those of the scanned keys that do not exist yet.
+func makeKeysSQL(s limitSource) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-` + scannedKeys(s) + `
+` + scannedKeysSQL(s) + `
 INSERT INTO tasker.limit_keys (limit_id, key)
 SELECT u.limit_id, u.key
 FROM keys u
@@ -162,11 +162,11 @@ ORDER BY u.limit_id, u.key
 ON CONFLICT (limit_id, key) DO NOTHING`
 }
 
-// lockKeys locks the scanned keys in order. The keys of the queues must already be locked.
-func lockKeys(s limitSource) string {
+// lockKeysSQL locks the scanned keys in order. The keys of the queues must already be locked.
+func lockKeysSQL(s limitSource) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-` + scannedKeys(s) + `
+` + scannedKeysSQL(s) + `
 SELECT ` + saveLockedKeys + `
 FROM (
     SELECT k.limit_key_id

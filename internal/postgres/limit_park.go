@@ -14,10 +14,10 @@ const leastDepth = `64`
 // mostOf is the maximum number of slots of limit l that a step can take.
 const mostOf = `least(l.max_in_progress, l.burst)`
 
-// fullSteps selects up to $3 steps that are at the heads of queues and whose keys are full or
+// fullStepsSQL selects up to $3 steps that are at the heads of queues and whose keys are full or
 // reserved by more urgent steps. It also selects parked steps, from the keys after $4, that another
 // of their keys blocks.
-func fullSteps(queues string) string {
+func fullStepsSQL(queues string) string {
 	const columns = "s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since"
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -27,15 +27,15 @@ scanned AS MATERIALIZED (
     FROM (
         SELECT e.*, NULL::bigint AS parked
         FROM queues q
-        CROSS JOIN LATERAL (` + firstSteps(columns, "tasker.ready_steps s", "s.state_since", "", "$3::int") + `) e
+        CROSS JOIN LATERAL (` + firstStepsSQL(columns, "tasker.ready_steps s", "s.state_since", "", "$3::int") + `) e
         UNION ALL
         SELECT e.*, k.limit_key_id
         FROM clock c
-        CROSS JOIN queues q` + joinParkedSteps(columns, "$4::bigint", "1", leastDepth) + `
+        CROSS JOIN queues q` + joinParkedStepsSQL(columns, "$4::bigint", "1", leastDepth) + `
     ) e
     CROSS JOIN LATERAL (
         SELECT array_agg(k.limit_key_id ORDER BY k.limit_id, k.key) AS keys, array_agg(x.weight ORDER BY k.limit_id, k.key) AS weights
-        FROM (` + limitsOf("e") + `) x
+        FROM (` + limitsSQL("e") + `) x
         JOIN tasker.limit_keys k ON k.limit_id = x.limit_id AND k.key = x.key
     ) n
     ORDER BY e.priority DESC, e.state_since
@@ -47,7 +47,7 @@ full_keys AS MATERIALIZED (
     CROSS JOIN clock c
     JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
     JOIN tasker.limits l ON l.limit_id = p.limit_id
-    WHERE ` + freeSlots("k.limit_key_id", "k.weight") + ` < least(k.weight, ` + mostOf + `)
+    WHERE ` + freeSlotsSQL("k.limit_key_id", "k.weight") + ` < least(k.weight, ` + mostOf + `)
 ),
 reserved AS MATERIALIZED (
     SELECT DISTINCT ON (f.limit_key_id) f.limit_key_id, s.priority, s.state_since
@@ -88,7 +88,8 @@ type unparkScan struct {
 // more. It scans the keys after the given one. A failing task does not delay the others, so the
 // result is valid even if there is an error.
 func (db *DB) UnparkLimited(ctx context.Context, limit int, after int64) (b UnparkResult, err error) {
-	found, err := one[unparkScan](ctx, db.pool, stmt("limitedSteps"), limit, db.queue.announce, after, db.queue.ttlMS)
+	found, err := queryOne[unparkScan](ctx, db.pool, statement("limitedSteps"), limit, db.queue.announce, after,
+		db.queue.ttlMS)
 	if err != nil {
 		return b, fmt.Errorf("find steps to unpark: %w", err)
 	}
@@ -104,7 +105,7 @@ func (db *DB) UnparkLimited(ctx context.Context, limit int, after int64) (b Unpa
 		b.Namespaces, err = db.unparkSingly(ctx, *found)
 	}
 	b.More = len(found.Steps) == limit && len(b.Namespaces) > 0
-	return b, wrap(err, "unpark steps")
+	return b, wrapError(err, "unpark steps")
 }
 
 // unparkSingly unparks each step in its own transaction, after doing so together has failed.
@@ -134,7 +135,7 @@ func (db *DB) unparkSingly(ctx context.Context, found unparkScan) (namespaces []
 func (db *DB) unparkSteps(ctx context.Context, taskOf, stepIDs []tasker.ID) (namespaces []string, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		namespaces = nil
-		free, err := tx.LockFreeTasks(ctx, tasksOnce(taskOf))
+		free, err := tx.LockFreeTasks(ctx, uniqueTasks(taskOf))
 		if err != nil || len(free) == 0 {
 			return err
 		}
@@ -148,11 +149,12 @@ func (db *DB) unparkSteps(ctx context.Context, taskOf, stepIDs []tasker.ID) (nam
 				tasks, steps = append(tasks, id), append(steps, stepIDs[i])
 			}
 		}
-		namespaces, err = column[string](ctx, tx, stmt("unparkSteps"), tasks, steps, db.queue.ttlMS, db.queue.announce)
+		namespaces, err = collectColumn[string](ctx, tx, statement("unparkSteps"), tasks, steps, db.queue.ttlMS,
+			db.queue.announce)
 		if err != nil {
 			return err
 		}
-		_, err = tx.SettleTasks(ctx, tasksOnce(tasks), Operator{}) // restarts the staleness time
+		_, err = tx.SettleTasks(ctx, uniqueTasks(tasks), Operator{}) // restarts the staleness time
 		return err
 	})
 	if err != nil {
@@ -161,7 +163,7 @@ func (db *DB) unparkSteps(ctx context.Context, taskOf, stepIDs []tasker.ID) (nam
 	return namespaces, nil
 }
 
-func tasksOnce(list []tasker.ID) (out []tasker.ID) {
+func uniqueTasks(list []tasker.ID) (out []tasker.ID) {
 	seen := make(map[tasker.ID]bool, len(list))
 	for _, id := range list {
 		if !seen[id] {

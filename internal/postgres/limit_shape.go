@@ -22,41 +22,42 @@ const named = `named AS MATERIALIZED (
 ),
 `
 
-// matchesProfile is a common table expression that reports whether the assumed profile covers the
-// actual one.
-func (s limitSource) matchesProfile() string {
+// matchesProfileSQL is a common table expression that reports whether the assumed profile covers
+// the actual one.
+func (s limitSource) matchesProfileSQL() string {
 	return `fits AS MATERIALIZED (SELECT n.shape, n.shape >= ` + strconv.Itoa(int(s.shape)) + ` AS yes FROM named n),
 `
 }
 
-// mayClaim is true if the worker may get work and the assumed profile is sufficient.
-func (s limitSource) mayClaim() string { return mayClaim + ` AND (SELECT yes FROM fits)` }
+// mayClaimSQL is true if the worker may get work and the assumed profile is sufficient.
+func (s limitSource) mayClaimSQL() string { return mayClaim + ` AND (SELECT yes FROM fits)` }
 
-// otherShape adds a row with the actual profile if the assumed one is different.
-func (s limitSource) otherShape() string {
-	return noteWith("'shape'", "(SELECT shape FROM fits)", "(SELECT shape <> "+strconv.Itoa(int(s.shape))+" FROM fits)")
+// otherProfileSQL adds a row with the actual profile if the assumed one is different.
+func (s limitSource) otherProfileSQL() string {
+	return noteWithNumberSQL("'shape'", "(SELECT shape FROM fits)",
+		"(SELECT shape <> "+strconv.Itoa(int(s.shape))+" FROM fits)")
 }
 
-// sharedCandidates selects the most urgent steps, ready or parked, from queues that have only
+// sharedCandidatesSQL selects the most urgent steps, ready or parked, from queues that have only
 // shared limits.
-func sharedCandidates(s limitSource, gates string, h holds) string {
-	without := s.without("$6", gates, h)
+func sharedCandidatesSQL(s limitSource, gates string, h holdMode) string {
+	without := s.withoutSQL("$6", gates, h)
 	const places = `least($3::int, q.places)`
 	const keys = `q.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) AS weights`
 	return `ready AS MATERIALIZED (
-    ` + s.firstOf(s.passed()+`, NULL::bigint AS parked, `+keys, `open q
+    ` + s.firstSQL(s.passedSQL()+`, NULL::bigint AS parked, `+keys, `open q
         CROSS JOIN LATERAL (
-        `+firstReady(s.columns(), without, places)+s.orOld(s.oldest("tasker.ready_steps s", "", without))+`
+        `+firstReadySQL(s.columnsSQL(), without, places)+s.orOldSQL(s.oldestSQL("tasker.ready_steps s", "", without))+`
         ) e
-        WHERE `+s.mayClaim()) + `
+        WHERE `+s.mayClaimSQL()) + `
 ),
 parked AS MATERIALIZED (
-    ` + s.firstOf(s.passed()+`, k.limit_key_id AS parked, `+keys, `open q
+    ` + s.firstSQL(s.passedSQL()+`, k.limit_key_id AS parked, `+keys, `open q
         CROSS JOIN unnest(q.ids) AS k (limit_key_id)
         CROSS JOIN LATERAL (
-            (`+firstSteps(s.columns(), parkedSteps+" s", "s.state_since", " AND s.limit_key_id = k.limit_key_id"+without, places)+`)`+s.orOld(s.oldest(parkedSteps+" s", " AND s.limit_key_id = k.limit_key_id", without))+`
+            (`+firstStepsSQL(s.columnsSQL(), parkedSteps+" s", "s.state_since", " AND s.limit_key_id = k.limit_key_id"+without, places)+`)`+s.orOldSQL(s.oldestSQL(parkedSteps+" s", " AND s.limit_key_id = k.limit_key_id", without))+`
         ) e
-        WHERE `+s.mayClaim()) + `
+        WHERE `+s.mayClaimSQL()) + `
 ),
 `
 }

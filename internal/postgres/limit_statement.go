@@ -15,13 +15,13 @@ type limitSource struct {
 	age    string // parameter with the minimum age for a claim by age; empty for a claim by urgency
 }
 
-// named reports whether the claim is for specific steps and not for the most urgent ones.
-func (s limitSource) named() bool { return s.queues == "" }
+// isNamed reports whether the claim is for specific steps and not for the most urgent ones.
+func (s limitSource) isNamed() bool { return s.queues == "" }
 
-// parts returns the common table expression with the queues. For named steps, the queues come
+// partsSQL returns the common table expression with the queues. For named steps, the queues come
 // from two parameters.
-func (s limitSource) parts(tasks, steps string) string {
-	if !s.named() {
+func (s limitSource) partsSQL(tasks, steps string) string {
+	if !s.isNamed() {
 		return s.queues
 	}
 	return `
@@ -34,38 +34,38 @@ queues AS MATERIALIZED (
 `
 }
 
-// without returns conditions on row s that exclude certain steps and held ones.
-func (s limitSource) without(param, gates string, h holds) string {
+// withoutSQL returns conditions on row s that exclude certain steps and held ones.
+func (s limitSource) withoutSQL(param, gates string, h holdMode) string {
 	return ` AND s.step_uuid <> ALL (` + param + `::uuid[])` + h.free("s", gates)
 }
 
-// joinParkedSteps joins queue q with its most urgent parked steps e: up to limit of them for each
-// key k that has free slots. The row r contains the number of free slots, counted without a lock
-// and at most most. The row c is the clock.
-func joinParkedSteps(columns, after, most, limit string) string {
+// joinParkedStepsSQL joins queue q with its most urgent parked steps e: up to limit of them for
+// each key k that has free slots. The row r contains the number of free slots, counted without a
+// lock and at most most. The row c is the clock.
+func joinParkedStepsSQL(columns, after, most, limit string) string {
 	return `
-    CROSS JOIN LATERAL (` + parkedKeys(after) + `) k
+    CROSS JOIN LATERAL (` + parkedKeysSQL(after) + `) k
     CROSS JOIN LATERAL (
-        SELECT ` + freeSlots("k.limit_key_id", most) + ` AS places
+        SELECT ` + freeSlotsSQL("k.limit_key_id", most) + ` AS places
         FROM (SELECT) one
         LEFT JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
         LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
     ) r
     CROSS JOIN LATERAL (` +
-		firstSteps(columns, "tasker.held_steps s", "s.state_since", " AND s.limit_key_id = k.limit_key_id", "CASE WHEN r.places > 0 THEN "+limit+" ELSE 0 END") + `
+		firstStepsSQL(columns, "tasker.held_steps s", "s.state_since", " AND s.limit_key_id = k.limit_key_id", "CASE WHEN r.places > 0 THEN "+limit+" ELSE 0 END") + `
     ) e`
 }
 
-// parkedKeys selects the keys that have parked steps in queue q: first the freed ones, then those
-// after the given key, then the others.
-func parkedKeys(after string) string {
+// parkedKeysSQL selects the keys that have parked steps in queue q: first the freed ones, then
+// those after the given key, then the others.
+func parkedKeysSQL(after string) string {
 	return `
         SELECT x.limit_key_id
         FROM (
             SELECT f.limit_key_id FROM unnest(` + freedKeys + `) AS f (limit_key_id)
             UNION ALL
             SELECT n.limit_key_id
-            FROM (` + nextParkedKeys(after, "9223372036854775807") + ` UNION ALL ` + nextParkedKeys("0", after) + `) n
+            FROM (` + nextParkedKeysSQL(after, "9223372036854775807") + ` UNION ALL ` + nextParkedKeysSQL("0", after) + `) n
             WHERE n.limit_key_id <> ALL (` + freedKeys + `)
         ) x
         LIMIT ` + strconv.Itoa(maxParkedKeys) + `
@@ -77,7 +77,7 @@ const maxParkedKeys = 64
 
 // queuesWithParked selects the queues that have ready or parked steps. It is for a claimant with
 // many queues.
-var queuesWithParked = strings.Replace(waitingQueues(byUrgency), "queues AS (", "queued AS (", 1) + `
+var queuesWithParked = strings.Replace(waitingQueuesSQL(byUrgency), "queues AS (", "queued AS (", 1) + `
 parked_in AS (
     SELECT n.namespace, (
         SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = n.namespace ORDER BY s.handler LIMIT 1
@@ -117,26 +117,26 @@ places AS MATERIALIZED (
 ),
 `
 
-// slotsRemaining is the number of free slots of a key, or 0 if the key is not locked.
-func slotsRemaining(key string) string {
+// slotsRemainingSQL is the number of free slots of a key, or 0 if the key is not locked.
+func slotsRemainingSQL(key string) string {
 	return `coalesce(((SELECT of FROM places) ->> ` + key + `::text)::int, 0)`
 }
 
-// keysOfStep selects the keys that a template assigns to a step and their weights. It also selects
+// stepKeysSQL selects the keys that a template assigns to a step and their weights. It also selects
 // whether all keys have enough free slots, and the keys that have some but too few.
-func (s limitSource) keysOfStep(row string) string {
+func (s limitSource) stepKeysSQL(row string) string {
 	if s.shape == oneEach {
 		return `(
             SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, array_fill(1, ARRAY[count(*)::int]) AS weights,
-                coalesce(bool_and(` + slotsRemaining("k.limit_key_id") + ` > 0), true) AS open
-            FROM (` + namesOf(row) + `) t
+                coalesce(bool_and(` + slotsRemainingSQL("k.limit_key_id") + ` > 0), true) AS open
+            FROM (` + namesSQL(row) + `) t
             LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
         )`
 	}
 	return `(
             SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(array_agg(w.weight), '{}') AS weights,
                 coalesce(bool_and(coalesce(w.places, 0) >= w.weight), true) AS open, CASE WHEN min(w.places) > 0 THEN array_agg(k.limit_key_id) FILTER (WHERE w.places < w.weight) END AS wants
-            FROM (` + namesOf(row) + ` AND (SELECT names FROM named)) t
+            FROM (` + namesSQL(row) + ` AND (SELECT names FROM named)) t
             LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
             CROSS JOIN LATERAL (
                 SELECT ((SELECT of FROM places) ->> k.limit_key_id::text)::int AS places,
@@ -146,25 +146,25 @@ func (s limitSource) keysOfStep(row string) string {
         )`
 }
 
-// candidateOf returns the columns of a candidate step from a row.
-func candidateOf(row string) string {
+// candidateSQL returns the columns of a candidate step from a row.
+func candidateSQL(row string) string {
 	return strings.ReplaceAll(`s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, s.due_at`, "s.", row+".")
 }
 
-// claimLimitedSteps claims the most urgent steps, ready or parked, whose limits have free slots. An
-// item has the limits of its map step. If there are due times, the most urgent steps are among the
-// first ones by age and the first ones by due time.
+// claimLimitedStepsSQL claims the most urgent steps, ready or parked, whose limits have free slots.
+// An item has the limits of its map step. If there are due times, the most urgent steps are among
+// the first ones by age and the first ones by due time.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
 // bytes. For named steps, their ids follow. For others, these follow: the key after which the scan
 // of parked steps begins (unless all limits are shared), the turns and shares of the namespaces,
 // and the minimum age.
-func claimLimitedSteps(s limitSource, h holds, aged bool) string {
-	last, candidates := 10, queueCandidates
-	if s.named() {
-		last, candidates = 9, namedCandidates
+func claimLimitedStepsSQL(s limitSource, h holdMode, aged bool) string {
+	last, candidates := 10, queueCandidatesSQL
+	if s.isNamed() {
+		last, candidates = 9, namedCandidatesSQL
 	} else if s.shape == sharedOnly {
-		last, candidates = 9, sharedCandidates
+		last, candidates = 9, sharedCandidatesSQL
 	}
 	if aged {
 		last++
@@ -172,20 +172,20 @@ func claimLimitedSteps(s limitSource, h holds, aged bool) string {
 	}
 	gates := "$" + strconv.Itoa(last+1)
 	return `
-WITH RECURSIVE ` + h.clock("false") + `,
-` + named + s.parts("$8", "$9") + lockedSlots + `
+WITH RECURSIVE ` + h.clockSQL("false") + `,
+` + named + s.partsSQL("$8", "$9") + lockedSlots + `
 open AS MATERIALIZED (
     SELECT q.namespace, q.handler, w.ids, w.places, w.unlocked
     FROM queues q
     CROSS JOIN LATERAL (
-        SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(min(` + slotsRemaining("k.limit_key_id") + `), 1000000000) AS places,
+        SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(min(` + slotsRemainingSQL("k.limit_key_id") + `), 1000000000) AS places,
             count(*) > count((SELECT of FROM places) ->> k.limit_key_id::text) AS unlocked
-        FROM (` + sharedLimitsOf("q") + `) l
+        FROM (` + sharedLimitsSQL("q") + `) l
         LEFT JOIN tasker.limit_keys k ON k.limit_id = l.limit_id AND k.key = ''
     ) w
 ),
-` + s.matchesProfile() + candidates(s, gates, h) + `
-` + s.admission() + `from_queue AS MATERIALIZED (
+` + s.matchesProfileSQL() + candidates(s, gates, h) + `
+` + s.admissionSQL() + `from_queue AS MATERIALIZED (
     SELECT q.*
     FROM admitted a
     CROSS JOIN LATERAL (
@@ -208,16 +208,16 @@ from_parked AS MATERIALIZED (
     WHERE a.parked IS NOT NULL
 ),
 locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_parked),
-` + leaseSteps(placeSteps, false) + blockedSteps("locked") + busy("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
-		noteWith("'waits'", "(SELECT coalesce(min(again), "+limitDelayMS+") FROM mine WHERE places < $3::int)",
-			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherShape() + s.old() + looks(s)
+` + leaseStepsSQL(placeSteps, false) + blockedStepsSQL("locked") + busySQL("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
+		noteWithNumberSQL("'waits'", "(SELECT coalesce(min(again), "+limitDelayMS+") FROM mine WHERE places < $3::int)",
+			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherProfileSQL() + s.oldSQL() + looksSQL(s)
 }
 
-// fairOrder returns a FROM item with the turn and share of each namespace. A claim of specific
+// fairOrderSQL returns a FROM item with the turn and share of each namespace. A claim of specific
 // steps uses zeros, which leaves only the order by urgency.
-func (s limitSource) fairOrder() string {
+func (s limitSource) fairOrderSQL() string {
 	switch {
-	case s.named():
+	case s.isNamed():
 		return `unnest($1::text[], array_fill(0::float8, ARRAY[cardinality($1::text[])]), array_fill(0::float8, ARRAY[cardinality($1::text[])]))`
 	case s.shape == sharedOnly:
 		return `unnest($1::text[], $8::float8[], $9::float8[])`
@@ -226,35 +226,35 @@ func (s limitSource) fairOrder() string {
 	}
 }
 
-// firstOf selects the first $3 rows e of each namespace.
-func (s limitSource) firstOf(columns, from string) string {
+// queryFirst selects the first $3 rows e of each namespace.
+func (s limitSource) firstSQL(columns, from string) string {
 	return `SELECT e.*
     FROM (
-        SELECT ` + columns + `, row_number() OVER (PARTITION BY e.namespace ORDER BY ` + s.order("e") + `, e.step_uuid) AS nth
+        SELECT ` + columns + `, row_number() OVER (PARTITION BY e.namespace ORDER BY ` + s.orderSQL("e") + `, e.step_uuid) AS nth
         FROM ` + from + `
     ) e
     WHERE e.nth <= $3::int`
 }
 
-// admission returns common table expressions with the candidates whose keys all have free slots, in
-// the order of turns and urgency, and with their keys by step id. If a scan reached its limit, all
-// steps less urgent than its last row are excluded. A refused step still counts for its other keys,
-// so that no later step gets those slots.
-func (s limitSource) admission() string {
+// admissionSQL returns common table expressions with the candidates whose keys all have free slots,
+// in the order of turns and urgency, and with their keys by step id. If a scan reached its limit,
+// all steps less urgent than its last row are excluded. A refused step still counts for its other
+// keys, so that no later step gets those slots.
+func (s limitSource) admissionSQL() string {
 	return `candidate AS MATERIALIZED (
-    SELECT c.*, row_number() OVER (ORDER BY t.turn + t.share * (c.place - 1), ` + s.order("c") + `, c.step_uuid) AS n
+    SELECT c.*, row_number() OVER (ORDER BY t.turn + t.share * (c.place - 1), ` + s.orderSQL("c") + `, c.step_uuid) AS n
     FROM (
-        SELECT c.*, row_number() OVER (PARTITION BY c.namespace ORDER BY ` + s.order("c") + `, c.step_uuid) AS place
+        SELECT c.*, row_number() OVER (PARTITION BY c.namespace ORDER BY ` + s.orderSQL("c") + `, c.step_uuid) AS place
         FROM (SELECT * FROM ready UNION ALL SELECT * FROM parked) c
     ) c
-    JOIN ` + s.fairOrder() + ` AS t (namespace, turn, share) ON t.namespace = c.namespace
+    JOIN ` + s.fairOrderSQL() + ` AS t (namespace, turn, share) ON t.namespace = c.namespace
 ),
 refused AS MATERIALIZED (
     SELECT coalesce(array_agg(DISTINCT x.n), '{}') AS list
     FROM (
         SELECT c.n, k.id, sum(k.weight) OVER (PARTITION BY k.id ORDER BY c.n) AS upto FROM candidate c CROSS JOIN LATERAL unnest(c.keys, c.weights) AS k (id, weight)
     ) x
-    WHERE x.upto > ` + slotsRemaining("x.id") + `
+    WHERE x.upto > ` + slotsRemainingSQL("x.id") + `
 ),
 known AS MATERIALIZED (SELECT namespace, min(place) AS upto FROM candidate WHERE nth = $3::int GROUP BY namespace),
 admitted AS MATERIALIZED (
@@ -295,36 +295,36 @@ charged AS (
     WHERE k.limit_key_id = u.limit_key_id AND (m.per_second IS NOT NULL OR k.used_at < c.at - interval '5 minutes')
 )`
 
-// looks adds rows that explain why a claim found too few steps: its scan ended early, keys were not
-// locked, or keys with free slots did not have enough steps. It also adds where the scan of parked
-// steps ended.
-func looks(s limitSource) string {
-	if s.named() || s.shape == sharedOnly {
-		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
+// looksSQL adds rows that explain why a claim found too few steps: its scan ended early, keys were
+// not locked, or keys with free slots did not have enough steps. It also adds where the scan of
+// parked steps ended.
+func looksSQL(s limitSource) string {
+	if s.isNamed() || s.shape == sharedOnly {
+		return noteSQL("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
 	}
 	const more = "1 OFFSET " + limitDepth
-	return noteOf("'further'", `CASE WHEN (SELECT count(*) FROM admitted) < $3::int THEN EXISTS (
+	return noteSQL("'further'", `CASE WHEN (SELECT count(*) FROM admitted) < $3::int THEN EXISTS (
     SELECT FROM open q
-    WHERE (SELECT count(*) FROM ready r WHERE r.namespace = q.namespace AND r.handler = q.handler) < least($3::int, q.places) AND EXISTS (`+firstSteps("", "tasker.ready_steps s", "s.state_since", "", more)+`)
+    WHERE (SELECT count(*) FROM ready r WHERE r.namespace = q.namespace AND r.handler = q.handler) < least($3::int, q.places) AND EXISTS (`+firstStepsSQL("", "tasker.ready_steps s", "s.state_since", "", more)+`)
 ) OR EXISTS (
     SELECT FROM open q
     CROSS JOIN mine k
     WHERE q.places > 0 AND k.places > (SELECT count(*) FROM admitted a WHERE k.limit_key_id = ANY (a.keys))
-      AND EXISTS (`+firstSteps("", "tasker.held_steps s", "s.state_since", " AND s.limit_key_id = k.limit_key_id", more)+`)
-) END`) + noteOf("'unlocked'", `CASE WHEN (SELECT count(*) FROM admitted) < $3::int THEN EXISTS (
+      AND EXISTS (`+firstStepsSQL("", "tasker.held_steps s", "s.state_since", " AND s.limit_key_id = k.limit_key_id", more)+`)
+) END`) + noteSQL("'unlocked'", `CASE WHEN (SELECT count(*) FROM admitted) < $3::int THEN EXISTS (
     SELECT FROM open q
     WHERE q.unlocked OR q.places > 0 AND EXISTS (
-        SELECT FROM (`+firstSteps("s.task_uuid, s.step_uuid", "tasker.ready_steps s", "s.state_since", "", "CASE WHEN EXISTS (SELECT FROM admitted) THEN $3::int ELSE "+limitDepth+" END")+`) s
+        SELECT FROM (`+firstStepsSQL("s.task_uuid, s.step_uuid", "tasker.ready_steps s", "s.state_since", "", "CASE WHEN EXISTS (SELECT FROM admitted) THEN $3::int ELSE "+limitDepth+" END")+`) s
         CROSS JOIN LATERAL (
             SELECT bool_or(u.places IS NULL) AS unlocked, coalesce(bool_or(u.places = 0), false) AS full
-            FROM (`+namesOf("s")+` AND (SELECT names FROM named)) t
+            FROM (`+namesSQL("s")+` AND (SELECT names FROM named)) t
             LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
             CROSS JOIN LATERAL (SELECT ((SELECT of FROM places) ->> k.limit_key_id::text)::int AS places) u
         ) n
         WHERE n.unlocked AND NOT n.full
     )
-) OR EXISTS (SELECT FROM clock c CROSS JOIN queues q`+joinParkedSteps("s.step_uuid", "$8::bigint", "1", "1")+`) END`) +
-		noteOf("'blocked'", `NOT EXISTS (SELECT FROM admitted) AND EXISTS (
+) OR EXISTS (SELECT FROM clock c CROSS JOIN queues q`+joinParkedStepsSQL("s.step_uuid", "$8::bigint", "1", "1")+`) END`) +
+		noteSQL("'blocked'", `NOT EXISTS (SELECT FROM admitted) AND EXISTS (
     SELECT FROM open q
     WHERE q.places > 0 AND (EXISTS (
         SELECT FROM tasker.ready_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler
@@ -332,12 +332,12 @@ func looks(s limitSource) string {
         SELECT FROM parked_keys k JOIN mine m ON m.limit_key_id = k.limit_key_id AND m.places > 0 WHERE k.namespace = q.namespace AND k.handler = q.handler
     ))
 )`) +
-		noteWith("'looked'", "(SELECT coalesce(min(x.last), 0) FROM (SELECT max(k.limit_key_id) AS last FROM parked_keys k WHERE k.limit_key_id > $8::bigint AND k.limit_key_id <> ALL ("+freedKeys+") GROUP BY k.namespace, k.handler HAVING count(*) >= "+strconv.Itoa(maxParkedKeys)+" - cardinality("+freedKeys+")) x)",
+		noteWithNumberSQL("'looked'", "(SELECT coalesce(min(x.last), 0) FROM (SELECT max(k.limit_key_id) AS last FROM parked_keys k WHERE k.limit_key_id > $8::bigint AND k.limit_key_id <> ALL ("+freedKeys+") GROUP BY k.namespace, k.handler HAVING count(*) >= "+strconv.Itoa(maxParkedKeys)+" - cardinality("+freedKeys+")) x)",
 			"EXISTS (SELECT FROM parked_keys GROUP BY namespace, handler HAVING count(*) = "+strconv.Itoa(maxParkedKeys)+")")
 }
 
-// sharedLimitsOf selects the limits that all steps in the queue of a row share.
-func sharedLimitsOf(row string) string {
+// sharedLimitsSQL selects the limits that all steps in the queue of a row share.
+func sharedLimitsSQL(row string) string {
 	return `
         SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = '' AND l.kind = 'server' AND l.name = ''
         UNION ALL
@@ -346,8 +346,8 @@ func sharedLimitsOf(row string) string {
         SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = ` + row + `.namespace AND l.kind = 'handler' AND l.name = ` + row + `.handler`
 }
 
-// namesOf selects the limits that a template assigns to a step, with their keys.
-func namesOf(row string) string {
+// namesSQL selects the limits that a template assigns to a step, with their keys.
+func namesSQL(row string) string {
 	return `
         SELECT t.limit_id, t.key, t.weight
         FROM tasker.task_limits t
@@ -357,15 +357,15 @@ func namesOf(row string) string {
         ))`
 }
 
-// limitsOf selects all limits of a step, with their keys.
-func limitsOf(row string) string {
-	return `SELECT x.limit_id, '' AS key, 1 AS weight FROM (` + sharedLimitsOf(row) + `) x
-        UNION ALL ` + namesOf(row)
+// limitsSQL selects all limits of a step, with their keys.
+func limitsSQL(row string) string {
+	return `SELECT x.limit_id, '' AS key, 1 AS weight FROM (` + sharedLimitsSQL(row) + `) x
+        UNION ALL ` + namesSQL(row)
 }
 
-// freeSlots counts the free slots of key row p, at most most. Because the row is not locked, the
+// freeSlotsSQL counts the free slots of key row p, at most most. Because the row is not locked, the
 // count is only a hint.
-func freeSlots(key, most string) string {
+func freeSlotsSQL(key, most string) string {
 	return `CASE WHEN l.limit_id IS NULL THEN ` + most + ` ELSE least(` + most + `,
             CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (
                 SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = ` + key + ` AND ` + holdsSlot + ` LIMIT l.max_in_progress) n
@@ -375,8 +375,8 @@ func freeSlots(key, most string) string {
         )::bigint END`
 }
 
-// nextParkedKeys selects the distinct keys in (after, upto] that have parked steps in queue q.
-func nextParkedKeys(after, upto string) string {
+// nextParkedKeysSQL selects the distinct keys in (after, upto] that have parked steps in queue q.
+func nextParkedKeysSQL(after, upto string) string {
 	next := func(after string) string {
 		return `
                     SELECT s.limit_key_id FROM tasker.held_steps s

@@ -30,9 +30,9 @@ func (tx *Tx) storeTemplateLimits(ctx context.Context, t tasker.Template) error 
 			}
 		}
 	}
-	by := cmp.Or(access.IdentityOf(ctx).Subject, tasker.SystemActor)
-	_, err := tx.Exec(ctx, stmt("storeTemplateLimits"), t.Namespace, names, most, rates, bursts, by, of, handlers)
-	return wrap(err, "store the limits of a template")
+	by := cmp.Or(access.IdentityFromContext(ctx).Subject, tasker.SystemActor)
+	_, err := tx.Exec(ctx, statement("storeTemplateLimits"), t.Namespace, names, most, rates, bursts, by, of, handlers)
+	return wrapError(err, "store the limits of a template")
 }
 
 // A TaskLimit is a limit that a template assigns to a new task.
@@ -48,15 +48,15 @@ type newTaskLimit struct {
 }
 
 var taskLimitColumns = columns[newTaskLimit]{
-	col("task_uuid uuid", func(l *newTaskLimit) tasker.ID { return l.task.UUID }),
-	col("namespace text", func(l *newTaskLimit) string { return l.task.Template.Namespace }),
-	col("name text", func(l *newTaskLimit) string { return l.Name }),
-	col("key text", func(l *newTaskLimit) string { return l.Key }),
-	col("step_uuid uuid", func(l *newTaskLimit) pgtype.UUID { return nullable(l.Step) }),
-	col("weight integer", func(l *newTaskLimit) int { return l.Weight }),
+	newColumn("task_uuid uuid", func(l *newTaskLimit) tasker.ID { return l.task.UUID }),
+	newColumn("namespace text", func(l *newTaskLimit) string { return l.task.Template.Namespace }),
+	newColumn("name text", func(l *newTaskLimit) string { return l.Name }),
+	newColumn("key text", func(l *newTaskLimit) string { return l.Key }),
+	newColumn("step_uuid uuid", func(l *newTaskLimit) pgtype.UUID { return toNullableUUID(l.Step) }),
+	newColumn("weight integer", func(l *newTaskLimit) int { return l.Weight }),
 }
 
-func keysOfLimits(limits []newTaskLimit) []any {
+func newLimitKeyArgs(limits []newTaskLimit) []any {
 	namespaces, names, keys := make([]string, len(limits)), make([]string, len(limits)), make([]string, len(limits))
 	for i, l := range limits {
 		namespaces[i], names[i], keys[i] = l.task.Template.Namespace, l.Name, l.Key
@@ -64,7 +64,7 @@ func keysOfLimits(limits []newTaskLimit) []any {
 	return []any{namespaces, names, keys}
 }
 
-func limitsOfTasks(tasks []*CreatedTask) (list []newTaskLimit) {
+func collectTaskLimits(tasks []*CreatedTask) (list []newTaskLimit) {
 	for _, t := range tasks {
 		for _, l := range t.Limits {
 			list = append(list, newTaskLimit{t, l})
@@ -82,6 +82,6 @@ func (tx *Tx) changeLimitKeys(ctx context.Context, task tasker.ID, t *CreatedTas
 	for _, l := range t.Limits {
 		names, keys = append(names, l.Name), append(keys, l.Key)
 	}
-	_, err := tx.Exec(ctx, stmt("changeLimitKeys"), task, names, keys, t.Template.Namespace)
-	return wrap(err, "change the keys of limits")
+	_, err := tx.Exec(ctx, statement("changeLimitKeys"), task, names, keys, t.Template.Namespace)
+	return wrapError(err, "change the keys of limits")
 }

@@ -19,7 +19,7 @@ func TestUnusedKeysBehindThoseInUseAreRemoved(t *testing.T) {
 		}
 		after = last
 	}
-	keys, err := column[string](t.Context(), db.pool, `SELECT key FROM tasker.limit_keys ORDER BY key`)
+	keys, err := collectColumn[string](t.Context(), db.pool, `SELECT key FROM tasker.limit_keys ORDER BY key`)
 	if err != nil || len(keys) != 5 || keys[4] != "6" || passes != 4 {
 		t.Errorf("after %d passes there are keys %q, %v; want 4 passes and all but key 5", passes, keys, err)
 	}

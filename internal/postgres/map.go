@@ -24,10 +24,10 @@ type ExpandedMap struct {
 // ExpandMap inserts the items of a map step, enqueues them and returns the namespaces of the
 // enqueued ones. The caller must hold the task lock and settle the task afterwards.
 func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
-	items := mapped(m.Items, func(item json.RawMessage) string { return string(item) })
-	list, err := column[string](ctx, tx, stmt("expandMap"), m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
-		docOrNil(m.Context), noNil(m.Omitted), noNil(m.ListedBy))
-	return list, wrap(err, "insert the items of a map step")
+	items := mapSlice(m.Items, func(item json.RawMessage) string { return string(item) })
+	list, err := collectColumn[string](ctx, tx, statement("expandMap"), m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
+		nilIfEmptyDoc(m.Context), nonNil(m.Omitted), nonNil(m.ListedBy))
+	return list, wrapError(err, "insert the items of a map step")
 }
 
 // holdsPlace is true if item s occupies a slot of its map step: it is in progress, will be retried,
@@ -50,15 +50,15 @@ type FailedItem struct {
 // FailedItems returns those of the steps that are map items and have failed permanently, in the
 // order of the items. The caller must hold the task locks.
 func (tx *Tx) FailedItems(ctx context.Context, steps []tasker.StepRef) ([]FailedItem, error) {
-	tasks, ids := refArrays(steps)
-	list, err := collect[FailedItem](ctx, tx, stmt("failedItems"), tasks, ids)
-	return list, wrap(err, "read failed items")
+	tasks, ids := toRefArrays(steps)
+	list, err := collect[FailedItem](ctx, tx, statement("failedItems"), tasks, ids)
+	return list, wrapError(err, "read failed items")
 }
 
 // ToleratedItems counts the items of a map step that have failed and were skipped.
 func (tx *Tx) ToleratedItems(ctx context.Context, step tasker.StepRef) (int, error) {
-	n, err := value[int](ctx, tx, stmt("toleratedItems"), step.TaskUUID, step.StepUUID)
-	return n, wrap(err, "count skipped items")
+	n, err := queryValue[int](ctx, tx, statement("toleratedItems"), step.TaskUUID, step.StepUUID)
+	return n, wrapError(err, "count skipped items")
 }
 
 // ItemResults contains the results of a map step's items, in order.
@@ -71,14 +71,14 @@ type ItemResults struct {
 // ItemResults returns the results of all items of a map step. They are omitted if they have more
 // than maxBytes.
 func (tx *Tx) ItemResults(ctx context.Context, step tasker.StepRef, maxBytes int) (ItemResults, error) {
-	return required[ItemResults](ctx, tx, nil, "read item results", stmt("itemResults"), step.TaskUUID, step.StepUUID, maxBytes)
+	return queryRequired[ItemResults](ctx, tx, nil, "read item results", statement("itemResults"), step.TaskUUID, step.StepUUID, maxBytes)
 }
 
 // OpenItems returns the open items of a map step or, if failed is set, only those that have failed
 // permanently.
 func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) ([]tasker.StepRef, error) {
-	list, err := collect[tasker.StepRef](ctx, tx, stmt("openItems"), step.TaskUUID, step.StepUUID, failed)
-	return list, wrap(err, "read open items")
+	list, err := collect[tasker.StepRef](ctx, tx, statement("openItems"), step.TaskUUID, step.StepUUID, failed)
+	return list, wrapError(err, "read open items")
 }
 
 // ItemResultsFrom returns a page of the item results of a map step. The step is identified by id
@@ -91,12 +91,12 @@ func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.
 		Next    int
 		Results []json.RawMessage
 	}
-	r, err := one[row](ctx, db.pool, stmt("itemResultsFrom"), task, step, name, from, listBudget, maxItemResults)
+	r, err := queryOne[row](ctx, db.pool, statement("itemResultsFrom"), task, step, name, from, listBudget, maxItemResults)
 	switch {
 	case err != nil:
 		return tasker.ItemResults{}, fmt.Errorf("read item results: %w", err)
 	case r == nil && step != nil:
-		return tasker.ItemResults{}, NoStep(task, *step)
+		return tasker.ItemResults{}, NewStepNotFoundError(task, *step)
 	case r == nil:
 		return tasker.ItemResults{}, tasker.Errorf(tasker.NotFound, "task %s has no step %q", task, name)
 	case r.Total == nil:

@@ -15,7 +15,7 @@ func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapIt
 		stepRow
 		Next *int
 	}
-	rows, err := collect[itemRow](ctx, db.pool, stmt("selectItemsOfMap"), task, step, f.From, f.Limit+1, string(f.State), listBudget)
+	rows, err := collect[itemRow](ctx, db.pool, statement("selectItemsOfMap"), task, step, f.From, f.Limit+1, string(f.State), listBudget)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list map items: %w", err)
 	}
@@ -23,10 +23,10 @@ func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapIt
 		_, err = db.Step(ctx, task, step)
 		return nil, 0, err
 	}
-	list = mapped(rows, func(r itemRow) tasker.Step { return r.step() })
+	list = mapSlice(rows, func(r itemRow) tasker.Step { return r.toStep() })
 	if n := rows[0].Next; n != nil {
 		next = *n
 	}
-	access.HideSteps(ctx, list...)
+	access.RedactSteps(ctx, list...)
 	return list, next, nil
 }

@@ -34,8 +34,8 @@ func (tx *Tx) CreateNotification(ctx context.Context, m NewMessage) (position in
 		return 0, fmt.Errorf("write a message: %w", err)
 	}
 	slices.Sort(m.Namespaces)
-	err = tx.QueryRow(ctx, stmt("insertMessage"), m.Topic, m.SubjectKind, m.SubjectID, m.IncidentID, m.Namespaces, m.DedupKey, m.Escalation, string(doc)).Scan(&position)
-	return position, wrap(err, "write a message")
+	err = tx.QueryRow(ctx, statement("insertMessage"), m.Topic, m.SubjectKind, m.SubjectID, m.IncidentID, m.Namespaces, m.DedupKey, m.Escalation, string(doc)).Scan(&position)
+	return position, wrapError(err, "write a message")
 }
 
 // maxNotifiedCases limits how many cases of a namespace, and how many incidents, one pass reads.
@@ -52,7 +52,7 @@ type notifiedCase struct {
 	Digest     bool
 }
 
-func (r notifiedCase) notice() notice.Case {
+func (r notifiedCase) toNotice() notice.Case {
 	return notice.Case{Case: r.Case, Severity: r.Severity, IncidentID: r.IncidentID, Regressed: r.Again, NotifiedState: r.ToldState, ToldStuck: r.ToldStuck}
 }
 
@@ -74,18 +74,18 @@ func (db *DB) CreateDueNotifications(ctx context.Context, installation string) (
 		slices.Sort(namespaces)
 		for _, namespace := range slices.Compact(namespaces) {
 			for _, d := range notice.Decide(t.now, t.incidents[namespace], t.cases[namespace]) {
-				if err := t.write(ctx, d); err != nil {
+				if err := t.store(ctx, d); err != nil {
 					return err
 				}
 			}
-			if err := t.digest(ctx, namespace); err != nil {
+			if err := t.storeDigest(ctx, namespace); err != nil {
 				return err
 			}
 		}
 		topics = t.topics
 		return nil
 	})
-	return topics, wrap(err, "notify of cases")
+	return topics, wrapError(err, "notify of cases")
 }
 
 // notificationPass holds the state of one call of [DB.CreateDueNotifications], by namespace.
@@ -101,10 +101,10 @@ type notificationPass struct {
 
 func readNotificationState(ctx context.Context, tx *Tx) (*notificationPass, error) {
 	t := &notificationPass{tx: tx, incidents: map[string][]notice.Incident{}, cases: map[string][]notice.Case{}, small: map[string][]notice.Case{}}
-	if err := tx.QueryRow(ctx, stmt("transactionTime")).Scan(&t.now); err != nil {
+	if err := tx.QueryRow(ctx, statement("transactionTime")).Scan(&t.now); err != nil {
 		return nil, err
 	}
-	rows, err := collect[notifiedCase](ctx, tx, stmt("selectNotificationState"), notice.Members, notice.DigestAfter, notice.DigestEvery, maxNotifiedCases, notice.Recent, notice.Many)
+	rows, err := collect[notifiedCase](ctx, tx, statement("selectNotificationState"), notice.Members, notice.DigestAfter, notice.DigestEvery, maxNotifiedCases, notice.Recent, notice.Many)
 	if err != nil {
 		return nil, fmt.Errorf("read the cases: %w", err)
 	}
@@ -113,9 +113,9 @@ func readNotificationState(ctx context.Context, tx *Tx) (*notificationPass, erro
 		if r.Digest {
 			cases = t.small
 		}
-		cases[r.Namespace] = append(cases[r.Namespace], r.notice())
+		cases[r.Namespace] = append(cases[r.Namespace], r.toNotice())
 	}
-	open, err := collect[notice.Incident](ctx, tx, stmt("selectOpenIncidents"), maxNotifiedCases)
+	open, err := collect[notice.Incident](ctx, tx, statement("selectOpenIncidents"), maxNotifiedCases)
 	if err != nil {
 		return nil, fmt.Errorf("read the incidents: %w", err)
 	}
@@ -125,18 +125,18 @@ func readNotificationState(ctx context.Context, tx *Tx) (*notificationPass, erro
 	return t, nil
 }
 
-// write stores a decision and its message. It does nothing if another server has changed the
+// store stores a decision and its message. It does nothing if another server has changed the
 // incident.
-func (t *notificationPass) write(ctx context.Context, d notice.Decision) error {
+func (t *notificationPass) store(ctx context.Context, d notice.Decision) error {
 	if d.New {
 		d.ID = tasker.NewID()
 		d.DedupKey = notice.Key(t.installation, tasker.IncidentSubject, d.ID)
-		_, err := t.tx.Exec(ctx, stmt("insertIncident"), d.ID, d.Namespace, d.Lead, d.DedupKey, d.Severity, d.BeganAt, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned)
+		_, err := t.tx.Exec(ctx, statement("insertIncident"), d.ID, d.Namespace, d.Lead, d.DedupKey, d.Severity, d.BeganAt, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned)
 		if err != nil {
 			return fmt.Errorf("open an incident: %w", err)
 		}
 	} else {
-		tag, err := t.tx.Exec(ctx, stmt("updateIncident"), d.ID, d.Revision, d.Severity, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned, d.Ended, d.Lead)
+		tag, err := t.tx.Exec(ctx, statement("updateIncident"), d.ID, d.Revision, d.Severity, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned, d.Ended, d.Lead)
 		if err != nil {
 			return fmt.Errorf("change incident %s: %w", d.ID, err)
 		}
@@ -157,7 +157,7 @@ func (t *notificationPass) write(ctx context.Context, d notice.Decision) error {
 		}
 		ids, states, stuck = append(ids, c.ID), append(states, state), append(stuck, n)
 	}
-	if _, err := t.tx.Exec(ctx, stmt("recordNotifiedCases"), d.ID, ids, states, stuck); err != nil {
+	if _, err := t.tx.Exec(ctx, statement("recordNotifiedCases"), d.ID, ids, states, stuck); err != nil {
 		return fmt.Errorf("store the notified cases of incident %s: %w", d.ID, err)
 	}
 	if d.Topic == "" {
@@ -171,16 +171,16 @@ func (t *notificationPass) write(ctx context.Context, d notice.Decision) error {
 	return err
 }
 
-// digest stores the digest of the small unowned cases in a namespace. It returns a Conflict if
+// storeDigest stores the digest of the small unowned cases in a namespace. It returns a Conflict if
 // another server has already done so.
-func (t *notificationPass) digest(ctx context.Context, namespace string) error {
+func (t *notificationPass) storeDigest(ctx context.Context, namespace string) error {
 	cases := t.small[namespace]
 	if len(cases) == 0 {
 		return nil
 	}
 	slices.SortFunc(cases, func(a, b notice.Case) int { return cmp.Compare(b.Harm, a.Harm) })
-	ids := mapped(cases, func(c notice.Case) tasker.ID { return c.ID })
-	tag, err := t.tx.Exec(ctx, stmt("noteDigest"), ids, time.Minute)
+	ids := mapSlice(cases, func(c notice.Case) tasker.ID { return c.ID })
+	tag, err := t.tx.Exec(ctx, statement("noteDigest"), ids, time.Minute)
 	if err != nil {
 		return fmt.Errorf("record a digest: %w", err)
 	}
@@ -191,7 +191,7 @@ func (t *notificationPass) digest(ctx context.Context, namespace string) error {
 	id := tasker.ID(md5.Sum([]byte("digest " + namespace)))
 	_, err = t.tx.CreateNotification(ctx, NewMessage{
 		Topic: tasker.DigestTopic, SubjectKind: tasker.DigestSubject, SubjectID: id, Namespaces: []string{namespace},
-		DedupKey: notice.Key(t.installation, tasker.DigestSubject, id), Data: notice.Digest(t.now, cases),
+		DedupKey: notice.Key(t.installation, tasker.DigestSubject, id), Data: notice.NewDigest(t.now, cases),
 	})
 	return err
 }

@@ -20,11 +20,11 @@ func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker
 	}
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0
-		free, err := column[bool](ctx, tx, stmt("tryLockMessages"))
+		free, err := collectColumn[bool](ctx, tx, statement("tryLockMessages"))
 		if err != nil || !free[0] {
 			return err
 		}
-		rows, err := collect[row](ctx, tx, stmt("selectUnrouted"), limit)
+		rows, err := collect[row](ctx, tx, statement("selectUnrouted"), limit)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -41,10 +41,10 @@ func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker
 				now[r.SubjectID] = append(now[r.SubjectID], s)
 			}
 		}
-		_, err = tx.Exec(ctx, stmt("insertRoutedMessages"), positions, sinks, all)
+		_, err = tx.Exec(ctx, statement("insertRoutedMessages"), positions, sinks, all)
 		return err
 	})
-	return n, wrap(err, "route notifications")
+	return n, wrapError(err, "route notifications")
 }
 
 // DueMessages returns messages that are due for a sink. It returns at most one per subject.
@@ -53,15 +53,15 @@ func (db *DB) DueMessages(ctx context.Context, sink string, limit int) ([]DueEve
 		tasker.Notification
 		Due time.Time
 	}
-	rows, err := collect[row](ctx, db.pool, stmt("dueMessages"), sink, limit)
+	rows, err := collect[row](ctx, db.pool, statement("dueMessages"), sink, limit)
 	if err != nil {
 		return nil, fmt.Errorf("find messages to send to %s: %w", sink, err)
 	}
-	return mapped(rows, func(r row) DueEvent { return DueEvent{Event: messageEvent(r.Notification), Due: r.Due} }), nil
+	return mapSlice(rows, func(r row) DueEvent { return DueEvent{Event: toEvent(r.Notification), Due: r.Due} }), nil
 }
 
-// messageEvent converts a message to the event that sinks receive.
-func messageEvent(r tasker.Notification) tasker.Event {
+// toEvent converts a message to the event that sinks receive.
+func toEvent(r tasker.Notification) tasker.Event {
 	return tasker.Event{
 		UUID: r.UUID, Position: r.Position, Topic: r.Topic, At: r.At, Data: r.Data,
 		Subject: &tasker.Subject{Kind: r.SubjectKind, ID: r.SubjectID, DedupKey: r.DedupKey},
@@ -70,20 +70,21 @@ func messageEvent(r tasker.Notification) tasker.Event {
 
 // OpenMessages returns, for each open subject, the last message that a sink received.
 func (db *DB) OpenMessages(ctx context.Context, sink string, limit int) ([]tasker.Event, error) {
-	rows, err := collect[tasker.Notification](ctx, db.pool, stmt("openMessages"), sink, limit)
-	return mapped(rows, messageEvent), wrap(err, "read the open messages of %s", sink)
+	rows, err := collect[tasker.Notification](ctx, db.pool, statement("openMessages"), sink, limit)
+	return mapSlice(rows, toEvent), wrapError(err, "read the open messages of %s", sink)
 }
 
 // SettleMessages records outcomes of delivering messages, as SettleEmissions does for events.
 func (db *DB) SettleMessages(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
-	return db.settleAt(ctx, stmt("settleMessages"), sink, list, refusals)
+	return db.settleEmissions(ctx, statement("settleMessages"), sink, list, refusals)
 }
 
-// settleAt records outcomes of deliveries. It returns the positions that have become undeliverable.
-func (db *DB) settleAt(ctx context.Context, sql, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
+// settleEmissions records outcomes of deliveries. It returns the positions that have become
+// undeliverable.
+func (db *DB) settleEmissions(ctx context.Context, sql, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
 	// The rows are locked in this order.
 	list = slices.SortedFunc(slices.Values(list), func(a, b Emitted) int { return cmp.Compare(a.Position, b.Position) })
-	args := append([]any{sink, refusals}, emittedColumns.arrays(list)...)
+	args := append([]any{sink, refusals}, emittedColumns.toArrays(list)...)
 	type row struct {
 		Position      int64
 		SetAside      bool
@@ -105,10 +106,10 @@ func (db *DB) settleAt(ctx context.Context, sql, sink string, list []Emitted, re
 	return setAside, nil
 }
 
-// MessagesPending reports whether messages are due.
-func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
-	pending, err := value[bool](ctx, db.pool, stmt("messagesPending"))
-	return pending, wrap(err, "find messages to send")
+// HasPendingMessages reports whether messages are due.
+func (db *DB) HasPendingMessages(ctx context.Context) (bool, error) {
+	pending, err := queryValue[bool](ctx, db.pool, statement("messagesPending"))
+	return pending, wrapError(err, "find messages to send")
 }
 
 // PrunedMessages counts the messages that [DB.PruneMessages] removed.
@@ -119,5 +120,5 @@ type PrunedMessages struct {
 
 // PruneMessages removes messages that are older than age. It considers the oldest limit messages.
 func (db *DB) PruneMessages(ctx context.Context, age time.Duration, limit int) (PrunedMessages, error) {
-	return required[PrunedMessages](ctx, db.pool, nil, "remove old messages", stmt("pruneMessages"), age, limit)
+	return queryRequired[PrunedMessages](ctx, db.pool, nil, "remove old messages", statement("pruneMessages"), age, limit)
 }

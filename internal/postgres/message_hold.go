@@ -25,7 +25,7 @@ func (tx *Tx) notifyHold(ctx context.Context, h tasker.Hold, event, by string) e
 		return nil
 	}
 	_, err := tx.CreateNotification(ctx, NewMessage{
-		Topic: topic, SubjectKind: tasker.HoldSubject, SubjectID: h.UUID, Namespaces: []string{h.Namespace}, Data: notice.Hold(topic, h, by),
+		Topic: topic, SubjectKind: tasker.HoldSubject, SubjectID: h.UUID, Namespaces: []string{h.Namespace}, Data: notice.NewHoldData(topic, h, by),
 	})
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// NotifyPauses stores messages about operations that a guard paused at least [notice.PauseAfter]
+// NotifyPauses stores messages about operations that a guard paused at least [toNotice.PauseAfter]
 // ago.
 func (db *DB) NotifyPauses(ctx context.Context) error {
 	type paused struct {
@@ -18,13 +18,13 @@ func (db *DB) NotifyPauses(ctx context.Context) error {
 		PausedBy      string
 	}
 	err := db.InTx(ctx, func(tx *Tx) error {
-		list, err := collect[paused](ctx, tx, stmt("selectPaused"), string(tasker.PausedByOperator), notice.PauseAfter, tasker.OperationPausedTopic)
+		list, err := collect[paused](ctx, tx, statement("selectPaused"), string(tasker.PausedByOperator), notice.PauseAfter, tasker.OperationPausedTopic)
 		for _, o := range list {
 			err = errors.Join(err, tx.notifyOperation(ctx, o.OperationUUID, tasker.OperationPausedTopic, o.PausedBy))
 		}
 		return err
 	})
-	return wrap(err, "notify of paused operations")
+	return wrapError(err, "notify of paused operations")
 }
 
 // notifyOperation stores a message about a locked operation. It ignores operations that were never
@@ -43,14 +43,14 @@ func (tx *Tx) notifyOperation(ctx context.Context, operation tasker.ID, topic, b
 		FailedAgain int64
 		Skipped     int64
 	}
-	o, err := one[row](ctx, tx, stmt("operationToNotify"), operation)
+	o, err := queryOne[row](ctx, tx, statement("operationToNotify"), operation)
 	if err != nil {
 		return fmt.Errorf("notify of operation %s: %w", operation, err)
 	}
 	if o == nil || o.StartedAt == nil || topic == tasker.OperationDoneTopic && o.SettledAt == nil {
 		return nil
 	}
-	data := notice.Operation(notice.Repair{
+	data := notice.NewOperationData(notice.Repair{
 		ID: operation, State: o.State, Act: o.Act, Namespaces: o.Namespaces, PausedFor: o.PausedFor, BeganAt: *o.StartedAt, By: by,
 		Items: o.Items, Verified: o.Verified, FailedAgain: o.FailedAgain, Skipped: o.Skipped,
 	})

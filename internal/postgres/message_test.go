@@ -30,7 +30,7 @@ func TestOfTwoThatKnowAnIncidentOneTells(t *testing.T) {
 	for range 2 {
 		err := db.InTx(t.Context(), func(tx *Tx) error {
 			told := &notificationPass{tx: tx, now: time.Now()}
-			return told.write(t.Context(), notice.Decision{
+			return told.store(t.Context(), notice.Decision{
 				Topic:    tasker.CaseGrewTopic,
 				Incident: notice.Incident{ID: incident, Namespace: "shop", Lead: caseID, DedupKey: "key", Severity: tasker.High, ToldAt: time.Now()},
 			})
@@ -39,7 +39,7 @@ func TestOfTwoThatKnowAnIncidentOneTells(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n, err := column[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.messages`)
+	n, err := collectColumn[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.messages`)
 	if err != nil || n[0] != 1 {
 		t.Errorf("%v messages, %v", n, err)
 	}

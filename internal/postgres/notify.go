@@ -34,7 +34,7 @@ func notifyDue(ctx context.Context, q querier, sender string, after time.Duratio
 }
 
 func notify(ctx context.Context, q querier, channel string, messages []string) error {
-	return exec(ctx, q, "notify", stmt("notify"), channel, messages)
+	return exec(ctx, q, "notify", statement("notify"), channel, messages)
 }
 
 const (

@@ -12,8 +12,8 @@ import (
 // openItem is true if an item is open. Its step cannot be part of another operation then.
 const openItem = `state IN ('planned', 'released', 'running')`
 
-// RequestKeyOf returns the stored form of an idempotency key of the caller.
-func RequestKeyOf(ctx context.Context, key string) string { return scopedKey(ctx, key) }
+// ScopedRequestKey returns the stored form of an idempotency key of the caller.
+func ScopedRequestKey(ctx context.Context, key string) string { return scopedKey(ctx, key) }
 
 type operationRow struct {
 	UUID            tasker.ID
@@ -59,7 +59,7 @@ type pauseDetails struct {
 	Causes   []string   `json:"causes,omitempty"`
 }
 
-func (r operationRow) operation() tasker.Operation {
+func (r operationRow) toOperation() tasker.Operation {
 	tolerate, _ := tasker.ParseTolerance(r.Tolerate) // valid when it was stored; the zero value tolerates nothing
 	o := tasker.Operation{
 		UUID: r.UUID, Act: tasker.Act(r.Act), Arguments: r.Arguments, Selection: r.Selection.OperationSelection, Selected: r.Selection.IDCount, PlannedBy: r.PlannedBy,
@@ -89,38 +89,38 @@ func (r operationRow) operation() tasker.Operation {
 // Operation returns an operation with the number of items per state. It returns NotFound unless the
 // caller may see all namespaces of the operation.
 func (db *DB) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
-	return operation(ctx, db.pool, id)
+	return findOperation(ctx, db.pool, id)
 }
 
 // Operation is [DB.Operation] within the transaction.
 func (tx *Tx) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
-	return operation(ctx, tx, id)
+	return findOperation(ctx, tx, id)
 }
 
-func operation(ctx context.Context, q querier, id tasker.ID) (tasker.Operation, error) {
-	row, err := required[operationRow](ctx, q, noOperation(id), "read an operation", stmt("selectOperation"), id, access.ScopeOf(ctx).List())
+func findOperation(ctx context.Context, q querier, id tasker.ID) (tasker.Operation, error) {
+	row, err := queryRequired[operationRow](ctx, q, newOperationNotFoundError(id), "read an operation", statement("selectOperation"), id, access.ScopeFromContext(ctx).List())
 	if err != nil {
 		return tasker.Operation{}, err
 	}
-	return row.redacted(ctx), nil
+	return row.toRedactedOperation(ctx), nil
 }
 
-func (r operationRow) redacted(ctx context.Context) tasker.Operation {
-	o := r.operation()
+func (r operationRow) toRedactedOperation(ctx context.Context) tasker.Operation {
+	o := r.toOperation()
 	redactOperation(ctx, &o)
 	return o
 }
 
-func noOperation(id tasker.ID) error {
+func newOperationNotFoundError(id tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "operation %s not found", id)
 }
 
 // Operations lists the operations that the caller may see, newest first, and reports whether there
 // are more.
 func (db *DB) Operations(ctx context.Context, f tasker.OperationFilter) (list []tasker.Operation, more bool, err error) {
-	rows, more, err := pageOf[operationRow](ctx, db.pool, f.Limit, "list operations",
-		stmt("selectOperations"), f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List(), f.Namespace)
-	return mapped(rows, func(r operationRow) tasker.Operation { return r.redacted(ctx) }), more, err
+	rows, more, err := queryPage[operationRow](ctx, db.pool, f.Limit, "list operations",
+		statement("selectOperations"), f.Limit+1, f.Offset, string(f.State), access.ScopeFromContext(ctx).List(), f.Namespace)
+	return mapSlice(rows, func(r operationRow) tasker.Operation { return r.toRedactedOperation(ctx) }), more, err
 }
 
 // ItemFilter selects a page of the items of an operation, ordered by ordinal.
@@ -134,17 +134,18 @@ type ItemFilter struct {
 func (db *DB) OperationItems(ctx context.Context, operation tasker.ID, f ItemFilter) (list []tasker.OperationItem, more bool, err error) {
 	const action = "list the items of an operation"
 	if f.State == "" {
-		list, more, err = pageOf[tasker.OperationItem](ctx, db.pool, f.Limit, action, stmt("selectItems"), operation, f.After, f.Limit+1)
+		list, more, err = queryPage[tasker.OperationItem](ctx, db.pool, f.Limit, action, statement("selectItems"), operation, f.After, f.Limit+1)
 	} else {
-		list, more, err = pageOf[tasker.OperationItem](ctx, db.pool, f.Limit, action, stmt("selectItemsInState"), operation, f.After, f.Limit+1, string(f.State))
+		list, more, err = queryPage[tasker.OperationItem](ctx, db.pool, f.Limit, action, statement("selectItemsInState"), operation, f.After, f.Limit+1, string(f.State))
 	}
 	for i := range list {
-		access.HidePattern(ctx, list[i].Namespace, &list[i].FailureText)
+		access.RedactPattern(ctx, list[i].Namespace, &list[i].FailureText)
 	}
 	return list, more, err
 }
 
 // OpenItems counts the items of operations that are not settled, by state.
 func (db *DB) OpenItems(ctx context.Context) (map[tasker.ItemState]int64, error) {
-	return selectMap[tasker.ItemState, int64](ctx, db.pool, "count the items of operations", stmt("countItemsByState"))
+	return selectMap[tasker.ItemState, int64](ctx, db.pool, "count the items of operations",
+		statement("countItemsByState"))
 }

@@ -10,7 +10,7 @@ import (
 
 // StartOperation starts a planned operation, which must be locked.
 func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor string) error {
-	err := tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, stmt("startOperation"), actor)
+	err := tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, statement("startOperation"), actor)
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.
 	if err != nil {
 		return fmt.Errorf("pause an operation: %w", err)
 	}
-	return tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, stmt("pauseOperation"), string(p.For), p.By, details)
+	return tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, statement("pauseOperation"), string(p.For), p.By, details)
 }
 
 // ResumeOperation resumes a paused operation, which must be locked, with the guards of o. It
@@ -32,7 +32,7 @@ func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.
 func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor string) error {
 	tolerated := append([]string{}, o.Tolerated...)
 	data := map[string]any{"tolerate": o.Guards.Tolerate.String(), "tolerated_causes": tolerated}
-	err := tx.changeOperation(ctx, operationChange{"operation.resumed", o.UUID, actor, data}, stmt("resumeOperation"), o.Guards.Tolerate.String(), tolerated)
+	err := tx.changeOperation(ctx, operationChange{"operation.resumed", o.UUID, actor, data}, statement("resumeOperation"), o.Guards.Tolerate.String(), tolerated)
 	if err != nil {
 		return err
 	}
@@ -41,12 +41,12 @@ func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor str
 
 // AbortOperation aborts an operation, which must be locked, and returns how many items it aborted.
 func (tx *Tx) AbortOperation(ctx context.Context, operation tasker.ID, actor, outcome string) (int, error) {
-	tag, err := tx.Exec(ctx, stmt("abortItems"), operation, outcome)
+	tag, err := tx.Exec(ctx, statement("abortItems"), operation, outcome)
 	if err != nil {
 		return 0, fmt.Errorf("abort the items of an operation: %w", err)
 	}
 	n := int(tag.RowsAffected())
-	err = tx.changeOperation(ctx, operationChange{"operation.aborted", operation, actor, map[string]any{"outcome": outcome, "items": n}}, stmt("abortOperation"))
+	err = tx.changeOperation(ctx, operationChange{"operation.aborted", operation, actor, map[string]any{"outcome": outcome, "items": n}}, statement("abortOperation"))
 	if err != nil {
 		return 0, err
 	}

@@ -36,20 +36,20 @@ const (
 	awaitedStep = `s.state = 'pending' AND s.step_type = 'external' AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END`
 )
 
-// selected contains a query that selects investigations, and a condition that selects a step s of
+// selection contains a query that selects investigations, and a condition that selects a step s of
 // each.
-type selected struct {
+type selection struct {
 	entries, step string
 	args          []any
 }
 
-func selectedEntries(ctx context.Context, s tasker.OperationSelection, step string, attributes []comparison, args ...any) selected {
+func newSelectedEntries(ctx context.Context, s tasker.OperationSelection, step string, attributes []comparison, args ...any) selection {
 	from := "(" + selectable + ") q"
 	if s.IDs != nil {
 		args = append(args, s.IDs)
 		from = "(" + fmt.Sprintf(ofIDs, len(args)) + ") c (id) CROSS JOIN LATERAL (" + selectable + " AND d.dlq_entry_uuid = c.id) q"
 	}
-	where, args := investigationConditions(ctx, s.Filter, attributes, args)
+	where, args := buildInvestigationConditions(ctx, s.Filter, attributes, args)
 	if s.WorkerVersion != "" {
 		args = append(args, s.WorkerVersion)
 		step += fmt.Sprintf(" AND EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = s.worker_uuid AND w.version = $%d)", len(args))
@@ -61,7 +61,7 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, step stri
 	if s.WorkerVersion != "" || s.FailedSince != nil {
 		where += " AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = q.task_uuid AND " + step + ")"
 	}
-	return selected{step: step, args: args, entries: fmt.Sprintf(`
+	return selection{step: step, args: args, entries: fmt.Sprintf(`
     SELECT q.dlq_entry_uuid, q.task_uuid, q.step_uuid, q.namespace_name, q.current_state, q.recovered_at, q.dlq_reason
     FROM %s
     WHERE %s`, from, where)}
@@ -73,7 +73,7 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, step stri
 // statement reads at most twice the maximum number of items.
 //
 // $1 operation, $2 whether it acts on whole tasks, $3 maximum number of items; then the arguments
-// of selectedEntries.
+// of newSelectedEntries.
 const freeze = `
 WITH entry AS MATERIALIZED (%[1]s
     ORDER BY (q.recovered_at IS NOT NULL), q.priority_at, q.dlq_entry_uuid
@@ -141,13 +141,13 @@ type Frozen struct {
 // LockPlans makes concurrent plans wait for each other, so that each sees the items of earlier
 // ones.
 func (tx *Tx) LockPlans(ctx context.Context) error {
-	return exec(ctx, tx, "lock plans", stmt("lockPlans"))
+	return exec(ctx, tx, "lock plans", statement("lockPlans"))
 }
 
 // Freeze creates up to limit items: tasks, failed steps or steps that wait for an answer. LockPlans
 // must have been called before.
 func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s tasker.OperationSelection, limit int) (Frozen, error) {
-	attributes, err := compare(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
+	attributes, err := buildComparisons(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
 		return Frozen{}, err
 	}
@@ -156,12 +156,12 @@ func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s
 		step = awaitedStep
 	}
 	_, onSteps := act.StepAction()
-	chosen := selectedEntries(ctx, s, step, attributes, operation, !onSteps, limit)
-	return required[Frozen](ctx, tx, nil, "freeze the selection of an operation", fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
+	chosen := newSelectedEntries(ctx, s, step, attributes, operation, !onSteps, limit)
+	return queryRequired[Frozen](ctx, tx, nil, "freeze the selection of an operation", fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
 }
 
 // countSelected groups investigations by the properties that determine which acts apply. $1 is the
-// maximum number of investigations. The arguments of selectedEntries follow.
+// maximum number of investigations. The arguments of newSelectedEntries follow.
 const countSelected = `
 WITH entry AS MATERIALIZED (%[1]s
     LIMIT $1
@@ -186,26 +186,26 @@ type SelectedGroup struct {
 
 // CountSelected counts selected investigations by group. It counts at most limit.
 func (db *DB) CountSelected(ctx context.Context, s tasker.OperationSelection, limit int) ([]SelectedGroup, error) {
-	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
+	attributes, err := buildComparisons(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
 		return nil, err
 	}
-	chosen := selectedEntries(ctx, s, failedStep, attributes, limit)
+	chosen := newSelectedEntries(ctx, s, failedStep, attributes, limit)
 	list, err := collect[SelectedGroup](ctx, db.pool, fmt.Sprintf(countSelected, chosen.entries, chosen.step, awaitedStep), chosen.args...)
-	return list, wrap(err, "count a selection")
+	return list, wrapError(err, "count a selection")
 }
 
 // CountArrivals counts selected investigations that were opened after a time. It counts at most
 // limit.
 func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, after time.Time, limit int) (int, error) {
-	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
+	attributes, err := buildComparisons(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
 		return 0, err
 	}
-	where, args := investigationConditions(ctx, s.Filter, attributes, []any{after, limit})
-	n, err := value[int](ctx, db.pool, `
+	where, args := buildInvestigationConditions(ctx, s.Filter, attributes, []any{after, limit})
+	n, err := queryValue[int](ctx, db.pool, `
 		SELECT count(*) FROM (SELECT FROM (`+selectable+`) q WHERE q.dlq_timestamp > $1 AND `+where+` LIMIT $2) x`, args...)
-	return n, wrap(err, "count investigations since the plan")
+	return n, wrapError(err, "count investigations since the plan")
 }
 
 // NewOperation is a planned operation to store.
@@ -229,9 +229,9 @@ func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
 	if len(o.Arguments) == 0 {
 		o.Arguments = json.RawMessage("{}")
 	}
-	_, err = tx.Exec(ctx, stmt("insertOperation"), o.UUID, o.Key, o.Digest, string(o.Act), o.Arguments, selection, o.Actor, o.Reason, o.Waves,
+	_, err = tx.Exec(ctx, statement("insertOperation"), o.UUID, o.Key, o.Digest, string(o.Act), o.Arguments, selection, o.Actor, o.Reason, o.Waves,
 		o.RatePerMinute, o.Guards.Tolerate.String(), !o.Guards.IgnoreNewCause, o.Guards.WaveTimeout, o.Expires, o.Guards.WorkerAtLeast)
-	return wrap(err, "store an operation")
+	return wrapError(err, "store an operation")
 }
 
 // storedSelection contains the number of ids instead of the ids of a selection. The items contain
@@ -256,7 +256,7 @@ func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems)
 	if err != nil {
 		return fmt.Errorf("summarize the items of an operation: %w", err)
 	}
-	return exec(ctx, tx, "summarize the items of an operation", stmt("setItems"),
+	return exec(ctx, tx, "summarize the items of an operation", statement("setItems"),
 		operation, p.Namespaces, p.Items, p.Capped, p.WithoutStep, overlapping, p.Causes, p.PlanDigest)
 
 }
@@ -264,13 +264,13 @@ func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems)
 // Planners returns who planned the operations, by operation.
 func (tx *Tx) Planners(ctx context.Context, operations []tasker.ID) (map[tasker.ID]string, error) {
 	return selectMap[tasker.ID, string](ctx, tx, "read the planners of operations",
-		stmt("planners"), operations)
+		statement("planners"), operations)
 }
 
 // CountOpenOperations counts open operations by namespace, at most limit. Operations with several
 // namespaces are counted under "".
 func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (map[string]int, error) {
-	return selectMap[string, int](ctx, tx, "count open operations", stmt("countOpenOperations"), limit)
+	return selectMap[string, int](ctx, tx, "count open operations", statement("countOpenOperations"), limit)
 }
 
 // OperationByKey returns the operation with a request key and the digest of its request. The id is
@@ -280,9 +280,9 @@ func (tx *Tx) OperationByKey(ctx context.Context, key string) (id *tasker.ID, di
 		OperationUUID tasker.ID
 		Digest        []byte
 	}
-	found, err := one[row](ctx, tx, stmt("operationByKey"), key)
+	found, err := queryOne[row](ctx, tx, statement("operationByKey"), key)
 	if err != nil || found == nil {
-		return nil, nil, wrap(err, "find the key of a request")
+		return nil, nil, wrapError(err, "find the key of a request")
 	}
 	return &found.OperationUUID, found.Digest, nil
 }

@@ -30,9 +30,9 @@ func TestPartsOfOperationsAreFoundByKey(t *testing.T) {
 			execute(t, db, `ANALYZE tasker.operation_items`)
 		}
 		for name, tt := range map[string]struct{ sql, cond string }{
-			"moveItems": {stmt("moveItems"), "(ordinal = m.ordinal)"}, "plannedItems": {stmt("plannedItems"), "state <= 'planned'"}, "itemsToVerify": {stmt("itemsToVerify"), "state <= $2"},
-			"lockedItemsToVerify": {stmt("lockedItemsToVerify"), "(ordinal = u.ordinal)"}, "lockItems": {stmt("lockItems"), "(ordinal = u.ordinal)"}, "countFailures": {stmt("countFailures"), "round = $2"},
-			"finishOperations": {stmt("finishOperations"), "state <= 'planned'"},
+			"moveItems": {statement("moveItems"), "(ordinal = m.ordinal)"}, "plannedItems": {statement("plannedItems"), "state <= 'planned'"}, "itemsToVerify": {statement("itemsToVerify"), "state <= $2"},
+			"lockedItemsToVerify": {statement("lockedItemsToVerify"), "(ordinal = u.ordinal)"}, "lockItems": {statement("lockItems"), "(ordinal = u.ordinal)"}, "countFailures": {statement("countFailures"), "round = $2"},
+			"finishOperations": {statement("finishOperations"), "state <= 'planned'"},
 		} {
 			t.Run(when+" "+name, func(t *testing.T) {
 				plan := explain(t, db, tt.sql)
@@ -73,7 +73,7 @@ func TestPagesOfItemsAreFoundByKey(t *testing.T) {
 			execute(t, db, `ANALYZE tasker.workflow_steps`)
 		}
 		t.Run(when, func(t *testing.T) {
-			plan := explain(t, db, stmt("selectItemsOfMap"))
+			plan := explain(t, db, statement("selectItemsOfMap"))
 			_, from, found := strings.Cut(plan, "using steps_by_map")
 			if lines := strings.SplitN(from, "\n", 3); !found || !strings.Contains(lines[1], "(item_ordinal >= $3)") {
 				t.Errorf("has the plan\n%s", plan)

@@ -27,8 +27,9 @@ type RecreateTarget struct {
 	ParentCorrelationID string
 }
 
-// Request returns a request for a replacement task. It names no version, so the newest one is used.
-func (t RecreateTarget) Request() tasker.NewTask {
+// ToNewTask returns a request for a replacement task. It names no version, so the newest one is
+// used.
+func (t RecreateTarget) ToNewTask() tasker.NewTask {
 	return tasker.NewTask{
 		Namespace: t.Namespace, Name: t.Name, Context: t.Context, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason,
 		Priority: t.Priority, Tags: t.Tags, CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, RecreatedFrom: t.TaskUUID,
@@ -41,6 +42,7 @@ func (tx *Tx) RecreateTargets(ctx context.Context, items []PlannedItem) (map[tas
 	for i, item := range items {
 		tasks[i], entries[i] = item.TaskUUID, item.EntryUUID
 	}
-	list, err := collect[RecreateTarget](ctx, tx, stmt("selectRecreateTargets"), tasks, entries)
-	return byKey(list, func(t RecreateTarget) tasker.ID { return t.TaskUUID }), wrap(err, "read the tasks to recreate")
+	list, err := collect[RecreateTarget](ctx, tx, statement("selectRecreateTargets"), tasks, entries)
+	return groupByKey(list, func(t RecreateTarget) tasker.ID { return t.TaskUUID }),
+		wrapError(err, "read the tasks to recreate")
 }

@@ -31,29 +31,31 @@ type runningRow struct {
 	RunState
 }
 
-func (r runningRow) running() RunningOperation { return RunningOperation{r.operation(), r.RunState} }
+func (r runningRow) toRunningOperation() RunningOperation {
+	return RunningOperation{r.toOperation(), r.RunState}
+}
 
 // LockDueOperation locks a running operation that may release items now. It skips locked ones and
 // returns nil if there is none.
 func (tx *Tx) LockDueOperation(ctx context.Context) (*RunningOperation, error) {
-	return tx.lockOperation(ctx, stmt("lockDueOperation"))
+	return tx.lockOperation(ctx, statement("lockDueOperation"))
 }
 
 // LockOperation locks an operation and returns it, or NotFound.
 func (tx *Tx) LockOperation(ctx context.Context, id tasker.ID) (*RunningOperation, error) {
-	o, err := tx.lockOperation(ctx, stmt("lockOperation"), id)
+	o, err := tx.lockOperation(ctx, statement("lockOperation"), id)
 	if err == nil && o == nil {
-		return nil, noOperation(id)
+		return nil, newOperationNotFoundError(id)
 	}
 	return o, err
 }
 
 func (tx *Tx) lockOperation(ctx context.Context, sql string, args ...any) (*RunningOperation, error) {
-	found, err := one[runningRow](ctx, tx, sql, args...)
+	found, err := queryOne[runningRow](ctx, tx, sql, args...)
 	if err != nil || found == nil {
-		return nil, wrap(err, "lock an operation")
+		return nil, wrapError(err, "lock an operation")
 	}
-	o := found.running()
+	o := found.toRunningOperation()
 	return &o, nil
 }
 
@@ -64,9 +66,9 @@ func (db *DB) NextRelease(ctx context.Context) (wait *time.Duration, open bool, 
 		Wait *float64
 		Open bool
 	}
-	found, err := required[row](ctx, db.pool, nil, "find operations", stmt("nextRelease"))
+	found, err := queryRequired[row](ctx, db.pool, nil, "find operations", statement("nextRelease"))
 	if found.Wait != nil {
-		d := max(0, seconds(*found.Wait))
+		d := max(0, secondsToDuration(*found.Wait))
 		wait = &d
 	}
 	return wait, found.Open, err
@@ -88,7 +90,7 @@ func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, coun
 		States   []string
 		Counts   []int64
 	}
-	found, err := required[row](ctx, tx, nil, "count the items of an operation", stmt("progress"), operation, round, tasker.MaxOperationInFlight, counted)
+	found, err := queryRequired[row](ctx, tx, nil, "count the items of an operation", statement("progress"), operation, round, tasker.MaxOperationInFlight, counted)
 	p := Progress{Planned: found.Planned, InFlight: found.InFlight, Round: map[tasker.ItemState]int64{}}
 	for i, s := range found.States {
 		p.Round[tasker.ItemState(s)] = found.Counts[i]
@@ -123,7 +125,7 @@ func (tx *Tx) CountFailures(ctx context.Context, o *RunningOperation) (f RoundFa
 	if o.Wave < len(o.Waves) {
 		size = o.Waves[o.Wave]
 	}
-	rows, err := collect[row](ctx, tx, stmt("countFailures"), o.UUID, o.Round, tasker.MaxOperationCauses, size)
+	rows, err := collect[row](ctx, tx, statement("countFailures"), o.UUID, o.Round, tasker.MaxOperationCauses, size)
 	if err != nil {
 		return f, fmt.Errorf("count the failures of an operation: %w", err)
 	}
@@ -145,8 +147,8 @@ type PlannedItem struct {
 
 // PlannedItems returns up to limit items that are to be released, in order, after an ordinal.
 func (tx *Tx) PlannedItems(ctx context.Context, operation tasker.ID, after, limit int) ([]PlannedItem, error) {
-	list, err := collect[PlannedItem](ctx, tx, stmt("plannedItems"), operation, after, limit)
-	return list, wrap(err, "read the items of an operation")
+	list, err := collect[PlannedItem](ctx, tx, statement("plannedItems"), operation, after, limit)
+	return list, wrapError(err, "read the items of an operation")
 }
 
 // MovedItem describes a change to an item.
@@ -163,15 +165,15 @@ type MovedItem struct {
 }
 
 var movedColumns = columns[MovedItem]{
-	col("ordinal int", func(m *MovedItem) int32 { return int32(m.Ordinal) }),
-	col("state text", func(m *MovedItem) string { return string(m.State) }),
-	col("outcome text", func(m *MovedItem) string { return m.Outcome }),
-	col("fence bigint", func(m *MovedItem) int64 { return m.Fence }),
-	col("failed timestamptz", func(m *MovedItem) *time.Time { return m.Failed }),
-	col("cause text", func(m *MovedItem) string { return m.Cause }),
-	col("text text", func(m *MovedItem) string { return m.Text }),
-	col("made uuid", func(m *MovedItem) pgtype.UUID { return idOrNull(m.Made) }),
-	col("released bool", func(m *MovedItem) bool { return m.Released }),
+	newColumn("ordinal int", func(m *MovedItem) int32 { return int32(m.Ordinal) }),
+	newColumn("state text", func(m *MovedItem) string { return string(m.State) }),
+	newColumn("outcome text", func(m *MovedItem) string { return m.Outcome }),
+	newColumn("fence bigint", func(m *MovedItem) int64 { return m.Fence }),
+	newColumn("failed timestamptz", func(m *MovedItem) *time.Time { return m.Failed }),
+	newColumn("cause text", func(m *MovedItem) string { return m.Cause }),
+	newColumn("text text", func(m *MovedItem) string { return m.Text }),
+	newColumn("made uuid", func(m *MovedItem) pgtype.UUID { return toNullUUID(m.Made) }),
+	newColumn("released bool", func(m *MovedItem) bool { return m.Released }),
 }
 
 // MoveItems applies changes to locked items. It applies all of them or returns an error.
@@ -179,7 +181,8 @@ func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedIt
 	if len(list) == 0 {
 		return nil
 	}
-	tag, err := tx.Exec(ctx, stmt("moveItems"), append([]any{o.UUID, o.Wave, o.Round}, movedColumns.arrays(list)...)...)
+	tag, err := tx.Exec(ctx, statement("moveItems"),
+		append([]any{o.UUID, o.Wave, o.Round}, movedColumns.toArrays(list)...)...)
 	if err != nil {
 		return fmt.Errorf("move the items of an operation: %w", err)
 	}
@@ -192,25 +195,25 @@ func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedIt
 // SetNextRelease sets the time from which further items may be released.
 func (tx *Tx) SetNextRelease(ctx context.Context, operation tasker.ID, at time.Time) error {
 	return exec(ctx, tx, "set the next release of an operation",
-		stmt("setNextRelease"), operation, at)
+		statement("setNextRelease"), operation, at)
 }
 
 // StartWave starts a round of a wave.
 func (tx *Tx) StartWave(ctx context.Context, operation tasker.ID, wave int) error {
 	return exec(ctx, tx, "start a wave of an operation",
-		stmt("startWave"), operation, wave)
+		statement("startWave"), operation, wave)
 }
 
 // ExpiredPlans returns operations whose plans expired before they were started.
 func (db *DB) ExpiredPlans(ctx context.Context, limit int) ([]tasker.ID, error) {
-	list, err := column[tasker.ID](ctx, db.pool, stmt("expiredPlans"), limit)
-	return list, wrap(err, "find expired plans")
+	list, err := collectColumn[tasker.ID](ctx, db.pool, statement("expiredPlans"), limit)
+	return list, wrapError(err, "find expired plans")
 }
 
 // FinishOperations ends operations all of whose items have ended, and returns them.
 func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		if list, err = column[tasker.ID](ctx, tx, stmt("finishOperations")); err != nil {
+		if list, err = collectColumn[tasker.ID](ctx, tx, statement("finishOperations")); err != nil {
 			return err
 		}
 		for _, id := range list {
@@ -220,18 +223,18 @@ func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error
 		}
 		return nil
 	})
-	return list, wrap(err, "end operations")
+	return list, wrapError(err, "end operations")
 }
 
 // PruneOperations removes up to limit operations that ended longer than age ago. It returns the
 // number of removed ones.
 func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		tag, err := tx.Exec(ctx, stmt("pruneOperations"), age, limit)
+		tag, err := tx.Exec(ctx, statement("pruneOperations"), age, limit)
 		n = int(tag.RowsAffected())
 		return err
 	})
-	return n, wrap(err, "remove old operations")
+	return n, wrapError(err, "remove old operations")
 }
 
 // SetLockTimeout limits how long the transaction waits for a lock to two seconds.
@@ -241,5 +244,5 @@ func (tx *Tx) SetLockTimeout(ctx context.Context) error {
 
 // EnqueuedSteps counts the steps of tasks that this transaction has enqueued, by template step.
 func (tx *Tx) EnqueuedSteps(ctx context.Context, tasks []tasker.ID) (map[string]int, error) {
-	return selectMap[string, int](ctx, tx, "count enqueued steps", stmt("stepsEnqueuedByTx"), tasks)
+	return selectMap[string, int](ctx, tx, "count enqueued steps", statement("stepsEnqueuedByTx"), tasks)
 }

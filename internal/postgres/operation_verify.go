@@ -50,14 +50,14 @@ type InFlightItem struct {
 // ItemsToVerify returns items in flight that may have changed. It also returns the ordinal after
 // which the next call continues, or 0 at the end.
 func (db *DB) ItemsToVerify(ctx context.Context, operation tasker.ID, state tasker.ItemState, after, limit int) (list []InFlightItem, last int, err error) {
-	if list, err = collect[InFlightItem](ctx, db.pool, stmt("itemsToVerify"), operation, string(state), after, limit); err != nil {
+	if list, err = collect[InFlightItem](ctx, db.pool, statement("itemsToVerify"), operation, string(state), after, limit); err != nil {
 		return nil, 0, fmt.Errorf("read the items of an operation: %w", err)
 	}
-	end, err := firstOf[int](ctx, db.pool, stmt("lastVerifiedItem"), operation, string(state), after, limit)
+	end, err := queryFirst[int](ctx, db.pool, statement("lastVerifiedItem"), operation, string(state), after, limit)
 	if end != nil {
 		last = *end
 	}
-	return list, last, wrap(err, "read the items of an operation")
+	return list, last, wrapError(err, "read the items of an operation")
 }
 
 // LockItems locks items in flight and the tasks for which they wait. It skips locked rows and
@@ -67,11 +67,11 @@ func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int
 		Ordinal  int
 		TaskUUID tasker.ID
 	}
-	items, err := collect[row](ctx, tx, stmt("lockItems"), operation, ordinals)
+	items, err := collect[row](ctx, tx, statement("lockItems"), operation, ordinals)
 	if err != nil {
 		return nil, fmt.Errorf("lock the items of an operation: %w", err)
 	}
-	tasks, err := tx.LockFreeTasks(ctx, mapped(items, func(r row) tasker.ID { return r.TaskUUID }))
+	tasks, err := tx.LockFreeTasks(ctx, mapSlice(items, func(r row) tasker.ID { return r.TaskUUID }))
 	if err != nil {
 		return nil, err
 	}
@@ -80,14 +80,14 @@ func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int
 		locked[id] = true
 	}
 	items = slices.DeleteFunc(items, func(r row) bool { return !locked[r.TaskUUID] })
-	list, err := collect[InFlightItem](ctx, tx, stmt("lockedItemsToVerify"), operation, mapped(items, func(r row) int { return r.Ordinal }))
-	return list, wrap(err, "read the items of an operation")
+	list, err := collect[InFlightItem](ctx, tx, statement("lockedItemsToVerify"), operation, mapSlice(items, func(r row) int { return r.Ordinal }))
+	return list, wrapError(err, "read the items of an operation")
 }
 
 // OperationsInFlight returns operations that were started and are not settled, oldest first.
 func (db *DB) OperationsInFlight(ctx context.Context, limit int) ([]RunningOperation, error) {
-	rows, err := collect[runningRow](ctx, db.pool, stmt("operationsInFlight"), limit)
-	return mapped(rows, runningRow.running), wrap(err, "find operations")
+	rows, err := collect[runningRow](ctx, db.pool, statement("operationsInFlight"), limit)
+	return mapSlice(rows, runningRow.toRunningOperation), wrapError(err, "find operations")
 }
 
 // failureBatch limits how many failures are kept in memory, since their messages may be long.
@@ -103,7 +103,7 @@ type ItemFailure struct {
 // FailuresOfItems calls each for every failure of the items of an operation.
 func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items int, each func(ItemFailure)) error {
 	for after := 0; after < items; after += failureBatch {
-		rows, err := collect[ItemFailure](ctx, tx, stmt("failuresOfItems"), operation, after, after+failureBatch)
+		rows, err := collect[ItemFailure](ctx, tx, statement("failuresOfItems"), operation, after, after+failureBatch)
 		if err != nil {
 			return fmt.Errorf("read the failures of the items: %w", err)
 		}
@@ -116,15 +116,15 @@ func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items in
 
 // LiveVersions returns the versions of live workers in the namespaces.
 func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, error) {
-	list, err := column[string](ctx, tx, stmt("liveVersions"), namespaces)
-	return list, wrap(err, "read the versions of live workers")
+	list, err := collectColumn[string](ctx, tx, statement("liveVersions"), namespaces)
+	return list, wrapError(err, "read the versions of live workers")
 }
 
-// Unverified returns those of the investigations that have unverified items. The caller must hold
-// the task locks.
-func (tx *Tx) Unverified(ctx context.Context, operation tasker.ID, entries []tasker.ID) ([]tasker.ID, error) {
-	list, err := column[tasker.ID](ctx, tx, stmt("unverified"), operation, entries)
-	return list, wrap(err, "read unverified items")
+// FindUnverified returns those of the investigations that have unverified items. The caller must
+// hold the task locks.
+func (tx *Tx) FindUnverified(ctx context.Context, operation tasker.ID, entries []tasker.ID) ([]tasker.ID, error) {
+	list, err := collectColumn[tasker.ID](ctx, tx, statement("unverified"), operation, entries)
+	return list, wrapError(err, "read unverified items")
 }
 
 // TemplateStep identifies a step of a template.
@@ -136,6 +136,6 @@ type TemplateStep struct {
 // TemplateSteps returns the template steps to which the items of an operation belong, at most
 // limit.
 func (tx *Tx) TemplateSteps(ctx context.Context, operation tasker.ID, limit int) ([]TemplateStep, error) {
-	list, err := collect[TemplateStep](ctx, tx, stmt("templateSteps"), operation, limit)
-	return list, wrap(err, "read the template steps of an operation")
+	list, err := collect[TemplateStep](ctx, tx, statement("templateSteps"), operation, limit)
+	return list, wrapError(err, "read the template steps of an operation")
 }

@@ -22,17 +22,17 @@ type NewOptions struct {
 }
 
 var optionColumns = columns[*CreatedTask]{
-	col("task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).UUID }),
-	col("after_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartAfter.Milliseconds() }),
-	col("start_by timestamptz", func(t **CreatedTask) *time.Time { return timeOrNil((*t).Options.StartBy) }),
-	col("unique_key text", func(t **CreatedTask) string { return (*t).Options.Unique.Key }),
-	col("debounce_key text", func(t **CreatedTask) string { return (*t).Options.Debounce.Key }),
-	col("max_wait_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.Debounce.MaxWait.Milliseconds() }),
-	col("within_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartWithin.Milliseconds() }),
+	newColumn("task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).UUID }),
+	newColumn("after_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartAfter.Milliseconds() }),
+	newColumn("start_by timestamptz", func(t **CreatedTask) *time.Time { return nilIfZeroTime((*t).Options.StartBy) }),
+	newColumn("unique_key text", func(t **CreatedTask) string { return (*t).Options.Unique.Key }),
+	newColumn("debounce_key text", func(t **CreatedTask) string { return (*t).Options.Debounce.Key }),
+	newColumn("max_wait_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.Debounce.MaxWait.Milliseconds() }),
+	newColumn("within_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartWithin.Milliseconds() }),
 }
 
-// bindTasks adds the statements that store the options of new tasks to a batch.
-func bindTasks(batch *pgx.Batch, tasks []*CreatedTask) {
+// queueBindTasks adds the statements that store the options of new tasks to a batch.
+func queueBindTasks(batch *pgx.Batch, tasks []*CreatedTask) {
 	var bound []*CreatedTask
 	var delayed []tasker.ID
 	var by []time.Duration
@@ -46,17 +46,17 @@ func bindTasks(batch *pgx.Batch, tasks []*CreatedTask) {
 		}
 	}
 	if len(bound) > 0 {
-		batch.Queue(stmt("bindTask"), optionColumns.arrays(bound)...)
+		batch.Queue(statement("bindTask"), optionColumns.toArrays(bound)...)
 	}
 	if len(delayed) > 0 {
-		batch.Queue(stmt("delaySteps"), delayed, by)
+		batch.Queue(statement("delaySteps"), delayed, by)
 	}
-	dueTimes(batch, bound)
+	queueDeadlines(batch, bound)
 }
 
 // TasksToExpire returns tasks whose start deadline has passed, longest overdue first.
 func (db *DB) TasksToExpire(ctx context.Context, limit int) ([]tasker.ID, error) {
-	return db.dueTasks(ctx, stmt("tasksToExpire"), limit)
+	return db.findDueTasks(ctx, statement("tasksToExpire"), limit)
 }
 
 // ExpireTasks cancels tasks that have not started by their deadline, with the reason "expired", and
@@ -71,7 +71,7 @@ func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task
 	if err := tx.lockEnqueuedOf(ctx, tasks); err != nil {
 		return nil, err
 	}
-	rows, err := collect[row](ctx, tx, stmt("lockUnstarted"), tasks)
+	rows, err := collect[row](ctx, tx, statement("lockUnstarted"), tasks)
 	if err != nil {
 		return nil, fmt.Errorf("find tasks that have not started: %w", err)
 	}
@@ -89,15 +89,15 @@ func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task
 		if err := tx.CancelTasks(ctx, targets, by); err != nil {
 			return nil, err
 		}
-		if err := tx.notifyTasks(ctx, tasker.TaskExpiredTopic, "low", "ended as expired: no step of it was claimed in time", mapped(ended, func(t tasker.Task) tasker.ID { return t.UUID })); err != nil {
+		if err := tx.notifyTasks(ctx, tasker.TaskExpiredTopic, "low", "ended as expired: no step of it was claimed in time", mapSlice(ended, func(t tasker.Task) tasker.ID { return t.UUID })); err != nil {
 			return nil, err
 		}
 	}
-	_, err = tx.Exec(ctx, stmt("deleteExpiredStarts"), tasks)
-	return ended, wrap(err, "remove start deadlines")
+	_, err = tx.Exec(ctx, statement("deleteExpiredStarts"), tasks)
+	return ended, wrapError(err, "remove start deadlines")
 }
 
 // notifyTasks stores messages about locked tasks.
 func (tx *Tx) notifyTasks(ctx context.Context, topic, severity, what string, tasks []tasker.ID) error {
-	return exec(ctx, tx, "notify of tasks", stmt("notifyTasks"), topic, severity, what, tasks)
+	return exec(ctx, tx, "notify of tasks", statement("notifyTasks"), topic, severity, what, tasks)
 }

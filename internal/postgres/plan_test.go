@@ -88,24 +88,25 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	}
 	whole := wholeIndexes(t, db)
 	for name, sql := range map[string]string{
-		"claimSteps": claimSteps, "unheldSteps": claimUnheldSteps, "takeUnheldSteps": takeUnheldSteps, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "more": claimMoreSteps, "ready": claimReady, "moreOfSome": claimMoreOfSeveral, "moreFromHeads": claimMoreFromHeads, "holdNamespace": stmt("holdNamespace"), "holdHandler": stmt("holdHandler"), "releaseHeldSteps": stmt("releaseHeldSteps"), "dropHeld": stmt("dropHeld"), "pruneReleaseFailures": stmt("pruneReleaseFailures"), "stepResult": stmt("stepResult"), "tooLargeInputs": stmt("tooLargeInputs"), "extendLeases": stmt("extendLeases"), "releaseSteps": stmt("releaseSteps"), "concludeSteps": concludeSteps,
-		"keyHolders": stmt("keyHolders"), "settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": stmt("lockTasks"), "lockFreeTasks": stmt("lockFreeTasks"), "insertTasks": insertTasks, "insertSteps": stmt("insertSteps"),
-		"insertTaskMoves": stmt("insertTaskMoves"), "insertAttributes": stmt("insertAttributes"), "announceNew": stmt("announceNew"),
-		"enqueueReady": stmt("enqueueReady"), "retryDue": stmt("retryDue"), "tasksWithDueRetries": stmt("tasksWithDueRetries"), "tasksToStart": stmt("tasksToStart"), "startedTasks": stmt("startedTasks"),
-		"expiredLeases": stmt("expiredLeases"), "pendingReports": stmt("pendingReports"), "stepsWithExpiredLease": stmt("stepsWithExpiredLease"), "stepsWithPendingReport": stmt("stepsWithPendingReport"), "findDueWork": stmt("findDueWork"),
-		"deferWork": stmt("deferWork"), "takeDeferredWork": stmt("takeDeferredWork"), "selectSteps": stmt("selectSteps"), "taskHistory": stmt("taskHistory"), "cancelSteps": stmt("cancelSteps"),
-		"cancelTasks": stmt("cancelTasks"), "lockEnqueuedOf": stmt("lockEnqueuedOf"), "selectTaskTargets": stmt("selectTaskTargets"), "selectRecreateTargets": stmt("selectRecreateTargets"), "selectQueues": stmt("selectQueues"), "extendQueueDeadlines": stmt("extendQueueDeadlines"), "hearWorker": stmt("recordHeartbeat"), "hearWorkers": stmt("recordHeartbeats"), "selectInvestigationQueue": fmt.Sprintf(selectInvestigationQueue, "true"), "selectEntryCounts": selectEntryCounts, "marks": stmt("stepLeases"), "selectEntry": stmt("selectEntry"), "updateEntry": stmt("updateEntry"), "lockOldTasks": stmt("lockOldTasks"), "expiredSteps": stmt("expiredSteps"), "unservedSteps": stmt("unservedSteps"), "expireSteps": stmt("expireSteps"), "tasksWithServedSteps": stmt("tasksWithServedSteps"), "redispatch": stmt("redispatch"), "pruneTasks": stmt("pruneTasks"),
-		"takeSteps": takeSteps, "announceAgain": stmt("announceAgain"), "dueAnnouncements": stmt("dueAnnouncements"), "waitingNamespaces": stmt("waitingNamespaces"), "announceLost": stmt("announceLost"),
-		"newestTaskTransitions": stmt("newestTaskTransitions"), "newestStepTransitions": stmt("newestStepTransitions"),
-		"lockTargets": stmt("lockTargets"), "recordRepairs": stmt("recordRepairs"), "endEntries": stmt("endEntries"), "failuresDuring": stmt("failuresDuring"), "stepsEnqueuedByTx": stmt("stepsEnqueuedByTx"),
-		"applyStaleness": stmt("applyStaleness"), "applyRecovery": stmt("applyRecovery"),
-		"findExplained": stmt("findExplained"), "explainTasks": stmt("selectExplainedTasks"), "explainQueues": stmt("selectExplainedQueues"), "explainWaiting": stmt("selectExplainedWaiting"),
-		"explainMembers": stmt("selectExplainedMembers"), "explainItems": stmt("selectExplainedItems"),
-		"claimFromHeads": claimFromHeads, "claimUnheldFromHeads": claimUnheldFromHeads, "selectHeads": stmt("selectHeads"), "selectAllHeads": stmt("selectAllHeads"),
+		"claimSteps": claimSteps, "unheldSteps": claimUnheldSteps, "takeUnheldSteps": takeUnheldSteps, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "more": claimMoreSteps, "ready": claimReady, "moreOfSome": claimMoreOfSeveral, "moreFromHeads": claimMoreFromHeads, "holdNamespace": statement("holdNamespace"), "holdHandler": statement("holdHandler"), "releaseHeldSteps": statement("releaseHeldSteps"), "dropHeld": statement("dropHeld"), "pruneReleaseFailures": statement("pruneReleaseFailures"), "stepResult": statement("stepResult"), "tooLargeInputs": statement("tooLargeInputs"), "extendLeases": statement("extendLeases"), "releaseSteps": statement("releaseSteps"), "concludeSteps": concludeSteps,
+		"keyHolders": statement("keyHolders"), "settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": statement("lockTasks"), "lockFreeTasks": statement("lockFreeTasks"), "insertTasks": insertTasks, "insertSteps": statement("insertSteps"),
+		"insertTaskMoves": statement("insertTaskMoves"), "insertAttributes": statement("insertAttributes"), "announceNew": statement("announceNew"),
+		"enqueueReady": statement("enqueueReady"), "retryDue": statement("retryDue"), "tasksWithDueRetries": statement("tasksWithDueRetries"), "tasksToStart": statement("tasksToStart"), "startedTasks": statement("startedTasks"),
+		"expiredLeases": statement("expiredLeases"), "pendingReports": statement("pendingReports"), "stepsWithExpiredLease": statement("stepsWithExpiredLease"), "stepsWithPendingReport": statement("stepsWithPendingReport"), "findDueWork": statement("findDueWork"),
+		"deferWork": statement("deferWork"), "takeDeferredWork": statement("takeDeferredWork"), "selectSteps": statement("selectSteps"), "taskHistory": statement("taskHistory"), "cancelSteps": statement("cancelSteps"),
+		"cancelTasks": statement("cancelTasks"), "lockEnqueuedOf": statement("lockEnqueuedOf"), "selectTaskTargets": statement("selectTaskTargets"), "selectRecreateTargets": statement("selectRecreateTargets"), "selectQueues": statement("selectQueues"), "extendQueueDeadlines": statement("extendQueueDeadlines"), "hearWorker": statement("recordHeartbeat"), "hearWorkers": statement("recordHeartbeats"), "selectInvestigationQueue": fmt.Sprintf(selectInvestigationQueue, "true"), "selectEntryCounts": selectEntryCounts, "marks": statement("stepLeases"), "selectEntry": statement("selectEntry"), "updateEntry": statement("updateEntry"), "lockOldTasks": statement("lockOldTasks"), "expiredSteps": statement("expiredSteps"), "unservedSteps": statement("unservedSteps"), "expireSteps": statement("expireSteps"), "tasksWithServedSteps": statement("tasksWithServedSteps"), "redispatch": statement("redispatch"), "pruneTasks": statement("pruneTasks"),
+		"takeSteps": takeSteps, "announceAgain": statement("announceAgain"), "dueAnnouncements": statement("dueAnnouncements"), "waitingNamespaces": statement("waitingNamespaces"), "announceLost": statement("announceLost"),
+		"newestTaskTransitions": statement("newestTaskTransitions"),
+		"newestStepTransitions": statement("newestStepTransitions"),
+		"lockTargets":           statement("lockTargets"), "recordRepairs": statement("recordRepairs"), "endEntries": statement("endEntries"), "failuresDuring": statement("failuresDuring"), "stepsEnqueuedByTx": statement("stepsEnqueuedByTx"),
+		"applyStaleness": statement("applyStaleness"), "applyRecovery": statement("applyRecovery"),
+		"findExplained": statement("findExplained"), "explainTasks": statement("selectExplainedTasks"), "explainQueues": statement("selectExplainedQueues"), "explainWaiting": statement("selectExplainedWaiting"),
+		"explainMembers": statement("selectExplainedMembers"), "explainItems": statement("selectExplainedItems"),
+		"claimFromHeads": claimFromHeads, "claimUnheldFromHeads": claimUnheldFromHeads, "selectHeads": statement("selectHeads"), "selectAllHeads": statement("selectAllHeads"),
 		"limitedClaim": limitedEach.claim[weighted], "limitedUnheld": limitedEach.claimUnheld[weighted], "limitedMany": limitedMany.claim[weighted], "limitedNamed": limitedNamed.claim[weighted],
-		"oneEach": limitedEach.claim[oneEach], "manyOneEach": limitedMany.claim[oneEach], "shared": limitedEach.claim[sharedOnly], "unheldShared": limitedEach.claimUnheld[sharedOnly], "manyShared": limitedMany.claim[sharedOnly], "lockOnlyQueueKeys": stmt("lockOnlyQueueKeys"),
-		"oldLimited": limitedEach.claimOld[weighted], "oldOneEach": limitedMany.claimOld[oneEach], "oldShared": limitedEach.claimUnheldOld[sharedOnly], "lockOldKeys": limitedEach.lockFreeOld, "lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": stmt("makeTaskKeys"),
-		"lockQueueKeys": lockQueueKeys, "dropSlots": stmt("dropSlots"), "fullSteps": limitedEach.full, "parkFullSteps": stmt("parkFullSteps"), "stepsOfFullKeys": stmt("stepsOfFullKeys"), "limitedSteps": stmt("limitedSteps"), "unparkSteps": stmt("unparkSteps"),
+		"oneEach": limitedEach.claim[oneEach], "manyOneEach": limitedMany.claim[oneEach], "shared": limitedEach.claim[sharedOnly], "unheldShared": limitedEach.claimUnheld[sharedOnly], "manyShared": limitedMany.claim[sharedOnly], "lockOnlyQueueKeys": statement("lockOnlyQueueKeys"),
+		"oldLimited": limitedEach.claimOld[weighted], "oldOneEach": limitedMany.claimOld[oneEach], "oldShared": limitedEach.claimUnheldOld[sharedOnly], "lockOldKeys": limitedEach.lockFreeOld, "lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": statement("makeTaskKeys"),
+		"lockQueueKeys": lockQueueKeys, "dropSlots": statement("dropSlots"), "fullSteps": limitedEach.full, "parkFullSteps": statement("parkFullSteps"), "stepsOfFullKeys": statement("stepsOfFullKeys"), "limitedSteps": statement("limitedSteps"), "unparkSteps": statement("unparkSteps"),
 	} {
 		t.Run(name, func(t *testing.T) { readsRanges(t, db, sql, whole) })
 	}
@@ -128,7 +129,7 @@ func TestLimitPlansIgnoreStatistics(t *testing.T) {
 		}
 	}
 	whole := wholeIndexes(t, db)
-	list := map[string]string{"dropSlots": stmt("dropSlots"), "limitedSteps": stmt("limitedSteps"), "stepsOfFullKeys": stmt("stepsOfFullKeys"), "lockQueueKeys": lockQueueKeys, "unparkSteps": stmt("unparkSteps"), "parkFullSteps": stmt("parkFullSteps"), "selectLimitKeys": stmt("selectLimitKeys")}
+	list := map[string]string{"dropSlots": statement("dropSlots"), "limitedSteps": statement("limitedSteps"), "stepsOfFullKeys": statement("stepsOfFullKeys"), "lockQueueKeys": lockQueueKeys, "unparkSteps": statement("unparkSteps"), "parkFullSteps": statement("parkFullSteps"), "selectLimitKeys": statement("selectLimitKeys")}
 	for name, of := range map[string]limitStatements{"each": limitedEach, "many": limitedMany, "named": limitedNamed} {
 		for part, sql := range map[string]string{
 			"makeKeys": of.makeKeys, "lockKeys": of.lockKeys, "lockFree": of.lockFree, "lockFreeOld": of.lockFreeOld, "full": of.full,
@@ -147,7 +148,7 @@ func TestLimitPlansIgnoreStatistics(t *testing.T) {
 // wholeIndexes returns the indexes of all rows of large tables.
 func wholeIndexes(t *testing.T, db *DB) []string {
 	t.Helper()
-	whole, err := column[string](t.Context(), db.pool, `
+	whole, err := collectColumn[string](t.Context(), db.pool, `
 		SELECT c.relname::text
 		FROM pg_index i
 		JOIN pg_class c ON c.oid = i.indexrelid
@@ -198,7 +199,7 @@ func TestAPageOfTasksIsReadFromItsIndex(t *testing.T) {
 		"tasks_of_template": {Namespace: "a"},
 		"tasks_pkey":        {},
 	} {
-		sql, _ := tasksPage(f, access.Everywhere(), nil)
+		sql, _ := buildTasksPage(f, access.EverywhereScope(), nil)
 		t.Run(index, func(t *testing.T) {
 			// The newest of several templates are put in order, not all of them.
 			plan := explain(t, db, sql)
@@ -214,7 +215,7 @@ func TestWhatIsDueIsReadFromARange(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
 	for index, sql := range map[string]string{
-		"steps_to_retry": stmt("tasksWithDueRetries"), "tasks_to_start": stmt("tasksToStart"), "task_starts_by_time": stmt("tasksToExpire"), "claims_to_look_at": stmt("stepsWithExpiredLease"), "ready_steps_by_expiry": stmt("expiredSteps"),
+		"steps_to_retry": statement("tasksWithDueRetries"), "tasks_to_start": statement("tasksToStart"), "task_starts_by_time": statement("tasksToExpire"), "claims_to_look_at": statement("stepsWithExpiredLease"), "ready_steps_by_expiry": statement("expiredSteps"),
 	} {
 		t.Run(index, func(t *testing.T) {
 			plan := explain(t, db, sql)

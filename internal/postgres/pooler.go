@@ -25,12 +25,12 @@ func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string)
 	}
 	var process uint32
 	// This returns the values as PostgreSQL formats them.
-	err := c.QueryRow(ctx, stmt("setSettings"), pgx.QueryExecModeExec, names, values).Scan(&process, &values)
+	err := c.QueryRow(ctx, statement("setSettings"), pgx.QueryExecModeExec, names, values).Scan(&process, &values)
 	if err != nil || process == c.PgConn().PID() {
 		return err // no pooler
 	}
 	var lost int
-	err = c.QueryRow(ctx, stmt("countLost"), pgx.QueryExecModeExec, names, values).Scan(&lost)
+	err = c.QueryRow(ctx, statement("countLost"), pgx.QueryExecModeExec, names, values).Scan(&lost)
 	if err == nil && lost > 0 {
 		err = errSharedSessions
 	}
@@ -41,7 +41,7 @@ func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string)
 func checkSessions(ctx context.Context, p *pools, cfg *pgx.ConnConfig) error {
 	err := p.of[General].AcquireFunc(ctx, func(first *pgxpool.Conn) error {
 		var process, other uint32
-		if err := first.QueryRow(ctx, stmt("selectProcessID"), pgx.QueryExecModeExec).Scan(&process); err != nil || process == first.Conn().PgConn().PID() {
+		if err := first.QueryRow(ctx, statement("selectProcessID"), pgx.QueryExecModeExec).Scan(&process); err != nil || process == first.Conn().PgConn().PID() {
 			return err
 		}
 		second, err := pgx.ConnectConfig(ctx, cfg)
@@ -49,7 +49,7 @@ func checkSessions(ctx context.Context, p *pools, cfg *pgx.ConnConfig) error {
 			return err
 		}
 		defer func() { _ = second.Close(context.WithoutCancel(ctx)) }()
-		if err := second.QueryRow(ctx, stmt("selectProcessID"), pgx.QueryExecModeExec).Scan(&other); err != nil {
+		if err := second.QueryRow(ctx, statement("selectProcessID"), pgx.QueryExecModeExec).Scan(&other); err != nil {
 			return err
 		}
 		if process == other {

@@ -40,7 +40,7 @@ type DB struct {
 	askUntil   atomic.Int64  // claims check each step for holds until this time, in Unix nanoseconds
 	turns      fairScheduler // order of namespaces in claims
 	directFrom int           // see Options.DirectFrom
-	singles    fastPath      // reports of a single success
+	singles    circuit       // reports of a single success
 	heads      queueHeads    // where claims start to read queues
 }
 
@@ -207,7 +207,7 @@ func (db *DB) OnCommit(f func()) {
 	}
 }
 
-func (db *DB) committed() {
+func (db *DB) runCommitHooks() {
 	if list := db.commits.Load(); list != nil {
 		for _, f := range *list {
 			f()
@@ -238,7 +238,7 @@ func (db *DB) Reset() { db.pool.Reset() }
 
 // Commit flushes an empty WAL message. Its duration is the minimum cost of a heartbeat.
 func (db *DB) Commit(ctx context.Context) error {
-	_, err := db.pool.Exec(WithConnClass(ctx, Heartbeats), stmt("commit"))
+	_, err := db.pool.Exec(WithConnClass(ctx, Heartbeats), statement("commit"))
 	return err
 }
 
@@ -250,11 +250,11 @@ type Tx struct {
 	pgx.Tx
 	queue  queue
 	joined bool // a savepoint in a transaction of the caller
-	opened []opened
+	opened []openedEntry
 }
 
-// opened describes an investigation that a transaction opened.
-type opened struct {
+// openedEntry describes an investigation that a transaction opened.
+type openedEntry struct {
 	reason    tasker.Reason
 	namespace string
 }
@@ -270,7 +270,7 @@ func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 		})
 	})
 	if err == nil {
-		db.committed()
+		db.runCommitHooks()
 		for _, o := range done.opened {
 			db.opened(ctx, o.reason, o.namespace)
 		}
@@ -283,7 +283,7 @@ func retry(ctx context.Context, f func() error) error {
 	const tries = 4
 	for n := 1; ; n++ {
 		err := f()
-		if err == nil || n == tries || !lostRace(err) {
+		if err == nil || n == tries || !isRaceError(err) {
 			return classifyError(err)
 		}
 		select {
@@ -294,9 +294,9 @@ func retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// lostRace reports whether err is a serialization failure, a deadlock, a lock timeout or a plan
+// isRaceError reports whether err is a serialization failure, a deadlock, a lock timeout or a plan
 // that a migration has invalidated.
-func lostRace(err error) bool {
+func isRaceError(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && slices.Contains([]string{"40001", "40P01", "55P03", "0A000"}, pg.Code)
 }

@@ -20,20 +20,20 @@ type querier interface {
 // exec executes a statement. The action describes it in the error.
 func exec(ctx context.Context, q querier, action, sql string, args ...any) error {
 	_, err := q.Exec(ctx, sql, args...)
-	return wrap(err, "%s", action)
+	return wrapError(err, "%s", action)
 }
 
 // collect executes a query and reads its rows by column name.
 func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
-	return read(ctx, q, pgx.RowToStructByName[T], sql, args)
+	return queryRows(ctx, q, pgx.RowToStructByName[T], sql, args)
 }
 
-// column executes a query that returns one column.
-func column[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
-	return read(ctx, q, pgx.RowTo[T], sql, args)
+// collectColumn executes a query that returns one column.
+func collectColumn[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
+	return queryRows(ctx, q, pgx.RowTo[T], sql, args)
 }
 
-func read[T any](ctx context.Context, q querier, to pgx.RowToFunc[T], sql string, args []any) ([]T, error) {
+func queryRows[T any](ctx context.Context, q querier, to pgx.RowToFunc[T], sql string, args []any) ([]T, error) {
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func readRows[T any](rows pgx.Rows, to pgx.RowToFunc[T]) ([]T, error) {
 	return list, classifyError(err)
 }
 
-// answered reads the rows of the next statement in a batch by column name.
-func answered[T any](batch pgx.BatchResults) ([]T, error) {
+// readBatchRows reads the rows of the next statement in a batch by column name.
+func readBatchRows[T any](batch pgx.BatchResults) ([]T, error) {
 	rows, err := batch.Query()
 	if err != nil {
 		return nil, classifyError(err)
@@ -55,8 +55,9 @@ func answered[T any](batch pgx.BatchResults) ([]T, error) {
 	return readRows(rows, pgx.RowToStructByName[T])
 }
 
-// one executes a query and reads its first row by column name. It returns nil if there is no row.
-func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
+// queryOne executes a query and reads its first row by column name. It returns nil if there is no
+// row.
+func queryOne[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
 	list, err := collect[T](ctx, q, sql, args...)
 	if err != nil || len(list) == 0 {
 		return nil, err
@@ -64,11 +65,11 @@ func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, er
 	return &list[0], nil
 }
 
-// required is [one], but returns the error missing if there is no row. The action describes the
-// query in other errors.
+// queryRequired is [queryOne], but returns the error missing if there is no row. The action
+// describes the query in other errors.
 //
 //nolint:revive // a statement and its arguments count as two
-func required[T any](ctx context.Context, q querier, missing error, action, sql string, args ...any) (row T, err error) {
+func queryRequired[T any](ctx context.Context, q querier, missing error, action, sql string, args ...any) (row T, err error) {
 	list, err := collect[T](ctx, q, sql, args...)
 	if err != nil {
 		return row, fmt.Errorf("%s: %w", action, err)
@@ -79,11 +80,11 @@ func required[T any](ctx context.Context, q querier, missing error, action, sql 
 	return list[0], nil
 }
 
-// pageOf executes a query that reads one row more than limit. It returns up to limit rows and
+// queryPage executes a query that reads one row more than limit. It returns up to limit rows and
 // reports whether there are more.
 //
 //nolint:revive // a statement and its arguments count as two
-func pageOf[T any](ctx context.Context, q querier, limit int, action, sql string, args ...any) (list []T, more bool, err error) {
+func queryPage[T any](ctx context.Context, q querier, limit int, action, sql string, args ...any) (list []T, more bool, err error) {
 	if list, err = collect[T](ctx, q, sql, args...); err != nil {
 		return nil, false, fmt.Errorf("%s: %w", action, err)
 	}
@@ -97,7 +98,7 @@ func selectMap[K comparable, V any](ctx context.Context, q querier, action, sql 
 		Key   K
 		Value V
 	}
-	list, err := read(ctx, q, pgx.RowToStructByPos[pair], sql, args)
+	list, err := queryRows(ctx, q, pgx.RowToStructByPos[pair], sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", action, err)
 	}
@@ -108,8 +109,8 @@ func selectMap[K comparable, V any](ctx context.Context, q querier, action, sql 
 	return m, nil
 }
 
-// mapped returns the results of applying f to the elements of a list.
-func mapped[T, U any](list []T, f func(T) U) []U {
+// mapSlice returns the results of applying f to the elements of a list.
+func mapSlice[T, U any](list []T, f func(T) U) []U {
 	out := make([]U, len(list))
 	for i, v := range list {
 		out[i] = f(v)
@@ -117,8 +118,8 @@ func mapped[T, U any](list []T, f func(T) U) []U {
 	return out
 }
 
-// byKey returns a map from keys to the elements of a list.
-func byKey[K comparable, T any](list []T, key func(T) K) map[K]T {
+// groupByKey returns a map from keys to the elements of a list.
+func groupByKey[K comparable, T any](list []T, key func(T) K) map[K]T {
 	m := make(map[K]T, len(list))
 	for _, v := range list {
 		m[key(v)] = v
@@ -126,27 +127,27 @@ func byKey[K comparable, T any](list []T, key func(T) K) map[K]T {
 	return m
 }
 
-// firstOf executes a query that returns one column. It returns the first value, or nil if there is
-// no row.
-func firstOf[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
-	list, err := column[T](ctx, q, sql, args...)
+// queryFirst executes a query that returns one column. It returns the first value, or nil if there
+// is no row.
+func queryFirst[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
+	list, err := collectColumn[T](ctx, q, sql, args...)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
 	return &list[0], nil
 }
 
-// value executes a query that returns one row with one column.
-func value[T any](ctx context.Context, q querier, sql string, args ...any) (v T, err error) {
-	list, err := column[T](ctx, q, sql, args...)
+// queryValue executes a query that returns one row with one column.
+func queryValue[T any](ctx context.Context, q querier, sql string, args ...any) (v T, err error) {
+	list, err := collectColumn[T](ctx, q, sql, args...)
 	if err == nil {
 		v = list[0]
 	}
 	return v, err
 }
 
-// wrap adds the action that failed to err. It returns nil if err is nil.
-func wrap(err error, format string, args ...any) error {
+// wrapError adds the action that failed to err. It returns nil if err is nil.
+func wrapError(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
@@ -156,14 +157,14 @@ func wrap(err error, format string, args ...any) error {
 // collectWithTimeout is collect with a timeout for this statement. It takes a single round trip.
 func collectWithTimeout[T any](ctx context.Context, tx *Tx, limit time.Duration, sql string, args []any) ([]T, error) {
 	var batch pgx.Batch
-	batch.Queue(stmt("limitTime"), max(limit.Milliseconds(), 1))
+	batch.Queue(statement("limitTime"), max(limit.Milliseconds(), 1))
 	batch.Queue(sql, args...)
-	batch.Queue(stmt("resetStatementTimeout"))
+	batch.Queue(statement("resetStatementTimeout"))
 	results := tx.SendBatch(ctx, &batch)
 	_, err := results.Exec()
 	var rows []T
 	if err == nil {
-		rows, err = answered[T](results)
+		rows, err = readBatchRows[T](results)
 	}
 	return rows, classifyError(cmp.Or(err, results.Close()))
 }

@@ -17,12 +17,12 @@ import (
 // then those with only parked steps. If not all steps of a queue were counted, NextExpiresAt
 // considers only its most urgent and its oldest steps. Outdated rows count until they are removed.
 func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
-	return db.queues(ctx, namespace, limit, tasker.MaxQueueCount)
+	return db.listQueues(ctx, namespace, limit, tasker.MaxQueueCount)
 }
 
-func (db *DB) queues(ctx context.Context, namespace string, limit, maxSteps int) ([]tasker.Queue, error) {
-	list, err := collect[tasker.Queue](ctx, db.pool, stmt("selectQueues"), namespace, limit, maxSteps, access.ScopeOf(ctx).List())
-	return list, wrap(err, "list queues")
+func (db *DB) listQueues(ctx context.Context, namespace string, limit, maxSteps int) ([]tasker.Queue, error) {
+	list, err := collect[tasker.Queue](ctx, db.pool, statement("selectQueues"), namespace, limit, maxSteps, access.ScopeFromContext(ctx).List())
+	return list, wrapError(err, "list queues")
 }
 
 // Limits of Backlogs, which is called every few seconds.
@@ -34,15 +34,15 @@ const (
 // Backlogs returns the namespaces with waiting steps or live workers, most unserved steps first. It
 // counts at most 1000 queues and 1000 steps per queue.
 func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
-	queues, err := db.queues(ctx, "", backlogQueues, backlogSteps)
+	queues, err := db.listQueues(ctx, "", backlogQueues, backlogSteps)
 	if err != nil {
 		return nil, err
 	}
-	workers, err := selectMap[string, int64](ctx, db.pool, "count live workers", stmt("liveWorkers"))
+	workers, err := selectMap[string, int64](ctx, db.pool, "count live workers", statement("liveWorkers"))
 	if err != nil {
 		return nil, err
 	}
-	now, err := value[time.Time](ctx, db.pool, stmt("selectNow"))
+	now, err := queryValue[time.Time](ctx, db.pool, statement("selectNow"))
 	if err != nil {
 		return nil, fmt.Errorf("read the clock of the database: %w", err)
 	}
@@ -72,5 +72,5 @@ func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 	list := slices.SortedFunc(maps.Values(all), func(a, b *tasker.Backlog) int {
 		return cmp.Or(cmp.Compare(b.Unserved, a.Unserved), cmp.Compare(b.Steps, a.Steps), cmp.Compare(a.Namespace, b.Namespace))
 	})
-	return mapped(list, func(b *tasker.Backlog) tasker.Backlog { return *b }), nil
+	return mapSlice(list, func(b *tasker.Backlog) tasker.Backlog { return *b }), nil
 }

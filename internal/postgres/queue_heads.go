@@ -134,16 +134,16 @@ func (h *queueHeads) enable(on bool) {
 	h.levels, h.count, h.fullScanAt, h.complete, h.scannedAt = nil, 0, time.Time{}, false, time.Time{}
 }
 
-// claimHeads returns a statement that claims the most urgent steps within ranges of queues. $11 to
-// $15 are the ranges, and $16 is the age from which a step precedes more urgent ones, or null. See
-// claim.go for the other parameters.
-func claimHeads(h holds, b claimedBefore) string {
+// claimHeadsSQL returns a statement that claims the most urgent steps within ranges of queues. $11
+// to $15 are the ranges, and $16 is the age from which a step precedes more urgent ones, or null.
+// See claim.go for the other parameters.
+func claimHeadsSQL(h holdMode, b claimedBefore) string {
 	const order = "turn, old_since, priority DESC, state_since"
 	columns := `s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes,
                 CASE WHEN s.state_since <= (SELECT at FROM clock) - $16::interval THEN s.state_since ELSE 'infinity' END AS old_since`
 	free := ` AND s.state_since >= l.since AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$17")
 	return `
-WITH ` + h.clock(hasLimits) + `,` + b.with() + `
+WITH ` + h.clockSQL(hasLimits) + `,` + b.withSQL() + `
 candidate AS MATERIALIZED (
     SELECT e.*, t.turn + t.share * (row_number() OVER (PARTITION BY e.namespace ORDER BY e.old_since, e.priority DESC, e.state_since) - 1) AS turn
     FROM unnest($1::text[], $9::float8[], $10::float8[]) AS t (namespace, turn, share)
@@ -154,7 +154,7 @@ candidate AS MATERIALIZED (
             FROM tasker.ready_steps s
             WHERE l.low = l.high AND s.namespace = l.namespace AND s.handler = l.handler AND s.priority = l.low` + free + `
             ORDER BY s.state_since
-            LIMIT ` + b.steps("$8::int") + `
+            LIMIT ` + b.stepsSQL("$8::int") + `
         )
         UNION ALL
         (
@@ -162,12 +162,12 @@ candidate AS MATERIALIZED (
             FROM tasker.ready_steps s
             WHERE l.low < l.high AND s.namespace = l.namespace AND s.handler = l.handler AND s.priority > l.low AND s.priority < l.high` + free + `
             ORDER BY s.priority DESC, s.state_since
-            LIMIT ` + b.steps("$8::int") + `
+            LIMIT ` + b.stepsSQL("$8::int") + `
         )
     ) e
     WHERE ` + mayClaim + `
     ORDER BY ` + order + `
-    LIMIT ` + b.steps("$8::int") + `
+    LIMIT ` + b.stepsSQL("$8::int") + `
 ),
 locked AS MATERIALIZED (
     SELECT q.*
@@ -178,20 +178,20 @@ locked AS MATERIALIZED (
         WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
-    LIMIT ` + b.steps("$3::int") + `
+    LIMIT ` + b.stepsSQL("$3::int") + `
 ),
-` + leaseSteps("", b) + blockedSteps("candidate") +
-		busy("(SELECT least(count(*), "+b.steps("$3")+") FROM candidate WHERE inputs_bytes <= "+maxInputBytes+") > (SELECT count(*) FROM locked)") +
-		noteOf(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM candidate)`)
+` + leaseStepsSQL("", b) + blockedStepsSQL("candidate") +
+		busySQL("(SELECT least(count(*), "+b.stepsSQL("$3")+") FROM candidate WHERE inputs_bytes <= "+maxInputBytes+") > (SELECT count(*) FROM locked)") +
+		noteSQL(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM candidate)`)
 }
 
-var claimFromHeads, claimUnheldFromHeads = claimHeads(withoutHolds, false), claimHeads(withHolds, false)
+var claimFromHeads, claimUnheldFromHeads = claimHeadsSQL(withoutHolds, false), claimHeadsSQL(withHolds, false)
 
 // claimMoreFromHeads is claimMoreSteps within ranges of queues.
-var claimMoreFromHeads = claimHeads(withoutHolds, true)
+var claimMoreFromHeads = claimHeadsSQL(withoutHolds, true)
 
-// expiryScanDue reports whether a scan for expired steps is due and, if so, records it.
-func (h *queueHeads) expiryScanDue() bool {
+// isExpiryScanDue reports whether a scan for expired steps is due and, if so, records it.
+func (h *queueHeads) isExpiryScanDue() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.on.Load() && time.Since(h.expiryScannedAt) < expiryScanInterval {
@@ -201,9 +201,9 @@ func (h *queueHeads) expiryScanDue() bool {
 	return true
 }
 
-// head is the first waiting step with a queue and priority. Since is nil if none is waiting. A full
-// scan also returns a row without a namespace that contains the time of the scan.
-type head struct {
+// queueHead is the first waiting step with a queue and priority. Since is nil if none is waiting. A
+// full scan also returns a row without a namespace that contains the time of the scan.
+type queueHead struct {
 	Namespace, Handler string
 	Priority           int
 	Since              *time.Time
@@ -217,13 +217,14 @@ func (db *DB) RefreshQueueHeads(ctx context.Context) error {
 	if known == nil {
 		return nil
 	}
-	var list []head
+	var list []queueHead
 	var err error
 	switch {
 	case full:
-		list, err = collect[head](ctx, db.pool, stmt("selectAllHeads"), maxHeads)
+		list, err = collect[queueHead](ctx, db.pool, statement("selectAllHeads"), maxHeads)
 	case len(known.low) > 0:
-		list, err = collect[head](ctx, db.pool, stmt("selectHeads"), known.namespaces, known.handlers, known.low, known.since)
+		list, err = collect[queueHead](ctx, db.pool, statement("selectHeads"), known.namespaces, known.handlers, known.low,
+			known.since)
 	}
 	if err != nil {
 		return fmt.Errorf("refresh the heads of queues: %w", err)
@@ -253,7 +254,7 @@ func (h *queueHeads) nextScan() (known *headRanges, full bool, now time.Time) {
 
 // update stores the result of a scan. If a priority has no waiting step, its head is the time of
 // the scan.
-func (h *queueHeads) update(list []head, full bool, start time.Time) {
+func (h *queueHeads) update(list []queueHead, full bool, start time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.on.Load() {

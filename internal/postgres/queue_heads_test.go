@@ -57,7 +57,7 @@ func (y *yard) pagesOfClaim(c Claimant, from *headRanges) int {
 	y.Helper()
 	tx := y.begin()
 	defer func() { _ = tx.Rollback(y.Context()) }()
-	sql, args := c.claim(10, tasker.MaxClaimBytes, 10, claimMode{heads: from})
+	sql, args := c.claimStatement(10, tasker.MaxClaimBytes, 10, claimMode{heads: from})
 	n, plan := pages(y.Context(), y.T, tx.Conn(), sql, args...)
 	if n == 0 {
 		y.Fatalf("a claim read nothing:\n%s", plan)
@@ -130,7 +130,7 @@ func (y *yard) claimAll(c Claimant, each, most int) (list []tasker.ID) {
 // anew has steps that were claimed be enqueued again, with another priority, as if since another instant.
 func (y *yard) anew(c Claimant, n, priority int, since string) []tasker.ID {
 	y.Helper()
-	list, err := column[tasker.ID](y.Context(), admin(y.T, y.db), `
+	list, err := collectColumn[tasker.ID](y.Context(), admin(y.T, y.db), `
 		UPDATE tasker.workflow_steps s
 		SET state = 'enqueued', priority = $3, state_since = clock_timestamp() `+since+`, lease_expires_at = NULL, timeout_at = NULL, worker_uuid = NULL, expires_at = now() + interval '1 hour'
 		FROM (SELECT task_uuid, step_uuid FROM tasker.workflow_steps WHERE state = 'in_progress' AND handler = $1 LIMIT $2) x
@@ -192,9 +192,9 @@ func TestHeadsAreForgotten(t *testing.T) {
 	if r := h.rangesFor(y.claimant(1)); r != nil { // it would not see what had waited there
 		t.Errorf("claims begin at an instant in a queue that was forgotten: %+v", r)
 	}
-	many := make([]head, maxHeads)
+	many := make([]queueHead, maxHeads)
 	for i := range many {
-		many[i] = head{Namespace: "a", Handler: fmt.Sprint("many", i), At: time.Now()}
+		many[i] = queueHead{Namespace: "a", Handler: fmt.Sprint("many", i), At: time.Now()}
 	}
 	h.enable(false)
 	h.enable(true) // nothing is known

@@ -255,7 +255,7 @@ func TestQueuesReadNoMoreThanTheyCount(t *testing.T) {
 		return n
 	}
 	before := read()
-	if list, err := collect[tasker.Queue](t.Context(), tx, stmt("selectQueues"), "", 100, tasker.MaxQueueCount, nil); err != nil || len(list) != 1 {
+	if list, err := collect[tasker.Queue](t.Context(), tx, statement("selectQueues"), "", 100, tasker.MaxQueueCount, nil); err != nil || len(list) != 1 {
 		t.Fatalf("queues %+v, %v", list, err)
 	}
 	if n := read() - before; n < tasker.MaxQueueCount || n > tasker.MaxQueueCount+100 {
@@ -324,11 +324,11 @@ func TestOutbox(t *testing.T) {
 func TestCanaryReturnedAt(t *testing.T) {
 	t.Parallel()
 	r := newWaitingRoom(t)
-	if at, err := r.db.CanaryReturnedAt(t.Context()); !at.IsZero() || err != nil {
+	if at, err := r.db.FindCanaryReturn(t.Context()); !at.IsZero() || err != nil {
 		t.Errorf("%s, %v", at, err)
 	}
 	r.exec(`UPDATE tasker.dispatch_canary SET returned_at = $1`, noon)
-	if at, err := r.db.CanaryReturnedAt(t.Context()); !at.Equal(noon) || err != nil {
+	if at, err := r.db.FindCanaryReturn(t.Context()); !at.Equal(noon) || err != nil {
 		t.Errorf("%s, %v", at, err)
 	}
 }

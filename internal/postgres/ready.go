@@ -19,17 +19,17 @@ const nextMoves = `nextval('tasker.step_history_transition_id_seq')`
 // returnReady lists readyColumns for a step s.
 var returnReady = "s." + strings.ReplaceAll(readyColumns, ", ", ", s.")
 
-// ready is a common table expression that inserts the steps of another one into ready_steps.
-func ready(of string) string {
+// readySQL is a common table expression that inserts the steps of another one into ready_steps.
+func readySQL(of string) string {
 	return `ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `)
     SELECT ` + readyColumns + ` FROM ` + of + `
 )`
 }
 
-// orderOf returns the due time by which the step of a row is ordered: its own or that of its task,
+// orderSQL returns the due time by which the step of a row is ordered: its own or that of its task,
 // or null if steps are not ordered by due time.
-func orderOf(row string) string {
+func orderSQL(row string) string {
 	return `(
         SELECT min(o.due_at) FROM tasker.deadlines o
         WHERE o.task_uuid = ` + row + `.task_uuid AND o.step_uuid IN (` + wholeTask + `, ` + row + `.step_uuid) AND o.orders
@@ -42,19 +42,19 @@ const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.prio
 // RemoveOutdated deletes outdated rows at the heads of a claimant's queues, and those of steps that
 // wait for a limit. It returns the number of deleted rows.
 func (db *DB) RemoveOutdated(ctx context.Context, c Claimant, steps []tasker.StepRef) (n int64, err error) {
-	tasks, ids := refArrays(steps)
-	n, err = value[int64](ctx, db.pool, stmt("removeOutdated"), c.Namespaces, c.Handlers, tasks, ids)
-	return n, wrap(err, "remove outdated rows of ready_steps")
+	tasks, ids := toRefArrays(steps)
+	n, err = queryValue[int64](ctx, db.pool, statement("removeOutdated"), c.Namespaces, c.Handlers, tasks, ids)
+	return n, wrapError(err, "remove outdated rows of ready_steps")
 }
 
 // LockEnqueued locks those of the steps that are enqueued, so that they cannot be claimed. Call it
 // before locking the row of a step that may be enqueued.
 func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
-	tasks, ids := refArrays(steps)
-	return exec(ctx, tx, "lock enqueued steps", stmt("lockEnqueued"), tasks, ids)
+	tasks, ids := toRefArrays(steps)
+	return exec(ctx, tx, "lock enqueued steps", statement("lockEnqueued"), tasks, ids)
 }
 
 // lockEnqueuedOf is [Tx.LockEnqueued] for all steps of the tasks.
 func (tx *Tx) lockEnqueuedOf(ctx context.Context, tasks []tasker.ID) error {
-	return exec(ctx, tx, "lock enqueued steps", stmt("lockEnqueuedOf"), tasks)
+	return exec(ctx, tx, "lock enqueued steps", statement("lockEnqueuedOf"), tasks)
 }

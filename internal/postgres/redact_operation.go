@@ -14,7 +14,7 @@ import (
 // failure.
 func redactOperation(ctx context.Context, o *tasker.Operation) {
 	for _, n := range o.Namespaces {
-		if access.PayloadsOf(ctx).Has(n) {
+		if access.PayloadScopeFromContext(ctx).Has(n) {
 			continue
 		}
 		o.Arguments = json.RawMessage("{}")

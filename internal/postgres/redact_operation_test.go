@@ -15,9 +15,9 @@ func TestTheSelectionOfAnOperationHidesPayloads(t *testing.T) {
 		o := tasker.Operation{Namespaces: []string{"shop"}, Selection: tasker.OperationSelection{Filter: tasker.InvestigationFilter{Text: "gone", Attributes: given}}}
 		scope := access.Scope{}
 		if payloads != "" {
-			scope = access.Namespaces(payloads)
+			scope = access.NamespaceScope(payloads)
 		}
-		redactOperation(access.WithPayloads(t.Context(), scope), &o)
+		redactOperation(access.WithPayloadScope(t.Context(), scope), &o)
 		if f := o.Selection.Filter; f.Attributes[0].Value+" "+f.Text != want {
 			t.Errorf("with payloads of %q it is %+v, want %s", payloads, f, want)
 		}

@@ -20,7 +20,7 @@ func (db *DB) SetRedaction(ctx context.Context, r Redaction) error {
 	if err != nil {
 		return fmt.Errorf("set redaction: %w", err)
 	}
-	return exec(ctx, db.pool, "set redaction", stmt("setRedaction"),
+	return exec(ctx, db.pool, "set redaction", statement("setRedaction"),
 		r.KeyPattern, r.Document, r.TextPatterns, string(paths))
 
 }

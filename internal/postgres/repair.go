@@ -34,7 +34,7 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 	if r.Key == "" {
 		return false, nil
 	}
-	if wrong := payload.TextFault(r.Key, MaxRequestKey); wrong != "" {
+	if wrong := payload.CheckText(r.Key, MaxRequestKey); wrong != "" {
 		return false, tasker.Errorf(tasker.Invalid, "invalid Idempotency-Key: %s", wrong)
 	}
 	doc, err := json.Marshal([]any{r.Action, r.Payload})
@@ -43,7 +43,7 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 	}
 	sum := sha256.Sum256(doc)
 	key := scopedKey(ctx, r.Key)
-	tag, err := tx.Exec(ctx, stmt("insert"), key, r.Action, sum[:])
+	tag, err := tx.Exec(ctx, statement("insert"), key, r.Action, sum[:])
 	if err != nil {
 		return false, fmt.Errorf("store the key of a request: %w", err)
 	}
@@ -51,7 +51,7 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 		return false, nil
 	}
 	var digest []byte
-	err = tx.QueryRow(ctx, stmt("requestDigest"), key).Scan(&digest)
+	err = tx.QueryRow(ctx, statement("requestDigest"), key).Scan(&digest)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, tasker.Errorf(tasker.Unavailable, "the Idempotency-Key expired during this request: try again")
@@ -67,7 +67,7 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 // scopedKey returns the stored form of an idempotency key. For an authenticated caller, it is a
 // hash of the subject and the key, so that the keys of two callers cannot collide.
 func scopedKey(ctx context.Context, key string) string {
-	subject := access.IdentityOf(ctx).Subject
+	subject := access.IdentityFromContext(ctx).Subject
 	if subject == "" {
 		return key
 	}
@@ -99,7 +99,8 @@ func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
 		tasks[i], events[i], actors[i], notes[i] = r.TaskUUID, r.Event, r.Actor, r.Notes
 		data[i], actions[i], subjects[i] = string(doc), r.Action, r.Subject.String()
 	}
-	return exec(ctx, tx, "record repairs", stmt("recordRepairs"), tasks, events, actors, notes, data, actions, subjects)
+	return exec(ctx, tx, "record repairs", statement("recordRepairs"), tasks, events, actors, notes, data, actions,
+		subjects)
 }
 
 // Target is a step on which an action is to be performed, with the state that determines whether
@@ -127,9 +128,9 @@ func (tx *Tx) LockTargets(ctx context.Context, steps []tasker.StepRef) ([]Target
 	if err := tx.LockEnqueued(ctx, steps); err != nil {
 		return nil, err
 	}
-	tasks, ids := refArrays(steps)
-	list, err := collect[Target](ctx, tx, stmt("lockTargets"), tasks, ids)
-	return list, wrap(err, "lock steps")
+	tasks, ids := toRefArrays(steps)
+	list, err := collect[Target](ctx, tx, statement("lockTargets"), tasks, ids)
+	return list, wrapError(err, "lock steps")
 }
 
 // RepairedStep contains the values about a failed step and its task that a result expression can
@@ -147,7 +148,7 @@ type RepairedStep struct {
 // RepairedSteps returns the values that result expressions can use, by step. The caller must hold
 // the task locks.
 func (tx *Tx) RepairedSteps(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]RepairedStep, error) {
-	tasks, ids := refArrays(steps)
-	list, err := collect[RepairedStep](ctx, tx, stmt("repairedSteps"), tasks, ids)
-	return byKey(list, func(s RepairedStep) tasker.ID { return s.StepUUID }), wrap(err, "read steps to repair")
+	tasks, ids := toRefArrays(steps)
+	list, err := collect[RepairedStep](ctx, tx, statement("repairedSteps"), tasks, ids)
+	return groupByKey(list, func(s RepairedStep) tasker.ID { return s.StepUUID }), wrapError(err, "read steps to repair")
 }

@@ -24,17 +24,18 @@ type StepLease struct {
 
 // StepLeases returns the states of leases, by step. Steps that do not exist are omitted.
 func (db *DB) StepLeases(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]StepLease, error) {
-	tasks, steps, _ := leaseArrays(leases)
-	rows, err := collect[StepLease](ctx, db.pool, stmt("stepLeases"), tasks, steps)
-	return byKey(rows, func(l StepLease) tasker.ID { return l.StepUUID }), wrap(err, "read lease states")
+	tasks, steps, _ := toLeaseArrays(leases)
+	rows, err := collect[StepLease](ctx, db.pool, statement("stepLeases"), tasks, steps)
+	return groupByKey(rows, func(l StepLease) tasker.ID { return l.StepUUID }), wrapError(err, "read lease states")
 }
 
 // ReportedBody returns the StepResult or StepFailure with which an attempt was concluded. It
 // returns nil if a later attempt has been concluded.
 func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int64, to tasker.StepState) (json.RawMessage, error) {
-	body, err := firstOf[json.RawMessage](ctx, db.pool, stmt("reportedBody"), task, step, fence, to == tasker.StepComplete)
+	body, err := queryFirst[json.RawMessage](ctx, db.pool, statement("reportedBody"), task, step, fence,
+		to == tasker.StepComplete)
 	if err != nil || body == nil {
-		return nil, wrap(err, "read the report of step %s", step)
+		return nil, wrapError(err, "read the report of step %s", step)
 	}
 	return *body, nil
 }
@@ -45,7 +46,8 @@ func (tx *Tx) LockStepLease(ctx context.Context, task, step tasker.ID) (StepLeas
 	if err := tx.LockEnqueued(ctx, []tasker.StepRef{{TaskUUID: task, StepUUID: step}}); err != nil {
 		return StepLease{}, err
 	}
-	return required[StepLease](ctx, tx, NoStep(task, step), "lock step", stmt("lockStepLease"), task, step)
+	return queryRequired[StepLease](ctx, tx, NewStepNotFoundError(task, step), "lock step", statement("lockStepLease"),
+		task, step)
 }
 
 // RejectedReport is a report that was rejected because its lease was lost.
@@ -58,20 +60,20 @@ type RejectedReport struct {
 }
 
 var rejectedColumns = columns[RejectedReport]{
-	col("task_uuid uuid", func(r *RejectedReport) tasker.ID { return r.TaskUUID }),
-	col("step_uuid uuid", func(r *RejectedReport) tasker.ID { return r.StepUUID }),
-	col("worker_uuid uuid", func(r *RejectedReport) tasker.ID { return r.WorkerUUID }),
-	col("fence bigint", func(r *RejectedReport) int64 { return r.Fence }),
-	col("success bool", func(r *RejectedReport) bool { return r.Success }),
-	col("step_state text", func(r *RejectedReport) string { return r.Step.State }),
-	col("step_fence bigint", func(r *RejectedReport) int64 { return r.Step.Fence }),
-	col("message text", func(r *RejectedReport) string { return r.Message }),
+	newColumn("task_uuid uuid", func(r *RejectedReport) tasker.ID { return r.TaskUUID }),
+	newColumn("step_uuid uuid", func(r *RejectedReport) tasker.ID { return r.StepUUID }),
+	newColumn("worker_uuid uuid", func(r *RejectedReport) tasker.ID { return r.WorkerUUID }),
+	newColumn("fence bigint", func(r *RejectedReport) int64 { return r.Fence }),
+	newColumn("success bool", func(r *RejectedReport) bool { return r.Success }),
+	newColumn("step_state text", func(r *RejectedReport) string { return r.Step.State }),
+	newColumn("step_fence bigint", func(r *RejectedReport) int64 { return r.Step.Fence }),
+	newColumn("message text", func(r *RejectedReport) string { return r.Message }),
 }
 
 // RecordRejected records rejected reports for the audit. It keeps at most
 // [tasker.MaxRejectedReports] per step.
 func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
-	return exec(ctx, db.pool, "record rejected reports", stmt("recordRejected"), rejectedColumns.arrays(list)...)
+	return exec(ctx, db.pool, "record rejected reports", statement("recordRejected"), rejectedColumns.toArrays(list)...)
 }
 
 // NextClaim is a claim that follows a report.
@@ -92,15 +94,15 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 	}
 	switch {
 	case claimed.limited:
-		db.limits.seen(next.Claimant)
-	case len(claimed.Steps) > 0 && db.limits.mayHave(next.Claimant):
-		db.limits.reported(next.Claimant)
+		db.limits.recordSeen(next.Claimant)
+	case len(claimed.Steps) > 0 && db.limits.mayHaveLimits(next.Claimant):
+		db.limits.recordReport(next.Claimant)
 	}
 	if claimed.more {
 		db.limits.setCursor(next.Claimant, claimed.lookAt)
 	}
 	if claimed.reshaped {
-		db.limits.reshape(next.Claimant, claimed.shape)
+		db.limits.setProfile(next.Claimant, claimed.shape)
 	}
 	if len(claimed.Steps) == 0 && (claimed.limited || claimed.further || claimed.unlocked || claimed.reshaped) {
 		claimed = db.claimAfter(ctx, next, ClaimResult{})
@@ -130,13 +132,13 @@ func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l cla
 		b.Queue(claimReady)
 		return 0
 	}
-	if !l.direct && db.limits.mayHave(next.Claimant) {
-		c := db.limits.claim(next.Claimant, l)
+	if !l.direct && db.limits.mayHaveLimits(next.Claimant) {
+		c := db.limits.newClaim(next.Claimant, l)
 		c.size = claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}
-		c.freed = mapped(list, func(x Conclusion) tasker.StepRef { return tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID} })
-		return c.queue(b)
+		c.freed = mapSlice(list, func(x Conclusion) tasker.StepRef { return tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID} })
+		return c.enqueue(b)
 	}
-	sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
+	sql, args := next.claimStatement(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
 	b.Queue(sql, args...)
 	return 0
 }
@@ -144,30 +146,30 @@ func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l cla
 func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
 	var l claimMode
 	if next != nil {
-		if l, err = db.modeOfNextClaim(ctx, next); err != nil {
+		if l, err = db.nextClaimMode(ctx, next); err != nil {
 			next = nil // the worker polls again
 		}
 	}
 	succeeded := areReportedSuccesses(list)
-	if succeeded && db.mayConcludeSingle(list, next, l) {
+	if succeeded && db.canConcludeSingle(list, next, l) {
 		concluded, claimed, done, err := db.reportSingle(ctx, &list[0], next, l)
 		if err != nil || done {
 			return concluded, claimed, err
 		}
 	}
-	tasks := TasksOf(list)
-	l.direct = succeeded && db.mayClaimDirectly(len(list), next, l)
+	tasks := TaskIDs(list)
+	l.direct = succeeded && db.canClaimDirectly(len(list), next, l)
 	claims := next != nil && (l.direct || !next.OnlyReady)
 	err = retry(ctx, func() error {
 		var batch pgx.Batch
-		batch.Queue(stmt("lockTasks"), tasks)
+		batch.Queue(statement("lockTasks"), tasks)
 		switch {
 		case l.direct:
-			batch.Queue(concludeAndClaim, append(succeededArgs(list, db.queue), next.directArgs(l)...)...)
+			batch.Queue(concludeAndClaim, append(newSuccessArgs(list, db.queue), next.directArgs(l)...)...)
 		case succeeded:
-			batch.Queue(concludeSucceeded, succeededArgs(list, db.queue)...)
+			batch.Queue(concludeSucceeded, newSuccessArgs(list, db.queue)...)
 		default:
-			batch.Queue(concludeSteps, conclusionArgs(list, db.queue)...)
+			batch.Queue(concludeSteps, newConclusionArgs(list, db.queue)...)
 		}
 		batch.Queue(settleReported, tasks, false, "", "")
 		before := 0
@@ -184,7 +186,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 				return err
 			}
 			if claimed.held {
-				db.noteHold() // the worker polls again
+				db.recordHold() // the worker polls again
 			}
 		}
 		return results.Close() // this commits the transaction
@@ -200,9 +202,9 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	return concluded, claimed, nil
 }
 
-// modeOfNextClaim returns the mode for a claim that follows a report. A fair order is needed only
+// nextClaimMode returns the mode for a claim that follows a report. A fair order is needed only
 // if it claims waiting steps.
-func (db *DB) modeOfNextClaim(ctx context.Context, next *NextClaim) (l claimMode, err error) {
+func (db *DB) nextClaimMode(ctx context.Context, next *NextClaim) (l claimMode, err error) {
 	if l, err = db.claimModeFor(ctx, next.Version); err != nil {
 		return l, err
 	}
@@ -218,7 +220,7 @@ func readConcluded(results pgx.BatchResults) (Concluded, error) {
 	if _, err := results.Exec(); err != nil {
 		return Concluded{}, fmt.Errorf("lock tasks: %w", err)
 	}
-	c, err := answered[Concluded](results)
+	c, err := readBatchRows[Concluded](results)
 	if err != nil {
 		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
 	}

@@ -21,10 +21,10 @@ FROM tasker.conclude_success($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $1
 // fastPathCooldown is the number of reports that skip the fast path after it was not applicable.
 const fastPathCooldown = 7
 
-// fastPath decides for which reports concludeSuccess is tried.
-type fastPath struct{ cooldown atomic.Int32 }
+// circuit decides for which reports concludeSuccess is tried.
+type circuit struct{ cooldown atomic.Int32 }
 
-func (s *fastPath) allow() bool {
+func (s *circuit) allow() bool {
 	if s.cooldown.Load() <= 0 {
 		return true
 	}
@@ -32,9 +32,9 @@ func (s *fastPath) allow() bool {
 	return false
 }
 
-// mayConcludeSingle reports whether to try concludeSuccess for a report of successes.
-func (db *DB) mayConcludeSingle(list []Conclusion, next *NextClaim, l claimMode) bool {
-	if len(list) != 1 || list[0].Reason != "" || next != nil && (next.Limit <= 0 || !db.mayClaim(next, l)) {
+// canConcludeSingle reports whether to try concludeSuccess for a report of successes.
+func (db *DB) canConcludeSingle(list []Conclusion, next *NextClaim, l claimMode) bool {
+	if len(list) != 1 || list[0].Reason != "" || next != nil && (next.Limit <= 0 || !db.canClaim(next, l)) {
 		return false
 	}
 	return db.singles.allow()
@@ -43,7 +43,7 @@ func (db *DB) mayConcludeSingle(list []Conclusion, next *NextClaim, l claimMode)
 // reportSingle is [DB.Report] for a single success. If concluded is false, nothing has been
 // changed.
 func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, l claimMode) (result Concluded, claimed ClaimResult, concluded bool, err error) {
-	args := db.singleArgs(c, next, l)
+	args := db.newSingleArgs(c, next, l)
 	var rows []singleResult
 	err = retry(ctx, func() (err error) {
 		var batch pgx.Batch
@@ -53,7 +53,7 @@ func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, 
 		}
 		results := db.pool.SendBatch(ctx, &batch)
 		defer func() { _ = results.Close() }()
-		if rows, err = answered[singleResult](results); err != nil {
+		if rows, err = readBatchRows[singleResult](results); err != nil {
 			return fmt.Errorf("conclude step: %w", err)
 		}
 		if next != nil {
@@ -80,15 +80,15 @@ func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, 
 	return result, claimed, true, nil
 }
 
-func (db *DB) singleArgs(c *Conclusion, next *NextClaim, l claimMode) []any {
+func (db *DB) newSingleArgs(c *Conclusion, next *NextClaim, l claimMode) []any {
 	var want NextClaim
 	ranges := &headRanges{}
 	if next != nil {
-		want, ranges = *next, next.ranges(l)
+		want, ranges = *next, next.headRanges(l)
 	}
 	return []any{
-		c.TaskUUID, c.StepUUID, c.Fence, *c.Worker, docOrNil(c.Body), c.ResultSize, c.Digest, db.queue.ttlMS, db.queue.announce,
-		want.Limit, want.Lease, noNil(want.Without), tasker.MaxInputBytes, maxStepSize, tasker.MaxClaimBytes,
+		c.TaskUUID, c.StepUUID, c.Fence, *c.Worker, nilIfEmptyDoc(c.Body), c.ResultSize, c.Digest, db.queue.ttlMS, db.queue.announce,
+		want.Limit, want.Lease, nonNil(want.Without), tasker.MaxInputBytes, maxStepSize, tasker.MaxClaimBytes,
 		ranges.namespaces, ranges.handlers, ranges.low, ranges.high, ranges.since,
 	}
 }

@@ -152,7 +152,7 @@ func (a aloneCase) run(t *testing.T, wants bool) {
 	}
 	unchanged, _ := left(t, db)
 	alone, got := left(t, db, func(tx pgx.Tx) []tasker.ID {
-		rows, err := collect[singleResult](t.Context(), tx, concludeSuccess, db.singleArgs(&c, next, claimMode{})...)
+		rows, err := collect[singleResult](t.Context(), tx, concludeSuccess, db.newSingleArgs(&c, next, claimMode{})...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,13 +188,13 @@ func (a aloneCase) run(t *testing.T, wants bool) {
 // reportAny reports by the statements for reports of all kinds, and returns what was enqueued.
 func (a aloneCase) reportAny(t *testing.T, db *DB, tx pgx.Tx, c Conclusion, next *NextClaim) []tasker.ID {
 	t.Helper()
-	sql, args := concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)
+	sql, args := concludeSteps, newConclusionArgs([]Conclusion{c}, db.queue)
 	claim, claimArgs := claimReady, []any(nil)
 	switch {
 	case a.queued:
-		claim, claimArgs = next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, claimMode{})
+		claim, claimArgs = next.claimStatement(next.Limit, tasker.MaxClaimBytes, next.Limit, claimMode{})
 	case next != nil:
-		sql, args = concludeAndClaim, append(succeededArgs([]Conclusion{c}, db.queue), next.directArgs(claimMode{})...)
+		sql, args = concludeAndClaim, append(newSuccessArgs([]Conclusion{c}, db.queue), next.directArgs(claimMode{})...)
 	}
 	rows, err := collect[Concluded](t.Context(), tx, sql, args...)
 	if err != nil {
@@ -225,7 +225,7 @@ func left(t *testing.T, db *DB, do ...func(pgx.Tx) []tasker.ID) (rows []map[stri
 	for _, f := range do {
 		enqueued = f(tx)
 	}
-	list, err := column[string](t.Context(), tx, after)
+	list, err := collectColumn[string](t.Context(), tx, after)
 	if err != nil || len(list) < 2 {
 		t.Fatal(list, err)
 	}
@@ -321,7 +321,7 @@ func TestAReportOfOneSuccess(t *testing.T) {
 		t.Fatalf("reported by %q: %+v, handed out %+v", ways, concluded, claimed.Steps)
 	}
 	for n := range fastPathCooldown + 1 {
-		if got := db.mayConcludeSingle([]Conclusion{c}, next, claimMode{}); got != (n == fastPathCooldown) {
+		if got := db.canConcludeSingle([]Conclusion{c}, next, claimMode{}); got != (n == fastPathCooldown) {
 			t.Errorf("after %d more of them the next report may go by the short statements: %v", n, got)
 		}
 	}
@@ -355,7 +355,7 @@ func TestWhichReportsAreOfOneSuccess(t *testing.T) {
 		"namespaces take turns": {list: []Conclusion{c}, next: next(nil), look: claimMode{turn: &fairOrder{}}},
 		"something is held":     {list: []Conclusion{c}, next: next(nil), look: claimMode{asks: true}},
 	} {
-		if got := db.mayConcludeSingle(of.list, of.next, of.look); got != of.want {
+		if got := db.canConcludeSingle(of.list, of.next, of.look); got != of.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -378,7 +378,7 @@ func TestAReportOfOneSuccessDoesNotCountTheStepsOfItsTask(t *testing.T) {
 	}
 	defer tx.Rollback(t.Context())
 	before := stepsRead(t, tx)
-	rows, err := collect[singleResult](t.Context(), tx, concludeSuccess, db.singleArgs(&c, nil, claimMode{})...)
+	rows, err := collect[singleResult](t.Context(), tx, concludeSuccess, db.newSingleArgs(&c, nil, claimMode{})...)
 	if err != nil || !rows[0].Concluded {
 		t.Fatal(rows, err)
 	}

@@ -8,16 +8,16 @@ func (db *DB) MarkRestoredEvents(ctx context.Context, limit int) (int, error) {
 	if err := db.adoptSinks(ctx); err != nil {
 		return 0, err
 	}
-	tag, err := db.pool.Exec(ctx, stmt("adoptEvents"), limit)
-	return int(tag.RowsAffected()), wrap(err, "adopt the events of a restored database")
+	tag, err := db.pool.Exec(ctx, statement("adoptEvents"), limit)
+	return int(tag.RowsAffected()), wrapError(err, "adopt the events of a restored database")
 }
 
 func (db *DB) adoptSinks(ctx context.Context) error {
-	return exec(ctx, db.pool, "adopt the sinks of a restored database", stmt("adoptSinks"))
+	return exec(ctx, db.pool, "adopt the sinks of a restored database", statement("adoptSinks"))
 }
 
-// Adopted reports whether MarkRestoredEvents has marked all events of a restored database.
-func (db *DB) Adopted(ctx context.Context) (bool, error) {
-	found, err := value[bool](ctx, db.pool, stmt("restoredEvents"))
-	return err == nil && !found, wrap(err, "find events of a restored database")
+// HasAdopted reports whether MarkRestoredEvents has marked all events of a restored database.
+func (db *DB) HasAdopted(ctx context.Context) (bool, error) {
+	found, err := queryValue[bool](ctx, db.pool, statement("restoredEvents"))
+	return err == nil && !found, wrapError(err, "find events of a restored database")
 }

@@ -28,26 +28,26 @@ func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after task
 		Last *tasker.ID
 	}
 	err = db.InTx(ctx, func(tx *Tx) error {
-		b, err := required[batch](ctx, tx, nil, "lock tasks", stmt("lockOldTasks"), string(state), after, firstID(time.Now().Add(-age)), age, bounds.Tasks, bounds.Steps)
+		b, err := queryRequired[batch](ctx, tx, nil, "lock tasks", statement("lockOldTasks"), string(state), after, firstIDAt(time.Now().Add(-age)), age, bounds.Tasks, bounds.Steps)
 		if err != nil {
 			return err
 		}
-		removed, err := tx.Exec(ctx, stmt("pruneTasks"), b.Old)
+		removed, err := tx.Exec(ctx, statement("pruneTasks"), b.Old)
 		p = Pruned{Removed: int(removed.RowsAffected()), Seen: b.Seen, More: b.More, Last: b.Last}
 		return err
 	})
-	return p, wrap(err, "remove finished tasks")
+	return p, wrapError(err, "remove finished tasks")
 }
 
 // NextToPrune returns the first task in a state that follows the given task, or nil if there is
 // none.
 func (db *DB) NextToPrune(ctx context.Context, state tasker.TaskState, after tasker.ID) (*tasker.ID, error) {
-	id, err := firstOf[tasker.ID](ctx, db.pool, stmt("nextToPrune"), string(state), after)
-	return id, wrap(err, "find the next task to prune")
+	id, err := queryFirst[tasker.ID](ctx, db.pool, statement("nextToPrune"), string(state), after)
+	return id, wrapError(err, "find the next task to prune")
 }
 
-// firstID returns an id that precedes all ids created at t or later.
-func firstID(t time.Time) tasker.ID {
+// firstIDAt returns an id that precedes all ids created at t or later.
+func firstIDAt(t time.Time) tasker.ID {
 	var id tasker.ID
 	for i, ms := 5, t.UnixMilli(); i >= 0; i-- {
 		id[i] = byte(ms)

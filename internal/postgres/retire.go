@@ -21,9 +21,9 @@ func (db *DB) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, reti
 		action := "template.unretired"
 		if retired {
 			action = "template.retired"
-			tag, err = tx.Exec(ctx, stmt("retireTemplate"), v.Namespace, v.Name, v.Version, by.Actor, by.Reason)
+			tag, err = tx.Exec(ctx, statement("retireTemplate"), v.Namespace, v.Name, v.Version, by.Actor, by.Reason)
 		} else {
-			tag, err = tx.Exec(ctx, stmt("unretireTemplate"), v.Namespace, v.Name, v.Version)
+			tag, err = tx.Exec(ctx, statement("unretireTemplate"), v.Namespace, v.Name, v.Version)
 		}
 		if err != nil {
 			return fmt.Errorf("retire a template: %w", err)

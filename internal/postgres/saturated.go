@@ -20,10 +20,11 @@ func (db *DB) ExtendQueueDeadline(ctx context.Context, steps []tasker.StepRef) (
 		changedQueue
 		Began bool
 	}
-	tasks, ids := refArrays(steps)
+	tasks, ids := toRefArrays(steps)
 	err = db.InTx(ctx, func(tx *Tx) error {
-		rows, err := collect[row](ctx, tx, stmt("extendQueueDeadlines"), tasks, ids, tx.queue.ttlMS, busyFor, tx.queue.expiry)
-		extended = mapped(rows, func(r row) tasker.StepRef { return r.StepRef })
+		rows, err := collect[row](ctx, tx, statement("extendQueueDeadlines"), tasks, ids, tx.queue.ttlMS, busyFor,
+			tx.queue.expiry)
+		extended = mapSlice(rows, func(r row) tasker.StepRef { return r.StepRef })
 		notified := map[tasker.ID]bool{}
 		for _, r := range rows {
 			if r.Began && !notified[r.QueueUUID] {
@@ -35,7 +36,7 @@ func (db *DB) ExtendQueueDeadline(ctx context.Context, steps []tasker.StepRef) (
 		}
 		return err
 	})
-	return extended, wrap(err, "extend queue deadlines")
+	return extended, wrapError(err, "extend queue deadlines")
 }
 
 // changedQueue is a queue that has become saturated or ceased to be.
@@ -49,7 +50,7 @@ type changedQueue struct {
 func (tx *Tx) notifyQueue(ctx context.Context, topic string, q changedQueue) error {
 	_, err := tx.CreateNotification(ctx, NewMessage{
 		Topic: topic, SubjectKind: tasker.QueueSubject, SubjectID: q.QueueUUID, Namespaces: []string{q.Namespace},
-		Data: notice.Saturation(topic, q.Namespace, q.Handler, q.SaturatedSince),
+		Data: notice.NewSaturationData(topic, q.Namespace, q.Handler, q.SaturatedSince),
 	})
 	return err
 }
@@ -63,14 +64,17 @@ func (db *DB) RecordClaims(ctx context.Context, queues []QueueName) error {
 	for i, q := range queues {
 		namespaces[i], handlers[i] = q.Namespace, q.Handler
 	}
-	return retry(ctx, func() error { return exec(ctx, db.pool, "record claims", stmt("noteBusy"), namespaces, handlers) })
+	return retry(ctx, func() error {
+		return exec(ctx, db.pool, "record claims", statement("noteBusy"), namespaces,
+			handlers)
+	})
 }
 
 // ClearSaturation ends the saturation of up to limit queues in which no step has exceeded its queue
 // timeout for the given duration. It returns the number of these queues.
 func (db *DB) ClearSaturation(ctx context.Context, after time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		list, err := collect[changedQueue](ctx, tx, stmt("relieveQueues"), after, limit)
+		list, err := collect[changedQueue](ctx, tx, statement("relieveQueues"), after, limit)
 		n = len(list)
 		for _, q := range list {
 			if err := tx.notifyQueue(ctx, tasker.QueueRelievedTopic, q); err != nil {
@@ -79,10 +83,10 @@ func (db *DB) ClearSaturation(ctx context.Context, after time.Duration, limit in
 		}
 		return err
 	})
-	return n, wrap(err, "clear saturated queues")
+	return n, wrapError(err, "clear saturated queues")
 }
 
 // PruneQueues removes up to limit queues from which no step has been claimed for age.
 func (db *DB) PruneQueues(ctx context.Context, age time.Duration, limit int) error {
-	return exec(ctx, db.pool, "remove unused queues", stmt("pruneQueues"), age, limit)
+	return exec(ctx, db.pool, "remove unused queues", statement("pruneQueues"), age, limit)
 }

@@ -22,7 +22,7 @@ const (
 // InsertSchedule stores a schedule. It returns a Conflict if the name is in use or a quota is
 // exhausted.
 func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
-	count, err := column[int](ctx, tx, stmt("countSchedules"), tasker.MaxSchedules)
+	count, err := collectColumn[int](ctx, tx, statement("countSchedules"), tasker.MaxSchedules)
 	if err != nil {
 		return fmt.Errorf("count the schedules: %w", err)
 	}
@@ -30,7 +30,8 @@ func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
 		return tasker.Errorf(tasker.Conflict,
 			"the limit of %d schedules is reached: delete those you do not need", count[0])
 	}
-	count, err = column[int](ctx, tx, stmt("countSchedulesOfNamespace"), tasker.MaxSchedulesOfNamespace, s.Namespace)
+	count, err = collectColumn[int](ctx, tx, statement("countSchedulesOfNamespace"), tasker.MaxSchedulesOfNamespace,
+		s.Namespace)
 	if err != nil {
 		return fmt.Errorf("count the schedules of namespace %s: %w", s.Namespace, err)
 	}
@@ -38,33 +39,33 @@ func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
 		return tasker.Errorf(tasker.Conflict, "namespace %s already has %d schedules, which is the limit: delete "+
 			"those you do not need", s.Namespace, count[0])
 	}
-	_, err = tx.Exec(ctx, stmt("insertSchedule"), append(scheduleArguments(s), s.Anchor, s.NextAt, s.FireAt, s.CreatedBy, s.CreatedAt)...)
-	return scheduleError(err, s)
+	_, err = tx.Exec(ctx, statement("insertSchedule"), append(newScheduleArgs(s), s.Anchor, s.NextAt, s.FireAt, s.CreatedBy, s.CreatedAt)...)
+	return classifyScheduleError(err, s)
 }
 
-// scheduleArguments returns the fields of a schedule that users define, as arguments of a
+// newScheduleArgs returns the fields of a schedule that users define, as arguments of a
 // statement.
-func scheduleArguments(s tasker.Schedule) []any {
+func newScheduleArgs(s tasker.Schedule) []any {
 	seconds := func(d time.Duration) int64 { return int64(d / time.Second) }
 	return []any{
-		s.UUID, s.Namespace, s.Name, s.Template, s.Version, string(s.Context), s.NominalKey, s.Priority, noNil(s.Tags), s.Cron, s.DayMatch, s.Zone,
-		seconds(s.Every), seconds(s.AfterEnd), noNil(s.Except), seconds(s.Jitter), s.StartAt, s.EndAt, s.Overlap, s.CatchUp, s.CatchUpMax, seconds(s.StartWithin),
+		s.UUID, s.Namespace, s.Name, s.Template, s.Version, string(s.Context), s.NominalKey, s.Priority, nonNil(s.Tags), s.Cron, s.DayMatch, s.Zone,
+		seconds(s.Every), seconds(s.AfterEnd), nonNil(s.Except), seconds(s.Jitter), s.StartAt, s.EndAt, s.Overlap, s.CatchUp, s.CatchUpMax, seconds(s.StartWithin),
 	}
 }
 
-func scheduleError(err error, s tasker.Schedule) error {
+func classifyScheduleError(err error, s tasker.Schedule) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.ConstraintName == "schedule_name_is_unique" {
 		return tasker.Errorf(tasker.Conflict, "namespace %s already has a schedule %s", s.Namespace, s.Name)
 	}
-	return wrap(err, "store schedule %s/%s", s.Namespace, s.Name)
+	return wrapError(err, "store schedule %s/%s", s.Namespace, s.Name)
 }
 
 // UpdateSchedule stores a changed schedule, which must be locked.
 func (tx *Tx) UpdateSchedule(ctx context.Context, s tasker.Schedule) error {
-	_, err := tx.Exec(ctx, stmt("updateSchedule"), append(scheduleArguments(s), s.Anchor, s.NextAt, s.FireAt, nullable(s.AwaitsTask), s.PausedAt, s.PausedUntil,
+	_, err := tx.Exec(ctx, statement("updateSchedule"), append(newScheduleArgs(s), s.Anchor, s.NextAt, s.FireAt, toNullableUUID(s.AwaitsTask), s.PausedAt, s.PausedUntil,
 		s.PausedBy, s.PausedReason, s.DeletedAt, s.Revision)...)
-	return scheduleError(err, s)
+	return classifyScheduleError(err, s)
 }
 
 // ScheduleLine is an entry in the history of a schedule.
@@ -85,7 +86,7 @@ func (tx *Tx) RecordSchedule(ctx context.Context, id tasker.ID, l ScheduleLine) 
 	if err != nil {
 		return fmt.Errorf("record a change of a schedule: %w", err)
 	}
-	if _, err := tx.Exec(ctx, stmt("recordSchedule"),
+	if _, err := tx.Exec(ctx, statement("recordSchedule"),
 		id, l.Event, l.Actor, l.Reason, string(doc)); err != nil {
 		return fmt.Errorf("record a change of a schedule: %w", err)
 	}
@@ -95,18 +96,18 @@ func (tx *Tx) RecordSchedule(ctx context.Context, id tasker.ID, l ScheduleLine) 
 	return tx.auditData(ctx, l.Actor, "schedule."+l.Event, id, doc)
 }
 
-func scheduleOf(ctx context.Context, q querier, id tasker.ID) (tasker.Schedule, error) {
-	return required[tasker.Schedule](ctx, q, tasker.Errorf(tasker.NotFound, "schedule %s not found", id), fmt.Sprintf("read schedule %s", id),
-		stmt("oneSchedule"), id, access.ScopeOf(ctx).List())
+func findSchedule(ctx context.Context, q querier, id tasker.ID) (tasker.Schedule, error) {
+	return queryRequired[tasker.Schedule](ctx, q, tasker.Errorf(tasker.NotFound, "schedule %s not found", id), fmt.Sprintf("read schedule %s", id),
+		statement("oneSchedule"), id, access.ScopeFromContext(ctx).List())
 }
 
 // LockSchedule locks a schedule and returns it. It returns NotFound if the schedule does not exist,
 // was deleted or is not visible to the caller.
 func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
-	if err := exec(ctx, tx, "lock schedule", stmt("lockSchedule"), id); err != nil {
+	if err := exec(ctx, tx, "lock schedule", statement("lockSchedule"), id); err != nil {
 		return tasker.Schedule{}, err
 	}
-	s, err := scheduleOf(ctx, tx, id)
+	s, err := findSchedule(ctx, tx, id)
 	if err == nil && s.DeletedAt != nil {
 		err = tasker.Errorf(tasker.NotFound, "schedule %s was deleted", id)
 	}
@@ -116,61 +117,61 @@ func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, 
 // Schedule returns a schedule. It returns NotFound if the schedule does not exist or is not visible
 // to the caller.
 func (db *DB) Schedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
-	s, err := scheduleOf(ctx, db.pool, id)
-	access.HideSchedule(ctx, &s)
+	s, err := findSchedule(ctx, db.pool, id)
+	access.RedactSchedule(ctx, &s)
 	return s, err
 }
 
 // ScheduleHistory returns the newest entries of the history of a schedule.
 func (db *DB) ScheduleHistory(ctx context.Context, id tasker.ID, limit int) ([]tasker.ScheduleChange, error) {
-	list, err := collect[tasker.ScheduleChange](ctx, db.pool, stmt("scheduleHistory"), id, limit)
-	return list, wrap(err, "read the history of schedule %s", id)
+	list, err := collect[tasker.ScheduleChange](ctx, db.pool, statement("scheduleHistory"), id, limit)
+	return list, wrapError(err, "read the history of schedule %s", id)
 }
 
 // Schedules lists the schedules that the caller may see, by namespace and name, and reports whether
 // there are more.
 func (db *DB) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []tasker.ScheduleHealth, more bool, err error) {
-	list, more, err = pageOf[tasker.ScheduleHealth](ctx, db.pool, f.Limit, "list schedules",
-		stmt("selectSchedules"), f.Namespace, f.Name, access.ScopeOf(ctx).List(), f.After, f.Limit+1, f.Paused)
+	list, more, err = queryPage[tasker.ScheduleHealth](ctx, db.pool, f.Limit, "list schedules",
+		statement("selectSchedules"), f.Namespace, f.Name, access.ScopeFromContext(ctx).List(), f.After, f.Limit+1, f.Paused)
 	for i := range list {
-		access.HideSchedule(ctx, &list[i].Schedule)
+		access.RedactSchedule(ctx, &list[i].Schedule)
 	}
 	return list, more, err
 }
 
 // FailingSchedules counts the schedules whose latest tasks have failed or were refused.
 func (db *DB) FailingSchedules(ctx context.Context) (int64, error) {
-	v, err := value[int64](ctx, db.pool, stmt("countFailing"), tasker.ScheduleFailingFrom)
-	return v, wrap(err, "count failing schedules")
+	v, err := queryValue[int64](ctx, db.pool, statement("countFailing"), tasker.ScheduleFailingFrom)
+	return v, wrapError(err, "count failing schedules")
 }
 
 // Firings lists the firings of a schedule, newest first, and reports whether there are more. The
 // caller must have checked that access to the schedule is allowed.
 func (db *DB) Firings(ctx context.Context, f tasker.FiringFilter) (list []tasker.Firing, more bool, err error) {
-	return pageOf[tasker.Firing](ctx, db.pool, f.Limit, "list firings", stmt("selectFirings"), f.Schedule, f.Outcome, f.Before, f.Kind, f.Limit+1)
+	return queryPage[tasker.Firing](ctx, db.pool, f.Limit, "list firings", statement("selectFirings"), f.Schedule, f.Outcome, f.Before, f.Kind, f.Limit+1)
 }
 
 // FiringOfTask returns the firing that created a task, or nil if there is none.
 func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing, error) {
-	f, err := one[tasker.Firing](ctx, db.pool, stmt("firingOfTask"), task)
-	return f, wrap(err, "read the firing of task %s", task)
+	f, err := queryOne[tasker.Firing](ctx, db.pool, statement("firingOfTask"), task)
+	return f, wrapError(err, "read the firing of task %s", task)
 }
 
-// TriggeredBy returns the firing that an earlier request with the same key created. The caller must
-// hold the lock on the schedule.
-func (tx *Tx) TriggeredBy(ctx context.Context, schedule tasker.ID, key string) (tasker.Firing, error) {
+// FindTriggered returns the firing that an earlier request with the same key created. The caller
+// must hold the lock on the schedule.
+func (tx *Tx) FindTriggered(ctx context.Context, schedule tasker.ID, key string) (tasker.Firing, error) {
 	removed := tasker.Errorf(tasker.Conflict,
 		"this request already triggered the schedule, and its firing has since been removed")
-	return required[tasker.Firing](ctx, tx, removed, "read the firing of a request", stmt("triggeredBy"), schedule, scopedKey(ctx, key))
+	return queryRequired[tasker.Firing](ctx, tx, removed, "read the firing of a request", statement("triggeredBy"), schedule, scopedKey(ctx, key))
 }
 
 // PruneFirings removes up to limit firings that were decided longer than age ago. It also removes
 // deleted schedules that have no firings. It reports whether there may be more firings.
 func (db *DB) PruneFirings(ctx context.Context, age time.Duration, limit int) (more bool, err error) {
-	tag, err := db.pool.Exec(ctx, stmt("pruneFirings"), age, limit)
+	tag, err := db.pool.Exec(ctx, statement("pruneFirings"), age, limit)
 	if err != nil {
 		return false, fmt.Errorf("remove old firings: %w", err)
 	}
-	_, err = db.pool.Exec(ctx, stmt("pruneSchedules"), age, limit)
-	return tag.RowsAffected() == int64(limit), wrap(err, "remove old schedules")
+	_, err = db.pool.Exec(ctx, statement("pruneSchedules"), age, limit)
+	return tag.RowsAffected() == int64(limit), wrapError(err, "remove old schedules")
 }

@@ -38,13 +38,13 @@ func TestSchedulesAreFoundByIndex(t *testing.T) {
 		args []any
 		most int // pages
 	}{
-		"to fire":   {stmt("schedulesToFire"), []any{500}, 60},
-		"standings": {stmt("scheduleProgress"), []any{one}, 60},
-		"to cancel": {stmt("scheduledToCancel"), []any{one[0], 100}, 60},
-		"ended":     {stmt("scheduledTasksEnded"), []any{500}, 60},
-		"firings":   {stmt("selectFirings"), []any{one[0], "", nil, "", 50}, 120},
-		"list":      {stmt("selectSchedules"), []any{"", "", nil, nil, 50, false}, 3000},
-		"prune":     {stmt("pruneFirings"), []any{720 * time.Hour, 100}, 200},
+		"to fire":   {statement("schedulesToFire"), []any{500}, 60},
+		"standings": {statement("scheduleProgress"), []any{one}, 60},
+		"to cancel": {statement("scheduledToCancel"), []any{one[0], 100}, 60},
+		"ended":     {statement("scheduledTasksEnded"), []any{500}, 60},
+		"firings":   {statement("selectFirings"), []any{one[0], "", nil, "", 50}, 120},
+		"list":      {statement("selectSchedules"), []any{"", "", nil, nil, 50, false}, 3000},
+		"prune":     {statement("pruneFirings"), []any{720 * time.Hour, 100}, 200},
 	} {
 		n, plan := pages(t.Context(), t, conn.Conn(), tt.sql, tt.args...)
 		if n > tt.most || strings.Contains(plan, "Seq Scan on schedules") || strings.Contains(plan, "Seq Scan on schedule_firings") {

@@ -74,7 +74,7 @@ func TestAListOfASmallNamespaceCostsNothingOfOthers(t *testing.T) {
 	if _, err := admin(t, db).Exec(t.Context(), twoNamespaces, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
-	scope := access.Namespaces("small", "none")
+	scope := access.NamespaceScope("small", "none")
 	ctx := access.WithScope(t.Context(), scope)
 	type query struct {
 		sql  string
@@ -85,30 +85,30 @@ func TestAListOfASmallNamespaceCostsNothingOfOthers(t *testing.T) {
 		"bounds of events": {feedBoundsOf, []any{"3", "1000000000000", scope.List()}},
 		"counts over time": {selectEntryCountsOf, []any{time.Now().Add(-24 * time.Hour), tasker.MaxEntryCount, time.Hour, scope.List()}},
 		"times":            {selectEntryTimesOf, []any{time.Now().Add(-24 * time.Hour), tasker.MaxTimedEntries, tasker.SystemActor, scope.List()}},
-		"counts by reason": {stmt("countEntryStats"), []any{scope.List()}},
-		"workers":          {stmt("selectWorkers"), []any{100, 0, scope.List()}},
-		"templates":        {stmt("selectTemplateNames"), []any{100, scope.List()}},
-		"queues":           {stmt("selectQueues"), []any{"", 100, 1000, scope.List()}},
+		"counts by reason": {statement("countEntryStats"), []any{scope.List()}},
+		"workers":          {statement("selectWorkers"), []any{100, 0, scope.List()}},
+		"templates":        {statement("selectTemplateNames"), []any{100, scope.List()}},
+		"queues":           {statement("selectQueues"), []any{"", 100, 1000, scope.List()}},
 	}
 	for _, state := range []tasker.EmissionState{"", tasker.EmissionPending, tasker.EmissionSetAside, tasker.EmissionPublished} {
-		sql, args, err := emissionQuery(tasker.EmissionFilter{State: state}, scope, 100)
+		sql, args, err := buildEmissionQuery(tasker.EmissionFilter{State: state}, scope, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
 		queries["emissions "+string(state)] = query{sql, args}
 	}
-	sql, args, err := emissionQuery(tasker.EmissionFilter{Topic: tasker.EntryUpdatedTopic}, scope, 100)
+	sql, args, err := buildEmissionQuery(tasker.EmissionFilter{Topic: tasker.EntryUpdatedTopic}, scope, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	queries["emissions of a topic"] = query{sql, args}
 	for _, state := range []tasker.TaskState{"", tasker.TaskComplete, tasker.TaskError} {
-		sql, args := tasksPage(tasker.TaskFilter{State: state, Limit: 100}, scope, nil)
+		sql, args := buildTasksPage(tasker.TaskFilter{State: state, Limit: 100}, scope, nil)
 		queries["tasks "+string(state)] = query{sql, args}
 	}
-	sql, args = queueQuery(ctx, tasker.InvestigationFilter{Limit: 100}, nil)
+	sql, args = buildQueueQuery(ctx, tasker.InvestigationFilter{Limit: 100}, nil)
 	queries["investigation queue"] = query{sql, args}
-	sql, args = casesQuery(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 100}})
+	sql, args = buildCasesQuery(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 100}})
 	queries["cases"] = query{sql, args}
 
 	conn, err := db.pool.Acquire(t.Context())
@@ -140,11 +140,11 @@ func TestEventsOfSomeNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, names := range [][]string{{"small"}, {"small", "large"}, {"none"}} {
-		want, err := column[int64](t.Context(), db.pool, `SELECT position FROM tasker.outbox WHERE namespace = ANY ($1) ORDER BY position`, names)
+		want, err := collectColumn[int64](t.Context(), db.pool, `SELECT position FROM tasker.outbox WHERE namespace = ANY ($1) ORDER BY position`, names)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx := access.WithScope(t.Context(), access.Namespaces(names...))
+		ctx := access.WithScope(t.Context(), access.NamespaceScope(names...))
 		const before = 1 << 62 // all transactions
 		first, last, err := db.FeedBounds(ctx, 0, before)
 		if err != nil || len(want) > 0 && (first != want[0] || last != want[len(want)-1]) || len(want) == 0 && last != 0 {

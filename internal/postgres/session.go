@@ -18,11 +18,11 @@ type SessionFilter struct {
 
 // OpenSessions lists open sessions and reports whether there are more.
 func (db *DB) OpenSessions(ctx context.Context, f SessionFilter) ([]access.Session, bool, error) {
-	return pageOf[access.Session](ctx, db.pool, f.Limit, "list sessions", stmt("selectOpenSessions"), f.Limit+1, f.Offset, f.Subject, f.Idle)
+	return queryPage[access.Session](ctx, db.pool, f.Limit, "list sessions", statement("selectOpenSessions"), f.Limit+1, f.Offset, f.Subject, f.Idle)
 }
 
 // EndSessions ends a session or all sessions of a subject. It returns the number of ended sessions.
 func (db *DB) EndSessions(ctx context.Context, session tasker.ID, subject, actor string) (int, error) {
-	n, err := value[int](ctx, db.pool, stmt("endSessions"), session, subject, actor)
-	return n, wrap(err, "end sessions")
+	n, err := queryValue[int](ctx, db.pool, statement("endSessions"), session, subject, actor)
+	return n, wrapError(err, "end sessions")
 }

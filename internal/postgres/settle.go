@@ -10,14 +10,14 @@ import (
 // LockTasks locks tasks until the transaction ends. The steps of a task may be moved only under
 // this lock.
 func (tx *Tx) LockTasks(ctx context.Context, tasks []tasker.ID) error {
-	return exec(ctx, tx, "lock tasks", stmt("lockTasks"), tasks)
+	return exec(ctx, tx, "lock tasks", statement("lockTasks"), tasks)
 }
 
 // LockFreeTasks locks those of the tasks that are not locked by another transaction, and returns
 // them.
 func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID, error) {
-	list, err := column[tasker.ID](ctx, tx, stmt("lockFreeTasks"), tasks)
-	return list, wrap(err, "lock tasks")
+	list, err := collectColumn[tasker.ID](ctx, tx, statement("lockFreeTasks"), tasks)
+	return list, wrapError(err, "lock tasks")
 }
 
 // settleTasks derives the states of tasks from all their steps, so that no counter can drift. A
@@ -28,11 +28,11 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // Cancelled steps do not count: an open task has them only while it is being compensated. A task in
 // error does not return to waiting for a retry automatically (design.md, section 5). A function
 // updates the investigations of tasks that are or were in error.
-var settleTasks = settle("true", changedByThisTx)
+var settleTasks = settleSQL("true", changedByThisTx)
 
 // settleInSavepoint is settleTasks within a savepoint, where xmin is not the id of the transaction.
 // The caller must have moved a step of each task.
-var settleInSavepoint = settle("true", "true")
+var settleInSavepoint = settleSQL("true", "true")
 
 // changedByThisTx is true if this transaction has written a step s of a task.
 const changedByThisTx = `bool_or(s.xmin = c.this)`
@@ -41,9 +41,9 @@ const changedByThisTx = `bool_or(s.xmin = c.this)`
 // remain in process. Their steps need not be counted. In such a task, this transaction has made a
 // step ready, or has ended an item while another one is enqueued or in progress. To find such an
 // item, the last few that may be in progress are probed.
-var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
-        AND (t.task_uuid = ANY ((SELECT `+settingIDs(freedTasks)+`)::uuid[]) OR EXISTS (
-            SELECT FROM unnest(`+settingIDs(endedItemsOf)+`) AS e (step_uuid)
+var settleReported = settleSQL(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
+        AND (t.task_uuid = ANY ((SELECT `+settingIDsSQL(freedTasks)+`)::uuid[]) OR EXISTS (
+            SELECT FROM unnest(`+settingIDsSQL(endedItemsOf)+`) AS e (step_uuid)
             JOIN tasker.workflow_steps m ON m.task_uuid = t.task_uuid AND m.step_uuid = e.step_uuid
             CROSS JOIN LATERAL (
                 SELECT i.state FROM tasker.workflow_steps i
@@ -64,14 +64,14 @@ const (
 	endedItemsOf = "tasker.ended_items_of"
 )
 
-// settingIDs returns the ids in a setting, which may not be set.
-func settingIDs(name string) string {
+// settingIDsSQL returns the ids in a setting, which may not be set.
+func settingIDsSQL(name string) string {
 	return `string_to_array(coalesce(current_setting('` + name + `', true), ''), ',')::uuid[]`
 }
 
-// settle returns a statement that settles the tasks t for which condition is true. The aggregate
+// settleSQL returns a statement that settles the tasks t for which condition is true. The aggregate
 // touched is true if a step of the task was moved.
-func settle(condition, touched string) string {
+func settleSQL(condition, touched string) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
 counted AS MATERIALIZED (
@@ -165,8 +165,8 @@ func (tx *Tx) settle(ctx context.Context, sql string, tasks []tasker.ID, by Oper
 	args := []any{tasks, by.Actor != "", by.Actor, by.Reason}
 	if tx.joined {
 		settled, err := collect[Settled](ctx, tx, settleInSavepoint, args...)
-		return settled, wrap(err, "settle tasks")
+		return settled, wrapError(err, "settle tasks")
 	}
 	settled, err := collect[Settled](ctx, tx, sql, args...)
-	return settled, wrap(err, "settle tasks")
+	return settled, wrapError(err, "settle tasks")
 }

@@ -29,7 +29,7 @@ func chain(t *testing.T, db *DB, steps int) Conclusion {
 			array_remove(ARRAY[i.of[n - 1]], NULL), array_remove(ARRAY[i.of[n + 1]], NULL),
 			CASE n WHEN 1 THEN 0 ELSE 1 END, 1, 3, true, 'constant', 1, 1, false, CASE n WHEN 1 THEN now() + interval '1 hour' END, 1, $2, now(), now(), 2
 		FROM tasker.tasks t, ids i, generate_series(1, $1::int) n`, steps, worker)
-	first, err := one[tasker.StepRef](t.Context(), db.pool, `SELECT task_uuid, step_uuid FROM tasker.workflow_steps WHERE name = 's1'`)
+	first, err := queryOne[tasker.StepRef](t.Context(), db.pool, `SELECT task_uuid, step_uuid FROM tasker.workflow_steps WHERE name = 's1'`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +64,10 @@ func TestAReportDoesNotCountTheStepsOfItsTask(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tx.Rollback(t.Context())
-			sql, args := concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)
+			sql, args := concludeSteps, newConclusionArgs([]Conclusion{c}, db.queue)
 			if direct {
 				next := NextClaim{Claimant: Claimant{WorkerUUID: *c.Worker, Namespaces: []string{"a"}, Handlers: []string{"x"}, Lease: time.Minute}, Limit: 1}
-				sql, args = concludeAndClaim, append(succeededArgs([]Conclusion{c}, db.queue), next.directArgs(claimMode{})...)
+				sql, args = concludeAndClaim, append(newSuccessArgs([]Conclusion{c}, db.queue), next.directArgs(claimMode{})...)
 			}
 			rows, err := collect[Concluded](t.Context(), tx, sql, args...)
 			if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) == 1 == direct {
@@ -138,7 +138,7 @@ func TestAReportDoesNotCountTheItemsOfItsMap(t *testing.T) {
 			}
 			defer tx.Rollback(t.Context())
 			before := stepsRead(t, tx)
-			rows, err := collect[Concluded](t.Context(), tx, concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)...)
+			rows, err := collect[Concluded](t.Context(), tx, concludeSteps, newConclusionArgs([]Conclusion{c}, db.queue)...)
 			if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) != 0 {
 				t.Fatalf("concluded %+v, %v", rows, err)
 			}
@@ -148,7 +148,7 @@ func TestAReportDoesNotCountTheItemsOfItsMap(t *testing.T) {
 			if read := stepsRead(t, tx) - before; read > tt.most {
 				t.Errorf("%d rows of steps were read for a report of one of %d items, want at most %d", read, tt.items, tt.most)
 			}
-			at, err := one[struct{ ItemUnderWay int }](t.Context(), tx, `SELECT item_under_way FROM tasker.workflow_steps WHERE step_type = 'map'`)
+			at, err := queryOne[struct{ ItemUnderWay int }](t.Context(), tx, `SELECT item_under_way FROM tasker.workflow_steps WHERE step_type = 'map'`)
 			if err != nil || at.ItemUnderWay != tt.items-tt.failed-1 {
 				t.Errorf("item %+v is known to be under way, %v", at, err)
 			}
@@ -176,7 +176,7 @@ func TestAReportOfTheLastItemSettlesItsTask(t *testing.T) {
 			if got, _, err := db.Report(t.Context(), []Conclusion{c}, nil); err != nil || len(got.Moved) != 1 {
 				t.Fatalf("concluded %+v, %v", got, err)
 			}
-			state, err := column[tasker.TaskState](t.Context(), db.pool, `SELECT state FROM tasker.tasks`)
+			state, err := collectColumn[tasker.TaskState](t.Context(), db.pool, `SELECT state FROM tasker.tasks`)
 			if err != nil || state[0] != tt.want {
 				t.Errorf("the task is %v, want %s, %v", state, tt.want, err)
 			}
@@ -209,7 +209,7 @@ func TestAReportSettlesItsTask(t *testing.T) {
 			}
 			is := func() state {
 				t.Helper()
-				s, err := one[state](t.Context(), db.pool, `SELECT state, state_since AS since FROM tasker.tasks`)
+				s, err := queryOne[state](t.Context(), db.pool, `SELECT state, state_since AS since FROM tasker.tasks`)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -238,7 +238,7 @@ func TestWhatATransactionMadeReadyIsForgottenWithIt(t *testing.T) {
 	defer conn.Release()
 	var ready, after string
 	err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-		if _, err := collect[Concluded](t.Context(), tx, concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)...); err != nil {
+		if _, err := collect[Concluded](t.Context(), tx, concludeSteps, newConclusionArgs([]Conclusion{c}, db.queue)...); err != nil {
 			return err
 		}
 		return tx.QueryRow(t.Context(), `SELECT current_setting('`+freedTasks+`')`).Scan(&ready)

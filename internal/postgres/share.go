@@ -104,7 +104,7 @@ func (s *sharedPool) checkSessions(ctx context.Context) error {
 	}
 	defer first.Release()
 	var process, other uint32
-	err = first.QueryRow(ctx, stmt("selectProcessID"), pgx.QueryExecModeExec).Scan(&process)
+	err = first.QueryRow(ctx, statement("selectProcessID"), pgx.QueryExecModeExec).Scan(&process)
 	if err != nil || process == first.Conn().PgConn().PID() {
 		return err // no pooler
 	}
@@ -117,7 +117,7 @@ func (s *sharedPool) checkSessions(ctx context.Context) error {
 		return err
 	}
 	defer second.Release()
-	if err := second.QueryRow(ctx, stmt("selectProcessID"), pgx.QueryExecModeExec).Scan(&other); err != nil {
+	if err := second.QueryRow(ctx, statement("selectProcessID"), pgx.QueryExecModeExec).Scan(&other); err != nil {
 		return err
 	}
 	if lost || process == other {
@@ -135,7 +135,7 @@ func (s *sharedPool) Acquire(ctx context.Context) (*pooledConn, error) {
 			return nil, err
 		}
 		conn := c.Conn()
-		if !usable(conn) {
+		if !isUsable(conn) {
 			_ = conn.Close(ctx)
 			c.Release()
 			continue
@@ -164,7 +164,7 @@ func (s *sharedPool) Acquire(ctx context.Context) (*pooledConn, error) {
 // exchangeSettings sets the parameters of a session. It returns their previous values and reports
 // whether any was different.
 func (s *sharedPool) exchangeSettings(ctx context.Context, c *pgx.Conn, values []string) (before []string, changed bool, err error) {
-	rows, err := c.Query(ctx, stmt("exchangeSettings"), s.names, values)
+	rows, err := c.Query(ctx, statement("exchangeSettings"), s.names, values)
 	if err != nil {
 		return nil, false, err
 	}

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// silent reports whether a connection is open and has no unread data.
-func silent(c net.Conn) bool {
+// isSilent reports whether a connection is open and has no unread data.
+func isSilent(c net.Conn) bool {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn()
 	}

@@ -37,7 +37,7 @@ func TestAConnectionWithAReaderIsLookedAtWithoutWaiting(t *testing.T) {
 	go func() {
 		nothing := true
 		for range 1000 { // in some of which the reader waits
-			nothing = nothing && silent(conn)
+			nothing = nothing && isSilent(conn)
 			runtime.Gosched()
 		}
 		looked <- nothing
@@ -54,7 +54,7 @@ func TestAConnectionWithAReaderIsLookedAtWithoutWaiting(t *testing.T) {
 	if err := <-read; !errors.Is(err, io.EOF) {
 		t.Errorf("the reader got %v", err)
 	}
-	if silent(conn) {
+	if isSilent(conn) {
 		t.Error("a connection that has ended is silent")
 	}
 	_ = conn.Close()

@@ -11,8 +11,8 @@ var sqlFiles embed.FS
 
 var queries = parseStatements(sqlFiles)
 
-// stmt returns the statement with the given name in sql/*.sql. It panics if there is none.
-func stmt(name string) string {
+// statement returns the statement with the given name in sql/*.sql. It panics if there is none.
+func statement(name string) string {
 	sql, ok := queries[name]
 	if !ok {
 		panic("sql/*.sql has no statement " + name)

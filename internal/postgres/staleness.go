@@ -11,15 +11,15 @@ import (
 // Staleness returns watched tasks: first the stale ones, then those in warning, then the healthy
 // ones, each by time in state.
 func (db *DB) Staleness(ctx context.Context, f tasker.StalenessFilter) ([]tasker.StaleTask, error) {
-	list, err := collect[tasker.StaleTask](ctx, db.pool, stmt("selectStaleness"), f.Limit, f.Offset, access.ScopeOf(ctx).List(), f.Health, f.Namespace, f.Name)
-	return list, wrap(err, "read staleness")
+	list, err := collect[tasker.StaleTask](ctx, db.pool, statement("selectStaleness"), f.Limit, f.Offset, access.ScopeFromContext(ctx).List(), f.Health, f.Namespace, f.Name)
+	return list, wrapError(err, "read staleness")
 }
 
 // CountStaleness counts watched tasks by namespace and health. It counts at most f.Limit per
 // health.
 func (db *DB) CountStaleness(ctx context.Context, f tasker.StalenessFilter, healths ...tasker.Health) ([]tasker.StalenessCount, error) {
-	list, err := collect[tasker.StalenessCount](ctx, db.pool, stmt("countStaleness"), f.Limit, access.ScopeOf(ctx).List(), healths, f.Namespace, f.Name)
-	return list, wrap(err, "count staleness")
+	list, err := collect[tasker.StalenessCount](ctx, db.pool, statement("countStaleness"), f.Limit, access.ScopeFromContext(ctx).List(), healths, f.Namespace, f.Name)
+	return list, wrapError(err, "count staleness")
 }
 
 // SweepResult describes how the staleness sweep handled a task.
@@ -43,14 +43,14 @@ type SweepResult struct {
 func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch, skip int) ([]SweepResult, error) {
 	var rows []SweepResult
 	err := retry(ctx, func() (err error) {
-		rows, err = collect[SweepResult](ctx, db.pool, stmt("sweepStale"), dryRun, batch, skip)
+		rows, err = collect[SweepResult](ctx, db.pool, statement("sweepStale"), dryRun, batch, skip)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sweep for stale tasks: %w", err)
 	}
 	if len(rows) > 0 {
-		db.committed()
+		db.runCommitHooks()
 	}
 	for _, r := range rows {
 		if r.MovedToDlq {

@@ -42,7 +42,7 @@ var composed = map[string]string{
 // inScopes runs a function for all namespaces and for some.
 func inScopes(run func(context.Context, *DB) error) func(context.Context, *DB) error {
 	return func(ctx context.Context, db *DB) error {
-		return errors.Join(run(ctx, db), run(access.WithScope(ctx, access.Namespaces("a", "b")), db))
+		return errors.Join(run(ctx, db), run(access.WithScope(ctx, access.NamespaceScope("a", "b")), db))
 	}
 }
 
@@ -61,7 +61,7 @@ func prepares(ctx context.Context, tx *Tx, list ...string) error {
 var built = map[string]func(ctx context.Context, db *DB) error{
 	"DB.rarestFirst": inScopes(func(ctx context.Context, db *DB) error {
 		for _, namespace := range []string{"", "a"} {
-			if _, err := db.rarestFirst(ctx, tasker.TaskFilter{Namespace: namespace, Tags: []string{"a", "b"}}, access.ScopeOf(ctx)); err != nil {
+			if _, err := db.sortRarestFirst(ctx, tasker.TaskFilter{Namespace: namespace, Tags: []string{"a", "b"}}, access.ScopeFromContext(ctx)); err != nil {
 				return err
 			}
 		}
@@ -110,7 +110,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 	}),
 	"DB.ReadReport": func(ctx context.Context, db *DB) error {
 		for _, sql := range reports {
-			if _, err := column[json.RawMessage](ctx, db.pool, sql, tasker.NewID(), time.Unix(0, 0), time.Unix(1, 0), []string{"a"}, nil, nil); err != nil {
+			if _, err := collectColumn[json.RawMessage](ctx, db.pool, sql, tasker.NewID(), time.Unix(0, 0), time.Unix(1, 0), []string{"a"}, nil, nil); err != nil {
 				return err
 			}
 		}
@@ -174,7 +174,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		return err
 	}),
 	"DB.unclassified": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {
-		_, err := db.unclassified(ctx, f)
+		_, err := db.countUnclassified(ctx, f)
 		return err
 	}),
 	"DB.CountArrivals": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
@@ -220,7 +220,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			if _, err := db.TakeSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: []string{"a"}, Lease: time.Second}, []tasker.StepRef{{}}); err != nil {
 				return err
 			}
-			db.noteHold()
+			db.recordHold()
 		}
 		return nil
 	},
@@ -231,7 +231,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 				if _, err := db.ClaimSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, 1); err != nil {
 					return fmt.Errorf("claim %d: %w", i, err)
 				}
-				db.noteHold()
+				db.recordHold()
 			}
 			db.askUntil.Store(0)
 		}
@@ -245,7 +245,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			if _, err := db.ClaimSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: []string{"a"}, Lease: time.Second}, 1); err != nil {
 				return fmt.Errorf("claim from heads: %w", err)
 			}
-			db.noteHold()
+			db.recordHold()
 		}
 		db.askUntil.Store(0)
 		return nil

@@ -22,9 +22,9 @@ const listBudget = tasker.MaxAnswerBytes / 2
 // Steps returns the steps of a task in template order, except map items. Large documents are
 // replaced with a [tasker.OmittedDocument]. It returns NotFound if the task does not exist.
 func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
-	list, err := steps(ctx, db.pool, stmt("selectSteps"), task, listBudget)
+	list, err := listSteps(ctx, db.pool, statement("selectSteps"), task, listBudget)
 	if err == nil && len(list) == 0 { // every task has a step
-		return nil, noTask(task)
+		return nil, newTaskNotFoundError(task)
 	}
 	return list, err
 }
@@ -36,7 +36,7 @@ func (db *DB) StepsAndFailedItems(ctx context.Context, task, item tasker.ID) ([]
 	if err != nil || !slices.ContainsFunc(list, func(s tasker.Step) bool { return s.Items != nil }) {
 		return list, err
 	}
-	items, err := steps(ctx, db.pool, stmt("selectFailedItems"), task, item, maxFailedItems)
+	items, err := listSteps(ctx, db.pool, statement("selectFailedItems"), task, item, maxFailedItems)
 	return append(list, items...), err
 }
 
@@ -49,7 +49,7 @@ func (db *DB) RedactErrors(ctx context.Context, steps []tasker.Step) error {
 			failed[i] = &text
 		}
 	}
-	shown, err := column[json.RawMessage](ctx, db.pool, stmt("redactErrors"), failed)
+	shown, err := collectColumn[json.RawMessage](ctx, db.pool, statement("redactErrors"), failed)
 	if err != nil {
 		return fmt.Errorf("redact errors: %w", err)
 	}
@@ -61,7 +61,7 @@ func (db *DB) RedactErrors(ctx context.Context, steps []tasker.Step) error {
 
 // Step returns a step, or NotFound.
 func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
-	list, err := steps(ctx, db.pool, stmt("selectStep"), task, []tasker.ID{step})
+	list, err := listSteps(ctx, db.pool, statement("selectStep"), task, []tasker.ID{step})
 	if err != nil {
 		return tasker.Step{}, err
 	}
@@ -71,24 +71,24 @@ func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 	if _, err := db.Task(ctx, task); err != nil {
 		return tasker.Step{}, err
 	}
-	return tasker.Step{}, NoStep(task, step)
+	return tasker.Step{}, NewStepNotFoundError(task, step)
 }
 
 // Step is [DB.Step] within the transaction. It does not check whether the task exists.
 func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
-	list, err := steps(ctx, tx, stmt("selectStep"), task, []tasker.ID{step})
+	list, err := listSteps(ctx, tx, statement("selectStep"), task, []tasker.ID{step})
 	if err != nil {
 		return tasker.Step{}, err
 	}
 	if len(list) == 0 {
-		return tasker.Step{}, NoStep(task, step)
+		return tasker.Step{}, NewStepNotFoundError(task, step)
 	}
 	return list[0], nil
 }
 
 // StepNamed returns the id of the step with the given name, or NotFound.
 func (db *DB) StepNamed(ctx context.Context, task tasker.ID, name string) (tasker.ID, error) {
-	found, err := firstOf[tasker.ID](ctx, db.pool, stmt("stepNamed"), task, name)
+	found, err := queryFirst[tasker.ID](ctx, db.pool, statement("stepNamed"), task, name)
 	if err != nil {
 		return tasker.ID{}, fmt.Errorf("find a step by its name: %w", err)
 	}
@@ -101,8 +101,8 @@ func (db *DB) StepNamed(ctx context.Context, task tasker.ID, name string) (taske
 	return tasker.ID{}, tasker.Errorf(tasker.NotFound, "task %s has no step named %q", task, name)
 }
 
-// NoStep returns a NotFound for a step that does not exist in a task.
-func NoStep(task, step tasker.ID) error {
+// NewStepNotFoundError returns a NotFound for a step that does not exist in a task.
+func NewStepNotFoundError(task, step tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
 }
 
@@ -116,7 +116,7 @@ type stepRow struct {
 	Saved       *tasker.Checkpoint
 }
 
-func (r stepRow) step() tasker.Step {
+func (r stepRow) toStep() tasker.Step {
 	r.Items, r.Checkpoint = r.Counted, r.Saved
 	if r.MapStepUUID != nil {
 		r.Map = &tasker.MapItem{StepUUID: *r.MapStepUUID, Ordinal: r.Ordinal, Value: r.Item}
@@ -124,12 +124,12 @@ func (r stepRow) step() tasker.Step {
 	return r.Step
 }
 
-func steps(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Step, error) {
+func listSteps(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Step, error) {
 	rows, err := collect[stepRow](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read steps: %w", err)
 	}
-	list := mapped(rows, stepRow.step)
-	access.HideSteps(ctx, list...)
+	list := mapSlice(rows, stepRow.toStep)
+	access.RedactSteps(ctx, list...)
 	return list, nil
 }

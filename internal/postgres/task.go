@@ -52,21 +52,21 @@ type taskRow struct {
 	tasker.DeadLetter
 }
 
-func (r taskRow) task() tasker.Task {
+func (r taskRow) toTask() tasker.Task {
 	r.Counts, r.Task.DeadLetter = r.StepCounts, r.DeadLetter
 	return r.Task
 }
 
 // Task returns a task, or NotFound.
 func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
-	row, err := one[taskRow](ctx, db.pool, stmt("selectTask"), id)
+	row, err := queryOne[taskRow](ctx, db.pool, statement("selectTask"), id)
 	if err != nil {
 		return tasker.Task{}, fmt.Errorf("read task: %w", err)
 	}
-	if row == nil || !access.ScopeOf(ctx).Has(row.Namespace) {
-		return tasker.Task{}, noTask(id)
+	if row == nil || !access.ScopeFromContext(ctx).Has(row.Namespace) {
+		return tasker.Task{}, newTaskNotFoundError(id)
 	}
-	t := row.task()
+	t := row.toTask()
 	access.RedactTask(ctx, &t)
 	return t, nil
 }
@@ -74,78 +74,80 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 // SettledTasks returns those of the tasks that are settled, see [tasker.Task.Settled], or do not
 // exist.
 func (db *DB) SettledTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID, error) {
-	return column[tasker.ID](ctx, db.pool, stmt("settledTasks"), tasks)
+	return collectColumn[tasker.ID](ctx, db.pool, statement("settledTasks"), tasks)
 }
 
-func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "task %s not found", id) }
+func newTaskNotFoundError(id tasker.ID) error {
+	return tasker.Errorf(tasker.NotFound, "task %s not found", id)
+}
 
 // Tasks lists tasks without their contexts and reports whether there are more. The newest come
 // first, unless the filter is by due time or by a range of an attribute.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
-	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
+	attributes, err := buildComparisons(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
 		return nil, false, err
 	}
-	scope := access.ScopeOf(ctx)
+	scope := access.ScopeFromContext(ctx)
 	if len(attributes) > 0 {
-		scope = scope.And(access.PayloadsOf(ctx)) // attributes are parts of payloads
+		scope = scope.Intersect(access.PayloadScopeFromContext(ctx)) // attributes are parts of payloads
 	}
-	if f.Tags, err = db.rarestFirst(ctx, f, scope); err != nil {
+	if f.Tags, err = db.sortRarestFirst(ctx, f, scope); err != nil {
 		return nil, false, err
 	}
-	by := seekOf(f, attributes)
-	if f.Before != (tasker.ID{}) && f.Parent == (tasker.ID{}) && (f.ByDueTime() || by != nil && by.ranged()) {
+	by := newSearchPlan(f, attributes)
+	if f.Before != (tasker.ID{}) && f.Parent == (tasker.ID{}) && (f.ByDueTime() || by != nil && by.isRange()) {
 		return nil, false, tasker.Errorf(tasker.Invalid, "before: cannot be used with an attribute range, "+
 			"due_before or overdue, whose lists are not ordered by creation: use offset")
 	}
-	few, err := db.readsState(ctx, f, by)
+	few, err := db.shouldReadState(ctx, f, by)
 	if err != nil {
 		return nil, false, err
 	}
 	if few {
 		by = nil
 	}
-	chosen, args, order := choosePage(f, scope, by, attributes)
+	chosen, args, order := buildTaskQuery(f, scope, by, attributes)
 	// The page is selected first, so that steps are counted only for its tasks.
-	rows, more, err := pageOf[taskRow](ctx, db.pool, f.Limit, "list tasks", fmt.Sprintf(`
+	rows, more, err := queryPage[taskRow](ctx, db.pool, f.Limit, "list tasks", fmt.Sprintf(`
 		SELECT %s, %s
 		FROM (%s) t
 		%s
 		ORDER BY %s`, omittedColumns, taskColumns, chosen, taskSources, order), args...)
-	return mapped(rows, taskRow.task), more, err
+	return mapSlice(rows, taskRow.toTask), more, err
 }
 
-// choosePage selects the tasks of a page and one more, by the index that suits the filter. It
+// buildTaskQuery selects the tasks of a page and one more, by the index that suits the filter. It
 // returns the query, its arguments and its order.
-func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []comparison) (sql string, args []any, order string) {
+func buildTaskQuery(f tasker.TaskFilter, scope access.Scope, by *searchPlan, attributes []comparison) (sql string, args []any, order string) {
 	order = "t.task_uuid DESC"
 	switch {
 	case f.Parent != (tasker.ID{}):
-		sql, args = childrenPage(f, scope, attributes)
+		sql, args = buildChildrenPage(f, scope, attributes)
 	case f.ByDueTime():
-		sql, args = duePage(f, scope, attributes)
+		sql, args = buildDuePage(f, scope, attributes)
 		order = "t.due_at, t.task_uuid"
 	case by != nil:
-		sql, args = foundPage(f, scope, by)
+		sql, args = buildSearchPage(f, scope, by)
 		order = "t.found_by DESC NULLS LAST, " + order
 	default:
-		sql, args = tasksPage(f, scope, attributes)
+		sql, args = buildTasksPage(f, scope, attributes)
 	}
 	return sql, args, order
 }
 
-// tasksPage selects a page by state, phase or template. Filters are index ranges in index order, so
-// that the planner does not scan all finished tasks for a few live ones. If the filter combines a
-// final state with a template, it reads the newest tasks of each template, unless it also contains
-// tags, attributes or sources.
-func tasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
+// buildTasksPage selects a page by state, phase or template. Filters are index ranges in index
+// order, so that the planner does not scan all finished tasks for a few live ones. If the filter
+// combines a final state with a template, it reads the newest tasks of each template, unless it
+// also contains tags, attributes or sources.
+func buildTasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
-	where := append([]string{"true"}, p.conditions(f, nil)...)
-	where = append(where, p.compared(attributes)...)
+	where := append([]string{"true"}, p.buildConditions(f, nil)...)
+	where = append(where, p.buildComparisons(attributes)...)
 	few := len(attributes) > 0 || len(f.Tags) > 0 || f.SourceSystem+f.Initiator != ""
 	var of []string // conditions on the template
-	if !scope.All() {
+	if !scope.IncludesAll() {
 		of = append(of, "namespace = ANY ("+p.add(scope.List())+")")
 	}
 	if f.Namespace != "" {
@@ -193,14 +195,14 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison)
 	}
 }
 
-// childrenPage selects a page of the child tasks of a task.
-func childrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
+// buildChildrenPage selects a page of the child tasks of a task.
+func buildChildrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
-	where := append([]string{"t.parent_task_uuid = " + p.add(f.Parent)}, p.conditions(f, nil)...)
-	where = append(where, p.compared(attributes)...)
+	where := append([]string{"t.parent_task_uuid = " + p.add(f.Parent)}, p.buildConditions(f, nil)...)
+	where = append(where, p.buildComparisons(attributes)...)
 	if f.ByDueTime() {
-		where = append(where, p.dueBefore(f))
+		where = append(where, p.dueBeforeSQL(f))
 	}
 	if f.State != "" {
 		where = append(where, "t.state = "+p.add(string(f.State)))
@@ -211,7 +213,7 @@ func childrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparis
 	if f.Name != "" {
 		where = append(where, "t.name = "+p.add(f.Name))
 	}
-	if !scope.All() {
+	if !scope.IncludesAll() {
 		where = append(where, "t.namespace = ANY ("+p.add(scope.List())+")")
 	}
 	return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`, strings.Join(where, " AND "), limit, offset), *p
@@ -220,8 +222,9 @@ func childrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparis
 // finalStates lists the states in which tasks accumulate as history.
 var finalStates = []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled, tasker.TaskResolvedManually}
 
-// page truncates rows to limit and reports whether there were more. The caller reads limit+1 rows.
-func page[T any](rows []T, limit int) (list []T, more bool) {
+// trimPage truncates rows to limit and reports whether there were more. The caller reads limit+1
+// rows.
+func trimPage[T any](rows []T, limit int) (list []T, more bool) {
 	return rows[:min(len(rows), limit)], len(rows) > limit
 }
 
@@ -240,19 +243,19 @@ type KeyHolder struct {
 
 // KeyHolders returns the tasks that have any of the keys.
 func (db *DB) KeyHolders(ctx context.Context, keys []IdempotencyKey) ([]KeyHolder, error) {
-	return holdersOf(ctx, db.pool, keys)
+	return findKeyHolders(ctx, db.pool, keys)
 }
 
 // KeyHolders is [DB.KeyHolders] within the transaction.
 func (tx *Tx) KeyHolders(ctx context.Context, keys []IdempotencyKey) ([]KeyHolder, error) {
-	return holdersOf(ctx, tx, keys)
+	return findKeyHolders(ctx, tx, keys)
 }
 
-func holdersOf(ctx context.Context, q querier, keys []IdempotencyKey) ([]KeyHolder, error) {
+func findKeyHolders(ctx context.Context, q querier, keys []IdempotencyKey) ([]KeyHolder, error) {
 	namespaces, names := make([]string, len(keys)), make([]string, len(keys))
 	for i, k := range keys {
 		namespaces[i], names[i] = k.Namespace, k.Key
 	}
-	list, err := collect[KeyHolder](ctx, q, stmt("keyHolders"), namespaces, names)
-	return list, wrap(err, "find idempotency keys")
+	list, err := collect[KeyHolder](ctx, q, statement("keyHolders"), namespaces, names)
+	return list, wrapError(err, "find idempotency keys")
 }

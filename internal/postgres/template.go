@@ -26,7 +26,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 	var created bool
 	err = db.InTx(ctx, func(tx *Tx) error {
 		created = false
-		_, err := tx.Exec(ctx, stmt("dropUnusedTemplate"), t.Namespace, t.Name, t.Version, checksum)
+		_, err := tx.Exec(ctx, statement("dropUnusedTemplate"), t.Namespace, t.Name, t.Version, checksum)
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.ConstraintName == "tasks_template_uuid_fkey" {
 			return errTemplateUsed // a concurrent transaction has created the first task
@@ -35,7 +35,8 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 			return fmt.Errorf("replace template: %w", err)
 		}
 		var id tasker.ID
-		err = tx.QueryRow(ctx, stmt("insertTemplate"), t.Namespace, t.Name, t.Version, t.Description, doc, source, checksum,
+		err = tx.QueryRow(ctx, statement("insertTemplate"), t.Namespace, t.Name, t.Version, t.Description, doc, source,
+			checksum,
 			t.Lifecycle.MaxWaitingForDependenciesMinutes, t.Lifecycle.MaxWaitingForRetryMinutes,
 			t.Lifecycle.MaxStepsInProcessMinutes, t.Lifecycle.MaxDurationMinutes, slices.Sorted(maps.Keys(t.Search))).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -57,7 +58,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 			return err
 		}
 		created = true
-		if actor := access.IdentityOf(ctx).Subject; actor != "" {
+		if actor := access.IdentityFromContext(ctx).Subject; actor != "" {
 			return tx.audit(ctx, actor, "template.registered", t.Namespace+"/"+t.Name+" "+t.Version)
 		}
 		return nil
@@ -91,32 +92,32 @@ type templateRow struct {
 	RetiredReason string
 }
 
-func (r templateRow) template() (tasker.StoredTemplate, error) {
+func (r templateRow) toTemplate() (tasker.StoredTemplate, error) {
 	t := tasker.StoredTemplate{UUID: r.TemplateUUID, Source: r.Source, Checksum: r.Checksum, CreatedAt: r.CreatedAt}
 	if r.RetiredAt != nil {
 		t.Retired = &tasker.Retirement{At: *r.RetiredAt, By: r.RetiredBy, Reason: r.RetiredReason}
 	}
 	err := json.Unmarshal(r.Configuration, &t.Template)
-	return t, wrap(err, "read template %s", r.TemplateUUID)
+	return t, wrapError(err, "read template %s", r.TemplateUUID)
 }
 
 // Template returns a version of a template or, if version is empty, the newest version that is not
 // retired. It returns NotFound if there is none.
 func (db *DB) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
-	return template(ctx, db.pool, namespace, name, version)
+	return findTemplate(ctx, db.pool, namespace, name, version)
 }
 
 // Template is [DB.Template] within the transaction.
 func (tx *Tx) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
-	return template(ctx, tx, namespace, name, version)
+	return findTemplate(ctx, tx, namespace, name, version)
 }
 
-func template(ctx context.Context, q querier, namespace, name, version string) (tasker.StoredTemplate, error) {
-	found, err := templates(ctx, q, stmt("template"), namespace, name, version)
+func findTemplate(ctx context.Context, q querier, namespace, name, version string) (tasker.StoredTemplate, error) {
+	found, err := listTemplates(ctx, q, statement("template"), namespace, name, version)
 	if err != nil {
 		return tasker.StoredTemplate{}, err
 	}
-	if len(found) == 0 || !access.ScopeOf(ctx).Has(namespace) {
+	if len(found) == 0 || !access.ScopeFromContext(ctx).Has(namespace) {
 		if version != "" {
 			name += " " + version
 		}
@@ -129,16 +130,16 @@ func template(ctx context.Context, q querier, namespace, name, version string) (
 
 // TemplateByID returns a template version, or NotFound.
 func (db *DB) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
-	return templateByID(ctx, db.pool, id)
+	return findTemplateByID(ctx, db.pool, id)
 }
 
 // TemplateByID is [DB.TemplateByID] within the transaction.
 func (tx *Tx) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
-	return templateByID(ctx, tx, id)
+	return findTemplateByID(ctx, tx, id)
 }
 
-func templateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTemplate, error) {
-	found, err := templates(ctx, q, stmt("templateByID"), id)
+func findTemplateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTemplate, error) {
+	found, err := listTemplates(ctx, q, statement("templateByID"), id)
 	if err != nil {
 		return tasker.StoredTemplate{}, err
 	}
@@ -151,22 +152,23 @@ func templateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTe
 // Templates lists the templates of a namespace, or of all namespaces if namespace is empty, by name
 // and age.
 func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int) ([]tasker.StoredTemplate, error) {
-	return templates(ctx, db.pool, stmt("templates"), namespace, limit, offset, access.ScopeOf(ctx).List())
+	return listTemplates(ctx, db.pool, statement("templates"), namespace, limit, offset,
+		access.ScopeFromContext(ctx).List())
 }
 
 // TemplateVersions lists the newest versions of a template, including retired ones.
 func (db *DB) TemplateVersions(ctx context.Context, namespace, name string, limit int) ([]tasker.StoredTemplate, error) {
-	return templates(ctx, db.pool, stmt("templateVersions"), namespace, name, limit)
+	return listTemplates(ctx, db.pool, statement("templateVersions"), namespace, name, limit)
 }
 
-func templates(ctx context.Context, q querier, sql string, args ...any) ([]tasker.StoredTemplate, error) {
+func listTemplates(ctx context.Context, q querier, sql string, args ...any) ([]tasker.StoredTemplate, error) {
 	rows, err := collect[templateRow](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read templates: %w", err)
 	}
 	out := make([]tasker.StoredTemplate, len(rows))
 	for i, r := range rows {
-		if out[i], err = r.template(); err != nil {
+		if out[i], err = r.toTemplate(); err != nil {
 			return nil, err
 		}
 	}
@@ -175,8 +177,8 @@ func templates(ctx context.Context, q querier, sql string, args ...any) ([]taske
 
 // OtherVersions returns the newest versions of a template that are not retired, except v.
 func (db *DB) OtherVersions(ctx context.Context, v tasker.TemplateVersion) ([]string, error) {
-	list, err := column[string](ctx, db.pool, stmt("otherVersions"), v.Namespace, v.Name, v.Version)
-	return list, wrap(err, "list the versions of a template")
+	list, err := collectColumn[string](ctx, db.pool, statement("otherVersions"), v.Namespace, v.Name, v.Version)
+	return list, wrapError(err, "list the versions of a template")
 }
 
 // TemplateName identifies a template without a version.
@@ -187,6 +189,7 @@ type TemplateName struct {
 
 // TemplateNames lists up to limit templates, by namespace and name.
 func (db *DB) TemplateNames(ctx context.Context, limit int) ([]TemplateName, error) {
-	names, err := collect[TemplateName](ctx, db.pool, stmt("selectTemplateNames"), limit, access.ScopeOf(ctx).List())
-	return names, wrap(err, "list the names of templates")
+	names, err := collect[TemplateName](ctx, db.pool, statement("selectTemplateNames"), limit,
+		access.ScopeFromContext(ctx).List())
+	return names, wrapError(err, "list the names of templates")
 }

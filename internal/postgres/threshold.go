@@ -24,9 +24,9 @@ type Thresholds struct {
 // the thresholds from when it entered its state. [DB.ApplyThresholds] applies changes to existing
 // tasks.
 func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) (changed bool, err error) {
-	tag, err := db.pool.Exec(ctx, stmt("setStalenessThresholds"),
+	tag, err := db.pool.Exec(ctx, statement("setStalenessThresholds"),
 		th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.ErrorRecovery)
-	return tag.RowsAffected() > 0, wrap(err, "set staleness thresholds")
+	return tag.RowsAffected() > 0, wrapError(err, "set staleness thresholds")
 }
 
 // ThresholdPass records how far [DB.ApplyThresholds] has proceeded. The zero value is the
@@ -48,7 +48,7 @@ type ThresholdPass struct {
 // Several servers may call it.
 func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled time.Duration, batch int) (changed int, more bool, err error) {
 	var version time.Time
-	err = db.pool.QueryRow(ctx, stmt("thresholdsToApply"), settled).Scan(&version)
+	err = db.pool.QueryRow(ctx, statement("thresholdsToApply"), settled).Scan(&version)
 	if errors.Is(err, pgx.ErrNoRows) {
 		*p = ThresholdPass{}
 		return 0, false, nil
@@ -61,9 +61,9 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 	}
 	var seen, due int
 	if p.watched {
-		err = db.pool.QueryRow(ctx, stmt("applyStaleness"), p.seconds, p.since, p.task, batch).Scan(&seen, &due, &changed, &p.seconds, &p.since, &p.task)
+		err = db.pool.QueryRow(ctx, statement("applyStaleness"), p.seconds, p.since, p.task, batch).Scan(&seen, &due, &changed, &p.seconds, &p.since, &p.task)
 	} else {
-		err = db.pool.QueryRow(ctx, stmt("applyRecovery"), p.attendBy, p.task, batch).Scan(&seen, &due, &changed, &p.attendBy, &p.task)
+		err = db.pool.QueryRow(ctx, statement("applyRecovery"), p.attendBy, p.task, batch).Scan(&seen, &due, &changed, &p.attendBy, &p.task)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("apply staleness thresholds: %w", err)
@@ -80,6 +80,6 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 		return changed, false, nil
 	}
 	*p = ThresholdPass{}
-	_, err = db.pool.Exec(ctx, stmt("thresholdsApplied"), version)
-	return changed, false, wrap(err, "apply staleness thresholds")
+	_, err = db.pool.Exec(ctx, statement("thresholdsApplied"), version)
+	return changed, false, wrapError(err, "apply staleness thresholds")
 }

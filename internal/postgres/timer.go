@@ -11,7 +11,7 @@ import (
 // EnqueueReady enqueues the steps whose dependencies are done and the items that have a free slot.
 // It returns their namespaces. The caller must settle the tasks.
 func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	list, err := tx.enqueue(ctx, stmt("enqueueReady"), tasks)
+	list, err := tx.enqueue(ctx, statement("enqueueReady"), tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []task
 		TaskUUID tasker.ID
 		Starts   bool
 	}
-	rows, err := collect[row](ctx, tx, stmt("startedTasks"), tasks)
+	rows, err := collect[row](ctx, tx, statement("startedTasks"), tasks)
 	if err != nil {
 		return nil, nil, fmt.Errorf("find tasks to start: %w", err)
 	}
@@ -47,18 +47,18 @@ func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []task
 // PromoteItems enqueues map items that have a free slot and returns their namespaces. The caller
 // must settle the tasks.
 func (tx *Tx) PromoteItems(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	return tx.enqueue(ctx, stmt("promoteItems"), tasks)
+	return tx.enqueue(ctx, statement("promoteItems"), tasks)
 }
 
 // RetryDue enqueues steps whose retry is due and returns their namespaces. It ignores tasks in
 // error.
 func (tx *Tx) RetryDue(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	return tx.enqueue(ctx, stmt("retryDue"), tasks)
+	return tx.enqueue(ctx, statement("retryDue"), tasks)
 }
 
 func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]string, error) {
-	list, err := column[string](ctx, tx, sql, tasks, tx.queue.ttlMS, tx.queue.announce)
-	return list, wrap(err, "enqueue steps")
+	list, err := collectColumn[string](ctx, tx, sql, tasks, tx.queue.ttlMS, tx.queue.announce)
+	return list, wrapError(err, "enqueue steps")
 }
 
 // RetryMark records how far [DB.TasksWithDueRetries] has read. The zero value is the beginning.
@@ -68,8 +68,8 @@ type RetryMark struct {
 	taskUUID, stepUUID tasker.ID
 }
 
-// Begun reports whether some of the older retries were read, but not all.
-func (m RetryMark) Begun() bool { return m.nextRetryAt != nil }
+// HasBegun reports whether some of the older retries were read, but not all.
+func (m RetryMark) HasBegun() bool { return m.nextRetryAt != nil }
 
 // TasksWithDueRetries returns tasks with due retries: up to limit recent ones, and those of the
 // next limit older steps after the mark. It returns the new mark.
@@ -83,8 +83,8 @@ func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int
 	if from.Recent {
 		late = 0
 	}
-	r, err := required[row](ctx, db.pool, nil, "find due retries",
-		stmt("tasksWithDueRetries"), limit, from.nextRetryAt, from.taskUUID, from.stepUUID, tasker.ID{}, late)
+	r, err := queryRequired[row](ctx, db.pool, nil, "find due retries",
+		statement("tasksWithDueRetries"), limit, from.nextRetryAt, from.taskUUID, from.stepUUID, tasker.ID{}, late)
 	if err != nil {
 		return nil, from, err
 	}
@@ -93,18 +93,18 @@ func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int
 
 // TasksToStart returns tasks whose start is due.
 func (db *DB) TasksToStart(ctx context.Context, limit int) ([]tasker.ID, error) {
-	return db.dueTasks(ctx, stmt("tasksToStart"), limit)
+	return db.findDueTasks(ctx, statement("tasksToStart"), limit)
 }
 
-// dueTasks executes a query for due tasks.
-func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.ID, error) {
-	list, err := column[tasker.ID](ctx, db.pool, sql, args...)
-	return list, wrap(err, "find due tasks")
+// findDueTasks executes a query for due tasks.
+func (db *DB) findDueTasks(ctx context.Context, sql string, args ...any) ([]tasker.ID, error) {
+	list, err := collectColumn[tasker.ID](ctx, db.pool, sql, args...)
+	return list, wrapError(err, "find due tasks")
 }
 
 // Overdue returns how many seconds work of each kind is overdue.
 func (db *DB) Overdue(ctx context.Context) (map[string]float64, error) {
-	return selectMap[string, float64](ctx, db.pool, "find overdue work", stmt("overdue"))
+	return selectMap[string, float64](ctx, db.pool, "find overdue work", statement("overdue"))
 }
 
 // DueKind describes when work of one kind is due.
@@ -133,7 +133,7 @@ func (db *DB) DueWork(ctx context.Context, reportAge, within time.Duration) (Due
 		Due       bool
 		Wait      float64
 	}
-	rows, err := collect[row](ctx, db.pool, stmt("findDueWork"), reportAge, within, db.heads.expiryScanDue())
+	rows, err := collect[row](ctx, db.pool, statement("findDueWork"), reportAge, within, db.heads.isExpiryScanDue())
 	if err != nil {
 		return DueWork{}, fmt.Errorf("find due work: %w", err)
 	}
@@ -141,7 +141,7 @@ func (db *DB) DueWork(ctx context.Context, reportAge, within time.Duration) (Due
 	for _, r := range rows {
 		k := DueKind{Kind: r.Kind, Due: r.Due}
 		if r.Wait < within.Seconds() {
-			wait := seconds(r.Wait)
+			wait := secondsToDuration(r.Wait)
 			k.Next = &wait
 		}
 		work.ReadOnly, work.LastEvent, work.ManyDead = r.ReadOnly, r.LastEvent, r.ManyDead
@@ -173,7 +173,7 @@ func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) (list []task
 		Tasks, Steps []tasker.ID
 	}
 	for range maxClaimBatches {
-		r, err := required[row](ctx, db.pool, nil, "find expired leases", stmt("stepsWithExpiredLease"), limit)
+		r, err := queryRequired[row](ctx, db.pool, nil, "find expired leases", statement("stepsWithExpiredLease"), limit)
 		if err != nil {
 			return nil, err
 		}
@@ -189,25 +189,25 @@ func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) (list []task
 
 // ExpiredLeases returns the attempts of those steps whose lease has expired.
 func (db *DB) ExpiredLeases(ctx context.Context, steps []tasker.StepRef) ([]ExpiredLease, error) {
-	tasks, ids := refArrays(steps)
-	rows, err := collect[ExpiredLease](ctx, db.pool, stmt("expiredLeases"), tasks, ids)
-	return rows, wrap(err, "find expired leases")
+	tasks, ids := toRefArrays(steps)
+	rows, err := collect[ExpiredLease](ctx, db.pool, statement("expiredLeases"), tasks, ids)
+	return rows, wrapError(err, "find expired leases")
 }
 
 // StepsWithPendingReport returns steps whose report has been pending for at least age, oldest
 // first.
 func (db *DB) StepsWithPendingReport(ctx context.Context, age time.Duration, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stmt("stepsWithPendingReport"), limit, age)
+	return db.findDueSteps(ctx, statement("stepsWithPendingReport"), limit, age)
 }
 
-// dueSteps executes a query for due steps.
-func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.StepRef, error) {
+// findDueSteps executes a query for due steps.
+func (db *DB) findDueSteps(ctx context.Context, sql string, args ...any) ([]tasker.StepRef, error) {
 	rows, err := collect[tasker.StepRef](ctx, db.pool, sql, args...)
-	return rows, wrap(err, "find due steps")
+	return rows, wrapError(err, "find due steps")
 }
 
-// Writable returns an error if the database does not accept writes, for example because it is a
-// standby.
-func (db *DB) Writable(ctx context.Context) error {
-	return exec(ctx, db.pool, "check that the database is writable", stmt("canWrite"))
+// CheckWritable returns an error if the database does not accept writes, for example because it is
+// a standby.
+func (db *DB) CheckWritable(ctx context.Context) error {
+	return exec(ctx, db.pool, "check that the database is writable", statement("canWrite"))
 }

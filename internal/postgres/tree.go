@@ -17,7 +17,7 @@ func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, er
 	if err != nil {
 		return tasker.TaskTree{}, err
 	}
-	below, more, err := db.below(ctx, task)
+	below, more, err := db.findDescendants(ctx, task)
 	if err != nil {
 		return tasker.TaskTree{}, err
 	}
@@ -28,15 +28,16 @@ func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, er
 	return db.readTree(ctx, task, slices.Concat(ids, []tasker.ID{task}, below), more)
 }
 
-// below returns the descendants of a task, level by level, and the tasks some of whose children are
-// missing. It queries one level at a time, so that each level is truncated before the next one is
-// read.
-func (db *DB) below(ctx context.Context, task tasker.ID) (ids []tasker.ID, more map[tasker.ID]bool, err error) {
+// findDescendants returns the descendants of a task, level by level, and the tasks some of whose
+// children are missing. It queries one level at a time, so that each level is truncated before the
+// next one is read.
+func (db *DB) findDescendants(ctx context.Context, task tasker.ID) (ids []tasker.ID, more map[tasker.ID]bool,
+	err error) {
 	type row struct{ TaskUUID, ParentUUID tasker.ID }
 	more = map[tasker.ID]bool{}
 	parents := []tasker.ID{task}
 	for depth := 0; len(parents) > 0 && depth <= tasker.MaxChildDepth; depth++ {
-		rows, err := collect[row](ctx, db.pool, stmt("tasksBelow"), parents, tasker.MaxTreeChildren+1)
+		rows, err := collect[row](ctx, db.pool, statement("tasksBelow"), parents, tasker.MaxTreeChildren+1)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read the tasks below a task: %w", err)
 		}
@@ -61,11 +62,11 @@ func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, mor
 		StepName           string
 		Current, WaitedFor bool
 	}
-	rows, err := collect[row](ctx, db.pool, stmt("treeTasks"), ids)
+	rows, err := collect[row](ctx, db.pool, statement("treeTasks"), ids)
 	if err != nil {
 		return tasker.TaskTree{}, fmt.Errorf("read a task tree: %w", err)
 	}
-	scope := access.ScopeOf(ctx)
+	scope := access.ScopeFromContext(ctx)
 	children := map[tasker.ID][]tasker.TreeTask{}
 	known := map[tasker.ID]bool{}
 	var top []tasker.TreeTask
@@ -74,7 +75,7 @@ func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, mor
 			continue
 		}
 		known[r.UUID] = true
-		n := tasker.TreeTask{Task: r.task(), Depth: r.Depth, StepName: r.StepName, Current: r.Current, WaitedFor: r.WaitedFor, MoreChildren: more[r.UUID]}
+		n := tasker.TreeTask{Task: r.toTask(), Depth: r.Depth, StepName: r.StepName, Current: r.Current, WaitedFor: r.WaitedFor, MoreChildren: more[r.UUID]}
 		if p := r.ParentTaskUUID; p != nil && known[*p] {
 			children[*p] = append(children[*p], n)
 		} else {
@@ -82,7 +83,7 @@ func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, mor
 		}
 	}
 	if !known[task] {
-		return tasker.TaskTree{}, noTask(task)
+		return tasker.TaskTree{}, newTaskNotFoundError(task)
 	}
 	tree := tasker.TaskTree{TaskUUID: task}
 	var add func([]tasker.TreeTask)

@@ -26,27 +26,27 @@ func (t *CreatedTask) UniqueKey() UniqueKey {
 	return UniqueKey{t.Template.Namespace, t.Template.Name, t.Options.Unique.Key}
 }
 
-// Replaces reports whether the task cancels an open task that has the same unique key.
-func (t *CreatedTask) Replaces() bool {
+// ReplacesExisting reports whether the task cancels an open task that has the same unique key.
+func (t *CreatedTask) ReplacesExisting() bool {
 	return t.UniqueKey() != UniqueKey{} && t.Options.Unique.OnConflict == tasker.ConflictCancelExisting
 }
 
 // UniqueTask returns the open task with a unique key, or the zero id if there is none.
 func (db *DB) UniqueTask(ctx context.Context, key UniqueKey) (tasker.ID, error) {
-	return uniqueTask(ctx, db.pool, key)
+	return findUniqueTask(ctx, db.pool, key)
 }
 
 // UniqueTask is [DB.UniqueTask] within the transaction.
 func (tx *Tx) UniqueTask(ctx context.Context, key UniqueKey) (tasker.ID, error) {
-	return uniqueTask(ctx, tx, key)
+	return findUniqueTask(ctx, tx, key)
 }
 
-func uniqueTask(ctx context.Context, q querier, key UniqueKey) (id tasker.ID, err error) {
-	found, err := firstOf[tasker.ID](ctx, q, stmt("uniqueTask"), key.Namespace, key.Name, key.Key)
+func findUniqueTask(ctx context.Context, q querier, key UniqueKey) (id tasker.ID, err error) {
+	found, err := queryFirst[tasker.ID](ctx, q, statement("uniqueTask"), key.Namespace, key.Name, key.Key)
 	if found != nil {
 		id = *found
 	}
-	return id, wrap(err, "find unique key")
+	return id, wrapError(err, "find unique key")
 }
 
 // CancelUnique cancels the open tasks whose unique keys new tasks take over. The initiator of the
@@ -60,7 +60,7 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	var namespaces, names, keys, actors []string
 	var made []tasker.ID
 	for _, t := range tasks {
-		if t.Replaces() {
+		if t.ReplacesExisting() {
 			k := t.UniqueKey()
 			namespaces, names, keys, made = append(namespaces, k.Namespace), append(names, k.Name), append(keys, k.Key), append(made, t.UUID)
 			actors = append(actors, cmp.Or(t.Request.Initiator, tasker.SystemActor))
@@ -69,10 +69,10 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	if len(made) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, stmt("lockUniqueKeys"), namespaces, names, keys); err != nil {
+	if _, err := tx.Exec(ctx, statement("lockUniqueKeys"), namespaces, names, keys); err != nil {
 		return fmt.Errorf("lock unique keys: %w", err)
 	}
-	held, err := collect[holder](ctx, tx, stmt("selectUnique"), namespaces, names, keys, made)
+	held, err := collect[holder](ctx, tx, statement("selectUnique"), namespaces, names, keys, made)
 	if err != nil {
 		return fmt.Errorf("find unique keys: %w", err)
 	}
@@ -123,5 +123,5 @@ func (tx *Tx) FreeUniqueKeys(ctx context.Context, tasks []*CreatedTask) error {
 	if len(replaced) == 0 {
 		return nil
 	}
-	return exec(ctx, tx, "release unique keys", stmt("freeUniqueKeys"), replaced)
+	return exec(ctx, tx, "release unique keys", statement("freeUniqueKeys"), replaced)
 }

@@ -56,7 +56,8 @@ func (tx *Tx) VersionedTask(ctx context.Context, task tasker.ID, lock bool) (Ver
 			return VersionedTask{}, nil, err
 		}
 	}
-	t, err := required[VersionedTask](ctx, tx, noTask(task), "read a task", stmt("versionedTask"), task)
+	t, err := queryRequired[VersionedTask](ctx, tx, newTaskNotFoundError(task), "read a task", statement("versionedTask"),
+		task)
 	if err == nil && lock {
 		err = tx.lockEnqueuedOf(ctx, []tasker.ID{task})
 	}
@@ -64,7 +65,7 @@ func (tx *Tx) VersionedTask(ctx context.Context, task tasker.ID, lock bool) (Ver
 		return t, nil, err
 	}
 	steps, err := collect[VersionedStep](ctx, tx, stepsSQL, task)
-	return t, steps, wrap(err, "read steps")
+	return t, steps, wrapError(err, "read steps")
 }
 
 // NewVersion describes how a locked task is moved to another template version.
@@ -105,7 +106,7 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	if v.Task.State == tasker.TaskPending && v.Task.StartAt != nil {
 		task.Request.StartAt = *v.Task.StartAt
 	}
-	tag, err := tx.Exec(ctx, stmt("changeVersion"), id, v.Task.TemplateUUID, string(v.Task.State), v.Template.UUID, string(lifecycle.ChangeVersion), by.Actor, by.Reason, string(v.Detail))
+	tag, err := tx.Exec(ctx, statement("changeVersion"), id, v.Task.TemplateUUID, string(v.Task.State), v.Template.UUID, string(lifecycle.ChangeVersion), by.Actor, by.Reason, string(v.Detail))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("change the version of a task: %w", err)
@@ -125,7 +126,7 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	if v.Task.State == tasker.TaskPending {
 		return nil, nil
 	}
-	namespaces, err := column[string](ctx, tx, stmt("requeueSteps"), id, atRest, tx.queue.announce)
+	namespaces, err := collectColumn[string](ctx, tx, statement("requeueSteps"), id, atRest, tx.queue.announce)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue redefined steps: %w", err)
 	}
@@ -144,26 +145,27 @@ func (tx *Tx) rewriteSteps(ctx context.Context, task *CreatedTask, v NewVersion,
 		s := &v.Steps[i]
 		rewritten[i] = rewrittenStep{taskStep{task, &s.CreatedStep}, s}
 	}
-	if err := tx.deleteHeldSteps(ctx, refsOf(task.UUID, atRest)); err != nil {
+	if err := tx.deleteHeldSteps(ctx, toStepRefs(task.UUID, atRest)); err != nil {
 		return err
 	}
 	var batch pgx.Batch
-	batch.Queue(stmt("removeSteps"), task.UUID, v.Removed)
-	batch.Queue(stmt("forgetDeferred"), task.UUID)
-	batch.Queue(stmt("unqueueSteps"), task.UUID, atRest)
+	batch.Queue(statement("removeSteps"), task.UUID, v.Removed)
+	batch.Queue(statement("forgetDeferred"), task.UUID)
+	batch.Queue(statement("unqueueSteps"), task.UUID, atRest)
 	if len(added) > 0 {
-		batch.Queue(stmt("insertSteps"), append([]any{tx.queue.ttlMS}, newStepColumns.arrays(added)...)...)
+		batch.Queue(statement("insertSteps"), append([]any{tx.queue.ttlMS}, newStepColumns.toArrays(added)...)...)
 	}
-	batch.Queue(stmt("rewriteSteps"), append([]any{task.UUID, tx.queue.ttlMS}, rewrittenColumns.arrays(rewritten)...)...)
-	batch.Queue(stmt("rewriteItems"), task.UUID)
+	batch.Queue(statement("rewriteSteps"), append([]any{task.UUID, tx.queue.ttlMS},
+		rewrittenColumns.toArrays(rewritten)...)...)
+	batch.Queue(statement("rewriteItems"), task.UUID)
 	if v.Finds {
-		batch.Queue(stmt("scheduleAttributeRefresh"), task.UUID)
+		batch.Queue(statement("scheduleAttributeRefresh"), task.UUID)
 	}
-	return wrap(tx.SendBatch(ctx, &batch).Close(), "rewrite the steps of a task")
+	return wrapError(tx.SendBatch(ctx, &batch).Close(), "rewrite the steps of a task")
 }
 
-func refsOf(task tasker.ID, steps []tasker.ID) []tasker.StepRef {
-	return mapped(steps, func(step tasker.ID) tasker.StepRef { return tasker.StepRef{TaskUUID: task, StepUUID: step} })
+func toStepRefs(task tasker.ID, steps []tasker.ID) []tasker.StepRef {
+	return mapSlice(steps, func(step tasker.ID) tasker.StepRef { return tasker.StepRef{TaskUUID: task, StepUUID: step} })
 }
 
 type rewrittenStep struct {
@@ -171,21 +173,21 @@ type rewrittenStep struct {
 	step *RewrittenStep
 }
 
-var rewrittenColumns = append(columnsOf(newStepColumns.only(
+var rewrittenColumns = append(convertColumns(newStepColumns.pick(
 	"step_uuid", "step_type", "handler", "parents", "children", "max_attempts", "retryable", "backoff", "base_ms", "cap_ms", "jitter", "timeout_s", "ttl_ms", "remind_s", "join_rule", "start_at", "finds",
 ), func(s rewrittenStep) taskStep { return s.taskStep }),
-	col("open_now int", func(s *rewrittenStep) int32 { return int32(s.step.ParentsOpen) }),
-	col("rewrite int", func(s *rewrittenStep) int32 { return int32(s.step.Rewrite) }),
-	col("due bool", func(s *rewrittenStep) bool { return s.step.Due }),
-	col("waits bool", func(s *rewrittenStep) bool { return s.step.Waits }),
+	newColumn("open_now int", func(s *rewrittenStep) int32 { return int32(s.step.ParentsOpen) }),
+	newColumn("rewrite int", func(s *rewrittenStep) int32 { return int32(s.step.Rewrite) }),
+	newColumn("due bool", func(s *rewrittenStep) bool { return s.step.Due }),
+	newColumn("waits bool", func(s *rewrittenStep) bool { return s.step.Waits }),
 )
 
-// columnsOf adapts the columns of T to rows of type U, from which of returns the T.
-func columnsOf[T, U any](list columns[T], of func(U) T) columns[U] {
+// convertColumns adapts the columns of T to rows of type U, from which of returns the T.
+func convertColumns[T, U any](list columns[T], of func(U) T) columns[U] {
 	out := make(columns[U], len(list))
 	for i, c := range list {
-		out[i] = columnOf[U]{name: c.name, kind: c.kind, array: func(rows []U) any {
-			return c.array(mapped(rows, of))
+		out[i] = columnDef[U]{name: c.name, kind: c.kind, array: func(rows []U) any {
+			return c.array(mapSlice(rows, of))
 		}}
 	}
 	return out
@@ -213,7 +215,7 @@ func (db *DB) OpenTasksOf(ctx context.Context, template, before tasker.ID, limit
 		TaskUUID tasker.ID
 		Open     bool
 	}
-	list, err := collect[row](ctx, db.pool, stmt("openTasksOf"), template, idOrNull(before), versionBatch)
+	list, err := collect[row](ctx, db.pool, statement("openTasksOf"), template, toNullUUID(before), versionBatch)
 	if err != nil {
 		return p, fmt.Errorf("list the open tasks of a version: %w", err)
 	}

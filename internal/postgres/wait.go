@@ -10,19 +10,19 @@ import (
 // EndWait is the kind of timed work that ends waits.
 const EndWait = "wait"
 
-// waitOf returns the end of a wait of step s that begins at the given time. It is null if the end
+// waitSQL returns the end of a wait of step s that begins at the given time. It is null if the end
 // is not set or not known, and for steps that workers execute.
-func waitOf(at string) string {
+func waitSQL(at string) string {
 	return `CASE WHEN s.step_type NOT IN ('standard', 'map') THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
 }
 
-// remindOf returns the time of the first reminder for a step s whose wait begins at the given time,
-// or null.
-func remindOf(at string) string { return at + ` + interval '1 second' * s.remind_first_s` }
+// reminderSQL returns the time of the first reminder for a step s whose wait begins at the given
+// time, or null.
+func reminderSQL(at string) string { return at + ` + interval '1 second' * s.remind_first_s` }
 
 // StepsWithWaitOver returns steps whose wait is over, oldest first.
 func (db *DB) StepsWithWaitOver(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stmt("stepsWithWaitOver"), limit)
+	return db.findDueSteps(ctx, statement("stepsWithWaitOver"), limit)
 }
 
 // WaitingStep is a step whose wait is over.
@@ -37,9 +37,9 @@ type WaitingStep struct {
 
 // WaitsOver returns those of the steps whose wait is over. The caller must hold the task locks.
 func (tx *Tx) WaitsOver(ctx context.Context, steps []tasker.StepRef) ([]WaitingStep, error) {
-	tasks, ids := refArrays(steps)
-	list, err := collect[WaitingStep](ctx, tx, stmt("waitsOver"), tasks, ids)
-	return list, wrap(err, "read ended waits")
+	tasks, ids := toRefArrays(steps)
+	list, err := collect[WaitingStep](ctx, tx, statement("waitsOver"), tasks, ids)
+	return list, wrapError(err, "read ended waits")
 }
 
 // Remind is the kind of timed work that sends reminders about steps.
@@ -47,7 +47,7 @@ const Remind = "remind"
 
 // StepsToRemind returns steps for which a reminder is due, oldest first.
 func (db *DB) StepsToRemind(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stmt("stepsToRemind"), limit)
+	return db.findDueSteps(ctx, statement("stepsToRemind"), limit)
 }
 
 // RemindedStep is a step that waits for an answer and for which a reminder is due.
@@ -68,9 +68,9 @@ type RemindedStep struct {
 // RemindedSteps returns those of the steps for which a reminder is due. The caller must hold the
 // task locks.
 func (tx *Tx) RemindedSteps(ctx context.Context, steps []tasker.StepRef) ([]RemindedStep, error) {
-	tasks, ids := refArrays(steps)
-	list, err := collect[RemindedStep](ctx, tx, stmt("remindedSteps"), tasks, ids)
-	return list, wrap(err, "read due reminders")
+	tasks, ids := toRefArrays(steps)
+	list, err := collect[RemindedStep](ctx, tx, statement("remindedSteps"), tasks, ids)
+	return list, wrapError(err, "read due reminders")
 }
 
 // Reminder is a message that reminds people of a step.
@@ -92,6 +92,6 @@ func (tx *Tx) SendReminders(ctx context.Context, list []Reminder) error {
 			return err
 		}
 	}
-	tasks, ids := refArrays(refs)
-	return exec(ctx, tx, "record reminders", stmt("reminded"), tasks, ids, sent, next)
+	tasks, ids := toRefArrays(refs)
+	return exec(ctx, tx, "record reminders", statement("reminded"), tasks, ids, sent, next)
 }

@@ -16,8 +16,8 @@ func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Regis
 		Added   bool
 		Crowded string
 	}
-	done, err := one[row](ctx, db.pool, stmt("insertWorker"),
-		r.WorkerUUID, w.Name, w.Namespaces, w.Handlers, w.Version, w.MaxConcurrency, r.HeartbeatInterval, r.LeaseDuration, access.IdentityOf(ctx).Subject,
+	done, err := queryOne[row](ctx, db.pool, statement("insertWorker"),
+		r.WorkerUUID, w.Name, w.Namespaces, w.Handlers, w.Version, w.MaxConcurrency, r.HeartbeatInterval, r.LeaseDuration, access.IdentityFromContext(ctx).Subject,
 		tasker.MaxWorkers, maxOfNamespace, tasker.MaxWorkerRows)
 	switch {
 	case err != nil:
@@ -41,7 +41,7 @@ func (db *DB) Worker(ctx context.Context, id tasker.ID) (w tasker.WorkerSpec, le
 		tasker.WorkerSpec
 		Lease time.Duration
 	}
-	r, err := required[row](ctx, db.pool, unknownWorker(id), "read worker", stmt("worker"), id)
+	r, err := queryRequired[row](ctx, db.pool, newUnknownWorkerError(id), "read worker", statement("worker"), id)
 	return r.WorkerSpec, r.Lease, err
 }
 
@@ -53,18 +53,18 @@ type WorkerAccess struct {
 
 // WorkerAccess returns the registration of a worker for authorization, or nil if there is none.
 func (db *DB) WorkerAccess(ctx context.Context, id tasker.ID) (*WorkerAccess, error) {
-	w, err := one[WorkerAccess](ctx, db.pool, stmt("workerAccess"), id)
-	return w, wrap(err, "read the registration of worker %s", id)
+	w, err := queryOne[WorkerAccess](ctx, db.pool, statement("workerAccess"), id)
+	return w, wrapError(err, "read the registration of worker %s", id)
 }
 
 // RemoveWorker marks a worker as offline. It returns NotFound if the worker is not registered.
 func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
-	tag, err := db.pool.Exec(ctx, stmt("removeWorker"), id)
+	tag, err := db.pool.Exec(ctx, statement("removeWorker"), id)
 	if err != nil {
 		return fmt.Errorf("remove worker: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return unknownWorker(id)
+		return newUnknownWorkerError(id)
 	}
 	return nil
 }
@@ -72,18 +72,19 @@ func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 // DrainWorker prevents a worker from claiming steps. Repeating it has no effect. It returns
 // NotFound if the worker is not registered.
 func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
-	drained, err := firstOf[tasker.ID](ctx, db.pool, stmt("drainWorker"), id, access.IdentityOf(ctx).Subject)
+	drained, err := queryFirst[tasker.ID](ctx, db.pool, statement("drainWorker"), id,
+		access.IdentityFromContext(ctx).Subject)
 	if err == nil && drained == nil {
-		return unknownWorker(id)
+		return newUnknownWorkerError(id)
 	}
-	return wrap(err, "drain worker")
+	return wrapError(err, "drain worker")
 }
 
 // RecordHeartbeats records heartbeats. It returns, for each worker that is registered, whether it
 // is draining.
 func (db *DB) RecordHeartbeats(ctx context.Context, ids []tasker.ID) (drains map[tasker.ID]bool, err error) {
 	err = retry(ctx, func() (err error) {
-		drains, err = selectMap[tasker.ID, bool](ctx, db.pool, "record heartbeats", stmt("recordHeartbeats"), ids)
+		drains, err = selectMap[tasker.ID, bool](ctx, db.pool, "record heartbeats", statement("recordHeartbeats"), ids)
 		return err
 	})
 	return drains, err
@@ -91,16 +92,17 @@ func (db *DB) RecordHeartbeats(ctx context.Context, ids []tasker.ID) (drains map
 
 // PruneWorkers deletes workers that have sent no heartbeat for age, and returns their number.
 func (db *DB) PruneWorkers(ctx context.Context, age time.Duration) (int64, error) {
-	tag, err := db.pool.Exec(ctx, stmt("pruneWorkers"), age)
-	return tag.RowsAffected(), wrap(err, "delete offline workers")
+	tag, err := db.pool.Exec(ctx, statement("pruneWorkers"), age)
+	return tag.RowsAffected(), wrapError(err, "delete offline workers")
 }
 
 // Workers lists workers, most recently seen first, and reports whether there are more.
 func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, bool, error) {
-	return pageOf[tasker.Worker](ctx, db.pool, limit, "list workers", stmt("selectWorkers"), limit+1, offset, access.ScopeOf(ctx).List())
+	return queryPage[tasker.Worker](ctx, db.pool, limit, "list workers", statement("selectWorkers"), limit+1, offset, access.ScopeFromContext(ctx).List())
 }
 
 // WorkerWithHealth returns a worker, which may be offline, or NotFound.
 func (db *DB) WorkerWithHealth(ctx context.Context, id tasker.ID) (tasker.Worker, error) {
-	return required[tasker.Worker](ctx, db.pool, unknownWorker(id), "read worker", stmt("selectWorker"), id)
+	return queryRequired[tasker.Worker](ctx, db.pool, newUnknownWorkerError(id), "read worker", statement("selectWorker"),
+		id)
 }

@@ -11,7 +11,7 @@ func (r Rules) Attr(_ []string, a slog.Attr) slog.Attr {
 	if r.keys == nil {
 		return a
 	}
-	if r.hides(a.Key) {
+	if r.isSecretKey(a.Key) {
 		return slog.String(a.Key, Hidden)
 	}
 	switch a.Value.Kind() {
@@ -47,27 +47,27 @@ func (r Rules) document(v any) (any, bool) {
 	if err := json.Unmarshal(raw, &doc); err != nil {
 		return nil, false
 	}
-	return r.hide(doc)
+	return r.redactDocument(doc)
 }
 
-// hide redacts doc and reports whether it changed anything. It must match the SQL function
-// redact_keys.
-func (r Rules) hide(doc any) (shown any, hidden bool) {
+// redactDocument redacts doc and reports whether it changed anything. It must match the SQL
+// function redact_keys.
+func (r Rules) redactDocument(doc any) (shown any, hidden bool) {
 	var one bool
 	switch d := doc.(type) {
 	case map[string]any:
-		named := r.named(d)
+		named := r.hasSecretName(d)
 		for key, value := range d {
-			if value != nil && (named && key == "value" || r.hides(key)) {
+			if value != nil && (named && key == "value" || r.isSecretKey(key)) {
 				d[key], one = Hidden, true
 			} else {
-				d[key], one = r.hide(value)
+				d[key], one = r.redactDocument(value)
 			}
 			hidden = hidden || one
 		}
 	case []any:
 		for i, value := range d {
-			d[i], one = r.hide(value)
+			d[i], one = r.redactDocument(value)
 			hidden = hidden || one
 		}
 	case string:
@@ -77,11 +77,11 @@ func (r Rules) hide(doc any) (shown any, hidden bool) {
 	return doc, hidden
 }
 
-// named reports whether an object is a pair with a hidden name, such as {"name": "password",
-// "value": 1}.
-func (r Rules) named(d map[string]any) bool {
+// hasSecretName reports whether an object is a pair with a hidden name, such as {"name":
+// "password", "value": 1}.
+func (r Rules) hasSecretName(d map[string]any) bool {
 	for _, by := range []string{"name", "key"} {
-		if name, ok := d[by].(string); ok && r.hides(name) {
+		if name, ok := d[by].(string); ok && r.isSecretKey(name) {
 			return true
 		}
 	}

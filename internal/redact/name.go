@@ -37,10 +37,10 @@ func parseName(text string) (name, error) {
 	rest, whole := strings.CutPrefix(rest, "=")
 	n := name{
 		letters: strings.Map(func(c rune) rune {
-			if separator(c) {
+			if isSeparator(c) {
 				return -1
 			}
-			return lower(c)
+			return toLower(c)
 		}, rest),
 		shown: shown,
 	}
@@ -54,28 +54,28 @@ func parseName(text string) (name, error) {
 	return n, nil
 }
 
-func separator(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune("-_./:", c) }
+func isSeparator(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune("-_./:", c) }
 
-// lower converts only ASCII letters to lower case, because the result for others depends on the
+// toLower converts only ASCII letters to lower case, because the result for others depends on the
 // locale in PostgreSQL.
-func lower(c rune) rune {
+func toLower(c rune) rune {
 	if 'A' <= c && c <= 'Z' {
 		return c + 'a' - 'A'
 	}
 	return c
 }
 
-func (n name) hidden() bool { return !n.shown }
+func (n name) isHidden() bool { return !n.shown }
 
-func (n name) exempt() bool { return n.shown }
+func (n name) isExempt() bool { return n.shown }
 
-// alternatives returns a regular expression that matches the selected names in the result of
-// [words]. It returns "" if there are none.
-func alternatives(names []name, which func(name) bool) string {
+// joinAlternatives returns a regular expression that matches the selected names in the result of
+// [splitWords]. It returns "" if there are none.
+func joinAlternatives(names []name, which func(name) bool) string {
 	var list []string
 	for _, n := range names {
 		if which(n) {
-			list = append(list, n.inWords())
+			list = append(list, n.wordPattern())
 		}
 	}
 	if len(list) == 0 {
@@ -84,10 +84,10 @@ func alternatives(names []name, which func(name) bool) string {
 	return "(?:" + strings.Join(list, "|") + ")"
 }
 
-// inWords returns a regular expression that matches n in the words of a key. The name may be split
-// into several words.
-func (n name) inWords() string {
-	core, open, closed := n.spelled(" ?", ".*", letter)
+// wordPattern returns a regular expression that matches n in the words of a key. The name may be
+// split into several words.
+func (n name) wordPattern() string {
+	core, open, closed := n.spellingPattern(" ?", ".*", letterPattern)
 	if !n.whole {
 		return " " + core + " "
 	}
@@ -100,9 +100,9 @@ func (n name) inWords() string {
 	return core
 }
 
-// spelled joins the letters of n with a pattern for separators. It also reports whether n begins
-// with * and whether it ends with *.
-func (n name) spelled(between, anything string, letter func(rune) string) (core string, open, closed bool) {
+// spellingPattern joins the letters of n with a pattern for separators. It also reports whether n
+// begins with * and whether it ends with *.
+func (n name) spellingPattern(between, anything string, letter func(rune) string) (core string, open, closed bool) {
 	var b strings.Builder
 	for i, part := range strings.FieldsFunc(n.letters, func(c rune) bool { return c == '*' }) {
 		if i > 0 {
@@ -118,17 +118,17 @@ func (n name) spelled(between, anything string, letter func(rune) string) (core 
 	return b.String(), strings.HasPrefix(n.letters, "*"), strings.HasSuffix(n.letters, "*")
 }
 
-// letter returns a pattern that matches c in the words of a key, whose ASCII letters are
+// letterPattern returns a pattern that matches c in the words of a key, whose ASCII letters are
 // lower-case.
-func letter(c rune) string {
+func letterPattern(c rune) string {
 	if c < unicode.MaxASCII {
 		return string(c)
 	}
-	return anyCase(c)
+	return anyCasePattern(c)
 }
 
-// anyCase returns a pattern that matches c in any case.
-func anyCase(c rune) string {
+// anyCasePattern returns a pattern that matches c in any case.
+func anyCasePattern(c rune) string {
 	all := []rune{c}
 	for f := unicode.SimpleFold(c); f != c; f = unicode.SimpleFold(f) {
 		if c >= unicode.MaxASCII || f < unicode.MaxASCII {
@@ -151,22 +151,22 @@ var (
 	}
 )
 
-// words returns the words of a key in lower case, surrounded and separated by blanks. Words are
-// split at separators, between letters and digits, and in camelCase. It must match the SQL function
-// key_words.
-func words(key string) string {
+// splitWords returns the words of a key in lower case, surrounded and separated by blanks. Words
+// are split at separators, between letters and digits, and in camelCase. It must match the SQL
+// function key_words.
+func splitWords(key string) string {
 	key = separatorRun.ReplaceAllString(key, " ")
 	for _, border := range camel {
 		key = border.ReplaceAllString(key, "$1 $2")
 	}
-	return " " + strings.Map(lower, key) + " "
+	return " " + strings.Map(toLower, key) + " "
 }
 
-// hides reports whether the values of a key are hidden.
-func (r Rules) hides(key string) bool {
+// isSecretKey reports whether the values of a key are hidden.
+func (r Rules) isSecretKey(key string) bool {
 	if r.keys == nil {
 		return false
 	}
-	w := words(key)
+	w := splitWords(key)
 	return r.keys.MatchString(w) && (r.shown == nil || !r.shown.MatchString(w))
 }

@@ -5,7 +5,7 @@ import "strings"
 // Pattern returns a PostgreSQL regular expression for the words of hidden keys, as returned by the
 // function key_words. It matches nothing if no key is hidden.
 func (r Rules) Pattern() string {
-	hidden, shown := alternatives(r.names, name.hidden), alternatives(r.names, name.exempt)
+	hidden, shown := joinAlternatives(r.names, name.isHidden), joinAlternatives(r.names, name.isExempt)
 	switch {
 	case hidden == "":
 		return "^$"
@@ -30,9 +30,9 @@ func (r Rules) Document() string {
 		if n.shown {
 			continue
 		}
-		core, open, closed := n.spelled(between, `(?:[^"\\]|\\.)*`, anyCase)
+		core, open, closed := n.spellingPattern(between, `(?:[^"\\]|\\.)*`, anyCasePattern)
 		if !n.whole {
-			core = bounded(n, core)
+			core = boundedPattern(n, core)
 		} else {
 			if !open {
 				core = `(?:^|[^A-Za-z0-9]|\\[tnrf])` + core
@@ -47,25 +47,27 @@ func (r Rules) Document() string {
 		return ""
 	}
 	list = append(list, escapedSpace, urlPassword, urlToken, bearerToken, webToken, "-----(?:BEGIN|END) ", curlUser, digest,
-		r.inMarkup())
+		r.markupPattern())
 	return wordsMark + "(?:" + strings.Join(list, "|") + ")"
 }
 
-// inMarkup returns a regular expression that matches a hidden name as a command-line option or an
-// XML element.
-func (r Rules) inMarkup() string { return "(?:--?|<)[A-Za-z0-9_.:\\-]*" + r.namesInTexts() + "[ >]" }
+// markupPattern returns a regular expression that matches a hidden name as a command-line option or
+// an XML element.
+func (r Rules) markupPattern() string {
+	return "(?:--?|<)[A-Za-z0-9_.:\\-]*" + r.textNamesPattern() + "[ >]"
+}
 
 // escapedSpace matches a key with escaped white space, as in "pass\tword", which may be hidden.
 const escapedSpace = `"(?:[^"\\]|\\.)*\\(?:[tnrf]|u000b)(?:[^"\\]|\\.)*":`
 
-// bounded adds word boundaries to the pattern for a name. They match a superset of the word
-// boundaries of [words].
-func bounded(n name, core string) string {
+// boundedPattern adds word boundaries to the pattern for a name. They match a superset of the word
+// boundaries of [splitWords].
+func boundedPattern(n name, core string) string {
 	runes := []rune(n.letters)
 	first, last := runes[0], runes[len(runes)-1]
 	if 'a' <= first && first <= 'z' {
 		upper := string(first - 'a' + 'A')
-		rest := strings.TrimPrefix(core, anyCase(first))
+		rest := strings.TrimPrefix(core, anyCasePattern(first))
 		core = `(?:(?:^|[^A-Za-z]|\\[tnrf])` + string(first) + "|" + upper + ")" + rest
 	}
 	if 'a' <= last && last <= 'z' {
@@ -100,7 +102,7 @@ const (
 // headers, private keys, and values of hidden names in the notations of various programs and
 // languages.
 func (r Rules) Texts() []string {
-	names := r.namesInTexts()
+	names := r.textNamesPattern()
 	if names == "" {
 		return []string{}
 	}
@@ -113,14 +115,14 @@ func (r Rules) Texts() []string {
 	}
 }
 
-// namesInTexts returns a regular expression that matches the hidden names in texts.
-func (r Rules) namesInTexts() string {
+// textNamesPattern returns a regular expression that matches the hidden names in texts.
+func (r Rules) textNamesPattern() string {
 	var list []string
 	for _, n := range r.names {
 		if n.shown {
 			continue
 		}
-		core, open, closed := n.spelled("[_. \\-]?", "[A-Za-z0-9_.\\-]*", anyCase)
+		core, open, closed := n.spellingPattern("[_. \\-]?", "[A-Za-z0-9_.\\-]*", anyCasePattern)
 		if !open {
 			core = "(?:^|[^A-Za-z0-9])" + core
 		}

@@ -32,14 +32,14 @@ type Rules struct {
 // task, such as $.task.context.customer.email or $.steps[*].results.result.
 func New(keys, paths string) (Rules, error) {
 	var r Rules
-	for text := range fields(keys) {
+	for text := range splitFields(keys) {
 		n, err := parseName(text)
 		if err != nil {
 			return Rules{}, err
 		}
 		r.names = append(r.names, n)
 	}
-	if pattern := alternatives(r.names, name.hidden); pattern != "" {
+	if pattern := joinAlternatives(r.names, name.isHidden); pattern != "" {
 		r.keys = regexp.MustCompile(pattern)
 		for _, text := range r.Texts() {
 			r.texts = append(r.texts, regexp.MustCompile(text))
@@ -48,10 +48,10 @@ func New(keys, paths string) (Rules, error) {
 		return Rules{}, fmt.Errorf("invalid redaction keys %q: at least one name must not begin with an "+
 			"exclamation mark", keys)
 	}
-	if pattern := alternatives(r.names, name.exempt); pattern != "" {
+	if pattern := joinAlternatives(r.names, name.isExempt); pattern != "" {
 		r.shown = regexp.MustCompile(pattern)
 	}
-	for path := range fields(paths) {
+	for path := range splitFields(paths) {
 		steps, err := parsePath(path)
 		if err != nil {
 			return Rules{}, err
@@ -65,8 +65,8 @@ func New(keys, paths string) (Rules, error) {
 	return r, nil
 }
 
-// fields yields the comma-separated fields of a list. Commas in quotes do not separate fields.
-func fields(list string) func(yield func(string) bool) {
+// splitFields yields the comma-separated fields of a list. Commas in quotes do not separate fields.
+func splitFields(list string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		quoted := false
 		for _, f := range strings.FieldsFunc(list, func(c rune) bool {

@@ -38,11 +38,11 @@ func TestKeys(t *testing.T) {
 		"session_count": false, "sessions": false, "className": false, "card": false, "pass": false, "": false, "caliban": false,
 		"signature_required": false, "authorization_id": false, "description": false, "opinion": false,
 	} {
-		if got := r.hides(key); got != want {
+		if got := r.isSecretKey(key); got != want {
 			t.Errorf("%q is hidden: %v, want %v", key, got, want)
 		}
 	}
-	if (Rules{}).hides("password") {
+	if (Rules{}).isSecretKey("password") {
 		t.Error("the zero value hides something")
 	}
 }

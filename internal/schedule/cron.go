@@ -83,7 +83,7 @@ func parseCron(text, dayMatch string) (*cron, error) {
 	default:
 		c.both = dayMatch == "all"
 	}
-	if _, ok := c.wallAt(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); !ok {
+	if _, ok := c.nextWallTime(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); !ok {
 		return nil, fmt.Errorf("%q never occurs", text)
 	}
 	return c, nil
@@ -99,7 +99,7 @@ func (f field) parse(text string) (set uint64, err error) {
 				return 0, fmt.Errorf("%s %q: the step must be a number from 1 to %d", f.name, item, f.max)
 			}
 		}
-		from, to, err := f.span(span, stepped)
+		from, to, err := f.parseSpan(span, stepped)
 		if err != nil {
 			return 0, err
 		}
@@ -110,8 +110,8 @@ func (f field) parse(text string) (set uint64, err error) {
 	return set, nil
 }
 
-// span parses one item without its step. The flag stepped reports whether it has one.
-func (f field) span(text string, stepped bool) (from, to int, err error) {
+// parseSpan parses one item without its step. The flag stepped reports whether it has one.
+func (f field) parseSpan(text string, stepped bool) (from, to int, err error) {
 	if text == "*" {
 		if f.max == 7 {
 			return f.min, 6, nil // 7 is Sunday, like 0
@@ -119,12 +119,12 @@ func (f field) span(text string, stepped bool) (from, to int, err error) {
 		return f.min, f.max, nil
 	}
 	first, last, isRange := strings.Cut(text, "-")
-	if from, err = f.value(first); err != nil {
+	if from, err = f.parseValue(first); err != nil {
 		return 0, 0, err
 	}
 	switch {
 	case isRange:
-		if to, err = f.value(last); err != nil {
+		if to, err = f.parseValue(last); err != nil {
 			return 0, 0, err
 		}
 	case stepped:
@@ -138,7 +138,7 @@ func (f field) span(text string, stepped bool) (from, to int, err error) {
 	return from, to, nil
 }
 
-func (f field) value(text string) (int, error) {
+func (f field) parseValue(text string) (int, error) {
 	if i := slices.Index(f.names, strings.ToLower(text)); i >= 0 {
 		return f.min + i, nil
 	}
@@ -153,11 +153,11 @@ func (f field) value(text string) (int, error) {
 // century has no leap day.
 const farYears = 41
 
-// wallAt returns the first matching local time that is not before from. Both times are represented
-// in UTC, without a time zone. It returns false if no local time matches.
-func (c *cron) wallAt(from time.Time) (time.Time, bool) {
+// nextWallTime returns the first matching local time that is not before from. Both times are
+// represented in UTC, without a time zone. It returns false if no local time matches.
+func (c *cron) nextWallTime(from time.Time) (time.Time, bool) {
 	day := time.Date(from.Year(), from.Month(), from.Day(), 0, 0, 0, 0, time.UTC)
-	if at, ok := c.inDay(day, from.Hour(), from.Minute(), from.Second()); ok {
+	if at, ok := c.nextInDay(day, from.Hour(), from.Minute(), from.Second()); ok {
 		return at, true
 	}
 	for last := from.Year() + farYears; day.Year() <= last; {
@@ -166,27 +166,27 @@ func (c *cron) wallAt(from time.Time) (time.Time, bool) {
 			day = time.Date(day.Year(), day.Month()+1, 0, 0, 0, 0, 0, time.UTC) // the last day of this month
 			continue
 		}
-		if at, ok := c.inDay(day, 0, 0, 0); ok {
+		if at, ok := c.nextInDay(day, 0, 0, 0); ok {
 			return at, true
 		}
 	}
 	return time.Time{}, false
 }
 
-// inDay returns the first matching time of a day that is not before the given time of day.
-func (c *cron) inDay(day time.Time, hour, minute, second int) (time.Time, bool) {
+// nextInDay returns the first matching time of a day that is not before the given time of day.
+func (c *cron) nextInDay(day time.Time, hour, minute, second int) (time.Time, bool) {
 	if !c.hasDay(day) {
 		return time.Time{}, false
 	}
-	for h := next(c.hours, hour); h >= 0; h = next(c.hours, h+1) {
+	for h := nextBit(c.hours, hour); h >= 0; h = nextBit(c.hours, h+1) {
 		if h > hour {
 			minute, second = 0, 0
 		}
-		for m := next(c.minutes, minute); m >= 0; m = next(c.minutes, m+1) {
+		for m := nextBit(c.minutes, minute); m >= 0; m = nextBit(c.minutes, m+1) {
 			if h > hour || m > minute {
 				second = 0
 			}
-			if s := next(c.seconds, second); s >= 0 {
+			if s := nextBit(c.seconds, second); s >= 0 {
 				return day.Add(time.Duration(h)*time.Hour + time.Duration(m)*time.Minute + time.Duration(s)*time.Second), true
 			}
 		}
@@ -205,11 +205,11 @@ func (c *cron) hasDay(day time.Time) bool {
 	return ofMonth || ofWeek
 }
 
-// everyHour reports whether the expression allows every hour.
-func (c *cron) everyHour() bool { return bits.OnesCount64(c.hours) == 24 }
+// firesEveryHour reports whether the expression allows every hour.
+func (c *cron) firesEveryHour() bool { return bits.OnesCount64(c.hours) == 24 }
 
-// next returns the smallest member of a set that is at least from, or -1 if there is none.
-func next(set uint64, from int) int {
+// nextBit returns the smallest member of a set that is at least from, or -1 if there is none.
+func nextBit(set uint64, from int) int {
 	if set >>= from; set == 0 {
 		return -1
 	}

@@ -258,12 +258,12 @@ func minutesOf(t *testing.T, text, zone string, from, to time.Time) (list []time
 		return c.hasDay(w) && c.hours&(1<<w.Hour()) != 0 && c.minutes&(1<<w.Minute()) != 0
 	}
 	seen := map[time.Time]bool{}
-	before := wallOf(from.In(loc))
+	before := toWallTime(from.In(loc))
 	for at := from.Add(time.Minute); at.Before(to); at = at.Add(time.Minute) {
-		wall := wallOf(at.In(loc))
-		fires := has(wall) && (c.everyHour() || !seen[wall])
+		wall := toWallTime(at.In(loc))
+		fires := has(wall) && (c.firesEveryHour() || !seen[wall])
 		seen[wall] = true
-		if !c.everyHour() {
+		if !c.firesEveryHour() {
 			for w := before.Add(time.Minute); w.Before(wall); w = w.Add(time.Minute) { // the clock has leapt over it
 				fires = fires || has(w)
 			}

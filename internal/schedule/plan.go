@@ -68,14 +68,14 @@ func Decide(rule *Rule, s Situation) Plan {
 			if s.Replaced && s.Schedule.AfterEnd == 0 {
 				p.passPause(s.Now.Add(time.Nanosecond))
 			}
-			p.end()
+			p.finish()
 			p.plan.FireAt = until
 			return p.plan
 		}
 		p.plan.Unpause = true
 		if !p.passPause(*until) {
 			p.plan.Unpause = false
-			p.end()
+			p.finish()
 			p.plan.FireAt = &s.Now
 			return p.plan
 		}
@@ -86,7 +86,7 @@ func Decide(rule *Rule, s Situation) Plan {
 		p.busy = "the task of the queued firing has not ended"
 	}
 	p.passDue()
-	p.end()
+	p.finish()
 	return p.plan
 }
 
@@ -103,7 +103,7 @@ func (p *planner) passPause(until time.Time) bool {
 		if !p.more || !p.cursor.Before(until) {
 			return true
 		}
-		p.pass(tasker.FiringSkipped, "paused", 0)
+		p.skipDue(tasker.FiringSkipped, "paused", 0)
 	}
 	return !p.more || !p.cursor.Before(until)
 }
@@ -115,8 +115,8 @@ type instant struct {
 	except string
 }
 
-// due returns at most MaxWalk due firing times and reports whether there are more.
-func (p *planner) due() (list []instant, more bool) {
+// listDue returns at most MaxWalk due firing times and reports whether there are more.
+func (p *planner) listDue() (list []instant, more bool) {
 	for at, ok := p.cursor, p.more; ok; at, ok = p.rule.Next(at) {
 		late, due := p.isDue(at)
 		if !due {
@@ -125,7 +125,7 @@ func (p *planner) due() (list []instant, more bool) {
 		if len(list) == MaxWalk {
 			return list, true
 		}
-		list = append(list, instant{at, late, p.rule.Excepted(at)})
+		list = append(list, instant{at, late, p.rule.ExceptionAt(at)})
 	}
 	return list, false
 }
@@ -142,9 +142,9 @@ func (p *planner) isLate(at time.Time) bool {
 	return p.Now.Sub(at.Add(p.Schedule.Jitter)) > p.Schedule.StartWithin && p.Schedule.AfterEnd == 0
 }
 
-// behind returns how many due firing times follow one, ignoring exceptions. It counts at most limit
-// and, if lateOnly is set, only late ones.
-func (p *planner) behind(at time.Time, limit int, lateOnly bool) (n int) {
+// countBehind returns how many due firing times follow one, ignoring exceptions. It counts at most
+// limit and, if lateOnly is set, only late ones.
+func (p *planner) countBehind(at time.Time, limit int, lateOnly bool) (n int) {
 	for n < limit {
 		next, ok := p.rule.nextWithoutException(at, p.Now)
 		if !ok {
@@ -163,7 +163,7 @@ func (p *planner) behind(at time.Time, limit int, lateOnly bool) (n int) {
 
 // passDue decides the due firing times.
 func (p *planner) passDue() {
-	list, more := p.due()
+	list, more := p.listDue()
 	late, eligible := 0, 0
 	for _, i := range list {
 		if i.except != "" {
@@ -177,9 +177,9 @@ func (p *planner) passDue() {
 	others, othersLate := 0, 0 // due firing times that are not listed
 	if more {
 		last := list[len(list)-1].at
-		others = p.behind(last, 1, false)
+		others = p.countBehind(last, 1, false)
 		if late > 0 {
-			othersLate = p.behind(last, p.Schedule.CatchUpMax, true)
+			othersLate = p.countBehind(last, p.Schedule.CatchUpMax, true)
 		}
 	}
 	keep := 0 // number of late firing times to start, from the last ones
@@ -196,24 +196,24 @@ func (p *planner) passDue() {
 	for _, i := range list {
 		switch {
 		case i.except != "":
-			p.pass(tasker.FiringSkipped, "except "+i.except, i.late)
+			p.skipDue(tasker.FiringSkipped, "except "+i.except, i.late)
 			continue
 		case p.isLate(i.at) && dropped > 0:
 			dropped--
 			eligible--
-			p.pass(tasker.FiringMissed, p.catchUp(), i.late)
+			p.skipDue(tasker.FiringMissed, p.applyCatchUp(), i.late)
 			continue
 		}
 		if p.started == MaxStarts {
 			return
 		}
 		eligible--
-		p.start(i, eligible+others > 0)
+		p.startAt(i, eligible+others > 0)
 	}
 }
 
-// catchUp returns the reason for dropping a late firing.
-func (p *planner) catchUp() string {
+// applyCatchUp returns the reason for dropping a late firing.
+func (p *planner) applyCatchUp() string {
 	switch p.Schedule.CatchUp {
 	case tasker.CatchUpAll:
 		return fmt.Sprintf("late, and catch_up is all, at most %d", p.Schedule.CatchUpMax)
@@ -224,8 +224,8 @@ func (p *planner) catchUp() string {
 	}
 }
 
-// start decides a due firing time. The flag others reports whether more are due.
-func (p *planner) start(i instant, others bool) {
+// startAt decides a due firing time. The flag others reports whether more are due.
+func (p *planner) startAt(i instant, others bool) {
 	if p.Schedule.AfterEnd > 0 {
 		p.passStart(i)
 		p.more = false // until its task ends
@@ -234,22 +234,22 @@ func (p *planner) start(i instant, others bool) {
 	switch p.Schedule.Overlap {
 	case tasker.OverlapSkip:
 		if p.busy != "" {
-			p.pass(tasker.FiringSkipped, "overlap is skip: "+p.busy, i.late)
+			p.skipDue(tasker.FiringSkipped, "overlap is skip: "+p.busy, i.late)
 			return
 		}
 	case tasker.OverlapQueue:
 		switch {
 		case p.busy != "" && !p.Queued:
 			p.Queued = true
-			p.pass(tasker.FiringQueued, "overlap is queue: "+p.busy, i.late)
+			p.skipDue(tasker.FiringQueued, "overlap is queue: "+p.busy, i.late)
 			return
 		case p.busy != "":
-			p.pass(tasker.FiringMerged, "overlap is queue: another instant waits already", i.late)
+			p.skipDue(tasker.FiringMerged, "overlap is queue: another instant waits already", i.late)
 			return
 		}
 	case tasker.OverlapCancel:
 		if others {
-			p.pass(tasker.FiringMerged, "overlap is cancel: a later instant is due as well", i.late)
+			p.skipDue(tasker.FiringMerged, "overlap is cancel: a later instant is due as well", i.late)
 			return
 		}
 		p.plan.CancelOpen = p.Open != nil
@@ -261,12 +261,12 @@ func (p *planner) start(i instant, others bool) {
 
 func (p *planner) passStart(i instant) {
 	p.started++
-	p.pass(tasker.FiringStarted, "", i.late)
+	p.skipDue(tasker.FiringStarted, "", i.late)
 }
 
-// pass records the outcome of the current firing time and advances to the next one. Consecutive
+// skipDue records the outcome of the current firing time and advances to the next one. Consecutive
 // firing times with the same outcome and reason share a row if they create no tasks.
-func (p *planner) pass(outcome tasker.FiringOutcome, reason string, late time.Duration) {
+func (p *planner) skipDue(outcome tasker.FiringOutcome, reason string, late time.Duration) {
 	at := p.cursor
 	p.cursor, p.more = p.rule.Next(at)
 	if n := len(p.plan.Rows); n > 0 && Joins(outcome) {
@@ -283,8 +283,8 @@ func Joins(o tasker.FiringOutcome) bool {
 	return o == tasker.FiringSkipped || o == tasker.FiringMerged || o == tasker.FiringMissed
 }
 
-// end sets the next firing time of the plan, without and with jitter.
-func (p *planner) end() {
+// finish sets the next firing time of the plan, without and with jitter.
+func (p *planner) finish() {
 	if !p.more {
 		return
 	}

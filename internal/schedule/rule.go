@@ -68,7 +68,7 @@ func Compile(spec tasker.ScheduleRule, anchor time.Time) (*Rule, []tasker.Fault)
 		return r, faults
 	}
 	for i, text := range spec.Except {
-		x, ok := readException(text)
+		x, ok := parseException(text)
 		if !ok {
 			fault(fmt.Sprintf("except[%d]", i), "invalid exception %q: must be a date such as 2026-12-25, "+
 				"a range such as 2026-12-24..2027-01-01, or a weekday such as sat", text)
@@ -113,7 +113,7 @@ func (r *Rule) checkFields(fault func(path, format string, args ...any)) {
 
 const dateLayout = "2006-01-02"
 
-func readException(text string) (exception, bool) {
+func parseException(text string) (exception, bool) {
 	if i := slices.Index(fields[5].names, strings.ToLower(text)); i >= 0 {
 		return exception{text: text, weekday: time.Weekday(i), weekly: true}, true
 	}
@@ -129,8 +129,8 @@ func readException(text string) (exception, bool) {
 	return exception{text: text, from: from, to: to}, from <= to
 }
 
-// Excepted returns the text of the exception that applies to a firing time, or "".
-func (r *Rule) Excepted(at time.Time) string {
+// ExceptionAt returns the text of the exception that applies to a firing time, or "".
+func (r *Rule) ExceptionAt(at time.Time) string {
 	if len(r.except) == 0 {
 		return ""
 	}
@@ -148,11 +148,11 @@ func (r *Rule) Excepted(at time.Time) string {
 // applies. It skips hours and minutes within an exception quickly.
 func (r *Rule) nextWithoutException(after, until time.Time) (time.Time, bool) {
 	for at, ok := r.Next(after); ok && !at.After(until); at, ok = r.Next(at) {
-		if r.Excepted(at) == "" {
+		if r.ExceptionAt(at) == "" {
 			return at, true
 		}
 		for _, step := range []time.Duration{time.Hour, time.Minute} {
-			for next := at.Add(step); !next.After(until) && r.Excepted(next) != ""; next = next.Add(step) {
+			for next := at.Add(step); !next.After(until) && r.ExceptionAt(next) != ""; next = next.Add(step) {
 				at = next
 			}
 		}
@@ -168,7 +168,7 @@ func (r *Rule) Next(after time.Time) (at time.Time, ok bool) {
 	}
 	switch {
 	case r.cron != nil:
-		at, ok = r.cron.after(after, r.zone)
+		at, ok = r.cron.nextAfter(after, r.zone)
 	case r.spec.Every > 0:
 		at, ok = r.anchor, true
 		if passed := after.Sub(r.anchor); passed >= 0 {
@@ -213,7 +213,7 @@ func (r *Rule) Upcoming(from time.Time, limit int) []time.Time {
 		if !ok || len(list) == limit {
 			break
 		}
-		if r.Excepted(at) == "" {
+		if r.ExceptionAt(at) == "" {
 			list = append(list, at)
 		}
 		at, ok = r.Next(at)
@@ -244,11 +244,11 @@ func Jitter(schedule tasker.ID, nominal time.Time, limit time.Duration) time.Dur
 	binary.BigEndian.PutUint64(text[:], uint64(nominal.Unix()))
 	h.Write(text[:])
 	ms := uint64(limit/time.Millisecond) + 1
-	return time.Duration(mixed(h.Sum64())%ms) * time.Millisecond
+	return time.Duration(mixBits(h.Sum64())%ms) * time.Millisecond
 }
 
-// mixed spreads hash values whose inputs differ only in their last bits.
-func mixed(x uint64) uint64 {
+// mixBits spreads hash values whose inputs differ only in their last bits.
+func mixBits(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33

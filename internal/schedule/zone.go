@@ -5,33 +5,33 @@ import (
 	_ "time/tzdata" // for systems without time zone data
 )
 
-// after returns the first firing time after t in a time zone.
+// nextAfter returns the first firing time after t in a time zone.
 //
 // An expression that allows every hour follows elapsed time: it fires twice when the clock is set
 // back and never at local times that are skipped. Any other expression fires once per matching
 // local time: at its first occurrence or, if it is skipped, at the end of the gap.
-func (c *cron) after(t time.Time, zone *time.Location) (time.Time, bool) {
-	if c.everyHour() {
-		return c.shownAfter(t, zone)
+func (c *cron) nextAfter(t time.Time, zone *time.Location) (time.Time, bool) {
+	if c.firesEveryHour() {
+		return c.nextShownAfter(t, zone)
 	}
-	wall := wallOf(t.In(zone))
+	wall := toWallTime(t.In(zone))
 	for {
 		var ok bool
-		if wall, ok = c.wallAt(wall.Add(time.Second)); !ok {
+		if wall, ok = c.nextWallTime(wall.Add(time.Second)); !ok {
 			return time.Time{}, false
 		}
-		if at := firstShown(wall, zone); at.After(t) {
+		if at := firstShownAt(wall, zone); at.After(t) {
 			return at, true
 		}
 	}
 }
 
-// shownAfter returns the first time after t whose local time matches the expression. A local time
-// that occurs twice matches twice.
-func (c *cron) shownAfter(t time.Time, zone *time.Location) (time.Time, bool) {
+// nextShownAfter returns the first time after t whose local time matches the expression. A local
+// time that occurs twice matches twice.
+func (c *cron) nextShownAfter(t time.Time, zone *time.Location) (time.Time, bool) {
 	for t = t.Truncate(time.Second).Add(time.Second).In(zone); ; {
-		wall := wallOf(t)
-		found, ok := c.wallAt(wall)
+		wall := toWallTime(t)
+		found, ok := c.nextWallTime(wall)
 		if !ok {
 			return time.Time{}, false
 		}
@@ -44,14 +44,14 @@ func (c *cron) shownAfter(t time.Time, zone *time.Location) (time.Time, bool) {
 	}
 }
 
-// wallOf returns the local time of t, represented in UTC.
-func wallOf(t time.Time) time.Time {
+// toWallTime returns the local time of t, represented in UTC.
+func toWallTime(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.UTC)
 }
 
-// firstShown returns the first time with the given local time in a zone. If the local time is
+// firstShownAt returns the first time with the given local time in a zone. If the local time is
 // skipped, it returns the end of the gap.
-func firstShown(wall time.Time, zone *time.Location) time.Time {
+func firstShownAt(wall time.Time, zone *time.Location) time.Time {
 	near := wall.In(zone)
 	_, offset := near.Zone()
 	near = wall.Add(-time.Duration(offset) * time.Second).In(zone)

@@ -13,7 +13,7 @@ const arrived = `timestamptz '2026-01-01 00:00:00+00'`
 
 // watched is a database with one task in process since a known instant: it warns
 // after 24 minutes and is stale after 30. The functions are told what time it is.
-func watched(t *testing.T) *place {
+func watched(t *testing.T) *findPosition {
 	t.Helper()
 	p := migrated(t)
 	p.exec(`SET TimeZone = 'UTC'`)
@@ -31,7 +31,7 @@ func watched(t *testing.T) *place {
 type instant struct{ after, want string }
 
 // check asks with a query, in which %s stands for the time.
-func (p *place) check(query string, instants ...instant) {
+func (p *findPosition) check(query string, instants ...instant) {
 	p.Helper()
 	for _, i := range instants {
 		got := strings.Join(p.texts(fmt.Sprintf(query, arrived+" + interval '"+i.after+"'")), "; ")

@@ -16,15 +16,15 @@ import (
 )
 
 // migrated is a database with the schema of this program.
-func migrated(t *testing.T) *place {
+func migrated(t *testing.T) *findPosition {
 	t.Helper()
 	db := pgtest.New(t)
-	p := &place{T: t, db: db, url: db.AdminURL}
+	p := &findPosition{T: t, db: db, url: db.AdminURL}
 	p.conn = p.connect()
 	return p
 }
 
-func (p *place) texts(sql string, args ...any) []string {
+func (p *findPosition) texts(sql string, args ...any) []string {
 	p.Helper()
 	rows, err := p.conn.Query(p.Context(), sql, args...)
 	p.Must(err)

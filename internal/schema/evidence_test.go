@@ -20,7 +20,7 @@ import (
 
 const oneEntry = oneTask + `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state, p_actor => 'ann', p_notes => 'why') FROM tasker.tasks;`
 
-func (p *place) refusedAs(sql, words string) {
+func (p *findPosition) refusedAs(sql, words string) {
 	p.Helper()
 	_, err := p.conn.Exec(p.Context(), sql, pgx.QueryExecModeSimpleProtocol)
 	if err == nil || !strings.Contains(err.Error(), words) {
@@ -116,7 +116,7 @@ func TestHistoryIsPublished(t *testing.T) {
 }
 
 // redacts stores rules as a server does when it starts.
-func (p *place) redacts(r redact.Rules) {
+func (p *findPosition) redacts(r redact.Rules) {
 	p.Helper()
 	paths, err := json.Marshal(r.Paths())
 	p.Must(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // breakSnapshots makes the snapshot of a task fail by a statement of PL/pgSQL.
-func (p *place) breakSnapshots(task, statement string) {
+func (p *findPosition) breakSnapshots(task, statement string) {
 	p.Helper()
 	p.exec(fmt.Sprintf(`
 		ALTER FUNCTION tasker.task_snapshots RENAME TO sound_snapshots;

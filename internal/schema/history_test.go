@@ -18,7 +18,7 @@ const underWay = oneTask + `
 	FROM tasker.tasks; `
 
 // history returns the moves of all steps in their order, without their ids.
-func (p *place) history() []string {
+func (p *findPosition) history() []string {
 	p.Helper()
 	return p.texts(`
 		SELECT concat_ws(' ', from_state, event, to_state, attempt, right(worker_uuid::text, 2),

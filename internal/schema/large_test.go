@@ -11,7 +11,7 @@ import (
 )
 
 // big writes a task of many steps and returns its id.
-func (p *place) big(b pgtest.BigTask) string {
+func (p *findPosition) big(b pgtest.BigTask) string {
 	p.Helper()
 	id, err := pgtest.InsertBigTask(p.Context(), p.conn, b)
 	p.Must(err)

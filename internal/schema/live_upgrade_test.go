@@ -81,7 +81,7 @@ func TestUpgradeBesideServersAndADump(t *testing.T) {
 	p.text(`SELECT string_agg(concat(region, tasks), ' ') FROM tasker.v_regions`)
 }
 
-func (p *place) largeTables() string {
+func (p *findPosition) largeTables() string {
 	p.Helper()
 	return p.text(`SELECT string_agg(format('%s %s', relname, relfilenode), E'\n' ORDER BY relfilenode) FROM (
 			SELECT relfilenode, relname
@@ -92,7 +92,7 @@ func (p *place) largeTables() string {
 }
 
 // busy has a server write until it is ended, and then says how long it waited at worst.
-func (p *place) busy(statements map[string]string) (end func()) {
+func (p *findPosition) busy(statements map[string]string) (end func()) {
 	var servers sync.WaitGroup
 	ended := make(chan struct{})
 	for _, turn := range [][]string{{"create", "reject", "audit"}, {"claim", "report", "investigate"}} {
@@ -129,7 +129,7 @@ func (p *place) busy(statements map[string]string) (end func()) {
 }
 
 // upgradeBeside upgrades while a dump has locked all tables, and a transaction is open.
-func (p *place) upgradeBeside(program schema.Program) {
+func (p *findPosition) upgradeBeside(program schema.Program) {
 	p.Helper()
 	long := p.connect()
 	if _, err := long.Exec(p.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_snapshot()`, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -154,7 +154,7 @@ func (p *place) upgradeBeside(program schema.Program) {
 }
 
 // everyStatement runs what servers write once more.
-func (p *place) everyStatement(statements map[string]string) {
+func (p *findPosition) everyStatement(statements map[string]string) {
 	p.Helper()
 	for _, name := range []string{"worker", "template", "create", "claim", "report", "reject", "investigate", "emit", "audit"} {
 		if statements[name] == "" {

@@ -45,7 +45,7 @@ func newMigrator(s *source) migrator {
 	}
 }
 
-func (m migrator) with(o Options) migrator {
+func (m migrator) withOptions(o Options) migrator {
 	if o.Wait > 0 {
 		m.wait = o.Wait
 	}
@@ -90,7 +90,7 @@ func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err
 	if err != nil {
 		return nil, err
 	}
-	if err := report.foreign(); err != nil {
+	if err := report.checkForeign(); err != nil {
 		return nil, err
 	}
 	var pending []file
@@ -108,12 +108,12 @@ func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err
 	// the old version use the old ones until then.
 	for len(pending) > 0 {
 		var err error
-		if pending[0].alone() {
+		if pending[0].runsAlone() {
 			err = runAlone(ctx, conn, pending[0])
 		} else {
 			err = m.apply(ctx, conn, pending[:1], false)
 		}
-		if slices.Contains(irreplaceable, conditionOf(err)) && !slices.ContainsFunc(pending, file.alone) {
+		if slices.Contains(irreplaceable, conditionName(err)) && !slices.ContainsFunc(pending, file.runsAlone) {
 			break // a view depends on the change: replace both in one transaction
 		}
 		if err != nil {
@@ -125,14 +125,14 @@ func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err
 	if err := m.apply(ctx, conn, pending, true); err != nil {
 		return names, withApplied(names, err)
 	}
-	names = append(names, paths(pending)...)
+	names = append(names, filePaths(pending)...)
 	return append(names, objectsName), nil
 }
 
 // grantMissing grants missing privileges of a database whose schema is current. They can be
 // missing because the roles were created later.
 func (m migrator) grantMissing(ctx context.Context, conn *pgx.Conn, r roles) ([]string, error) {
-	list, err := r.missing(ctx, conn)
+	list, err := r.findMissing(ctx, conn)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func withApplied(names []string, err error) error {
 		"resumes here)", err, strings.Join(names, ", "))
 }
 
-func paths(files []file) []string {
+func filePaths(files []file) []string {
 	var list []string
 	for _, f := range files {
 		list = append(list, f.path)
@@ -263,7 +263,7 @@ func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, obj
 	remake := false
 	for {
 		err := m.applyOnce(ctx, conn, pending, objects, remake)
-		code := conditionOf(err)
+		code := conditionName(err)
 		switch {
 		case code == "":
 			return err

@@ -21,24 +21,24 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A place is an empty database.
-type place struct {
+// A findPosition is an empty database.
+type findPosition struct {
 	*testing.T
 	db   *pgtest.DB
 	url  string // for a superuser
 	conn *pgx.Conn
 }
 
-func empty(t *testing.T) *place {
+func empty(t *testing.T) *findPosition {
 	t.Helper()
 	db := pgtest.New(t)
-	p := &place{T: t, db: db, url: db.AdminURL}
+	p := &findPosition{T: t, db: db, url: db.AdminURL}
 	p.conn = p.connect()
 	p.exec(`DROP SCHEMA tasker CASCADE`)
 	return p
 }
 
-func (p *place) connect() *pgx.Conn {
+func (p *findPosition) connect() *pgx.Conn {
 	p.Helper()
 	conn, err := pgx.Connect(p.Context(), p.url)
 	p.Must(err)
@@ -47,42 +47,42 @@ func (p *place) connect() *pgx.Conn {
 }
 
 // Must fails the test if there is an error.
-func (p *place) Must(err error) {
+func (p *findPosition) Must(err error) {
 	p.Helper()
 	if err != nil {
 		p.Fatal(err)
 	}
 }
 
-func (p *place) exec(sql string) {
+func (p *findPosition) exec(sql string) {
 	p.Helper()
 	_, err := p.conn.Exec(p.Context(), sql, pgx.QueryExecModeSimpleProtocol)
 	p.Must(err)
 }
 
 // text runs a query that answers with one text.
-func (p *place) text(sql string) string {
+func (p *findPosition) text(sql string) string {
 	p.Helper()
 	var s string
 	p.Must(p.conn.QueryRow(p.Context(), sql, pgx.QueryExecModeSimpleProtocol).Scan(&s))
 	return s
 }
 
-func (p *place) up(program schema.Program) []string {
+func (p *findPosition) up(program schema.Program) []string {
 	p.Helper()
 	applied, err := program.Up(p.Context(), p.conn)
 	p.Must(err)
 	return applied
 }
 
-func (p *place) err(program schema.Program) error {
+func (p *findPosition) err(program schema.Program) error {
 	p.Helper()
 	report, err := program.Status(p.Context(), p.conn)
 	p.Must(err)
 	return report.Err()
 }
 
-func (p *place) refused(program schema.Program, words ...string) {
+func (p *findPosition) refused(program schema.Program, words ...string) {
 	p.Helper()
 	_, err := program.Up(p.Context(), p.conn)
 	if err == nil {
@@ -220,7 +220,7 @@ func TestManyAtOnceApplyItOnce(t *testing.T) {
 func TestAnotherMigratorIsNamed(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
-	other := &place{T: t, url: p.url}
+	other := &findPosition{T: t, url: p.url}
 	other.conn = other.connect()
 	pid := other.text(`SELECT pg_backend_pid()::text FROM set_config('application_name', 'yesterday', false), pg_advisory_lock(7236837501)`)
 	var said []string
@@ -271,7 +271,7 @@ func TestFailedMigrationChangesNothing(t *testing.T) {
 }
 
 // contents lists all that is in the schema.
-func (p *place) contents() string {
+func (p *findPosition) contents() string {
 	p.Helper()
 	return p.text(`
 		SELECT string_agg(line, E'\n' ORDER BY line)
@@ -336,7 +336,7 @@ func TestAMigrationHoldsOneTableAtATime(t *testing.T) {
 	p := empty(t)
 	one := files{"migrations/0001_tables.sql": "CREATE TABLE tasker.a (n int); CREATE TABLE tasker.b (n int);"}
 	p.up(one.program(t))
-	server, watch := p.connect(), &place{T: t, url: p.url}
+	server, watch := p.connect(), &findPosition{T: t, url: p.url}
 	watch.conn = watch.connect()
 	run := func(sql string) {
 		if _, err := server.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -398,7 +398,7 @@ func TestAMigrationThatIsTakenBackByADeadlockIsTriedAgain(t *testing.T) {
 	run(`SET deadlock_timeout = '1min'; BEGIN; LOCK TABLE tasker.b`) // the migration is to find out first
 	p.exec(`SET deadlock_timeout = '50ms'`)
 	pid := p.text(`SELECT pg_backend_pid()::text`)
-	watch := &place{T: t, url: p.url}
+	watch := &findPosition{T: t, url: p.url}
 	watch.conn = watch.connect()
 	var wg sync.WaitGroup
 	wg.Go(func() {

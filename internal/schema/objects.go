@@ -100,14 +100,14 @@ func drop(ctx context.Context, tx pgx.Tx, objects []object) error {
 			continue
 		}
 		if _, err := tx.Exec(ctx, "DROP "+kind+" "+strings.Join(names, ", "), pgx.QueryExecModeSimpleProtocol); err != nil {
-			return foreignDependents(err)
+			return explainDependents(err)
 		}
 	}
 	return nil
 }
 
-// foreignDependents returns an error that explains why a view or a function could not be dropped.
-func foreignDependents(err error) error {
+// explainDependents returns an error that explains why a view or a function could not be dropped.
+func explainDependents(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "2BP01" { // dependent_objects_still_exist
 		return fmt.Errorf("an object outside schema tasker depends on a Tasker view or function, which an upgrade "+
 			"recreates: "+
@@ -184,11 +184,11 @@ func createEach(ctx context.Context, tx pgx.Tx, files []file) (missing []file, f
 
 // isMissing reports whether err means that a table, view, function or type does not exist.
 func isMissing(err error) bool {
-	return slices.Contains([]string{"42P01", "42883", "42704"}, conditionOf(err))
+	return slices.Contains([]string{"42P01", "42883", "42704"}, conditionName(err))
 }
 
-// conditionOf returns the SQLSTATE of an error from PostgreSQL, or "" for other errors.
-func conditionOf(err error) string {
+// conditionName returns the SQLSTATE of an error from PostgreSQL, or "" for other errors.
+func conditionName(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}

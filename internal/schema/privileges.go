@@ -175,8 +175,8 @@ const findPrivileges = `
 	LEFT JOIN pg_roles r ON r.oid = g.grantee
 	WHERE g.grantor = g.owner AND (r.rolname IN ($1, $2) OR (g.grantee = 0 AND g.kind = 'ROUTINE'))`
 
-// wanted returns the privileges that the roles should have on the existing parts.
-func (r roles) wanted(parts []part) map[privilege]bool {
+// wantedPrivileges returns the privileges that the roles should have on the existing parts.
+func (r roles) wantedPrivileges(parts []part) map[privilege]bool {
 	want := map[privilege]bool{}
 	add := func(p part, column, grantee string, list ...string) {
 		for _, one := range list {
@@ -199,7 +199,7 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 		default:
 			list, known := serverPrivileges[p.Name]
 			elsewhere := func(c columnPrivilege) bool { return c.column != "" && c.column != p.Column }
-			for _, c := range slices.DeleteFunc(privilegesOf(list), elsewhere) { // skips columns that do not exist yet
+			for _, c := range slices.DeleteFunc(parsePrivileges(list), elsewhere) { // skips columns that do not exist yet
 				add(p, c.column, r.Server, c.name)
 			}
 			if (known || p.View) && p.Open && !slices.Contains(hiddenFromReader, p.Name) &&
@@ -214,8 +214,8 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 // columnPrivilege is a privilege on a column, or on the whole table if column is empty.
 type columnPrivilege struct{ name, column string }
 
-// privilegesOf parses an entry of serverPrivileges and sorts it by name.
-func privilegesOf(list string) []columnPrivilege {
+// parsePrivileges parses an entry of serverPrivileges and sorts it by name.
+func parsePrivileges(list string) []columnPrivilege {
 	var found []columnPrivilege
 	for text := range strings.FieldsSeq(list) {
 		name, columns, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(")
@@ -227,10 +227,10 @@ func privilegesOf(list string) []columnPrivilege {
 	return found
 }
 
-// missing returns the statements that give the roles exactly the privileges that they should have.
-// It returns none for privileges that are correct already, because concurrent transactions may
-// update the same rows of the catalog.
-func (r roles) missing(ctx context.Context, q querier) ([]string, error) {
+// findMissing returns the statements that give the roles exactly the privileges that they should
+// have. It returns none for privileges that are correct already, because concurrent transactions
+// may update the same rows of the catalog.
+func (r roles) findMissing(ctx context.Context, q querier) ([]string, error) {
 	parts, err := collect[part](ctx, q, findParts)
 	if err != nil {
 		return nil, fmt.Errorf("read the objects of privileges: %w", err)
@@ -243,13 +243,13 @@ func (r roles) missing(ctx context.Context, q querier) ([]string, error) {
 	for _, p := range list {
 		has[p] = true
 	}
-	want := r.wanted(parts)
-	return append(statements("REVOKE %s ON %s %s FROM %s", has, want), statements("GRANT %s ON %s %s TO %s", want, has)...), nil
+	want := r.wantedPrivileges(parts)
+	return append(privilegeStatements("REVOKE %s ON %s %s FROM %s", has, want), privilegeStatements("GRANT %s ON %s %s TO %s", want, has)...), nil
 }
 
-// statements returns the statements, one per object and role, for the privileges that are in from
-// but not in without.
-func statements(format string, from, without map[privilege]bool) []string {
+// privilegeStatements returns the statements, one per object and role, for the privileges that are
+// in from but not in without.
+func privilegeStatements(format string, from, without map[privilege]bool) []string {
 	grouped := map[privilege][]string{} // by object and role
 	for p := range from {
 		if without[p] {
@@ -284,7 +284,7 @@ func grant(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	for range 2 { // revoking from a table also revokes from its columns
-		list, err := r.missing(ctx, tx)
+		list, err := r.findMissing(ctx, tx)
 		if err != nil || len(list) == 0 {
 			return err
 		}
@@ -313,7 +313,7 @@ func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]
 func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
 	var tables, columns, privileges []string
 	for _, table := range slices.Sorted(maps.Keys(serverPrivileges)) {
-		for _, p := range privilegesOf(serverPrivileges[table]) {
+		for _, p := range parsePrivileges(serverPrivileges[table]) {
 			tables, columns, privileges = append(tables, table), append(columns, p.column), append(privileges, p.name)
 		}
 	}
@@ -342,11 +342,11 @@ func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
 	if more := len(lacks) - shown; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return lacking(ctx, conn, text)
+	return newLackingError(ctx, conn, text)
 }
 
-// lacking returns the error for a missing privilege, with the remedy.
-func lacking(ctx context.Context, conn *pgx.Conn, what string) error {
+// newLackingError returns the error for a missing privilege, with the remedy.
+func newLackingError(ctx context.Context, conn *pgx.Conn, what string) error {
 	r, found, err := findRoles(ctx, conn)
 	if err != nil {
 		return err

@@ -40,9 +40,9 @@ func golden(t *testing.T, path, got string) {
 }
 
 // as is the database for a role.
-func (p *place) as(role string) *place {
+func (p *findPosition) as(role string) *findPosition {
 	p.Helper()
-	other := &place{T: p.T, url: p.db.As(role), db: p.db}
+	other := &findPosition{T: p.T, url: p.db.As(role), db: p.db}
 	other.conn = other.connect()
 	return other
 }
@@ -267,7 +267,7 @@ func TestRolesForAnInstallationThatExists(t *testing.T) {
 }
 
 // login is the database for a user with a password, a member of the roles.
-func (p *place) login(memberOf ...string) *place {
+func (p *findPosition) login(memberOf ...string) *findPosition {
 	p.Helper()
 	name := "tasker_test_login_" + strings.ToLower(rand.Text()[:10])
 	p.exec(`CREATE ROLE ` + name + ` LOGIN PASSWORD 'geheim'`)
@@ -277,7 +277,7 @@ func (p *place) login(memberOf ...string) *place {
 	where, err := url.Parse(p.db.AdminURL)
 	p.Must(err)
 	where.User = url.UserPassword(name, "geheim")
-	other := &place{T: p.T, url: where.String(), db: p.db}
+	other := &findPosition{T: p.T, url: where.String(), db: p.db}
 	p.Cleanup(func() {
 		ctx := context.WithoutCancel(p.Context())
 		conn, err := pgx.Connect(ctx, p.url)

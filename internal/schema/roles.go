@@ -67,7 +67,7 @@ func (r roles) assume(ctx context.Context, conn *pgx.Conn) (restore func() error
 		return func() error { return nil }, nil
 	}
 	if _, err := conn.Exec(ctx, "SET ROLE "+pgx.Identifier{r.Migrate}.Sanitize()); err != nil {
-		if conditionOf(err) == "42501" {
+		if conditionName(err) == "42501" {
 			return nil, fmt.Errorf("%w: the schema tasker belongs to %s, of which %s is not a member; "+
 				"have a database administrator run: GRANT %s TO %s (%w)",
 				ErrPrivileges, r.Migrate, user, r.Migrate, user, err)

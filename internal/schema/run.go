@@ -21,7 +21,7 @@ type fileError struct {
 func (e *fileError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.file.path)
-	if line, column := place(e.file.sql, int(e.err.Position)); line > 0 {
+	if line, column := findPosition(e.file.sql, int(e.err.Position)); line > 0 {
 		fmt.Fprintf(&b, ":%d:%d", line, column)
 	} else {
 		fmt.Fprintf(&b, ": statement %d", e.statement)
@@ -39,9 +39,9 @@ func (e *fileError) Error() string {
 
 func (e *fileError) Unwrap() error { return e.err }
 
-// place converts a position, in characters from 1, to line and column. It returns 0, 0 if there is
-// none.
-func place(sql string, position int) (line, column int) {
+// findPosition converts a position, in characters from 1, to line and column. It returns 0, 0 if
+// there is none.
+func findPosition(sql string, position int) (line, column int) {
 	if position <= 0 {
 		return 0, 0
 	}

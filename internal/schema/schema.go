@@ -62,7 +62,7 @@ type Options struct {
 
 // UpWith is like [Up] with options.
 func UpWith(ctx context.Context, conn *pgx.Conn, o Options) (applied []string, err error) {
-	return newMigrator(program).with(o).up(ctx, conn)
+	return newMigrator(program).withOptions(o).up(ctx, conn)
 }
 
 // Status compares the database with this program.
@@ -76,7 +76,7 @@ func Status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 		return report, err
 	}
 	report.Roles = []string{r.Migrate, r.Server, r.Reader}
-	report.Ungranted, err = r.missing(ctx, conn)
+	report.Ungranted, err = r.findMissing(ctx, conn)
 	return report, err
 }
 

@@ -11,7 +11,7 @@ import (
 
 // stuck is the task of a watched database with steps, one of which depends on the
 // other, failures and a history, so that its snapshot has all that one can have.
-func stuck(t *testing.T) *place {
+func stuck(t *testing.T) *findPosition {
 	t.Helper()
 	p := watched(t)
 	p.exec(failures)
@@ -23,7 +23,7 @@ func stuck(t *testing.T) *place {
 
 // open opens an investigation of the task, after the one before has ended, and
 // returns its snapshot.
-func (p *place) open() string {
+func (p *findPosition) open() string {
 	p.Helper()
 	p.exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'next'
 		WHERE resolution_status = 'pending'`)

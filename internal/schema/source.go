@@ -33,8 +33,8 @@ type file struct {
 	checksum string
 }
 
-// alone reports whether the file must run outside of a transaction.
-func (f file) alone() bool {
+// runsAlone reports whether the file must run outside of a transaction.
+func (f file) runsAlone() bool {
 	first, _, _ := strings.Cut(f.sql, "\n")
 	return strings.TrimSpace(first) == noTransaction
 }
@@ -81,7 +81,7 @@ func load(fsys fs.FS) (*source, error) {
 		s.objects = append(s.objects, objects...)
 	}
 	for _, f := range s.objects {
-		if f.alone() {
+		if f.runsAlone() {
 			return nil, fmt.Errorf("%s: only a migration may run outside the transaction", f.path)
 		}
 		if !strings.Contains(f.sql, "CREATE OR REPLACE ") {
@@ -137,5 +137,5 @@ func (s *source) hasObject(name string) bool {
 // newest returns the number of the last migration, or 0 if there is none.
 func (s *source) newest() int { return len(s.migrations) }
 
-// short returns the part of a checksum that is displayed.
-func short(checksum string) string { return checksum[:min(12, len(checksum))] }
+// shortChecksum returns the part of a checksum that is displayed.
+func shortChecksum(checksum string) string { return checksum[:min(12, len(checksum))] }

@@ -62,7 +62,7 @@ func (r Report) Pending() []Migration {
 // Err returns nil if the database has the schema of this program. Otherwise it returns the problem
 // and the remedy.
 func (r Report) Err() error {
-	if err := r.foreign(); err != nil {
+	if err := r.checkForeign(); err != nil {
 		return err
 	}
 	pending := r.Pending()
@@ -92,8 +92,9 @@ func (r Report) Err() error {
 // developmentName is the name of the first migration in development versions.
 const developmentName = "engine"
 
-// foreign returns the error of [Report.Err] if no migration can fix the problem, otherwise nil.
-func (r Report) foreign() error {
+// checkForeign returns the error of [Report.Err] if no migration can fix the problem, otherwise
+// nil.
+func (r Report) checkForeign() error {
 	if r.Development {
 		return fmt.Errorf("%w; export what you need (tasker-ctl dlq export with that version, or pg_dump) and create "+
 			"a new database: tasker migrate up, or tasker dev with a new --data-dir", ErrDevelopment)
@@ -106,14 +107,14 @@ func (r Report) foreign() error {
 		if m.Edited != "" {
 			return fmt.Errorf("%w: %04d_%s has checksum %s in the database and %s in this program; "+
 				"restore the file, and make the change in a new migration",
-				ErrEdited, m.Version, m.Name, short(m.Edited), short(m.Checksum))
+				ErrEdited, m.Version, m.Name, shortChecksum(m.Edited), shortChecksum(m.Checksum))
 		}
 	}
 	return nil
 }
 
-// applied is a row of schema_migrations.
-type applied struct {
+// appliedMigration is a row of schema_migrations.
+type appliedMigration struct {
 	Version   int       `db:"version"`
 	Name      string    `db:"name"`
 	Checksum  string    `db:"checksum"`
@@ -125,15 +126,15 @@ func (s *source) status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 	if err := checkDatabase(ctx, conn); err != nil {
 		return Report{}, err
 	}
-	rows, err := history(ctx, conn)
-	if conditionOf(err) == "42501" { // insufficient_privilege
-		return Report{}, lacking(ctx, conn, "USAGE")
+	rows, err := readHistory(ctx, conn)
+	if conditionName(err) == "42501" { // insufficient_privilege
+		return Report{}, newLackingError(ctx, conn, "USAGE")
 	}
 	if err != nil {
 		return Report{}, err
 	}
 	r := Report{Program: s.newest()}
-	done := make(map[int]applied, len(rows))
+	done := make(map[int]appliedMigration, len(rows))
 	for _, a := range rows {
 		done[a.Version] = a
 		r.Database = max(r.Database, a.Version)
@@ -162,13 +163,13 @@ func (s *source) status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 	return r, nil
 }
 
-// history returns the applied migrations. It returns none if the table does not exist.
-func history(ctx context.Context, conn *pgx.Conn) ([]applied, error) {
+// readHistory returns the applied migrations. It returns none if the table does not exist.
+func readHistory(ctx context.Context, conn *pgx.Conn) ([]appliedMigration, error) {
 	exists, err := tableExists(ctx, conn)
 	if err != nil || !exists {
 		return nil, err
 	}
-	list, err := collect[applied](ctx, conn, `
+	list, err := collect[appliedMigration](ctx, conn, `
 		SELECT version, name, checksum, applied_at
 		FROM tasker.schema_migrations
 		ORDER BY version`)

@@ -11,7 +11,7 @@ import (
 
 // standing writes a task that has stood in process for an hour, with one step in
 // progress under a live lease.
-func (p *place) standing() string {
+func (p *findPosition) standing() string {
 	p.Helper()
 	id := p.big(pgtest.BigTask{Steps: 1, Rest: "in_progress"})
 	p.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '1 hour', warn_at = warn_at - interval '1 hour',
@@ -65,7 +65,7 @@ func TestStepWithinItsTimeoutIsNotStale(t *testing.T) {
 }
 
 // slow makes the sweep take longer at a task than a statement may.
-func (p *place) slow(task string) {
+func (p *findPosition) slow(task string) {
 	p.Helper()
 	p.exec(`CREATE FUNCTION public.wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
 	p.exec(`CREATE TRIGGER slow BEFORE INSERT ON tasker.task_history FOR EACH ROW WHEN (NEW.task_uuid = '` + task + `') EXECUTE FUNCTION public.wait()`)

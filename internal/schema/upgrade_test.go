@@ -12,7 +12,7 @@ import (
 
 // holding opens a transaction that has read from a table, as pg_dump does, and
 // returns what ends it.
-func (p *place) holding(table string) (end func()) {
+func (p *findPosition) holding(table string) (end func()) {
 	p.Helper()
 	conn := p.connect()
 	tx, err := conn.Begin(p.Context())
@@ -39,7 +39,7 @@ func TestAMigrationDoesNotQueueForALock(t *testing.T) {
 	const lock = 300 * time.Millisecond
 	var messages []string
 	var server sync.WaitGroup
-	conn, reader := p.connect(), &place{T: t, url: p.url}
+	conn, reader := p.connect(), &findPosition{T: t, url: p.url}
 	reader.conn = p.connect()
 	reader.exec(`SET statement_timeout = '20s'`)
 	tried := make(chan struct{}, 100)
@@ -139,7 +139,7 @@ func TestWhatHasNoFileIsDropped(t *testing.T) {
 			p.up(next.program(t))
 			fresh := empty(t)
 			fresh.up(next.program(t))
-			objects := func(p *place) string {
+			objects := func(p *findPosition) string {
 				return p.text(`SELECT string_agg(oid::regprocedure::text, ' ' ORDER BY oid::regprocedure::text) FROM pg_proc WHERE pronamespace = 'tasker'::regnamespace`) +
 					p.text(`SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relnamespace = 'tasker'::regnamespace AND relkind = 'v'`)
 			}

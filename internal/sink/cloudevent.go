@@ -30,7 +30,7 @@ func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 	}
 	switch {
 	case e.Subject != nil:
-		out.Subject, out.DedupKey = e.Subject.ID.String(), dedupKey(e, source)
+		out.Subject, out.DedupKey = e.Subject.ID.String(), computeDedupKey(e, source)
 	case e.EntryUUID != (tasker.ID{}):
 		out.Subject = e.EntryUUID.String()
 	case e.TaskUUID != (tasker.ID{}):
@@ -41,13 +41,13 @@ func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 	}
 	body, err := encodeReadable(out)
 	if err != nil {
-		return nil, refuse(fmt.Errorf("cannot encode %s as JSON: %w", describe(e), err))
+		return nil, newRefusedError(fmt.Errorf("cannot encode %s as JSON: %w", describe(e), err))
 	}
 	return body, nil
 }
 
-// dedupKey returns the key by which receivers group notifications about one subject.
-func dedupKey(e tasker.Event, source string) string {
+// computeDedupKey returns the key by which receivers group notifications about one subject.
+func computeDedupKey(e tasker.Event, source string) string {
 	return cmp.Or(e.Subject.DedupKey, notice.Key(cmp.Or(source, defaultSource), e.Subject.Kind, e.Subject.ID))
 }
 

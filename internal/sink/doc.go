@@ -2,6 +2,6 @@
 // exchange or the log. It keeps no state; retries and ordering belong to package emission.
 // Receivers get each event at least once and recognize repetitions by id.
 //
-// A delivery fails either because the receiver rejects this particular event ([Refused]), or
+// A delivery fails either because the receiver rejects this particular event ([IsRefused]), or
 // because it currently accepts no events at all.
 package sink

@@ -59,27 +59,27 @@ func (f Format) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []
 		return body, mediaType, err
 	}
 	if e.Subject == nil {
-		return nil, "", refuse(fmt.Errorf("%s is not a notification: webhook format %s supports only "+
+		return nil, "", newRefusedError(fmt.Errorf("%s is not a notification: webhook format %s supports only "+
 			"notifications", describe(e), f))
 	}
 	var m tasker.NotificationData
 	if err := json.Unmarshal(e.Data, &m); err != nil {
-		return nil, "", refuse(fmt.Errorf("%s: cannot decode its data: %w", describe(e), err))
+		return nil, "", newRefusedError(fmt.Errorf("%s: cannot decode its data: %w", describe(e), err))
 	}
 	n := messagePayload{Event: e, NotificationData: m, o: o, now: now}
 	n.Text = payload.CleanText(n.Text, messageText)
 	var doc any
 	switch f {
 	case PagerDuty:
-		doc = n.pagerDuty()
+		doc = n.toPagerDuty()
 	case Alertmanager:
-		doc = []alert{n.alert()}
+		doc = []alert{n.toAlert()}
 	case Slack:
-		doc = n.slack()
+		doc = n.toSlack()
 	case Teams:
-		doc = n.teams()
+		doc = n.toTeams()
 		for len(encodeJSON(doc)) > teamsBody && n.shorten() {
-			doc = n.teams()
+			doc = n.toTeams()
 		}
 	default:
 		return nil, "", tasker.Errorf(tasker.Internal, "unknown webhook format %q", f)
@@ -104,8 +104,8 @@ func encodeReadable(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// cut truncates a text to limit characters.
-func cut(text string, limit int) string {
+// truncate truncates a text to limit characters.
+func truncate(text string, limit int) string {
 	if utf8.RuneCountInString(text) <= limit {
 		return text
 	}
@@ -116,10 +116,10 @@ func cut(text string, limit int) string {
 func (n *messagePayload) shorten() bool {
 	before := len(n.Text) + len(n.Summary) + len(n.Members) + len(n.Owners)
 	n.Members, n.Owners = n.Members[:len(n.Members)/2], n.Owners[:len(n.Owners)/2]
-	if n.Text = cut(n.Text, utf8.RuneCountInString(n.Text)/2); n.Text == "…" {
+	if n.Text = truncate(n.Text, utf8.RuneCountInString(n.Text)/2); n.Text == "…" {
 		n.Text = ""
 	}
-	n.Summary = cut(n.Summary, max(100, utf8.RuneCountInString(n.Summary)/2))
+	n.Summary = truncate(n.Summary, max(100, utf8.RuneCountInString(n.Summary)/2))
 	return len(n.Text)+len(n.Summary)+len(n.Members)+len(n.Owners) < before
 }
 
@@ -134,23 +134,24 @@ type messagePayload struct {
 
 func (n messagePayload) installation() string { return cmp.Or(n.o.Source, defaultSource) }
 
-// link returns the URL of the page that the notification is about, or "" if there is no page or no
-// public URL.
-func (n messagePayload) link() string {
+// buildLink returns the URL of the page that the notification is about, or "" if there is no page
+// or no public URL.
+func (n messagePayload) buildLink() string {
 	if n.o.PublicURL == "" || n.Path == "" {
 		return ""
 	}
 	return strings.TrimSuffix(n.o.PublicURL, "/") + n.Path
 }
 
-// over reports whether the notification is the last one about its subject, such as a resolved case.
-func (n messagePayload) over() bool {
+// isResolved reports whether the notification is the last one about its subject, such as a resolved
+// case.
+func (n messagePayload) isResolved() bool {
 	return n.Topic == tasker.CaseResolvedTopic || n.Topic == tasker.OperationDoneTopic ||
 		strings.HasSuffix(n.Topic, ".ended") || strings.HasSuffix(n.Topic, ".closed")
 }
 
-// place returns the namespace and the template, separated by a slash.
-func (n messagePayload) place() string {
+// formatPlace returns the namespace and the template, separated by a slash.
+func (n messagePayload) formatPlace() string {
 	return strings.Trim(n.Namespace+"/"+n.Template, "/")
 }
 
@@ -183,10 +184,10 @@ var pagerDutySeverities = map[tasker.Severity]string{
 	tasker.Critical: "critical", tasker.High: "error", tasker.Medium: "warning", tasker.Low: "info",
 }
 
-func (n messagePayload) pagerDuty() pagerDutyEvent {
-	out := pagerDutyEvent{RoutingKey: n.o.Key, EventAction: "trigger", DedupKey: dedupKey(n.Event, n.o.Source)}
+func (n messagePayload) toPagerDuty() pagerDutyEvent {
+	out := pagerDutyEvent{RoutingKey: n.o.Key, EventAction: "trigger", DedupKey: computeDedupKey(n.Event, n.o.Source)}
 	switch {
-	case n.over():
+	case n.isResolved():
 		out.EventAction = "resolve"
 		return out
 	case n.Topic == tasker.CaseOwnedTopic || n.Topic == tasker.OperationStartedTopic ||
@@ -196,16 +197,16 @@ func (n messagePayload) pagerDuty() pagerDutyEvent {
 	}
 	out.Client = "Tasker"
 	out.Payload = &pagerDutyPayload{
-		Summary: cut(n.Summary, pagerDutySummary), Source: n.installation(), Severity: cmp.Or(pagerDutySeverities[n.Severity], "info"),
+		Summary: truncate(n.Summary, pagerDutySummary), Source: n.installation(), Severity: cmp.Or(pagerDutySeverities[n.Severity], "info"),
 		Timestamp: n.At.UTC().Format(time.RFC3339),
-		Component: n.place(), Group: n.Namespace, Class: string(n.Reason),
+		Component: n.formatPlace(), Group: n.Namespace, Class: string(n.Reason),
 		CustomDetails: map[string]any{
 			"topic": n.Topic, "text": n.Text, "open": n.Entries, "waiting": n.Waiting, "failed_again": n.FailedAgain,
 			"cases": n.Cases, "owners": strings.Join(n.Owners, ", "),
 			"began_at": n.BeganAt.UTC().Format(time.RFC3339),
 		},
 	}
-	if link := n.link(); link != "" {
+	if link := n.buildLink(); link != "" {
 		out.Links = []pagerDutyLink{{Href: link, Text: "Tasker"}}
 	}
 	return out
@@ -220,7 +221,7 @@ type alert struct {
 	GeneratorURL string            `json:"generatorURL,omitempty"`
 }
 
-func (n messagePayload) alert() alert {
+func (n messagePayload) toAlert() alert {
 	kind := n.Subject.Kind
 	name := "TaskerCase"
 	if kind != tasker.IncidentSubject {
@@ -234,12 +235,12 @@ func (n messagePayload) alert() alert {
 		Annotations: map[string]string{
 			"summary": n.Summary, "text": n.Text, "open": fmt.Sprint(n.Entries), "cases": fmt.Sprint(n.Cases),
 			"owners":    strings.Join(n.Owners, ", "),
-			"dedup_key": dedupKey(n.Event, n.o.Source),
+			"dedup_key": computeDedupKey(n.Event, n.o.Source),
 		},
 		StartsAt: n.BeganAt.UTC().Format(time.RFC3339), EndsAt: n.now.Add(alertLife).UTC().Format(time.RFC3339),
-		GeneratorURL: n.link(),
+		GeneratorURL: n.buildLink(),
 	}
-	if n.over() {
+	if n.isResolved() {
 		out.EndsAt = n.At.UTC().Format(time.RFC3339)
 	}
 	return out
@@ -282,29 +283,29 @@ type (
 // slackEscape escapes the control characters of Slack.
 var slackEscape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-func (n messagePayload) slack() slackMessage {
-	summary := cut(n.Summary, slackText/5)
+func (n messagePayload) toSlack() slackMessage {
+	summary := truncate(n.Summary, slackText/5)
 	part := func(text string) slackBlock {
 		return slackBlock{Type: "section", Text: &slackPart{Type: "mrkdwn", Text: text}}
 	}
 	out := slackMessage{
 		Text: slackEscape.Replace(summary), Blocks: []slackBlock{part("*" + slackEscape.Replace(summary) + "*")},
 	}
-	if text := cut(n.Text, slackText/5); text != "" {
+	if text := truncate(n.Text, slackText/5); text != "" {
 		out.Blocks = append(out.Blocks, part("```"+slackEscape.Replace(strings.ReplaceAll(text, "`", "'"))+"```"))
 	}
 	out.Blocks = append(out.Blocks, slackBlock{
-		Type: "context", Elements: []slackButton{{Type: "plain_text", Text: cut(n.facts(), slackText)}},
+		Type: "context", Elements: []slackButton{{Type: "plain_text", Text: truncate(n.formatFacts(), slackText)}},
 	})
-	if link := n.link(); link != "" {
+	if link := n.buildLink(); link != "" {
 		button := slackButton{Type: "button", Text: slackPart{Type: "plain_text", Text: "Open in Tasker"}, URL: link}
 		out.Blocks = append(out.Blocks, slackBlock{Type: "actions", Elements: []slackButton{button}})
 	}
 	return out
 }
 
-// facts returns the remaining fields of a notification in one line.
-func (n messagePayload) facts() string {
+// formatFacts returns the remaining fields of a notification in one line.
+func (n messagePayload) formatFacts() string {
 	list := []string{
 		n.Topic, "severity " + string(n.Severity), fmt.Sprintf("%d open, %d failed again", n.Entries, n.FailedAgain),
 		fmt.Sprintf("cases %d", n.Cases),
@@ -353,7 +354,7 @@ type (
 // teamsEscape escapes the markup characters of adaptive cards.
 var teamsEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "`", "\\`")
 
-func (n messagePayload) teams() teamsMessage {
+func (n messagePayload) toTeams() teamsMessage {
 	card := teamsCard{
 		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4",
 		Body: []teamsPart{{Type: "TextBlock", Text: teamsEscape.Replace(n.Summary), Weight: "Bolder", Wrap: true}},
@@ -374,7 +375,7 @@ func (n messagePayload) teams() teamsMessage {
 		facts = append(facts, teamsFact{fmt.Sprint(m.Entries), teamsEscape.Replace(text)})
 	}
 	card.Body = append(card.Body, teamsPart{Type: "FactSet", Facts: append(facts, teamsFact{"Installation", n.installation()})})
-	if link := n.link(); link != "" {
+	if link := n.buildLink(); link != "" {
 		card.Actions = []teamsOpen{{Type: "Action.OpenUrl", Title: "Open in Tasker", URL: link}}
 	}
 	return teamsMessage{Type: "message", Attachments: []teamsAttachment{{

@@ -135,10 +135,10 @@ func TestFormsAreCut(t *testing.T) {
 // An event of an investigation is no message: a pager refuses it.
 func TestFormsTakeMessagesOnly(t *testing.T) {
 	for _, f := range forms[1:] {
-		if _, _, err := f.encode(tasker.Event{Topic: tasker.EntryCreatedTopic, Data: []byte("{}")}, WebhookOptions{}, sent); !Refused(err) {
+		if _, _, err := f.encode(tasker.Event{Topic: tasker.EntryCreatedTopic, Data: []byte("{}")}, WebhookOptions{}, sent); !IsRefused(err) {
 			t.Errorf("%s: %v", f, err)
 		}
-		if _, _, err := f.encode(tasker.Event{Topic: tasker.CaseOpenedTopic, Data: []byte("["), Subject: &tasker.Subject{}}, WebhookOptions{}, sent); !Refused(err) {
+		if _, _, err := f.encode(tasker.Event{Topic: tasker.CaseOpenedTopic, Data: []byte("["), Subject: &tasker.Subject{}}, WebhookOptions{}, sent); !IsRefused(err) {
 			t.Errorf("%s: data that is not JSON: %v", f, err)
 		}
 	}
@@ -170,7 +170,7 @@ func TestReceiversOfForms(t *testing.T) {
 			t.Errorf("%s: %v, %s %s %s", f, err, path, kind, body)
 		}
 		status = http.StatusBadRequest
-		if err := one.Emit(t.Context(), aMessage(tasker.CaseOpenedTopic)); !Refused(err) || strings.Contains(err.Error(), "R0UTING") {
+		if err := one.Emit(t.Context(), aMessage(tasker.CaseOpenedTopic)); !IsRefused(err) || strings.Contains(err.Error(), "R0UTING") {
 			t.Errorf("%s: %v", f, err)
 		}
 		_, repeats := one.(Repeating)

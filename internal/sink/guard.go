@@ -24,7 +24,7 @@ func guardedDialer(timeout time.Duration) *net.Dialer {
 			if err != nil {
 				return fmt.Errorf("%w: %w", errPrivate, err)
 			}
-			if !public(to.Addr()) {
+			if !isPublic(to.Addr()) {
 				return fmt.Errorf("%s is %w", to.Addr(), errPrivate)
 			}
 			return nil
@@ -35,7 +35,7 @@ func guardedDialer(timeout time.Duration) *net.Dialer {
 // notPublic lists the IPv4 and unicast IPv6 networks that are not part of the public internet,
 // according to the IANA special-purpose registries, and one more: the address of host services in
 // Azure.
-var notPublic = prefixes(
+var notPublic = mustParsePrefixes(
 	"0.0.0.0/8",        // this host, this network
 	"10.0.0.0/8",       // private
 	"100.64.0.0/10",    // carrier-grade NAT; metadata of some clouds
@@ -62,8 +62,8 @@ var (
 	nat64   = netip.MustParsePrefix("64:ff9b::/96") // public IPv4 addresses behind NAT64
 )
 
-// public reports whether an address belongs to the public internet.
-func public(a netip.Addr) bool {
+// isPublic reports whether an address belongs to the public internet.
+func isPublic(a netip.Addr) bool {
 	a = a.WithZone("").Unmap()
 	if nat64.Contains(a) {
 		whole := a.As16()
@@ -75,7 +75,7 @@ func public(a netip.Addr) bool {
 	return a.IsValid() && !slices.ContainsFunc(notPublic, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-func prefixes(list ...string) []netip.Prefix {
+func mustParsePrefixes(list ...string) []netip.Prefix {
 	all := make([]netip.Prefix, len(list))
 	for i, p := range list {
 		all[i] = netip.MustParsePrefix(p)

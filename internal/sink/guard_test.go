@@ -12,7 +12,7 @@ func TestOnlyAddressesOfTheInternetArePublic(t *testing.T) {
 		"::ffff:1.1.1.1",   // mapped
 		"64:ff9b::101:101", // NAT64 to 1.1.1.1
 	} {
-		if !public(netip.MustParseAddr(a)) {
+		if !isPublic(netip.MustParseAddr(a)) {
 			t.Errorf("%s is refused", a)
 		}
 	}
@@ -32,11 +32,11 @@ func TestOnlyAddressesOfTheInternetArePublic(t *testing.T) {
 		"2002:a00:1::1",                        // 6to4 to 10.0.0.1
 		"2001:0:4136:e378:8000:63bf:80ff:fffe", // Teredo
 	} {
-		if public(netip.MustParseAddr(a)) {
+		if isPublic(netip.MustParseAddr(a)) {
 			t.Errorf("%s is taken for public", a)
 		}
 	}
-	if public(netip.Addr{}) {
+	if isPublic(netip.Addr{}) {
 		t.Error("no address is taken for public")
 	}
 }

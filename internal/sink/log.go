@@ -48,9 +48,9 @@ func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	if !s.handler.Enabled(ctx, level) {
 		return nil
 	}
-	data, err := logValue(e.Data)
+	data, err := toLogValue(e.Data)
 	if err != nil {
-		return refuse(fmt.Errorf("%s: invalid JSON in its data: %w", describe(e), err))
+		return newRefusedError(fmt.Errorf("%s: invalid JSON in its data: %w", describe(e), err))
 	}
 	name := "investigation event"
 	about := []slog.Attr{slog.String("task", e.TaskUUID.String()), slog.String("entry", e.EntryUUID.String())}
@@ -59,7 +59,7 @@ func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 		name, about = "task event", about[:1]
 	case e.Subject != nil:
 		name = "message"
-		about = []slog.Attr{slog.String(e.Subject.Kind, e.Subject.ID.String()), slog.String("dedup_key", dedupKey(e, s.source))}
+		about = []slog.Attr{slog.String(e.Subject.Kind, e.Subject.ID.String()), slog.String("dedup_key", computeDedupKey(e, s.source))}
 	}
 	line := slog.NewRecord(time.Now(), level, name, 0)
 	line.AddAttrs(slog.String("topic", e.Topic), slog.String("event", e.UUID.String()), slog.Int64("position", e.Position))
@@ -71,8 +71,8 @@ func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	return nil
 }
 
-// logValue converts a document to log groups, so that its members can be searched.
-func logValue(data json.RawMessage) (slog.Value, error) {
+// toLogValue converts a document to log groups, so that its members can be searched.
+func toLogValue(data json.RawMessage) (slog.Value, error) {
 	if len(data) == 0 {
 		return slog.GroupValue(), nil
 	}
@@ -82,12 +82,12 @@ func logValue(data json.RawMessage) (slog.Value, error) {
 	if err := numbers.Decode(&doc); err != nil {
 		return slog.Value{}, err
 	}
-	return group(doc), nil
+	return toLogGroup(doc), nil
 }
 
-// group converts an object to a group, sorted by name and without null values. It returns other
-// values unchanged.
-func group(doc any) slog.Value {
+// toLogGroup converts an object to a group, sorted by name and without null values. It returns
+// other values unchanged.
+func toLogGroup(doc any) slog.Value {
 	object, ok := doc.(map[string]any)
 	if !ok {
 		return slog.AnyValue(doc)
@@ -95,7 +95,7 @@ func group(doc any) slog.Value {
 	attrs := make([]slog.Attr, 0, len(object))
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if value := object[key]; value != nil {
-			attrs = append(attrs, slog.Attr{Key: key, Value: group(value)})
+			attrs = append(attrs, slog.Attr{Key: key, Value: toLogGroup(value)})
 		}
 	}
 	return slog.GroupValue(attrs...)

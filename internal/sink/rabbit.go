@@ -74,18 +74,18 @@ func (s *rabbitSink) EmitAll(ctx context.Context, events []tasker.Event) []error
 			ID: e.UUID.String(), Key: e.Topic, Type: eventType(e), ContentType: mediaType, Body: body,
 		})
 	}
-	s.broker.Tried(ctx) // wait for the first connection
+	s.broker.WaitForAttempt(ctx) // wait for the first connection
 	for i, err := range s.broker.PublishRouted(ctx, messages) {
-		errs[indexes[i]] = classify(err)
+		errs[indexes[i]] = classifyError(err)
 	}
 	return errs
 }
 
-// classify marks an error as specific to the event if every broker would return it.
-func classify(err error) error {
+// classifyError marks an error as specific to the event if every broker would return it.
+func classifyError(err error) error {
 	switch tasker.CodeOf(err) {
 	case tasker.Invalid, tasker.TooLarge:
-		return refuse(err)
+		return newRefusedError(err)
 	default:
 		return err
 	}

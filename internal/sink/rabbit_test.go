@@ -141,8 +141,8 @@ func TestAnEventThatNobodyWantsIsExplained(t *testing.T) {
 	errs := s.(Batch).EmitAll(t.Context(), events)
 	for i, refused := range []bool{false, false, false, true, true, false} {
 		good := i == 0 || i == 2 || i == 5
-		if (errs[i] == nil) != good || Refused(errs[i]) != refused {
-			t.Errorf("event %d: %v, refused %v", i+1, errs[i], Refused(errs[i]))
+		if (errs[i] == nil) != good || IsRefused(errs[i]) != refused {
+			t.Errorf("event %d: %v, refused %v", i+1, errs[i], IsRefused(errs[i]))
 		}
 	}
 	if text := errs[1].Error(); tasker.CodeOf(errs[1]) != tasker.Unavailable ||
@@ -187,7 +187,7 @@ func TestABrokerThatIsAway(t *testing.T) {
 	arrived := listen(t, url, exchange, "#")
 	for range 2 { // from the beginning, and in the middle
 		err := s.Emit(t.Context(), event(1, "dlq.entry.created"))
-		if tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || strings.Contains(err.Error(), "guest") {
+		if tasker.CodeOf(err) != tasker.Unavailable || IsRefused(err) || strings.Contains(err.Error(), "guest") {
 			t.Errorf("away: %v", err)
 		}
 		proxy.Restore(t)
@@ -214,7 +214,7 @@ func TestABrokerThatStandsStill(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	for i, err := range s.(Batch).EmitAll(ctx, []tasker.Event{event(2, "dlq.entry.created"), event(3, "dlq.entry.created")}) {
-		if tasker.CodeOf(err) != tasker.Unavailable || Refused(err) {
+		if tasker.CodeOf(err) != tasker.Unavailable || IsRefused(err) {
 			t.Errorf("event %d: %v", i, err)
 		}
 	}
@@ -230,7 +230,7 @@ func TestABrokerThatIsKilled(t *testing.T) {
 	eventually(t, s, event(1, "dlq.entry.created"))
 	<-queue
 	broker.Kill(t)
-	if err := s.Emit(bounded(t), event(2, "dlq.entry.created")); err == nil || Refused(err) {
+	if err := s.Emit(bounded(t), event(2, "dlq.entry.created")); err == nil || IsRefused(err) {
 		t.Error(err)
 	}
 	broker.Restart(t)
@@ -251,7 +251,8 @@ func TestAnExchangeOfAnotherKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	if err := s.Emit(t.Context(), event(1, "dlq.entry.created")); Refused(err) || tasker.CodeOf(err) != tasker.Conflict ||
+	if err := s.Emit(t.Context(), event(1, "dlq.entry.created")); IsRefused(err) ||
+		tasker.CodeOf(err) != tasker.Conflict ||
 		!strings.Contains(err.Error(), "exists with different settings") {
 		t.Error(err)
 	}
@@ -267,7 +268,7 @@ func TestAnEventThatIsTooLarge(t *testing.T) {
 	large.Data = json.RawMessage(`"` + strings.Repeat("x", 20_000) + `"`)
 	for range 2 { // by the broker, and by what it said
 		errs := s.(Batch).EmitAll(t.Context(), []tasker.Event{large, small})
-		if tasker.CodeOf(errs[0]) != tasker.TooLarge || !Refused(errs[0]) || Refused(errs[1]) {
+		if tasker.CodeOf(errs[0]) != tasker.TooLarge || !IsRefused(errs[0]) || IsRefused(errs[1]) {
 			t.Error(errs)
 		}
 	}

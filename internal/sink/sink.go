@@ -56,22 +56,22 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// refuse marks err as specific to the event, so that [Refused] returns true.
-func refuse(err error) error { return &failure{err: err, refused: true} }
+// newRefusedError marks err as specific to the event, so that [IsRefused] returns true.
+func newRefusedError(err error) error { return &failure{err: err, refused: true} }
 
 // Emit delivers an event to a sink. A panic counts as a refusal, because a retry would panic again.
 func Emit(ctx context.Context, s Sink, e tasker.Event) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = refuse(fmt.Errorf("%s: panic: %v\n%s", describe(e), r, debug.Stack()))
+			err = newRefusedError(fmt.Errorf("%s: panic: %v\n%s", describe(e), r, debug.Stack()))
 		}
 	}()
 	return s.Emit(ctx, e)
 }
 
-// Refused reports whether err means that the receiver rejects this particular event, so that a
+// IsRefused reports whether err means that the receiver rejects this particular event, so that a
 // retry is useless. Other errors concern all events for the sink.
-func Refused(err error) bool {
+func IsRefused(err error) bool {
 	f, ok := errors.AsType[*failure](err)
 	return ok && f.refused
 }
@@ -84,8 +84,8 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// oneLine returns s as one line of at most limit bytes that can be stored.
-func oneLine(s string, limit int) string {
+// toOneLine returns s as one line of at most limit bytes that can be stored.
+func toOneLine(s string, limit int) string {
 	return payload.CleanText(joinFields(payload.CleanText(s, 16*limit)), limit)
 }
 

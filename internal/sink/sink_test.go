@@ -67,7 +67,7 @@ func TestACloudEventOfLittle(t *testing.T) {
 		t.Errorf("%v\n got %s\nwant %s", err, got, want)
 	}
 	e.Data = json.RawMessage(`{"broken"`)
-	if _, err := CloudEvent(e, ""); !Refused(err) {
+	if _, err := CloudEvent(e, ""); !IsRefused(err) {
 		t.Errorf("with data that is not JSON: %v", err)
 	}
 }
@@ -83,10 +83,10 @@ func TestWhatErrorsTell(t *testing.T) {
 		{nil, false, 0},
 		{plain, false, 0},
 		{asked, false, time.Minute},
-		{fmt.Errorf("told: %w", refuse(plain)), true, 0},
+		{fmt.Errorf("told: %w", newRefusedError(plain)), true, 0},
 	} {
-		if Refused(tt.err) != tt.refused || RetryAfter(tt.err) != tt.after {
-			t.Errorf("%v: refused %v, after %s", tt.err, Refused(tt.err), RetryAfter(tt.err))
+		if IsRefused(tt.err) != tt.refused || RetryAfter(tt.err) != tt.after {
+			t.Errorf("%v: refused %v, after %s", tt.err, IsRefused(tt.err), RetryAfter(tt.err))
 		}
 	}
 }
@@ -127,12 +127,12 @@ func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestALogThatCannotBeWritten(t *testing.T) {
 	s := NewLog(slog.New(slog.NewTextHandler(broken{}, nil)), "")
-	if err := s.Emit(t.Context(), event(1, "dlq.entry.created")); err == nil || Refused(err) || !strings.Contains(err.Error(), "disk full") {
+	if err := s.Emit(t.Context(), event(1, "dlq.entry.created")); err == nil || IsRefused(err) || !strings.Contains(err.Error(), "disk full") {
 		t.Error(err)
 	}
 	bad := event(1, "dlq.entry.created")
 	bad.Data = json.RawMessage(`{`)
-	if err := s.Emit(t.Context(), bad); !Refused(err) {
+	if err := s.Emit(t.Context(), bad); !IsRefused(err) {
 		t.Error(err)
 	}
 	quiet := NewLog(slog.New(slog.NewTextHandler(broken{}, &slog.HandlerOptions{Level: slog.LevelError})), "")

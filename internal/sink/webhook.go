@@ -95,7 +95,7 @@ func NewWebhook(o WebhookOptions) (Sink, error) {
 	w := &webhook{
 		o: o, client: newClient(o), signers: signers,
 		name: u.Scheme + "://" + u.Host,
-		hide: scrubbedError(u, o.Secret+" "+o.Key),
+		hide: newErrorScrubber(u, o.Secret+" "+o.Key),
 	}
 	if o.Form == Alertmanager {
 		return repeating{w}, nil
@@ -129,11 +129,11 @@ func readURL(text string, allowPrivate bool) (*url.URL, error) {
 		fault = "must not contain a user or password: set a secret for the webhook instead"
 	case u.Fragment != "":
 		fault = "must not contain a fragment (#), which would not be sent"
-	case !validPort(u.Port()):
+	case !isValidPort(u.Port()):
 		fault = "has an invalid port"
 	case u.Scheme == "http" && !allowPrivate:
 		fault = "must begin with https:// unless private addresses are allowed, because the events would be unencrypted"
-	case numeric == nil && !allowPrivate && !public(address):
+	case numeric == nil && !allowPrivate && !isPublic(address):
 		fault = fmt.Sprintf("points to %s, which is %v: allow private addresses if this is "+
 			"intended", address, errPrivate)
 	}
@@ -143,7 +143,7 @@ func readURL(text string, allowPrivate bool) (*url.URL, error) {
 	return u, nil
 }
 
-func validPort(port string) bool {
+func isValidPort(port string) bool {
 	if port == "" {
 		return true
 	}
@@ -151,9 +151,9 @@ func validPort(port string) bool {
 	return err == nil && n > 0
 }
 
-// scrubbedError returns a replacer that hides secrets in errors, because receivers may echo them
+// newErrorScrubber returns a replacer that hides secrets in errors, because receivers may echo them
 // in responses.
-func scrubbedError(u *url.URL, secrets string) *strings.Replacer {
+func newErrorScrubber(u *url.URL, secrets string) *strings.Replacer {
 	var words []string
 	for secret := range strings.FieldsSeq(secrets) {
 		words = append(words, secret, strings.TrimPrefix(secret, encodedSecret))
@@ -228,7 +228,7 @@ func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
 	response, err := w.client.Do(request)
 	if err != nil {
 		w.client.CloseIdleConnections() // HTTP/2 would reuse a dead connection
-		return w.unreachable(ctx, err)
+		return w.newUnreachableError(ctx, err)
 	}
 	defer response.Body.Close()
 	timer := time.AfterFunc(bodyTimeout, cancel)
@@ -237,7 +237,7 @@ func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
 	if response.StatusCode/100 == 2 {
 		return nil
 	}
-	return w.answered(response, beginning)
+	return w.checkResponse(response, beginning)
 }
 
 // setHeaders sets User-Agent and the Standard Webhooks headers.
@@ -251,9 +251,9 @@ func (w *webhook) setHeaders(h http.Header, id string, body []byte) {
 	}
 }
 
-// unreachable converts err, which occurred because no response arrived, to an error that contains
-// no secrets.
-func (w *webhook) unreachable(ctx context.Context, err error) error {
+// newUnreachableError converts err, which occurred because no response arrived, to an error that
+// contains no secrets.
+func (w *webhook) newUnreachableError(ctx context.Context, err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // url.Error contains the whole URL
 	}
@@ -266,12 +266,12 @@ func (w *webhook) unreachable(ctx context.Context, err error) error {
 	}
 	return &failure{err: &tasker.Error{
 		Code:    tasker.Unavailable,
-		Message: fmt.Sprintf("%s: %s%s", w.name, oneLine(w.hide.Replace(err.Error()), maxCause), hint),
+		Message: fmt.Sprintf("%s: %s%s", w.name, toOneLine(w.hide.Replace(err.Error()), maxCause), hint),
 	}}
 }
 
-// answered returns the error for a response other than 2xx.
-func (w *webhook) answered(r *http.Response, beginning []byte) error {
+// checkResponse returns the error for a response other than 2xx.
+func (w *webhook) checkResponse(r *http.Response, beginning []byte) error {
 	text := fmt.Sprintf("%s responded with %d", w.name, r.StatusCode)
 	if name := http.StatusText(r.StatusCode); name != "" {
 		text += " " + name
@@ -279,36 +279,36 @@ func (w *webhook) answered(r *http.Response, beginning []byte) error {
 	if r.StatusCode/100 == 3 {
 		text += ", and redirects are not followed: configure the address where it leads"
 		if to, err := r.Location(); err == nil {
-			text += oneLine(", at "+to.Scheme+"://"+to.Host, maxExcerpt)
+			text += toOneLine(", at "+to.Scheme+"://"+to.Host, maxExcerpt)
 		}
 	}
-	if excerpt := oneLine(w.hide.Replace(string(beginning)), maxExcerpt); excerpt != "" {
+	if excerpt := toOneLine(w.hide.Replace(string(beginning)), maxExcerpt); excerpt != "" {
 		text += ": " + excerpt
 	}
-	f := &failure{refused: refusedBy(r.StatusCode)}
+	f := &failure{refused: isRefusalStatus(r.StatusCode)}
 	code := tasker.Unavailable
 	if f.refused {
 		code = tasker.Invalid
 	}
 	if r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable {
-		f.after = retryAfter(r.Header, time.Now())
+		f.after = parseRetryAfter(r.Header, time.Now())
 	}
 	f.err = &tasker.Error{Code: code, Message: text}
 	return f
 }
 
-// refusedBy reports whether a status means that the event itself is rejected, rather than the key
-// or the path.
-func refusedBy(status int) bool {
+// isRefusalStatus reports whether a status means that the event itself is rejected, rather than the
+// key or the path.
+func isRefusalStatus(status int) bool {
 	return slices.Contains([]int{
 		http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
 		http.StatusUnprocessableEntity,
 	}, status)
 }
 
-// retryAfter parses the Retry-After header, in seconds or as a time. The time is relative to the
-// receiver's clock in the Date header.
-func retryAfter(h http.Header, now time.Time) time.Duration {
+// parseRetryAfter parses the Retry-After header, in seconds or as a time. The time is relative to
+// the receiver's clock in the Date header.
+func parseRetryAfter(h http.Header, now time.Time) time.Duration {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second

@@ -190,8 +190,8 @@ func TestWhatAnswersMean(t *testing.T) {
 			defer server.Close()
 			s := webhookTo(t, WebhookOptions{URL: server.URL + "/hook?token=geheimnis", Secret: "s3cret"})
 			err := s.Emit(t.Context(), event(1, "dlq.entry.created"))
-			if tasker.CodeOf(err) != tt.want || Refused(err) != (tt.want == refused) || RetryAfter(err) != tt.after {
-				t.Errorf("%v: refused %v, after %s", err, Refused(err), RetryAfter(err))
+			if tasker.CodeOf(err) != tt.want || IsRefused(err) != (tt.want == refused) || RetryAfter(err) != tt.after {
+				t.Errorf("%v: refused %v, after %s", err, IsRefused(err), RetryAfter(err))
 			}
 			if err == nil {
 				return
@@ -210,7 +210,8 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	target := receive(t, func(http.ResponseWriter, *http.Request, []byte) { inside.Add(1) })
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		server := receive(t, func(w http.ResponseWriter, r *http.Request, _ []byte) { http.Redirect(w, r, target.URL, status) })
-		if err := webhookTo(t, WebhookOptions{URL: server.URL}).Emit(t.Context(), event(1, "x")); err == nil || Refused(err) {
+		if err := webhookTo(t, WebhookOptions{URL: server.URL}).Emit(t.Context(), event(1, "x")); err == nil ||
+			IsRefused(err) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
@@ -246,7 +247,7 @@ func TestPrivateAddressesAreNotConnectedTo(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = s.Emit(t.Context(), event(1, "x"))
-		if tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || strings.Contains(err.Error(), "geheim") {
+		if tasker.CodeOf(err) != tasker.Unavailable || IsRefused(err) || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: %v", host, err)
 		}
 		if host == "localhost" && !strings.Contains(err.Error(), "not a public internet address: allow private addresses") {
@@ -309,7 +310,7 @@ func TestAReceiverThatHangs(t *testing.T) {
 	sinks := map[string]Sink{"HTTP/1.1": webhookTo(t, o), "TLS": receiveTLS(t, false, o, handler), "HTTP/2": receiveTLS(t, true, o, handler)}
 	for name, s := range sinks {
 		err := s.Emit(t.Context(), event(1, "x"))
-		if tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || !strings.Contains(err.Error(), "no response within 200ms") ||
+		if tasker.CodeOf(err) != tasker.Unavailable || IsRefused(err) || !strings.Contains(err.Error(), "no response within 200ms") ||
 			strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -330,7 +331,7 @@ func TestAReceiverThatTakesTheConnectionAndNoMore(t *testing.T) {
 	defer l.Close()
 	for _, scheme := range []string{"http://", "https://"} {
 		s := webhookTo(t, WebhookOptions{URL: scheme + l.Addr().String(), Timeout: 100 * time.Millisecond})
-		if err := s.Emit(t.Context(), event(1, "x")); tasker.CodeOf(err) != tasker.Unavailable || Refused(err) {
+		if err := s.Emit(t.Context(), event(1, "x")); tasker.CodeOf(err) != tasker.Unavailable || IsRefused(err) {
 			t.Errorf("%s: %v", scheme, err)
 		}
 	}
@@ -383,7 +384,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 					ended := make(chan struct{}, 1)
 					s := receiveTLS(t, h2, WebhookOptions{Timeout: time.Minute}, endless(status, drip, &written, ended))
 					err := s.Emit(t.Context(), event(1, "x"))
-					if (err == nil) != (status == 200) || Refused(err) || (err != nil && len(err.Error()) > 500) {
+					if (err == nil) != (status == 200) || IsRefused(err) || (err != nil && len(err.Error()) > 500) {
 						t.Error(err)
 					}
 					<-ended // because we have hung up
@@ -412,7 +413,7 @@ func TestSwitchingProtocolsFailsAnEvent(t *testing.T) {
 	t.Cleanup(server.Close)
 	for _, form := range forms {
 		s := webhookTo(t, WebhookOptions{URL: server.URL, Form: form, Key: "k", Timeout: time.Minute})
-		if err := s.Emit(t.Context(), aMessage(tasker.CaseOpenedTopic)); tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || !strings.Contains(err.Error(), "101 Switching Protocols") {
+		if err := s.Emit(t.Context(), aMessage(tasker.CaseOpenedTopic)); tasker.CodeOf(err) != tasker.Unavailable || IsRefused(err) || !strings.Contains(err.Error(), "101 Switching Protocols") {
 			t.Errorf("%s: %v", form, err)
 		}
 	}
@@ -467,7 +468,7 @@ func TestAReceiverThatCannotBeReached(t *testing.T) {
 		"http://no-such-host.invalid/?token=geheim":                         "no-such-host.invalid",
 	} {
 		err := webhookTo(t, WebhookOptions{URL: address}).Emit(t.Context(), event(1, "x"))
-		if tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "geheim") {
+		if tasker.CodeOf(err) != tasker.Unavailable || IsRefused(err) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
@@ -503,7 +504,7 @@ func TestWhatIsHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := scrubbedError(u, "one whsec_dHdv oneMore")
+	h := newErrorScrubber(u, "one whsec_dHdv oneMore")
 	for text, want := range map[string]string{
 		"POST /services/T000/aVeryLongToken%2FofTheReceiver?sig=a%26bcdef&v=1": "POST /services/T000/[hidden]?[hidden]",
 		"sig a&bcdef and a%26bcdef, v 1":                                       "sig [hidden] and [hidden], v 1",

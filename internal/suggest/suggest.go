@@ -38,16 +38,16 @@ func Nearest(word string, known []string, most int) string {
 	word = plain.Replace(strings.ToLower(word))
 	best := ""
 	for _, k := range known {
-		if d := distance(word, plain.Replace(strings.ToLower(k)), most); d < most {
+		if d := editDistance(word, plain.Replace(strings.ToLower(k)), most); d < most {
 			best, most = k, d
 		}
 	}
 	return best
 }
 
-// distance returns the number of letters to insert, remove, replace or swap to turn a into b. It
-// may return most for any larger number.
-func distance(a, b string, most int) int {
+// editDistance returns the number of letters to insert, remove, replace or swap to turn a into b.
+// It may return most for any larger number.
+func editDistance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most
 	}

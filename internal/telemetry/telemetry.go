@@ -65,15 +65,15 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create Prometheus metrics exporter: %w", err)
 	}
-	from, err := origin(ctx, o)
+	from, err := newResource(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	options := []sdk.Option{sdk.WithReader(scraped), sdk.WithResource(from), sdk.WithCardinalityLimit(maxSeries)}
-	if enabled, err := otlpEnabled(); err != nil {
+	if enabled, err := isOTLPEnabled(); err != nil {
 		return nil, err
 	} else if enabled {
-		sender, err := otlpClient()
+		sender, err := newOTLPClient()
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +126,7 @@ type scrapeLog struct{ log *slog.Logger }
 // Println logs an error of the Prometheus handler.
 func (l scrapeLog) Println(v ...any) {
 	for _, x := range v {
-		if err, ok := x.(error); ok && gone(err) {
+		if err, ok := x.(error); ok && isDisconnect(err) {
 			l.log.Debug("a client disconnected during a scrape", "err", err)
 			return
 		}
@@ -134,8 +134,8 @@ func (l scrapeLog) Println(v ...any) {
 	l.log.Error("a scrape failed", "err", strings.TrimSpace(fmt.Sprintln(v...)))
 }
 
-// gone reports whether an error means that the client has disconnected.
-func gone(err error) bool {
+// isDisconnect reports whether an error means that the client has disconnected.
+func isDisconnect(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
 }
@@ -143,8 +143,9 @@ func gone(err error) bool {
 // maxScrapes limits concurrent scrapes. Further ones get status 503.
 const maxScrapes = 4
 
-// origin returns the resource attributes. The standard variables of OpenTelemetry take precedence.
-func origin(ctx context.Context, o Options) (*resource.Resource, error) {
+// newResource returns the resource attributes. The standard variables of OpenTelemetry take
+// precedence.
+func newResource(ctx context.Context, o Options) (*resource.Resource, error) {
 	about := []attribute.KeyValue{
 		attribute.String("service.name", "tasker"), attribute.String("service.version", cmp.Or(o.Version, "dev")),
 	}
@@ -159,9 +160,9 @@ func origin(ctx context.Context, o Options) (*resource.Resource, error) {
 	return from, nil
 }
 
-// otlpEnabled reports whether the environment enables OTLP. It returns an error for unsupported
+// isOTLPEnabled reports whether the environment enables OTLP. It returns an error for unsupported
 // settings.
-func otlpEnabled() (bool, error) {
+func isOTLPEnabled() (bool, error) {
 	exporters := strings.Split(cmp.Or(os.Getenv("OTEL_METRICS_EXPORTER"), "otlp"), ",")
 	for _, e := range exporters {
 		if e = strings.TrimSpace(e); e != "otlp" && e != "none" && e != "prometheus" {
@@ -169,14 +170,14 @@ func otlpEnabled() (bool, error) {
 				"always served at /metrics)", e)
 		}
 	}
-	endpoint, from := setting("OTEL_EXPORTER_OTLP_ENDPOINT")
+	endpoint, from := lookupSetting("OTEL_EXPORTER_OTLP_ENDPOINT")
 	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || !slices.Contains(exporters, "otlp") {
 		return false, nil
 	}
 	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return false, fmt.Errorf("invalid %s %q: must be a URL such as http://127.0.0.1:4318", from, endpoint)
 	}
-	if p, from := setting("OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/protobuf" {
+	if p, from := lookupSetting("OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/protobuf" {
 		return false, fmt.Errorf("unsupported %s %q: set OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/protobuf "+
 			"with an endpoint that accepts it (port 4318 by default), or OTEL_METRICS_EXPORTER=none", from, p)
 	}
@@ -191,11 +192,11 @@ func otlpEnabled() (bool, error) {
 	return true, nil
 }
 
-// otlpClient returns the HTTP client for OTLP, with the timeout and the certificates from the
+// newOTLPClient returns the HTTP client for OTLP, with the timeout and the certificates from the
 // environment.
-func otlpClient() (*http.Client, error) {
+func newOTLPClient() (*http.Client, error) {
 	timeout, trusted, own := 10*time.Second, (*x509.CertPool)(nil), []tls.Certificate(nil)
-	if text, from := setting("OTEL_EXPORTER_OTLP_TIMEOUT"); text != "" {
+	if text, from := lookupSetting("OTEL_EXPORTER_OTLP_TIMEOUT"); text != "" {
 		ms, err := strconv.Atoi(text)
 		if err != nil || ms < 1 {
 			return nil, fmt.Errorf("invalid %s %q: must be a positive number of milliseconds, such "+
@@ -203,14 +204,14 @@ func otlpClient() (*http.Client, error) {
 		}
 		timeout = time.Duration(ms) * time.Millisecond
 	}
-	if file, from := setting("OTEL_EXPORTER_OTLP_CERTIFICATE"); file != "" {
+	if file, from := lookupSetting("OTEL_EXPORTER_OTLP_CERTIFICATE"); file != "" {
 		doc, err := os.ReadFile(file)
 		if trusted = x509.NewCertPool(); err != nil || !trusted.AppendCertsFromPEM(doc) {
 			return nil, errors.Join(fmt.Errorf("invalid %s %q: must be a file of PEM certificates", from, file), err)
 		}
 	}
-	file, from := setting("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE")
-	if key, _ := setting("OTEL_EXPORTER_OTLP_CLIENT_KEY"); file != "" || key != "" {
+	file, from := lookupSetting("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE")
+	if key, _ := lookupSetting("OTEL_EXPORTER_OTLP_CLIENT_KEY"); file != "" || key != "" {
 		pair, err := tls.LoadX509KeyPair(file, key)
 		if err != nil {
 			return nil, fmt.Errorf("invalid %s %q: must be the file of a certificate with its key: %w", from, file, err)
@@ -224,9 +225,9 @@ func otlpClient() (*http.Client, error) {
 	return c, nil
 }
 
-// setting returns the value and the name of an OTLP variable. The variant for metrics takes
+// lookupSetting returns the value and the name of an OTLP variable. The variant for metrics takes
 // precedence.
-func setting(name string) (value, from string) {
+func lookupSetting(name string) (value, from string) {
 	from = strings.Replace(name, "OTLP_", "OTLP_METRICS_", 1)
 	if value = os.Getenv(from); value != "" {
 		return value, from

@@ -37,8 +37,8 @@ type assertions struct {
 
 	never  bool // the schema is false
 	types  []string
-	want   *wanted
-	enum   *wanted
+	want   *enumValues
+	enum   *enumValues
 	format *jsonschema.Format
 
 	schema *jsonschema.Schema // for errors that the library creates itself
@@ -51,7 +51,7 @@ type assertions struct {
 // watch makes every schema that is reachable from s charge the meter.
 func (m *meter) watch(s *jsonschema.Schema) {
 	all := subschemas(s)
-	chain := chains(all)
+	chain := countChains(all)
 	for _, s := range all {
 		m.replace(s, chain[s])
 	}
@@ -88,14 +88,14 @@ func (m *meter) replace(s *jsonschema.Schema, chain int) {
 		a.types = s.Types.ToStrings()
 	}
 	if s.Const != nil {
-		a.want = newWanted([]any{*s.Const}, &kind.Const{Want: *s.Const})
+		a.want = newEnumValues([]any{*s.Const}, &kind.Const{Want: *s.Const})
 	}
 	if s.Enum != nil {
-		a.enum = newWanted(s.Enum.Values, &kind.Enum{Want: s.Enum.Values[:min(len(s.Enum.Values), maxWanted)]})
+		a.enum = newEnumValues(s.Enum.Values, &kind.Enum{Want: s.Enum.Values[:min(len(s.Enum.Values), maxWanted)]})
 	}
 	s.Bool, s.Types, s.Const, s.Enum, s.UniqueItems = nil, nil, nil, nil, false
 	s.Minimum, s.Maximum, s.ExclusiveMinimum, s.ExclusiveMaximum, s.MultipleOf = nil, nil, nil, nil, nil
-	s.Format = &jsonschema.Format{Name: "tasker", Validate: a.first}
+	s.Format = &jsonschema.Format{Name: "tasker", Validate: a.firstFailure}
 	if a.unique || a.minimum != nil || a.maximum != nil || a.above != nil || a.below != nil || a.of != nil {
 		s.Extensions = append(s.Extensions, a)
 	}
@@ -108,8 +108,8 @@ type failure struct {
 
 func (f failure) Error() string { return f.LocalizedString(english) }
 
-// failed returns an error that stops the check of a value, and charges for it.
-func (a *assertions) failed(k jsonschema.ErrorKind) error {
+// recordFailure returns an error that stops the check of a value, and charges for it.
+func (a *assertions) recordFailure(k jsonschema.ErrorKind) error {
 	a.fail()
 	return failure{k}
 }
@@ -117,23 +117,23 @@ func (a *assertions) failed(k jsonschema.ErrorKind) error {
 // fail charges for an error, which contains the path of its location.
 func (a *assertions) fail() { a.meter.charge(a.failure + a.meter.depth/2) }
 
-// first checks the keywords that must be checked before the library descends into the value.
-func (a *assertions) first(v any) error {
-	a.meter.charge(a.price + members(v)*a.member)
+// firstFailure checks the keywords that must be checked before the library descends into the value.
+func (a *assertions) firstFailure(v any) error {
+	a.meter.charge(a.price + countMembers(v)*a.member)
 	switch {
 	case a.never:
-		return a.failed(&kind.FalseSchema{})
+		return a.recordFailure(&kind.FalseSchema{})
 	case a.types != nil && !isOfType(v, a.types):
-		return a.failed(&kind.Type{Got: typeName(v), Want: a.types})
+		return a.recordFailure(&kind.Type{Got: typeName(v), Want: a.types})
 	case a.want != nil && !a.want.has(v, a.meter.charge):
-		return a.failed(a.want.kind)
+		return a.recordFailure(a.want.kind)
 	case a.enum != nil && !a.enum.has(v, a.meter.charge):
-		return a.failed(a.enum.kind)
+		return a.recordFailure(a.enum.kind)
 	}
 	if err := a.checkFormat(v); err != nil {
 		return err
 	}
-	a.foresee(v)
+	a.estimateCost(v)
 	return nil
 }
 
@@ -148,13 +148,13 @@ func (a *assertions) checkFormat(v any) error {
 		}
 	}
 	if err := a.format.Validate(v); err != nil {
-		return a.failed(&kind.Format{Got: v, Want: a.format.Name, Err: err})
+		return a.recordFailure(&kind.Format{Got: v, Want: a.format.Name, Err: err})
 	}
 	return nil
 }
 
-// foresee charges in advance for the errors that the library will create itself.
-func (a *assertions) foresee(v any) {
+// estimateCost charges in advance for the errors that the library will create itself.
+func (a *assertions) estimateCost(v any) {
 	s, errors := a.schema, 0
 	count := func(wrong bool) {
 		if wrong {
@@ -196,7 +196,7 @@ func (a *assertions) Validate(ctx *jsonschema.ValidatorContext, v any) {
 		if !a.unique {
 			return
 		}
-		if i, j, found := duplicates(v, a.meter.charge); found {
+		if i, j, found := findDuplicates(v, a.meter.charge); found {
 			add(&kind.UniqueItems{Duplicates: [2]int{i, j}})
 		}
 	case json.Number:
@@ -234,33 +234,34 @@ func (a *assertions) compare(v json.Number, add func(jsonschema.ErrorKind)) {
 	}
 }
 
-// wanted is the set of values that enum or const allows.
-type wanted struct {
+// enumValues is the set of values that enum or const allows.
+type enumValues struct {
 	texts   map[string]bool
 	longest int
 	kind    jsonschema.ErrorKind
 }
 
-func newWanted(values []any, k jsonschema.ErrorKind) *wanted {
-	w := &wanted{texts: make(map[string]bool, len(values)), kind: k}
+func newEnumValues(values []any, k jsonschema.ErrorKind) *enumValues {
+	w := &enumValues{texts: make(map[string]bool, len(values)), kind: k}
 	for _, v := range values {
-		text, _ := canonicalText(v, maxCanonical, func(int) {})
+		text, _ := canonicalize(v, maxCanonical, func(int) {})
 		w.texts[text] = true
 		w.longest = max(w.longest, len(text))
 	}
 	return w
 }
 
-func (w *wanted) has(v any, charge func(int)) bool {
-	text, ok := canonicalText(v, w.longest, charge)
+func (w *enumValues) has(v any, charge func(int)) bool {
+	text, ok := canonicalize(v, w.longest, charge)
 	return ok && w.texts[text]
 }
 
-// duplicates returns the indexes of the first two equal items. found is false if all items differ.
-func duplicates(items []any, charge func(int)) (first, second int, found bool) {
+// findDuplicates returns the indexes of the first two equal items. found is false if all items
+// differ.
+func findDuplicates(items []any, charge func(int)) (first, second int, found bool) {
 	seen := make(map[string]int, len(items))
 	for i, item := range items {
-		text, _ := canonicalText(item, maxCanonical, charge)
+		text, _ := canonicalize(item, maxCanonical, charge)
 		if j, ok := seen[text]; ok {
 			return j, i, true
 		}

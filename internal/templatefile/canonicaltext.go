@@ -21,14 +21,14 @@ type canonicalizer struct {
 	charge func(cost int)
 }
 
-// canonicalText returns the canonical text of a value. ok is false if it would exceed limit.
-func canonicalText(v any, limit int, charge func(cost int)) (text string, ok bool) {
+// canonicalize returns the canonical text of a value. ok is false if it would exceed limit.
+func canonicalize(v any, limit int, charge func(cost int)) (text string, ok bool) {
 	c := canonicalizer{limit: limit, charge: charge}
-	ok = c.value(v)
+	ok = c.writeValue(v)
 	return string(c.text), ok
 }
 
-func (c *canonicalizer) value(v any) bool {
+func (c *canonicalizer) writeValue(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return c.write("n")
@@ -44,25 +44,25 @@ func (c *canonicalizer) value(v any) bool {
 			return false
 		}
 		for _, item := range v {
-			if !c.value(item) {
+			if !c.writeValue(item) {
 				return false
 			}
 		}
 		return true
 	case map[string]any:
-		return c.object(v)
+		return c.writeObject(v)
 	default: // unreachable: a JSON document has no other values
 		return false
 	}
 }
 
-func (c *canonicalizer) object(v map[string]any) bool {
+func (c *canonicalizer) writeObject(v map[string]any) bool {
 	if len(v) > c.limit || !c.write("{", strconv.Itoa(len(v)), ":") {
 		return false
 	}
 	c.charge(len(v))
 	for _, key := range slices.Sorted(maps.Keys(v)) {
-		if !c.value(key) || !c.value(v[key]) {
+		if !c.writeValue(key) || !c.writeValue(v[key]) {
 			return false
 		}
 	}

@@ -57,7 +57,7 @@ environments: {}
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := mustParse(t, one), mustParse(t, tt.other)
 			if same := Checksum(a) == Checksum(b); same != tt.same {
-				t.Errorf("same checksum: %v, want %v\n%s\n%s", same, tt.same, meaning(a), meaning(b))
+				t.Errorf("same checksum: %v, want %v\n%s\n%s", same, tt.same, encodeMeaning(a), encodeMeaning(b))
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestCanonicalNumber(t *testing.T) {
 		"0": "0", "-0": "0", "0.000": "0", "0e5": "0", "1": "1e0", "-1.0": "-1e0", "100": "1e2", "1E+2": "1e2", "100.10": "1001e-1",
 		"0.01": "1e-2", "9007199254740993": "9007199254740993e0", "9007199254740992": "9007199254740992e0",
 	} {
-		if got := canonicalNumber(in); got != want {
+		if got := canonicalizeNumber(in); got != want {
 			t.Errorf("%s became %s, want %s", in, got, want)
 		}
 	}

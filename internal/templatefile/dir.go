@@ -53,13 +53,13 @@ func LoadDir(dir string) ([]File, []FileFault, error) {
 	}
 	defer func() { _ = root.Close() }()
 	l := loader{dir: dir, root: root}
-	if err := l.find(); err != nil {
+	if err := l.findFiles(); err != nil {
 		return nil, nil, err
 	}
 	for _, name := range l.names {
 		l.load(name)
 	}
-	l.refuseDoubles()
+	l.checkDuplicates()
 	slices.SortStableFunc(l.faults, func(a, b FileFault) int { return cmp.Compare(a.File, b.File) })
 	return l.files, l.faults, nil
 }
@@ -87,15 +87,15 @@ type loader struct {
 	faults []FileFault
 }
 
-// find lists the files to read.
-func (l *loader) find() error {
+// findFiles lists the files to read.
+func (l *loader) findFiles() error {
 	visited := 0
 	err := fs.WalkDir(l.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if visited++; visited > maxFilesVisited || len(l.names) > maxFiles {
 			return errTooMany
 		}
 		if err != nil {
-			l.unreadable(name, err)
+			l.addUnreadable(name, err)
 			return nil
 		}
 		hidden := name != "." && strings.HasPrefix(entry.Name(), ".")
@@ -125,7 +125,7 @@ func isTemplateName(name string) bool {
 func (l *loader) load(name string) {
 	doc, err := l.read(name)
 	if err != nil {
-		l.unreadable(name, err)
+		l.addUnreadable(name, err)
 		return
 	}
 	if doc == nil {
@@ -137,10 +137,10 @@ func (l *loader) load(name string) {
 	}
 	t, warnings, err := read(doc)
 	if err != nil {
-		l.refuse(name, err)
+		l.addFault(name, err)
 		return
 	}
-	l.files = append(l.files, File{Path: l.path(name), Source: string(doc), Template: t, Warnings: warnings})
+	l.files = append(l.files, File{Path: l.relativePath(name), Source: string(doc), Template: t, Warnings: warnings})
 }
 
 // read returns the content of a file, or nil for a directory that is named like a template. It
@@ -170,31 +170,33 @@ func (l *loader) read(name string) ([]byte, error) {
 	return append([]byte{}, doc...), nil
 }
 
-func (l *loader) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }
+func (l *loader) relativePath(name string) string {
+	return filepath.Join(l.dir, filepath.FromSlash(name))
+}
 
-func (l *loader) unreadable(name string, err error) {
+func (l *loader) addUnreadable(name string, err error) {
 	message := err.Error()
 	if where, ok := errors.AsType[*fs.PathError](err); ok {
 		message = "cannot be read: " + where.Err.Error()
 	}
-	l.faults = append(l.faults, FileFault{File: l.path(name), Fault: tasker.Fault{Message: message}})
+	l.faults = append(l.faults, FileFault{File: l.relativePath(name), Fault: tasker.Fault{Message: message}})
 }
 
-// refuse records err, or all faults of a document if err contains them.
-func (l *loader) refuse(name string, err error) {
+// addFault records err, or all faults of a document if err contains them.
+func (l *loader) addFault(name string, err error) {
 	if e, ok := errors.AsType[*tasker.Error](err); ok {
 		if list, ok := e.Details.([]tasker.Fault); ok {
 			for _, fault := range list {
-				l.faults = append(l.faults, FileFault{File: l.path(name), Fault: fault})
+				l.faults = append(l.faults, FileFault{File: l.relativePath(name), Fault: fault})
 			}
 			return
 		}
 	}
-	l.unreadable(name, err)
+	l.addUnreadable(name, err)
 }
 
-// refuseDoubles removes templates that several files define.
-func (l *loader) refuseDoubles() {
+// checkDuplicates removes templates that several files define.
+func (l *loader) checkDuplicates() {
 	type key struct{ namespace, name, version string }
 	keyOf := func(f File) key { return key{f.Template.Namespace, f.Template.Name, f.Template.Version} }
 	first, duplicate := make(map[key]string, len(l.files)), map[key]bool{}
@@ -213,9 +215,9 @@ func (l *loader) refuseDoubles() {
 	l.files = slices.DeleteFunc(l.files, func(f File) bool { return duplicate[keyOf(f)] })
 }
 
-// Faulty returns all faults in a directory as one Invalid error with a line for each and with the
-// faults as details. It returns nil if there are none.
-func Faulty(dir string, faults []FileFault) error {
+// NewFaultsError returns all faults in a directory as one Invalid error with a line for each and
+// with the faults as details. It returns nil if there are none.
+func NewFaultsError(dir string, faults []FileFault) error {
 	if len(faults) == 0 {
 		return nil
 	}
@@ -224,7 +226,7 @@ func Faulty(dir string, faults []FileFault) error {
 		files[f.File] = true
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "the templates in %s have %s in %s:", strconv.Quote(dir), count(len(faults), "error"), count(len(files), "file"))
+	fmt.Fprintf(&b, "the templates in %s have %s in %s:", strconv.Quote(dir), formatCount(len(faults), "error"), formatCount(len(files), "file"))
 	for _, f := range faults[:min(len(faults), maxDirMessage)] {
 		b.WriteString("\n  " + f.String())
 	}
@@ -235,7 +237,7 @@ func Faulty(dir string, faults []FileFault) error {
 		WithDetails(faults[:min(len(faults), maxFilesFaults)])
 }
 
-func count(n int, noun string) string {
+func formatCount(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

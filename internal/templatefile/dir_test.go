@@ -50,7 +50,7 @@ func TestLoadDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, faults, err := LoadDir(dir)
-	if err = errors.Join(err, Faulty(dir, faults)); err != nil {
+	if err = errors.Join(err, NewFaultsError(dir, faults)); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -108,7 +108,7 @@ func TestLoadDirListsAllFaults(t *testing.T) {
 	if len(read) != 0 || err != nil {
 		t.Fatalf("%v, %v", read, err)
 	}
-	if err = Faulty(dir, faults); tasker.CodeOf(err) != tasker.Invalid {
+	if err = NewFaultsError(dir, faults); tasker.CodeOf(err) != tasker.Invalid {
 		t.Fatal(err)
 	}
 	want := `the templates in "DIR" have 12 errors in 9 files:
@@ -140,7 +140,7 @@ func TestLoadDirIsBounded(t *testing.T) {
 		content[fmt.Sprintf("%d.yaml", i)] = "steps: [" + strings.Repeat("{},", 60) + "]"
 	}
 	_, faults, err := LoadDir(write(t, content))
-	err = errors.Join(err, Faulty("DIR", faults))
+	err = errors.Join(err, NewFaultsError("DIR", faults))
 	var e *tasker.Error
 	if !errors.As(err, &e) || len(e.Details.([]FileFault)) != maxFilesFaults {
 		t.Fatalf("%v", err)

@@ -58,7 +58,7 @@ func readTemplate(v value) tasker.Template {
 	v.prune(documentSchema)
 	raw := v.appendJSON(nil)
 	v.validate(raw)
-	return v.template(raw)
+	return v.readTemplate(raw)
 }
 
 // prune removes null values and keys without effect, for which it adds warnings, and replaces
@@ -73,7 +73,7 @@ func (v value) prune(s *jsonschema.Schema) bool {
 		v.pruneMembers(s)
 	case v.node.Kind == yaml.SequenceNode && s.Items2020 != nil:
 		if s.MaxItems != nil && len(v.node.Content) > *s.MaxItems {
-			v.fault("%d %s; the limit is %d", len(v.node.Content), v.place(), *s.MaxItems)
+			v.addFault("%d %s; the limit is %d", len(v.node.Content), v.place(), *s.MaxItems)
 			v.node.Content, v.faults.incomplete = v.node.Content[:1], true
 		}
 		for _, item := range v.items() {
@@ -81,11 +81,11 @@ func (v value) prune(s *jsonschema.Schema) bool {
 		}
 	case isNumber(v.node) && s.Types != nil && slices.Contains(s.Types.ToStrings(), "integer"):
 		if n, err := strconv.Atoi(v.node.Value); err != nil || strconv.Itoa(n) != v.node.Value {
-			want := expectation(s) // a schema accepts 1.0 and 0x10 as integers
+			want := describeExpectation(s) // a schema accepts 1.0 and 0x10 as integers
 			if v.node.Tag == "!!int" {
 				want += ", in decimal digits"
 			}
-			v.wrong(want)
+			v.reportWrongType(want)
 			return false
 		}
 	}
@@ -139,7 +139,7 @@ func (v value) pruneByPattern(name string, s *jsonschema.Schema) {
 func (v value) reconcile(alias value) {
 	a, b := v.node, alias.node
 	if a.Kind != yaml.ScalarNode || b.Kind != yaml.ScalarNode || a.Tag != b.Tag || a.Value != b.Value {
-		alias.fault("is an alias of %s, which is also set: keep only one of them", v.path)
+		alias.addFault("is an alias of %s, which is also set: keep only one of them", v.path)
 	}
 }
 
@@ -147,7 +147,7 @@ func (v value) reconcile(alias value) {
 func (v value) validate(raw []byte) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil { // unreachable: appendJSON writes valid JSON
-		v.fault("cannot be read as JSON: %v", err)
+		v.addFault("cannot be read as JSON: %v", err)
 		return
 	}
 	var invalid *jsonschema.ValidationError
@@ -168,7 +168,7 @@ func (v value) validate(raw []byte) {
 			cmp.Compare(a.SchemaURL, b.SchemaURL), cmp.Compare(len(b.Causes), len(a.Causes)))
 	})
 	for i, b := range list {
-		if v.faults.full() {
+		if v.faults.isFull() {
 			v.faults.more = true
 			return
 		}
@@ -182,54 +182,54 @@ func (v value) validate(raw []byte) {
 func (v value) explain(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 	switch k := wrong.(type) {
 	case *kind.AnyOf: // the schema has only one
-		v.missing("namespace_name")
+		v.reportMissing("namespace_name")
 	case *kind.Required:
 		for _, name := range k.Missing {
-			v.missing(name)
+			v.reportMissing(name)
 		}
 	case *kind.AdditionalProperties:
 		slices.Sort(k.Properties)
 		for _, name := range k.Properties[:min(len(k.Properties), maxFaults+1)] {
-			v.unknownKey(name, s)
+			v.reportUnknownKey(name, s)
 		}
 	default:
-		v.unfit(wrong, s)
+		v.reportMismatch(wrong, s)
 	}
 }
 
-// unfit records that a value does not match the schema.
-func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
+// reportMismatch records that a value does not match the schema.
+func (v value) reportMismatch(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 	mistyped, isType := wrong.(*kind.Type)
 	switch {
 	case s == documentSchema.Properties["version"]:
-		v.notAVersion()
+		v.reportInvalidVersion()
 	case isType && v.node.Kind == yaml.ScalarNode && !isNull(v.node) && mistyped.Want[0] == "string":
-		v.fault("must be a string, not %s %s: put it in quotes", v.kind(), v.node.Value)
+		v.addFault("must be a string, not %s %s: put it in quotes", v.describeKind(), v.node.Value)
 	case isType && mistyped.Want[0] == "string":
-		v.wrong("a string")
+		v.reportWrongType("a string")
 	case s.Comment != "" && s.Enum == nil:
-		v.fault("%s", s.Comment)
+		v.addFault("%s", s.Comment)
 	case s.MinItems != nil && !isType:
-		v.fault("a template requires at least one step")
+		v.addFault("a template requires at least one step")
 	case s.Pattern != nil:
-		v.fault("must be %s, not %s", s.Title, quote(v.node.Value))
+		v.addFault("must be %s, not %s", s.Title, quoteText(v.node.Value))
 	case s.MaxLength != nil:
-		v.fault("has %d characters; the limit is %d", len([]rune(v.node.Value)), *s.MaxLength)
+		v.addFault("has %d characters; the limit is %d", len([]rune(v.node.Value)), *s.MaxLength)
 	default:
-		v.wrong(expectation(s))
+		v.reportWrongType(describeExpectation(s))
 	}
 }
 
-func (v value) missing(name string) {
+func (v value) reportMissing(name string) {
 	if v.path != "" {
 		name = v.path + "." + name
 	}
 	v.path = name
-	v.fault("is missing")
+	v.addFault("is missing")
 }
 
-// unknownKey records a key that the object must not have.
-func (v value) unknownKey(name string, s *jsonschema.Schema) {
+// reportUnknownKey records a key that the object must not have.
+func (v value) reportUnknownKey(name string, s *jsonschema.Schema) {
 	i := v.childIndex(name)
 	if i < 0 {
 		return
@@ -240,7 +240,7 @@ func (v value) unknownKey(name string, s *jsonschema.Schema) {
 		if s == documentSchema.Properties["search"] {
 			want = "1 to 64 lower-case letters, digits and underscores, beginning with a letter"
 		}
-		key.fault("must be %s, not %s", want, quote(name))
+		key.addFault("must be %s, not %s", want, quoteText(name))
 		return
 	}
 	known := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Properties)), func(k string) bool {
@@ -248,18 +248,18 @@ func (v value) unknownKey(name string, s *jsonschema.Schema) {
 		return p.Not != nil && p.Ref == nil || strings.HasPrefix(p.Comment, withoutEffect)
 	})
 	key.path = v.member(key.node, v.node.Content[i]).path
-	key.fault("unknown key%s", suggest.Ending(name, known))
+	key.addFault("unknown key%s", suggest.Ending(name, known))
 }
 
-// expectation describes the values that a schema allows, for a fault.
-func expectation(s *jsonschema.Schema) string {
+// describeExpectation describes the values that a schema allows, for a fault.
+func describeExpectation(s *jsonschema.Schema) string {
 	switch {
 	case s.Enum != nil:
 		words := make([]string, len(s.Enum.Values))
 		for i, word := range s.Enum.Values {
 			words[i] = fmt.Sprint(word)
 		}
-		return "one of " + list(words)
+		return "one of " + formatList(words)
 	case s.Types == nil:
 		return "something else"
 	}
@@ -297,9 +297,9 @@ type document struct {
 	} `json:"environments"`
 }
 
-// template converts a document to a template. It skips parts that the schema rejects, so that all
-// other faults are found in the same pass.
-func (v value) template(raw []byte) tasker.Template {
+// readTemplate converts a document to a template. It skips parts that the schema rejects, so that
+// all other faults are found in the same pass.
+func (v value) readTemplate(raw []byte) tasker.Template {
 	var d document
 	_ = json.Unmarshal(raw, &d) // wrong types already have faults
 	t := d.Template
@@ -318,9 +318,9 @@ func (v value) template(raw []byte) tasker.Template {
 		if s.OnTimeout == tasker.TimeoutFails {
 			t.Steps[i].OnTimeout = "" // the default
 		}
-		childDefaults(&t.Steps[i])
+		applyChildDefaults(&t.Steps[i])
 		t.Steps[i].Retry = tasker.DefaultRetry()
-		withBatches(&t.Steps[i], s.Batches)
+		addBatches(&t.Steps[i], s.Batches)
 		_ = json.Unmarshal(s.Retry, &t.Steps[i].Retry) // if it is absent, the default remains
 		if s.OnFailure != nil {
 			undo := s.OnFailure.OnFailure
@@ -346,8 +346,8 @@ func (v value) template(raw []byte) tasker.Template {
 	return t
 }
 
-// childDefaults removes explicit default values of a child step.
-func childDefaults(s *tasker.StepTemplate) {
+// applyChildDefaults removes explicit default values of a child step.
+func applyChildDefaults(s *tasker.StepTemplate) {
 	if s.Child.Version == newestVersion {
 		s.Child.Version = ""
 	}
@@ -373,13 +373,13 @@ var kinds = map[tasker.AttributeType]expression.Kind{
 // checkSearch checks the search attributes and compiles their expressions.
 func (v value) checkSearch(t *tasker.Template, names []string) {
 	if len(t.Search) > tasker.MaxSearchAttributes {
-		v.fault("has %d attributes; the limit is %d", len(t.Search), tasker.MaxSearchAttributes)
+		v.addFault("has %d attributes; the limit is %d", len(t.Search), tasker.MaxSearchAttributes)
 		return
 	}
 	scope := expression.Scope{Input: t.InputSchema, Ancestors: names, Steps: names, Search: true}
 	for key, place := range v.members() {
 		if slices.Contains(reserved, key.Value) {
-			place.fault("%s is a reserved name: choose another name", key.Value)
+			place.addFault("%s is a reserved name: choose another name", key.Value)
 			continue
 		}
 		a := t.Search[key.Value]
@@ -394,10 +394,10 @@ func (v value) checkStart(t *tasker.Template) {
 		d := t.Start.Debounce
 		debounce.checkExpression(expression.Source{Key: "key", Text: d.Key, Kind: expression.Text}, scope)
 		if d.MaxWaitSeconds > 0 && d.MaxWaitSeconds < d.WaitSeconds {
-			debounce.fault("max_wait_seconds must be at least wait_seconds")
+			debounce.addFault("max_wait_seconds must be at least wait_seconds")
 		}
 		if t.Start.Unique.Key != "" {
-			debounce.fault("conflicts with unique: set only one of them")
+			debounce.addFault("conflicts with unique: set only one of them")
 		}
 	}
 	if unique, ok := v.get("unique"); ok {
@@ -410,14 +410,14 @@ func (v value) checkStart(t *tasker.Template) {
 func (v value) checkDue(d *tasker.DuePolicy, scope expression.Scope, required bool) {
 	v.checkExpression(expression.Source{Key: "at", Text: d.At, Kind: expression.Timestamp}, scope)
 	if at, ok := v.get("at"); ok && d.AfterSeconds > 0 {
-		at.fault("conflicts with after_seconds: keep only one of them")
+		at.addFault("conflicts with after_seconds: keep only one of them")
 	}
 	if required && !d.HasDueTime() {
-		v.fault("missing due time: add after_seconds or at")
+		v.addFault("missing due time: add after_seconds or at")
 	}
 	warn, ok := v.get("warn_before_seconds")
 	if ok && d.WarnBeforeSeconds != nil && d.AfterSeconds > 0 && *d.WarnBeforeSeconds >= d.AfterSeconds {
-		warn.fault("must be less than after_seconds, which is %d", d.AfterSeconds)
+		warn.addFault("must be less than after_seconds, which is %d", d.AfterSeconds)
 	}
 	if d.Overdue == tasker.OverdueNotify {
 		d.Overdue = ""
@@ -434,19 +434,19 @@ func (v value) checkLimits(t *tasker.Template) {
 	for i, place := range v.items() {
 		l := t.Limits[i]
 		if slices.ContainsFunc(t.Limits[:i], func(o tasker.LimitTemplate) bool { return o.Name == l.Name }) {
-			place.fault("duplicate limit %s", quote(l.Name))
+			place.addFault("duplicate limit %s", quoteText(l.Name))
 		}
 		limit := l.Value()
 		if err := limit.Check(); err != nil {
-			place.fault("%s", err)
+			place.addFault("%s", err)
 		}
 		place.checkExpression(expression.Source{Key: "key", Text: l.Key, Kind: expression.Any}, scope)
 		limits := func(at value, name string) bool {
 			switch s, ok := byName[name]; {
 			case !ok:
-				at.fault("the template has no step %s", quote(name))
+				at.addFault("the template has no step %s", quoteText(name))
 			case !s.HasHandler():
-				at.fault("no worker executes step %s: a limit applies only to steps that workers execute", quote(name))
+				at.addFault("no worker executes step %s: a limit applies only to steps that workers execute", quoteText(name))
 			default:
 				return true
 			}
@@ -472,11 +472,11 @@ func (v value) checkWeights(l tasker.LimitTemplate, limits func(value, string) b
 		switch weight := l.Weights[name]; {
 		case !limits(at, name):
 		case len(l.Steps) > 0 && !slices.Contains(l.Steps, name):
-			at.fault("step %s is not in the limit's steps", quote(name))
+			at.addFault("step %s is not in the limit's steps", quoteText(name))
 		case l.MaxInProgress > 0 && weight > l.MaxInProgress:
-			at.fault("step %s takes %d slots, but max_in_progress is %d", quote(name), weight, l.MaxInProgress)
+			at.addFault("step %s takes %d slots, but max_in_progress is %d", quoteText(name), weight, l.MaxInProgress)
 		case l.Burst > 0 && weight > l.Burst:
-			at.fault("step %s takes %d slots, but burst is %d", quote(name), weight, l.Burst)
+			at.addFault("step %s takes %d slots, but burst is %d", quoteText(name), weight, l.Burst)
 		}
 	}
 }

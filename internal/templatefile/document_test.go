@@ -111,7 +111,7 @@ func TestAnEditorAcceptsWhatIsAccepted(t *testing.T) {
 	names = append(names, files(t, "../../examples/*/*.yaml")...)
 	for _, name := range names {
 		var found faults
-		root := yamlTree(readFile(t, name), &found)
+		root := parseYAMLTree(readFile(t, name), &found)
 		if root == nil || len(found.list) > 0 {
 			t.Fatalf("%s: %v", name, found.list)
 		}

@@ -30,16 +30,16 @@ func (v value) checkConvergence(s tasker.StepTemplate) tasker.StepType {
 	switch {
 	case !ok:
 	case s.Join != tasker.JoinNoneFailed:
-		kind.fault("implies join: none_failed, but the step has another join: remove that, or set type: standard")
+		kind.addFault("implies join: none_failed, but the step has another join: remove that, or set type: standard")
 	case len(s.Dependencies) == 0:
-		kind.fault("the step has no dependencies to join")
+		kind.addFault("the step has no dependencies to join")
 	}
 	return tasker.StandardStep
 }
 
-// joinOf returns the join of a step. A convergence that depends only on a batch_worker step is
+// readJoin returns the join of a step. A convergence that depends only on a batch_worker step is
 // skipped if that step is skipped; if there are no batches, that step is complete.
-func (v value) joinOf(s tasker.StepTemplate, g graph) tasker.Join {
+func (v value) readJoin(s tasker.StepTemplate, g graph) tasker.Join {
 	_, written := v.get("join")
 	if s.Type == convergence && !written && len(s.Dependencies) == 1 && g.steps[s.Dependencies[0]].Type == batchWorker {
 		return ""
@@ -47,8 +47,8 @@ func (v value) joinOf(s tasker.StepTemplate, g graph) tasker.Join {
 	return s.Join
 }
 
-// withBatches adds the batch_config of a step to the initialization of its handler.
-func withBatches(s *tasker.StepTemplate, config json.RawMessage) {
+// addBatches adds the batch_config of a step to the initialization of its handler.
+func addBatches(s *tasker.StepTemplate, config json.RawMessage) {
 	initialization := map[string]json.RawMessage{}
 	if raw := s.Handler.Initialization; len(config) == 0 || len(raw) > 0 && json.Unmarshal(raw, &initialization) != nil {
 		return
@@ -59,9 +59,9 @@ func withBatches(s *tasker.StepTemplate, config json.RawMessage) {
 	s.Handler.Initialization, _ = json.Marshal(initialization) // cannot fail: it was just decoded
 }
 
-// batchesOf returns the expression for the batches in the result of a batchable step. The
+// batchStepName returns the expression for the batches in the result of a batchable step. The
 // expression fails if the result contains neither batches nor the outcome no_batches.
-func batchesOf(step string) string {
+func batchStepName(step string) string {
 	outcome := fmt.Sprintf("results[%q].batch_processing_outcome", step)
 	return outcome + `.type == "no_batches" ? [] : ` + outcome + ".cursor_configs"
 }
@@ -75,7 +75,7 @@ func (v value) checkBatches(s *tasker.StepTemplate, written tasker.StepType, g g
 	case written == batchable:
 		kind.checkBatchable(s, g, steps)
 	case configured && written != batchWorker:
-		config.fault("only a step of type batch_worker can have batch_config")
+		config.addFault("only a step of type batch_worker can have batch_config")
 	}
 	if written != batchWorker {
 		return
@@ -87,26 +87,26 @@ func (v value) checkBatches(s *tasker.StepTemplate, written tasker.StepType, g g
 		}
 	}
 	if len(from) != 1 {
-		kind.fault("the step must depend on exactly one step of type batchable, which provides its batches; for " +
+		kind.addFault("the step must depend on exactly one step of type batchable, which provides its batches; for " +
 			"other lists use type: map and over")
 		return
 	}
 	if _, has := v.get("over"); !has {
-		s.Over = batchesOf(from[0])
+		s.Over = batchStepName(from[0])
 	}
 	if undo, ok := v.get("on_failure"); ok {
-		undo.fault("a step of type batch_worker cannot have on_failure: its completed items could not be compensated")
+		undo.addFault("a step of type batch_worker cannot have on_failure: its completed items could not be compensated")
 	}
 	if !configured {
 		return
 	}
 	if name, ok := config.get("worker_template"); ok && isText(name.node) && name.node.Value != s.Name {
-		name.fault("must be the name of the step, %s, which runs once for each batch", quote(s.Name))
+		name.addFault("must be the name of the step, %s, which runs once for each batch", quoteText(s.Name))
 	}
 	handler, _ := v.get("handler")
 	initialization, _ := handler.get("initialization")
 	if duplicate, ok := initialization.get("batch_config"); ok {
-		duplicate.fault("conflicts with batch_config of the step: keep only one of them")
+		duplicate.addFault("conflicts with batch_config of the step: keep only one of them")
 	}
 }
 
@@ -120,8 +120,8 @@ func (v value) checkBatchable(s *tasker.StepTemplate, g graph, steps []tasker.St
 	}
 	switch {
 	case workers == 0:
-		v.fault("no step of type batch_worker depends on the step, so its batches would never run")
+		v.addFault("no step of type batch_worker depends on the step, so its batches would never run")
 	case workers > 1:
-		v.fault("%d steps of type batch_worker depend on the step, but each would run all batches", workers)
+		v.addFault("%d steps of type batch_worker depend on the step, but each would run all batches", workers)
 	}
 }

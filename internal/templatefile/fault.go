@@ -48,42 +48,42 @@ func (f *faults) warn(fault tasker.Fault) {
 }
 
 func (f *faults) add(fault tasker.Fault) {
-	if f.full() {
+	if f.isFull() {
 		f.more = true
 		return
 	}
 	f.list = append(f.list, fault)
 }
 
-func (f *faults) full() bool { return len(f.list) >= maxFaults }
+func (f *faults) isFull() bool { return len(f.list) >= maxFaults }
 
 // err returns all faults as one error, ordered by line, or nil if there are none.
 func (f *faults) err() error {
 	if len(f.list) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(f.list, byPlace)
-	return tasker.Errorf(tasker.Invalid, "template has %s", summary(f.list, f.more)).WithDetails(f.list)
+	slices.SortStableFunc(f.list, comparePlaces)
+	return tasker.Errorf(tasker.Invalid, "template has %s", summarize(f.list, f.more)).WithDetails(f.list)
 }
 
-func byPlace(a, b tasker.Fault) int {
+func comparePlaces(a, b tasker.Fault) int {
 	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 }
 
-// Strict returns the warnings of [Parse] as an error, or nil if there are none.
-func Strict(warnings []tasker.Fault) error {
+// WarningsAsError returns the warnings of [Parse] as an error, or nil if there are none.
+func WarningsAsError(warnings []tasker.Fault) error {
 	f := faults{list: slices.Clone(warnings)}
 	return f.err()
 }
 
-// summary formats the number of faults and the first few of them.
-func summary(list []tasker.Fault, more bool) string {
+// summarize formats the number of faults and the first few of them.
+func summarize(list []tasker.Fault, more bool) string {
 	var b strings.Builder
 	switch {
 	case more:
 		fmt.Fprintf(&b, "more than %d errors", len(list))
 	default:
-		b.WriteString(count(len(list), "error"))
+		b.WriteString(formatCount(len(list), "error"))
 	}
 	separator := ": "
 	for _, fault := range list[:min(faultsNamed, len(list))] {
@@ -96,7 +96,7 @@ func summary(list []tasker.Fault, more bool) string {
 	return b.String()
 }
 
-// quote quotes text from the document, truncated and on one line.
-func quote(text string) string {
+// quoteText quotes text from the document, truncated and on one line.
+func quoteText(text string) string {
 	return strconv.Quote(payload.CleanText(text, textShown))
 }

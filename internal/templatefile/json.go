@@ -17,11 +17,12 @@ var documentLimits = payload.Limits{
 	Bytes: tasker.MaxTemplateBytes, Depth: maxDepth, Keys: tasker.MaxTemplateBytes, Values: tasker.MaxTemplateBytes,
 }
 
-// jsonTree parses a JSON document into the same tree as yamlTree. It bypasses the YAML parser: some
-// JSON is not YAML (\u escape pairs, long keys), and the YAML parser accepts text that is not JSON.
-func jsonTree(doc []byte, found *faults) *yaml.Node {
+// parseJSONTree parses a JSON document into the same tree as parseYAMLTree. It bypasses the YAML
+// parser: some JSON is not YAML (\u escape pairs, long keys), and the YAML parser accepts text that
+// is not JSON.
+func parseJSONTree(doc []byte, found *faults) *yaml.Node {
 	b := treeBuilder{doc: doc, reader: payload.NewReader(doc, documentLimits, maxFaults), line: 1}
-	root := b.value()
+	root := b.buildValue()
 	list, wellFormed := b.reader.End()
 	for _, fault := range list {
 		found.add(fault)
@@ -41,8 +42,8 @@ type treeBuilder struct {
 	seen   int // offset up to which lines are counted
 }
 
-// scalar returns a node for the value at an offset. Offsets must increase.
-func (b *treeBuilder) scalar(at int, tag, text string) *yaml.Node {
+// newScalar returns a node for the value at an offset. Offsets must increase.
+func (b *treeBuilder) newScalar(at int, tag, text string) *yaml.Node {
 	for ; b.seen < at; b.seen++ {
 		if b.doc[b.seen] == '\n' {
 			b.line, b.start = b.line+1, b.seen+1
@@ -55,41 +56,41 @@ func (b *treeBuilder) scalar(at int, tag, text string) *yaml.Node {
 	return n
 }
 
-func (b *treeBuilder) value() *yaml.Node {
+func (b *treeBuilder) buildValue() *yaml.Node {
 	at := b.reader.Offset()
 	switch b.reader.Kind() {
 	case payload.Object:
-		return b.object(at)
+		return b.buildObject(at)
 	case payload.Array:
-		n := b.scalar(at, "!!seq", "")
+		n := b.newScalar(at, "!!seq", "")
 		n.Kind = yaml.SequenceNode
-		b.reader.Array(func(int) { n.Content = append(n.Content, b.value()) })
+		b.reader.Array(func(int) { n.Content = append(n.Content, b.buildValue()) })
 		return n
 	case payload.String:
-		return b.scalar(at, "!!str", b.reader.Text())
+		return b.newScalar(at, "!!str", b.reader.Text())
 	case payload.Number:
-		n := b.scalar(at, "!!int", string(b.reader.Value()))
+		n := b.newScalar(at, "!!int", string(b.reader.Value()))
 		if strings.ContainsAny(n.Value, ".eE") {
 			n.Tag = "!!float"
 		}
 		return n
 	case payload.Boolean:
-		return b.scalar(at, "!!bool", string(b.reader.Value()))
+		return b.newScalar(at, "!!bool", string(b.reader.Value()))
 	default:
 		b.reader.Value()
-		return b.scalar(at, "!!null", "null")
+		return b.newScalar(at, "!!null", "null")
 	}
 }
 
-// object returns a node for the object at an offset. It keeps the first of repeated keys; package
-// payload reports the others.
-func (b *treeBuilder) object(at int) *yaml.Node {
-	n := b.scalar(at, "!!map", "")
+// buildObject returns a node for the object at an offset. It keeps the first of repeated keys;
+// package payload reports the others.
+func (b *treeBuilder) buildObject(at int) *yaml.Node {
+	n := b.newScalar(at, "!!map", "")
 	n.Kind = yaml.MappingNode
 	seen := map[string]bool{}
 	b.reader.Object(func(name string) {
-		key := b.scalar(b.reader.KeyOffset(), "!!str", name)
-		child := b.value()
+		key := b.newScalar(b.reader.KeyOffset(), "!!str", name)
+		child := b.buildValue()
 		if !seen[name] {
 			seen[name] = true
 			n.Content = append(n.Content, key, child)
@@ -118,7 +119,7 @@ func (v value) appendJSON(out []byte) []byte {
 			if i > 0 {
 				out = append(out, ',')
 			}
-			out = v.at(i, item).appendJSON(out)
+			out = v.element(i, item).appendJSON(out)
 		}
 		return append(out, ']')
 	default:
@@ -128,7 +129,7 @@ func (v value) appendJSON(out []byte) []byte {
 
 func (v value) appendScalar(out []byte) []byte {
 	if v.node.Tag == "!!str" && v.node.Style == 0 && jsonNumber.MatchString(v.node.Value) {
-		return append(out, v.number()...) // the YAML library decodes an oversized number as text
+		return append(out, v.canonicalNumber()...) // the YAML library decodes an oversized number as text
 	}
 	switch v.node.Tag {
 	case "!!null":
@@ -136,7 +137,7 @@ func (v value) appendScalar(out []byte) []byte {
 	case "!!bool":
 		return append(out, strings.ToLower(v.node.Value)...)
 	case "!!int", "!!float":
-		return append(out, v.number()...)
+		return append(out, v.canonicalNumber()...)
 	default:
 		return appendString(out, v.node.Value)
 	}
@@ -156,32 +157,33 @@ var (
 	bareDecimal = regexp.MustCompile(`^([-+]?)([0-9]*)(?:\.([0-9]*))?([eE][-+]?[0-9]+)?$`)
 )
 
-// number returns a YAML number in JSON syntax.
-func (v value) number() string {
+// canonicalNumber returns a YAML number in JSON syntax.
+func (v value) canonicalNumber() string {
 	text := v.node.Value
 	switch {
 	case jsonNumber.MatchString(text):
 	case ambiguousNumber.MatchString(text):
-		v.fault("%s is ambiguous in YAML: put it in quotes, or write a plain decimal number", quote(text))
+		v.addFault("%s is ambiguous in YAML: put it in quotes, or write a plain decimal number", quoteText(text))
 		return "0"
 	case leadingZero.MatchString(text):
-		v.fault("the number %s begins with 0 and may be read as octal: remove the 0, or put it in quotes", quote(text))
+		v.addFault("the number %s begins with 0 and may be read as octal: remove the 0, or put it in quotes", quoteText(text))
 		return "0"
 	default:
-		text = respell(text)
+		text = normalizeNumber(text)
 	}
 	if text == "" {
-		v.fault("%s is not a valid JSON number", quote(v.node.Value))
+		v.addFault("%s is not a valid JSON number", quoteText(v.node.Value))
 		return "0"
 	}
-	if wrong := payload.NumberFault(text, documentLimits); wrong != "" {
-		v.fault("%s", wrong)
+	if wrong := payload.CheckNumber(text, documentLimits); wrong != "" {
+		v.addFault("%s", wrong)
 	}
 	return text
 }
 
-// respell converts numbers such as +1, .5 and 2. to JSON syntax. It returns "" for other text.
-func respell(text string) string {
+// normalizeNumber converts numbers such as +1, .5 and 2. to JSON syntax. It returns "" for other
+// text.
+func normalizeNumber(text string) string {
 	m := bareDecimal.FindStringSubmatch(text)
 	if m == nil || m[2]+m[3] == "" {
 		return ""

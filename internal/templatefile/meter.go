@@ -20,7 +20,7 @@ const (
 // not safe for concurrent use.
 type Budget struct {
 	left  int
-	turns *turns
+	turns *fairSemaphore
 }
 
 // NewBudget returns the budget of one request.
@@ -30,19 +30,19 @@ func NewBudget() *Budget { return &Budget{left: maxCheckCost, turns: checking} }
 // wait for requests.
 func NewTimerBudget() *Budget { return &Budget{left: maxCheckCost, turns: byTimers} }
 
-// exhausted is the value with which a meter panics when the budget is spent.
-type exhausted struct{}
+// budgetError is the value with which a meter panics when the budget is spent.
+type budgetError struct{}
 
-func (exhausted) Error() string {
+func (budgetError) Error() string {
 	return "checking the context against input_schema is too expensive, alone or with the other contexts of the " +
 		"request: " +
 		"simplify the schema or the context, or create fewer tasks at once"
 }
 
-// interrupted is the value with which a meter panics when the request has ended.
-type interrupted struct{ error }
+// interruptedError is the value with which a meter panics when the request has ended.
+type interruptedError struct{ error }
 
-func (i interrupted) Unwrap() error { return i.error }
+func (i interruptedError) Unwrap() error { return i.error }
 
 // meter limits the work of one validation. Recursive schemas can require work that doubles with
 // every level, which no limit on the size of the schema or the document prevents.
@@ -58,7 +58,7 @@ type meter struct {
 }
 
 func (m *meter) start(ctx context.Context, budget *Budget, doc any) {
-	*m = meter{ctx: ctx, budget: budget, until: budget.left - contextEvery, depth: depth(doc)}
+	*m = meter{ctx: ctx, budget: budget, until: budget.left - contextEvery, depth: measureDepth(doc)}
 }
 
 func (m *meter) stop() { *m = meter{} }
@@ -66,34 +66,34 @@ func (m *meter) stop() { *m = meter{} }
 func (m *meter) charge(cost int) {
 	m.budget.left -= cost
 	if m.budget.left < 0 {
-		panic(exhausted{})
+		panic(budgetError{})
 	}
 	if m.budget.left < m.until {
 		m.until = m.budget.left - contextEvery
 		if err := m.ctx.Err(); err != nil {
-			panic(interrupted{err})
+			panic(interruptedError{err})
 		}
 	}
 }
 
-// depth returns the nesting depth of objects and lists in a document.
-func depth(v any) int {
+// measureDepth returns the nesting depth of objects and lists in a document.
+func measureDepth(v any) int {
 	deepest := -1
 	switch v := v.(type) {
 	case map[string]any:
 		for _, member := range v {
-			deepest = max(deepest, depth(member))
+			deepest = max(deepest, measureDepth(member))
 		}
 	case []any:
 		for _, item := range v {
-			deepest = max(deepest, depth(item))
+			deepest = max(deepest, measureDepth(item))
 		}
 	}
 	return deepest + 1
 }
 
-// members counts the direct members of a value.
-func members(v any) int {
+// countMembers counts the direct members of a value.
+func countMembers(v any) int {
 	switch v := v.(type) {
 	case map[string]any:
 		return len(v)
@@ -110,7 +110,7 @@ type pattern struct {
 	meter *meter
 }
 
-func (m *meter) regexp(text string) (jsonschema.Regexp, error) {
+func (m *meter) compileRegexp(text string) (jsonschema.Regexp, error) {
 	p, err := expression.CompilePattern(text)
 	if err != nil {
 		return nil, err
@@ -130,13 +130,13 @@ func (p *pattern) MatchString(s string) bool {
 // half of the processors stay free for heartbeats and reports. The server's own checks may hold
 // locks and have a separate turn.
 var (
-	checking = newTurns(max(1, runtime.GOMAXPROCS(0)/2))
-	byTimers = newTurns(1)
+	checking = newFairSemaphore(max(1, runtime.GOMAXPROCS(0)/2))
+	byTimers = newFairSemaphore(1)
 )
 
-// turns limits concurrent checks. They alternate between namespaces, regardless of how many checks
-// of each are waiting.
-type turns struct {
+// fairSemaphore limits concurrent checks. They alternate between namespaces, regardless of how many
+// checks of each are waiting.
+type fairSemaphore struct {
 	size int
 
 	mu      sync.Mutex
@@ -145,12 +145,12 @@ type turns struct {
 	next    []string                   // waiting namespaces
 }
 
-func newTurns(n int) *turns {
-	return &turns{size: n, free: n, waiting: map[string][]chan struct{}{}}
+func newFairSemaphore(n int) *fairSemaphore {
+	return &fairSemaphore{size: n, free: n, waiting: map[string][]chan struct{}{}}
 }
 
 // enter blocks until a check of a namespace may run. It returns the error of ctx if ctx ends first.
-func (t *turns) enter(ctx context.Context, namespace string) error {
+func (t *fairSemaphore) enter(ctx context.Context, namespace string) error {
 	turn := t.join(namespace)
 	if turn == nil {
 		return nil
@@ -167,7 +167,7 @@ func (t *turns) enter(ctx context.Context, namespace string) error {
 }
 
 // join takes a free turn, or returns a channel that is closed when the turn begins.
-func (t *turns) join(namespace string) chan struct{} {
+func (t *fairSemaphore) join(namespace string) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.free > 0 {
@@ -183,7 +183,7 @@ func (t *turns) join(namespace string) chan struct{} {
 }
 
 // leave frees a turn, or passes it to the next waiting check.
-func (t *turns) leave() {
+func (t *fairSemaphore) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.next) == 0 {
@@ -199,7 +199,7 @@ func (t *turns) leave() {
 }
 
 // withdraw removes a waiting check. It returns false if the check was no longer waiting.
-func (t *turns) withdraw(namespace string, turn chan struct{}) bool {
+func (t *fairSemaphore) withdraw(namespace string, turn chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := slices.Index(t.waiting[namespace], turn)
@@ -213,7 +213,7 @@ func (t *turns) withdraw(namespace string, turn chan struct{}) bool {
 }
 
 // drop removes a waiting check and reports whether others of its namespace remain.
-func (t *turns) drop(namespace string, at int) bool {
+func (t *fairSemaphore) drop(namespace string, at int) bool {
 	rest := slices.Delete(t.waiting[namespace], at, at+1)
 	if t.waiting[namespace] = rest; len(rest) == 0 {
 		delete(t.waiting, namespace)

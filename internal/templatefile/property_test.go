@@ -49,10 +49,10 @@ func TestRoundTrip(t *testing.T) {
 		}
 		want := Checksum(written)
 		if got := Checksum(fromJSON); got != want {
-			t.Fatalf("through JSON it became\n%s\nfrom\n%s", meaning(fromJSON), meaning(written))
+			t.Fatalf("through JSON it became\n%s\nfrom\n%s", encodeMeaning(fromJSON), encodeMeaning(written))
 		}
 		if got := Checksum(fromYAML); got != want {
-			t.Fatalf("through YAML it became\n%s\nfrom\n%s\nby\n%s", meaning(fromYAML), meaning(written), asYAML)
+			t.Fatalf("through YAML it became\n%s\nfrom\n%s\nby\n%s", encodeMeaning(fromYAML), encodeMeaning(written), asYAML)
 		}
 		for env := range written.Environments {
 			merged := fromYAML.ForEnvironment(env)

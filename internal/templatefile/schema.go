@@ -47,7 +47,7 @@ func CompileInput(namespace string, schema json.RawMessage) (*Input, error) {
 		for i, v := range found {
 			list[i] = tasker.Fault{Path: v.path, Message: v.message}
 		}
-		return nil, tasker.Errorf(tasker.Invalid, "input_schema has %s", summary(list, false)).WithDetails(list)
+		return nil, tasker.Errorf(tasker.Invalid, "input_schema has %s", summarize(list, false)).WithDetails(list)
 	}
 	in := &Input{namespace: namespace, schema: schema, spare: make(chan *checker, checking.size+byTimers.size)}
 	in.spare <- first
@@ -62,28 +62,28 @@ func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 		return nil
 	}
 	if err := budget.turns.enter(ctx, in.namespace); err != nil {
-		return ended(err)
+		return wrapContextError(err)
 	}
 	defer budget.turns.leave()
-	c := in.checker()
+	c := in.loadChecker()
 	defer func() { in.spare <- c }() // never blocks: it has room for all concurrent checks
 	err := c.check(ctx, budget, value)
 	if err == nil {
 		return nil
 	}
-	if interrupted, ok := errors.AsType[interrupted](err); ok {
-		return ended(interrupted.error)
+	if interrupted, ok := errors.AsType[interruptedError](err); ok {
+		return wrapContextError(interrupted.error)
 	}
 	var invalid *jsonschema.ValidationError
 	if !errors.As(err, &invalid) {
 		return tasker.Errorf(tasker.Invalid, "cannot check the context: %v", err)
 	}
 	var list faults
-	for _, v := range violations(invalid, value) {
+	for _, v := range collectViolations(invalid, value) {
 		list.add(tasker.Fault{Path: v.path, Message: v.message})
 	}
 	return tasker.Errorf(tasker.Invalid, "the context does not match the template's input_schema: %s",
-		summary(list.list, list.more)).WithDetails(list.list)
+		summarize(list.list, list.more)).WithDetails(list.list)
 }
 
 // CheckForm checks the result of a step against the JSON Schema of its form. A step without a form
@@ -102,21 +102,21 @@ func CheckForm(ctx context.Context, namespace string, form, result json.RawMessa
 	if errors.As(err, &e) && e.Code == tasker.Invalid {
 		faults, _ := e.Details.([]tasker.Fault)
 		return tasker.Errorf(tasker.Invalid,
-			"the answer does not match the form of the step: %s", summary(faults, false)).WithDetails(faults)
+			"the answer does not match the form of the step: %s", summarize(faults, false)).WithDetails(faults)
 	}
 	return err
 }
 
-// ended returns the error for a request that ended before its context was checked.
-func ended(err error) error {
+// wrapContextError returns the error for a request that ended before its context was checked.
+func wrapContextError(err error) error {
 	return &tasker.Error{
 		Code: tasker.Unavailable, Err: err,
 		Message: "the request ended before the context was checked against the template's input_schema: try again",
 	}
 }
 
-// checker returns a checker that no other call uses.
-func (in *Input) checker() *checker {
+// loadChecker returns a checker that no other call uses.
+func (in *Input) loadChecker() *checker {
 	select {
 	case c := <-in.spare:
 		return c
@@ -133,9 +133,9 @@ func (c *checker) check(ctx context.Context, budget *Budget, doc any) (err error
 		c.meter.stop()
 		switch r := recover().(type) {
 		case nil:
-		case exhausted:
+		case budgetError:
 			err = r
-		case interrupted:
+		case interruptedError:
 			err = r
 		default:
 			panic(r)
@@ -154,13 +154,13 @@ func compile(raw json.RawMessage) (*checker, []violation) {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	c.UseLoader(jsonschema.SchemeURLLoader{})
-	c.UseRegexpEngine(m.regexp)
+	c.UseRegexpEngine(m.compileRegexp)
 	if err := c.AddResource(schemaURL, doc); err != nil {
-		return nil, schemaViolations(err, doc)
+		return nil, findViolations(err, doc)
 	}
 	schema, err := c.Compile(schemaURL)
 	if err != nil {
-		return nil, schemaViolations(err, doc)
+		return nil, findViolations(err, doc)
 	}
 	if types := schema.Types; types != nil && !types.IsEmpty() && !slices.Contains(types.ToStrings(), "object") {
 		return nil, []violation{{tokens: []string{"type"}, path: "type",
@@ -170,29 +170,29 @@ func compile(raw json.RawMessage) (*checker, []violation) {
 	return &checker{schema: schema, meter: m}, nil
 }
 
-// schemaViolations explains why a schema does not compile.
-func schemaViolations(err error, doc any) []violation {
+// findViolations explains why a schema does not compile.
+func findViolations(err error, doc any) []violation {
 	var invalid *jsonschema.SchemaValidationError
 	var details *jsonschema.ValidationError
 	if errors.As(err, &invalid) && errors.As(invalid.Err, &details) {
-		return violations(details, doc)
+		return collectViolations(details, doc)
 	}
 	if unreachable, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
 		return []violation{{message: fmt.Sprintf("refers to %s, which is outside this document: only local "+
 			"references are supported",
-			quote(strings.TrimPrefix(unreachable.URL, "https://tasker.invalid/")))}}
+			quoteText(strings.TrimPrefix(unreachable.URL, "https://tasker.invalid/")))}}
 	}
 	return []violation{{message: strings.ReplaceAll(err.Error(), schemaURL, "")}}
 }
 
 // checkInputSchema records the faults in a JSON Schema, with their lines.
 func (v value) checkInputSchema(raw json.RawMessage) {
-	if v.refuseLargeEnums() {
+	if v.checkEnumSizes() {
 		return
 	}
 	_, found := compile(raw)
 	for _, violation := range found {
-		v.find(violation.tokens).fault("%s", violation.message)
+		v.find(violation.tokens).addFault("%s", violation.message)
 	}
 }
 
@@ -204,18 +204,18 @@ func (v value) checkPerson(s tasker.StepTemplate) {
 	form, hasForm := v.get("form")
 	for _, key := range []string{"assignee", "escalate_to"} {
 		if name, ok := v.get(key); ok && isText(name.node) && name.node.Value == tasker.GroupPrefix {
-			name.fault("missing group name")
+			name.addFault("missing group name")
 		}
 	}
 	switch {
 	case both && s.Assignee != "":
-		from.fault("conflicts with assignee: keep only one of them")
+		from.addFault("conflicts with assignee: keep only one of them")
 	case escalates && len(s.RemindAfterSeconds) == 0:
-		to.fault("missing reminder: add remind_after_seconds")
+		to.addFault("missing reminder: add remind_after_seconds")
 	case counts && !escalates:
-		after.fault("missing new assignee: add escalate_to")
+		after.addFault("missing new assignee: add escalate_to")
 	case counts && s.EscalateAfter > len(s.RemindAfterSeconds):
-		after.fault("must be at most %d, the number of elements in remind_after_seconds", len(s.RemindAfterSeconds))
+		after.addFault("must be at most %d, the number of elements in remind_after_seconds", len(s.RemindAfterSeconds))
 	}
 	if !hasForm || form.node.Kind != yaml.MappingNode {
 		return
@@ -224,7 +224,7 @@ func (v value) checkPerson(s tasker.StepTemplate) {
 	form.checkInputSchema(s.Form)
 	if result, ok := v.get("timeout_result"); ok && len(v.faults.list) == before {
 		if err := CheckForm(context.Background(), "", s.Form, s.TimeoutResult); err != nil {
-			result.fault("%s", err)
+			result.addFault("%s", err)
 		}
 	}
 }
@@ -233,28 +233,28 @@ func (v value) checkPerson(s tasker.StepTemplate) {
 // members, which the library compares pairwise.
 const maxEnumDocuments = 500
 
-// refuseLargeEnums records a fault for each enum that would take too long to compile. It reports
+// checkEnumSizes records a fault for each enum that would take too long to compile. It reports
 // whether there is one.
-func (v value) refuseLargeEnums() (refused bool) {
+func (v value) checkEnumSizes() (refused bool) {
 	if v.node.Kind == yaml.SequenceNode {
 		for _, item := range v.items() {
-			refused = item.refuseLargeEnums() || refused
+			refused = item.checkEnumSizes() || refused
 		}
 		return refused
 	}
 	for key, member := range v.members() {
-		if n := member.documents(); key.Value == "enum" && n > maxEnumDocuments {
-			member.fault("has %d lists and objects; the limit is %d", n, maxEnumDocuments)
+		if n := member.countDocuments(); key.Value == "enum" && n > maxEnumDocuments {
+			member.addFault("has %d lists and objects; the limit is %d", n, maxEnumDocuments)
 			refused = true
 			continue
 		}
-		refused = member.refuseLargeEnums() || refused
+		refused = member.checkEnumSizes() || refused
 	}
 	return refused
 }
 
-// documents returns the number of lists and objects in a list.
-func (v value) documents() int {
+// countDocuments returns the number of lists and objects in a list.
+func (v value) countDocuments() int {
 	n := 0
 	if v.node.Kind == yaml.SequenceNode {
 		for _, item := range v.node.Content {
@@ -276,7 +276,7 @@ func (v value) find(tokens []string) value {
 		if v.node.Kind == yaml.MappingNode {
 			v = v.member(v.node.Content[i-1], v.node.Content[i])
 		} else {
-			v = v.at(i, v.node.Content[i])
+			v = v.element(i, v.node.Content[i])
 		}
 	}
 	return v

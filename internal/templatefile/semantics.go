@@ -54,7 +54,7 @@ func (v value) checkTriage() {
 	seen := map[string]bool{}
 	for _, key := range keys.items() {
 		if seen[key.node.Value] {
-			key.fault("duplicate %s", quote(key.node.Value))
+			key.addFault("duplicate %s", quoteText(key.node.Value))
 		}
 		seen[key.node.Value] = true
 	}
@@ -74,7 +74,7 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 		}
 	}
 	if edges > tasker.MaxEdges {
-		v.fault("has %d dependencies; the limit is %d", edges, tasker.MaxEdges)
+		v.addFault("has %d dependencies; the limit is %d", edges, tasker.MaxEdges)
 		return graph{}
 	}
 	known := len(v.faults.list)
@@ -84,11 +84,11 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 		}
 	}
 	if len(v.faults.list) == known {
-		g.refuseCycle(steps)
+		g.checkCycle(steps)
 	}
 	for i, s := range steps {
 		steps[i].Type = items[i].checkConvergence(s)
-		steps[i].Join = items[i].joinOf(s, g)
+		steps[i].Join = items[i].readJoin(s, g)
 		items[i].checkBatches(&steps[i], s.Type, g, steps)
 		items[i].checkJoin(s)
 		items[i].checkDecision(s, g, steps)
@@ -115,9 +115,9 @@ func (v value) checkJoin(s tasker.StepTemplate) {
 	}
 	switch {
 	case len(s.Dependencies) == 0:
-		join.fault("the step has no dependencies to join")
+		join.addFault("the step has no dependencies to join")
 	case s.Join == tasker.JoinAny && len(s.Dependencies) == 1:
-		join.fault("any has no effect with a single dependency: remove it")
+		join.addFault("any has no effect with a single dependency: remove it")
 	}
 }
 
@@ -126,7 +126,7 @@ func (v value) checkJoin(s tasker.StepTemplate) {
 func (v value) checkDecision(s tasker.StepTemplate, g graph, steps []tasker.StepTemplate) {
 	isAfter := func(o tasker.StepTemplate) bool { return slices.Contains(o.Dependencies, s.Name) }
 	if kind, ok := v.get("type"); ok && s.Type == tasker.DecisionStep && !slices.ContainsFunc(steps, isAfter) {
-		kind.fault("no step depends on the decision, so it has no effect")
+		kind.addFault("no step depends on the decision, so it has no effect")
 	}
 	join, ok := v.get("join")
 	if !ok || s.Join != tasker.JoinAny {
@@ -134,7 +134,7 @@ func (v value) checkDecision(s tasker.StepTemplate, g graph, steps []tasker.Step
 	}
 	for _, name := range s.Dependencies {
 		if g.steps[name].Type == tasker.DecisionStep {
-			join.fault("any would not wait for decision %s, which decides whether the step runs", name)
+			join.addFault("any would not wait for decision %s, which decides whether the step runs", name)
 			return
 		}
 	}
@@ -148,16 +148,16 @@ func (v value) checkExternal(s tasker.StepTemplate) {
 	if s.Type != tasker.ExternalStep {
 		return
 	}
-	v.refuseRetry(s, noRetry)
+	v.checkNoRetry(s, noRetry)
 	outcome, hasOutcome := v.get("on_timeout")
 	result, hasResult := v.get("timeout_result")
 	switch {
 	case hasOutcome && s.TimeoutSeconds == 0:
-		outcome.fault("missing timeout: add timeout_seconds")
+		outcome.addFault("missing timeout: add timeout_seconds")
 	case hasResult && s.OnTimeout != tasker.TimeoutCompletes:
-		result.fault("is only allowed with on_timeout: complete")
+		result.addFault("is only allowed with on_timeout: complete")
 	case s.OnTimeout == tasker.TimeoutCompletes && !hasResult:
-		outcome.fault("missing result for on_timeout: complete: add timeout_result")
+		outcome.addFault("missing result for on_timeout: complete: add timeout_result")
 	}
 	v.checkReminders(s)
 	v.checkPerson(s)
@@ -173,16 +173,16 @@ func (v value) checkReminders(s tasker.StepTemplate) {
 	for i, item := range list.items() {
 		switch after := s.RemindAfterSeconds[i]; {
 		case i > 0 && after <= s.RemindAfterSeconds[i-1]:
-			item.fault("must be greater than the previous value, %d", s.RemindAfterSeconds[i-1])
+			item.addFault("must be greater than the previous value, %d", s.RemindAfterSeconds[i-1])
 		case s.TimeoutSeconds > 0 && after >= s.TimeoutSeconds:
-			item.fault("must be less than timeout_seconds, which is %d", s.TimeoutSeconds)
+			item.addFault("must be less than timeout_seconds, which is %d", s.TimeoutSeconds)
 		}
 	}
 }
 
-func (v value) refuseRetry(s tasker.StepTemplate, why string) {
+func (v value) checkNoRetry(s tasker.StepTemplate, why string) {
 	if retry, ok := v.get("retry"); ok && s.Retry != tasker.DefaultRetry() { // printed templates contain the default
-		retry.fault("%s", why)
+		retry.addFault("%s", why)
 	}
 }
 
@@ -194,14 +194,14 @@ func (v value) checkWait(s tasker.StepTemplate) {
 	if s.Type != tasker.WaitStep {
 		return
 	}
-	v.refuseRetry(s, waitRetry)
+	v.checkNoRetry(s, waitRetry)
 	_, length := v.get("wait_seconds")
 	until, instant := v.get("wait_until")
 	switch {
 	case length && instant:
-		until.fault("conflicts with wait_seconds: keep only one of them")
+		until.addFault("conflicts with wait_seconds: keep only one of them")
 	case !length && !instant:
-		v.fault("missing wait time: add wait_seconds or wait_until")
+		v.addFault("missing wait time: add wait_seconds or wait_until")
 	}
 }
 
@@ -214,11 +214,11 @@ func (v value) checkChild(s tasker.StepTemplate) {
 	if s.Type != tasker.ChildStep {
 		return
 	}
-	v.refuseRetry(s, childRetry)
+	v.checkNoRetry(s, childRetry)
 	if template, ok := v.get("template"); ok {
 		if version, ok := template.get("version"); ok && isText(version.node) && s.Child.Version != "" &&
 			!documentSchema.Properties["version"].Pattern.MatchString(s.Child.Version) {
-			version.fault("must be newest or a semantic version such as 1.0.0")
+			version.addFault("must be newest or a semantic version such as 1.0.0")
 		}
 	}
 	result, hasResult := v.get("child_result")
@@ -226,9 +226,9 @@ func (v value) checkChild(s tasker.StepTemplate) {
 	completes := s.OnChild.Cancelled == tasker.ChildCompletes || s.OnChild.PermanentlyFailed == tasker.ChildCompletes
 	switch {
 	case hasResult && !completes:
-		result.fault("is only allowed with complete in on_child")
+		result.addFault("is only allowed with complete in on_child")
 	case completes && !hasResult:
-		outcomes.fault("missing result for complete in on_child: add child_result")
+		outcomes.addFault("missing result for complete in on_child: add child_result")
 	}
 }
 
@@ -237,17 +237,17 @@ func (v value) checkChild(s tasker.StepTemplate) {
 func (v value) checkMap(s tasker.StepTemplate) {
 	over, has := v.get("over")
 	if undo, ok := v.get("on_failure"); ok && s.Type == tasker.MapStep {
-		undo.fault("a step of type map cannot have on_failure: its completed items could not be compensated")
+		undo.addFault("a step of type map cannot have on_failure: its completed items could not be compensated")
 	}
 	switch {
 	case s.Type == tasker.MapStep && !has:
-		v.fault("missing list: add over")
+		v.addFault("missing list: add over")
 	case s.Type != tasker.MapStep && has:
-		over.fault("only a step of type map can have over")
+		over.addFault("only a step of type map can have over")
 	}
 	for _, key := range []string{"chunk", "max_parallel", "tolerate"} {
 		if of, has := v.get(key); has && s.Type != tasker.MapStep {
-			of.fault("only a step of type map can have %s", key)
+			of.addFault("only a step of type map can have %s", key)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func (v value) checkConditions(t *tasker.Template) {
 	for i, place := range steps.items() {
 		s := t.Steps[i]
 		scope := expression.Scope{Input: t.InputSchema, Ancestors: t.Ancestors(s.Name), Steps: names}
-		for _, e := range expression.Of(s) {
+		for _, e := range expression.SourcesOf(s) {
 			place.checkExpression(e, scope)
 		}
 		if due, ok := place.get("due"); ok {
@@ -292,7 +292,7 @@ func (v value) checkExpression(e expression.Source, scope expression.Scope) {
 		return
 	}
 	if _, err := expression.Compile(e.Text, scope, e.Kind); err != nil {
-		place.fault("%s", err)
+		place.addFault("%s", err)
 	}
 }
 
@@ -301,7 +301,7 @@ func (g *graph) add(s tasker.StepTemplate, place value) {
 		return
 	}
 	if first, duplicate := g.steps[s.Name]; duplicate {
-		place.fault("duplicate step name %s; first in line %d", quote(s.Name), first.place.node.Line)
+		place.addFault("duplicate step name %s; first in line %d", quoteText(s.Name), first.place.node.Line)
 		return
 	}
 	g.names = append(g.names, s.Name)
@@ -315,11 +315,11 @@ func (g *graph) checkEdges(step tasker.StepTemplate, places []value) []string {
 		switch _, exists := g.steps[name]; {
 		case !isText(places[i].node): // rejected by the schema
 		case name == step.Name:
-			places[i].fault("the step depends on itself")
+			places[i].addFault("the step depends on itself")
 		case !exists:
-			places[i].fault("unknown step %s%s", quote(name), places[i].suggest(name, g.names))
+			places[i].addFault("unknown step %s%s", quoteText(name), places[i].formatSuggestion(name, g.names))
 		case slices.Contains(names, name):
-			places[i].fault("depends on %s twice", quote(name))
+			places[i].addFault("depends on %s twice", quoteText(name))
 		default:
 			names = append(names, name)
 		}
@@ -327,11 +327,11 @@ func (g *graph) checkEdges(step tasker.StepTemplate, places []value) []string {
 	return names
 }
 
-// refuseCycle records a fault for one dependency cycle, because none of its steps could run. An
+// checkCycle records a fault for one dependency cycle, because none of its steps could run. An
 // arrow means "depends on".
-func (g *graph) refuseCycle(steps []tasker.StepTemplate) {
+func (g *graph) checkCycle(steps []tasker.StepTemplate) {
 	if cycle := (tasker.Template{Steps: steps}).Cycle(); cycle != nil {
-		g.steps[cycle[0]].place.fault("steps form a dependency cycle: %s", strings.Join(cycle, " -> "))
+		g.steps[cycle[0]].place.addFault("steps form a dependency cycle: %s", strings.Join(cycle, " -> "))
 	}
 }
 
@@ -340,7 +340,7 @@ func (v value) checkBackoff(r tasker.Retry) bool {
 	if r.BaseMS <= r.MaxBackoffMS {
 		return false
 	}
-	v.fault("backoff_base_ms %d is greater than max_backoff_ms %d: raise max_backoff_ms",
+	v.addFault("backoff_base_ms %d is greater than max_backoff_ms %d: raise max_backoff_ms",
 		r.BaseMS, r.MaxBackoffMS)
 	return true
 }
@@ -356,7 +356,7 @@ func (v value) checkOverride(o tasker.Override, g graph) {
 	for i, place := range steps.items() {
 		s := o.Steps[i]
 		if line, duplicate := lines[s.Name]; duplicate && s.Name != "" {
-			place.fault("duplicate change of step %s; first in line %d", quote(s.Name), line)
+			place.addFault("duplicate change of step %s; first in line %d", quoteText(s.Name), line)
 			continue
 		}
 		lines[s.Name] = place.node.Line
@@ -367,26 +367,27 @@ func (v value) checkOverride(o tasker.Override, g graph) {
 func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	name, named := v.get("name")
 	if _, exists := g.steps[o.Name]; named && isText(name.node) && !exists && o.Name != tasker.AllSteps && len(g.steps) > 0 {
-		name.fault("unknown step %s%s", quote(o.Name), name.suggest(o.Name, append([]string{tasker.AllSteps}, g.names...)))
+		name.addFault("unknown step %s%s", quoteText(o.Name),
+			name.formatSuggestion(o.Name, append([]string{tasker.AllSteps}, g.names...)))
 	}
 	handler, _ := v.get("handler")
 	_, long := handler.get("initialization")
 	if short, ok := v.get("initialization"); ok && long {
-		short.fault("conflicts with handler.initialization: keep only one of them")
+		short.addFault("conflicts with handler.initialization: keep only one of them")
 	}
 	switch g.steps[o.Name].Type {
 	case tasker.ExternalStep:
-		v.refuseOverride(o, "an external step", noRetry)
+		v.checkNoOverride(o, "an external step", noRetry)
 	case tasker.StandardStep, tasker.DecisionStep, tasker.MapStep:
 	case tasker.ChildStep:
-		v.refuseOverride(o, "a step of type child", childRetry)
+		v.checkNoOverride(o, "a step of type child", childRetry)
 		if timeout, ok := v.get("timeout_seconds"); ok {
-			timeout.fault("a step of type child cannot have timeout_seconds: its child task has its own limits")
+			timeout.addFault("a step of type child cannot have timeout_seconds: its child task has its own limits")
 		}
 	case tasker.WaitStep:
-		v.refuseOverride(o, "a step of type wait", waitRetry)
+		v.checkNoOverride(o, "a step of type wait", waitRetry)
 		if timeout, ok := v.get("timeout_seconds"); ok {
-			timeout.fault("a step of type wait cannot have timeout_seconds: use wait_seconds or wait_until")
+			timeout.addFault("a step of type wait cannot have timeout_seconds: use wait_seconds or wait_until")
 		}
 	}
 	retry, ok := v.get("retry")
@@ -405,27 +406,28 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	}
 }
 
-// refuseOverride records a fault for each override that has no effect because no worker executes
+// checkNoOverride records a fault for each override that has no effect because no worker executes
 // the step.
-func (v value) refuseOverride(o tasker.StepOverride, kind, retries string) {
+func (v value) checkNoOverride(o tasker.StepOverride, kind, retries string) {
 	if len(o.Initialization) > 0 {
-		v.fault("%s is %s, which has no handler to initialize", quote(o.Name), kind)
+		v.addFault("%s is %s, which has no handler to initialize", quoteText(o.Name), kind)
 	}
 	if retry, ok := v.get("retry"); ok {
-		retry.fault("%s", retries)
+		retry.addFault("%s", retries)
 	}
 }
 
-// suggest returns the end of a fault about an unknown step, with the nearest known name, or "".
-func (v value) suggest(name string, known []string) string {
-	if v.faults.full() {
+// formatSuggestion returns the end of a fault about an unknown step, with the nearest known name,
+// or "".
+func (v value) formatSuggestion(name string, known []string) string {
+	if v.faults.isFull() {
 		return "" // do not search: the fault is not listed
 	}
 	return suggest.Ending(name, known)
 }
 
-// list joins words as in "a, b or c".
-func list(words []string) string {
+// formatList joins words as in "a, b or c".
+func formatList(words []string) string {
 	last := len(words) - 1
 	if last <= 0 {
 		return strings.Join(words, "")
@@ -438,25 +440,25 @@ var (
 	shortVersion = regexp.MustCompile(`^v?\d+(\.\d+)?$`)
 )
 
-// notAVersion records a fault that explains why a value is not a semantic version.
-func (v value) notAVersion() {
+// reportInvalidVersion records a fault that explains why a value is not a semantic version.
+func (v value) reportInvalidVersion() {
 	version, s := documentSchema.Properties["version"], v.node.Value
 	switch {
 	case isNumber(v.node):
-		v.fault("must be a semantic version such as 1.0.0, but %s is read as a number: put all three parts in "+
+		v.addFault("must be a semantic version such as 1.0.0, but %s is read as a number: put all three parts in "+
 			"quotes: %s",
-			quote(s), complete(s))
+			quoteText(s), completeVersion(s))
 	case isText(v.node) && shortVersion.MatchString(s):
-		v.fault("must be a semantic version with all three parts, such as %s", complete(s))
+		v.addFault("must be a semantic version with all three parts, such as %s", completeVersion(s))
 	case isText(v.node) && version.Pattern.MatchString(strings.TrimPrefix(s, "v")):
-		v.fault("must be a semantic version of at most %d characters without a leading v", *version.MaxLength)
+		v.addFault("must be a semantic version of at most %d characters without a leading v", *version.MaxLength)
 	default:
-		v.wrong("a semantic version such as 1.0.0")
+		v.reportWrongType("a semantic version such as 1.0.0")
 	}
 }
 
-// complete returns the full form of a short version such as 1.0, in quotes.
-func complete(s string) string {
+// completeVersion returns the full form of a short version such as 1.0, in quotes.
+func completeVersion(s string) string {
 	if !shortVersion.MatchString(s) {
 		return `"1.0.0"`
 	}

@@ -25,14 +25,14 @@ import (
 
 // Parse parses a YAML or JSON document. The error is a [tasker.Error]: TooLarge, or Invalid with
 // all faults as details, a slice of [tasker.Fault]. Warnings are ordered by line and refer to parts
-// without effect; [Strict] turns them into an error.
+// without effect; [WarningsAsError] turns them into an error.
 func Parse(doc []byte) (t tasker.Template, warnings []tasker.Fault, err error) {
-	return parse(doc, yamlTree)
+	return parse(doc, parseYAMLTree)
 }
 
 // ParseJSON is like [Parse] for a document that must be JSON.
 func ParseJSON(doc []byte) (t tasker.Template, warnings []tasker.Fault, err error) {
-	return parse(doc, jsonTree)
+	return parse(doc, parseJSONTree)
 }
 
 // reader parses a document into its tree and records faults. It returns nil if there is no usable
@@ -51,7 +51,7 @@ func parse(doc []byte, read reader) (t tasker.Template, warnings []tasker.Fault,
 	if err := found.err(); err != nil {
 		return tasker.Template{}, nil, err
 	}
-	slices.SortStableFunc(found.warnings, byPlace)
+	slices.SortStableFunc(found.warnings, comparePlaces)
 	return t, found.warnings, nil
 }
 
@@ -60,25 +60,25 @@ func parse(doc []byte, read reader) (t tasker.Template, warnings []tasker.Fault,
 // or on the notation of numbers (1.0 or 1). Invalid raw JSON in a template that was not parsed
 // counts as text.
 func Checksum(t tasker.Template) string {
-	sum := sha256.Sum256(meaning(t))
+	sum := sha256.Sum256(encodeMeaning(t))
 	return hex.EncodeToString(sum[:])
 }
 
-// meaning returns the canonical JSON of a template, from which the checksum is computed.
-func meaning(t tasker.Template) []byte {
+// encodeMeaning returns the canonical JSON of a template, from which the checksum is computed.
+func encodeMeaning(t tasker.Template) []byte {
 	t.Metadata = nil // it has no effect, and older versions stored the same template without it
-	t.InputSchema = canonical(t.InputSchema)
+	t.InputSchema = canonicalizeJSON(t.InputSchema)
 	t.Triage.Keys = slices.Sorted(slices.Values(t.Triage.Keys))
 	t.Steps = slices.Clone(t.Steps)
 	for i, s := range t.Steps {
 		t.Steps[i].Dependencies = slices.Sorted(slices.Values(s.Dependencies))
-		t.Steps[i].Handler.Initialization = canonical(s.Handler.Initialization)
+		t.Steps[i].Handler.Initialization = canonicalizeJSON(s.Handler.Initialization)
 	}
 	environments := make(map[string]tasker.Override, len(t.Environments))
 	for name, o := range t.Environments {
 		o.Steps = slices.Clone(o.Steps)
 		for i, s := range o.Steps {
-			o.Steps[i].Initialization = canonical(s.Initialization)
+			o.Steps[i].Initialization = canonicalizeJSON(s.Initialization)
 		}
 		environments[name] = o
 	}
@@ -90,22 +90,22 @@ func meaning(t tasker.Template) []byte {
 	return raw
 }
 
-// canonical returns a JSON document with sorted keys, canonical numbers and no white space. It
-// encodes invalid JSON as a JSON string.
-func canonical(doc json.RawMessage) json.RawMessage {
+// canonicalizeJSON returns a JSON document with sorted keys, canonical numbers and no white space.
+// It encodes invalid JSON as a JSON string.
+func canonicalizeJSON(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return nil
 	}
-	raw, err := payload.CanonicalBy(doc, canonicalNumber)
+	raw, err := payload.CanonicalBy(doc, canonicalizeNumber)
 	if err != nil {
 		return appendString(nil, string(doc))
 	}
 	return raw
 }
 
-// canonicalNumber formats a number of any size as its significant digits and an exponent: 100,
+// canonicalizeNumber formats a number of any size as its significant digits and an exponent: 100,
 // 100.0 and 1e2 all become 1e2.
-func canonicalNumber(text string) string {
+func canonicalizeNumber(text string) string {
 	d := number.Parse(text)
 	if d.Digits == "" {
 		return "0"

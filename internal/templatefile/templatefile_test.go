@@ -237,7 +237,8 @@ func TestEverythingIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, b := Checksum(fromYAML), Checksum(fromJSON); a != b {
-		t.Errorf("the same in YAML and JSON has checksums %s and %s:\n%s\n%s", a, b, meaning(fromYAML), meaning(fromJSON))
+		t.Errorf("the same in YAML and JSON has checksums %s and %s:\n%s\n%s", a, b, encodeMeaning(fromYAML),
+			encodeMeaning(fromJSON))
 	}
 	jsonAsYAML, _, err := Parse(readFile(t, "testdata/valid/everything.json"))
 	if err != nil || Checksum(jsonAsYAML) != Checksum(fromJSON) {
@@ -287,10 +288,11 @@ line 47: steps[1].retry.initial_delay: has no effect; the first pause is backoff
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Error(diff)
 	}
-	if err := Strict(warnings); tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "7 errors") {
+	if err := WarningsAsError(warnings); tasker.CodeOf(err) != tasker.Invalid ||
+		!strings.Contains(err.Error(), "7 errors") {
 		t.Errorf("strict: %v", err)
 	}
-	if err := Strict(nil); err != nil {
+	if err := WarningsAsError(nil); err != nil {
 		t.Errorf("strict without a warning: %v", err)
 	}
 	plain := mustParse(t, string(readFile(t, "testdata/valid/foreign.yaml")))

@@ -11,7 +11,7 @@ import (
 // However many checks of one namespace wait, that of another is the next but one.
 func TestChecksAlternateBetweenNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(1)
+		turns := newFairSemaphore(1)
 		if err := turns.enter(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}

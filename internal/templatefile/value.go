@@ -17,13 +17,13 @@ type value struct {
 	faults *faults
 }
 
-func (v value) fault(format string, args ...any) {
+func (v value) addFault(format string, args ...any) {
 	v.faults.add(tasker.Fault{
 		Line: v.node.Line, Column: v.node.Column, Path: v.path, Message: fmt.Sprintf(format, args...),
 	})
 }
 
-func (v value) at(i int, item *yaml.Node) value {
+func (v value) element(i int, item *yaml.Node) value {
 	return value{node: item, path: fmt.Sprintf("%s[%d]", v.path, i), faults: v.faults}
 }
 
@@ -31,15 +31,15 @@ func (v value) member(key, child *yaml.Node) value {
 	path := key.Value
 	switch {
 	case !namePattern.MatchString(path): // needs quotes
-		path = v.path + "[" + quote(path) + "]"
+		path = v.path + "[" + quoteText(path) + "]"
 	case v.path != "":
 		path = v.path + "." + path
 	}
 	return value{node: child, path: path, faults: v.faults}
 }
 
-// kind describes the kind of a value, as in "must be text, not a number".
-func (v value) kind() string {
+// describeKind describes the kind of a value, as in "must be text, not a number".
+func (v value) describeKind() string {
 	switch v.node.Kind {
 	case yaml.MappingNode:
 		return "an object"
@@ -61,17 +61,17 @@ func (v value) kind() string {
 	}
 }
 
-// wrong records a fault that the value must be want, except for an alias, which already has a
-// fault.
-func (v value) wrong(want string) {
+// reportWrongType records a fault that the value must be want, except for an alias, which already
+// has a fault.
+func (v value) reportWrongType(want string) {
 	if v.node.Kind == yaml.AliasNode {
 		return
 	}
-	is := v.kind()
+	is := v.describeKind()
 	if v.node.Kind == yaml.ScalarNode && v.node.Tag != "!!null" {
-		is += " " + quote(v.node.Value)
+		is += " " + quoteText(v.node.Value)
 	}
-	v.fault("must be %s, not %s", want, is)
+	v.addFault("must be %s, not %s", want, is)
 }
 
 // isText reports whether a node is text. That includes a plain date, because JSON has no dates.
@@ -97,7 +97,7 @@ func (v value) items() []value {
 	}
 	items := make([]value, len(v.node.Content))
 	for i, n := range v.node.Content {
-		items[i] = v.at(i, n)
+		items[i] = v.element(i, n)
 	}
 	return items
 }

@@ -30,9 +30,9 @@ type violation struct {
 
 var english = message.NewPrinter(language.English)
 
-// violations returns all violations in a fixed order. It combines alternatives that all fail into
-// one violation.
-func violations(err *jsonschema.ValidationError, doc any) []violation {
+// collectViolations returns all violations in a fixed order. It combines alternatives that all fail
+// into one violation.
+func collectViolations(err *jsonschema.ValidationError, doc any) []violation {
 	var list []violation
 	collect(err, func(e *jsonschema.ValidationError, text string) bool {
 		list = append(list, violation{
@@ -53,7 +53,7 @@ func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationE
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
 		if len(e.Causes) > 0 {
-			return found(e, "fits none of the alternatives: "+alternatives(e.Causes))
+			return found(e, "fits none of the alternatives: "+formatAlternatives(e.Causes))
 		}
 	}
 	if len(e.Causes) == 0 {
@@ -67,8 +67,8 @@ func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationE
 	return true
 }
 
-// alternatives describes the first mismatch of each branch.
-func alternatives(branches []*jsonschema.ValidationError) string {
+// formatAlternatives describes the first mismatch of each branch.
+func formatAlternatives(branches []*jsonschema.ValidationError) string {
 	var reasons []string
 	for _, branch := range branches[:min(len(branches), maxAlternatives)] {
 		for len(branch.Causes) > 0 {
@@ -87,28 +87,28 @@ func alternatives(branches []*jsonschema.ValidationError) string {
 // explain describes a violation. For common ones, it uses the words of this package instead of
 // those of the library.
 func explain(e *jsonschema.ValidationError) string {
-	switch k := kindOf(e).(type) {
+	switch k := errorKind(e).(type) {
 	case *kind.Type:
-		return fmt.Sprintf("must be of type %s, not %s", list(k.Want), k.Got)
+		return fmt.Sprintf("must be of type %s, not %s", formatList(k.Want), k.Got)
 	case *kind.Required:
-		return "is missing " + quoted(k.Missing)
+		return "is missing " + formatQuoted(k.Missing)
 	case *kind.AdditionalProperties:
 		slices.Sort(k.Properties)
-		return "has " + quoted(k.Properties) + ", which the schema does not allow"
+		return "has " + formatQuoted(k.Properties) + ", which the schema does not allow"
 	case *kind.FalseSchema:
 		return "is not allowed"
 	case *kind.Format:
-		return fmt.Sprintf("%s is not a valid %s: %v", quote(fmt.Sprint(k.Got)), k.Want, k.Err)
+		return fmt.Sprintf("%s is not a valid %s: %v", quoteText(fmt.Sprint(k.Got)), k.Want, k.Err)
 	case *kind.Pattern:
-		return fmt.Sprintf("%s does not match the pattern %s", quote(k.Got), quote(k.Want))
+		return fmt.Sprintf("%s does not match the pattern %s", quoteText(k.Got), quoteText(k.Want))
 	default:
 		return k.LocalizedString(english)
 	}
 }
 
-// kindOf returns the violated assertion, regardless of whether the library or this package found
+// errorKind returns the violated assertion, regardless of whether the library or this package found
 // it.
-func kindOf(e *jsonschema.ValidationError) jsonschema.ErrorKind {
+func errorKind(e *jsonschema.ValidationError) jsonschema.ErrorKind {
 	if format, ok := e.ErrorKind.(*kind.Format); ok {
 		if ours, ok := errors.AsType[failure](format.Err); ok {
 			return ours.ErrorKind
@@ -117,10 +117,10 @@ func kindOf(e *jsonschema.ValidationError) jsonschema.ErrorKind {
 	return e.ErrorKind
 }
 
-func quoted(words []string) string {
+func formatQuoted(words []string) string {
 	shown := make([]string, min(len(words), 10))
 	for i := range shown {
-		shown[i] = quote(words[i])
+		shown[i] = quoteText(words[i])
 	}
 	if len(words) > len(shown) {
 		shown = append(shown, "…")
@@ -135,14 +135,14 @@ func formatPath(tokens []string, doc any) string {
 		switch d := doc.(type) {
 		case []any:
 			fmt.Fprintf(&b, "[%s]", token)
-			doc = element(d, token)
+			doc = findElement(d, token)
 			continue
 		case map[string]any:
 			doc = d[token]
 		}
 		switch {
 		case !namePattern.MatchString(token):
-			b.WriteString("[" + quote(token) + "]")
+			b.WriteString("[" + quoteText(token) + "]")
 		case b.Len() > 0:
 			b.WriteString("." + token)
 		default:
@@ -152,7 +152,7 @@ func formatPath(tokens []string, doc any) string {
 	return b.String()
 }
 
-func element(items []any, token string) any {
+func findElement(items []any, token string) any {
 	var i int
 	if _, err := fmt.Sscan(token, &i); err != nil || i < 0 || i >= len(items) {
 		return nil

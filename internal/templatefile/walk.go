@@ -9,34 +9,35 @@ import (
 // subschemas returns every schema that is reachable from s, each once.
 func subschemas(s *jsonschema.Schema) []*jsonschema.Schema {
 	var list []*jsonschema.Schema
-	eachSubschema(reflect.ValueOf(s), map[*jsonschema.Schema]bool{}, func(s *jsonschema.Schema) { list = append(list, s) })
+	visitSubschema(reflect.ValueOf(s), map[*jsonschema.Schema]bool{},
+		func(s *jsonschema.Schema) { list = append(list, s) })
 	return list
 }
 
-// eachSubschema visits every schema that is reachable from a value, each once.
-func eachSubschema(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
+// visitSubschema visits every schema that is reachable from a value, each once.
+func visitSubschema(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
 	switch v.Kind() {
 	case reflect.Interface:
-		eachSubschema(v.Elem(), seen, visit)
+		visitSubschema(v.Elem(), seen, visit)
 	case reflect.Slice:
 		for i := range v.Len() {
-			eachSubschema(v.Index(i), seen, visit)
+			visitSubschema(v.Index(i), seen, visit)
 		}
 	case reflect.Map:
 		for _, key := range v.MapKeys() {
-			eachSubschema(v.MapIndex(key), seen, visit)
+			visitSubschema(v.MapIndex(key), seen, visit)
 		}
 	case reflect.Pointer:
-		eachBehind(v, seen, visit)
+		visitSubschemas(v, seen, visit)
 	default:
 	}
 }
 
-func eachBehind(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
+func visitSubschemas(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
 	switch pointer := v.Interface().(type) {
 	case *jsonschema.DynamicRef:
 		if pointer != nil {
-			eachBehind(reflect.ValueOf(pointer.Ref), seen, visit)
+			visitSubschemas(reflect.ValueOf(pointer.Ref), seen, visit)
 		}
 	case *jsonschema.Schema:
 		if pointer == nil || seen[pointer] {
@@ -45,21 +46,21 @@ func eachBehind(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*j
 		seen[pointer] = true
 		for i := range v.Elem().NumField() {
 			if v.Elem().Type().Field(i).IsExported() {
-				eachSubschema(v.Elem().Field(i), seen, visit)
+				visitSubschema(v.Elem().Field(i), seen, visit)
 			}
 		}
 		visit(pointer)
 	}
 }
 
-// chains returns, for each schema, the maximum number of schemas that the library applies to a
+// countChains returns, for each schema, the maximum number of schemas that the library applies to a
 // value before this one, through $ref, allOf and the like. The library traverses all of them each
 // time and creates an error for most of them.
 //
 // Schemas on or behind a cycle have the largest number: the library follows a cycle once and then
 // rejects the document.
-func chains(all []*jsonschema.Schema) map[*jsonschema.Schema]int {
-	next := sameValue(all)
+func countChains(all []*jsonschema.Schema) map[*jsonschema.Schema]int {
+	next := groupSameValue(all)
 	before := make(map[*jsonschema.Schema]int, len(all)) // not yet counted predecessors
 	for _, targets := range next {
 		for _, target := range targets {
@@ -91,8 +92,8 @@ func chains(all []*jsonschema.Schema) map[*jsonschema.Schema]int {
 	return chain
 }
 
-// sameValue returns, for each schema, the schemas that it applies to the same value as itself.
-func sameValue(all []*jsonschema.Schema) map[*jsonschema.Schema][]*jsonschema.Schema {
+// groupSameValue returns, for each schema, the schemas that it applies to the same value as itself.
+func groupSameValue(all []*jsonschema.Schema) map[*jsonschema.Schema][]*jsonschema.Schema {
 	anchors := map[string][]*jsonschema.Schema{}
 	var recursive []*jsonschema.Schema
 	for _, s := range all {

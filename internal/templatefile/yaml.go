@@ -17,11 +17,11 @@ import (
 
 const maxDepth = 64 // nested objects and lists
 
-// yamlTree parses a single YAML document. The tree contains only lists, scalars, and objects with
-// unique text keys.
-func yamlTree(doc []byte, found *faults) *yaml.Node {
+// parseYAMLTree parses a single YAML document. The tree contains only lists, scalars, and objects
+// with unique text keys.
+func parseYAMLTree(doc []byte, found *faults) *yaml.Node {
 	if !utf8.Valid(doc) {
-		found.add(tasker.Fault{Line: invalidLine(doc), Message: "not valid UTF-8"})
+		found.add(tasker.Fault{Line: findInvalidLine(doc), Message: "not valid UTF-8"})
 		return nil
 	}
 	d := yaml.NewDecoder(bytes.NewReader(doc))
@@ -30,7 +30,7 @@ func yamlTree(doc []byte, found *faults) *yaml.Node {
 		if errors.Is(err, io.EOF) {
 			found.add(tasker.Fault{Line: 1, Message: "the document is empty"})
 		} else {
-			found.add(syntaxFault(err))
+			found.add(newSyntaxFault(err))
 		}
 		return nil
 	}
@@ -39,16 +39,16 @@ func yamlTree(doc []byte, found *faults) *yaml.Node {
 		found.add(tasker.Fault{Line: second.Line, Column: second.Column,
 			Message: "a second document begins here: a template must be a single document"})
 	case !errors.Is(err, io.EOF):
-		found.add(syntaxFault(err))
+		found.add(newSyntaxFault(err))
 	}
 	root := first.Content[0]
-	if !makePlain(value{node: root, faults: found}, 0) {
+	if !resolveAliases(value{node: root, faults: found}, 0) {
 		return nil
 	}
 	return root
 }
 
-func invalidLine(doc []byte) int {
+func findInvalidLine(doc []byte) int {
 	for i := 0; i < len(doc); {
 		r, size := utf8.DecodeRune(doc[i:])
 		if r == utf8.RuneError && size == 1 {
@@ -61,9 +61,9 @@ func invalidLine(doc []byte) int {
 
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
-// syntaxFault converts an error of the YAML library to a fault. It extracts the line from the
+// newSyntaxFault converts an error of the YAML library to a fault. It extracts the line from the
 // message, because the library does not provide it elsewhere.
-func syntaxFault(err error) tasker.Fault {
+func newSyntaxFault(err error) tasker.Fault {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	fault := tasker.Fault{Line: 1}
 	if m := yamlLine.FindStringSubmatch(message); m != nil {
@@ -74,21 +74,21 @@ func syntaxFault(err error) tasker.Fault {
 	return fault
 }
 
-// makePlain records a fault for each YAML feature beyond plain data, and removes repeated keys. It
-// returns false if the tree is too deep.
-func makePlain(v value, depth int) bool {
+// resolveAliases records a fault for each YAML feature beyond plain data, and removes repeated
+// keys. It returns false if the tree is too deep.
+func resolveAliases(v value, depth int) bool {
 	n := v.node
-	v.refuseExtras()
+	v.checkNoExtras()
 	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && depth == maxDepth {
-		v.fault("nested more than %d levels deep", maxDepth)
+		v.addFault("nested more than %d levels deep", maxDepth)
 		return false
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
-		return makePlainObject(v, depth)
+		return resolveObjectAliases(v, depth)
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
-			if !makePlain(v.at(i, item), depth+1) {
+			if !resolveAliases(v.element(i, item), depth+1) {
 				return false
 			}
 		}
@@ -97,7 +97,7 @@ func makePlain(v value, depth int) bool {
 	return true
 }
 
-func makePlainObject(v value, depth int) bool {
+func resolveObjectAliases(v value, depth int) bool {
 	n := v.node
 	seen := make(map[string]int, len(n.Content)/2)
 	content := n.Content[:0]
@@ -109,11 +109,11 @@ func makePlainObject(v value, depth int) bool {
 		}
 		member := v.member(key, child)
 		if line, duplicate := seen[key.Value]; duplicate {
-			value{node: key, path: member.path, faults: v.faults}.fault("duplicate key; first in line %d", line)
+			value{node: key, path: member.path, faults: v.faults}.addFault("duplicate key; first in line %d", line)
 			continue
 		}
 		seen[key.Value] = key.Line
-		if !makePlain(member, depth+1) {
+		if !resolveAliases(member, depth+1) {
 			return false
 		}
 		content = append(content, key, child)
@@ -126,42 +126,42 @@ func makePlainObject(v value, depth int) bool {
 func (v value) isKey() bool {
 	switch n := v.node; {
 	case n.Kind == yaml.AliasNode:
-		v.refuseExtras()
+		v.checkNoExtras()
 	case n.Tag == "!!merge":
-		v.fault("merge keys (<<) are not supported: write the keys out")
+		v.addFault("merge keys (<<) are not supported: write the keys out")
 	case n.Kind != yaml.ScalarNode:
-		v.fault("a key must be a string, not %s", v.kind())
+		v.addFault("a key must be a string, not %s", v.describeKind())
 	case n.Style&yaml.TaggedStyle != 0 || n.Anchor != "":
-		v.refuseExtras()
+		v.checkNoExtras()
 	case !isText(n):
-		v.fault("a key must be a string, not %s %s: put it in quotes", v.kind(), quote(n.Value))
+		v.addFault("a key must be a string, not %s %s: put it in quotes", v.describeKind(), quoteText(n.Value))
 	case strings.ContainsRune(n.Value, 0):
-		v.fault("a key must not contain NUL")
+		v.addFault("a key must not contain NUL")
 	default:
 		return true
 	}
 	return false
 }
 
-// refuseExtras records a fault for each YAML feature that templates must not use.
-func (v value) refuseExtras() {
+// checkNoExtras records a fault for each YAML feature that templates must not use.
+func (v value) checkNoExtras() {
 	n := v.node
 	if n.Kind == yaml.AliasNode {
-		v.fault("aliases (*%s) are not supported: write the value out", shortName(n.Value))
+		v.addFault("aliases (*%s) are not supported: write the value out", truncateName(n.Value))
 		return
 	}
 	if n.Anchor != "" {
-		v.fault("anchors (&%s) are not supported", shortName(n.Anchor))
+		v.addFault("anchors (&%s) are not supported", truncateName(n.Anchor))
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		v.fault("tags (%s) are not supported", shortName(n.Tag))
+		v.addFault("tags (%s) are not supported", truncateName(n.Tag))
 		if n.Kind == yaml.ScalarNode && !strings.HasPrefix(n.Tag, "!!") {
 			n.Tag = "!!str" // avoids further faults
 		}
 	}
 	if n.Kind == yaml.ScalarNode && strings.ContainsRune(n.Value, 0) {
-		v.fault("the string contains NUL")
+		v.addFault("the string contains NUL")
 	}
 }
 
-func shortName(s string) string { return strings.Trim(fmt.Sprint(quote(s)), `"`) }
+func truncateName(s string) string { return strings.Trim(fmt.Sprint(quoteText(s)), `"`) }

@@ -22,14 +22,14 @@ func Plain(s string) string {
 			i++
 			continue
 		}
-		c, size := control(s[i:])
+		c, size := parseControl(s[i:])
 		if c == 0 {
 			i += size
 			continue
 		}
 		b.WriteString(s[start:i])
 		i += size
-		i += argument(c, s[i:])
+		i += argumentLength(c, s[i:])
 		start = i
 	}
 	if start == 0 {
@@ -39,10 +39,10 @@ func Plain(s string) string {
 	return b.String()
 }
 
-// control returns the control function at the beginning of s, as the byte after ESC, and its
+// parseControl returns the control function at the beginning of s, as the byte after ESC, and its
 // length. The byte is 0 if s begins with another character. The 8-bit form is a UTF-8 character or
 // an invalid byte.
-func control(s string) (c byte, size int) {
+func parseControl(s string) (c byte, size int) {
 	r, size := utf8.DecodeRuneInString(s)
 	switch {
 	case r == 0x1b && len(s) > 1 && s[1] >= ' ' && (s[1] < '`' || strings.IndexByte("`cno|}~", s[1]) >= 0): // no others are used
@@ -55,24 +55,24 @@ func control(s string) (c byte, size int) {
 	return 0, size
 }
 
-// argument returns the length of the argument of control function c, which is at the beginning of
-// s.
-func argument(c byte, s string) int {
+// argumentLength returns the length of the argument of control function c, which is at the
+// beginning of s.
+func argumentLength(c byte, s string) int {
 	switch {
 	case c == '[':
-		return final(s, '@')
+		return findFinal(s, '@')
 	case c == ']' || c == 'P' || c == 'X' || c == '^' || c == '_':
-		return stringEnd(s)
+		return findStringEnd(s)
 	case c < '0': // such as ESC ( B
-		return final(s, '0')
+		return findFinal(s, '0')
 	}
 	return 0
 }
 
-// final returns the length of the parameters at the beginning of s, including the final byte,
+// findFinal returns the length of the parameters at the beginning of s, including the final byte,
 // which is at least least. If the final byte is missing, it returns the length of the parameters,
 // or 0 if there are too many.
-func final(s string, least byte) int {
+func findFinal(s string, least byte) int {
 	i := 0
 	for i < len(s) && s[i] >= ' ' && s[i] < least {
 		if i++; i > maxParameters {
@@ -85,12 +85,12 @@ func final(s string, least byte) int {
 	return i
 }
 
-// stringEnd returns the length of a string including its end, BEL or ST, or 0 if it has no end.
+// findStringEnd returns the length of a string including its end, BEL or ST, or 0 if it has no end.
 // Another control character ends the search, so that a text with many introducers takes linear
 // time.
-func stringEnd(s string) int {
+func findStringEnd(s string) int {
 	for i := 0; i < len(s); {
-		switch c, size := control(s[i:]); {
+		switch c, size := parseControl(s[i:]); {
 		case s[i] == 0x07:
 			return i + 1
 		case c == '\\':

@@ -37,7 +37,7 @@ func Find(t testing.TB, program, install string) string {
 func Missing(t testing.TB, program, install string) {
 	t.Helper()
 	message := fmt.Sprintf("%s is not installed; %s", program, install)
-	if required(t) {
+	if isRequired(t) {
 		t.Fatal(message)
 	}
 	if path := os.Getenv(skippedEnv); path != "" {
@@ -48,7 +48,7 @@ func Missing(t testing.TB, program, install string) {
 	t.Skip(message)
 }
 
-func required(t testing.TB) bool {
+func isRequired(t testing.TB) bool {
 	t.Helper()
 	text := os.Getenv(requireEnv)
 	if text == "" {

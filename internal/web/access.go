@@ -19,7 +19,7 @@ import (
 	"tasker.example/tasker/internal/overload"
 )
 
-func needs(p access.Permission) access.Rule { return access.Rule{Needs: p} }
+func requires(p access.Permission) access.Rule { return access.Rule{Needs: p} }
 
 var (
 	anyone = access.Rule{Anyone: true}
@@ -27,7 +27,7 @@ var (
 )
 
 // parameters describes the path parameters of all routes for access checks. Handlers check
-// namespaces with [access.Identity.MayUse].
+// namespaces with [access.Identity.RequirePermission].
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"task": access.TaskKind, "investigation": access.InvestigationKind, "case": access.CaseKind, "operation": access.OperationKind, "hold": access.HoldKind, "schedule": access.ScheduleKind, "worker": access.WorkerKind, "event": access.EventKind,
@@ -50,25 +50,25 @@ var errSignIn = tasker.Errorf(tasker.Unauthorized, "you are not signed in or you
 // authenticate sets the caller from the session cookie. If there is no session, the caller stays
 // nil.
 func (s *server) authenticate(req *request) error {
-	secret := req.cookie(sessionCookie)
+	secret := req.readCookie(sessionCookie)
 	if s.Auth == nil || secret == "" {
 		return nil
 	}
-	find := s.Auth.Session
-	if req.refreshes() {
-		find = s.Auth.Refresh
+	find := s.Auth.AuthenticateSession
+	if req.isRefresh() {
+		find = s.Auth.RefreshSession
 	}
-	caller, err := find(auth.From(req.Context(), req.address()), secret)
+	caller, err := find(auth.WithAddress(req.Context(), req.remoteAddress()), secret)
 	if err != nil {
 		if tasker.CodeOf(err) == tasker.Unauthorized {
-			if tooMany := s.Auth.Strangers.Address(req.address()); tooMany != nil {
+			if tooMany := s.Auth.Strangers.TakeAddress(req.remoteAddress()); tooMany != nil {
 				return tooMany
 			}
 			return nil
 		}
 		return err
 	}
-	req.caller, req.actor, req.whenEnded = caller.Identity, caller.Actor(""), caller.WhenEnded
+	req.caller, req.actor, req.whenEnded = caller.Identity, caller.Actor(""), caller.OnEnd
 	return nil
 }
 
@@ -96,21 +96,21 @@ func (s *server) authorize(req *request, rt *route) error {
 // permit checks the permission and waits for admission. It reads the form first, so that a slow
 // sender occupies no slot.
 func (s *server) permit(req *request, rt *route) error {
-	if err := rt.rule.Refusal(req.caller); err != nil {
+	if err := rt.rule.CheckIdentity(req.caller); err != nil {
 		return err
 	}
-	if err := s.Gate.Admit(rt.class(), req.subject()); err != nil {
+	if err := s.Gate.Admit(rt.overloadClass(), req.callerSubject()); err != nil {
 		return err
 	}
 	if err := req.readForm(rt); err != nil {
 		return err
 	}
-	leave, err := s.Gate.Wait(req.Context(), rt.class(), req.subject())
+	leave, err := s.Gate.Wait(req.Context(), rt.overloadClass(), req.callerSubject())
 	if err != nil {
 		return err
 	}
 	req.leave = leave
-	ctx, err := rt.rule.Admit(req.Context(), req.caller, s.DB.NamespacesOf, req.id)
+	ctx, err := rt.rule.Admit(req.Context(), req.caller, s.DB.FindNamespaces, req.parseID)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *server) permit(req *request, rt *route) error {
 	return nil
 }
 
-func (rt *route) class() overload.Class {
+func (rt *route) overloadClass() overload.Class {
 	switch {
 	case rt.streams:
 		return overload.Streams
@@ -130,51 +130,51 @@ func (rt *route) class() overload.Class {
 }
 
 func (s *server) auditForbidden(req *request, rt *route) {
-	data := map[string]string{"method": rt.method, "route": Root + rt.path, "from": req.address().String()}
-	if _, id := rt.rule.Names(); id != "" {
+	data := map[string]string{"method": rt.method, "route": Root + rt.path, "from": req.remoteAddress().String()}
+	if _, id := rt.rule.ResourceParameter(); id != "" {
 		data[id] = req.PathValue(id)
 	}
-	s.Auth.AuditRefusal(req.Context(), req.subject(), data)
+	s.Auth.AuditRefusal(req.Context(), req.callerSubject(), data)
 }
 
-// within returns a copy of the request whose context is limited to what the caller may access with
-// another permission.
-func (req *request) within(needs access.Permission) *request {
+// withPermission returns a copy of the request whose context is limited to what the caller may
+// access with another permission.
+func (req *request) withPermission(needs access.Permission) *request {
 	other := *req
-	other.Request = req.WithContext(access.Within(req.Context(), req.caller, needs))
+	other.Request = req.WithContext(access.WithPermissionScope(req.Context(), req.caller, needs))
 	return &other
 }
 
-// sees reports whether the caller has a permission in any namespace.
-func (req *request) sees(needs access.Permission) bool {
-	return req.caller != nil && !req.caller.Scope(needs).Empty()
+// canSee reports whether the caller has a permission in any namespace.
+func (req *request) canSee(needs access.Permission) bool {
+	return req.caller != nil && !req.caller.Scope(needs).IsEmpty()
 }
 
-func (req *request) readsPayloads(namespace string) bool {
-	return req.caller != nil && req.caller.May(access.ReadPayloads, namespace)
+func (req *request) canReadPayloads(namespace string) bool {
+	return req.caller != nil && req.caller.HasPermission(access.ReadPayloads, namespace)
 }
 
-// showsAction reports whether a page offers an action that requires a permission in all of these
+// canShowAction reports whether a page offers an action that requires a permission in all of these
 // namespaces. A read-only server offers none.
-func (s *server) showsAction(req *request, needs access.Permission, namespaces ...string) bool {
+func (s *server) canShowAction(req *request, needs access.Permission, namespaces ...string) bool {
 	if s.ReadOnly || req.caller == nil || len(namespaces) == 0 {
 		return false
 	}
-	return !slices.ContainsFunc(namespaces, func(n string) bool { return !req.caller.May(needs, n) })
+	return !slices.ContainsFunc(namespaces, func(n string) bool { return !req.caller.HasPermission(needs, n) })
 }
 
-// refreshes reports whether the script of an open page sent the request, without an action of the
+// isRefresh reports whether the script of an open page sent the request, without an action of the
 // user. The script sets a header, and browsers set Sec-Fetch-Mode over HTTPS.
-func (req *request) refreshes() bool {
+func (req *request) isRefresh() bool {
 	mode := req.Header.Get("Sec-Fetch-Mode")
 	return req.Method == http.MethodGet && (req.Header.Get(refreshHeader) != "" || req.Header.Get("Accept") == "text/event-stream" || mode != "" && mode != "navigate")
 }
 
 const refreshHeader = "Tasker-Refresh"
 
-// opensPage reports whether a user opens a page, so that a redirect to the sign-in page works.
-func (req *request) opensPage() bool {
-	return (req.Method == http.MethodGet || req.Method == http.MethodHead) && !req.refreshes()
+// isPageView reports whether a user opens a page, so that a redirect to the sign-in page works.
+func (req *request) isPageView() bool {
+	return (req.Method == http.MethodGet || req.Method == http.MethodHead) && !req.isRefresh()
 }
 
 const (
@@ -197,48 +197,48 @@ func (p signInPage) view(status int) *view {
 	return &view{page: "sign-in", title: "Sign in", status: status, body: p}
 }
 
-// signInTo returns the sign-in page that redirects to back.
-func signInTo(back string) string {
+// buildSignInPath returns the sign-in page that redirects to back.
+func buildSignInPath(back string) string {
 	return Root + signInPath + "?" + url.Values{"back": {back}}.Encode()
 }
 
 func (s *server) showSignIn(req *request) (*view, error) {
-	back := req.backTo()
+	back := req.returnPath()
 	if req.caller != nil {
 		return &view{next: back}, nil
 	}
-	return signInPage{Back: back, Provider: s.Auth.HasProvider(), Ended: req.cookie(sessionCookie) != ""}.view(http.StatusOK), nil
+	return signInPage{Back: back, Provider: s.Auth.HasProvider(), Ended: req.readCookie(sessionCookie) != ""}.view(http.StatusOK), nil
 }
 
 // signIn starts a session with an API key. It limits failures by address, but accepts a valid key
 // from any address.
 func (s *server) signIn(req *request) (*view, error) {
-	p := signInPage{Back: req.backTo(), Provider: s.Auth.HasProvider()}
+	p := signInPage{Back: req.returnPath(), Provider: s.Auth.HasProvider()}
 	if s.Auth == nil {
 		return &view{next: p.Back}, nil
 	}
-	from := req.address()
-	secret, err := s.Auth.SignIn(auth.From(req.Context(), from), strings.TrimSpace(req.PostFormValue("key")), from.String())
+	from := req.remoteAddress()
+	secret, err := s.Auth.SignIn(auth.WithAddress(req.Context(), from), strings.TrimSpace(req.PostFormValue("key")), from.String())
 	switch {
 	case err == nil:
-		return s.signedIn(req, secret, p.Back)
+		return s.finishSignIn(req, secret, p.Back)
 	case tasker.CodeOf(err) != tasker.Unauthorized:
 		return nil, err
 	}
-	_ = s.Auth.Strangers.Address(from) // counts the wrong key
+	_ = s.Auth.Strangers.TakeAddress(from) // counts the wrong key
 	if wait, ok := s.failures.take(from, time.Now()); !ok {
-		req.retryAfter(wait)
+		req.setRetryAfter(wait)
 		p.Problem = "Too many failed sign-ins from your address. Try again in a minute."
 		return p.view(http.StatusTooManyRequests), nil
 	}
 	s.Auth.AuditSignIn(req.Context(), from.String())
-	p.Problem = messageOf(err) + "."
+	p.Problem = errorMessage(err) + "."
 	return p.view(http.StatusUnauthorized), nil
 }
 
-// signedIn replaces the session of the browser.
-func (s *server) signedIn(req *request, secret, back string) (*view, error) {
-	if before := req.cookie(sessionCookie); before != "" {
+// finishSignIn replaces the session of the browser.
+func (s *server) finishSignIn(req *request, secret, back string) (*view, error) {
+	if before := req.readCookie(sessionCookie); before != "" {
 		if err := s.Auth.SignOut(req.Context(), before); err != nil {
 			return nil, err
 		}
@@ -258,22 +258,22 @@ const (
 
 var errNoProvider = tasker.Errorf(tasker.NotFound, "this server has no identity provider: sign in with an API key")
 
-// goToProvider redirects to the identity provider. It limits sign-ins by address, because each is
-// stored.
-func (s *server) goToProvider(req *request) (*view, error) {
+// redirectToProvider redirects to the identity provider. It limits sign-ins by address, because
+// each is stored.
+func (s *server) redirectToProvider(req *request) (*view, error) {
 	if !s.Auth.HasProvider() {
 		return nil, errNoProvider
 	}
-	from := req.address()
+	from := req.remoteAddress()
 	if wait, ok := s.signIns.take(from, time.Now()); !ok {
-		return tooManySignIns(req, wait, req.backTo()), nil
+		return newTooManySignInsView(req, wait, req.returnPath()), nil
 	}
 	leave, err := s.Gate.Acquire(req.Context(), overload.Reads, "sign-in:"+overload.Network(from).String())
 	if err != nil {
 		return nil, err
 	}
 	req.leave = leave
-	address, secret, err := s.Auth.StartSignIn(req.Context(), req.backTo())
+	address, secret, err := s.Auth.StartSignIn(req.Context(), req.returnPath())
 	if err != nil {
 		return nil, err
 	}
@@ -281,39 +281,40 @@ func (s *server) goToProvider(req *request) (*view, error) {
 	return &view{next: address}, nil
 }
 
-// retryAfter sets the Retry-After header to wait, in whole seconds.
-func (req *request) retryAfter(wait time.Duration) {
+// setRetryAfter sets the Retry-After header to wait, in whole seconds.
+func (req *request) setRetryAfter(wait time.Duration) {
 	req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 }
 
-func tooManySignIns(req *request, wait time.Duration, back string) *view {
-	req.retryAfter(wait)
+func newTooManySignInsView(req *request, wait time.Duration, back string) *view {
+	req.setRetryAfter(wait)
 	p := signInPage{Back: back, Provider: true, Problem: "Too many sign-ins from your address. Try again in a minute."}
 	return p.view(http.StatusTooManyRequests)
 }
 
-// fromProvider handles the callback of the provider. It limits only failures by address.
-func (s *server) fromProvider(req *request) (*view, error) {
+// handleProviderCallback handles the callback of the provider. It limits only failures by address.
+func (s *server) handleProviderCallback(req *request) (*view, error) {
 	if !s.Auth.HasProvider() {
 		return nil, errNoProvider
 	}
-	from := req.address()
-	secret := req.cookie(signInCookie)
+	from := req.remoteAddress()
+	secret := req.readCookie(signInCookie)
 	req.setCookie(signInCookie, "", -time.Second)
-	session, back, err := s.Auth.FinishSignIn(auth.From(req.Context(), from), secret, req.URL.Query(), from.String())
+	session, back, err := s.Auth.FinishSignIn(auth.WithAddress(req.Context(), from), secret, req.URL.Query(),
+		from.String())
 	switch tasker.CodeOf(err) {
 	case "":
-		return s.signedIn(req, session, back)
+		return s.finishSignIn(req, session, back)
 	case tasker.Unauthorized, tasker.Forbidden:
-		_ = s.Auth.Strangers.Address(from) // counts the failure
+		_ = s.Auth.Strangers.TakeAddress(from) // counts the failure
 		if wait, ok := s.callbacks.take(from, time.Now()); !ok {
-			return tooManySignIns(req, wait, Root+"/"), nil
+			return newTooManySignInsView(req, wait, Root+"/"), nil
 		}
 		if _, ok := s.failures.take(from, time.Now()); ok { // limits the audit log
 			s.Auth.AuditSignIn(req.Context(), from.String())
 		}
 		s.Log.InfoContext(req.Context(), "sign-in at the identity provider failed", "from", from, "err", err)
-		p := signInPage{Back: Root + "/", Provider: true, Problem: messageOf(err) + "."}
+		p := signInPage{Back: Root + "/", Provider: true, Problem: errorMessage(err) + "."}
 		return p.view(apiv1.Status(tasker.CodeOf(err))), nil
 	default:
 		return nil, err
@@ -324,14 +325,14 @@ func (s *server) signOut(req *request) (*view, error) {
 	if s.Auth == nil {
 		return &view{next: Root + "/"}, nil
 	}
-	if err := s.Auth.SignOut(req.Context(), req.cookie(sessionCookie)); err != nil {
+	if err := s.Auth.SignOut(req.Context(), req.readCookie(sessionCookie)); err != nil {
 		return nil, err
 	}
 	req.setCookie(sessionCookie, "", -time.Second)
 	return &view{next: Root + signInPath, note: "Signed out."}, nil
 }
 
-func (req *request) address() netip.Addr { return auth.AddressOf(req.Request) }
+func (req *request) remoteAddress() netip.Addr { return auth.RemoteAddress(req.Request) }
 
 const (
 	maxFailures  = 10 // failed sign-ins per minute and address
@@ -339,9 +340,9 @@ const (
 	maxAddresses = 10_000
 )
 
-// failures limits failed attempts per network address and minute. It also rejects new addresses
-// once it counts too many of them.
-type failures struct {
+// signInFailures limits failed attempts per network address and minute. It also rejects new
+// addresses once it counts too many of them.
+type signInFailures struct {
 	most int // per minute and address; default maxFailures
 
 	mu    sync.Mutex
@@ -351,7 +352,7 @@ type failures struct {
 
 // take counts a failure and returns true. If there were too many, it returns how long to wait, and
 // false.
-func (f *failures) take(from netip.Addr, now time.Time) (wait time.Duration, ok bool) {
+func (f *signInFailures) take(from netip.Addr, now time.Time) (wait time.Duration, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now.Sub(f.began) >= time.Minute {

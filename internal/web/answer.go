@@ -68,9 +68,9 @@ type formSchema struct {
 	Ref         string                     `json:"$ref"`
 }
 
-// kind returns the only type other than null that the schema allows, or "" if it does not allow
-// exactly one.
-func (s formSchema) kind() string {
+// fieldKind returns the only type other than null that the schema allows, or "" if it does not
+// allow exactly one.
+func (s formSchema) fieldKind() string {
 	var one string
 	if json.Unmarshal(s.Type, &one) == nil {
 		return one
@@ -84,11 +84,11 @@ func (s formSchema) kind() string {
 	return ""
 }
 
-// fieldsOf returns the form fields for a schema. It returns none if the answer must be typed as
+// parseFields returns the form fields for a schema. It returns none if the answer must be typed as
 // JSON. Required properties come first, in the order of the schema; the others follow in
 // alphabetical order.
-func fieldsOf(doc json.RawMessage) (fields []formField, whole formSchema) {
-	if json.Unmarshal(doc, &whole) != nil || whole.kind() != "object" || whole.Ref != "" || len(whole.Properties) == 0 || len(whole.Properties) > maxFields {
+func parseFields(doc json.RawMessage) (fields []formField, whole formSchema) {
+	if json.Unmarshal(doc, &whole) != nil || whole.fieldKind() != "object" || whole.Ref != "" || len(whole.Properties) == 0 || len(whole.Properties) > maxFields {
 		return nil, whole
 	}
 	names := make([]string, 0, len(whole.Properties))
@@ -105,7 +105,7 @@ func fieldsOf(doc json.RawMessage) (fields []formField, whole formSchema) {
 		if json.Unmarshal(whole.Properties[name], &s) != nil { // true or an unsupported type
 			s = formSchema{}
 		}
-		f := fieldOf(name, s)
+		f := newFormField(name, s)
 		if f.Required = i < len(required); f.Required && !buttons && f.Kind == selectField && len(f.Options) <= maxButtons && s.Default == nil {
 			f.Kind, buttons = buttonField, true
 		}
@@ -114,17 +114,17 @@ func fieldsOf(doc json.RawMessage) (fields []formField, whole formSchema) {
 	return fields, whole
 }
 
-func fieldOf(name string, s formSchema) formField {
+func newFormField(name string, s formSchema) formField {
 	f := formField{Name: fieldName + name, Property: name, Label: cmp.Or(s.Title, name), Hint: s.Description, Most: s.MaxLength, Kind: jsonField}
 	if json.Unmarshal(s.Default, &f.Value) != nil {
 		f.Value = string(s.Default)
 	}
-	switch kind := s.kind(); {
+	switch kind := s.fieldKind(); {
 	case s.Ref != "":
 	case len(s.Enum) > 0:
-		f.options(s.Enum, s.Default)
+		f.setOptions(s.Enum, s.Default)
 	case kind == "boolean":
-		f.options([]json.RawMessage{[]byte("true"), []byte("false")}, s.Default)
+		f.setOptions([]json.RawMessage{[]byte("true"), []byte("false")}, s.Default)
 		f.Options[0].Label, f.Options[1].Label = "Yes", "No"
 	case kind == "string" && s.Format == "date":
 		f.Kind = dateField
@@ -138,13 +138,13 @@ func fieldOf(name string, s formSchema) formField {
 	return f
 }
 
-func (f *formField) options(values []json.RawMessage, standard json.RawMessage) {
+func (f *formField) setOptions(values []json.RawMessage, standard json.RawMessage) {
 	f.Kind, f.Value = selectField, ""
 	for _, v := range values {
 		o := answerOption{Value: string(v), Label: string(v), Here: standard != nil && string(v) == string(standard)}
 		var text string
 		if json.Unmarshal(v, &text) == nil {
-			o.Label = sentence(text)
+			o.Label = toSentence(text)
 		}
 		if o.Here {
 			f.Value = o.Value
@@ -162,15 +162,15 @@ func (f formField) Labelled(o answerOption) string {
 }
 
 func (f *formField) fill(req *request) {
-	f.Value = req.typed(f.Name)
+	f.Value = req.rawField(f.Name)
 	for i := range f.Options {
 		f.Options[i].Here = f.Options[i].Value == f.Value
 	}
 }
 
-// json returns the value of a field as JSON, or nil if it is empty. It encodes an invalid value as
-// a string, which the schema rejects.
-func (f formField) json() json.RawMessage {
+// toJSON returns the value of a field as JSON, or nil if it is empty. It encodes an invalid value
+// as a string, which the schema rejects.
+func (f formField) toJSON() json.RawMessage {
 	value := f.Value
 	if f.Kind != textField && f.Kind != areaField {
 		value = strings.TrimSpace(value)
@@ -200,12 +200,12 @@ type answerSheet struct {
 	Others []string // errors that belong to no field
 }
 
-// sheetOf returns the form for a schema, with the submitted values.
-func sheetOf(req *request, schema json.RawMessage) answerSheet {
+// newAnswerSheet returns the form for a schema, with the submitted values.
+func newAnswerSheet(req *request, schema json.RawMessage) answerSheet {
 	p := answerSheet{Result: "{\n  \n}"}
-	p.Fields, p.About = fieldsOf(schema)
+	p.Fields, p.About = parseFields(schema)
 	if req.Method == http.MethodPost {
-		p.Result = req.typed("result")
+		p.Result = req.rawField("result")
 		for i := range p.Fields {
 			p.Fields[i].fill(req)
 		}
@@ -221,10 +221,10 @@ func (p answerSheet) Buttons() *formField {
 	return nil
 }
 
-// answer returns the submitted answer as JSON.
-func (p answerSheet) answer() (json.RawMessage, error) {
+// encodeAnswer returns the submitted answer as JSON.
+func (p answerSheet) encodeAnswer() (json.RawMessage, error) {
 	if len(p.Fields) == 0 {
-		doc := typedJSON(p.Result)
+		doc := parseTypedJSON(p.Result)
 		if len(doc) == 0 {
 			return nil, tasker.Errorf(tasker.Invalid,
 				"the answer is missing: dependent steps receive it; null is allowed")
@@ -233,7 +233,7 @@ func (p answerSheet) answer() (json.RawMessage, error) {
 	}
 	members := map[string]json.RawMessage{}
 	for _, f := range p.Fields {
-		if v := f.json(); v != nil {
+		if v := f.toJSON(); v != nil {
 			members[f.Property] = v
 		}
 	}
@@ -252,7 +252,7 @@ func (p *answerSheet) attachErrors(err error) {
 	}
 	list, _ := e.Details.([]tasker.Fault)
 	for _, fault := range list {
-		if p.missing(fault) {
+		if p.markMissing(fault) {
 			continue
 		}
 		i := slices.IndexFunc(p.Fields, func(f formField) bool {
@@ -262,13 +262,13 @@ func (p *answerSheet) attachErrors(err error) {
 			p.Others = append(p.Others, fault.String())
 			continue
 		}
-		p.Fields[i].Problem = sentence(fault.Message)
+		p.Fields[i].Problem = toSentence(fault.Message)
 	}
 }
 
-// missing attaches a fault about missing properties to their fields. It reports whether it found
-// such a field.
-func (p *answerSheet) missing(fault tasker.Fault) (found bool) {
+// markMissing attaches a fault about missing properties to their fields. It reports whether it
+// found such a field.
+func (p *answerSheet) markMissing(fault tasker.Fault) (found bool) {
 	if fault.Path != "" || !strings.HasPrefix(fault.Message, "is missing") {
 		return false
 	}
@@ -280,7 +280,7 @@ func (p *answerSheet) missing(fault tasker.Fault) (found bool) {
 	return found
 }
 
-// answerForm is the form to answer a human step.
+// newAnswerForm is the form to answer a human step.
 type answerForm struct {
 	humanForm
 	answerSheet
@@ -288,17 +288,17 @@ type answerForm struct {
 	Parents []parentResult
 }
 
-func (s *server) answerForm(req *request) (*answerForm, error) {
-	h, err := s.humanForm(req, form{page: "answer", title: "Answer step", Button: "Answer"})
+func (s *server) newAnswerForm(req *request) (*answerForm, error) {
+	h, err := s.newHumanForm(req, form{page: "answer", title: "Answer step", Button: "Answer"})
 	if err != nil {
 		return nil, err
 	}
-	p := &answerForm{humanForm: h, answerSheet: sheetOf(req, h.Form)}
+	p := &answerForm{humanForm: h, answerSheet: newAnswerSheet(req, h.Form)}
 	steps, err := s.DB.Steps(req.Context(), h.Task.UUID)
 	if err != nil {
 		return nil, err
 	}
-	p.Context, p.Parents = documentOf("Context", h.Task.Context, maxShown, ""), parentsOf(steps, h.Step)
+	p.Context, p.Parents = newDocument("Context", h.Task.Context, maxShown, ""), collectParentResults(steps, h.Step)
 	p.Command = p.command(req)
 	return p, nil
 }
@@ -307,7 +307,7 @@ func (p *answerForm) do(req *request) (*view, error) {
 	if err := p.identify(req); err != nil {
 		return nil, err
 	}
-	doc, err := p.answer()
+	doc, err := p.encodeAnswer()
 	if err != nil {
 		return nil, err
 	}
@@ -316,30 +316,30 @@ func (p *answerForm) do(req *request) (*view, error) {
 			return nil, err
 		}
 		p.attachErrors(err)
-		p.Problem = messageOf(err)
+		p.Problem = errorMessage(err)
 		return p.view(p, apiv1.Status(tasker.Invalid)), nil
 	}
 	return &view{next: p.Back, note: "Step " + p.Step.Name + " was answered."}, nil
 }
 
 func (p *answerForm) command(req *request) command {
-	doc, err := p.answer()
+	doc, err := p.encodeAnswer()
 	if err != nil || req.Method == http.MethodGet {
 		doc = nil
 	}
 	actor, _ := p.placeholders()
-	body := apiv1.Completion{Success: true, Result: validOr(doc, `{"approved":true}`), Source: p.byInBody(actor)}
-	ctl := append([]string{"task", "answer-step", p.Task.UUID.String(), p.Step.Name, "--result", string(body.Result)}, p.by("--source", actor)...)
-	return commandOf(req, ctl, http.MethodPost, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/completion", body)
+	body := apiv1.Completion{Success: true, Result: validJSONOr(doc, `{"approved":true}`), Source: p.actorInBody(actor)}
+	ctl := append([]string{"task", "answer-step", p.Task.UUID.String(), p.Step.Name, "--result", string(body.Result)}, p.actorFlags("--source", actor)...)
+	return newCommand(req, ctl, http.MethodPost, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/completion", body)
 }
 
 func (p *assignForm) command(req *request) command {
 	actor, _ := p.placeholders()
-	body := apiv1.AssignStep{Assignee: p.To, Reason: p.Reason, By: p.byInBody(actor)}
+	body := apiv1.AssignStep{Assignee: p.To, Reason: p.Reason, By: p.actorInBody(actor)}
 	ctl := []string{"task", "assign-step", p.Task.UUID.String(), p.Step.Name, "--to", p.To}
 	if p.To == "" {
 		ctl = append(ctl[:4], "--nobody")
 	}
-	ctl = append(ctl, flags("--reason", p.Reason)...)
-	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPut, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/assignee", body)
+	ctl = append(ctl, buildFlags("--reason", p.Reason)...)
+	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPut, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/assignee", body)
 }

@@ -14,10 +14,10 @@ import (
 // maxLinkForm limits the form of an answer link, in bytes.
 const maxLinkForm = 256 << 10
 
-// guardToken hides the secret address of an answer link from other sites and search engines.
+// setTokenHeaders hides the secret address of an answer link from other sites and search engines.
 // Browsers then send the form with the origin null, which hostguard would reject. The form token
 // and the link token protect the form instead.
-func guardToken(h http.Header, r *http.Request) {
+func setTokenHeaders(h http.Header, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Robots-Tag", "noindex, nofollow")
 	if r.Header.Get("Origin") == "null" {
@@ -37,8 +37,10 @@ func (p *questionPage) view(status int) *view {
 	return &view{page: "question", title: "Your answer", status: status, alone: true, body: p}
 }
 
-// linkMessagePage returns a page that shows a message instead of the form.
-func linkMessagePage(status int, text string) *view { return (&questionPage{Said: text}).view(status) }
+// newLinkMessageView returns a page that shows a message instead of the form.
+func newLinkMessageView(status int, text string) *view {
+	return (&questionPage{Said: text}).view(status)
+}
 
 // The messages about links. All invalid links have the same message, so that it reveals nothing
 // about them.
@@ -51,18 +53,18 @@ const (
 	linkReadOnly = "This server is read-only (ui.read_only). Try again later."
 )
 
-// closedLink returns the page for a link that is not open.
-func closedLink(state tasker.AnswerLinkState) *view {
+// newClosedLinkView returns the page for a link that is not open.
+func newClosedLinkView(state tasker.AnswerLinkState) *view {
 	if state == tasker.LinkUsed {
-		return linkMessagePage(http.StatusGone, linkUsed)
+		return newLinkMessageView(http.StatusGone, linkUsed)
 	}
-	return linkMessagePage(http.StatusGone, linkExpired)
+	return newLinkMessageView(http.StatusGone, linkExpired)
 }
 
 // withLink calls do with the token of the link. It limits requests with invalid tokens per
 // address, but accepts a valid link from any address.
 func (s *server) withLink(req *request, class overload.Class, do func(token string) (*view, error)) (*view, error) {
-	from := req.address()
+	from := req.remoteAddress()
 	leave, err := s.Gate.Acquire(req.Context(), class, "link:"+overload.Network(from).String())
 	if err != nil {
 		return nil, err
@@ -73,32 +75,32 @@ func (s *server) withLink(req *request, class overload.Class, do func(token stri
 		return v, err
 	}
 	if wait, ok := s.links.take(from, time.Now()); !ok {
-		req.retryAfter(wait)
-		return linkMessagePage(http.StatusTooManyRequests, linkTooOften), nil
+		req.setRetryAfter(wait)
+		return newLinkMessageView(http.StatusTooManyRequests, linkTooOften), nil
 	}
-	return linkMessagePage(http.StatusNotFound, linkInvalid), nil
+	return newLinkMessageView(http.StatusNotFound, linkInvalid), nil
 }
 
-// question shows the question of an answer link. Opening a link changes nothing.
-func (s *server) question(req *request) (*view, error) {
+// showQuestion shows the question of an answer link. Opening a link changes nothing.
+func (s *server) showQuestion(req *request) (*view, error) {
 	return s.withLink(req, overload.Reads, func(token string) (*view, error) {
 		q, err := s.Engine.AnswerQuestion(req.Context(), token)
 		switch {
 		case err != nil:
 			return nil, err
 		case q.State != tasker.LinkOpen:
-			return closedLink(q.State), nil
+			return newClosedLinkView(q.State), nil
 		case s.ReadOnly:
-			return linkMessagePage(http.StatusForbidden, linkReadOnly), nil
+			return newLinkMessageView(http.StatusForbidden, linkReadOnly), nil
 		}
-		return (&questionPage{answerSheet: sheetOf(req, q.Form), AnswerQuestion: q}).view(http.StatusOK), nil
+		return (&questionPage{answerSheet: newAnswerSheet(req, q.Form), AnswerQuestion: q}).view(http.StatusOK), nil
 	})
 }
 
 // answerByLink stores an answer and invalidates the link.
 func (s *server) answerByLink(req *request) (*view, error) {
 	if s.ReadOnly {
-		return linkMessagePage(http.StatusForbidden, linkReadOnly), nil
+		return newLinkMessageView(http.StatusForbidden, linkReadOnly), nil
 	}
 	return s.withLink(req, overload.Operations, func(token string) (*view, error) {
 		q, err := s.Engine.AnswerQuestion(req.Context(), token)
@@ -106,36 +108,36 @@ func (s *server) answerByLink(req *request) (*view, error) {
 			return nil, err
 		}
 		if q.State != tasker.LinkOpen {
-			return closedLink(q.State), nil
+			return newClosedLinkView(q.State), nil
 		}
-		p := &questionPage{answerSheet: sheetOf(req, q.Form), AnswerQuestion: q}
-		doc, err := p.answer()
+		p := &questionPage{answerSheet: newAnswerSheet(req, q.Form), AnswerQuestion: q}
+		doc, err := p.encodeAnswer()
 		if err != nil {
-			return p.refused(err)
+			return p.showRejection(err)
 		}
 		state, answered, err := s.Engine.AnswerByLink(req.Context(), token, doc)
 		switch {
 		case err != nil:
 			p.attachErrors(err)
-			return p.refused(err)
+			return p.showRejection(err)
 		case !answered:
-			return closedLink(state), nil
+			return newClosedLinkView(state), nil
 		default:
-			return linkMessagePage(http.StatusOK, linkAnswered), nil
+			return newLinkMessageView(http.StatusOK, linkAnswered), nil
 		}
 	})
 }
 
-// refused shows the form again with the error.
-func (p *questionPage) refused(err error) (*view, error) {
+// showRejection shows the form again with the error.
+func (p *questionPage) showRejection(err error) (*view, error) {
 	if code := tasker.CodeOf(err); code != tasker.Invalid && code != tasker.TooLarge {
 		return nil, err
 	}
-	p.Problem = messageOf(err)
+	p.Problem = errorMessage(err)
 	return p.view(apiv1.Status(tasker.CodeOf(err))), nil
 }
 
-// linkForm is the form to create and revoke answer links of a step.
+// newLinkForm is the form to create and revoke answer links of a step.
 type linkForm struct {
 	humanForm
 	Links []tasker.AnswerLink
@@ -144,14 +146,14 @@ type linkForm struct {
 	Hours string // as typed
 }
 
-func (s *server) linkForm(req *request) (*linkForm, error) {
-	h, err := s.humanForm(req, form{page: "answerlink", title: "Answer link of step", Button: "Create link"})
+func (s *server) newLinkForm(req *request) (*linkForm, error) {
+	h, err := s.newHumanForm(req, form{page: "answerlink", title: "Answer link of step", Button: "Create link"})
 	if err != nil {
 		return nil, err
 	}
 	p := &linkForm{humanForm: h, Hours: strconv.Itoa(int(tasker.DefaultAnswerLinkLife / time.Hour))}
 	if req.Method == http.MethodPost {
-		p.Hours = req.field("hours")
+		p.Hours = req.trimmedField("hours")
 	}
 	if p.Refused == "" && p.Assignee == "" {
 		p.Refused = "The step has no assignee: assign it first."
@@ -183,7 +185,7 @@ func (p *linkForm) do(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := req.origin()
+	base := req.requestOrigin()
 	if p.PublicURL != "" {
 		base = strings.TrimSuffix(p.PublicURL, "/")
 	}
@@ -194,7 +196,7 @@ func (p *linkForm) do(req *request) (*view, error) {
 func (p *linkForm) command(req *request) command {
 	actor, _ := p.placeholders()
 	seconds := int64(tasker.DefaultAnswerLinkLife / time.Second)
-	body := apiv1.CreateAnswerLink{ExpiresInSeconds: &seconds, By: p.byInBody(actor)}
-	ctl := append([]string{"task", "answer-link", p.Task.UUID.String(), p.Step.Name}, p.by("--by", actor)...)
-	return commandOf(req, ctl, http.MethodPost, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/answer_links", body)
+	body := apiv1.CreateAnswerLink{ExpiresInSeconds: &seconds, By: p.actorInBody(actor)}
+	ctl := append([]string{"task", "answer-link", p.Task.UUID.String(), p.Step.Name}, p.actorFlags("--by", actor)...)
+	return newCommand(req, ctl, http.MethodPost, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/answer_links", body)
 }

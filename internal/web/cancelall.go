@@ -13,7 +13,7 @@ import (
 
 const cancelAllPath = "/cancel-tasks"
 
-// cancelAllForm is the form to cancel the open tasks that match the filter of the task list, in
+// newCancelAllForm is the form to cancel the open tasks that match the filter of the task list, in
 // batches.
 type cancelAllForm struct {
 	*server
@@ -26,27 +26,27 @@ type cancelAllForm struct {
 	query      url.Values // filter of the list
 }
 
-// cancelAllForm reads the filter from the query and plans the next batch.
-func (s *server) cancelAllForm(req *request) (*cancelAllForm, error) {
+// newCancelAllForm reads the filter from the query and plans the next batch.
+func (s *server) newCancelAllForm(req *request) (*cancelAllForm, error) {
 	q := req.query()
 	f := &cancelAllForm{server: s, query: q.values}
 	var err error
-	if f.Filter, err = filterOf(q); err != nil {
+	if f.Filter, err = readTaskFilter(q); err != nil {
 		return nil, err
 	}
 	back := tasksPath
 	if len(f.query) > 0 {
 		back += "?" + f.query.Encode()
 	}
-	f.form = req.formOf(form{page: "cancelall", title: "Cancel all matching tasks", nav: "Tasks", Button: "Cancel these tasks", Back: back, Danger: true})
-	f.Compensate = req.checked("compensate")
+	f.form = req.newForm(form{page: "cancelall", title: "Cancel all matching tasks", nav: "Tasks", Button: "Cancel these tasks", Back: back, Danger: true})
+	f.Compensate = req.isChecked("compensate")
 	if err := f.readUntil(req); err != nil {
 		return nil, err
 	}
 	f.Plan, err = f.cancel(req, true)
 	switch code := tasker.CodeOf(err); {
 	case code == tasker.Invalid:
-		f.Refused = messageOf(err)
+		f.Refused = errorMessage(err)
 		return f, nil
 	case err != nil:
 		return nil, err
@@ -54,7 +54,7 @@ func (s *server) cancelAllForm(req *request) (*cancelAllForm, error) {
 		f.Refused = "No open task matches the filter."
 		return f, nil
 	}
-	f.First, f.Command = taskLines(f.Plan.Sample), f.command(req)
+	f.First, f.Command = newTaskLines(f.Plan.Sample), f.command(req)
 	return f, nil
 }
 
@@ -64,8 +64,8 @@ func (f *cancelAllForm) readUntil(req *request) error {
 		f.Until = req.now.UTC().Format(time.RFC3339Nano)
 		return nil
 	}
-	f.Until = clip(req.PostFormValue("until"), 40)
-	until, err := readTime(f.Until)
+	f.Until = truncate(req.PostFormValue("until"), 40)
+	until, err := parseTime(f.Until)
 	if err == nil && !until.IsZero() && (f.Filter.CreatedBefore.IsZero() || until.Before(f.Filter.CreatedBefore)) {
 		f.Filter.CreatedBefore = until
 	}
@@ -104,9 +104,9 @@ func (f *cancelAllForm) command(req *request) command {
 	if f.Compensate {
 		ctl = append(ctl, "--compensate")
 	}
-	body := apiv1.CancelTasks{Compensate: f.Compensate, Reason: reason, By: f.byInBody(actor)}
-	ctl = append(append(ctl, "--reason", reason), f.by("--by", actor)...)
-	return commandOf(req, ctl, http.MethodPost, "/v1/tasks/cancel?"+query.Encode(), body)
+	body := apiv1.CancelTasks{Compensate: f.Compensate, Reason: reason, By: f.actorInBody(actor)}
+	ctl = append(append(ctl, "--reason", reason), f.actorFlags("--by", actor)...)
+	return newCommand(req, ctl, http.MethodPost, "/v1/tasks/cancel?"+query.Encode(), body)
 }
 
 func (f *cancelAllForm) cancel(req *request, dryRun bool) (tasker.CancelBatch, error) {
@@ -116,16 +116,16 @@ func (f *cancelAllForm) cancel(req *request, dryRun bool) (tasker.CancelBatch, e
 }
 
 func (f *cancelAllForm) do(req *request) (*view, error) {
-	if err := f.check(req, maxReason); err != nil {
+	if err := f.checkReason(req, maxReason); err != nil {
 		return nil, err
 	}
 	done, err := f.cancel(req, false)
 	if err != nil {
 		return nil, err
 	}
-	v := &view{next: f.Back, note: count(done.Cancelled, "task") + " cancelled."}
+	v := &view{next: f.Back, note: formatCount(done.Cancelled, "task") + " cancelled."}
 	if done.Failed > 0 {
-		v.warn = fmt.Sprintf("%s could not be cancelled. See the server log.", count(done.Failed, "task"))
+		v.warn = fmt.Sprintf("%s could not be cancelled. See the server log.", formatCount(done.Failed, "task"))
 	}
 	if done.HasMore && done.Cancelled > 0 {
 		v.next, v.note = req.URL.RequestURI(), v.note+" This page shows the next batch."
@@ -133,10 +133,10 @@ func (f *cancelAllForm) do(req *request) (*view, error) {
 	return v, nil
 }
 
-// cancelAllLink returns the link to the form for the filter of the list. It returns "" if the list
-// is not filtered or the caller lacks the permission.
-func (s *server) cancelAllLink(req *request, narrowed bool) string {
-	if s.ReadOnly || !narrowed || !req.sees(access.CancelTasks) {
+// buildCancelAllLink returns the link to the form for the filter of the list. It returns "" if the
+// list is not filtered or the caller lacks the permission.
+func (s *server) buildCancelAllLink(req *request, narrowed bool) string {
+	if s.ReadOnly || !narrowed || !req.canSee(access.CancelTasks) {
 		return ""
 	}
 	q := req.URL.Query()

@@ -43,23 +43,23 @@ type casePage struct {
 // changedTime limits how long a case page waits for the comparison of failures with successes.
 const changedTime = 250 * time.Millisecond
 
-// caseReport sends the post-incident report of a case as Markdown.
-func (s *server) caseReport(req *request) (*view, error) {
-	id, err := req.id("case")
+// showCaseReport sends the post-incident report of a case as Markdown.
+func (s *server) showCaseReport(req *request) (*view, error) {
+	id, err := req.parseID("case")
 	if err != nil {
 		return nil, err
 	}
-	r, err := incidentreport.Of(req.Context(), s.DB, tasker.IncidentReportQuery{Case: &id})
+	r, err := incidentreport.Build(req.Context(), s.DB, tasker.IncidentReportQuery{Case: &id})
 	if err != nil {
 		return nil, err
 	}
 	return download(req, "report-"+id.String()+".md", "text/markdown; charset=utf-8", []byte(incidentreport.Markdown(r)))
 }
 
-// onCase shows a case. With ?why=1 it also compares the messages of the newest investigations.
+// showCase shows a case. With ?why=1 it also compares the messages of the newest investigations.
 // With ?changes=1 it waits for the comparison of failures with successes without a time limit.
-func (s *server) onCase(req *request) (*view, error) {
-	d, err := fetch(req, "case", s.Cases.Detail)
+func (s *server) showCase(req *request) (*view, error) {
+	d, err := findByID(req, "case", s.Cases.FindDetail)
 	if err != nil {
 		return nil, err
 	}
@@ -72,46 +72,47 @@ func (s *server) onCase(req *request) (*view, error) {
 		}
 		p.Why = &why
 	}
-	if err := s.addChanged(req, &p); err != nil {
+	if err := s.addChanges(req, &p); err != nil {
 		return nil, err
 	}
-	p.Cause, p.Progress, p.Seen = tasker.CauseOf(p.Reason, p.DetailCode), caseProgress(p.CaseCounts), seenOf(p.Case)
+	p.Cause, p.Progress, p.Seen = tasker.CauseOf(p.Reason, p.DetailCode), newCaseProgress(p.CaseCounts),
+		lastSeenCase(p.Case)
 	if len(p.Samples) > 0 {
 		p.Newest = &p.Samples[0]
 	}
 	if p.MergedInto != nil {
 		p.Into = casePath(*p.MergedInto)
 	}
-	if s.showsAction(req, access.UpdateInvestigations, p.Namespace) {
+	if s.canShowAction(req, access.UpdateInvestigations, p.Namespace) {
 		p.addVerbs(req)
 	}
-	if p.Explained, err = s.why(req, id); err != nil {
+	if p.Explained, err = s.findCondition(req, id); err != nil {
 		return nil, err
 	}
 	if p.MergedInto == nil {
-		p.Hold = s.holdLink(req, p.Namespace, "case", p.ID.String())
+		p.Hold = s.buildHoldLink(req, p.Namespace, "case", p.ID.String())
 	}
-	if err := s.addActs(req, &p); err != nil {
+	if err := s.addActions(req, &p); err != nil {
 		return nil, err
 	}
-	if p.Operations, err = s.operationsOf(req, id); err != nil {
+	if p.Operations, err = s.findOperations(req, id); err != nil {
 		return nil, err
 	}
-	return &view{page: "case", title: placeOf(p.Case), nav: navCases, live: true, body: p}, nil
+	return &view{page: "case", title: formatPlace(p.Case), nav: navCases, live: true, body: p}, nil
 }
 
-// addActs adds links to plan the possible operations.
-func (s *server) addActs(req *request, p *casePage) error {
-	if p.Entries == 0 || !s.showsAction(req, access.OperateSteps, p.Namespace) {
+// addActions adds links to plan the possible operations.
+func (s *server) addActions(req *request, p *casePage) error {
+	if p.Entries == 0 || !s.canShowAction(req, access.OperateSteps, p.Namespace) {
 		return nil
 	}
-	ctx := req.within(access.OperateSteps).Context()
-	possible, err := s.Operations.Possible(ctx, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &p.ID}}, maxFitting)
+	ctx := req.withPermission(access.OperateSteps).Context()
+	possible, err := s.Operations.CountPossible(ctx, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &p.ID}}, maxFitting)
 	if err != nil {
 		return err
 	}
 	run := casePath(p.ID) + "/run"
-	p.Acts = actLinks(req, possible, "", "plan an operation on the case", func(act tasker.Act) string {
+	p.Acts = buildActLinks(req, possible, "", "plan an operation on the case", func(act tasker.Act) string {
 		if act == tasker.ActReset {
 			return run
 		}
@@ -123,8 +124,8 @@ func (s *server) addActs(req *request, p *casePage) error {
 	return nil
 }
 
-// addChanged adds the comparison of failures with successes and the impact of the case.
-func (s *server) addChanged(req *request, p *casePage) error {
+// addChanges adds the comparison of failures with successes and the impact of the case.
+func (s *server) addChanges(req *request, p *casePage) error {
 	patient := req.query().has("changes")
 	if p.Entries == 0 {
 		return nil
@@ -148,11 +149,11 @@ func (s *server) addChanged(req *request, p *casePage) error {
 
 // Share formats a part of a total, with its percentage.
 func (casePage) Share(have, of int) string {
-	return fmt.Sprintf("%s of %s (%d %%)", count(have, ""), count(of, ""), int(math.Round(100*float64(have)/float64(max(of, 1)))))
+	return fmt.Sprintf("%s of %s (%d %%)", formatCount(have, ""), formatCount(of, ""), int(math.Round(100*float64(have)/float64(max(of, 1)))))
 }
 
-// placeOf returns the namespace, template and step of a case.
-func placeOf(c tasker.Case) string {
+// formatPlace returns the namespace, template and step of a case.
+func formatPlace(c tasker.Case) string {
 	place := c.Namespace + "/" + c.TaskName
 	if c.StepName != "" {
 		place += " › " + c.StepName
@@ -163,7 +164,7 @@ func placeOf(c tasker.Case) string {
 // addVerbs adds the actions that the case accepts.
 func (p *casePage) addVerbs(req *request) {
 	for _, v := range caseVerbs {
-		if caseRefusal(v, p.Case, req.now) != "" {
+		if checkCaseVerb(v, p.Case, req.now) != "" {
 			continue
 		}
 		l := v.link(casePath(p.ID))
@@ -189,9 +190,9 @@ func (p casePage) EndedCounts() []tasker.ValueCount {
 	return list
 }
 
-// endedOf returns the words before the counts: a note if they include only the newest
+// formatEnded returns the words before the counts: a note if they include only the newest
 // investigations, otherwise nothing.
-func endedOf(counts map[tasker.ResolutionStatus]int64) string {
+func formatEnded(counts map[tasker.ResolutionStatus]int64) string {
 	n := int64(0)
 	for _, ended := range counts {
 		n += ended
@@ -199,7 +200,7 @@ func endedOf(counts map[tasker.ResolutionStatus]int64) string {
 	if n < tasker.MaxRelated {
 		return ""
 	}
-	return "Of the newest " + count(n, "") + " resolved: "
+	return "Of the newest " + formatCount(n, "") + " resolved: "
 }
 
 // Fact formats the name of a property; paths in the context stay unchanged.

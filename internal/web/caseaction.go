@@ -45,8 +45,8 @@ var caseVerbs = []verb{
 		Long: "Existing and future failures that match the text become a separate case. To undo it, merge that case into this one."},
 }
 
-// caseRefusal returns why a case does not accept an action, or "" if it does.
-func caseRefusal(v verb, c tasker.Case, now time.Time) string {
+// checkCaseVerb returns why a case does not accept an action, or "" if it does.
+func checkCaseVerb(v verb, c tasker.Case, now time.Time) string {
 	switch {
 	case c.MergedInto != nil && v.Word != wordUnmerge:
 		return "The case was merged into another case: change that one."
@@ -63,7 +63,7 @@ func caseRefusal(v verb, c tasker.Case, now time.Time) string {
 	}
 }
 
-// caseForm is the form for an action on a case.
+// newCaseForm is the form for an action on a case.
 type caseForm struct {
 	*server
 	form
@@ -107,20 +107,20 @@ func (*caseForm) Durations() []ageChoice {
 // Fields returns the fields by which a case can be split.
 func (*caseForm) Fields() []string { return cases.SplitFields() }
 
-func seenOf(c tasker.Case) string { return c.UpdatedAt.UTC().Format(time.RFC3339Nano) }
+func lastSeenCase(c tasker.Case) string { return c.UpdatedAt.UTC().Format(time.RFC3339Nano) }
 
-func (s *server) caseForm(req *request, v verb) (*caseForm, error) {
-	c, err := fetch(req, "case", s.DB.Case)
+func (s *server) newCaseForm(req *request, v verb) (*caseForm, error) {
+	c, err := findByID(req, "case", s.DB.Case)
 	if err != nil {
 		return nil, err
 	}
 	p := &caseForm{server: s, verb: v, Case: c}
-	p.form = req.formOf(form{page: "caseaction", title: v.button() + ": " + placeOf(c), nav: navCases, Button: v.button(), Back: casePath(c.ID)})
-	p.Refused, p.Seen = caseRefusal(v, c, req.now), seenOf(c)
-	p.Owner, p.Above, p.FixedIn = req.field("owner"), req.field("above"), req.field("fixed_in")
+	p.form = req.newForm(form{page: "caseaction", title: v.button() + ": " + formatPlace(c), nav: navCases, Button: v.button(), Back: casePath(c.ID)})
+	p.Refused, p.Seen = checkCaseVerb(v, c, req.now), lastSeenCase(c)
+	p.Owner, p.Above, p.FixedIn = req.trimmedField("owner"), req.trimmedField("above"), req.trimmedField("fixed_in")
 	p.For = cmp.Or(req.PostFormValue("for"), "4h")
 	p.Into, p.Field = strings.TrimSpace(req.FormValue("into")), cmp.Or(req.PostFormValue("field"), cases.SplitFields()[0])
-	p.Literal = req.typed("literal")
+	p.Literal = req.rawField("literal")
 	if req.Method == http.MethodPost {
 		err = p.readMeanwhile(req)
 	} else {
@@ -139,7 +139,7 @@ func (p *caseForm) readMeanwhile(req *request) error {
 	if err != nil || seen.Equal(p.Case.UpdatedAt) {
 		return nil //nolint:nilerr // do reports the error
 	}
-	d, err := p.Cases.Detail(req.Context(), p.Case.ID)
+	d, err := p.Cases.FindDetail(req.Context(), p.Case.ID)
 	for _, c := range d.History {
 		if c.At.After(seen) {
 			p.Meanwhile = append(p.Meanwhile, c)
@@ -167,7 +167,7 @@ func (p *caseForm) do(req *request) (*view, error) {
 		return nil, tasker.Errorf(tasker.Invalid, "the form has no state of the case: reload the page")
 	}
 	if !seen.Equal(p.Case.UpdatedAt) {
-		return nil, changedMeanwhile()
+		return nil, newConflictError()
 	}
 	v := &view{next: p.Back}
 	switch p.Word {
@@ -183,7 +183,7 @@ func (p *caseForm) do(req *request) (*view, error) {
 	return v, err
 }
 
-func changedMeanwhile() error {
+func newConflictError() error {
 	return tasker.Errorf(tasker.Conflict, "the case has changed since you opened this page. Your input is preserved: check the changes and submit again.")
 }
 
@@ -192,7 +192,7 @@ func (p *caseForm) merge(ctx context.Context) (next, note string, err error) {
 	var into tasker.ID
 	typed := p.Into[strings.LastIndexByte(p.Into, '/')+1:]
 	if err := into.UnmarshalText([]byte(typed)); err != nil {
-		return "", "", tasker.Errorf(tasker.Invalid, "invalid case %q: must be the id of a case or the address of its page", clip(p.Into, 60))
+		return "", "", tasker.Errorf(tasker.Invalid, "invalid case %q: must be the id of a case or the address of its page", truncate(p.Into, 60))
 	}
 	err = p.Cases.Merge(ctx, p.Case.ID, into, p.Actor, p.Reason)
 	if tasker.CodeOf(err) == tasker.NotFound { // keeps the input
@@ -203,7 +203,7 @@ func (p *caseForm) merge(ctx context.Context) (next, note string, err error) {
 
 func (p *caseForm) split(ctx context.Context) (note string, err error) {
 	n, err := p.Cases.Split(ctx, p.Case.ID, tasker.CaseSplit{Field: p.Field, Literal: p.Literal, Actor: p.Actor, Reason: p.Reason})
-	return fmt.Sprintf("%s will move to a separate case within seconds.", count(n, "investigation")), err
+	return fmt.Sprintf("%s will move to a separate case within seconds.", formatCount(n, "investigation")), err
 }
 
 // change applies an action that updates only the case.
@@ -215,7 +215,7 @@ func (p *caseForm) change(req *request, seen time.Time) (note string, err error)
 	u.Actor, u.IfUnchangedSince = p.Actor, &seen
 	_, err = p.Cases.Update(req.Context(), p.Case.ID, u)
 	if tasker.CodeOf(err) == tasker.Conflict {
-		err = changedMeanwhile()
+		err = newConflictError()
 	}
 	return note, err
 }
@@ -225,7 +225,7 @@ func (p *caseForm) update(now time.Time) (u tasker.CaseUpdate, note string, err 
 	if p.Reason != "" {
 		u.Notes = &p.Reason
 	}
-	d, err := readDuration(p.For)
+	d, err := parseDuration(p.For)
 	if p.Takes("for") && err != nil {
 		return u, "", err
 	}
@@ -233,14 +233,14 @@ func (p *caseForm) update(now time.Time) (u tasker.CaseUpdate, note string, err 
 	case wordOwn:
 		owner := cmp.Or(p.Owner, p.Actor)
 		u.Owner, u.OwnedFor, note = &owner, d, "The case is owned by "+owner+"."
-		if nameFault(owner) != nil {
+		if checkName(owner) != nil {
 			return u, "", tasker.Errorf(tasker.Invalid, "invalid owner: must be one line of at most %d bytes", maxName)
 		}
 	case wordRelease:
 		u.Owner, note = new(""), "The case is unowned."
 	case wordSnooze:
 		u.Snooze, note = new(now.Add(d)), "The case is snoozed."
-		if u.SnoozeThreshold, err = readAbove(p.Above); err != nil {
+		if u.SnoozeThreshold, err = parseThreshold(p.Above); err != nil {
 			return u, "", err
 		}
 	case wordWake:
@@ -262,14 +262,15 @@ func (p *caseForm) update(now time.Time) (u tasker.CaseUpdate, note string, err 
 	return u, note, nil
 }
 
-// readAbove reads the optional snooze threshold.
-func readAbove(text string) (*int64, error) {
+// parseThreshold reads the optional snooze threshold.
+func parseThreshold(text string) (*int64, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // optional
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return nil, tasker.Errorf(tasker.Invalid, "invalid number of investigations %q: must be 0 or more", clip(text, 40))
+		return nil, tasker.Errorf(tasker.Invalid, "invalid number of investigations %q: must be 0 or more",
+			truncate(text, 40))
 	}
 	return &n, nil
 }
@@ -279,7 +280,7 @@ func (p *caseForm) command(req *request) command {
 	id := p.Case.ID.String()
 	path, method := "/v1/cases/"+id, http.MethodPost
 	ctl := []string{"case", p.Word, id}
-	by := p.byInBody(actor)
+	by := p.actorInBody(actor)
 	var body any
 	switch p.Word {
 	case wordMerge:
@@ -300,7 +301,7 @@ func (p *caseForm) command(req *request) command {
 		u.Actor = by
 		body = u
 	}
-	c := commandOf(req, ctl, method, path, body)
+	c := newCommand(req, ctl, method, path, body)
 	if p.Subject == "" {
 		c.CLI = "TASKER_ACTOR=" + shellQuote(actor) + " " + c.CLI
 	}
@@ -311,17 +312,17 @@ func (p *caseForm) command(req *request) command {
 // case.
 func (p *caseForm) updateCommand(now time.Time, ctl []string, actor string) (u apiv1.UpdateCase, words []string) {
 	note := p.Reason
-	d, _ := readDuration(p.For) // do reports errors
+	d, _ := parseDuration(p.For) // do reports errors
 	switch p.Word {
 	case wordOwn:
 		u.Owner, u.OwnedForMinutes = new(cmp.Or(p.Owner, actor)), int(d.Minutes())
-		ctl = append(ctl, flags("--for", p.For, "--owner", p.Owner)...)
+		ctl = append(ctl, buildFlags("--for", p.For, "--owner", p.Owner)...)
 	case wordRelease:
 		u.Owner = new("")
 	case wordSnooze:
 		u.SnoozeUntil = new(now.Add(d).UTC().Truncate(time.Second))
-		u.SnoozeAbove, _ = readAbove(p.Above)
-		ctl = append(ctl, flags("--for", p.For, "--above", p.Above)...)
+		u.SnoozeAbove, _ = parseThreshold(p.Above)
+		ctl = append(ctl, buildFlags("--for", p.For, "--above", p.Above)...)
 	case wordWake:
 		u.Wake = true
 	case wordNote:

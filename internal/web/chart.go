@@ -25,8 +25,8 @@ const (
 	warnFrom = 80 // percent
 )
 
-// barOf returns the bar for a value. If threshold is 0, the bar reaches the threshold.
-func barOf(value, threshold float64) bar {
+// newBar returns the bar for a value. If threshold is 0, the bar reaches the threshold.
+func newBar(value, threshold float64) bar {
 	share := 100.0
 	if threshold > 0 {
 		share = min(max(100*value/threshold, 0), math.MaxInt32)
@@ -98,10 +98,10 @@ func drawPlot(title string, list []series, points []point) plot {
 		}
 	}
 	top := roundUp(most)
-	p.Left = max(plotLeft, len(count(top, ""))*plotDigit+plotDigit) // the longest label
+	p.Left = max(plotLeft, len(formatCount(top, ""))*plotDigit+plotDigit) // the longest label
 	y := func(v int64) int { return plotBottom - int(math.Round(float64(v)/float64(top)*(plotBottom-plotTop))) }
 	for _, v := range []int64{0, top / 2, top} {
-		p.Lines = append(p.Lines, gridLine{Y: y(v), Text: count(v, "")})
+		p.Lines = append(p.Lines, gridLine{Y: y(v), Text: formatCount(v, "")})
 	}
 	slot := float64(plotWidth-p.Left) / float64(max(len(points), 1))
 	width := max(int(slot*0.8)/max(len(list), 1), 1)
@@ -117,13 +117,13 @@ func drawPlot(title string, list []series, points []point) plot {
 			at := min(y(v), plotBottom-1) // at least one pixel
 			p.Columns = append(p.Columns, column{
 				X: x + i*width, Y: at, Width: width, Height: plotBottom - at, Look: list[i].Look,
-				Title: fmt.Sprintf("%s: %s %s", pt.Name, count(v, ""), list[i].Name),
+				Title: fmt.Sprintf("%s: %s %s", pt.Name, formatCount(v, ""), list[i].Name),
 			})
 		}
 	}
 	p.Label = title
 	for i, s := range list {
-		p.Label += fmt.Sprintf(", %s %s", count(sums[i], ""), s.Name)
+		p.Label += fmt.Sprintf(", %s %s", formatCount(sums[i], ""), s.Name)
 	}
 	return p
 }
@@ -139,14 +139,14 @@ func roundUp(v int64) int64 {
 	}
 }
 
-// span formats a value and its threshold, which are in minutes. If both are short, the unit occurs
-// once.
-func span(value, threshold float64) string {
+// formatSpan formats a value and its threshold, which are in minutes. If both are short, the unit
+// occurs once.
+func formatSpan(value, threshold float64) string {
 	const most = 180
 	if value < most && threshold < most && value >= 1 {
 		return strconv.Itoa(int(value)) + " of " + strconv.Itoa(int(math.Round(threshold))) + " min"
 	}
-	return minutes(value) + " of " + minutes(threshold)
+	return formatMinutes(value) + " of " + formatMinutes(threshold)
 }
 
 // Sizes of the bars of the steps, in pixels.
@@ -174,8 +174,8 @@ type barSpan struct {
 	Kind                string
 }
 
-// axisOf returns the axis of a task. The history is newest first.
-func axisOf(t tasker.Task, history []tasker.Transition, now time.Time) axis {
+// newAxis returns the axis of a task. The history is newest first.
+func newAxis(t tasker.Task, history []tasker.Transition, now time.Time) axis {
 	a := axis{From: t.CreatedAt, To: now}
 	if t.State == tasker.TaskComplete || t.State == tasker.TaskCancelled {
 		a.To = t.StateSince
@@ -189,17 +189,17 @@ func axisOf(t tasker.Task, history []tasker.Transition, now time.Time) axis {
 	if !a.To.After(a.From) {
 		a.To = a.From.Add(time.Millisecond) // clock skew
 	}
-	a.Length = briefly(a.To.Sub(a.From))
+	a.Length = formatBrief(a.To.Sub(a.From))
 	return a
 }
 
-// at returns the horizontal position of a time.
-func (a axis) at(t time.Time) float64 {
+// position returns the horizontal position of a time.
+func (a axis) position(t time.Time) float64 {
 	x := barWidth * float64(t.Sub(a.From)) / float64(a.To.Sub(a.From))
 	return min(max(x, 0), barWidth)
 }
 
-func (a axis) bars(steps []tasker.Step, history []tasker.Transition) map[tasker.ID]stepBar {
+func (a axis) newBars(steps []tasker.Step, history []tasker.Transition) map[tasker.ID]stepBar {
 	moves := map[tasker.ID][]tasker.Transition{}
 	for _, m := range slices.Backward(history) {
 		if m.StepUUID != nil {
@@ -208,12 +208,12 @@ func (a axis) bars(steps []tasker.Step, history []tasker.Transition) map[tasker.
 	}
 	bars := make(map[tasker.ID]stepBar, len(steps))
 	for _, s := range steps {
-		bars[s.UUID] = a.bar(s, moves[s.UUID])
+		bars[s.UUID] = a.newBar(s, moves[s.UUID])
 	}
 	return bars
 }
 
-func (a axis) bar(s tasker.Step, moves []tasker.Transition) stepBar {
+func (a axis) newBar(s tasker.Step, moves []tasker.Transition) stepBar {
 	var b stepBar
 	lengths := map[string]time.Duration{}
 	since := s.CreatedAt
@@ -221,29 +221,29 @@ func (a axis) bar(s tasker.Step, moves []tasker.Transition) stepBar {
 		since = a.From // the words describe the axis only
 	}
 	for _, m := range moves {
-		lengths[b.span(a, m.From, since, m.CreatedAt, true)] += m.CreatedAt.Sub(since)
+		lengths[b.addSpan(a, m.From, since, m.CreatedAt, true)] += m.CreatedAt.Sub(since)
 		if m.To == string(tasker.StepError) {
-			b.Failed = append(b.Failed, a.at(m.CreatedAt))
+			b.Failed = append(b.Failed, a.position(m.CreatedAt))
 		}
 		since = m.CreatedAt
 	}
-	lengths[b.span(a, string(s.State), since, a.To, s.NextRetryAt != nil)] += a.To.Sub(since)
+	lengths[b.addSpan(a, string(s.State), since, a.To, s.NextRetryAt != nil)] += a.To.Sub(since)
 	var words []string
 	for _, kind := range []struct{ kind, verb string }{{"idle", "waited"}, {"busy", "ran"}, {"warn", "waited for retries"}} {
 		if d := lengths[kind.kind]; d > 0 {
-			words = append(words, kind.verb+" "+briefly(d))
+			words = append(words, kind.verb+" "+formatBrief(d))
 		}
 	}
 	if n := len(b.Failed); n > 0 {
-		words = append(words, count(n, "failed attempt"))
+		words = append(words, formatCount(n, "failed attempt"))
 	}
 	b.Words = strings.Join(words, ", ")
 	return b
 }
 
-// span draws the time that a step spent in a state and returns the kind of span. It draws the time
-// in state error only if the step continued afterwards.
-func (b *stepBar) span(a axis, state string, from, to time.Time, continues bool) string {
+// addSpan draws the time that a step spent in a state and returns the kind of span. It draws the
+// time in state error only if the step continued afterwards.
+func (b *stepBar) addSpan(a axis, state string, from, to time.Time, continues bool) string {
 	kind, height := "", 4.0
 	switch tasker.StepState(state) {
 	case tasker.StepEnqueued, tasker.StepEnqueuedForOrchestration:
@@ -259,21 +259,21 @@ func (b *stepBar) span(a axis, state string, from, to time.Time, continues bool)
 	if kind == "" {
 		return ""
 	}
-	x := min(a.at(from), barWidth-leastBar)
+	x := min(a.position(from), barWidth-leastBar)
 	b.Spans = append(b.Spans, barSpan{
-		X: x, Width: max(a.at(to)-x, leastBar), Y: (barHeight - height) / 2, Height: height, Kind: kind,
+		X: x, Width: max(a.position(to)-x, leastBar), Y: (barHeight - height) / 2, Height: height, Kind: kind,
 	})
 	return kind
 }
 
-// briefly formats a duration with more precision below ten seconds.
-func briefly(d time.Duration) string {
+// formatBrief formats a duration with more precision below ten seconds.
+func formatBrief(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	default:
-		return length(d)
+		return formatLength(d)
 	}
 }

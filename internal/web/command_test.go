@@ -12,7 +12,7 @@ func TestCommandLinesAreQuotedForAShell(t *testing.T) {
 		"plain", "a b", "", "it's", `"double"`, "$HOME", "`id`", "$(id)", "back\\slash", "a\nb", "trailing\n", "!!", "*", "~", "#no", ";", "|", "&",
 		"--flag", "x=y", "{a,b}", "é – ☠", "\u202e", "'", "''", "tab\there", `{"a": "it's $5\nnow"}`, strings.Repeat("long ", 50), "<b>", "%s",
 	}
-	line := commandLine(append([]string{"printf", `%s\0`}, words...))
+	line := formatCommandLine(append([]string{"printf", `%s\0`}, words...))
 	got, err := exec.CommandContext(t.Context(), "sh", "-c", line).Output()
 	if err != nil {
 		t.Fatalf("%v: %s", err, line)

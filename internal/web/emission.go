@@ -37,19 +37,19 @@ type sinkLine struct {
 
 func (sinkLine) MaxCounted() int64 { return maxCounted }
 
-func (s *server) emissions(req *request) (*view, error) {
+func (s *server) showEmissions(req *request) (*view, error) {
 	names, err := s.DB.Sinks(req.Context())
 	if err != nil {
 		return nil, err
 	}
 	q := req.query()
 	p := emissionsPage{Names: names, States: tasker.EmissionStates(), Topics: tasker.Topics()}
-	p.Sink, p.State, p.Topic, p.Before = choice(q, "sink", names), choice(q, "state", p.States), choice(q, "topic", p.Topics), q.before()
+	p.Sink, p.State, p.Topic, p.Before = readChoice(q, "sink", names), readChoice(q, "state", p.States), readChoice(q, "topic", p.Topics), q.readBefore()
 	if q.err != nil {
 		return nil, q.err
 	}
-	if p.SeesSinks = req.sees(access.ReadSystem); p.SeesSinks {
-		if p.Sinks, err = s.sinkLines(req, names); err != nil {
+	if p.SeesSinks = req.canSee(access.ReadSystem); p.SeesSinks {
+		if p.Sinks, err = s.listSinkLines(req, names); err != nil {
 			return nil, err
 		}
 	}
@@ -58,12 +58,12 @@ func (s *server) emissions(req *request) (*view, error) {
 		return nil, err
 	}
 	if p.List = list; more {
-		p.Pager = req.pagerBefore(list[len(list)-1].Position)
+		p.Pager = req.newCursorPager(list[len(list)-1].Position)
 	}
 	return &view{page: "emissions", title: "Emissions", nav: "Emissions", live: true, body: p}, nil
 }
 
-func (s *server) sinkLines(req *request, names []string) ([]sinkLine, error) {
+func (s *server) listSinkLines(req *request, names []string) ([]sinkLine, error) {
 	states, err := s.DB.SinkStates(req.Context(), names, maxCounted)
 	if err != nil {
 		return nil, err
@@ -85,21 +85,21 @@ type emissionPage struct {
 	Emissions []tasker.Emission
 }
 
-func (s *server) emission(req *request) (*view, error) {
-	p, err := s.eventOf(req)
+func (s *server) showEmission(req *request) (*view, error) {
+	p, err := s.loadEvent(req)
 	return &view{page: "emission", title: "Event " + p.Topic, nav: "Emissions", live: true, body: p}, err
 }
 
-func (s *server) eventOf(req *request) (p emissionPage, err error) {
-	if p.Event, err = fetch(req, "event", s.DB.Event); err != nil {
+func (s *server) loadEvent(req *request) (p emissionPage, err error) {
+	if p.Event, err = findByID(req, "event", s.DB.Event); err != nil {
 		return p, err
 	}
-	p.Namespace = member[string](members(p.Data), "namespace")
+	p.Namespace = parseMember[string](parseMembers(p.Data), "namespace")
 	p.Emissions, err = s.DB.EmissionsOf(req.Context(), p.UUID)
 	return p, err
 }
 
-// reEmitForm is the form to redeliver an event.
+// newReEmitForm is the form to redeliver an event.
 type reEmitForm struct {
 	*server
 	form
@@ -113,22 +113,22 @@ type chosenSink struct {
 	Chosen bool
 }
 
-func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
-	e, err := s.eventOf(req)
+func (s *server) newReEmitForm(req *request) (*reEmitForm, error) {
+	e, err := s.loadEvent(req)
 	if err != nil {
 		return nil, err
 	}
-	names, err := emission.Sinks(req.Context(), s.DB)
+	names, err := emission.ListSinks(req.Context(), s.DB)
 	if err != nil && tasker.CodeOf(err) != tasker.Conflict {
 		return nil, err
 	}
 	f := form{page: "re-emit", title: "Redeliver event " + e.Topic, nav: "Emissions", Button: "Redeliver", Back: Root + "/emissions/" + e.UUID.String()}
-	p := &reEmitForm{server: s, form: req.formOf(f), emissionPage: e}
+	p := &reEmitForm{server: s, form: req.newForm(f), emissionPage: e}
 	if err != nil {
-		p.Refused = sentence(err.Error()) + "."
+		p.Refused = toSentence(err.Error()) + "."
 	}
 	actor, reason := p.placeholders()
-	ctl := append([]string{"dlq", "re-emit", e.UUID.String(), "--reason", reason}, p.by("--actor", actor)...)
+	ctl := append([]string{"dlq", "re-emit", e.UUID.String(), "--reason", reason}, p.actorFlags("--actor", actor)...)
 	body := apiv1.ReEmit{EventUUID: new(e.UUID.String()), Actor: actor, Reason: reason}
 	for _, name := range names {
 		c := newSinkOption(name, e.Emissions, req.Method == http.MethodPost, req.PostForm["sinks"])
@@ -137,7 +137,7 @@ func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
 			ctl = append(ctl, "--sink", name)
 		}
 	}
-	p.Command = commandOf(req, ctl, http.MethodPost, "/v1/dlq/emissions/re-emit", body)
+	p.Command = newCommand(req, ctl, http.MethodPost, "/v1/dlq/emissions/re-emit", body)
 	return p, nil
 }
 
@@ -159,7 +159,7 @@ func newSinkOption(name string, list []tasker.Emission, sent bool, chosen []stri
 }
 
 func (p *reEmitForm) do(req *request) (*view, error) {
-	if err := p.check(req, maxReason); err != nil {
+	if err := p.checkReason(req, maxReason); err != nil {
 		return nil, err
 	}
 	if len(req.PostForm["sinks"]) == 0 { // means all sinks in the API
@@ -181,10 +181,10 @@ type auditPage struct {
 // maxAction is longer than the name of any action, in bytes.
 const maxAction = 128
 
-func (s *server) audit(req *request) (*view, error) {
+func (s *server) showAudit(req *request) (*view, error) {
 	q := req.query()
-	p := auditPage{Action: q.text("action", maxAction)}
-	before := q.before()
+	p := auditPage{Action: q.readText("action", maxAction)}
+	before := q.readBefore()
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -193,7 +193,7 @@ func (s *server) audit(req *request) (*view, error) {
 		return nil, err
 	}
 	if p.Events = list; more {
-		p.Pager = req.pagerBefore(list[len(list)-1].ID)
+		p.Pager = req.newCursorPager(list[len(list)-1].ID)
 	}
 	return &view{page: "audit", title: "Audit log", nav: "Emissions", body: p}, nil
 }

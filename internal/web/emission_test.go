@@ -294,7 +294,7 @@ func TestShownCommandsRedeliver(t *testing.T) {
 		if h.state(e, "log") != tasker.EmissionPending || h.state(e, "mail's") != tasker.EmissionPending || h.state(e, "webhook") != tasker.EmissionPublished {
 			t.Errorf("by %s it is not sent to those that were chosen", tool)
 		}
-		want := fmt.Sprintf(`Ann O'Hara: positions %d to %[1]d: {"to": %[1]d, "from": %[1]d, "sinks": ["log", "mail's"], "reason": %s, "emissions": 2}`, e.Position, quoted(reason))
+		want := fmt.Sprintf(`Ann O'Hara: positions %d to %[1]d: {"to": %[1]d, "from": %[1]d, "sinks": ["log", "mail's"], "reason": %s, "emissions": 2}`, e.Position, quoteFailure(reason))
 		if got := h.reEmitted(); len(got) != len(before)+1 || got[0] != want {
 			t.Errorf("by %s there is on record %q, want %q", tool, got, want)
 		}
@@ -308,8 +308,8 @@ func TestShownCommandsRedeliver(t *testing.T) {
 	}
 }
 
-// quoted spells a text as JSON does.
-func quoted(text string) string {
+// quoteFailure spells a text as JSON does.
+func quoteFailure(text string) string {
 	b, _ := json.Marshal(text) // a string always is JSON
 	return string(b)
 }

@@ -117,7 +117,7 @@ func valueOf(r reply, name string) string {
 	return ""
 }
 
-func member(e tasker.Entry, name string) string {
+func parseMember(e tasker.Entry, name string) string {
 	_, after, _ := strings.Cut(string(e.Metadata), `"`+name+`": `)
 	value, _, _ := strings.Cut(after, "}")
 	return value
@@ -135,12 +135,12 @@ func TestShownCommandsUpdateAnInvestigation(t *testing.T) {
 		const notes = "it's $HOME,\n\"quoted\""
 		run(st.post(st.page()+"/update", "seen="+st.seen(), "notes="+notes, "assignee=o'neil"))
 		e := st.entryNow()
-		if e.ResolutionNotes == nil || *e.ResolutionNotes != notes || e.ResolvedBy != nil || member(e, "assignee") != `"o'neil"` || e.History[1].Actor != "you@example.com" {
+		if e.ResolutionNotes == nil || *e.ResolutionNotes != notes || e.ResolvedBy != nil || parseMember(e, "assignee") != `"o'neil"` || e.History[1].Actor != "you@example.com" {
 			t.Errorf("by %s the investigation is %+v", tool, e)
 		}
 		run(st.post(st.page()+"/own", "actor="))
 		run(st.post(st.page()+"/update", "seen="+st.seen(), "notes=done", "assignee=you@example.com", "status=cancelled"))
-		if e = st.entryNow(); e.ResolutionStatus != tasker.EntryCancelled || *e.ResolvedBy != "you@example.com" || member(e, "assignee") != `"you@example.com"` {
+		if e = st.entryNow(); e.ResolutionStatus != tasker.EntryCancelled || *e.ResolvedBy != "you@example.com" || parseMember(e, "assignee") != `"you@example.com"` {
 			t.Errorf("by %s the investigation is %+v", tool, e)
 		}
 	}

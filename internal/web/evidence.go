@@ -44,28 +44,30 @@ type snapshotStep struct {
 // readSnapshot decodes evidence. It decodes each member separately, because any member can be
 // hidden or missing.
 func readSnapshot(doc json.RawMessage) snapshot {
-	m := members(doc)
+	m := parseMembers(doc)
 	s := snapshot{
-		State:          member[tasker.TaskState](m, "current_state"),
-		InStateMinutes: member[float64](m, "time_in_state_minutes"), ThresholdMinutes: member[float64](m, "threshold_minutes"),
-		AgeMinutes: member[float64](m, "task_age_minutes"), Thresholds: m["thresholds"], Template: m["template"],
-		MaxDuration:     member[float64](members(m["thresholds"]), "max_duration_minutes"),
-		RedactionFailed: member[string](m, "redaction_failed"), SnapshotFailed: member[string](m, "snapshot_failed"),
+		State:          parseMember[tasker.TaskState](m, "current_state"),
+		InStateMinutes: parseMember[float64](m, "time_in_state_minutes"), ThresholdMinutes: parseMember[float64](m, "threshold_minutes"),
+		AgeMinutes: parseMember[float64](m, "task_age_minutes"), Thresholds: m["thresholds"], Template: m["template"],
+		MaxDuration:     parseMember[float64](parseMembers(m["thresholds"]), "max_duration_minutes"),
+		RedactionFailed: parseMember[string](m, "redaction_failed"),
+		SnapshotFailed:  parseMember[string](m, "snapshot_failed"),
 	}
-	for _, doc := range member[[]json.RawMessage](m, "steps") {
-		m := members(doc)
+	for _, doc := range parseMember[[]json.RawMessage](m, "steps") {
+		m := parseMembers(doc)
 		s.Steps = append(s.Steps, snapshotStep{
-			UUID: member[tasker.ID](m, "step_uuid"), Name: member[string](m, "name"), Type: member[tasker.StepType](m, "type"),
-			Handler: member[string](m, "handler"), State: member[tasker.StepState](m, "state"), StateSince: member[time.Time](m, "state_since"),
-			Attempts: member[int](m, "attempts"), MaxAttempts: member[int](m, "max_attempts"),
-			LastFailureAt: member[time.Time](m, "last_failure_at"), NextRetryAt: member[time.Time](m, "next_retry_at"),
-			Error: m["error"], Open: member[int](m, "dependencies_open"),
+			UUID: parseMember[tasker.ID](m, "step_uuid"), Name: parseMember[string](m, "name"),
+			Type:    parseMember[tasker.StepType](m, "type"),
+			Handler: parseMember[string](m, "handler"), State: parseMember[tasker.StepState](m, "state"), StateSince: parseMember[time.Time](m, "state_since"),
+			Attempts: parseMember[int](m, "attempts"), MaxAttempts: parseMember[int](m, "max_attempts"),
+			LastFailureAt: parseMember[time.Time](m, "last_failure_at"), NextRetryAt: parseMember[time.Time](m, "next_retry_at"),
+			Error: m["error"], Open: parseMember[int](m, "dependencies_open"),
 		})
 	}
 	return s
 }
 
-func (s snapshot) step(id tasker.ID) (snapshotStep, bool) {
+func (s snapshot) findStep(id tasker.ID) (snapshotStep, bool) {
 	for _, st := range s.Steps {
 		if st.UUID == id {
 			return st, true
@@ -74,16 +76,16 @@ func (s snapshot) step(id tasker.ID) (snapshotStep, bool) {
 	return snapshotStep{}, false
 }
 
-func members(doc json.RawMessage) (m map[string]json.RawMessage) {
+func parseMembers(doc json.RawMessage) (m map[string]json.RawMessage) {
 	if json.Unmarshal(doc, &m) != nil {
 		return nil
 	}
 	return m
 }
 
-// member decodes a member of an object. It returns the zero value if the member is missing or has
-// another type.
-func member[T any](m map[string]json.RawMessage, name string) (v T) {
+// parseMember decodes a member of an object. It returns the zero value if the member is missing or
+// has another type.
+func parseMember[T any](m map[string]json.RawMessage, name string) (v T) {
 	if err := json.Unmarshal(m[name], &v); err != nil {
 		var zero T
 		return zero
@@ -91,12 +93,13 @@ func member[T any](m map[string]json.RawMessage, name string) (v T) {
 	return v
 }
 
-// failureOf decodes the failure of a step. It uses JSON that is not a failure as the message.
-func failureOf(doc json.RawMessage) tasker.StepFailure {
-	m := members(doc)
+// parseFailure decodes the failure of a step. It uses JSON that is not a failure as the message.
+func parseFailure(doc json.RawMessage) tasker.StepFailure {
+	m := parseMembers(doc)
 	f := tasker.StepFailure{
-		Message: member[string](m, "message"), Type: member[string](m, "type"), Retryable: member[bool](m, "retryable"),
-		Attempt: member[int](m, "attempt"), WorkerUUID: member[string](m, "worker_uuid"), Context: m["context"],
+		Message: parseMember[string](m, "message"), Type: parseMember[string](m, "type"),
+		Retryable: parseMember[bool](m, "retryable"),
+		Attempt:   parseMember[int](m, "attempt"), WorkerUUID: parseMember[string](m, "worker_uuid"), Context: m["context"],
 	}
 	if f.Message == "" && string(doc) != "null" {
 		f.Message = string(doc)
@@ -104,31 +107,32 @@ func failureOf(doc json.RawMessage) tasker.StepFailure {
 	return f
 }
 
-// storyInput is the input of [narrative].
-type storyInput struct {
+// narrativeInput is the input of [buildNarrative].
+type narrativeInput struct {
 	entry tasker.Entry
 	task  tasker.Task
 	then  snapshot
 	steps []tasker.Step // current steps
 }
 
-// narrative describes in sentences what went wrong with a task, who detected it, and what has
+// buildNarrative describes in sentences what went wrong with a task, who detected it, and what has
 // happened since.
-func narrative(ev storyInput) []string {
-	then := ev.opened()
-	list := []string{then.happened(), then.found(), then.again(), ev.raised(), ev.waits(), ev.since()}
+func buildNarrative(ev narrativeInput) []string {
+	then := ev.atOpening()
+	list := []string{then.describeCause(), then.describeFindings(), then.describeRepetition(), ev.describeReason(),
+		ev.describeWait(), ev.describeAge()}
 	return slices.DeleteFunc(list, func(sentence string) bool { return sentence == "" })
 }
 
-// opened returns ev with the cause for which the investigation was opened, which matches the
+// atOpening returns ev with the cause for which the investigation was opened, which matches the
 // snapshot.
-func (ev storyInput) opened() storyInput {
+func (ev narrativeInput) atOpening() narrativeInput {
 	if ev.entry.OriginalReason == "" {
 		return ev
 	}
 	ev.entry.Reason, ev.entry.DetailCode, ev.entry.StepUUID = ev.entry.OriginalReason, ev.entry.OriginalCode, nil
 	for _, c := range ev.entry.History {
-		if step := member[tasker.ID](members(members(c.Metadata)["from"]), "step_uuid"); c.Event == "raised" {
+		if step := parseMember[tasker.ID](parseMembers(parseMembers(c.Metadata)["from"]), "step_uuid"); c.Event == "raised" {
 			if step != (tasker.ID{}) {
 				ev.entry.StepUUID = &step
 			}
@@ -138,27 +142,27 @@ func (ev storyInput) opened() storyInput {
 	return ev
 }
 
-// raised describes the more severe reason that has replaced the original one, if any.
-func (ev storyInput) raised() string {
+// describeReason describes the more severe reason that has replaced the original one, if any.
+func (ev narrativeInput) describeReason() string {
 	if ev.entry.OriginalReason == "" {
 		return ""
 	}
 	now := "Now"
 	for _, c := range ev.entry.History {
 		if c.Event == "raised" {
-			now = "Since " + clock(c.At)
+			now = "Since " + formatClock(c.At)
 		}
 	}
 	return fmt.Sprintf("%s the investigation has a more severe reason: %s.", now, tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
 }
 
-// happened describes what went wrong.
-func (ev storyInput) happened() string {
+// describeCause describes what went wrong.
+func (ev narrativeInput) describeCause() string {
 	switch ev.entry.Reason {
 	case tasker.DependencyCycleDetected:
-		return fmt.Sprintf("The steps of %s form a dependency cycle (%s), so none of them can run.", ev.kind(), listed(ev.names()))
+		return fmt.Sprintf("The steps of %s form a dependency cycle (%s), so none of them can run.", ev.investigationKind(), formatList(ev.stepNames()))
 	case tasker.MaxRetriesExceeded:
-		return ev.failed()
+		return ev.describeFailure()
 	case tasker.StalenessTimeout:
 		return ev.describeStale()
 	case tasker.WorkerUnavailable:
@@ -166,7 +170,7 @@ func (ev storyInput) happened() string {
 	case tasker.ManualDLQ:
 		return ev.describeManual()
 	default:
-		return fmt.Sprintf("Task %s needs an operator: %s.", ev.kind(), tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
+		return fmt.Sprintf("Task %s needs an operator: %s.", ev.investigationKind(), tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
 	}
 }
 
@@ -186,69 +190,71 @@ var failureTexts = map[string]string{
 	tasker.UnrecoveredError: "Step %[1]s of %[2]s failed%[5]s%[6]s. The task was in error for %[8]s without an open investigation.",
 }
 
-// failed describes a step that failed and is not retried.
-func (ev storyInput) failed() string {
-	s := ev.culprit()
+// describeFailure describes a step that failed and is not retried.
+func (ev narrativeInput) describeFailure() string {
+	s := ev.findCulprit()
 	at, last := "", ""
 	if !s.LastFailureAt.IsZero() {
-		at = " at " + clock(s.LastFailureAt)
+		at = " at " + formatClock(s.LastFailureAt)
 		last = ", the last" + at
 	}
 	text := cmp.Or(failureTexts[ev.entry.DetailCode], "Step %[1]s of %[2]s failed permanently (%[9]s)%[5]s%[6]s.")
 	if ev.entry.DetailCode == tasker.RetriesExhausted && s.MaxAttempts == 1 {
 		text = "Step %[1]s of %[2]s failed in its only attempt%[5]s%[6]s."
 	}
-	return fmt.Sprintf(text, s.Name, ev.kind(), s.Attempts, s.MaxAttempts, at, quoted(failureOf(s.Error)), last,
-		minutes(ev.then.InStateMinutes), words(ev.entry.DetailCode))
+	return fmt.Sprintf(text, s.Name, ev.investigationKind(), s.Attempts, s.MaxAttempts, at,
+		quoteFailure(parseFailure(s.Error)), last,
+		formatMinutes(ev.then.InStateMinutes), formatWords(ev.entry.DetailCode))
 }
 
 // describeStale describes a task that made no progress.
-func (ev storyInput) describeStale() string {
-	t, state := ev.then, words(ev.entry.OriginalState)
+func (ev narrativeInput) describeStale() string {
+	t, state := ev.then, formatWords(ev.entry.OriginalState)
 	switch ev.entry.DetailCode {
 	case tasker.MaxDuration:
-		return fmt.Sprintf("Task %s ran for %s (limit %s). Its state was %s: %s.", ev.kind(), minutes(t.AgeMinutes), minutes(t.MaxDuration), state, ev.open())
+		return fmt.Sprintf("Task %s ran for %s (limit %s). Its state was %s: %s.", ev.investigationKind(), formatMinutes(t.AgeMinutes), formatMinutes(t.MaxDuration), state, ev.describeOpen())
 	case tasker.Overdue:
-		return fmt.Sprintf("Task %s or one of its steps missed its due time. Its state was %s: %s.", ev.kind(), state, ev.open())
+		return fmt.Sprintf("Task %s or one of its steps missed its due time. Its state was %s: %s.", ev.investigationKind(), state, ev.describeOpen())
 	case tasker.DeferredWork:
-		return fmt.Sprintf("The server failed repeatedly to process task %s. Its state was %s: %s.", ev.kind(), state, ev.open())
+		return fmt.Sprintf("The server failed repeatedly to process task %s. Its state was %s: %s.", ev.investigationKind(), state, ev.describeOpen())
 	case tasker.UnrecoveredError:
-		return fmt.Sprintf("Task %s was in error for %s without a failed step or an open investigation.", ev.kind(), minutes(t.InStateMinutes))
+		return fmt.Sprintf("Task %s was in error for %s without a failed step or an open investigation.", ev.investigationKind(), formatMinutes(t.InStateMinutes))
 	default:
 		return fmt.Sprintf("Task %s was in state %s for %s (limit %s): %s.",
-			ev.kind(), state, minutes(t.InStateMinutes), minutes(t.ThresholdMinutes), ev.open())
+			ev.investigationKind(), state, formatMinutes(t.InStateMinutes), formatMinutes(t.ThresholdMinutes), ev.describeOpen())
 	}
 }
 
 // describeUnclaimed describes a step that no worker claimed.
-func (ev storyInput) describeUnclaimed() string {
+func (ev narrativeInput) describeUnclaimed() string {
 	text := "Step %s of %s (handler %s, namespace %s) was not claimed before its queue timeout, although workers were online%s. No attempt was used."
 	if ev.entry.DetailCode == tasker.NoWorkers {
 		text = "No worker for step %s of %s (handler %s, namespace %s) was online before its queue timeout%s. No attempt was used."
 	}
-	s := ev.culprit()
-	return fmt.Sprintf(text, s.Name, ev.kind(), s.Handler, ev.task.Namespace, quoted(failureOf(s.Error)))
+	s := ev.findCulprit()
+	return fmt.Sprintf(text, s.Name, ev.investigationKind(), s.Handler, ev.task.Namespace,
+		quoteFailure(parseFailure(s.Error)))
 }
 
 // describeManual describes an investigation that an operator opened.
-func (ev storyInput) describeManual() string {
+func (ev narrativeInput) describeManual() string {
 	actor, why := "An operator", ""
 	if len(ev.entry.History) > 0 {
 		first := ev.entry.History[0]
 		actor = first.Actor
 		if first.Notes != nil {
-			why = ": “" + clip(*first.Notes, 300) + "”"
+			why = ": “" + truncate(*first.Notes, 300) + "”"
 		}
 	}
-	return fmt.Sprintf("%s opened this investigation of task %s in state %s%s.", actor, ev.kind(), words(ev.entry.OriginalState), why)
+	return fmt.Sprintf("%s opened this investigation of task %s in state %s%s.", actor, ev.investigationKind(), formatWords(ev.entry.OriginalState), why)
 }
 
-// found describes who detected the problem, and when.
-func (ev storyInput) found() string {
-	at := clock(ev.entry.At) + "."
+// describeFindings describes who detected the problem, and when.
+func (ev narrativeInput) describeFindings() string {
+	at := formatClock(ev.entry.At) + "."
 	switch ev.entry.DetectedBy {
 	case tasker.DetectedInline:
-		if ev.follows() {
+		if ev.isFollowUp() {
 			return "An earlier investigation was open at that time. This one was opened when it ended, at " + at
 		}
 		return "It was detected immediately, in the same transaction, at " + at
@@ -266,31 +272,31 @@ func (ev storyInput) found() string {
 // soonAfter is the maximum delay between a failure and its investigation.
 const soonAfter = 2 * time.Second
 
-// follows reports whether the step failed while an earlier investigation was open.
-func (ev storyInput) follows() bool {
+// isFollowUp reports whether the step failed while an earlier investigation was open.
+func (ev narrativeInput) isFollowUp() bool {
 	if ev.entry.PredecessorUUID == nil || ev.entry.StepUUID == nil {
 		return false
 	}
-	failed := ev.culprit().LastFailureAt
+	failed := ev.findCulprit().LastFailureAt
 	return !failed.IsZero() && ev.entry.At.Sub(failed) > soonAfter
 }
 
-// again describes the failures since the investigation was opened.
-func (ev storyInput) again() string {
+// describeRepetition describes the failures since the investigation was opened.
+func (ev narrativeInput) describeRepetition() string {
 	times, others := 0, []string{}
 	var last tasker.EntryChange
 	for _, c := range ev.entry.History {
 		if c.Event != "step_failed" {
 			continue
 		}
-		step := member[tasker.ID](members(c.Metadata), "step_uuid")
+		step := parseMember[tasker.ID](parseMembers(c.Metadata), "step_uuid")
 		if ev.entry.StepUUID != nil && step == *ev.entry.StepUUID {
 			times, last = times+1, c
 			continue
 		}
 		for _, s := range ev.steps {
 			if s.UUID == step {
-				others = append(others, fmt.Sprintf("step %s failed at %s", s.Name, clock(c.At)))
+				others = append(others, fmt.Sprintf("step %s failed at %s", s.Name, formatClock(c.At)))
 			}
 		}
 	}
@@ -300,16 +306,16 @@ func (ev storyInput) again() string {
 		if times > 1 {
 			often = fmt.Sprintf("failed again %d times, the last", times)
 		}
-		list = append(list, fmt.Sprintf("it %s at %s%s", often, clock(last.At), quoted(failureOf(members(last.Metadata)["error"]))))
+		list = append(list, fmt.Sprintf("it %s at %s%s", often, formatClock(last.At), quoteFailure(parseFailure(parseMembers(last.Metadata)["error"]))))
 	}
 	if list = append(list, others...); len(list) == 0 {
 		return ""
 	}
-	return "Since then " + listed(list) + "."
+	return "Since then " + formatList(list) + "."
 }
 
-// waits describes the steps that the failed step blocks.
-func (ev storyInput) waits() string {
+// describeWait describes the steps that the failed step blocks.
+func (ev narrativeInput) describeWait() string {
 	if ev.entry.StepUUID == nil {
 		return ""
 	}
@@ -323,22 +329,22 @@ func (ev storyInput) waits() string {
 	if slices.ContainsFunc(ev.steps, done) {
 		return ""
 	}
-	behind := namesOf(dependents(ev.steps, about))
+	behind := stepNames(findDependents(ev.steps, about))
 	if len(behind) == 0 {
 		return ""
 	}
 	if len(behind) == 1 {
 		return "Step " + behind[0] + " is waiting for " + it + "."
 	}
-	return "Steps " + listed(behind) + " are waiting for " + it + "."
+	return "Steps " + formatList(behind) + " are waiting for " + it + "."
 }
 
-// since describes the current state of the task and of the investigation.
-func (ev storyInput) since() string {
+// describeAge describes the current state of the task and of the investigation.
+func (ev narrativeInput) describeAge() string {
 	e := ev.entry
-	now := "The task " + statePhrase(e.CurrentTaskState)
+	now := "The task " + formatState(e.CurrentTaskState)
 	if e.RecoveredAt != nil {
-		now = "The task continued automatically at " + clock(*e.RecoveredAt) + " and " + statePhrase(e.CurrentTaskState)
+		now = "The task continued automatically at " + formatClock(*e.RecoveredAt) + " and " + formatState(e.CurrentTaskState)
 	}
 	if e.ResolvedAt == nil {
 		return now + "."
@@ -347,28 +353,28 @@ func (ev storyInput) since() string {
 	if e.ResolvedBy != nil {
 		by = " by " + *e.ResolvedBy
 	}
-	return fmt.Sprintf("%s. The investigation ended as %s%s at %s.", now, words(e.ResolutionStatus), by, clock(*e.ResolvedAt))
+	return fmt.Sprintf("%s. The investigation ended as %s%s at %s.", now, formatWords(e.ResolutionStatus), by, formatClock(*e.ResolvedAt))
 }
 
-// statePhrase returns a state as the predicate of a sentence about a task.
-func statePhrase(s tasker.TaskState) string {
+// formatState returns a state as the predicate of a sentence about a task.
+func formatState(s tasker.TaskState) string {
 	switch s {
 	case tasker.TaskError:
 		return "is in error"
 	case tasker.TaskStepsInProcess:
 		return "has steps in progress"
 	default:
-		return "is " + words(s)
+		return "is " + formatWords(s)
 	}
 }
 
-// culprit returns the step that the investigation is about, from the snapshot or else its current
-// state.
-func (ev storyInput) culprit() snapshotStep {
+// findCulprit returns the step that the investigation is about, from the snapshot or else its
+// current state.
+func (ev narrativeInput) findCulprit() snapshotStep {
 	if ev.entry.StepUUID == nil {
-		return ev.anyFailed()
+		return ev.findFailed()
 	}
-	if s, ok := ev.then.step(*ev.entry.StepUUID); ok {
+	if s, ok := ev.then.findStep(*ev.entry.StepUUID); ok {
 		return s
 	}
 	for _, s := range ev.steps {
@@ -379,7 +385,7 @@ func (ev storyInput) culprit() snapshotStep {
 	return snapshotStep{Name: "?"}
 }
 
-func (ev storyInput) anyFailed() snapshotStep {
+func (ev narrativeInput) findFailed() snapshotStep {
 	for _, s := range ev.then.Steps {
 		if s.State == tasker.StepError {
 			return s
@@ -388,22 +394,22 @@ func (ev storyInput) anyFailed() snapshotStep {
 	return snapshotStep{Name: "?"}
 }
 
-func (ev storyInput) kind() string { return ev.task.Namespace + "/" + ev.task.Name }
+func (ev narrativeInput) investigationKind() string { return ev.task.Namespace + "/" + ev.task.Name }
 
-func (ev storyInput) names() (names []string) {
+func (ev narrativeInput) stepNames() (stepNames []string) {
 	for _, s := range ev.then.Steps {
-		names = append(names, s.Name)
+		stepNames = append(stepNames, s.Name)
 	}
-	return names
+	return stepNames
 }
 
-// open describes the steps that a stalled task was waiting for.
-func (ev storyInput) open() string {
+// describeOpen describes the steps that a stalled task was waiting for.
+func (ev narrativeInput) describeOpen() string {
 	var waiting []string
 	for _, s := range ev.then.Steps {
 		switch {
 		case s.State == tasker.StepError && !s.NextRetryAt.IsZero():
-			waiting = append(waiting, fmt.Sprintf("step %s had a retry due at %s", s.Name, clock(s.NextRetryAt)))
+			waiting = append(waiting, fmt.Sprintf("step %s had a retry due at %s", s.Name, formatClock(s.NextRetryAt)))
 		case s.State == tasker.StepPending && s.Type == tasker.ExternalStep && s.Open == 0:
 			waiting = append(waiting, fmt.Sprintf("step %s waited for an external result", s.Name))
 		case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.Open == 0:
@@ -413,17 +419,17 @@ func (ev storyInput) open() string {
 		case s.State == tasker.StepEnqueued:
 			waiting = append(waiting, fmt.Sprintf("step %s waited for a worker", s.Name))
 		case s.State == tasker.StepInProgress || s.State == tasker.StepEnqueuedForOrchestration || s.State == tasker.StepError:
-			waiting = append(waiting, fmt.Sprintf("step %s was %s in attempt %d of %d", s.Name, words(s.State), s.Attempts, s.MaxAttempts))
+			waiting = append(waiting, fmt.Sprintf("step %s was %s in attempt %d of %d", s.Name, formatWords(s.State), s.Attempts, s.MaxAttempts))
 		}
 	}
 	if len(waiting) == 0 {
 		return "no step was open"
 	}
-	return listed(waiting)
+	return formatList(waiting)
 }
 
-// dependents returns the pending steps that depend on a step, directly or indirectly.
-func dependents(steps []tasker.Step, of tasker.ID) []tasker.Step {
+// findDependents returns the pending steps that depend on a step, directly or indirectly.
+func findDependents(steps []tasker.Step, of tasker.ID) []tasker.Step {
 	reached := map[tasker.ID]bool{of: true}
 	var out []tasker.Step
 	for range steps { // the steps are not in dependency order
@@ -441,7 +447,7 @@ func dependents(steps []tasker.Step, of tasker.ID) []tasker.Step {
 	return out
 }
 
-func namesOf(steps []tasker.Step) []string {
+func stepNames(steps []tasker.Step) []string {
 	names := make([]string, len(steps))
 	for i, s := range steps {
 		names[i] = s.Name
@@ -449,8 +455,8 @@ func namesOf(steps []tasker.Step) []string {
 	return names
 }
 
-// listed joins names for a sentence. It names at most five and counts the rest.
-func listed(names []string) string {
+// formatList joins names for a sentence. It names at most five and counts the rest.
+func formatList(names []string) string {
 	const most = 5
 	if len(names) > most {
 		names = append(slices.Clone(names[:most-1]), fmt.Sprintf("%d more", len(names)-most+1))
@@ -461,20 +467,20 @@ func listed(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// quoted returns the error message, quoted, to append to a sentence, or "" if it is empty or
+// quoteFailure returns the error message, quoted, to append to a sentence, or "" if it is empty or
 // hidden.
-func quoted(f tasker.StepFailure) string {
-	text := clip(strings.Join(strings.Fields(f.Message), " "), 300)
-	if text == "" || shown(strings.Trim(text, `"`)) == "" {
+func quoteFailure(f tasker.StepFailure) string {
+	text := truncate(strings.Join(strings.Fields(f.Message), " "), 300)
+	if text == "" || cleanText(strings.Trim(text, `"`)) == "" {
 		return ""
 	}
 	return ": “" + text + "”"
 }
 
-// clock formats a time inside a sentence.
-func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
+// formatClock formats a time inside a sentence.
+func formatClock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// assigneeOf returns the assignee in the metadata of an investigation.
-func assigneeOf(metadata json.RawMessage) string {
-	return member[string](members(metadata), "assignee")
+// parseAssignee returns the assignee in the metadata of an investigation.
+func parseAssignee(metadata json.RawMessage) string {
+	return parseMember[string](parseMembers(metadata), "assignee")
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // EndedOf introduces counts of ended investigations.
-var EndedOf = endedOf
+var EndedOf = formatEnded
 
 // A Route is a line of the route table.
 type Route struct {
@@ -24,7 +24,7 @@ func Routes() []Route {
 	var list []Route
 	for _, rt := range (&server{}).routes() {
 		rt.check()
-		of, _ := rt.rule.Names()
+		of, _ := rt.rule.ResourceParameter()
 		list = append(list, Route{Method: rt.method, Path: rt.path, Needs: rt.rule.Needs, Anyone: rt.rule.Anyone, Public: rt.rule.Public, Of: of})
 	}
 	return list
@@ -37,10 +37,10 @@ func CheckRoute(r Route) {
 }
 
 // Refreshes reports whether a request is one that a page sends by itself.
-func Refreshes(r *http.Request) bool { return (&request{Request: r}).refreshes() }
+func Refreshes(r *http.Request) bool { return (&request{Request: r}).isRefresh() }
 
 // Failures counts failed attempts to sign in.
-type Failures struct{ f failures }
+type Failures struct{ f signInFailures }
 
 // Take counts an attempt.
 func (f *Failures) Take(from netip.Addr, now time.Time) (time.Duration, bool) {

@@ -24,7 +24,7 @@ func TestMessagesBeginWithAnUpperCaseLetter(t *testing.T) {
 		{"empty", &tasker.Error{Code: tasker.Invalid}, internal},
 		{"internal", errors.New("secret detail"), internal},
 	} {
-		if got := messageOf(tt.err); got != tt.want {
+		if got := errorMessage(tt.err); got != tt.want {
 			t.Errorf("%s: shows %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -46,7 +46,7 @@ func TestForecastOfAnAction(t *testing.T) {
 				tt.change(tt.steps)
 			}
 			before := fmt.Sprint(tt.steps)
-			f := forecastOf(tt.steps, tt.steps[tt.at].UUID, tt.action)
+			f := newForecast(tt.steps, tt.steps[tt.at].UUID, tt.action)
 			if got := fmt.Sprintf("%s %v %v %v %s", f.Step, f.Enqueued, f.Outside, f.Waiting, f.Task); got != tt.want {
 				t.Errorf("foresees %s, want %s", got, tt.want)
 			}

@@ -23,8 +23,8 @@ const (
 	maxNotes  = 20_000 // of investigations and step actions
 )
 
-// action is an operator action with a page that explains its effect and contains a form.
-type action interface {
+// formAction is an operator action with a page that explains its effect and contains a form.
+type formAction interface {
 	// do performs the action. Its error is shown above the form.
 	do(req *request) (*view, error)
 	shared() *form
@@ -69,26 +69,26 @@ func (f *form) shared() *form { return f }
 
 func (f *form) Title() string { return f.title }
 
-func (f *form) view(a action, status int) *view {
+func (f *form) view(a formAction, status int) *view {
 	if f.Refused != "" {
 		status = http.StatusConflict
 	}
 	return &view{page: f.page, title: f.title, nav: f.nav, status: status, body: a}
 }
 
-// formOf returns f with the submitted actor and reason.
-func (req *request) formOf(f form) form {
-	f.Subject, f.Actor = req.subject(), req.actor
+// newForm returns f with the submitted actor and reason.
+func (req *request) newForm(f form) form {
+	f.Subject, f.Actor = req.callerSubject(), req.actor
 	if req.Method == http.MethodPost && f.Subject == "" {
-		f.Actor = req.field("actor")
+		f.Actor = req.trimmedField("actor")
 	}
-	f.Reason = req.field("reason")
+	f.Reason = req.trimmedField("reason")
 	return f
 }
 
-// requestKey returns an idempotency key. Submitting the same form with the same texts again yields
-// the same key.
-func requestKey(form string, texts ...string) string {
+// newRequestKey returns an idempotency key. Submitting the same form with the same texts again
+// yields the same key.
+func newRequestKey(form string, texts ...string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", texts))
 	return "page-" + form + "-" + hex.EncodeToString(sum[:8])
 }
@@ -99,27 +99,28 @@ func (f *form) placeholders() (actor, reason string) {
 	return cmp.Or(f.Actor, "you@example.com"), cmp.Or(f.Reason, "why")
 }
 
-// by returns the tasker-ctl flag that sets the actor, or nil if the API key identifies the actor.
-func (f *form) by(flag, actor string) []string {
+// actorFlags returns the tasker-ctl flag that sets the actor, or nil if the API key identifies the
+// actor.
+func (f *form) actorFlags(flag, actor string) []string {
 	if f.Subject != "" {
 		return nil
 	}
 	return []string{flag, actor}
 }
 
-// byInBody returns the actor for a request body, or "" if the API key identifies the actor.
-func (f *form) byInBody(actor string) string {
+// actorInBody returns the actor for a request body, or "" if the API key identifies the actor.
+func (f *form) actorInBody(actor string) string {
 	if f.Subject != "" {
 		return ""
 	}
 	return actor
 }
 
-// actionRoutes returns the routes that show and submit the form of an action. read loads the
+// newActionRoutes returns the routes that show and submit the form of an action. read loads the
 // action with the submitted fields.
-func actionRoutes[A action](s *server, path string, permission access.Permission, read func(*request) (A, error)) []route {
+func newActionRoutes[A formAction](s *server, path string, permission access.Permission, read func(*request) (A, error)) []route {
 	show := func(req *request) (*view, error) {
-		if err := s.mayChange(); err != nil {
+		if err := s.checkMayChange(); err != nil {
 			return nil, err
 		}
 		a, err := read(req)
@@ -151,19 +152,19 @@ func actionRoutes[A action](s *server, path string, permission access.Permission
 		if a, err = read(req); err != nil {
 			return nil, err
 		}
-		a.shared().Problem = messageOf(refused)
+		a.shared().Problem = errorMessage(refused)
 		return a.shared().view(a, apiv1.Status(code)), nil
 	}
 	return []route{
-		{method: http.MethodGet, path: path, rule: needs(permission), serve: show},
-		{method: http.MethodPost, path: path, rule: needs(permission), serve: do},
+		{method: http.MethodGet, path: path, rule: requires(permission), serve: show},
+		{method: http.MethodPost, path: path, rule: requires(permission), serve: do},
 	}
 }
 
-// verbRoutes returns the routes of the actions on an object, one pair per verb.
-func verbRoutes[V interface{ word() string }, A action](s *server, path string, permission access.Permission, verbs []V, read func(*request, V) (A, error)) (list []route) {
+// newVerbRoutes returns the routes of the actions on an object, one pair per verb.
+func newVerbRoutes[V interface{ word() string }, A formAction](s *server, path string, permission access.Permission, verbs []V, read func(*request, V) (A, error)) (list []route) {
 	for _, v := range verbs {
-		list = append(list, actionRoutes(s, path+"/"+v.word(), permission, func(req *request) (A, error) { return read(req, v) })...)
+		list = append(list, newActionRoutes(s, path+"/"+v.word(), permission, func(req *request) (A, error) { return read(req, v) })...)
 	}
 	return list
 }
@@ -176,7 +177,7 @@ func (f *form) identify(req *request) error {
 	if f.Actor == "" {
 		return tasker.Errorf(tasker.Invalid, "your name is missing: it is recorded with the action")
 	}
-	if err := nameFault(f.Actor); err != nil {
+	if err := checkName(f.Actor); err != nil {
 		return err
 	}
 	if f.Actor != req.actor {
@@ -185,8 +186,8 @@ func (f *form) identify(req *request) error {
 	return nil
 }
 
-// check validates the actor and the reason.
-func (f *form) check(req *request, most int) error {
+// checkReason validates the actor and the reason.
+func (f *form) checkReason(req *request, most int) error {
 	if err := f.identify(req); err != nil {
 		return err
 	}
@@ -195,14 +196,14 @@ func (f *form) check(req *request, most int) error {
 		return tasker.Errorf(tasker.Invalid, "the reason is missing: it is recorded in the history")
 	case length > most:
 		return tasker.Errorf(tasker.Invalid, "the reason has %d characters: the limit is %d", length, most)
-	case storable(f.Reason) != nil:
-		return tasker.Errorf(tasker.Invalid, "invalid reason: %v", storable(f.Reason))
+	case checkStorable(f.Reason) != nil:
+		return tasker.Errorf(tasker.Invalid, "invalid reason: %v", checkStorable(f.Reason))
 	}
 	return nil
 }
 
-// storable returns an Invalid error if the database cannot store text.
-func storable(text string) error {
+// checkStorable returns an Invalid error if the database cannot store text.
+func checkStorable(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return tasker.Errorf(tasker.Invalid, "must be valid UTF-8 without NUL")
 	}
@@ -213,23 +214,25 @@ func storable(text string) error {
 // template "elsewhere".
 type command struct{ CLI, Curl string }
 
-// commandOf returns the commands for an action: a tasker-ctl command line and an API request. The
+// newCommand returns the commands for an action: a tasker-ctl command line and an API request. The
 // body may be nil.
-func commandOf(req *request, ctl []string, method, path string, body any) command {
-	origin := req.origin()
+func newCommand(req *request, ctl []string, method, path string, body any) command {
+	origin := req.requestOrigin()
 	curl := []string{"curl", "--fail-with-body", "-X", method, origin + path}
 	if body != nil {
 		curl = append(curl, "-H", "Content-Type: application/json", "--data-raw", compactJSON(body))
 	}
-	c := command{CLI: commandLine(append([]string{"tasker-ctl", "--server", origin}, ctl...)), Curl: commandLine(curl)}
-	if req.subject() != "" { // tasker-ctl reads the variable
+	c := command{CLI: formatCommandLine(append([]string{"tasker-ctl", "--server", origin}, ctl...)),
+		Curl: formatCommandLine(curl)}
+	if req.callerSubject() != "" { // tasker-ctl reads the variable
 		c.Curl = strings.Replace(c.Curl, "curl ", `curl -H "Authorization: Bearer $TASKER_TOKEN" `, 1)
 	}
 	return c
 }
 
-// flags returns tasker-ctl flags from pairs of flag and value. It skips pairs with an empty value.
-func flags(pairs ...string) (list []string) {
+// buildFlags returns tasker-ctl flags from pairs of flag and value. It skips pairs with an empty
+// value.
+func buildFlags(pairs ...string) (list []string) {
 	for p := range slices.Chunk(pairs, 2) {
 		if p[1] != "" {
 			list = append(list, p...)
@@ -249,8 +252,8 @@ func compactJSON(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// commandLine joins the words of a shell command. It breaks long commands before flags.
-func commandLine(words []string) string {
+// formatCommandLine joins the words of a shell command. It breaks long commands before flags.
+func formatCommandLine(words []string) string {
 	const wide = 100
 	var b strings.Builder
 	width := 0

@@ -77,7 +77,7 @@ func withoutItems(steps []tasker.Step, marked *tasker.ID) ([]tasker.Step, *taske
 // drawGraph draws the graph of the steps. marked may be nil; href returns the link for a step.
 func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) string) graph {
 	steps, marked = withoutItems(steps, marked)
-	layers := layersOf(steps)
+	layers := computeLayers(steps)
 	at := map[tasker.ID]node{}
 	g := graph{Width: 2*graphMargin + len(layers)*(nodeWidth+layerGap) - layerGap}
 	tallest := 0
@@ -90,7 +90,7 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 		for j, s := range layer {
 			n := node{
 				X: graphMargin + i*(nodeWidth+layerGap), Y: top + j*(nodeHeight+rowGap), Name: s.Name, Shown: truncateToWidth(s.Name, nodeText), State: s.State,
-				Line: words(s.State), Marked: marked != nil && *marked == s.UUID,
+				Line: formatWords(s.State), Marked: marked != nil && *marked == s.UUID,
 			}
 			if s.Attempts > 1 || s.State == tasker.StepError {
 				n.Line += fmt.Sprintf(" · %d of %d", s.Attempts, s.MaxAttempts)
@@ -99,7 +99,7 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 				n.Line = kind + " · " + n.Line
 			}
 			if s.Items != nil {
-				n.Line = fmt.Sprintf("%d of %s done", s.Items.Total-s.Items.Open(), count(s.Items.Total, "item"))
+				n.Line = fmt.Sprintf("%d of %s done", s.Items.Total-s.Items.Open(), formatCount(s.Items.Total, "item"))
 			}
 			if href != nil {
 				n.Href = href(s)
@@ -126,10 +126,10 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 	return g
 }
 
-// layersOf places each step in a layer after its dependencies. It orders the steps of a layer by
-// their parents to avoid crossing edges.
-func layersOf(steps []tasker.Step) [][]tasker.Step {
-	depth := depths(steps)
+// computeLayers places each step in a layer after its dependencies. It orders the steps of a layer
+// by their parents to avoid crossing edges.
+func computeLayers(steps []tasker.Step) [][]tasker.Step {
+	depth := computeDepths(steps)
 	var layers [][]tasker.Step
 	for _, s := range steps {
 		for len(layers) <= depth[s.UUID] {
@@ -142,7 +142,7 @@ func layersOf(steps []tasker.Step) [][]tasker.Step {
 	for _, layer := range layers {
 		want := map[tasker.ID]float64{}
 		for i, s := range layer {
-			want[s.UUID] = center(s.Parents, place, float64(i)/float64(len(layer)))
+			want[s.UUID] = computeCenter(s.Parents, place, float64(i)/float64(len(layer)))
 		}
 		slices.SortStableFunc(layer, func(a, b tasker.Step) int { return cmp.Compare(want[a.UUID], want[b.UUID]) })
 		for i, s := range layer {
@@ -152,9 +152,9 @@ func layersOf(steps []tasker.Step) [][]tasker.Step {
 	return layers
 }
 
-// depths returns the length of the longest path to each step. It terminates even if the steps form
-// a cycle.
-func depths(steps []tasker.Step) map[tasker.ID]int {
+// computeDepths returns the length of the longest path to each step. It terminates even if the
+// steps form a cycle.
+func computeDepths(steps []tasker.Step) map[tasker.ID]int {
 	depth := map[tasker.ID]int{}
 	for _, s := range steps {
 		depth[s.UUID] = 0
@@ -179,8 +179,8 @@ func depths(steps []tasker.Step) map[tasker.ID]int {
 	return depth
 }
 
-// center returns the mean position of the ids, or fallback if none of them has a position.
-func center(ids []tasker.ID, place map[tasker.ID]float64, fallback float64) float64 {
+// computeCenter returns the mean position of the ids, or fallback if none of them has a position.
+func computeCenter(ids []tasker.ID, place map[tasker.ID]float64, fallback float64) float64 {
 	sum, n := 0.0, 0
 	for _, id := range ids {
 		if at, ok := place[id]; ok {
@@ -203,7 +203,7 @@ func truncateToWidth(s string, most int) string {
 		if cut < 0 && width+wide > most-wide {
 			cut = i
 		}
-		if width += widthOf(r); width > most {
+		if width += runeWidth(r); width > most {
 			return s[:max(cut, 0)] + "…"
 		}
 	}
@@ -213,7 +213,7 @@ func truncateToWidth(s string, most int) string {
 // Widths of characters in bold text of 13 pixels.
 const narrow, usual, wide = 5, 8, 14
 
-func widthOf(r rune) int {
+func runeWidth(r rune) int {
 	switch {
 	case strings.ContainsRune("iljft.,:;'|!()[]{}-/ I", r):
 		return narrow
@@ -226,8 +226,8 @@ func widthOf(r rune) int {
 	}
 }
 
-// clip shortens s to at most most characters.
-func clip(s string, most int) string {
+// truncate shortens s to at most most characters.
+func truncate(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}

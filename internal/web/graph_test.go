@@ -41,7 +41,7 @@ func TestGraphLayersFollowDependencies(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := [][]string{}
-			for _, layer := range layersOf(tt.steps) {
+			for _, layer := range computeLayers(tt.steps) {
 				var names []string
 				for _, s := range layer {
 					names = append(names, s.Name)
@@ -93,7 +93,7 @@ func TestGraphNamesAreShortened(t *testing.T) {
 func TestGraphOfADependencyCycle(t *testing.T) {
 	steps := stepsOf("a", "b: a")
 	steps[0].Parents = []tasker.ID{steps[1].UUID}
-	if n := len(slices.Concat(layersOf(steps)...)); n != 2 {
+	if n := len(slices.Concat(computeLayers(steps)...)); n != 2 {
 		t.Errorf("%d steps, want 2", n)
 	}
 }

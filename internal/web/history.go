@@ -15,8 +15,9 @@ type historyLine struct {
 	After string      // duration of the previous state, if known and at least a second
 }
 
-// movesOf removes the transitions of steps that are not in steps, which are the items of map steps.
-func movesOf(steps []tasker.Step, history []tasker.Transition) []tasker.Transition {
+// selectMoves removes the transitions of steps that are not in steps, which are the items of map
+// steps.
+func selectMoves(steps []tasker.Step, history []tasker.Transition) []tasker.Transition {
 	shown := make(map[tasker.ID]bool, len(steps))
 	for _, s := range steps {
 		shown[s.UUID] = true
@@ -24,8 +25,8 @@ func movesOf(steps []tasker.Step, history []tasker.Transition) []tasker.Transiti
 	return slices.DeleteFunc(history, func(t tasker.Transition) bool { return t.StepUUID != nil && !shown[*t.StepUUID] })
 }
 
-// historyLines returns the lines of a history, newest first.
-func historyLines(history []tasker.Transition, steps []tasker.Step) []historyLine {
+// newHistoryLines returns the lines of a history, newest first.
+func newHistoryLines(history []tasker.Transition, steps []tasker.Step) []historyLine {
 	names := make(map[tasker.ID]string, len(steps))
 	for _, s := range steps {
 		names[s.UUID] = s.Name
@@ -40,7 +41,7 @@ func historyLines(history []tasker.Transition, steps []tasker.Step) []historyLin
 			lines[i].Step = &stepAnchor{Name: names[of], Href: "#step-" + of.String()}
 		}
 		if since, known := before[of]; known && t.CreatedAt.Sub(since) >= time.Second {
-			lines[i].After = length(t.CreatedAt.Sub(since))
+			lines[i].After = formatLength(t.CreatedAt.Sub(since))
 		}
 		before[of] = t.CreatedAt
 	}
@@ -61,7 +62,7 @@ func (l historyLine) Message() string {
 	if l.To != string(tasker.StepError) {
 		return ""
 	}
-	return clip(failureOf(l.Transition.Detail).Message, shownError)
+	return truncate(parseFailure(l.Transition.Detail).Message, shownError)
 }
 
 // Detail returns the details of the change.
@@ -70,5 +71,5 @@ func (l historyLine) Detail() document {
 	if l.StepUUID != nil {
 		whole += "/workflow_steps/" + l.StepUUID.String()
 	}
-	return documentOf("Detail", l.Transition.Detail, maxResult, whole+"/transitions").withID("detail-" + l.Key())
+	return newDocument("Detail", l.Transition.Detail, maxResult, whole+"/transitions").withID("detail-" + l.Key())
 }

@@ -36,9 +36,9 @@ func (l holdLine) Scope() string { return l.String() }
 // Count returns the number of held steps.
 func (l holdLine) Count() string {
 	if l.Held >= tasker.MaxHeldCount {
-		return count(l.Held, "") + " or more steps"
+		return formatCount(l.Held, "") + " or more steps"
 	}
-	return count(l.Held, "step")
+	return formatCount(l.Held, "step")
 }
 
 func (l holdLine) Who() string {
@@ -58,7 +58,7 @@ func (l holdLine) WaveName() string {
 	return fmt.Sprintf("wave %d of %d", l.Wave, len(l.Waves)+1)
 }
 
-func holdLines(list []tasker.Hold) []holdLine {
+func newHoldLines(list []tasker.Hold) []holdLine {
 	lines := make([]holdLine, len(list))
 	for i, h := range list {
 		lines[i] = holdLine{h}
@@ -66,19 +66,19 @@ func holdLines(list []tasker.Hold) []holdLine {
 	return lines
 }
 
-// openHolds returns the open holds of the caller's namespaces for the banner. It returns none for
-// a request that was not admitted, so that a refusal costs no query, or if the query fails.
-func (s *server) openHolds(req *request) []holdLine {
-	if !req.admitted || !req.sees(access.ReadTasks) {
+// listOpenHolds returns the open holds of the caller's namespaces for the banner. It returns none
+// for a request that was not admitted, so that a refusal costs no query, or if the query fails.
+func (s *server) listOpenHolds(req *request) []holdLine {
+	if !req.admitted || !req.canSee(access.ReadTasks) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(req.within(access.ReadTasks).Context(), bannerTime)
+	ctx, cancel := context.WithTimeout(req.withPermission(access.ReadTasks).Context(), bannerTime)
 	defer cancel()
 	list, _, err := s.Holds.List(ctx, tasker.HoldFilter{Open: true, Limit: bannerHolds})
 	if err != nil {
 		s.Log.WarnContext(req.Context(), "hold banner failed", "err", err)
 	}
-	return holdLines(list)
+	return newHoldLines(list)
 }
 
 // holdsPage lists holds, newest first.
@@ -89,9 +89,9 @@ type holdsPage struct {
 	Pager pager
 }
 
-func (s *server) holds(req *request) (*view, error) {
+func (s *server) showHolds(req *request) (*view, error) {
 	q := req.query()
-	f := tasker.HoldFilter{Open: choice(q, "state", []tasker.HoldState{"open"}) != "", Before: q.id("before"), Limit: holdRows}
+	f := tasker.HoldFilter{Open: readChoice(q, "state", []tasker.HoldState{"open"}) != "", Before: q.readID("before"), Limit: holdRows}
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -99,11 +99,11 @@ func (s *server) holds(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := holdsPage{Open: f.Open, Holds: holdLines(list)}
+	p := holdsPage{Open: f.Open, Holds: newHoldLines(list)}
 	if more {
-		p.Pager.After = req.link("before", list[len(list)-1].UUID.String())
+		p.Pager.After = req.buildLink("before", list[len(list)-1].UUID.String())
 	}
-	if !s.ReadOnly && req.sees(access.OperateSteps) {
+	if !s.ReadOnly && req.canSee(access.OperateSteps) {
 		p.Begin = Root + beginPath
 	}
 	return &view{page: "holds", title: "Holds", nav: navHolds, live: true, body: p}, nil
@@ -118,8 +118,8 @@ type holdPage struct {
 	Verbs    []link
 }
 
-func (s *server) onHold(req *request) (*view, error) {
-	d, err := fetch(req, "hold", s.Holds.Detail)
+func (s *server) showHold(req *request) (*view, error) {
+	d, err := findByID(req, "hold", s.Holds.Detail)
 	if err != nil {
 		return nil, err
 	}
@@ -127,9 +127,9 @@ func (s *server) onHold(req *request) (*view, error) {
 	if d.CaseID != nil {
 		p.Case = casePath(*d.CaseID)
 	}
-	if s.showsAction(req, access.OperateSteps, d.Namespace) {
+	if s.canShowAction(req, access.OperateSteps, d.Namespace) {
 		for _, v := range holdVerbs {
-			if holdRefusal(v, d.Hold) == "" {
+			if checkHoldVerb(v, d.Hold) == "" {
 				p.Verbs = append(p.Verbs, v.link(p.Path()))
 			}
 		}
@@ -156,8 +156,8 @@ var holdVerbs = []verb{
 		Long: "Releases the steps in waves, each after the previous wave has succeeded. If 10 % of a wave fails, the hold becomes active again."},
 }
 
-// holdRefusal returns why a hold does not accept an action, or "" if it does.
-func holdRefusal(v verb, h tasker.Hold) string {
+// checkHoldVerb returns why a hold does not accept an action, or "" if it does.
+func checkHoldVerb(v verb, h tasker.Hold) string {
 	switch {
 	case h.State == tasker.HoldEnded:
 		return "The hold has ended."
@@ -168,7 +168,7 @@ func holdRefusal(v verb, h tasker.Hold) string {
 	}
 }
 
-// holdForm is the form to change a hold, or to create one if it has no verb.
+// newHoldForm is the form to change a hold, or to create one if it has no verb.
 type holdForm struct {
 	*server
 	form
@@ -196,11 +196,11 @@ func (*holdForm) Durations() []ageChoice {
 	return []ageChoice{{"15m", "15 minutes"}, {"1h", "1 hour"}, {"4h", "4 hours"}, {"8h", "8 hours"}, {"24h", "1 day"}}
 }
 
-func (s *server) beginForm(req *request) (*holdForm, error) {
+func (s *server) newBeginHoldForm(req *request) (*holdForm, error) {
 	p := &holdForm{server: s}
 	field := func(name string) string { return strings.TrimSpace(req.FormValue(name)) }
 	p.Namespace, p.Handler, p.Template, p.Step, p.Case = field("namespace"), field("handler"), field("template"), field("step"), field("case")
-	p.form = req.formOf(form{page: "holdaction", title: "Hold steps", nav: navHolds, Button: "Hold", Back: holdsPath})
+	p.form = req.newForm(form{page: "holdaction", title: "Hold steps", nav: navHolds, Button: "Hold", Back: holdsPath})
 	p.Long = "Steps in the scope cannot be claimed. New tasks are accepted and running steps continue. Held steps use no attempt, and their queue timeout and staleness are stopped."
 	p.read(req)
 	p.Command = p.command(req)
@@ -208,17 +208,17 @@ func (s *server) beginForm(req *request) (*holdForm, error) {
 }
 
 func (p *holdForm) read(req *request) {
-	p.Owner, p.For, p.Waves = req.field("owner"), cmp.Or(req.PostFormValue("for"), "1h"), cmp.Or(req.PostFormValue("waves"), "1, 10, 100")
+	p.Owner, p.For, p.Waves = req.trimmedField("owner"), cmp.Or(req.PostFormValue("for"), "1h"), cmp.Or(req.PostFormValue("waves"), "1, 10, 100")
 }
 
-func (s *server) holdForm(req *request, v verb) (*holdForm, error) {
-	d, err := fetch(req, "hold", s.Holds.Detail)
+func (s *server) newHoldForm(req *request, v verb) (*holdForm, error) {
+	d, err := findByID(req, "hold", s.Holds.Detail)
 	if err != nil {
 		return nil, err
 	}
 	p := &holdForm{server: s, verb: v, Hold: holdLine{d.Hold}}
-	p.form = req.formOf(form{page: "holdaction", title: v.button() + ": " + p.Hold.Scope(), nav: navHolds, Button: v.button(), Back: p.Hold.Path()})
-	p.Refused = holdRefusal(v, d.Hold)
+	p.form = req.newForm(form{page: "holdaction", title: v.button() + ": " + p.Hold.Scope(), nav: navHolds, Button: v.button(), Back: p.Hold.Path()})
+	p.Refused = checkHoldVerb(v, d.Hold)
 	p.read(req)
 	p.Command = p.command(req)
 	return p, nil
@@ -241,7 +241,7 @@ func (p *holdForm) do(req *request) (*view, error) {
 	case wordExtend:
 		v.note = "The hold was extended."
 		var d time.Duration
-		if d, err = readDuration(p.For); err == nil {
+		if d, err = parseDuration(p.For); err == nil {
 			_, err = p.Holds.Extend(ctx, id, tasker.HoldExtension{For: d, Owner: p.Owner}, c)
 		}
 	default:
@@ -255,7 +255,7 @@ func (p *holdForm) do(req *request) (*view, error) {
 }
 
 func (p *holdForm) begin(req *request) (*view, error) {
-	d, err := readDuration(p.For)
+	d, err := parseDuration(p.For)
 	if err != nil {
 		return nil, err
 	}
@@ -264,43 +264,43 @@ func (p *holdForm) begin(req *request) (*view, error) {
 		For:       d, Owner: cmp.Or(p.Owner, p.Actor), Reason: p.Reason, Actor: p.Actor,
 	}
 	if p.Case != "" {
-		if n.CaseID, err = p.ofCase(req); err != nil {
+		if n.CaseID, err = p.readCase(req); err != nil {
 			return nil, err
 		}
 		n.HoldScope = tasker.HoldScope{}
 	} else if n.Namespace != "" {
-		if err := req.caller.MayUse(access.OperateSteps, n.Namespace); err != nil {
-			return nil, asTyped(err)
+		if err := req.caller.RequirePermission(access.OperateSteps, n.Namespace); err != nil {
+			return nil, asInputError(err)
 		}
 	}
 	h, err := p.Holds.Begin(req.Context(), n)
-	return &view{next: holdLine{h}.Path(), note: "Steps in the scope are held."}, asTyped(err)
+	return &view{next: holdLine{h}.Path(), note: "Steps in the scope are held."}, asInputError(err)
 }
 
-// ofCase reads the case whose scope is held.
-func (p *holdForm) ofCase(req *request) (*tasker.ID, error) {
+// readCase reads the case whose scope is held.
+func (p *holdForm) readCase(req *request) (*tasker.ID, error) {
 	var id tasker.ID
 	if id.UnmarshalText([]byte(p.Case)) != nil {
-		return nil, tasker.Errorf(tasker.Invalid, "invalid case %q: must be the id of a case", clip(p.Case, 60))
+		return nil, tasker.Errorf(tasker.Invalid, "invalid case %q: must be the id of a case", truncate(p.Case, 60))
 	}
-	_, err := access.Finder(p.DB.NamespacesOf).Check(req.Context(), req.caller, access.OperateSteps, access.Resource{Kind: access.CaseKind, ID: id})
-	return &id, asTyped(err)
+	_, err := access.Finder(p.DB.FindNamespaces).Check(req.Context(), req.caller, access.OperateSteps, access.Resource{Kind: access.CaseKind, ID: id})
+	return &id, asInputError(err)
 }
 
-// asTyped turns a NotFound error into an Invalid error, so that the form is shown again with the
-// input.
-func asTyped(err error) error {
+// asInputError turns a NotFound error into an Invalid error, so that the form is shown again with
+// the input.
+func asInputError(err error) error {
 	if tasker.CodeOf(err) == tasker.NotFound {
-		return tasker.Errorf(tasker.Invalid, "%s", messageOf(err))
+		return tasker.Errorf(tasker.Invalid, "%s", errorMessage(err))
 	}
 	return err
 }
 
 func (p *holdForm) command(req *request) command {
 	actor, reason := p.placeholders()
-	by := p.byInBody(actor)
+	by := p.actorInBody(actor)
 	seconds := 3600
-	if d, err := readDuration(p.For); err == nil {
+	if d, err := parseDuration(p.For); err == nil {
 		seconds = int(d / time.Second)
 	}
 	id := p.Hold.UUID.String()
@@ -312,26 +312,27 @@ func (p *holdForm) command(req *request) command {
 		if b.CaseID == "" {
 			b.Namespace, b.Handler, b.TaskName, b.StepName = cmp.Or(p.Namespace, "NAMESPACE"), p.Handler, p.Template, p.Step
 		}
-		ctl = append([]string{"hold", "add"}, flags("--case", b.CaseID, "--namespace", b.Namespace, "--handler", b.Handler,
+		ctl = append([]string{"hold", "add"}, buildFlags("--case", b.CaseID, "--namespace", b.Namespace, "--handler",
+			b.Handler,
 			"--name", b.TaskName, "--step", b.StepName, "--for", p.For, "--reason", reason, "--owner", p.Owner)...)
 		path, body = "/v1/holds", b
 	case wordProbe:
 		body = apiv1.ProbeHold{Reason: p.Reason, By: by}
 	case wordExtend:
-		ctl = append(ctl, flags("--for", p.For, "--reason", reason, "--owner", p.Owner)...)
+		ctl = append(ctl, buildFlags("--for", p.For, "--reason", reason, "--owner", p.Owner)...)
 		body = apiv1.ExtendHold{ForSeconds: seconds, Owner: p.Owner, Reason: reason, By: by}
 	default:
 		waves, _ := readWaves(p.Waves)
 		ctl = append(ctl, "--waves", strings.ReplaceAll(p.Waves, " ", ""), "--reason", reason)
 		body = apiv1.ReleaseHold{Waves: &waves, Reason: reason, By: by}
 	}
-	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, path, body)
+	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, path, body)
 }
 
-// holdLink returns the link to the form that holds a scope, or "" if the caller lacks the
+// buildHoldLink returns the link to the form that holds a scope, or "" if the caller lacks the
 // permission.
-func (s *server) holdLink(req *request, namespace string, scope ...string) string {
-	if !s.showsAction(req, access.OperateSteps, namespace) {
+func (s *server) buildHoldLink(req *request, namespace string, scope ...string) string {
+	if !s.canShowAction(req, access.OperateSteps, namespace) {
 		return ""
 	}
 	q := url.Values{}

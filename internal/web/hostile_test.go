@@ -36,7 +36,7 @@ func TestUserTextIsNeverMarkup(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.sinks(hostile, "log")
-	doc := fmt.Sprintf(`{%[1]s: %[1]s}`, quoted(hostile))
+	doc := fmt.Sprintf(`{%[1]s: %[1]s}`, quoteFailure(hostile))
 	h.audit(hostile, hostile, hostile, doc)
 	pages := h.hostileCase()
 	st := h.hostileTask(doc)
@@ -94,7 +94,7 @@ func (h *harness) hostileTask(doc string) *stuck {
 	st.entry, st.step = e.UUID, *e.StepUUID
 	notes := hostile
 	_, _, err := h.DLQ.Update(h.Context(), st.entry, tasker.EntryUpdate{
-		Notes: &notes, Actor: hostile, Metadata: json.RawMessage(fmt.Sprintf(`{"assignee": %s, %s}`, quoted(hostile), doc[1:len(doc)-1])),
+		Notes: &notes, Actor: hostile, Metadata: json.RawMessage(fmt.Sprintf(`{"assignee": %s, %s}`, quoteFailure(hostile), doc[1:len(doc)-1])),
 	})
 	h.Must(err)
 	_, err = h.Engine.OperateStep(h.Context(), st.task, st.step, tasker.ActionRequest{

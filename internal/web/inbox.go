@@ -30,9 +30,9 @@ type inboxPage struct {
 	Pager  pager
 }
 
-// assignees returns the names by which steps are assigned to the caller: the subject and its
+// listAssignees returns the names by which steps are assigned to the caller: the subject and its
 // groups, or the entered name if the caller is not signed in.
-func (req *request) assignees() []string {
+func (req *request) listAssignees() []string {
 	list := req.caller.Assignees()
 	if len(list) == 0 && req.actor != "" && tasker.AssigneeFault(req.actor) == "" {
 		list = append(list, req.actor)
@@ -40,23 +40,23 @@ func (req *request) assignees() []string {
 	return list
 }
 
-func (s *server) inbox(req *request) (*view, error) {
+func (s *server) showInbox(req *request) (*view, error) {
 	q := req.query()
-	of := choice(q, "of", []string{wordMine, wordUnassigned})
-	f := tasker.InboxFilter{Namespace: q.text("namespace", maxText), Template: q.text("template", maxText), Overdue: q.on("overdue"), Limit: inboxRows}
-	who := q.text("assignee", tasker.MaxAssigneeBytes)
+	of := readChoice(q, "of", []string{wordMine, wordUnassigned})
+	f := tasker.InboxFilter{Namespace: q.readText("namespace", maxText), Template: q.readText("template", maxText), Overdue: q.isOn("overdue"), Limit: inboxRows}
+	who := q.readText("assignee", tasker.MaxAssigneeBytes)
 	switch {
 	case who != "":
 		f.Assignees = []string{who}
 	case of == wordMine:
-		f.Assignees = append([]string{}, req.assignees()...)
+		f.Assignees = append([]string{}, req.listAssignees()...)
 	case of == wordUnassigned:
 		f.Assignees = []string{""}
 	}
 	if text := q.Get("after"); text != "" {
 		cursor, err := tasker.ParseInboxCursor(text)
 		if err != nil {
-			q.refuse("after", "the cursor of the previous page")
+			q.addFault("after", "the cursor of the previous page")
 		}
 		f.After = &cursor
 	}
@@ -74,26 +74,26 @@ func (s *server) inbox(req *request) (*view, error) {
 	}
 	for _, h := range list {
 		line := inboxLine{HumanStep: h, Path: taskPath(h.TaskUUID) + "#step-" + h.StepUUID.String()}
-		if s.showsAction(req, access.CompleteSteps, h.Namespace) {
+		if s.canShowAction(req, access.CompleteSteps, h.Namespace) {
 			line.Path = stepPath(h.StepRef) + "/answer"
 		}
 		p.Steps = append(p.Steps, line)
 	}
 	if more {
 		last := list[len(list)-1]
-		p.Pager.After = req.link("after", tasker.InboxCursor{DueAt: last.DueAt, Step: last.StepUUID}.String())
+		p.Pager.After = req.buildLink("after", tasker.InboxCursor{DueAt: last.DueAt, Step: last.StepUUID}.String())
 	}
 	return &view{page: "inbox", title: navInbox, nav: navInbox, live: true, body: p}, nil
 }
 
 func stepPath(s tasker.StepRef) string { return taskPath(s.TaskUUID) + "/steps/" + s.StepUUID.String() }
 
-// asksPeople reports whether a step waits for an answer.
-func asksPeople(s tasker.Step) bool {
+// isHumanStep reports whether a step waits for an answer.
+func isHumanStep(s tasker.Step) bool {
 	return s.Type == tasker.ExternalStep && s.State == tasker.StepPending && s.DependenciesSatisfied && !s.DecisionDue
 }
 
-// humanForm is the common part of forms for a human step.
+// newHumanForm is the common part of forms for a human step.
 type humanForm struct {
 	*server
 	form
@@ -102,13 +102,13 @@ type humanForm struct {
 	tasker.HumanStepDetail
 }
 
-func (s *server) humanForm(req *request, f form) (h humanForm, err error) {
+func (s *server) newHumanForm(req *request, f form) (h humanForm, err error) {
 	var ref tasker.StepRef
-	if ref.StepUUID, err = req.id("step"); err != nil {
+	if ref.StepUUID, err = req.parseID("step"); err != nil {
 		return h, err
 	}
 	h.server = s
-	if h.Task, err = fetch(req, "task", s.DB.Task); err != nil {
+	if h.Task, err = findByID(req, "task", s.DB.Task); err != nil {
 		return h, err
 	}
 	ref.TaskUUID = h.Task.UUID
@@ -119,28 +119,28 @@ func (s *server) humanForm(req *request, f form) (h humanForm, err error) {
 		return h, err
 	}
 	f.title, f.nav, f.Back = f.title+" "+h.Step.Name, navInbox, taskPath(ref.TaskUUID)
-	h.form = req.formOf(f)
-	if !asksPeople(h.Step) {
-		h.Refused = "The step is " + words(h.Step.State) + " and does not wait for an answer."
+	h.form = req.newForm(f)
+	if !isHumanStep(h.Step) {
+		h.Refused = "The step is " + formatWords(h.Step.State) + " and does not wait for an answer."
 	}
 	return h, nil
 }
 
-// assignForm is the form to assign a human step.
+// newAssignForm is the form to assign a human step.
 type assignForm struct {
 	humanForm
 	To string
 }
 
-func (s *server) assignForm(req *request) (*assignForm, error) {
-	h, err := s.humanForm(req, form{page: "assign", title: "Assign step", Button: "Assign"})
+func (s *server) newAssignForm(req *request) (*assignForm, error) {
+	h, err := s.newHumanForm(req, form{page: "assign", title: "Assign step", Button: "Assign"})
 	if err != nil {
 		return nil, err
 	}
 	p := &assignForm{humanForm: h, To: h.Assignee}
-	switch mine := req.assignees(); {
+	switch mine := req.listAssignees(); {
 	case req.Method == http.MethodPost:
-		p.To = req.typed("assignee")
+		p.To = req.rawField("assignee")
 	case p.To == "" && len(mine) > 0:
 		p.To = mine[0]
 	}

@@ -57,12 +57,12 @@ type investigationPage struct {
 	Incomplete   string // why there is no snapshot
 }
 
-func (s *server) investigation(req *request) (*view, error) {
-	id, err := req.id("investigation")
+func (s *server) showInvestigation(req *request) (*view, error) {
+	id, err := req.parseID("investigation")
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.investigationOf(req, id)
+	p, err := s.loadInvestigation(req, id)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +71,9 @@ func (s *server) investigation(req *request) (*view, error) {
 	}, nil
 }
 
-// evidenceFile sends the evidence as a file.
-func (s *server) evidenceFile(req *request) (*view, error) {
-	f, err := fetch(req, "investigation", evidencefile.New(s.DB, s.Engine).Export)
+// downloadEvidence sends the evidence as a file.
+func (s *server) downloadEvidence(req *request) (*view, error) {
+	f, err := findByID(req, "investigation", evidencefile.New(s.DB, s.Engine).Export)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func download(req *request, name, media string, doc []byte) (*view, error) {
 	return nil, nil         //nolint:nilnil // the response is written
 }
 
-func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage, error) {
+func (s *server) loadInvestigation(req *request, id tasker.ID) (*investigationPage, error) {
 	ctx := req.Context()
 	e, err := s.DB.Entry(ctx, id)
 	if err != nil {
@@ -120,24 +120,25 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 		return nil, err
 	}
 	then := readSnapshot(e.Snapshot)
-	failed := failedStep(e)
+	failed := failedStepID(e)
 	p := &investigationPage{
 		Entry: e, Task: task, Cause: tasker.CauseOf(e.Reason, e.DetailCode), Open: e.ResolutionStatus == tasker.EntryPending,
-		Other: failed != nil && (e.StepUUID == nil || *e.StepUUID != *failed),
-		Story: narrative(storyInput{entry: e, task: task, then: then, steps: steps}), Assignee: assigneeOf(e.Metadata),
-		Graph:    drawGraph(around(steps, failed), failed, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
-		Compared: compare(then, task, steps), Hidden: then.RedactionFailed,
+		Other:    failed != nil && (e.StepUUID == nil || *e.StepUUID != *failed),
+		Story:    buildNarrative(narrativeInput{entry: e, task: task, then: then, steps: steps}),
+		Assignee: parseAssignee(e.Metadata),
+		Graph:    drawGraph(stepsAround(steps, failed), failed, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
+		Compared: compareSnapshot(then, task, steps), Hidden: then.RedactionFailed,
 		Incomplete: then.SnapshotFailed,
 	}
 	whole := "/v1/dlq/entry/" + e.UUID.String()
 	p.Documents = []document{
-		documentOf("Thresholds in minutes", then.Thresholds, maxShown, whole), documentOf("Template", then.Template, maxContext, whole),
-		documentOf("Metadata", e.Metadata, maxShown, whole), documentOf("Complete evidence", e.Snapshot, maxShown, whole),
+		newDocument("Thresholds in minutes", then.Thresholds, maxShown, whole), newDocument("Template", then.Template, maxContext, whole),
+		newDocument("Metadata", e.Metadata, maxShown, whole), newDocument("Complete evidence", e.Snapshot, maxShown, whole),
 	}
 	if p.Related, err = s.DB.RelatedEntries(ctx, e.UUID, shownRelated); err != nil {
 		return nil, err
 	}
-	if p.Why, err = s.why(req, id); err != nil {
+	if p.Why, err = s.findCondition(req, id); err != nil {
 		return nil, err
 	}
 	p.History = slices.Clone(e.History)
@@ -150,7 +151,7 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 		p.More = len(moves)
 	}
 	n := min(len(moves), openChanges)
-	lines := historyLines(moves, steps)
+	lines := newHistoryLines(moves, steps)
 	p.Changes, p.Earlier = lines[:n], lines[n:]
 	if err := s.addSteps(req, p, steps); err != nil {
 		return nil, err
@@ -158,8 +159,8 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 	return p, s.addAttempts(ctx, p, steps)
 }
 
-// failedStep returns the step that currently blocks the task, or nil if there is none.
-func failedStep(e tasker.Entry) *tasker.ID {
+// failedStepID returns the step that currently blocks the task, or nil if there is none.
+func failedStepID(e tasker.Entry) *tasker.ID {
 	if e.FailedStep == nil {
 		return nil
 	}
@@ -169,11 +170,12 @@ func failedStep(e tasker.Entry) *tasker.ID {
 // addSteps adds the current steps and the possible actions.
 func (s *server) addSteps(req *request, p *investigationPage, steps []tasker.Step) error {
 	var err error
-	if p.Stuck, err = s.unrepairable(req, p.Task); err != nil {
+	if p.Stuck, err = s.findUnrepairableReason(req, p.Task); err != nil {
 		return err
 	}
-	about := cmp.Or(failedStep(p.Entry), p.Entry.StepUUID)
-	p.Steps = stepRows(steps, p.Stuck == "" && s.showsAction(req, access.OperateSteps, p.Task.Namespace), &p.Entry.UUID)
+	about := cmp.Or(failedStepID(p.Entry), p.Entry.StepUUID)
+	p.Steps = newStepRows(steps, p.Stuck == "" && s.canShowAction(req, access.OperateSteps, p.Task.Namespace),
+		&p.Entry.UUID)
 	if len(steps) > manySteps {
 		p.OtherSteps = len(steps) - shownSteps
 		slices.SortStableFunc(p.Steps, func(a, b stepRow) int { return stepRank(a.Step) - stepRank(b.Step) })
@@ -196,7 +198,7 @@ func (s *server) addAttempts(ctx context.Context, p *investigationPage, steps []
 	if err != nil {
 		return err
 	}
-	list := attemptsOf(moves, p.Entry.At)
+	list := collectAttempts(moves, p.Entry.At)
 	n := min(len(list), shownAttempts)
 	p.Attempts, p.EarlierTries = list[:n], list[n:]
 	return nil
@@ -219,28 +221,28 @@ func (a attempt) Took() string {
 	if a.Began.IsZero() || a.Ended.IsZero() {
 		return ""
 	}
-	return briefly(a.Ended.Sub(a.Began))
+	return formatBrief(a.Ended.Sub(a.Began))
 }
 
-// attemptsOf derives the attempts of a step from its history. Both are newest first.
-func attemptsOf(moves []tasker.Transition, opened time.Time) []attempt {
+// collectAttempts derives the attempts of a step from its history. Both are newest first.
+func collectAttempts(moves []tasker.Transition, opened time.Time) []attempt {
 	var list []attempt
 	var running *attempt
 	for _, m := range slices.Backward(moves) {
 		switch {
 		case m.To == string(tasker.StepInProgress):
-			running = &attempt{Number: numberOf(m), Began: m.CreatedAt, Worker: m.WorkerUUID, State: m.To, Later: m.CreatedAt.After(opened)}
+			running = &attempt{Number: attemptNumber(m), Began: m.CreatedAt, Worker: m.WorkerUUID, State: m.To, Later: m.CreatedAt.After(opened)}
 			continue
 		case m.To == string(tasker.StepEnqueuedForOrchestration):
 			continue // reported, not applied
 		case running == nil && m.To != string(tasker.StepError):
 			continue
 		case running == nil: // not claimed, or the claim is not in the history
-			running = &attempt{Number: numberOf(m), Worker: m.WorkerUUID, Later: m.CreatedAt.After(opened)}
+			running = &attempt{Number: attemptNumber(m), Worker: m.WorkerUUID, Later: m.CreatedAt.After(opened)}
 		}
 		running.Ended, running.Event, running.State = m.CreatedAt, m.Event, m.To
 		if m.To == string(tasker.StepError) {
-			running.Failure = failureOf(m.Detail)
+			running.Failure = parseFailure(m.Detail)
 		}
 		list = append(list, *running)
 		running = nil
@@ -252,7 +254,7 @@ func attemptsOf(moves []tasker.Transition, opened time.Time) []attempt {
 	return list
 }
 
-func numberOf(m tasker.Transition) int {
+func attemptNumber(m tasker.Transition) int {
 	if m.Attempt == nil {
 		return 0
 	}
@@ -261,18 +263,18 @@ func numberOf(m tasker.Transition) int {
 
 // comparison lists how the states in the evidence differ from the current ones.
 type comparison struct {
-	Changed, Same       []compared // limited
+	Changed, Same       []comparedStep // limited
 	AllChanged, AllSame int
 }
 
-type compared struct {
+type comparedStep struct {
 	Name, Then, Now string
 	Note            string // a change besides the state
 }
 
-func compare(then snapshot, task tasker.Task, steps []tasker.Step) comparison {
+func compareSnapshot(then snapshot, task tasker.Task, steps []tasker.Step) comparison {
 	var c comparison
-	add := func(l compared) {
+	add := func(l comparedStep) {
 		if l.Then == l.Now && l.Note == "" {
 			c.Same = append(c.Same, l)
 		} else {
@@ -280,16 +282,16 @@ func compare(then snapshot, task tasker.Task, steps []tasker.Step) comparison {
 		}
 	}
 	if then.State != "" {
-		add(compared{Name: "The task", Then: string(then.State), Now: string(task.State)})
+		add(comparedStep{Name: "The task", Then: string(then.State), Now: string(task.State)})
 	}
 	for _, st := range steps {
-		was, ok := then.step(st.UUID)
+		was, ok := then.findStep(st.UUID)
 		if !ok {
 			continue
 		}
-		l := compared{Name: st.Name, Then: string(was.State), Now: string(st.State)}
+		l := comparedStep{Name: st.Name, Then: string(was.State), Now: string(st.State)}
 		if was.Attempts != st.Attempts {
-			l.Note = count(was.Attempts, "attempt") + " then, " + count(st.Attempts, "") + " now"
+			l.Note = formatCount(was.Attempts, "attempt") + " then, " + formatCount(st.Attempts, "") + " now"
 		}
 		add(l)
 	}

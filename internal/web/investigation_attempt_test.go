@@ -48,7 +48,7 @@ func TestAttemptsAreReadOutOfTheHistory(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, a := range attemptsOf(tt.moves, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)) {
+			for _, a := range collectAttempts(tt.moves, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)) {
 				got = append(got, fmt.Sprintf("%d %s took='%s' said='%s'", a.Number, a.State, a.Took(), a.Failure.Message))
 			}
 			if s := strings.Join(got, ", "); s != tt.want {

@@ -42,21 +42,21 @@ func (r stepRow) ElementDoc() document {
 	if r.Map == nil {
 		return document{}
 	}
-	return documentOf("Element", r.Map.Value, maxResult, apiOfStep(r.Step)).withID("element-" + r.UUID.String())
+	return newDocument("Element", r.Map.Value, maxResult, stepAPIPath(r.Step)).withID("element-" + r.UUID.String())
 }
 
-func (s *server) items(req *request) (*view, error) {
-	id, err := req.id("step")
+func (s *server) showItems(req *request) (*view, error) {
+	id, err := req.parseID("step")
 	if err != nil {
 		return nil, err
 	}
 	q := req.query()
-	f := tasker.MapItemFilter{State: choice(q, "state", itemStates), From: q.number("from", 0, 0, tasker.MaxMapItems), Limit: pageRows}
+	f := tasker.MapItemFilter{State: readChoice(q, "state", itemStates), From: q.readNumber("from", 0, 0, tasker.MaxMapItems), Limit: pageRows}
 	if q.err != nil {
 		return nil, q.err
 	}
 	page := itemsPage{State: f.State}
-	if page.Task, err = fetch(req, "task", s.DB.Task); err != nil {
+	if page.Task, err = findByID(req, "task", s.DB.Task); err != nil {
 		return nil, err
 	}
 	ctx, task := req.Context(), page.Task.UUID
@@ -68,22 +68,22 @@ func (s *server) items(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	entry, err := s.entryOf(req, task)
+	entry, err := s.findEntry(req, task)
 	if err != nil {
 		return nil, err
 	}
-	page.Stuck = whyUnrepairable(page.Task, entry)
-	page.CanOperate = page.Stuck == "" && s.showsAction(req, access.OperateSteps, page.Task.Namespace)
-	page.Items = stepRows(list, page.CanOperate, nil)
-	page.Tabs = append(page.Tabs, link{Name: "all", Path: req.link("state", "", "from", ""), Here: f.State == ""})
+	page.Stuck = explainUnrepairable(page.Task, entry)
+	page.CanOperate = page.Stuck == "" && s.canShowAction(req, access.OperateSteps, page.Task.Namespace)
+	page.Items = newStepRows(list, page.CanOperate, nil)
+	page.Tabs = append(page.Tabs, link{Name: "all", Path: req.buildLink("state", "", "from", ""), Here: f.State == ""})
 	for _, state := range itemStates {
-		page.Tabs = append(page.Tabs, link{Name: words(state), Path: req.link("state", string(state), "from", ""), Here: f.State == state})
+		page.Tabs = append(page.Tabs, link{Name: formatWords(state), Path: req.buildLink("state", string(state), "from", ""), Here: f.State == state})
 	}
 	if f.From > 0 {
-		page.Pager.Before = req.link("from", "") // pages are limited by bytes, so the previous start is unknown
+		page.Pager.Before = req.buildLink("from", "") // pages are limited by bytes, so the previous start is unknown
 	}
 	if next > 0 {
-		page.Pager.After = req.link("from", strconv.Itoa(next))
+		page.Pager.After = req.buildLink("from", strconv.Itoa(next))
 	}
 	if len(list) > 0 {
 		page.Pager.Here = strconv.Itoa(list[0].Map.Ordinal) + "–" + strconv.Itoa(list[len(list)-1].Map.Ordinal)

@@ -43,9 +43,9 @@ func (l limitLine) SetBy() string {
 // Some formats a number for which counting stops at [tasker.MaxLimitCount].
 func (limitLine) Some(n int64) string {
 	if n >= tasker.MaxLimitCount {
-		return count(n, "") + " or more"
+		return formatCount(n, "") + " or more"
 	}
-	return count(n, "")
+	return formatCount(n, "")
 }
 
 func limitTitle(r tasker.LimitRef) string {
@@ -88,9 +88,9 @@ type limitsPage struct {
 	Set       string // form to set one; empty without permission
 }
 
-func (s *server) limits(req *request) (*view, error) {
+func (s *server) showLimits(req *request) (*view, error) {
 	q := req.query()
-	f := tasker.LimitFilter{Namespace: q.text("namespace", 128), After: q.text("after", 300), Limit: limitRows}
+	f := tasker.LimitFilter{Namespace: q.readText("namespace", 128), After: q.readText("after", 300), Limit: limitRows}
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -103,9 +103,9 @@ func (s *server) limits(req *request) (*view, error) {
 		p.Limits = append(p.Limits, limitLine{l})
 	}
 	if more {
-		p.Pager.After = req.link("after", list[len(list)-1].LimitRef.String())
+		p.Pager.After = req.buildLink("after", list[len(list)-1].LimitRef.String())
 	}
-	if !s.ReadOnly && req.sees(access.OperateSteps) {
+	if !s.ReadOnly && req.canSee(access.OperateSteps) {
 		p.Set = limitLink(setLimitPath, tasker.LimitRef{Namespace: f.Namespace})
 	}
 	return &view{page: "limits", title: navLimits, nav: navLimits, live: true, body: p}, nil
@@ -119,18 +119,18 @@ type limitDetailPage struct {
 	Set, Delete string // forms; empty without permission
 }
 
-// limitOf reads the selected limit.
-func limitOf(req *request) (ref tasker.LimitRef, err error) {
+// readLimitRef reads the selected limit.
+func readLimitRef(req *request) (ref tasker.LimitRef, err error) {
 	field := func(name string) string { return strings.TrimSpace(req.FormValue(name)) }
 	ref = tasker.LimitRef{Kind: tasker.LimitKind(field("kind")), Namespace: field("namespace"), Name: field("name")}
-	if storable(ref.Namespace+ref.Name) != nil {
+	if checkStorable(ref.Namespace+ref.Name) != nil {
 		return tasker.LimitRef{}, tasker.Errorf(tasker.Invalid, "invalid limit name: must be valid UTF-8 without NUL")
 	}
 	return ref, nil
 }
 
-func (s *server) onLimit(req *request) (*view, error) {
-	ref, err := limitOf(req)
+func (s *server) showLimit(req *request) (*view, error) {
+	ref, err := readLimitRef(req)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (s *server) onLimit(req *request) (*view, error) {
 		return nil, err
 	}
 	p := limitDetailPage{limitLine: limitLine{d.Limit}, Keys: d.Keys, MoreKeys: len(d.Keys) == tasker.MaxLimitKeys}
-	if !s.ReadOnly && req.caller.MayLimit(ref) == nil {
+	if !s.ReadOnly && req.caller.RequireLimitPermission(ref) == nil {
 		p.Set = limitLink(setLimitPath, ref)
 		if ref.Kind != tasker.NamedLimit { // templates define it
 			p.Delete = limitLink(deleteLimitPath, ref)
@@ -167,19 +167,19 @@ func (p *limitForm) Of() string {
 	return limitTitle(p.Ref)
 }
 
-func (s *server) setLimitForm(req *request) (*limitForm, error) {
-	ref, err := limitOf(req)
+func (s *server) newSetLimitForm(req *request) (*limitForm, error) {
+	ref, err := readLimitRef(req)
 	if err != nil {
 		return nil, err
 	}
 	p := &limitForm{server: s, Ref: ref}
 	for _, kind := range tasker.LimitKinds() {
-		if kind != tasker.ServerLimit || req.caller.MayLimit(tasker.LimitRef{Kind: kind}) == nil {
+		if kind != tasker.ServerLimit || req.caller.RequireLimitPermission(tasker.LimitRef{Kind: kind}) == nil {
 			p.Kinds = append(p.Kinds, kind)
 		}
 	}
-	p.form = req.formOf(form{page: "limitaction", title: "Set a limit", nav: navLimits, Button: "Set the limit", Back: limitsPath})
-	if p.Max, p.Rate, p.Burst = req.field("max"), req.field("rate"), req.field("burst"); req.Method != http.MethodPost && ref.Check() == nil {
+	p.form = req.newForm(form{page: "limitaction", title: "Set a limit", nav: navLimits, Button: "Set the limit", Back: limitsPath})
+	if p.Max, p.Rate, p.Burst = req.trimmedField("max"), req.trimmedField("rate"), req.trimmedField("burst"); req.Method != http.MethodPost && ref.Check() == nil {
 		if err := p.fill(req); err != nil {
 			return nil, err
 		}
@@ -206,8 +206,8 @@ func (p *limitForm) fill(req *request) error {
 	return nil
 }
 
-func (s *server) deleteLimitForm(req *request) (*limitForm, error) {
-	ref, err := limitOf(req)
+func (s *server) newDeleteLimitForm(req *request) (*limitForm, error) {
+	ref, err := readLimitRef(req)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (s *server) deleteLimitForm(req *request) (*limitForm, error) {
 		return nil, err
 	}
 	p := &limitForm{server: s, Ref: ref, Deletes: true}
-	p.form = req.formOf(form{page: "limitaction", title: "Delete the limit of " + limitTitle(ref), nav: navLimits, Button: "Delete the limit", Back: limitLine{d.Limit}.Path(), Danger: true})
+	p.form = req.newForm(form{page: "limitaction", title: "Delete the limit of " + limitTitle(ref), nav: navLimits, Button: "Delete the limit", Back: limitLine{d.Limit}.Path(), Danger: true})
 	p.Command = p.command(req)
 	return p, nil
 }
@@ -228,14 +228,14 @@ func (p *limitForm) do(req *request) (*view, error) {
 	if err := p.Ref.Check(); err != nil {
 		return nil, err
 	}
-	if err := req.caller.MayLimit(p.Ref); err != nil {
-		return nil, asTyped(err)
+	if err := req.caller.RequireLimitPermission(p.Ref); err != nil {
+		return nil, asInputError(err)
 	}
 	change := engine.LimitChange{Actor: p.Actor, Reason: p.Reason}
 	if p.Deletes {
 		return &view{next: limitsPath, note: "The limit of " + limitTitle(p.Ref) + " is deleted."}, p.Engine.DeleteLimit(req.Context(), p.Ref, change)
 	}
-	value, err := p.value()
+	value, err := p.parseValue()
 	if err != nil {
 		return nil, err
 	}
@@ -243,12 +243,12 @@ func (p *limitForm) do(req *request) (*view, error) {
 	return &view{next: limitLine{l}.Path(), note: "The limit is " + l.LimitValue.String() + "."}, err
 }
 
-// value parses the fields to the value of a limit.
-func (p *limitForm) value() (v tasker.LimitValue, err error) {
+// parseValue parses the fields to the value of a limit.
+func (p *limitForm) parseValue() (v tasker.LimitValue, err error) {
 	whole := func(name, text string) int {
 		n, fault := strconv.Atoi(text)
 		if text != "" && fault != nil {
-			err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be a whole number", name, clip(text, 40))
+			err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be a whole number", name, truncate(text, 40))
 		}
 		return n
 	}
@@ -256,7 +256,7 @@ func (p *limitForm) value() (v tasker.LimitValue, err error) {
 	if p.Rate != "" {
 		var fault error
 		if v.PerSecond, fault = strconv.ParseFloat(p.Rate, 64); fault != nil {
-			err = tasker.Errorf(tasker.Invalid, "invalid rate %q: must be a number", clip(p.Rate, 40))
+			err = tasker.Errorf(tasker.Invalid, "invalid rate %q: must be a number", truncate(p.Rate, 40))
 		}
 	}
 	return v, err
@@ -269,24 +269,24 @@ func (p *limitForm) command(req *request) command {
 		ref = tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: "NAMESPACE", Name: "HANDLER"}
 	}
 	ctl := func(word string, pairs ...string) []string {
-		list := flags(append([]string{"--namespace", ref.Namespace, "--name", ref.Name}, append(pairs, "--reason", reason)...)...)
-		return slices.Concat([]string{"limit", word, string(ref.Kind)}, list, p.by("--by", actor))
+		list := buildFlags(append([]string{"--namespace", ref.Namespace, "--name", ref.Name}, append(pairs, "--reason", reason)...)...)
+		return slices.Concat([]string{"limit", word, string(ref.Kind)}, list, p.actorFlags("--by", actor))
 	}
 	if p.Deletes {
 		q := limitQuery(ref)
 		q.Set("reason", reason)
-		if by := p.byInBody(actor); by != "" {
+		if by := p.actorInBody(actor); by != "" {
 			q.Set("by", by)
 		}
-		return commandOf(req, ctl("delete"), http.MethodDelete, "/v1/limits?"+q.Encode(), nil)
+		return newCommand(req, ctl("delete"), http.MethodDelete, "/v1/limits?"+q.Encode(), nil)
 	}
 	most, rate, burst := p.Max, p.Rate, p.Burst
-	v, err := p.value()
+	v, err := p.parseValue()
 	if err != nil || v.Check() != nil {
 		v, most, rate, burst = tasker.LimitValue{MaxInProgress: 10}, "10", "", ""
 	}
-	return commandOf(req, ctl("set", "--max", most, "--rate", rate, "--burst", burst), http.MethodPut, "/v1/limits", apiv1.SetLimit{
+	return newCommand(req, ctl("set", "--max", most, "--rate", rate, "--burst", burst), http.MethodPut, "/v1/limits", apiv1.SetLimit{
 		Kind: string(ref.Kind), Namespace: ref.Namespace, Name: ref.Name, MaxInProgress: v.MaxInProgress, PerSecond: v.PerSecond, Burst: v.Burst,
-		Reason: reason, By: p.byInBody(actor),
+		Reason: reason, By: p.actorInBody(actor),
 	})
 }

@@ -197,7 +197,7 @@ func TestExpiredSessionKeepsTypedText(t *testing.T) {
 	signIn(tab)
 	tab.Type("textarea[name=reason]", "paid by telephone")
 	st.Exec(`UPDATE tasker.sessions SET ended_at = now()`)
-	a.Look(t.Context())
+	a.PollRevocations(t.Context())
 	tab.Click("main form button:not(.plain)")
 	tab.Sees("Session expired. Nothing was sent")
 	tab.Accessible()

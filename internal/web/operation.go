@@ -40,15 +40,16 @@ func (l operationLine) Computes() string {
 	return apiv1.FromOperation(l.Operation).Act.ResultExpression
 }
 
-func lineOf(o tasker.Operation) operationLine {
-	p := progressOf(o.Items, []portion{
+func newOperationLine(o tasker.Operation) operationLine {
+	p := newProgress(o.Items, []portion{
 		{o.Counts[tasker.ItemVerified], "good", "verified"}, {o.Counts[tasker.ItemRunning], "busy", "running"},
 		{o.Counts[tasker.ItemReleased], "busy", "released"}, {o.Counts[tasker.ItemFailedAgain], "bad", "failed again"},
 		{o.Counts[tasker.ItemSkipped], "warn", "skipped"}, {o.Counts[tasker.ItemAborted], "idle", "aborted"},
 		{o.Counts[tasker.ItemPlanned], "idle", "remaining"},
 	})
 	return operationLine{
-		Operation: o, Path: operationPath(o.UUID), Does: doesOf(o), Bar: p.Parts, Sums: p.Words + " = " + count(o.Items, ""),
+		Operation: o, Path: operationPath(o.UUID), Does: describeAction(o), Bar: p.Parts,
+		Sums: p.Words + " = " + formatCount(o.Items, ""),
 	}
 }
 
@@ -57,8 +58,8 @@ var actNames = map[tasker.Act]string{
 	tasker.ActCompensate: "Cancel and compensate %s", tasker.ActRecreate: "Recreate %s", tasker.ActEnd: "End %s",
 }
 
-func doesOf(o tasker.Operation) string {
-	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), count(o.Items, itemNoun(o.Act)))
+func describeAction(o tasker.Operation) string {
+	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), formatCount(o.Items, itemNoun(o.Act)))
 }
 
 // itemNoun returns the noun for the objects that an act applies to.
@@ -74,9 +75,9 @@ type operationsPage struct {
 	Pager      pager
 }
 
-func (s *server) operations(req *request) (*view, error) {
+func (s *server) showOperations(req *request) (*view, error) {
 	q := req.query()
-	f := tasker.OperationFilter{State: choice(q, "state", tasker.OperationStates()), Limit: operationRows, Offset: q.offset()}
+	f := tasker.OperationFilter{State: readChoice(q, "state", tasker.OperationStates()), Limit: operationRows, Offset: q.readOffset()}
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -84,9 +85,9 @@ func (s *server) operations(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := operationsPage{State: f.State, States: tasker.OperationStates(), Pager: req.pager(f.Offset, f.Limit, len(list), more)}
+	p := operationsPage{State: f.State, States: tasker.OperationStates(), Pager: req.newPager(f.Offset, f.Limit, len(list), more)}
 	for _, o := range list {
-		p.Operations = append(p.Operations, lineOf(o))
+		p.Operations = append(p.Operations, newOperationLine(o))
 	}
 	return &view{page: "operations", title: "Operations", nav: navOperations, live: true, body: p}, nil
 }
@@ -94,8 +95,8 @@ func (s *server) operations(req *request) (*view, error) {
 // maxOfCase limits how many operations of each state are searched for a case.
 const maxOfCase = 20
 
-// operationsOf returns the open operations on a case.
-func (s *server) operationsOf(req *request, id tasker.ID) (lines []operationLine, err error) {
+// findOperations returns the open operations on a case.
+func (s *server) findOperations(req *request, id tasker.ID) (lines []operationLine, err error) {
 	for _, state := range []tasker.OperationState{tasker.OperationPaused, tasker.OperationRunning, tasker.OperationPlanned} {
 		list, _, err := s.DB.Operations(req.Context(), tasker.OperationFilter{State: state, Limit: maxOfCase})
 		if err != nil {
@@ -103,7 +104,7 @@ func (s *server) operationsOf(req *request, id tasker.ID) (lines []operationLine
 		}
 		for _, o := range list {
 			if of := o.Selection.Filter.Case; of != nil && *of == id {
-				lines = append(lines, lineOf(o))
+				lines = append(lines, newOperationLine(o))
 			}
 		}
 	}
@@ -168,30 +169,30 @@ var outcomes = map[string]string{
 	"context_invalid":   "the context is invalid for the newest version of the template",
 }
 
-func (s *server) onOperation(req *request) (*view, error) {
-	o, err := fetch(req, "operation", s.DB.Operation)
+func (s *server) showOperation(req *request) (*view, error) {
+	o, err := findByID(req, "operation", s.DB.Operation)
 	if err != nil {
 		return nil, err
 	}
 	q := req.query()
-	p := operationPage{operationLine: lineOf(o), Waves: wavesOf(o), Arrived: -1, Expected: o.SettledAt == nil, State1: choice(q, "state", tasker.ItemStates())}
-	after := q.number("after", 0, 0, tasker.MaxOperationItems)
+	p := operationPage{operationLine: newOperationLine(o), Waves: newWaveLines(o), Arrived: -1, Expected: o.SettledAt == nil, State1: readChoice(q, "state", tasker.ItemStates())}
+	after := q.readNumber("after", 0, 0, tasker.MaxOperationItems)
 	if q.err != nil {
 		return nil, q.err
 	}
-	p.Hides = slices.ContainsFunc(o.Namespaces, func(n string) bool { return !req.readsPayloads(n) })
+	p.Hides = slices.ContainsFunc(o.Namespaces, func(n string) bool { return !req.canReadPayloads(n) })
 	p.addPause()
 	if p.Expected {
-		if p.Why, err = s.why(req, o.UUID); err != nil {
+		if p.Why, err = s.findCondition(req, o.UUID); err != nil {
 			return nil, err
 		}
 	}
 	if err := s.addArrivals(req, &p); err != nil {
 		return nil, err
 	}
-	if s.showsAction(req, access.OperateSteps, o.Namespaces...) {
+	if s.canShowAction(req, access.OperateSteps, o.Namespaces...) {
 		for _, v := range operationVerbs {
-			if v.refusal(o) == "" {
+			if v.checkOperation(o) == "" {
 				p.Verbs = append(p.Verbs, v)
 			}
 		}
@@ -202,7 +203,7 @@ func (s *server) onOperation(req *request) (*view, error) {
 	return &view{page: "operation", title: p.Does, nav: navOperations, live: true, body: p}, nil
 }
 
-func wavesOf(o tasker.Operation) []waveLine {
+func newWaveLines(o tasker.Operation) []waveLine {
 	list := make([]waveLine, 0, len(o.Waves)+1)
 	active := o.State == tasker.OperationRunning || o.State == tasker.OperationPaused
 	remaining := o.Items
@@ -214,7 +215,7 @@ func wavesOf(o tasker.Operation) []waveLine {
 		if remaining -= items; items == 0 && i > 0 {
 			break
 		}
-		l := waveLine{Name: "wave " + strconv.Itoa(i+1), Items: count(items, ""), Here: active && i == o.Wave, Past: i < o.Wave || o.State == tasker.OperationDone, Now: "running"}
+		l := waveLine{Name: "wave " + strconv.Itoa(i+1), Items: formatCount(items, ""), Here: active && i == o.Wave, Past: i < o.Wave || o.State == tasker.OperationDone, Now: "running"}
 		if o.State == tasker.OperationPaused {
 			l.Now = "paused"
 		}
@@ -239,7 +240,7 @@ func (p *operationPage) addPause() {
 		return
 	}
 	pause := *p.operationLine.Pause
-	p.Pause = fmt.Sprintf(cmp.Or(pauseTexts[pause.For], string(pause.For))+"%.0[1]s%.0[2]s", count(pause.Failures, "step"), pause.By)
+	p.Pause = fmt.Sprintf(cmp.Or(pauseTexts[pause.For], string(pause.For))+"%.0[1]s%.0[2]s", formatCount(pause.Failures, "step"), pause.By)
 	if pause.TaskUUID != nil {
 		p.Task = taskPath(*pause.TaskUUID)
 	}
@@ -248,7 +249,7 @@ func (p *operationPage) addPause() {
 // addArrivals counts the investigations that match the selection but were opened later.
 func (s *server) addArrivals(req *request, p *operationPage) error {
 	sel := p.Selection
-	p.Chosen = selectionWords(p.Operation)
+	p.Chosen = describeSelection(p.Operation)
 	if id := sel.Filter.Case; id != nil {
 		p.Case = casePath(*id)
 	}
@@ -257,7 +258,7 @@ func (s *server) addArrivals(req *request, p *operationPage) error {
 	}
 	n, err := s.DB.CountArrivals(req.Context(), sel, p.CreatedAt, maxArrivals)
 	p.Arrived = n
-	if n > 0 && s.showsAction(req, access.OperateSteps, p.Namespaces...) {
+	if n > 0 && s.canShowAction(req, access.OperateSteps, p.Namespaces...) {
 		if p.Again = planLink(sel.Filter); p.Chosen == "" {
 			p.Again = p.Case + "/run"
 		}
@@ -287,38 +288,39 @@ func (s *server) addItems(req *request, p *operationPage, after int) error {
 		if err != nil {
 			return err
 		}
-		g := itemGroup{State: state, All: p.Counts[state], Path: p.Path + "?state=" + string(state), Items: itemLines(list), More: more}
-		if state == tasker.ItemFailedAgain && s.showsAction(req, access.OperateSteps, p.Namespaces...) {
-			if g.Acts, err = s.againLinks(req, list); err != nil {
+		g := itemGroup{State: state, All: p.Counts[state], Path: p.Path + "?state=" + string(state), Items: newItemLines(list), More: more}
+		if state == tasker.ItemFailedAgain && s.canShowAction(req, access.OperateSteps, p.Namespaces...) {
+			if g.Acts, err = s.buildRetryLinks(req, list); err != nil {
 				return err
 			}
 		}
 		if p.Groups = append(p.Groups, g); p.State1 != "" && more {
-			p.Pager.After = req.link("after", strconv.Itoa(list[len(list)-1].Ordinal))
+			p.Pager.After = req.buildLink("after", strconv.Itoa(list[len(list)-1].Ordinal))
 		}
 	}
 	return nil
 }
 
-// againLinks returns links to plan operations on the investigations of items that failed again.
-func (s *server) againLinks(req *request, list []tasker.OperationItem) ([]link, error) {
+// buildRetryLinks returns links to plan operations on the investigations of items that failed
+// again.
+func (s *server) buildRetryLinks(req *request, list []tasker.OperationItem) ([]link, error) {
 	var ids []tasker.ID
 	query := url.Values{}
 	for _, item := range list {
 		ids = append(ids, item.EntryUUID)
 		query.Add("id", item.EntryUUID.String())
 	}
-	possible, err := s.Operations.Possible(req.within(access.OperateSteps).Context(), tasker.OperationSelection{IDs: ids}, len(ids))
+	possible, err := s.Operations.CountPossible(req.withPermission(access.OperateSteps).Context(), tasker.OperationSelection{IDs: ids}, len(ids))
 	delete(possible, tasker.ActEnd)
-	return actLinks(req, possible, "", "plan an operation on the steps that failed again", func(tasker.Act) string { return planPath + "?" + query.Encode() }), err
+	return buildActLinks(req, possible, "", "plan an operation on the steps that failed again", func(tasker.Act) string { return planPath + "?" + query.Encode() }), err
 }
 
-func itemLines(list []tasker.OperationItem) []itemLine {
+func newItemLines(list []tasker.OperationItem) []itemLine {
 	lines := make([]itemLine, len(list))
 	for i, item := range list {
-		lines[i] = itemLine{OperationItem: item, Why: shown(item.FailureText)}
+		lines[i] = itemLine{OperationItem: item, Why: cleanText(item.FailureText)}
 		if item.State != tasker.ItemFailedAgain && item.Outcome != "" {
-			lines[i].Why = cmp.Or(outcomes[item.Outcome], words(item.Outcome))
+			lines[i].Why = cmp.Or(outcomes[item.Outcome], formatWords(item.Outcome))
 		}
 	}
 	return lines

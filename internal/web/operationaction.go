@@ -47,19 +47,19 @@ var operationVerbs = []operationVerb{
 	},
 }
 
-// refusal returns why an operation does not accept the action, or "" if it does.
-func (v operationVerb) refusal(o tasker.Operation) string {
+// checkOperation returns why an operation does not accept the action, or "" if it does.
+func (v operationVerb) checkOperation(o tasker.Operation) string {
 	if slices.Contains(v.from, o.State) {
 		return ""
 	}
-	state := words(o.State)
+	state := formatWords(o.State)
 	if o.EndedAt != nil {
 		state = "finished"
 	}
 	return fmt.Sprintf("This operation is %s and can't be %s.", state, v.Done)
 }
 
-// operationForm is the form for an action on an operation.
+// newOperationForm is the form for an action on an operation.
 type operationForm struct {
 	*server
 	form
@@ -89,18 +89,19 @@ const (
 	dryRunItems = 1000
 )
 
-func (s *server) operationForm(req *request, v operationVerb) (*operationForm, error) {
-	o, err := fetch(req, "operation", s.DB.Operation)
+func (s *server) newOperationForm(req *request, v operationVerb) (*operationForm, error) {
+	o, err := findByID(req, "operation", s.DB.Operation)
 	if err != nil {
 		return nil, err
 	}
-	p := &operationForm{server: s, operationVerb: v, Operation: lineOf(o), Digest: o.PlanDigest, Waves: wavesOf(o)}
-	p.form = req.formOf(form{
-		page: "operationaction", title: v.button() + ": " + doesOf(o), nav: navOperations, Button: v.button(),
+	p := &operationForm{server: s, operationVerb: v, Operation: newOperationLine(o), Digest: o.PlanDigest,
+		Waves: newWaveLines(o)}
+	p.form = req.newForm(form{
+		page: "operationaction", title: v.button() + ": " + describeAction(o), nav: navOperations, Button: v.button(),
 		Back: operationPath(o.UUID), Danger: v.Final,
 	})
-	p.Refused = v.refusal(o)
-	p.Tolerate, p.TolerateCause = req.field("tolerate"), req.checked("tolerate_cause")
+	p.Refused = v.checkOperation(o)
+	p.Tolerate, p.TolerateCause = req.trimmedField("tolerate"), req.isChecked("tolerate_cause")
 	if p.Tolerate == "" && o.Guards.Tolerate != nil {
 		p.Tolerate = o.Guards.Tolerate.String()
 	}
@@ -108,12 +109,12 @@ func (s *server) operationForm(req *request, v operationVerb) (*operationForm, e
 	if v.Word != wordStart {
 		return p, nil
 	}
-	p.Button = doesOf(o)
+	p.Button = describeAction(o)
 	if len(o.Waves) > 0 && o.Items > o.Waves[0] {
-		p.Button = "Start with " + count(o.Waves[0], itemNoun(o.Act))
+		p.Button = "Start with " + formatCount(o.Waves[0], itemNoun(o.Act))
 	}
 	list, _, err := s.DB.OperationItems(req.Context(), o.UUID, postgres.ItemFilter{Limit: shownItems})
-	p.First = itemLines(list)
+	p.First = newItemLines(list)
 	if err == nil && p.Refused == "" && req.Method == http.MethodGet {
 		err = p.dryRun(req.Context())
 	}
@@ -123,7 +124,7 @@ func (s *server) operationForm(req *request, v operationVerb) (*operationForm, e
 func (p *operationForm) dryRun(ctx context.Context) error {
 	r, err := p.Operations.DryRun(ctx, p.Operation.UUID, 0, dryRunItems)
 	if code := tasker.CodeOf(err); code == tasker.Conflict || code == tasker.Unavailable {
-		p.NoDryRun = messageOf(err) // the plan can still be started
+		p.NoDryRun = errorMessage(err) // the plan can still be started
 		return nil
 	}
 	if err != nil {
@@ -131,7 +132,7 @@ func (p *operationForm) dryRun(ctx context.Context) error {
 	}
 	p.DryRun = &r
 	for _, f := range r.Refused {
-		p.Refusals = append(p.Refusals, itemRefusal{f, cmp.Or(outcomes[f.Outcome], words(f.Outcome))})
+		p.Refusals = append(p.Refusals, itemRefusal{f, cmp.Or(outcomes[f.Outcome], formatWords(f.Outcome))})
 	}
 	for name, n := range r.Enqueues {
 		p.Enqueues = append(p.Enqueues, tasker.ValueCount{Value: name, Entries: int64(n)})
@@ -150,7 +151,7 @@ func (p *operationForm) do(req *request) (*view, error) {
 	case seen == "":
 		return nil, tasker.Errorf(tasker.Invalid, "the form is missing the operation's state: reload the page")
 	case seen != string(p.Operation.State):
-		return nil, tasker.Errorf(tasker.Conflict, "the operation is now %s: check it and submit again", words(p.Operation.State))
+		return nil, tasker.Errorf(tasker.Conflict, "the operation is now %s: check it and submit again", formatWords(p.Operation.State))
 	}
 	ctx, id := req.Context(), p.Operation.UUID
 	var err error
@@ -174,7 +175,7 @@ func (p *operationForm) command(req *request) command {
 	actor, _ := p.placeholders()
 	id := p.Operation.UUID.String()
 	ctl := []string{"operation", p.Word, id}
-	by := p.byInBody(actor)
+	by := p.actorInBody(actor)
 	var body any = apiv1.ChangeOperation{By: by}
 	switch p.Word {
 	case wordStart:
@@ -187,5 +188,6 @@ func (p *operationForm) command(req *request) command {
 		}
 		body = apiv1.ResumeOperation{By: by, Tolerate: p.Tolerate, TolerateCause: p.TolerateCause}
 	}
-	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, "/v1/operations/"+id+"/"+p.Word, body)
+	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, "/v1/operations/"+id+"/"+p.Word,
+		body)
 }

@@ -41,7 +41,7 @@ type reasonLine struct {
 	Path string // list of the open ones
 }
 
-func (s *server) dashboard(req *request) (*view, error) {
+func (s *server) showDashboard(req *request) (*view, error) {
 	p := dashboardPage{}
 	list, err := s.DB.EntryStats(req.Context())
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *server) addCases(req *request, p *dashboardPage) error {
 		return nil
 	}
 	list, totals, _, err := s.DB.CasePage(req.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: worstCases}})
-	p.Cases, p.AllCases, p.Oldest = caseLines(list), totals.Cases, totals.Oldest
+	p.Cases, p.AllCases, p.Oldest = newCaseLines(list), totals.Cases, totals.Oldest
 	return err
 }
 
@@ -123,7 +123,7 @@ func (s *server) addCharts(req *request, p *dashboardPage) error {
 	q := req.query()
 	over := max(slices.IndexFunc(windows, func(w window) bool { return w.Name == q.Get("over") }), 0)
 	w := windows[over]
-	if choice(q, "over", []string{"hour", "day", "month"}); q.err != nil {
+	if readChoice(q, "over", []string{"hour", "day", "month"}); q.err != nil {
 		return q.err
 	}
 	for _, each := range windows {
@@ -163,7 +163,7 @@ func (p *dashboardPage) draw(w window, counts []tasker.EntryCount) {
 		}
 		open = append(open, pt)
 		if i == 0 || i == len(counts)-1 {
-			texts = append(texts, fmt.Sprintf("%s at the end of %s", count(pt.Values[0], ""), pt.Name))
+			texts = append(texts, fmt.Sprintf("%s at the end of %s", formatCount(pt.Values[0], ""), pt.Name))
 		}
 	}
 	openPlot := drawPlot("", []series{{"open", "busy"}}, open)
@@ -176,16 +176,16 @@ func (p *dashboardPage) draw(w window, counts []tasker.EntryCount) {
 
 // addParts adds the sinks and the queues without a live worker.
 func (s *server) addParts(req *request, p *dashboardPage) error {
-	if p.SeesSinks = req.sees(access.ReadSystem); p.SeesSinks {
+	if p.SeesSinks = req.canSee(access.ReadSystem); p.SeesSinks {
 		names, err := s.DB.Sinks(req.Context())
 		if err != nil {
 			return err
 		}
-		if p.Sinks, err = s.sinkLines(req, names); err != nil {
+		if p.Sinks, err = s.listSinkLines(req, names); err != nil {
 			return err
 		}
 	}
-	queues, err := s.DB.Queues(req.within(access.ReadWorkers).Context(), "", pageRows)
+	queues, err := s.DB.Queues(req.withPermission(access.ReadWorkers).Context(), "", pageRows)
 	for _, q := range queues {
 		if q.Unserved {
 			p.Unserved = append(p.Unserved, unservedQueue{Queue: q, Steps: q.Queued + q.AwaitingWorker, Path: queuePath(q.Namespace, q.Handler)})
@@ -219,11 +219,12 @@ type stalenessRow struct {
 	Bar bar
 }
 
-func (s *server) staleness(req *request) (*view, error) {
+func (s *server) showStaleness(req *request) (*view, error) {
 	q := req.query()
 	f := tasker.StalenessFilter{
-		Health: choice(q, "health", tasker.Healths()), Namespace: q.text("namespace", 128), Name: q.text("name", 128),
-		Limit: pageRows + 1, Offset: q.offset(),
+		Health: readChoice(q, "health", tasker.Healths()), Namespace: q.readText("namespace", 128),
+		Name:  q.readText("name", 128),
+		Limit: pageRows + 1, Offset: q.readOffset(),
 	}
 	if q.err != nil {
 		return nil, q.err
@@ -234,13 +235,13 @@ func (s *server) staleness(req *request) (*view, error) {
 	}
 	p := stalenessPage{Filter: f}
 	if f.Namespace+f.Name != "" {
-		p.Clear = req.link("namespace", "", "name", "", "offset", "")
+		p.Clear = req.buildLink("namespace", "", "name", "", "offset", "")
 	}
 	for _, l := range list[:min(len(list), pageRows)] {
-		p.Rows = append(p.Rows, stalenessRow{l, barOf(l.TimeInStateMinutes, l.ThresholdMinutes)})
+		p.Rows = append(p.Rows, stalenessRow{l, newBar(l.TimeInStateMinutes, l.ThresholdMinutes)})
 	}
-	p.Pager = req.pager(f.Offset, pageRows, len(p.Rows), len(list) > pageRows)
-	if p.Counts, err = s.healthCounts(req, f); err != nil {
+	p.Pager = req.newPager(f.Offset, pageRows, len(p.Rows), len(list) > pageRows)
+	if p.Counts, err = s.countHealth(req, f); err != nil {
 		return nil, err
 	}
 	if p.Namespaces, err = s.DB.Namespaces(req.Context()); err != nil {
@@ -249,9 +250,9 @@ func (s *server) staleness(req *request) (*view, error) {
 	return &view{page: "staleness", title: "Staleness", nav: "Staleness", live: true, body: p}, nil
 }
 
-// healthCounts counts the tasks of each health that match the rest of the filter. Counting stops
+// countHealth counts the tasks of each health that match the rest of the filter. Counting stops
 // at maxRows.
-func (s *server) healthCounts(req *request, f tasker.StalenessFilter) ([]healthCount, error) {
+func (s *server) countHealth(req *request, f tasker.StalenessFilter) ([]healthCount, error) {
 	f.Limit = maxRows
 	counts, err := s.DB.CountStaleness(req.Context(), f, tasker.Healths()...)
 	if err != nil {
@@ -270,7 +271,7 @@ func (s *server) healthCounts(req *request, f tasker.StalenessFilter) ([]healthC
 		out = append(out, c)
 	}
 	for i := range out {
-		out[i].Href, out[i].Here = req.link("health", string(out[i].Health), "offset", ""), out[i].Health == f.Health
+		out[i].Href, out[i].Here = req.buildLink("health", string(out[i].Health), "offset", ""), out[i].Health == f.Health
 	}
 	return out, nil
 }
@@ -294,9 +295,9 @@ type queueLine struct {
 // FewHandlers returns the number of a worker's handlers up to which the list is not folded.
 func (workersPage) FewHandlers() int { return 4 }
 
-func (s *server) workers(req *request) (*view, error) {
+func (s *server) showWorkers(req *request) (*view, error) {
 	q := req.query()
-	offset := q.offset()
+	offset := q.readOffset()
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -308,7 +309,7 @@ func (s *server) workers(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := workersPage{Workers: list, Pager: req.pager(offset, pageRows, len(list), more), MoreQueues: len(queues) > pageRows}
+	p := workersPage{Workers: list, Pager: req.newPager(offset, pageRows, len(list), more), MoreQueues: len(queues) > pageRows}
 	for _, queue := range queues[:min(len(queues), pageRows)] {
 		p.Queues = append(p.Queues, queueLine{queue, queuePath(queue.Namespace, queue.Handler)})
 		if queue.Unserved {
@@ -318,13 +319,13 @@ func (s *server) workers(req *request) (*view, error) {
 	if p.Weights, err = s.DB.NamespaceWeights(req.Context()); err != nil {
 		return nil, err
 	}
-	if !s.ReadOnly && req.sees(access.Administer) {
+	if !s.ReadOnly && req.canSee(access.Administer) {
 		p.Weigh = Root + weightPath
 	}
 	return &view{page: "workers", title: "Workers", nav: "Workers", live: true, body: p}, nil
 }
 
-// drainForm is the form to drain a worker.
+// newDrainForm is the form to drain a worker.
 type drainForm struct {
 	*server
 	form
@@ -332,13 +333,13 @@ type drainForm struct {
 	Silent bool // no recent heartbeat
 }
 
-func (s *server) drainForm(req *request) (*drainForm, error) {
-	w, err := fetch(req, "worker", s.DB.WorkerWithHealth)
+func (s *server) newDrainForm(req *request) (*drainForm, error) {
+	w, err := findByID(req, "worker", s.DB.WorkerWithHealth)
 	if err != nil {
 		return nil, err
 	}
 	f := form{page: "drain", title: "Drain worker " + w.Name, nav: "Workers", Button: "Drain this worker", Shortcut: "x", Back: Root + "/workers"}
-	f.Command = commandOf(req, []string{"worker", "drain", w.UUID.String()}, http.MethodPost, "/v1/workers/"+w.UUID.String()+"/drain", nil)
+	f.Command = newCommand(req, []string{"worker", "drain", w.UUID.String()}, http.MethodPost, "/v1/workers/"+w.UUID.String()+"/drain", nil)
 	return &drainForm{server: s, form: f, Worker: w, Silent: w.Health == tasker.WorkerStale || w.Health == tasker.WorkerGone}, nil
 }
 

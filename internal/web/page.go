@@ -50,8 +50,8 @@ func parsePages() pages {
 	return out
 }
 
-// frame is the data of the layout around every page.
-type frame struct {
+// pageFrame is the data of the layout around every page.
+type pageFrame struct {
 	Title    string
 	Nav      []link
 	Note     string // result of the last action
@@ -77,20 +77,20 @@ type frame struct {
 
 // May reports whether the page offers an action that requires a permission in all of these
 // namespaces.
-func (f frame) May(needs access.Permission, namespaces ...string) bool {
-	return f.server.showsAction(f.req, needs, namespaces...)
+func (f pageFrame) May(needs access.Permission, namespaces ...string) bool {
+	return f.server.canShowAction(f.req, needs, namespaces...)
 }
 
-// MayAll is like [frame.May] but accepts a slice.
-func (f frame) MayAll(needs access.Permission, namespaces []string) bool {
-	return f.server.showsAction(f.req, needs, namespaces...)
+// MayAll is like [pageFrame.HasPermission] but accepts a slice.
+func (f pageFrame) MayAll(needs access.Permission, namespaces []string) bool {
+	return f.server.canShowAction(f.req, needs, namespaces...)
 }
 
 // Sees reports whether the caller has a permission in any namespace.
-func (f frame) Sees(needs access.Permission) bool { return f.req.sees(needs) }
+func (f pageFrame) Sees(needs access.Permission) bool { return f.req.canSee(needs) }
 
 // Hides reports whether payloads of a namespace are hidden from the caller.
-func (f frame) Hides(namespace string) bool { return !f.req.readsPayloads(namespace) }
+func (f pageFrame) Hides(namespace string) bool { return !f.req.canReadPayloads(namespace) }
 
 // link leads to a page, to a part of a list or to an action.
 type link struct {
@@ -100,8 +100,8 @@ type link struct {
 
 const navCases = "Cases"
 
-// navigation returns the pages that the caller may read.
-func (s *server) navigation(req *request, here string) []link {
+// buildNavigation returns the pages that the caller may read.
+func (s *server) buildNavigation(req *request, here string) []link {
 	list := []link{
 		{Name: navCases, Path: Root + "/", Key: "g q"},
 		{Name: "Tasks", Path: Root + "/tasks", Key: "g t"},
@@ -124,21 +124,23 @@ func (s *server) navigation(req *request, here string) []link {
 		if of == "/" {
 			of = "/{$}"
 		}
-		return !req.sees(s.needs[of])
+		return !req.canSee(s.needs[of])
 	})
 }
 
-// show writes a page. It renders the page completely first, so that a failure sends no half page.
-func (s *server) show(req *request, v *view) {
+// writeView writes a page. It renders the page completely first, so that a failure sends no half
+// page.
+func (s *server) writeView(req *request, v *view) {
 	if v.alone {
 		req.caller = nil // every holder of the link gets the same page
 	}
-	f := frame{
-		Title: v.title, Nav: s.navigation(req, v.nav), Actor: req.actor, Subject: req.subject(), SignsIn: s.Auth != nil,
-		Token: req.token, Self: req.self(), Live: v.live, ReadOnly: s.ReadOnly, Alone: v.alone, Version: s.Version,
-		Now: req.now, Asset: s.assetPath, Held: s.openHolds(req), Body: v.body, server: s, req: req,
+	f := pageFrame{
+		Title: v.title, Nav: s.buildNavigation(req, v.nav), Actor: req.actor, Subject: req.callerSubject(),
+		SignsIn: s.Auth != nil,
+		Token:   req.token, Self: req.currentPath(), Live: v.live, ReadOnly: s.ReadOnly, Alone: v.alone, Version: s.Version,
+		Now: req.now, Asset: s.assetPath, Held: s.listOpenHolds(req), Body: v.body, server: s, req: req,
 	}
-	if s.Feed != nil && v.live && req.sees(access.ReadEvents) {
+	if s.Feed != nil && v.live && req.canSee(access.ReadEvents) {
 		f.Feed = Root + streamPath
 	}
 	if !v.alone {
@@ -234,7 +236,7 @@ func (s *server) assetPath(name string) string {
 	return Root + "/static/" + name + "?v=" + s.assets[name].hash
 }
 
-func (s *server) static(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveStatic(w http.ResponseWriter, r *http.Request) {
 	a, ok := s.assets[r.PathValue("name")]
 	if !ok {
 		http.NotFound(w, r)
@@ -264,15 +266,16 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// functions contains the template functions. Only [moment] returns HTML, which it builds from a
-// time.
+// functions contains the template functions. Only [formatMoment] returns HTML, which it builds from
+// a time.
 var functions = template.FuncMap{
-	"lasted": length, "moment": moment, "momentOf": momentOf, "minutes": minutes,
-	"minutesOf": func(m *float64) string { return minutes(*m) },
-	"document":  func(name string, doc json.RawMessage) document { return documentOf(name, doc, maxShown, "") },
-	"opened":    document.opened, "tagged": taggedPath, "attributed": attributedPath, "correlated": correlatedPath,
-	"words": words, "short": short, "stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf,
-	"count": count, "endedOf": endedOf, "text": text, "shown": shown, "clip": clip, "dict": dict, "span": span, "entry": entryOf,
+	"lasted": formatLength, "moment": formatMoment, "momentOf": formatOptionalMoment, "minutes": formatMinutes,
+	"minutesOf": func(m *float64) string { return formatMinutes(*m) },
+	"document":  func(name string, doc json.RawMessage) document { return newDocument(name, doc, maxShown, "") },
+	"opened":    document.asOpen, "tagged": taggedPath, "attributed": attributedPath, "correlated": correlatedPath,
+	"words": formatWords, "short": formatShortID, "stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf,
+	"count": formatCount, "endedOf": formatEnded, "text": formatText, "shown": cleanText, "clip": truncate,
+	"dict": newDict, "span": formatSpan, "entry": entryOf,
 }
 
 // entryOf returns the id of the investigation of an event, or "" for an event of a task.
@@ -283,36 +286,36 @@ func entryOf(e tasker.Event) string {
 	return e.EntryUUID.String()
 }
 
-// moment formats a time as its age, with the UTC time as tooltip. The script updates both.
-func moment(at time.Time) template.HTML {
+// formatMoment formats a time as its age, with the UTC time as tooltip. The script updates both.
+func formatMoment(at time.Time) template.HTML {
 	if at.IsZero() {
 		return "–"
 	}
 	utc := at.UTC().Format(time.RFC3339)
 	return template.HTML(`<time datetime="` + utc + `" title="` + at.UTC().Format("2006-01-02 15:04:05 UTC") + `">` +
-		template.HTMLEscapeString(ago(at)) + `</time>`)
+		template.HTMLEscapeString(formatAgo(at)) + `</time>`)
 }
 
-func momentOf(at *time.Time) template.HTML {
+func formatOptionalMoment(at *time.Time) template.HTML {
 	if at == nil {
 		return "–"
 	}
-	return moment(*at)
+	return formatMoment(*at)
 }
 
-// ago formats the distance of a time from now.
-func ago(at time.Time) string {
+// formatAgo formats the distance of a time from now.
+func formatAgo(at time.Time) string {
 	d := time.Since(at)
 	if d < 0 {
-		return "in " + length(-d)
+		return "in " + formatLength(-d)
 	}
-	return length(d) + " ago"
+	return formatLength(d) + " ago"
 }
 
-func minutes(m float64) string { return length(time.Duration(m * float64(time.Minute))) }
+func formatMinutes(m float64) string { return formatLength(time.Duration(m * float64(time.Minute))) }
 
-// length formats a duration in its two largest units.
-func length(d time.Duration) string {
+// formatLength formats a duration in its two largest units.
+func formatLength(d time.Duration) string {
 	switch d = d.Round(time.Second); {
 	case d < time.Minute:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
@@ -339,12 +342,12 @@ type document struct {
 	Open  bool // not folded
 }
 
-// documentOf returns a document that shows up to most bytes of doc. whole is the API path of the
+// newDocument returns a document that shows up to most bytes of doc. whole is the API path of the
 // complete document.
-func documentOf(name string, doc json.RawMessage, most int, whole string) document {
-	d := document{Name: name, Size: count(len(doc), "byte"), Whole: whole}
+func newDocument(name string, doc json.RawMessage, most int, whole string) document {
+	d := document{Name: name, Size: formatCount(len(doc), "byte"), Whole: whole}
 	if len(doc) <= most {
-		if d.Text = pretty(doc); len(d.Text) <= 2*most {
+		if d.Text = formatJSON(doc); len(d.Text) <= 2*most {
 			return d
 		}
 		doc = json.RawMessage(d.Text) // mostly indentation
@@ -358,13 +361,13 @@ func (d document) withID(id string) document {
 	return d
 }
 
-func (d document) opened() document {
+func (d document) asOpen() document {
 	d.Open = true
 	return d
 }
 
-// pretty indents JSON. It returns other text unchanged and keeps the spelling of numbers.
-func pretty(doc json.RawMessage) string {
+// formatJSON indents JSON. It returns other text unchanged and keeps the spelling of numbers.
+func formatJSON(doc json.RawMessage) string {
 	if len(doc) == 0 {
 		return ""
 	}
@@ -375,8 +378,8 @@ func pretty(doc json.RawMessage) string {
 	return b.String()
 }
 
-// words formats a state or another identifier of the API for people.
-func words(name any) string {
+// formatWords formats a state or another identifier of the API for people.
+func formatWords(name any) string {
 	switch s := fmt.Sprint(name); s {
 	case "resting":
 		return "snoozed"
@@ -389,18 +392,18 @@ func words(name any) string {
 	}
 }
 
-// short returns the end of a UUID, because UUIDs that were created at about the same time begin
-// alike.
-func short(id any) string {
-	s := text(id)
+// formatShortID returns the end of a UUID, because UUIDs that were created at about the same time
+// begin alike.
+func formatShortID(id any) string {
+	s := formatText(id)
 	if len(s) == 36 {
 		return s[24:]
 	}
 	return s
 }
 
-// text formats a value. It returns "" for nil.
-func text(v any) string {
+// formatText formats a value. It returns "" for nil.
+func formatText(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""
@@ -421,8 +424,8 @@ func text(v any) string {
 	}
 }
 
-// count formats a number with thousands separators and its noun.
-func count(n any, noun string) string {
+// formatCount formats a number with thousands separators and its noun.
+func formatCount(n any, noun string) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -473,16 +476,17 @@ func severityKind(s tasker.Severity) string {
 	}
 }
 
-// shown returns text, or "" if it is hidden from the caller.
-func shown(text string) string {
+// cleanText returns text, or "" if it is hidden from the caller.
+func cleanText(text string) string {
 	if text == access.Hidden {
 		return ""
 	}
 	return text
 }
 
-// dict returns a map from pairs of name and value, to pass several arguments to a shared template.
-func dict(pairs ...any) (map[string]any, error) {
+// newDict returns a map from pairs of name and value, to pass several arguments to a shared
+// template.
+func newDict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
 		return nil, fmt.Errorf("dict: %d arguments are not pairs", len(pairs))
 	}

@@ -13,8 +13,8 @@ import (
 	"tasker.example/tasker/internal/operation"
 )
 
-// planForm plans an operation on the failed steps of cases, of selected investigations, or of all
-// that match a filter. The page of the plan follows, where the operation is started.
+// newPlanForm plans an operation on the failed steps of cases, of selected investigations, or of
+// all that match a filter. The page of the plan follows, where the operation is started.
 type planForm struct {
 	*server
 	form
@@ -68,53 +68,53 @@ const (
 	maxVersion       = 255
 )
 
-// planForm returns the form to plan an operation on a case.
-func (s *server) planForm(req *request) (*planForm, error) {
-	id, err := req.id("case")
+// newPlanForm returns the form to plan an operation on a case.
+func (s *server) newPlanForm(req *request) (*planForm, error) {
+	id, err := req.parseID("case")
 	if err != nil {
 		return nil, err
 	}
-	return s.planOf(req, &planForm{}, []tasker.ID{id}, casePath(id))
+	return s.newPlanFormFor(req, &planForm{}, []tasker.ID{id}, casePath(id))
 }
 
-// planOf completes the form p for the cases, or for the selection that p already contains.
-func (s *server) planOf(req *request, p *planForm, cases []tasker.ID, back string) (*planForm, error) {
+// newPlanFormFor completes the form p for the cases, or for the selection that p already contains.
+func (s *server) newPlanFormFor(req *request, p *planForm, cases []tasker.ID, back string) (*planForm, error) {
 	p.server = s
 	for _, id := range cases {
 		c, err := s.DB.Case(req.Context(), id)
 		if err != nil {
 			return nil, err
 		}
-		others, err := s.operationsOf(req, id)
+		others, err := s.findOperations(req, id)
 		if err != nil {
 			return nil, err
 		}
 		p.Cases, p.Others = append(p.Cases, c), append(p.Others, others...)
 	}
-	p.form = req.formOf(form{page: "plan", title: "Plan: " + p.Place(), nav: navCases, Button: "Create the plan", Back: back})
-	p.refuse()
+	p.form = req.newForm(form{page: "plan", title: "Plan: " + p.Place(), nav: navCases, Button: "Create the plan", Back: back})
+	p.addRefusals()
 	p.read(req)
-	if err := p.offer(req); err != nil {
+	if err := p.addOffers(req); err != nil {
 		return nil, err
 	}
 	var err error
 	if len(cases) == 1 && len(p.IDs) == 0 {
-		p.First, _, err = s.firstOf(req, tasker.InvestigationFilter{Case: &cases[0]})
+		p.First, _, err = s.listFirst(req, tasker.InvestigationFilter{Case: &cases[0]})
 	}
 	p.Command = p.command(req)
 	return p, err
 }
 
-// offer adds the possible acts, and the reasons why the others are impossible.
-func (p *planForm) offer(req *request) error {
-	base, err := p.narrowed()
+// addOffers adds the possible acts, and the reasons why the others are impossible.
+func (p *planForm) addOffers(req *request) error {
+	base, err := p.narrowSelection()
 	if err != nil {
 		base = tasker.OperationSelection{}
 	}
 	possible := map[tasker.Act]int{}
-	for _, of := range p.selections() {
+	for _, of := range p.listSelections() {
 		of.WorkerVersion, of.FailedSince = base.WorkerVersion, base.FailedSince
-		some, err := p.Operations.Possible(req.Context(), of, maxFitting)
+		some, err := p.Operations.CountPossible(req.Context(), of, maxFitting)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (p *planForm) offer(req *request) error {
 	var not []string
 	for _, a := range actChoices {
 		switch a.N = possible[a.Act]; {
-		case operation.MayPlan(req.Context(), req.caller, a.Act) != nil:
+		case operation.CheckPlanPermission(req.Context(), req.caller, a.Act) != nil:
 		case a.N == 0:
 			not = append(not, a.Name+": "+a.Unless)
 		default:
@@ -139,8 +139,8 @@ func (p *planForm) offer(req *request) error {
 	return nil
 }
 
-// selections returns the selection of each operation.
-func (p *planForm) selections() (list []tasker.OperationSelection) {
+// listSelections returns the selection of each operation.
+func (p *planForm) listSelections() (list []tasker.OperationSelection) {
 	for _, c := range p.Cases {
 		list = append(list, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &c.ID}})
 	}
@@ -153,33 +153,35 @@ func (p *planForm) selections() (list []tasker.OperationSelection) {
 	return list
 }
 
-// refuse sets Refused if no plan is possible.
-func (p *planForm) refuse() {
+// addRefusals sets Refused if no plan is possible.
+func (p *planForm) addRefusals() {
 	if p.Filter != nil && p.Fit == 0 {
 		p.Refused = "The filter matches no open investigation on which you have permission to operate."
 	}
 	for _, c := range p.Cases {
 		switch {
 		case c.MergedInto != nil:
-			p.Refused = "The case " + placeOf(c) + " was merged into another case: plan for that one."
+			p.Refused = "The case " + formatPlace(c) + " was merged into another case: plan for that one."
 		case c.Entries == 0:
-			p.Refused = "The case " + placeOf(c) + " has no open investigation."
+			p.Refused = "The case " + formatPlace(c) + " has no open investigation."
 		}
 	}
 }
 
 // read reads the submitted fields, or the parameters of the link.
 func (p *planForm) read(req *request) {
-	waves, tolerate := wavesText(tasker.DefaultWaves()), tasker.FailureTolerance{Percent: tasker.DefaultTolerate}.String()
+	waves, tolerate := formatWaves(tasker.DefaultWaves()),
+		tasker.FailureTolerance{Percent: tasker.DefaultTolerate}.String()
 	p.Key, p.Waves, p.Tolerate = tasker.NewID().String(), waves, tolerate
 	q := req.query()
 	p.FailedOn, p.FailedSince = strings.TrimSpace(q.Get("failed_on")), strings.TrimSpace(q.Get("failed_since"))
 	p.Act = cmp.Or(tasker.Act(q.Get("act")), tasker.ActReset)
 	if req.Method == http.MethodPost {
-		p.Key, p.Waves, p.Rate, p.Tolerate = clip(req.typed("key"), 40), req.field("waves"), req.field("rate"), req.field("tolerate")
-		p.FailedOn, p.FailedSince, p.AtLeast = req.field("failed_on"), req.field("failed_since"), req.field("worker_at_least")
-		p.IgnoreNew, p.Skip = req.checked("ignore_new"), req.checked("skip")
-		p.Act, p.Result, p.Expression = cmp.Or(tasker.Act(req.PostFormValue("act")), p.Act), req.field("result"), req.field("result_expression")
+		p.Key, p.Waves, p.Rate, p.Tolerate = truncate(req.rawField("key"), 40), req.trimmedField("waves"), req.trimmedField("rate"), req.trimmedField("tolerate")
+		p.FailedOn, p.FailedSince, p.AtLeast = req.trimmedField("failed_on"), req.trimmedField("failed_since"),
+			req.trimmedField("worker_at_least")
+		p.IgnoreNew, p.Skip = req.isChecked("ignore_new"), req.isChecked("skip")
+		p.Act, p.Result, p.Expression = cmp.Or(tasker.Act(req.PostFormValue("act")), p.Act), req.trimmedField("result"), req.trimmedField("result_expression")
 	}
 	p.Guarded = p.Waves != waves || p.Tolerate != tolerate || p.Rate+p.AtLeast+p.FailedOn+p.FailedSince != "" || p.IgnoreNew || p.Skip
 }
@@ -193,12 +195,12 @@ func (p *planForm) Place() string {
 	switch len(p.Cases) {
 	case 0:
 	case 1:
-		parts = append(parts, placeOf(p.Cases[0]))
+		parts = append(parts, formatPlace(p.Cases[0]))
 	default:
-		parts = append(parts, count(len(p.Cases), "case"))
+		parts = append(parts, formatCount(len(p.Cases), "case"))
 	}
 	if len(p.IDs) > 0 {
-		parts = append(parts, count(len(p.IDs), "selected investigation"))
+		parts = append(parts, formatCount(len(p.IDs), "selected investigation"))
 	}
 	return strings.Join(parts, " and ")
 }
@@ -206,7 +208,7 @@ func (p *planForm) Place() string {
 // Some returns the first selected investigations.
 func (p *planForm) Some() []tasker.ID { return p.IDs[:min(len(p.IDs), shownItems)] }
 
-func wavesText(waves []int) string {
+func formatWaves(waves []int) string {
 	texts := make([]string, len(waves))
 	for i, n := range waves {
 		texts[i] = strconv.Itoa(n)
@@ -215,13 +217,13 @@ func wavesText(waves []int) string {
 }
 
 func (p *planForm) do(req *request) (*view, error) {
-	if err := p.check(req, maxPlanReason); err != nil {
+	if err := p.checkReason(req, maxPlanReason); err != nil {
 		return nil, err
 	}
-	if err := operation.MayPlan(req.Context(), req.caller, p.Act); err != nil {
+	if err := operation.CheckPlanPermission(req.Context(), req.caller, p.Act); err != nil {
 		return nil, err
 	}
-	plans, err := p.plans()
+	plans, err := p.buildPlans()
 	if err != nil {
 		return nil, err
 	}
@@ -229,39 +231,39 @@ func (p *planForm) do(req *request) (*view, error) {
 	for i, plan := range plans {
 		last, _, err = p.Operations.Plan(req.Context(), plan)
 		if tasker.CodeOf(err) == tasker.NotFound { // keeps the input
-			err = tasker.Errorf(tasker.Conflict, "%s", messageOf(err))
+			err = tasker.Errorf(tasker.Conflict, "%s", errorMessage(err))
 		}
 		if err != nil && len(plans) > 1 {
-			err = tasker.Errorf(tasker.CodeOf(err), "%s: %s. %s already planned: submit again to plan the rest", p.placeOfPlan(i), messageOf(err), count(i, "operation"))
+			err = tasker.Errorf(tasker.CodeOf(err), "%s: %s. %s already planned: submit again to plan the rest", p.formatPlanPlace(i), errorMessage(err), formatCount(i, "operation"))
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if len(plans) > 1 {
-		return &view{next: operationsPath + "?state=" + string(tasker.OperationPlanned), note: count(len(plans), "operation") + " planned. Start each one from here."}, nil
+		return &view{next: operationsPath + "?state=" + string(tasker.OperationPlanned), note: formatCount(len(plans), "operation") + " planned. Start each one from here."}, nil
 	}
 	return &view{next: operationPath(last.UUID) + "/" + wordStart}, nil
 }
 
-// computes reports whether an expression computes the results.
-func (p *planForm) computes() bool { return p.Act.TakesResult() && p.Expression != "" }
+// computesResult reports whether an expression computes the results.
+func (p *planForm) computesResult() bool { return p.Act.TakesResult() && p.Expression != "" }
 
-// placeOfPlan describes the selection of plan n.
-func (p *planForm) placeOfPlan(n int) string {
+// formatPlanPlace describes the selection of plan n.
+func (p *planForm) formatPlanPlace(n int) string {
 	if n < len(p.Cases) {
-		return "the case " + placeOf(p.Cases[n])
+		return "the case " + formatPlace(p.Cases[n])
 	}
 	return "the selected investigations"
 }
 
-// plans returns the requested operations.
-func (p *planForm) plans() ([]tasker.OperationPlan, error) {
+// buildPlans returns the requested operations.
+func (p *planForm) buildPlans() ([]tasker.OperationPlan, error) {
 	plan := tasker.OperationPlan{Act: p.Act, Actor: p.Actor, Reason: p.Reason, SkipOverlap: p.Skip, Guards: tasker.Guards{IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}}
 	switch {
-	case p.computes() && p.Result != "":
+	case p.computesResult() && p.Result != "":
 		return nil, tasker.Errorf(tasker.Invalid, "invalid result: enter a result or an expression, not both")
-	case p.computes():
+	case p.computesResult():
 		plan.ResultExpression = p.Expression
 	case p.Act.TakesResult():
 		if plan.Result = json.RawMessage(p.Result); !json.Valid(plan.Result) {
@@ -271,17 +273,17 @@ func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 	if err := p.readNumbers(&plan); err != nil {
 		return nil, err
 	}
-	base, err := p.narrowed()
+	base, err := p.narrowSelection()
 	if err != nil {
 		return nil, err
 	}
-	key := requestKey(p.Key, string(p.Act), p.Result, p.Expression, p.Actor, p.Reason, p.Waves, p.Rate, p.Tolerate,
+	key := newRequestKey(p.Key, string(p.Act), p.Result, p.Expression, p.Actor, p.Reason, p.Waves, p.Rate, p.Tolerate,
 		strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Terms, "\n"))
 	var plans []tasker.OperationPlan
-	for i, of := range p.selections() {
+	for i, of := range p.listSelections() {
 		plan.Selection, plan.RequestKey = of, key
 		if i < len(p.Cases) {
-			plan.RequestKey += "-" + short(p.Cases[i].ID)
+			plan.RequestKey += "-" + formatShortID(p.Cases[i].ID)
 		}
 		plan.Selection.WorkerVersion, plan.Selection.FailedSince = base.WorkerVersion, base.FailedSince
 		plans = append(plans, plan)
@@ -313,15 +315,15 @@ func readTolerance(text string) (*tasker.FailureTolerance, error) {
 	return &t, nil
 }
 
-// narrowed returns the conditions on the selected failures: the worker version and the earliest
-// time.
-func (p *planForm) narrowed() (s tasker.OperationSelection, err error) {
-	if s.WorkerVersion = p.FailedOn; utf8.RuneCountInString(p.FailedOn) > maxVersion || storable(p.FailedOn) != nil {
+// narrowSelection returns the conditions on the selected failures: the worker version and the
+// earliest time.
+func (p *planForm) narrowSelection() (s tasker.OperationSelection, err error) {
+	if s.WorkerVersion = p.FailedOn; utf8.RuneCountInString(p.FailedOn) > maxVersion || checkStorable(p.FailedOn) != nil {
 		return s, tasker.Errorf(tasker.Invalid, "invalid version %q: must be at most %d "+
-			"characters long", clip(strings.ToValidUTF8(p.FailedOn, "�"), 40), maxVersion)
+			"characters long", truncate(strings.ToValidUTF8(p.FailedOn, "�"), 40), maxVersion)
 	}
-	at, err := readTime(p.FailedSince)
-	s.FailedSince = known(at)
+	at, err := parseTime(p.FailedSince)
+	s.FailedSince = nilIfZeroTime(at)
 	return s, err
 }
 
@@ -335,7 +337,7 @@ func readWaves(text string) ([]int, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil || n < 1 || n > tasker.MaxOperationItems {
-			return nil, tasker.Errorf(tasker.Invalid, "invalid waves %q: must be numbers from 1 to %d separated by commas, or all", clip(text, 60), tasker.MaxOperationItems)
+			return nil, tasker.Errorf(tasker.Invalid, "invalid waves %q: must be numbers from 1 to %d separated by commas, or all", truncate(text, 60), tasker.MaxOperationItems)
 		}
 		waves = append(waves, n)
 	}
@@ -355,7 +357,8 @@ func readRate(text string) (int, error) {
 	each := map[string]int{"s": 60, "m": 1}[unit]
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 1 || each == 0 || n > maxRate/each {
-		return 0, tasker.Errorf(tasker.Invalid, "invalid rate %q: must be from 1/m to 1000/s, such as 200/s", clip(text, 40))
+		return 0, tasker.Errorf(tasker.Invalid, "invalid rate %q: must be from 1/m to 1000/s, such as 200/s",
+			truncate(text, 40))
 	}
 	return n * each, nil
 }
@@ -377,7 +380,7 @@ func (p *planForm) command(req *request) command {
 	actor, reason := p.placeholders()
 	waves := cmp.Or(strings.ReplaceAll(p.Waves, " ", ""), "1,10,100")
 	ctl, body := []string{"operation", "plan"}, apiv1.PlanOperation{Act: apiv1.OperationAct{Type: string(p.Act)}, Reason: reason}
-	sel, err := p.narrowed()
+	sel, err := p.narrowSelection()
 	if err != nil {
 		sel = tasker.OperationSelection{}
 	}
@@ -390,7 +393,7 @@ func (p *planForm) command(req *request) command {
 		sel.IDs = p.IDs
 	}
 	body.Select = apiv1.FromSelection(sel, 0)
-	ctl = append(ctl, filterFlags(sel)...)
+	ctl = append(ctl, formatFilterFlags(sel)...)
 	for _, id := range sel.IDs {
 		body.Select.IDs, ctl = append(body.Select.IDs, id.String()), append(ctl, id.String())
 	}
@@ -400,7 +403,7 @@ func (p *planForm) command(req *request) command {
 		}
 	}
 	switch {
-	case p.computes():
+	case p.computesResult():
 		ctl, body.Act.ResultExpression = append(ctl, "--result-expression", p.Expression), p.Expression
 	case p.Act.TakesResult():
 		result := cmp.Or(p.Result, `{"ok":true}`)
@@ -409,8 +412,8 @@ func (p *planForm) command(req *request) command {
 			body.Act.Result = json.RawMessage(result)
 		}
 	}
-	ctl = append(ctl, flags("--reason", reason, "--waves", waves, "--tolerate", p.Tolerate)...)
-	body.PlannedBy = p.byInBody(actor)
+	ctl = append(ctl, buildFlags("--reason", reason, "--waves", waves, "--tolerate", p.Tolerate)...)
+	body.PlannedBy = p.actorInBody(actor)
 	if list, err := readWaves(p.Waves); err == nil {
 		body.Waves = &list
 	}
@@ -418,12 +421,12 @@ func (p *planForm) command(req *request) command {
 		ctl, body.RatePerMinute = append(ctl, "--rate", p.Rate), rate
 	}
 	body.Guards = &apiv1.OperationGuards{Tolerate: p.Tolerate, IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}
-	ctl = append(ctl, flags("--worker-at-least", p.AtLeast)...)
+	ctl = append(ctl, buildFlags("--worker-at-least", p.AtLeast)...)
 	if p.IgnoreNew {
 		ctl = append(ctl, "--ignore-new-causes")
 	}
 	if p.Skip {
 		ctl, body.Overlap = append(ctl, "--skip-overlap"), "skip"
 	}
-	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, "/v1/operations", body)
+	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, "/v1/operations", body)
 }

@@ -26,7 +26,7 @@ func TestThresholdBar(t *testing.T) {
 		{math.Inf(1), 60, bar{fullBar, "bad", math.MaxInt32}},
 		{1e300, 1e-300, bar{fullBar, "bad", math.MaxInt32}},
 	} {
-		if got := barOf(tt.value, tt.threshold); got != tt.want {
+		if got := newBar(tt.value, tt.threshold); got != tt.want {
 			t.Errorf("%v of %v is %+v, want %+v", tt.value, tt.threshold, got, tt.want)
 		}
 	}
@@ -46,7 +46,7 @@ func TestSpansAreInOneUnitWhenBothAreShort(t *testing.T) {
 		{30, 1440, "30 min of 1 d 0 h"},
 		{4320, 1440, "3 d 0 h of 1 d 0 h"},
 	} {
-		if got := span(tt.value, tt.threshold); got != tt.want {
+		if got := formatSpan(tt.value, tt.threshold); got != tt.want {
 			t.Errorf("%v of %v reads %q, want %q", tt.value, tt.threshold, got, tt.want)
 		}
 	}

@@ -57,20 +57,20 @@ type ageChoice struct{ Value, Name string }
 
 var ages = []ageChoice{{"15m", "15 min"}, {"1h", "1 h"}, {"4h", "4 h"}, {"24h", "1 day"}, {"168h", "7 days"}}
 
-func (s *server) queue(req *request) (*view, error) {
+func (s *server) showQueue(req *request) (*view, error) {
 	f, q, err := s.readFilter(req)
 	if err != nil {
 		return nil, err
 	}
-	p := queuePage{Filter: f, Selects: !s.ReadOnly && req.sees(access.OperateSteps) && !f.Resolved}
-	if err := s.list(req, &p, q); err != nil {
+	p := queuePage{Filter: f, Selects: !s.ReadOnly && req.canSee(access.OperateSteps) && !f.Resolved}
+	if err := s.listCases(req, &p, q); err != nil {
 		return nil, err
 	}
 	if err := s.addAll(req, &p, q.InvestigationFilter); err != nil {
 		return nil, err
 	}
 	if len(p.Entries)+len(p.Cases) == 0 && !f.Any && p.Totals.Unclassified == 0 {
-		list, err := s.DB.Staleness(req.within(access.ReadTasks).Context(), tasker.StalenessFilter{Limit: 1})
+		list, err := s.DB.Staleness(req.withPermission(access.ReadTasks).Context(), tasker.StalenessFilter{Limit: 1})
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter
 	if !p.Selects || !p.Filter.Narrowed && f.Case == nil || p.Filter.CaseState+p.Filter.Owner+p.Filter.Unowned+p.Filter.FailedAgain != "" {
 		return nil
 	}
-	possible, err := s.Operations.Possible(req.within(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, maxFitting)
+	possible, err := s.Operations.CountPossible(req.withPermission(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, maxFitting)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter
 	if p.Filter.Single {
 		view = []string{"view", "entries"}
 	}
-	p.Acts = actLinks(req, possible, "all ", "plan an operation on all that match the filter", func(act tasker.Act) string {
+	p.Acts = buildActLinks(req, possible, "all ", "plan an operation on all that match the filter", func(act tasker.Act) string {
 		if act == tasker.ActReset {
 			return planLink(f, view...)
 		}
@@ -104,31 +104,31 @@ func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter
 	return nil
 }
 
-// list reads the cases or the investigations of the page.
-func (s *server) list(req *request, p *queuePage, f tasker.CaseFilter) error {
+// listCases reads the cases or the investigations of the page.
+func (s *server) listCases(req *request, p *queuePage, f tasker.CaseFilter) error {
 	if p.Filter.Single {
 		list, more, err := s.DB.InvestigationQueue(req.Context(), f.InvestigationFilter)
-		p.Entries, p.Pager = list, req.pager(f.Offset, f.Limit, len(list), more)
+		p.Entries, p.Pager = list, req.newPager(f.Offset, f.Limit, len(list), more)
 		p.Hides = slices.ContainsFunc(list, func(e tasker.InvestigationQueueEntry) bool {
 			return e.ErrorMessage == access.Hidden || e.ErrorPattern == access.Hidden
 		})
 		return err
 	}
-	p.Chips = chipsOf(req, p.Filter)
+	p.Chips = newFilterChips(req, p.Filter)
 	list, totals, more, err := s.DB.CasePage(req.Context(), f)
 	if err != nil {
 		return err
 	}
 	p.Totals = totals
-	p.Pager = req.pager(f.Offset, f.Limit, len(list), more)
-	p.Cases = caseLines(list)
+	p.Pager = req.newPager(f.Offset, f.Limit, len(list), more)
+	p.Cases = newCaseLines(list)
 	p.Hides = slices.ContainsFunc(list, func(c tasker.Case) bool { return c.ErrorPattern == access.Hidden })
 	return nil
 }
 
-func caseLines(list []tasker.Case) (lines []caseLine) {
+func newCaseLines(list []tasker.Case) (lines []caseLine) {
 	for _, c := range list {
-		lines = append(lines, caseLine{Case: c, Cause: tasker.CauseOf(c.Reason, c.DetailCode), Path: casePath(c.ID), Progress: caseProgress(c.CaseCounts)})
+		lines = append(lines, caseLine{Case: c, Cause: tasker.CauseOf(c.Reason, c.DetailCode), Path: casePath(c.ID), Progress: newCaseProgress(c.CaseCounts)})
 	}
 	return lines
 }
@@ -136,8 +136,8 @@ func caseLines(list []tasker.Case) (lines []caseLine) {
 // chipParameters are the query parameters of the chips. At most one chip is active at a time.
 var chipParameters = []string{"unowned", "owner", "case_state", "failed_again"}
 
-// chipsOf returns the quick filters of the list of cases.
-func chipsOf(req *request, f queueFilter) (chips []link) {
+// newFilterChips returns the quick filters of the list of cases.
+func newFilterChips(req *request, f queueFilter) (chips []link) {
 	add := func(name, parameter, value, now string) {
 		pairs := []string{"offset", ""}
 		for _, p := range chipParameters {
@@ -147,7 +147,7 @@ func chipsOf(req *request, f queueFilter) (chips []link) {
 				pairs = append(pairs, p, "")
 			}
 		}
-		chips = append(chips, link{Name: name, Here: now == value, Path: req.link(pairs...)})
+		chips = append(chips, link{Name: name, Here: now == value, Path: req.buildLink(pairs...)})
 	}
 	add("unowned", "unowned", "true", f.Unowned)
 	if req.actor != "" {
@@ -169,11 +169,11 @@ func chipsOf(req *request, f queueFilter) (chips []link) {
 func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, err error) {
 	in := req.query()
 	q = tasker.CaseFilter{
-		InvestigationFilter: in.investigations(),
-		Owner:               in.text("owner", maxName), Unowned: in.on("unowned"), FailedAgain: in.on("failed_again"),
+		InvestigationFilter: in.readInvestigationFilter(),
+		Owner:               in.readText("owner", maxName), Unowned: in.isOn("unowned"), FailedAgain: in.isOn("failed_again"),
 	}
-	q.Limit, q.Offset = in.number("limit", pageRows, 1, maxRows), in.offset()
-	if state := choice(in, "case_state", tasker.CaseStates()); state != "" {
+	q.Limit, q.Offset = in.readNumber("limit", pageRows, 1, maxRows), in.readOffset()
+	if state := readChoice(in, "case_state", tasker.CaseStates()); state != "" {
 		q.States = []tasker.CaseState{state}
 	}
 	if in.err != nil {
@@ -184,9 +184,10 @@ func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, e
 		Age: in.Get("age"), Text: q.Text, Case: in.Get("case"), Recovered: in.Get("recovered"),
 		CaseState: in.Get("case_state"), Owner: q.Owner, Unowned: in.Get("unowned"), FailedAgain: in.Get("failed_again"),
 		Reasons: tasker.Reasons(), States: tasker.TaskStates(), Ages: ages,
-		ByCase:  req.link("offset", "", "view", "", "case", ""),
-		ByEntry: req.link("offset", "", "view", "entries", "unowned", "", "owner", "", "case_state", "", "failed_again", ""),
-		Clear:   Root + "/",
+		ByCase: req.buildLink("offset", "", "view", "", "case", ""),
+		ByEntry: req.buildLink("offset", "", "view", "entries", "unowned", "", "owner", "", "case_state", "", "failed_again",
+			""),
+		Clear: Root + "/",
 	}
 	if f.Single {
 		f.Clear += "?view=entries"
@@ -202,15 +203,15 @@ func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, e
 			return f, q, err
 		}
 	}
-	f.Names, err = s.suggest(req)
+	f.Names, err = s.suggestMatches(req)
 	return f, q, err
 }
 
 // suggestions contains the values that the fields of a filter suggest.
 type suggestions struct{ Namespaces, Templates []string }
 
-func (s *server) suggest(req *request) (out suggestions, err error) {
-	names, err := s.DB.TemplateNames(req.within(access.ReadTemplates).Context(), maxSuggestions)
+func (s *server) suggestMatches(req *request) (out suggestions, err error) {
+	names, err := s.DB.TemplateNames(req.withPermission(access.ReadTemplates).Context(), maxSuggestions)
 	for _, n := range names {
 		out.Namespaces = append(out.Namespaces, n.Namespace)
 		out.Templates = append(out.Templates, n.Name)
@@ -222,9 +223,9 @@ func (s *server) suggest(req *request) (out suggestions, err error) {
 
 const maxSuggestions = 200
 
-// caseProgress shows the repair states of the investigations of a case.
-func caseProgress(c tasker.CaseCounts) progress {
-	return progressOf(int(c.Entries), []portion{
+// newCaseProgress shows the repair states of the investigations of a case.
+func newCaseProgress(c tasker.CaseCounts) progress {
+	return newProgress(int(c.Entries), []portion{
 		{c.Waiting, "warn", "waiting"}, {c.Proving, "busy", "verifying"}, {c.FailedAgain, "bad", "failed again"},
 		{c.Recovered, "good", "recovered"},
 	})

@@ -53,15 +53,15 @@ type request struct {
 	admitted  bool                              // has the permission and an admission slot
 }
 
-// subject returns the signed-in caller, or "" if there is none.
-func (req *request) subject() string {
+// callerSubject returns the signed-in caller, or "" if there is none.
+func (req *request) callerSubject() string {
 	if req.caller == nil {
 		return ""
 	}
 	return req.caller.Subject
 }
 
-func (req *request) cookie(name string) string {
+func (req *request) readCookie(name string) string {
 	name, _ = req.cookieKey(name)
 	c, err := req.Cookie(name)
 	if err != nil {
@@ -75,38 +75,38 @@ func (req *request) setCookie(name, value string, age time.Duration) {
 	name, below := req.cookieKey(name)
 	http.SetCookie(req.w, &http.Cookie{
 		Name: name, Value: value, Path: below, MaxAge: int(age.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
-		Secure: req.secure(),
+		Secure: req.isSecure(),
 	})
 }
 
 // cookieKey returns the name and the path of a cookie. Over HTTPS, the prefix __Host- prevents
 // other hosts and plain HTTP responses from setting the cookie.
 func (req *request) cookieKey(name string) (key, below string) {
-	if req.secure() {
+	if req.isSecure() {
 		return "__Host-" + name, "/"
 	}
 	return name, Root
 }
 
-func (req *request) secure() bool {
+func (req *request) isSecure() bool {
 	return req.TLS != nil || req.Header.Get("X-Forwarded-Proto") == "https"
 }
 
-// origin returns the origin of this server as the browser knows it.
-func (req *request) origin() string {
+// requestOrigin returns the origin of this server as the browser knows it.
+func (req *request) requestOrigin() string {
 	u := url.URL{Scheme: "http", Host: req.Host}
-	if req.secure() {
+	if req.isSecure() {
 		u.Scheme = "https"
 	}
 	return u.String()
 }
 
-// begin reads the cookies and sets a form token if there is none.
-func (req *request) begin() {
-	if req.token = req.cookie(tokenCookie); len(req.token) != tokenLength {
+// beginSession reads the cookies and sets a form token if there is none.
+func (req *request) beginSession() {
+	if req.token = req.readCookie(tokenCookie); len(req.token) != tokenLength {
 		req.newToken()
 	}
-	if name, err := base64.RawURLEncoding.DecodeString(req.cookie(actorCookie)); err == nil && len(name) > 0 && nameFault(string(name)) == nil {
+	if name, err := base64.RawURLEncoding.DecodeString(req.readCookie(actorCookie)); err == nil && len(name) > 0 && checkName(string(name)) == nil {
 		req.actor = string(name)
 	}
 }
@@ -121,18 +121,20 @@ func (req *request) newToken() {
 // hasToken reports whether the form contains the token of the cookie, which other sites cannot
 // read.
 func (req *request) hasToken() bool {
-	token := req.cookie(tokenCookie)
+	token := req.readCookie(tokenCookie)
 	return token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(req.PostFormValue(tokenField))) == 1
 }
 
-// gone reports whether the browser has disconnected.
-func (req *request) gone() bool { return errors.Is(context.Cause(req.Context()), context.Canceled) }
+// isDisconnected reports whether the browser has disconnected.
+func (req *request) isDisconnected() bool {
+	return errors.Is(context.Cause(req.Context()), context.Canceled)
+}
 
 // noteBreak separates a note from its warning in the cookie.
 const noteBreak = "\x1e"
 
-// leaveNote stores a note and an optional warning for the next page.
-func (req *request) leaveNote(text, warning string) {
+// setNote stores a note and an optional warning for the next page.
+func (req *request) setNote(text, warning string) {
 	short := func(text string) string {
 		const most = 1000 // cookies are limited to 4 KB
 		text = strings.ReplaceAll(text, noteBreak, "")
@@ -147,8 +149,8 @@ func (req *request) leaveNote(text, warning string) {
 // takeNote returns the stored note and warning and deletes them. For a refresh, it returns nothing
 // and keeps them.
 func (req *request) takeNote() (text, warning string) {
-	stored := req.cookie(noteCookie)
-	if stored == "" || req.refreshes() {
+	stored := req.readCookie(noteCookie)
+	if stored == "" || req.isRefresh() {
 		return "", ""
 	}
 	req.setCookie(noteCookie, "", -time.Second)
@@ -160,9 +162,9 @@ func (req *request) takeNote() (text, warning string) {
 	return text, warning
 }
 
-// nameFault returns an Invalid error if name cannot be the name of an operator. The empty name is
+// checkName returns an Invalid error if name cannot be the name of an operator. The empty name is
 // valid.
-func nameFault(name string) error {
+func checkName(name string) error {
 	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
 		return tasker.Errorf(tasker.Invalid, "invalid name: must be one line of at most %d bytes", maxName)
 	}
@@ -180,22 +182,22 @@ func (req *request) keepActor(name string) {
 
 // setName stores the name of an operator who is not signed in.
 func (s *server) setName(req *request) (*view, error) {
-	if req.subject() == "" {
-		name := req.field("name")
-		if err := nameFault(name); err != nil {
+	if req.callerSubject() == "" {
+		name := req.trimmedField("name")
+		if err := checkName(name); err != nil {
 			return nil, err
 		}
 		req.keepActor(name)
 	}
-	return &view{next: req.backTo()}, nil
+	return &view{next: req.returnPath()}, nil
 }
 
 // maxBack limits the length of a return address in bytes, because it is stored during a sign-in.
 const maxBack = 2000
 
-// backTo returns the page of this server to which the form returns, or [Root] if the submitted
+// returnPath returns the page of this server to which the form returns, or [Root] if the submitted
 // address is invalid.
-func (req *request) backTo() string {
+func (req *request) returnPath() string {
 	to := req.FormValue("back")
 	u, err := url.Parse(to)
 	if err != nil || len(to) > maxBack || u.Scheme+u.Host+u.Opaque != "" || strings.ContainsAny(to, "\\\r\n") {
@@ -208,28 +210,28 @@ func (req *request) backTo() string {
 	return to
 }
 
-// self returns the address of this page, or of the form if the request set a name.
-func (req *request) self() string {
+// currentPath returns the address of this page, or of the form if the request set a name.
+func (req *request) currentPath() string {
 	if req.Method == http.MethodPost && req.URL.Path == Root+namePath {
-		return req.backTo()
+		return req.returnPath()
 	}
 	return req.URL.RequestURI()
 }
 
-// typed returns the text of a form field with \n as the line separator.
-func (req *request) typed(name string) string {
+// rawField returns the text of a form field with \n as the line separator.
+func (req *request) rawField(name string) string {
 	return strings.ReplaceAll(req.PostFormValue(name), "\r\n", "\n")
 }
 
-// field returns the text of a form field without leading and trailing space.
-func (req *request) field(name string) string { return strings.TrimSpace(req.typed(name)) }
+// trimmedField returns the text of a form field without leading and trailing space.
+func (req *request) trimmedField(name string) string { return strings.TrimSpace(req.rawField(name)) }
 
-// checked reports whether a checkbox of the form is set.
-func (req *request) checked(name string) bool { return req.PostFormValue(name) != "" }
+// isChecked reports whether a checkbox of the form is set.
+func (req *request) isChecked(name string) bool { return req.PostFormValue(name) != "" }
 
-// fetch reads the object whose id is the path parameter name.
-func fetch[T any](req *request, name string, read func(context.Context, tasker.ID) (T, error)) (T, error) {
-	id, err := req.id(name)
+// findByID reads the object whose id is the path parameter name.
+func findByID[T any](req *request, name string, read func(context.Context, tasker.ID) (T, error)) (T, error) {
+	id, err := req.parseID(name)
 	if err != nil {
 		var zero T
 		return zero, err
@@ -237,11 +239,11 @@ func fetch[T any](req *request, name string, read func(context.Context, tasker.I
 	return read(req.Context(), id)
 }
 
-// id parses a path parameter that is an id. It returns NotFound if the id is malformed.
-func (req *request) id(name string) (tasker.ID, error) {
+// parseID parses a path parameter that is an id. It returns NotFound if the id is malformed.
+func (req *request) parseID(name string) (tasker.ID, error) {
 	var id tasker.ID
 	if err := id.UnmarshalText([]byte(req.PathValue(name))); err != nil {
-		return id, tasker.Errorf(tasker.NotFound, "invalid id %q: must be a UUID", clip(req.PathValue(name), 40))
+		return id, tasker.Errorf(tasker.NotFound, "invalid id %q: must be a UUID", truncate(req.PathValue(name), 40))
 	}
 	return id, nil
 }
@@ -294,69 +296,70 @@ func (req *request) checkQuery() error {
 		if len(known) > 0 {
 			there = "this page has " + strings.Join(known, ", ")
 		}
-		return tasker.Errorf(tasker.Invalid, "unknown parameter %q: %s%s", excerpt(name), there, suggest.Ending(name, known))
+		return tasker.Errorf(tasker.Invalid, "unknown parameter %q: %s%s", truncateExcerpt(name), there,
+			suggest.Ending(name, known))
 	}
 	return nil
 }
 
-// excerpt shortens an invalid value for an error message.
-func excerpt(text string) string { return clip(strings.ToValidUTF8(text, "�"), 40) }
+// truncateExcerpt shortens an invalid value for an error message.
+func truncateExcerpt(text string) string { return truncate(strings.ToValidUTF8(text, "�"), 40) }
 
-// refuse records an error that the value of a parameter is invalid and what it must be.
-func (q *query) refuse(name, must string) {
+// addFault records an error that the value of a parameter is invalid and what it must be.
+func (q *query) addFault(name, must string) {
 	if q.err == nil {
-		q.err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be %s", name, excerpt(q.Get(name)), must)
+		q.err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be %s", name, truncateExcerpt(q.Get(name)), must)
 	}
 }
 
-func (q *query) number(name string, fallback, least, most int) int {
+func (q *query) readNumber(name string, fallback, least, most int) int {
 	text := q.Get(name)
 	if text == "" {
 		return fallback
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
-		q.refuse(name, "a number from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
+		q.addFault(name, "a number from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
 		return fallback
 	}
 	return n
 }
 
-// choice reads an optional parameter whose value must be one of values.
-func choice[T ~string](q *query, name string, values []T) T {
+// readChoice reads an optional parameter whose value must be one of values.
+func readChoice[T ~string](q *query, name string, values []T) T {
 	v := T(q.Get(name))
 	if v != "" && !slices.Contains(values, v) {
-		q.refuse(name, "one of "+strings.Join(spelled(values), ", "))
+		q.addFault(name, "one of "+strings.Join(toStrings(values), ", "))
 		return ""
 	}
 	return v
 }
 
-func spelled[T ~string](list []T) (out []string) {
+func toStrings[T ~string](list []T) (out []string) {
 	for _, v := range list {
 		out = append(out, string(v))
 	}
 	return out
 }
 
-// text reads an optional text of at most most bytes that the database can compare.
-func (q *query) text(name string, most int) string {
+// readText reads an optional text of at most most bytes that the database can compare.
+func (q *query) readText(name string, most int) string {
 	text := strings.TrimSpace(q.Get(name))
-	if len(text) > most || storable(text) != nil {
-		q.refuse(name, "valid UTF-8 without NUL, up to "+strconv.Itoa(most)+" bytes")
+	if len(text) > most || checkStorable(text) != nil {
+		q.addFault(name, "valid UTF-8 without NUL, up to "+strconv.Itoa(most)+" bytes")
 		return ""
 	}
 	return text
 }
 
-// texts reads up to most values of a parameter and skips empty ones.
-func (q *query) texts(name string, most int) (list []string) {
+// readTexts reads up to most values of a parameter and skips empty ones.
+func (q *query) readTexts(name string, most int) (list []string) {
 	for _, text := range q.all(name) {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		if len(text) > maxText || storable(text) != nil || len(list) == most {
-			q.refuse(name, fmt.Sprintf("valid UTF-8 without NUL, up to %d bytes, and at most %d values", maxText, most))
+		if len(text) > maxText || checkStorable(text) != nil || len(list) == most {
+			q.addFault(name, fmt.Sprintf("valid UTF-8 without NUL, up to %d bytes, and at most %d values", maxText, most))
 			return nil
 		}
 		list = append(list, text)
@@ -364,69 +367,71 @@ func (q *query) texts(name string, most int) (list []string) {
 	return list
 }
 
-func (q *query) id(name string) *tasker.ID {
+func (q *query) readID(name string) *tasker.ID {
 	if q.Get(name) == "" {
 		return nil
 	}
 	var id tasker.ID
 	if id.UnmarshalText([]byte(q.Get(name))) != nil {
-		q.refuse(name, "a UUID")
+		q.addFault(name, "a UUID")
 	}
 	return &id
 }
 
-func (q *query) flag(name string) *bool {
+func (q *query) readFlag(name string) *bool {
 	if q.Get(name) == "" {
 		return nil
 	}
 	v, err := strconv.ParseBool(q.Get(name))
 	if err != nil {
-		q.refuse(name, "true or false")
+		q.addFault(name, "true or false")
 	}
 	return &v
 }
 
-// on reads an optional flag.
-func (q *query) on(name string) bool {
-	v := q.flag(name)
+// isOn reads an optional flag.
+func (q *query) isOn(name string) bool {
+	v := q.readFlag(name)
 	return v != nil && *v
 }
 
-func (q *query) duration(name string) time.Duration {
+func (q *query) readDuration(name string) time.Duration {
 	if q.Get(name) == "" {
 		return 0
 	}
 	d, err := time.ParseDuration(q.Get(name))
 	if err != nil || d < 0 {
-		q.refuse(name, "a duration such as 15m or 4h")
+		q.addFault(name, "a duration such as 15m or 4h")
 	}
 	return d
 }
 
-// time reads an optional time.
-func (q *query) time(name string) time.Time {
-	at, err := readTime(q.Get(name))
+// readTime reads an optional time.
+func (q *query) readTime(name string) time.Time {
+	at, err := parseTime(q.Get(name))
 	if err != nil {
-		q.refuse(name, "a time such as 2026-01-31T12:00:00Z"+suggest.EscapedPlus(q.Get(name)))
+		q.addFault(name, "a time such as 2026-01-31T12:00:00Z"+suggest.EscapedPlus(q.Get(name)))
 	}
 	return at
 }
 
-// readTime parses a time. It returns the zero time for an empty text.
-func readTime(text string) (at time.Time, err error) {
+// parseTime parses a time. It returns the zero time for an empty text.
+func parseTime(text string) (at time.Time, err error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return at, nil
 	}
 	if at, err = time.Parse(time.RFC3339, text); err != nil {
-		return at, tasker.Errorf(tasker.Invalid, "invalid time %q: must be such as 2026-01-31T12:00:00Z", excerpt(text))
+		return at, tasker.Errorf(tasker.Invalid, "invalid time %q: must be such as 2026-01-31T12:00:00Z",
+			truncateExcerpt(text))
 	}
 	return at, nil
 }
 
-func readDuration(text string) (time.Duration, error) {
+func parseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		return 0, tasker.Errorf(tasker.Invalid, "invalid time %q: must be a duration such as 30m or 8h", excerpt(text))
+		return 0, tasker.Errorf(tasker.Invalid, "invalid time %q: must be a duration such as 30m or 8h",
+			truncateExcerpt(text))
 	}
 	return d, nil
 }
@@ -440,10 +445,10 @@ const (
 	maxPosition = 1 << 53 // larger than any position or id in the database
 )
 
-func (q *query) offset() int { return q.number("offset", 0, 0, maxOffset) }
+func (q *query) readOffset() int { return q.readNumber("offset", 0, 0, maxOffset) }
 
-// before reads the position before which a list continues.
-func (q *query) before() int64 { return int64(q.number("before", 0, 1, maxPosition)) }
+// readBefore reads the position before which a list continues.
+func (q *query) readBefore() int64 { return int64(q.readNumber("before", 0, 1, maxPosition)) }
 
 // pager links the pages of a list.
 type pager struct {
@@ -452,9 +457,9 @@ type pager struct {
 	Label         string // distinguishes two lists of a page
 }
 
-// link returns the address of this page with changed parameters, given as name and value pairs.
-// An empty value removes a parameter.
-func (req *request) link(pairs ...string) string {
+// buildLink returns the address of this page with changed parameters, given as name and value
+// pairs. An empty value removes a parameter.
+func (req *request) buildLink(pairs ...string) string {
 	q := req.URL.Query()
 	for i := 0; i < len(pairs); i += 2 {
 		if q.Set(pairs[i], pairs[i+1]); pairs[i+1] == "" {
@@ -465,22 +470,22 @@ func (req *request) link(pairs ...string) string {
 	return u.String()
 }
 
-// pager returns the pager of a list that is paged by the parameter offset. The page shows shown
+// newPager returns the pager of a list that is paged by the parameter offset. The page shows shown
 // rows.
-func (req *request) pager(offset, limit, shown int, more bool) pager {
-	return req.pagerOf("offset", offset, limit, shown, more)
+func (req *request) newPager(offset, limit, shown int, more bool) pager {
+	return req.newNamedPager("offset", offset, limit, shown, more)
 }
 
-// pagerOf is like pager for another parameter than offset.
-func (req *request) pagerOf(name string, offset, limit, shown int, more bool) pager {
+// newNamedPager is like pager for another parameter than offset.
+func (req *request) newNamedPager(name string, offset, limit, shown int, more bool) pager {
 	var p pager
 	if offset > limit {
-		p.Before = req.link(name, strconv.Itoa(offset-limit), "step", "")
+		p.Before = req.buildLink(name, strconv.Itoa(offset-limit), "step", "")
 	} else if offset > 0 {
-		p.Before = req.link(name, "", "step", "")
+		p.Before = req.buildLink(name, "", "step", "")
 	}
 	if more {
-		p.After = req.link(name, strconv.Itoa(offset+limit), "step", "")
+		p.After = req.buildLink(name, strconv.Itoa(offset+limit), "step", "")
 	}
 	if shown > 0 {
 		p.Here = strconv.Itoa(offset+1) + "–" + strconv.Itoa(offset+shown)
@@ -488,16 +493,16 @@ func (req *request) pagerOf(name string, offset, limit, shown int, more bool) pa
 	return p
 }
 
-// pagerBefore returns the pager of a list whose next page continues before the element last.
-func (req *request) pagerBefore(last int64) pager {
-	return pager{After: req.link("before", strconv.FormatInt(last, 10))}
+// newCursorPager returns the pager of a list whose next page continues before the element last.
+func (req *request) newCursorPager(last int64) pager {
+	return pager{After: req.buildLink("before", strconv.FormatInt(last, 10))}
 }
 
-// onPage returns the rows of this page and its pager.
-func onPage[T any](req *request, list []T, name string, offset, size int) ([]T, pager) {
+// selectPage returns the rows of this page and its pager.
+func selectPage[T any](req *request, list []T, name string, offset, size int) ([]T, pager) {
 	from := min(offset, len(list))
 	to := min(from+size, len(list))
-	return list[from:to], req.pagerOf(name, from, size, to-from, to < len(list))
+	return list[from:to], req.newNamedPager(name, from, size, to-from, to < len(list))
 }
 
 // readForm parses the form of a POST request once.

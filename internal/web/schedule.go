@@ -75,9 +75,9 @@ type schedulesPage struct {
 	Pager     pager
 }
 
-func (s *server) schedules(req *request) (*view, error) {
+func (s *server) showSchedules(req *request) (*view, error) {
 	q := req.query()
-	f := tasker.ScheduleFilter{Paused: choice(q, "state", []tasker.ScheduleState{tasker.SchedulePaused}) != "", After: q.id("after"), Limit: scheduleRows}
+	f := tasker.ScheduleFilter{Paused: readChoice(q, "state", []tasker.ScheduleState{tasker.SchedulePaused}) != "", After: q.readID("after"), Limit: scheduleRows}
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -86,20 +86,20 @@ func (s *server) schedules(req *request) (*view, error) {
 		return nil, err
 	}
 	p := schedulesPage{Paused: f.Paused}
-	if !s.ReadOnly && req.sees(access.WriteSchedules) {
+	if !s.ReadOnly && req.canSee(access.WriteSchedules) {
 		p.Add = Root + newSchedulePath
 	}
 	for _, x := range list {
 		p.Schedules = append(p.Schedules, scheduleLine{x})
 	}
 	if more {
-		p.Pager.After = req.link("after", list[len(list)-1].UUID.String())
+		p.Pager.After = req.buildLink("after", list[len(list)-1].UUID.String())
 	}
 	return &view{page: "schedules", title: navSchedules, nav: navSchedules, live: true, body: p}, nil
 }
 
-// scheduleOf returns the page of the schedule that created a task, or "" if none did.
-func (s *server) scheduleOf(req *request, t tasker.Task) (string, error) {
+// findSchedulePath returns the page of the schedule that created a task, or "" if none did.
+func (s *server) findSchedulePath(req *request, t tasker.Task) (string, error) {
 	if !strings.HasPrefix(t.Initiator, "schedule:") {
 		return "", nil
 	}
@@ -130,8 +130,8 @@ func (schedulePage) Late(f tasker.Firing) string {
 
 func (p schedulePage) Except() string { return strings.Join(p.ScheduleRule.Except, ", ") }
 
-func (s *server) onSchedule(req *request) (*view, error) {
-	id, err := req.id("schedule")
+func (s *server) showSchedule(req *request) (*view, error) {
+	id, err := req.parseID("schedule")
 	if err != nil {
 		return nil, err
 	}
@@ -141,11 +141,11 @@ func (s *server) onSchedule(req *request) (*view, error) {
 	}
 	p := schedulePage{
 		scheduleLine: scheduleLine{tasker.ScheduleHealth{Schedule: d.Schedule}}, Next: d.Next, Firings: d.Firings, History: d.History,
-		Context: documentOf("Context of each task", d.Context, maxShown, ""),
+		Context: newDocument("Context of each task", d.Context, maxShown, ""),
 	}
-	if d.DeletedAt == nil && s.showsAction(req, access.OperateSchedules, d.Namespace) {
+	if d.DeletedAt == nil && s.canShowAction(req, access.OperateSchedules, d.Namespace) {
 		for _, v := range scheduleVerbs {
-			if scheduleRefusal(v, d.Schedule) == "" {
+			if checkScheduleVerb(v, d.Schedule) == "" {
 				p.Verbs = append(p.Verbs, v.link(p.Path()))
 			}
 		}
@@ -171,8 +171,8 @@ var scheduleVerbs = []verb{
 		Long: "The schedule creates tasks again from the next firing time. Firing times during the pause stay skipped."},
 }
 
-// scheduleRefusal returns why a schedule does not accept an action, or "" if it does.
-func scheduleRefusal(v verb, s tasker.Schedule) string {
+// checkScheduleVerb returns why a schedule does not accept an action, or "" if it does.
+func checkScheduleVerb(v verb, s tasker.Schedule) string {
 	switch {
 	case s.DeletedAt != nil:
 		return "The schedule was deleted."
@@ -185,7 +185,7 @@ func scheduleRefusal(v verb, s tasker.Schedule) string {
 	}
 }
 
-// scheduleForm is the form for an action on a schedule.
+// newScheduleVerbForm is the form for an action on a schedule.
 type scheduleForm struct {
 	*server
 	form
@@ -199,8 +199,8 @@ type scheduleForm struct {
 	Filled   []tasker.BackfillInstant
 }
 
-func (s *server) scheduleForm(req *request, v verb) (*scheduleForm, error) {
-	id, err := req.id("schedule")
+func (s *server) newScheduleVerbForm(req *request, v verb) (*scheduleForm, error) {
+	id, err := req.parseID("schedule")
 	if err != nil {
 		return nil, err
 	}
@@ -209,11 +209,11 @@ func (s *server) scheduleForm(req *request, v verb) (*scheduleForm, error) {
 		return nil, err
 	}
 	p := &scheduleForm{server: s, verb: v, Schedule: scheduleLine{tasker.ScheduleHealth{Schedule: d.Schedule}}}
-	p.form = req.formOf(form{page: "scheduleaction", title: v.button() + ": " + p.Schedule.Title(), nav: navSchedules, Button: v.button(), Back: p.Schedule.Path()})
-	p.Refused = scheduleRefusal(v, d.Schedule)
-	p.For, p.From, p.To = req.field("for"), req.field("from"), req.field("to")
+	p.form = req.newForm(form{page: "scheduleaction", title: v.button() + ": " + p.Schedule.Title(), nav: navSchedules, Button: v.button(), Back: p.Schedule.Path()})
+	p.Refused = checkScheduleVerb(v, d.Schedule)
+	p.For, p.From, p.To = req.trimmedField("for"), req.trimmedField("from"), req.trimmedField("to")
 	if p.Key = tasker.NewID().String(); req.Method == http.MethodPost {
-		p.Key = clip(req.typed("key"), 40)
+		p.Key = truncate(req.rawField("key"), 40)
 	}
 	p.Command = p.command(req)
 	return p, nil
@@ -233,7 +233,7 @@ func (p *scheduleForm) do(req *request) (*view, error) {
 	case wordPause:
 		v.note = "The schedule is paused."
 		var until *time.Time
-		if until, err = p.until(); err == nil {
+		if until, err = p.parseUntil(); err == nil {
 			_, err = p.Engine.PauseSchedule(ctx, id, until, c)
 		}
 	case wordResume:
@@ -244,28 +244,28 @@ func (p *scheduleForm) do(req *request) (*view, error) {
 	default:
 		v.note = "A task was created."
 		if p.Key != "" {
-			c.RequestKey = requestKey(p.Key, p.Actor, p.Reason)
+			c.RequestKey = newRequestKey(p.Key, p.Actor, p.Reason)
 		}
 		_, err = p.Engine.TriggerSchedule(ctx, id, c)
 	}
-	return v, asTyped(err)
+	return v, asInputError(err)
 }
 
 // fill creates the missing tasks of past firing times, or shows them in a dry run.
 func (p *scheduleForm) fill(req *request, by engine.ScheduleChange) (*view, error) {
 	b := engine.Backfill{DryRun: req.PostFormValue("do") != "fill"}
 	var err error
-	if b.From, err = readTime(p.From); err != nil {
+	if b.From, err = parseTime(p.From); err != nil {
 		return nil, err
 	}
-	if b.To, err = readTime(p.To); err != nil {
+	if b.To, err = parseTime(p.To); err != nil {
 		return nil, err
 	}
 	if b.From.IsZero() || b.To.IsZero() {
 		return nil, tasker.Errorf(tasker.Invalid, "the times are missing: enter both, such as 2026-01-31T12:00:00Z")
 	}
 	if p.Filled, err = p.Engine.BackfillSchedule(req.Context(), p.Schedule.UUID, b, by); err != nil {
-		return nil, asTyped(err)
+		return nil, asInputError(err)
 	}
 	if b.DryRun {
 		return p.view(p, http.StatusOK), nil
@@ -276,15 +276,15 @@ func (p *scheduleForm) fill(req *request, by engine.ScheduleChange) (*view, erro
 			created++
 		}
 	}
-	return &view{next: p.Back, note: count(created, "task") + " created."}, nil
+	return &view{next: p.Back, note: formatCount(created, "task") + " created."}, nil
 }
 
-// until returns the end of the pause, or nil for a pause without end.
-func (p *scheduleForm) until() (*time.Time, error) {
+// parseUntil returns the end of the pause, or nil for a pause without end.
+func (p *scheduleForm) parseUntil() (*time.Time, error) {
 	if p.For == "" {
 		return nil, nil //nolint:nilnil // a pause without end
 	}
-	d, err := readDuration(p.For)
+	d, err := parseDuration(p.For)
 	if err != nil {
 		return nil, err
 	}
@@ -293,24 +293,24 @@ func (p *scheduleForm) until() (*time.Time, error) {
 
 func (p *scheduleForm) command(req *request) command {
 	actor, reason := p.placeholders()
-	by := p.byInBody(actor)
+	by := p.actorInBody(actor)
 	id := p.Schedule.UUID.String()
 	ctl, path := []string{"schedule", p.Word, id}, "/v1/schedules/"+id+"/"+p.Word
 	var body any = apiv1.ChangeSchedule{Reason: reason, By: by}
 	switch p.Word {
 	case wordPause:
 		pause := apiv1.PauseSchedule{Reason: reason, By: by}
-		if until, err := p.until(); err == nil && until != nil {
+		if until, err := p.parseUntil(); err == nil && until != nil {
 			ctl = append(ctl, "--until", until.UTC().Format(time.RFC3339))
 			pause.Until = new(until.UTC())
 		}
 		body = pause
 	case wordFill:
-		from, _ := readTime(p.From)
-		to, _ := readTime(p.To)
+		from, _ := parseTime(p.From)
+		to, _ := parseTime(p.To)
 		ctl = append(ctl, "--from", from.UTC().Format(time.RFC3339), "--to", to.UTC().Format(time.RFC3339), "--dry-run")
 		body = apiv1.BackfillSchedule{From: from.UTC(), To: to.UTC(), DryRun: true, Reason: reason, By: by}
 	}
 	ctl = append(ctl, "--reason", reason)
-	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, path, body)
+	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, path, body)
 }

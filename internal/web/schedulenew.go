@@ -19,8 +19,8 @@ import (
 
 const newSchedulePath = "/new-schedule"
 
-// newScheduleForm is the form to create a schedule. Options that it lacks have the same defaults
-// as in tasker-ctl.
+// newCreateScheduleForm is the form to create a schedule. Options that it lacks have the same
+// defaults as in tasker-ctl.
 type newScheduleForm struct {
 	*server
 	form
@@ -44,7 +44,7 @@ type scheduleField struct {
 	path     string // path in the faults of a schedule
 }
 
-func scheduleFields() []scheduleField {
+func newScheduleFields() []scheduleField {
 	return []scheduleField{
 		{Name: "namespace", Label: "Namespace", Hint: "of the schedule and of the template", Required: true, Most: 128},
 		{Name: "name", Label: "Name", Required: true, Most: 128},
@@ -56,30 +56,30 @@ func scheduleFields() []scheduleField {
 		{Name: "after_end", path: "after_end_seconds", Label: "Fixed delay", Hint: "instead of cron: time after the previous task ends, such as 10m", Most: 20},
 		{Name: "except", Label: "Excluded days", Hint: "such as sat, sun, 2026-12-25, 2026-12-24..2027-01-01", Most: 4000},
 		{Name: "jitter", path: "jitter_seconds", Label: "Jitter", Hint: "maximum random delay, such as 5m", Most: 20},
-		{Name: "overlap", Label: "If the previous task has not ended", Options: spelled(tasker.Overlaps())},
-		{Name: "catch_up", Label: "Missed firing times", Hint: "which of them create tasks; default: the last", Options: spelled(tasker.CatchUps())},
+		{Name: "overlap", Label: "If the previous task has not ended", Options: toStrings(tasker.Overlaps())},
+		{Name: "catch_up", Label: "Missed firing times", Hint: "which of them create tasks; default: the last", Options: toStrings(tasker.CatchUps())},
 		{Name: "catch_up_max", Label: "Maximum of missed firing times", Hint: "only with all", Most: 10},
 		{Name: "context", Label: "Context of each task", Hint: "JSON; default {}", JSON: true},
 		{Name: "nominal_key", Label: "Context key of the firing time", Hint: "optional", Most: 128},
 	}
 }
 
-func (s *server) newScheduleForm(req *request) (*newScheduleForm, error) {
-	p := &newScheduleForm{server: s, Fields: scheduleFields()}
+func (s *server) newCreateScheduleForm(req *request) (*newScheduleForm, error) {
+	p := &newScheduleForm{server: s, Fields: newScheduleFields()}
 	for i, f := range p.Fields {
 		p.Fields[i].path = cmp.Or(f.path, f.Name)
 		p.Fields[i].Value = strings.TrimSpace(req.FormValue(f.Name))
 		if f.JSON {
-			p.Fields[i].Value = req.typed(f.Name)
+			p.Fields[i].Value = req.rawField(f.Name)
 		}
 	}
 	p.readSpec()
-	p.form = req.formOf(form{page: "schedulenew", title: "Add a schedule", nav: navSchedules, Button: "Add", Back: schedulesPath})
+	p.form = req.newForm(form{page: "schedulenew", title: "Add a schedule", nav: navSchedules, Button: "Add", Back: schedulesPath})
 	p.Command = p.command(req)
 	return p, nil
 }
 
-func (p *newScheduleForm) typed(name string) string {
+func (p *newScheduleForm) fieldText(name string) string {
 	return p.Fields[slices.IndexFunc(p.Fields, func(f scheduleField) bool { return f.Name == name })].Value
 }
 
@@ -88,31 +88,31 @@ func (p *newScheduleForm) readSpec() {
 	fault := func(path, format string, args ...any) {
 		p.faults = append(p.faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
-	p.Namespace, p.Name, p.Template, p.NominalKey = p.typed("namespace"), p.typed("name"), p.typed("template"), p.typed("nominal_key")
-	p.Cron, p.DayMatch, p.Zone = p.typed("cron"), p.typed("day_match"), p.typed("zone")
-	p.Overlap, p.CatchUp = tasker.Overlap(p.typed("overlap")), tasker.CatchUp(p.typed("catch_up"))
-	p.Except = strings.FieldsFunc(p.typed("except"), func(r rune) bool { return r == ',' || r == ' ' })
+	p.Namespace, p.Name, p.Template, p.NominalKey = p.fieldText("namespace"), p.fieldText("name"), p.fieldText("template"), p.fieldText("nominal_key")
+	p.Cron, p.DayMatch, p.Zone = p.fieldText("cron"), p.fieldText("day_match"), p.fieldText("zone")
+	p.Overlap, p.CatchUp = tasker.Overlap(p.fieldText("overlap")), tasker.CatchUp(p.fieldText("catch_up"))
+	p.Except = strings.FieldsFunc(p.fieldText("except"), func(r rune) bool { return r == ',' || r == ' ' })
 	for _, f := range []struct {
 		name string
 		into *time.Duration
 	}{{"every", &p.Every}, {"after_end", &p.AfterEnd}, {"jitter", &p.Jitter}} {
-		text := p.typed(f.name)
+		text := p.fieldText(f.name)
 		if text == "" {
 			continue
 		}
 		var err error
 		if *f.into, err = time.ParseDuration(text); err != nil || *f.into <= 0 {
-			fault(f.name, "%q must be a duration such as 90s or 6h", clip(text, 40))
+			fault(f.name, "%q must be a duration such as 90s or 6h", truncate(text, 40))
 		}
 	}
-	if text := p.typed("catch_up_max"); text != "" {
+	if text := p.fieldText("catch_up_max"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			fault("catch_up_max", "%q must be a number from 1 to %d", clip(text, 40), tasker.MaxCatchUp)
+			fault("catch_up_max", "%q must be a number from 1 to %d", truncate(text, 40), tasker.MaxCatchUp)
 		}
 		p.CatchUpMax = n
 	}
-	if p.Context = typedJSON(p.typed("context")); len(p.Context) > 0 && !json.Valid(p.Context) {
+	if p.Context = parseTypedJSON(p.fieldText("context")); len(p.Context) > 0 && !json.Valid(p.Context) {
 		fault("context", "must be valid JSON")
 	}
 	if p.Namespace == "" {
@@ -127,12 +127,12 @@ func (p *newScheduleForm) do(req *request) (*view, error) {
 	if len(p.faults) > 0 {
 		return p.attachFaults(tasker.Errorf(tasker.Invalid, "invalid schedule: %s", p.faults[0]).WithDetails(p.faults))
 	}
-	if err := req.caller.MayUse(access.WriteSchedules, p.Namespace); err != nil {
-		return nil, asTyped(err)
+	if err := req.caller.RequirePermission(access.WriteSchedules, p.Namespace); err != nil {
+		return nil, asInputError(err)
 	}
 	s, err := p.Engine.CreateSchedule(req.Context(), p.ScheduleSpec, engine.ScheduleChange{Actor: p.Actor, Reason: p.Reason})
 	if err != nil {
-		return p.attachFaults(asTyped(err))
+		return p.attachFaults(asInputError(err))
 	}
 	return &view{next: schedulesPath + "/" + s.UUID.String(), note: "Schedule " + s.Name + " was added."}, nil
 }
@@ -147,19 +147,19 @@ func (p *newScheduleForm) attachFaults(err error) (*view, error) {
 	for _, fault := range list {
 		for i, f := range p.Fields {
 			if fault.Path == f.path || fault.Path == f.Name || strings.HasPrefix(fault.Path, f.path+"[") {
-				p.Fields[i].Problem = sentence(fault.Message)
+				p.Fields[i].Problem = toSentence(fault.Message)
 			}
 		}
 	}
-	p.Problem = messageOf(err)
+	p.Problem = errorMessage(err)
 	return p.view(p, apiv1.Status(tasker.Invalid)), nil
 }
 
 func (p *newScheduleForm) command(req *request) command {
 	actor, _ := p.placeholders()
 	spec := p.ScheduleSpec
-	spec.Context = validOr(spec.Context, "{}")
-	body := apiv1.CreateSchedule{By: p.byInBody(actor), Reason: p.Reason, ScheduleSpec: apiv1.FromScheduleSpec(spec)}
+	spec.Context = validJSONOr(spec.Context, "{}")
+	body := apiv1.CreateSchedule{By: p.actorInBody(actor), Reason: p.Reason, ScheduleSpec: apiv1.FromScheduleSpec(spec)}
 	ctl := []string{"schedule", "add"}
 	for _, f := range p.Fields {
 		value := f.Value
@@ -170,5 +170,5 @@ func (p *newScheduleForm) command(req *request) command {
 			ctl = append(ctl, "--"+strings.ReplaceAll(f.Name, "_", "-"), value)
 		}
 	}
-	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, "/v1/schedules", body)
+	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, "/v1/schedules", body)
 }

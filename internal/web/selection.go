@@ -19,12 +19,12 @@ const (
 	allParameter = "all"
 )
 
-// selectionForm returns the form to plan operations on the selected rows of a list (?case= and
+// newSelectionForm returns the form to plan operations on the selected rows of a list (?case= and
 // ?id=), or, with ?all=1, on all investigations that match its filter.
-func (s *server) selectionForm(req *request) (*planForm, error) {
+func (s *server) newSelectionForm(req *request) (*planForm, error) {
 	q := req.query()
-	if q.on(allParameter) || q.err != nil {
-		return s.filterForm(req, q)
+	if q.isOn(allParameter) || q.err != nil {
+		return s.newFilterForm(req, q)
 	}
 	cases, err := readSelected(q.all("case"), "cases", maxSelectedCases)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *server) selectionForm(req *request) (*planForm, error) {
 	if len(cases) == 0 {
 		back += "?view=entries"
 	}
-	return s.planOf(req, &planForm{IDs: ids}, cases, back)
+	return s.newPlanFormFor(req, &planForm{IDs: ids}, cases, back)
 }
 
 func readSelected(texts []string, what string, most int) (ids []tasker.ID, err error) {
@@ -51,24 +51,24 @@ func readSelected(texts []string, what string, most int) (ids []tasker.ID, err e
 	for _, text := range texts {
 		var id tasker.ID
 		if err := id.UnmarshalText([]byte(text)); err != nil {
-			return nil, tasker.Errorf(tasker.Invalid, "invalid selection %q: must be a UUID", clip(text, 60))
+			return nil, tasker.Errorf(tasker.Invalid, "invalid selection %q: must be a UUID", truncate(text, 60))
 		}
 		ids = append(ids, id)
 	}
 	return ids, nil
 }
 
-// filterForm returns the form to plan one operation on all investigations that match the filter of
-// a list.
-func (s *server) filterForm(req *request, q *query) (*planForm, error) {
+// newFilterForm returns the form to plan one operation on all investigations that match the filter
+// of a list.
+func (s *server) newFilterForm(req *request, q *query) (*planForm, error) {
 	for _, name := range append([]string{"id"}, chipParameters...) {
 		if q.Get(name) != "" {
-			q.refuse(name, "absent: operations cannot select by it")
+			q.addFault(name, "absent: operations cannot select by it")
 		}
 	}
-	f := q.investigations()
+	f := q.readInvestigationFilter()
 	f.Age = (f.Age + time.Minute - 1).Truncate(time.Minute) // the API uses minutes
-	sel := tasker.OperationSelection{Filter: f, WorkerVersion: q.text("failed_on", maxText), FailedSince: known(q.time("failed_since"))}
+	sel := tasker.OperationSelection{Filter: f, WorkerVersion: q.readText("failed_on", maxText), FailedSince: nilIfZeroTime(q.readTime("failed_since"))}
 	switch {
 	case q.err != nil:
 		return nil, q.err
@@ -76,50 +76,51 @@ func (s *server) filterForm(req *request, q *query) (*planForm, error) {
 		return nil, tasker.Errorf(tasker.Invalid, "the filter is empty: go back and narrow the list, for example to a namespace")
 	}
 	if f.Namespace != "" {
-		if err := req.caller.MayUse(access.OperateSteps, f.Namespace); err != nil {
+		if err := req.caller.RequirePermission(access.OperateSteps, f.Namespace); err != nil {
 			return nil, err
 		}
 	}
-	back := filterQuery(f)
+	back := encodeFilter(f)
 	if q.Get("view") != "" {
 		back.Set("view", q.Get("view"))
 	}
-	p := &planForm{Filter: &f, Terms: filterWords(f)}
+	p := &planForm{Filter: &f, Terms: describeFilter(f)}
 	var err error
-	if p.Fit, err = s.fitting(req, f); err != nil {
+	if p.Fit, err = s.countFitting(req, f); err != nil {
 		return nil, err
 	}
-	if p.First, _, err = s.firstOf(req, f); err != nil {
+	if p.First, _, err = s.listFirst(req, f); err != nil {
 		return nil, err
 	}
-	return s.planOf(req, p, nil, Root+"/?"+back.Encode())
+	return s.newPlanFormFor(req, p, nil, Root+"/?"+back.Encode())
 }
 
-// known returns a pointer to at, or nil for the zero time.
-func known(at time.Time) *time.Time {
+// nilIfZeroTime returns a pointer to at, or nil for the zero time.
+func nilIfZeroTime(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil
 	}
 	return &at
 }
 
-// fitting counts the open investigations that match a filter and that the caller may operate on, up
-// to maxFitting.
-func (s *server) fitting(req *request, f tasker.InvestigationFilter) (int, error) {
-	return s.DB.CountArrivals(req.within(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
+// countFitting counts the open investigations that match a filter and that the caller may operate
+// on, up to maxFitting.
+func (s *server) countFitting(req *request, f tasker.InvestigationFilter) (int, error) {
+	return s.DB.CountArrivals(req.withPermission(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
 }
 
-// actLinks returns links to plan the possible acts, each with the number of investigations.
-func actLinks(req *request, possible map[tasker.Act]int, all, does string, path func(tasker.Act) string) (links []link) {
+// buildActLinks returns links to plan the possible acts, each with the number of investigations.
+func buildActLinks(req *request, possible map[tasker.Act]int, all, does string, path func(tasker.Act) string) (links []link) {
 	for _, a := range []struct {
 		act  tasker.Act
 		name string
 	}{{tasker.ActReset, "Retry"}, {tasker.ActAnswer, "Answer"}, {tasker.ActEnd, "End"}} {
 		n := possible[a.act]
-		if n == 0 || operation.MayPlan(req.within(access.OperateSteps).Context(), req.caller, a.act) != nil {
+		if n == 0 || operation.CheckPlanPermission(req.withPermission(access.OperateSteps).Context(), req.caller,
+			a.act) != nil {
 			continue
 		}
-		l := link{Name: a.name + " " + all + count(n, ""), Path: path(a.act), Does: does}
+		l := link{Name: a.name + " " + all + formatCount(n, ""), Path: path(a.act), Does: does}
 		if n == maxFitting {
 			l.Name += " or more"
 		}
@@ -131,22 +132,22 @@ func actLinks(req *request, possible map[tasker.Act]int, all, does string, path 
 	return links
 }
 
-// firstOf returns the most urgent investigations that match a filter.
-func (s *server) firstOf(req *request, f tasker.InvestigationFilter) ([]tasker.InvestigationQueueEntry, bool, error) {
+// listFirst returns the most urgent investigations that match a filter.
+func (s *server) listFirst(req *request, f tasker.InvestigationFilter) ([]tasker.InvestigationQueueEntry, bool, error) {
 	f.Limit, f.Offset = shownItems, 0
 	return s.DB.InvestigationQueue(req.Context(), f)
 }
 
-// investigations reads the filter parameters that operations support.
-func (q *query) investigations() tasker.InvestigationFilter {
+// readInvestigationFilter reads the filter parameters that operations support.
+func (q *query) readInvestigationFilter() tasker.InvestigationFilter {
 	return tasker.InvestigationFilter{
-		Reason: choice(q, "reason", tasker.Reasons()), State: choice(q, "state", tasker.TaskStates()), Age: q.duration("age"), Recovered: q.flag("recovered"),
-		Namespace: q.text("namespace", maxText), Name: q.text("template", maxText), Text: q.text("text", maxText), Case: q.id("case"),
+		Reason: readChoice(q, "reason", tasker.Reasons()), State: readChoice(q, "state", tasker.TaskStates()), Age: q.readDuration("age"), Recovered: q.readFlag("recovered"),
+		Namespace: q.readText("namespace", maxText), Name: q.readText("template", maxText), Text: q.readText("text", maxText), Case: q.readID("case"),
 	}
 }
 
-// filterQuery returns the query parameters of a filter.
-func filterQuery(f tasker.InvestigationFilter) url.Values {
+// encodeFilter returns the query parameters of a filter.
+func encodeFilter(f tasker.InvestigationFilter) url.Values {
 	q := url.Values{}
 	set := func(name, value string) {
 		if value != "" {
@@ -158,9 +159,9 @@ func filterQuery(f tasker.InvestigationFilter) url.Values {
 	set("namespace", f.Namespace)
 	set("template", f.Name)
 	set("text", f.Text)
-	set("case", text(f.Case))
+	set("case", formatText(f.Case))
 	if f.Age > 0 {
-		set("age", shortDuration(f.Age))
+		set("age", formatDuration(f.Age))
 	}
 	if f.Recovered != nil {
 		set("recovered", strconv.FormatBool(*f.Recovered))
@@ -171,7 +172,7 @@ func filterQuery(f tasker.InvestigationFilter) url.Values {
 // planLink returns the link to the form that plans an operation on all investigations that match a
 // filter.
 func planLink(f tasker.InvestigationFilter, more ...string) string {
-	q := filterQuery(f)
+	q := encodeFilter(f)
 	q.Set(allParameter, "1")
 	for i := 0; i < len(more); i += 2 {
 		q.Set(more[i], more[i+1])
@@ -179,8 +180,8 @@ func planLink(f tasker.InvestigationFilter, more ...string) string {
 	return planPath + "?" + q.Encode()
 }
 
-// shortDuration formats whole minutes, such as 4h or 1h30m.
-func shortDuration(d time.Duration) string {
+// formatDuration formats whole minutes, such as 4h or 1h30m.
+func formatDuration(d time.Duration) string {
 	text := strings.TrimSuffix(d.String(), "0s")
 	if whole, found := strings.CutSuffix(text, "h0m"); found {
 		return whole + "h"
@@ -188,9 +189,9 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// filterWords describes each condition of a filter.
-func filterWords(f tasker.InvestigationFilter) (list []string) {
-	for _, p := range []struct{ name, value string }{{"namespace", f.Namespace}, {"template", f.Name}, {"reason", words(string(f.Reason))}, {"task state", words(string(f.State))}} {
+// describeFilter describes each condition of a filter.
+func describeFilter(f tasker.InvestigationFilter) (list []string) {
+	for _, p := range []struct{ name, value string }{{"namespace", f.Namespace}, {"template", f.Name}, {"reason", formatWords(string(f.Reason))}, {"task state", formatWords(string(f.State))}} {
 		if p.value != "" {
 			list = append(list, p.name+" "+p.value)
 		}
@@ -199,7 +200,7 @@ func filterWords(f tasker.InvestigationFilter) (list []string) {
 		list = append(list, "text “"+f.Text+"”")
 	}
 	if f.Age > 0 {
-		list = append(list, "open for at least "+shortDuration(f.Age))
+		list = append(list, "open for at least "+formatDuration(f.Age))
 	}
 	switch {
 	case f.Recovered == nil:
@@ -223,10 +224,11 @@ func filterWords(f tasker.InvestigationFilter) (list []string) {
 	return list
 }
 
-// filterFlags returns the flags of `tasker-ctl operation plan` for a selection.
-func filterFlags(s tasker.OperationSelection) []string {
+// formatFilterFlags returns the flags of `tasker-ctl operation plan` for a selection.
+func formatFilterFlags(s tasker.OperationSelection) []string {
 	f := s.Filter
-	list := flags("--case", text(f.Case), "--namespace", f.Namespace, "--name", f.Name, "--dlq-reason", string(f.Reason),
+	list := buildFlags("--case", formatText(f.Case), "--namespace", f.Namespace, "--name", f.Name, "--dlq-reason",
+		string(f.Reason),
 		"--state", string(f.State), "--text", f.Text, "--failed-on", s.WorkerVersion, "--correlation-id", f.CorrelationID)
 	for _, tag := range f.Tags {
 		list = append(list, "--tag", tag)
@@ -235,7 +237,7 @@ func filterFlags(s tasker.OperationSelection) []string {
 		list = append(list, "--attribute", a.String())
 	}
 	if f.Age > 0 {
-		list = append(list, "--min-age", shortDuration(f.Age))
+		list = append(list, "--min-age", formatDuration(f.Age))
 	}
 	if f.Recovered != nil {
 		list = append(list, "--recovered="+strconv.FormatBool(*f.Recovered))
@@ -246,11 +248,11 @@ func filterFlags(s tasker.OperationSelection) []string {
 	return list
 }
 
-// selectionWords describes the selection of an operation, except for its case.
-func selectionWords(o tasker.Operation) string {
+// describeSelection describes the selection of an operation, except for its case.
+func describeSelection(o tasker.Operation) string {
 	f := o.Selection.Filter
 	f.Case = nil
-	list := filterWords(f)
+	list := describeFilter(f)
 	if o.Selection.WorkerVersion != "" {
 		list = append(list, "failed on workers of version "+o.Selection.WorkerVersion)
 	}
@@ -258,7 +260,7 @@ func selectionWords(o tasker.Operation) string {
 		list = append(list, "failed since "+o.Selection.FailedSince.UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
 	if o.Selected > 0 {
-		list = slices.Insert(list, 0, count(o.Selected, "id"))
+		list = slices.Insert(list, 0, formatCount(o.Selected, "id"))
 	}
 	return strings.Join(list, ", ")
 }

@@ -52,7 +52,7 @@ func (h *harness) browser() *harness {
 	return &other
 }
 
-// signedIn returns a browser that has signed in with a new key.
+// finishSignIn returns a browser that has signed in with a new key.
 func (h *harness) signedIn(name string, grants ...string) *harness {
 	h.Helper()
 	b := h.browser()
@@ -264,7 +264,7 @@ func TestSessionsEndWithTheirKey(t *testing.T) {
 		}
 		h.Exec(sql)
 		h.Exec(`INSERT INTO tasker.access_changes DEFAULT VALUES`)
-		a.Look(t.Context())
+		a.PollRevocations(t.Context())
 		b.leads(b.get("/ui/tasks"), "/ui/sign-in?back=%2Fui%2Ftasks")
 	}
 }
@@ -278,7 +278,7 @@ func TestASessionHasTheGrantsOfItsKey(t *testing.T) {
 		t.Fatalf("signed in: %d", r.status)
 	}
 	h.Exec(`UPDATE tasker.api_keys SET grants = '{worker@shop}'`)
-	a.Look(t.Context())
+	a.PollRevocations(t.Context())
 	r := b.get("/ui/tasks")
 	b.refused(r, http.StatusForbidden, "needs permission tasks:read")
 	b.lacks(r, `href="/ui/tasks"`)
@@ -469,7 +469,7 @@ func TestSigningInInABrowser(t *testing.T) {
 	// The session ends while the page is open.
 	tab.Go(st.server.URL + "/ui/tasks?state=error")
 	st.Exec(`UPDATE tasker.sessions SET ended_at = now()`)
-	a.Look(t.Context())
+	a.PollRevocations(t.Context())
 	tab.Until(`location.pathname === "/ui/sign-in"`)
 	tab.Type("input[name=key]", token)
 	tab.Follow("main form button")

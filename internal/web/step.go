@@ -35,13 +35,13 @@ var stepVerbs = []stepVerb{
 	}, tasker.CompleteManually, "completed"},
 }
 
-// allowed reports whether a step accepts the action. A step that waits for its child task can be
+// isAllowed reports whether a step accepts the action. A step that waits for its child task can be
 // reset to start another one.
-func (v stepVerb) allowed(s tasker.Step) bool {
-	return slices.Contains(lifecycle.Target{Step: s.State}.Allowed(), v.Action) || v.Action == tasker.ResetForRetry && waitsForChild(s)
+func (v stepVerb) isAllowed(s tasker.Step) bool {
+	return slices.Contains(lifecycle.Target{Step: s.State}.Allowed(), v.Action) || v.Action == tasker.ResetForRetry && isWaitingForChild(s)
 }
 
-func waitsForChild(s tasker.Step) bool {
+func isWaitingForChild(s tasker.Step) bool {
 	return s.Type == tasker.ChildStep && s.State == tasker.StepPending && s.ChildTaskUUID != nil
 }
 
@@ -49,7 +49,7 @@ func (v stepVerb) path(s tasker.Step) string {
 	return taskPath(s.TaskUUID) + "/steps/" + s.UUID.String() + "/" + v.Word
 }
 
-// stepForm is the form for an action on a step.
+// newStepForm is the form for an action on a step.
 type stepForm struct {
 	*server
 	form
@@ -91,16 +91,16 @@ func (p *stepForm) StartsTask() bool {
 
 // LeavesChild reports whether the action requires a new child task.
 func (p *stepForm) LeavesChild() bool {
-	return p.Action == tasker.ResetForRetry && waitsForChild(p.Step)
+	return p.Action == tasker.ResetForRetry && isWaitingForChild(p.Step)
 }
 
-func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
-	step, err := req.id("step")
+func (s *server) newStepForm(req *request, v stepVerb) (*stepForm, error) {
+	step, err := req.parseID("step")
 	if err != nil {
 		return nil, err
 	}
 	p := &stepForm{server: s, stepVerb: v}
-	if p.Task, err = fetch(req, "task", s.DB.Task); err != nil {
+	if p.Task, err = findByID(req, "task", s.DB.Task); err != nil {
 		return nil, err
 	}
 	steps, err := s.DB.StepsAndFailedItems(req.Context(), p.Task.UUID, step)
@@ -114,21 +114,22 @@ func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 	if err := s.DB.RedactErrors(req.Context(), steps[i:i+1]); err != nil {
 		return nil, err
 	}
-	p.Step, p.Failure = steps[i], failureOf(steps[i].Error)
+	p.Step, p.Failure = steps[i], parseFailure(steps[i].Error)
 	p.Seen = fmt.Sprintf("%d-%d", p.Step.Attempts, p.Step.StateSince.UnixMicro())
-	p.Next, p.Held, p.Parents = forecastOf(steps, step, v.Action), v.holder(p.Step), parentsOf(steps, p.Step)
+	p.Next, p.Held, p.Parents = newForecast(steps, step, v.Action), v.describeHolder(p.Step),
+		collectParentResults(steps, p.Step)
 	title := v.Name + " step " + p.Step.Name
-	p.form = req.formOf(form{page: "stepaction", title: title, nav: "Tasks", Button: title})
+	p.form = req.newForm(form{page: "stepaction", title: title, nav: "Tasks", Button: title})
 	if err := p.readBack(req); err != nil {
 		return nil, err
 	}
-	p.Refused, err = s.unrepairable(req, p.Task)
-	if err == nil && p.Refused == "" && !v.allowed(p.Step) {
-		p.Refused = fmt.Sprintf("The step is %s: it cannot be %s.", words(p.Step.State), v.Done)
+	p.Refused, err = s.findUnrepairableReason(req, p.Task)
+	if err == nil && p.Refused == "" && !v.isAllowed(p.Step) {
+		p.Refused = fmt.Sprintf("The step is %s: it cannot be %s.", formatWords(p.Step.State), v.Done)
 	}
-	p.Result, p.Metadata, p.Interrupt = req.typed("result"), req.typed("metadata"), req.checked("interrupt")
-	p.NewChild = p.StartsTask() && req.checked("new_child")
-	p.Discard = p.HasSaved() && req.checked("discard_checkpoint")
+	p.Result, p.Metadata, p.Interrupt = req.rawField("result"), req.rawField("metadata"), req.isChecked("interrupt")
+	p.NewChild = p.StartsTask() && req.isChecked("new_child")
+	p.Discard = p.HasSaved() && req.isChecked("discard_checkpoint")
 	if req.Method == http.MethodGet {
 		p.Interrupt, p.NewChild = p.Held != "", p.LeavesChild()
 	}
@@ -152,7 +153,7 @@ func (p *stepForm) readBack(req *request) error {
 	if req.Form != nil {
 		q.values = req.Form
 	}
-	if p.Entry = q.id("entry"); p.Entry == nil || q.err != nil {
+	if p.Entry = q.readID("entry"); p.Entry == nil || q.err != nil {
 		return q.err
 	}
 	e, err := p.DB.Entry(req.Context(), *p.Entry)
@@ -163,57 +164,57 @@ func (p *stepForm) readBack(req *request) error {
 	return err
 }
 
-// unrepairable returns why no step of a task accepts an action, or "" if some may.
-func (s *server) unrepairable(req *request, task tasker.Task) (string, error) {
-	newest, err := s.entryOf(req, task.UUID)
-	return whyUnrepairable(task, newest), err
+// findUnrepairableReason returns why no step of a task accepts an action, or "" if some may.
+func (s *server) findUnrepairableReason(req *request, task tasker.Task) (string, error) {
+	newest, err := s.findEntry(req, task.UUID)
+	return explainUnrepairable(task, newest), err
 }
 
-// whyUnrepairable is like unrepairable if the newest investigation of the task is known. newest
+// explainUnrepairable is like unrepairable if the newest investigation of the task is known. newest
 // may be nil.
-func whyUnrepairable(task tasker.Task, newest *taskEntry) string {
+func explainUnrepairable(task tasker.Task, newest *taskEntry) string {
 	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil && newest.WrittenOff}
 	switch {
-	case target.TaskRefusal() == nil:
+	case target.CheckTask() == nil:
 		return ""
 	case task.State == tasker.TaskPending:
 		return "The task has not started yet: wait for its start time or cancel it."
 	case task.State == tasker.TaskComplete || task.State == tasker.TaskCancelled:
-		return fmt.Sprintf("The task is %s: its steps can no longer be changed.", words(task.State))
+		return fmt.Sprintf("The task is %s: its steps can no longer be changed.", formatWords(task.State))
 	default:
 		return "The task is marked as permanently failed: its steps can no longer be changed."
 	}
 }
 
-// holder returns why the action must interrupt the step, or "" if it need not.
-func (v stepVerb) holder(s tasker.Step) string {
+// describeHolder returns why the action must interrupt the step, or "" if it need not.
+func (v stepVerb) describeHolder(s tasker.Step) string {
 	switch {
-	case waitsForChild(s) && v.Action == tasker.ResetForRetry:
+	case isWaitingForChild(s) && v.Action == tasker.ResetForRetry:
 		return "The step waits for its child task " + s.ChildTaskUUID.String() + "."
 	case s.State == tasker.StepEnqueued:
 		return "The step is enqueued: a worker can claim it at any time."
 	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
 		return "Worker " + s.WorkerUUID.String() + " is running the step."
-	case lifecycle.Held(s.State):
+	case lifecycle.IsHeld(s.State):
 		return "A worker has reported the step, and the server is applying the report."
 	default:
 		return ""
 	}
 }
 
-// parentsOf returns the results of the dependencies of a step.
-func parentsOf(steps []tasker.Step, of tasker.Step) []parentResult {
+// collectParentResults returns the results of the dependencies of a step.
+func collectParentResults(steps []tasker.Step, of tasker.Step) []parentResult {
 	var list []parentResult
 	for _, s := range steps {
 		if slices.Contains(of.Parents, s.UUID) {
-			list = append(list, parentResult{Name: s.Name, State: s.State, Doc: members(s.Results)["result"]})
+			list = append(list, parentResult{Name: s.Name, State: s.State, Doc: parseMembers(s.Results)["result"]})
 		}
 	}
 	return list
 }
 
 func (p *stepForm) do(req *request) (*view, error) {
-	if err := p.check(req, maxNotes); err != nil {
+	if err := p.checkReason(req, maxNotes); err != nil {
 		return nil, err
 	}
 	switch seen := req.PostFormValue("seen"); {
@@ -224,24 +225,24 @@ func (p *stepForm) do(req *request) (*view, error) {
 	case seen != "" && seen != p.Seen:
 		return nil, tasker.Errorf(tasker.Conflict, "the step has changed since you opened this page, which now shows its current state: check it and submit again")
 	}
-	if _, err := p.Engine.OperateStep(req.Context(), p.Task.UUID, p.Step.UUID, p.operation()); err != nil {
+	if _, err := p.Engine.OperateStep(req.Context(), p.Task.UUID, p.Step.UUID, p.toActionRequest()); err != nil {
 		return nil, err
 	}
-	return &view{next: p.Back, note: p.result(req.Context())}, nil
+	return &view{next: p.Back, note: p.computeResult(req.Context())}, nil
 }
 
-// operation returns the action as a request to the engine.
-func (p *stepForm) operation() tasker.ActionRequest {
+// toActionRequest returns the action as a request to the engine.
+func (p *stepForm) toActionRequest() tasker.ActionRequest {
 	op := tasker.ActionRequest{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt, NewChild: p.NewChild, DiscardCheckpoint: p.Discard}
 	if p.Completes() {
-		op.Result, op.Metadata = typedJSON(p.Result), typedJSON(p.Metadata)
+		op.Result, op.Metadata = parseTypedJSON(p.Result), parseTypedJSON(p.Metadata)
 	}
 	return op
 }
 
-// result describes the states of the step and the task after the action, as far as they can be
-// read.
-func (p *stepForm) result(ctx context.Context) string {
+// computeResult describes the states of the step and the task after the action, as far as they can
+// be read.
+func (p *stepForm) computeResult(ctx context.Context) string {
 	note := fmt.Sprintf("Step %s was %s", p.Step.Name, p.Done)
 	step, err := p.DB.Step(ctx, p.Task.UUID, p.Step.UUID)
 	if err != nil {
@@ -251,11 +252,11 @@ func (p *stepForm) result(ctx context.Context) string {
 	if err != nil {
 		return note + "."
 	}
-	return fmt.Sprintf("%s. It is now %s, and the task %s.", note, words(step.State), statePhrase(task.State))
+	return fmt.Sprintf("%s. It is now %s, and the task %s.", note, formatWords(step.State), formatState(task.State))
 }
 
-// typedJSON returns the JSON of a field, or nil if it is empty.
-func typedJSON(text string) json.RawMessage {
+// parseTypedJSON returns the JSON of a field, or nil if it is empty.
+func parseTypedJSON(text string) json.RawMessage {
 	if text = strings.Trim(text, " \t\r\n\ufeff"); text == "" {
 		return nil
 	}
@@ -263,7 +264,7 @@ func typedJSON(text string) json.RawMessage {
 }
 
 func (p *stepForm) command(req *request) command {
-	op := p.operation()
+	op := p.toActionRequest()
 	actor, reason := p.placeholders()
 	ctl := []string{"task", p.Word + "-step", p.Task.UUID.String(), p.Step.UUID.String()}
 	body := apiv1.StepAction{ActionType: string(p.Action), Reason: reason, Interrupt: op.Interrupt}
@@ -278,14 +279,14 @@ func (p *stepForm) command(req *request) command {
 		body.ResolvedBy, by = actor, "--resolved-by"
 	case tasker.CompleteManually:
 		body.CompletedBy, by = actor, "--completed-by"
-		body.CompletionData = &apiv1.CompletionData{Result: validOr(op.Result, `{"ok":true}`)}
+		body.CompletionData = &apiv1.CompletionData{Result: validJSONOr(op.Result, `{"ok":true}`)}
 		ctl = append(ctl, "--result", string(body.CompletionData.Result))
 		if len(op.Metadata) > 0 {
-			body.CompletionData.Metadata = validOr(op.Metadata, `{}`)
+			body.CompletionData.Metadata = validJSONOr(op.Metadata, `{}`)
 			ctl = append(ctl, "--metadata", string(body.CompletionData.Metadata))
 		}
 	}
-	ctl = append(append(ctl, "--reason", reason), p.by(by, actor)...)
+	ctl = append(append(ctl, "--reason", reason), p.actorFlags(by, actor)...)
 	if op.Interrupt {
 		ctl = append(ctl, "--interrupt")
 	}
@@ -295,11 +296,11 @@ func (p *stepForm) command(req *request) command {
 	if op.DiscardCheckpoint {
 		ctl = append(ctl, "--discard-checkpoint")
 	}
-	return commandOf(req, ctl, http.MethodPatch, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String(), body)
+	return newCommand(req, ctl, http.MethodPatch, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String(), body)
 }
 
-// validOr returns doc in compact form, or example if doc is empty or not valid JSON.
-func validOr(doc json.RawMessage, example string) json.RawMessage {
+// validJSONOr returns doc in compact form, or example if doc is empty or not valid JSON.
+func validJSONOr(doc json.RawMessage, example string) json.RawMessage {
 	if len(doc) == 0 || !json.Valid(doc) {
 		return json.RawMessage(example)
 	}
@@ -328,9 +329,9 @@ type stepAnchor struct {
 	Done       bool
 }
 
-// stepRows returns the table rows for steps. After an action, the browser returns to the
+// newStepRows returns the table rows for steps. After an action, the browser returns to the
 // investigation entry unless it is nil.
-func stepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow {
+func newStepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow {
 	byID := make(map[tasker.ID]tasker.Step, len(steps))
 	for _, s := range steps {
 		byID[s.UUID] = s
@@ -340,27 +341,27 @@ func stepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow {
 		rows[i].Step = s
 		for _, id := range s.Parents {
 			parent := byID[id]
-			rows[i].Needs = append(rows[i].Needs, stepAnchor{parent.Name, hrefOfStep(parent), parent.State.Done()})
+			rows[i].Needs = append(rows[i].Needs, stepAnchor{parent.Name, stepHref(parent), parent.State.Done()})
 		}
 		if actions {
-			rows[i].Actions = stepLinks(s, entry)
+			rows[i].Actions = newStepLinks(s, entry)
 		}
 	}
 	return rows
 }
 
-// stepLinks returns the actions that the state of a step allows.
-func stepLinks(st tasker.Step, entry *tasker.ID) (links []link) {
+// newStepLinks returns the actions that the state of a step allows.
+func newStepLinks(st tasker.Step, entry *tasker.ID) (links []link) {
 	query := ""
 	if entry != nil {
 		query = "?entry=" + entry.String()
 	}
 	for _, v := range stepVerbs {
-		if v.allowed(st) {
+		if v.isAllowed(st) {
 			links = append(links, link{Name: v.Name, Key: v.Key, Does: v.Does, Path: v.path(st) + query})
 		}
 	}
-	if !asksPeople(st) {
+	if !isHumanStep(st) {
 		return links
 	}
 	path := stepPath(tasker.StepRef{TaskUUID: st.TaskUUID, StepUUID: st.UUID})
@@ -377,17 +378,17 @@ func (r stepRow) Failure() string {
 	if r.State.Done() {
 		return ""
 	}
-	return clip(failureOf(r.Step.Error).Message, shownError)
+	return truncate(parseFailure(r.Step.Error).Message, shownError)
 }
 
 // ErrorDoc returns the last error in full.
 func (r stepRow) ErrorDoc() document {
-	return documentOf("Error", r.Step.Error, maxResult, apiOfStep(r.Step)).withID("error-" + r.UUID.String())
+	return newDocument("Error", r.Step.Error, maxResult, stepAPIPath(r.Step)).withID("error-" + r.UUID.String())
 }
 
 // ResultDoc returns the result.
 func (r stepRow) ResultDoc() document {
-	return documentOf("Result", r.Step.Results, maxResult, apiOfStep(r.Step)).withID("result-" + r.UUID.String())
+	return newDocument("Result", r.Step.Results, maxResult, stepAPIPath(r.Step)).withID("result-" + r.UUID.String())
 }
 
 // Waits describes what the step waits for.
@@ -398,7 +399,7 @@ func (r stepRow) Waits() string {
 	case s.State == tasker.StepSkipped:
 		return s.SkipReason
 	case s.State == tasker.StepPending && s.Items != nil:
-		return fmt.Sprintf("waits for %d of its %s", s.Items.Open(), count(s.Items.Total, "item"))
+		return fmt.Sprintf("waits for %d of its %s", s.Items.Open(), formatCount(s.Items.Total, "item"))
 	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
 		return fmt.Sprintf("waits for %d of its %d dependencies", s.TotalParents-s.CompletedParents, s.TotalParents)
 	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
@@ -407,26 +408,28 @@ func (r stepRow) Waits() string {
 			what = "waits for an answer from " + s.Assignee
 		}
 		if s.WaitUntil != nil {
-			what += "; times out " + ago(*s.WaitUntil)
+			what += "; times out " + formatAgo(*s.WaitUntil)
 		}
 		return what
 	case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.ChildTaskUUID != nil:
 		return "waits for its child task " + s.ChildTaskUUID.String()
 	case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.WaitUntil != nil:
-		return "wait ends " + ago(*s.WaitUntil)
+		return "wait ends " + formatAgo(*s.WaitUntil)
 	case s.State == tasker.StepEnqueued:
 		return "waits for a worker with handler " + s.Handler
 	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
-		return "running on worker " + short(*s.WorkerUUID)
+		return "running on worker " + formatShortID(*s.WorkerUUID)
 	default:
 		return ""
 	}
 }
 
-// failedForGood reports whether a step is in error and has no retry.
-func failedForGood(s tasker.Step) bool { return s.State == tasker.StepError && s.NextRetryAt == nil }
+// hasFailedPermanently reports whether a step is in error and has no retry.
+func hasFailedPermanently(s tasker.Step) bool {
+	return s.State == tasker.StepError && s.NextRetryAt == nil
+}
 
-func forWorkers(s tasker.Step) bool {
+func isWorkerStep(s tasker.Step) bool {
 	return s.Type == tasker.StandardStep || s.Type == tasker.DecisionStep
 }
 
@@ -439,9 +442,9 @@ type forecast struct {
 	Task     tasker.TaskState
 }
 
-// forecastOf applies an action to a copy of the steps. The actual result can differ because of
+// newForecast applies an action to a copy of the steps. The actual result can differ because of
 // concurrent changes.
-func forecastOf(steps []tasker.Step, id tasker.ID, action tasker.StepAction) forecast {
+func newForecast(steps []tasker.Step, id tasker.ID, action tasker.StepAction) forecast {
 	after := slices.Clone(steps)
 	done := map[tasker.ID]bool{}
 	var f forecast
@@ -455,13 +458,13 @@ func forecastOf(steps []tasker.Step, id tasker.ID, action tasker.StepAction) for
 	}
 	for i, s := range after {
 		ready := s.State == tasker.StepPending && !slices.ContainsFunc(s.Parents, func(p tasker.ID) bool { return !done[p] })
-		if ready && forWorkers(s) {
+		if ready && isWorkerStep(s) {
 			after[i].State = tasker.StepEnqueued
 		}
 		switch {
 		case s.UUID == id:
 			f.Step = after[i].State
-		case ready && forWorkers(s):
+		case ready && isWorkerStep(s):
 			f.Enqueued = append(f.Enqueued, s.Name)
 		case ready && slices.Contains(s.Parents, id):
 			f.Outside = append(f.Outside, s.Name)

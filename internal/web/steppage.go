@@ -28,15 +28,15 @@ func stepRank(s tasker.Step) int {
 	return 1
 }
 
-func urgentFirst(steps []tasker.Step) []tasker.Step {
+func sortUrgentFirst(steps []tasker.Step) []tasker.Step {
 	list := slices.Clone(steps)
 	slices.SortStableFunc(list, func(a, b tasker.Step) int { return stepRank(a) - stepRank(b) })
 	return list
 }
 
-// around returns the steps that the graph shows. For a large task, these are failed and running
-// steps, their parents and their descendants.
-func around(steps []tasker.Step, marked *tasker.ID) []tasker.Step {
+// stepsAround returns the steps that the graph shows. For a large task, these are failed and
+// running steps, their parents and their descendants.
+func stepsAround(steps []tasker.Step, marked *tasker.ID) []tasker.Step {
 	steps, marked = withoutItems(steps, marked)
 	if len(steps) <= manySteps {
 		return steps
@@ -61,7 +61,7 @@ func around(steps []tasker.Step, marked *tasker.ID) []tasker.Step {
 		add(*marked)
 		add(at[*marked].Parents...)
 	}
-	for _, s := range urgentFirst(steps) {
+	for _, s := range sortUrgentFirst(steps) {
 		if len(picked) == 0 || stepRank(s) < 2 && len(picked) < drawnSteps/2 {
 			add(s.UUID)
 			add(s.Parents...)
@@ -77,32 +77,32 @@ func around(steps []tasker.Step, marked *tasker.ID) []tasker.Step {
 // one selected with ?steps= or ?step=.
 func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker.Transition) error {
 	q := req.query()
-	from, size, rows := q.number("steps", 0, 0, tasker.MaxSteps), pageRows, len(steps)
-	step, offset := q.id("step"), q.number("offset", 0, 0, maxHistory)
+	from, size, rows := q.readNumber("steps", 0, 0, tasker.MaxSteps), pageRows, len(steps)
+	step, offset := q.readID("step"), q.readNumber("offset", 0, 0, maxHistory)
 	if q.err != nil {
 		return q.err
 	}
 	many := len(steps) > manySteps
 	all := steps
 	if many {
-		steps, size, rows = urgentFirst(steps), shownSteps, shownSteps
+		steps, size, rows = sortUrgentFirst(steps), shownSteps, shownSteps
 		if i := slices.IndexFunc(steps, func(s tasker.Step) bool { return step != nil && s.UUID == *step }); i >= 0 {
 			from = i / size * size
 		}
 	} else {
 		from = 0
 	}
-	list := stepRows(all, p.CanOperate, nil)
-	bars := p.Axis.bars(all, history)
+	list := newStepRows(all, p.CanOperate, nil)
+	bars := p.Axis.newBars(all, history)
 	for i := range list {
 		list[i].Bar = bars[list[i].UUID]
 	}
 	if many {
 		slices.SortStableFunc(list, func(a, b stepRow) int { return stepRank(a.Step) - stepRank(b.Step) })
 	}
-	p.Steps, p.StepPager = onPage(req, list, "steps", from, max(rows, 1))
+	p.Steps, p.StepPager = selectPage(req, list, "steps", from, max(rows, 1))
 	p.StepPager.Label = "Pages of the steps"
-	p.History, p.Pager = onPage(req, historyLines(history, all), "offset", offset, size)
+	p.History, p.Pager = selectPage(req, newHistoryLines(history, all), "offset", offset, size)
 	if many {
 		p.linkSteps()
 	}
@@ -113,7 +113,7 @@ func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker
 func (p *taskPage) linkSteps() {
 	here := map[string]bool{}
 	for _, r := range p.Steps {
-		here[hrefOfStep(r.Step)] = true
+		here[stepHref(r.Step)] = true
 	}
 	lead := func(href *string) {
 		if id, ok := strings.CutPrefix(*href, "#step-"); ok && !here[*href] {
@@ -140,5 +140,5 @@ func (p taskPage) StepsOf() string {
 	if p.StepPager.Before == "" && p.StepPager.After == "" {
 		return ""
 	}
-	return p.StepPager.Here + " of " + count(p.AllSteps, "step") + ", failed and waiting first. The graph shows " + strconv.Itoa(len(p.Graph.Nodes)) + " related steps"
+	return p.StepPager.Here + " of " + formatCount(p.AllSteps, "step") + ", failed and waiting first. The graph shows " + strconv.Itoa(len(p.Graph.Nodes)) + " related steps"
 }

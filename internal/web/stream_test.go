@@ -156,7 +156,7 @@ func TestLiveFeedThatEndsBeforeItBegins(t *testing.T) {
 	}{
 		"the session ends": {func(h *harness, a *auth.Authenticator) {
 			h.Exec(`UPDATE tasker.sessions SET ended_at = now()`)
-			a.Look(t.Context())
+			a.PollRevocations(t.Context())
 		}, http.StatusUnauthorized},
 		"the server stops": {func(h *harness, _ *auth.Authenticator) { h.stop() }, http.StatusServiceUnavailable},
 	} {

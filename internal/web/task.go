@@ -59,26 +59,26 @@ type taskLine struct {
 	Progress progress
 }
 
-func taskLines(list []tasker.Task) (lines []taskLine) {
+func newTaskLines(list []tasker.Task) (lines []taskLine) {
 	for _, t := range list {
-		lines = append(lines, taskLine{t, taskPath(t.UUID), taskProgress(t.Counts)})
+		lines = append(lines, taskLine{t, taskPath(t.UUID), newTaskProgress(t.Counts)})
 	}
 	return lines
 }
 
-// tasks lists tasks, or redirects to the one with the requested id.
-func (s *server) tasks(req *request) (*view, error) {
+// showTasks lists tasks, or redirects to the one with the requested id.
+func (s *server) showTasks(req *request) (*view, error) {
 	page := tasksPage{Clear: tasksPath, Wanted: strings.TrimSpace(req.query().Get("id"))}
 	status := http.StatusOK
 	if page.Wanted != "" {
-		next, err := s.find(req, page.Wanted)
+		next, err := s.findByText(req, page.Wanted)
 		if next != "" {
 			return &view{next: next}, nil
 		}
 		if tasker.CodeOf(err) == tasker.Internal {
 			return nil, err
 		}
-		page.Problem, status = messageOf(err), apiv1.Status(tasker.CodeOf(err))
+		page.Problem, status = errorMessage(err), apiv1.Status(tasker.CodeOf(err))
 	}
 	if err := s.listTasks(req, &page); err != nil {
 		return nil, err
@@ -86,11 +86,11 @@ func (s *server) tasks(req *request) (*view, error) {
 	return &view{page: "task", title: "Tasks", nav: "Tasks", live: page.Wanted == "", status: status, body: page}, nil
 }
 
-// find returns the page of the task or investigation with the id wanted.
-func (s *server) find(req *request, wanted string) (string, error) {
+// findByText returns the page of the task or investigation with the id wanted.
+func (s *server) findByText(req *request, wanted string) (string, error) {
 	var id tasker.ID
 	if err := id.UnmarshalText([]byte(wanted)); err != nil {
-		return "", tasker.Errorf(tasker.Invalid, "invalid task id %q: must be a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f", clip(wanted, 60))
+		return "", tasker.Errorf(tasker.Invalid, "invalid task id %q: must be a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f", truncate(wanted, 60))
 	}
 	_, err := s.DB.Task(req.Context(), id)
 	if err == nil {
@@ -99,7 +99,7 @@ func (s *server) find(req *request, wanted string) (string, error) {
 	if tasker.CodeOf(err) != tasker.NotFound {
 		return "", err
 	}
-	if _, other := s.DB.Entry(req.within(access.ReadInvestigations).Context(), id); other == nil {
+	if _, other := s.DB.Entry(req.withPermission(access.ReadInvestigations).Context(), id); other == nil {
 		return entryPath(id), nil
 	}
 	return "", tasker.Errorf(tasker.NotFound, "task %s not found", id)
@@ -107,12 +107,12 @@ func (s *server) find(req *request, wanted string) (string, error) {
 
 func (s *server) listTasks(req *request, page *tasksPage) error {
 	q := req.query()
-	f, err := filterOf(q)
+	f, err := readTaskFilter(q)
 	if err != nil {
 		return err
 	}
-	attributes := q.texts("attribute", tasker.MaxSearchConditions)
-	f.Limit, f.Offset = pageRows, q.offset()
+	attributes := q.readTexts("attribute", tasker.MaxSearchConditions)
+	f.Limit, f.Offset = pageRows, q.readOffset()
 	if q.err != nil {
 		return q.err
 	}
@@ -129,32 +129,32 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	if err != nil {
 		return err
 	}
-	page.Tasks = taskLines(list)
-	page.Pager = req.pager(f.Offset, pageRows, len(list), more)
-	page.CancelAll = s.cancelAllLink(req, page.Filter.Any())
+	page.Tasks = newTaskLines(list)
+	page.Pager = req.newPager(f.Offset, pageRows, len(list), more)
+	page.CancelAll = s.buildCancelAllLink(req, page.Filter.Any())
 	// The form offers stable states only, but a link can select any state.
 	page.States = lifecycle.Resting()
 	if page.Filter.State != "" && !slices.Contains(page.States, page.Filter.State) {
 		page.States = append(page.States, page.Filter.State)
 	}
-	page.Namespaces, err = s.DB.Namespaces(req.within(access.ReadInvestigations).Context())
+	page.Namespaces, err = s.DB.Namespaces(req.withPermission(access.ReadInvestigations).Context())
 	return err
 }
 
-// filterOf reads a task filter from the query.
-func filterOf(q *query) (tasker.TaskFilter, error) {
+// readTaskFilter reads a task filter from the query.
+func readTaskFilter(q *query) (tasker.TaskFilter, error) {
 	f := tasker.TaskFilter{
-		State: choice(q, "state", tasker.TaskStates()), Namespace: q.text("namespace", maxText), Name: q.text("name", maxText),
-		DeadLettered: q.flag("dead_lettered"), CorrelationID: q.text("correlation_id", maxText),
-		IdempotencyKey: q.text("idempotency_key", maxText), Initiator: q.text("initiator", maxText), SourceSystem: q.text("source_system", maxText),
-		CreatedAfter: q.time("created_after"), CreatedBefore: q.time("created_before"), Overdue: q.on("overdue"), DueBefore: q.time("due_before"),
+		State: readChoice(q, "state", tasker.TaskStates()), Namespace: q.readText("namespace", maxText), Name: q.readText("name", maxText),
+		DeadLettered: q.readFlag("dead_lettered"), CorrelationID: q.readText("correlation_id", maxText),
+		IdempotencyKey: q.readText("idempotency_key", maxText), Initiator: q.readText("initiator", maxText), SourceSystem: q.readText("source_system", maxText),
+		CreatedAfter: q.readTime("created_after"), CreatedBefore: q.readTime("created_before"), Overdue: q.isOn("overdue"), DueBefore: q.readTime("due_before"),
 	}
-	if parent := q.id("parent"); parent != nil {
+	if parent := q.readID("parent"); parent != nil {
 		f.Parent = *parent
 	}
-	f.Tags = q.texts("tag", tasker.MaxSearchTags)
+	f.Tags = q.readTexts("tag", tasker.MaxSearchTags)
 	var err error
-	if f.Attributes, err = tasker.ParseAttributeFilters(q.texts("attribute", tasker.MaxSearchConditions)); err != nil {
+	if f.Attributes, err = tasker.ParseAttributeFilters(q.readTexts("attribute", tasker.MaxSearchConditions)); err != nil {
 		return f, err
 	}
 	return f, q.err
@@ -178,9 +178,9 @@ type portion struct {
 	kind, name string
 }
 
-// progressOf returns a bar with a part for each portion of total, described by the portions that
+// newProgress returns a bar with a part for each portion of total, described by the portions that
 // have a name.
-func progressOf(total int, list []portion) (p progress) {
+func newProgress(total int, list []portion) (p progress) {
 	var words []string
 	x := 0.0
 	for _, part := range list {
@@ -191,20 +191,20 @@ func progressOf(total int, list []portion) (p progress) {
 		p.Parts = append(p.Parts, progressPart{x, width, part.kind})
 		x += width
 		if part.name != "" {
-			words = append(words, count(part.n, "")+" "+part.name)
+			words = append(words, formatCount(part.n, "")+" "+part.name)
 		}
 	}
 	p.Words = strings.Join(words, " · ")
 	return p
 }
 
-// taskProgress shows the states of the steps of a task.
-func taskProgress(c tasker.StepCounts) progress {
-	p := progressOf(c.Total, []portion{
+// newTaskProgress shows the states of the steps of a task.
+func newTaskProgress(c tasker.StepCounts) progress {
+	p := newProgress(c.Total, []portion{
 		{int64(c.Completed), "good", ""}, {int64(c.InProgress), "busy", "in progress"}, {int64(c.Failed), "bad", "failed"},
 		{int64(c.Skipped), "idle", "skipped"}, {int64(c.Cancelled), "idle", "cancelled"},
 	})
-	done := count(c.Completed, "") + " of " + count(c.Total, "step")
+	done := formatCount(c.Completed, "") + " of " + formatCount(c.Total, "step")
 	if p.Words != "" {
 		done += " · " + p.Words
 	}
@@ -255,8 +255,8 @@ type taskEntry struct {
 	Open, WrittenOff bool
 }
 
-func (s *server) task(req *request) (*view, error) {
-	t, err := fetch(req, "task", s.DB.Task)
+func (s *server) showTask(req *request) (*view, error) {
+	t, err := findByID(req, "task", s.DB.Task)
 	if err != nil {
 		return nil, err
 	}
@@ -269,44 +269,44 @@ func (s *server) task(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	history = movesOf(steps, history)
-	entry, err := s.entryOf(req, id)
+	history = selectMoves(steps, history)
+	entry, err := s.findEntry(req, id)
 	if err != nil {
 		return nil, err
 	}
 	page := taskPage{
-		Task: t, Path: taskPath(id), Progress: taskProgress(t.Counts), Standing: progressSentence(t, steps), Entry: entry,
-		CanCancel: cancellable(t), CanOpen: entry == nil || !entry.Open && !entry.WrittenOff,
-		Context: documentOf("Context", t.Context, maxContext, apiOfTask(t)).withID("context"), Axis: axisOf(t, history, req.now),
+		Task: t, Path: taskPath(id), Progress: newTaskProgress(t.Counts), Standing: formatProgress(t, steps), Entry: entry,
+		CanCancel: isCancellable(t), CanOpen: entry == nil || !entry.Open && !entry.WrittenOff,
+		Context: newDocument("Context", t.Context, maxContext, taskAPIPath(t)).withID("context"), Axis: newAxis(t, history, req.now),
 	}
 	var failed *tasker.ID
 	if entry != nil {
-		failed = failedStep(entry.Entry)
+		failed = failedStepID(entry.Entry)
 	}
-	page.Graph, page.AllSteps = drawGraph(around(steps, failed), failed, hrefOfStep), len(steps)
-	if page.Schedule, err = s.scheduleOf(req, t); err != nil {
+	page.Graph, page.AllSteps = drawGraph(stepsAround(steps, failed), failed, stepHref), len(steps)
+	if page.Schedule, err = s.findSchedulePath(req, t); err != nil {
 		return nil, err
 	}
 	if page.CanChange, err = s.canChange(req, t); err != nil {
 		return nil, err
 	}
-	page.Stuck = whyUnrepairable(t, entry)
-	if page.Why, err = s.why(req, id); err != nil {
+	page.Stuck = explainUnrepairable(t, entry)
+	if page.Why, err = s.findCondition(req, id); err != nil {
 		return nil, err
 	}
-	if page.WhyStep, err = s.whyStep(req, steps); err != nil {
+	if page.WhyStep, err = s.findStepWhy(req, steps); err != nil {
 		return nil, err
 	}
-	page.CanOperate = page.Stuck == "" && s.showsAction(req, access.OperateSteps, t.Namespace)
-	page.Replacement, page.Parent = origins(t)
-	if page.Tree, err = s.tree(req, t, steps); err != nil {
+	page.CanOperate = page.Stuck == "" && s.canShowAction(req, access.OperateSteps, t.Namespace)
+	page.Replacement, page.Parent = findOrigins(t)
+	if page.Tree, err = s.buildTree(req, t, steps); err != nil {
 		return nil, err
 	}
 	if err := page.pageSteps(req, steps, history); err != nil {
 		return nil, err
 	}
 	if more && page.Pager.After == "" {
-		page.OlderMoves = apiOfTask(t) + "/transitions"
+		page.OlderMoves = taskAPIPath(t) + "/transitions"
 	}
 	return &view{page: "taskpage", title: t.Namespace + "/" + t.Name, nav: "Tasks", live: true, body: page}, nil
 }
@@ -319,15 +319,15 @@ func (p taskPage) DurationFirst() bool {
 
 // canChange reports whether the task can move to another version.
 func (s *server) canChange(req *request, t tasker.Task) (bool, error) {
-	if !cancellable(t) || t.Phase != "" {
+	if !isCancellable(t) || t.Phase != "" {
 		return false, nil
 	}
-	versions, err := s.DB.OtherVersions(req.Context(), versionOf(t))
+	versions, err := s.DB.OtherVersions(req.Context(), templateVersion(t))
 	return len(versions) > 0, err
 }
 
-// origins returns the pages of the replaced task and of the step that started the task.
-func origins(t tasker.Task) (replacement, parent string) {
+// findOrigins returns the pages of the replaced task and of the step that started the task.
+func findOrigins(t tasker.Task) (replacement, parent string) {
 	if t.RecreatedFrom != nil {
 		replacement = taskPath(*t.RecreatedFrom)
 	}
@@ -348,8 +348,8 @@ type treeLine struct {
 
 func (l treeLine) Indent() string { return strings.Repeat("· ", l.Depth) }
 
-// tree returns the ancestors and descendants of a task, or nothing if it has none.
-func (s *server) tree(req *request, t tasker.Task, steps []tasker.Step) ([]treeLine, error) {
+// buildTree returns the ancestors and descendants of a task, or nothing if it has none.
+func (s *server) buildTree(req *request, t tasker.Task, steps []tasker.Step) ([]treeLine, error) {
 	if t.ParentTaskUUID == nil && !slices.ContainsFunc(steps, func(s tasker.Step) bool { return s.ChildTaskUUID != nil }) {
 		return nil, nil
 	}
@@ -359,7 +359,7 @@ func (s *server) tree(req *request, t tasker.Task, steps []tasker.Step) ([]treeL
 	}
 	lines := make([]treeLine, len(tree.Tasks))
 	for i, n := range tree.Tasks {
-		lines[i] = treeLine{TreeTask: n, Path: taskPath(n.Task.UUID), Here: n.Task.UUID == t.UUID, Progress: taskProgress(n.Task.Counts)}
+		lines[i] = treeLine{TreeTask: n, Path: taskPath(n.Task.UUID), Here: n.Task.UUID == t.UUID, Progress: newTaskProgress(n.Task.Counts)}
 		if n.MoreChildren {
 			lines[i].Children = tasksPath + "?parent=" + n.Task.UUID.String()
 		}
@@ -367,8 +367,8 @@ func (s *server) tree(req *request, t tasker.Task, steps []tasker.Step) ([]treeL
 	return lines, nil
 }
 
-// entryOf returns the newest investigation of a task, or nil.
-func (s *server) entryOf(req *request, task tasker.ID) (*taskEntry, error) {
+// findEntry returns the newest investigation of a task, or nil.
+func (s *server) findEntry(req *request, task tasker.ID) (*taskEntry, error) {
 	e, err := s.DB.EntryOfTask(req.Context(), task)
 	if tasker.CodeOf(err) == tasker.NotFound {
 		return nil, nil
@@ -382,22 +382,22 @@ func (s *server) entryOf(req *request, task tasker.ID) (*taskEntry, error) {
 	}, nil
 }
 
-func apiOfTask(t tasker.Task) string     { return "/v1/tasks/" + t.UUID.String() }
-func hrefOfStep(step tasker.Step) string { return "#step-" + step.UUID.String() }
-func apiOfStep(step tasker.Step) string {
+func taskAPIPath(t tasker.Task) string { return "/v1/tasks/" + t.UUID.String() }
+func stepHref(step tasker.Step) string { return "#step-" + step.UUID.String() }
+func stepAPIPath(step tasker.Step) string {
 	return "/v1/tasks/" + step.TaskUUID.String() + "/workflow_steps/" + step.UUID.String()
 }
-func cancellable(t tasker.Task) bool {
+func isCancellable(t tasker.Task) bool {
 	_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
 	return err == nil
 }
 
-// progressSentence describes the progress of a task and what it waits for.
-func progressSentence(t tasker.Task, steps []tasker.Step) string {
+// formatProgress describes the progress of a task and what it waits for.
+func formatProgress(t tasker.Task, steps []tasker.Step) string {
 	var failed, external, clock, children []string
 	for _, s := range steps {
 		switch {
-		case failedForGood(s):
+		case hasFailedPermanently(s):
 			failed = append(failed, s.Name)
 		case s.State == tasker.StepPending && s.Type == tasker.ExternalStep && s.DependenciesSatisfied:
 			external = append(external, s.Name)
@@ -415,16 +415,16 @@ func progressSentence(t tasker.Task, steps []tasker.Step) string {
 	case tasker.TaskWaitingForDependencies:
 		switch {
 		case len(external) > 0:
-			return "Waiting for the result of an external step: " + listed(external) + "."
+			return "Waiting for the result of an external step: " + formatList(external) + "."
 		case len(children) > 0:
-			return "Waiting for the child task of a step: " + listed(children) + "."
+			return "Waiting for the child task of a step: " + formatList(children) + "."
 		case len(clock) > 0:
-			return "Waiting for the end of a wait step: " + listed(clock) + "."
+			return "Waiting for the end of a wait step: " + formatList(clock) + "."
 		}
 		return "Waiting for an external result."
 	case tasker.TaskError:
 		if len(failed) > 0 {
-			return "Blocked: " + listed(failed) + " failed permanently, and the steps that depend on it cannot run."
+			return "Blocked: " + formatList(failed) + " failed permanently, and the steps that depend on it cannot run."
 		}
 		return "Blocked: no retry is due."
 	case tasker.TaskComplete:
@@ -433,7 +433,7 @@ func progressSentence(t tasker.Task, steps []tasker.Step) string {
 		return "Cancelled. The history shows by whom and why."
 	default:
 		if len(failed) > 0 {
-			return "In progress, but " + listed(failed) + " failed permanently."
+			return "In progress, but " + formatList(failed) + " failed permanently."
 		}
 		return "In progress."
 	}

@@ -12,24 +12,24 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// taskForm is the common part of forms for actions on a task.
+// newTaskForm is the common part of forms for actions on a task.
 type taskForm struct {
 	form
 	Task  tasker.Task
 	Entry *taskEntry
 }
 
-func (s *server) taskForm(req *request, f form) (taskForm, error) {
-	t, err := fetch(req, "task", s.DB.Task)
+func (s *server) newTaskForm(req *request, f form) (taskForm, error) {
+	t, err := findByID(req, "task", s.DB.Task)
 	if err != nil {
 		return taskForm{}, err
 	}
-	entry, err := s.entryOf(req, t.UUID)
+	entry, err := s.findEntry(req, t.UUID)
 	f.title, f.nav, f.Back = f.title+" "+t.Namespace+"/"+t.Name, "Tasks", taskPath(t.UUID)
-	return taskForm{form: req.formOf(f), Task: t, Entry: entry}, err
+	return taskForm{form: req.newForm(f), Task: t, Entry: entry}, err
 }
 
-// cancelForm is the form to cancel a task.
+// newCancelForm is the form to cancel a task.
 type cancelForm struct {
 	*server
 	taskForm
@@ -47,20 +47,20 @@ type cancelledStep struct {
 	Worker string // loses its lease
 }
 
-func (s *server) cancelForm(req *request) (*cancelForm, error) {
-	t, err := s.taskForm(req, form{page: "taskcancel", title: "Cancel", Button: "Cancel this task", Danger: true})
+func (s *server) newCancelForm(req *request) (*cancelForm, error) {
+	t, err := s.newTaskForm(req, form{page: "taskcancel", title: "Cancel", Button: "Cancel this task", Danger: true})
 	if err != nil {
 		return nil, err
 	}
 	f := &cancelForm{server: s, taskForm: t}
-	if !cancellable(t.Task) {
-		f.Refused = fmt.Sprintf("The task is %s: there is nothing to cancel.", words(t.Task.State))
+	if !isCancellable(t.Task) {
+		f.Refused = fmt.Sprintf("The task is %s: there is nothing to cancel.", formatWords(t.Task.State))
 	}
 	steps, err := s.DB.Steps(req.Context(), t.Task.UUID)
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.workerNames(req, steps)
+	names, err := s.findWorkerNames(req, steps)
 	if err != nil {
 		return nil, err
 	}
@@ -74,23 +74,24 @@ func (s *server) cancelForm(req *request) (*cancelForm, error) {
 		}
 		c := cancelledStep{Step: step}
 		if step.WorkerUUID != nil {
-			c.Worker = cmp.Or(names[*step.WorkerUUID], short(*step.WorkerUUID))
+			c.Worker = cmp.Or(names[*step.WorkerUUID], formatShortID(*step.WorkerUUID))
 			f.Held++
 		}
 		f.Ends = append(f.Ends, c)
 	}
-	f.Compensate = f.Undoes > 0 && req.checked("compensate")
+	f.Compensate = f.Undoes > 0 && req.isChecked("compensate")
 	actor, reason := f.placeholders()
 	q := url.Values{"reason": {reason}}
 	if t.Subject == "" {
 		q.Set("cancelled_by", actor)
 	}
-	ctl := append([]string{"task", "cancel", t.Task.UUID.String(), "--reason", reason}, t.by("--cancelled-by", actor)...)
+	ctl := append([]string{"task", "cancel", t.Task.UUID.String(), "--reason", reason},
+		t.actorFlags("--cancelled-by", actor)...)
 	if f.Compensate {
 		q.Set("compensate", "true")
 		ctl = append(ctl, "--compensate")
 	}
-	f.Command = commandOf(req, ctl, http.MethodDelete, apiOfTask(t.Task)+"?"+q.Encode(), nil)
+	f.Command = newCommand(req, ctl, http.MethodDelete, taskAPIPath(t.Task)+"?"+q.Encode(), nil)
 	return f, nil
 }
 
@@ -103,8 +104,9 @@ func (s *server) canUndo(ctx context.Context, task tasker.Task, step tasker.Step
 	return err == nil
 }
 
-// workerNames returns the names of all workers by id, or nil if no worker runs one of the steps.
-func (s *server) workerNames(req *request, steps []tasker.Step) (map[tasker.ID]string, error) {
+// findWorkerNames returns the names of all workers by id, or nil if no worker runs one of the
+// steps.
+func (s *server) findWorkerNames(req *request, steps []tasker.Step) (map[tasker.ID]string, error) {
 	if !slices.ContainsFunc(steps, func(s tasker.Step) bool { return s.WorkerUUID != nil }) {
 		return nil, nil
 	}
@@ -117,7 +119,7 @@ func (s *server) workerNames(req *request, steps []tasker.Step) (map[tasker.ID]s
 }
 
 func (f *cancelForm) do(req *request) (*view, error) {
-	if err := f.check(req, maxReason); err != nil {
+	if err := f.checkReason(req, maxReason); err != nil {
 		return nil, err
 	}
 	if f.Compensate {
@@ -127,14 +129,14 @@ func (f *cancelForm) do(req *request) (*view, error) {
 	return &view{next: f.Back, note: "The task was cancelled."}, f.Engine.CancelTask(req.Context(), f.Task.UUID, f.Actor, f.Reason)
 }
 
-// investigateForm is the form to open an investigation of a task.
+// newInvestigateForm is the form to open an investigation of a task.
 type investigateForm struct {
 	*server
 	taskForm
 }
 
-func (s *server) investigateForm(req *request) (*investigateForm, error) {
-	t, err := s.taskForm(req, form{page: "taskinvestigate", title: "Investigate", Button: "Open an investigation"})
+func (s *server) newInvestigateForm(req *request) (*investigateForm, error) {
+	t, err := s.newTaskForm(req, form{page: "taskinvestigate", title: "Investigate", Button: "Open an investigation"})
 	if err != nil {
 		return nil, err
 	}
@@ -147,13 +149,14 @@ func (s *server) investigateForm(req *request) (*investigateForm, error) {
 		f.Refused = "The task is marked as permanently failed. Create a new task with recreated_from instead."
 	}
 	actor, reason := f.placeholders()
-	ctl := append([]string{"dlq", "create", t.Task.UUID.String(), "--reason", reason}, t.by("--created-by", actor)...)
-	f.Command = commandOf(req, ctl, http.MethodPost, "/v1/dlq/task/"+t.Task.UUID.String(), map[string]string{"reason": reason, "created_by": actor})
+	ctl := append([]string{"dlq", "create", t.Task.UUID.String(), "--reason", reason},
+		t.actorFlags("--created-by", actor)...)
+	f.Command = newCommand(req, ctl, http.MethodPost, "/v1/dlq/task/"+t.Task.UUID.String(), map[string]string{"reason": reason, "created_by": actor})
 	return f, nil
 }
 
 func (f *investigateForm) do(req *request) (*view, error) {
-	if err := f.check(req, maxNotes); err != nil {
+	if err := f.checkReason(req, maxNotes); err != nil {
 		return nil, err
 	}
 	e, err := f.DLQ.Open(req.Context(), f.Task.UUID, tasker.NewEntry{Actor: f.Actor, Reason: f.Reason})

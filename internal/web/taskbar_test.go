@@ -37,7 +37,7 @@ func TestBarAxisSpansTheTask(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.task.CreatedAt = noon
-			a := axisOf(tt.task, nil, after(100))
+			a := newAxis(tt.task, nil, after(100))
 			if !a.From.Equal(after(tt.from)) || !a.To.Equal(after(tt.to)) || a.Length != tt.length {
 				t.Errorf("from %s to %s, %s", a.From, a.To, a.Length)
 			}
@@ -56,11 +56,11 @@ func TestBarAxisBeginsWithATruncatedHistory(t *testing.T) {
 	oldest := &history[len(history)-1]
 	oldest.StepUUID, oldest.From, oldest.To = &step.UUID, "in_progress", "complete"
 	idle := tasker.Step{UUID: tasker.NewID(), CreatedAt: noon, State: tasker.StepEnqueued}
-	a := axisOf(tasker.Task{CreatedAt: noon, State: tasker.TaskStepsInProcess}, history, after(4001))
+	a := newAxis(tasker.Task{CreatedAt: noon, State: tasker.TaskStepsInProcess}, history, after(4001))
 	if !a.From.Equal(oldest.CreatedAt) {
 		t.Errorf("from %s, want %s", a.From, oldest.CreatedAt)
 	}
-	bars := a.bars([]tasker.Step{step, idle}, history)
+	bars := a.newBars([]tasker.Step{step, idle}, history)
 	if got := bars[step.UUID].Words; got != "" {
 		t.Errorf("what came before is said: %s", got)
 	}
@@ -132,11 +132,11 @@ func TestBarShowsTheStepHistory(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			a := axisOf(tasker.Task{CreatedAt: noon, State: tasker.TaskStepsInProcess}, nil, after(100))
+			a := newAxis(tasker.Task{CreatedAt: noon, State: tasker.TaskStepsInProcess}, nil, after(100))
 			newest := slices.Clone(tt.moves)
 			slices.Reverse(newest)
 			step := tasker.Step{UUID: id, CreatedAt: noon, State: tt.state, NextRetryAt: tt.retry}
-			b := a.bars([]tasker.Step{step}, append(newest, moved(tasker.NewID(), 1, "enqueued", "error")))[id]
+			b := a.newBars([]tasker.Step{step}, append(newest, moved(tasker.NewID(), 1, "enqueued", "error")))[id]
 			var spans, fails []string
 			for _, s := range b.Spans {
 				spans = append(spans, fmt.Sprintf("%s %.0f–%.0f", s.Kind, 100*s.X/barWidth, 100*(s.X+s.Width)/barWidth))
@@ -161,10 +161,10 @@ func TestBarShowsTheStepHistory(t *testing.T) {
 func TestSpansStayInTheBar(t *testing.T) {
 	t.Parallel()
 	id := tasker.NewID()
-	a := axisOf(tasker.Task{CreatedAt: noon, State: tasker.TaskComplete, StateSince: after(100)}, nil, after(100))
+	a := newAxis(tasker.Task{CreatedAt: noon, State: tasker.TaskComplete, StateSince: after(100)}, nil, after(100))
 	for _, from := range []float64{-50, 0, 0.001, 50, 99.9999, 100, 150} {
 		history := []tasker.Transition{moved(id, from+0.0001, "in_progress", "error"), moved(id, from, "enqueued", "in_progress")}
-		b := a.bars([]tasker.Step{{UUID: id, CreatedAt: noon, State: tasker.StepError}}, history)[id]
+		b := a.newBars([]tasker.Step{{UUID: id, CreatedAt: noon, State: tasker.StepError}}, history)[id]
 		for _, s := range b.Spans {
 			if s.X < 0 || s.Width < leastBar || s.X+s.Width > barWidth+1e-9 || s.Y < 0 || s.Y+s.Height > barHeight {
 				t.Errorf("after %v s: %+v", from, s)

@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// versionForm is the form to move a task to another version of its template.
+// newVersionForm is the form to move a task to another version of its template.
 type versionForm struct {
 	*server
 	taskForm
@@ -33,15 +33,15 @@ type versionSteps struct {
 	Names []string
 }
 
-// versionForm returns the form with a plan for the requested version. The default is the newest
+// newVersionForm returns the form with a plan for the requested version. The default is the newest
 // other version.
-func (s *server) versionForm(req *request) (*versionForm, error) {
-	t, err := s.taskForm(req, form{page: "taskversion", title: "Change the version of", Button: "Change the version"})
+func (s *server) newVersionForm(req *request) (*versionForm, error) {
+	t, err := s.newTaskForm(req, form{page: "taskversion", title: "Change the version of", Button: "Change the version"})
 	if err != nil {
 		return nil, err
 	}
-	f := &versionForm{server: s, taskForm: t, From: cmp.Or(clip(req.typed("from"), maxVersion), t.Task.Version)}
-	if f.Versions, err = s.DB.OtherVersions(req.Context(), versionOf(t.Task)); err != nil {
+	f := &versionForm{server: s, taskForm: t, From: cmp.Or(truncate(req.rawField("from"), maxVersion), t.Task.Version)}
+	if f.Versions, err = s.DB.OtherVersions(req.Context(), templateVersion(t.Task)); err != nil {
 		return nil, err
 	}
 	if f.To = cmp.Or(append([]string{req.PostFormValue("to"), req.query().Get("to")}, f.Versions...)...); f.To == "" {
@@ -51,7 +51,7 @@ func (s *server) versionForm(req *request) (*versionForm, error) {
 	f.Plan, err = s.Engine.ChangeVersion(req.Context(), t.Task.UUID, tasker.VersionRequest{To: f.To, DryRun: true})
 	switch code := tasker.CodeOf(err); {
 	case code == tasker.Conflict, code == tasker.NotFound, code == tasker.Invalid:
-		f.Refused = messageOf(err)
+		f.Refused = errorMessage(err)
 		return f, nil
 	case err != nil:
 		return nil, err
@@ -61,21 +61,21 @@ func (s *server) versionForm(req *request) (*versionForm, error) {
 		f.Refused = fmt.Sprintf("The task cannot move to version %s.", f.To)
 	}
 	actor, reason := f.placeholders()
-	ctl := append([]string{"task", "change-version", t.Task.UUID.String(), "--to", f.To, "--reason", reason}, t.by("--by", actor)...)
+	ctl := append([]string{"task", "change-version", t.Task.UUID.String(), "--to", f.To, "--reason", reason}, t.actorFlags("--by", actor)...)
 	body := map[string]string{"to_version": f.To, "reason": reason}
 	if t.Subject == "" {
 		body["by"] = actor
 	}
-	f.Command = commandOf(req, ctl, http.MethodPost, apiOfTask(t.Task)+"/change_version", body)
+	f.Command = newCommand(req, ctl, http.MethodPost, taskAPIPath(t.Task)+"/change_version", body)
 	return f, nil
 }
 
-func versionOf(t tasker.Task) tasker.TemplateVersion {
+func templateVersion(t tasker.Task) tasker.TemplateVersion {
 	return tasker.TemplateVersion{Namespace: t.Namespace, Name: t.Name, Version: t.Version}
 }
 
 func (f *versionForm) do(req *request) (*view, error) {
-	if err := f.check(req, maxReason); err != nil {
+	if err := f.checkReason(req, maxReason); err != nil {
 		return nil, err
 	}
 	_, err := f.Engine.ChangeVersion(req.Context(), f.Task.UUID, tasker.VersionRequest{From: f.From, To: f.To, Actor: f.Actor, Reason: f.Reason})

@@ -25,7 +25,7 @@ const (
 // templateLine is a version of a template in a list.
 type templateLine struct{ tasker.StoredTemplate }
 
-func templateLines(list []tasker.StoredTemplate) (lines []templateLine) {
+func newTemplateLines(list []tasker.StoredTemplate) (lines []templateLine) {
 	for _, t := range list {
 		lines = append(lines, templateLine{t})
 	}
@@ -54,9 +54,9 @@ type templatesPage struct {
 	Hidden int      // number of further errors
 }
 
-func (s *server) templates(req *request) (*view, error) {
+func (s *server) showTemplates(req *request) (*view, error) {
 	q := req.query()
-	p, offset := templatesPage{Namespace: q.text("namespace", 128)}, q.offset()
+	p, offset := templatesPage{Namespace: q.readText("namespace", 128)}, q.readOffset()
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -64,12 +64,12 @@ func (s *server) templates(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Templates = templateLines(list[:min(len(list), templateRows)])
-	p.Pager = req.pager(offset, templateRows, len(p.Templates), len(list) > templateRows)
+	p.Templates = newTemplateLines(list[:min(len(list), templateRows)])
+	p.Pager = req.newPager(offset, templateRows, len(p.Templates), len(list) > templateRows)
 	if p.Namespaces, err = s.DB.Namespaces(req.Context()); err != nil {
 		return nil, err
 	}
-	if access.ScopeOf(req.Context()).List() == nil { // files can belong to any namespace
+	if access.ScopeFromContext(req.Context()).List() == nil { // files can belong to any namespace
 		p.Faults = s.TemplateFaults[:min(len(s.TemplateFaults), shownFaults)]
 		p.Hidden = len(s.TemplateFaults) - len(p.Faults)
 	}
@@ -85,8 +85,8 @@ type templatePage struct {
 	Document document
 }
 
-func (s *server) template(req *request) (*view, error) {
-	t, err := s.storedTemplate(req, access.ReadTemplates)
+func (s *server) showTemplate(req *request) (*view, error) {
+	t, err := s.loadTemplate(req, access.ReadTemplates)
 	if err != nil {
 		return nil, err
 	}
@@ -94,22 +94,23 @@ func (s *server) template(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := templatePage{templateLine: templateLine{t}, Graph: drawTemplate(t.Template), Versions: templateLines(versions)}
-	p.Document = document{Name: "Document", Text: clip(t.Source, maxShown), Size: fmt.Sprintf("%d bytes", len(t.Source))}
-	if s.showsAction(req, access.WriteTemplates, t.Namespace) {
-		p.Verbs = append(p.Verbs, retireVerb(t).link(p.Path()))
+	p := templatePage{templateLine: templateLine{t}, Graph: drawTemplate(t.Template), Versions: newTemplateLines(versions)}
+	p.Document = document{Name: "Document", Text: truncate(t.Source, maxShown),
+		Size: fmt.Sprintf("%d bytes", len(t.Source))}
+	if s.canShowAction(req, access.WriteTemplates, t.Namespace) {
+		p.Verbs = append(p.Verbs, newRetireVerb(t).link(p.Path()))
 	}
-	if s.showsAction(req, access.OperateSteps, t.Namespace) && len(versions) > 1 {
+	if s.canShowAction(req, access.OperateSteps, t.Namespace) && len(versions) > 1 {
 		p.Verbs = append(p.Verbs, verb{Word: wordChange, Name: "Change the version of its tasks…", Key: "v", Does: "move open tasks to another version"}.link(p.Path()))
 	}
 	return &view{page: "template", title: t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates, body: p}, nil
 }
 
-// storedTemplate reads the template version in the path. It returns an error if the caller lacks
+// loadTemplate reads the template version in the path. It returns an error if the caller lacks
 // the permission in its namespace.
-func (s *server) storedTemplate(req *request, needs access.Permission) (tasker.StoredTemplate, error) {
+func (s *server) loadTemplate(req *request, needs access.Permission) (tasker.StoredTemplate, error) {
 	namespace := req.PathValue("namespace")
-	if err := req.caller.MayUse(needs, namespace); err != nil {
+	if err := req.caller.RequirePermission(needs, namespace); err != nil {
 		return tasker.StoredTemplate{}, err
 	}
 	return s.DB.Template(req.Context(), namespace, req.PathValue("template"), req.PathValue("version"))
@@ -142,8 +143,8 @@ const (
 	wordChange   = "change-tasks"
 )
 
-// retireVerb returns the action that retires or unretires a version.
-func retireVerb(t tasker.StoredTemplate) verb {
+// newRetireVerb returns the action that retires or unretires a version.
+func newRetireVerb(t tasker.StoredTemplate) verb {
 	if t.Retired != nil {
 		return verb{Word: wordUnretire, Name: "Unretire…", Key: "r", Does: "allow new tasks of this version",
 			Long: "New tasks can use this version again. It is the default if it is the newest version that is not retired."}
@@ -152,7 +153,7 @@ func retireVerb(t tasker.StoredTemplate) verb {
 		Long: "New tasks cannot use this version: requests that name it are rejected, and other requests use the newest version that is not retired. Existing tasks continue."}
 }
 
-// retireForm is the form to retire or unretire a version of a template.
+// newRetireForm is the form to retire or unretire a version of a template.
 type retireForm struct {
 	*server
 	form
@@ -160,13 +161,13 @@ type retireForm struct {
 	Template templateLine
 }
 
-func (s *server) retireForm(req *request, v verb) (*retireForm, error) {
-	t, err := s.storedTemplate(req, access.WriteTemplates)
+func (s *server) newRetireForm(req *request, v verb) (*retireForm, error) {
+	t, err := s.loadTemplate(req, access.WriteTemplates)
 	if err != nil {
 		return nil, err
 	}
-	f := &retireForm{server: s, Template: templateLine{t}, verb: retireVerb(t)}
-	f.form = req.formOf(form{
+	f := &retireForm{server: s, Template: templateLine{t}, verb: newRetireVerb(t)}
+	f.form = req.newForm(form{
 		page: "retire", title: f.button() + " " + t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates,
 		Button: f.button(), Back: f.Template.Path(),
 	})
@@ -175,18 +176,19 @@ func (s *server) retireForm(req *request, v verb) (*retireForm, error) {
 		return f, nil
 	}
 	actor, reason := f.placeholders()
-	ctl := append([]string{"template", f.Word, t.Namespace, t.Name, t.Version, "--reason", reason}, f.by("--by", actor)...)
-	body := apiv1.RetireTemplate{Reason: reason, By: f.byInBody(actor)}
-	f.Command = commandOf(req, ctl, http.MethodPost, apiOfTemplate(t)+"/"+f.Word, body)
+	ctl := append([]string{"template", f.Word, t.Namespace, t.Name, t.Version, "--reason", reason},
+		f.actorFlags("--by", actor)...)
+	body := apiv1.RetireTemplate{Reason: reason, By: f.actorInBody(actor)}
+	f.Command = newCommand(req, ctl, http.MethodPost, templateAPIPath(t)+"/"+f.Word, body)
 	return f, nil
 }
 
-func apiOfTemplate(t tasker.StoredTemplate) string {
+func templateAPIPath(t tasker.StoredTemplate) string {
 	return "/v1" + strings.TrimPrefix(templatePath(t.Namespace, t.Name, t.Version), Root)
 }
 
 func (f *retireForm) do(req *request) (*view, error) {
-	if err := f.check(req, maxReason); err != nil {
+	if err := f.checkReason(req, maxReason); err != nil {
 		return nil, err
 	}
 	t := f.Template
@@ -195,7 +197,7 @@ func (f *retireForm) do(req *request) (*view, error) {
 	return &view{next: f.Back, note: "The version was " + f.Word + "d."}, err
 }
 
-// changeForm is the form to move the open tasks of a version to another version, in batches.
+// newChangeForm is the form to move the open tasks of a version to another version, in batches.
 type changeForm struct {
 	*server
 	form
@@ -212,18 +214,18 @@ func (f *changeForm) Open() int { return f.Plan.Changed + f.Plan.Refused }
 // More reports whether there is another batch.
 func (f *changeForm) More() bool { return f.Plan.Next != tasker.ID{} }
 
-// changeForm returns the form with a plan for the next batch.
-func (s *server) changeForm(req *request) (*changeForm, error) {
-	t, err := s.storedTemplate(req, access.OperateSteps)
+// newChangeForm returns the form with a plan for the next batch.
+func (s *server) newChangeForm(req *request) (*changeForm, error) {
+	t, err := s.loadTemplate(req, access.OperateSteps)
 	if err != nil {
 		return nil, err
 	}
 	f := &changeForm{server: s, Template: templateLine{t}}
-	f.form = req.formOf(form{
+	f.form = req.newForm(form{
 		page: "changetasks", title: "Change the version of tasks of " + t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates,
 		Button: "Change these tasks", Back: f.Template.Path(),
 	})
-	if f.Versions, err = s.DB.OtherVersions(req.Context(), f.version()); err != nil {
+	if f.Versions, err = s.DB.OtherVersions(req.Context(), f.parseVersion()); err != nil {
 		return nil, err
 	}
 	f.To, f.Before = cmp.Or(append([]string{req.FormValue("to")}, f.Versions...)...), req.FormValue("before")
@@ -234,7 +236,7 @@ func (s *server) changeForm(req *request) (*changeForm, error) {
 	f.Plan, err = f.change(req, true)
 	switch code := tasker.CodeOf(err); {
 	case code == tasker.Conflict, code == tasker.NotFound, code == tasker.Invalid:
-		f.Refused = messageOf(err)
+		f.Refused = errorMessage(err)
 		return f, nil
 	case err != nil:
 		return nil, err
@@ -244,33 +246,33 @@ func (s *server) changeForm(req *request) (*changeForm, error) {
 		f.Refused = "None of these tasks can be changed."
 	}
 	actor, reason := f.placeholders()
-	ctl := append([]string{"template", wordChange, t.Namespace, t.Name, t.Version, "--to", f.To, "--reason", reason}, f.by("--by", actor)...)
-	body := apiv1.ChangeTasks{ToVersion: f.To, Reason: reason, By: f.byInBody(actor), Before: f.Before}
-	f.Command = commandOf(req, ctl, http.MethodPost, apiOfTemplate(t)+"/change_tasks", body)
+	ctl := append([]string{"template", wordChange, t.Namespace, t.Name, t.Version, "--to", f.To, "--reason", reason}, f.actorFlags("--by", actor)...)
+	body := apiv1.ChangeTasks{ToVersion: f.To, Reason: reason, By: f.actorInBody(actor), Before: f.Before}
+	f.Command = newCommand(req, ctl, http.MethodPost, templateAPIPath(t)+"/change_tasks", body)
 	return f, nil
 }
 
-func (f *changeForm) version() tasker.TemplateVersion {
+func (f *changeForm) parseVersion() tasker.TemplateVersion {
 	return tasker.TemplateVersion{Namespace: f.Template.Namespace, Name: f.Template.Name, Version: f.Template.Version}
 }
 
 func (f *changeForm) change(req *request, dryRun bool) (tasker.VersionBatch, error) {
-	r := tasker.VersionBatchRequest{Template: f.version(), To: f.To, DryRun: dryRun, Actor: f.Actor, Reason: f.Reason}
+	r := tasker.VersionBatchRequest{Template: f.parseVersion(), To: f.To, DryRun: dryRun, Actor: f.Actor, Reason: f.Reason}
 	if f.Before != "" && r.Before.UnmarshalText([]byte(f.Before)) != nil {
-		return tasker.VersionBatch{}, tasker.Errorf(tasker.Invalid, "invalid before %q: must be the id of a task", clip(f.Before, 60))
+		return tasker.VersionBatch{}, tasker.Errorf(tasker.Invalid, "invalid before %q: must be the id of a task", truncate(f.Before, 60))
 	}
 	return f.Engine.ChangeVersions(req.Context(), r)
 }
 
 func (f *changeForm) do(req *request) (*view, error) {
-	if err := f.check(req, maxReason); err != nil {
+	if err := f.checkReason(req, maxReason); err != nil {
 		return nil, err
 	}
 	done, err := f.change(req, false)
 	if err != nil {
 		return nil, err
 	}
-	v := &view{next: f.Back, note: fmt.Sprintf("%s moved to version %s; %s refused.", count(done.Changed, "task"), f.To, count(done.Refused, ""))}
+	v := &view{next: f.Back, note: fmt.Sprintf("%s moved to version %s; %s refused.", formatCount(done.Changed, "task"), f.To, formatCount(done.Refused, ""))}
 	if (done.Next != tasker.ID{}) {
 		v.next = f.Back + "/" + wordChange + "?" + url.Values{"to": {f.To}, "before": {done.Next.String()}}.Encode()
 		v.note += " This page shows the next batch."

@@ -22,9 +22,9 @@ type entryForm struct {
 	Had      string // current assignee
 }
 
-func (s *server) entryForm(req *request, f form) (p entryForm, err error) {
+func (s *server) newEntryForm(req *request, f form) (p entryForm, err error) {
 	p.server = s
-	if p.Entry, err = fetch(req, "investigation", s.DB.Entry); err != nil {
+	if p.Entry, err = findByID(req, "investigation", s.DB.Entry); err != nil {
 		return p, err
 	}
 	if p.Task, err = s.DB.Task(req.Context(), p.Entry.TaskUUID); err != nil {
@@ -32,13 +32,13 @@ func (s *server) entryForm(req *request, f form) (p entryForm, err error) {
 	}
 	f.title += " the investigation of " + p.Task.Namespace + "/" + p.Task.Name
 	f.nav, f.Back = navCases, entryPath(p.Entry.UUID)
-	p.form, p.Open = req.formOf(f), p.Entry.ResolutionStatus == tasker.EntryPending
-	p.Had = assigneeOf(p.Entry.Metadata)
+	p.form, p.Open = req.newForm(f), p.Entry.ResolutionStatus == tasker.EntryPending
+	p.Had = parseAssignee(p.Entry.Metadata)
 	p.Assignee = p.Had
 	return p, nil
 }
 
-// updateForm is the form to add notes to an investigation, assign it or end it.
+// newUpdateForm is the form to add notes to an investigation, assign it or end it.
 type updateForm struct {
 	entryForm
 	Cause     tasker.Cause
@@ -46,20 +46,20 @@ type updateForm struct {
 	update    tasker.EntryUpdate // requested changes
 	Notes     string
 	Status    tasker.ResolutionStatus
-	Endings   []ending
+	Endings   []endingOption
 	Failed    []tasker.Step        // steps in error without a retry
 	Undoes    int                  // number of steps that can be compensated
 	Undo      bool                 // compensate them; only with permanently_failed
 	Meanwhile []tasker.EntryChange // changes since the form was opened
 }
 
-// ending is a resolution status that the form offers.
-type ending struct {
+// endingOption is a resolution status that the form offers.
+type endingOption struct {
 	Status     tasker.ResolutionStatus
 	Name, Long string
 }
 
-var endings = []ending{
+var endings = []endingOption{
 	{tasker.EntryPending, "Stays open", "Changes only the notes and the assignee."},
 	{
 		tasker.EntryManuallyResolved, "Resolved",
@@ -75,8 +75,8 @@ var endings = []ending{
 	},
 }
 
-func (s *server) updateForm(req *request) (*updateForm, error) {
-	e, err := s.entryForm(req, form{page: "entryupdate", title: "Update", Button: "Update the investigation"})
+func (s *server) newUpdateForm(req *request) (*updateForm, error) {
+	e, err := s.newEntryForm(req, form{page: "entryupdate", title: "Update", Button: "Update the investigation"})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *server) updateForm(req *request) (*updateForm, error) {
 	p.Seen = e.Entry.UpdatedAt.UTC().Format(time.RFC3339Nano)
 	steps, err := s.DB.StepsAndFailedItems(req.Context(), e.Entry.TaskUUID, tasker.ID{})
 	for _, st := range steps {
-		if failedForGood(st) {
+		if hasFailedPermanently(st) {
 			p.Failed = append(p.Failed, st)
 		}
 		if s.canUndo(req.Context(), p.Task, st) {
@@ -99,7 +99,7 @@ func (s *server) updateForm(req *request) (*updateForm, error) {
 		if p.Open && ends {
 			p.Status = tasker.EntryManuallyResolved
 		}
-		u := p.change()
+		u := p.toEntryUpdate()
 		u.IfUnchangedSince, u.Notes = &p.Entry.UpdatedAt, new("findings")
 		p.Command = p.command(req, u)
 	}
@@ -111,13 +111,13 @@ func (s *server) updateForm(req *request) (*updateForm, error) {
 
 // read reads the submitted fields and the changes since the form was opened.
 func (p *updateForm) read(req *request) {
-	p.Notes = req.typed("notes")
-	if name := req.field("assignee"); name != req.typed("had") { // keeps a concurrent assignment
+	p.Notes = req.rawField("notes")
+	if name := req.trimmedField("assignee"); name != req.rawField("had") { // keeps a concurrent assignment
 		p.Assignee = name
 	}
 	p.Status = cmp.Or(tasker.ResolutionStatus(req.PostFormValue("status")), tasker.EntryPending)
-	p.Undo = p.Undoes > 0 && req.checked("compensate")
-	p.update = p.change()
+	p.Undo = p.Undoes > 0 && req.isChecked("compensate")
+	p.update = p.toEntryUpdate()
 	if seen, err := time.Parse(time.RFC3339Nano, req.PostFormValue("seen")); err == nil {
 		p.update.IfUnchangedSince = &seen
 		for _, c := range slices.Backward(p.Entry.History) {
@@ -142,7 +142,7 @@ func (p *updateForm) do(req *request) (*view, error) {
 		return nil, tasker.Errorf(tasker.Invalid, "nothing would change: add a note, change the assignee or end the investigation")
 	case p.Undo && !u.Compensate:
 		return nil, tasker.Errorf(tasker.Invalid, "compensation requires the status permanently failed")
-	case nameFault(p.Assignee) != nil:
+	case checkName(p.Assignee) != nil:
 		return nil, tasker.Errorf(tasker.Invalid, "invalid assignee: must be one line of at most %d bytes", maxName)
 	}
 	_, warnings, err := p.DLQ.Update(req.Context(), p.Entry.UUID, u)
@@ -150,19 +150,19 @@ func (p *updateForm) do(req *request) (*view, error) {
 		err = tasker.Errorf(tasker.Conflict, "the investigation has changed since you opened this page. "+
 			"Your input is preserved: check the changes and submit again.")
 	}
-	return &view{next: p.Back, note: p.done(u), warn: warningText(warnings)}, err
+	return &view{next: p.Back, note: p.doneMessage(u), warn: formatWarnings(warnings)}, err
 }
 
-func warningText(warnings []string) string {
+func formatWarnings(warnings []string) string {
 	var sentences []string
 	for _, w := range warnings {
-		sentences = append(sentences, sentence(w)+".")
+		sentences = append(sentences, toSentence(w)+".")
 	}
 	return strings.Join(sentences, " ")
 }
 
-// change returns the requested changes.
-func (p *updateForm) change() tasker.EntryUpdate {
+// toEntryUpdate returns the requested changes.
+func (p *updateForm) toEntryUpdate() tasker.EntryUpdate {
 	u := tasker.EntryUpdate{Actor: p.Actor}
 	if p.Status != tasker.EntryPending {
 		u.Status = new(p.Status)
@@ -172,26 +172,27 @@ func (p *updateForm) change() tasker.EntryUpdate {
 		u.Notes = &p.Notes
 	}
 	if p.Assignee != p.Had {
-		u.Metadata = assignment(p.Assignee)
+		u.Metadata = encodeAssignment(p.Assignee)
 	}
 	return u
 }
 
-// assignment returns the metadata that sets or removes the assignee.
-func assignment(name string) json.RawMessage {
+// encodeAssignment returns the metadata that sets or removes the assignee.
+func encodeAssignment(name string) json.RawMessage {
 	if name == "" {
 		return json.RawMessage(`{"assignee":null}`)
 	}
 	return json.RawMessage(compactJSON(map[string]string{"assignee": name}))
 }
 
-// done describes the applied change.
-func (p *updateForm) done(u tasker.EntryUpdate) string {
+// doneMessage describes the applied change.
+func (p *updateForm) doneMessage(u tasker.EntryUpdate) string {
 	switch {
 	case u.Compensate:
-		return "The investigation has ended: " + words(*u.Status) + ". Compensation is running; then the task is cancelled."
+		return "The investigation has ended: " + formatWords(*u.Status) +
+			". Compensation is running; then the task is cancelled."
 	case u.Status != nil:
-		return "The investigation has ended: " + words(*u.Status) + "."
+		return "The investigation has ended: " + formatWords(*u.Status) + "."
 	case u.Notes != nil:
 		return "The note was added."
 	case p.Assignee == "":
@@ -213,27 +214,27 @@ func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
 		if p.Subject == "" {
 			body.ResolvedBy = &actor
 		}
-		ctl = append(append(ctl, "--status", string(*u.Status)), p.by("--resolved-by", actor)...)
+		ctl = append(append(ctl, "--status", string(*u.Status)), p.actorFlags("--resolved-by", actor)...)
 	}
 	if body.Compensate = u.Compensate; u.Compensate {
 		ctl = append(ctl, "--compensate")
 	}
-	ctl = append(ctl, flags("--notes", text(u.Notes), "--metadata", string(u.Metadata))...)
+	ctl = append(ctl, buildFlags("--notes", formatText(u.Notes), "--metadata", string(u.Metadata))...)
 	if u.IfUnchangedSince != nil {
 		ctl = append(ctl, "--if-unchanged-since", u.IfUnchangedSince.UTC().Format(time.RFC3339Nano))
 	}
-	c := commandOf(req, ctl, http.MethodPatch, "/v1/dlq/entry/"+p.Entry.UUID.String(), body)
+	c := newCommand(req, ctl, http.MethodPatch, "/v1/dlq/entry/"+p.Entry.UUID.String(), body)
 	if u.Status == nil && p.Subject == "" { // --resolved-by requires a status
 		c.CLI = "TASKER_ACTOR=" + shellQuote(actor) + " " + c.CLI
 	}
 	return c
 }
 
-// ownForm is the form with which operators assign an investigation to themselves.
+// newOwnForm is the form with which operators assign an investigation to themselves.
 type ownForm struct{ entryForm }
 
-func (s *server) ownForm(req *request) (*ownForm, error) {
-	e, err := s.entryForm(req, form{page: "entryown", title: "Assign", Button: "Assign to me"})
+func (s *server) newOwnForm(req *request) (*ownForm, error) {
+	e, err := s.newEntryForm(req, form{page: "entryown", title: "Assign", Button: "Assign to me"})
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +243,7 @@ func (s *server) ownForm(req *request) (*ownForm, error) {
 	}
 	p := &ownForm{e}
 	actor, _ := p.placeholders()
-	p.Command = p.command(req, tasker.EntryUpdate{Metadata: assignment(actor)})
+	p.Command = p.command(req, tasker.EntryUpdate{Metadata: encodeAssignment(actor)})
 	return p, nil
 }
 
@@ -257,6 +258,6 @@ func (p *ownForm) do(req *request) (*view, error) {
 		}
 		note = "The investigation is assigned to " + p.Actor + " instead of " + p.Had + "."
 	}
-	_, _, err := p.DLQ.Update(req.Context(), p.Entry.UUID, tasker.EntryUpdate{Actor: p.Actor, Metadata: assignment(p.Actor), IfUnchangedSince: &p.Entry.UpdatedAt})
+	_, _, err := p.DLQ.Update(req.Context(), p.Entry.UUID, tasker.EntryUpdate{Actor: p.Actor, Metadata: encodeAssignment(p.Actor), IfUnchangedSince: &p.Entry.UpdatedAt})
 	return &view{next: p.Back, note: note}, err
 }

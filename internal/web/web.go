@@ -100,7 +100,8 @@ func New(stopping context.Context, o Options) http.Handler {
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	s := &server{
 		Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsedPages(), assets: loadedAssets(),
-		needs: map[string]access.Permission{}, signIns: failures{most: maxSignIns}, callbacks: failures{most: maxSignIns},
+		needs: map[string]access.Permission{}, signIns: signInFailures{most: maxSignIns},
+		callbacks: signInFailures{most: maxSignIns},
 	}
 	for _, rt := range s.routes() {
 		rt.check()
@@ -124,10 +125,10 @@ type server struct {
 	assets map[string]asset
 	needs  map[string]access.Permission // by path
 
-	failures  failures // failed sign-ins
-	links     failures // invalid answer links
-	signIns   failures // sign-ins started at the provider
-	callbacks failures // failed callbacks from the provider
+	failures  signInFailures // failed sign-ins
+	links     signInFailures // invalid answer links
+	signIns   signInFailures // sign-ins started at the provider
+	callbacks signInFailures // failed callbacks from the provider
 }
 
 // route describes a path below [Root]. A read-only server rejects POST routes that need a
@@ -169,20 +170,20 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	h.Set("Cache-Control", "no-store")
 	if strings.HasPrefix(r.URL.Path, tasker.AnswerLinkPath) {
-		guardToken(h, r)
+		setTokenHeaders(h, r)
 	}
 	req := s.newRequest(w, r)
-	if req.secure() {
+	if req.isSecure() {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
 	if status, err := s.Guard.Check(r); err != nil {
-		s.fail(req, status, err)
+		s.respondError(req, status, err)
 		return
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
-		req.begin()
+		req.beginSession()
 		_ = s.authenticate(req) // the frame shows the caller
-		s.fail(req, 0, tasker.Errorf(tasker.NotFound, "page not found: %s", r.URL.Path))
+		s.respondError(req, 0, tasker.Errorf(tasker.NotFound, "page not found: %s", r.URL.Path))
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -201,7 +202,7 @@ func (s *server) newRequest(w http.ResponseWriter, r *http.Request) *request {
 
 func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	if rt.serve == nil {
-		s.static(w, r)
+		s.serveStatic(w, r)
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -212,7 +213,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	req := s.newRequest(w, r.WithContext(ctx))
 	defer s.recoverPanic(req, rt)
 	defer func() { req.leave() }()
-	req.begin()
+	req.beginSession()
 	var v *view
 	err := s.admit(req, rt)
 	if err == nil {
@@ -226,17 +227,17 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	switch {
 	case err == nil && v == nil:
 	case err == nil:
-		s.answer(req, v)
-	case errors.Is(err, errSignIn) && req.opensPage():
-		s.answer(req, &view{next: signInTo(req.self())})
+		s.respond(req, v)
+	case errors.Is(err, errSignIn) && req.isPageView():
+		s.respond(req, &view{next: buildSignInPath(req.currentPath())})
 	default:
 		level, text = slog.LevelInfo, err.Error()
-		if tasker.CodeOf(err) == tasker.Internal && !req.gone() {
+		if tasker.CodeOf(err) == tasker.Internal && !req.isDisconnected() {
 			level = slog.LevelError
 		}
-		s.fail(req, 0, err)
+		s.respondError(req, 0, err)
 	}
-	s.Log.LogAttrs(ctx, level, "page", slog.String("method", rt.method), slog.String("path", Root+rt.path), slog.String("subject", req.subject()),
+	s.Log.LogAttrs(ctx, level, "page", slog.String("method", rt.method), slog.String("path", Root+rt.path), slog.String("subject", req.callerSubject()),
 		slog.Duration("took", time.Since(req.now)), slog.String("err", text))
 }
 
@@ -254,10 +255,10 @@ func (s *server) admit(req *request, rt *route) error {
 	if rt.rule.Needs == "" {
 		return nil
 	}
-	return s.mayChange()
+	return s.checkMayChange()
 }
 
-func (s *server) mayChange() error {
+func (s *server) checkMayChange() error {
 	if s.ReadOnly {
 		return tasker.Errorf(tasker.Forbidden, "the pages are read-only: the server was started with ui.read_only")
 	}
@@ -272,26 +273,26 @@ func (s *server) recoverPanic(req *request, rt *route) {
 	if p == http.ErrAbortHandler { //nolint:errorlint // net/http compares by identity
 		panic(p)
 	}
-	s.fail(req, 0, fmt.Errorf("panic: %v", p))
+	s.respondError(req, 0, fmt.Errorf("panic: %v", p))
 	s.Log.ErrorContext(req.Context(), "page panicked", "path", Root+rt.path, "panic", p, "stack", string(debug.Stack()))
 }
 
-// answer shows a page or redirects the browser.
-func (s *server) answer(req *request, v *view) {
+// respond shows a page or redirects the browser.
+func (s *server) respond(req *request, v *view) {
 	if v.next != "" {
 		if v.note != "" {
-			req.leaveNote(v.note, v.warn)
+			req.setNote(v.note, v.warn)
 		}
 		http.Redirect(req.w, req.Request, v.next, http.StatusSeeOther)
 		return
 	}
-	s.show(req, v)
+	s.writeView(req, v)
 }
 
-// fail shows an error page. Internal errors are only logged.
-func (s *server) fail(req *request, status int, err error) {
+// respondError shows an error page. Internal errors are only logged.
+func (s *server) respondError(req *request, status int, err error) {
 	code := tasker.CodeOf(err)
-	if code == tasker.Internal && req.gone() {
+	if code == tasker.Internal && req.isDisconnected() {
 		return
 	}
 	if code == tasker.Internal && errors.Is(context.Cause(req.Context()), context.DeadlineExceeded) {
@@ -305,11 +306,11 @@ func (s *server) fail(req *request, status int, err error) {
 			status = overloaded.Status()
 		}
 	}
-	body := failure{Status: status, Code: string(code), Message: messageOf(err)}
+	body := failure{Status: status, Code: string(code), Message: errorMessage(err)}
 	if errors.Is(err, errSignIn) {
-		body.SignIn = signInTo(Root + "/")
+		body.SignIn = buildSignInPath(Root + "/")
 	}
-	s.show(req, &view{page: "failure", title: titleOf(status), body: body, status: status})
+	s.writeView(req, &view{page: "failure", title: statusTitle(status), body: body, status: status})
 }
 
 const usualRetryAfter = 5 * time.Second
@@ -321,7 +322,7 @@ type failure struct {
 	SignIn        string // link to sign in
 }
 
-func titleOf(status int) string {
+func statusTitle(status int) string {
 	switch status {
 	case http.StatusUnauthorized:
 		return "Not signed in"
@@ -340,16 +341,16 @@ func titleOf(status int) string {
 	}
 }
 
-// messageOf returns the message of an error as a sentence. It hides internal errors.
-func messageOf(err error) string {
+// errorMessage returns the message of an error as a sentence. It hides internal errors.
+func errorMessage(err error) string {
 	if e, ok := errors.AsType[*tasker.Error](err); ok && e.Code != tasker.Internal && e.Message != "" {
-		return sentence(e.Message)
+		return toSentence(e.Message)
 	}
 	return "The server failed. See its log."
 }
 
-// sentence capitalizes the first letter of text.
-func sentence(text string) string {
+// toSentence capitalizes the first letter of text.
+func toSentence(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
 	if size == 0 || first == utf8.RuneError {
 		return text
@@ -377,13 +378,13 @@ func (s *server) followEvents(req *request) (*view, error) {
 	switch {
 	case err != nil && s.stopping.Err() != nil:
 		return nil, errNoEvents
-	case err != nil && ctx.Err() != nil && !req.gone():
+	case err != nil && ctx.Err() != nil && !req.isDisconnected():
 		return nil, errSignIn // the session ended before the stream began
 	case err != nil:
 		return nil, err
 	}
 	defer reader.Close()
-	feed.Begin(req.w)
+	feed.WriteHeaders(req.w)
 	if req.Method == http.MethodHead {
 		return nil, nil //nolint:nilnil // the response is written
 	}
@@ -392,14 +393,14 @@ func (s *server) followEvents(req *request) (*view, error) {
 			if e.EntryUUID == (tasker.ID{}) {
 				continue // pages do not reload for events of tasks
 			}
-			if _, ok := access.ShowEvent(ctx, e.Event); ok {
+			if _, ok := access.RedactEvent(ctx, e.Event); ok {
 				return "event: change\ndata: {}\n\n", nil
 			}
 		}
 		return "", nil
 	}}
 	if err := st.Run(ctx, ""); err != nil {
-		s.Log.DebugContext(ctx, "page stream ended", "subject", req.subject(), "err", err) // the page reconnects
+		s.Log.DebugContext(ctx, "page stream ended", "subject", req.callerSubject(), "err", err) // the page reconnects
 	}
 	return nil, nil //nolint:nilnil // the response is written
 }
@@ -412,7 +413,7 @@ func (s *server) readFromNow(ctx context.Context, req *request) (*feed.Reader, e
 	if err != nil {
 		return nil, err
 	}
-	return s.Feed.Read(ctx, now, req.address())
+	return s.Feed.Read(ctx, now, req.remoteAddress())
 }
 
 const (
@@ -425,43 +426,43 @@ func (s *server) routes() []route {
 	const get, post = http.MethodGet, http.MethodPost
 	answerLink := strings.TrimPrefix(tasker.AnswerLinkPath, Root) + "{token}"
 	page := func(path string, permission access.Permission, serve func(*request) (*view, error)) route {
-		return route{method: get, path: path, rule: needs(permission), serve: serve}
+		return route{method: get, path: path, rule: requires(permission), serve: serve}
 	}
 	list := []route{
-		page("/{$}", access.ReadInvestigations, s.queue),
-		page("/investigations/{investigation}", access.ReadInvestigations, s.investigation),
-		{method: get, path: "/investigations/{investigation}/evidence.json", rule: access.Rule{Needs: access.ReadInvestigations, Also: access.ReadPayloads}, serve: s.evidenceFile},
-		page("/cases/{case}/report.md", access.ReadInvestigations, s.caseReport),
-		page("/cases/{case}", access.ReadInvestigations, s.onCase),
-		page("/operations", access.ReadInvestigations, s.operations),
-		page("/operations/{operation}", access.ReadInvestigations, s.onOperation),
-		page("/holds", access.ReadTasks, s.holds),
-		page("/holds/{hold}", access.ReadTasks, s.onHold),
-		page("/tasks", access.ReadTasks, s.tasks),
-		page("/tasks/{task}", access.ReadTasks, s.task),
-		page(stepRoute+"/items", access.ReadTasks, s.items),
-		page("/inbox", access.ReadTasks, s.inbox),
-		page("/schedules", access.ReadTasks, s.schedules),
-		page("/schedules/{schedule}", access.ReadTasks, s.onSchedule),
-		page("/staleness", access.ReadTasks, s.staleness),
-		page("/dashboard", access.ReadInvestigations, s.dashboard),
-		page("/workers", access.ReadWorkers, s.workers),
-		page("/queues/{namespace}/{handler}", access.ReadWorkers, s.onQueue),
-		page("/limits", access.ReadWorkers, s.limits),
-		page(limitPath, access.ReadWorkers, s.onLimit),
-		page("/templates", access.ReadTemplates, s.templates),
-		page(templateRoute, access.ReadTemplates, s.template),
-		page("/emissions", access.ReadEvents, s.emissions),
-		page("/emissions/{event}", access.ReadEvents, s.emission),
-		page("/audit", access.Administer, s.audit),
-		{method: get, path: streamPath, rule: needs(access.ReadEvents), serve: s.followEvents, streams: true},
+		page("/{$}", access.ReadInvestigations, s.showQueue),
+		page("/investigations/{investigation}", access.ReadInvestigations, s.showInvestigation),
+		{method: get, path: "/investigations/{investigation}/evidence.json", rule: access.Rule{Needs: access.ReadInvestigations, Also: access.ReadPayloads}, serve: s.downloadEvidence},
+		page("/cases/{case}/report.md", access.ReadInvestigations, s.showCaseReport),
+		page("/cases/{case}", access.ReadInvestigations, s.showCase),
+		page("/operations", access.ReadInvestigations, s.showOperations),
+		page("/operations/{operation}", access.ReadInvestigations, s.showOperation),
+		page("/holds", access.ReadTasks, s.showHolds),
+		page("/holds/{hold}", access.ReadTasks, s.showHold),
+		page("/tasks", access.ReadTasks, s.showTasks),
+		page("/tasks/{task}", access.ReadTasks, s.showTask),
+		page(stepRoute+"/items", access.ReadTasks, s.showItems),
+		page("/inbox", access.ReadTasks, s.showInbox),
+		page("/schedules", access.ReadTasks, s.showSchedules),
+		page("/schedules/{schedule}", access.ReadTasks, s.showSchedule),
+		page("/staleness", access.ReadTasks, s.showStaleness),
+		page("/dashboard", access.ReadInvestigations, s.showDashboard),
+		page("/workers", access.ReadWorkers, s.showWorkers),
+		page("/queues/{namespace}/{handler}", access.ReadWorkers, s.showQueueExplanation),
+		page("/limits", access.ReadWorkers, s.showLimits),
+		page(limitPath, access.ReadWorkers, s.showLimit),
+		page("/templates", access.ReadTemplates, s.showTemplates),
+		page(templateRoute, access.ReadTemplates, s.showTemplate),
+		page("/emissions", access.ReadEvents, s.showEmissions),
+		page("/emissions/{event}", access.ReadEvents, s.showEmission),
+		page("/audit", access.Administer, s.showAudit),
+		{method: get, path: streamPath, rule: requires(access.ReadEvents), serve: s.followEvents, streams: true},
 		{method: post, path: namePath, rule: anyone, serve: s.setName},
 		{method: get, path: signInPath, rule: public, serve: s.showSignIn},
 		{method: post, path: signInPath, rule: public, serve: s.signIn},
-		{method: get, path: providerPath, rule: public, serve: s.goToProvider},
-		{method: get, path: strings.TrimPrefix(idp.CallbackPath, Root), rule: public, serve: s.fromProvider},
+		{method: get, path: providerPath, rule: public, serve: s.redirectToProvider},
+		{method: get, path: strings.TrimPrefix(idp.CallbackPath, Root), rule: public, serve: s.handleProviderCallback},
 		{method: post, path: signOutPath, rule: anyone, serve: s.signOut},
-		{method: get, path: answerLink, rule: public, serve: s.question},
+		{method: get, path: answerLink, rule: public, serve: s.showQuestion},
 		{method: post, path: answerLink, rule: public, serve: s.answerByLink, most: maxLinkForm},
 		{method: get, path: "/static/{name}", rule: public},
 	}
@@ -471,31 +472,32 @@ func (s *server) routes() []route {
 // formRoutes returns the routes of the forms for actions.
 func (s *server) formRoutes() []route {
 	return slices.Concat(
-		verbRoutes(s, stepRoute, access.OperateSteps, stepVerbs, s.stepForm),
-		verbRoutes(s, "/cases/{case}", access.UpdateInvestigations, caseVerbs, s.caseForm),
-		verbRoutes(s, "/operations/{operation}", access.OperateSteps, operationVerbs, s.operationForm),
-		verbRoutes(s, "/holds/{hold}", access.OperateSteps, holdVerbs, s.holdForm),
-		verbRoutes(s, "/schedules/{schedule}", access.OperateSchedules, scheduleVerbs, s.scheduleForm),
-		verbRoutes(s, templateRoute, access.WriteTemplates, []verb{{Word: wordRetire}, {Word: wordUnretire}}, s.retireForm),
-		actionRoutes(s, templateRoute+"/"+wordChange, access.OperateSteps, s.changeForm),
-		actionRoutes(s, stepRoute+"/answer", access.CompleteSteps, s.answerForm),
-		actionRoutes(s, stepRoute+"/assign", access.OperateSteps, s.assignForm),
-		actionRoutes(s, stepRoute+"/links", access.OperateSteps, s.linkForm),
-		actionRoutes(s, newSchedulePath, access.WriteSchedules, s.newScheduleForm),
-		actionRoutes(s, setLimitPath, access.OperateSteps, s.setLimitForm),
-		actionRoutes(s, deleteLimitPath, access.OperateSteps, s.deleteLimitForm),
-		actionRoutes(s, weightPath, access.Administer, s.weightForm),
-		actionRoutes(s, beginPath, access.OperateSteps, s.beginForm),
-		actionRoutes(s, "/cases/{case}/run", access.OperateSteps, s.planForm),
-		actionRoutes(s, "/plan", access.OperateSteps, s.selectionForm),
-		actionRoutes(s, "/investigations/{investigation}/update", access.UpdateInvestigations, s.updateForm),
-		actionRoutes(s, "/investigations/{investigation}/own", access.UpdateInvestigations, s.ownForm),
-		actionRoutes(s, cancelAllPath, access.CancelTasks, s.cancelAllForm),
-		actionRoutes(s, "/tasks/{task}/due", access.OperateSteps, s.dueForm),
-		actionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.cancelForm),
-		actionRoutes(s, "/tasks/{task}/version", access.OperateSteps, s.versionForm),
-		actionRoutes(s, "/tasks/{task}/investigate", access.UpdateInvestigations, s.investigateForm),
-		actionRoutes(s, "/workers/{worker}/drain", access.DrainWorkers, s.drainForm),
-		actionRoutes(s, "/emissions/{event}/re-emit", access.ResendEvents, s.reEmitForm),
+		newVerbRoutes(s, stepRoute, access.OperateSteps, stepVerbs, s.newStepForm),
+		newVerbRoutes(s, "/cases/{case}", access.UpdateInvestigations, caseVerbs, s.newCaseForm),
+		newVerbRoutes(s, "/operations/{operation}", access.OperateSteps, operationVerbs, s.newOperationForm),
+		newVerbRoutes(s, "/holds/{hold}", access.OperateSteps, holdVerbs, s.newHoldForm),
+		newVerbRoutes(s, "/schedules/{schedule}", access.OperateSchedules, scheduleVerbs, s.newScheduleVerbForm),
+		newVerbRoutes(s, templateRoute, access.WriteTemplates, []verb{{Word: wordRetire}, {Word: wordUnretire}},
+			s.newRetireForm),
+		newActionRoutes(s, templateRoute+"/"+wordChange, access.OperateSteps, s.newChangeForm),
+		newActionRoutes(s, stepRoute+"/answer", access.CompleteSteps, s.newAnswerForm),
+		newActionRoutes(s, stepRoute+"/assign", access.OperateSteps, s.newAssignForm),
+		newActionRoutes(s, stepRoute+"/links", access.OperateSteps, s.newLinkForm),
+		newActionRoutes(s, newSchedulePath, access.WriteSchedules, s.newCreateScheduleForm),
+		newActionRoutes(s, setLimitPath, access.OperateSteps, s.newSetLimitForm),
+		newActionRoutes(s, deleteLimitPath, access.OperateSteps, s.newDeleteLimitForm),
+		newActionRoutes(s, weightPath, access.Administer, s.newWeightForm),
+		newActionRoutes(s, beginPath, access.OperateSteps, s.newBeginHoldForm),
+		newActionRoutes(s, "/cases/{case}/run", access.OperateSteps, s.newPlanForm),
+		newActionRoutes(s, "/plan", access.OperateSteps, s.newSelectionForm),
+		newActionRoutes(s, "/investigations/{investigation}/update", access.UpdateInvestigations, s.newUpdateForm),
+		newActionRoutes(s, "/investigations/{investigation}/own", access.UpdateInvestigations, s.newOwnForm),
+		newActionRoutes(s, cancelAllPath, access.CancelTasks, s.newCancelAllForm),
+		newActionRoutes(s, "/tasks/{task}/due", access.OperateSteps, s.newDueForm),
+		newActionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.newCancelForm),
+		newActionRoutes(s, "/tasks/{task}/version", access.OperateSteps, s.newVersionForm),
+		newActionRoutes(s, "/tasks/{task}/investigate", access.UpdateInvestigations, s.newInvestigateForm),
+		newActionRoutes(s, "/workers/{worker}/drain", access.DrainWorkers, s.newDrainForm),
+		newActionRoutes(s, "/emissions/{event}/re-emit", access.ResendEvents, s.newReEmitForm),
 	)
 }

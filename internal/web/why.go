@@ -16,10 +16,10 @@ import (
 // explainTime limits how long a page waits for an explanation.
 const explainTime = time.Second
 
-// why returns the condition that keeps an object from progressing. It returns nil if the object is
-// not found or the caller lacks the permission.
-func (s *server) why(req *request, id tasker.ID) (*tasker.Condition, error) {
-	e, err := s.explained(req.within(access.ReadTasks), "tasker-ctl explain "+id.String(), func(ctx context.Context) (tasker.Explanation, error) {
+// findCondition returns the condition that keeps an object from progressing. It returns nil if the
+// object is not found or the caller lacks the permission.
+func (s *server) findCondition(req *request, id tasker.ID) (*tasker.Condition, error) {
+	e, err := s.runExplain(req.withPermission(access.ReadTasks), "tasker-ctl explain "+id.String(), func(ctx context.Context) (tasker.Explanation, error) {
 		return s.Explain.Explain(ctx, id)
 	})
 	switch tasker.CodeOf(err) {
@@ -39,10 +39,10 @@ type stepWhy struct {
 // whyPart is the element id of the explanation of a step.
 const whyPart = "why-step"
 
-// whyStep explains the step selected with ?why=, if there is one.
-func (s *server) whyStep(req *request, steps []tasker.Step) (*stepWhy, error) {
+// findStepWhy explains the step selected with ?why=, if there is one.
+func (s *server) findStepWhy(req *request, steps []tasker.Step) (*stepWhy, error) {
 	q := req.query()
-	id := q.id("why")
+	id := q.readID("why")
 	if q.err != nil || id == nil {
 		return nil, q.err
 	}
@@ -50,11 +50,11 @@ func (s *server) whyStep(req *request, steps []tasker.Step) (*stepWhy, error) {
 	if i < 0 {
 		return nil, tasker.Errorf(tasker.NotFound, "the task has no step %s", id)
 	}
-	why, err := s.why(req, *id)
+	why, err := s.findCondition(req, *id)
 	if why == nil || err != nil {
 		return nil, err
 	}
-	return &stepWhy{stepAnchor{Name: steps[i].Name, Href: hrefOfStep(steps[i])}, why}, nil
+	return &stepWhy{stepAnchor{Name: steps[i].Name, Href: stepHref(steps[i])}, why}, nil
 }
 
 // WhyPath returns the link to explain a step that has not ended.
@@ -65,9 +65,9 @@ func (r stepRow) WhyPath() string {
 	return taskPath(r.TaskUUID) + "?why=" + r.UUID.String() + "#" + whyPart
 }
 
-// explained calls ask with a timeout, because a page is useful without the explanation. If the
+// runExplain calls ask with a timeout, because a page is useful without the explanation. If the
 // timeout is exceeded, the returned message suggests a command instead.
-func (s *server) explained(req *request, command string, ask func(context.Context) (tasker.Explanation, error)) (tasker.Explanation, error) {
+func (s *server) runExplain(req *request, command string, ask func(context.Context) (tasker.Explanation, error)) (tasker.Explanation, error) {
 	within := cmp.Or(s.PartTimeout, explainTime)
 	ctx, cancel := context.WithTimeout(req.Context(), within)
 	defer cancel()
@@ -93,21 +93,21 @@ type waitingPage struct {
 
 type queueFact struct{ Title, Value string }
 
-// onQueue explains why steps wait in a queue.
-func (s *server) onQueue(req *request) (*view, error) {
+// showQueueExplanation explains why steps wait in a queue.
+func (s *server) showQueueExplanation(req *request) (*view, error) {
 	p := waitingPage{Namespace: req.PathValue("namespace"), Handler: req.PathValue("handler")}
-	if err := req.caller.MayUse(access.ReadWorkers, p.Namespace); err != nil {
+	if err := req.caller.RequirePermission(access.ReadWorkers, p.Namespace); err != nil {
 		return nil, err
 	}
-	e, err := s.explained(req, fmt.Sprintf("tasker-ctl explain queue %s %s", p.Namespace, p.Handler), func(ctx context.Context) (tasker.Explanation, error) {
-		return s.Explain.Queue(ctx, p.Namespace, p.Handler)
+	e, err := s.runExplain(req, fmt.Sprintf("tasker-ctl explain queue %s %s", p.Namespace, p.Handler), func(ctx context.Context) (tasker.Explanation, error) {
+		return s.Explain.ExplainQueue(ctx, p.Namespace, p.Handler)
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.Why, p.Hold = &e.Condition, s.holdLink(req, p.Namespace, "namespace", p.Namespace, "handler", p.Handler)
+	p.Why, p.Hold = &e.Condition, s.buildHoldLink(req, p.Namespace, "namespace", p.Namespace, "handler", p.Handler)
 	for _, f := range e.Facts {
-		p.Facts = append(p.Facts, queueFact{sentence(f.Name), f.Value})
+		p.Facts = append(p.Facts, queueFact{toSentence(f.Name), f.Value})
 	}
 	return &view{page: "waiting", title: "Queue " + p.Namespace + "/" + p.Handler, nav: "Workers", live: true, body: p}, nil
 }

@@ -54,7 +54,7 @@ func TestPagesExplainWaiting(t *testing.T) {
 	operation := h.planned("order")
 	x, err = of(operation)
 	same("/ui/operations/"+operation.String(), x, err)
-	x, err = service.Queue(t.Context(), "shop", "wrap/all")
+	x, err = service.ExplainQueue(t.Context(), "shop", "wrap/all")
 	same("/ui/queues/shop/wrap%2Fall", x, err)
 	if x.Reason != tasker.ConditionNoWorker {
 		t.Errorf("%+v", x)

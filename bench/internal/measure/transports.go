@@ -121,7 +121,7 @@ func (b *bench) startAnnouncer(ctx context.Context) (*announcer, error) {
 	}
 	a := &announcer{bench: b, db: db, broker: broker}
 	var service *dispatch.Service
-	a.engine = engine.New(db, engine.Options{Log: b.log, Dispatch: &d, QueueOf: amqp.QueueOf, OnEnqueued: func() { service.Wake() }})
+	a.engine = engine.New(db, engine.Options{Log: b.log, Dispatch: &d, QueueOf: amqp.QueueName, OnEnqueued: func() { service.Wake() }})
 	service = dispatch.New(dispatch.Options{Broker: broker, DB: db, Engine: a.engine, DeadLetters: true, Log: b.log})
 	running, end := context.WithCancel(ctx)
 	a.end, a.done = end, loop.NewGroup(running)
@@ -179,7 +179,7 @@ func (a *announcer) clean() error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	for _, queue := range []string{amqp.QueueOf(space), a.broker.DeadLetterQueue(), amqp.QueueOf("~" + a.broker.DeadLetterQueue())} {
+	for _, queue := range []string{amqp.QueueName(space), a.broker.DeadLetterQueue(), amqp.QueueName("~" + a.broker.DeadLetterQueue())} {
 		if _, derr := ch.QueueDelete(queue, false, false, false); derr != nil {
 			err = errors.Join(err, derr)
 		}

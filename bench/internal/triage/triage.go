@@ -316,7 +316,7 @@ func (r *run) reads(ctx context.Context) error {
 				return err
 			}},
 			{fmt.Sprintf("case of %d", r.Large), "≤ 300 ms", func() error {
-				_, err := r.cases.Detail(ctx, large.ID)
+				_, err := r.cases.FindDetail(ctx, large.ID)
 				return err
 			}},
 			{"why it is one", "", func() error {
