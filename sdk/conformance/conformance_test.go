@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"tasker.example/tasker/sdk/conformance/cases"
@@ -32,7 +33,7 @@ func build(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
 	program = filepath.Join(dir, "worker")
 	cmd := exec.Command("go", "build", "-o", program, "./worker")
 	cmd.Stderr = os.Stderr
@@ -62,5 +63,31 @@ func TestCasesAreDescribed(t *testing.T) {
 	}
 	if len(seen) < 60 {
 		t.Errorf("%d cases, want at least 60", len(seen))
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string
+		want string // of the output or the error
+	}{
+		"list":                {[]string{"--list", "--case", "^typed-input-is-decoded$"}, "1 cases"},
+		"no case":             {[]string{"--case", "no such", "--", program}, `no case matches "no such"`},
+		"no command":          {nil, "the command is missing"},
+		"no command, real":    {[]string{"--real"}, "the command is missing"},
+		"bad parallel":        {[]string{"--parallel", "0", "--", program}, "invalid --parallel 0"},
+		"bad pattern":         {[]string{"--case", "(", "--", program}, "missing closing )"},
+		"unknown flag":        {[]string{"--fast"}, "flag provided but not defined"},
+		"missing program":     {[]string{"--case", "^typed-input-is-decoded$", "--", "no-such-program"}, "cannot start the program"},
+		"a program that ends": {[]string{"--case", "^typed-input-is-decoded$", "--", "false"}, "the program ended by itself with status 1"},
+		"one case":            {[]string{"-v", "--case", "^typed-input-is-decoded$", "--", program}, "1 passed, 0 failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := run(t.Context(), tt.args, &out)
+			if got := out.String() + fmt.Sprint(err); !strings.Contains(got, tt.want) {
+				t.Errorf("printed %s, want %q", got, tt.want)
+			}
+		})
 	}
 }

@@ -69,7 +69,7 @@ func TestFirstWorkerOfThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close()
+	defer func() { _ = server.Close() }() // the test has ended
 	server.SetKeys("tsk_first")
 	server.On(scripted.Report, 1, scripted.Lose)
 	server.On(scripted.Beat, 1, scripted.Page(502))

@@ -95,8 +95,10 @@ type T struct {
 // failed ends a case.
 type failed struct{ message string }
 
-// patience is the default of [Options].Patience. Starting a program may take seconds.
-const patience = 12 * time.Second
+const (
+	patience  = 12 * time.Second // default of [Options].Patience
+	startTime = 40 * time.Second // for the start of a program
+)
 
 // Times of the scripted server, before they are scaled.
 const (
@@ -152,11 +154,7 @@ func (t *T) run(c Case) (failure string) {
 		}
 	}()
 	c.Run(t)
-	for _, p := range t.programs {
-		if exited, code := p.Exited(); exited && !p.Stopping {
-			t.Fatalf("the program ended by itself with status %d", code)
-		}
-	}
+	t.checkRunning()
 	if found := t.Server.Violations(); len(found) > 0 {
 		t.Fatalf("%s", found[0])
 	}
@@ -184,8 +182,26 @@ func (t *T) Await(description string, so func() bool) {
 // AwaitWithin is like Await with a limit.
 func (t *T) AwaitWithin(d time.Duration, description string, so func() bool) {
 	d = t.Scaled(d)
-	if !t.Server.Wait(d, so) {
+	if !t.Server.Wait(d, func() bool { return so() || t.ended() != nil }) {
 		t.Fatalf("waited %s in vain for %s", d, description)
+	}
+	t.checkRunning()
+}
+
+// ended returns a program that has ended although the case does not expect it, or nil.
+func (t *T) ended() *program.Program {
+	for _, p := range t.programs {
+		if exited, _ := p.Exited(); exited && !p.Stopping {
+			return p
+		}
+	}
+	return nil
+}
+
+func (t *T) checkRunning() {
+	if p := t.ended(); p != nil {
+		_, code := p.Exited()
+		t.Fatalf("the program ended by itself with status %d", code)
 	}
 }
 
@@ -197,16 +213,11 @@ func (t *T) Observe(d time.Duration) {
 // Start starts the program and waits for its registration.
 func (t *T) Start(env ...string) *program.Program {
 	p := t.Launch(env...)
-	t.Await("the registration of the worker", func() bool {
-		if exited, code := p.Exited(); exited {
-			t.Fatalf("the program ended with status %d before it registered", code)
-		}
-		return len(t.Server.Workers()) > 0
-	})
+	t.Await("the registration of the worker", func() bool { return len(t.Server.Workers()) > 0 })
 	return p
 }
 
-// Launch starts the program and does not wait.
+// Launch starts the program and waits for its first request, or for its end.
 func (t *T) Launch(env ...string) *program.Program {
 	env = slices.Concat(t.options.Env, []string{"TASKER_URL=" + t.Server.URL()}, env)
 	p, err := program.Start(t.options.Command, t.options.Dir, env, t.Server.Notify)
@@ -214,6 +225,11 @@ func (t *T) Launch(env ...string) *program.Program {
 		t.Fatalf("cannot start the program: %v", err)
 	}
 	t.programs = append(t.programs, p)
+	begun := t.Server.Wait(t.Scaled(startTime), func() bool {
+		exited, _ := p.Exited()
+		return exited || len(t.Server.Requests()) > 0 || t.Server.Refused() > 0
+	})
+	t.Check(begun, "the program sent no request in %s after its start", t.Scaled(startTime))
 	return p
 }
 

@@ -97,7 +97,7 @@ func reportAfterLostLease(t *T) {
 	step.Revoke(false)
 	t.Await("a heartbeat that returned the step in lost", func() bool {
 		return slices.ContainsFunc(heartbeatsWith(t, step), func(q scripted.Request) bool {
-			return strings.Contains(string(q.Answer), `"lost":["`+step.UUID)
+			return strings.Contains(string(q.Reply), `"lost":["`+step.UUID)
 		})
 	})
 	n := len(step.Reports())
@@ -105,7 +105,7 @@ func reportAfterLostLease(t *T) {
 	refusing()
 	t.Await("a report that the server rejects", func() bool {
 		return slices.ContainsFunc(t.Server.Requests(scripted.Report), func(q scripted.Request) bool {
-			return q.Names(step) && strings.Contains(string(q.Answer), "STALE_LEASE")
+			return q.Names(step) && strings.Contains(string(q.Reply), "STALE_LEASE")
 		})
 	})
 	t.Success(t.Enqueue("echo", nil))

@@ -115,7 +115,7 @@ func (r *run) open(ctx context.Context) (err error) {
 		return err
 	}
 	// PostgreSQL runs as another user if this program runs as root.
-	if err := os.Chmod(r.dir, 0o755); err != nil { //nolint:gosec // see above
+	if err := os.Chmod(r.dir, 0o755); err != nil {
 		return err
 	}
 	templates := filepath.Join(r.dir, "templates")

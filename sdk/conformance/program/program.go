@@ -50,7 +50,8 @@ func Start(command []string, dir string, env []string, onEnd func()) (*Program, 
 	if len(command) == 0 {
 		return nil, errors.New("the command of the program is missing")
 	}
-	p := &Program{cmd: exec.Command(command[0], command[1:]...), done: make(chan struct{})}
+	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // Kill ends it with its children
+	p := &Program{cmd: cmd, done: make(chan struct{})}
 	p.cmd.Env = append(cleanEnv(), env...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = dir, &p.log, &p.log, pipeTime
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

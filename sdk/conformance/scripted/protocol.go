@@ -93,7 +93,13 @@ func (s *Server) apply(ctx context.Context, q *Request) Answer {
 	case Unknown:
 		s.violate(fmt.Sprintf("%s %s is no request of the worker protocol", q.Method, q.Path))
 		return refusal(http.StatusNotFound, "NOT_FOUND", "no such path: "+q.Path)
+	default:
+		return s.applyFor(ctx, q)
 	}
+}
+
+// applyFor answers a request of a worker. The caller holds the mutex.
+func (s *Server) applyFor(ctx context.Context, q *Request) Answer {
 	w := s.workers[q.Worker]
 	if w == nil {
 		return refusal(http.StatusNotFound, "NOT_FOUND", "worker "+q.Worker+" is not registered: register again")
@@ -293,7 +299,7 @@ func (s *Server) conclude(w *Worker, r apiv1.Result) (code, message string) {
 		s.violate("a failure has no error: " + shorten(encode(r)))
 		return "INVALID", "error: is required for a failure"
 	}
-	p.accepted, p.state = &Outcome{Result: r, At: time.Since(s.began), Verdict: "accepted"}, done
+	p.accepted, p.state = &Outcome{Result: r, At: time.Since(s.began)}, done
 	if r.Success {
 		p.completed++
 		return "", ""

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,8 +38,8 @@ type Request struct {
 	Worker string // UUID in the path, if any
 	Key    string // in the Authorization header, if any
 	Body   []byte
-	Status int // of the answer; 0 if there is none yet or the connection was closed
-	Answer []byte
+	Status int    // of the answer; 0 if there is none yet or the connection was closed
+	Reply  []byte // body of the answer
 	Note   string // how a rule changed the answer
 
 	media string
@@ -109,6 +110,7 @@ func routeOf(r *http.Request) (route Route, worker string) {
 		switch route := Route(parts[3]); route {
 		case Claim, Beat, Report, Release, Drain, Checkpoint:
 			return route, parts[2]
+		default:
 		}
 	case parts[1] == "tasks" && len(parts) == 4 && parts[3] == "context" && r.Method == http.MethodGet:
 		return Context, ""
@@ -124,20 +126,11 @@ func (s *Server) Requests(routes ...Route) []Request {
 	defer s.mu.Unlock()
 	var found []Request
 	for _, q := range s.log {
-		if len(routes) == 0 || contains(routes, q.Route) {
+		if len(routes) == 0 || slices.Contains(routes, q.Route) {
 			found = append(found, *q)
 		}
 	}
 	return found
-}
-
-func contains(routes []Route, r Route) bool {
-	for _, other := range routes {
-		if r == other {
-			return true
-		}
-	}
-	return false
 }
 
 // Now returns the time since the start of the server, as in [Request].At.
@@ -161,7 +154,7 @@ func (s *Server) Transcript() string {
 		fmt.Fprintf(&b, "%7.3fs > %s %s %s\n", q.At.Seconds(), q.Method, q.Path, shorten(q.Body))
 		answer := "no answer yet"
 		if q.Status != 0 {
-			answer = fmt.Sprintf("%d %s", q.Status, shorten(q.Answer))
+			answer = fmt.Sprintf("%d %s", q.Status, shorten(q.Reply))
 		}
 		if q.Note != "" {
 			answer += " [" + q.Note + "]"

@@ -107,7 +107,7 @@ func (x *Exchange) Send(a Answer) {
 func (x *Exchange) done(status int, body []byte) {
 	x.server.mu.Lock()
 	defer x.server.mu.Unlock()
-	x.Status, x.Request.Answer = status, body
+	x.Status, x.Reply = status, body
 	x.server.notify()
 }
 

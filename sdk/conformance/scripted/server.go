@@ -34,7 +34,6 @@ type Server struct {
 	rules      []*rule
 	keys       []string // accepted keys; empty accepts all requests
 	workers    map[string]*Worker
-	gone       int // registrations that were forgotten or ended
 	steps      []*Step
 	tokens     int
 	violations []string

@@ -38,7 +38,6 @@ type Step struct {
 	holder     string // UUID of the worker that holds the lease
 	expires    time.Time
 	grants     []Grant
-	reports    []Outcome
 	accepted   *Outcome // first accepted outcome of the last attempt
 	completed  int      // accepted successes
 	expired    int      // attempts that ended because their lease expired
@@ -68,8 +67,7 @@ type Grant struct {
 type Outcome struct {
 	apiv1.Result
 
-	At      time.Duration
-	Verdict string // accepted, the code of the rejection, or empty if the report was not applied
+	At time.Duration
 }
 
 // Enqueue makes a step claimable and returns it.

@@ -49,10 +49,8 @@ func register(w *worker.Worker) {
 	handle(w, "retry_after", func(_ context.Context, _ *worker.Call, in input) (any, error) {
 		return nil, worker.RetryAfter(time.Duration(in.MS)*time.Millisecond, failure(in))
 	})
-	handle(w, "panic", func(context.Context, *worker.Call, input) (any, error) {
-		var none map[string]int
-		none["x"]++ // panics
-		return none, nil
+	handle(w, "panic", func(_ context.Context, c *worker.Call, _ input) (any, error) {
+		return c.Metadata["nothing"].(string), nil // panics
 	})
 	handle(w, "bad_result", func(context.Context, *worker.Call, input) (any, error) {
 		return object{"items": []any{object{"when": "now"}, object{"when": func() {}}}}, nil
