@@ -264,3 +264,34 @@ func FromCancelBatch(b tasker.CancelBatch) CancelledTasks {
 	sample := convert(b.Sample, func(t tasker.Task) Task { return FromTask(t, nil) })
 	return CancelledTasks{Cancelled: b.Cancelled, Failed: b.Failed, More: b.HasMore, Sample: sample}
 }
+
+// TaskRequest is a task that a program requested with the SQL function tasker.create_task.
+type TaskRequest struct {
+	TaskUUID       string          `json:"task_uuid" format:"uuid" doc:"UUID of the task, once it is created."`
+	Namespace      string          `json:"namespace"`
+	Name           string          `json:"name"`
+	Version        string          `json:"version" doc:"Requested version of the template. Empty: the newest."`
+	Context        json.RawMessage `json:"context,omitempty" doc:"Absent without payloads:read."`
+	Priority       int             `json:"priority"`
+	IdempotencyKey *string         `json:"idempotency_key"`
+	Initiator      string          `json:"initiator"`
+	CreatedAt      time.Time       `json:"created_at"`
+	RefusedAt      *time.Time      `json:"refused_at" doc:"When a server refused to create the task. Null: a server will create it."`
+	ErrorCode      *string         `json:"error_code" doc:"Code of the error of a refused request."`
+	ErrorMessage   *string         `json:"error_message"`
+}
+
+// TaskRequestList is a page of task requests, newest first.
+type TaskRequestList struct {
+	Requests   []TaskRequest `json:"requests"`
+	Pagination Pagination    `json:"pagination"`
+}
+
+// FromTaskRequest converts a task request.
+func FromTaskRequest(r tasker.TaskRequest) TaskRequest {
+	return TaskRequest{
+		TaskUUID: r.TaskUUID.String(), Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: r.Context, Priority: r.Priority,
+		IdempotencyKey: textOrNull(r.IdempotencyKey), Initiator: r.Initiator, CreatedAt: r.CreatedAt.UTC(), RefusedAt: toUTC(r.RefusedAt),
+		ErrorCode: textOrNull(string(r.ErrorCode)), ErrorMessage: textOrNull(r.ErrorMessage),
+	}
+}

@@ -90,7 +90,7 @@ func (c *Client) InvestigationQueue(ctx context.Context, q InvestigationQuery) (
 }
 
 func (q InvestigationQuery) toValues() url.Values {
-	query := q.toValues()
+	query := q.Page.toValues()
 	setText(query, "dlq_reason", string(q.Reason))
 	setText(query, "namespace", q.Namespace)
 	setText(query, "name", q.Name)

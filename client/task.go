@@ -99,6 +99,29 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 	return get[apiv1.TaskList](ctx, c, query, "v1", "tasks")
 }
 
+// TaskRequestQuery selects and pages task requests, newest first.
+type TaskRequestQuery struct {
+	Namespace string
+	Refused   *bool // nil means all
+	Page
+}
+
+// TaskRequests lists tasks that were requested with the SQL function tasker.create_task and are not
+// created.
+func (c *Client) TaskRequests(ctx context.Context, q TaskRequestQuery) (apiv1.TaskRequestList, error) {
+	query := q.toValues()
+	setText(query, "namespace", q.Namespace)
+	if q.Refused != nil {
+		query.Set("refused", strconv.FormatBool(*q.Refused))
+	}
+	return get[apiv1.TaskRequestList](ctx, c, query, "v1", "task-requests")
+}
+
+// DismissTaskRequest deletes the request for a task that is not created.
+func (c *Client) DismissTaskRequest(ctx context.Context, task tasker.ID) error {
+	return c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "task-requests", task.String()}}, nil)
+}
+
 // CancelTasks cancels open tasks that match a query, one batch at a time. Repeat the call while
 // More of the response is true. A dry run only reports the next tasks.
 func (c *Client) CancelTasks(ctx context.Context, q TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {

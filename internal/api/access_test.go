@@ -31,6 +31,8 @@ var who = map[string]string{
 	"GET /health": "everybody", "GET /health/live": "everybody", "GET /health/ready": "everybody", "GET /api-docs/openapi.json": "everybody",
 	"GET /v1/whoami": "known",
 
+	"GET /v1/task-requests": "viewer operator developer admin", "DELETE /v1/task-requests/{task_uuid}": "operator developer admin",
+
 	"POST /v1/templates": "developer admin", "GET /v1/templates": "viewer operator developer admin",
 	"GET /v1/templates/{namespace}/{name}/{version}":         "viewer operator developer admin",
 	"POST /v1/templates/{namespace}/{name}/{version}/retire": "developer admin", "POST /v1/templates/{namespace}/{name}/{version}/unretire": "developer admin",

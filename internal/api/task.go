@@ -244,13 +244,19 @@ func (s *server) getTask(x *request) error {
 			return err
 		}
 	}
-	return s.respondWithTask(x, http.StatusOK, id)
+	return s.explainMissing(x.ctx, id, s.respondWithTask(x, http.StatusOK, id))
 }
 
 // awaitTask waits until a task is settled, but at most for the given time and until the server
 // stops. It occupies no slot of the request's class meanwhile.
 func (s *server) awaitTask(x *request, id tasker.ID, wait time.Duration) error {
 	t, err := s.db.Task(x.ctx, id)
+	if tasker.CodeOf(err) == tasker.NotFound {
+		r, failed := s.db.TaskRequest(x.ctx, id)
+		if err = failed; err != nil || r == nil || r.RefusedAt != nil {
+			return err // the caller reads the task again
+		}
+	}
 	if err != nil || t.Settled() {
 		return err
 	}

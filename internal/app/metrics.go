@@ -68,6 +68,11 @@ func (m measured) observe(c config.Config, p components) error {
 	}); err != nil {
 		return err
 	}
+	if err := m.ObserveTaskRequests(func(ctx context.Context) (int64, error) {
+		return p.db.RefusedTaskRequests(postgres.WithConnClass(ctx, postgres.Timers))
+	}); err != nil {
+		return err
+	}
 	if err := m.ObserveStaleness(func(ctx context.Context) ([]tasker.StalenessCount, error) {
 		return p.db.CountStaleness(postgres.WithConnClass(ctx, postgres.Timers), tasker.StalenessFilter{Limit: stalenessCount}, tasker.Stale, tasker.Warning)
 	}); err != nil {

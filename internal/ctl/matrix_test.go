@@ -40,6 +40,8 @@ var permits = map[string]string{
 	"task items":              "tasks:read {task} {step}",
 	"task transitions":        "tasks:read {task} --step {step}",
 	"task tree":               "tasks:read {task}",
+	"task requests":           "tasks:read",
+	"task dismiss":            "tasks:cancel {task}",
 	"task watch":              "tasks:read {complete}",
 	"task submit":             "tasks:create --namespace shop --name order",
 	"task cancel":             "tasks:cancel {task}",

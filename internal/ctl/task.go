@@ -24,7 +24,7 @@ func (p *program) newTaskCommand() *cobra.Command {
   tasker-ctl task steps $TASK
   tasker-ctl task reset-step $TASK $STEP --reason "gateway is back"`,
 	},
-		p.newTasksCommand(), p.newAttributesCommand(), p.newTaskGetCommand(), p.newTreeCommand(), p.newSubmitCommand(), p.newCancelCommand(), p.newCancelAllCommand(), p.newChangeVersionCommand(), p.newDueCommand(), p.newWatchCommand(), p.newTransitionsCommand(),
+		p.newTasksCommand(), p.newAttributesCommand(), p.newTaskGetCommand(), p.newTreeCommand(), p.newTaskRequestsCommand(), p.newDismissCommand(), p.newSubmitCommand(), p.newCancelCommand(), p.newCancelAllCommand(), p.newChangeVersionCommand(), p.newDueCommand(), p.newWatchCommand(), p.newTransitionsCommand(),
 		p.newStepsCommand(), p.newStepCommand(), p.newItemsCommand(), p.newResetCommand(), p.newResolveCommand(), p.newCompleteCommand(), p.newAnswerCommand(), p.newAssignCommand(), p.newAssigneeCommand(), p.newAnswerLinkCommand(), p.newAnswerLinksCommand(), p.newRevokeLinkCommand(),
 	)
 }

@@ -210,11 +210,17 @@ func (d *doctor) checkInvariants(ctx context.Context, tx pgx.Tx) error {
 }
 
 const deferredWork = `
+SELECT line, count(*) OVER () FROM (
+SELECT format('task %s of %s/%s was requested with tasker.create_task and refused: %s: %s; see tasker-ctl task requests',
+        task_uuid, namespace, name, error_code, error_message) AS line, 0 AS kind, 0 AS failures
+FROM tasker.task_requests
+WHERE refused_at IS NOT NULL
+UNION ALL
 SELECT format('%s of task %s failed %s times since %s, last with: %s', kind, task_uuid, failures,
-        to_char(first_failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), last_error),
-    count(*) OVER ()
+        to_char(first_failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), last_error), 1, failures
 FROM tasker.deferred_work
-ORDER BY failures DESC, kind, task_uuid, step_uuid
+) x
+ORDER BY kind, failures DESC, line
 LIMIT $1`
 
 func (d *doctor) checkWork(ctx context.Context, tx pgx.Tx) error {
@@ -234,5 +240,5 @@ func (d *doctor) checkWork(ctx context.Context, tx pgx.Tx) error {
 	if all > len(faults) {
 		faults = append(faults, fmt.Sprintf("and %d more", all-len(faults)))
 	}
-	return d.report("work", faults, "no work is deferred")
+	return d.report("work", faults, "no work is deferred, and no requested task was refused")
 }

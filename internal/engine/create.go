@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,7 +121,8 @@ func wrapPath(part string, err error) error {
 // creation collects the tasks that one call creates.
 type creation struct {
 	engine    *Engine
-	fresh     bool // ignore cached templates
+	uuid      tasker.ID // of the only task; zero: a new one
+	fresh     bool      // ignore cached templates
 	tasks     []*postgres.CreatedTask
 	steps     int                                             // total steps of all tasks
 	byKey     map[postgres.IdempotencyKey]*postgres.KeyHolder // tasks with the requests' keys, new or old
@@ -282,7 +284,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	options := newOptions(r, g.stored.Template, c.asked)
 	started := r.StartAt.IsZero() && (options == nil || options.StartAfter == 0) && g.cycle == nil
 	t := &postgres.CreatedTask{
-		UUID: tasker.NewID(), Template: g.stored, Request: r, Steps: g.newSteps(started), Correlation: r.CorrelationID,
+		UUID: cmp.Or(c.uuid, tasker.NewID()), Template: g.stored, Request: r, Steps: g.newSteps(started), Correlation: r.CorrelationID,
 		Remembered: remembered, Newest: remembered && r.Version == "",
 		Options: options,
 	}

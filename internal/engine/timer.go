@@ -145,6 +145,8 @@ func (e *Engine) newWorks() []work {
 			do: e.findAttributes},
 		{name: "ended children", kind: postgres.ChildEnded, chunk: childChunk, find: e.db.StepsWithEndedChild, do: e.completeParents},
 		{name: "cancel children", kind: postgres.CancelChild, chunk: childChunk, find: taskFinder(e.db.ChildrenToCancel), do: e.cancelChildren},
+		{name: "create requested tasks", kind: postgres.CreateRequested, chunk: requestChunk, find: taskFinder(e.db.RequestsToCreate),
+			do: e.createRequested},
 		{name: "fire schedules", kind: postgres.FireSchedules, chunk: scheduleChunk, find: taskFinder(e.db.SchedulesToFire), do: e.fireSchedules},
 		{name: "ended tasks of schedules", kind: postgres.ScheduledEnded, chunk: scheduleChunk, find: e.db.ScheduledTasksEnded, do: e.notifySchedules},
 		{name: "reclaim leases", kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},

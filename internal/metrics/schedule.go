@@ -63,6 +63,12 @@ func (m *Metrics) ObserveDeadlines(overdue func(context.Context) (int64, error))
 		"tasker.tasks.overdue", "Open tasks whose due time is over, counted up to 10000 in each namespace; the same in every server.")
 }
 
+// ObserveTaskRequests adds the gauge of refused task requests.
+func (m *Metrics) ObserveTaskRequests(refused func(context.Context) (int64, error)) error {
+	return m.observeCount(refused, "refused task requests",
+		"tasker.task_requests.refused", "Tasks requested with the SQL function tasker.create_task that servers refused to create; the same in every server.")
+}
+
 // observeCount adds a gauge for a number that count reads from the database. If that fails, the
 // gauge keeps its last value.
 func (m *Metrics) observeCount(count func(context.Context) (int64, error), what, name, about string) error {

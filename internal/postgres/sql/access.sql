@@ -187,6 +187,8 @@ SELECT n.namespaces
 FROM (
     SELECT ARRAY[namespace] AS namespaces FROM tasker.tasks WHERE $1 = 'task' AND task_uuid = $2
     UNION ALL
+    SELECT ARRAY[namespace] FROM tasker.task_requests WHERE $1 = 'task' AND task_uuid = $2
+    UNION ALL
     SELECT ARRAY[namespace] FROM tasker.tasks_dlq WHERE $1 = 'investigation' AND dlq_entry_uuid = $2
     UNION ALL
     SELECT ARRAY[namespace] FROM tasker.cases WHERE $1 = 'case' AND case_id = $2

@@ -46,13 +46,14 @@ LEFT JOIN LATERAL (
 
 -- name: settledTasks
 -- Returns the tasks that have ended, have an investigation that is open or permanently failed, or
--- do not exist.
+-- neither exist nor are requested.
 SELECT u.task_uuid
 FROM unnest($1::uuid[]) AS u (task_uuid)
 LEFT JOIN LATERAL (
     SELECT t.state FROM tasker.tasks t WHERE t.task_uuid = u.task_uuid OFFSET 0
 ) t ON true
-WHERE t.state IS NULL OR t.state IN ('complete', 'cancelled', 'resolved_manually')
+WHERE t.state IS NULL AND NOT EXISTS (SELECT FROM tasker.task_requests r WHERE r.task_uuid = u.task_uuid AND r.refused_at IS NULL)
+   OR t.state IN ('complete', 'cancelled', 'resolved_manually')
    OR EXISTS (SELECT FROM tasker.tasks_dlq q WHERE q.task_uuid = u.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'));
 
 -- name: keyHolders

@@ -1299,6 +1299,36 @@ COMMENT ON TABLE tasker.task_limits IS 'The limits that the template of a task g
 COMMENT ON COLUMN tasker.task_limits.step_uuid IS 'The step that is limited. Null: every step of the task.';
 COMMENT ON COLUMN tasker.task_limits.weight IS 'How many places the step takes.';
 
+CREATE TABLE tasker.task_requests (
+    task_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    version text DEFAULT ''::text NOT NULL,
+    context jsonb DEFAULT '{}'::jsonb NOT NULL,
+    priority integer DEFAULT 0 NOT NULL,
+    tags text[] DEFAULT '{}'::text[] NOT NULL,
+    idempotency_key text,
+    correlation_id text DEFAULT ''::text NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    source_system text DEFAULT ''::text NOT NULL,
+    initiator text DEFAULT ''::text NOT NULL,
+    start_at timestamp with time zone,
+    due_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    refused_at timestamp with time zone,
+    error_code text DEFAULT ''::text NOT NULL,
+    error_message text DEFAULT ''::text NOT NULL,
+    CONSTRAINT task_request_that_is_refused_has_an_error CHECK (((refused_at IS NULL) = (error_code = ''::text))),
+    CONSTRAINT task_requests_pkey PRIMARY KEY (task_uuid)
+);
+CREATE UNIQUE INDEX task_request_key_is_unique ON tasker.task_requests USING btree (namespace, idempotency_key) WHERE ((idempotency_key IS NOT NULL) AND (refused_at IS NULL));
+CREATE INDEX task_requests_refused ON tasker.task_requests USING btree (refused_at) WHERE (refused_at IS NOT NULL);
+CREATE INDEX task_requests_to_create ON tasker.task_requests USING btree (created_at) WHERE (refused_at IS NULL);
+COMMENT ON TABLE tasker.task_requests IS 'Tasks that tasker.create_task requested and no server has created yet, and those that servers refused to create. Creating the task deletes the row.';
+COMMENT ON COLUMN tasker.task_requests.task_uuid IS 'The UUID of the task, once it is created.';
+COMMENT ON COLUMN tasker.task_requests.refused_at IS 'When a server refused to create the task. Null: it is to be created.';
+COMMENT ON COLUMN tasker.task_requests.error_code IS 'Why, as a code of the API.';
+
 CREATE TABLE tasker.task_settle_paths (
     rest_from text NOT NULL,
     rest_to text NOT NULL,
@@ -1814,6 +1844,9 @@ CREATE FUNCTION tasker.create_dlq_entries(p_tasks uuid[], p_reasons tasker.dlq_r
 
 -- functions/create_dlq_entry.sql
 CREATE FUNCTION tasker.create_dlq_entry(p_task_uuid uuid, p_reason tasker.dlq_reason, p_detail_code text, p_detected_by text, p_original_state text, p_state_since timestamp with time zone DEFAULT NULL::timestamp with time zone, p_step_uuid uuid DEFAULT NULL::uuid, p_actor text DEFAULT 'tasker'::text, p_notes text DEFAULT NULL::text, p_metadata jsonb DEFAULT NULL::jsonb) RETURNS uuid;
+
+-- functions/create_task.sql
+CREATE FUNCTION tasker.create_task(namespace text, name text, context jsonb DEFAULT '{}'::jsonb, version text DEFAULT NULL::text, priority integer DEFAULT 0, tags text[] DEFAULT NULL::text[], idempotency_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, reason text DEFAULT NULL::text, source_system text DEFAULT NULL::text, initiator text DEFAULT NULL::text, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS uuid;
 
 -- functions/defer_work.sql
 CREATE FUNCTION tasker.defer_work(p_kind text, p_task uuid, p_step uuid, p_error text) RETURNS timestamp with time zone;

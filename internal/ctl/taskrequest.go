@@ -1,0 +1,52 @@
+package ctl
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+)
+
+func (p *program) newTaskRequestsCommand() *cobra.Command {
+	var q client.TaskRequestQuery
+	var refused bool
+	c := newRequestCommand(p, commandHelp{
+		use:   "requests",
+		short: "List tasks that were requested in SQL",
+		long: `List tasks that were requested with the SQL function tasker.create_task and are not created:
+for a moment because no server has created them yet, and longer because a server refused
+them.`,
+		example: "  tasker-ctl task requests --refused",
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TaskRequestList, error) {
+		if refused {
+			q.Refused = &refused
+		}
+		return api.TaskRequests(ctx, q)
+	}, func(l apiv1.TaskRequestList) {
+		header := []string{"task", "template", "requested", "refused", "error"}
+		printList(p, l.Requests, columns{emptyMessage: "No requests.", names: header}, func(r apiv1.TaskRequest) []string {
+			text := "-"
+			if r.ErrorCode != nil && r.ErrorMessage != nil {
+				text = *r.ErrorCode + ": " + *r.ErrorMessage
+			}
+			return []string{r.TaskUUID, r.Namespace + "/" + r.Name, formatTime(&r.CreatedAt), orDash(formatTime(r.RefusedAt)), text}
+		})
+		p.printNextPage(l.Pagination)
+	})
+	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
+	c.Flags().BoolVar(&refused, "refused", false, "only refused requests")
+	addPageFlags(c, &q.Page, 50)
+	return c
+}
+
+func (p *program) newDismissCommand() *cobra.Command {
+	return newRequestCommand(p, commandHelp{
+		use:     "dismiss TASK",
+		short:   "Delete the request for a task",
+		example: "  tasker-ctl task dismiss $TASK",
+	}, func(ctx context.Context, api *client.Client, a arguments) (struct{}, error) {
+		return struct{}{}, api.DismissTaskRequest(ctx, a.id[0])
+	}, func(struct{}) { p.printDone("Request deleted.") })
+}
