@@ -10,7 +10,7 @@ VALE := $(TOOLS)/vale-$(VALE_VERSION)-$(firstword $(shell go env GOVERSION))
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test test-times check check-all lint prose soak large under-load break vulncheck release rename-module drill schedules limits upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test test-times check check-all lint prose soak large conformance under-load break vulncheck release rename-module drill schedules limits upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +64,13 @@ large: ## try what is large at full size, and what stands between worker and ser
 	go test ./internal/web -count 1 -v -run '^TestALongQueueIsALightPage$$' -args -queue=10000 | grep -E '_test.go:|^(---|ok|FAIL)'
 	go test ./internal/schema -count 1 -v -run '^TestTheCostOfASnapshotIsLinear$$' | grep -E '_test.go:|^(---|ok|FAIL)'
 	go test ./worker -count 1 -timeout 30m -run '^(TestAProxy.*|TestADatabaseThatIsReadOnly.*)$$' -args -bad-for=60s
+
+SDK ?=
+conformance: ## run the conformance suite for the program SDK (the Go SDK by default), then against a real server
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+		go build -o "$$dir/" ./cmd/tasker ./sdk/conformance ./sdk/conformance/worker && \
+		"$$dir/conformance" --parallel 8 -- $(or $(SDK),"$$dir/worker") && \
+		"$$dir/conformance" --real --tasker "$$dir/tasker" -- $(or $(SDK),"$$dir/worker")
 
 under-load: ## run all tests five times beside four busy loops for each core (hours)
 	scripts/under-load
