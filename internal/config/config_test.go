@@ -162,6 +162,7 @@ func TestFaultsOfTheEnvironment(t *testing.T) {
 		"TASKER_LOG_ZZZZZZZZZZ=1",
 		"TASKER_URL=http://127.0.0.1:8080",
 		"TASKER_TEST_DIR=/tmp",
+		"TASKER_BINARY=/usr/local/bin/tasker",
 		"TASKER=1",
 		"SERVER_LISTEN=x",
 		"not a variable",

@@ -215,8 +215,8 @@ func (f field) setFromFile(path, given string) string {
 var serviceVariable = regexp.MustCompile(`^TASKER(_[A-Z0-9_]+)?_(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=|` +
 	`PORT_[0-9]+_(TCP|UDP|SCTP)(_[A-Z_]+)?=|PORT=(tcp|udp|sctp)://|NAME=/|ENV_)`)
 
-// otherVariables matches the variables of tasker-ctl, of "tasker dev" and of the tests.
-var otherVariables = regexp.MustCompile(`^TASKER_(URL|TOKEN|TOKEN_FILE|ACTOR|POSTGRES_BIN|POSTGRES_FETCH_URL|(TEST|DEVPG|BENCH)_.*)$`)
+// otherVariables matches the variables of tasker-ctl, of "tasker dev", of the SDKs and of the tests.
+var otherVariables = regexp.MustCompile(`^TASKER_(URL|TOKEN|TOKEN_FILE|BINARY|ACTOR|POSTGRES_BIN|POSTGRES_FETCH_URL|(TEST|DEVPG|BENCH)_.*)$`)
 
 // findNearestVariable returns a suggestion for the end of an error about an unknown variable. It
 // suggests the closest known name or, failing that, the shortest one that contains at least half
