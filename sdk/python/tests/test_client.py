@@ -12,9 +12,9 @@ import pytest
 
 import tasker.async_client
 import tasker.client
-from tasker import AsyncClient, Client, Conflict, Forbidden, Invalid, NotFound, TaskerError, Unavailable
+from tasker import AsyncClient, Client, Conflict, Forbidden, Invalid, NotFound, TaskerError, Unavailable, WaitTimeout
 from tasker._http import ForeignAnswer
-from tasker._options import TaskFilter, TaskOptions, WaitTimeout, new_task
+from tasker._options import TaskFilter, TaskOptions, new_task
 from tasker.models import CreateTask
 
 from .fake import error, page, unavailable

@@ -379,6 +379,44 @@ async def test_a_heartbeat_that_is_refused_is_split() -> None:
         server.replies["heartbeat"].clear()
 
 
+async def test_a_malformed_answer_does_not_end_the_heartbeats(caplog: pytest.LogCaptureFixture) -> None:
+    server = FakeServer(interval_ms=10)
+    strange = httpx.Response(200, json={"extended": [1], "lost": [], "drain": False})
+    server.replies["heartbeat"] += [strange, httpx.Response(200, json={"extended": []}), page()]
+    async with serving(echoing(server)):
+        await server.until(lambda: server.count("heartbeat") >= 5)
+    assert "cannot use the answer to a heartbeat" in caplog.text
+
+
+async def test_a_report_waits_for_retry_after(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    delays: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(delay: float) -> None:
+        delays.append(delay)
+        await sleep(0)
+
+    monkeypatch.setattr(tasker._report.asyncio, "sleep", note)
+    server.replies["results"].append(error(503, "UNAVAILABLE", "overloaded", **{"Retry-After": "1"}))
+    server.add("echo")
+    worker = echoing(server)
+    task = asyncio.ensure_future(worker.serve())
+    await server.until(lambda: 1.0 in delays)
+    (attempt,) = worker._run.attempts.values() if worker._run else ()
+    assert attempt.due > asyncio.get_running_loop().time() + 0.5
+    attempt.due = 0.0
+    worker.stop()
+    await task
+
+
+async def test_a_worker_runs_once_at_a_time(server: FakeServer) -> None:
+    worker = echoing(server)
+    async with serving(worker):
+        await worker.wait_registered()
+        with pytest.raises(RuntimeError, match="already running"):
+            await worker.serve()
+
+
 async def test_the_timeout_of_a_step_cancels_its_handler(server: FakeServer) -> None:
     worker = worker_for(server)
 

@@ -8,8 +8,8 @@ async def charge_card(order: Order, ctx: Context) -> Payment: ...
 worker.run()
 """
 
-from .async_client import AsyncClient
-from .client import Client
+from typing import TYPE_CHECKING, Any
+
 from .context import Context, SyncContext
 from .errors import (
     Conflict,
@@ -26,8 +26,13 @@ from .errors import (
     TooLarge,
     Unauthorized,
     Unavailable,
+    WaitTimeout,
 )
 from .worker import HandlersStuck, Worker
+
+if TYPE_CHECKING:
+    from .async_client import AsyncClient
+    from .client import Client
 
 __all__ = [
     "AsyncClient",
@@ -49,5 +54,19 @@ __all__ = [
     "TooLarge",
     "Unauthorized",
     "Unavailable",
+    "WaitTimeout",
     "Worker",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the clients when they are used: a worker starts sooner without their models."""
+    if name == "AsyncClient":
+        from .async_client import AsyncClient
+
+        return AsyncClient
+    if name == "Client":
+        from .client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,8 +10,8 @@ from typing import Any
 from ._backoff import LONG, Backoff, retry_after
 from ._claim import LEAST_INTERVAL
 from ._link import Lease, is_unknown
-from ._run import Attempt, Run, batches
-from .errors import Invalid, TaskerError
+from ._run import Attempt, Run, batches, log
+from .errors import Invalid, TaskerError, Unavailable
 
 EVERY = 3  # intervals after which a heartbeat is sent although claims count as heartbeats
 LEAST_TIMEOUT = 2.0  # a shorter one would cut off slow connections for ever
@@ -41,7 +41,7 @@ class Heartbeats:
     def _loop(self) -> None:
         backoff = Backoff()
         while self._pause():
-            while error := self._beat():
+            while error := self._safe_beat():
                 # A long Retry-After would let the leases end.
                 rest = max(backoff.step(LONG), min(retry_after(error), LONG))
                 if self._stopped.wait(min(rest, self._first_lapse(LONG))):
@@ -64,6 +64,14 @@ class Heartbeats:
         if run.attempts or not run.claimed_at or interval < LEAST_INTERVAL:
             return 0.0
         return min(run.claimed_at + interval, begun + EVERY * interval) - now
+
+    def _safe_beat(self) -> TaskerError | None:
+        """Sends one heartbeat. No answer, whatever its form, may end the thread."""
+        try:
+            return self._beat()
+        except Exception:
+            log.exception("cannot use the answer to a heartbeat")
+            return Unavailable("the answer has another form")
 
     def _beat(self) -> TaskerError | None:
         """Sends one heartbeat, in batches. It returns the first error."""

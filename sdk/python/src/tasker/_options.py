@@ -81,14 +81,6 @@ def has_settled(task: Task) -> bool:
     return task.status in ENDED or task.dead_letter_mark in OPEN_MARKS
 
 
-class WaitTimeout(TimeoutError):
-    """The task did not end in time. task is its last known state."""
-
-    def __init__(self, task: Task, seconds: float) -> None:
-        super().__init__(f"task {task.task_uuid} is {task.status} after {seconds:g} seconds")
-        self.task = task
-
-
 class Clock:
     """Counts down a time limit in seconds."""
 

@@ -73,8 +73,11 @@ class Reporter:
             if time.monotonic() - sent > SLOW or refused(error):
                 self._window.shrink(len(batch))
                 self.unsure.window.shrink(len(batch))
+            delay = self._backoff.after(error)
+            for attempt in batch:
+                attempt.due = time.monotonic() + delay
             self.unsure.add(batch)
-            await asyncio.sleep(self._backoff.after(error))
+            await asyncio.sleep(delay)
             return
         finally:
             run.start(steps, slots, sent)

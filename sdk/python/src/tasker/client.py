@@ -18,8 +18,8 @@ from typing_extensions import Self, Unpack
 from . import _backoff, _json
 from ._http import Endpoint, Request, path, uses_proxy
 from ._key import KeySource
-from ._options import Clock, TaskFilter, TaskOptions, WaitTimeout, has_settled, new_task
-from .errors import TaskerError
+from ._options import Clock, TaskFilter, TaskOptions, has_settled, new_task
+from .errors import TaskerError, WaitTimeout
 from .models import (
     CancelledTasks,
     CreatedTasks,

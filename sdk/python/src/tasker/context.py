@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,6 +16,11 @@ T = TypeVar("T")
 MAX_CHECKPOINT = 16 << 10  # bytes
 MAX_CACHED = 8 << 20  # bytes of fetched results that an attempt keeps
 logger = logging.getLogger("tasker.step")
+
+if TYPE_CHECKING:
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+else:  # a class without parameters before Python 3.11
+    _Adapter = logging.LoggerAdapter
 
 
 class Services(Protocol):
@@ -222,7 +227,7 @@ class SyncContext(BaseContext):
         self._services.wait(self._checkpoint(value))
 
 
-class StepLogger(logging.LoggerAdapter[logging.Logger]):
+class StepLogger(_Adapter):
     """Adds the ids of a step to the extra fields of each record, and keeps those of the caller."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .models import Task
 
 
 class TaskerError(Exception):
@@ -107,6 +110,14 @@ CODES: dict[str, type[TaskerError]] = {
         NotSupported,
     )
 }
+
+
+class WaitTimeout(TimeoutError):
+    """The task did not end in time. task is its last known state."""
+
+    def __init__(self, task: Task, seconds: float) -> None:
+        super().__init__(f"task {task.task_uuid} is {task.status} after {seconds:g} seconds")
+        self.task = task
 
 
 class StepError(Exception):

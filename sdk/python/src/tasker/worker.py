@@ -24,7 +24,7 @@ from .errors import Forbidden, Invalid, NotFound, NotSupported, Permanent, Taske
 F = TypeVar("F", bound=Callable[..., Any])
 
 FINAL_AT_START = tuple(e.code for e in (Invalid, TooLarge, NotSupported, NotFound, Unauthorized, Forbidden))
-CLAIM_GRACE = 0.25  # seconds for a claim under way, which may return steps
+CLAIM_GRACE = 0.5  # seconds for a claim under way, which may return steps
 STOP_GRACE = 5.0  # for handlers that were cancelled
 REPORT_TIME = 10.0  # for the last reports if the server is unreachable
 CALL_TIME = 2.0  # for the messages that the worker drains and leaves
@@ -160,6 +160,8 @@ class Worker:
         """
         if not self._handlers:
             raise ValueError("the worker has no handlers: register one with @worker.step")
+        if self._run:
+            raise RuntimeError("the worker is already running: create another one")
         link = Link(self._endpoint, self._transport)
         spec = Spec(self._name, self._namespaces, tuple(self.handlers), self._version, self._concurrency)
         run = self._run = Run(link, spec, self._handlers, self._drain_timeout, self._script)
