@@ -96,6 +96,7 @@ var published = sync.OnceValue(func() *openAPI {
 	if err != nil {
 		panic(err)
 	}
+	closeSchemas(parsed)
 	d.compiler.DefaultDraft(jsonschema.Draft2020)
 	d.compiler.AssertFormat()
 	if err := d.compiler.AddResource(golden, parsed); err != nil {
@@ -110,6 +111,20 @@ var published = sync.OnceValue(func() *openAPI {
 	}
 	return d
 })
+
+// closeSchemas makes an unknown key of a response an error: the document allows them, but must have
+// all keys of this server.
+func closeSchemas(document any) {
+	root, _ := document.(map[string]any)
+	components, _ := root["components"].(map[string]any)
+	schemas, _ := components["schemas"].(map[string]any)
+	for _, s := range schemas {
+		schema, _ := s.(map[string]any)
+		if _, set := schema["additionalProperties"]; !set && schema["properties"] != nil {
+			schema["additionalProperties"] = false
+		}
+	}
+}
 
 // check returns how an answer differs from the document.
 func (d *openAPI) check(r *http.Request, answer *http.Response, media string, doc []byte) error {

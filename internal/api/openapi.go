@@ -26,7 +26,7 @@ func init() { huma.DefaultArrayNullable = false }
 const apiSummary = `Tasker runs tasks: graphs of steps that workers execute.
 
 Every error is {"error": {"code", "message", "details"}}. Codes: INVALID 400, UNAUTHORIZED 401, FORBIDDEN 403,
-NOT_FOUND 404, NOT_SUPPORTED 405 and 415, CONFLICT and STALE_LEASE 409, TOO_LARGE 413, INTERNAL 500, UNAVAILABLE 503
+NOT_FOUND 404, NOT_SUPPORTED 400, 405 and 415, CONFLICT and STALE_LEASE 409, TOO_LARGE 413, INTERNAL 500, UNAVAILABLE 503
 (retry after Retry-After). The details of INVALID list all faults as {path, message}. Times are RFC 3339 in UTC. Unless it
 listens on a loopback address, a server requires an API key in the header Authorization: Bearer. Objects in namespaces
 for which the key has no permission are NOT_FOUND. Unknown keys and parameters are rejected. In request bodies null is the
@@ -38,11 +38,13 @@ type apiDescription struct {
 	bodies   map[string]*huma.Schema // by pattern of the route
 	claim    *huma.Schema            // of the claim that a report of results can contain
 	document []byte
+
+	requested map[*huma.Schema]bool // schemas of request bodies and their parts
 }
 
 // describeOnce returns the description, which all servers share.
 var describeOnce = sync.OnceValue(func() *apiDescription {
-	d := &apiDescription{registry: huma.NewMapRegistry(schemaPrefix, schemaName), bodies: map[string]*huma.Schema{}}
+	d := &apiDescription{registry: huma.NewMapRegistry(schemaPrefix, schemaName), bodies: map[string]*huma.Schema{}, requested: map[*huma.Schema]bool{}}
 	d.document = d.describe((&server{}).routes())
 	d.claim = d.registry.Schema(reflect.TypeFor[apiv1.ClaimSteps](), true, "")
 	return d
@@ -80,6 +82,7 @@ func (d *apiDescription) describe(routes []*route) []byte {
 	}) {
 		doc.AddOperation(d.describeOperation(rt, failure))
 	}
+	d.describeResponses(d.requested)
 	d.allowNullPointers()
 	plain, err := doc.MarshalJSON()
 	if err != nil {
@@ -123,7 +126,7 @@ func (d *apiDescription) describeOperation(rt *route, failure *huma.Schema) *hum
 			least, most := 1, engine.MaxBulk
 			schema.MinItems, schema.MaxItems = &least, &most
 		}
-		d.allowNulls(schema, map[*huma.Schema]bool{})
+		d.allowNulls(schema, d.requested)
 		d.bodies[rt.pattern()] = schema
 		op.RequestBody = &huma.RequestBody{Required: true, Content: newContent(schema, rt.acceptedMedia()...)}
 	}

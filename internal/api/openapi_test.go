@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/api"
 )
@@ -123,6 +124,36 @@ func TestOpenAPISaysWhoMayCall(t *testing.T) {
 	slices.Sort(public)
 	if want := []string{"GET /api-docs/openapi.json", "GET /health", "GET /health/live", "GET /health/ready"}; !slices.Equal(public, want) {
 		t.Errorf("public are %q, want %q", public, want)
+	}
+}
+
+// Generated clients accept the keys of a later server, and have types for states and UUIDs.
+// Requests are closed.
+func TestOpenAPIDescribesResponses(t *testing.T) {
+	t.Parallel()
+	type property struct {
+		Format string
+		Enum   []any
+	}
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct {
+				AdditionalProperties any
+				Properties           map[string]property
+			}
+		}
+	}
+	if err := json.Unmarshal(document(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for name, open := range map[string]bool{"Task": true, "Step": true, "Error": true, "ClaimedSteps": true, "CreateTask": false, "RegisterWorker": false} {
+		if got := doc.Components.Schemas[name].AdditionalProperties == nil; got != open {
+			t.Errorf("%s allows unknown keys: %v, want %v", name, got, open)
+		}
+	}
+	task := doc.Components.Schemas["Task"].Properties
+	if len(task["status"].Enum) != len(tasker.TaskStates()) || task["task_uuid"].Format != "uuid" || task["created_at"].Format != "date-time" {
+		t.Errorf("a task has the status %v, the UUID %v and the time %v", task["status"], task["task_uuid"], task["created_at"])
 	}
 }
 

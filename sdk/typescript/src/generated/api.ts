@@ -384,8 +384,10 @@ export interface components {
             max_attempts: number;
             name: string;
             namespace: string;
+            /** Format: uuid */
             step_uuid: string;
             task_name: string;
+            /** Format: uuid */
             task_uuid: string;
             task_version: string;
         };
@@ -486,6 +488,7 @@ export interface components {
         CreatedTask: {
             /** @description False if the idempotency key belongs to an existing task. */
             created: boolean;
+            /** Format: uuid */
             task_uuid: string;
             /** @description Search attributes that the task does not have, and why. */
             warnings?: components["schemas"]["Fault"][];
@@ -561,12 +564,17 @@ export interface components {
         Entry: {
             /** Format: date-time */
             created_at: string;
-            /** @description Current state of the task. */
-            current_task_state: string;
+            /**
+             * @description Current state of the task.
+             * @enum {string}
+             */
+            current_task_state: "pending" | "initializing" | "enqueuing_steps" | "steps_in_process" | "evaluating_results" | "waiting_for_dependencies" | "waiting_for_retry" | "blocked_by_failures" | "complete" | "error" | "cancelled" | "resolved_manually";
             detail_code: string;
             detected_by: string;
+            /** Format: uuid */
             dlq_entry_uuid: string;
-            dlq_reason: string;
+            /** @enum {string} */
+            dlq_reason: "staleness_timeout" | "max_retries_exceeded" | "dependency_cycle_detected" | "worker_unavailable" | "manual_dlq";
             /** Format: date-time */
             dlq_timestamp: string;
             /** @description The currently failed step. Null if none has failed or the investigation has ended. step_uuid is the step for which it was opened. */
@@ -584,21 +592,26 @@ export interface components {
             original_detail_code: string | null;
             /** @description First reason, if a more severe one replaced it, or null. */
             original_reason: string | null;
-            original_state: string;
+            /** @enum {string} */
+            original_state: "pending" | "initializing" | "enqueuing_steps" | "steps_in_process" | "evaluating_results" | "waiting_for_dependencies" | "waiting_for_retry" | "blocked_by_failures" | "complete" | "error" | "cancelled" | "resolved_manually";
+            /** Format: uuid */
             predecessor_uuid: string | null;
             /** Format: date-time */
             recovered_at: string | null;
             resolution_notes: string | null;
-            resolution_status: string;
+            /** @enum {string} */
+            resolution_status: "pending" | "manually_resolved" | "permanently_failed" | "cancelled";
             /** Format: date-time */
             resolved_at: string | null;
             resolved_by: string | null;
             /** @enum {string} */
             severity: "critical" | "high" | "medium" | "low";
+            /** Format: uuid */
             step_uuid: string | null;
             /** @description Due time of the task, or null. */
             task_due: components["schemas"]["Deadline"] | null;
             task_snapshot: unknown;
+            /** Format: uuid */
             task_uuid: string;
             /** Format: date-time */
             updated_at: string;
@@ -627,12 +640,14 @@ export interface components {
         ExtendedLease: {
             /** Format: date-time */
             lease_expires_at: string;
+            /** Format: uuid */
             step_uuid: string;
         };
         FailedStep: {
             /** Format: date-time */
             failed_since: string;
             name: string;
+            /** Format: uuid */
             step_uuid: string;
         };
         Fault: {
@@ -749,6 +764,7 @@ export interface components {
              * @description Version of the worker protocol that both use.
              */
             protocol: number;
+            /** Format: uuid */
             worker_uuid: string;
         };
         RejectedResult: {
@@ -854,7 +870,10 @@ export interface components {
             attempts: number;
             /** @description Latest checkpoint. Absent if there is none or the step is done. */
             checkpoint?: components["schemas"]["Checkpoint"];
-            /** @description Latest task of a child step, or null. */
+            /**
+             * Format: uuid
+             * @description Latest task of a child step, or null.
+             */
             child_task_uuid: string | null;
             /** Format: date-time */
             completed_at: string | null;
@@ -862,7 +881,8 @@ export interface components {
             completed_parents: number;
             /** Format: date-time */
             created_at: string;
-            current_state: string;
+            /** @enum {string} */
+            current_state: "pending" | "enqueued" | "in_progress" | "enqueued_for_orchestration" | "complete" | "error" | "cancelled" | "resolved_manually" | "skipped";
             /**
              * Format: date-time
              * @description When its condition and join allowed the step to run. Null if not decided yet or not applicable.
@@ -888,7 +908,10 @@ export interface components {
             last_failure_at: string | null;
             /** Format: date-time */
             lease_expires_at: string | null;
-            /** @description Map step of an item. Absent for other steps. */
+            /**
+             * Format: uuid
+             * @description Map step of an item. Absent for other steps.
+             */
             map_step_uuid?: string;
             /** Format: int64 */
             max_attempts: number;
@@ -917,7 +940,9 @@ export interface components {
             retry_eligible: boolean;
             /** @description Why the step was skipped, or null. */
             skip_reason: string | null;
+            /** Format: uuid */
             step_uuid: string;
+            /** Format: uuid */
             task_uuid: string;
             /** Format: int64 */
             total_parents: number;
@@ -931,6 +956,7 @@ export interface components {
              * @description When the wait of the step times out, with the outcome on_timeout of its template. Null if it does not wait or has no timeout.
              */
             wait_until: string | null;
+            /** Format: uuid */
             worker_uuid: string | null;
         };
         Task: {
@@ -961,6 +987,7 @@ export interface components {
             dead_lettered_at: string | null;
             /** @description Requests with this key are merged into the task until it starts. Null if there is none or the caller lacks payloads:read. */
             debounce_key: string | null;
+            /** Format: uuid */
             dlq_entry_uuid: string | null;
             /** @description Due time of the task, or null. */
             due: components["schemas"]["Deadline"] | null;
@@ -992,9 +1019,15 @@ export interface components {
              */
             outcome: "compensated" | "compensation_stopped" | "nothing_to_compensate" | null;
             parent_correlation_id: string | null;
-            /** @description Step that started this task. */
+            /**
+             * Format: uuid
+             * @description Step that started this task.
+             */
             parent_step_uuid: string | null;
-            /** @description Task whose step started this one, or null. It may be deleted. */
+            /**
+             * Format: uuid
+             * @description Task whose step started this one, or null. It may be deleted.
+             */
             parent_task_uuid: string | null;
             /** Format: int64 */
             pending_steps: number;
@@ -1008,6 +1041,7 @@ export interface components {
             /** Format: int64 */
             ready_steps: number;
             reason: string;
+            /** Format: uuid */
             recreated_from: string | null;
             /**
              * Format: int64
@@ -1027,11 +1061,15 @@ export interface components {
              * @description When the task entered its state, or last made progress in it.
              */
             state_since: string;
-            /** @description State of the task. */
-            status: string;
+            /**
+             * @description State of the task.
+             * @enum {string}
+             */
+            status: "pending" | "initializing" | "enqueuing_steps" | "steps_in_process" | "evaluating_results" | "waiting_for_dependencies" | "waiting_for_retry" | "blocked_by_failures" | "complete" | "error" | "cancelled" | "resolved_manually";
             /** @description Absent in lists. */
             steps?: components["schemas"]["Step"][];
             tags: string[];
+            /** Format: uuid */
             task_uuid: string;
             /** Format: int64 */
             total_steps: number;
@@ -1136,12 +1174,17 @@ export interface components {
         UpdatedEntry: {
             /** Format: date-time */
             created_at: string;
-            /** @description Current state of the task. */
-            current_task_state: string;
+            /**
+             * @description Current state of the task.
+             * @enum {string}
+             */
+            current_task_state: "pending" | "initializing" | "enqueuing_steps" | "steps_in_process" | "evaluating_results" | "waiting_for_dependencies" | "waiting_for_retry" | "blocked_by_failures" | "complete" | "error" | "cancelled" | "resolved_manually";
             detail_code: string;
             detected_by: string;
+            /** Format: uuid */
             dlq_entry_uuid: string;
-            dlq_reason: string;
+            /** @enum {string} */
+            dlq_reason: "staleness_timeout" | "max_retries_exceeded" | "dependency_cycle_detected" | "worker_unavailable" | "manual_dlq";
             /** Format: date-time */
             dlq_timestamp: string;
             /** @description The currently failed step. Null if none has failed or the investigation has ended. step_uuid is the step for which it was opened. */
@@ -1160,22 +1203,27 @@ export interface components {
             original_detail_code: string | null;
             /** @description First reason, if a more severe one replaced it, or null. */
             original_reason: string | null;
-            original_state: string;
+            /** @enum {string} */
+            original_state: "pending" | "initializing" | "enqueuing_steps" | "steps_in_process" | "evaluating_results" | "waiting_for_dependencies" | "waiting_for_retry" | "blocked_by_failures" | "complete" | "error" | "cancelled" | "resolved_manually";
+            /** Format: uuid */
             predecessor_uuid: string | null;
             /** Format: date-time */
             recovered_at: string | null;
             resolution_notes: string | null;
-            resolution_status: string;
+            /** @enum {string} */
+            resolution_status: "pending" | "manually_resolved" | "permanently_failed" | "cancelled";
             /** Format: date-time */
             resolved_at: string | null;
             resolved_by: string | null;
             /** @enum {string} */
             severity: "critical" | "high" | "medium" | "low";
+            /** Format: uuid */
             step_uuid: string | null;
             success: boolean;
             /** @description Due time of the task, or null. */
             task_due: components["schemas"]["Deadline"] | null;
             task_snapshot: unknown;
+            /** Format: uuid */
             task_uuid: string;
             /** Format: date-time */
             updated_at: string;
