@@ -28,7 +28,7 @@ func TestOverdueWorkIsMeasuredPerKind(t *testing.T) {
 		}
 		return found
 	}
-	none := map[string]float64{"start": 0, "start_by": 0, "deadline": 0, "decide": 0, "wait": 0, "remind": 0, "attributes": 0, "child_ended": 0, "cancel_child": 0, "schedule": 0, "schedule_ended": 0}
+	none := map[string]float64{"start": 0, "start_by": 0, "deadline": 0, "decide": 0, "wait": 0, "remind": 0, "attributes": 0, "child_ended": 0, "cancel_child": 0, "request": 0, "schedule": 0, "schedule_ended": 0}
 	if diff := cmp.Diff(none, late()); diff != "" {
 		t.Errorf("without any work:\n%s", diff)
 	}
