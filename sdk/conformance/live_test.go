@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -14,9 +15,13 @@ func TestGoWorkerAgainstARealServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts PostgreSQL")
 	}
-	server := filepath.Join(t.TempDir(), "tasker")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", server, "tasker.example/tasker/cmd/tasker").CombinedOutput(); err != nil {
-		t.Fatalf("build the server: %v\n%s", err, out)
+	server := os.Getenv("TASKER_BINARY")
+	if server == "" {
+		server = filepath.Join(t.TempDir(), "tasker")
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", server, "tasker.example/tasker/cmd/tasker")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build the server: %v\n%s", err, out)
+		}
 	}
 	o := live.Options{Tasker: server, Command: []string{program}, Tasks: 60, Kills: 1, Seed: 7, Log: t.Logf}
 	if err := live.Run(t.Context(), o); err != nil {
