@@ -4,7 +4,9 @@ import { parseArgs } from "node:util";
 import { silentLogger, Worker } from "@tasker/sdk";
 import { DevServer } from "@tasker/sdk/testing";
 
-const { values } = parseArgs({ options: { steps: { type: "string", default: "20000" }, concurrency: { type: "string", default: "500" } } });
+const { values } = parseArgs({
+  options: { steps: { type: "string", default: "20000" }, concurrency: { type: "string", default: "500" } },
+});
 const stepsPerTask = 10;
 const total = Number(values.steps);
 const names = Array.from({ length: stepsPerTask }, (_, i) => `noop_${i}`);
@@ -24,7 +26,8 @@ try {
   let finish;
   const all = new Promise((resolve) => (finish = resolve));
   const memory = () => Math.round(process.memoryUsage().rss / 2 ** 20);
-  const worker = new Worker({ namespaces: ["bench"], url: server.url, concurrency: Number(values.concurrency), logger: silentLogger });
+  const concurrency = Number(values.concurrency);
+  const worker = new Worker({ namespaces: ["bench"], url: server.url, concurrency, logger: silentLogger });
   worker.handle("noop", () => {
     if (++done === 10_000) console.log(`memory at 10,000 steps: ${memory()} MiB`);
     if (done === total) finish();

@@ -1,5 +1,5 @@
 import type { Failure, Outcome } from "./handler.js";
-import type { ClaimedStep } from "./protocol.js";
+import { leaseOf, type ClaimedStep } from "./protocol.js";
 import { Backoff } from "./wait.js";
 
 /** A claimed step whose report the server has not answered yet. It occupies a slot. */
@@ -23,6 +23,11 @@ export class Attempt {
 
   constructor(readonly step: ClaimedStep) {}
 
+  /** ids returns the fields of log records. */
+  get ids(): { task: string; step: string } {
+    return { task: this.step.task_uuid, step: this.step.step_uuid };
+  }
+
   get token(): string {
     return this.step.lease_token;
   }
@@ -30,7 +35,7 @@ export class Attempt {
   finish(outcome: Outcome): void {
     this.finished = true;
     this.outcome = outcome;
-    const head = `{"step_uuid":${JSON.stringify(this.step.step_uuid)},"lease_token":${JSON.stringify(this.step.lease_token)}`;
+    const head = JSON.stringify(leaseOf(this.step)).slice(0, -1);
     const metadata = outcome.metadata === undefined ? "" : `,"metadata":${outcome.metadata}`;
     this.report = outcome.success
       ? `${head},"success":true,"result":${outcome.result}${metadata}}`

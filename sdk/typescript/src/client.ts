@@ -106,7 +106,8 @@ export class Client {
   async *list(filter: TaskFilter = {}): AsyncGenerator<Task[], void> {
     let cursor: { before?: string; offset?: number } = {};
     for (;;) {
-      const list = await this.read<Schemas["TaskList"]>("/v1/tasks", { ...filter, ...cursor }, { tasks: "array", pagination: "object" });
+      const list = await this.read<Schemas["TaskList"]>("/v1/tasks", { ...filter, ...cursor },
+        { tasks: "array", pagination: "object" });
       if (list.tasks.length > 0) yield list.tasks;
       const page = list.pagination;
       if (!page.has_more || list.tasks.length === 0) return;
@@ -157,7 +158,7 @@ export class Investigations {
 
   /** list yields pages of investigations, newest first. */
   list(filter: InvestigationFilter = {}): AsyncGenerator<Investigation[], void> {
-    return pages(filter.limit, (query) => this.client.read<Investigation[]>("/v1/dlq", { ...filter, ...query }, { length: "number" }));
+    return pages(filter.limit, (page) => this.client.read("/v1/dlq", { ...filter, ...page }, { length: "number" }));
   }
 
   /** get returns an investigation with its snapshot and history. */
@@ -200,15 +201,16 @@ export class Templates {
 
   /** list yields pages of templates by namespace and name, newest version first. */
   list(filter: { namespace?: string; limit?: number } = {}): AsyncGenerator<Template[], void> {
-    return pages(filter.limit, async (query) => {
-      const list = await this.client.read<Schemas["TemplateList"]>("/v1/templates", { ...filter, ...query }, { templates: "array" });
+    return pages(filter.limit, async (page) => {
+      const query = { ...filter, ...page };
+      const list = await this.client.read<Schemas["TemplateList"]>("/v1/templates", query, { templates: "array" });
       return list.templates;
     });
   }
 }
 
 /** pages yields the pages of a list with offsets. */
-async function* pages<T>(size: number | undefined, read: (query: { limit: number; offset: number }) => Promise<T[]>): AsyncGenerator<T[], void> {
+async function* pages<T>(size: number | undefined, read: (page: object) => Promise<T[]>): AsyncGenerator<T[], void> {
   const limit = size ?? pageSize;
   for (let offset = 0; ; offset += limit) {
     const page = await read({ limit, offset });

@@ -54,13 +54,14 @@ export class StepContext {
 
   /** Names of the steps on which this one depends. */
   get dependencies(): string[] {
-    return [...new Set([...Object.keys(this.step.dependency_results), ...Object.keys(this.step.dependency_result_refs ?? {})])];
+    return Object.keys({ ...this.step.dependency_results, ...this.step.dependency_result_refs });
   }
 
   /** Logger that adds the ids of the step and its task. */
   get log(): Logger {
     return (this.logger ??= withFields(this.workerLogger, {
-      task: this.taskUuid, step: this.stepUuid, step_name: this.stepName, attempt: this.attempt, correlation_id: this.correlationId,
+      task: this.taskUuid, step: this.stepUuid, step_name: this.stepName, attempt: this.attempt,
+      correlation_id: this.correlationId,
     }));
   }
 

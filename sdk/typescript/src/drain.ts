@@ -38,7 +38,7 @@ export async function work(run: Run, stopping: AbortSignal, announce: () => bool
   await release(run);
   await run.heartbeat?.stop();
   await leave(run);
-  if (stuck > 0) throw new Error(`${stuck} handlers did not stop when their signal was aborted; their steps were released`);
+  if (stuck > 0) throw new Error(`${stuck} handlers ignored their aborted signal; their steps were released`);
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

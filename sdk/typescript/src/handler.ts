@@ -86,7 +86,9 @@ function encodeMetadata(ctx: StepContext): string | undefined {
 
 function failureOf(error: unknown, signal: AbortSignal): Failure {
   const own = error instanceof StepError ? error : undefined;
-  const failure: Failure = { message: cut(messageOf(error), maxMessage), type: own?.type ?? typeOf(error), retryable: own?.retryable ?? true };
+  const failure: Failure = {
+    message: cut(messageOf(error), maxMessage), type: own?.type ?? typeOf(error), retryable: own?.retryable ?? true,
+  };
   if (signal.aborted && signal.reason instanceof StepTimeout && !own) failure.type = "step_timeout";
   if (own?.retryAfterMs !== undefined) failure.retry_after_ms = own.retryAfterMs;
   if (own?.fingerprint !== undefined) failure.fingerprint = own.fingerprint;
@@ -110,8 +112,8 @@ function stackOf(error: unknown): { stack: string } | undefined {
 function encodable(evidence: unknown): unknown {
   try {
     const text = encode(evidence, "context");
-    if (text.length > maxEvidence) return { dropped: `the evidence has ${text.length} characters; the limit is ${maxEvidence}` };
-    return JSON.parse(text);
+    if (text.length <= maxEvidence) return JSON.parse(text);
+    return { dropped: `the evidence has ${text.length} characters; the limit is ${maxEvidence}` };
   } catch (error) {
     return { dropped: `the evidence cannot be encoded: ${messageOf(error)}` };
   }

@@ -1,10 +1,10 @@
 // The heartbeats of one worker. They run in a thread with a connection of its own, so that neither
 // a handler that blocks the main thread nor a slow report can delay them.
 import { parentPort, workerData } from "node:worker_threads";
-import { codeOf } from "./errors.js";
+import { codeOf, messageOf } from "./errors.js";
 import type { FromHeartbeat, ToHeartbeat } from "./heartbeat.js";
 import { Transport, type ConnectionOptions } from "./http.js";
-import { isUnknown, maxBatch, WorkerApi, type Beat, type Lease, type Registration } from "./protocol.js";
+import { isUnknown, leaseOf, maxBatch, WorkerApi, type Beat, type Lease, type Registration } from "./protocol.js";
 import { Backoff, longRest, now, Signal, sleep } from "./wait.js";
 
 interface Held extends Lease {
@@ -84,13 +84,13 @@ async function extendParts(leases: Held[], splits: { left: number }): Promise<un
 async function extend(leases: Held[]): Promise<unknown> {
   const sent = now();
   const worker = registration.worker_uuid;
-  const request = leases.map(({ step_uuid, lease_token }) => ({ step_uuid, lease_token }));
   try {
     const timeoutMs = firstLapse(Math.max(registration.heartbeat_interval_ms, leastTimeout));
-    extended(leases, await api.heartbeat(worker, request, timeoutMs), sent);
+    extended(leases, await api.heartbeat(worker, leases.map(leaseOf), timeoutMs), sent);
     return undefined;
   } catch (error) {
-    tell({ failed: { worker, unknown: isUnknown(error, worker), code: codeOf(error), message: String(error), leases: leases.length } });
+    const unknown = isUnknown(error, worker);
+    tell({ failed: { worker, unknown, code: codeOf(error), message: messageOf(error), leases: leases.length } });
     lapse();
     return error;
   }

@@ -1,7 +1,7 @@
 import { Worker as Thread } from "node:worker_threads";
 import type { ErrorCode } from "./errors.js";
 import type { ConnectionOptions } from "./http.js";
-import type { ClaimedStep, Lease, Registration } from "./protocol.js";
+import { leaseOf, type ClaimedStep, type Lease, type Registration } from "./protocol.js";
 
 /** Message to the heartbeat thread. Tokens in removed are deleted before added is applied. */
 export interface ToHeartbeat {
@@ -37,13 +37,16 @@ export class Heartbeat {
    * @param receive is called with each message of the thread
    * @param broken is called if the thread ends before stop
    */
-  constructor(connection: ConnectionOptions, receive: (message: FromHeartbeat) => void, broken: (error: Error) => void) {
-    this.thread = new Thread(new URL("./heartbeat-thread.js", import.meta.url), { workerData: connection, name: "tasker-heartbeat" });
+  constructor(
+    connection: ConnectionOptions, receive: (message: FromHeartbeat) => void, broken: (error: Error) => void,
+  ) {
+    const program = new URL("./heartbeat-thread.js", import.meta.url);
+    this.thread = new Thread(program, { workerData: connection, name: "tasker-heartbeat" });
     this.ready = new Promise((resolve) => {
       this.thread.on("message", (message: FromHeartbeat) => (message.ready ? resolve() : receive(message)));
       this.thread.on("exit", () => resolve());
     });
-    this.thread.on("error", (error) => broken(new Error(`the heartbeat thread failed: ${error.message}`, { cause: error })));
+    this.thread.on("error", (error) => broken(new Error(`the heartbeat thread failed: ${error.message}`)));
     this.thread.on("exit", () => {
       if (!this.stopped) broken(new Error("the heartbeat thread ended"));
     });
@@ -52,9 +55,7 @@ export class Heartbeat {
   /** add starts to extend leases. It sends them at once, because a handler may block this thread. */
   add(steps: ClaimedStep[], asked: number): void {
     if (steps.length === 0) return;
-    this.post({
-      added: steps.map((s) => ({ step_uuid: s.step_uuid, lease_token: s.lease_token, expires: s.lease_expires_at, asked })),
-    });
+    this.post({ added: steps.map((step) => ({ ...leaseOf(step), expires: step.lease_expires_at, asked })) });
   }
 
   /** remove stops extending a lease, soon: leases that end are sent together. */

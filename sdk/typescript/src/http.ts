@@ -36,6 +36,7 @@ interface Reply {
 
 const maxAnswer = 64 << 20;
 const shownBody = 200;
+const startOne = "; is the server running? start one with: tasker dev";
 /** Idle connections are closed before the server or a proxy closes them. */
 const idleMs = 30_000;
 const defaultURL = "http://127.0.0.1:8080";
@@ -62,7 +63,9 @@ export class Transport {
   }
 
   /** json sends a request and returns the document of the response, which must have the shape. */
-  async json<T>(method: string, path: string, body: string | undefined, shape: Shape, options: RequestOptions): Promise<T> {
+  async json<T>(
+    method: string, path: string, body: string | undefined, shape: Shape, options: RequestOptions,
+  ): Promise<T> {
     const reply = await this.send(method, path, body, options);
     const doc = success(reply) ? parse(reply.body) : undefined;
     if (!hasShape(doc, shape)) throw this.refusal(reply);
@@ -87,7 +90,9 @@ export class Transport {
 
   // It is async so that an unreadable key rejects.
   private async send(method: string, path: string, body: string | undefined, options: RequestOptions): Promise<Reply> {
-    const headers: Record<string, string> = { accept: "application/json", "user-agent": "tasker-typescript", ...options.headers };
+    const headers: Record<string, string> = {
+      accept: "application/json", "user-agent": "tasker-typescript", ...options.headers,
+    };
     const key = this.key.get();
     if (key !== undefined) headers.authorization = `Bearer ${key}`;
     if (body !== undefined) {
@@ -102,7 +107,8 @@ export class Transport {
   ): Promise<Reply> {
     return new Promise((resolve, reject) => {
       const target = new URL(this.base.pathname.replace(/\/$/, "") + path, this.base);
-      const request = (target.protocol === "https:" ? https : http).request(target, { method, headers, agent: this.agent });
+      const { request: open } = target.protocol === "https:" ? https : http;
+      const request = open(target, { method, headers, agent: this.agent });
       const end = (act: () => void) => {
         clearTimeout(timer);
         options.signal?.removeEventListener("abort", abort);
@@ -113,8 +119,8 @@ export class Transport {
         request.destroy();
       };
       const abort = () => fail(new TaskerError("UNAVAILABLE", "the request was cancelled"));
-      const timer = setTimeout(() => fail(new TaskerError("UNAVAILABLE",
-        `no response from ${this.url} within ${Math.round(options.timeoutMs)} ms: the request may still take effect`)), options.timeoutMs);
+      const timer = setTimeout(() => fail(new TaskerError("UNAVAILABLE", `no response from ${this.url} within ` +
+        `${Math.round(options.timeoutMs)} ms: the request may still take effect`)), options.timeoutMs);
       request.on("error", (error: NodeJS.ErrnoException) => fail(this.unreachable(error)));
       request.on("response", (response) => {
         const chunks: Buffer[] = [];
@@ -123,7 +129,8 @@ export class Transport {
           chunks.push(chunk);
           bytes += chunk.length;
           if (bytes > maxAnswer) {
-            fail(new TaskerError("TOO_LARGE", `the response from ${this.url} is larger than ${maxAnswer} bytes: request less at once`));
+            fail(new TaskerError("TOO_LARGE",
+              `the response from ${this.url} is larger than ${maxAnswer} bytes: request less at once`));
           }
         });
         response.on("error", (error) => fail(this.unreachable(error)));
@@ -142,15 +149,14 @@ export class Transport {
   private unreachable(error: NodeJS.ErrnoException): TaskerError {
     const unsent = error.syscall === "connect" || error.syscall === "getaddrinfo";
     return new TaskerError("UNAVAILABLE",
-      `cannot reach ${this.url}: ${error.message || error.code}` + (unsent ? "; is the server running? start one with: tasker dev" : ""),
-      { unsent, cause: error });
+      `cannot reach ${this.url}: ${error.message || error.code}${unsent ? startOne : ""}`, { unsent, cause: error });
   }
 
   /** refusal converts a response to an error. A response that is not from the API is UNAVAILABLE. */
   private refusal(reply: Reply): TaskerError {
     const retryAfterMs = parseRetryAfter(reply.headers["retry-after"]);
-    const doc = success(reply) ? undefined : (parse(reply.body) as { error?: Record<string, unknown> } | null | undefined);
-    const error = doc?.error;
+    const doc = success(reply) ? undefined : parse(reply.body);
+    const error = (doc as { error?: Record<string, unknown> } | null | undefined)?.error;
     if (typeof error?.code === "string" && error.code && typeof error.message === "string" && error.message) {
       return new TaskerError(error.code, error.message, { status: reply.status, details: error.details, retryAfterMs });
     }

@@ -28,7 +28,7 @@ export class KeySource {
   constructor(private readonly options: KeyOptions) {
     if (options.key !== undefined && !options.keyFile) {
       this.text = options.key.trim();
-      if (!isKey(this.text)) throw new TaskerError("INVALID", "invalid key: must be one word of printable ASCII characters");
+      if (!isKey(this.text)) throw new TaskerError("INVALID", "invalid key: must be one word of printable ASCII");
     }
   }
 
@@ -49,8 +49,8 @@ export class KeySource {
       this.readAt = now();
     } catch (error) {
       if (fresh) return this.text;
-      throw new TaskerError("UNAUTHORIZED",
-        `cannot read the API key: ${messageOf(error)}: the file must contain one API key and be readable by this program`);
+      throw new TaskerError("UNAUTHORIZED", `cannot read the API key: ${messageOf(error)}: ` +
+        "the file must contain one API key and be readable by this program");
     }
     return this.text;
   }

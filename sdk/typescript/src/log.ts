@@ -13,14 +13,18 @@ export interface Logger {
 
 /** jsonLogger writes one line of JSON per message to stderr, without those of level debug. */
 export const jsonLogger: Logger = {
-  debug: () => undefined,
+  debug: drop,
   info: (message, fields) => write("info", message, fields),
   warn: (message, fields) => write("warn", message, fields),
   error: (message, fields) => write("error", message, fields),
 };
 
 /** silentLogger drops all messages. */
-export const silentLogger: Logger = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined };
+export const silentLogger: Logger = { debug: drop, info: drop, warn: drop, error: drop };
+
+function drop(): void {
+  // logs nothing
+}
 
 function write(level: string, message: string, fields: Fields = {}): void {
   const record = { time: new Date().toISOString(), level, message, ...fields };

@@ -1,6 +1,6 @@
 import type { components } from "./generated/api.js";
 import { codeOf, messageOf, TaskerError } from "./errors.js";
-import type { Shape, Transport } from "./http.js";
+import type { RequestOptions, Shape, Transport } from "./http.js";
 
 type Schemas = components["schemas"];
 
@@ -17,6 +17,11 @@ export const maxBatch = 500;
 export interface Lease {
   step_uuid: string;
   lease_token: string;
+}
+
+/** leaseOf returns the lease of a step. */
+export function leaseOf(step: Lease): Lease {
+  return { step_uuid: step.step_uuid, lease_token: step.lease_token };
 }
 
 /** Response to a registration. */
@@ -56,42 +61,46 @@ export class WorkerApi {
   constructor(readonly transport: Transport) {}
 
   register(spec: object, signal?: AbortSignal): Promise<Registration> {
-    return this.transport.json("POST", "/v1/workers", JSON.stringify(spec), registrationShape,
-      { timeoutMs: shortMs, signal });
+    const options = { timeoutMs: shortMs, signal };
+    return this.transport.json("POST", "/v1/workers", JSON.stringify(spec), registrationShape, options);
   }
 
   async claim(worker: string, max: number, waitMs: number, signal?: AbortSignal): Promise<ClaimedStep[]> {
-    const answer = await this.transport.json<{ steps: ClaimedStep[] }>("POST", `/v1/workers/${worker}/claims`,
-      JSON.stringify({ max, wait_ms: waitMs }), { steps: "array" }, { timeoutMs: waitMs + reportMs, signal });
+    const body = JSON.stringify({ max, wait_ms: waitMs });
+    const options = { timeoutMs: waitMs + reportMs, signal };
+    const answer = await this.post<{ steps: ClaimedStep[] }>(worker, "claims", body, { steps: "array" }, options);
     return checked(answer.steps);
   }
 
   heartbeat(worker: string, leases: Lease[], timeoutMs: number): Promise<Beat> {
-    return this.transport.json("POST", `/v1/workers/${worker}/heartbeat`, JSON.stringify({ leases }), beatShape, { timeoutMs });
+    return this.post(worker, "heartbeat", JSON.stringify({ leases }), beatShape, { timeoutMs });
   }
 
   /** report sends outcomes, each in JSON, and claims up to claim steps. */
-  async report(worker: string, outcomes: string[], claim: number, timeoutMs = reportMs, signal?: AbortSignal): Promise<Receipt> {
+  async report(
+    worker: string, outcomes: string[], claim: number, signal: AbortSignal, timeoutMs = reportMs,
+  ): Promise<Receipt> {
     const body = `{"results":[${outcomes.join(",")}]${claim > 0 ? `,"claim":{"max":${claim}}` : ""}}`;
-    const receipt = await this.transport.json<Receipt>("POST", `/v1/workers/${worker}/results`, body, receiptShape, { timeoutMs, signal });
+    const receipt = await this.post<Receipt>(worker, "results", body, receiptShape, { timeoutMs, signal });
     checked(receipt.steps);
     return receipt;
   }
 
   async release(worker: string, leases: Lease[]): Promise<Set<string>> {
-    const answer = await this.transport.json<{ released: string[]; lost: string[] }>("POST", `/v1/workers/${worker}/release`,
-      JSON.stringify({ leases }), { released: "array", lost: "array" }, { timeoutMs: releaseMs });
+    const shape: Shape = { released: "array", lost: "array" };
+    const answer = await this.post<{ released: string[]; lost: string[] }>(worker, "release",
+      JSON.stringify({ leases }), shape, { timeoutMs: releaseMs });
     return new Set([...answer.released, ...answer.lost]);
   }
 
   /** checkpoint saves a checkpoint, which is JSON text. */
   checkpoint(worker: string, lease: Lease, value: string, signal?: AbortSignal): Promise<void> {
-    const body = `{"step_uuid":${JSON.stringify(lease.step_uuid)},"lease_token":${JSON.stringify(lease.lease_token)},"checkpoint":${value}}`;
+    const body = `${JSON.stringify(leaseOf(lease)).slice(0, -1)},"checkpoint":${value}}`;
     return this.transport.empty("POST", `/v1/workers/${worker}/checkpoint`, body, { timeoutMs: shortMs, signal });
   }
 
   async drain(worker: string): Promise<void> {
-    await this.transport.json("POST", `/v1/workers/${worker}/drain`, "{}", { worker_uuid: "string" }, { timeoutMs: callMs });
+    await this.post(worker, "drain", "{}", { worker_uuid: "string" }, { timeoutMs: callMs });
   }
 
   leave(worker: string): Promise<void> {
@@ -101,12 +110,17 @@ export class WorkerApi {
   document(path: string, signal: AbortSignal): Promise<unknown> {
     return this.transport.document(path, { timeoutMs: reportMs, signal });
   }
+
+  private post<T>(worker: string, action: string, body: string, shape: Shape, options: RequestOptions): Promise<T> {
+    return this.transport.json("POST", `/v1/workers/${worker}/${action}`, body, shape, options);
+  }
 }
 
 function checked(steps: ClaimedStep[]): ClaimedStep[] {
   for (const step of steps) {
-    if (typeof step?.step_uuid !== "string" || typeof step.lease_token !== "string" || typeof step.handler !== "string") {
-      throw new TaskerError("UNAVAILABLE", "the response contains a step without step_uuid, lease_token or handler; is it a Tasker server?");
+    const fields: unknown[] = [step?.step_uuid, step?.lease_token, step?.handler];
+    if (fields.some((field) => typeof field !== "string")) {
+      throw new TaskerError("UNAVAILABLE", "the response has a step without its ids; is it a Tasker server?");
     }
   }
   return steps;
@@ -126,5 +140,5 @@ export function isRefused(error: unknown): boolean {
 
 /** isUnknown reports whether a NOT_FOUND is about the object with this id, not about a path that contains it. */
 export function isUnknown(error: unknown, id: string): boolean {
-  return codeOf(error) === "NOT_FOUND" && new RegExp(`(?<!/)${id}`).test(messageOf(error));
+  return codeOf(error) === "NOT_FOUND" && messageOf(error).replaceAll(`/${id}`, "").includes(id);
 }

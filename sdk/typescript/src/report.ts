@@ -104,7 +104,7 @@ export class Reporter {
     const began = now();
     run.reserved += claim;
     try {
-      const receipt = await this.deliver(batch, claim, undefined, signal);
+      const receipt = await this.deliver(batch, claim, signal);
       run.begin(receipt.steps, claim, began);
       this.troubled = false;
       this.most.grow();
@@ -127,12 +127,12 @@ export class Reporter {
     while (this.run.running > 0 && now() < end) await this.ready.wait(end - now());
   }
 
-  private async deliver(batch: Attempt[], claim: number, timeoutMs: number | undefined, signal: AbortSignal): Promise<Receipt> {
+  private async deliver(batch: Attempt[], claim: number, signal: AbortSignal, timeoutMs?: number): Promise<Receipt> {
     const run = this.run;
     const worker = run.worker;
     const sent = now();
     try {
-      const receipt = await run.api.report(worker, batch.map((a) => a.report), claim, timeoutMs, signal);
+      const receipt = await run.api.report(worker, batch.map((a) => a.report), claim, signal, timeoutMs);
       run.succeeded(sent);
       return receipt;
     } catch (error) {
@@ -146,7 +146,7 @@ export class Reporter {
   private async sendAgain(batch: Attempt[], signal = this.singles.signal): Promise<unknown> {
     const began = now();
     try {
-      const receipt = await this.deliver(batch, 0, batch.length > 1 ? slowReport : undefined, signal);
+      const receipt = await this.deliver(batch, 0, signal, batch.length > 1 ? slowReport : undefined);
       this.settle(batch, receipt);
       return undefined;
     } catch (error) {
@@ -158,7 +158,8 @@ export class Reporter {
 
   /** split queues the outcomes of a failed report in halves, unless their content cannot be the cause. */
   private split(batch: Attempt[], error: unknown): void {
-    const innocent = (error as { unsent?: boolean }).unsent === true || isAuthError(error) || isUnknown(error, this.run.worker);
+    const unsent = (error as { unsent?: boolean }).unsent === true;
+    const innocent = unsent || isAuthError(error) || isUnknown(error, this.run.worker);
     for (const attempt of batch) attempt.due = now() + Math.min(retryAfterOf(error), longestRest);
     const half = innocent ? batch.length : Math.ceil(batch.length / 2);
     this.resend(batch.slice(0, half));
@@ -208,7 +209,7 @@ export class Reporter {
       const x = rejected.get(step);
       const react = x ? reaction(x) : accepted.has(step) ? "drop" : "repeat";
       if (x && react !== "repeat") {
-        this.run.log.warn("outcome rejected", { task: attempt.step.task_uuid, step, code: x.code, error: x.message });
+        this.run.log.warn("outcome rejected", { ...attempt.ids, code: x.code, error: x.message });
       }
       if (react === "drop") {
         this.run.forget(attempt);
@@ -222,8 +223,8 @@ export class Reporter {
   }
 
   private complain(attempt: Attempt, message: string, error?: unknown): void {
-    const { task_uuid: task, step_uuid: step } = attempt.step;
-    this.run.log.error(message, { task, step, ...(error === undefined ? {} : { code: codeOf(error), error: messageOf(error) }) });
+    const cause = error === undefined ? {} : { code: codeOf(error), error: messageOf(error) };
+    this.run.log.error(message, { ...attempt.ids, ...cause });
   }
 }
 

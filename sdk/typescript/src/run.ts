@@ -5,14 +5,19 @@ import { execute, type Registered } from "./handler.js";
 import { Heartbeat, type FromHeartbeat } from "./heartbeat.js";
 import type { ConnectionOptions } from "./http.js";
 import type { Logger } from "./log.js";
-import { isAuthError, isUnknown, maxBatch, protocolVersion, WorkerApi, type ClaimedStep, type Lease, type Registration } from "./protocol.js";
+import {
+  isAuthError, isUnknown, leaseOf, maxBatch, protocolVersion, WorkerApi,
+  type ClaimedStep, type Lease, type Registration,
+} from "./protocol.js";
 import { Reporter } from "./report.js";
 import { Backoff, firstRest, now, Signal, sleep, Window } from "./wait.js";
 
 /** What a run needs of its worker. */
 export interface RunOptions {
   connection: ConnectionOptions;
-  spec: { name: string; namespaces: string[]; handlers: string[]; version: string | undefined; max_concurrency: number };
+  spec: {
+    name: string; namespaces: string[]; handlers: string[]; version: string | undefined; max_concurrency: number;
+  };
   drainTimeoutMs: number;
   log: Logger;
   handlers: ReadonlyMap<string, Registered>;
@@ -77,7 +82,7 @@ export class Run implements Backend {
   /** start registers the worker and starts its heartbeats. It rejects if the server rejects the worker. */
   async start(signal: AbortSignal): Promise<void> {
     // The thread starts first, because no step may be claimed before its lease can be extended.
-    this.heartbeat = new Heartbeat(this.options.connection, (message) => this.heard(message), (error) => this.end(error));
+    this.heartbeat = new Heartbeat(this.options.connection, (message) => this.heard(message), this.end);
     try {
       await this.heartbeat.ready;
       await this.register(finalAtStart, signal);
@@ -96,7 +101,8 @@ export class Run implements Backend {
         const r = await this.api.register({ ...this.options.spec, protocol: protocolVersion }, signal);
         const version = r.protocol ?? protocolVersion;
         if (version > protocolVersion) {
-          throw new TaskerError("NOT_SUPPORTED", `the server speaks version ${version} of the worker protocol, this SDK version ${protocolVersion}: update @tasker/sdk`);
+          throw new TaskerError("NOT_SUPPORTED", `the server speaks version ${version} of the worker protocol, ` +
+            `this SDK version ${protocolVersion}: update @tasker/sdk`);
         }
         this.registration = {
           ...r, heartbeat_interval_ms: r.heartbeat_interval_ms > 0 ? r.heartbeat_interval_ms : defaultIntervalMs,
@@ -142,7 +148,8 @@ export class Run implements Backend {
       return;
     }
     if (this.keyRefusedAt === 0) {
-      this.log.error("the server rejects the key of this worker; retrying until it is accepted, outcomes are kept", { error: messageOf(error) });
+      this.log.error("the server rejects the key of this worker; retrying until it is accepted, outcomes are kept",
+        { error: messageOf(error) });
     }
     this.keyRefusedAt = now();
   }
@@ -259,7 +266,7 @@ export class Run implements Backend {
   }
 
   checkpoint(step: ClaimedStep, value: string, signal: AbortSignal): Promise<void> {
-    return this.api.checkpoint(this.worker, { step_uuid: step.step_uuid, lease_token: step.lease_token }, value, signal);
+    return this.api.checkpoint(this.worker, step, value, signal);
   }
 
   /** forget removes an attempt and frees its slot. */
@@ -272,7 +279,7 @@ export class Run implements Backend {
 
   /** release queues the lease of a step that was not executed. */
   release(step: ClaimedStep): void {
-    this.unstarted.push({ step_uuid: step.step_uuid, lease_token: step.lease_token });
+    this.unstarted.push(leaseOf(step));
     this.back.wake();
   }
 
@@ -314,7 +321,7 @@ export class Run implements Backend {
     attempt.dropped = true;
     this.heartbeat?.remove(attempt.token);
     attempt.controller.abort(new LeaseLost());
-    this.log.warn("lease lost, step stopped", { task: attempt.step.task_uuid, step: attempt.step.step_uuid, attempt: attempt.step.attempt });
+    this.log.warn("lease lost, step stopped", { ...attempt.ids, attempt: attempt.step.attempt });
   }
 }
 

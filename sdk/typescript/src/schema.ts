@@ -25,7 +25,9 @@ const shownIssues = 5;
  * validate returns the value as the schema outputs it. It throws a permanent failure that names the
  * invalid fields, beginning with root.
  */
-export async function validate<Output>(schema: StandardSchema<unknown, Output>, value: unknown, root: string, type: string): Promise<Output> {
+export async function validate<Output>(
+  schema: StandardSchema<unknown, Output>, value: unknown, root: string, type: string,
+): Promise<Output> {
   const result = await schema["~standard"].validate(value);
   if (!result.issues) return result.value;
   const faults = result.issues.map((issue) => ({ path: pathOf(issue, root), message: issue.message }));

@@ -68,10 +68,12 @@ export class TaskHandle {
     for (;;) {
       const began = now();
       const waitMs = Math.round(Math.min(maxWaitMs, Math.max(0, end - began)));
-      const task = await this.client.read<Task>(this.path(), { wait_ms: waitMs }, { task_uuid: "string", status: "string" },
-        { waitMs, signal: options.signal });
+      const task = await this.client.read<Task>(this.path(), { wait_ms: waitMs },
+        { task_uuid: "string", status: "string" }, { waitMs, signal: options.signal });
       if (isOver(task)) return task;
-      if (now() >= end) throw new WaitTimeout(task, `has not ended within ${options.timeoutMs} ms: it is ${task.status}`);
+      if (now() >= end) {
+        throw new WaitTimeout(task, `has not ended within ${options.timeoutMs} ms: it is ${task.status}`);
+      }
       // A server that answers at once must not be asked all the time.
       await sleep(Math.min(leastPollMs - (now() - began), end - now()), options.signal);
       options.signal?.throwIfAborted();
@@ -85,14 +87,19 @@ export class TaskHandle {
    */
   async result<T = Record<string, unknown>>(options: WaitOptions = {}): Promise<T> {
     const task = await this.wait(options);
-    if (task.status === "cancelled") throw new TaskCancelled(task, `is cancelled${task.reason ? `: ${task.reason}` : ""}`);
+    if (task.status === "cancelled") throw new TaskCancelled(task, "is cancelled");
     if (task.status !== "complete") {
-      const label = task.dead_letter_label ?? task.dead_letter_reason ?? "no reason given";
-      if (task.dead_letter_mark === "permanently_failed") throw new TaskFailed(task, `has failed: ${label}${failures(task)}`);
-      throw new TaskUnderInvestigation(task, `waits for an operator: ${label}, investigation ${task.dlq_entry_uuid}${failures(task)}`);
+      const label = task.dead_letter_label ?? "no reason given";
+      const why = `${label}, investigation ${task.dlq_entry_uuid}${failures(task)}`;
+      if (task.dead_letter_mark === "permanently_failed") throw new TaskFailed(task, `has failed: ${why}`);
+      throw new TaskUnderInvestigation(task, `waits for an operator: ${why}`);
     }
-    const results = (task.steps ?? []).map((step) => [step.name, (step.results as { result?: unknown } | null)?.result] as const);
-    return Object.fromEntries(results.filter(([, result]) => result !== undefined)) as T;
+    const results: Record<string, unknown> = {};
+    for (const { name, results: outcome } of task.steps ?? []) {
+      const result = (outcome as { result?: unknown } | null)?.result;
+      if (result !== undefined) results[name] = result;
+    }
+    return results as T;
   }
 
   /** cancel cancels the task; with compensate, after the compensation of its completed steps. */
@@ -101,7 +108,8 @@ export class TaskHandle {
     if (options.reason !== undefined) query.set("reason", options.reason);
     if (options.by !== undefined) query.set("cancelled_by", options.by);
     if (options.compensate !== undefined) query.set("compensate", String(options.compensate));
-    return this.client.send("DELETE", `${this.path()}?${query.toString()}`, { shape: { task_uuid: "string" }, repeatable: true });
+    const sending = { shape: { task_uuid: "string" as const }, repeatable: true };
+    return this.client.send("DELETE", `${this.path()}?${query.toString()}`, sending);
   }
 
   /** resetStep gives a failed step its attempts again. The step is named by its name or UUID. */
@@ -114,7 +122,9 @@ export class TaskHandle {
 
   /** resolveStep completes a failed step without a result. */
   resolveStep(step: string, change: Change): Promise<Step> {
-    return this.operate(step, { action_type: "resolve_manually", resolved_by: change.by, reason: change.reason, interrupt: change.interrupt });
+    return this.operate(step, {
+      action_type: "resolve_manually", resolved_by: change.by, reason: change.reason, interrupt: change.interrupt,
+    });
   }
 
   /** completeStep completes a failed step with the result of manual work. */
@@ -126,12 +136,16 @@ export class TaskHandle {
   }
 
   /** completeExternal reports the result of an external step. Reporting the same again is safe. */
-  completeExternal(step: string, outcome: { result?: unknown; source?: string; metadata?: unknown } = {}): Promise<Step> {
+  completeExternal(
+    step: string, outcome: { result?: unknown; source?: string; metadata?: unknown } = {},
+  ): Promise<Step> {
     return this.report(step, { success: true, ...outcome });
   }
 
   /** failExternal reports that an external step has failed. */
-  failExternal(step: string, message: string, failure: FailureOptions & { retryable?: boolean; source?: string } = {}): Promise<Step> {
+  failExternal(
+    step: string, message: string, failure: FailureOptions & { retryable?: boolean; source?: string } = {},
+  ): Promise<Step> {
     const { source, type, retryable, context, fingerprint } = failure;
     return this.report(step, { success: false, source, error: { message, type, retryable, context, fingerprint } });
   }
@@ -158,12 +172,13 @@ export class TaskHandle {
 function isOver(task: Task): boolean {
   if (task.status === "complete" || task.status === "cancelled") return true;
   if (!task.dead_lettered || task.dead_letter_mark === "recovered") return false;
-  const repaired = task.dead_letter_mark === "under_investigation" && task.dead_letter_reason === "max_retries_exceeded" &&
-    task.failed_steps === 0 && task.status !== "error";
+  const ofStep = task.dead_letter_mark === "under_investigation" && task.dead_letter_reason === "max_retries_exceeded";
+  const repaired = ofStep && task.failed_steps === 0 && task.status !== "error";
   return !repaired;
 }
 
 function failures(task: Task): string {
   const failed = (task.steps ?? []).filter((step) => step.current_state === "error");
-  return failed.map((step) => `; step ${step.name}: ${(step.error as { message?: string } | null)?.message ?? "failed"}`).join("");
+  const causes = failed.map((step) => [step.name, (step.error as { message?: string } | null)?.message ?? "failed"]);
+  return causes.map(([name, cause]) => `; step ${name}: ${cause}`).join("");
 }

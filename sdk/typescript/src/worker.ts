@@ -99,8 +99,9 @@ export class Worker {
     const run = new Run({
       connection: this.connection,
       spec: {
-        name: options.name || hostname() || "worker", namespaces: options.namespaces, handlers: [...this.handlers.keys()],
-        version: options.version, max_concurrency: options.concurrency ?? defaultConcurrency,
+        name: options.name || hostname() || "worker", namespaces: options.namespaces,
+        handlers: [...this.handlers.keys()], version: options.version,
+        max_concurrency: options.concurrency ?? defaultConcurrency,
       },
       drainTimeoutMs: options.drainTimeoutMs ?? defaultDrainTimeoutMs,
       log: options.logger ?? jsonLogger, handlers: this.handlers,
@@ -141,5 +142,5 @@ export class Worker {
 function named(error: unknown, worker: string): Error {
   if (!(error instanceof TaskerError)) return error as Error;
   return new TaskerError(error.code, `register worker ${worker}: ${messageOf(error)}`,
-    { status: error.status, details: error.details, cause: error });
+    { status: error.status, details: error.details });
 }

@@ -6,20 +6,23 @@ import type { TestProject } from "vitest/node";
 import { DevServer } from "@tasker/sdk/testing";
 
 declare module "vitest" {
-  export interface ProvidedContext {
-    url: string;
-    binary: string;
-  }
+    export interface ProvidedContext {
+        url: string;
+        binary: string;
+    }
 }
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  let binary = process.env.TASKER_BINARY;
-  if (!binary) {
-    binary = join(tmpdir(), "tasker-typescript-tests", "tasker");
-    execFileSync("go", ["build", "-o", binary, "./cmd/tasker"], { cwd: join(import.meta.dirname, "../../.."), stdio: "inherit" });
-  }
-  const server = await DevServer.start({ binary });
-  project.provide("url", server.url);
-  project.provide("binary", binary);
-  return () => server.stop();
+    let binary = process.env.TASKER_BINARY;
+    if (!binary) {
+        binary = join(tmpdir(), "tasker-typescript-tests", "tasker");
+        execFileSync("go", ["build", "-o", binary, "./cmd/tasker"], {
+            cwd: join(import.meta.dirname, "../../.."),
+            stdio: "inherit",
+        });
+    }
+    const server = await DevServer.start({ binary });
+    project.provide("url", server.url);
+    project.provide("binary", binary);
+    return () => server.stop();
 }

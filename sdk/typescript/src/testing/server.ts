@@ -4,7 +4,7 @@ import { rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Client, type Task } from "../client.js";
-import type { StepContext } from "../context.js";
+import type { Handler } from "../handler.js";
 import { Transport } from "../http.js";
 import { silentLogger } from "../log.js";
 import type { TaskHandle } from "../task.js";
@@ -44,7 +44,9 @@ export class DevServer {
   private readonly transport: Transport;
   private readonly workers: Worker[] = [];
 
-  private constructor(readonly url: string, private readonly process: ChildProcess, private readonly dataDir: string | undefined) {
+  private constructor(
+    readonly url: string, private readonly process: ChildProcess, private readonly dataDir: string | undefined,
+  ) {
     this.client = new Client({ url });
     this.transport = new Transport({ url });
   }
@@ -81,12 +83,12 @@ export class DevServer {
     for (;;) {
       const current = await task.get();
       if (condition(current)) return current;
-      if (now() > end) throw new Error(`the condition did not hold within ${untilMs} ms: task ${task.uuid} is ${current.status}`);
+      if (now() > end) throw new Error(`the condition did not hold in time: task ${task.uuid} is ${current.status}`);
       await sleep(pollMs);
     }
   }
 
-  /** worker returns a worker for this server that logs nothing. The caller adds handlers and starts it; stop ends it. */
+  /** worker returns a worker that logs nothing. The caller adds handlers and starts it. */
   worker(...namespaces: string[]): Worker {
     const worker = new Worker({ namespaces, url: this.url, logger: silentLogger, drainTimeoutMs: 1_000 });
     this.workers.push(worker);
@@ -115,13 +117,13 @@ export class DevServer {
   }
 }
 
-function scripted(name: string, outcomes: Outcome[]): (input: unknown, ctx: StepContext) => unknown {
+function scripted(name: string, outcomes: Outcome[]): Handler<unknown, unknown> {
   if (outcomes.length === 0) throw new TypeError(`the script of handler "${name}" has no outcome`);
   let calls = 0;
   return (input, ctx) => {
     const outcome = outcomes[Math.min(calls++, outcomes.length - 1)];
     if (outcome instanceof Error) throw outcome;
-    return typeof outcome === "function" ? (outcome as (input: unknown, ctx: StepContext) => unknown)(input, ctx) : outcome;
+    return typeof outcome === "function" ? (outcome as Handler<unknown, unknown>)(input, ctx) : outcome;
   };
 }
 
@@ -145,7 +147,7 @@ function ready(child: ChildProcess, binary: string, timeoutMs: number): Promise<
     };
     child.stdout!.on("data", read);
     child.stderr!.on("data", read);
-    child.once("error", (error) => fail(`could not be started: ${error.message}; set TASKER_BINARY or the option binary`));
+    child.once("error", (error) => fail(`could not start: ${error.message}; set TASKER_BINARY or the option binary`));
     child.once("exit", (code) => fail(`ended with status ${code}`));
   });
 }
