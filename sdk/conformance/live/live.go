@@ -260,18 +260,25 @@ func (r *run) drain(ctx context.Context) error {
 
 // doctor checks the invariants of the database.
 func (r *run) doctor(ctx context.Context) error {
-	printed, err := exec.CommandContext(ctx, r.Tasker, "dev", "--data-dir", filepath.Join(r.dir, "data"), "--print-url").Output()
+	printed, err := r.command(ctx, "dev", "--data-dir", filepath.Join(r.dir, "data"), "--print-url").Output()
 	if err != nil {
 		return fmt.Errorf("read the URL of the database: %w", err)
 	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, r.Tasker, "doctor", "--database-url", strings.TrimSpace(string(printed)))
+	cmd := r.command(ctx, "doctor", "--database-url", strings.TrimSpace(string(printed)))
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("tasker doctor: %w\n%s", err, out.String())
 	}
 	r.Log("tasker doctor: ok")
 	return nil
+}
+
+// command returns a command of the server's binary, without the variables of this program.
+func (r *run) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, r.Tasker, args...)
+	cmd.Env = program.CleanEnv()
+	return cmd
 }
 
 // close ends everything that the run started.

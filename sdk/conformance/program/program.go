@@ -52,7 +52,7 @@ func Start(command []string, dir string, env []string, onEnd func()) (*Program, 
 	}
 	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // Kill ends it with its children
 	p := &Program{cmd: cmd, done: make(chan struct{})}
-	p.cmd.Env = append(cleanEnv(), env...)
+	p.cmd.Env = append(CleanEnv(), env...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = dir, &p.log, &p.log, pipeTime
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
@@ -66,8 +66,8 @@ func Start(command []string, dir string, env []string, onEnd func()) (*Program, 
 	return p, nil
 }
 
-// cleanEnv returns the environment without the variables of the suite and of the server.
-func cleanEnv() []string {
+// CleanEnv returns the environment without the variables of the suite and of the server.
+func CleanEnv() []string {
 	var env []string
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "TASKER_") && !strings.HasPrefix(v, "CONFORMANCE_") {
