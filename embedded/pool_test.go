@@ -214,6 +214,9 @@ func TestOpenRefusesUnsuitablePools(t *testing.T) {
 		{"no triggers", func(c *pgxpool.Config) {
 			c.ConnConfig.RuntimeParams["session_replication_role"] = "replica"
 		}, embedded.Options{}, "session_replication_role"},
+		{"read-only", func(c *pgxpool.Config) {
+			c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		}, embedded.Options{}, "default_transaction_read_only"},
 		{"and a URL", nil, embedded.Options{DatabaseURL: database.URL}, "either DatabaseURL or Pool"},
 		{"and a size", nil, embedded.Options{MaxConnections: 10}, "MaxConns of the pool"},
 	} {

@@ -70,6 +70,7 @@ type connections interface {
 	Acquire(ctx context.Context) (*pooledConn, error)
 	Reset()
 	Close()
+	connect(ctx context.Context) (*pgx.Conn, error) // the caller must close it
 	general() *pgxpool.Pool
 	forCreates() int
 }
@@ -130,6 +131,14 @@ func (p *pools) Reset() {
 }
 
 func (p *pools) Ping(ctx context.Context) error { return classifyError(p.poolFor(ctx).Ping(ctx)) }
+
+func (p *pools) connect(ctx context.Context) (*pgx.Conn, error) {
+	c, err := p.of[General].Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Hijack(), nil
+}
 
 func (p *pools) general() *pgxpool.Pool { return p.of[General] }
 

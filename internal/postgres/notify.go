@@ -45,11 +45,10 @@ const (
 // Listen subscribes to channels and then calls begun once. It calls f for each notification until
 // ctx ends or the connection fails.
 func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f func(channel, message string)) error {
-	pooled, err := db.Pool().Acquire(ctx)
+	conn, err := db.pool.connect(ctx) // a listening connection must not return to a pool
 	if err != nil {
 		return err
 	}
-	conn := pooled.Hijack() // a listening connection must not return to the pool
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	for _, channel := range channels {
 		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {

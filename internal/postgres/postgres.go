@@ -88,6 +88,9 @@ const taskEvents = "tasker.task_events"
 // transaction.
 const IdleTransactionTimeout = 15 * time.Second
 
+// connectTimeout limits how long it takes to open a connection.
+const connectTimeout = 5 * time.Second
+
 // lockTimeout limits how long a statement waits for a locked row.
 const lockTimeout = 5 * time.Second
 
@@ -107,7 +110,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	cfg.MaxConns = int32(cmp.Or(max(o.MaxConns, 0), 20))
-	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	cfg.ConnConfig.ConnectTimeout = connectTimeout
 	if o.Tracer != nil {
 		cfg.ConnConfig.Tracer = o.Tracer
 	}

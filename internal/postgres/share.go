@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,8 +74,8 @@ type sharedPool struct {
 	names, values []string // settings of a session during its use
 }
 
-// checkServer returns Invalid if triggers are disabled. It adds the settings that depend on the
-// server.
+// checkServer returns Invalid if sessions cannot write or do not execute triggers. It adds the
+// settings that depend on the server.
 func (s *sharedPool) checkServer(ctx context.Context, settings map[string]string) error {
 	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		const name = "client_connection_check_interval" // see Open
@@ -86,14 +87,37 @@ func (s *sharedPool) checkServer(ctx context.Context, settings map[string]string
 		case !errors.As(err, &pg):
 			return err
 		}
-		var role string
-		err = c.QueryRow(ctx, "SHOW session_replication_role", pgx.QueryExecModeExec).Scan(&role)
-		if err == nil && role != "origin" {
-			err = tasker.Errorf(tasker.Invalid, "the pool sets session_replication_role = %s, which disables the "+
-				"triggers of the schema: remove this setting", role)
+		for _, required := range []struct{ name, value, why string }{
+			{"session_replication_role", "origin", "the schema needs its triggers"},
+			{"default_transaction_read_only", "off", "the engine must be able to write"},
+		} {
+			var value string
+			err := c.QueryRow(ctx, "SHOW "+required.name, pgx.QueryExecModeExec).Scan(&value)
+			if err == nil && value != required.value {
+				err = tasker.Errorf(tasker.Invalid, "the sessions of the pool have %s = %s: it must be %s, because %s",
+					required.name, value, required.value, required.why)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		return err
+		return nil
 	})
+}
+
+// connect returns a connection that does not belong to the pool. Its notifications are not passed
+// to the program.
+func (s *sharedPool) connect(ctx context.Context) (*pgx.Conn, error) {
+	pool := s.pool.Config()
+	cfg := pool.ConnConfig.Copy()
+	cfg.OnNotification = nil
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, connectTimeout)
+	if pool.BeforeConnect != nil { // it may set the password
+		if err := pool.BeforeConnect(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, cfg)
 }
 
 // checkSessions returns an error if a pooler loses settings or shares sessions between connections.
@@ -108,7 +132,7 @@ func (s *sharedPool) checkSessions(ctx context.Context) error {
 	if err != nil || process == first.Conn().PgConn().PID() {
 		return err // no pooler
 	}
-	_, lost, err := s.exchangeSettings(ctx, first.Conn(), s.values)
+	_, lost, err := s.exchangeSettings(ctx, first.Conn())
 	if err != nil {
 		return err
 	}
@@ -141,7 +165,7 @@ func (s *sharedPool) Acquire(ctx context.Context) (*pooledConn, error) {
 			continue
 		}
 		restoreTypes := exchangeTypes(conn)
-		before, _, err := s.exchangeSettings(ctx, conn, s.values)
+		before, _, err := s.exchangeSettings(ctx, conn)
 		if err != nil {
 			restoreTypes()
 			c.Release()
@@ -151,7 +175,7 @@ func (s *sharedPool) Acquire(ctx context.Context) (*pooledConn, error) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 			defer cancel()
 			if !conn.IsClosed() {
-				if _, _, err := s.exchangeSettings(ctx, conn, before); err != nil {
+				if _, err := conn.Exec(ctx, statement("restoreSettings"), s.names, before); err != nil {
 					_ = conn.Close(ctx) // the program must not use it
 				}
 			}
@@ -161,10 +185,10 @@ func (s *sharedPool) Acquire(ctx context.Context) (*pooledConn, error) {
 	}
 }
 
-// exchangeSettings sets the parameters of a session. It returns their previous values and reports
-// whether any was different.
-func (s *sharedPool) exchangeSettings(ctx context.Context, c *pgx.Conn, values []string) (before []string, changed bool, err error) {
-	rows, err := c.Query(ctx, statement("exchangeSettings"), s.names, values)
+// exchangeSettings applies the settings of the engine to a session. It returns the previous values
+// and reports whether any was different.
+func (s *sharedPool) exchangeSettings(ctx context.Context, c *pgx.Conn) (before []string, changed bool, err error) {
+	rows, err := c.Query(ctx, statement("exchangeSettings"), s.names, s.values)
 	if err != nil {
 		return nil, false, err
 	}

@@ -14,3 +14,7 @@ SELECT pg_backend_pid();
 SELECT coalesce(current_setting(name, true), '') AS before, set_config(name, value, false) AS after
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS s (name, value, place)
 ORDER BY place;
+
+-- name: restoreSettings
+-- This is not exchangeSettings, because a plan is invalid after a change of search_path.
+SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS s (name, value);
