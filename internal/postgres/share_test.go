@@ -54,7 +54,7 @@ func TestSharedConnectionsAreReleased(t *testing.T) {
 	cancel()
 	for name, use := range map[string]func(ctx context.Context) error{
 		"query": func(ctx context.Context) error {
-			path, err := value[string](ctx, db.pool, setting)
+			path, err := queryValue[string](ctx, db.pool, setting)
 			if err == nil && path != "tasker" {
 				t.Errorf("search_path is %s", path)
 			}
