@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from datetime import datetime
+from time import monotonic
 from typing import Any
 
 from pydantic import ValidationError
@@ -85,7 +85,7 @@ class Clock:
     """Counts down a time limit in seconds."""
 
     def __init__(self, limit: float) -> None:
-        self._end = time.monotonic() + limit
+        self._end = monotonic() + limit
 
     def left(self) -> float:
-        return max(self._end - time.monotonic(), 0.0)
+        return max(self._end - monotonic(), 0.0)
