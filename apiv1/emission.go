@@ -23,6 +23,16 @@ type CloudEvent struct {
 	Data            json.RawMessage `json:"data,omitempty"`
 }
 
+// TaskEvent is an event of the stream of one task (GET /v1/tasks/{uuid}/events): its state at the
+// beginning, a transition of the task or of one of its steps, or its end.
+type TaskEvent struct {
+	Kind              string             `json:"kind" enum:"state,transition,end"`
+	TaskUUID          tasker.ID          `json:"task_uuid"`
+	Status            tasker.TaskState   `json:"status,omitempty" doc:"State of the task. Absent in transitions, and if the task was removed."`
+	PermanentlyFailed bool               `json:"permanently_failed,omitempty" doc:"The end: the investigation of the task ended as permanently_failed."`
+	Transition        *tasker.Transition `json:"transition,omitempty" doc:"Without a step_uuid it is of the task itself."`
+}
+
 // Emission is the delivery of an event to one sink.
 type Emission struct {
 	EventUUID     string     `json:"event_uuid"`

@@ -38,48 +38,119 @@ type WatchedEvent struct {
 	ResumeID string
 }
 
-// WatchEvents yields each investigation event once until ctx or the loop ends. It reconnects and
-// resumes after a connection loss. It yields an error and ends if the server rejects the request
-// or cannot be reached initially.
+// WatchEvents yields each event of an investigation or task once until ctx or the loop ends. It
+// reconnects and resumes after a connection loss. It yields an error and ends if the server rejects
+// the request or cannot be reached initially.
 func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[WatchedEvent, error] {
 	return func(yield func(WatchedEvent, error) bool) {
-		w := watch{client: c, WatchOptions: o, id: o.After, yield: yield}
-		rest := minBackoff
-		for failed := 0; ; failed++ {
-			begin := time.Now()
-			m := w.listen(ctx)
-			if ctx.Err() != nil || w.ended {
-				return
+		query := url.Values{}
+		setText(query, "topic", strings.Join(o.Topics, ","))
+		if o.FromBeginning {
+			query.Set("from", "beginning")
+		}
+		w := watch{client: c, path: []string{"v1", "dlq", "events"}, query: query, lost: o.Lost, id: o.After}
+		w.yield = func(data []byte) (bool, error) {
+			e := WatchedEvent{ResumeID: w.id}
+			if err := json.Unmarshal(data, &e.CloudEvent); err != nil {
+				return false, err
 			}
-			if time.Since(begin) > maxBackoff {
-				rest = minBackoff
-			}
-			// Retry without limit once the server has been reached.
-			again := (m.unsent || m.transient) && (w.reached || failed < c.retries)
-			if !again {
-				yield(WatchedEvent{}, m.err)
-				return
-			}
-			if w.reached && o.Lost != nil {
-				o.Lost(m.err)
-			}
-			if !sleep(ctx, max(min(m.retryAfter, maxBackoff), addJitter(rest))) {
-				return
-			}
-			rest = min(2*rest, maxBackoff)
+			return yield(e, nil), nil
+		}
+		if err := w.run(ctx); err != nil {
+			yield(WatchedEvent{}, err)
 		}
 	}
 }
 
-// watch is the state of one WatchEvents call.
+// FollowOptions selects the events of a task. The zero value selects all of them.
+type FollowOptions struct {
+	FromNow bool   // skip past transitions
+	After   string // ResumeID of the last received event; overrides FromNow
+
+	Lost func(err error) // called before a reconnect, without loss of events; may be nil
+}
+
+// FollowedEvent is an event of a task and the position after it.
+type FollowedEvent struct {
+	apiv1.TaskEvent
+	ResumeID string
+}
+
+// FollowTask yields the state of a task, its transitions and those of its steps, and its end, after
+// which it returns. It reconnects and resumes after a connection loss, and yields each transition
+// once. With After, some of those before may be repeated. It yields an error and ends if the server
+// rejects the request or cannot be reached initially.
+func (c *Client) FollowTask(ctx context.Context, task tasker.ID, o FollowOptions) iter.Seq2[FollowedEvent, error] {
+	return func(yield func(FollowedEvent, error) bool) {
+		query := url.Values{}
+		if o.FromNow {
+			query.Set("from", "now")
+		}
+		w := watch{client: c, path: []string{"v1", "tasks", task.String(), "events"}, query: query, lost: o.Lost, id: o.After}
+		type key struct {
+			ofTask bool // tasks and steps have separate ids
+			id     int64
+		}
+		known := map[key]bool{}
+		began := false
+		w.yield = func(data []byte) (bool, error) {
+			e := FollowedEvent{ResumeID: w.id}
+			if err := json.Unmarshal(data, &e.TaskEvent); err != nil {
+				return false, err
+			}
+			repeated := e.Kind == "state" && began
+			began = true
+			if t := e.Transition; t != nil {
+				k := key{t.StepUUID == nil, t.ID}
+				repeated = known[k]
+				known[k] = true
+			}
+			return (repeated || yield(e, nil)) && e.Kind != "end", nil
+		}
+		if err := w.run(ctx); err != nil {
+			yield(FollowedEvent{}, err)
+		}
+	}
+}
+
+// watch is a stream of server-sent events that continues after a connection loss.
 type watch struct {
-	WatchOptions
 	client *Client
-	yield  func(WatchedEvent, error) bool
+	path   []string
+	query  url.Values
+	lost   func(error)
+	yield  func(data []byte) (more bool, err error)
 
 	id      string // resume position
 	reached bool   // connected at least once
-	ended   bool   // the caller stopped the iteration
+	ended   bool   // the stream or the caller ended the iteration
+}
+
+// run listens until ctx or the iteration ends, or the server rejects the request.
+func (w *watch) run(ctx context.Context) error {
+	rest := minBackoff
+	for failed := 0; ; failed++ {
+		begin := time.Now()
+		m := w.listen(ctx)
+		if ctx.Err() != nil || w.ended {
+			return nil
+		}
+		if time.Since(begin) > maxBackoff {
+			rest = minBackoff
+		}
+		// Retry without limit once the server has been reached.
+		again := (m.unsent || m.transient) && (w.reached || failed < w.client.retries)
+		if !again {
+			return m.err
+		}
+		if w.reached && w.lost != nil {
+			w.lost(m.err)
+		}
+		if !sleep(ctx, max(min(m.retryAfter, maxBackoff), addJitter(rest))) {
+			return nil
+		}
+		rest = min(2*rest, maxBackoff)
+	}
 }
 
 // listen connects and yields events until the connection ends. It returns the reason.
@@ -134,24 +205,24 @@ func (w *watch) yieldEvent(data string) *attemptError {
 	if data == "" {
 		return nil
 	}
-	e := WatchedEvent{ResumeID: w.id}
-	if err := json.Unmarshal([]byte(data), &e.CloudEvent); err != nil {
+	more, err := w.yield([]byte(data))
+	if err != nil {
 		return &attemptError{err: tasker.Errorf(tasker.Internal,
 			"cannot decode an event from %s: %v; is it a Tasker server of the same version?", w.client.URL(), err)}
 	}
-	w.ended = !w.yield(e, nil)
+	w.ended = !more
 	return nil
 }
 
 // connect opens the event stream.
 func (w *watch) connect(ctx context.Context) (*http.Response, *attemptError) {
 	c := w.client
-	query := url.Values{}
-	setText(query, "topic", strings.Join(w.Topics, ","))
-	if w.FromBeginning && w.id == "" {
-		query.Set("from", "beginning")
+	query := w.query
+	if w.id != "" {
+		query = maps.Clone(query)
+		query.Del("from")
 	}
-	where, err := c.resolveURL(request{path: []string{"v1", "dlq", "events"}, query: query})
+	where, err := c.resolveURL(request{path: w.path, query: query})
 	if err != nil {
 		return nil, &attemptError{err: err}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,5 +117,49 @@ func TestWatchOfSomethingElse(t *testing.T) {
 				t.Errorf("%d errors", n)
 			}
 		})
+	}
+}
+
+// FollowTask resumes after a connection loss, yields each transition once, and ends with the task.
+func TestFollowTask(t *testing.T) {
+	t.Parallel()
+	task, step := tasker.NewID(), tasker.NewID()
+	move := func(id int, ofStep bool) string {
+		of := ""
+		if ofStep {
+			of = fmt.Sprintf(`,"step_uuid":%q`, step)
+		}
+		return fmt.Sprintf("id: 0.%d.0\nevent: transition\ndata: {\"kind\":\"transition\",\"transition\":{\"transition_id\":%d%s}}\n\n", id, id, of)
+	}
+	const state, end = "id: 0.0.0\nevent: state\ndata: {\"kind\":\"state\",\"status\":\"steps_in_process\"}\n\n",
+		"id: 0.4.0\nevent: end\ndata: {\"kind\":\"end\",\"status\":\"complete\"}\n\n"
+	var asked []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.String()+" "+r.Header.Get("Last-Event-ID"))
+		w.Header().Set("Content-Type", "text/event-stream")
+		if len(asked) == 1 {
+			fmt.Fprint(w, state+move(1, true)+move(2, true)+move(2, false))
+			return
+		}
+		fmt.Fprint(w, state+move(2, true)+move(3, true)+end)
+	})
+	var got []string
+	lost := 0
+	for e, err := range c.FollowTask(t.Context(), task, FollowOptions{FromNow: true, Lost: func(error) { lost++ }}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := e.Kind + " " + e.ResumeID
+		if m := e.Transition; m != nil {
+			text = fmt.Sprint(m.ID, m.StepUUID != nil)
+		}
+		got = append(got, text)
+	}
+	if want := "state 0.0.0, 1 true, 2 true, 2 false, 3 true, end 0.4.0"; strings.Join(got, ", ") != want || lost != 1 {
+		t.Errorf("got %v, lost the connection %d times", got, lost)
+	}
+	path := "/v1/tasks/" + task.String() + "/events"
+	if want := []string{path + "?from=now ", path + " 0.2.0"}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, want %q", asked, want)
 	}
 }

@@ -236,7 +236,7 @@ func (s *server) followEvents(x *request) error {
 	defer x.caller.OnEnd(cancel)()
 	defer context.AfterFunc(s.stopping, cancel)()
 	e := &eventStream{request: x, source: s.feedOptions.Source, topics: topics, reader: reader, lastSent: reader.Point()}
-	st := &feed.Stream{Reader: reader, W: x.w, Encode: e.encode, Idle: e.keepalive, StillHere: s.feedOptions.StillHere, WriteTime: s.feedOptions.WriteTime}
+	st := &feed.Stream{W: x.w, Next: feed.Encoded(reader, e.encode), Idle: e.keepalive, StillHere: s.feedOptions.StillHere, WriteTime: s.feedOptions.WriteTime}
 	requestLogFromContext(ctx).err = st.Run(ctx, fmt.Sprintf("id: %s\n", e.lastSent))
 	return nil
 }

@@ -30,7 +30,7 @@ const maxLeasesBytes = 512 << 10
 // to repeat, unless the summary makes that clear.
 func (s *server) routes() []*route {
 	return slices.Concat(
-		s.templateRoutes(), s.taskRoutes(), s.taskListRoutes(), s.taskRequestRoutes(), s.versionRoutes(), s.stepRoutes(), s.resultRoutes(),
+		s.templateRoutes(), s.taskRoutes(), s.taskEventRoutes(), s.taskListRoutes(), s.taskRequestRoutes(), s.versionRoutes(), s.stepRoutes(), s.resultRoutes(),
 		s.inboxRoutes(), s.answerLinkRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(),
 		s.incidentRoutes(), s.incidentReportRoutes(), s.operationRoutes(), s.operationChangeRoutes(), s.holdRoutes(),
 		s.scheduleRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.namespaceRoutes(),

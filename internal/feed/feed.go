@@ -7,6 +7,8 @@
 //
 // One poller serves all readers that have caught up and waits for none. A reader that is behind
 // catches up on its own.
+//
+// A feed also streams the transitions of single tasks. One poller reads those of all followed tasks.
 package feed
 
 import (
@@ -27,7 +29,7 @@ import (
 // Options configures a Feed. All fields are optional.
 type Options struct {
 	Every            time.Duration // interval of the poller; default half a second
-	MaxReaders       int           // default 100
+	MaxReaders       int           // limit of readers, and of followers of tasks; default 100
 	MaxShare         int           // readers per address and per caller; default half of MaxReaders
 	Buffer           int           // pages that a reader may be behind the poller; default 16
 	Page             int           // events per page; default 200
@@ -54,11 +56,11 @@ type Feed struct {
 	db      *postgres.DB
 	reading chan struct{} // limits readers that query the database
 
-	mu      sync.Mutex
-	readers int
-	from    map[netip.Prefix]int // readers by address
-	of      map[string]int       // readers by caller; empty without authentication
-	poller  *poller              // nil without subscribers
+	mu        sync.Mutex
+	readers   quota
+	poller    *poller // nil without subscribers
+	followers quota
+	following *taskPoller // nil without followers
 }
 
 // New returns a feed of the events in a database.
@@ -73,7 +75,7 @@ func New(db *postgres.DB, o Options) *Feed {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Feed{
-		Options: o, db: db, reading: make(chan struct{}, maxCatchingUp), from: map[netip.Prefix]int{}, of: map[string]int{},
+		Options: o, db: db, reading: make(chan struct{}, maxCatchingUp), readers: newQuota(o), followers: newQuota(o),
 	}
 }
 
@@ -113,31 +115,12 @@ func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Rea
 		pages: make(chan page, f.Buffer),
 	}
 	r.start()
-	if err := f.addReader(r); err != nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.readers.enter(r.address, r.subject); err != nil {
 		return nil, err
 	}
 	return r, nil
-}
-
-// addReader registers a reader. It returns Unavailable if there are too many.
-func (f *Feed) addReader(r *Reader) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.readers >= f.MaxReaders {
-		return tasker.Errorf(tasker.Unavailable,
-			"the limit of %d readers of this server's feed is reached: try again later", f.MaxReaders)
-	}
-	const share = "this server's feed already has %d readers %s, which is the limit for one %s: try again later"
-	if f.from[r.address] >= f.MaxShare {
-		return tasker.Errorf(tasker.Unavailable, share, f.MaxShare, "from "+r.address.String(), "address")
-	}
-	if r.subject != "" && f.of[r.subject] >= f.MaxShare {
-		return tasker.Errorf(tasker.Unavailable, share, f.MaxShare, "of "+r.subject, "caller")
-	}
-	f.readers++
-	f.from[r.address]++
-	f.of[r.subject]++
-	return nil
 }
 
 // subscribe adds a reader to the poller and returns the poller's cursor, or ErrReplaced.
@@ -158,13 +141,7 @@ func (f *Feed) subscribe(r *Reader) (Cursor, error) {
 // removeReader unregisters a reader.
 func (f *Feed) removeReader(r *Reader) {
 	f.mu.Lock()
-	f.readers--
-	if f.from[r.address]--; f.from[r.address] == 0 {
-		delete(f.from, r.address)
-	}
-	if f.of[r.subject]--; f.of[r.subject] == 0 {
-		delete(f.of, r.subject)
-	}
+	f.readers.leave(r.address, r.subject)
 	f.mu.Unlock()
 	f.unsubscribe(r)
 }

@@ -503,7 +503,7 @@ func TestACallerHasItsShare(t *testing.T) {
 	}
 	enter := func(r *Reader, words string) {
 		t.Helper()
-		if err := f.addReader(r); words == "" && err != nil || words != "" && (tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), words)) {
+		if err := f.readers.enter(r.address, r.subject); words == "" && err != nil || words != "" && (tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), words)) {
 			t.Errorf("%s of %s: %v, want %q", r.address, r.subject, err, words)
 		}
 	}
@@ -539,8 +539,8 @@ func TestAnAddressHasItsShare(t *testing.T) {
 		}
 		r.Close()
 	}
-	if len(f.from) != 1 {
-		t.Errorf("addresses are kept: %v", f.from)
+	if len(f.readers.from) != 1 {
+		t.Errorf("addresses are kept: %v", f.readers.from)
 	}
 }
 

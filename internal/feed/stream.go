@@ -3,7 +3,9 @@ package feed
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 )
@@ -13,10 +15,10 @@ const reconnectAfterMS = 2000
 
 // A Stream sends server-sent events to one client. The durations are optional.
 type Stream struct {
-	Reader *Reader
-	W      http.ResponseWriter
-	// Encode returns the text for some events, or "" to send nothing.
-	Encode func([]Event) (string, error)
+	W http.ResponseWriter
+	// Next waits for events and returns their text, or "" to send nothing, and whether there were
+	// any. The error io.EOF ends the stream after the text.
+	Next func(ctx context.Context, wait time.Duration) (text string, some bool, err error)
 	// Idle returns the text for a client without events.
 	Idle func() string
 
@@ -25,6 +27,18 @@ type Stream struct {
 
 	connection *http.ResponseController
 	wrote      time.Time
+}
+
+// Encoded returns the function Next of a stream of the events of a reader.
+func Encoded(r *Reader, encode func([]Event) (string, error)) func(context.Context, time.Duration) (string, bool, error) {
+	return func(ctx context.Context, wait time.Duration) (string, bool, error) {
+		list, err := r.Next(ctx, wait)
+		if err != nil {
+			return "", false, err
+		}
+		text, err := encode(list)
+		return text, len(list) > 0, err
+	}
 }
 
 // WriteHeaders sends the headers of a stream.
@@ -47,18 +61,17 @@ func (st *Stream) Run(ctx context.Context, first string) error {
 		return nil // the client has disconnected
 	}
 	for {
-		list, err := st.Reader.Next(ctx, st.StillHere)
+		text, some, err := st.Next(ctx, st.StillHere)
 		switch {
 		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, io.EOF):
+			_ = st.write(text)
 			return nil
 		case err != nil:
 			return err // the client resumes
 		}
-		text, err := st.Encode(list)
-		if err != nil {
-			return err
-		}
-		if text == "" && (len(list) == 0 || time.Since(st.wrote) >= st.StillHere) {
+		if text == "" && (!some || time.Since(st.wrote) >= st.StillHere) {
 			text = st.Idle()
 		}
 		if text != "" && st.write(text) != nil {

@@ -388,7 +388,7 @@ func (s *server) followEvents(req *request) (*view, error) {
 	if req.Method == http.MethodHead {
 		return nil, nil //nolint:nilnil // the response is written
 	}
-	st := &feed.Stream{Reader: reader, W: req.w, Idle: func() string { return ": still here\n\n" }, Encode: func(list []feed.Event) (string, error) {
+	st := &feed.Stream{W: req.w, Idle: func() string { return ": still here\n\n" }, Next: feed.Encoded(reader, func(list []feed.Event) (string, error) {
 		for _, e := range list {
 			if e.EntryUUID == (tasker.ID{}) {
 				continue // pages do not reload for events of tasks
@@ -398,7 +398,7 @@ func (s *server) followEvents(req *request) (*view, error) {
 			}
 		}
 		return "", nil
-	}}
+	})}
 	if err := st.Run(ctx, ""); err != nil {
 		s.Log.DebugContext(ctx, "page stream ended", "subject", req.callerSubject(), "err", err) // the page reconnects
 	}
