@@ -24,7 +24,7 @@ from .errors import Forbidden, Invalid, NotFound, NotSupported, Permanent, Taske
 F = TypeVar("F", bound=Callable[..., Any])
 
 FINAL_AT_START = tuple(e.code for e in (Invalid, TooLarge, NotSupported, NotFound, Unauthorized, Forbidden))
-CLAIM_GRACE = 0.5  # seconds for a claim under way, which may return steps
+CLAIM_GRACE = 1.0  # seconds for a claim under way, which may return steps
 STOP_GRACE = 5.0  # for handlers that were cancelled
 REPORT_TIME = 10.0  # for the last reports if the server is unreachable
 CALL_TIME = 2.0  # for the messages that the worker drains and leaves
