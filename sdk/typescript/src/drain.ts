@@ -4,7 +4,7 @@ import type { Run } from "./run.js";
 import { now } from "./wait.js";
 
 /** Time limits of a drain, in milliseconds. */
-const claimGrace = 250; // for a pending claim, which may return steps
+const claimGrace = 1_000; // for a pending claim, which may return steps; the announcement ends it
 const stopGrace = 5_000; // for handlers with an aborted signal
 const reportTime = 10_000; // for the last reports if the server cannot be reached
 
