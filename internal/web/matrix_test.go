@@ -142,13 +142,13 @@ func (c matrixCaller) want(rt web.Route, exists bool) int {
 		return ok
 	case !exists && c.has(rolesWith[needs], "*") && strings.HasPrefix(rt.Path, "/queues/"): // nothing waits there
 		return ok
-	case !exists && strings.Contains(rt.Path, "{namespace}") && !c.has(roles, "*") && c.has(everyRole, "*"): // they see the namespace
+	case !exists && strings.Contains(rt.Path, "{namespace}") && !c.has(roles, "*"): // whether or not the namespace exists
 		return http.StatusForbidden
 	case !exists:
 		return http.StatusNotFound
 	case c.has(roles, "shop", "*"):
 		return ok
-	case c.has(everyRole, "shop", "*"):
+	case c.has(everyRole, "shop", "*"), strings.Contains(rt.Path, "{namespace}"):
 		return http.StatusForbidden
 	default:
 		return http.StatusNotFound
