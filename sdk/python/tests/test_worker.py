@@ -626,6 +626,7 @@ async def test_an_unanswered_outcome_with_a_lost_lease_is_dropped_at_last(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tasker._report, "LOST_TIMEOUT", 0.0)
+    monkeypatch.setattr(tasker._report.Backoff, "step", lambda self, limit=0.0: 0.005)
     server = FakeServer(interval_ms=10)
     server.replies["results"] += [unavailable()] * 10_000
     server.lost.add("step-1")
