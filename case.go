@@ -77,11 +77,12 @@ type CaseCounts struct {
 // CaseFilter selects cases with open investigations, or resolved cases. Empty fields match any.
 // The embedded filter selects the investigations to count.
 type CaseFilter struct {
-	InvestigationFilter
-	States      []CaseState // [CaseResolved] cannot be combined with others
-	Owner       string
-	Unowned     bool // without an owner
-	FailedAgain bool // with a step that failed again after a repair
+	InvestigationFilter `without:"tag,correlation_id,attribute"`
+
+	CaseState   CaseState `query:"case_state" doc:"Filter by state of the case."` // empty matches all but resolved cases
+	Owner       string    `query:"owner" maxLength:"255" doc:"Filter by owner."`
+	Unowned     bool      `query:"unowned" doc:"Only cases without an owner."`
+	FailedAgain bool      `query:"failed_again" doc:"Only cases with a step that failed again after a repair."`
 }
 
 // CaseTotals contains the totals of all cases that match a filter.

@@ -90,11 +90,11 @@ type Emission struct {
 
 // EmissionFilter selects and pages emissions, newest event first.
 type EmissionFilter struct {
-	Sink   string // empty means any
-	State  EmissionState
-	Topic  string // empty means any
-	Before int64  // position of the last event of the previous page; 0 for the first page
-	Limit  int
+	State  EmissionState `query:"state" flag:"state,s" doc:"Filter by state."`
+	Sink   string        `query:"sink" maxLength:"128" doc:"Filter by sink."`
+	Topic  string        `query:"topic" choices:"topics" doc:"Filter by topic."`
+	Before int64         `query:"before" maximum:"9007199254740992" doc:"Page cursor: position of the last event. 0 starts with the newest."`
+	Limit  int           `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Maximum number of elements."`
 }
 
 // SinkState describes the health and the backlog of a sink.
@@ -161,9 +161,10 @@ func IncidentStates() []IncidentState { return []IncidentState{IncidentOpen, Inc
 
 // IncidentFilter selects and pages incidents, newest first. Empty fields match any.
 type IncidentFilter struct {
-	State         IncidentState
-	Namespace     string
-	Limit, Offset int
+	State     IncidentState `query:"state" flag:"state,s" doc:"Filter by state."`
+	Namespace string        `query:"namespace" flag:"namespace,n" maxLength:"128" doc:"Filter by namespace."`
+	Limit     int           `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Maximum number of elements."`
+	Offset    int           `query:"offset" maximum:"10000000" doc:"Number of elements to skip."`
 }
 
 // IncidentDetail is an incident with its cases and notifications.

@@ -118,10 +118,10 @@ type EntryUpdate struct {
 
 // EntryFilter selects and pages entries, newest first.
 type EntryFilter struct {
-	Status ResolutionStatus // empty matches any
-	Reason Reason
-	Limit  int
-	Offset int
+	Status ResolutionStatus `query:"resolution_status" flag:"status,s" doc:"Filter by status."`
+	Reason Reason           `query:"dlq_reason" flag:"reason" doc:"Filter by reason."`
+	Limit  int              `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Maximum number of elements."`
+	Offset int              `query:"offset" maximum:"10000000" doc:"Number of elements to skip."`
 }
 
 // EntryStats counts the entries of one reason (view v_dlq_dashboard).
@@ -215,22 +215,22 @@ type InvestigationQueueEntry struct {
 
 // InvestigationFilter selects open investigations. Empty fields match any.
 type InvestigationFilter struct {
-	Reason    Reason
-	Namespace string
-	Name      string // of the template
-	Case      *ID
-	CaseKey   *ID
-	State     TaskState     // current state of the task
-	Age       time.Duration // minimum
-	Text      string        // substring of namespace, template, step, error or assignee; or an id
-	Recovered *bool
-	Limit     int
-	Offset    int
+	Reason    Reason        `query:"dlq_reason" flag:"reason" doc:"Filter by reason."`
+	Namespace string        `query:"namespace" maxLength:"128" doc:"Filter by namespace."`
+	Name      string        `query:"name" maxLength:"128" doc:"Filter by template."`
+	Case      *ID           `query:"case" doc:"Filter by case."`
+	CaseKey   *ID           `query:"case_key" doc:"Deprecated: filter by case_key."`
+	State     TaskState     `query:"current_state" flag:"state" doc:"Filter by current state of the task."`
+	Age       time.Duration `query:"min_age_minutes" flag:"min-age" maximum:"5256000" doc:"Filter by minimum age."`
+	Text      string        `query:"text" maxLength:"200" doc:"Filter by text in namespace, template, step, error pattern or assignee, or by six or more digits of an id."`
+	Recovered *bool         `query:"recovered" doc:"Filter by automatic recovery."`
+	Limit     int           `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Maximum number of elements."`
+	Offset    int           `query:"offset" maximum:"10000000" doc:"Number of elements to skip."`
 
 	// Search fields of the task, supported by the queue and by operations.
-	Tags          []string          `json:",omitempty"` // all of them
-	CorrelationID string            `json:",omitempty"`
-	Attributes    []AttributeFilter `json:",omitempty"` // all of them
+	Tags          []string          `json:",omitempty" query:"tag" maxLength:"128" maxItems:"10" doc:"Filter by tag of the task."` // all of them
+	CorrelationID string            `json:",omitempty" query:"correlation_id" maxLength:"128" doc:"Filter by correlation id of the task."`
+	Attributes    []AttributeFilter `json:",omitempty" query:"attribute" maxLength:"400" maxItems:"10" doc:"Filter by search attribute of the task, as NAME:VALUE, such as customer:4711. Values of numbers and times may begin with >, >=, < or <=."` // all of them
 }
 
 // FindsTasks reports whether the filter uses search fields of tasks.
@@ -277,11 +277,11 @@ func Healths() []Health { return []Health{Stale, Warning, Healthy} }
 
 // StalenessFilter selects and pages tasks with a staleness threshold.
 type StalenessFilter struct {
-	Health    Health // empty matches any
-	Namespace string
-	Name      string // of the template
-	Limit     int
-	Offset    int
+	Health    Health `query:"health_status" doc:"Filter by health."`
+	Namespace string `query:"namespace" maxLength:"128" doc:"Filter by namespace."`
+	Name      string `query:"name" maxLength:"128" doc:"Filter by template."`
+	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Maximum number of elements."`
+	Offset    int    `query:"offset" maximum:"10000000" doc:"Number of elements to skip."`
 }
 
 // StalenessCount counts the monitored tasks of one namespace and health.

@@ -122,10 +122,10 @@ type HoldExtension struct {
 
 // HoldFilter selects and pages holds, newest first.
 type HoldFilter struct {
-	Namespace string
-	Open      bool // exclude ended holds
-	Before    *ID  // last hold of the previous page
-	Limit     int
+	Namespace string `query:"namespace" flag:"namespace,n" maxLength:"128" doc:"Filter by namespace."`
+	Open      bool   `query:"open" doc:"Only open holds."`
+	Before    *ID    `query:"before" doc:"Page cursor: next_before of the previous page."`
+	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Maximum number of elements."`
 }
 
 // HoldChange is one row of the history of a hold.

@@ -178,11 +178,13 @@ type LimitDetail struct {
 
 // LimitFilter selects and pages limits.
 type LimitFilter struct {
-	Namespace string // empty matches all namespaces visible to the caller
-	Kind      LimitKind
-	Name      string
-	After     string // String of the last limit of the previous page
-	Limit     int
+	Kind      LimitKind `query:"kind" doc:"Kind of the limit."`
+	Namespace string    `query:"namespace" maxLength:"128" doc:"Namespace of the limit; absent for the server."`
+	Name      string    `query:"name" maxLength:"128" doc:"Handler, or the name that templates assign."`
+	// Keys includes the keys and the steps that have their slots.
+	Keys  bool   `query:"keys" doc:"Include the keys and the steps that have their slots; then at most 10 limits."`
+	After string `query:"after" maxLength:"300" doc:"Page cursor: next_after of the previous page."`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Maximum number of elements."`
 }
 
 // LimitTemplate is a limit that a template assigns to its steps.

@@ -220,10 +220,17 @@ type OperationItem struct {
 
 // OperationFilter selects and pages operations, newest first.
 type OperationFilter struct {
-	State     OperationState // empty matches any
-	Namespace string         // of at least one item; empty matches any
-	Limit     int
-	Offset    int
+	State     OperationState `query:"state" flag:"state,s" doc:"Filter by state."`
+	Namespace string         `query:"namespace" flag:"namespace,n" maxLength:"128" doc:"Filter by namespace of the items."` // of at least one item
+	Limit     int            `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Maximum number of elements."`
+	Offset    int            `query:"offset" maximum:"10000000" doc:"Number of elements to skip."`
+}
+
+// OperationItemFilter selects and pages the items of an operation, in order.
+type OperationItemFilter struct {
+	State ItemState `query:"state" flag:"state,s" doc:"Filter by state."`
+	After int       `query:"after" maximum:"100000" doc:"Page cursor: next of the previous page."`
+	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Maximum number of elements."`
 }
 
 // DryRun is the predicted effect of one part of an operation.

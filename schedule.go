@@ -182,11 +182,11 @@ type ScheduleChange struct {
 
 // ScheduleFilter selects and pages schedules, ordered by namespace and name.
 type ScheduleFilter struct {
-	Namespace string
-	Name      string
-	Paused    bool // only paused ones
-	After     *ID  // last schedule of the previous page
-	Limit     int
+	Namespace string `query:"namespace" flag:"namespace,n" maxLength:"128" doc:"Filter by namespace."`
+	Name      string `query:"name" maxLength:"128" doc:"Filter by name."`
+	Paused    bool   `query:"paused" doc:"Only paused schedules."`
+	After     *ID    `query:"after" doc:"Page cursor: next_after of the previous page."`
+	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Maximum number of elements."`
 }
 
 // ScheduleHealth is a schedule and the outcome of its latest tasks.
@@ -207,10 +207,10 @@ const (
 // FiringFilter selects and pages the firings of a schedule, newest first.
 type FiringFilter struct {
 	Schedule ID
-	Outcome  FiringOutcome // empty matches any
-	Before   *time.Time    // NominalAt of the last firing of the previous page
-	Kind     FiringKind    // kind of that firing
-	Limit    int
+	Outcome  FiringOutcome `query:"outcome" doc:"Filter by outcome."`
+	Before   *time.Time    `query:"before" doc:"Page cursor: next_before of the previous page."`
+	Kind     FiringKind    `query:"before_kind" doc:"With before: next_before_kind of the previous page."` // of the last firing
+	Limit    int           `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Maximum number of elements."`
 }
 
 // BackfillInstant is the effect of a backfill on one firing time.

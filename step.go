@@ -119,9 +119,9 @@ func (c ItemCounts) Open() int { return c.Total - c.Completed - c.Skipped - c.Ca
 
 // MapItemFilter selects and pages the items of a map step, in order.
 type MapItemFilter struct {
-	State StepState // empty matches any
-	From  int       // ordinal of the first item
-	Limit int
+	State StepState `query:"state" flag:"state,s" doc:"Filter by state."`
+	From  int       `query:"from" maximum:"10000000" doc:"Page cursor: next of the previous page."` // ordinal of the first item
+	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Maximum number of elements."`
 }
 
 // ItemResults is a page of the results of a map step, in the order of its items.

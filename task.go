@@ -210,26 +210,26 @@ func (d DeadLetter) Label() string {
 // TaskFilter selects and pages tasks, newest first. Zero fields match any task; the others must
 // all match.
 type TaskFilter struct {
-	State          TaskState
-	Phase          TaskPhase
-	Namespace      string
-	Name           string
-	DeadLettered   *bool
-	Tags           []string // all of them
-	CorrelationID  string
-	IdempotencyKey string
-	Initiator      string
-	SourceSystem   string
-	Attributes     []AttributeFilter // all of them
-	CreatedAfter   time.Time         // inclusive
-	CreatedBefore  time.Time         // exclusive
-	Parent         ID                // task that started it
-	Overdue        bool              // open and past its due time
-	DueBefore      time.Time         // open and due before this time
+	State          TaskState         `query:"status" flag:"status,s" doc:"Filter by state."`
+	Phase          TaskPhase         `query:"phase" doc:"Filter by phase."`
+	Namespace      string            `query:"namespace" flag:"namespace,n" maxLength:"128" doc:"Filter by namespace."`
+	Name           string            `query:"name" maxLength:"128" doc:"Filter by template."`
+	DeadLettered   *bool             `query:"dead_lettered" doc:"Filter by open or permanent investigation."`
+	Tags           []string          `query:"tag" maxLength:"128" maxItems:"10" doc:"Filter by tag."` // all of them
+	CorrelationID  string            `query:"correlation_id" maxLength:"128" doc:"Filter by correlation id."`
+	IdempotencyKey string            `query:"idempotency_key" maxLength:"255" doc:"Filter by idempotency key."`
+	Initiator      string            `query:"initiator" maxLength:"255" doc:"Filter by initiator."`
+	SourceSystem   string            `query:"source_system" maxLength:"255" doc:"Filter by source system."`
+	CreatedAfter   time.Time         `query:"created_after" doc:"Filter by creation time, inclusive."`
+	CreatedBefore  time.Time         `query:"created_before" doc:"Filter by creation time, exclusive."`
+	Parent         ID                `query:"parent" doc:"Filter by parent task."` // task that started it
+	Overdue        bool              `query:"overdue" doc:"Only overdue tasks, longest overdue first."`
+	DueBefore      time.Time         `query:"due_before" doc:"Only open tasks due before this time, earliest first."`
+	Attributes     []AttributeFilter `query:"attribute" maxLength:"400" maxItems:"10" doc:"Filter by search attribute, as NAME:VALUE, such as customer:4711. Values of numbers and times may begin with >, >=, < or <=. With a range and no exact filter, results are ordered by descending value."` // all of them
+	Limit          int               `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Maximum number of elements."`
+	Offset         int               `query:"offset" maximum:"10000000" doc:"Number of elements to skip."`
+	Before         ID                `query:"before" doc:"Page cursor: next_before of the previous page. Unlike with offset, later pages cost the same."`
 	NotUndone      bool              // has no phase
-	Before         ID                // last task of the previous page: only older tasks
-	Limit          int
-	Offset         int
 }
 
 // ByDueTime reports whether the list contains only open tasks with a due time, earliest first.
@@ -260,6 +260,12 @@ func ParseAttributeFilter(text string) (AttributeFilter, error) {
 			"invalid attribute %q: must be NAME:VALUE, such as customer:4711 or risk:>0.5", text)
 	}
 	return AttributeFilter{name, value}, nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler. It parses like [ParseAttributeFilter].
+func (a *AttributeFilter) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseAttributeFilter(string(text))
+	return err
 }
 
 // String formats the condition for [ParseAttributeFilter].

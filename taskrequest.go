@@ -30,9 +30,10 @@ type TaskRequest struct {
 
 // TaskRequestFilter selects and pages task requests, newest first.
 type TaskRequestFilter struct {
-	Namespace     string
-	Refused       *bool // nil selects all
-	Limit, Offset int
+	Namespace string `query:"namespace" flag:"namespace,n" maxLength:"128" doc:"Filter by namespace."`
+	Refused   *bool  `query:"refused" doc:"Filter by refused or pending requests."` // nil selects all
+	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Maximum number of elements."`
+	Offset    int    `query:"offset" maximum:"10000000" doc:"Number of elements to skip."`
 }
 
 // ToNewTask returns the task to create.

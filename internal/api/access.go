@@ -31,13 +31,12 @@ var parameters = access.Parameters{
 
 // checkAccess panics if a route has no access rule or no request class, so that no server starts with it.
 func (rt *route) checkAccess() {
-	rule, err := access.Rule{Needs: rt.permission, Also: rt.extraPermission, Anyone: rt.anyone,
-		Public: rt.public}.For(rt.path, parameters)
+	rule, err := access.Rule{Needs: rt.Needs, Also: rt.Also, Anyone: rt.Anyone, Public: rt.Public}.For(rt.Path, parameters)
 	if err != nil {
-		panic(fmt.Sprintf("%s %v", rt.method, err))
+		panic(fmt.Sprintf("%s %v", rt.Method, err))
 	}
-	if !slices.Contains(overload.Classes(), rt.class) {
-		panic(fmt.Sprintf("%s %s has no request class", rt.method, rt.path))
+	if !slices.Contains(overload.Classes(), rt.Class) {
+		panic(fmt.Sprintf("%s %s has no request class", rt.Method, rt.Path))
 	}
 	rt.rule = rule
 }
@@ -47,7 +46,7 @@ func (rt *route) checkAccess() {
 func (x *request) admit() error {
 	rt := x.route
 	caller, err := x.server.auth.AuthenticateRequest(x.r)
-	if rt.public {
+	if rt.Public {
 		x.caller = caller // may be nil; see canSeeSystem
 		return nil
 	}
@@ -60,11 +59,10 @@ func (x *request) admit() error {
 	x.caller = caller
 	x.memory.caller, x.unread.caller = caller.Subject, caller.Subject
 	requestLogFromContext(x.ctx).subject = caller.Subject
-	if rt.anyone {
+	if rt.Anyone {
 		return nil
 	}
-	if rt.permission == access.ActAsWorker && x.server.certificates &&
-		(x.r.TLS == nil || len(x.r.TLS.VerifiedChains) == 0) {
+	if rt.Needs == access.ActAsWorker && x.server.certificates && (x.r.TLS == nil || len(x.r.TLS.VerifiedChains) == 0) {
 		return tasker.Errorf(tasker.Forbidden, "client certificate required: workers need one signed by server.tls_client_ca_file, in addition to their key")
 	}
 	if err := rt.rule.CheckIdentity(caller.Identity); err != nil {
@@ -73,14 +71,14 @@ func (x *request) admit() error {
 	if err := x.awaitAdmission(caller.Subject); err != nil {
 		return err
 	}
-	if rt.wait > 0 { // a waiting claim ends with the access of its caller
+	if rt.Wait > 0 { // a waiting claim ends with the access of its caller
 		stop := caller.OnEnd(x.cancel)
 		context.AfterFunc(x.ctx, func() { stop() })
 	}
 	if x.ctx, err = rt.rule.Admit(x.ctx, caller.Identity, x.server.findNamespaces, x.parsePathUUID); err != nil {
 		return err
 	}
-	if rt.permission == access.ActAsWorker && x.r.PathValue("worker_uuid") != "" {
+	if rt.Needs == access.ActAsWorker && x.r.PathValue("worker_uuid") != "" {
 		return x.checkRegistrant()
 	}
 	if namespace := x.r.PathValue("namespace"); namespace != "" {
@@ -106,11 +104,11 @@ func (x *request) checkRegistrant() error {
 // awaitAdmission waits until the request limits of its class admit the request. It reads the body
 // first, so that a slow sender does not occupy a slot.
 func (x *request) awaitAdmission(caller string) error {
-	gate, class := x.server.gate, x.route.class
+	gate, class := x.server.gate, x.route.Class
 	if err := gate.Admit(class, caller); err != nil {
 		return err
 	}
-	if x.route.body != nil {
+	if x.route.Body != nil {
 		x.receive()
 		if tasker.CodeOf(x.received.err) == tasker.Unavailable {
 			return x.received.err
@@ -128,7 +126,7 @@ func (x *request) auditRefusal(err error) {
 	if tasker.CodeOf(err) != tasker.Forbidden || x.caller == nil {
 		return
 	}
-	data := map[string]string{"method": x.r.Method, "route": x.route.path, "from": x.r.RemoteAddr}
+	data := map[string]string{"method": x.r.Method, "route": x.route.Path, "from": x.r.RemoteAddr}
 	if _, id := x.route.rule.ResourceParameter(); id != "" {
 		data[id] = x.r.PathValue(id)
 	}
@@ -189,13 +187,13 @@ func (f *workerNamespaces) put(id tasker.ID, w *postgres.WorkerAccess) {
 
 // checkNamespace returns an error if the caller lacks the permission of the route in a namespace.
 func (x *request) checkNamespace(namespace string) error {
-	return x.caller.RequirePermission(x.route.permission, namespace)
+	return x.caller.RequirePermission(x.route.Needs, namespace)
 }
 
 // checkQueryNamespace returns an error if the query names a namespace in which the caller lacks the
 // permission of the route.
 func (x *request) checkQueryNamespace() error {
-	if namespace := x.query.Get("namespace"); namespace != "" && x.route.permission != "" {
+	if namespace := x.query.Get("namespace"); namespace != "" && x.route.Needs != "" {
 		return x.checkNamespace(namespace)
 	}
 	return nil
@@ -205,12 +203,12 @@ func (x *request) checkQueryNamespace() error {
 // events of all namespaces.
 func (x *request) checkResend(r emission.ReEmission) error {
 	if r.Event == nil {
-		if !x.caller.Scope(x.route.permission).IncludesAll() {
-			return x.caller.CheckPermission(x.route.permission, access.AllNamespaces)
+		if !x.caller.Scope(x.route.Needs).IncludesAll() {
+			return x.caller.CheckPermission(x.route.Needs, access.AllNamespaces)
 		}
 		return nil
 	}
-	_, err := access.Finder(x.server.findNamespaces).Check(x.ctx, x.caller.Identity, x.route.permission, access.Resource{Kind: access.EventKind, ID: *r.Event})
+	_, err := access.Finder(x.server.findNamespaces).Check(x.ctx, x.caller.Identity, x.route.Needs, access.Resource{Kind: access.EventKind, ID: *r.Event})
 	return err
 }
 
@@ -232,74 +230,16 @@ func (x *request) canSeeSystem() bool {
 	return x.caller != nil && x.caller.Scope(access.ReadSystem).IncludesAll()
 }
 
-func (s *server) accessRoutes() []*route {
-	const tag = "access"
-	return []*route{
-		{
-			method: "GET", path: "/v1/whoami", id: "whoAmI", class: overload.Exempt, anyone: true, tag: tag,
-			summary:   "Get the identity and the permissions of the caller",
-			responses: okResponse(apiv1.Identity{}), serve: s.whoAmI,
-		},
-		{
-			method: "GET", path: "/v1/keys", id: "listKeys", class: overload.Reads, permission: access.Administer, tag: tag,
-			summary: "List API keys, newest first",
-			doc:     "Tokens are not stored and cannot be shown again.",
-			params: []param{
-				textParam("search", "Filter by name or token prefix.", 128),
-				boolParam("revoked", "Include revoked keys."), limitParam(defaultLimit), offsetParam(),
-			},
-			responses: okResponse(apiv1.KeyList{}), serve: s.listKeys,
-		},
-		{
-			method: "POST", path: "/v1/keys", id: "createKey", class: overload.Operations, permission: access.Administer,
-			tag:     tag,
-			summary: "Create an API key",
-			doc:     "The response contains its token, which cannot be shown again. It is recorded in the audit log.",
-			body:    apiv1.CreateKey{}, responses: createdResponse(apiv1.CreatedKey{}), serve: withBody(s.createKey),
-		},
-		{
-			method: "POST", path: "/v1/keys/{key_uuid}/rotate", id: "rotateKey", class: overload.Operations, permission: access.Administer, tag: tag,
-			summary: "Replace the token of an API key",
-			doc:     "The old token stays valid for grace_seconds.",
-			body:    apiv1.RotateKey{}, responses: okResponse(apiv1.CreatedKey{}), serve: withBody(s.rotateKey),
-		},
-		{
-			method: "DELETE", path: "/v1/keys/{key_uuid}", id: "revokeKey", class: overload.Operations, permission: access.Administer, tag: tag,
-			summary:   "Revoke an API key",
-			doc:       "All servers reject it within five seconds and close its streams and sessions. Safe to repeat.",
-			responses: okResponse(apiv1.Key{}), serve: s.revokeKey,
-		},
-		{
-			method: "GET", path: "/v1/sessions", id: "listSessions", class: overload.Reads, permission: access.Administer,
-			tag:       tag,
-			summary:   "List browser sessions, newest first",
-			params:    []param{textParam("subject", "Filter by subject, such as user:ann.", 255), limitParam(defaultLimit), offsetParam()},
-			responses: okResponse(apiv1.SessionList{}), serve: s.listSessions,
-		},
-		{
-			method: "POST", path: "/v1/sessions/end", id: "endSessions", class: overload.Operations, permission: access.Administer, tag: tag,
-			summary: "End a session, or all sessions of a subject",
-			doc: "All servers reject them within five seconds and close their streams. It is recorded in the audit log. The user can sign in again: " +
-				"to prevent that, use the identity provider or revoke the key. Safe to repeat.",
-			body: apiv1.EndSessions{}, responses: okResponse(apiv1.EndedSessions{}), serve: withBody(s.endSessions),
-		},
-	}
-}
-
 func (s *server) whoAmI(x *request) error {
 	return x.respond(http.StatusOK, apiv1.FromIdentity(x.caller.Subject, x.caller.GrantTexts(), x.server.auth != nil))
 }
 
-func (s *server) listKeys(x *request) error {
-	list, more, err := s.db.Keys(x.ctx, postgres.KeyFilter{
-		Revoked: x.queryFlag("revoked"), Search: x.queryText("search"), Limit: x.queryInt("limit"),
-		Offset: x.queryInt("offset"),
-	})
+func (s *server) listKeys(x *request, q apiv1.KeyQuery) error {
+	list, more, err := s.db.Keys(x.ctx, postgres.KeyFilter{Revoked: q.Revoked, Search: q.Search, Limit: q.Limit, Offset: q.Offset})
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.KeyList{Keys: convert(list, toKey),
-		Pagination: x.newPagination(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.KeyList{Keys: convert(list, toKey), Pagination: newPagination(q.Page, len(list), more)})
 }
 
 func toKey(k access.Key) apiv1.Key {
@@ -347,14 +287,12 @@ func (s *server) revokeKey(x *request) error {
 	return x.respond(http.StatusOK, toKey(k))
 }
 
-func (s *server) listSessions(x *request) error {
-	list, more, err := s.db.OpenSessions(x.ctx, postgres.SessionFilter{
-		Subject: x.queryText("subject"), Idle: s.auth.Idle(), Limit: x.queryInt("limit"), Offset: x.queryInt("offset"),
-	})
+func (s *server) listSessions(x *request, q apiv1.SessionQuery) error {
+	list, more, err := s.db.OpenSessions(x.ctx, postgres.SessionFilter{Subject: q.Subject, Idle: s.auth.Idle(), Limit: q.Limit, Offset: q.Offset})
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.SessionList{Sessions: convert(list, toSession), Pagination: x.newPagination(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.SessionList{Sessions: convert(list, toSession), Pagination: newPagination(q.Page, len(list), more)})
 }
 
 func toSession(s access.Session) apiv1.Session {

@@ -63,7 +63,7 @@ func (x *request) send(status int, media string, doc []byte) error {
 // canWithholdResponse reports whether the response may be withheld because the caller can safely repeat the
 // request.
 func (x *request) canWithholdResponse() bool {
-	return x.route.repeatable || x.r.Method == http.MethodGet || x.r.Method == http.MethodHead
+	return x.route.Repeatable || x.r.Method == http.MethodGet || x.r.Method == http.MethodHead
 }
 
 // write writes a response piece by piece. It ignores errors, because the client is disconnected.

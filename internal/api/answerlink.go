@@ -7,33 +7,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/access"
-	"tasker.example/tasker/internal/overload"
 )
-
-func (s *server) answerLinkRoutes() []*route {
-	const tag, links = "inbox", stepPath + "/answer_links"
-	return []*route{
-		{
-			method: "POST", path: links, id: "createAnswerLink", class: overload.Operations, permission: access.OperateSteps, tag: tag,
-			summary: "Create a link with which the assignee answers an external step without signing in",
-			doc: "The response contains its token, which cannot be shown again. It is valid for one answer, until it expires, while the step waits and its assignee does not change. " +
-				"Anyone with the link can answer. A step that does not wait or has no assignee is a CONFLICT, and so are too many links.",
-			body: apiv1.CreateAnswerLink{}, responses: createdResponse(apiv1.NewAnswerLink{}), serve: s.createAnswerLink,
-		},
-		{
-			method: "GET", path: links, id: "listAnswerLinks", class: overload.Reads, permission: access.ReadTasks, tag: tag,
-			summary:   "List the answer links of a step, newest first, without their tokens",
-			responses: okResponse(apiv1.AnswerLinks{}), serve: s.listAnswerLinks,
-		},
-		{
-			method: "DELETE", path: links + "/{link_uuid}", id: "revokeAnswerLink", class: overload.Operations, permission: access.OperateSteps, tag: tag,
-			summary:   "Revoke an answer link",
-			doc:       "Safe to repeat. A link that was used is a CONFLICT.",
-			responses: okResponse(apiv1.AnswerLink{}), serve: s.revokeAnswerLink,
-		},
-	}
-}
 
 func (s *server) createAnswerLink(x *request) error {
 	task, step, err := s.readTaskAndStepIDs(x)

@@ -96,7 +96,7 @@ type Options struct {
 	// Ready is an additional readiness check.
 	Ready func(ctx context.Context) error
 
-	// Now is the clock of the readiness cache. The default is [queryTime.Now].
+	// Now is the clock of the readiness cache. The default is [time.Now].
 	Now func() time.Time
 
 	// Auth authenticates callers. nil disables authentication.
@@ -126,9 +126,8 @@ func New(stopping context.Context, o Options) http.Handler {
 	}
 	s := &server{
 		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, holds: o.Holds, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks, publicURL: o.PublicURL, notifier: cmp.Or(o.Teller, emission.NewNotifier(emission.NotifierOptions{DB: o.DB, Log: o.Log})),
-		stopping: stopping, mux: http.NewServeMux(), routesByPattern: map[string]*route{},
-		methods: map[string]map[string]bool{},
-		loops:   o.Loops, templates: o.Templates, gate: o.Gate, explain: o.Explain, evidence: evidencefile.New(o.DB, o.Engine),
+		stopping: stopping, mux: http.NewServeMux(), routesByPattern: map[string]*route{}, methods: map[string]map[string]bool{},
+		loops: o.Loops, templates: o.Templates, gate: o.Gate, explain: o.Explain, evidence: evidencefile.New(o.DB, o.Engine),
 	}
 	s.inflight = newMemoryBudget(&memoryBudget{
 		most: cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), largest: o.MaxBodyBytes, free: unmeteredBytes, wait: cmp.Or(o.InflightWait, inflightWait),
@@ -142,8 +141,8 @@ func New(stopping context.Context, o Options) http.Handler {
 	s.feedOptions = o.Feed.complete(o.DB, o.Log)
 	s.apiDescription = describeOnce()
 	for _, rt := range s.routes() {
-		rt.maxBody = cmp.Or(rt.maxBody, o.MaxBodyBytes)
-		rt.timeout = o.Timeout + rt.wait
+		rt.MaxBody = cmp.Or(rt.MaxBody, o.MaxBodyBytes)
+		rt.timeout = o.Timeout + rt.Wait
 		rt.checkAccess()
 		pattern := rt.pattern()
 		rt.schema = s.bodies[pattern]
@@ -159,15 +158,15 @@ func New(stopping context.Context, o Options) http.Handler {
 
 // allow records that a path without parameters accepts the method of rt.
 func (s *server) allow(rt *route) {
-	if strings.Contains(rt.path, "{") {
+	if strings.Contains(rt.Path, "{") {
 		return
 	}
-	if s.methods[rt.path] == nil {
-		s.methods[rt.path] = map[string]bool{}
+	if s.methods[rt.Path] == nil {
+		s.methods[rt.Path] = map[string]bool{}
 	}
-	s.methods[rt.path][rt.method] = true
-	if rt.method == http.MethodGet {
-		s.methods[rt.path][http.MethodHead] = true
+	s.methods[rt.Path][rt.Method] = true
+	if rt.Method == http.MethodGet {
+		s.methods[rt.Path][http.MethodHead] = true
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/query"
 	"tasker.example/tasker/internal/suggest"
 )
 
@@ -186,8 +187,7 @@ func describeViolation(s *huma.Schema, text string) string {
 		}
 	case s.Format == "date-time":
 		if _, err := time.Parse(time.RFC3339, text); err != nil {
-			return fmt.Sprintf("must be a time such as 2026-01-31T12:00:00Z, not %q%s", truncate(text),
-				suggest.EscapedPlus(text))
+			return fmt.Sprintf("must be a time such as 2026-01-31T12:00:00Z, not %q%s", truncate(text), suggest.EscapedPlus(text))
 		}
 	}
 	return ""
@@ -230,66 +230,6 @@ func formatChoices(values []any) string {
 	return strings.Join(words, ", ")
 }
 
-// Limits of all lists.
-const (
-	defaultLimit = 50
-	maxLimit     = 1000
-	maxOffset    = 10_000_000
-)
-
-func limitParam(fallback int) param {
-	return intParam("limit", "Maximum number of elements.", 1, maxLimit, fallback)
-}
-
-func offsetParam() param {
-	return intParam("offset", "Number of elements to skip.", 0, maxOffset, 0)
-}
-
-func intParam(name, about string, least, most, fallback int) param {
-	low, high := float64(least), float64(most)
-	return param{name: name, description: about, fallback: strconv.Itoa(fallback), schema: &huma.Schema{
-		Type: huma.TypeInteger, Minimum: &low, Maximum: &high, Default: fallback,
-	}}
-}
-
-func boolParam(name, about string) param {
-	return param{name: name, description: about, schema: &huma.Schema{Type: huma.TypeBoolean}}
-}
-
-func textParam(name, about string, most int) param {
-	return param{name: name, description: about, schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most}}
-}
-
-func timeParam(name, about string) param {
-	return param{name: name, description: about, schema: &huma.Schema{Type: huma.TypeString, Format: "date-time"}}
-}
-
-// withMaxValues allows a parameter to occur up to most times.
-func (p param) withMaxValues(most int) param {
-	p.maxValues = most
-	return p
-}
-
-// listSchema returns the parameter's schema for the OpenAPI document.
-func (p param) listSchema() *huma.Schema {
-	if p.maxValues == 0 {
-		return p.schema
-	}
-	return &huma.Schema{Type: huma.TypeArray, Items: p.schema, MaxItems: &p.maxValues}
-}
-
-func idParam(name, about string) param {
-	return param{name: name, description: about, schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}}
-}
-
-func choiceParam[T ~string](name, about string, values []T) param {
-	s := &huma.Schema{Type: huma.TypeString}
-	for _, v := range values {
-		s.Enum = append(s.Enum, string(v))
-	}
-	return param{name: name, description: about, schema: s}
-}
-
 // readQuery parses and validates a query string and adds default values.
 func (rt *route) readQuery(raw string) (url.Values, error) {
 	sent, err := url.ParseQuery(raw)
@@ -299,15 +239,15 @@ func (rt *route) readQuery(raw string) (url.Values, error) {
 	values := make(url.Values, len(rt.params))
 	var faults []tasker.Fault
 	for _, p := range rt.params {
-		given, ok := sent[p.name]
-		delete(sent, p.name)
+		given, ok := sent[p.Name]
+		delete(sent, p.Name)
 		if !ok {
-			values.Set(p.name, p.fallback)
+			values.Set(p.Name, p.Default)
 			continue
 		}
-		values[p.name] = given
-		if wrong := p.checkValues(given); wrong != "" {
-			faults = append(faults, tasker.Fault{Path: p.name, Message: wrong})
+		values[p.Name] = given
+		if wrong := faultOf(p, given); wrong != "" {
+			faults = append(faults, tasker.Fault{Path: p.Name, Message: wrong})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
@@ -329,103 +269,66 @@ func (rt *route) paramNames() string {
 	}
 	names := make([]string, len(rt.params))
 	for i, p := range rt.params {
-		names[i] = p.name
+		names[i] = p.Name
 	}
 	return "known parameters are " + strings.Join(names, ", ")
 }
 
-// checkValues describes what is wrong with the values of a parameter, or returns "".
-func (p param) checkValues(given []string) string {
+// faultOf describes what is wrong with the values of a parameter, or returns "".
+func faultOf(p query.Param, given []string) string {
 	switch {
-	case len(given) > 1 && p.maxValues == 0:
+	case len(given) > 1 && p.MaxItems == 0:
 		return "must be set only once"
-	case len(given) > max(p.maxValues, 1):
-		return fmt.Sprintf("is set %d times; the limit is %d", len(given), p.maxValues)
+	case len(given) > max(p.MaxItems, 1):
+		return fmt.Sprintf("is set %d times; the limit is %d", len(given), p.MaxItems)
 	}
 	for _, value := range given {
-		if wrong := p.checkValue(value); wrong != "" {
+		if wrong := valueFault(p, value); wrong != "" {
 			return wrong
 		}
 	}
 	return ""
 }
 
-// checkValue describes what is wrong with a single value, or returns "".
-func (p param) checkValue(value string) string {
-	switch p.schema.Type {
-	case huma.TypeInteger:
+// valueFault describes what is wrong with a single value, or returns "".
+func valueFault(p query.Param, value string) string {
+	switch p.Kind {
+	case query.Int:
 		n, err := strconv.Atoi(value)
-		if low, high := int(*p.schema.Minimum), int(*p.schema.Maximum); err != nil || n < low || n > high {
-			return fmt.Sprintf("must be a number from %d to %d, not %q", low, high, truncate(value))
+		if err != nil || n < p.Minimum || n > p.Maximum {
+			return fmt.Sprintf("must be a number from %d to %d, not %q", p.Minimum, p.Maximum, truncate(value))
 		}
-	case huma.TypeBoolean:
+	case query.Bool:
 		if value != "true" && value != "false" {
 			return fmt.Sprintf("must be true or false, not %q", truncate(value))
 		}
 	default:
-		return cmp.Or(checkText(value, len(value)), describeViolation(p.schema, value))
+		return cmp.Or(checkText(value, len(value)), describeViolation(paramSchema(p), value))
 	}
 	return ""
 }
 
-// queryText returns a query parameter.
-func (x *request) queryText(name string) string {
-	return x.queryTexts(name)[0]
-}
-
-// queryTexts returns the values of a repeatable parameter, or one empty string if it is absent.
-func (x *request) queryTexts(name string) []string {
-	values, declared := x.query[name]
-	if !declared {
-		panic("parameter " + name + " is not declared by the route")
+// paramSchema returns the schema of one value of a parameter.
+func paramSchema(p query.Param) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeString}
+	switch p.Kind {
+	case query.Int:
+		low, high, fallback := float64(p.Minimum), float64(p.Maximum), p.Default
+		s.Type, s.Minimum, s.Maximum = huma.TypeInteger, &low, &high
+		s.Default, _ = strconv.Atoi(fallback)
+	case query.Bool:
+		s.Type = huma.TypeBoolean
+	case query.Time:
+		s.Format = "date-time"
+	case query.ID:
+		s.Format = "uuid"
+	default:
+		for _, v := range p.Values {
+			s.Enum = append(s.Enum, v)
+		}
+		if p.MaxLength > 0 {
+			s.MaxLength = &p.MaxLength
+		}
 	}
-	return values
-}
-
-// queryTime returns a time parameter, or the zero time if it is absent.
-func (x *request) queryTime(name string) time.Time {
-	text := x.queryText(name)
-	if text == "" {
-		return time.Time{}
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		panic("the route declares no time parameter " + name)
-	}
-	return t
-}
-
-// queryInt returns a number parameter.
-func (x *request) queryInt(name string) int {
-	n, err := strconv.Atoi(x.queryText(name))
-	if err != nil {
-		panic("the route declares no number parameter " + name)
-	}
-	return n
-}
-
-// queryUUID returns a UUID parameter, or nil if it is absent.
-func (x *request) queryUUID(name string) *tasker.ID {
-	text := x.queryText(name)
-	if text == "" {
-		return nil
-	}
-	id, err := parseID(text)
-	if err != nil {
-		panic("the route declares no UUID parameter " + name)
-	}
-	return &id
-}
-
-// queryFlag reports whether a boolean parameter is true.
-func (x *request) queryFlag(name string) bool { return x.queryText(name) == "true" }
-
-// queryBool returns a boolean parameter, or nil if it is absent.
-func (x *request) queryBool(name string) *bool {
-	text := x.queryText(name)
-	if text == "" {
-		return nil
-	}
-	is := text == "true"
-	return &is
+	return s
 }

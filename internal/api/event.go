@@ -17,88 +17,18 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/feed"
-	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/sink"
 )
 
-const (
-	emissionLimit = 100    // default page size of deliveries and of audit events
-	maxCounted    = 10_000 // counting the undelivered events of a sink stops here
-	maxPosition   = 1 << 53
-)
+const maxCounted = 10_000 // counting the undelivered events of a sink stops here
 
-func (s *server) emissionRoutes() []*route {
-	const tag = "emission"
-	return []*route{
-		{
-			method: "GET", path: "/v1/dlq/emissions", id: "listEmissions", class: overload.Reads, permission: access.ReadEvents, tag: tag,
-			summary: "List the deliveries of events to sinks, newest event first",
-			doc: "It reads only the database, so it works while sinks are down. Pages are ordered by position; " +
-				"an event is never split between pages, so a page may exceed its limit by the number of sinks.",
-			params: []param{
-				choiceParam("state", "Filter by state.", tasker.EmissionStates()), textParam("sink", "Filter by sink.", 128),
-				choiceParam("topic", "Filter by topic.", tasker.Topics()),
-				beforeParam("Page cursor: position of the last event."), limitParam(emissionLimit),
-			},
-			responses: okResponse(apiv1.EmissionList{}), serve: s.listEmissions,
-		},
-		{
-			method: "GET", path: "/v1/dlq/emissions/{event_uuid}", id: "getEmission", class: overload.Reads, permission: access.ReadEvents, tag: tag,
-			summary:   "Get an event with its data and its delivery to each sink",
-			responses: okResponse(apiv1.EmittedEvent{}), serve: s.getEmission,
-		},
-		{
-			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", class: overload.Operations, permission: access.ResendEvents, tag: tag,
-			summary: "Redeliver an event, or a range of positions",
-			doc: "For operators. Receivers recognize duplicates by the id of the event. It is recorded in the audit log. " +
-				"A request covers up to 10000 events; next_from_position is the start of the next request. " +
-				"With an Idempotency-Key a repeated request sends nothing and returns 0 emissions.",
-			keyed: true, body: apiv1.ReEmit{}, responses: okResponse(apiv1.ReEmitted{}), serve: withBody(s.reEmit),
-		},
-		{
-			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", class: overload.Reads, permission: access.ReadSystem,
-			tag:       tag,
-			summary:   "List sinks and their delivery status",
-			doc:       "A sink that no server uses any longer is listed with its last status.",
-			responses: okResponse([]apiv1.Sink{}), serve: s.listSinks,
-		},
-		{
-			method: "GET", path: "/v1/dlq/events", id: "followEvents", class: overload.Streams, permission: access.ReadEvents, tag: tag, quiet: true, responseMedia: "text/event-stream",
-			summary: "Stream the events of investigations and tasks",
-			doc:     feedDescription,
-			params: []param{
-				textParam("topic", "Filter by topics, comma-separated: "+strings.Join(tasker.Topics(), ", ")+".", 200),
-				choiceParam("from", "Where to start without an id to resume from: beginning, or now (default).", []feedStart{feedNow, feedBeginning}),
-				textParam("last_event_id", "Resume after the event with this id, like the header Last-Event-ID.", 100),
-			},
-			responses: okResponse(apiv1.CloudEvent{}), serve: s.followEvents,
-		},
-		{
-			method: "GET", path: "/v1/audit", id: "listAudit", class: overload.Reads, permission: access.Administer,
-			tag:     "server",
-			summary: "List the audit log, newest first",
-			params: []param{
-				textParam("action", "Filter by action, such as dlq.re_emit.", 128), beforeParam("Page cursor: audit_id of the last event."), limitParam(emissionLimit),
-			},
-			responses: okResponse(apiv1.AuditList{}), serve: s.listAudit,
-		},
-	}
-}
-
-func beforeParam(about string) param {
-	return intParam("before", about+" 0 starts with the newest.", 0, maxPosition, 0)
-}
-
-func (s *server) listEmissions(x *request) error {
-	list, more, err := s.db.Emissions(x.ctx, tasker.EmissionFilter{
-		Sink: x.queryText("sink"), State: tasker.EmissionState(x.queryText("state")), Topic: x.queryText("topic"),
-		Before: int64(x.queryInt("before")), Limit: x.queryInt("limit"),
-	})
+func (s *server) listEmissions(x *request, f tasker.EmissionFilter) error {
+	list, more, err := s.db.Emissions(x.ctx, f)
 	if err != nil {
 		return err
 	}
-	page := apiv1.Continuation{Limit: x.queryInt("limit"), Count: len(list), HasMore: more}
+	page := apiv1.Continuation{Limit: f.Limit, Count: len(list), HasMore: more}
 	page.NextBefore = nextCursor(list, more, func(e tasker.Emission) int64 { return e.Position })
 	return x.respond(http.StatusOK, apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: page})
 }
@@ -166,28 +96,15 @@ func (s *server) listSinks(x *request) error {
 	return x.respond(http.StatusOK, convert(list, apiv1.FromSinkState))
 }
 
-func (s *server) listAudit(x *request) error {
-	list, more, err := s.db.AuditEvents(x.ctx, x.queryText("action"), int64(x.queryInt("before")), x.queryInt("limit"))
+func (s *server) listAudit(x *request, q apiv1.AuditQuery) error {
+	list, more, err := s.db.AuditEvents(x.ctx, q.Action, q.Before, q.Limit)
 	if err != nil {
 		return err
 	}
-	page := apiv1.Continuation{Limit: x.queryInt("limit"), Count: len(list), HasMore: more}
+	page := apiv1.Continuation{Limit: q.Limit, Count: len(list), HasMore: more}
 	page.NextBefore = nextCursor(list, more, func(e tasker.AuditEvent) int64 { return e.ID })
 	return x.respond(http.StatusOK, apiv1.AuditList{Events: orEmpty(list), Pagination: page})
 }
-
-const feedDescription = "Server-sent events: event is the topic, data the CloudEvent, id what to resume from. " +
-	"A client that reconnects with the header Last-Event-ID receives each missed event exactly once, from any server of the installation. " +
-	"An id without data is a position without a visible event. A comment keeps an idle connection open. " +
-	"A reader that does not read is disconnected, and may resume; one that is slow holds up no other."
-
-// feedStart selects where a feed starts if it does not resume.
-type feedStart string
-
-const (
-	feedNow       feedStart = "now"
-	feedBeginning feedStart = "beginning"
-)
 
 // FeedOptions configures the live feed. The zero value uses the defaults.
 type FeedOptions struct {
@@ -210,12 +127,12 @@ func (o FeedOptions) complete(db *postgres.DB, log *slog.Logger) FeedOptions {
 }
 
 // followEvents streams events until the client disconnects or the server stops.
-func (s *server) followEvents(x *request) error {
-	topics, err := x.readTopics()
+func (s *server) followEvents(x *request, q apiv1.EventQuery) error {
+	topics, err := topicsOf(q.Topic)
 	if err != nil {
 		return err
 	}
-	after, err := s.readResumeCursor(x)
+	after, err := s.readResumeCursor(x, q)
 	if err != nil {
 		return err
 	}
@@ -241,9 +158,8 @@ func (s *server) followEvents(x *request) error {
 	return nil
 }
 
-// readTopics returns the requested topics; nil means all.
-func (x *request) readTopics() ([]string, error) {
-	text := x.queryText("topic")
+// topicsOf returns the requested topics; nil means all.
+func topicsOf(text string) ([]string, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -259,12 +175,12 @@ func (x *request) readTopics() ([]string, error) {
 
 // readResumeCursor returns the position at which the feed starts. The header takes precedence over the
 // query, because a browser that reconnects sends the original query again.
-func (s *server) readResumeCursor(x *request) (feed.Cursor, error) {
-	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), x.queryText("last_event_id"))
+func (s *server) readResumeCursor(x *request, q apiv1.EventQuery) (feed.Cursor, error) {
+	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), q.LastEventID)
 	switch {
 	case id != "":
 		return feed.ParseCursor(id)
-	case feedStart(x.queryText("from")) == feedBeginning:
+	case q.From == apiv1.FeedBeginning:
 		return feed.Cursor{}, nil
 	default:
 		return s.feedOptions.Feed.Now(x.ctx)

@@ -169,7 +169,7 @@ func (x *request) readAll(body io.Reader) ([]byte, error) {
 		if known := x.r.ContentLength + 1; known > int64(cap(doc)) {
 			larger = min(larger, known)
 		}
-		larger = min(larger, x.route.maxBody+1)
+		larger = min(larger, x.route.MaxBody+1)
 		if err := x.memory.grow(x.ctx, larger); err != nil {
 			return nil, err
 		}

@@ -199,7 +199,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, pattern := s.mux.Handler(r)
 	clean := path.Clean(r.URL.Path) == r.URL.Path // the mux would redirect
 	rt := s.routesByPattern[pattern]
-	literal := s.methods[r.URL.Path] != nil && (rt == nil || rt.path != r.URL.Path) // not a match of {uuid}
+	literal := s.methods[r.URL.Path] != nil && (rt == nil || rt.Path != r.URL.Path) // not a match of {uuid}
 	if clean && rt != nil && !literal {
 		s.mux.ServeHTTP(w, r)
 		return

@@ -78,7 +78,7 @@ func (d *apiDescription) describe(routes []*route) []byte {
 	}
 	failure := d.registry.Schema(reflect.TypeFor[apiv1.Error](), true, "")
 	for _, rt := range slices.SortedFunc(slices.Values(routes), func(a, b *route) int {
-		return bytes.Compare([]byte(a.path+" "+a.method), []byte(b.path+" "+b.method))
+		return cmp.Compare(a.Path+" "+a.Method, b.Path+" "+b.Method)
 	}) {
 		doc.AddOperation(d.describeOperation(rt, failure))
 	}
@@ -100,10 +100,10 @@ var pathParamPattern = regexp.MustCompile(`\{(\w+)\}`)
 
 func (d *apiDescription) describeOperation(rt *route, failure *huma.Schema) *huma.Operation {
 	op := &huma.Operation{
-		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.doc,
+		Method: rt.Method, Path: rt.Path, OperationID: rt.ID, Tags: []string{rt.Tag}, Summary: rt.Summary, Description: rt.About,
 		Responses: map[string]*huma.Response{"default": {Description: "Error", Content: newContent(failure, jsonMedia)}},
 	}
-	for _, found := range pathParamPattern.FindAllStringSubmatch(rt.path, -1) {
+	for _, found := range pathParamPattern.FindAllStringSubmatch(rt.Path, -1) {
 		schema := &huma.Schema{Type: huma.TypeString}
 		if regexp.MustCompile(`uuid$`).MatchString(found[1]) {
 			schema.Format = "uuid"
@@ -111,17 +111,21 @@ func (d *apiDescription) describeOperation(rt *route, failure *huma.Schema) *hum
 		op.Parameters = append(op.Parameters, &huma.Param{Name: found[1], In: "path", Required: true, Schema: schema})
 	}
 	for _, p := range rt.params {
-		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: "query", Description: p.description, Schema: p.listSchema()})
+		schema := paramSchema(p)
+		if p.MaxItems > 0 {
+			schema = &huma.Schema{Type: huma.TypeArray, Items: schema, MaxItems: &p.MaxItems}
+		}
+		op.Parameters = append(op.Parameters, &huma.Param{Name: p.Name, In: "query", Description: p.Doc, Schema: schema})
 	}
-	if rt.keyed {
+	if rt.Keyed {
 		most := postgres.MaxRequestKey
 		op.Parameters = append(op.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most},
 			Description: "A key of your choice for this request. A repeated request with the same key is not applied again. Keys are kept for a week.",
 		})
 	}
-	if rt.body != nil {
-		schema := d.registry.Schema(reflect.TypeOf(rt.body), true, "")
+	if rt.Body != nil {
+		schema := d.registry.Schema(bodyType(rt.Body), true, "")
 		if schema.Type == huma.TypeArray {
 			least, most := 1, engine.MaxBulk
 			schema.MinItems, schema.MaxItems = &least, &most
@@ -131,14 +135,22 @@ func (d *apiDescription) describeOperation(rt *route, failure *huma.Schema) *hum
 		op.RequestBody = &huma.RequestBody{Required: true, Content: newContent(schema, rt.acceptedMedia()...)}
 	}
 	rt.describeAccess(op, failure)
-	for status, body := range rt.responses {
+	for status, body := range rt.Answers() {
 		answer := &huma.Response{Description: http.StatusText(status)}
 		if body != nil {
-			answer.Content = newContent(d.registry.Schema(reflect.TypeOf(body), true, ""), cmp.Or(rt.responseMedia, jsonMedia))
+			answer.Content = newContent(d.registry.Schema(body, true, ""), cmp.Or(rt.Gives, jsonMedia))
 		}
 		op.Responses[strconv.Itoa(status)] = answer
 	}
 	return op
+}
+
+// bodyType returns the type that describes a body of type t.
+func bodyType(t reflect.Type) reflect.Type {
+	if t == reflect.TypeFor[apiv1.StepAction]() {
+		return reflect.TypeFor[stepAction]()
+	}
+	return t
 }
 
 const bearer = "bearer"
@@ -146,7 +158,7 @@ const bearer = "bearer"
 // describeAccess documents how a route authenticates callers and which permissions it requires.
 func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
 	op.Security = []map[string][]string{} // explicitly none
-	if rt.public {
+	if rt.Public {
 		return
 	}
 	op.Security = append(op.Security, map[string][]string{bearer: {}})
@@ -154,16 +166,15 @@ func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
 		Description: "The API key is missing, unknown, revoked or expired", Content: newContent(failure, jsonMedia),
 		Headers: map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}}},
 	}
-	if rt.anyone {
+	if rt.Anyone {
 		return
 	}
-	needs := "the permission " + string(rt.permission)
-	if rt.extraPermission != "" {
-		needs = "the permissions " + string(rt.permission) + " and " + string(rt.extraPermission)
+	needs := "the permission " + string(rt.Needs)
+	if rt.Also != "" {
+		needs = "the permissions " + string(rt.Needs) + " and " + string(rt.Also)
 	}
 	op.Description = strings.TrimSpace(op.Description + " Needs " + needs + ".")
-	op.Responses["403"] = &huma.Response{Description: "The API key lacks " + needs,
-		Content: newContent(failure, jsonMedia)}
+	op.Responses["403"] = &huma.Response{Description: "The API key lacks " + needs, Content: newContent(failure, jsonMedia)}
 }
 
 // allowNulls makes all optional properties of a request body nullable, in the document and in

@@ -9,97 +9,17 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/operation"
-	"tasker.example/tasker/internal/overload"
-	"tasker.example/tasker/internal/postgres"
 )
 
 const (
-	operationPath = "/v1/operations/{operation_uuid}"
-
-	planBytes     = 8 << 20 // large enough for the maximum number of selected ids
 	dryRunLimit   = 10_000
 	arrivalsLimit = 1000
 )
 
-func (s *server) operationRoutes() []*route {
-	const tag = "operations"
-	return []*route{
-		{
-			method: "POST", path: "/v1/operations", id: "planOperation", class: overload.Operations, permission: access.OperateSteps, tag: tag,
-			summary: "Plan an operation and freeze its steps",
-			doc: "For operators. The failed step of each selected open investigation becomes an item, unless the caller lacks the permission to operate steps in its " +
-				"namespace. Nothing else changes until the start; a plan that is not started within 30 minutes is aborted. If another operation " +
-				"has some of the steps, the CONFLICT contains its id, its planner and their number. " +
-				"With an Idempotency-Key a repeated request returns 200 with the operation; a different request with the same key is a CONFLICT.",
-			keyed: true, body: apiv1.PlanOperation{}, maxBody: planBytes,
-			responses: createdOrOKResponse(apiv1.Operation{}), serve: s.planOperation,
-		},
-		{
-			method: "GET", path: "/v1/operations", id: "listOperations", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,
-			summary: "List operations, newest first",
-			doc:     "Operations with items in namespaces that the caller cannot see are omitted.",
-			params: []param{
-				choiceParam("state", "Filter by state.", tasker.OperationStates()), textParam("namespace", "Filter by namespace of the items.", 128), limitParam(defaultLimit), offsetParam(),
-			},
-			responses: okResponse(apiv1.OperationList{}), serve: s.listOperations,
-		},
-		{
-			method: "GET", path: operationPath, id: "getOperation", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,
-			summary:   "Get an operation with the number of its items by state",
-			responses: okResponse(apiv1.Operation{}), serve: s.getOperation,
-		},
-		{
-			method: "GET", path: operationPath + "/items", id: "listOperationItems", class: overload.Reads, permission: access.ReadInvestigations, tag: tag,
-			summary: "List the items of an operation in order",
-			params: []param{
-				choiceParam("state", "Filter by state.", tasker.ItemStates()),
-				intParam("after", "Page cursor: next of the previous page.", 0, tasker.MaxOperationItems, 0), limitParam(triageLimit),
-			},
-			responses: okResponse(apiv1.OperationItemList{}), serve: s.listOperationItems,
-		},
-		{
-			method: "POST", path: operationPath + "/dry-run", id: "dryRunOperation", class: overload.Operations, permission: access.OperateSteps, tag: tag,
-			summary: "Simulate an operation: apply its action and roll it back",
-			doc: "For operators. It applies the action to the planned items, 200 at a time, and rolls each batch back. " +
-				"It ends after limit items or 20 seconds; next is the cursor of the next request.",
-			body: apiv1.DryRunOperation{}, responses: okResponse(apiv1.OperationDryRun{}), serve: withBody(s.dryRunOperation),
-		},
-	}
-}
-
-func (s *server) operationChangeRoutes() []*route {
-	const tag = "operations"
-	return []*route{
-		{
-			method: "POST", path: operationPath + "/start", id: "startOperation", class: overload.Operations, permission: access.OperateSteps, tag: tag,
-			summary: "Start an operation after reviewing its plan",
-			doc:     "For operators. Safe to repeat. A plan that expired, was aborted or has a different digest is a CONFLICT.",
-			body:    apiv1.StartOperation{}, responses: okResponse(apiv1.Operation{}), serve: withBody(s.startOperation),
-		},
-		s.newVerbRoute("pause", "Pause an operation: nothing more is released; what is released continues",
-			s.operations.Pause),
-		s.newVerbRoute("abort", "Abort an operation: nothing more is released; what is released continues",
-			s.operations.Abort),
-		{
-			method: "POST", path: operationPath + "/resume", id: "resumeOperation", class: overload.Operations, permission: access.OperateSteps, tag: tag,
-			summary: "Resume a paused operation, repeating its wave",
-			doc: "For operators. Safe to repeat; an operation that has ended is a CONFLICT. tolerate changes how many steps of a wave may fail. tolerate_cause ignores " +
-				"failures of the causes for which the operation is paused from then on; it is a CONFLICT if the pause is not about failures.",
-			body: apiv1.ResumeOperation{}, responses: okResponse(apiv1.Operation{}), serve: withBody(s.resumeOperation),
-		},
-	}
-}
-
-func (*server) newVerbRoute(verb, summary string, do changeOperation) *route {
-	return &route{
-		method: "POST", path: operationPath + "/" + verb, id: verb + "Operation", class: overload.Operations, permission: access.OperateSteps, tag: "operations",
-		summary: summary,
-		doc:     "For operators. Safe to repeat; an operation that ended differently is a CONFLICT.",
-		body:    apiv1.ChangeOperation{}, responses: okResponse(apiv1.Operation{}),
-		serve: withBody(func(x *request, req apiv1.ChangeOperation) error { return x.changeOperation(req.By, do) }),
-	}
+// changeOf returns a handler that changes an operation.
+func changeOf(do changeOperation) func(*request, apiv1.ChangeOperation) error {
+	return func(x *request, req apiv1.ChangeOperation) error { return x.changeOperation(req.By, do) }
 }
 
 func (s *server) planOperation(x *request) error {
@@ -110,8 +30,7 @@ func (s *server) planOperation(x *request) error {
 	}
 	p := tasker.OperationPlan{
 		Act: tasker.Act(req.Act.Type), Result: nullToNil(req.Act.Result), ResultExpression: req.Act.ResultExpression, Metadata: nullToNil(req.Act.Metadata), Actor: x.resolveActor(req.PlannedBy), Reason: req.Reason,
-		RatePerMinute: req.RatePerMinute, Limit: req.Limit, SkipOverlap: req.Overlap == "skip",
-		RequestKey: x.idempotencyKey(),
+		RatePerMinute: req.RatePerMinute, Limit: req.Limit, SkipOverlap: req.Overlap == "skip", RequestKey: x.idempotencyKey(),
 	}
 	if req.Waves != nil {
 		p.Waves = append([]int{}, *req.Waves...)
@@ -193,14 +112,12 @@ func toSelection(s apiv1.OperationSelection) (tasker.OperationSelection, error) 
 	return out, nil
 }
 
-func (s *server) listOperations(x *request) error {
-	list, more, err := s.db.Operations(x.ctx, tasker.OperationFilter{
-		State: tasker.OperationState(x.queryText("state")), Namespace: x.queryText("namespace"), Limit: x.queryInt("limit"), Offset: x.queryInt("offset"),
-	})
+func (s *server) listOperations(x *request, f tasker.OperationFilter) error {
+	list, more, err := s.db.Operations(x.ctx, f)
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.OperationList{Operations: convert(list, apiv1.FromOperation), Pagination: x.newPagination(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.OperationList{Operations: convert(list, apiv1.FromOperation), Pagination: newPagination(apiv1.Page{Limit: f.Limit, Offset: f.Offset}, len(list), more)})
 }
 
 func (s *server) getOperation(x *request) error {
@@ -219,12 +136,12 @@ func (s *server) getOperation(x *request) error {
 	return x.respond(http.StatusOK, out)
 }
 
-func (s *server) listOperationItems(x *request) error {
+func (s *server) listOperationItems(x *request, f tasker.OperationItemFilter) error {
 	id := x.pathUUID("operation_uuid")
 	if _, err := s.db.Operation(x.ctx, id); err != nil {
 		return err
 	}
-	list, more, err := s.db.OperationItems(x.ctx, id, postgres.ItemFilter{State: tasker.ItemState(x.queryText("state")), After: x.queryInt("after"), Limit: x.queryInt("limit")})
+	list, more, err := s.db.OperationItems(x.ctx, id, f)
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (x *request) readBody() (doc []byte, media string, err error) {
 	if media, err = x.readMedia(); err != nil {
 		return nil, "", err
 	}
-	limit := x.route.maxBody
+	limit := x.route.MaxBody
 	if x.r.ContentLength > limit {
 		return nil, "", x.newTooLargeError()
 	}
@@ -121,14 +121,14 @@ func (x *request) readBody() (doc []byte, media string, err error) {
 }
 
 func (x *request) newTooLargeError() error {
-	return tasker.Errorf(tasker.TooLarge, "body too large: the limit of this path is %d bytes", x.route.maxBody)
+	return tasker.Errorf(tasker.TooLarge, "body too large: the limit of this path is %d bytes", x.route.MaxBody)
 }
 
 func (rt *route) acceptedMedia() []string {
-	if rt.media == nil {
+	if rt.Media == nil {
 		return []string{jsonMedia}
 	}
-	return rt.media
+	return rt.Media
 }
 
 func (x *request) readMedia() (string, error) {
@@ -153,7 +153,7 @@ func (x *request) idempotencyKey() string { return x.r.Header.Get(idempotencyHea
 const idempotencyHeader = "Idempotency-Key"
 
 func (x *request) checkIdempotencyKey() error {
-	if given := x.r.Header.Values(idempotencyHeader); x.route.keyed && (len(given) > 1 || len(given) == 1 && payload.IsBlank(given[0])) {
+	if given := x.r.Header.Values(idempotencyHeader); x.route.Keyed && (len(given) > 1 || len(given) == 1 && payload.IsBlank(given[0])) {
 		return tasker.Errorf(tasker.Invalid, "invalid header %s: must be set once and not be empty", idempotencyHeader)
 	}
 	return nil
@@ -171,20 +171,9 @@ func newGetHandler[T, D any](
 
 func identity[T any](v T) T { return v }
 
-// withBody returns a handler that decodes the body and calls serve.
-func withBody[T any](serve func(*request, T) error) func(*request) error {
-	return func(x *request) error {
-		var body T
-		if err := x.read(&body); err != nil {
-			return err
-		}
-		return serve(x, body)
-	}
-}
-
 // checkPath validates the path parameters.
 func (x *request) checkPath() error {
-	for _, match := range pathParamRegexp.FindAllStringSubmatch(x.route.path, -1) {
+	for _, match := range pathParamRegexp.FindAllStringSubmatch(x.route.Path, -1) {
 		check := x.checkPathText
 		if match[2] != "" {
 			check = func(name string) error {
@@ -367,8 +356,8 @@ func nextCursor[T, P any](list []T, more bool, position func(T) P) *P {
 }
 
 // newPagination returns the pagination of a response.
-func (x *request) newPagination(count int, more bool) apiv1.Pagination {
-	return apiv1.Pagination{Limit: x.queryInt("limit"), Offset: x.queryInt("offset"), Count: count, HasMore: more}
+func newPagination(p apiv1.Page, count int, more bool) apiv1.Pagination {
+	return apiv1.Pagination{Limit: p.Limit, Offset: p.Offset, Count: count, HasMore: more}
 }
 
 // malformedError is the failure type if a worker reports an error that violates the protocol.

@@ -10,35 +10,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/access"
-	"tasker.example/tasker/internal/overload"
 )
-
-func (s *server) resultRoutes() []*route {
-	return []*route{
-		{
-			method: "GET", path: taskPath + "/context", id: "getTaskContext", class: overload.Reports, permission: access.ReadPayloads, tag: "tasks",
-			summary:   "Get the context of a task",
-			doc:       "For workers whose claim has context_omitted. The response is the bare document. A context never changes, so the ETag is always valid.",
-			responses: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil}, serve: s.getTaskContext,
-		},
-		{
-			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", class: overload.Reports, permission: access.ReadPayloads, tag: "steps",
-			summary: "Get the result of a step",
-			doc: "For workers whose claim has dependency_result_refs, and for operators. {step} is a UUID or a name. " +
-				"The response is the bare document. A step without a result is NOT_FOUND. A result never changes, so the ETag is always valid.",
-			responses: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil}, serve: s.getStepResult,
-		},
-		{
-			method: "GET", path: taskPath + "/results/{step}/items", id: "getItemResults", class: overload.Reports, permission: access.ReadPayloads, tag: "steps",
-			summary: "List the results of the items of a map step in order",
-			doc: "For workers that depend on a map step whose result has results_truncated, and for operators. {step} is a UUID or a name. " +
-				"The size of a page is limited; next is the cursor of the next page.",
-			params:    []param{intParam("from", "Page cursor: next of the previous page.", 0, maxOffset, 0)},
-			responses: okResponse(apiv1.ItemResults{}), serve: s.listItemResults,
-		},
-	}
-}
 
 // readTaskAndStepIDs returns the task and the step of the path. The step is a UUID or a name.
 func (s *server) readTaskAndStepIDs(x *request) (task, step tasker.ID, err error) {
@@ -64,12 +36,12 @@ func (s *server) getStep(x *request) error {
 	return respondWith(x, http.StatusOK, found, err, apiv1.FromStep)
 }
 
-func (s *server) listStepItems(x *request) error {
+func (s *server) listStepItems(x *request, f tasker.MapItemFilter) error {
 	task, step, err := s.readTaskAndStepIDs(x)
 	if err != nil {
 		return err
 	}
-	list, next, err := s.db.MapItems(x.ctx, task, step, tasker.MapItemFilter{State: tasker.StepState(x.queryText("state")), From: x.queryInt("from"), Limit: x.queryInt("limit")})
+	list, next, err := s.db.MapItems(x.ctx, task, step, f)
 	if err != nil {
 		return err
 	}
@@ -80,9 +52,9 @@ func (s *server) listStepItems(x *request) error {
 	return x.respond(http.StatusOK, out)
 }
 
-func (s *server) listItemResults(x *request) error {
+func (s *server) listItemResults(x *request, q apiv1.ItemResultQuery) error {
 	task, step, name := x.readStepRef()
-	page, err := s.db.ItemResultsFrom(x.ctx, task, step, name, x.queryInt("from"))
+	page, err := s.db.ItemResultsFrom(x.ctx, task, step, name, q.From)
 	if err != nil {
 		return err
 	}
@@ -93,12 +65,12 @@ func (s *server) listItemResults(x *request) error {
 	return x.respond(http.StatusOK, out)
 }
 
-func (s *server) listStepTransitions(x *request) error {
+func (s *server) listStepTransitions(x *request, page apiv1.HistoryPage) error {
 	task, step, err := s.readTaskAndStepIDs(x)
 	if err != nil {
 		return err
 	}
-	list, _, err := s.db.StepTransitions(x.ctx, task, step, x.queryInt("limit"), x.queryInt("offset"))
+	list, _, err := s.db.StepTransitions(x.ctx, task, step, page.Limit, page.Offset)
 	if err != nil {
 		return err
 	}

@@ -4,14 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/engine"
-	"tasker.example/tasker/internal/overload"
 )
 
 func (s *server) createTask(x *request, req apiv1.CreateTask) error {
@@ -104,8 +101,7 @@ func toNewTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 		t.Unique = tasker.Unique{Key: r.Unique.Key, OnConflict: tasker.ConflictPolicy(r.Unique.OnConflict)}
 	}
 	if d := r.Debounce; d != nil {
-		t.Debounce = tasker.Debounce{Key: d.Key, Wait: secondsToDuration(d.WaitSeconds),
-			MaxWait: secondsToDuration(d.MaxWaitSeconds)}
+		t.Debounce = tasker.Debounce{Key: d.Key, Wait: secondsToDuration(d.WaitSeconds), MaxWait: secondsToDuration(d.MaxWaitSeconds)}
 	}
 	if r.RecreatedFrom != "" {
 		var err error
@@ -147,15 +143,7 @@ func (s *server) respondWithTask(x *request, status int, id tasker.ID) error {
 	return x.respond(status, apiv1.FromTask(t, steps))
 }
 
-func (s *server) listTasks(x *request) error {
-	f, err := x.readTaskFilter()
-	if err != nil {
-		return err
-	}
-	f.Limit, f.Offset = x.queryInt("limit"), x.queryInt("offset")
-	if before := x.queryUUID("before"); before != nil {
-		f.Before = *before
-	}
+func (s *server) listTasks(x *request, f tasker.TaskFilter) error {
 	list, more, err := s.db.Tasks(x.ctx, f)
 	if err != nil {
 		return err
@@ -166,81 +154,18 @@ func (s *server) listTasks(x *request) error {
 	return x.respond(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: page})
 }
 
-func (x *request) readTaskFilter() (tasker.TaskFilter, error) {
-	attributes, err := tasker.ParseAttributeFilters(dropEmpty(x.queryTexts("attribute")))
-	if err != nil {
-		return tasker.TaskFilter{}, err
-	}
-	f := tasker.TaskFilter{
-		State: tasker.TaskState(x.queryText("status")), Phase: tasker.TaskPhase(x.queryText("phase")), Namespace: x.queryText("namespace"), Name: x.queryText("name"),
-		DeadLettered: x.queryBool("dead_lettered"), Tags: dropEmpty(x.queryTexts("tag")),
-		CorrelationID:  x.queryText("correlation_id"),
-		IdempotencyKey: x.queryText("idempotency_key"), Initiator: x.queryText("initiator"),
-		SourceSystem: x.queryText("source_system"),
-		Attributes:   attributes,
-		CreatedAfter: x.queryTime("created_after"), CreatedBefore: x.queryTime("created_before"), Overdue: x.queryFlag("overdue"), DueBefore: x.queryTime("due_before"),
-	}
-	if parent := x.queryUUID("parent"); parent != nil {
-		f.Parent = *parent
-	}
-	return f, nil
-}
-
-func attributeParam() param {
-	return textParam("attribute", "Filter by search attribute, as NAME:VALUE, such as customer:4711. Values of numbers and times may begin with >, >=, < or <=. "+
-		"With a range and no exact filter, results are ordered by descending value.",
-		400).withMaxValues(tasker.MaxSearchConditions)
-}
-
-func (s *server) taskListRoutes() []*route {
-	return []*route{
-		{
-			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, permission: access.ReadTasks, tag: "tasks",
-			summary: "List tasks, newest first",
-			params: append(taskFilterParams(), attributeParam(), limitParam(defaultLimit), offsetParam(),
-				idParam("before", "Page cursor: next_before of the previous page. Unlike with offset, later pages cost the same.")),
-			responses: okResponse(apiv1.TaskList{}), serve: s.listTasks,
-		},
-		{
-			method: "POST", path: "/v1/tasks/cancel", id: "cancelTasks", class: overload.Operations, permission: access.CancelTasks, tag: "tasks",
-			summary: "Cancel a batch of the open tasks that match a filter",
-			doc: "Up to 100 tasks, each in its own transaction, for up to ten seconds. Repeat the request while more is set. Tasks that are being compensated do not change. " +
-				"Filters with only a status and times are rejected. With compensate, completed steps are compensated, where their template declares how. Safe to repeat.",
-			params: append(taskFilterParams(), attributeParam()), body: apiv1.CancelTasks{},
-			responses: okResponse(apiv1.CancelledTasks{}), serve: s.cancelTasks,
-		},
-		{
-			method: "GET", path: "/v1/attributes", id: "listAttributes", class: overload.Reads, permission: access.ReadTasks, tag: "tasks",
-			summary:   "List search attributes by namespace and name, as declared by templates",
-			params:    []param{textParam("namespace", "Filter by namespace.", 128), limitParam(defaultLimit), offsetParam()},
-			responses: okResponse(apiv1.AttributeList{}), serve: s.listAttributes,
-		},
-		{
-			method: "PUT", path: taskPath + "/due", id: "changeDue", class: overload.Operations, permission: access.OperateSteps, tag: "tasks",
-			summary: "Set the due time of a task or of one of its steps",
-			doc: "For operators. It replaces the due time of the request or the template; notifications follow the new one. It is recorded in the history of the task. " +
-				"A finished task or step is a CONFLICT.",
-			body: apiv1.ChangeDue{}, responses: okResponse(apiv1.Task{}), serve: withBody(s.changeDue),
-		},
-	}
-}
-
-func (s *server) listAttributes(x *request) error {
-	list, more, err := s.db.Attributes(x.ctx, x.queryText("namespace"), x.queryInt("limit"), x.queryInt("offset"))
+func (s *server) listAttributes(x *request, q apiv1.NamespaceQuery) error {
+	list, more, err := s.db.Attributes(x.ctx, q.Namespace, q.Limit, q.Offset)
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.AttributeList{Attributes: convert(list, apiv1.FromAttribute), Pagination: x.newPagination(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.AttributeList{Attributes: convert(list, apiv1.FromAttribute), Pagination: newPagination(q.Page, len(list), more)})
 }
 
-func dropEmpty(texts []string) []string {
-	return slices.DeleteFunc(slices.Clone(texts), func(t string) bool { return t == "" })
-}
-
-func (s *server) getTask(x *request) error {
+func (s *server) getTask(x *request, q apiv1.TaskQuery) error {
 	id := x.pathUUID("uuid")
-	if wait := time.Duration(x.queryInt("wait_ms")) * time.Millisecond; wait > 0 {
-		if err := s.awaitTask(x, id, wait); err != nil {
+	if q.Wait > 0 {
+		if err := s.awaitTask(x, id, q.Wait); err != nil {
 			return err
 		}
 	}
@@ -270,7 +195,7 @@ func (s *server) awaitTask(x *request, id tasker.ID, wait time.Duration) error {
 	if err := x.ctx.Err(); err != nil {
 		return err
 	}
-	leave, err := s.gate.Wait(x.ctx, x.route.class, x.caller.Subject)
+	leave, err := s.gate.Wait(x.ctx, x.route.Class, x.caller.Subject)
 	if err == nil {
 		x.leaveGate = leave
 	}
@@ -280,29 +205,25 @@ func (s *server) awaitTask(x *request, id tasker.ID, wait time.Duration) error {
 // unknownActor is recorded if the caller is not authenticated and sends no name.
 const unknownActor = "unknown"
 
-func (s *server) cancelTask(x *request) error {
+func (s *server) cancelTask(x *request, q apiv1.CancelTaskQuery) error {
 	id := x.pathUUID("uuid")
 	cancel := s.engine.CancelTask
-	if x.queryFlag("compensate") {
+	if q.Compensate {
 		cancel = s.engine.CompensateTask
 	}
-	if err := cancel(x.ctx, id, x.resolveActorOrUnknown(x.queryText("cancelled_by")), x.queryText("reason")); err != nil {
+	if err := cancel(x.ctx, id, x.resolveActorOrUnknown(q.CancelledBy), q.Reason); err != nil {
 		return err
 	}
 	return s.respondWithTask(x, http.StatusOK, id)
 }
 
-func (s *server) cancelTasks(x *request) error {
-	f, err := x.readTaskFilter()
-	if err != nil {
-		return err
-	}
+func (s *server) cancelTasks(x *request, q apiv1.TaskSelection) error {
 	var req apiv1.CancelTasks
 	if err := x.read(&req); err != nil {
 		return err
 	}
 	batch, err := s.engine.CancelTasks(x.ctx, tasker.CancelBatchRequest{
-		Filter: f, Compensate: req.Compensate, Limit: req.Limit, DryRun: req.DryRun, Actor: x.resolveActorOrUnknown(req.By), Reason: req.Reason,
+		Filter: q.TaskFilter, Compensate: req.Compensate, Limit: req.Limit, DryRun: req.DryRun, Actor: x.resolveActorOrUnknown(req.By), Reason: req.Reason,
 	})
 	if err != nil {
 		return err
@@ -328,9 +249,9 @@ func (s *server) changeDue(x *request, req apiv1.ChangeDue) error {
 	return s.respondWithTask(x, http.StatusOK, id)
 }
 
-func (s *server) listTaskTransitions(x *request) error {
+func (s *server) listTaskTransitions(x *request, page apiv1.HistoryPage) error {
 	id := x.pathUUID("uuid")
-	list, _, err := s.db.TaskTransitions(x.ctx, id, x.queryInt("limit"), x.queryInt("offset"))
+	list, _, err := s.db.TaskTransitions(x.ctx, id, page.Limit, page.Offset)
 	if err != nil {
 		return err
 	}

@@ -6,40 +6,14 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/access"
-	"tasker.example/tasker/internal/overload"
 )
 
-const taskRequestPath = "/v1/task-requests"
-
-func (s *server) taskRequestRoutes() []*route {
-	return []*route{
-		{
-			method: "GET", path: taskRequestPath, id: "listTaskRequests", class: overload.Reads, permission: access.ReadTasks, tag: "tasks",
-			summary: "List tasks that were requested in SQL and are not created, newest first",
-			doc:     "Requests of the SQL function tasker.create_task. A server creates their tasks within a second, or refuses a request and keeps it with the error.",
-			params: []param{
-				textParam("namespace", "Filter by namespace.", 128), boolParam("refused", "Filter by refused or pending requests."), limitParam(defaultLimit), offsetParam(),
-			},
-			responses: okResponse(apiv1.TaskRequestList{}), serve: s.listTaskRequests,
-		},
-		{
-			method: "DELETE", path: taskRequestPath + "/{task_uuid}", id: "deleteTaskRequest", class: overload.Operations, permission: access.CancelTasks, tag: "tasks",
-			summary:   "Dismiss a task that was requested in SQL",
-			doc:       "A pending request is withdrawn: its task is not created. It is recorded in the audit log.",
-			responses: noContent, serve: s.deleteTaskRequest,
-		},
-	}
-}
-
-func (s *server) listTaskRequests(x *request) error {
-	list, more, err := s.db.TaskRequests(x.ctx, tasker.TaskRequestFilter{
-		Namespace: x.queryText("namespace"), Refused: x.queryBool("refused"), Limit: x.queryInt("limit"), Offset: x.queryInt("offset"),
-	})
+func (s *server) listTaskRequests(x *request, f tasker.TaskRequestFilter) error {
+	list, more, err := s.db.TaskRequests(x.ctx, f)
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.TaskRequestList{Requests: convert(list, apiv1.FromTaskRequest), Pagination: x.newPagination(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.TaskRequestList{Requests: convert(list, apiv1.FromTaskRequest), Pagination: newPagination(apiv1.Page{Limit: f.Limit, Offset: f.Offset}, len(list), more)})
 }
 
 func (s *server) deleteTaskRequest(x *request) error {

@@ -15,35 +15,17 @@ import (
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/feed"
-	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
 
-func (s *server) taskEventRoutes() []*route {
-	return []*route{{
-		method: "GET", path: taskPath + "/events", id: "followTask", class: overload.Streams, permission: access.ReadTasks, tag: "tasks",
-		quiet: true, responseMedia: "text/event-stream",
-		summary: "Stream the transitions of a task and its steps until the task ends",
-		doc: "Server-sent events: event is the kind, data the TaskEvent, id what to resume from with the header Last-Event-ID. " +
-			"The first event is the state of the task, the last one its end. In between are the transitions, in order for each step. " +
-			"After a reconnect some transitions may be repeated: transition_id identifies them, for the task and for its steps. " +
-			"A comment keeps an idle connection open. A client that does not read is disconnected, and may resume.",
-		params: []param{
-			choiceParam("from", "Where to start without an id to resume from: beginning (default), or now.", []feedStart{feedBeginning, feedNow}),
-			textParam("last_event_id", "Resume after the event with this id, like the header Last-Event-ID.", 100),
-		},
-		responses: okResponse(apiv1.TaskEvent{}), serve: s.followTask,
-	}}
-}
-
 // followTask streams the transitions of a task until it ends, the client disconnects or the server
 // stops.
-func (s *server) followTask(x *request) error {
+func (s *server) followTask(x *request, q apiv1.TaskEventQuery) error {
 	task, err := s.db.Task(x.ctx, x.pathUUID("uuid"))
 	if err != nil {
 		return err
 	}
-	after, err := s.readTaskCursor(x, task.UUID)
+	after, err := s.readTaskCursor(x, task.UUID, q)
 	if err != nil {
 		return err
 	}
@@ -77,12 +59,12 @@ func (s *server) followTask(x *request) error {
 }
 
 // readTaskCursor returns the position at which the stream of a task starts.
-func (s *server) readTaskCursor(x *request, task tasker.ID) (postgres.TaskPosition, error) {
-	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), x.queryText("last_event_id"))
+func (s *server) readTaskCursor(x *request, task tasker.ID, q apiv1.TaskEventQuery) (postgres.TaskPosition, error) {
+	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), q.LastEventID)
 	switch {
 	case id != "":
 		return feed.ParseTaskCursor(id)
-	case feedStart(x.queryText("from")) == feedNow:
+	case q.From == apiv1.FeedNow:
 		return s.db.TaskPosition(x.ctx, task)
 	default:
 		return postgres.TaskPosition{}, nil

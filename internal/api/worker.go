@@ -16,12 +16,12 @@ import (
 // maxWait is the maximum time for which a claim can wait for steps.
 const maxWait = time.Minute
 
-func (s *server) listWorkers(x *request) error {
-	list, more, err := s.db.Workers(x.ctx, x.queryInt("limit"), x.queryInt("offset"))
+func (s *server) listWorkers(x *request, page apiv1.Page) error {
+	list, more, err := s.db.Workers(x.ctx, page.Limit, page.Offset)
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.WorkerList{Workers: convert(list, apiv1.FromWorker), Pagination: x.newPagination(len(list), more)})
+	return x.respond(http.StatusOK, apiv1.WorkerList{Workers: convert(list, apiv1.FromWorker), Pagination: newPagination(page, len(list), more)})
 }
 
 func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {

@@ -23,13 +23,14 @@ var layers = [][]string{
 		"internal/loop", "internal/metrics", "internal/overload", "internal/payload", "internal/redact", "internal/schedule", "internal/schema",
 		"internal/expression", "internal/testtool",
 	},
-	2: {"client", "internal/invariants", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "internal/testclock", "sdk/conformance/program", "sdk/conformance/scripted", "worker"},
-	3: {"internal/auth", "internal/doctor", "internal/dlq", "internal/drill", "internal/engine", "internal/feed", "internal/pgtest", "internal/pgtest/fixture", "internal/sink", "rabbitmq", "sdk/conformance/cases", "sdk/conformance/live", "workertest"},
-	4: {"internal/cases", "internal/ctl", "internal/dispatch", "internal/emission", "internal/evidencefile", "internal/explain", "internal/hold", "internal/incidentreport", "internal/operation"},
-	5: {"internal/api", "internal/demo", "internal/enginehook", "internal/enginetest", "internal/web"},
-	6: {"deploy", "embedded", "internal/app"},
-	7: {"taskertest"},
-	8: {"sdk/conformance", "sdk/conformance/worker", "cmd/*", "examples/*", "examples/patterns/*", "internal/e2e"},
+	2: {"internal/endpoint", "internal/query"},
+	3: {"internal/invariants", "client", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "internal/testclock", "sdk/conformance/program", "sdk/conformance/scripted", "worker"},
+	4: {"internal/auth", "internal/doctor", "internal/dlq", "internal/drill", "internal/engine", "internal/feed", "internal/pgtest", "internal/pgtest/fixture", "internal/sink", "rabbitmq", "sdk/conformance/cases", "sdk/conformance/live", "workertest"},
+	5: {"internal/cases", "internal/ctl", "internal/dispatch", "internal/emission", "internal/evidencefile", "internal/explain", "internal/hold", "internal/incidentreport", "internal/operation"},
+	6: {"internal/api", "internal/demo", "internal/enginehook", "internal/enginetest", "internal/web"},
+	7: {"deploy", "embedded", "internal/app"},
+	8: {"taskertest"},
+	9: {"sdk/conformance", "sdk/conformance/worker", "cmd/*", "examples/*", "examples/patterns/*", "internal/e2e"},
 }
 
 // A goPackage is what go list prints of a package.
@@ -52,9 +53,9 @@ func TestLayersRefuse(t *testing.T) {
 	}{
 		{"nothing: a lower layer", goPackage{module + "/internal/engine", []string{"fmt", module, module + "/internal/postgres"}}, ""},
 		{"the same layer", goPackage{module + "/internal/loop", []string{module + "/internal/hostguard"}}, "loop (layer 1) imports internal/hostguard (layer 1)"},
-		{"a higher layer", goPackage{module + "/internal/engine", []string{module + "/internal/operation"}}, "engine (layer 3) imports internal/operation (layer 4)"},
+		{"a higher layer", goPackage{module + "/internal/engine", []string{module + "/internal/operation"}}, "engine (layer 4) imports internal/operation (layer 5)"},
 		{"any import of ours at the root", goPackage{module, []string{module + "/apiv1"}}, ". (layer 0) imports apiv1 (layer 1)"},
-		{"a command that uses another", goPackage{module + "/cmd/tasker", []string{module + "/cmd/tasker-ctl"}}, "(layer 8)"},
+		{"a command that uses another", goPackage{module + "/cmd/tasker", []string{module + "/cmd/tasker-ctl"}}, "(layer 9)"},
 		{"a package that is not listed", goPackage{module + "/internal/util", nil}, "internal/util is in no layer"},
 		{"a package within a package", goPackage{module + "/internal/api/v2", nil}, "internal/api/v2 is in no layer"},
 	} {

@@ -124,7 +124,7 @@ func TestACaseComesBackUnowned(t *testing.T) {
 				}
 				h.FindCases()
 			}
-			if n := len(h.list(tasker.CaseFilter{Unowned: true, States: []tasker.CaseState{tasker.CaseRegressed}})); n != 1 {
+			if n := len(h.list(tasker.CaseFilter{Unowned: true, CaseState: tasker.CaseRegressed})); n != 1 {
 				t.Errorf("%d regressed cases are unowned", n)
 			}
 			_, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("bo"), Actor: "bo"})

@@ -298,7 +298,7 @@ func TestResolvedAndRegressed(t *testing.T) {
 			if list := h.list(tasker.CaseFilter{}); len(list) != 0 {
 				t.Fatalf("open after the end: %+v", list)
 			}
-			resolved := h.list(tasker.CaseFilter{States: []tasker.CaseState{tasker.CaseResolved}})
+			resolved := h.list(tasker.CaseFilter{CaseState: tasker.CaseResolved})
 			if len(resolved) != 1 || resolved[0].ID != c.ID || resolved[0].ResolvedAt == nil {
 				t.Fatalf("resolved: %+v", resolved)
 			}

@@ -248,7 +248,7 @@ func (m *model) got() map[tasker.ID][3]int64 {
 			m.Errorf("case %+v", c)
 		}
 	}
-	for _, c := range m.list(tasker.CaseFilter{States: []tasker.CaseState{tasker.CaseResolved}}) {
+	for _, c := range m.list(tasker.CaseFilter{CaseState: tasker.CaseResolved}) {
 		if _, open := all[c.ID]; open {
 			m.Errorf("case %s is resolved and open", c.ID)
 		}

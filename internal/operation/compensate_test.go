@@ -5,7 +5,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/enginetest"
-	"tasker.example/tasker/internal/postgres"
 )
 
 // halfDone makes tasks whose first step is complete and can be undone, and whose second has failed
@@ -90,7 +89,7 @@ func TestTasksAreUndoneTogether(t *testing.T) {
 		tasks[:3], []tasker.ID{first[tasks[0]], first[tasks[1]], first[tasks[2]]}); n != 1 {
 		t.Errorf("%d undo steps have an investigation of their own", n)
 	}
-	items, _, err := h.DB.OperationItems(t.Context(), o.UUID, postgres.ItemFilter{Limit: 100})
+	items, _, err := h.DB.OperationItems(t.Context(), o.UUID, tasker.OperationItemFilter{Limit: 100})
 	h.Must(err)
 	for _, i := range items {
 		if i.MadeTask != nil {

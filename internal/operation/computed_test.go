@@ -51,7 +51,7 @@ func (h *harness) drive(o tasker.Operation) {
 	h.wantCounts(o, tasker.OperationDone, nonZero(h.now(o).Counts))
 }
 
-var allSkipped = postgres.ItemFilter{State: tasker.ItemSkipped, Limit: 10}
+var allSkipped = tasker.OperationItemFilter{State: tasker.ItemSkipped, Limit: 10}
 
 func nonZero(c counts) counts {
 	out := counts{}

@@ -14,7 +14,6 @@ import (
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/pgtest"
-	"tasker.example/tasker/internal/postgres"
 )
 
 // What is selected: by filter, ids, and the worker of the failure; of each investigation
@@ -61,7 +60,7 @@ func TestSelections(t *testing.T) {
 		p := plan()
 		p.Selection, p.Limit = tt.s, tt.limit
 		o := h.planned(p)
-		items, _, err := h.DB.OperationItems(t.Context(), o.UUID, postgres.ItemFilter{Limit: 100})
+		items, _, err := h.DB.OperationItems(t.Context(), o.UUID, tasker.OperationItemFilter{Limit: 100})
 		h.Must(err)
 		var got []tasker.ID
 		for i, item := range items {

@@ -244,7 +244,7 @@ func TestARecreatedTaskIsWrittenOff(t *testing.T) {
 	_, _, err := h.DLQ.Update(t.Context(), h.Entry(made).UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("no use"), Actor: "bob"})
 	h.Must(err)
 	h.look()
-	items, _, err := h.DB.OperationItems(t.Context(), o.UUID, postgres.ItemFilter{State: tasker.ItemSkipped, Limit: 10})
+	items, _, err := h.DB.OperationItems(t.Context(), o.UUID, tasker.OperationItemFilter{State: tasker.ItemSkipped, Limit: 10})
 	h.Must(err)
 	if len(items) != 1 || items[0].Outcome != "taken_over" {
 		t.Errorf("the items are %+v", items)

@@ -371,7 +371,7 @@ func TestItemsChangedByOthersAreSkipped(t *testing.T) {
 	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemSkipped: 5, tasker.ItemVerified: 1})
 	got := map[string]int{}
 	for _, state := range tasker.ItemStates() {
-		items, _, err := h.DB.OperationItems(t.Context(), o.UUID, postgres.ItemFilter{State: state, Limit: 10})
+		items, _, err := h.DB.OperationItems(t.Context(), o.UUID, tasker.OperationItemFilter{State: state, Limit: 10})
 		h.Must(err)
 		for _, i := range items {
 			got[i.Outcome]++
@@ -409,7 +409,7 @@ func TestATaskIsWrittenOffWhileAStepWaits(t *testing.T) {
 	h.Must(err)
 	h.look()
 	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemSkipped: 1})
-	items, _, err := h.DB.OperationItems(t.Context(), o.UUID, postgres.ItemFilter{State: tasker.ItemSkipped, Limit: 10})
+	items, _, err := h.DB.OperationItems(t.Context(), o.UUID, tasker.OperationItemFilter{State: tasker.ItemSkipped, Limit: 10})
 	h.Must(err)
 	if len(items) != 1 || items[0].Outcome != "taken_over" {
 		t.Errorf("the items are %+v", items)

@@ -205,7 +205,7 @@ func newCaseConditions(ctx context.Context, f tasker.CaseFilter, args []any) cas
 		{f.Case != nil, f.Case, "", "c.case_id = $%d"},
 		{f.Reason != "", string(f.Reason), "", "c.dlq_reason = $%d::tasker.dlq_reason"},
 		{f.Name != "", f.Name, "", "c.task_name = $%d"},
-		{len(f.States) > 0, f.States, "", "c.state = ANY ($%d)"},
+		{f.CaseState != "", string(f.CaseState), "", "c.state = $%d"},
 		{f.Owner != "", f.Owner, "", "c.owner = $%d AND c.owned_until > now()"},
 	} {
 		if o.set {
@@ -273,5 +273,5 @@ func newCaseNotFoundError(id tasker.ID) error {
 
 // includesResolved reports whether a filter selects only resolved cases.
 func includesResolved(f tasker.CaseFilter) bool {
-	return len(f.States) == 1 && f.States[0] == tasker.CaseResolved
+	return f.CaseState == tasker.CaseResolved
 }

@@ -123,15 +123,8 @@ func (db *DB) Operations(ctx context.Context, f tasker.OperationFilter) (list []
 	return mapSlice(rows, func(r operationRow) tasker.Operation { return r.toRedactedOperation(ctx) }), more, err
 }
 
-// ItemFilter selects a page of the items of an operation, ordered by ordinal.
-type ItemFilter struct {
-	State tasker.ItemState // empty selects all
-	After int              // last ordinal of the previous page
-	Limit int
-}
-
 // OperationItems lists the items of an operation and reports whether there are more.
-func (db *DB) OperationItems(ctx context.Context, operation tasker.ID, f ItemFilter) (list []tasker.OperationItem, more bool, err error) {
+func (db *DB) OperationItems(ctx context.Context, operation tasker.ID, f tasker.OperationItemFilter) (list []tasker.OperationItem, more bool, err error) {
 	const action = "list the items of an operation"
 	if f.State == "" {
 		list, more, err = queryPage[tasker.OperationItem](ctx, db.pool, f.Limit, action, statement("selectItems"), operation, f.After, f.Limit+1)

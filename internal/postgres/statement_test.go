@@ -322,8 +322,8 @@ func everyFilter(query func(context.Context, *DB, tasker.InvestigationFilter) er
 // everyCase is everyFilter for cases, with what only they have.
 func everyCase(query func(context.Context, *DB, tasker.CaseFilter) error) func(context.Context, *DB) error {
 	return everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
-		for _, c := range []tasker.CaseFilter{{}, {Owner: "a"}, {Unowned: true}, {FailedAgain: true}, {States: []tasker.CaseState{tasker.CaseNew, tasker.CaseResting}}, {States: []tasker.CaseState{tasker.CaseResolved}}} {
-			if c.InvestigationFilter = f; len(c.States) == 1 && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil) {
+		for _, c := range []tasker.CaseFilter{{}, {Owner: "a"}, {Unowned: true}, {FailedAgain: true}, {CaseState: tasker.CaseResting}, {CaseState: tasker.CaseResolved}} {
+			if c.InvestigationFilter = f; c.CaseState == tasker.CaseResolved && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil) {
 				continue // of open investigations
 			}
 			if err := query(ctx, db, c); err != nil {

@@ -10,7 +10,6 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
-	"tasker.example/tasker/internal/postgres"
 )
 
 const (
@@ -284,7 +283,7 @@ func (s *server) addItems(req *request, p *operationPage, after int) error {
 		} else if p.State1 == "" {
 			limit = itemSamples
 		}
-		list, more, err := s.DB.OperationItems(req.Context(), p.UUID, postgres.ItemFilter{State: state, After: after, Limit: limit})
+		list, more, err := s.DB.OperationItems(req.Context(), p.UUID, tasker.OperationItemFilter{State: state, After: after, Limit: limit})
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/postgres"
 )
 
 // operationVerb changes an operation.
@@ -113,7 +112,7 @@ func (s *server) newOperationForm(req *request, v operationVerb) (*operationForm
 	if len(o.Waves) > 0 && o.Items > o.Waves[0] {
 		p.Button = "Start with " + formatCount(o.Waves[0], itemNoun(o.Act))
 	}
-	list, _, err := s.DB.OperationItems(req.Context(), o.UUID, postgres.ItemFilter{Limit: shownItems})
+	list, _, err := s.DB.OperationItems(req.Context(), o.UUID, tasker.OperationItemFilter{Limit: shownItems})
 	p.First = newItemLines(list)
 	if err == nil && p.Refused == "" && req.Method == http.MethodGet {
 		err = p.dryRun(req.Context())

@@ -174,7 +174,7 @@ func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, e
 	}
 	q.Limit, q.Offset = in.readNumber("limit", pageRows, 1, maxRows), in.readOffset()
 	if state := readChoice(in, "case_state", tasker.CaseStates()); state != "" {
-		q.States = []tasker.CaseState{state}
+		q.CaseState = state
 	}
 	if in.err != nil {
 		return f, q, in.err
