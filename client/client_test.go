@@ -231,12 +231,12 @@ func TestCallsEnd(t *testing.T) {
 		}
 	}, WithTimeout(20*time.Millisecond))
 	t.Cleanup(func() { close(release) })
-	if _, err := c.Workers(t.Context(), Page{}); tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), "within 20ms") {
+	if _, err := c.Workers(t.Context(), apiv1.Page{}); tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), "within 20ms") {
 		t.Errorf("own time limit: %v, want Unavailable", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Workers(ctx, Page{}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Workers(ctx, apiv1.Page{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled by the caller: %v, want context.Canceled", err)
 	}
 }
@@ -288,12 +288,12 @@ func TestWire(t *testing.T) {
 		errorOf(c.RevokeAnswerLink(ctx, id(1), "approve", id(2))))
 	sent(`POST /v1/schedules application/json {"namespace":"n","name":"nightly","template":"t","every_seconds":60}`,
 		errorOf(c.CreateSchedule(ctx, apiv1.CreateSchedule{ScheduleSpec: apiv1.ScheduleSpec{Namespace: "n", Name: "nightly", Template: "t", EverySeconds: 60}})))
-	sent("GET /v1/schedules?after=a&limit=2&name=nightly&namespace=n&paused=true",
-		errorOf(c.Schedules(ctx, ScheduleQuery{Namespace: "n", Name: "nightly", Paused: true, After: "a", Limit: 2})))
+	sent("GET /v1/schedules?after="+task+"&limit=2&name=nightly&namespace=n&paused=true",
+		errorOf(c.Schedules(ctx, tasker.ScheduleFilter{Namespace: "n", Name: "nightly", Paused: true, After: new(id(1)), Limit: 2})))
 	sent("GET /v1/schedules/"+task+"?next=3", errorOf(c.Schedule(ctx, id(1), 3)))
 	before := time.Date(2026, 1, 31, 7, 30, 0, 0, time.UTC)
 	sent("GET /v1/schedules/"+task+"/firings?before=2026-01-31T07%3A30%3A00Z&before_kind=clock&limit=5&outcome=missed",
-		errorOf(c.Firings(ctx, id(1), FiringQuery{Outcome: "missed", Before: &before, BeforeKind: "clock", Limit: 5})))
+		errorOf(c.Firings(ctx, id(1), tasker.FiringFilter{Outcome: "missed", Before: &before, Kind: "clock", Limit: 5})))
 	sent("PUT /v1/schedules/"+task+` application/json {"namespace":"n","name":"nightly","template":"t","cron":"@daily","revision":2}`,
 		errorOf(c.UpdateSchedule(ctx, id(1), apiv1.UpdateSchedule{ScheduleSpec: apiv1.ScheduleSpec{Namespace: "n", Name: "nightly", Template: "t", Cron: "@daily"}, Revision: 2})))
 	sent("POST /v1/schedules/"+task+`/pause application/json {"reason":"r","by":"me"}`,
@@ -308,30 +308,30 @@ func TestWire(t *testing.T) {
 	sent("DELETE /v1/schedules/"+task+"?by=me&reason=r",
 		errorOf(c.DeleteSchedule(ctx, id(1), apiv1.ChangeSchedule{Reason: "r", By: "me"})))
 	sent("GET /v1/inbox?assignee=ann&mine=true",
-		errorOf(c.Inbox(ctx, InboxQuery{Mine: true, Assignees: []string{"ann"}})))
+		errorOf(c.Inbox(ctx, apiv1.InboxQuery{Mine: true, Assignees: []string{"ann"}})))
 	sent("PUT /v1/tasks/"+task+`/workflow_steps/approve/assignee application/json {"assignee":"ann"}`,
 		errorOf(c.AssignStep(ctx, id(1), "approve", apiv1.AssignStep{Assignee: "ann"})))
 	sent("POST /v1/templates application/yaml name: x", errorOf(c.RegisterTemplate(ctx, []byte("name: x"), YAML)))
-	sent("GET /v1/templates?limit=2&namespace=a", errorOf(c.Templates(ctx, "a", Page{Limit: 2})))
+	sent("GET /v1/templates?limit=2&namespace=a", errorOf(c.Templates(ctx, "a", apiv1.Page{Limit: 2})))
 	sent("GET /v1/templates/a/b/1.0.0", errorOf(c.Template(ctx, "a", "b", "1.0.0")))
 	sent("GET /v1/tasks/"+task, errorOf(c.Task(ctx, id(1))))
-	sent("GET /v1/tasks", errorOf(c.Tasks(ctx, TaskQuery{})))
+	sent("GET /v1/tasks", errorOf(c.Tasks(ctx, tasker.TaskFilter{})))
 	sent("GET /v1/tasks/"+task+"/tree", errorOf(c.TaskTree(ctx, id(1))))
 	sent("GET /v1/tasks/"+task+"/workflow_steps", errorOf(c.Steps(ctx, id(1))))
-	sent("GET /v1/tasks/"+task+"/transitions?offset=3", errorOf(c.TaskTransitions(ctx, id(1), Page{Offset: 3})))
+	sent("GET /v1/tasks/"+task+"/transitions?offset=3", errorOf(c.TaskTransitions(ctx, id(1), apiv1.Page{Offset: 3})))
 	sent("GET /v1/tasks/"+task+"/workflow_steps/refund%5B17%5D", errorOf(c.StepNamed(ctx, id(1), "refund[17]")))
 	sent("PATCH /v1/tasks/"+task+`/workflow_steps/refund%5B17%5D application/json {"action_type":"resolve_manually","reason":"r","resolved_by":"me"}`,
 		errorOf(c.ActOnStepNamed(ctx, id(1), "refund[17]", apiv1.StepAction{ActionType: "resolve_manually", Reason: "r", ResolvedBy: "me"})))
 	sent("GET /v1/tasks/"+task+"/workflow_steps/refund/items?from=7&limit=2&state=error",
-		errorOf(c.StepItems(ctx, id(1), "refund", MapItemQuery{State: tasker.StepError, From: 7, Limit: 2})))
+		errorOf(c.StepItems(ctx, id(1), "refund", tasker.MapItemFilter{State: tasker.StepError, From: 7, Limit: 2})))
 	sent("GET /v1/tasks/"+task+"/context", errorOf(c.TaskContext(ctx, id(1))))
 	sent("GET /v1/tasks/"+task+"/results/refund/items?from=7", errorOf(c.ItemResults(ctx, id(1), "refund", 7)))
 	sent("GET /v1/tasks/"+task+"/workflow_steps/"+step+"/transitions",
-		errorOf(c.StepTransitions(ctx, id(1), id(2), Page{})))
+		errorOf(c.StepTransitions(ctx, id(1), id(2), apiv1.Page{})))
 	sent("GET /v1/tasks?dead_lettered=true&limit=1&name=b&namespace=a&offset=2&phase=compensating&status=error",
-		errorOf(c.Tasks(ctx, TaskQuery{Status: tasker.TaskError, Phase: tasker.Compensating, Namespace: "a", Name: "b", DeadLettered: &yes, Page: Page{1, 2}})))
+		errorOf(c.Tasks(ctx, tasker.TaskFilter{State: tasker.TaskError, Phase: tasker.Compensating, Namespace: "a", Name: "b", DeadLettered: &yes, Limit: 1, Offset: 2})))
 	noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	_, err := c.Tasks(ctx, TaskQuery{
+	_, err := c.Tasks(ctx, tasker.TaskFilter{
 		Tags: []string{"a", "b"}, CorrelationID: "c", IdempotencyKey: "k", Initiator: "i", SourceSystem: "s", Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">0.5"}},
 		CreatedAfter: noon, CreatedBefore: noon.Add(500 * time.Millisecond),
 	})
@@ -339,15 +339,15 @@ func TestWire(t *testing.T) {
 		err)
 	sent("POST /v1/workers/"+task+`/checkpoint application/json {"step_uuid":"`+step+`","lease_token":"l","checkpoint":{"row":1}}`,
 		c.SaveCheckpoint(ctx, id(1), apiv1.SaveCheckpoint{Lease: apiv1.Lease{StepUUID: step, LeaseToken: "l"}, Checkpoint: json.RawMessage(`{"row":1}`)}))
-	sent("GET /v1/tasks?parent="+task, errorOf(c.Tasks(ctx, TaskQuery{Parent: id(1)})))
-	sent("GET /v1/tasks?before=x&limit=3", errorOf(c.Tasks(ctx, TaskQuery{Before: "x", Page: Page{Limit: 3}})))
+	sent("GET /v1/tasks?parent="+task, errorOf(c.Tasks(ctx, tasker.TaskFilter{Parent: id(1)})))
+	sent("GET /v1/tasks?before="+task+"&limit=3", errorOf(c.Tasks(ctx, tasker.TaskFilter{Before: id(1), Limit: 3})))
 	sent("GET /v1/limits?after=server&keys=true&kind=name&limit=5&name=customer&namespace=n",
-		errorOf(c.Limits(ctx, LimitQuery{Namespace: "n", Kind: "name", Name: "customer", After: "server", Keys: true, Limit: 5})))
+		errorOf(c.Limits(ctx, tasker.LimitFilter{Namespace: "n", Kind: "name", Name: "customer", After: "server", Keys: true, Limit: 5})))
 	sent(`PUT /v1/limits application/json {"kind":"server","per_second":2.5,"burst":3,"reason":"r"}`,
 		errorOf(c.SetLimit(ctx, apiv1.SetLimit{Kind: "server", PerSecond: 2.5, Burst: 3, Reason: "r"})))
 	sent("DELETE /v1/limits?by=me&kind=handler&name=a%2Fb&namespace=n&reason=r",
 		c.DeleteLimit(ctx, tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: "n", Name: "a/b"}, "r", "me"))
-	sent("GET /v1/attributes?limit=5&namespace=a", errorOf(c.Attributes(ctx, "a", Page{Limit: 5})))
+	sent("GET /v1/attributes?limit=5&namespace=a", errorOf(c.Attributes(ctx, "a", apiv1.Page{Limit: 5})))
 	sent("DELETE /v1/tasks/"+task+"?cancelled_by=me&reason=why+not",
 		errorOf(c.CancelTask(ctx, id(1), "why not", "me")))
 	sent("DELETE /v1/tasks/"+task+"?cancelled_by=me&compensate=true&reason=why+not",
@@ -360,7 +360,7 @@ func TestWire(t *testing.T) {
 	sent("POST /v1/tasks/"+task+`/workflow_steps/approve%20it/completion application/json {"success":true}`,
 		errorOf(c.CompleteStepNamed(ctx, id(1), "approve it", apiv1.Completion{Success: true})))
 	sent("GET /v1/dlq?dlq_reason=manual_dlq&limit=5&resolution_status=pending",
-		errorOf(c.Entries(ctx, EntryQuery{Status: tasker.EntryPending, Reason: tasker.ManualDLQ, Page: Page{Limit: 5}})))
+		errorOf(c.Entries(ctx, tasker.EntryFilter{Status: tasker.EntryPending, Reason: tasker.ManualDLQ, Limit: 5})))
 	sent("GET /v1/dlq/entry/"+task, errorOf(c.Entry(ctx, id(1))))
 	sent("GET /v1/dlq/task/"+task, errorOf(c.EntryOfTask(ctx, id(1))))
 	sent("PATCH /v1/dlq/entry/"+task+` application/json {"resolution_notes":"n"}`,
@@ -368,21 +368,21 @@ func TestWire(t *testing.T) {
 	sent("POST /v1/dlq/task/"+task+` application/json {"reason":"r","created_by":"me"}`,
 		errorOf(c.OpenEntry(ctx, id(1), apiv1.OpenEntry{Reason: "r", CreatedBy: "me"})))
 	sent("GET /v1/dlq/stats", errorOf(c.Stats(ctx)))
-	_, err = c.InvestigationQueue(ctx, InvestigationQuery{
-		Reason: tasker.ManualDLQ, Namespace: "shop", Name: "order", State: tasker.TaskError, Recovered: new(false), Page: Page{Limit: 2, Offset: 4},
+	_, err = c.InvestigationQueue(ctx, tasker.InvestigationFilter{
+		Reason: tasker.ManualDLQ, Namespace: "shop", Name: "order", State: tasker.TaskError, Recovered: new(false), Limit: 2, Offset: 4,
 	})
 	sent("GET /v1/dlq/investigation-queue?current_state=error&dlq_reason=manual_dlq&limit=2&name=order&namespace=shop&offset=4&recovered=false",
 		err)
-	_, err = c.InvestigationQueue(ctx, InvestigationQuery{
-		Tags: []string{"a", "b"}, CorrelationID: "c", Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">0.5"}}, Page: Page{Limit: 9},
+	_, err = c.InvestigationQueue(ctx, tasker.InvestigationFilter{
+		Tags: []string{"a", "b"}, CorrelationID: "c", Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">0.5"}}, Limit: 9,
 	})
 	sent("GET /v1/dlq/investigation-queue?attribute=risk%3A%3E0.5&correlation_id=c&limit=9&tag=a&tag=b", err)
 	sent("GET /v1/dlq/investigation-queue?limit=9",
-		errorOf(c.InvestigationQueue(ctx, InvestigationQuery{Page: Page{Limit: 9}})))
+		errorOf(c.InvestigationQueue(ctx, tasker.InvestigationFilter{Limit: 9})))
 	sent("GET /v1/cases?case="+task+"&min_age_minutes=90&text=odd+one&unowned=true",
-		errorOf(c.Cases(ctx, CaseQuery{InvestigationQuery: InvestigationQuery{Case: task, MinAge: 90 * time.Minute, Text: "odd one"}, Unowned: true})))
+		errorOf(c.Cases(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Case: new(id(1)), Age: 90 * time.Minute, Text: "odd one"}, Unowned: true})))
 	sent("GET /v1/cases?case_state=new&failed_again=true&owner=ann",
-		errorOf(c.Cases(ctx, CaseQuery{CaseState: tasker.CaseNew, Owner: "ann", FailedAgain: true})))
+		errorOf(c.Cases(ctx, tasker.CaseFilter{CaseState: tasker.CaseNew, Owner: "ann", FailedAgain: true})))
 	sent("GET /v1/cases/"+task, errorOf(c.Case(ctx, id(1))))
 	sent("GET /v1/cases/"+task+"/why", errorOf(c.WhyCase(ctx, id(1))))
 	sent("GET /v1/cases/"+task+"/changes", errorOf(c.CaseChanges(ctx, id(1))))
@@ -408,8 +408,8 @@ func TestWire(t *testing.T) {
 	sent("GET /v1/dlq/times?minutes=90", errorOf(c.EntryTimes(ctx, 90*time.Minute)))
 	sent("GET /v1/dlq/counts?interval_minutes=5&intervals=12", errorOf(c.EntryCounts(ctx, 5*time.Minute, 12)))
 	sent("GET /v1/dlq/counts", errorOf(c.EntryCounts(ctx, 0, 0)))
-	sent("GET /v1/dlq/staleness", errorOf(c.Staleness(ctx, StalenessQuery{})))
-	sent("GET /v1/workers", errorOf(c.Workers(ctx, Page{})))
+	sent("GET /v1/dlq/staleness", errorOf(c.Staleness(ctx, tasker.StalenessFilter{})))
+	sent("GET /v1/workers", errorOf(c.Workers(ctx, apiv1.Page{})))
 	sent("POST /v1/workers/"+task+"/drain", errorOf(c.DrainWorker(ctx, id(1))))
 	sent("GET /v1/namespaces", errorOf(c.Namespaces(ctx)))
 	sent(`PUT /v1/namespaces/a%2Fb application/json {"weight":2}`,

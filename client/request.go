@@ -18,8 +18,10 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/httpclient"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/query"
 )
 
 // Delays between retries.
@@ -40,6 +42,41 @@ type request struct {
 	repeatable bool          // applying it twice has the same effect as applying it once
 	wait       time.Duration // added to the timeout
 	key        string        // Idempotency-Key, or empty
+}
+
+// none is an absent query or body.
+var none endpoint.None
+
+// newRequest returns a request to an endpoint. The parameters of its path are in order.
+func newRequest[Q, B, A any](e endpoint.Of[Q, B, A], q Q, b B, path ...any) request {
+	r := request{method: e.Method, query: query.Encode(q), repeatable: e.Method == http.MethodGet || e.Repeatable || e.Keyed}
+	for element := range strings.SplitSeq(strings.Trim(e.Path, "/"), "/") {
+		if strings.HasPrefix(element, "{") {
+			element, path = fmt.Sprint(path[0]), path[1:]
+		}
+		r.path = append(r.path, element)
+	}
+	if e.Describe().Body != nil {
+		r.body = b
+	}
+	if e.Keyed {
+		r.key = tasker.NewID().String()
+	}
+	return r
+}
+
+// call sends a request to an endpoint and decodes the answer.
+func call[Q, B, A any](ctx context.Context, c *Client, e endpoint.Of[Q, B, A], q Q, b B, path ...any) (A, error) {
+	return send[A](ctx, c, newRequest(e, q, b, path...))
+}
+
+// send sends r and decodes the answer.
+func send[A any](ctx context.Context, c *Client, r request) (answer A, err error) {
+	if _, empty := any(answer).(endpoint.None); empty {
+		return answer, c.do(ctx, r, nil)
+	}
+	err = c.do(ctx, r, &answer)
+	return answer, err
 }
 
 // attemptError is a failed attempt.

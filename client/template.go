@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
-	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 // Media types of a template document.
@@ -26,103 +24,51 @@ type TemplateOption int
 // Strict rejects a template with ignored keys.
 const Strict TemplateOption = 1
 
-// Page selects a part of a list. Zero values mean the server's defaults.
-type Page struct {
-	Limit  int
-	Offset int
-}
-
-func (p Page) toValues() url.Values {
-	v := url.Values{}
-	if p.Limit != 0 {
-		v.Set("limit", strconv.Itoa(p.Limit))
-	}
-	if p.Offset != 0 {
-		v.Set("offset", strconv.Itoa(p.Offset))
-	}
-	return v
-}
-
-func setText(v url.Values, name, value string) {
-	if value != "" {
-		v.Set(name, value)
-	}
-}
-
-func setFlag(v url.Values, name string, value bool) {
-	if value {
-		v.Set(name, "true")
-	}
-}
-
-func setNumber(v url.Values, name string, value int) {
-	if value > 0 {
-		v.Set(name, strconv.Itoa(value))
-	}
-}
-
-func setTime(v url.Values, name string, t time.Time) {
-	if !t.IsZero() {
-		v.Set(name, t.UTC().Format(time.RFC3339Nano))
-	}
-}
-
 // RegisterTemplate registers a document with the content type [YAML] or [JSON]. Registering the
 // same template again succeeds. Errors are Invalid, with the faults as details, or Conflict if
 // the version exists with different content. Ignored keys are warnings in the response; [Strict]
 // makes them faults.
 func (c *Client) RegisterTemplate(ctx context.Context, doc []byte, contentType string, options ...TemplateOption) (apiv1.RegisteredTemplate, error) {
-	query := url.Values{}
-	setFlag(query, "strict", slices.Contains(options, Strict))
-	return call[apiv1.RegisteredTemplate](ctx, c, request{
-		method: http.MethodPost, path: []string{"v1", "templates"}, query: query, doc: doc, media: contentType, repeatable: true,
-	})
+	r := newRequest(endpoint.RegisterTemplate, apiv1.RegisterTemplateQuery{Strict: slices.Contains(options, Strict)}, nil)
+	r.body, r.doc, r.media = nil, doc, contentType
+	return send[apiv1.RegisteredTemplate](ctx, c, r)
 }
 
 // Templates lists the templates of a namespace, or of all namespaces if it is empty.
-func (c *Client) Templates(ctx context.Context, namespace string, p Page) (apiv1.TemplateList, error) {
-	query := p.toValues()
-	setText(query, "namespace", namespace)
-	return get[apiv1.TemplateList](ctx, c, query, "v1", "templates")
+func (c *Client) Templates(ctx context.Context, namespace string, p apiv1.Page) (apiv1.TemplateList, error) {
+	return call(ctx, c, endpoint.ListTemplates, apiv1.NamespaceQuery{Namespace: namespace, Page: p}, none)
 }
 
 // Template returns one version of a template.
 func (c *Client) Template(ctx context.Context, namespace, name, version string) (apiv1.TemplateDetail, error) {
-	return get[apiv1.TemplateDetail](ctx, c, nil, "v1", "templates", namespace, name, version)
+	return call(ctx, c, endpoint.GetTemplate, none, none, namespace, name, version)
 }
 
 // RetireTemplate makes a template version reject new tasks. Existing tasks continue.
 func (c *Client) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, r apiv1.RetireTemplate) (apiv1.Template, error) {
-	return c.changeTemplate(ctx, v, "retire", r)
+	return call(ctx, c, endpoint.RetireTemplate, none, r, v.Namespace, v.Name, v.Version)
 }
 
 // UnretireTemplate makes a retired template version accept new tasks again.
 func (c *Client) UnretireTemplate(ctx context.Context, v tasker.TemplateVersion, r apiv1.RetireTemplate) (apiv1.Template, error) {
-	return c.changeTemplate(ctx, v, "unretire", r)
-}
-
-func (c *Client) changeTemplate(ctx context.Context, v tasker.TemplateVersion, verb string, body any) (apiv1.Template, error) {
-	return sendRepeatable[apiv1.Template](ctx, c, http.MethodPost, body,
-		"v1", "templates", v.Namespace, v.Name, v.Version, verb)
+	return call(ctx, c, endpoint.UnretireTemplate, none, r, v.Namespace, v.Name, v.Version)
 }
 
 // ChangeVersion moves an open task to another version of its template, or only reports the
 // effect. It returns a Conflict with all reasons as details if the change is not possible.
 func (c *Client) ChangeVersion(ctx context.Context, task tasker.ID, r apiv1.ChangeVersion) (tasker.VersionChange, error) {
-	return sendRepeatable[tasker.VersionChange](ctx, c, http.MethodPost, r,
-		"v1", "tasks", task.String(), "change_version")
+	return call(ctx, c, endpoint.ChangeVersion, none, r, task)
 }
 
 // ChangeTasks moves the open tasks of a version to another version, one batch at a time, or only
 // counts them. To continue, set Before to the Next of the response; Next is nil after the last batch.
 func (c *Client) ChangeTasks(ctx context.Context, v tasker.TemplateVersion, r apiv1.ChangeTasks) (apiv1.ChangedTasks, error) {
-	return sendRepeatable[apiv1.ChangedTasks](ctx, c, http.MethodPost, r,
-		"v1", "templates", v.Namespace, v.Name, v.Version, "change_tasks")
+	return call(ctx, c, endpoint.ChangeTasks, none, r, v.Namespace, v.Name, v.Version)
 }
 
 // Health returns the version of the server if it responds.
 func (c *Client) Health(ctx context.Context) (apiv1.Health, error) {
-	return get[apiv1.Health](ctx, c, nil, "health")
+	return call(ctx, c, endpoint.Health, none, none)
 }
 
 // Ready returns whether the server is ready, with its checks, loops and components. If it is not,
@@ -136,30 +82,5 @@ func (c *Client) Ready(ctx context.Context) (apiv1.Health, error) {
 			answer.Status = "not_ready"
 		}
 	}
-	return answer, err
-}
-
-func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (T, error) {
-	return call[T](ctx, c, request{method: http.MethodGet, path: path, query: query, repeatable: true})
-}
-
-// send sends a request that must not be applied twice.
-func send[T any](ctx context.Context, c *Client, method string, body any, path ...string) (T, error) {
-	return call[T](ctx, c, request{method: method, path: path, body: body})
-}
-
-// sendRepeatable sends a request that has the same effect when it is applied twice.
-func sendRepeatable[T any](ctx context.Context, c *Client, method string, body any, path ...string) (T, error) {
-	return call[T](ctx, c, request{method: method, path: path, body: body, repeatable: true})
-}
-
-// sendKeyed sends a request with a new idempotency key, so that the server applies it once.
-func sendKeyed[T any](ctx context.Context, c *Client, method string, body any, path ...string) (T, error) {
-	return call[T](ctx, c, request{method: method, path: path, body: body, repeatable: true, key: tasker.NewID().String()})
-}
-
-// call sends r and decodes the response into a T.
-func call[T any](ctx context.Context, c *Client, r request) (answer T, err error) {
-	err = c.do(ctx, r, &answer)
 	return answer, err
 }

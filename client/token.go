@@ -13,6 +13,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 const (
@@ -133,54 +134,36 @@ func redactToken(r *http.Request, text string) string {
 
 // WhoAmI returns the identity and the permissions of the caller.
 func (c *Client) WhoAmI(ctx context.Context) (apiv1.Identity, error) {
-	return get[apiv1.Identity](ctx, c, nil, "v1", "whoami")
-}
-
-// KeyQuery selects and pages API keys, newest first.
-type KeyQuery struct {
-	Search  string // name, or prefix of a token; empty means any
-	Revoked bool   // include revoked keys
-	Page
+	return call(ctx, c, endpoint.WhoAmI, none, none)
 }
 
 // Keys lists API keys.
-func (c *Client) Keys(ctx context.Context, q KeyQuery) (apiv1.KeyList, error) {
-	query := q.toValues()
-	setText(query, "search", q.Search)
-	setFlag(query, "revoked", q.Revoked)
-	return get[apiv1.KeyList](ctx, c, query, "v1", "keys")
+func (c *Client) Keys(ctx context.Context, q apiv1.KeyQuery) (apiv1.KeyList, error) {
+	return call(ctx, c, endpoint.ListKeys, q, none)
 }
 
 // CreateKey creates an API key. The response contains its token, which cannot be retrieved later.
 func (c *Client) CreateKey(ctx context.Context, k apiv1.CreateKey) (apiv1.CreatedKey, error) {
-	return send[apiv1.CreatedKey](ctx, c, http.MethodPost, k, "v1", "keys")
+	return call(ctx, c, endpoint.CreateKey, none, k)
 }
 
 // RotateKey creates a new token for an API key. The previous one remains valid for r.GraceSeconds.
 func (c *Client) RotateKey(ctx context.Context, key tasker.ID, r apiv1.RotateKey) (apiv1.CreatedKey, error) {
-	return send[apiv1.CreatedKey](ctx, c, http.MethodPost, r, "v1", "keys", key.String(), "rotate")
+	return call(ctx, c, endpoint.RotateKey, none, r, key)
 }
 
 // RevokeKey revokes an API key. All servers reject it within five seconds.
 func (c *Client) RevokeKey(ctx context.Context, key tasker.ID) (apiv1.Key, error) {
-	return sendRepeatable[apiv1.Key](ctx, c, http.MethodDelete, nil, "v1", "keys", key.String())
-}
-
-// SessionQuery selects and pages sessions, newest first.
-type SessionQuery struct {
-	Subject string // such as user:ann; empty means any
-	Page
+	return call(ctx, c, endpoint.RevokeKey, none, none, key)
 }
 
 // Sessions lists signed-in browsers.
-func (c *Client) Sessions(ctx context.Context, q SessionQuery) (apiv1.SessionList, error) {
-	query := q.toValues()
-	setText(query, "subject", q.Subject)
-	return get[apiv1.SessionList](ctx, c, query, "v1", "sessions")
+func (c *Client) Sessions(ctx context.Context, q apiv1.SessionQuery) (apiv1.SessionList, error) {
+	return call(ctx, c, endpoint.ListSessions, q, none)
 }
 
 // EndSessions ends a session, or all sessions of a subject. All servers reject them within five
 // seconds.
 func (c *Client) EndSessions(ctx context.Context, r apiv1.EndSessions) (apiv1.EndedSessions, error) {
-	return sendRepeatable[apiv1.EndedSessions](ctx, c, http.MethodPost, r, "v1", "sessions", "end")
+	return call(ctx, c, endpoint.EndSessions, none, r)
 }

@@ -226,7 +226,7 @@ func TestARefusedCallerIsNotSentAgain(t *testing.T) {
 			w.WriteHeader(status)
 			fmt.Fprintf(w, `{"error": {"code": %q, "message": "no"}}`, code)
 		}, WithToken(aToken))
-		_, err := c.Tasks(t.Context(), TaskQuery{})
+		_, err := c.Tasks(t.Context(), tasker.TaskFilter{})
 		if tasker.CodeOf(err) != code || requests.Load() != 1 {
 			t.Errorf("%d: %v after %d requests", status, err, requests.Load())
 		}
@@ -297,7 +297,7 @@ func TestKeysOfTheAPI(t *testing.T) {
 	for want, call := range map[string]func() error{
 		"GET /v1/whoami ": func() error { _, err := c.WhoAmI(t.Context()); return err },
 		"GET /v1/keys?limit=5&offset=10&revoked=true&search=deploy ": func() error {
-			_, err := c.Keys(t.Context(), KeyQuery{Page: Page{Limit: 5, Offset: 10}, Search: "deploy", Revoked: true})
+			_, err := c.Keys(t.Context(), apiv1.KeyQuery{Page: apiv1.Page{Limit: 5, Offset: 10}, Search: "deploy", Revoked: true})
 			return err
 		},
 		`POST /v1/keys {"name":"a","grants":["worker@n"],"expires_in_seconds":86400}`: func() error {

@@ -10,12 +10,12 @@ import (
 	"iter"
 	"maps"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 const (
@@ -43,12 +43,11 @@ type WatchedEvent struct {
 // the request or cannot be reached initially.
 func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[WatchedEvent, error] {
 	return func(yield func(WatchedEvent, error) bool) {
-		query := url.Values{}
-		setText(query, "topic", strings.Join(o.Topics, ","))
+		q := apiv1.EventQuery{Topic: strings.Join(o.Topics, ",")}
 		if o.FromBeginning {
-			query.Set("from", "beginning")
+			q.From = apiv1.FeedBeginning
 		}
-		w := watch{client: c, path: []string{"v1", "dlq", "events"}, query: query, lost: o.Lost, id: o.After}
+		w := watch{client: c, request: newRequest(endpoint.FollowEvents, q, none), lost: o.Lost, id: o.After}
 		w.yield = func(data []byte) (bool, error) {
 			e := WatchedEvent{ResumeID: w.id}
 			if err := json.Unmarshal(data, &e.CloudEvent); err != nil {
@@ -82,11 +81,11 @@ type FollowedEvent struct {
 // rejects the request or cannot be reached initially.
 func (c *Client) FollowTask(ctx context.Context, task tasker.ID, o FollowOptions) iter.Seq2[FollowedEvent, error] {
 	return func(yield func(FollowedEvent, error) bool) {
-		query := url.Values{}
+		var q apiv1.TaskEventQuery
 		if o.FromNow {
-			query.Set("from", "now")
+			q.From = apiv1.FeedNow
 		}
-		w := watch{client: c, path: []string{"v1", "tasks", task.String(), "events"}, query: query, lost: o.Lost, id: o.After}
+		w := watch{client: c, request: newRequest(endpoint.FollowTask, q, none, task), lost: o.Lost, id: o.After}
 		type key struct {
 			ofTask bool // tasks and steps have separate ids
 			id     int64
@@ -115,11 +114,10 @@ func (c *Client) FollowTask(ctx context.Context, task tasker.ID, o FollowOptions
 
 // watch is a stream of server-sent events that continues after a connection loss.
 type watch struct {
-	client *Client
-	path   []string
-	query  url.Values
-	lost   func(error)
-	yield  func(data []byte) (more bool, err error)
+	client  *Client
+	request request
+	lost    func(error)
+	yield   func(data []byte) (more bool, err error)
 
 	id      string // resume position
 	reached bool   // connected at least once
@@ -217,12 +215,10 @@ func (w *watch) yieldEvent(data string) *attemptError {
 // connect opens the event stream.
 func (w *watch) connect(ctx context.Context) (*http.Response, *attemptError) {
 	c := w.client
-	query := w.query
 	if w.id != "" {
-		query = maps.Clone(query)
-		query.Del("from")
+		w.request.query.Del("from")
 	}
-	where, err := c.resolveURL(request{path: w.path, query: query})
+	where, err := c.resolveURL(w.request)
 	if err != nil {
 		return nil, &attemptError{err: err}
 	}

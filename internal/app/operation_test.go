@@ -60,7 +60,7 @@ func TestServersGoOnWithOperations(t *testing.T) {
 	_, err = api(second).CreateTasks(ctx, slices.Repeat([]apiv1.CreateTask{{Namespace: "orders", Name: "one"}}, 30))
 	must(err)
 	second.until("all tasks are stuck", func() bool {
-		l, err := api(second).InvestigationQueue(ctx, client.InvestigationQuery{Page: client.Page{Limit: 100}})
+		l, err := api(second).InvestigationQueue(ctx, tasker.InvestigationFilter{Limit: 100})
 		return err == nil && len(l) == 30
 	})
 	works.Store(true)

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// valueError describes the allowed values of a flag, as the error for an invalid value.
-type valueError string
+// ValueError describes the allowed values of a flag, as the error for an invalid value.
+type ValueError string
 
 // Error implements error.
-func (e valueError) Error() string { return "must be " + string(e) }
+func (e ValueError) Error() string { return "must be " + string(e) }
 
 // wrapFlagError replaces the errors of package strconv with a description of the allowed values.
 func wrapFlagError(_ *cobra.Command, err error) error {
@@ -26,7 +26,7 @@ func wrapFlagError(_ *cobra.Command, err error) error {
 		return UsageError{err.Error()}
 	}
 	cause := wrong.Unwrap()
-	var takes valueError
+	var takes ValueError
 	var number *strconv.NumError
 	switch {
 	case errors.As(cause, &takes):
@@ -57,9 +57,9 @@ func (b boundedNumber[N]) Set(text string) error {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < int64(b.least) || (b.most > 0 && n > int64(b.most)) {
 		if b.most == 0 {
-			return valueError(fmt.Sprintf("a number of at least %d", b.least))
+			return ValueError(fmt.Sprintf("a number of at least %d", b.least))
 		}
-		return valueError(fmt.Sprintf("a number from %d to %d", b.least, b.most))
+		return ValueError(fmt.Sprintf("a number from %d to %d", b.least, b.most))
 	}
 	*b.n = N(n)
 	return nil
@@ -90,7 +90,7 @@ func (v durationValue) Type() string { return "duration" }
 func (v durationValue) Set(text string) error {
 	d, err := ParseDuration(text)
 	if err != nil || !v.allows(d) {
-		return valueError(v.describeRange())
+		return ValueError(v.describeRange())
 	}
 	*v.d = d
 	return nil
@@ -214,7 +214,7 @@ func (v timeValue[T]) Set(text string) error {
 }
 
 func (v timeValue[T]) parse(text string) (time.Time, error) {
-	description := valueError("a time such as 2026-01-31T12:00:00Z")
+	description := ValueError("a time such as 2026-01-31T12:00:00Z")
 	if v.relative {
 		description += ", or +90m from now"
 		if span, ok := strings.CutPrefix(text, "+"); ok {
@@ -251,7 +251,7 @@ func (v choiceValue[T]) Type() string { return "string" }
 // Set implements pflag.Value. [RejectEmpty] rejects the empty value.
 func (v choiceValue[T]) Set(text string) error {
 	if text != "" && !slices.Contains(v.words, T(text)) {
-		return valueError("one of " + Join(v.words))
+		return ValueError("one of " + Join(v.words))
 	}
 	*v.value = T(text)
 	return nil

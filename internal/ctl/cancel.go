@@ -44,7 +44,7 @@ that the template declares (on_failure). To stop that, cancel again without --co
 }
 
 func (p *program) newCancelAllCommand() *cobra.Command {
-	var q taskQueryFlags
+	var q apiv1.TaskSelection
 	var r apiv1.CancelTasks
 	c := p.newCommand(commandHelp{
 		use:   "cancel-all --namespace NAMESPACE --reason TEXT",
@@ -58,21 +58,17 @@ With --compensate, completed steps are compensated before the tasks are cancelle
 		example: `  tasker-ctl task cancel-all --namespace orders --name fulfil --tag campaign-7 --dry-run
   tasker-ctl task cancel-all --namespace orders --attribute customer:4711 --reason "the customer has left"`,
 	}, func(ctx context.Context, _ arguments) error {
-		if err := q.read(); err != nil {
-			return err
-		}
-
 		api, err := p.newClient()
 		if err != nil {
 			return err
 		}
-		all, err := p.cancelAll(ctx, api, q.TaskQuery, r)
+		all, err := p.cancelAll(ctx, api, q.TaskFilter, r)
 		if err != nil {
 			return err
 		}
 		return p.showCancelled(all, r.DryRun)
 	})
-	q.addTo(c)
+	addQueryFlags(c, &q, 0)
 	c.Flags().BoolVar(&r.Compensate, "compensate", false, "compensate completed steps before cancelling")
 	addDryRunFlags(c, &r.DryRun, &r.Reason)
 	p.addActorFlag(c, &r.By, "by")
@@ -81,10 +77,10 @@ With --compensate, completed steps are compensated before the tasks are cancelle
 
 // cancelAll requests batches until one cancels no task. The next batch contains tasks again that
 // could not be cancelled.
-func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
+func (p *program) cancelAll(ctx context.Context, api *client.Client, f tasker.TaskFilter, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
 	var all apiv1.CancelledTasks
 	for {
-		part, err := api.CancelTasks(ctx, q, r)
+		part, err := api.CancelTasks(ctx, f, r)
 		if err != nil && all.Cancelled > 0 {
 			return all, fmt.Errorf("stopped after cancelling %s: %w", formatPlural(all.Cancelled, "task"), err)
 		}

@@ -35,7 +35,7 @@ change no task and no investigation.`,
 }
 
 func (p *program) newCasesCommand(use, group string) *cobra.Command {
-	var q client.CaseQuery
+	var q tasker.CaseFilter
 	c := newRequestCommand(p, commandHelp{
 		use:   use,
 		short: "List open cases, most costly first",
@@ -60,14 +60,10 @@ func (p *program) newCasesCommand(use, group string) *cobra.Command {
 			fmt.Fprintf(p.err, "%d more investigations will be grouped within seconds.\n", l.Unclassified)
 		}
 		if l.HasMore {
-			p.hintMorePages(len(l.Cases), q.Page)
+			p.hintMorePages(len(l.Cases), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
 		}
 	})
-	addInvestigationFlags(c, &q.InvestigationQuery)
-	addFilterFlag(c, &q.CaseState, "case-state", "", tasker.CaseStates())
-	c.Flags().StringVar(&q.Owner, "owner", "", "filter by owner")
-	c.Flags().BoolVar(&q.Unowned, "unowned", false, "only cases without an owner")
-	c.Flags().BoolVar(&q.FailedAgain, "failed-again", false, "only cases with a step that failed again after a repair")
+	addQueryFlags(c, &q, 100)
 	return c
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/payload"
@@ -115,9 +116,8 @@ func addLimitFlag(c *cobra.Command, limit *int, defaultLimit int) {
 	c.Flags().VarP(cli.Number(limit, 1, maxLimit), "limit", "l", fmt.Sprintf("maximum number of results, at most %d", maxLimit))
 }
 
-func addPageFlags(c *cobra.Command, page *client.Page, limit int) {
-	addLimitFlag(c, &page.Limit, limit)
-	c.Flags().Var(cli.Number(&page.Offset, 0, maxOffset), "offset", "number of results to skip")
+func addPageFlags(c *cobra.Command, page *apiv1.Page, limit int) {
+	addQueryFlags(c, page, limit)
 }
 
 func addNamespaceFlag(c *cobra.Command, namespace *string) {

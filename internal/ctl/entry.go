@@ -37,7 +37,7 @@ investigation with dlq update.`,
 }
 
 func (p *program) newEntriesCommand() *cobra.Command {
-	var q client.EntryQuery
+	var q tasker.EntryFilter
 	var c *cobra.Command
 	c = newRequestCommand(p, commandHelp{
 		use:   "list",
@@ -53,19 +53,16 @@ func (p *program) newEntriesCommand() *cobra.Command {
 				return []string{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, formatTime(&e.DLQTimestamp)}
 			})
 		if !p.quiet || !c.Flags().Changed("limit") {
-			p.hintMorePages(len(l), q.Page)
+			p.hintMorePages(len(l), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
 		}
 	})
-	addFilterFlag(c, &q.Status, "status", "s", tasker.ResolutionStatuses())
-	addFilterFlag(c, &q.Reason, "reason", "", tasker.Reasons())
+	addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
-	addPageFlags(c, &q.Page, 50)
 	return c
 }
 
 func (p *program) newQueueCommand() *cobra.Command {
-	var q client.InvestigationQuery
-	var attributes []string
+	var q tasker.InvestigationFilter
 	var c *cobra.Command
 	c = newRequestCommand(p, commandHelp{
 		use:   "queue",
@@ -74,35 +71,16 @@ func (p *program) newQueueCommand() *cobra.Command {
   tasker-ctl dlq queue --recovered --state complete --quiet
   tasker-ctl dlq get $(tasker-ctl dlq queue --limit 1 --quiet)`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (_ []apiv1.InvestigationQueueEntry, err error) {
-		if q.Attributes, err = parseAttributeFilters(attributes); err != nil {
-			return nil, err
-		}
 		return api.InvestigationQueue(ctx, q)
 	}, func(l []apiv1.InvestigationQueueEntry) {
 		p.printInvestigations(l)
 		if !p.quiet || !c.Flags().Changed("limit") {
-			p.hintMorePages(len(l), q.Page)
+			p.hintMorePages(len(l), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
 		}
 	})
-	addInvestigationFlags(c, &q)
-	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "filter by tag of the task; repeatable")
-	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "filter by correlation id of the task")
-	c.Flags().StringArrayVar(&attributes, "attribute", nil, "filter by attribute of the task: customer:4711, or 'risk:>0.5'; repeatable")
+	addQueryFlags(c, &q, 100)
 	p.addQuietFlag(c)
 	return c
-}
-
-func addInvestigationFlags(c *cobra.Command, q *client.InvestigationQuery) {
-	addFilterFlag(c, &q.Reason, "reason", "", tasker.Reasons())
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
-	c.Flags().VarP(cli.Choice(&q.State, tasker.TaskStates()), "state", "", "filter by current state of the task")
-	c.Flags().StringVar(&q.Text, "text", "", "filter by text in namespace, template, step, error pattern or assignee")
-	c.Flags().Var(cli.Minutes(&q.MinAge, 0), "min-age", "filter by minimum age in whole minutes")
-	c.Flags().StringVar(&q.Case, "case", "", "filter by case")
-	c.Flags().StringVar(&q.CaseKey, "case-key", "", "deprecated: filter by case_key")
-	cli.Optional(c, &q.Recovered, "recovered", "filter by automatic recovery (true or false)")
-	addPageFlags(c, &q.Page, 100)
 }
 
 func (p *program) newRelatedCommand() *cobra.Command {
@@ -432,7 +410,7 @@ func (p *program) newStatsCommand() *cobra.Command {
 }
 
 func (p *program) newStalenessCommand() *cobra.Command {
-	var q client.StalenessQuery
+	var q tasker.StalenessFilter
 	c := newRequestCommand(p, commandHelp{
 		use:   "staleness",
 		short: "List tasks by staleness, worst first",
@@ -449,11 +427,8 @@ func (p *program) newStalenessCommand() *cobra.Command {
 				formatMinutes(s.TimeInStateMinutes), formatMinutes(s.ThresholdMinutes), formatInt(s.Priority),
 			}
 		})
-		p.hintMorePages(len(l), q.Page)
+		p.hintMorePages(len(l), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
 	})
-	addFilterFlag(c, &q.Health, "health-status", "", tasker.Healths())
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
-	addPageFlags(c, &q.Page, 100)
+	addQueryFlags(c, &q, 100)
 	return c
 }

@@ -15,7 +15,7 @@ import (
 )
 
 func (p *program) newEmissionsCommand() *cobra.Command {
-	var q client.EmissionQuery
+	var q tasker.EmissionFilter
 
 	c := newRequestCommand(p, commandHelp{
 		use:   "emissions",
@@ -40,12 +40,8 @@ sink is down.`,
 		}
 		printNextPageFlag(p, "before", l.Pagination.NextBefore)
 	})
-	addFilterFlag(c, &q.State, "state", "s", tasker.EmissionStates())
-	c.Flags().StringVar(&q.Sink, "sink", "", "filter by sink")
-	addFilterFlag(c, &q.Topic, "topic", "", tasker.Topics())
+	addQueryFlags(c, &q, 100)
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids of events")
-	addLimitFlag(c, &q.Limit, 100)
-	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "page cursor: position of the last event")
 	return c
 }
 

@@ -92,7 +92,7 @@ narrowed by --handler, --name and --step, or with --case the scope of that case.
 }
 
 func (p *program) newHoldListCommand() *cobra.Command {
-	var q client.HoldQuery
+	var q tasker.HoldFilter
 
 	c := newRequestCommand(p, commandHelp{
 		use:   "list",
@@ -100,11 +100,6 @@ func (p *program) newHoldListCommand() *cobra.Command {
 		example: `  tasker-ctl hold list --open
   tasker-ctl hold list --namespace payments --quiet`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.HoldList, error) {
-		if q.Before != "" {
-			if _, err := parseID("--before", q.Before); err != nil {
-				return apiv1.HoldList{}, err
-			}
-		}
 		return api.Holds(ctx, q)
 	}, func(l apiv1.HoldList) {
 
@@ -117,12 +112,8 @@ func (p *program) newHoldListCommand() *cobra.Command {
 			printNextPageFlag(p, "before", l.Pagination.NextBefore)
 		}
 	})
-	f := c.Flags()
-	addNamespaceFlag(c, &q.Namespace)
-	f.BoolVar(&q.Open, "open", false, "only open holds")
-	f.StringVar(&q.Before, "before", "", "page cursor: id of the last hold")
+	addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
-	addLimitFlag(c, &q.Limit, 50)
 	return c
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 func (p *program) newInboxCommand() *cobra.Command {
-	var q client.InboxQuery
+	var q apiv1.InboxQuery
 
 	c := newRequestCommand(p, commandHelp{
 		use:   "inbox",
@@ -37,16 +37,7 @@ it was assigned. --mine, --assignee and --unassigned can be combined.`,
 		})
 		printNextPageFlag(p, "after", l.Pagination.NextAfter)
 	})
-	f := c.Flags()
-	f.BoolVar(&q.Mine, "mine", false, "steps assigned to you or one of your groups")
-	f.StringArrayVar(&q.Assignees, "assignee", nil, "steps assigned to this person, or to group:NAME; repeatable")
-	f.BoolVar(&q.Unassigned, "unassigned", false, "steps without an assignee")
-	addNamespaceFlag(c, &q.Namespace)
-	f.StringVar(&q.Template, "template", "", "filter by template")
-	f.Var(cli.Time(&q.DueBefore), "due-before", "only steps due before this time, such as 2026-01-31T07:30:00Z")
-	f.BoolVar(&q.Overdue, "overdue", false, "only overdue steps")
-	f.StringVar(&q.After, "after", "", "page cursor: next_after of the previous page")
-	addLimitFlag(c, &q.Limit, 100)
+	addQueryFlags(c, &q, 100)
 	return c
 }
 

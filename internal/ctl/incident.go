@@ -25,7 +25,7 @@ of each other. Notifications are sent per incident; work is done on its cases.`,
 }
 
 func (p *program) newIncidentListCommand() *cobra.Command {
-	var q client.IncidentQuery
+	var q tasker.IncidentFilter
 
 	c := newRequestCommand(p, commandHelp{
 		use:   "list",
@@ -48,10 +48,8 @@ func (p *program) newIncidentListCommand() *cobra.Command {
 			p.printNextPage(l.Pagination)
 		}
 	})
-	addFilterFlag(c, &q.State, "state", "s", tasker.IncidentStates())
-	addNamespaceFlag(c, &q.Namespace)
+	addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
-	addPageFlags(c, &q.Page, 50)
 	return c
 }
 

@@ -137,7 +137,7 @@ func formatKey(k apiv1.Key) []field {
 }
 
 func (p *program) newKeyListCommand() *cobra.Command {
-	var q client.KeyQuery
+	var q apiv1.KeyQuery
 	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List API keys, newest first",
@@ -166,9 +166,7 @@ somewhere can be looked up by it.`,
 		})
 		p.printNextPage(l.Pagination)
 	})
-	c.Flags().StringVar(&q.Search, "search", "", "filter by name or token prefix")
-	c.Flags().BoolVar(&q.Revoked, "revoked", false, "include revoked keys")
-	addPageFlags(c, &q.Page, 50)
+	addQueryFlags(c, &q, 50)
 	return c
 }
 
@@ -226,7 +224,7 @@ func findKey(ctx context.Context, api *client.Client, text string) (tasker.ID, e
 		return id, nil
 	}
 	text = toSearchTerm(text)
-	found, err := api.Keys(ctx, client.KeyQuery{Search: text, Page: client.Page{Limit: 1}})
+	found, err := api.Keys(ctx, apiv1.KeyQuery{Search: text, Page: apiv1.Page{Limit: 1}})
 	switch {
 	case err != nil:
 		return tasker.ID{}, err

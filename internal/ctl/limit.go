@@ -43,7 +43,7 @@ func parseLimitRef(ref tasker.LimitRef, a arguments) (tasker.LimitRef, error) {
 }
 
 func (p *program) newLimitListCommand() *cobra.Command {
-	var q client.LimitQuery
+	var q tasker.LimitFilter
 	c := newRequestCommand(p, commandHelp{
 		use:     "list",
 		short:   "List limits with usage",
@@ -61,14 +61,8 @@ func (p *program) newLimitListCommand() *cobra.Command {
 		})
 		printNextPageFlag(p, "after", l.Pagination.NextAfter)
 	})
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
-	addAfterFlag(c, &q)
-	addLimitFlag(c, &q.Limit, 50)
+	addQueryFlags(c, &q, 50, "kind", "name", "keys")
 	return c
-}
-
-func addAfterFlag(c *cobra.Command, q *client.LimitQuery) {
-	c.Flags().StringVar(&q.After, "after", "", "page cursor: next_after of the previous page")
 }
 
 func formatLimit(l apiv1.Limit) string {
@@ -83,7 +77,7 @@ func formatLimit(l apiv1.Limit) string {
 }
 
 func (p *program) newLimitShowCommand() *cobra.Command {
-	var q client.LimitQuery
+	var q tasker.LimitFilter
 	c := newRequestCommand(p, commandHelp{
 		use:     "show",
 		short:   "Show the slots of a limit",
@@ -103,10 +97,7 @@ func (p *program) newLimitShowCommand() *cobra.Command {
 		}
 		printNextPageFlag(p, "after", all.Pagination.NextAfter)
 	})
-	addAfterFlag(c, &q)
-	c.Flags().StringVar(&q.Kind, "kind", "", "filter by kind: server, namespace, handler or name")
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "filter by handler or name")
+	addQueryFlags(c, &q, 50, "keys")
 	return c
 }
 

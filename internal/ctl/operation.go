@@ -300,7 +300,7 @@ func (p *program) newOperationVerbCommand(verb, short string, do func(*client.Cl
 }
 
 func (p *program) newOperationListCommand() *cobra.Command {
-	var q client.OperationQuery
+	var q tasker.OperationFilter
 
 	c := newRequestCommand(p, commandHelp{
 		use:   "list",
@@ -323,10 +323,8 @@ func (p *program) newOperationListCommand() *cobra.Command {
 			p.printNextPage(l.Pagination)
 		}
 	})
-	addFilterFlag(c, &q.State, "state", "s", tasker.OperationStates())
-	addNamespaceFlag(c, &q.Namespace)
+	addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
-	addPageFlags(c, &q.Page, 50)
 	return c
 }
 
@@ -449,7 +447,7 @@ func formatPause(pause *apiv1.OperationPause) string {
 }
 
 func (p *program) newOperationItemsCommand() *cobra.Command {
-	var q client.ItemQuery
+	var q tasker.OperationItemFilter
 	c := newRequestCommand(p, commandHelp{
 		use:   "items OPERATION",
 		short: "List the steps and results of an operation",
@@ -469,8 +467,6 @@ func (p *program) newOperationItemsCommand() *cobra.Command {
 			})
 		printNextPageFlag(p, "after", l.Next)
 	})
-	addFilterFlag(c, &q.State, "state", "s", tasker.ItemStates())
-	c.Flags().Var(cli.Number(&q.After, 0, tasker.MaxOperationItems), "after", "page cursor: last item of the previous page")
-	addLimitFlag(c, &q.Limit, 100)
+	addQueryFlags(c, &q, 100)
 	return c
 }

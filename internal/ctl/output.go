@@ -21,7 +21,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/payload"
 )
@@ -203,7 +202,7 @@ func (p *program) hintLimitReached(shown, limit int) {
 
 // hintMorePages prints a hint to stderr if a list may have a next page. It is for lists whose response
 // does not contain that information.
-func (p *program) hintMorePages(shown int, page client.Page) {
+func (p *program) hintMorePages(shown int, page apiv1.Page) {
 	if shown >= page.Limit {
 		fmt.Fprintf(p.err, "%d shown, there may be more: --offset %d shows the next.\n", shown, page.Offset+shown)
 	}

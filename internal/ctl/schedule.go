@@ -179,7 +179,7 @@ previous rule.`,
 }
 
 func (p *program) newScheduleListCommand() *cobra.Command {
-	var q client.ScheduleQuery
+	var q tasker.ScheduleFilter
 
 	c := newRequestCommand(p, commandHelp{
 		use:   "list",
@@ -187,11 +187,6 @@ func (p *program) newScheduleListCommand() *cobra.Command {
 		example: `  tasker-ctl schedule list --namespace billing
   tasker-ctl schedule list --paused --quiet`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.ScheduleList, error) {
-		if q.After != "" {
-			if _, err := parseID("--after", q.After); err != nil {
-				return apiv1.ScheduleList{}, err
-			}
-		}
 		return api.Schedules(ctx, q)
 	}, func(l apiv1.ScheduleList) {
 
@@ -203,13 +198,8 @@ func (p *program) newScheduleListCommand() *cobra.Command {
 			printNextPageFlag(p, "after", l.Pagination.NextAfter)
 		}
 	})
-	f := c.Flags()
-	addNamespaceFlag(c, &q.Namespace)
-	f.StringVar(&q.Name, "name", "", "filter by name")
-	f.BoolVar(&q.Paused, "paused", false, "only paused schedules")
-	f.StringVar(&q.After, "after", "", "page cursor: id of the last schedule")
+	addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
-	addLimitFlag(c, &q.Limit, 50)
 	return c
 }
 

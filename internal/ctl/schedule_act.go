@@ -14,7 +14,7 @@ import (
 )
 
 func (p *program) newScheduleFiringsCommand() *cobra.Command {
-	var q client.FiringQuery
+	var q tasker.FiringFilter
 
 	c := newRequestCommand(p, commandHelp{
 		use:   "firings SCHEDULE",
@@ -30,11 +30,7 @@ func (p *program) newScheduleFiringsCommand() *cobra.Command {
 			fmt.Fprintf(p.err, "There are more: --before %s --before-kind %s shows the next.\n", next.UTC().Format(time.RFC3339Nano), clean(orDefault(l.Pagination.NextKind, "")))
 		}
 	})
-	f := c.Flags()
-	f.StringVar(&q.Outcome, "outcome", "", "filter by outcome: started, queued, skipped, merged, missed or refused")
-	f.Var(cli.Time(&q.Before), "before", "page cursor: time of the last firing")
-	f.StringVar(&q.BeforeKind, "before-kind", "", "with --before: kind of the last firing")
-	addLimitFlag(c, &q.Limit, 50)
+	addQueryFlags(c, &q, 50)
 	return c
 }
 

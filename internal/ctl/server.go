@@ -74,7 +74,7 @@ func (p *program) newAuditCommand() *cobra.Command {
 }
 
 func (p *program) newAuditListCommand() *cobra.Command {
-	var q client.AuditQuery
+	var q apiv1.AuditQuery
 	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List audit events, newest first",
@@ -89,9 +89,7 @@ func (p *program) newAuditListCommand() *cobra.Command {
 		})
 		printNextPageFlag(p, "before", l.Pagination.NextBefore)
 	})
-	c.Flags().StringVar(&q.Action, "action", "", "filter by action, such as dlq.re_emit")
-	addLimitFlag(c, &q.Limit, 100)
-	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "page cursor: number of the last event")
+	addQueryFlags(c, &q, 100)
 	return c
 }
 

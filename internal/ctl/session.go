@@ -22,7 +22,7 @@ func (p *program) newSessionCommand() *cobra.Command {
 }
 
 func (p *program) newSessionListCommand() *cobra.Command {
-	var q client.SessionQuery
+	var q apiv1.SessionQuery
 	c := newRequestCommand(p, commandHelp{
 		use:   "list",
 		short: "List sessions, newest first",
@@ -37,8 +37,7 @@ func (p *program) newSessionListCommand() *cobra.Command {
 		})
 		p.printNextPage(l.Pagination)
 	})
-	c.Flags().StringVar(&q.Subject, "subject", "", "filter by subject, such as user:ann")
-	addPageFlags(c, &q.Page, 50)
+	addQueryFlags(c, &q, 50)
 	return c
 }
 

@@ -116,7 +116,7 @@ func (p *program) printStep(s apiv1.Step) {
 }
 
 func (p *program) newItemsCommand() *cobra.Command {
-	var q client.MapItemQuery
+	var q tasker.MapItemFilter
 	c := newRequestCommand(p, commandHelp{
 		use:   "items TASK STEP",
 		short: "List the items of a map step",
@@ -133,9 +133,7 @@ func (p *program) newItemsCommand() *cobra.Command {
 			})
 		printNextPageFlag(p, "from", l.Next)
 	})
-	addFilterFlag(c, &q.State, "state", "s", tasker.StepStates())
-	c.Flags().Var(cli.Number(&q.From, 0, tasker.MaxMapItems), "from", "first item to list")
-	addLimitFlag(c, &q.Limit, 100)
+	addQueryFlags(c, &q, 100)
 	return c
 }
 

@@ -30,7 +30,7 @@ func (p *program) newTaskCommand() *cobra.Command {
 }
 
 func (p *program) newTasksCommand() *cobra.Command {
-	var q taskQueryFlags
+	var q tasker.TaskFilter
 
 	c := newRequestCommand(p, commandHelp{
 		use:   "list",
@@ -42,10 +42,7 @@ func (p *program) newTasksCommand() *cobra.Command {
   tasker-ctl task list --parent $TASK
   tasker-ctl task list --status error --quiet | xargs -n1 tasker-ctl task steps`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (l apiv1.TaskList, err error) {
-		if err := q.read(); err != nil {
-			return l, err
-		}
-		return api.Tasks(ctx, q.TaskQuery)
+		return api.Tasks(ctx, q)
 	}, func(l apiv1.TaskList) {
 		header := []string{"task", "template", "version", "state", "steps", "dead letter", "created"}
 		printList(p, l.Tasks, columns{emptyMessage: "No tasks.", names: header}, func(t apiv1.Task) []string {
@@ -56,16 +53,14 @@ func (p *program) newTasksCommand() *cobra.Command {
 				HasMore: l.Pagination.HasMore})
 		}
 	})
-	q.addTo(c)
-	c.Flags().StringVar(&q.Before, "before", "", "page cursor: id of the last task")
+	addQueryFlags(c, &q, 20)
 	p.addQuietFlag(c)
-	addPageFlags(c, &q.Page, 20)
 	return c
 }
 
 func (p *program) newAttributesCommand() *cobra.Command {
 	var namespace string
-	var page client.Page
+	var page apiv1.Page
 	c := newRequestCommand(p, commandHelp{
 		use: "attributes", short: "List search attributes",
 		example: `  tasker-ctl task attributes --namespace orders`,
@@ -145,7 +140,7 @@ func (p *program) printTask(t apiv1.Task) {
 
 func (p *program) newTransitionsCommand() *cobra.Command {
 	var step string
-	var page client.Page
+	var page apiv1.Page
 	c := newRequestCommand(p, commandHelp{
 		use:   "transitions TASK",
 		short: "Show the history of a task or step",

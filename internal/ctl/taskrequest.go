@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 )
 
 func (p *program) newTaskRequestsCommand() *cobra.Command {
-	var q client.TaskRequestQuery
-	var refused bool
+	var q tasker.TaskRequestFilter
 	c := newRequestCommand(p, commandHelp{
 		use:   "requests",
 		short: "List tasks that were requested in SQL",
@@ -20,9 +20,6 @@ for a moment because no server has created them yet, and longer because a server
 them.`,
 		example: "  tasker-ctl task requests --refused",
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TaskRequestList, error) {
-		if refused {
-			q.Refused = &refused
-		}
 		return api.TaskRequests(ctx, q)
 	}, func(l apiv1.TaskRequestList) {
 		header := []string{"task", "template", "requested", "refused", "error"}
@@ -35,9 +32,7 @@ them.`,
 		})
 		p.printNextPage(l.Pagination)
 	})
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
-	c.Flags().BoolVar(&refused, "refused", false, "only refused requests")
-	addPageFlags(c, &q.Page, 50)
+	addQueryFlags(c, &q, 50)
 	return c
 }
 

@@ -123,7 +123,7 @@ func formatRetirement(t apiv1.Template) string {
 
 func (p *program) newTemplatesCommand() *cobra.Command {
 	var namespace string
-	var page client.Page
+	var page apiv1.Page
 	c := newRequestCommand(p, commandHelp{
 		use: "list", short: "List templates", example: "  tasker-ctl template list --namespace orders",
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TemplateList, error) {

@@ -22,7 +22,7 @@ func (p *program) newWorkerCommand() *cobra.Command {
 }
 
 func (p *program) newWorkersCommand() *cobra.Command {
-	var page client.Page
+	var page apiv1.Page
 	c := p.newCommand(commandHelp{
 		use:   "list",
 		short: "List workers and unserved queues",

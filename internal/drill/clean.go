@@ -10,7 +10,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/loop"
 )
 
@@ -59,8 +58,8 @@ func Clean(ctx context.Context, o Options) (Cleaned, error) {
 // are no longer listed.
 func (d *drill) cancelTasks(ctx context.Context, state tasker.TaskState) (n int, err error) {
 	for {
-		page, err := d.Client.Tasks(ctx, client.TaskQuery{
-			Namespace: d.Namespace, Status: state, Page: client.Page{Limit: cancelPage},
+		page, err := d.Client.Tasks(ctx, tasker.TaskFilter{
+			Namespace: d.Namespace, State: state, Limit: cancelPage,
 		})
 		if err != nil || len(page.Tasks) == 0 {
 			return n, err

@@ -121,7 +121,7 @@ func (d *drill) registerTemplate(ctx context.Context) error {
 
 // checkSandbox returns a Conflict if the namespace contains templates other than that of drills.
 func (d *drill) checkSandbox(ctx context.Context) error {
-	there, err := d.Client.Templates(ctx, d.Namespace, client.Page{Limit: 10})
+	there, err := d.Client.Templates(ctx, d.Namespace, apiv1.Page{Limit: 10})
 	if err != nil {
 		return err
 	}
@@ -136,8 +136,8 @@ func (d *drill) checkSandbox(ctx context.Context) error {
 }
 
 func (d *drill) listOpenCases(ctx context.Context) (apiv1.CaseList, error) {
-	return d.Client.Cases(ctx, client.CaseQuery{InvestigationQuery: client.InvestigationQuery{
-		Namespace: d.Namespace, Page: client.Page{Limit: 100},
+	return d.Client.Cases(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{
+		Namespace: d.Namespace, Limit: 100,
 	}})
 }
 

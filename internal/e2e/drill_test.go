@@ -235,7 +235,7 @@ func (d *drill) operate(ctx context.Context) {
 }
 
 func (d *drill) readQueue(ctx context.Context) ([]apiv1.InvestigationQueueEntry, error) {
-	queue, err := d.client.InvestigationQueue(ctx, client.InvestigationQuery{Page: client.Page{Limit: queuePage}})
+	queue, err := d.client.InvestigationQueue(ctx, tasker.InvestigationFilter{Limit: queuePage})
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func beginIncident(t *testing.T) incident {
 		must(t, err)
 	}
 	await(t, "all to have failed", func() bool {
-		l, err := c.Cases(t.Context(), client.CaseQuery{})
+		l, err := c.Cases(t.Context(), tasker.CaseFilter{})
 		must(t, err)
 		return l.TotalEntries == incidentTasks
 	})
@@ -219,7 +219,7 @@ func TestAnIncidentIsRepairedOnThePages(t *testing.T) {
 // caseLinkOf selects the link to the case of a template.
 func caseLinkOf(t *testing.T, url, template string) string {
 	t.Helper()
-	l, err := newClient(t, url).Cases(t.Context(), client.CaseQuery{})
+	l, err := newClient(t, url).Cases(t.Context(), tasker.CaseFilter{})
 	must(t, err)
 	for _, c := range l.Cases {
 		if c.TaskName == template {

@@ -16,7 +16,7 @@ import (
 
 func tasks(t *testing.T, c *client.Client, status string) []apiv1.Task {
 	t.Helper()
-	list, err := c.Tasks(t.Context(), client.TaskQuery{Status: tasker.TaskState(status)})
+	list, err := c.Tasks(t.Context(), tasker.TaskFilter{State: tasker.TaskState(status)})
 	must(t, err)
 	return list.Tasks
 }

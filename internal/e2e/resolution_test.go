@@ -182,7 +182,7 @@ func wantReceived(t *testing.T, s apiv1.Step, want string) {
 
 func wantHistory(t *testing.T, c *client.Client, task tasker.ID) {
 	t.Helper()
-	list, err := c.TaskTransitions(t.Context(), task, client.Page{Limit: 100})
+	list, err := c.TaskTransitions(t.Context(), task, apiv1.Page{Limit: 100})
 	must(t, err)
 	states := []string{list[0].From}
 	for _, x := range list {

@@ -34,8 +34,9 @@ var (
 
 	RevokeKey = Of[None, None, apiv1.Key]{
 		Method: "DELETE", Path: "/v1/keys/{key_uuid}", ID: "revokeKey", Class: overload.Operations, Needs: access.Administer, Tag: "access",
-		Summary: "Revoke an API key",
-		About:   "All servers reject it within five seconds and close its streams and sessions. Safe to repeat.",
+		Summary:    "Revoke an API key",
+		About:      "All servers reject it within five seconds and close its streams and sessions. Safe to repeat.",
+		Repeatable: true,
 	}
 
 	ListSessions = Of[apiv1.SessionQuery, None, apiv1.SessionList]{
@@ -48,5 +49,6 @@ var (
 		Summary: "End a session, or all sessions of a subject",
 		About: "All servers reject them within five seconds and close their streams. It is recorded in the audit log. The user can sign in again: " +
 			"to prevent that, use the identity provider or revoke the key. Safe to repeat.",
+		Repeatable: true,
 	}
 )

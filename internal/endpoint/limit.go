@@ -19,6 +19,7 @@ var (
 		Summary: "Set how many steps may run at once, or start per second",
 		About: "For operators of the namespace; the limit of the server is for administrators of all namespaces. Safe to repeat. " +
 			"It applies to all later claims on every server; running steps continue. It is recorded in the audit log.",
+		Repeatable: true,
 	}
 
 	DeleteLimit = Of[apiv1.DeleteLimitQuery, None, None]{

@@ -40,12 +40,14 @@ var (
 		Summary: "Simulate an operation: apply its action and roll it back",
 		About: "For operators. It applies the action to the planned items, 200 at a time, and rolls each batch back. " +
 			"It ends after limit items or 20 seconds; next is the cursor of the next request.",
+		Repeatable: true,
 	}
 
 	StartOperation = Of[None, apiv1.StartOperation, apiv1.Operation]{
 		Method: "POST", Path: operationPath + "/start", ID: "startOperation", Class: overload.Operations, Needs: access.OperateSteps, Tag: "operations",
-		Summary: "Start an operation after reviewing its plan",
-		About:   "For operators. Safe to repeat. A plan that expired, was aborted or has a different digest is a CONFLICT.",
+		Summary:    "Start an operation after reviewing its plan",
+		About:      "For operators. Safe to repeat. A plan that expired, was aborted or has a different digest is a CONFLICT.",
+		Repeatable: true,
 	}
 
 	ResumeOperation = Of[None, apiv1.ResumeOperation, apiv1.Operation]{
@@ -53,17 +55,20 @@ var (
 		Summary: "Resume a paused operation, repeating its wave",
 		About: "For operators. Safe to repeat; an operation that has ended is a CONFLICT. tolerate changes how many steps of a wave may fail. tolerate_cause ignores " +
 			"failures of the causes for which the operation is paused from then on; it is a CONFLICT if the pause is not about failures.",
+		Repeatable: true,
 	}
 
 	PauseOperation = Of[None, apiv1.ChangeOperation, apiv1.Operation]{
 		Method: "POST", Path: operationPath + "/pause", ID: "pauseOperation", Class: overload.Operations, Needs: access.OperateSteps, Tag: "operations",
-		Summary: "Pause an operation: nothing more is released; what is released continues",
-		About:   "For operators. Safe to repeat; an operation that ended differently is a CONFLICT.",
+		Summary:    "Pause an operation: nothing more is released; what is released continues",
+		About:      "For operators. Safe to repeat; an operation that ended differently is a CONFLICT.",
+		Repeatable: true,
 	}
 
 	AbortOperation = Of[None, apiv1.ChangeOperation, apiv1.Operation]{
 		Method: "POST", Path: operationPath + "/abort", ID: "abortOperation", Class: overload.Operations, Needs: access.OperateSteps, Tag: "operations",
-		Summary: "Abort an operation: nothing more is released; what is released continues",
-		About:   "For operators. Safe to repeat; an operation that ended differently is a CONFLICT.",
+		Summary:    "Abort an operation: nothing more is released; what is released continues",
+		About:      "For operators. Safe to repeat; an operation that ended differently is a CONFLICT.",
+		Repeatable: true,
 	}
 )

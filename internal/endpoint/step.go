@@ -82,8 +82,9 @@ var (
 
 	RevokeAnswerLink = Of[None, None, apiv1.AnswerLink]{
 		Method: "DELETE", Path: stepPath + "/answer_links" + "/{link_uuid}", ID: "revokeAnswerLink", Class: overload.Operations, Needs: access.OperateSteps, Tag: "inbox",
-		Summary: "Revoke an answer link",
-		About:   "Safe to repeat. A link that was used is a CONFLICT.",
+		Summary:    "Revoke an answer link",
+		About:      "Safe to repeat. A link that was used is a CONFLICT.",
+		Repeatable: true,
 	}
 
 	ListInbox = Of[apiv1.InboxQuery, None, apiv1.Inbox]{
@@ -102,5 +103,6 @@ var (
 		Summary: "Assign an external step that waits",
 		About: "For operators. Safe to repeat. Callers with steps:complete may answer for any assignee. " +
 			"A step that does not wait for an answer is a CONFLICT. A reset keeps the assignee.",
+		Repeatable: true,
 	}
 )

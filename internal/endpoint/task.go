@@ -39,6 +39,7 @@ var (
 		Summary: "Cancel a task and its unfinished steps",
 		About: "Safe to repeat. A complete task is a CONFLICT. With compensate=true completed steps are compensated in reverse order, where their template declares how: " +
 			"the task is in the phase compensating, and is cancelled afterwards; see phase and outcome. Cancelling again without it stops the compensation.",
+		Repeatable: true,
 	}
 
 	ListTaskTransitions = Of[apiv1.HistoryPage, None, []tasker.Transition]{
@@ -69,6 +70,7 @@ var (
 		Summary: "Cancel a batch of the open tasks that match a filter",
 		About: "Up to 100 tasks, each in its own transaction, for up to ten seconds. Repeat the request while more is set. Tasks that are being compensated do not change. " +
 			"Filters with only a status and times are rejected. With compensate, completed steps are compensated, where their template declares how. Safe to repeat.",
+		Repeatable: true,
 	}
 
 	ListAttributes = Of[apiv1.NamespaceQuery, None, apiv1.AttributeList]{
@@ -81,6 +83,7 @@ var (
 		Summary: "Set the due time of a task or of one of its steps",
 		About: "For operators. It replaces the due time of the request or the template; notifications follow the new one. It is recorded in the history of the task. " +
 			"A finished task or step is a CONFLICT.",
+		Repeatable: true,
 	}
 
 	ChangeVersion = Of[None, apiv1.ChangeVersion, tasker.VersionChange]{
@@ -89,6 +92,7 @@ var (
 		About: "In one transaction: finished and claimed steps do not change; pending, enqueued and failed steps take their definition from the new version; " +
 			"new steps are added, and removed steps are deleted if they have not started. If the move is not possible, the task does not change and the response is a CONFLICT with the change and all reasons as its details; " +
 			"with dry_run it is 200. Safe to repeat.",
+		Repeatable: true,
 	}
 
 	FollowTask = Of[apiv1.TaskEventQuery, None, apiv1.TaskEvent]{

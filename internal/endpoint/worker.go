@@ -19,8 +19,9 @@ var (
 
 	SetNamespace = Of[None, apiv1.SetNamespace, apiv1.Namespace]{
 		Method: "PUT", Path: "/v1/namespaces/{namespace}", ID: "setNamespace", Class: overload.Operations, Needs: access.Administer, Tag: "workers",
-		Summary: "Set the weight of a namespace: its share of workers that serve several namespaces",
-		About:   "For administrators of all namespaces. Safe to repeat. All servers apply it within a second. It is recorded in the audit log.",
+		Summary:    "Set the weight of a namespace: its share of workers that serve several namespaces",
+		About:      "For administrators of all namespaces. Safe to repeat. All servers apply it within a second. It is recorded in the audit log.",
+		Repeatable: true,
 	}
 
 	DeleteNamespace = Of[None, None, None]{
@@ -58,7 +59,7 @@ var (
 		Method: "POST", Path: workerPath + "/heartbeat", ID: "heartbeat", Class: overload.Reports, Needs: access.ActAsWorker, Tag: "workers",
 		Summary: "Renew the leases of running steps",
 		About:   "Safe to repeat. Stop the work of lost leases.",
-		MaxBody: 512 << 10, Quiet: true, Unmetered: true,
+		MaxBody: 512 << 10, Quiet: true, Unmetered: true, Repeatable: true,
 	}
 
 	ReportResults = Of[None, apiv1.ReportResults, apiv1.ReportAnswer]{
@@ -74,6 +75,7 @@ var (
 		Summary: "Save a checkpoint for later attempts of a step",
 		About: "The value replaces the previous one and is part of later claims of the step. It does not renew the lease. Safe to repeat. " +
 			"If the lease is lost, nothing is saved and the response is STALE_LEASE.",
+		Repeatable: true,
 	}
 
 	ReleaseSteps = Of[None, apiv1.Leases, apiv1.Released]{
@@ -86,11 +88,13 @@ var (
 		Summary: "Drain a worker: it gets no new steps, finishes its current ones and stops",
 		About: "For operators, and for a worker that is shutting down. Safe to repeat; it cannot be undone. " +
 			"The response to its next heartbeat notifies the worker.",
+		Repeatable: true,
 	}
 
 	Leave = Of[None, None, None]{
 		Method: "DELETE", Path: workerPath, ID: "leave", Class: overload.Reports, Needs: access.ActAsWorker, Tag: "workers",
-		Summary: "End the registration of a worker",
+		Summary:    "End the registration of a worker",
+		Repeatable: true,
 	}
 
 	ListQueues = Of[apiv1.QueueQuery, None, []tasker.Queue]{

@@ -254,7 +254,7 @@ func (c Claimant) claimStatement(limit, budget, depth int, l claimMode) (sql str
 		if l.direct {
 			return claimMoreFromHeads, args
 		}
-		return l.statement(claimFromHeads, claimUnheldFromHeads, args)
+		return l.buildStatement(claimFromHeads, claimUnheldFromHeads, args)
 	}
 	queues := len(c.Namespaces) * len(c.Handlers)
 	if queues > 1 || l.turn.ordersByAge() {
@@ -274,15 +274,15 @@ func (c Claimant) claimStatement(limit, budget, depth int, l claimMode) (sql str
 		variant.order = &byAge
 		args = append(args, l.turn.age)
 	case queues == 1:
-		return l.statement(claimSteps, claimUnheldSteps, args)
+		return l.buildStatement(claimSteps, claimUnheldSteps, args)
 	}
 	statement := claimOfSeveral[variant]
-	return l.statement(statement.plain, statement.unheld, args)
+	return l.buildStatement(statement.plain, statement.unheld, args)
 }
 
-// statement returns one of two statements: plain, or asks, which checks each step and has one more
+// buildStatement returns one of two statements: plain, or asks, which checks each step and has one more
 // argument.
-func (l claimMode) statement(plain, asks string, args []any) (sql string, all []any) {
+func (l claimMode) buildStatement(plain, asks string, args []any) (sql string, all []any) {
 	if l.asks {
 		return asks, append(args, l.gates)
 	}

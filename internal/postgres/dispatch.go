@@ -40,7 +40,7 @@ func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef)
 	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, nonNil(c.Without), tasker.MaxClaimBytes, ids}
 	return db.claimCheckingHolds(ctx, c.Version, func(l claimMode) (ClaimResult, error) {
 		if !db.limits.mayHaveLimits(c) {
-			sql, args := l.statement(takeSteps, takeUnheldSteps, args)
+			sql, args := l.buildStatement(takeSteps, takeUnheldSteps, args)
 			if result, err := db.runClaim(ctx, sql, args); err != nil || !result.limited {
 				return result, err
 			}

@@ -232,7 +232,7 @@ func (l limitedClaim) enqueue(b *pgx.Batch) int {
 	if age := l.age(); age != nil {
 		claim, unheld, args = of.claimOld[l.shape], of.claimUnheldOld[l.shape], append(args, age)
 	}
-	sql, args := l.mode.statement(claim, unheld, args)
+	sql, args := l.mode.buildStatement(claim, unheld, args)
 	b.Queue(sql, args...)
 	return b.Len() - before - 1
 }

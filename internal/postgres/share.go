@@ -92,7 +92,7 @@ func (s *sharedPool) checkServer(ctx context.Context, settings map[string]string
 			{"default_transaction_read_only", "off", "the engine must be able to write"},
 		} {
 			var value string
-			err := c.QueryRow(ctx, "SHOW "+required.name, pgx.QueryExecModeExec).Scan(&value)
+			err := c.QueryRow(ctx, "SELECT current_setting($1)", pgx.QueryExecModeExec, required.name).Scan(&value)
 			if err == nil && value != required.value {
 				err = tasker.Errorf(tasker.Invalid, "the sessions of the pool have %s = %s: it must be %s, because %s",
 					required.name, value, required.value, required.why)

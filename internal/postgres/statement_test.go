@@ -59,7 +59,7 @@ func prepares(ctx context.Context, tx *Tx, list ...string) error {
 // built runs the functions that put a statement together for each call, in all forms
 // that it can have.
 var built = map[string]func(ctx context.Context, db *DB) error{
-	"DB.rarestFirst": inScopes(func(ctx context.Context, db *DB) error {
+	"DB.sortRarestFirst": inScopes(func(ctx context.Context, db *DB) error {
 		for _, namespace := range []string{"", "a"} {
 			if _, err := db.sortRarestFirst(ctx, tasker.TaskFilter{Namespace: namespace, Tags: []string{"a", "b"}}, access.ScopeFromContext(ctx)); err != nil {
 				return err
@@ -173,7 +173,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		_, _, _, err := db.CasePage(ctx, f)
 		return err
 	}),
-	"DB.unclassified": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {
+	"DB.countUnclassified": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {
 		_, err := db.countUnclassified(ctx, f)
 		return err
 	}),
@@ -197,7 +197,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	}),
-	"DB.emissionPage": func(ctx context.Context, db *DB) error {
+	"DB.listEmissionPage": func(ctx context.Context, db *DB) error {
 		for _, f := range []tasker.EmissionFilter{{Limit: 1}, {State: tasker.EmissionPending, Limit: 1}, {State: tasker.EmissionSetAside, Sink: "log", Before: 9, Limit: 1}} {
 			if _, _, err := db.Emissions(ctx, f); err != nil {
 				return fmt.Errorf("%+v: %w", f, err)
@@ -257,7 +257,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
-	"limitedClaim.queue":      everyLimited(runLimited),
+	"limitedClaim.enqueue":      everyLimited(runLimited),
 	"limitedClaim.queueLocks": everyLimited(runLimited),
 	"DB.parkBlocking": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
 		_, err := db.parkBlocking(ctx, l.Claimant, 0)
@@ -401,7 +401,7 @@ func TestEveryNamedStatementExistsAndIsUsed(t *testing.T) {
 	for name, file := range parsePackage(t) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
-			if !ok || called(call) != "stmt" {
+			if !ok || called(call) != "statement" {
 				return true
 			}
 			statement, constant := evaluate(nil, call.Args[0])
@@ -445,7 +445,7 @@ func TestNumbersInStatementsAreThoseOfGo(t *testing.T) {
 // Only the query helpers see errors of the driver, and they translate them.
 func TestOnlyTheQueryHelpersReadRows(t *testing.T) {
 	t.Parallel()
-	calls := map[string]int{"query.go": 4, "connclass.go": 1}
+	calls := map[string]int{"query.go": 4, "connclass.go": 1, "share.go": 2}
 	for name, file := range parsePackage(t) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
@@ -458,7 +458,7 @@ func TestOnlyTheQueryHelpersReadRows(t *testing.T) {
 			return true
 		})
 		if calls[name] != 0 {
-			t.Errorf("%s runs a query or reads rows by itself %d times too often: use collect, column or one", name, -calls[name])
+			t.Errorf("%s runs a query or reads rows by itself %d times too often: use collect, collectColumn or queryOne", name, -calls[name])
 		}
 	}
 }
@@ -480,7 +480,7 @@ func statements(t *testing.T, used map[string]bool) map[string]string {
 	t.Helper()
 	files := parsePackage(t)
 	scope := map[string]ast.Expr{}
-	passed := map[string]int{"collect": 2, "column": 2, "one": 2, "QueryRow": 1, "Exec": 1, "Query": 1, "Queue": 0} // where the statement is among the arguments
+	passed := map[string]int{"collect": 2, "collectColumn": 2, "queryOne": 2, "QueryRow": 1, "Exec": 1, "Query": 1, "Queue": 0} // where the statement is among the arguments
 	for _, file := range files {
 		for _, decl := range file.Decls {
 			switch d := decl.(type) {
@@ -561,7 +561,7 @@ func evaluate(scope map[string]ast.Expr, e ast.Expr) (string, bool) {
 		}
 		return evaluate(scope, value)
 	case *ast.CallExpr:
-		if called(e) != "stmt" || len(e.Args) != 1 {
+		if called(e) != "statement" || len(e.Args) != 1 {
 			return "", false
 		}
 		name, ok := evaluate(scope, e.Args[0])

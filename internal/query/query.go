@@ -58,6 +58,9 @@ type Param struct {
 	index []int // of the field
 }
 
+// Field returns the field of the parameter in the struct to which v points.
+func (p Param) Field(v any) reflect.Value { return reflect.ValueOf(v).Elem().FieldByIndex(p.index) }
+
 var described sync.Map // of [reflect.Type] to []Param
 
 // Params returns the parameters that a struct type declares, in the order of its fields. It panics

@@ -142,7 +142,7 @@ func (r *run) phase(ctx context.Context, o IncidentOptions) (*times, error) {
 	})
 	each(200*time.Millisecond, func() error {
 		begun := time.Now()
-		_, err := r.servers[0].api.Cases(ctx, client.CaseQuery{})
+		_, err := r.servers[0].api.Cases(ctx, tasker.CaseFilter{})
 		t.add(&t.lists, begun)
 		return err
 	})

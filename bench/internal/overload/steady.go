@@ -198,7 +198,7 @@ func (s *server) startCallers(ctx context.Context, st *steady, creator, operator
 	})
 	again(lookEvery, func() {
 		at := time.Now()
-		_, err := o.InvestigationQueue(ctx, client.InvestigationQuery{})
+		_, err := o.InvestigationQueue(ctx, tasker.InvestigationFilter{})
 		st.note(reads, at, err != nil)
 	})
 	again(lookEvery, func() {

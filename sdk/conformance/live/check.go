@@ -10,7 +10,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/client"
 	"tasker.example/tasker/sdk/conformance/program"
 )
 
@@ -115,7 +114,7 @@ func (r *run) checkOnce(ctx context.Context, t apiv1.Task, step apiv1.Step) erro
 	if err != nil {
 		return err
 	}
-	list, err := r.client.StepTransitions(ctx, task, id, client.Page{})
+	list, err := r.client.StepTransitions(ctx, task, id, apiv1.Page{})
 	if err != nil {
 		return err
 	}
