@@ -136,7 +136,7 @@ func (c *Client) Incident(ctx context.Context, id tasker.ID) (apiv1.IncidentDeta
 
 // IncidentReport returns the post-incident report of a case, an incident or a time range.
 func (c *Client) IncidentReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
-	return send[tasker.IncidentReport](ctx, c, incidentReportRequest(q, apiv1.ReportJSON))
+	return send[tasker.IncidentReport](ctx, c, incidentReportRequest(q, ""))
 }
 
 // IncidentReportMarkdown returns the post-incident report as Markdown.

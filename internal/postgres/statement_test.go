@@ -257,7 +257,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
-	"limitedClaim.enqueue":      everyLimited(runLimited),
+	"limitedClaim.enqueue":    everyLimited(runLimited),
 	"limitedClaim.queueLocks": everyLimited(runLimited),
 	"DB.parkBlocking": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
 		_, err := db.parkBlocking(ctx, l.Claimant, 0)
