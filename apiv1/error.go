@@ -1,3 +1,5 @@
+// Package apiv1 defines the JSON request and response types of the /v1 API. The server, the Go client
+// and tasker-ctl share them.
 package apiv1
 
 import (

@@ -66,7 +66,7 @@ func newRequest[Q, B, A any](e endpoint.Of[Q, B, A], q Q, b B, path ...any) requ
 }
 
 // call sends a request to an endpoint and decodes the answer.
-func call[Q, B, A any](ctx context.Context, c *Client, e endpoint.Of[Q, B, A], q Q, b B, path ...any) (A, error) {
+func call[Q, B, A any](ctx context.Context, c *Client, e endpoint.Of[Q, B, A], q Q, b B, path ...any) (A, error) { //nolint:revive // the parts of a request
 	return send[A](ctx, c, newRequest(e, q, b, path...))
 }
 

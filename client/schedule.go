@@ -37,7 +37,7 @@ func (c *Client) UpdateSchedule(ctx context.Context, schedule tasker.ID, u apiv1
 
 // DeleteSchedule deletes a schedule. Its tasks continue.
 func (c *Client) DeleteSchedule(ctx context.Context, schedule tasker.ID, d apiv1.ChangeSchedule) (apiv1.Schedule, error) {
-	return call(ctx, c, endpoint.DeleteSchedule, apiv1.ChangeQuery{Reason: d.Reason, By: d.By}, none, schedule)
+	return call(ctx, c, endpoint.DeleteSchedule, apiv1.ChangeQuery(d), none, schedule)
 }
 
 // PauseSchedule pauses a schedule until a time or until it is resumed.

@@ -130,8 +130,8 @@ func (w *watch) run(ctx context.Context) error {
 	for failed := 0; ; failed++ {
 		begin := time.Now()
 		m := w.listen(ctx)
-		if ctx.Err() != nil || w.ended {
-			return nil
+		if w.ended || ctx.Err() != nil {
+			return nil //nolint:nilerr // the caller ended the stream
 		}
 		if time.Since(begin) > maxBackoff {
 			rest = minBackoff

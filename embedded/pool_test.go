@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -48,13 +49,11 @@ steps: [{name: reserve, handler: {callable: reserve}}]
 
 // unsuitable is a configuration whose settings would change the results of the engine.
 func unsuitable(cfg *pgxpool.Config) {
-	for name, value := range map[string]string{
+	maps.Copy(cfg.ConnConfig.RuntimeParams, map[string]string{
 		"search_path": "public", "timezone": "Asia/Tokyo", "datestyle": "German", "intervalstyle": "iso_8601",
 		"default_transaction_isolation": "serializable", "statement_timeout": "1234", "lock_timeout": "567",
 		"plan_cache_mode": "force_custom_plan",
-	} {
-		cfg.ConnConfig.RuntimeParams[name] = value
-	}
+	})
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, `SET idle_in_transaction_session_timeout = '1min'`)
 		return err
@@ -178,7 +177,7 @@ func checkUnchanged(t *testing.T, pool *pgxpool.Pool, settings string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Release()
+		t.Cleanup(c.Release)
 		if got := settingsOf(t, c); got != settings {
 			t.Errorf("a connection has the settings\n%s, want\n%s", got, settings)
 		}

@@ -130,15 +130,7 @@ func runDev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopPostgres(ctx, pg)) }()
-	watch := loop.NewGroup(ctx)
-	watch.Go("private PostgreSQL", func(ctx context.Context) error {
-		select {
-		case <-pg.Done():
-			cancel(errPostgresEnded)
-		case <-ctx.Done():
-		}
-		return nil
-	})
+	watch := watchPostgres(ctx, pg, cancel)
 	defer func() {
 		cancel(nil)
 		err = errors.Join(err, watch.Wait())
@@ -168,6 +160,20 @@ func runDev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 		return errors.Join(cause, err)
 	}
 	return err
+}
+
+// watchPostgres calls cancel when the private PostgreSQL exits before ctx ends.
+func watchPostgres(ctx context.Context, pg *devpg.Server, cancel context.CancelCauseFunc) *loop.Group {
+	watch := loop.NewGroup(ctx)
+	watch.Go("private PostgreSQL", func(ctx context.Context) error {
+		select {
+		case <-pg.Done():
+			cancel(errPostgresEnded)
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	return watch
 }
 
 var errPostgresEnded = errors.New("the private PostgreSQL exited unexpectedly: see postgres.log in the data directory")

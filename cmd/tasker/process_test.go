@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"tasker.example/tasker/internal/httpclient"
 	"tasker.example/tasker/internal/pgtest"
 )
 
@@ -270,7 +271,7 @@ func TestDevWithATestClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Content-Type", "application/json")
-		got, err := http.DefaultClient.Do(r)
+		got, err := httpclient.New(nil).Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

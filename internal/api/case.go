@@ -8,8 +8,6 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-const casePath = "/v1/cases/{case_id}"
-
 func (s *server) listCases(x *request, f tasker.CaseFilter) error {
 	list, totals, more, err := s.db.CasePage(x.ctx, f)
 	if err != nil {

@@ -11,8 +11,6 @@ import (
 	"tasker.example/tasker/internal/hold"
 )
 
-const holdPath = "/v1/holds/{hold_uuid}"
-
 func (s *server) beginHold(x *request, req apiv1.BeginHold) error {
 	n := tasker.NewHold{
 		HoldScope: tasker.HoldScope{Namespace: req.Namespace, Handler: req.Handler, TaskName: req.TaskName, StepName: req.StepName},

@@ -8,8 +8,6 @@ import (
 	"tasker.example/tasker/internal/emission"
 )
 
-const incidentPath = "/v1/incidents/{incident_id}"
-
 func (s *server) listIncidents(x *request, f tasker.IncidentFilter) error {
 	list, more, err := s.db.Incidents(x.ctx, f)
 	if err != nil {

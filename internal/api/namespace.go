@@ -6,8 +6,6 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-const namespacePath = "/v1/namespaces/{namespace}"
-
 func (s *server) listNamespaces(x *request) error {
 	list, err := s.db.NamespaceWeights(x.ctx)
 	if err != nil {

@@ -9,8 +9,6 @@ import (
 	"tasker.example/tasker/internal/engine"
 )
 
-const schedulePath = "/v1/schedules/{schedule_uuid}"
-
 func (s *server) createSchedule(x *request, req apiv1.CreateSchedule) error {
 	if req.Namespace != "" {
 		if err := x.checkNamespace(req.Namespace); err != nil {

@@ -13,9 +13,6 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// maxWait is the maximum time for which a claim can wait for steps.
-const maxWait = time.Minute
-
 func (s *server) listWorkers(x *request, page apiv1.Page) error {
 	list, more, err := s.db.Workers(x.ctx, page.Limit, page.Offset)
 	if err != nil {

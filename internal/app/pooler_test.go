@@ -155,8 +155,8 @@ func TestSharedPoolsNeedAPoolerInSessionMode(t *testing.T) {
 	for mode, want := range map[string]string{"session": "", "transaction": "set pool_mode = session"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			url := startPgBouncer(t, pgtest.New(t).AdminURL, ignoredParameters+"pool_mode = "+mode)
-			pool, err := pgxpool.New(t.Context(), url)
+			address := startPgBouncer(t, pgtest.New(t).AdminURL, ignoredParameters+"pool_mode = "+mode)
+			pool, err := pgxpool.New(t.Context(), address)
 			if err != nil {
 				t.Fatal(err)
 			}

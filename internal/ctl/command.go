@@ -124,11 +124,6 @@ func addNamespaceFlag(c *cobra.Command, namespace *string) {
 	c.Flags().StringVarP(namespace, "namespace", "n", "", "filter by namespace")
 }
 
-// addFilterFlag adds a flag that filters a list by one of words.
-func addFilterFlag[T ~string](c *cobra.Command, value *T, name, shorthand string, words []T) {
-	c.Flags().VarP(cli.Choice(value, words), name, shorthand, "filter by "+name+": "+cli.Join(words))
-}
-
 // addQuietFlag makes lists print only the first column, the id.
 func (p *program) addQuietFlag(c *cobra.Command) {
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids")

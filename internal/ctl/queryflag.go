@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,24 +19,15 @@ import (
 // that the caller adds itself. limit is the default of --limit.
 func addQueryFlags(c *cobra.Command, q any, limit int, except ...string) {
 	for _, p := range query.Params(reflect.TypeOf(q).Elem()) {
-		if contains(except, p.Name) {
+		if slices.Contains(except, p.Name) {
 			continue
 		}
-		if at, ok := p.Field(q).Addr().Interface().(*int); ok && p.Name == "limit" {
+		if at, ok := reflect.TypeAssert[*int](p.Field(q).Addr()); ok && p.Name == "limit" {
 			addLimitFlag(c, at, limit)
 			continue
 		}
 		addQueryFlag(c, p, p.Field(q).Addr())
 	}
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }
 
 // addQueryFlag adds the flag of a parameter. It is named like the parameter, unless its declaration

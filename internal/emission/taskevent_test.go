@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/enginetest"
@@ -49,15 +50,15 @@ func (h *harness) taskEvents(task tasker.ID) (list []taskEvent) {
 	h.Helper()
 	rows, err := h.Admin().Query(h.Context(), `SELECT topic, data FROM tasker.outbox WHERE task_uuid = $1 AND dlq_entry_uuid IS NULL ORDER BY position`, task)
 	h.Must(err)
-	for rows.Next() {
-		var e taskEvent
-		var doc []byte
-		h.Must(rows.Scan(&e.Topic, &doc))
-		h.Must(json.Unmarshal([]byte(strings.NewReplacer("task_name", "TaskName", "task_state", "TaskState", "from_state", "FromState", "error_message", "ErrorMessage").
-			Replace(string(doc))), &e.Data))
+	var topic string
+	var doc []byte
+	_, err = pgx.ForEachRow(rows, []any{&topic, &doc}, func() error {
+		e := taskEvent{Topic: topic}
 		list = append(list, e)
-	}
-	h.Must(rows.Err())
+		return json.Unmarshal([]byte(strings.NewReplacer("task_name", "TaskName", "task_state", "TaskState", "from_state", "FromState", "error_message", "ErrorMessage").
+			Replace(string(doc))), &list[len(list)-1].Data)
+	})
+	h.Must(err)
 	return list
 }
 
@@ -277,9 +278,8 @@ func TestRetentionRemovesTaskEvents(t *testing.T) {
 	}
 	h.wantTopics(failed, tasker.StepFailedTopic, tasker.TaskFailedTopic, tasker.TaskCancelledTopic)
 	h.Exec(`UPDATE tasker.tasks SET updated_at = updated_at - interval '25 hours'`)
-	time.Sleep(2 * time.Millisecond)
 	for _, state := range []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled} {
-		_, err := h.DB.PruneTasks(t.Context(), state, tasker.ID{}, time.Millisecond, postgres.PruneBounds{Tasks: 100, Steps: 1000})
+		_, err := h.DB.PruneTasks(t.Context(), state, tasker.ID{}, 0, postgres.PruneBounds{Tasks: 100, Steps: 1000})
 		h.Must(err)
 	}
 	h.wantTopics(old)

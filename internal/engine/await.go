@@ -109,7 +109,7 @@ func (a *awaitedTasks) run() {
 		}
 		failing = err != nil
 		a.announce(settled)
-		time.Sleep(awaitRest)
+		<-time.After(awaitRest)
 		select {
 		case <-a.wake:
 		case <-time.After(awaitEvery - awaitRest):

@@ -25,6 +25,7 @@ func (e *Engine) createRequested(ctx context.Context, rows []tasker.StepRef) err
 		case tasker.NotFound, tasker.Invalid, tasker.TooLarge, tasker.Conflict:
 			e.log.WarnContext(ctx, "refused a task that was requested in SQL", "task_uuid", id, "err", err)
 			err = e.db.RefuseTaskRequest(ctx, id, tasker.CodeOf(err), err.Error())
+		default: // created, or retried later
 		}
 		failed = append(failed, err)
 	}

@@ -295,7 +295,7 @@ func (r *sharedRows) Close() {
 }
 
 func (r *sharedRows) Next() bool {
-	if r.Rows.Next() {
+	if r.Rows.Next() { //nolint:forbidigo // the rows are closed below
 		return true
 	}
 	r.Close()

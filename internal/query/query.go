@@ -70,8 +70,7 @@ func Params(t reflect.Type) []Param {
 		return list.([]Param)
 	}
 	var list []Param
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		if f.Anonymous {
 			list = append(list, embedded(f)...)
 		} else if name, declared := f.Tag.Lookup("query"); declared {
@@ -222,7 +221,7 @@ func (p Param) parse(text string, into reflect.Value) error {
 		into = into.Elem()
 	}
 	invalid := func(err error) error { return tasker.Errorf(tasker.Invalid, "invalid %s %q: %w", p.Name, text, err) }
-	if x, ok := into.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if x, ok := reflect.TypeAssert[encoding.TextUnmarshaler](into.Addr()); ok {
 		if err := x.UnmarshalText([]byte(text)); err != nil {
 			return tasker.Errorf(tasker.Invalid, "%w", err)
 		}
