@@ -172,12 +172,18 @@ func checkUnchanged(t *testing.T, pool *pgxpool.Pool, settings string) {
 	if n := pool.Stat().AcquiredConns(); n != 0 {
 		t.Errorf("%d connections were not released", n)
 	}
+	var held []*pgxpool.Conn
+	defer func() {
+		for _, c := range held {
+			c.Release()
+		}
+	}()
 	for range pool.Config().MaxConns {
 		c, err := pool.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(c.Release)
+		held = append(held, c)
 		if got := settingsOf(t, c); got != settings {
 			t.Errorf("a connection has the settings\n%s, want\n%s", got, settings)
 		}
