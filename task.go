@@ -262,12 +262,6 @@ func ParseAttributeFilter(text string) (AttributeFilter, error) {
 	return AttributeFilter{name, value}, nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler. It parses like [ParseAttributeFilter].
-func (a *AttributeFilter) UnmarshalText(text []byte) (err error) {
-	*a, err = ParseAttributeFilter(string(text))
-	return err
-}
-
 // String formats the condition for [ParseAttributeFilter].
 func (a AttributeFilter) String() string { return a.Name + ":" + a.Value }
 

@@ -175,7 +175,7 @@ func TestInvalidTaskStreamRequests(t *testing.T) {
 	task := h.Create("settle")
 	path := eventsPath(task)
 	for query, words := range map[string]string{
-		"?from=yesterday":             "must be one of beginning, now",
+		"?from=yesterday":             "must be one of now, beginning",
 		"?last_event_id=7":            "invalid event id",
 		"?last_event_id=1.2.x":        "invalid event id",
 		"?last_event_id=01.2.3":       "invalid event id",

@@ -123,7 +123,7 @@ func describe(f reflect.StructField, name string) Param {
 		p.Kind = ID
 	case t == reflect.TypeFor[time.Time]():
 		p.Kind = Time
-	case isText(t):
+	case t == attribute, isText(t):
 	case t.Kind() == reflect.Bool:
 		p.Kind = Bool
 	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
@@ -139,6 +139,10 @@ func describe(f reflect.StructField, name string) Param {
 	}
 	return p
 }
+
+// attribute is the only type of a parameter that is neither a basic type nor implements
+// encoding.TextUnmarshaler: its JSON is an object.
+var attribute = reflect.TypeFor[tasker.AttributeFilter]()
 
 func isText(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
@@ -219,6 +223,11 @@ func (p Param) parse(text string, into reflect.Value) error {
 	if into.Kind() == reflect.Pointer {
 		into.Set(reflect.New(into.Type().Elem()))
 		into = into.Elem()
+	}
+	if into.Type() == attribute {
+		a, err := tasker.ParseAttributeFilter(text)
+		into.Set(reflect.ValueOf(a))
+		return err
 	}
 	invalid := func(err error) error { return tasker.Errorf(tasker.Invalid, "invalid %s %q: %w", p.Name, text, err) }
 	if x, ok := reflect.TypeAssert[encoding.TextUnmarshaler](into.Addr()); ok {
