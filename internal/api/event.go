@@ -144,18 +144,24 @@ func (s *server) followEvents(x *request, q apiv1.EventQuery) error {
 		return err
 	}
 	defer reader.Close()
+	e := &eventStream{request: x, source: s.feedOptions.Source, topics: topics, reader: reader, lastSent: reader.Point()}
+	s.runStream(x, &feed.Stream{Next: feed.Encoded(reader, e.encode), Idle: e.keepalive}, fmt.Sprintf("id: %s\n", e.lastSent))
+	return nil
+}
+
+// runStream responds with a stream of events until it ends, the client disconnects or loses its
+// access, or the server stops. first is the beginning of the first block.
+func (s *server) runStream(x *request, st *feed.Stream, first string) {
 	feed.WriteHeaders(x.w)
 	if x.r.Method == http.MethodHead {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
 	defer x.caller.OnEnd(cancel)()
 	defer context.AfterFunc(s.stopping, cancel)()
-	e := &eventStream{request: x, source: s.feedOptions.Source, topics: topics, reader: reader, lastSent: reader.Point()}
-	st := &feed.Stream{W: x.w, Next: feed.Encoded(reader, e.encode), Idle: e.keepalive, StillHere: s.feedOptions.StillHere, WriteTime: s.feedOptions.WriteTime}
-	requestLogFromContext(ctx).err = st.Run(ctx, fmt.Sprintf("id: %s\n", e.lastSent))
-	return nil
+	st.W, st.StillHere, st.WriteTime = x.w, s.feedOptions.StillHere, s.feedOptions.WriteTime
+	requestLogFromContext(ctx).err = st.Run(ctx, first)
 }
 
 // topicsOf returns the requested topics; nil means all.

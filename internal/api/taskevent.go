@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"tasker.example/tasker"
@@ -37,24 +36,13 @@ func (s *server) followTask(x *request, q apiv1.TaskEventQuery) error {
 		return err
 	}
 	defer follower.Close()
-	feed.WriteHeaders(x.w)
-	if x.r.Method == http.MethodHead {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(x.r.Context())
-	defer cancel()
-	defer x.caller.OnEnd(cancel)()
-	defer context.AfterFunc(s.stopping, cancel)()
 	e := &taskStream{request: x, task: task.UUID, follower: follower}
 	first, err := e.encode("state", after, apiv1.TaskEvent{Kind: "state", TaskUUID: task.UUID, Status: task.State})
 	if err != nil {
 		return err
 	}
-	st := &feed.Stream{
-		W: x.w, Next: e.next, Idle: func() string { return ": still here\n\n" },
-		StillHere: s.feedOptions.StillHere, WriteTime: s.feedOptions.WriteTime,
-	}
-	requestLogFromContext(ctx).err = st.Run(ctx, first[:len(first)-1]) // Run ends the block
+	st := &feed.Stream{Next: e.next, Idle: func() string { return ": still here\n\n" }}
+	s.runStream(x, st, first[:len(first)-1]) // Run ends the block
 	return nil
 }
 

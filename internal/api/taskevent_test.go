@@ -139,7 +139,7 @@ func TestTaskStream(t *testing.T) {
 		t.Errorf("the task: %v", states)
 	}
 
-	// Whoever resumes misses nothing.
+	// A client that resumes misses nothing.
 	for i, id := range ids {
 		again, _ := h.follow(eventsPath(task)+"?from=now", "Last-Event-ID: "+id).rest(names)
 		for _, text := range list[i+1:] {
