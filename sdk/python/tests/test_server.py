@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from pydantic import BaseModel
 
 import tasker.fastapi
-from tasker import AsyncClient, Conflict, Context, Invalid, NotFound, SyncContext, Worker
+from tasker import AsyncClient, Conflict, Context, Invalid, NotFound, SyncContext, WaitTimeout, Worker
 from tasker.models import CreateTask
 from tasker.testing import DevServer, Fail, Return
 
@@ -87,7 +87,9 @@ def test_scripted_outcomes_and_the_clock(dev: DevServer, namespace: str) -> None
     outcomes = {"charge": [Fail("gateway timeout"), Return(7)]}
     with dev.running(shop(namespace), outcomes):
         task = dev.client.create_task(namespace, "order", {"total": 5})
-        wait_for(lambda: dev.client.get_task(task.task_uuid).status == "waiting_for_retry")
+        assert dev.until(task, "waiting_for_retry").status == "waiting_for_retry"
+        with pytest.raises(WaitTimeout, match="is waiting_for_retry after 0 seconds"):
+            dev.until(task.task_uuid, "complete", timeout=0)
         dev.advance(3600)
         task = dev.client.wait(task)
     assert task.steps

@@ -24,7 +24,8 @@ from ._handler import Handler, execute
 from ._threads import Threads
 from .client import Client
 from .context import Context, SyncContext
-from .errors import NotFound, RetryAfter, StepError
+from .errors import NotFound, RetryAfter, StepError, WaitTimeout
+from .models import Task
 from .worker import Worker
 
 __all__ = ["DevServer", "Fail", "Return", "StepRun", "run_step"]
@@ -247,13 +248,25 @@ class DevServer:
         return self.client.url
 
     def advance(self, seconds: float) -> str:
-        """Advances the clock of the server: retries and timeouts become due. It returns the new time."""
+        """Advances the clock of the server: retries and timeouts become due. It returns the new time.
+
+        It does not wait for handlers: the lease of one that runs may end. Call until before.
+        """
         body = {"advance_ms": round(seconds * 1000)}
         response = httpx.post(f"{self.url}/test/clock", json=body, timeout=60, trust_env=False)
         if response.status_code == 404:
             raise RuntimeError("the server has no test clock: start it with test_clock=True")
         response.raise_for_status()
         return str(response.json()["now"])
+
+    def until(self, task: str | Task, status: str, timeout: float = 30.0) -> Task:
+        """Waits until a task has a status, such as "waiting_for_retry", and returns it."""
+        name, end = task if isinstance(task, str) else task.task_uuid, time.monotonic() + timeout
+        while (found := self.client.get_task(name)).status != status:
+            if time.monotonic() > end:
+                raise WaitTimeout(found, timeout)
+            time.sleep(0.05)
+        return found
 
     @contextmanager
     def running(self, worker: Worker, outcomes: Outcomes | None = None) -> Iterator[Worker]:
