@@ -10,7 +10,7 @@ VALE := $(TOOLS)/vale-$(VALE_VERSION)-$(firstword $(shell go env GOVERSION))
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test test-times check check-all lint prose soak large conformance under-load break vulncheck release rename-module drill schedules limits upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test test-times check check-all lint prose soak large conformance polyglot under-load break vulncheck release rename-module drill schedules limits upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -71,6 +71,12 @@ conformance: ## run the conformance suite for the program SDK (the Go SDK by def
 		go build -o "$$dir/" ./cmd/tasker ./sdk/conformance ./sdk/conformance/worker && \
 		"$$dir/conformance" --parallel 8 -- $(or $(SDK),"$$dir/worker") && \
 		"$$dir/conformance" --real --tasker "$$dir/tasker" -- $(or $(SDK),"$$dir/worker")
+
+TASKS ?= 1000
+FAULTS ?= 100
+SEED ?= $(shell date +%s)
+polyglot: ## run TASKS with steps in Go, Python and TypeScript, and kill or freeze workers FAULTS times (a minute)
+	scripts/polyglot --tasks $(TASKS) --kills $(FAULTS) --seed $(SEED)
 
 under-load: ## run all tests five times beside four busy loops for each core (hours)
 	scripts/under-load

@@ -2,6 +2,8 @@ module tasker.example/tasker
 
 go 1.26.0
 
+ignore node_modules
+
 require (
 	cel.dev/cel-go v0.33.2
 	github.com/chromedp/cdproto v0.159.0

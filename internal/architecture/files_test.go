@@ -106,7 +106,12 @@ func TestNothingNamesAMachine(t *testing.T) {
 // repository. Files that git ignores are left out.
 func eachFile(t *testing.T, f func(name string, content []byte)) {
 	t.Helper()
-	ignored := map[string]bool{".git": true, ".cache": true, "bin": true, "artifacts": true, ".idea": true, ".vscode": true}
+	ignored := map[string]bool{
+		".git": true, ".cache": true, "bin": true, "artifacts": true, ".idea": true, ".vscode": true, "sdk/typescript/dist": true,
+	}
+	caches := map[string]bool{
+		"node_modules": true, "__pycache__": true, ".mypy_cache": true, ".pytest_cache": true, ".ruff_cache": true, ".hypothesis": true,
+	}
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // another package's test has just removed it
@@ -119,7 +124,7 @@ func eachFile(t *testing.T, f func(name string, content []byte)) {
 			return err
 		}
 		name = filepath.ToSlash(name)
-		if entry.IsDir() && ignored[name] {
+		if entry.IsDir() && (ignored[name] || caches[entry.Name()]) {
 			return filepath.SkipDir
 		}
 		if !entry.Type().IsRegular() || name == ".git" { // a file in a linked worktree

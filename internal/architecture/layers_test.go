@@ -30,7 +30,7 @@ var layers = [][]string{
 	6: {"internal/api", "internal/demo", "internal/enginehook", "internal/enginetest", "internal/web"},
 	7: {"deploy", "embedded", "internal/app"},
 	8: {"taskertest"},
-	9: {"sdk/conformance", "sdk/conformance/worker", "cmd/*", "examples/*", "examples/patterns/*", "internal/e2e"},
+	9: {"sdk/conformance", "sdk/conformance/polyglot", "sdk/conformance/worker", "cmd/*", "examples/*", "examples/patterns/*", "internal/e2e"},
 }
 
 // A goPackage is what go list prints of a package.

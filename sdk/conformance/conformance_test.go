@@ -75,6 +75,7 @@ func TestCommandLine(t *testing.T) {
 		"no case":             {[]string{"--case", "no such", "--", program}, `no case matches "no such"`},
 		"no command":          {nil, "the command is missing"},
 		"no command, real":    {[]string{"--real"}, "the command is missing"},
+		"no second command":   {[]string{"--polyglot", "--tasker", "false", "--", program, "--"}, "the command is missing"},
 		"bad parallel":        {[]string{"--parallel", "0", "--", program}, "invalid --parallel 0"},
 		"bad pattern":         {[]string{"--case", "(", "--", program}, "missing closing )"},
 		"unknown flag":        {[]string{"--fast"}, "flag provided but not defined"},

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,10 +43,12 @@ type options struct {
 	scale    float64
 	command  []string
 
-	real   bool
-	tasker string
-	tasks  int
-	seed   uint64
+	real     bool
+	polyglot bool
+	tasker   string
+	tasks    int
+	kills    int
+	seed     uint64
 }
 
 var errCommand = errors.New("the command is missing: add it after --, such as -- python -m conformance_worker")
@@ -60,7 +63,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	selected := selectCases(o.pattern)
 	switch {
-	case o.real:
+	case o.real, o.polyglot:
 		return runReal(ctx, o, out)
 	case len(selected) == 0:
 		return fmt.Errorf("no case matches %q: list all with --list", o.pattern)
@@ -82,9 +85,11 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.BoolVar(&o.verbose, "v", false, "print each passed case")
 	flags.Float64Var(&o.scale, "scale", 1, "multiply all times, for slow machines")
 	flags.BoolVar(&o.real, "real", false, "run the program against a real server behind a faulty proxy")
-	flags.StringVar(&o.tasker, "tasker", "tasker", "`path` of the binary of the server, for --real")
-	flags.IntVar(&o.tasks, "tasks", 300, "number of tasks, for --real")
-	flags.Uint64Var(&o.seed, "seed", 1, "selects the faults, for --real")
+	flags.BoolVar(&o.polyglot, "polyglot", false, "run workers in several languages against a real server; add -- and a command for each")
+	flags.StringVar(&o.tasker, "tasker", "tasker", "`path` of the binary of the server, for --real and --polyglot")
+	flags.IntVar(&o.tasks, "tasks", 0, "number of tasks, for --real (default 300) and --polyglot (default 1000)")
+	flags.IntVar(&o.kills, "kills", 0, "number of faults of workers, for --real (default 4) and --polyglot (default 60)")
+	flags.Uint64Var(&o.seed, "seed", 1, "selects the faults, for --real and --polyglot")
 	if err = flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -101,7 +106,26 @@ func runReal(ctx context.Context, o options, out io.Writer) error {
 		return errCommand
 	}
 	log := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
-	return live.Run(ctx, live.Options{Tasker: o.tasker, Command: o.command, Tasks: o.tasks, Seed: o.seed, Log: log})
+	options := live.Options{Tasker: o.tasker, Command: o.command, Tasks: o.tasks, Kills: o.kills, Seed: o.seed, Log: log}
+	if o.polyglot {
+		commands := split(o.command)
+		if slices.ContainsFunc(commands, func(c []string) bool { return len(c) == 0 }) {
+			return errCommand
+		}
+		return live.RunPolyglot(ctx, options, commands)
+	}
+	return live.Run(ctx, options)
+}
+
+// split returns the commands between the words --.
+func split(words []string) (commands [][]string) {
+	for {
+		i := slices.Index(words, "--")
+		if i < 0 {
+			return append(commands, words)
+		}
+		commands, words = append(commands, words[:i]), words[i+1:]
+	}
 }
 
 func selectCases(pattern *regexp.Regexp) (selected []cases.Case) {

@@ -16,7 +16,7 @@ import (
 // await waits until all tasks are complete. It fails early if a task has failed.
 func (r *run) await(ctx context.Context, tasks []apiv1.Task) error {
 	left := slices.Clone(tasks)
-	return r.poll(ctx, runTime, "all tasks to complete", func() (bool, error) {
+	err := r.poll(ctx, runTime, "all tasks to complete", func() (bool, error) {
 		if i := slices.IndexFunc(r.workers, exited); i >= 0 {
 			return false, fmt.Errorf("a worker ended by itself:\n%s", r.workers[i].Tail())
 		}
@@ -38,6 +38,10 @@ func (r *run) await(ctx context.Context, tasks []apiv1.Task) error {
 		}
 		return true, nil
 	})
+	if err != nil && len(left) > 0 {
+		return fmt.Errorf("task %s, %d of %d: %w", left[0].TaskUUID, len(tasks)-len(left)+1, len(tasks), err)
+	}
+	return err
 }
 
 func exited(p *program.Program) bool {
@@ -106,26 +110,40 @@ func CheckResult(step string, result json.RawMessage, number int) error {
 
 // checkOnce checks that the history of a step has one transition to complete.
 func (r *run) checkOnce(ctx context.Context, t apiv1.Task, step apiv1.Step) error {
-	task, err := uuid.Parse(t.TaskUUID)
+	list, err := r.history(ctx, step)
 	if err != nil {
 		return err
+	}
+	if _, err := completion(list); err != nil {
+		return fmt.Errorf("step %s of task %s %w", step.Name, t.TaskUUID, err)
+	}
+	return nil
+}
+
+// history returns the transitions of a step.
+func (r *run) history(ctx context.Context, step apiv1.Step) ([]tasker.Transition, error) {
+	task, err := uuid.Parse(step.TaskUUID)
+	if err != nil {
+		return nil, err
 	}
 	id, err := uuid.Parse(step.StepUUID)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list, err := r.client.StepTransitions(ctx, task, id, apiv1.Page{})
-	if err != nil {
-		return err
-	}
+	return r.client.StepTransitions(ctx, task, id, apiv1.Page{})
+}
+
+// completion returns the only transition to complete of a step.
+func completion(history []tasker.Transition) (found tasker.Transition, err error) {
 	completed := 0
-	for _, x := range list {
-		if x.To == string(tasker.StepComplete) {
+	for _, t := range history {
+		if t.To == string(tasker.StepComplete) {
+			found = t
 			completed++
 		}
 	}
 	if completed != 1 {
-		return fmt.Errorf("step %s of task %s was completed %d times", step.Name, t.TaskUUID, completed)
+		return found, fmt.Errorf("was completed %d times", completed)
 	}
-	return nil
+	return found, nil
 }

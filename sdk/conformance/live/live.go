@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -38,7 +39,7 @@ const (
 	killPause   = 2 * time.Second // between two kills
 	runTime     = 5 * time.Minute // until all tasks are complete
 	drainTime   = 30 * time.Second
-	pollPause   = 250 * time.Millisecond
+	pollPause   = 50 * time.Millisecond
 	concurrency = "8"
 	workers     = 2
 )
@@ -73,6 +74,7 @@ type run struct {
 	Options
 
 	dir     string
+	url     string // of the server
 	proxy   *proxy
 	server  *program.Program
 	client  *client.Client
@@ -89,7 +91,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	began := time.Now()
-	tasks, err := r.submit(ctx)
+	tasks, err := r.submit(ctx, "conformance", func(i int) any { return map[string]int{"i": i} })
 	if err != nil {
 		return err
 	}
@@ -111,18 +113,7 @@ func Run(ctx context.Context, o Options) (err error) {
 
 // open starts the server, the proxy and the workers.
 func (r *run) open(ctx context.Context) (err error) {
-	if r.dir, err = os.MkdirTemp("", "conformance-real-"); err != nil {
-		return err
-	}
-	// PostgreSQL runs as another user if this program runs as root.
-	if err := os.Chmod(r.dir, 0o755); err != nil {
-		return err
-	}
-	templates := filepath.Join(r.dir, "templates")
-	if err := os.Mkdir(templates, 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(templates, "real.yaml"), []byte(template), 0o600); err != nil {
+	if err := r.makeDir(template); err != nil {
 		return err
 	}
 	if r.proxy, err = newProxy(r.Seed); err != nil {
@@ -139,7 +130,23 @@ func (r *run) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// startServer starts the server and directs the proxy to it.
+// makeDir creates the directory of the run, with its template.
+func (r *run) makeDir(template string) (err error) {
+	if r.dir, err = os.MkdirTemp("", "conformance-real-"); err != nil {
+		return err
+	}
+	// PostgreSQL runs as another user if this program runs as root.
+	if err := os.Chmod(r.dir, 0o755); err != nil {
+		return err
+	}
+	templates := filepath.Join(r.dir, "templates")
+	if err := os.Mkdir(templates, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(templates, "template.yaml"), []byte(template), 0o600)
+}
+
+// startServer starts the server and directs the proxy to it, if there is one.
 func (r *run) startServer(ctx context.Context) (err error) {
 	command := []string{
 		r.Tasker, "dev", "--data-dir", filepath.Join(r.dir, "data"), "--listen", "127.0.0.1:0",
@@ -162,8 +169,11 @@ func (r *run) startServer(ctx context.Context) (err error) {
 		return err
 	}
 	address = strings.TrimRight(strings.TrimSpace(address), "/")
-	r.proxy.target.Store(address)
-	r.client, err = client.New("http://" + address)
+	r.url = "http://" + address
+	if r.proxy != nil {
+		r.proxy.target.Store(address)
+	}
+	r.client, err = client.New(r.url)
 	return err
 }
 
@@ -177,20 +187,27 @@ func (r *run) startWorker() error {
 	return nil
 }
 
+// batch is the number of tasks that one request creates.
+const batch = 500
+
 // submit creates the tasks.
-func (r *run) submit(ctx context.Context) ([]apiv1.Task, error) {
+func (r *run) submit(ctx context.Context, namespace string, input func(i int) any) (tasks []apiv1.Task, err error) {
 	list := make([]apiv1.CreateTask, r.Tasks)
 	for i := range list {
-		doc := json.RawMessage(fmt.Sprintf(`{"i": %d}`, i))
-		list[i] = apiv1.CreateTask{Namespace: "conformance", Name: "real", Context: doc, IdempotencyKey: fmt.Sprint("real-", i)}
+		doc, err := json.Marshal(input(i))
+		if err != nil {
+			return nil, err
+		}
+		list[i] = apiv1.CreateTask{Namespace: namespace, Name: "real", Context: doc, IdempotencyKey: fmt.Sprint("real-", i)}
 	}
-	created, err := r.client.CreateTasks(ctx, list)
-	if err != nil {
-		return nil, fmt.Errorf("create the tasks: %w", err)
-	}
-	tasks := make([]apiv1.Task, len(created.Tasks))
-	for i, t := range created.Tasks {
-		tasks[i] = apiv1.Task{TaskUUID: t.TaskUUID}
+	for chunk := range slices.Chunk(list, batch) {
+		created, err := r.client.CreateTasks(ctx, chunk)
+		if err != nil {
+			return nil, fmt.Errorf("create the tasks: %w", err)
+		}
+		for _, t := range created.Tasks {
+			tasks = append(tasks, apiv1.Task{TaskUUID: t.TaskUUID})
+		}
 	}
 	return tasks, nil
 }

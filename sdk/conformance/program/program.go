@@ -83,6 +83,9 @@ func (p *Program) Signal(s syscall.Signal) {
 	_ = p.cmd.Process.Signal(s) // it may have ended
 }
 
+// PID returns the process ID of the program.
+func (p *Program) PID() int { return p.cmd.Process.Pid }
+
 // Exited returns whether the program has ended, and its status. It is -1 after a signal.
 func (p *Program) Exited() (bool, int) {
 	select {
