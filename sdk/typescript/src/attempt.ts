@@ -1,15 +1,14 @@
-import type { Failure, Outcome } from "./handler.js";
+import type { Outcome } from "./handler.js";
 import { leaseOf, type ClaimedStep } from "./protocol.js";
 import { Backoff } from "./wait.js";
 
 /** A claimed step whose report the server has not answered yet. It occupies a slot. */
 export class Attempt {
   readonly controller = new AbortController();
-  deadline: NodeJS.Timeout | undefined;
   /** The lease is lost while the handler runs: the outcome is ignored. */
   dropped = false;
-  /** The handler has returned. */
-  finished = false;
+  /** Undefined while the handler runs. */
+  outcome: Outcome | undefined;
   /** The outcome as JSON, for a report. */
   report = "";
   /** The lease is lost after the handler has returned. */
@@ -19,7 +18,6 @@ export class Attempt {
   /** When the outcome is sent again. */
   due = 0;
   readonly rests = new Backoff();
-  private outcome: Outcome | undefined;
 
   constructor(readonly step: ClaimedStep) {}
 
@@ -33,36 +31,23 @@ export class Attempt {
   }
 
   finish(outcome: Outcome): void {
-    this.finished = true;
     this.outcome = outcome;
-    const head = JSON.stringify(leaseOf(this.step)).slice(0, -1);
-    const metadata = outcome.metadata === undefined ? "" : `,"metadata":${outcome.metadata}`;
-    this.report = outcome.success
-      ? `${head},"success":true,"result":${outcome.result}${metadata}}`
-      : `${head},"success":false,"error":${JSON.stringify(outcome.failure)}${metadata}}`;
-  }
-
-  get succeeded(): boolean {
-    return this.outcome?.success === true;
+    this.report = JSON.stringify({ ...leaseOf(this.step), ...outcome });
   }
 
   /** reduce omits the optional fields of the outcome, one per call. It returns false if there are none. */
   reduce(): boolean {
-    const outcome = this.outcome!;
-    if (outcome.metadata !== undefined) {
-      this.finish({ ...outcome, metadata: undefined });
-      return true;
+    const { metadata, ...outcome } = this.outcome!;
+    if (metadata === undefined) {
+      if (outcome.error?.context === undefined) return false;
+      outcome.error = { ...outcome.error, context: undefined };
     }
-    if (outcome.failure?.context === undefined) return false;
-    const failure = { ...outcome.failure };
-    delete failure.context;
-    this.finish({ success: false, failure });
+    this.finish(outcome);
     return true;
   }
 
   /** fail replaces a result that cannot be stored with a permanent failure. */
   fail(message: string): void {
-    const failure: Failure = { message, type: "invalid_result", retryable: false };
-    this.finish({ success: false, failure });
+    this.finish({ success: false, error: { message, type: "invalid_result", retryable: false } });
   }
 }

@@ -1,5 +1,5 @@
 import { codeOf, messageOf, Permanent, StepError } from "./errors.js";
-import { encode } from "./json.js";
+import { plain } from "./json.js";
 import { withFields, type Logger } from "./log.js";
 import { isRefused, isUnknown, type ClaimedStep } from "./protocol.js";
 import { validate, type StandardSchema } from "./schema.js";
@@ -9,8 +9,8 @@ import { Backoff, sleep } from "./wait.js";
 export interface Backend {
   /** document reads a document by its API path. */
   document(path: string, signal: AbortSignal): Promise<unknown>;
-  /** checkpoint saves a checkpoint, which is JSON text. */
-  checkpoint(step: ClaimedStep, value: string, signal: AbortSignal): Promise<void>;
+  /** checkpoint saves a checkpoint, a JSON value. */
+  checkpoint(step: ClaimedStep, value: unknown, signal: AbortSignal): Promise<void>;
 }
 
 const tries = 5;
@@ -76,7 +76,11 @@ export class StepContext {
     const results = this.step.dependency_results;
     const ref = this.step.dependency_result_refs?.[name];
     if (!Object.hasOwn(results, name)) {
-      if (!ref) throw invalidInput(`step ${this.stepName} does not depend on "${name}": ${this.known()}`);
+      if (!ref) {
+        const names = this.dependencies.join(", ");
+        const known = names ? `it depends on ${names}` : "it has no dependencies";
+        throw permanent("invalid_input", `step ${this.stepName} does not depend on "${name}": ${known}`);
+      }
       results[name] = await this.fetch(`result of step ${name} (${ref.bytes} bytes)`, ref.href);
     }
     const value = results[name];
@@ -103,38 +107,28 @@ export class StepContext {
    * lease is lost or the server cannot be reached.
    */
   async checkpoint(value: unknown): Promise<void> {
-    const fault = (why: string, cause?: unknown) =>
-      new Permanent(`checkpoint of step ${this.stepName}: ${why}`, { type: "invalid_checkpoint", cause });
-    let text: string;
     try {
-      text = encode(value, "checkpoint");
-    } catch (error) {
-      throw fault(messageOf(error), error);
-    }
-    const bytes = Buffer.byteLength(text);
-    if (bytes > maxCheckpoint) throw fault(`has ${bytes} bytes; the limit is ${maxCheckpoint}`);
-    try {
-      await this.retry("save a checkpoint", () => this.backend.checkpoint(this.step, text, this.signal),
+      const copy = plain(value ?? null, "checkpoint");
+      const bytes = Buffer.byteLength(JSON.stringify(copy));
+      if (bytes > maxCheckpoint) throw new Permanent(`has ${bytes} bytes; the limit is ${maxCheckpoint}`);
+      await this.retry("save a checkpoint", () => this.backend.checkpoint(this.step, copy, this.signal),
         (error) => isRefused(error) || codeOf(error) === "STALE_LEASE");
+      this.saved = { value: copy };
     } catch (error) {
-      throw isRefused(error) ? fault(messageOf(error), error) : error;
+      if (!(error instanceof Permanent || isRefused(error))) throw error;
+      throw permanent("invalid_checkpoint", `checkpoint of step ${this.stepName}: ${messageOf(error)}`, error);
     }
-    this.saved = { value: JSON.parse(text) };
-  }
-
-  private known(): string {
-    const names = this.dependencies;
-    return names.length === 0 ? "it has no dependencies" : `it depends on ${names.join(", ")}`;
   }
 
   private async fetch(what: string, href: string): Promise<unknown> {
-    const permanent = (error: unknown) => isRefused(error) || isUnknown(error, this.taskUuid);
+    const final = (error: unknown) => isRefused(error) || isUnknown(error, this.taskUuid);
     try {
-      return await this.retry(`fetch the ${what}`, () => this.backend.document(href, this.signal), permanent);
+      return await this.retry(`fetch the ${what}`, () => this.backend.document(href, this.signal), final);
     } catch (error) {
       if (this.signal.aborted) throw this.signal.reason;
-      if (permanent(error)) throw invalidInput(`cannot fetch the ${what}: ${messageOf(error)}`, error);
-      throw new StepError(`cannot fetch the ${what}: ${messageOf(error)}`, { type: "input_unavailable", cause: error });
+      const message = `cannot fetch the ${what}: ${messageOf(error)}`;
+      if (final(error)) throw permanent("invalid_input", message, error);
+      throw new StepError(message, { type: "input_unavailable", cause: error });
     }
   }
 
@@ -153,7 +147,6 @@ export class StepContext {
   }
 }
 
-/** invalidInput returns a permanent failure of type invalid_input. */
-export function invalidInput(message: string, cause?: unknown): Permanent {
-  return new Permanent(message, { type: "invalid_input", cause });
+function permanent(type: string, message: string, cause?: unknown): Permanent {
+  return new Permanent(message, { type, cause });
 }

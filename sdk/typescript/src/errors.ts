@@ -25,7 +25,7 @@ export class StepError extends Error {
   readonly retryAfterMs: number | undefined = undefined;
 
   constructor(message: string, options: FailureOptions = {}) {
-    super(message, "cause" in options ? { cause: options.cause } : undefined);
+    super(message, options);
     this.type = options.type;
     this.context = options.context;
     this.fingerprint = options.fingerprint;
@@ -53,25 +53,16 @@ export class RetryAfter extends StepError {
 /** Why ctx.signal of a handler is aborted: the lease is lost, and the outcome no longer counts. */
 export class LeaseLost extends Error {
   override name = "LeaseLost";
-  constructor() {
-    super("the lease of this attempt is lost: its outcome no longer counts");
-  }
 }
 
 /** Why ctx.signal of a handler is aborted: the worker shuts down and releases the step. */
 export class Interrupted extends Error {
   override name = "Interrupted";
-  constructor() {
-    super("the worker is shutting down: the step is released for another worker");
-  }
 }
 
 /** Why ctx.signal of a handler is aborted: the step has reached its timeout. */
 export class StepTimeout extends Error {
   override name = "StepTimeout";
-  constructor() {
-    super("the attempt has reached the timeout of the step");
-  }
 }
 
 /** Codes of {@link TaskerError}. A server of a later version may use others. */
@@ -101,7 +92,7 @@ export class TaskerError extends Error {
     message: string,
     more: { status?: number; details?: unknown; retryAfterMs?: number; unsent?: boolean; cause?: unknown } = {},
   ) {
-    super(message, "cause" in more ? { cause: more.cause } : undefined);
+    super(message, more);
     this.code = code;
     this.status = more.status ?? 0;
     this.details = more.details;

@@ -1,7 +1,7 @@
 import type { Backend } from "./context.js";
 import { StepContext } from "./context.js";
-import { messageOf, Permanent, StepError, StepTimeout } from "./errors.js";
-import { encode } from "./json.js";
+import { messageOf, StepError, StepTimeout } from "./errors.js";
+import { plain } from "./json.js";
 import type { Logger } from "./log.js";
 import type { ClaimedStep } from "./protocol.js";
 import { validate, type StandardSchema } from "./schema.js";
@@ -31,17 +31,17 @@ export interface Failure {
   message: string;
   type: string;
   retryable: boolean;
-  retry_after_ms?: number;
-  fingerprint?: string;
+  retry_after_ms?: number | undefined;
+  fingerprint?: string | undefined;
   context?: unknown;
 }
 
-/** Outcome of an attempt. The result and the metadata are JSON text. */
+/** Outcome of an attempt as a report contains it. */
 export interface Outcome {
   success: boolean;
-  result?: string;
-  failure?: Failure;
-  metadata?: string | undefined;
+  result?: unknown;
+  error?: Failure;
+  metadata?: unknown;
 }
 
 const maxMessage = 256 << 10;
@@ -59,25 +59,17 @@ export async function execute(
     const checked = input ? await validate(input, step.context, "input", "invalid_input") : step.context;
     let result = await handler.run(checked, ctx);
     if (output) result = await validate(output, result, "result", "invalid_result");
-    return { success: true, result: encodeResult(result), metadata: encodeMetadata(ctx) };
+    return { success: true, result: plain(result ?? null, "result"), metadata: metadataOf(ctx) };
   } catch (error) {
-    return { success: false, failure: failureOf(error, signal), metadata: encodeMetadata(ctx) };
+    return { success: false, error: failureOf(error, signal), metadata: metadataOf(ctx) };
   }
 }
 
-function encodeResult(result: unknown): string {
-  try {
-    return encode(result, "result");
-  } catch (error) {
-    throw new Permanent(messageOf(error), { type: "invalid_result", cause: error });
-  }
-}
-
-/** encodeMetadata drops metadata that is not JSON: it never makes a step fail. */
-function encodeMetadata(ctx: StepContext): string | undefined {
+/** metadataOf drops metadata that is not JSON: it never makes a step fail. */
+function metadataOf(ctx: StepContext): unknown {
   if (Object.keys(ctx.metadata).length === 0) return undefined;
   try {
-    return encode(ctx.metadata, "metadata");
+    return plain(ctx.metadata, "metadata");
   } catch (error) {
     ctx.log.warn("dropped metadata", { error: messageOf(error) });
     return undefined;
@@ -86,15 +78,16 @@ function encodeMetadata(ctx: StepContext): string | undefined {
 
 function failureOf(error: unknown, signal: AbortSignal): Failure {
   const own = error instanceof StepError ? error : undefined;
-  const failure: Failure = {
-    message: cut(messageOf(error), maxMessage), type: own?.type ?? typeOf(error), retryable: own?.retryable ?? true,
-  };
-  if (signal.aborted && signal.reason instanceof StepTimeout && !own) failure.type = "step_timeout";
-  if (own?.retryAfterMs !== undefined) failure.retry_after_ms = own.retryAfterMs;
-  if (own?.fingerprint !== undefined) failure.fingerprint = own.fingerprint;
+  const timeout = !own && signal.aborted && signal.reason instanceof StepTimeout;
   const evidence = own?.context !== undefined ? own.context : stackOf(error);
-  if (evidence !== undefined) failure.context = encodable(evidence);
-  return failure;
+  return {
+    message: cut(messageOf(error), maxMessage),
+    type: timeout ? "step_timeout" : (own?.type ?? typeOf(error)),
+    retryable: own?.retryable ?? true,
+    retry_after_ms: own?.retryAfterMs,
+    fingerprint: own?.fingerprint,
+    context: evidence === undefined ? undefined : encodable(evidence),
+  };
 }
 
 function typeOf(error: unknown): string {
@@ -111,9 +104,10 @@ function stackOf(error: unknown): { stack: string } | undefined {
 /** encodable returns evidence as plain JSON, or a note if it is not JSON or too large. */
 function encodable(evidence: unknown): unknown {
   try {
-    const text = encode(evidence, "context");
-    if (text.length <= maxEvidence) return JSON.parse(text);
-    return { dropped: `the evidence has ${text.length} characters; the limit is ${maxEvidence}` };
+    const copy = plain(evidence, "context");
+    const { length } = JSON.stringify(copy);
+    return length <= maxEvidence ? copy
+      : { dropped: `the evidence has ${length} characters; the limit is ${maxEvidence}` };
   } catch (error) {
     return { dropped: `the evidence cannot be encoded: ${messageOf(error)}` };
   }

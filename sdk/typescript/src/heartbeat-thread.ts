@@ -4,15 +4,14 @@ import { parentPort, workerData } from "node:worker_threads";
 import { codeOf, messageOf } from "./errors.js";
 import type { FromHeartbeat, ToHeartbeat } from "./heartbeat.js";
 import { Transport, type ConnectionOptions } from "./http.js";
-import { isUnknown, leaseOf, maxBatch, WorkerApi, type Beat, type Lease, type Registration } from "./protocol.js";
+import { batches, leaseOf, WorkerApi, type Beat, type Lease, type Registration } from "./protocol.js";
 import { Backoff, longRest, now, Signal, sleep } from "./wait.js";
 
 interface Held extends Lease {
-  /** When the lease expires unless it is extended, by the local clock. */
+  /** When the lease expires unless it is extended, by the local clock. Infinity once that is reported. */
   lapses: number;
   /** Expiry by the server, to see whether it changed. */
   expires: string;
-  lapsed: boolean;
 }
 
 const idleFactor = 3;
@@ -33,11 +32,12 @@ function receive(message: ToHeartbeat): void {
   if (message.registration) {
     const first = registration === undefined;
     registration = message.registration;
+    api.worker = registration.worker_uuid;
     if (first) void run();
   }
-  for (const token of message.removed ?? []) held.delete(token);
+  if (message.removed !== undefined) held.delete(message.removed);
   for (const { asked, ...lease } of message.added ?? []) {
-    held.set(lease.lease_token, { ...lease, lapses: asked + registration.lease_ms, lapsed: false });
+    held.set(lease.lease_token, { ...lease, lapses: asked + registration.lease_ms });
     if (now() - asked > registration.heartbeat_interval_ms / 2) renew.wake();
   }
   if (message.renew) renew.wake();
@@ -55,19 +55,17 @@ function firstLapse(most: number): number {
   const at = now();
   let rest = most;
   for (const lease of held.values()) {
-    if (!lease.lapsed && lease.lapses > at) rest = Math.min(rest, lease.lapses - at);
+    if (lease.lapses > at) rest = Math.min(rest, lease.lapses - at);
   }
   return rest;
 }
 
-/** beat sends one heartbeat in batches. It returns the first error. */
+/** beat sends one heartbeat in batches. It returns an error if one of them failed. */
 async function beat(): Promise<unknown> {
   const leases = [...held.values()];
   if (leases.length === 0) return extend([]);
   let failed: unknown;
-  for (let i = 0; i < leases.length; i += maxBatch) {
-    failed ??= await extendParts(leases.slice(i, i + maxBatch), { left: mostSplits });
-  }
+  for (const batch of batches(leases)) failed = (await extendParts(batch, { left: mostSplits })) ?? failed;
   return failed;
 }
 
@@ -78,19 +76,19 @@ async function extendParts(leases: Held[], splits: { left: number }): Promise<un
   splits.left--;
   const half = leases.length >> 1;
   const first = await extendParts(leases.slice(0, half), splits);
-  return first ?? (await extendParts(leases.slice(half), splits));
+  const second = await extendParts(leases.slice(half), splits);
+  return first ?? second;
 }
 
 async function extend(leases: Held[]): Promise<unknown> {
   const sent = now();
-  const worker = registration.worker_uuid;
+  const { worker } = api;
   try {
     const timeoutMs = firstLapse(Math.max(registration.heartbeat_interval_ms, leastTimeout));
-    extended(leases, await api.heartbeat(worker, leases.map(leaseOf), timeoutMs), sent);
+    extended(leases, await api.heartbeat(leases.map(leaseOf), timeoutMs), sent);
     return undefined;
   } catch (error) {
-    const unknown = isUnknown(error, worker);
-    tell({ failed: { worker, unknown, code: codeOf(error), message: messageOf(error), leases: leases.length } });
+    tell({ failed: { worker, code: codeOf(error), message: messageOf(error), leases: leases.length } });
     lapse();
     return error;
   }
@@ -117,8 +115,8 @@ function extended(leases: Held[], answer: Beat, sent: number): void {
 function lapse(): void {
   const tokens: string[] = [];
   for (const lease of held.values()) {
-    if (lease.lapsed || now() < lease.lapses) continue;
-    lease.lapsed = true;
+    if (now() < lease.lapses) continue;
+    lease.lapses = Infinity;
     tokens.push(lease.lease_token);
   }
   if (tokens.length > 0) tell({ lapsed: tokens });

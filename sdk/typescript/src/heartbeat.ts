@@ -1,16 +1,17 @@
 import { Worker as Thread } from "node:worker_threads";
 import type { ErrorCode } from "./errors.js";
 import type { ConnectionOptions } from "./http.js";
-import { leaseOf, type ClaimedStep, type Lease, type Registration } from "./protocol.js";
+import type { Lease, Registration } from "./protocol.js";
 
-/** Message to the heartbeat thread. Tokens in removed are deleted before added is applied. */
+/** Message to the heartbeat thread. */
 export interface ToHeartbeat {
-  removed?: string[];
+  /** Token of a lease that must no longer be extended. */
+  removed?: string;
   /** New leases with the local time at which their claim was sent. */
   added?: (Lease & { expires: string; asked: number })[];
   registration?: Registration;
   /** Send a heartbeat now. */
-  renew?: boolean;
+  renew?: true;
 }
 
 /** Message from the heartbeat thread. Leases are named by their tokens. */
@@ -19,18 +20,14 @@ export interface FromHeartbeat {
   ready?: true;
   beat?: { drain: boolean; lost: string[]; sent: number };
   lapsed?: string[];
-  failed?: { worker: string; unknown: boolean; code: ErrorCode | undefined; message: string; leases: number };
+  failed?: { worker: string; code: ErrorCode | undefined; message: string; leases: number };
 }
 
-const flushMs = 50;
-
-/** Heartbeat controls the heartbeat thread. */
+/** Heartbeat controls the heartbeat thread. It sends heartbeats after the first registration. */
 export class Heartbeat {
-  /** Resolves when the thread accepts leases. It starts to send heartbeats after registered. */
+  /** Resolves when the thread accepts leases. */
   readonly ready: Promise<void>;
   private readonly thread: Thread;
-  private removed: string[] = [];
-  private timer: NodeJS.Timeout | undefined;
   private stopped = false;
 
   /**
@@ -52,37 +49,12 @@ export class Heartbeat {
     });
   }
 
-  /** add starts to extend leases. It sends them at once, because a handler may block this thread. */
-  add(steps: ClaimedStep[], asked: number): void {
-    if (steps.length === 0) return;
-    this.post({ added: steps.map((step) => ({ ...leaseOf(step), expires: step.lease_expires_at, asked })) });
-  }
-
-  /** remove stops extending a lease, soon: leases that end are sent together. */
-  remove(token: string): void {
-    this.removed.push(token);
-    this.timer ??= setTimeout(() => this.post({}), flushMs).unref();
-  }
-
-  registered(registration: Registration): void {
-    this.post({ registration });
-  }
-
-  renew(): void {
-    this.post({ renew: true });
+  send(message: ToHeartbeat): void {
+    this.thread.postMessage(message);
   }
 
   async stop(): Promise<void> {
     this.stopped = true;
-    clearTimeout(this.timer);
     await this.thread.terminate();
-  }
-
-  private post(message: ToHeartbeat): void {
-    clearTimeout(this.timer);
-    this.timer = undefined;
-    const removed = this.removed;
-    this.removed = [];
-    this.thread.postMessage(removed.length > 0 ? { removed, ...message } : message);
   }
 }

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
-import http, { type IncomingHttpHeaders } from "node:http";
+import http, { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
 import https from "node:https";
 import { TaskerError } from "./errors.js";
-import { KeySource, type KeyOptions } from "./key.js";
+import { KeySource } from "./key.js";
 
 /** TLS settings, as of node:tls, in PEM. */
 export interface TlsOptions {
@@ -12,23 +12,32 @@ export interface TlsOptions {
 }
 
 /** How to reach a server. */
-export interface ConnectionOptions extends KeyOptions {
+export interface ConnectionOptions {
   /** Base URL. Default: TASKER_URL, or http://127.0.0.1:8080. */
   url?: string | undefined;
+  /** API key. Default: TASKER_TOKEN. */
+  key?: string | undefined;
+  /** File with the API key, read again when it changes. Default: TASKER_TOKEN_FILE. */
+  keyFile?: string | undefined;
+  /** TLS settings, such as a client certificate. */
   tls?: TlsOptions | undefined;
 }
 
-/** Options of one request. */
-export interface RequestOptions {
+/** A request of the API. */
+export interface Request {
+  method: string;
+  path: string;
+  body?: string | undefined;
+  headers?: Record<string, string> | undefined;
   timeoutMs: number;
   signal?: AbortSignal | undefined;
-  headers?: Record<string, string>;
 }
 
 /** Types of the fields that a response of the API has. */
 export type Shape = Record<string, "string" | "number" | "boolean" | "object" | "array">;
 
 interface Reply {
+  ok: boolean;
   status: number;
   headers: IncomingHttpHeaders;
   body: Buffer;
@@ -43,19 +52,17 @@ const defaultURL = "http://127.0.0.1:8080";
 
 /** Transport sends requests to one server over connections of its own. */
 export class Transport {
+  /** Base URL without a slash at the end. */
   readonly url: string;
-  private readonly base: URL;
   private readonly agent: http.Agent;
   private readonly key: KeySource;
 
   /** It throws INVALID if the URL or the key is malformed. */
   constructor(options: ConnectionOptions) {
-    this.base = parseURL(options.url || process.env.TASKER_URL || defaultURL);
-    this.url = this.base.href.replace(/\/$/, "");
+    this.url = baseURL(options.url || process.env.TASKER_URL || defaultURL);
     this.key = new KeySource(options);
-    this.agent = this.base.protocol === "https:"
-      ? new https.Agent({ keepAlive: true, timeout: idleMs, ...options.tls })
-      : new http.Agent({ keepAlive: true, timeout: idleMs });
+    const agent = { keepAlive: true, timeout: idleMs };
+    this.agent = this.secure ? new https.Agent({ ...agent, ...options.tls }) : new http.Agent(agent);
   }
 
   close(): void {
@@ -63,86 +70,72 @@ export class Transport {
   }
 
   /** json sends a request and returns the document of the response, which must have the shape. */
-  async json<T>(
-    method: string, path: string, body: string | undefined, shape: Shape, options: RequestOptions,
-  ): Promise<T> {
-    const reply = await this.send(method, path, body, options);
-    const doc = success(reply) ? parse(reply.body) : undefined;
+  async json<T>(request: Request, shape: Shape): Promise<T> {
+    const reply = await this.send(request);
+    const doc = reply.ok ? parse(reply.body) : undefined;
     if (!hasShape(doc, shape)) throw this.refusal(reply);
     return doc as T;
   }
 
   /** empty sends a request whose response is 204. */
-  async empty(method: string, path: string, body: string | undefined, options: RequestOptions): Promise<void> {
-    const reply = await this.send(method, path, body, options);
+  async empty(request: Request): Promise<void> {
+    const reply = await this.send(request);
     if (reply.status !== 204) throw this.refusal(reply);
   }
 
   /** document reads a bare document. Its ETag must be the SHA-256 of the body. */
-  async document(path: string, options: RequestOptions): Promise<unknown> {
-    const reply = await this.send("GET", path, undefined, options);
+  async document(request: Request): Promise<unknown> {
+    const reply = await this.send(request);
     const sum = createHash("sha256").update(reply.body).digest("base64url");
-    if (reply.status !== 200 || !reply.headers.etag?.includes(sum)) throw this.refusal(reply);
-    const doc = parse(reply.body);
+    const doc = reply.status === 200 && reply.headers.etag?.includes(sum) ? parse(reply.body) : undefined;
     if (doc === undefined) throw this.refusal(reply);
     return doc;
   }
 
-  // It is async so that an unreadable key rejects.
-  private async send(method: string, path: string, body: string | undefined, options: RequestOptions): Promise<Reply> {
-    const headers: Record<string, string> = {
-      accept: "application/json", "user-agent": "tasker-typescript", ...options.headers,
-    };
-    const key = this.key.get();
-    if (key !== undefined) headers.authorization = `Bearer ${key}`;
-    if (body !== undefined) {
-      headers["content-type"] ??= "application/json";
-      headers["content-length"] = String(Buffer.byteLength(body));
-    }
-    return this.attempt(method, path, body, headers, options);
+  private get secure(): boolean {
+    return this.url.startsWith("https:");
   }
 
-  private attempt(
-    method: string, path: string, body: string | undefined, headers: Record<string, string>, options: RequestOptions,
-  ): Promise<Reply> {
-    return new Promise((resolve, reject) => {
-      const target = new URL(this.base.pathname.replace(/\/$/, "") + path, this.base);
-      const { request: open } = target.protocol === "https:" ? https : http;
-      const request = open(target, { method, headers, agent: this.agent });
-      const end = (act: () => void) => {
-        clearTimeout(timer);
-        options.signal?.removeEventListener("abort", abort);
-        act();
-      };
-      const fail = (error: Error) => {
-        end(() => reject(error));
-        request.destroy();
-      };
-      const abort = () => fail(new TaskerError("UNAVAILABLE", "the request was cancelled"));
-      const timer = setTimeout(() => fail(new TaskerError("UNAVAILABLE", `no response from ${this.url} within ` +
-        `${Math.round(options.timeoutMs)} ms: the request may still take effect`)), options.timeoutMs);
-      request.on("error", (error: NodeJS.ErrnoException) => fail(this.unreachable(error)));
-      request.on("response", (response) => {
-        const chunks: Buffer[] = [];
-        let bytes = 0;
-        response.on("data", (chunk: Buffer) => {
-          chunks.push(chunk);
-          bytes += chunk.length;
-          if (bytes > maxAnswer) {
-            fail(new TaskerError("TOO_LARGE",
-              `the response from ${this.url} is larger than ${maxAnswer} bytes: request less at once`));
-          }
-        });
-        response.on("error", (error) => fail(this.unreachable(error)));
-        response.on("end", () => end(() => resolve({
-          status: response.statusCode ?? 0, headers: response.headers,
-          body: chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks),
-        })));
-      });
-      if (options.signal?.aborted) abort();
-      options.signal?.addEventListener("abort", abort, { once: true });
+  private async send({ method, path, body, headers, timeoutMs, signal }: Request): Promise<Reply> {
+    const sent: Record<string, string> = { accept: "application/json", "user-agent": "tasker-typescript", ...headers };
+    const key = this.key.get();
+    if (key !== undefined) sent.authorization = `Bearer ${key}`;
+    if (body !== undefined) sent["content-type"] ??= "application/json";
+    const { request: open } = this.secure ? https : http;
+    const request = open(this.url + path, { method, headers: sent, agent: this.agent, signal });
+    let late: TaskerError | undefined;
+    const timer = setTimeout(() => {
+      late = new TaskerError("UNAVAILABLE", `no response from ${this.url} within ${Math.round(timeoutMs)} ms: ` +
+        "the request may still take effect");
+      request.destroy(late);
+    }, timeoutMs);
+    try {
       request.end(body);
+      return await this.receive(request);
+    } catch (error) {
+      if (signal?.aborted) throw new TaskerError("UNAVAILABLE", "the request was cancelled");
+      throw late ?? (error instanceof TaskerError ? error : this.unreachable(error as NodeJS.ErrnoException));
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  private async receive(request: ClientRequest): Promise<Reply> {
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      request.on("response", resolve).on("error", reject);
     });
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      chunks.push(chunk);
+      bytes += chunk.length;
+      if (bytes > maxAnswer) {
+        throw new TaskerError("TOO_LARGE",
+          `the response from ${this.url} is larger than ${maxAnswer} bytes: request less at once`);
+      }
+    }
+    const status = response.statusCode ?? 0;
+    return { ok: status >= 200 && status <= 299, status, headers: response.headers, body: Buffer.concat(chunks) };
   }
 
   /** unreachable describes an error without a response. */
@@ -155,7 +148,7 @@ export class Transport {
   /** refusal converts a response to an error. A response that is not from the API is UNAVAILABLE. */
   private refusal(reply: Reply): TaskerError {
     const retryAfterMs = parseRetryAfter(reply.headers["retry-after"]);
-    const doc = success(reply) ? undefined : parse(reply.body);
+    const doc = reply.ok ? undefined : parse(reply.body);
     const error = (doc as { error?: Record<string, unknown> } | null | undefined)?.error;
     if (typeof error?.code === "string" && error.code && typeof error.message === "string" && error.message) {
       return new TaskerError(error.code, error.message, { status: reply.status, details: error.details, retryAfterMs });
@@ -173,7 +166,7 @@ export class Transport {
   }
 }
 
-function parseURL(text: string): URL {
+function baseURL(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (!url || !/^https?:$/.test(url.protocol)) {
     throw new TaskerError("INVALID", `invalid url "${text}": must be like http://127.0.0.1:8080`);
@@ -181,12 +174,7 @@ function parseURL(text: string): URL {
   if (url.username || url.password) {
     throw new TaskerError("INVALID", "invalid url: must not contain a user or password; use key or keyFile");
   }
-  url.search = url.hash = "";
-  return url;
-}
-
-function success(reply: Reply): boolean {
-  return reply.status >= 200 && reply.status <= 299;
+  return url.origin + url.pathname.replace(/\/$/, "");
 }
 
 function parse(body: Buffer): unknown {
@@ -198,11 +186,9 @@ function parse(body: Buffer): unknown {
 }
 
 function hasShape(doc: unknown, shape: Shape): boolean {
-  if (doc === undefined) return false;
   return Object.entries(shape).every(([field, type]) => {
-    const value = (doc as Record<string, unknown> | null)?.[field];
-    if (type === "array") return Array.isArray(value);
-    return typeof value === type && value !== null;
+    const value = (doc as Record<string, unknown> | null | undefined)?.[field];
+    return type === "array" ? Array.isArray(value) : typeof value === type && value !== null;
   });
 }
 

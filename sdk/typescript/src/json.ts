@@ -1,30 +1,27 @@
+import { Permanent } from "./errors.js";
+
 /** A value that is not JSON. The message begins with the path of the value. */
-export class NotJSON extends Error {
-  override name = "NotJSON";
-  constructor(readonly path: string, readonly problem: string) {
-    super(`${path}: ${problem} is not JSON`);
+export class NotJSON extends Permanent {
+  constructor(path: string, problem: string) {
+    super(`${path}: ${problem} is not JSON`, { type: "invalid_result" });
   }
 }
 
 const maxDepth = 500;
 
 /**
- * encode returns the JSON text of a value. Allowed are null, booleans, finite numbers, strings,
+ * plain returns a copy of value that consists of JSON values only. Allowed are null, booleans, finite numbers, strings,
  * arrays, plain objects, instances of classes and objects with a toJSON method. A property whose
- * value is undefined is omitted; undefined at the top is null.
+ * value is undefined is omitted.
  *
  * It throws {@link NotJSON} with the path of any other value, which JSON.stringify would drop or
  * change: undefined in an array, functions, symbols, bigints, NaN, Infinity, invalid dates, cycles,
  * and built-in objects without toJSON such as Map, Set, Error and Uint8Array.
  *
- * @param root name of the value at the beginning of the path, such as result
+ * @param path of the value, such as result
+ * @param key of the value in its parent
  */
-export function encode(value: unknown, root: string): string {
-  return JSON.stringify(value === undefined ? null : plain(value, root, "", []));
-}
-
-/** plain returns a copy of value that consists of JSON values only. */
-function plain(value: unknown, path: string, key: string, parents: object[]): unknown {
+export function plain(value: unknown, path: string, key = "", parents: object[] = []): unknown {
   switch (typeof value) {
     case "string":
     case "boolean":

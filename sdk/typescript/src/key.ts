@@ -1,34 +1,26 @@
-import { readFileSync, statSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { messageOf, TaskerError } from "./errors.js";
+import type { ConnectionOptions } from "./http.js";
 import { now } from "./wait.js";
-
-/** Where the API key comes from. Neither means that no key is sent. */
-export interface KeyOptions {
-  /** API key. */
-  key?: string | undefined;
-  /** File that contains the API key. It is read again when it changes, and every minute. */
-  keyFile?: string | undefined;
-}
 
 const maxAge = 60_000;
 const maxKey = 16 << 10;
 
-/** keyFromEnvironment reads TASKER_TOKEN_FILE and TASKER_TOKEN. */
-export function keyFromEnvironment(): KeyOptions {
-  return { keyFile: process.env.TASKER_TOKEN_FILE || undefined, key: process.env.TASKER_TOKEN || undefined };
-}
-
 /** KeySource returns the current API key. */
 export class KeySource {
-  private text: string | undefined;
-  private stamp = "";
+  private readonly file: string | undefined;
+  private key: string | undefined;
   private readAt = 0;
 
   /** It throws INVALID if the key cannot be sent in a header. */
-  constructor(private readonly options: KeyOptions) {
-    if (options.key !== undefined && !options.keyFile) {
-      this.text = options.key.trim();
-      if (!isKey(this.text)) throw new TaskerError("INVALID", "invalid key: must be one word of printable ASCII");
+  constructor(options: ConnectionOptions) {
+    const given = options.key !== undefined || options.keyFile !== undefined;
+    this.file = given ? options.keyFile : process.env.TASKER_TOKEN_FILE;
+    if (this.file) return;
+    const key = given ? options.key : process.env.TASKER_TOKEN || undefined;
+    this.key = key?.trim();
+    if (this.key !== undefined && !isKey(this.key)) {
+      throw new TaskerError("INVALID", "invalid key: must be one word of printable ASCII");
     }
   }
 
@@ -37,22 +29,17 @@ export class KeySource {
    * the previous key. It throws UNAUTHORIZED if the file cannot be read.
    */
   get(): string | undefined {
-    const { keyFile } = this.options;
-    if (!keyFile) return this.text;
-    const fresh = this.text !== undefined && now() - this.readAt < maxAge;
+    if (!this.file) return this.key;
     try {
-      const stat = statSync(keyFile);
-      const stamp = `${stat.ino} ${stat.mtimeMs} ${stat.size}`;
-      if (fresh && stamp === this.stamp) return this.text;
-      this.text = readKey(keyFile);
-      this.stamp = stamp;
+      this.key = readKey(this.file);
       this.readAt = now();
     } catch (error) {
-      if (fresh) return this.text;
-      throw new TaskerError("UNAUTHORIZED", `cannot read the API key: ${messageOf(error)}: ` +
-        "the file must contain one API key and be readable by this program");
+      if (this.key === undefined || now() - this.readAt >= maxAge) {
+        throw new TaskerError("UNAUTHORIZED", `cannot read the API key: ${messageOf(error)}: ` +
+          "the file must contain one API key and be readable by this program");
+      }
     }
-    return this.text;
+    return this.key;
   }
 }
 

@@ -12,38 +12,28 @@ export interface Logger {
 }
 
 /** jsonLogger writes one line of JSON per message to stderr, without those of level debug. */
-export const jsonLogger: Logger = {
-  debug: drop,
-  info: (message, fields) => write("info", message, fields),
-  warn: (message, fields) => write("warn", message, fields),
-  error: (message, fields) => write("error", message, fields),
-};
-
-/** silentLogger drops all messages. */
-export const silentLogger: Logger = { debug: drop, info: drop, warn: drop, error: drop };
-
-function drop(): void {
-  // logs nothing
-}
-
-function write(level: string, message: string, fields: Fields = {}): void {
-  const record = { time: new Date().toISOString(), level, message, ...fields };
+export const jsonLogger = loggerOf((level, message, fields) => {
+  if (level === "debug") return;
+  const record = { time: new Date().toISOString(), level, message };
   let line: string;
   try {
-    line = JSON.stringify(record, (_, value: unknown) =>
+    line = JSON.stringify({ ...record, ...fields }, (_, value: unknown) =>
       value instanceof Error ? messageOf(value) : typeof value === "bigint" ? String(value) : value);
   } catch (error) {
-    line = JSON.stringify({ time: record.time, level, message, dropped: messageOf(error) });
+    line = JSON.stringify({ ...record, dropped: messageOf(error) });
   }
   process.stderr.write(line + "\n");
-}
+});
+
+/** silentLogger drops all messages. */
+export const silentLogger = loggerOf(() => undefined);
 
 /** withFields returns a logger that adds fields to each message. */
 export function withFields(logger: Logger, fields: Fields): Logger {
-  return {
-    debug: (message, more) => logger.debug(message, { ...fields, ...more }),
-    info: (message, more) => logger.info(message, { ...fields, ...more }),
-    warn: (message, more) => logger.warn(message, { ...fields, ...more }),
-    error: (message, more) => logger.error(message, { ...fields, ...more }),
-  };
+  return loggerOf((level, message, more) => logger[level](message, { ...fields, ...more }));
+}
+
+function loggerOf(write: (level: keyof Logger, message: string, fields?: Fields) => void): Logger {
+  const at = (level: keyof Logger) => (message: string, fields?: Fields) => write(level, message, fields);
+  return { debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") };
 }

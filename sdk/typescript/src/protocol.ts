@@ -1,11 +1,20 @@
+import type { Backend } from "./context.js";
 import type { components } from "./generated/api.js";
 import { codeOf, messageOf, TaskerError } from "./errors.js";
-import type { RequestOptions, Shape, Transport } from "./http.js";
+import type { Request, Shape, Transport } from "./http.js";
 
 type Schemas = components["schemas"];
 
 /** A step that a claim returned. */
 export type ClaimedStep = Schemas["ClaimedStep"];
+/** A lease as requests name it. */
+export type Lease = Schemas["Lease"];
+/** Response to a registration. */
+export type Registration = Schemas["RegisteredWorker"];
+/** Response to a heartbeat. */
+export type Beat = Schemas["HeartbeatAnswer"];
+/** Response to a report. */
+export type Receipt = Schemas["ReportAnswer"];
 
 /** The highest version of the worker protocol that this SDK uses. */
 export const protocolVersion = 1;
@@ -13,106 +22,86 @@ export const protocolVersion = 1;
 /** Maximum number of leases or outcomes in one request. The protocol allows 1000. */
 export const maxBatch = 500;
 
-/** A lease as requests name it. */
-export interface Lease {
-  step_uuid: string;
-  lease_token: string;
-}
-
 /** leaseOf returns the lease of a step. */
 export function leaseOf(step: Lease): Lease {
   return { step_uuid: step.step_uuid, lease_token: step.lease_token };
 }
 
-/** Response to a registration. */
-export interface Registration {
-  worker_uuid: string;
-  heartbeat_interval_ms: number;
-  lease_ms: number;
-  claim_is_heartbeat?: boolean;
-  protocol?: number;
-}
-
-/** Response to a heartbeat. */
-export interface Beat {
-  extended: { step_uuid: string; lease_expires_at: string }[];
-  lost: string[];
-  drain: boolean;
-}
-
-/** Response to a report. */
-export interface Receipt {
-  accepted: string[];
-  rejected: { step_uuid: string; code: string; message: string }[];
-  steps: ClaimedStep[];
+/** batches divides a list into parts that fit into one request. */
+export function batches<T>(list: T[]): T[][] {
+  const count = Math.ceil(list.length / maxBatch);
+  return Array.from({ length: count }, (_, i) => list.slice(i * maxBatch, (i + 1) * maxBatch));
 }
 
 const registrationShape: Shape = { worker_uuid: "string", heartbeat_interval_ms: "number", lease_ms: "number" };
 const beatShape: Shape = { extended: "array", lost: "array", drain: "boolean" };
 const receiptShape: Shape = { accepted: "array", rejected: "array", steps: "array" };
 
+/** Timeouts in milliseconds. */
+export const reportMs = 30_000;
 const shortMs = 10_000;
-const reportMs = 30_000;
 const releaseMs = 5_000;
 const callMs = 2_000;
 
-/** WorkerApi sends the requests of the worker protocol. */
-export class WorkerApi {
+/** Limits of a request: its timeout in milliseconds, and the signal that cancels it. */
+export type Limits = Pick<Request, "timeoutMs" | "signal">;
+
+/** WorkerApi sends the requests of a worker. */
+export class WorkerApi implements Backend {
+  /** Id of the worker after its registration. */
+  worker = "";
+
   constructor(readonly transport: Transport) {}
 
   register(spec: object, signal?: AbortSignal): Promise<Registration> {
-    const options = { timeoutMs: shortMs, signal };
-    return this.transport.json("POST", "/v1/workers", JSON.stringify(spec), registrationShape, options);
+    const request = { method: "POST", path: "/v1/workers", body: JSON.stringify(spec), timeoutMs: shortMs, signal };
+    return this.transport.json(request, registrationShape);
   }
 
-  async claim(worker: string, max: number, waitMs: number, signal?: AbortSignal): Promise<ClaimedStep[]> {
-    const body = JSON.stringify({ max, wait_ms: waitMs });
-    const options = { timeoutMs: waitMs + reportMs, signal };
-    const answer = await this.post<{ steps: ClaimedStep[] }>(worker, "claims", body, { steps: "array" }, options);
-    return checked(answer.steps);
+  async claim(max: number, waitMs: number, signal: AbortSignal): Promise<ClaimedStep[]> {
+    const request = this.post("claims", { max, wait_ms: waitMs }, { timeoutMs: waitMs + reportMs, signal });
+    const { steps } = await this.transport.json<Schemas["ClaimedSteps"]>(request, { steps: "array" });
+    return checked(steps);
   }
 
-  heartbeat(worker: string, leases: Lease[], timeoutMs: number): Promise<Beat> {
-    return this.post(worker, "heartbeat", JSON.stringify({ leases }), beatShape, { timeoutMs });
+  heartbeat(leases: Lease[], timeoutMs: number): Promise<Beat> {
+    return this.transport.json(this.post("heartbeat", { leases }, { timeoutMs }), beatShape);
   }
 
   /** report sends outcomes, each in JSON, and claims up to claim steps. */
-  async report(
-    worker: string, outcomes: string[], claim: number, signal: AbortSignal, timeoutMs = reportMs,
-  ): Promise<Receipt> {
+  async report(outcomes: string[], claim: number, limits: Limits): Promise<Receipt> {
     const body = `{"results":[${outcomes.join(",")}]${claim > 0 ? `,"claim":{"max":${claim}}` : ""}}`;
-    const receipt = await this.post<Receipt>(worker, "results", body, receiptShape, { timeoutMs, signal });
+    const receipt = await this.transport.json<Receipt>(this.post("results", body, limits), receiptShape);
     checked(receipt.steps);
     return receipt;
   }
 
-  async release(worker: string, leases: Lease[]): Promise<Set<string>> {
-    const shape: Shape = { released: "array", lost: "array" };
-    const answer = await this.post<{ released: string[]; lost: string[] }>(worker, "release",
-      JSON.stringify({ leases }), shape, { timeoutMs: releaseMs });
+  async release(leases: Lease[]): Promise<Set<string>> {
+    const request = this.post("release", { leases }, { timeoutMs: releaseMs });
+    const answer = await this.transport.json<Schemas["Released"]>(request, { released: "array", lost: "array" });
     return new Set([...answer.released, ...answer.lost]);
   }
 
-  /** checkpoint saves a checkpoint, which is JSON text. */
-  checkpoint(worker: string, lease: Lease, value: string, signal?: AbortSignal): Promise<void> {
-    const body = `${JSON.stringify(leaseOf(lease)).slice(0, -1)},"checkpoint":${value}}`;
-    return this.transport.empty("POST", `/v1/workers/${worker}/checkpoint`, body, { timeoutMs: shortMs, signal });
+  checkpoint(step: ClaimedStep, value: unknown, signal: AbortSignal): Promise<void> {
+    const body = { ...leaseOf(step), checkpoint: value };
+    return this.transport.empty(this.post("checkpoint", body, { timeoutMs: shortMs, signal }));
   }
 
-  async drain(worker: string): Promise<void> {
-    await this.post(worker, "drain", "{}", { worker_uuid: "string" }, { timeoutMs: callMs });
+  async drain(): Promise<void> {
+    await this.transport.json(this.post("drain", {}, { timeoutMs: callMs }), { worker_uuid: "string" });
   }
 
-  leave(worker: string): Promise<void> {
-    return this.transport.empty("DELETE", `/v1/workers/${worker}`, undefined, { timeoutMs: callMs });
+  leave(): Promise<void> {
+    return this.transport.empty({ method: "DELETE", path: `/v1/workers/${this.worker}`, timeoutMs: callMs });
   }
 
   document(path: string, signal: AbortSignal): Promise<unknown> {
-    return this.transport.document(path, { timeoutMs: reportMs, signal });
+    return this.transport.document({ method: "GET", path, timeoutMs: reportMs, signal });
   }
 
-  private post<T>(worker: string, action: string, body: string, shape: Shape, options: RequestOptions): Promise<T> {
-    return this.transport.json("POST", `/v1/workers/${worker}/${action}`, body, shape, options);
+  private post(action: string, body: object | string, limits: Limits): Request {
+    const text = typeof body === "string" ? body : JSON.stringify(body);
+    return { method: "POST", path: `/v1/workers/${this.worker}/${action}`, body: text, ...limits };
   }
 }
 
@@ -128,14 +117,12 @@ function checked(steps: ClaimedStep[]): ClaimedStep[] {
 
 /** isAuthError reports whether the server rejected the key, which may be in the middle of a rotation. */
 export function isAuthError(error: unknown): boolean {
-  const code = codeOf(error);
-  return code === "UNAUTHORIZED" || code === "FORBIDDEN";
+  return ["UNAUTHORIZED", "FORBIDDEN"].includes(codeOf(error) ?? "");
 }
 
 /** isRefused reports whether the server rejected the content of a request, so that a retry is useless. */
 export function isRefused(error: unknown): boolean {
-  const code = codeOf(error);
-  return code === "INVALID" || code === "TOO_LARGE" || code === "NOT_SUPPORTED";
+  return ["INVALID", "TOO_LARGE", "NOT_SUPPORTED"].includes(codeOf(error) ?? "");
 }
 
 /** isUnknown reports whether a NOT_FOUND is about the object with this id, not about a path that contains it. */

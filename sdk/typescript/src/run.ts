@@ -1,119 +1,130 @@
+import { hostname } from "node:os";
 import { Attempt } from "./attempt.js";
-import type { Backend } from "./context.js";
 import { codeOf, Interrupted, LeaseLost, messageOf, StepTimeout, TaskerError, type ErrorCode } from "./errors.js";
 import { execute, type Registered } from "./handler.js";
 import { Heartbeat, type FromHeartbeat } from "./heartbeat.js";
-import type { ConnectionOptions } from "./http.js";
-import type { Logger } from "./log.js";
+import { Transport } from "./http.js";
+import { jsonLogger, type Logger } from "./log.js";
 import {
-  isAuthError, isUnknown, leaseOf, maxBatch, protocolVersion, WorkerApi,
+  batches, isAuthError, isUnknown, leaseOf, maxBatch, protocolVersion, WorkerApi,
   type ClaimedStep, type Lease, type Registration,
 } from "./protocol.js";
 import { Reporter } from "./report.js";
 import { Backoff, firstRest, now, Signal, sleep, Window } from "./wait.js";
+import type { WorkerOptions } from "./worker.js";
 
-/** What a run needs of its worker. */
-export interface RunOptions {
-  connection: ConnectionOptions;
-  spec: {
-    name: string; namespaces: string[]; handlers: string[]; version: string | undefined; max_concurrency: number;
-  };
-  drainTimeoutMs: number;
-  log: Logger;
-  handlers: ReadonlyMap<string, Registered>;
-}
-
+const defaultConcurrency = 10;
 const defaultIntervalMs = 10_000;
 const defaultLeaseMs = 30_000;
 const pollMs = 20_000;
 /** Minimum heartbeat interval for which claims count as heartbeats. */
 const leastClaimMs = 2_000;
+const longestTimer = 2 ** 31 - 1;
 
-/** Errors of a registration that no retry fixes, when the worker starts. */
-const finalAtStart: ErrorCode[] = ["INVALID", "NOT_SUPPORTED", "TOO_LARGE", "UNAUTHORIZED", "FORBIDDEN", "NOT_FOUND"];
-/** The same, later: a rejected key may be in rotation. */
+/** Errors of a registration that no retry fixes. */
 const finalLater: ErrorCode[] = ["INVALID", "NOT_SUPPORTED", "TOO_LARGE"];
+/** The same when the worker starts: later, a rejected key may be in rotation. */
+const finalAtStart: ErrorCode[] = [...finalLater, "UNAUTHORIZED", "FORBIDDEN", "NOT_FOUND"];
 
 /**
  * Run holds the attempts of one run of a worker and claims steps. An attempt occupies a slot from
  * its claim until its report is answered, so that a worker claims nothing from a server that does
  * not accept reports.
  */
-export class Run implements Backend {
+export class Run {
+  readonly name: string;
+  readonly handlers = new Map<string, Registered>();
   readonly attempts = new Map<string, Attempt>();
-  /** Latest attempt per step. */
-  readonly newest = new Map<string, Attempt>();
   readonly log: Logger;
-  readonly reporter: Reporter;
-  readonly unstarted: Lease[] = [];
-  /** Wakes when a lease must be released. */
-  readonly back = new Signal();
-  /** Wakes when a handler has returned. */
-  readonly handled = new Signal();
-  running = 0;
+  readonly api: WorkerApi;
+  readonly reporter = new Reporter(this);
+  heartbeat!: Heartbeat;
+  /** Aborts when the worker must drain. */
+  readonly stopping = new AbortController();
+  /** The server already knows that the worker drains. */
+  announced = false;
+  /** Why the run ended, unless it was asked to. */
+  failure: Error | undefined;
   draining = false;
+  /** Handlers that have not returned. */
+  running = 0;
   /** Slots of pending claims. */
   reserved = 0;
-  heartbeat: Heartbeat | undefined;
+  /** Wakes when a slot is free. */
+  readonly slot = new Signal();
+  /** Wakes when a handler has returned. */
+  readonly handled = new Signal();
+  /** Resolves when the pending releases are done. */
+  releases = Promise.resolve();
+  private unstarted: Lease[] = [];
+  /** Latest attempt per step. */
+  private readonly newest = new Map<string, Attempt>();
+  private readonly size = new Window(maxBatch);
   private registration: Registration | undefined;
   private registering: Promise<void> | undefined;
   private keyRefusedAt = 0;
-  private readonly slot = new Signal();
-  private readonly size = new Window(maxBatch);
 
-  /**
-   * @param end is called once if the run must end: with an error if the server rejects the worker,
-   * without one if an operator drains it
-   */
-  constructor(readonly options: RunOptions, readonly api: WorkerApi, private readonly end: (error?: Error) => void) {
-    this.log = options.log;
-    this.reporter = new Reporter(this);
-  }
-
-  get worker(): string {
-    return this.registration?.worker_uuid ?? "";
+  /** It throws INVALID if an option is malformed. */
+  constructor(readonly options: WorkerOptions) {
+    this.name = options.name || hostname() || "worker";
+    this.log = options.logger ?? jsonLogger;
+    this.api = new WorkerApi(new Transport(options));
   }
 
   /** free returns how many more steps may be claimed. */
   get free(): number {
-    return this.options.spec.max_concurrency - this.attempts.size - this.reserved;
+    return (this.options.concurrency ?? defaultConcurrency) - this.attempts.size - this.reserved;
   }
 
   /** start registers the worker and starts its heartbeats. It rejects if the server rejects the worker. */
-  async start(signal: AbortSignal): Promise<void> {
+  async start(): Promise<void> {
+    const { url, key, keyFile, tls } = this.options;
     // The thread starts first, because no step may be claimed before its lease can be extended.
-    this.heartbeat = new Heartbeat(this.options.connection, (message) => this.heard(message), this.end);
-    try {
-      await this.heartbeat.ready;
-      await this.register(finalAtStart, signal);
-      this.heartbeat.registered(this.registration!);
-    } catch (error) {
-      await this.heartbeat.stop();
-      throw error;
-    }
+    this.heartbeat = new Heartbeat({ url, key, keyFile, tls }, (message) => this.heard(message), (e) => this.end(e));
+    await this.heartbeat.ready;
+    await this.register(finalAtStart, this.stopping.signal);
+    this.heartbeat.send({ registration: this.registration! });
+  }
+
+  /**
+   * end drains the worker: with an error if the server rejects the worker, without one if an
+   * operator drains it.
+   */
+  end(error?: Error): void {
+    this.failure ??= error;
+    this.announced = true;
+    this.stopping.abort();
   }
 
   private async register(final: ErrorCode[], signal?: AbortSignal): Promise<void> {
+    const { namespaces, version, concurrency = defaultConcurrency } = this.options;
+    const spec = {
+      name: this.name, namespaces, handlers: [...this.handlers.keys()], version, max_concurrency: concurrency,
+      protocol: protocolVersion,
+    };
     const rests = new Backoff();
     for (;;) {
       const sent = now();
       try {
-        const r = await this.api.register({ ...this.options.spec, protocol: protocolVersion }, signal);
-        const version = r.protocol ?? protocolVersion;
-        if (version > protocolVersion) {
-          throw new TaskerError("NOT_SUPPORTED", `the server speaks version ${version} of the worker protocol, ` +
+        const r = await this.api.register(spec, signal);
+        if (r.protocol > protocolVersion) {
+          throw new TaskerError("NOT_SUPPORTED", `the server speaks version ${r.protocol} of the worker protocol, ` +
             `this SDK version ${protocolVersion}: update @tasker/sdk`);
         }
+        const { heartbeat_interval_ms: interval, lease_ms: lease } = r;
         this.registration = {
-          ...r, heartbeat_interval_ms: r.heartbeat_interval_ms > 0 ? r.heartbeat_interval_ms : defaultIntervalMs,
-          lease_ms: r.lease_ms > 0 ? r.lease_ms : defaultLeaseMs,
+          ...r, heartbeat_interval_ms: interval > 0 ? interval : defaultIntervalMs,
+          lease_ms: lease > 0 ? lease : defaultLeaseMs,
         };
+        this.api.worker = r.worker_uuid;
         this.succeeded(sent);
-        this.log.info("worker registered", { worker: r.worker_uuid, handlers: this.options.spec.handlers.length });
+        this.log.info("worker registered", { worker: r.worker_uuid, handlers: spec.handlers.length });
         return;
       } catch (error) {
-        const code = codeOf(error);
-        if (code === undefined || final.includes(code) || signal?.aborted) throw error;
+        if (!(error instanceof TaskerError) || signal?.aborted) throw error;
+        if (final.includes(error.code)) {
+          throw new TaskerError(error.code, `register worker ${this.name}: ${error.message}`, error);
+        }
         this.warn("could not register the worker, retrying", error);
         if (!(await sleep(rests.after(error), signal))) throw error;
       }
@@ -124,21 +135,26 @@ export class Run implements Backend {
    * registerAgain registers the worker if the server does not know this id. Leases of the id are
    * lost, as the next heartbeat reports.
    */
-  registerAgain(id: string): Promise<void> {
-    if (this.worker !== id) return Promise.resolve();
+  private async registerAgain(id: string): Promise<void> {
+    if (this.api.worker !== id) return;
     this.registering ??= (async () => {
       this.log.warn("the server does not know this worker, registering again", { worker: id });
       try {
         await this.register(finalLater);
-        this.heartbeat?.registered(this.registration!);
-        this.heartbeat?.renew();
+        this.heartbeat.send({ registration: this.registration!, renew: true });
       } catch (error) {
-        this.end(new Error(`register worker ${this.options.spec.name} again: ${messageOf(error)}`, { cause: error }));
+        this.end(error as Error);
       } finally {
         this.registering = undefined;
       }
     })();
-    return this.registering;
+    await this.registering;
+  }
+
+  /** failed logs a failed request of a worker and registers it again if the server does not know it. */
+  async failed(message: string, error: unknown, worker: string, fields: object): Promise<void> {
+    this.warn(message, error, fields);
+    if (isUnknown(error, worker)) await this.registerAgain(worker);
   }
 
   /** warn logs a failed request. Of consecutive rejections of the key it logs only the first. */
@@ -178,25 +194,25 @@ export class Run implements Backend {
 
   private async claimOnce(slots: number, signal: AbortSignal): Promise<unknown> {
     const asked = now();
-    const { worker_uuid: worker, heartbeat_interval_ms: interval } = this.registration!;
+    const { worker } = this.api;
+    const interval = this.registration!.heartbeat_interval_ms;
     const waitMs = interval >= leastClaimMs ? Math.min(pollMs, Math.floor(interval * 0.9)) : pollMs;
     this.reserved += slots;
     try {
-      const steps = await this.api.claim(worker, slots, waitMs, signal);
+      const steps = await this.api.claim(slots, waitMs, signal);
       this.begin(steps, slots, asked);
       this.succeeded(asked);
       this.size.grow();
       if (steps.length === 0 && !this.draining && now() - asked < waitMs / 2) {
         // The worker must drain, which the next heartbeat reports, or the server is shutting down.
-        this.heartbeat?.renew();
+        this.heartbeat.send({ renew: true });
         await sleep(firstRest, signal);
       }
       return undefined;
     } catch (error) {
       this.reserved -= slots;
       if (signal.aborted) return error;
-      this.warn("claim failed, retrying", error, { slots });
-      if (isUnknown(error, worker)) await this.registerAgain(worker);
+      await this.failed("claim failed, retrying", error, worker, { slots });
       if (codeOf(error) === "TOO_LARGE") this.size.shrink(slots);
       return error;
     }
@@ -221,7 +237,8 @@ export class Run implements Backend {
       started.push(attempt);
     }
     // The leases go first: a handler may block this thread.
-    this.heartbeat?.add(started.map((a) => a.step), asked);
+    const leases = started.map(({ step }) => ({ ...leaseOf(step), expires: step.lease_expires_at, asked }));
+    if (leases.length > 0) this.heartbeat.send({ added: leases });
     this.running += started.length;
     for (const attempt of started) void this.handle(attempt);
     this.slot.wake();
@@ -235,19 +252,17 @@ export class Run implements Backend {
     const older = this.newest.get(step.step_uuid);
     if (!older) return true;
     if (Date.parse(step.lease_expires_at) < Date.parse(older.step.lease_expires_at)) return false;
-    this.heartbeat?.remove(older.token);
+    this.heartbeat.send({ removed: older.token });
     this.lose(older);
     return true;
   }
 
   private async handle(attempt: Attempt): Promise<void> {
     const { step, controller } = attempt;
-    if (step.deadline) {
-      const left = timeLeft(step, this.registration!.lease_ms);
-      attempt.deadline = setTimeout(() => controller.abort(new StepTimeout()), Math.min(left, 2 ** 31 - 1));
-    }
-    const outcome = await execute(this.options.handlers.get(step.handler), step, controller.signal, this, this.log);
-    clearTimeout(attempt.deadline);
+    const timeout = () => controller.abort(new StepTimeout("the attempt has reached the timeout of the step"));
+    const deadline = step.deadline ? setTimeout(timeout, timeLeft(step, this.registration!.lease_ms)) : undefined;
+    const outcome = await execute(this.handlers.get(step.handler), step, controller.signal, this.api, this.log);
+    clearTimeout(deadline);
     this.running--;
     if (attempt.dropped) {
       this.forget(attempt);
@@ -261,67 +276,69 @@ export class Run implements Backend {
     this.handled.wake();
   }
 
-  document(path: string, signal: AbortSignal): Promise<unknown> {
-    return this.api.document(path, signal);
-  }
-
-  checkpoint(step: ClaimedStep, value: string, signal: AbortSignal): Promise<void> {
-    return this.api.checkpoint(this.worker, step, value, signal);
-  }
-
   /** forget removes an attempt and frees its slot. */
   forget(attempt: Attempt): void {
     this.attempts.delete(attempt.token);
     if (this.newest.get(attempt.step.step_uuid) === attempt) this.newest.delete(attempt.step.step_uuid);
-    this.heartbeat?.remove(attempt.token);
+    this.heartbeat.send({ removed: attempt.token });
     this.slot.wake();
   }
 
-  /** release queues the lease of a step that was not executed. */
+  /** release releases the lease of a step that was not executed. */
   release(step: ClaimedStep): void {
     this.unstarted.push(leaseOf(step));
-    this.back.wake();
+    this.releases = this.releases.then(() => this.releaseAll());
   }
 
-  /** wakeClaim ends the wait for a free slot, when the worker drains. */
-  wakeClaim(): void {
-    this.slot.wake();
-  }
-
-  private heard(message: FromHeartbeat): void {
-    if (message.beat) {
-      if (message.beat.drain && !this.draining) this.end();
-      for (const token of message.beat.lost) this.loseToken(token, true);
-      this.succeeded(message.beat.sent);
-    }
-    for (const token of message.lapsed ?? []) this.loseToken(token, false);
-    if (message.failed) {
-      const { worker, unknown, code, message: text, leases } = message.failed;
-      this.warn("heartbeat failed, retrying", new TaskerError(code ?? "INTERNAL", text), { leases });
-      if (unknown) void this.registerAgain(worker);
+  /** releaseAll releases the leases of steps that were not executed. Those that fail are kept for the next call. */
+  async releaseAll(): Promise<void> {
+    const leases = this.unstarted;
+    this.unstarted = [];
+    for (const batch of batches(leases)) {
+      try {
+        const done = await this.api.release(batch);
+        this.unstarted.push(...batch.filter((lease) => !done.has(lease.step_uuid)));
+      } catch (error) {
+        this.warn("could not release steps", error, { steps: batch.length });
+        this.unstarted.push(...batch);
+      }
     }
   }
 
-  /** loseToken handles a lease that the server reported as lost, or that expired without an answer. */
-  private loseToken(token: string, reported: boolean): void {
-    const attempt = this.attempts.get(token);
-    if (attempt && (reported || !attempt.finished)) this.lose(attempt);
+  private heard({ beat, lapsed = [], failed }: FromHeartbeat): void {
+    if (beat) {
+      if (beat.drain && !this.draining) this.end();
+      for (const token of beat.lost) this.lose(this.attempts.get(token));
+      this.succeeded(beat.sent);
+    }
+    for (const attempt of lapsed.map((token) => this.attempts.get(token))) {
+      if (!attempt?.outcome) this.lose(attempt);
+    }
+    if (failed) {
+      const error = new TaskerError(failed.code ?? "INTERNAL", failed.message);
+      void this.failed("heartbeat failed, retrying", error, failed.worker, { leases: failed.leases });
+    }
   }
 
   /**
    * lose aborts a handler whose lease is lost. An existing outcome is still sent: the server may not
    * have assigned the step again, and its response decides.
    */
-  private lose(attempt: Attempt): void {
-    if (attempt.finished) {
+  private lose(attempt: Attempt | undefined): void {
+    if (!attempt || attempt.dropped) return;
+    if (attempt.outcome) {
       attempt.lost = true;
       return;
     }
-    if (attempt.dropped) return;
-    attempt.dropped = true;
-    this.heartbeat?.remove(attempt.token);
-    attempt.controller.abort(new LeaseLost());
+    this.drop(attempt);
+    attempt.controller.abort(new LeaseLost("the lease of this attempt is lost: its outcome no longer counts"));
     this.log.warn("lease lost, step stopped", { ...attempt.ids, attempt: attempt.step.attempt });
+  }
+
+  /** drop ignores the outcome of an attempt whose handler still runs. */
+  drop(attempt: Attempt): void {
+    attempt.dropped = true;
+    this.heartbeat.send({ removed: attempt.token });
   }
 }
 
@@ -335,5 +352,5 @@ function timeLeft(step: ClaimedStep, leaseMs: number): number {
   const expires = Date.parse(step.lease_expires_at);
   const most = deadline - expires + leaseMs;
   const ours = deadline - Date.now();
-  return deadline <= expires && ours > 0 && ours < most ? ours : most;
+  return Math.min(deadline <= expires && ours > 0 && ours < most ? ours : most, longestTimer);
 }

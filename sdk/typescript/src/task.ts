@@ -1,4 +1,4 @@
-import type { Client, Step, Task } from "./client.js";
+import { path, query, type Client, type Step, type Task } from "./client.js";
 import type { FailureOptions } from "./errors.js";
 import { now, sleep } from "./wait.js";
 
@@ -68,7 +68,7 @@ export class TaskHandle {
     for (;;) {
       const began = now();
       const waitMs = Math.round(Math.min(maxWaitMs, Math.max(0, end - began)));
-      const task = await this.client.read<Task>(this.path(), { wait_ms: waitMs },
+      const task = await this.client.send<Task>("GET", this.path() + query({ wait_ms: waitMs }),
         { task_uuid: "string", status: "string" }, { waitMs, signal: options.signal });
       if (isOver(task)) return task;
       if (now() >= end) {
@@ -104,35 +104,25 @@ export class TaskHandle {
 
   /** cancel cancels the task; with compensate, after the compensation of its completed steps. */
   cancel(options: { reason?: string; by?: string; compensate?: boolean } = {}): Promise<Task> {
-    const query = new URLSearchParams();
-    if (options.reason !== undefined) query.set("reason", options.reason);
-    if (options.by !== undefined) query.set("cancelled_by", options.by);
-    if (options.compensate !== undefined) query.set("compensate", String(options.compensate));
-    const sending = { shape: { task_uuid: "string" as const }, repeatable: true };
-    return this.client.send("DELETE", `${this.path()}?${query.toString()}`, sending);
+    const search = query({ reason: options.reason, cancelled_by: options.by, compensate: options.compensate });
+    return this.client.send("DELETE", this.path() + search, { task_uuid: "string" });
   }
 
   /** resetStep gives a failed step its attempts again. The step is named by its name or UUID. */
   resetStep(step: string, change: Change & { discardCheckpoint?: boolean }): Promise<Step> {
-    return this.operate(step, {
-      action_type: "reset_for_retry", reset_by: change.by, discard_checkpoint: change.discardCheckpoint,
-      reason: change.reason, interrupt: change.interrupt,
-    });
+    const fields = { reset_by: change.by, discard_checkpoint: change.discardCheckpoint };
+    return this.operate(step, "reset_for_retry", change, fields);
   }
 
   /** resolveStep completes a failed step without a result. */
   resolveStep(step: string, change: Change): Promise<Step> {
-    return this.operate(step, {
-      action_type: "resolve_manually", resolved_by: change.by, reason: change.reason, interrupt: change.interrupt,
-    });
+    return this.operate(step, "resolve_manually", change, { resolved_by: change.by });
   }
 
   /** completeStep completes a failed step with the result of manual work. */
   completeStep(step: string, change: Change & { result: unknown; metadata?: unknown }): Promise<Step> {
-    return this.operate(step, {
-      action_type: "complete_manually", completed_by: change.by, reason: change.reason, interrupt: change.interrupt,
-      completion_data: { result: change.result, metadata: change.metadata },
-    });
+    const data = { result: change.result, metadata: change.metadata };
+    return this.operate(step, "complete_manually", change, { completed_by: change.by, completion_data: data });
   }
 
   /** completeExternal reports the result of an external step. Reporting the same again is safe. */
@@ -151,17 +141,16 @@ export class TaskHandle {
   }
 
   private report(step: string, outcome: object): Promise<Step> {
-    return this.client.send("POST", `${this.path(step)}/completion`,
-      { body: JSON.stringify(outcome), shape: { step_uuid: "string" }, repeatable: true });
+    return this.client.send("POST", `${this.path(step)}/completion`, { step_uuid: "string" }, { body: outcome });
   }
 
-  private operate(step: string, action: object): Promise<Step> {
-    return this.client.change("PATCH", this.path(step), action, { step_uuid: "string" });
+  private operate(step: string, action: string, { reason, interrupt }: Change, fields: object): Promise<Step> {
+    const body = { action_type: action, reason, interrupt, ...fields };
+    return this.client.change("PATCH", this.path(step), { step_uuid: "string" }, body);
   }
 
   private path(step?: string): string {
-    const path = `/v1/tasks/${encodeURIComponent(this.uuid)}`;
-    return step === undefined ? path : `${path}/workflow_steps/${encodeURIComponent(step)}`;
+    return step === undefined ? path("tasks", this.uuid) : path("tasks", this.uuid, "workflow_steps", step);
   }
 }
 

@@ -1,3 +1,6 @@
+import { setTimeout as setTimer } from "node:timers/promises";
+import { TaskerError } from "./errors.js";
+
 /** now returns milliseconds of a monotonic clock that all threads share. */
 export function now(): number {
   const [seconds, nanoseconds] = process.hrtime();
@@ -9,18 +12,7 @@ export function now(): number {
  * signal aborted.
  */
 export function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
-  return new Promise((resolve) => {
-    if (signal?.aborted) return resolve(false);
-    const stop = () => {
-      clearTimeout(timer);
-      resolve(false);
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", stop);
-      resolve(true);
-    }, Math.max(0, ms));
-    signal?.addEventListener("abort", stop, { once: true });
-  });
+  return setTimer(Math.max(0, ms), true, { signal }).catch(() => false);
 }
 
 /** Signal wakes one waiting loop. A wake without a waiter is kept for the next wait. */
@@ -59,15 +51,10 @@ export const longestRest = 60_000;
 export class Backoff {
   private last = 0;
 
-  /** step returns the next delay, at most limit. */
-  step(limit = longRest): number {
+  /** after returns the next delay, at most limit, or the longer one that the server requested with the error. */
+  after(error?: unknown, limit = longRest): number {
     this.last = Math.min(Math.max(2 * this.last, firstRest), limit);
-    return this.last * (1 - Math.random() / 2);
-  }
-
-  /** after returns the next delay, or the longer one that the server requested with the error. */
-  after(error: unknown, limit = longRest): number {
-    return Math.max(this.step(limit), Math.min(retryAfterOf(error), longestRest));
+    return Math.max(this.last * (1 - Math.random() / 2), retryAfterOf(error));
   }
 
   reset(): void {
@@ -75,10 +62,9 @@ export class Backoff {
   }
 }
 
-/** retryAfterOf returns the delay that the server requested, or 0. */
+/** retryAfterOf returns the delay that the server requested, at most a minute, or 0. */
 export function retryAfterOf(error: unknown): number {
-  const ms = (error as { retryAfterMs?: unknown } | null | undefined)?.retryAfterMs;
-  return typeof ms === "number" ? ms : 0;
+  return error instanceof TaskerError ? Math.min(error.retryAfterMs, longestRest) : 0;
 }
 
 /** Window limits the size of a request. It halves after one that was too large. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { encode } from "../dist/json.js";
+import { plain } from "../dist/json.js";
 
 const circular: Record<string, unknown> = { a: {} };
 circular.a = { back: circular };
@@ -11,9 +11,8 @@ class Money {
     constructor(readonly cents: number) {}
 }
 
-describe("encode", () => {
+describe("plain", () => {
     test.each([
-        [undefined, "null"],
         [null, "null"],
         [true, "true"],
         [-0.5e10, "-5000000000"],
@@ -30,12 +29,12 @@ describe("encode", () => {
         [Object("text"), '"text"'],
         [JSON.parse('{"__proto__": 1}'), '{"__proto__":1}'],
     ])("%o is %s", (value, text) => {
-        expect(encode(value, "result")).toBe(text);
+        expect(JSON.stringify(plain(value, "result"))).toBe(text);
     });
 
     const shared = { a: 1 };
     test("a value may occur twice", () => {
-        expect(encode([shared, shared], "result")).toBe('[{"a":1},{"a":1}]');
+        expect(JSON.stringify(plain([shared, shared], "result"))).toBe('[{"a":1},{"a":1}]');
     });
 
     test.each([
@@ -60,10 +59,10 @@ describe("encode", () => {
         [{ toJSON: () => NaN }, "result: NaN is not JSON"],
         [Object(NaN), "result: NaN is not JSON"],
     ])("%o is refused: %s", (value, message) => {
-        expect(() => encode(value, "result")).toThrow(message);
+        expect(() => plain(value, "result")).toThrow(message);
     });
 
     test("nesting is limited", () => {
-        expect(() => encode(deep, "result")).toThrow("nesting of more than 500 levels is not JSON");
+        expect(() => plain(deep, "result")).toThrow("nesting of more than 500 levels is not JSON");
     });
 });

@@ -9,7 +9,7 @@ import {
     Worker,
     type WorkerOptions,
 } from "@tasker/sdk";
-import { FakeServer, RecordingLogger, refused } from "./fake.js";
+import { FakeServer, RecordingLogger, refused, type Received } from "./fake.js";
 
 let fake: FakeServer;
 let log: RecordingLogger;
@@ -466,6 +466,25 @@ describe("leases", () => {
                 fake.of("heartbeat").some((r) => r.body.leases.some((l: any) => l.step_uuid === step.step_uuid)),
         );
         expect(fake.results[0].success).toBe(true);
+    });
+
+    test("a lease that the server refuses as invalid does not keep it from the others", async () => {
+        const worker = newWorker();
+        worker.handle("h", async (_, ctx) => void (await aborted(ctx.signal)));
+        await worker.start();
+        const [invalid, ...others] = ["h", "h", "h", "h"].map((handler) => fake.step(handler).step_uuid);
+        const named = (r: Received): string[] => r.body.leases.map((lease: any) => lease.step_uuid);
+        fake.rule((r) =>
+            r.action === "heartbeat" && named(r).includes(invalid!)
+                ? refused(400, "INVALID", "leases[0].lease_token: must be a UUID")
+                : undefined,
+        );
+        const extended = () =>
+            fake
+                .of("heartbeat")
+                .map(named)
+                .filter((leases) => !leases.includes(invalid!));
+        await fake.until(() => others.every((step) => extended().flat().includes(step)), "a heartbeat of each lease");
     });
 
     test("a lost lease aborts the handler and its outcome is not reported", async () => {

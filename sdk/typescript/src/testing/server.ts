@@ -5,7 +5,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Client, type Task } from "../client.js";
 import type { Handler } from "../handler.js";
-import { Transport } from "../http.js";
 import { silentLogger } from "../log.js";
 import type { TaskHandle } from "../task.js";
 import { now, sleep } from "../wait.js";
@@ -13,6 +12,7 @@ import { Worker } from "../worker.js";
 
 const untilMs = 10_000;
 const pollMs = 20;
+const shownOutput = 4_000;
 
 /** Options of {@link DevServer.start}. */
 export interface DevServerOptions {
@@ -41,14 +41,12 @@ export type Script = Record<string, Outcome[]>;
 /** DevServer is a server with its own PostgreSQL, started by `tasker dev` on a free port. */
 export class DevServer {
   readonly client: Client;
-  private readonly transport: Transport;
   private readonly workers: Worker[] = [];
 
   private constructor(
     readonly url: string, private readonly process: ChildProcess, private readonly dataDir: string | undefined,
   ) {
     this.client = new Client({ url });
-    this.transport = new Transport({ url });
   }
 
   /** start starts a server. It rejects with the output of the server if it does not start. */
@@ -72,8 +70,8 @@ export class DevServer {
 
   /** advance moves the test clock of the server and returns its new time. */
   async advance(ms: number): Promise<Date> {
-    const answer = await this.transport.json<{ now: string }>("POST", "/test/clock", JSON.stringify({ advance_ms: ms }),
-      { now: "string" }, { timeoutMs: 30_000 });
+    const sending = { body: { advance_ms: ms }, repeatable: false };
+    const answer = await this.client.send<{ now: string }>("POST", "/test/clock", { now: "string" }, sending);
     return new Date(answer.now);
   }
 
@@ -107,7 +105,6 @@ export class DevServer {
   async stop(): Promise<void> {
     await Promise.allSettled(this.workers.map((worker) => worker.stop()));
     this.client.close();
-    this.transport.close();
     if (this.process.exitCode === null && this.process.signalCode === null) {
       const ended = new Promise((resolve) => this.process.once("exit", resolve));
       this.process.kill("SIGTERM");
@@ -131,22 +128,15 @@ function scripted(name: string, outcomes: Outcome[]): Handler<unknown, unknown> 
 function ready(child: ChildProcess, binary: string, timeoutMs: number): Promise<string> {
   return new Promise((resolve, reject) => {
     let output = "";
-    const fail = (why: string) => {
-      clearTimeout(timer);
-      reject(new Error(`${binary} dev ${why}${output ? `:\n${output.slice(-4000)}` : ""}`));
-    };
-    const timer = setTimeout(() => fail(`was not ready within ${timeoutMs} ms`), timeoutMs);
-    const read = (chunk: Buffer) => {
-      output += chunk.toString();
-      const url = /tasker is ready at (https?:\/\/\S+)/.exec(output)?.[1];
-      if (url === undefined) return;
-      clearTimeout(timer);
-      child.stdout!.off("data", read).resume();
-      child.stderr!.off("data", read).resume();
-      resolve(url);
-    };
-    child.stdout!.on("data", read);
-    child.stderr!.on("data", read);
+    const fail = (why: string) => reject(new Error(`${binary} dev ${why}${output ? `:\n${output}` : ""}`));
+    for (const stream of [child.stdout!, child.stderr!]) {
+      stream.on("data", (chunk: Buffer) => {
+        output = (output + chunk.toString()).slice(-shownOutput);
+        const url = /tasker is ready at (https?:\/\/\S+)\s/.exec(output)?.[1];
+        if (url !== undefined) resolve(url);
+      });
+    }
+    setTimeout(() => fail(`was not ready within ${timeoutMs} ms`), timeoutMs).unref();
     child.once("error", (error) => fail(`could not start: ${error.message}; set TASKER_BINARY or the option binary`));
     child.once("exit", (code) => fail(`ended with status ${code}`));
   });

@@ -35,35 +35,26 @@ export interface StepOutcome {
 export async function runStep<In, Out>(
   handler: Handler<In, Out>, given: StepInput = {}, options: HandlerOptions<In, Out> = {},
 ): Promise<StepOutcome> {
+  const { signal = new AbortController().signal, logger = silentLogger, ...step } = given;
   const checkpoints: unknown[] = [];
   const backend = {
     document: (path: string) => Promise.reject(new Error(`runStep has no server to read ${path} from`)),
-    checkpoint: (_: ClaimedStep, value: string) => {
-      checkpoints.push(JSON.parse(value));
+    checkpoint: (_: ClaimedStep, value: unknown) => {
+      checkpoints.push(value);
       return Promise.resolve();
     },
   };
-  const signal = given.signal ?? new AbortController().signal;
   const registered = { options, run: handler } as Parameters<typeof execute>[0];
-  const outcome = await execute(registered, claimed(given), signal, backend, given.logger ?? silentLogger);
-  return {
-    success: outcome.success, checkpoints,
-    ...(outcome.result === undefined ? {} : { result: JSON.parse(outcome.result) as unknown }),
-    ...(outcome.failure === undefined ? {} : { failure: outcome.failure }),
-    ...(outcome.metadata === undefined ? {} : { metadata: JSON.parse(outcome.metadata) as unknown }),
-  };
+  const { error: failure, ...outcome } = await execute(registered, claimed(step), signal, backend, logger);
+  return JSON.parse(JSON.stringify({ ...outcome, failure, checkpoints })) as StepOutcome;
 }
 
-
-function claimed(given: StepInput): ClaimedStep {
+function claimed({ input, results, lastCheckpoint, maxAttempts, ...given }: StepInput): ClaimedStep {
   return {
     step_uuid: randomUUID(), task_uuid: randomUUID(), namespace: "test", task_name: "test", task_version: "1.0.0",
-    name: "step", handler: "handler", attempt: given.attempt ?? 1, max_attempts: given.maxAttempts ?? 3,
+    name: "step", handler: "handler", attempt: 1, max_attempts: maxAttempts ?? 3,
     lease_token: randomUUID(), lease_expires_at: new Date(Date.now() + 30_000).toISOString(), deadline: null,
-    correlation_id: randomUUID(), context: given.input ?? {}, dependency_results: { ...given.results },
-    initialization: given.initialization ?? {},
-    ...("item" in given ? { item: given.item } : {}),
-    ...(given.index === undefined ? {} : { index: given.index }),
-    ...(given.lastCheckpoint === undefined ? {} : { checkpoint: given.lastCheckpoint }),
+    correlation_id: randomUUID(), context: input ?? {}, dependency_results: { ...results },
+    initialization: {}, checkpoint: lastCheckpoint, ...given,
   };
 }
