@@ -11,6 +11,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 // Limits of the form for a JSON Schema. If a schema exceeds them, the answer is typed as JSON.
@@ -280,7 +281,6 @@ func (p *answerSheet) markMissing(fault tasker.Fault) (found bool) {
 	return found
 }
 
-// newAnswerForm is the form to answer a human step.
 type answerForm struct {
 	humanForm
 	answerSheet
@@ -288,25 +288,25 @@ type answerForm struct {
 	Parents []parentResult
 }
 
-func (s *server) newAnswerForm(req *request) (*answerForm, error) {
-	h, err := s.newHumanForm(req, form{page: "answer", title: "Answer step", Button: "Answer"})
-	if err != nil {
-		return nil, err
-	}
+func (s *server) newAnswerForm(req *request) *answerForm {
+	h := s.newHumanForm(req, form{page: "answer", title: "Answer step", Button: "Answer"})
 	p := &answerForm{humanForm: h, answerSheet: newAnswerSheet(req, h.Form)}
-	steps, err := s.DB.Steps(req.Context(), h.Task.UUID)
-	if err != nil {
-		return nil, err
-	}
+	steps := load(req, s.DB.Steps, h.Task.UUID)
 	p.Context, p.Parents = newDocument("Context", h.Task.Context, maxShown, ""), collectParentResults(steps, h.Step)
-	p.Command = p.command(req)
-	return p, nil
+	doc, err := p.encodeAnswer()
+	if err != nil || req.Method == http.MethodGet {
+		doc = nil
+	}
+	c := p.newStepCall(endpoint.CompleteExternalStep, "answer-step")
+	c.member("success", true)
+	c.set("--result", "result", validJSONOr(doc, `{"approved":true}`))
+	c.setActor("--source", "source")
+	p.Command = c.format()
+	return p
 }
 
 func (p *answerForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
+
 	doc, err := p.encodeAnswer()
 	if err != nil {
 		return nil, err
@@ -320,26 +320,4 @@ func (p *answerForm) do(req *request) (*view, error) {
 		return p.view(p, apiv1.Status(tasker.Invalid)), nil
 	}
 	return &view{next: p.Back, note: "Step " + p.Step.Name + " was answered."}, nil
-}
-
-func (p *answerForm) command(req *request) command {
-	doc, err := p.encodeAnswer()
-	if err != nil || req.Method == http.MethodGet {
-		doc = nil
-	}
-	actor, _ := p.placeholders()
-	body := apiv1.Completion{Success: true, Result: validJSONOr(doc, `{"approved":true}`), Source: p.actorInBody(actor)}
-	ctl := append([]string{"task", "answer-step", p.Task.UUID.String(), p.Step.Name, "--result", string(body.Result)}, p.actorFlags("--source", actor)...)
-	return newCommand(req, ctl, http.MethodPost, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/completion", body)
-}
-
-func (p *assignForm) command(req *request) command {
-	actor, _ := p.placeholders()
-	body := apiv1.AssignStep{Assignee: p.To, Reason: p.Reason, By: p.actorInBody(actor)}
-	ctl := []string{"task", "assign-step", p.Task.UUID.String(), p.Step.Name, "--to", p.To}
-	if p.To == "" {
-		ctl = append(ctl[:4], "--nobody")
-	}
-	ctl = append(ctl, buildFlags("--reason", p.Reason)...)
-	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPut, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/assignee", body)
 }

@@ -8,6 +8,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/overload"
 )
 
@@ -146,11 +147,8 @@ type linkForm struct {
 	Hours string // as typed
 }
 
-func (s *server) newLinkForm(req *request) (*linkForm, error) {
-	h, err := s.newHumanForm(req, form{page: "answerlink", title: "Answer link of step", Button: "Create link"})
-	if err != nil {
-		return nil, err
-	}
+func (s *server) newLinkForm(req *request) *linkForm {
+	h := s.newHumanForm(req, form{page: "answerlink", title: "Answer link of step", Button: "Create link"})
 	p := &linkForm{humanForm: h, Hours: strconv.Itoa(int(tasker.DefaultAnswerLinkLife / time.Hour))}
 	if req.Method == http.MethodPost {
 		p.Hours = req.trimmedField("hours")
@@ -158,17 +156,16 @@ func (s *server) newLinkForm(req *request) (*linkForm, error) {
 	if p.Refused == "" && p.Assignee == "" {
 		p.Refused = "The step has no assignee: assign it first."
 	}
-	if p.Links, err = s.Engine.AnswerLinks(req.Context(), h.StepRef); err != nil {
-		return nil, err
-	}
-	p.Command = p.command(req)
-	return p, nil
+	p.Links = load(req, s.Engine.AnswerLinks, h.StepRef)
+	c := p.newStepCall(endpoint.CreateAnswerLink, "answer-link")
+	c.member("expires_in_seconds", int64(tasker.DefaultAnswerLinkLife/time.Second))
+	c.setActor("--by", "by")
+	p.Command = c.format()
+	return p
 }
 
 func (p *linkForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
+
 	if text := req.PostFormValue("revoke"); text != "" {
 		var link tasker.ID
 		if link.UnmarshalText([]byte(text)) != nil {
@@ -191,12 +188,4 @@ func (p *linkForm) do(req *request) (*view, error) {
 	}
 	p.Made, p.Until = base+made.Path(), made.ExpiresAt
 	return p.view(p, http.StatusCreated), nil // shown once, because only its hash is stored
-}
-
-func (p *linkForm) command(req *request) command {
-	actor, _ := p.placeholders()
-	seconds := int64(tasker.DefaultAnswerLinkLife / time.Second)
-	body := apiv1.CreateAnswerLink{ExpiresInSeconds: &seconds, By: p.actorInBody(actor)}
-	ctl := append([]string{"task", "answer-link", p.Task.UUID.String(), p.Step.Name}, p.actorFlags("--by", actor)...)
-	return newCommand(req, ctl, http.MethodPost, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/answer_links", body)
 }

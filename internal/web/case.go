@@ -32,7 +32,7 @@ type casePage struct {
 	Acts       []link // possible operations
 	Idle       string // why no retry is possible
 	Hold       string // form to hold its steps
-	Operations []operationLine
+	Operations []tasker.Operation
 	Changed    *tasker.CaseComparison // nil if none is open or the time was too short
 	AskChanged string                 // link to wait longer
 	Why        *tasker.CaseGrouping   // only with ?why=1
@@ -45,10 +45,7 @@ const changedTime = 250 * time.Millisecond
 
 // showCaseReport sends the post-incident report of a case as Markdown.
 func (s *server) showCaseReport(req *request) (*view, error) {
-	id, err := req.parseID("case")
-	if err != nil {
-		return nil, err
-	}
+	id := req.pathID("case")
 	r, err := incidentreport.Build(req.Context(), s.DB, tasker.IncidentReportQuery{Case: &id})
 	if err != nil {
 		return nil, err
@@ -59,58 +56,39 @@ func (s *server) showCaseReport(req *request) (*view, error) {
 // showCase shows a case. With ?why=1 it also compares the messages of the newest investigations.
 // With ?changes=1 it waits for the comparison of failures with successes without a time limit.
 func (s *server) showCase(req *request) (*view, error) {
-	d, err := findByID(req, "case", s.Cases.FindDetail)
-	if err != nil {
-		return nil, err
-	}
+	d := loadByID(req, "case", s.Cases.FindDetail)
 	id := d.ID
-	p := casePage{CaseDetail: d, Members: Root + "/?view=entries&case=" + id.String(), AskWhy: casePath(id) + "?why=1#why"}
+	p := casePage{
+		CaseDetail: d, Members: Root + "/?view=entries&case=" + id.String(), AskWhy: casePath(id) + "?why=1#why",
+		Cause: tasker.CauseOf(d.Reason, d.DetailCode), Progress: newCaseProgress(d.CaseCounts), Seen: lastSeenCase(d.Case),
+	}
 	if req.query().has("why") {
-		why, err := s.Cases.Why(req.Context(), id)
-		if err != nil {
-			return nil, err
-		}
-		p.Why = &why
+		p.Why = new(load(req, s.Cases.Why, id))
 	}
-	if err := s.addChanges(req, &p); err != nil {
-		return nil, err
-	}
-	p.Cause, p.Progress, p.Seen = tasker.CauseOf(p.Reason, p.DetailCode), newCaseProgress(p.CaseCounts),
-		lastSeenCase(p.Case)
+	s.addChanges(req, &p)
 	if len(p.Samples) > 0 {
 		p.Newest = &p.Samples[0]
-	}
-	if p.MergedInto != nil {
-		p.Into = casePath(*p.MergedInto)
 	}
 	if s.canShowAction(req, access.UpdateInvestigations, p.Namespace) {
 		p.addVerbs(req)
 	}
-	if p.Explained, err = s.findCondition(req, id); err != nil {
-		return nil, err
-	}
+	p.Explained = s.findCondition(req, id)
 	if p.MergedInto == nil {
 		p.Hold = s.buildHoldLink(req, p.Namespace, "case", p.ID.String())
+	} else {
+		p.Into = casePath(*p.MergedInto)
 	}
-	if err := s.addActions(req, &p); err != nil {
-		return nil, err
-	}
-	if p.Operations, err = s.findOperations(req, id); err != nil {
-		return nil, err
-	}
+	s.addActions(req, &p)
+	p.Operations = s.findOperations(req, id)
 	return &view{page: "case", title: formatPlace(p.Case), nav: navCases, live: true, body: p}, nil
 }
 
 // addActions adds links to plan the possible operations.
-func (s *server) addActions(req *request, p *casePage) error {
+func (s *server) addActions(req *request, p *casePage) {
 	if p.Entries == 0 || !s.canShowAction(req, access.OperateSteps, p.Namespace) {
-		return nil
+		return
 	}
-	ctx := req.withPermission(access.OperateSteps).Context()
-	possible, err := s.Operations.CountPossible(ctx, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &p.ID}}, maxFitting)
-	if err != nil {
-		return err
-	}
+	possible := s.countPossible(req, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &p.ID}}, maxFitting)
 	run := casePath(p.ID) + "/run"
 	p.Acts = buildActLinks(req, possible, "", "plan an operation on the case", func(act tasker.Act) string {
 		if act == tasker.ActReset {
@@ -121,14 +99,13 @@ func (s *server) addActions(req *request, p *casePage) error {
 	if p.Runs = len(possible) > 0; possible[tasker.ActReset] == 0 {
 		p.Idle = "Nothing to retry: " + noFailedStep + "."
 	}
-	return nil
 }
 
 // addChanges adds the comparison of failures with successes and the impact of the case.
-func (s *server) addChanges(req *request, p *casePage) error {
+func (s *server) addChanges(req *request, p *casePage) {
 	patient := req.query().has("changes")
 	if p.Entries == 0 {
-		return nil
+		return
 	}
 	ctx, cancel := req.Context(), context.CancelFunc(func() {})
 	if !patient {
@@ -141,10 +118,9 @@ func (s *server) addChanges(req *request, p *casePage) error {
 		p.Changed = &changes
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && req.Context().Err() == nil:
 		p.AskChanged = casePath(p.ID) + "?changes=1#changed"
-	case err != nil:
-		return err
+	default:
+		req.fail(err)
 	}
-	return nil
 }
 
 // Share formats a part of a total, with its percentage.
@@ -176,8 +152,8 @@ func (p *casePage) addVerbs(req *request) {
 	}
 }
 
-// Others counts the open investigations besides the newest.
-func (p casePage) Others() int64 { return max(p.Entries-1, 0) }
+// OtherFailures counts the open investigations besides the newest.
+func (p casePage) OtherFailures() int64 { return max(p.Entries-1, 0) }
 
 // EndedCounts returns the outcomes of resolved investigations in the order of the states.
 func (p casePage) EndedCounts() []tasker.ValueCount {
@@ -214,7 +190,7 @@ func (casePage) Fact(name string) string {
 // Here reports whether another case is in the same namespace, so that the two can be merged.
 func (p casePage) Here(e tasker.RelatedCase) bool { return e.Namespace == p.Namespace }
 
-// May reports whether the page offers the action with this word.
-func (p casePage) May(word string) bool {
+// Accepts reports whether the page offers the action with this word.
+func (p casePage) Accepts(word string) bool {
 	return slices.ContainsFunc(p.Verbs, func(l link) bool { return strings.HasSuffix(l.Path, "/"+word) })
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/cases"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 const (
@@ -28,20 +28,23 @@ const (
 )
 
 var caseVerbs = []verb{
-	{Word: wordOwn, Name: "Take it", Key: "o", Does: "take the case",
+	{Word: wordOwn, Name: "Take it", Key: "o", Does: "take the case", endpoint: endpoint.UpdateCase,
 		Long: "You become the owner for this time. Owned cases are listed after unowned ones."},
-	{Word: wordRelease, Name: "Release", Does: "release the case", Long: "The case has no owner, so that another operator can take it."},
-	{Word: wordWake, Name: "Unsnooze", Key: "l", Does: "unsnooze the case", Long: "The case returns to its place in the list."},
-	{Word: wordSnooze, Name: "Snooze…", Key: "l", Does: "snooze the case",
+	{Word: wordRelease, Name: "Release", Does: "release the case", endpoint: endpoint.UpdateCase,
+		Long: "The case has no owner, so that another operator can take it."},
+	{Word: wordWake, Name: "Unsnooze", Key: "l", Does: "unsnooze the case", endpoint: endpoint.UpdateCase,
+		Long: "The case returns to its place in the list."},
+	{Word: wordSnooze, Name: "Snooze…", Key: "l", Does: "snooze the case", endpoint: endpoint.UpdateCase,
 		Long: "The case is listed last until the time is over or more investigations are open than the threshold."},
-	{Word: wordNote, Name: "Note…", Key: "n", Does: "add a note", Long: "Adds a note to the history of the case."},
-	{Word: wordFixed, Name: "Fixed in…", Does: "set the worker version that fixes the cause",
+	{Word: wordNote, Name: "Note…", Key: "n", Does: "add a note", endpoint: endpoint.UpdateCase,
+		Long: "Adds a note to the history of the case."},
+	{Word: wordFixed, Name: "Fixed in…", Does: "set the worker version that fixes the cause", endpoint: endpoint.UpdateCase,
 		Long: "After the case is resolved, failures of older worker versions do not count as a regression."},
-	{Word: wordMerge, Name: "Merge into…", Does: "merge the case into another case",
+	{Word: wordMerge, Name: "Merge into…", Does: "merge the case into another case", endpoint: endpoint.MergeCase,
 		Long: "Existing and future investigations belong to the other case. No investigation changes, and you can undo the merge."},
-	{Word: wordUnmerge, Name: "Undo merge…", Does: "undo the merge",
+	{Word: wordUnmerge, Name: "Undo merge…", Does: "undo the merge", endpoint: endpoint.UnmergeCase,
 		Long: "Restores the case as it was before the merge, with the investigations opened since."},
-	{Word: wordSplit, Name: "Split…", Does: "split the case",
+	{Word: wordSplit, Name: "Split…", Does: "split the case", endpoint: endpoint.SplitCase,
 		Long: "Existing and future failures that match the text become a separate case. To undo it, merge that case into this one."},
 }
 
@@ -65,7 +68,6 @@ func checkCaseVerb(v verb, c tasker.Case, now time.Time) string {
 
 // newCaseForm is the form for an action on a case.
 type caseForm struct {
-	*server
 	form
 	verb
 	Case      tasker.Case
@@ -109,12 +111,9 @@ func (*caseForm) Fields() []string { return cases.SplitFields() }
 
 func lastSeenCase(c tasker.Case) string { return c.UpdatedAt.UTC().Format(time.RFC3339Nano) }
 
-func (s *server) newCaseForm(req *request, v verb) (*caseForm, error) {
-	c, err := findByID(req, "case", s.DB.Case)
-	if err != nil {
-		return nil, err
-	}
-	p := &caseForm{server: s, verb: v, Case: c}
+func (s *server) newCaseForm(req *request, v verb) *caseForm {
+	c := loadByID(req, "case", s.DB.Case)
+	p := &caseForm{verb: v, Case: c}
 	p.form = req.newForm(form{page: "caseaction", title: v.button() + ": " + formatPlace(c), nav: navCases, Button: v.button(), Back: casePath(c.ID)})
 	p.Refused, p.Seen = checkCaseVerb(v, c, req.now), lastSeenCase(c)
 	p.Owner, p.Above, p.FixedIn = req.trimmedField("owner"), req.trimmedField("above"), req.trimmedField("fixed_in")
@@ -122,46 +121,36 @@ func (s *server) newCaseForm(req *request, v verb) (*caseForm, error) {
 	p.Into, p.Field = strings.TrimSpace(req.FormValue("into")), cmp.Or(req.PostFormValue("field"), cases.SplitFields()[0])
 	p.Literal = req.rawField("literal")
 	if req.Method == http.MethodPost {
-		err = p.readMeanwhile(req)
+		p.readMeanwhile(req)
 	} else {
 		p.FixedIn = p.Case.FixedIn
 	}
-	if err == nil && v.Word == wordMerge {
-		err = p.findOthers(req.Context())
+	if v.Word == wordMerge { // within the namespace
+		p.Others, _ = loadPage(req, s.DB.Cases, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Namespace: c.Namespace, Limit: maxOthers}})
+		p.Others = slices.DeleteFunc(p.Others, func(other tasker.Case) bool { return other.ID == c.ID })
 	}
-	p.Command = p.command(req)
-	return p, err
+	p.Command = p.command(req.now)
+	return p
 }
 
 // readMeanwhile reads the changes since the form was opened.
-func (p *caseForm) readMeanwhile(req *request) error {
+func (p *caseForm) readMeanwhile(req *request) {
 	seen, err := time.Parse(time.RFC3339Nano, req.PostFormValue("seen"))
 	if err != nil || seen.Equal(p.Case.UpdatedAt) {
-		return nil //nolint:nilerr // do reports the error
+		return // do reports the error
 	}
-	d, err := p.Cases.FindDetail(req.Context(), p.Case.ID)
-	for _, c := range d.History {
+	for _, c := range load(req, p.server.Cases.FindDetail, p.Case.ID).History {
 		if c.At.After(seen) {
 			p.Meanwhile = append(p.Meanwhile, c)
 		}
 	}
-	return err
 }
 
 // maxOthers limits the suggested merge targets.
 const maxOthers = 50
 
-// findOthers reads the open cases of the same namespace as merge targets.
-func (p *caseForm) findOthers(ctx context.Context) error {
-	list, _, err := p.DB.Cases(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Namespace: p.Case.Namespace, Limit: maxOthers}})
-	p.Others = slices.DeleteFunc(list, func(c tasker.Case) bool { return c.ID == p.Case.ID })
-	return err
-}
-
 func (p *caseForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
+
 	seen, err := time.Parse(time.RFC3339Nano, req.PostFormValue("seen"))
 	if err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "the form has no state of the case: reload the page")
@@ -275,65 +264,44 @@ func parseThreshold(text string) (*int64, error) {
 	return &n, nil
 }
 
-func (p *caseForm) command(req *request) command {
-	actor, reason := p.placeholders()
-	id := p.Case.ID.String()
-	path, method := "/v1/cases/"+id, http.MethodPost
-	ctl := []string{"case", p.Word, id}
-	by := p.actorInBody(actor)
-	var body any
+func (p *caseForm) command(now time.Time) command {
+	c := p.newCall(p.endpoint, "case "+p.Word, p.Case.ID.String())
+	note, d := p.Reason, time.Duration(0)
+	if p.Takes("for") {
+		d, _ = parseDuration(p.For) // do reports errors
+		c.flag("--for", p.For)
+	}
 	switch p.Word {
 	case wordMerge:
-		into := cmp.Or(p.Into[strings.LastIndexByte(p.Into, '/')+1:], "CASE")
-		ctl, path = append(ctl, "--into", into, "--reason", reason), path+"/merge"
-		body = apiv1.MergeCase{Into: into, Reason: reason, Actor: by}
-	case wordUnmerge:
-		ctl, path = append(ctl, "--reason", reason), path+"/unmerge"
-		body = apiv1.UnmergeCase{Reason: reason, Actor: by}
+		c.set("--into", "into", cmp.Or(p.Into[strings.LastIndexByte(p.Into, '/')+1:], "CASE"))
 	case wordSplit:
-		literal := cmp.Or(p.Literal, "TEXT")
-		ctl, path = append(ctl, "--field", p.Field, "--literal", literal, "--reason", reason), path+"/split"
-		body = apiv1.SplitCase{Field: p.Field, Literal: literal, Reason: reason, Actor: by}
-	default:
-		method = http.MethodPatch
-		var u apiv1.UpdateCase
-		u, ctl = p.updateCommand(req.now, ctl, actor)
-		u.Actor = by
-		body = u
-	}
-	c := newCommand(req, ctl, method, path, body)
-	if p.Subject == "" {
-		c.CLI = "TASKER_ACTOR=" + shellQuote(actor) + " " + c.CLI
-	}
-	return c
-}
-
-// updateCommand returns the request body and the command line of an action that updates only the
-// case.
-func (p *caseForm) updateCommand(now time.Time, ctl []string, actor string) (u apiv1.UpdateCase, words []string) {
-	note := p.Reason
-	d, _ := parseDuration(p.For) // do reports errors
-	switch p.Word {
+		c.set("--field", "field", p.Field)
+		c.set("--literal", "literal", cmp.Or(p.Literal, "TEXT"))
 	case wordOwn:
-		u.Owner, u.OwnedForMinutes = new(cmp.Or(p.Owner, actor)), int(d.Minutes())
-		ctl = append(ctl, buildFlags("--for", p.For, "--owner", p.Owner)...)
+		c.flag("--owner", p.Owner)
+		c.member("owner", cmp.Or(p.Owner, p.actorOrExample()))
+		c.member("owned_for_minutes", int(d.Minutes()))
 	case wordRelease:
-		u.Owner = new("")
+		c.member("owner", new(""))
 	case wordSnooze:
-		u.SnoozeUntil = new(now.Add(d).UTC().Truncate(time.Second))
-		u.SnoozeAbove, _ = parseThreshold(p.Above)
-		ctl = append(ctl, buildFlags("--for", p.For, "--above", p.Above)...)
+		above, _ := parseThreshold(p.Above)
+		c.flag("--above", p.Above)
+		c.member("snooze_until", now.Add(d).UTC().Truncate(time.Second))
+		c.member("snooze_above", above)
 	case wordWake:
-		u.Wake = true
+		c.member("wake", true)
 	case wordNote:
 		note = cmp.Or(note, "NOTE")
 	case wordFixed:
-		u.FixedIn = new(cmp.Or(p.FixedIn, "VERSION"))
-		ctl = append(ctl, "--in", *u.FixedIn)
+		c.set("--in", "fixed_in", cmp.Or(p.FixedIn, "VERSION"))
 	}
-	if note != "" {
-		u.Notes = &note
-		ctl = append(ctl, "--notes", note)
+	if p.NeedsReason() {
+		c.setReason()
+	} else {
+		c.set("--notes", "notes", note)
 	}
-	return u, ctl
+	if p.Subject == "" {
+		c.member("actor", p.actorOrExample())
+	}
+	return c.formatWithActor()
 }

@@ -1,17 +1,15 @@
 package web
 
 import (
+	"encoding/json"
 	"net/http"
-	"strings"
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 )
 
-// newDueForm is the form to change the due time of a task or a step.
 type dueForm struct {
-	*server
 	taskForm
 	Due   *tasker.Deadline // current due time
 	Steps []tasker.Step    // that have not ended
@@ -20,20 +18,13 @@ type dueForm struct {
 	id    tasker.ID        // of the step
 }
 
-func (s *server) newDueForm(req *request) (*dueForm, error) {
-	t, err := s.newTaskForm(req, form{page: "taskdue", title: "Change the due time of", Button: "Change the due time"})
-	if err != nil {
-		return nil, err
-	}
-	f := &dueForm{server: s, taskForm: t, Step: req.FormValue("step"), At: strings.TrimSpace(req.FormValue("due_at")), Due: t.Task.Due}
+func (s *server) newDueForm(req *request) *dueForm {
+	t := s.newTaskForm(req, form{page: "taskdue", title: "Change the due time of", Button: "Change the due time", maxReason: maxReason})
+	f := &dueForm{taskForm: t, Step: req.FormValue("step"), At: req.trimmedValue("due_at"), Due: t.Task.Due}
 	if !isCancellable(t.Task) {
 		f.Refused = "The task is " + formatWords(t.Task.State) + ": its due time cannot be changed."
 	}
-	steps, err := s.DB.Steps(req.Context(), t.Task.UUID)
-	if err != nil {
-		return nil, err
-	}
-	for _, step := range steps {
+	for _, step := range load(req, s.DB.Steps, t.Task.UUID) {
 		if step.State.Done() || step.State == tasker.StepCancelled {
 			continue
 		}
@@ -45,24 +36,23 @@ func (s *server) newDueForm(req *request) (*dueForm, error) {
 	if req.Method != http.MethodPost && f.Due != nil {
 		f.At = f.Due.DueAt.UTC().Format(time.RFC3339)
 	}
-	actor, reason := f.placeholders()
-	body := apiv1.ChangeDue{Step: f.Step, Reason: reason, By: f.actorInBody(actor)}
-	ctl := []string{"task", "due", t.Task.UUID.String(), "--none"}
+	c := f.newCall(endpoint.ChangeDue, "task due", t.Task.UUID.String())
 	if at, err := time.Parse(time.RFC3339, f.At); err == nil {
-		body.DueAt = &at
-		ctl = append(ctl[:3], "--at", f.At)
+		c.flag("--at", f.At)
+		c.member("due_at", at)
+	} else {
+		c.flag("--none", true)
+		c.member("due_at", json.RawMessage("null"))
 	}
-	if f.Step != "" {
-		ctl = append(ctl, "--step", f.Step)
-	}
-	f.Command = newCommand(req, append(append(ctl, "--reason", reason), f.actorFlags("--by", actor)...), http.MethodPut, taskAPIPath(t.Task)+"/due", body)
-	return f, nil
+	c.set("--step", "step", f.Step)
+	c.setReason()
+	c.setActor("--by", "by")
+	f.Command = c.format()
+	return f
 }
 
 func (f *dueForm) do(req *request) (*view, error) {
-	if err := f.checkReason(req, maxReason); err != nil {
-		return nil, err
-	}
+
 	if !req.Form.Has("due_at") {
 		return nil, tasker.Errorf(tasker.Invalid, "the due time is missing: enter a time, or leave it empty for none")
 	}

@@ -6,76 +6,41 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/emission"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 // maxCounted is the number of events at which counting the backlog of a sink stops.
 const maxCounted = 10_000
 
-// emissionsPage shows the sinks and the newest deliveries.
 type emissionsPage struct {
-	Sinks     []sinkLine
+	listPage[tasker.Emission]
+	Sinks     []tasker.SinkState
 	SeesSinks bool     // has permission to see their state
 	Names     []string // of all sinks
-	States    []tasker.EmissionState
-	Sink      string
-	State     tasker.EmissionState
-	Topics    []string
-	Topic     string
-	Before    int64
-	List      []tasker.Emission
-	Pager     pager
+	Filter    tasker.EmissionFilter
 }
-
-type sinkLine struct {
-	tasker.SinkState
-	Status string
-	Ours   bool // this server delivers to it
-}
-
-func (sinkLine) MaxCounted() int64 { return maxCounted }
 
 func (s *server) showEmissions(req *request) (*view, error) {
-	names, err := s.DB.Sinks(req.Context())
-	if err != nil {
-		return nil, err
-	}
 	q := req.query()
-	p := emissionsPage{Names: names, States: tasker.EmissionStates(), Topics: tasker.Topics()}
-	p.Sink, p.State, p.Topic, p.Before = readChoice(q, "sink", names), readChoice(q, "state", p.States), readChoice(q, "topic", p.Topics), q.readBefore()
-	if q.err != nil {
-		return nil, q.err
+	p := emissionsPage{Names: loadAll(req, s.DB.Sinks), SeesSinks: req.canSee(access.ReadSystem)}
+	p.Filter = tasker.EmissionFilter{
+		Sink: readChoice(q, "sink", p.Names), State: readChoice(q, "state", tasker.EmissionStates()),
+		Topic: readChoice(q, "topic", tasker.Topics()), Before: q.readBefore(), Limit: pageRows,
 	}
-	if p.SeesSinks = req.canSee(access.ReadSystem); p.SeesSinks {
-		if p.Sinks, err = s.listSinkLines(req, names); err != nil {
-			return nil, err
-		}
+	if p.SeesSinks {
+		p.Sinks = s.listSinks(req, p.Names)
 	}
-	list, more, err := s.DB.Emissions(req.Context(), tasker.EmissionFilter{Sink: p.Sink, State: p.State, Topic: p.Topic, Before: p.Before, Limit: pageRows})
-	if err != nil {
-		return nil, err
-	}
-	if p.List = list; more {
-		p.Pager = req.newCursorPager(list[len(list)-1].Position)
-	}
+	list, more := loadPage(req, s.DB.Emissions, p.Filter)
+	p.listPage = newListPage(req, list, more, "before", func(e tasker.Emission) any { return e.Position })
 	return &view{page: "emissions", title: "Emissions", nav: "Emissions", live: true, body: p}, nil
 }
 
-func (s *server) listSinkLines(req *request, names []string) ([]sinkLine, error) {
+func (s *server) listSinks(req *request, names []string) []tasker.SinkState {
 	states, err := s.DB.SinkStates(req.Context(), names, maxCounted)
-	if err != nil {
-		return nil, err
-	}
-	lines := make([]sinkLine, len(states))
-	for i, st := range states {
-		lines[i] = sinkLine{SinkState: st, Status: "up", Ours: slices.Contains(s.Sinks, st.Sink)}
-		if st.FailingSince != nil {
-			lines[i].Status = "failing"
-		}
-	}
-	return lines, nil
+	req.fail(err)
+	return states
 }
 
 // emissionPage shows an event and its deliveries.
@@ -86,22 +51,18 @@ type emissionPage struct {
 }
 
 func (s *server) showEmission(req *request) (*view, error) {
-	p, err := s.loadEvent(req)
-	return &view{page: "emission", title: "Event " + p.Topic, nav: "Emissions", live: true, body: p}, err
+	p := s.loadEvent(req)
+	return &view{page: "emission", title: "Event " + p.Topic, nav: "Emissions", live: true, body: p}, nil
 }
 
-func (s *server) loadEvent(req *request) (p emissionPage, err error) {
-	if p.Event, err = findByID(req, "event", s.DB.Event); err != nil {
-		return p, err
-	}
+func (s *server) loadEvent(req *request) (p emissionPage) {
+	p.Event = loadByID(req, "event", s.DB.Event)
 	p.Namespace = parseMember[string](parseMembers(p.Data), "namespace")
-	p.Emissions, err = s.DB.EmissionsOf(req.Context(), p.UUID)
-	return p, err
+	p.Emissions = load(req, s.DB.EmissionsOf, p.UUID)
+	return p
 }
 
-// newReEmitForm is the form to redeliver an event.
 type reEmitForm struct {
-	*server
 	form
 	emissionPage
 	Sinks []chosenSink
@@ -113,32 +74,34 @@ type chosenSink struct {
 	Chosen bool
 }
 
-func (s *server) newReEmitForm(req *request) (*reEmitForm, error) {
-	e, err := s.loadEvent(req)
-	if err != nil {
-		return nil, err
-	}
+func (s *server) newReEmitForm(req *request) *reEmitForm {
+	p := &reEmitForm{emissionPage: s.loadEvent(req)}
+	p.form = req.newForm(form{
+		page: "re-emit", title: "Redeliver event " + p.Topic, nav: "Emissions", Button: "Redeliver",
+		Back: Root + "/emissions/" + p.UUID.String(), maxReason: maxReason,
+	})
 	names, err := emission.ListSinks(req.Context(), s.DB)
-	if err != nil && tasker.CodeOf(err) != tasker.Conflict {
-		return nil, err
-	}
-	f := form{page: "re-emit", title: "Redeliver event " + e.Topic, nav: "Emissions", Button: "Redeliver", Back: Root + "/emissions/" + e.UUID.String()}
-	p := &reEmitForm{server: s, form: req.newForm(f), emissionPage: e}
-	if err != nil {
+	if tasker.CodeOf(err) == tasker.Conflict {
 		p.Refused = toSentence(err.Error()) + "."
+	} else {
+		req.fail(err)
 	}
-	actor, reason := p.placeholders()
-	ctl := append([]string{"dlq", "re-emit", e.UUID.String(), "--reason", reason}, p.actorFlags("--actor", actor)...)
-	body := apiv1.ReEmit{EventUUID: new(e.UUID.String()), Actor: actor, Reason: reason}
+	c := p.newCall(endpoint.ReEmit, "dlq re-emit")
+	c.words = append(c.words, p.UUID.String())
+	c.member("event_uuid", p.UUID)
+	c.setReason()
+	c.setNamedActor("--actor", "actor")
+	var chosen []string
 	for _, name := range names {
-		c := newSinkOption(name, e.Emissions, req.Method == http.MethodPost, req.PostForm["sinks"])
-		if p.Sinks = append(p.Sinks, c); c.Chosen {
-			body.Sinks = append(body.Sinks, name)
-			ctl = append(ctl, "--sink", name)
+		option := newSinkOption(name, p.Emissions, req.Method == http.MethodPost, req.PostForm["sinks"])
+		if p.Sinks = append(p.Sinks, option); option.Chosen {
+			chosen = append(chosen, name)
 		}
 	}
-	p.Command = newCommand(req, ctl, http.MethodPost, "/v1/dlq/emissions/re-emit", body)
-	return p, nil
+	c.flag("--sink", chosen)
+	c.member("sinks", chosen)
+	p.Command = c.format()
+	return p
 }
 
 // newSinkOption returns a sink with its submitted choice. If the form was not submitted yet, the
@@ -159,9 +122,7 @@ func newSinkOption(name string, list []tasker.Emission, sent bool, chosen []stri
 }
 
 func (p *reEmitForm) do(req *request) (*view, error) {
-	if err := p.checkReason(req, maxReason); err != nil {
-		return nil, err
-	}
+
 	if len(req.PostForm["sinks"]) == 0 { // means all sinks in the API
 		return nil, tasker.Errorf(tasker.Invalid, "select at least one sink")
 	}
@@ -171,29 +132,14 @@ func (p *reEmitForm) do(req *request) (*view, error) {
 	return &view{next: p.Back, note: "The event will be redelivered to " + strings.Join(sent.Sinks, ", ") + "."}, err
 }
 
-// auditPage shows the audit log, newest first.
-type auditPage struct {
-	Action string // filter; empty for all
-	Events []tasker.AuditEvent
-	Pager  pager
-}
-
 // maxAction is longer than the name of any action, in bytes.
 const maxAction = 128
 
+// showAudit shows the audit log, newest first.
 func (s *server) showAudit(req *request) (*view, error) {
 	q := req.query()
-	p := auditPage{Action: q.readText("action", maxAction)}
-	before := q.readBefore()
-	if q.err != nil {
-		return nil, q.err
-	}
-	list, more, err := s.DB.AuditEvents(req.Context(), p.Action, before, pageRows)
-	if err != nil {
-		return nil, err
-	}
-	if p.Events = list; more {
-		p.Pager = req.newCursorPager(list[len(list)-1].ID)
-	}
+	list, more, err := s.DB.AuditEvents(req.Context(), q.readText("action", maxAction), q.readBefore(), pageRows)
+	req.fail(err)
+	p := newListPage(req, list, more, "before", func(e tasker.AuditEvent) any { return e.ID })
 	return &view{page: "audit", title: "Audit log", nav: "Emissions", body: p}, nil
 }

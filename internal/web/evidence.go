@@ -1,11 +1,12 @@
 package web
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"text/template"
 	"time"
 
 	"tasker.example/tasker"
@@ -115,13 +116,62 @@ type narrativeInput struct {
 	steps []tasker.Step // current steps
 }
 
+// narrative is the data of the template "narrative".
+type narrative struct {
+	tasker.Entry
+	Namespace, Task string
+	Then            snapshot
+	Step            snapshotStep // that the investigation is about
+	StepNames       []string
+	OpenSteps       string              // what the open steps of a stalled task waited for
+	First           *tasker.EntryChange // nil without history
+	RaisedAt        *time.Time          // when the reason became more severe
+	IsFollowUp      bool                // the step failed while an earlier investigation was open
+	Repetition      string              // failures since the investigation was opened
+}
+
+var narrativeTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"cause": tasker.CauseOf, "words": formatWords, "minutes": formatMinutes, "list": formatList, "state": formatState,
+		"clip": truncate, "clock": formatClock, "quote": func(doc json.RawMessage) string { return quoteFailure(parseFailure(doc)) },
+	}).ParseFS(templateFiles, "templates/narrative.txt"))
+})
+
 // buildNarrative describes in sentences what went wrong with a task, who detected it, and what has
 // happened since.
 func buildNarrative(ev narrativeInput) []string {
-	then := ev.atOpening()
-	list := []string{then.describeCause(), then.describeFindings(), then.describeRepetition(), ev.describeReason(),
-		ev.describeWait(), ev.describeAge()}
+	now, then := ev.narrative(), ev.atOpening().narrative()
+	list := []string{
+		then.sentence("cause"), then.sentence("findings"), then.Repetition, now.sentence("reason"), ev.describeWait(), now.sentence("age"),
+	}
 	return slices.DeleteFunc(list, func(sentence string) bool { return sentence == "" })
+}
+
+func (n *narrative) sentence(name string) string {
+	var text strings.Builder
+	if err := narrativeTemplate().ExecuteTemplate(&text, name, n); err != nil {
+		panic(err) // the template does not depend on the data
+	}
+	return text.String()
+}
+
+func (ev narrativeInput) narrative() *narrative {
+	n := &narrative{
+		Entry: ev.entry, Namespace: ev.task.Namespace, Task: ev.task.Namespace + "/" + ev.task.Name, Then: ev.then, Step: ev.findCulprit(),
+		OpenSteps: ev.describeOpen(), Repetition: ev.describeRepetition(), IsFollowUp: ev.isFollowUp(),
+	}
+	for _, s := range ev.then.Steps {
+		n.StepNames = append(n.StepNames, s.Name)
+	}
+	for i, c := range ev.entry.History {
+		if i == 0 {
+			n.First = &c
+		}
+		if c.Event == "raised" {
+			n.RaisedAt = &c.At
+		}
+	}
+	return n
 }
 
 // atOpening returns ev with the cause for which the investigation was opened, which matches the
@@ -140,133 +190,6 @@ func (ev narrativeInput) atOpening() narrativeInput {
 		}
 	}
 	return ev
-}
-
-// describeReason describes the more severe reason that has replaced the original one, if any.
-func (ev narrativeInput) describeReason() string {
-	if ev.entry.OriginalReason == "" {
-		return ""
-	}
-	now := "Now"
-	for _, c := range ev.entry.History {
-		if c.Event == "raised" {
-			now = "Since " + formatClock(c.At)
-		}
-	}
-	return fmt.Sprintf("%s the investigation has a more severe reason: %s.", now, tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
-}
-
-// describeCause describes what went wrong.
-func (ev narrativeInput) describeCause() string {
-	switch ev.entry.Reason {
-	case tasker.DependencyCycleDetected:
-		return fmt.Sprintf("The steps of %s form a dependency cycle (%s), so none of them can run.", ev.investigationKind(), formatList(ev.stepNames()))
-	case tasker.MaxRetriesExceeded:
-		return ev.describeFailure()
-	case tasker.StalenessTimeout:
-		return ev.describeStale()
-	case tasker.WorkerUnavailable:
-		return ev.describeUnclaimed()
-	case tasker.ManualDLQ:
-		return ev.describeManual()
-	default:
-		return fmt.Sprintf("Task %s needs an operator: %s.", ev.investigationKind(), tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
-	}
-}
-
-// failureTexts are sentences about a failed step, by detail code. Their arguments are the step,
-// the task, the attempt, the maximum number of attempts, the time, the error, the time of the last
-// attempt, the time in state error and the detail code.
-var failureTexts = map[string]string{
-	tasker.RetriesExhausted: "Step %[1]s of %[2]s failed in all %[4]d attempts%[7]s%[6]s.",
-	tasker.PermanentFailure: "Step %[1]s of %[2]s failed in attempt %[3]d of %[4]d%[5]s with an error that is not retryable%[6]s.",
-	tasker.WorkerLost:       "The worker of step %[1]s of %[2]s stopped sending heartbeats in attempt %[3]d of %[4]d%[7]s.",
-	tasker.StepTimeout:      "Step %[1]s of %[2]s exceeded its timeout in its last attempt, %[3]d of %[4]d%[5]s.",
-	tasker.ExternalFailure:  "The external system reported that step %[1]s of %[2]s failed%[5]s%[6]s.",
-	tasker.ExternalTimeout:  "Step %[1]s of %[2]s received no external result before its timeout%[5]s%[6]s.",
-	tasker.ChildRefused:     "The child task of step %[1]s of %[2]s could not be started%[5]s%[6]s.",
-	tasker.ChildFailed:      "The child task of step %[1]s of %[2]s ended without a result%[5]s%[6]s.",
-	tasker.ExpressionFailed: "The condition of step %[1]s of %[2]s could not be evaluated%[5]s%[6]s.",
-	tasker.UnrecoveredError: "Step %[1]s of %[2]s failed%[5]s%[6]s. The task was in error for %[8]s without an open investigation.",
-}
-
-// describeFailure describes a step that failed and is not retried.
-func (ev narrativeInput) describeFailure() string {
-	s := ev.findCulprit()
-	at, last := "", ""
-	if !s.LastFailureAt.IsZero() {
-		at = " at " + formatClock(s.LastFailureAt)
-		last = ", the last" + at
-	}
-	text := cmp.Or(failureTexts[ev.entry.DetailCode], "Step %[1]s of %[2]s failed permanently (%[9]s)%[5]s%[6]s.")
-	if ev.entry.DetailCode == tasker.RetriesExhausted && s.MaxAttempts == 1 {
-		text = "Step %[1]s of %[2]s failed in its only attempt%[5]s%[6]s."
-	}
-	return fmt.Sprintf(text, s.Name, ev.investigationKind(), s.Attempts, s.MaxAttempts, at,
-		quoteFailure(parseFailure(s.Error)), last,
-		formatMinutes(ev.then.InStateMinutes), formatWords(ev.entry.DetailCode))
-}
-
-// describeStale describes a task that made no progress.
-func (ev narrativeInput) describeStale() string {
-	t, state := ev.then, formatWords(ev.entry.OriginalState)
-	switch ev.entry.DetailCode {
-	case tasker.MaxDuration:
-		return fmt.Sprintf("Task %s ran for %s (limit %s). Its state was %s: %s.", ev.investigationKind(), formatMinutes(t.AgeMinutes), formatMinutes(t.MaxDuration), state, ev.describeOpen())
-	case tasker.Overdue:
-		return fmt.Sprintf("Task %s or one of its steps missed its due time. Its state was %s: %s.", ev.investigationKind(), state, ev.describeOpen())
-	case tasker.DeferredWork:
-		return fmt.Sprintf("The server failed repeatedly to process task %s. Its state was %s: %s.", ev.investigationKind(), state, ev.describeOpen())
-	case tasker.UnrecoveredError:
-		return fmt.Sprintf("Task %s was in error for %s without a failed step or an open investigation.", ev.investigationKind(), formatMinutes(t.InStateMinutes))
-	default:
-		return fmt.Sprintf("Task %s was in state %s for %s (limit %s): %s.",
-			ev.investigationKind(), state, formatMinutes(t.InStateMinutes), formatMinutes(t.ThresholdMinutes), ev.describeOpen())
-	}
-}
-
-// describeUnclaimed describes a step that no worker claimed.
-func (ev narrativeInput) describeUnclaimed() string {
-	text := "Step %s of %s (handler %s, namespace %s) was not claimed before its queue timeout, although workers were online%s. No attempt was used."
-	if ev.entry.DetailCode == tasker.NoWorkers {
-		text = "No worker for step %s of %s (handler %s, namespace %s) was online before its queue timeout%s. No attempt was used."
-	}
-	s := ev.findCulprit()
-	return fmt.Sprintf(text, s.Name, ev.investigationKind(), s.Handler, ev.task.Namespace,
-		quoteFailure(parseFailure(s.Error)))
-}
-
-// describeManual describes an investigation that an operator opened.
-func (ev narrativeInput) describeManual() string {
-	actor, why := "An operator", ""
-	if len(ev.entry.History) > 0 {
-		first := ev.entry.History[0]
-		actor = first.Actor
-		if first.Notes != nil {
-			why = ": “" + truncate(*first.Notes, 300) + "”"
-		}
-	}
-	return fmt.Sprintf("%s opened this investigation of task %s in state %s%s.", actor, ev.investigationKind(), formatWords(ev.entry.OriginalState), why)
-}
-
-// describeFindings describes who detected the problem, and when.
-func (ev narrativeInput) describeFindings() string {
-	at := formatClock(ev.entry.At) + "."
-	switch ev.entry.DetectedBy {
-	case tasker.DetectedInline:
-		if ev.isFollowUp() {
-			return "An earlier investigation was open at that time. This one was opened when it ended, at " + at
-		}
-		return "It was detected immediately, in the same transaction, at " + at
-	case tasker.DetectedSweep:
-		return "The staleness sweep detected it at " + at
-	case tasker.DetectedBroker:
-		return "The message broker reported it at " + at
-	case tasker.DetectedOperator:
-		return "It was opened at " + at
-	default:
-		return "It was detected by " + ev.entry.DetectedBy + " at " + at
-	}
 }
 
 // soonAfter is the maximum delay between a failure and its investigation.
@@ -339,23 +262,6 @@ func (ev narrativeInput) describeWait() string {
 	return "Steps " + formatList(behind) + " are waiting for " + it + "."
 }
 
-// describeAge describes the current state of the task and of the investigation.
-func (ev narrativeInput) describeAge() string {
-	e := ev.entry
-	now := "The task " + formatState(e.CurrentTaskState)
-	if e.RecoveredAt != nil {
-		now = "The task continued automatically at " + formatClock(*e.RecoveredAt) + " and " + formatState(e.CurrentTaskState)
-	}
-	if e.ResolvedAt == nil {
-		return now + "."
-	}
-	by := ""
-	if e.ResolvedBy != nil {
-		by = " by " + *e.ResolvedBy
-	}
-	return fmt.Sprintf("%s. The investigation ended as %s%s at %s.", now, formatWords(e.ResolutionStatus), by, formatClock(*e.ResolvedAt))
-}
-
 // formatState returns a state as the predicate of a sentence about a task.
 func formatState(s tasker.TaskState) string {
 	switch s {
@@ -392,15 +298,6 @@ func (ev narrativeInput) findFailed() snapshotStep {
 		}
 	}
 	return snapshotStep{Name: "?"}
-}
-
-func (ev narrativeInput) investigationKind() string { return ev.task.Namespace + "/" + ev.task.Name }
-
-func (ev narrativeInput) stepNames() (stepNames []string) {
-	for _, s := range ev.then.Steps {
-		stepNames = append(stepNames, s.Name)
-	}
-	return stepNames
 }
 
 // describeOpen describes the steps that a stalled task was waiting for.

@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/hold"
 )
 
@@ -26,49 +25,25 @@ const (
 	bannerTime  = time.Second
 )
 
-// holdLine is a hold in a list.
-type holdLine struct{ tasker.Hold }
-
-func (l holdLine) Path() string { return holdsPath + "/" + l.UUID.String() }
-
-func (l holdLine) Scope() string { return l.String() }
-
-// Count returns the number of held steps.
-func (l holdLine) Count() string {
-	if l.Held >= tasker.MaxHeldCount {
-		return formatCount(l.Held, "") + " or more steps"
+// formatHeld formats the number of steps that a hold keeps from being claimed.
+func formatHeld(h tasker.Hold) string {
+	if h.Held >= tasker.MaxHeldCount {
+		return formatCount(h.Held, "") + " or more steps"
 	}
-	return formatCount(l.Held, "step")
+	return formatCount(h.Held, "step")
 }
 
-func (l holdLine) Who() string {
-	if l.Kind == tasker.BreakerHold {
-		return "a circuit breaker"
-	}
-	return l.Owner
-}
-
-func (l holdLine) Releasing() bool { return l.State == tasker.HoldReleasing }
-
-// WaveName returns the current wave.
-func (l holdLine) WaveName() string {
-	if !l.Blocks {
+// formatHoldWave returns the current wave of a release.
+func formatHoldWave(h tasker.Hold) string {
+	if !h.Blocks {
 		return "last wave"
 	}
-	return fmt.Sprintf("wave %d of %d", l.Wave, len(l.Waves)+1)
-}
-
-func newHoldLines(list []tasker.Hold) []holdLine {
-	lines := make([]holdLine, len(list))
-	for i, h := range list {
-		lines[i] = holdLine{h}
-	}
-	return lines
+	return fmt.Sprintf("wave %d of %d", h.Wave, len(h.Waves)+1)
 }
 
 // listOpenHolds returns the open holds of the caller's namespaces for the banner. It returns none
 // for a request that was not admitted, so that a refusal costs no query, or if the query fails.
-func (s *server) listOpenHolds(req *request) []holdLine {
+func (s *server) listOpenHolds(req *request) []tasker.Hold {
 	if !req.admitted || !req.canSee(access.ReadTasks) {
 		return nil
 	}
@@ -78,69 +53,31 @@ func (s *server) listOpenHolds(req *request) []holdLine {
 	if err != nil {
 		s.Log.WarnContext(req.Context(), "hold banner failed", "err", err)
 	}
-	return newHoldLines(list)
-}
-
-// holdsPage lists holds, newest first.
-type holdsPage struct {
-	Open  bool // only those that have not ended
-	Holds []holdLine
-	Begin string // link to create one; empty without permission
-	Pager pager
+	return list
 }
 
 func (s *server) showHolds(req *request) (*view, error) {
 	q := req.query()
 	f := tasker.HoldFilter{Open: readChoice(q, "state", []tasker.HoldState{"open"}) != "", Before: q.readID("before"), Limit: holdRows}
-	if q.err != nil {
-		return nil, q.err
-	}
-	list, more, err := s.Holds.List(req.Context(), f)
-	if err != nil {
-		return nil, err
-	}
-	p := holdsPage{Open: f.Open, Holds: newHoldLines(list)}
-	if more {
-		p.Pager.After = req.buildLink("before", list[len(list)-1].UUID.String())
-	}
-	if !s.ReadOnly && req.canSee(access.OperateSteps) {
-		p.Begin = Root + beginPath
-	}
+	list, more := loadPage(req, s.Holds.List, f)
+	p := newListPage(req, list, more, "before", func(h tasker.Hold) any { return h.UUID })
 	return &view{page: "holds", title: "Holds", nav: navHolds, live: true, body: p}, nil
 }
 
-// holdPage shows a hold with its history.
 type holdPage struct {
-	holdLine
-	History  []tasker.HoldChange
-	Releases []tasker.HoldRelease
-	Case     string // page of its case
-	Verbs    []link
+	tasker.HoldDetail
+	Verbs []link
 }
 
 func (s *server) showHold(req *request) (*view, error) {
-	d, err := findByID(req, "hold", s.Holds.Detail)
-	if err != nil {
-		return nil, err
+	p := holdPage{HoldDetail: loadByID(req, "hold", s.Holds.Detail)}
+	if s.canShowAction(req, access.OperateSteps, p.Namespace) {
+		p.Verbs = linkVerbs(holdPath(p.UUID), holdVerbs, func(v verb) string { return checkHoldVerb(v, p.Hold) })
 	}
-	p := holdPage{holdLine: holdLine{d.Hold}, History: d.History, Releases: d.Releases}
-	if d.CaseID != nil {
-		p.Case = casePath(*d.CaseID)
-	}
-	if s.canShowAction(req, access.OperateSteps, d.Namespace) {
-		for _, v := range holdVerbs {
-			if checkHoldVerb(v, d.Hold) == "" {
-				p.Verbs = append(p.Verbs, v.link(p.Path()))
-			}
-		}
-	}
-	return &view{page: "hold", title: "Hold of " + p.Scope(), nav: navHolds, live: true, body: p}, nil
+	return &view{page: "hold", title: "Hold of " + p.String(), nav: navHolds, live: true, body: p}, nil
 }
 
-// More returns the metadata of a change as text.
-func (p holdPage) More(c tasker.HoldChange) string {
-	return strings.Trim(compactJSON(c.Metadata), "{}")
-}
+func holdPath(id tasker.ID) string { return holdsPath + "/" + id.String() }
 
 const (
 	wordProbe  = "probe"
@@ -148,11 +85,11 @@ const (
 )
 
 var holdVerbs = []verb{
-	{Word: wordProbe, Name: "Probe now…", Key: "b", Does: "release one step to test it",
+	{Word: wordProbe, Name: "Probe now…", Key: "b", Does: "release one step to test it", endpoint: endpoint.ProbeHold,
 		Long: "Releases one more step as a probe. Its outcome is shown on this page. Only a circuit breaker reacts to it."},
-	{Word: wordExtend, Name: "Extend…", Does: "extend the hold",
+	{Word: wordExtend, Name: "Extend…", Does: "extend the hold", endpoint: endpoint.ExtendHold,
 		Long: "Moves the end of the hold. Its owner is warned before it ends."},
-	{Word: wordRelease, Name: "Release…", Key: "r", Does: "release the steps of the hold",
+	{Word: wordRelease, Name: "Release…", Key: "r", Does: "release the steps of the hold", endpoint: endpoint.ReleaseHold,
 		Long: "Releases the steps in waves, each after the previous wave has succeeded. If 10 % of a wave fails, the hold becomes active again."},
 }
 
@@ -170,10 +107,9 @@ func checkHoldVerb(v verb, h tasker.Hold) string {
 
 // newHoldForm is the form to change a hold, or to create one if it has no verb.
 type holdForm struct {
-	*server
 	form
 	verb
-	Hold holdLine
+	Hold tasker.Hold
 
 	Namespace, Handler, Template, Step, Case, Owner, For, Waves string // as typed
 }
@@ -196,38 +132,31 @@ func (*holdForm) Durations() []ageChoice {
 	return []ageChoice{{"15m", "15 minutes"}, {"1h", "1 hour"}, {"4h", "4 hours"}, {"8h", "8 hours"}, {"24h", "1 day"}}
 }
 
-func (s *server) newBeginHoldForm(req *request) (*holdForm, error) {
-	p := &holdForm{server: s}
-	field := func(name string) string { return strings.TrimSpace(req.FormValue(name)) }
-	p.Namespace, p.Handler, p.Template, p.Step, p.Case = field("namespace"), field("handler"), field("template"), field("step"), field("case")
+func (s *server) newBeginHoldForm(req *request) *holdForm {
+	p := &holdForm{Namespace: req.trimmedValue("namespace"), Handler: req.trimmedValue("handler"), Template: req.trimmedValue("template")}
+	p.Step, p.Case = req.trimmedValue("step"), req.trimmedValue("case")
 	p.form = req.newForm(form{page: "holdaction", title: "Hold steps", nav: navHolds, Button: "Hold", Back: holdsPath})
 	p.Long = "Steps in the scope cannot be claimed. New tasks are accepted and running steps continue. Held steps use no attempt, and their queue timeout and staleness are stopped."
 	p.read(req)
-	p.Command = p.command(req)
-	return p, nil
+	return p
 }
 
 func (p *holdForm) read(req *request) {
 	p.Owner, p.For, p.Waves = req.trimmedField("owner"), cmp.Or(req.PostFormValue("for"), "1h"), cmp.Or(req.PostFormValue("waves"), "1, 10, 100")
+	p.Command = p.command()
 }
 
-func (s *server) newHoldForm(req *request, v verb) (*holdForm, error) {
-	d, err := findByID(req, "hold", s.Holds.Detail)
-	if err != nil {
-		return nil, err
-	}
-	p := &holdForm{server: s, verb: v, Hold: holdLine{d.Hold}}
-	p.form = req.newForm(form{page: "holdaction", title: v.button() + ": " + p.Hold.Scope(), nav: navHolds, Button: v.button(), Back: p.Hold.Path()})
-	p.Refused = checkHoldVerb(v, d.Hold)
+func (s *server) newHoldForm(req *request, v verb) *holdForm {
+	h := loadByID(req, "hold", s.Holds.Detail).Hold
+	p := &holdForm{verb: v, Hold: h}
+	p.form = req.newForm(form{page: "holdaction", title: v.button() + ": " + h.String(), nav: navHolds, Button: v.button(), Back: holdPath(h.UUID)})
+	p.Refused = checkHoldVerb(v, h)
 	p.read(req)
-	p.Command = p.command(req)
-	return p, nil
+	return p
 }
 
 func (p *holdForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
+
 	if p.Word == "" {
 		return p.begin(req)
 	}
@@ -274,7 +203,7 @@ func (p *holdForm) begin(req *request) (*view, error) {
 		}
 	}
 	h, err := p.Holds.Begin(req.Context(), n)
-	return &view{next: holdLine{h}.Path(), note: "Steps in the scope are held."}, asInputError(err)
+	return &view{next: holdPath(h.UUID), note: "Steps in the scope are held."}, asInputError(err)
 }
 
 // readCase reads the case whose scope is held.
@@ -296,37 +225,42 @@ func asInputError(err error) error {
 	return err
 }
 
-func (p *holdForm) command(req *request) command {
-	actor, reason := p.placeholders()
-	by := p.actorInBody(actor)
-	seconds := 3600
-	if d, err := parseDuration(p.For); err == nil {
-		seconds = int(d / time.Second)
+func (p *holdForm) command() command {
+	var c *call
+	if p.Word == "" {
+		c = p.newCall(endpoint.BeginHold, "hold add")
+	} else {
+		c = p.newCall(p.endpoint, "hold "+p.Word, p.Hold.UUID.String())
 	}
-	id := p.Hold.UUID.String()
-	ctl, path := []string{"hold", p.Word, id}, "/v1/holds/"+id+"/"+p.Word
-	var body any
-	switch p.Word {
-	case "":
-		b := apiv1.BeginHold{ForSeconds: seconds, Owner: p.Owner, Reason: reason, By: by, CaseID: p.Case}
-		if b.CaseID == "" {
-			b.Namespace, b.Handler, b.TaskName, b.StepName = cmp.Or(p.Namespace, "NAMESPACE"), p.Handler, p.Template, p.Step
-		}
-		ctl = append([]string{"hold", "add"}, buildFlags("--case", b.CaseID, "--namespace", b.Namespace, "--handler",
-			b.Handler,
-			"--name", b.TaskName, "--step", b.StepName, "--for", p.For, "--reason", reason, "--owner", p.Owner)...)
-		path, body = "/v1/holds", b
-	case wordProbe:
-		body = apiv1.ProbeHold{Reason: p.Reason, By: by}
-	case wordExtend:
-		ctl = append(ctl, buildFlags("--for", p.For, "--reason", reason, "--owner", p.Owner)...)
-		body = apiv1.ExtendHold{ForSeconds: seconds, Owner: p.Owner, Reason: reason, By: by}
-	default:
+	switch {
+	case p.Word == "" && p.Case != "":
+		c.set("--case", "case_id", p.Case)
+	case p.Word == "":
+		c.set("--namespace", "namespace", cmp.Or(p.Namespace, "NAMESPACE"))
+		c.set("--handler", "handler", p.Handler)
+		c.set("--name", "task_name", p.Template)
+		c.set("--step", "step_name", p.Step)
+	case p.Word == wordProbe:
+		c.member("reason", p.Reason)
+	case p.Word == wordRelease:
 		waves, _ := readWaves(p.Waves)
-		ctl = append(ctl, "--waves", strings.ReplaceAll(p.Waves, " ", ""), "--reason", reason)
-		body = apiv1.ReleaseHold{Waves: &waves, Reason: reason, By: by}
+		c.flag("--waves", strings.ReplaceAll(p.Waves, " ", ""))
+		c.member("waves", &waves)
 	}
-	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, path, body)
+	if p.Takes("end") {
+		seconds := 3600
+		if d, err := parseDuration(p.For); err == nil {
+			seconds = int(d / time.Second)
+		}
+		c.flag("--for", p.For)
+		c.member("for_seconds", seconds)
+		c.set("--owner", "owner", p.Owner)
+	}
+	if p.Word != wordProbe {
+		c.setReason()
+	}
+	c.setActor("--by", "by")
+	return c.format()
 }
 
 // buildHoldLink returns the link to the form that holds a scope, or "" if the caller lacks the

@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 const (
@@ -16,18 +16,10 @@ const (
 	wordUnassigned = "unassigned"
 )
 
-// inboxLine is a human step in the inbox.
-type inboxLine struct {
-	tasker.HumanStep
-	Path string // form to answer it, or its task
-}
-
-// inboxPage lists human steps by due time.
 type inboxPage struct {
+	listPage[tasker.HumanStep]
 	Of     string // mine, unassigned or empty for all
 	Choice []link
-	Steps  []inboxLine
-	Pager  pager
 }
 
 // listAssignees returns the names by which steps are assigned to the caller: the subject and its
@@ -60,29 +52,13 @@ func (s *server) showInbox(req *request) (*view, error) {
 		}
 		f.After = &cursor
 	}
-	if q.err != nil {
-		return nil, q.err
-	}
-	list, more, err := s.Engine.Inbox(req.Context(), f)
-	if err != nil {
-		return nil, err
-	}
 	p := inboxPage{Of: of}
 	p.Choice = append(p.Choice, link{Name: "all", Path: inboxPath, Here: of == "" && who == ""})
 	for _, word := range []string{wordMine, wordUnassigned} {
 		p.Choice = append(p.Choice, link{Name: word, Path: inboxPath + "?of=" + word, Here: word == of && who == ""})
 	}
-	for _, h := range list {
-		line := inboxLine{HumanStep: h, Path: taskPath(h.TaskUUID) + "#step-" + h.StepUUID.String()}
-		if s.canShowAction(req, access.CompleteSteps, h.Namespace) {
-			line.Path = stepPath(h.StepRef) + "/answer"
-		}
-		p.Steps = append(p.Steps, line)
-	}
-	if more {
-		last := list[len(list)-1]
-		p.Pager.After = req.buildLink("after", tasker.InboxCursor{DueAt: last.DueAt, Step: last.StepUUID}.String())
-	}
+	list, more := loadPage(req, s.Engine.Inbox, f)
+	p.listPage = newListPage(req, list, more, "after", func(h tasker.HumanStep) any { return tasker.InboxCursor{DueAt: h.DueAt, Step: h.StepUUID} })
 	return &view{page: "inbox", title: navInbox, nav: navInbox, live: true, body: p}, nil
 }
 
@@ -93,37 +69,34 @@ func isHumanStep(s tasker.Step) bool {
 	return s.Type == tasker.ExternalStep && s.State == tasker.StepPending && s.DependenciesSatisfied && !s.DecisionDue
 }
 
-// newHumanForm is the common part of forms for a human step.
 type humanForm struct {
-	*server
 	form
 	Task tasker.Task
 	Step tasker.Step
 	tasker.HumanStepDetail
 }
 
-func (s *server) newHumanForm(req *request, f form) (h humanForm, err error) {
-	var ref tasker.StepRef
-	if ref.StepUUID, err = req.parseID("step"); err != nil {
-		return h, err
-	}
-	h.server = s
-	if h.Task, err = findByID(req, "task", s.DB.Task); err != nil {
-		return h, err
-	}
+func (s *server) newHumanForm(req *request, f form) (h humanForm) {
+	ref := tasker.StepRef{StepUUID: req.pathID("step")}
+	h.Task = loadByID(req, "task", s.DB.Task)
 	ref.TaskUUID = h.Task.UUID
-	if h.Step, err = s.DB.Step(req.Context(), ref.TaskUUID, ref.StepUUID); err != nil {
-		return h, err
-	}
-	if h.HumanStepDetail, err = s.Engine.HumanStep(req.Context(), ref); err != nil {
-		return h, err
-	}
+	var err error
+	h.Step, err = s.DB.Step(req.Context(), ref.TaskUUID, ref.StepUUID)
+	req.fail(err)
+	h.HumanStepDetail = load(req, s.Engine.HumanStep, ref)
 	f.title, f.nav, f.Back = f.title+" "+h.Step.Name, navInbox, taskPath(ref.TaskUUID)
 	h.form = req.newForm(f)
 	if !isHumanStep(h.Step) {
 		h.Refused = "The step is " + formatWords(h.Step.State) + " and does not wait for an answer."
 	}
-	return h, nil
+	return h
+}
+
+// newStepCall returns a call about the step. The command names the step, not its id.
+func (h *humanForm) newStepCall(e described, word string) *call {
+	c := h.newCall(e, "task "+word, h.Task.UUID.String(), h.Step.UUID.String())
+	c.words[len(c.words)-1] = h.Step.Name
+	return c
 }
 
 // newAssignForm is the form to assign a human step.
@@ -132,26 +105,27 @@ type assignForm struct {
 	To string
 }
 
-func (s *server) newAssignForm(req *request) (*assignForm, error) {
-	h, err := s.newHumanForm(req, form{page: "assign", title: "Assign step", Button: "Assign"})
-	if err != nil {
-		return nil, err
-	}
-	p := &assignForm{humanForm: h, To: h.Assignee}
+func (s *server) newAssignForm(req *request) *assignForm {
+	p := &assignForm{humanForm: s.newHumanForm(req, form{page: "assign", title: "Assign step", Button: "Assign"})}
+	p.To = p.Assignee
 	switch mine := req.listAssignees(); {
 	case req.Method == http.MethodPost:
 		p.To = req.rawField("assignee")
 	case p.To == "" && len(mine) > 0:
 		p.To = mine[0]
 	}
-	p.Command = p.command(req)
-	return p, nil
+	c := p.newStepCall(endpoint.AssignStep, "assign-step")
+	c.flag("--to", p.To)
+	c.flag("--nobody", p.To == "")
+	c.member("assignee", &p.To)
+	c.set("--reason", "reason", p.Reason)
+	c.setActor("--by", "by")
+	p.Command = c.format()
+	return p
 }
 
 func (p *assignForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
+
 	if !req.Form.Has("assignee") {
 		return nil, tasker.Errorf(tasker.Invalid,
 			"the assignee is missing: enter a person or a group, or leave it empty to unassign the step")

@@ -3,7 +3,6 @@ package web
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -58,14 +57,7 @@ type investigationPage struct {
 }
 
 func (s *server) showInvestigation(req *request) (*view, error) {
-	id, err := req.parseID("investigation")
-	if err != nil {
-		return nil, err
-	}
-	p, err := s.loadInvestigation(req, id)
-	if err != nil {
-		return nil, err
-	}
+	p := s.loadInvestigation(req)
 	return &view{
 		page: "investigation", title: p.Task.Namespace + "/" + p.Task.Name + ": " + p.Cause.Label, nav: navCases, live: true, body: p,
 	}, nil
@@ -73,9 +65,9 @@ func (s *server) showInvestigation(req *request) (*view, error) {
 
 // downloadEvidence sends the evidence as a file.
 func (s *server) downloadEvidence(req *request) (*view, error) {
-	f, err := findByID(req, "investigation", evidencefile.New(s.DB, s.Engine).Export)
-	if err != nil {
-		return nil, err
+	f := loadByID(req, "investigation", evidencefile.New(s.DB, s.Engine).Export)
+	if req.err() != nil {
+		return nil, req.err()
 	}
 	var doc bytes.Buffer
 	enc := json.NewEncoder(&doc)
@@ -98,65 +90,48 @@ func download(req *request, name, media string, doc []byte) (*view, error) {
 	return nil, nil         //nolint:nilnil // the response is written
 }
 
-func (s *server) loadInvestigation(req *request, id tasker.ID) (*investigationPage, error) {
+func (s *server) loadInvestigation(req *request) *investigationPage {
 	ctx := req.Context()
-	e, err := s.DB.Entry(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	task, err := s.DB.Task(ctx, e.TaskUUID)
-	if err != nil {
-		return nil, err
-	}
+	e := loadByID(req, "investigation", s.DB.Entry)
+	task := load(req, s.DB.Task, e.TaskUUID)
 	var item tasker.ID
 	if e.StepUUID != nil {
 		item = *e.StepUUID
 	}
 	steps, err := s.DB.StepsAndFailedItems(ctx, e.TaskUUID, item)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.DB.RedactErrors(ctx, steps); err != nil {
-		return nil, err
-	}
+	req.fail(err)
+	req.fail(s.DB.RedactErrors(ctx, steps))
 	then := readSnapshot(e.Snapshot)
 	failed := failedStepID(e)
 	p := &investigationPage{
 		Entry: e, Task: task, Cause: tasker.CauseOf(e.Reason, e.DetailCode), Open: e.ResolutionStatus == tasker.EntryPending,
-		Other:    failed != nil && (e.StepUUID == nil || *e.StepUUID != *failed),
+		Other: failed != nil && (e.StepUUID == nil || *e.StepUUID != *failed),
+
 		Story:    buildNarrative(narrativeInput{entry: e, task: task, then: then, steps: steps}),
 		Assignee: parseAssignee(e.Metadata),
 		Graph:    drawGraph(stepsAround(steps, failed), failed, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
 		Compared: compareSnapshot(then, task, steps), Hidden: then.RedactionFailed,
-		Incomplete: then.SnapshotFailed,
+		Incomplete: then.SnapshotFailed, Why: s.findCondition(req, e.UUID), History: slices.Clone(e.History),
 	}
 	whole := "/v1/dlq/entry/" + e.UUID.String()
 	p.Documents = []document{
 		newDocument("Thresholds in minutes", then.Thresholds, maxShown, whole), newDocument("Template", then.Template, maxContext, whole),
 		newDocument("Metadata", e.Metadata, maxShown, whole), newDocument("Complete evidence", e.Snapshot, maxShown, whole),
 	}
-	if p.Related, err = s.DB.RelatedEntries(ctx, e.UUID, shownRelated); err != nil {
-		return nil, err
-	}
-	if p.Why, err = s.findCondition(req, id); err != nil {
-		return nil, err
-	}
-	p.History = slices.Clone(e.History)
+	p.Related, err = s.DB.RelatedEntries(ctx, e.UUID, shownRelated)
+	req.fail(err)
 	slices.Reverse(p.History)
 	moves, more, err := s.DB.NewestTaskTransitions(ctx, task.UUID, shownChanges)
-	if err != nil {
-		return nil, err
-	}
+	req.fail(err)
 	if more {
 		p.More = len(moves)
 	}
 	n := min(len(moves), openChanges)
 	lines := newHistoryLines(moves, steps)
 	p.Changes, p.Earlier = lines[:n], lines[n:]
-	if err := s.addSteps(req, p, steps); err != nil {
-		return nil, err
-	}
-	return p, s.addAttempts(ctx, p, steps)
+	s.addSteps(req, p, steps)
+	s.addAttempts(req, p)
+	return p
 }
 
 // failedStepID returns the step that currently blocks the task, or nil if there is none.
@@ -168,11 +143,8 @@ func failedStepID(e tasker.Entry) *tasker.ID {
 }
 
 // addSteps adds the current steps and the possible actions.
-func (s *server) addSteps(req *request, p *investigationPage, steps []tasker.Step) error {
-	var err error
-	if p.Stuck, err = s.findUnrepairableReason(req, p.Task); err != nil {
-		return err
-	}
+func (s *server) addSteps(req *request, p *investigationPage, steps []tasker.Step) {
+	p.Stuck = explainUnrepairable(p.Task, s.findEntry(req, p.Task.UUID))
 	about := cmp.Or(failedStepID(p.Entry), p.Entry.StepUUID)
 	p.Steps = newStepRows(steps, p.Stuck == "" && s.canShowAction(req, access.OperateSteps, p.Task.Namespace),
 		&p.Entry.UUID)
@@ -186,22 +158,18 @@ func (s *server) addSteps(req *request, p *investigationPage, steps []tasker.Ste
 		}
 	}
 	p.Steps = p.Steps[:len(p.Steps)-p.OtherSteps]
-	return nil
 }
 
 // addAttempts adds the attempts of the failed step.
-func (s *server) addAttempts(ctx context.Context, p *investigationPage, steps []tasker.Step) error {
+func (s *server) addAttempts(req *request, p *investigationPage) {
 	if p.Failed == nil {
-		return nil
+		return
 	}
-	moves, _, err := s.DB.NewestStepTransitions(ctx, p.Task.UUID, p.Failed.UUID, readChanges)
-	if err != nil {
-		return err
-	}
+	moves, _, err := s.DB.NewestStepTransitions(req.Context(), p.Task.UUID, p.Failed.UUID, readChanges)
+	req.fail(err)
 	list := collectAttempts(moves, p.Entry.At)
 	n := min(len(list), shownAttempts)
 	p.Attempts, p.EarlierTries = list[:n], list[n:]
-	return nil
 }
 
 // attempt is an execution of a step.

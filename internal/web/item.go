@@ -46,33 +46,18 @@ func (r stepRow) ElementDoc() document {
 }
 
 func (s *server) showItems(req *request) (*view, error) {
-	id, err := req.parseID("step")
-	if err != nil {
-		return nil, err
-	}
+	id := req.pathID("step")
 	q := req.query()
 	f := tasker.MapItemFilter{State: readChoice(q, "state", itemStates), From: q.readNumber("from", 0, 0, tasker.MaxMapItems), Limit: pageRows}
-	if q.err != nil {
-		return nil, q.err
-	}
-	page := itemsPage{State: f.State}
-	if page.Task, err = findByID(req, "task", s.DB.Task); err != nil {
-		return nil, err
-	}
+	page := itemsPage{State: f.State, Task: loadByID(req, "task", s.DB.Task)}
 	ctx, task := req.Context(), page.Task.UUID
 	page.Back = taskPath(task) + "#step-" + id.String()
-	if page.Step, err = s.DB.Step(ctx, task, id); err != nil {
-		return nil, err
-	}
+	var err error
+	page.Step, err = s.DB.Step(ctx, task, id)
+	req.fail(err)
 	list, next, err := s.DB.MapItems(ctx, task, id, f)
-	if err != nil {
-		return nil, err
-	}
-	entry, err := s.findEntry(req, task)
-	if err != nil {
-		return nil, err
-	}
-	page.Stuck = explainUnrepairable(page.Task, entry)
+	req.fail(err)
+	page.Stuck = explainUnrepairable(page.Task, s.findEntry(req, task))
 	page.CanOperate = page.Stuck == "" && s.canShowAction(req, access.OperateSteps, page.Task.Namespace)
 	page.Items = newStepRows(list, page.CanOperate, nil)
 	page.Tabs = append(page.Tabs, link{Name: "all", Path: req.buildLink("state", "", "from", ""), Here: f.State == ""})

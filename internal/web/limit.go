@@ -3,13 +3,10 @@ package web
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/engine"
 )
 
@@ -25,28 +22,16 @@ const (
 	limitRows = 100
 )
 
-// limitLine is a limit in a list.
-type limitLine struct{ tasker.Limit }
-
-func (l limitLine) Title() string { return limitTitle(l.LimitRef) }
-
-func (l limitLine) Path() string { return limitLink(limitPath, l.LimitRef) }
-
-// SetBy returns who set the value of the limit.
-func (l limitLine) SetBy() string {
-	if l.ByTemplate {
-		return "template"
-	}
-	return l.ChangedBy
-}
-
-// Some formats a number for which counting stops at [tasker.MaxLimitCount].
-func (limitLine) Some(n int64) string {
+// formatCapped formats a number for which counting stops at [tasker.MaxLimitCount].
+func formatCapped(n int64) string {
 	if n >= tasker.MaxLimitCount {
 		return formatCount(n, "") + " or more"
 	}
 	return formatCount(n, "")
 }
+
+// limitPage returns the page of a limit.
+func limitPage(r tasker.LimitRef) string { return limitLink(limitPath, r) }
 
 func limitTitle(r tasker.LimitRef) string {
 	switch r.Kind {
@@ -80,77 +65,42 @@ func limitLink(path string, r tasker.LimitRef) string {
 	return Root + path
 }
 
-// limitsPage lists limits, by namespace, kind and name.
-type limitsPage struct {
-	Namespace string // filter; empty for all
-	Limits    []limitLine
-	Pager     pager
-	Set       string // form to set one; empty without permission
-}
-
 func (s *server) showLimits(req *request) (*view, error) {
 	q := req.query()
 	f := tasker.LimitFilter{Namespace: q.readText("namespace", 128), After: q.readText("after", 300), Limit: limitRows}
-	if q.err != nil {
-		return nil, q.err
-	}
-	list, more, err := s.Engine.Limits(req.Context(), f)
-	if err != nil {
-		return nil, err
-	}
-	p := limitsPage{Namespace: f.Namespace}
-	for _, l := range list {
-		p.Limits = append(p.Limits, limitLine{l})
-	}
-	if more {
-		p.Pager.After = req.buildLink("after", list[len(list)-1].LimitRef.String())
-	}
-	if !s.ReadOnly && req.canSee(access.OperateSteps) {
-		p.Set = limitLink(setLimitPath, tasker.LimitRef{Namespace: f.Namespace})
-	}
+	list, more := loadPage(req, s.Engine.Limits, f)
+	p := newListPage(req, list, more, "after", func(l tasker.Limit) any { return l.LimitRef })
 	return &view{page: "limits", title: navLimits, nav: navLimits, live: true, body: p}, nil
 }
 
-// limitDetailPage shows a limit and its keys with the most waiting steps.
 type limitDetailPage struct {
-	limitLine
-	Keys        []tasker.LimitKey
+	tasker.LimitDetail
 	MoreKeys    bool
 	Set, Delete string // forms; empty without permission
 }
 
-// readLimitRef reads the selected limit.
-func readLimitRef(req *request) (ref tasker.LimitRef, err error) {
-	field := func(name string) string { return strings.TrimSpace(req.FormValue(name)) }
-	ref = tasker.LimitRef{Kind: tasker.LimitKind(field("kind")), Namespace: field("namespace"), Name: field("name")}
+func readLimitRef(req *request) tasker.LimitRef {
+	ref := tasker.LimitRef{Kind: tasker.LimitKind(req.trimmedValue("kind")), Namespace: req.trimmedValue("namespace"), Name: req.trimmedValue("name")}
 	if checkStorable(ref.Namespace+ref.Name) != nil {
-		return tasker.LimitRef{}, tasker.Errorf(tasker.Invalid, "invalid limit name: must be valid UTF-8 without NUL")
+		req.fail(tasker.Errorf(tasker.Invalid, "invalid limit name: must be valid UTF-8 without NUL"))
 	}
-	return ref, nil
+	return ref
 }
 
 func (s *server) showLimit(req *request) (*view, error) {
-	ref, err := readLimitRef(req)
-	if err != nil {
-		return nil, err
-	}
-	d, err := s.Engine.Limit(req.Context(), ref)
-	if err != nil {
-		return nil, err
-	}
-	p := limitDetailPage{limitLine: limitLine{d.Limit}, Keys: d.Keys, MoreKeys: len(d.Keys) == tasker.MaxLimitKeys}
+	ref := readLimitRef(req)
+	d := load(req, s.Engine.Limit, ref)
+	p := limitDetailPage{LimitDetail: d, MoreKeys: len(d.Keys) == tasker.MaxLimitKeys}
 	if !s.ReadOnly && req.caller.RequireLimitPermission(ref) == nil {
 		p.Set = limitLink(setLimitPath, ref)
 		if ref.Kind != tasker.NamedLimit { // templates define it
 			p.Delete = limitLink(deleteLimitPath, ref)
 		}
 	}
-	return &view{page: "limit", title: "Limit of " + p.Title(), nav: navLimits, live: true, body: p}, nil
+	return &view{page: "limit", title: "Limit of " + limitTitle(d.LimitRef), nav: navLimits, live: true, body: p}, nil
 }
 
-// limitForm is the form to set or delete a limit.
 type limitForm struct {
-	*server
 	form
 	Ref     tasker.LimitRef // as typed
 	Kinds   []tasker.LimitKind
@@ -167,35 +117,26 @@ func (p *limitForm) Of() string {
 	return limitTitle(p.Ref)
 }
 
-func (s *server) newSetLimitForm(req *request) (*limitForm, error) {
-	ref, err := readLimitRef(req)
-	if err != nil {
-		return nil, err
-	}
-	p := &limitForm{server: s, Ref: ref}
+func (s *server) newSetLimitForm(req *request) *limitForm {
+	p := &limitForm{Ref: readLimitRef(req), Max: req.trimmedField("max"), Rate: req.trimmedField("rate"), Burst: req.trimmedField("burst")}
 	for _, kind := range tasker.LimitKinds() {
 		if kind != tasker.ServerLimit || req.caller.RequireLimitPermission(tasker.LimitRef{Kind: kind}) == nil {
 			p.Kinds = append(p.Kinds, kind)
 		}
 	}
 	p.form = req.newForm(form{page: "limitaction", title: "Set a limit", nav: navLimits, Button: "Set the limit", Back: limitsPath})
-	if p.Max, p.Rate, p.Burst = req.trimmedField("max"), req.trimmedField("rate"), req.trimmedField("burst"); req.Method != http.MethodPost && ref.Check() == nil {
-		if err := p.fill(req); err != nil {
-			return nil, err
-		}
+	if req.Method != http.MethodPost && p.Ref.Check() == nil && req.err() == nil {
+		p.fill(req)
 	}
-	p.Command = p.command(req)
-	return p, nil
+	p.Command = p.command()
+	return p
 }
 
-// fill sets the fields to the current value of the limit.
-func (p *limitForm) fill(req *request) error {
+// fill sets the fields to the current value of the limit, if it exists.
+func (p *limitForm) fill(req *request) {
 	d, err := p.Engine.Limit(req.Context(), p.Ref)
-	if tasker.CodeOf(err) == tasker.NotFound {
-		return nil // a new limit
-	}
-	if err != nil {
-		return err
+	if tasker.CodeOf(err) != tasker.NotFound {
+		req.fail(err)
 	}
 	if d.MaxInProgress > 0 {
 		p.Max = strconv.Itoa(d.MaxInProgress)
@@ -203,28 +144,18 @@ func (p *limitForm) fill(req *request) error {
 	if d.PerSecond > 0 {
 		p.Rate, p.Burst = strconv.FormatFloat(d.PerSecond, 'g', -1, 64), strconv.Itoa(d.Burst)
 	}
-	return nil
 }
 
-func (s *server) newDeleteLimitForm(req *request) (*limitForm, error) {
-	ref, err := readLimitRef(req)
-	if err != nil {
-		return nil, err
-	}
-	d, err := s.Engine.Limit(req.Context(), ref)
-	if err != nil {
-		return nil, err
-	}
-	p := &limitForm{server: s, Ref: ref, Deletes: true}
-	p.form = req.newForm(form{page: "limitaction", title: "Delete the limit of " + limitTitle(ref), nav: navLimits, Button: "Delete the limit", Back: limitLine{d.Limit}.Path(), Danger: true})
-	p.Command = p.command(req)
-	return p, nil
+func (s *server) newDeleteLimitForm(req *request) *limitForm {
+	p := &limitForm{Ref: readLimitRef(req), Deletes: true}
+	back := limitPage(load(req, s.Engine.Limit, p.Ref).LimitRef)
+	p.form = req.newForm(form{page: "limitaction", title: "Delete the limit of " + limitTitle(p.Ref), nav: navLimits, Button: "Delete the limit", Back: back, Danger: true})
+	p.Command = p.command()
+	return p
 }
 
 func (p *limitForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
+
 	if err := p.Ref.Check(); err != nil {
 		return nil, err
 	}
@@ -240,7 +171,7 @@ func (p *limitForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	l, err := p.Engine.SetLimit(req.Context(), p.Ref, value, change)
-	return &view{next: limitLine{l}.Path(), note: "The limit is " + l.LimitValue.String() + "."}, err
+	return &view{next: limitPage(l.LimitRef), note: "The limit is " + l.LimitValue.String() + "."}, err
 }
 
 // parseValue parses the fields to the value of a limit.
@@ -262,31 +193,29 @@ func (p *limitForm) parseValue() (v tasker.LimitValue, err error) {
 	return v, err
 }
 
-func (p *limitForm) command(req *request) command {
-	actor, reason := p.placeholders()
+func (p *limitForm) command() command {
 	ref := p.Ref
 	if ref.Check() != nil {
 		ref = tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: "NAMESPACE", Name: "HANDLER"}
 	}
-	ctl := func(word string, pairs ...string) []string {
-		list := buildFlags(append([]string{"--namespace", ref.Namespace, "--name", ref.Name}, append(pairs, "--reason", reason)...)...)
-		return slices.Concat([]string{"limit", word, string(ref.Kind)}, list, p.actorFlags("--by", actor))
-	}
+	e, word := described(endpoint.SetLimit), "limit set "
 	if p.Deletes {
-		q := limitQuery(ref)
-		q.Set("reason", reason)
-		if by := p.actorInBody(actor); by != "" {
-			q.Set("by", by)
+		e, word = endpoint.DeleteLimit, "limit delete "
+	}
+	c := p.newCall(e, word+string(ref.Kind))
+	c.member("kind", ref.Kind)
+	c.set("--namespace", "namespace", ref.Namespace)
+	c.set("--name", "name", ref.Name)
+	if !p.Deletes {
+		v, err := p.parseValue()
+		if err != nil || v.Check() != nil {
+			v = tasker.LimitValue{MaxInProgress: 10}
 		}
-		return newCommand(req, ctl("delete"), http.MethodDelete, "/v1/limits?"+q.Encode(), nil)
+		c.set("--max", "max_in_progress", v.MaxInProgress)
+		c.set("--rate", "per_second", v.PerSecond)
+		c.set("--burst", "burst", v.Burst)
 	}
-	most, rate, burst := p.Max, p.Rate, p.Burst
-	v, err := p.parseValue()
-	if err != nil || v.Check() != nil {
-		v, most, rate, burst = tasker.LimitValue{MaxInProgress: 10}, "10", "", ""
-	}
-	return newCommand(req, ctl("set", "--max", most, "--rate", rate, "--burst", burst), http.MethodPut, "/v1/limits", apiv1.SetLimit{
-		Kind: string(ref.Kind), Namespace: ref.Namespace, Name: ref.Name, MaxInProgress: v.MaxInProgress, PerSecond: v.PerSecond, Burst: v.Burst,
-		Reason: reason, By: p.actorInBody(actor),
-	})
+	c.setReason()
+	c.setActor("--by", "by")
+	return c.format()
 }

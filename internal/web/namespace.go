@@ -2,42 +2,35 @@ package web
 
 import (
 	"cmp"
-	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 const weightPath = "/set-weight"
 
-// newWeightForm is the form to set the weight of a namespace.
 type weightForm struct {
-	*server
 	form
-
 	Namespace, Weight string // as typed
 }
 
-func (s *server) newWeightForm(req *request) (*weightForm, error) {
-	p := &weightForm{server: s, Namespace: strings.TrimSpace(req.FormValue("namespace")), Weight: strings.TrimSpace(req.FormValue("weight"))}
+func (s *server) newWeightForm(req *request) *weightForm {
+	p := &weightForm{Namespace: req.trimmedValue("namespace"), Weight: req.trimmedValue("weight")}
 	p.form = req.newForm(form{page: "weight", title: "Weight of a namespace", nav: "Workers", Button: "Set the weight", Back: Root + "/workers"})
 	weight, err := strconv.ParseFloat(p.Weight, 64)
 	if err != nil {
 		weight = 1
 	}
-	namespace := cmp.Or(p.Namespace, "NAMESPACE")
-	p.Command = newCommand(req, []string{"namespace", "weight", namespace, strconv.FormatFloat(weight, 'f', -1, 64)},
-		http.MethodPut, "/v1/namespaces/"+url.PathEscape(namespace), apiv1.SetNamespace{Weight: weight})
-	return p, nil
+	c := p.newCall(endpoint.SetNamespace, "namespace weight", cmp.Or(p.Namespace, "NAMESPACE"))
+	c.words = append(c.words, strconv.FormatFloat(weight, 'f', -1, 64))
+	c.member("weight", &weight)
+	p.Command = c.format()
+	return p
 }
 
 func (p *weightForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
+
 	weight, err := strconv.ParseFloat(p.Weight, 64)
 	if err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "invalid weight %q: must be a number from 0.01 to 1000",

@@ -25,31 +25,16 @@ const (
 
 func operationPath(id tasker.ID) string { return operationsPath + "/" + id.String() }
 
-// operationLine is an operation in a list.
-type operationLine struct {
-	tasker.Operation
-	Path string
-	Does string // act and number of steps
-	Sums string // items by state
-	Bar  []progressPart
-}
-
-// Computes returns the expression that computes the results of the steps, or "" if there is none.
-func (l operationLine) Computes() string {
-	return apiv1.FromOperation(l.Operation).Act.ResultExpression
-}
-
-func newOperationLine(o tasker.Operation) operationLine {
+// newOperationProgress shows the items of an operation by state.
+func newOperationProgress(o tasker.Operation) progress {
 	p := newProgress(o.Items, []portion{
 		{o.Counts[tasker.ItemVerified], "good", "verified"}, {o.Counts[tasker.ItemRunning], "busy", "running"},
 		{o.Counts[tasker.ItemReleased], "busy", "released"}, {o.Counts[tasker.ItemFailedAgain], "bad", "failed again"},
 		{o.Counts[tasker.ItemSkipped], "warn", "skipped"}, {o.Counts[tasker.ItemAborted], "idle", "aborted"},
 		{o.Counts[tasker.ItemPlanned], "idle", "remaining"},
 	})
-	return operationLine{
-		Operation: o, Path: operationPath(o.UUID), Does: describeAction(o), Bar: p.Parts,
-		Sums: p.Words + " = " + formatCount(o.Items, ""),
-	}
+	p.Words += " = " + formatCount(o.Items, "")
+	return p
 }
 
 var actNames = map[tasker.Act]string{
@@ -66,28 +51,11 @@ func itemNoun(act tasker.Act) string {
 	return cmp.Or(map[tasker.Act]string{tasker.ActCancel: "task", tasker.ActCompensate: "task", tasker.ActRecreate: "task", tasker.ActEnd: "investigation"}[act], "step")
 }
 
-// operationsPage lists operations, newest first.
-type operationsPage struct {
-	State      tasker.OperationState
-	States     []tasker.OperationState
-	Operations []operationLine
-	Pager      pager
-}
-
 func (s *server) showOperations(req *request) (*view, error) {
 	q := req.query()
 	f := tasker.OperationFilter{State: readChoice(q, "state", tasker.OperationStates()), Limit: operationRows, Offset: q.readOffset()}
-	if q.err != nil {
-		return nil, q.err
-	}
-	list, more, err := s.DB.Operations(req.Context(), f)
-	if err != nil {
-		return nil, err
-	}
-	p := operationsPage{State: f.State, States: tasker.OperationStates(), Pager: req.newPager(f.Offset, f.Limit, len(list), more)}
-	for _, o := range list {
-		p.Operations = append(p.Operations, newOperationLine(o))
-	}
+	list, more := loadPage(req, s.DB.Operations, f)
+	p := listPage[tasker.Operation]{list, req.newPager(f.Offset, f.Limit, len(list), more)}
 	return &view{page: "operations", title: "Operations", nav: navOperations, live: true, body: p}, nil
 }
 
@@ -95,28 +63,22 @@ func (s *server) showOperations(req *request) (*view, error) {
 const maxOfCase = 20
 
 // findOperations returns the open operations on a case.
-func (s *server) findOperations(req *request, id tasker.ID) (lines []operationLine, err error) {
+func (s *server) findOperations(req *request, id tasker.ID) (found []tasker.Operation) {
 	for _, state := range []tasker.OperationState{tasker.OperationPaused, tasker.OperationRunning, tasker.OperationPlanned} {
-		list, _, err := s.DB.Operations(req.Context(), tasker.OperationFilter{State: state, Limit: maxOfCase})
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range list {
-			if of := o.Selection.Filter.Case; of != nil && *of == id {
-				lines = append(lines, newOperationLine(o))
-			}
-		}
+		list, _ := loadPage(req, s.DB.Operations, tasker.OperationFilter{State: state, Limit: maxOfCase})
+		found = append(found, slices.DeleteFunc(list, func(o tasker.Operation) bool {
+			return o.Selection.Filter.Case == nil || *o.Selection.Filter.Case != id
+		})...)
 	}
-	return lines, nil
+	return found
 }
 
-// operationPage shows an operation with its items, problems first.
 type operationPage struct {
-	operationLine
+	tasker.Operation
+	Computes string // expression that computes the results of the steps
 	Waves    []waveLine
 	Why      *tasker.Condition
-	Pause    string // reason of the pause
-	Task     string // page of the task that caused the pause
+	PausedBy string
 	Case     string // page of the selected case
 	Arrived  int    // new investigations that match the selection; -1 if unknown
 	Again    string // form to plan for them
@@ -124,9 +86,8 @@ type operationPage struct {
 	State1   tasker.ItemState
 	Groups   []itemGroup
 	Pager    pager
-	Verbs    []operationVerb
+	Verbs    []verb
 	Hides    bool // payloads are hidden
-	Expected bool // not settled
 }
 
 type waveLine struct {
@@ -135,27 +96,20 @@ type waveLine struct {
 	Now         string // state of the current wave
 }
 
-// itemGroup contains items of one state.
 type itemGroup struct {
 	State tasker.ItemState
 	All   int64
-	Items []itemLine
-	Path  string // list of all
+	Items []tasker.OperationItem
 	More  bool
 	Acts  []link
 }
 
-type itemLine struct {
-	tasker.OperationItem
-	Why string
-}
-
-// WaveName numbers the wave of an item from 1.
-func (l itemLine) WaveName() string {
-	if l.Wave == nil {
+// formatItemWave numbers the wave of an item from 1.
+func formatItemWave(wave *int) string {
+	if wave == nil {
 		return "–"
 	}
-	return strconv.Itoa(*l.Wave + 1)
+	return strconv.Itoa(*wave + 1)
 }
 
 // outcomes explains, by outcome code, why an item was skipped.
@@ -169,37 +123,26 @@ var outcomes = map[string]string{
 }
 
 func (s *server) showOperation(req *request) (*view, error) {
-	o, err := findByID(req, "operation", s.DB.Operation)
-	if err != nil {
-		return nil, err
-	}
+	o := loadByID(req, "operation", s.DB.Operation)
 	q := req.query()
-	p := operationPage{operationLine: newOperationLine(o), Waves: newWaveLines(o), Arrived: -1, Expected: o.SettledAt == nil, State1: readChoice(q, "state", tasker.ItemStates())}
+	p := operationPage{
+		Operation: o, Computes: apiv1.FromOperation(o).Act.ResultExpression, Waves: newWaveLines(o), Arrived: -1,
+		State1: readChoice(q, "state", tasker.ItemStates()),
+	}
 	after := q.readNumber("after", 0, 0, tasker.MaxOperationItems)
-	if q.err != nil {
-		return nil, q.err
-	}
 	p.Hides = slices.ContainsFunc(o.Namespaces, func(n string) bool { return !req.canReadPayloads(n) })
-	p.addPause()
-	if p.Expected {
-		if p.Why, err = s.findCondition(req, o.UUID); err != nil {
-			return nil, err
-		}
+	if o.Pause != nil {
+		p.PausedBy = fmt.Sprintf(cmp.Or(pauseTexts[o.Pause.For], string(o.Pause.For))+"%.0[1]s%.0[2]s", formatCount(o.Pause.Failures, "step"), o.Pause.By)
 	}
-	if err := s.addArrivals(req, &p); err != nil {
-		return nil, err
+	if o.SettledAt == nil {
+		p.Why = s.findCondition(req, o.UUID)
 	}
+	s.addArrivals(req, &p)
 	if s.canShowAction(req, access.OperateSteps, o.Namespaces...) {
-		for _, v := range operationVerbs {
-			if v.checkOperation(o) == "" {
-				p.Verbs = append(p.Verbs, v)
-			}
-		}
+		p.Verbs = slices.DeleteFunc(slices.Clone(operationVerbs), func(v verb) bool { return v.checkOperation(o) != "" })
 	}
-	if err := s.addItems(req, &p, after); err != nil {
-		return nil, err
-	}
-	return &view{page: "operation", title: p.Does, nav: navOperations, live: true, body: p}, nil
+	s.addItems(req, &p, after)
+	return &view{page: "operation", title: describeAction(o), nav: navOperations, live: true, body: p}, nil
 }
 
 func newWaveLines(o tasker.Operation) []waveLine {
@@ -234,93 +177,74 @@ var pauseTexts = map[tasker.PauseReason]string{
 	tasker.PausedNoWorker: "automatically: no worker is online for the steps; it resumes when one is",
 }
 
-func (p *operationPage) addPause() {
-	if p.operationLine.Pause == nil {
-		return
-	}
-	pause := *p.operationLine.Pause
-	p.Pause = fmt.Sprintf(cmp.Or(pauseTexts[pause.For], string(pause.For))+"%.0[1]s%.0[2]s", formatCount(pause.Failures, "step"), pause.By)
-	if pause.TaskUUID != nil {
-		p.Task = taskPath(*pause.TaskUUID)
-	}
-}
-
 // addArrivals counts the investigations that match the selection but were opened later.
-func (s *server) addArrivals(req *request, p *operationPage) error {
+func (s *server) addArrivals(req *request, p *operationPage) {
 	sel := p.Selection
 	p.Chosen = describeSelection(p.Operation)
 	if id := sel.Filter.Case; id != nil {
 		p.Case = casePath(*id)
 	}
 	if p.Selected > 0 || sel.WorkerVersion != "" || sel.FailedSince != nil {
-		return nil
+		return
 	}
 	n, err := s.DB.CountArrivals(req.Context(), sel, p.CreatedAt, maxArrivals)
+	req.fail(err)
 	p.Arrived = n
 	if n > 0 && s.canShowAction(req, access.OperateSteps, p.Namespaces...) {
 		if p.Again = planLink(sel.Filter); p.Chosen == "" {
 			p.Again = p.Case + "/run"
 		}
 	}
-	return err
 }
 
 // addItems adds the items of one state, or samples of each state.
-func (s *server) addItems(req *request, p *operationPage, after int) error {
+func (s *server) addItems(req *request, p *operationPage, after int) {
 	order := []tasker.ItemState{
 		tasker.ItemFailedAgain, tasker.ItemSkipped, tasker.ItemRunning, tasker.ItemReleased, tasker.ItemPlanned, tasker.ItemVerified, tasker.ItemAborted,
 	}
-	limit := itemSamples
 	if p.State1 != "" {
-		order, limit = []tasker.ItemState{p.State1}, itemRows
+		order = []tasker.ItemState{p.State1}
 	}
 	for _, state := range order {
 		if p.Counts[state] == 0 {
 			continue
 		}
-		if state == tasker.ItemFailedAgain {
-			limit = itemRows // a new operation selects all of them
-		} else if p.State1 == "" {
-			limit = itemSamples
+		limit := itemSamples
+		if p.State1 != "" || state == tasker.ItemFailedAgain { // a new operation selects all of them
+			limit = itemRows
 		}
 		list, more, err := s.DB.OperationItems(req.Context(), p.UUID, tasker.OperationItemFilter{State: state, After: after, Limit: limit})
-		if err != nil {
-			return err
-		}
-		g := itemGroup{State: state, All: p.Counts[state], Path: p.Path + "?state=" + string(state), Items: newItemLines(list), More: more}
+		req.fail(err)
+		g := itemGroup{State: state, All: p.Counts[state], Items: list, More: more}
 		if state == tasker.ItemFailedAgain && s.canShowAction(req, access.OperateSteps, p.Namespaces...) {
-			if g.Acts, err = s.buildRetryLinks(req, list); err != nil {
-				return err
-			}
+			g.Acts = s.buildRetryLinks(req, list)
 		}
 		if p.Groups = append(p.Groups, g); p.State1 != "" && more {
 			p.Pager.After = req.buildLink("after", strconv.Itoa(list[len(list)-1].Ordinal))
 		}
 	}
-	return nil
 }
 
 // buildRetryLinks returns links to plan operations on the investigations of items that failed
 // again.
-func (s *server) buildRetryLinks(req *request, list []tasker.OperationItem) ([]link, error) {
+func (s *server) buildRetryLinks(req *request, list []tasker.OperationItem) []link {
 	var ids []tasker.ID
 	query := url.Values{}
 	for _, item := range list {
 		ids = append(ids, item.EntryUUID)
 		query.Add("id", item.EntryUUID.String())
 	}
-	possible, err := s.Operations.CountPossible(req.withPermission(access.OperateSteps).Context(), tasker.OperationSelection{IDs: ids}, len(ids))
+	possible := s.countPossible(req, tasker.OperationSelection{IDs: ids}, len(ids))
 	delete(possible, tasker.ActEnd)
-	return buildActLinks(req, possible, "", "plan an operation on the steps that failed again", func(tasker.Act) string { return planPath + "?" + query.Encode() }), err
+	return buildActLinks(req, possible, "", "plan an operation on the steps that failed again", func(tasker.Act) string { return planPath + "?" + query.Encode() })
 }
 
-func newItemLines(list []tasker.OperationItem) []itemLine {
-	lines := make([]itemLine, len(list))
-	for i, item := range list {
-		lines[i] = itemLine{OperationItem: item, Why: cleanText(item.FailureText)}
-		if item.State != tasker.ItemFailedAgain && item.Outcome != "" {
-			lines[i].Why = cmp.Or(outcomes[item.Outcome], formatWords(item.Outcome))
-		}
+// explainItem returns why an item failed or was skipped, or "".
+func explainItem(item tasker.OperationItem) string {
+	if item.State == tasker.ItemFailedAgain || item.Outcome == "" {
+		return cleanText(item.FailureText)
 	}
-	return lines
+	return explainOutcome(item.Outcome)
 }
+
+func explainOutcome(code string) string { return cmp.Or(outcomes[code], formatWords(code)) }

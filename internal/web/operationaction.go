@@ -9,45 +9,36 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 )
-
-// operationVerb changes an operation.
-type operationVerb struct {
-	verb
-	Done    string                  // past participle
-	Final   bool                    // irreversible
-	InPlace bool                    // a button on the page of the operation
-	from    []tasker.OperationState // states that accept it
-}
 
 const wordStart = "start"
 
-var operationVerbs = []operationVerb{
+var operationVerbs = []verb{
 	{
-		verb: verb{Word: wordStart, Name: "Start…", Key: "r", Does: "start the operation",
-			Long: "Releases the steps in waves. The operation pauses automatically if too many fail again."},
-		Done: "started", from: []tasker.OperationState{tasker.OperationPlanned},
+		Word: wordStart, Name: "Start…", Key: "r", Does: "start the operation", Done: "started", endpoint: endpoint.StartOperation,
+		Long: "Releases the steps in waves. The operation pauses automatically if too many fail again.",
+		from: []tasker.OperationState{tasker.OperationPlanned},
 	},
 	{
-		verb: verb{Word: wordPause, Name: "Pause", Key: "h", Does: "pause the operation",
-			Long: "Releases no more steps until it is resumed. Released steps continue."},
-		Done: "paused", InPlace: true, from: []tasker.OperationState{tasker.OperationRunning},
+		Word: wordPause, Name: "Pause", Key: "h", Does: "pause the operation", Done: "paused", endpoint: endpoint.PauseOperation,
+		Long: "Releases no more steps until it is resumed. Released steps continue.", InPlace: true,
+		from: []tasker.OperationState{tasker.OperationRunning},
 	},
 	{
-		verb: verb{Word: wordResume, Name: "Resume", Key: "r", Does: "resume the operation",
-			Long: "Continues the current wave and resets the failure counts."},
-		Done: "resumed", InPlace: true, from: []tasker.OperationState{tasker.OperationPaused},
+		Word: wordResume, Name: "Resume", Key: "r", Does: "resume the operation", Done: "resumed", endpoint: endpoint.ResumeOperation,
+		Long: "Continues the current wave and resets the failure counts.", InPlace: true,
+		from: []tasker.OperationState{tasker.OperationPaused},
 	},
 	{
-		verb: verb{Word: "abort", Name: "Abort…", Does: "abort the operation",
-			Long: "Releases no more steps. Released steps continue and their outcomes are recorded. An aborted operation cannot be started again."},
-		Done: "aborted", Final: true,
+		Word: "abort", Name: "Abort…", Does: "abort the operation", Done: "aborted", endpoint: endpoint.AbortOperation, Final: true,
+		Long: "Releases no more steps. Released steps continue and their outcomes are recorded. An aborted operation cannot be started again.",
 		from: []tasker.OperationState{tasker.OperationPlanned, tasker.OperationRunning, tasker.OperationPaused},
 	},
 }
 
 // checkOperation returns why an operation does not accept the action, or "" if it does.
-func (v operationVerb) checkOperation(o tasker.Operation) string {
+func (v verb) checkOperation(o tasker.Operation) string {
 	if slices.Contains(v.from, o.State) {
 		return ""
 	}
@@ -60,14 +51,13 @@ func (v operationVerb) checkOperation(o tasker.Operation) string {
 
 // newOperationForm is the form for an action on an operation.
 type operationForm struct {
-	*server
 	form
-	operationVerb
-	Operation operationLine
-	Digest    string     // of the displayed plan
-	First     []itemLine // first items
+	verb
+	Operation tasker.Operation
+	Computes  string // expression that computes the results of the steps
+	Digest    string // of the displayed plan
+	First     []tasker.OperationItem
 	DryRun    *tasker.DryRun
-	Refusals  []itemRefusal
 	Enqueues  []tasker.ValueCount // steps that would be enqueued
 	Waves     []waveLine
 	NoDryRun  string // why there is none
@@ -76,25 +66,17 @@ type operationForm struct {
 	TolerateCause bool
 }
 
-// itemRefusal describes items that would be skipped, and why.
-type itemRefusal struct {
-	tasker.DryRunRefusal
-	Why string
-}
-
 // Limits of a plan page.
 const (
 	shownItems  = 10
 	dryRunItems = 1000
 )
 
-func (s *server) newOperationForm(req *request, v operationVerb) (*operationForm, error) {
-	o, err := findByID(req, "operation", s.DB.Operation)
-	if err != nil {
-		return nil, err
+func (s *server) newOperationForm(req *request, v verb) *operationForm {
+	o := loadByID(req, "operation", s.DB.Operation)
+	p := &operationForm{
+		verb: v, Operation: o, Computes: apiv1.FromOperation(o).Act.ResultExpression, Digest: o.PlanDigest, Waves: newWaveLines(o),
 	}
-	p := &operationForm{server: s, operationVerb: v, Operation: newOperationLine(o), Digest: o.PlanDigest,
-		Waves: newWaveLines(o)}
 	p.form = req.newForm(form{
 		page: "operationaction", title: v.button() + ": " + describeAction(o), nav: navOperations, Button: v.button(),
 		Back: operationPath(o.UUID), Danger: v.Final,
@@ -104,20 +86,21 @@ func (s *server) newOperationForm(req *request, v operationVerb) (*operationForm
 	if p.Tolerate == "" && o.Guards.Tolerate != nil {
 		p.Tolerate = o.Guards.Tolerate.String()
 	}
-	p.Command = p.command(req)
-	if v.Word != wordStart {
-		return p, nil
+	p.Command = p.command()
+	if v.Word != wordStart || req.err() != nil {
+		return p
 	}
 	p.Button = describeAction(o)
 	if len(o.Waves) > 0 && o.Items > o.Waves[0] {
 		p.Button = "Start with " + formatCount(o.Waves[0], itemNoun(o.Act))
 	}
 	list, _, err := s.DB.OperationItems(req.Context(), o.UUID, tasker.OperationItemFilter{Limit: shownItems})
-	p.First = newItemLines(list)
+	p.First = list
 	if err == nil && p.Refused == "" && req.Method == http.MethodGet {
 		err = p.dryRun(req.Context())
 	}
-	return p, err
+	req.fail(err)
+	return p
 }
 
 func (p *operationForm) dryRun(ctx context.Context) error {
@@ -130,9 +113,7 @@ func (p *operationForm) dryRun(ctx context.Context) error {
 		return err
 	}
 	p.DryRun = &r
-	for _, f := range r.Refused {
-		p.Refusals = append(p.Refusals, itemRefusal{f, cmp.Or(outcomes[f.Outcome], formatWords(f.Outcome))})
-	}
+
 	for name, n := range r.Enqueues {
 		p.Enqueues = append(p.Enqueues, tasker.ValueCount{Value: name, Entries: int64(n)})
 	}
@@ -143,9 +124,6 @@ func (p *operationForm) dryRun(ctx context.Context) error {
 }
 
 func (p *operationForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
 	switch seen := req.PostFormValue("seen"); {
 	case seen == "":
 		return nil, tasker.Errorf(tasker.Invalid, "the form is missing the operation's state: reload the page")
@@ -170,23 +148,15 @@ func (p *operationForm) do(req *request) (*view, error) {
 	return &view{next: p.Back, note: "The operation was " + p.Done + "."}, err
 }
 
-func (p *operationForm) command(req *request) command {
-	actor, _ := p.placeholders()
-	id := p.Operation.UUID.String()
-	ctl := []string{"operation", p.Word, id}
-	by := p.actorInBody(actor)
-	var body any = apiv1.ChangeOperation{By: by}
+func (p *operationForm) command() command {
+	c := p.newCall(p.endpoint, "operation "+p.Word, p.Operation.UUID.String())
 	switch p.Word {
 	case wordStart:
-		ctl = append(ctl, "--plan-digest", p.Digest)
-		body = apiv1.StartOperation{PlanDigest: p.Digest, By: by}
+		c.set("--plan-digest", "plan_digest", p.Digest)
 	case wordResume:
-		ctl = append(ctl, "--tolerate", p.Tolerate)
-		if p.TolerateCause {
-			ctl = append(ctl, "--tolerate-cause")
-		}
-		body = apiv1.ResumeOperation{By: by, Tolerate: p.Tolerate, TolerateCause: p.TolerateCause}
+		c.set("--tolerate", "tolerate", p.Tolerate)
+		c.set("--tolerate-cause", "tolerate_cause", p.TolerateCause)
 	}
-	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, "/v1/operations/"+id+"/"+p.Word,
-		body)
+	c.setActor("--by", "by")
+	return c.format()
 }

@@ -2,66 +2,49 @@ package web
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/endpoint"
 )
 
-// dashboardPage shows statistics of investigations and the state of sinks and queues.
 type dashboardPage struct {
 	Open, Ended int64
-	Oldest      *time.Time // open investigation
-	Cases       []caseLine // most costly
-	AllCases    int64      // number of open cases
-	ToResolve   float64    // average in minutes
-	Reasons     []reasonLine
+	Oldest      *time.Time    // open investigation
+	Cases       []tasker.Case // most costly
+	AllCases    int64         // number of open cases
+	ToResolve   float64       // average in minutes
+	Reasons     []tasker.EntryStats
 	Windows     []link // of the charts
 	Charts      []chart
-	Times       []phaseLine // of the last 24 hours
-	Capped      bool        // the charts are limited
+	Times       []tasker.PhaseTime // of the last 24 hours
+	Capped      bool               // the charts are limited
 	SeesSinks   bool
-	Sinks       []sinkLine
-	Unserved    []unservedQueue
-}
-
-// unservedQueue is a queue without a live worker.
-type unservedQueue struct {
-	tasker.Queue
-	Steps int // enqueued or waiting for a worker
-	Path  string
-}
-
-// reasonLine contains the statistics of one reason.
-type reasonLine struct {
-	tasker.EntryStats
-	Path string // list of the open ones
+	Sinks       []tasker.SinkState
+	Unserved    []tasker.Queue // without a live worker
 }
 
 func (s *server) showDashboard(req *request) (*view, error) {
 	p := dashboardPage{}
-	list, err := s.DB.EntryStats(req.Context())
-	if err != nil {
-		return nil, err
+	p.addReasons(loadAll(req, s.DB.EntryStats))
+	if p.Open > 0 {
+		list, totals, _, err := s.DB.CasePage(req.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: worstCases}})
+		req.fail(err)
+		p.Cases, p.AllCases, p.Oldest = list, totals.Cases, totals.Oldest
 	}
-	p.addReasons(list)
-	if err := s.addCases(req, &p); err != nil {
-		return nil, err
-	}
-	if err := s.addCharts(req, &p); err != nil {
-		return nil, err
-	}
-	return &view{page: "dashboard", title: "Dashboard", nav: "Dashboard", live: true, body: p}, s.addParts(req, &p)
+	s.addCharts(req, &p)
+	s.addParts(req, &p)
+	return &view{page: "dashboard", title: "Dashboard", nav: "Dashboard", live: true, body: p}, nil
 }
 
 // addReasons adds the statistics of each reason and computes the totals.
 func (p *dashboardPage) addReasons(list []tasker.EntryStats) {
+	p.Reasons = list
 	minutes := 0.0
 	for _, r := range list {
-		p.Reasons = append(p.Reasons, reasonLine{r, Root + "/?reason=" + string(r.Reason)})
 		ended := r.Total - r.Pending
 		p.Open, p.Ended = p.Open+r.Pending, p.Ended+ended
 		if r.AvgResolutionTimeMinutes != nil {
@@ -74,16 +57,6 @@ func (p *dashboardPage) addReasons(list []tasker.EntryStats) {
 }
 
 const worstCases = 10
-
-// addCases adds the most costly cases and the oldest open investigation.
-func (s *server) addCases(req *request, p *dashboardPage) error {
-	if p.Open == 0 {
-		return nil
-	}
-	list, totals, _, err := s.DB.CasePage(req.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: worstCases}})
-	p.Cases, p.AllCases, p.Oldest = newCaseLines(list), totals.Cases, totals.Oldest
-	return err
-}
 
 // window is the time range of the charts.
 type window struct {
@@ -106,12 +79,6 @@ type chart struct {
 	plot
 }
 
-// phaseLine is the duration of a phase of recently ended cases.
-type phaseLine struct {
-	tasker.PhaseTime
-	Does string
-}
-
 var phaseDoes = map[tasker.Phase]string{
 	tasker.PhaseAcknowledge: "until the first operator action", tasker.PhaseOwn: "until the case had an owner", tasker.PhaseRepair: "until the last repair",
 	tasker.PhaseProve: "from the repair to its verification", tasker.PhaseResolve: "until the investigations ended",
@@ -119,30 +86,21 @@ var phaseDoes = map[tasker.Phase]string{
 
 // addCharts draws the selected window; the default is the last hour. It draws only one, because the
 // cost grows with the investigations of the window.
-func (s *server) addCharts(req *request, p *dashboardPage) error {
+func (s *server) addCharts(req *request, p *dashboardPage) {
 	q := req.query()
 	over := max(slices.IndexFunc(windows, func(w window) bool { return w.Name == q.Get("over") }), 0)
 	w := windows[over]
-	if readChoice(q, "over", []string{"hour", "day", "month"}); q.err != nil {
-		return q.err
-	}
+	readChoice(q, "over", []string{"hour", "day", "month"})
 	for _, each := range windows {
 		p.Windows = append(p.Windows, link{Name: each.Title, Path: Root + "/dashboard?over=" + each.Name, Here: each == w})
 	}
 	since := req.now.UTC().Truncate(w.Width).Add(-time.Duration(w.Count-1) * w.Width)
 	counts, err := s.DB.EntryCounts(req.Context(), since, w.Width)
-	if err != nil {
-		return err
-	}
+	req.fail(err)
 	p.draw(w, counts)
-	if w.Name != "day" {
-		return nil
+	if w.Name == "day" {
+		p.Times = load(req, s.DB.EntryTimes, req.now.Add(-24*time.Hour)).Times
 	}
-	times, err := s.DB.EntryTimes(req.Context(), req.now.Add(-24*time.Hour))
-	for _, t := range times.Times {
-		p.Times = append(p.Times, phaseLine{t, phaseDoes[t.Phase]})
-	}
-	return err
 }
 
 // draw draws the charts of a window.
@@ -175,32 +133,21 @@ func (p *dashboardPage) draw(w window, counts []tasker.EntryCount) {
 }
 
 // addParts adds the sinks and the queues without a live worker.
-func (s *server) addParts(req *request, p *dashboardPage) error {
+func (s *server) addParts(req *request, p *dashboardPage) {
 	if p.SeesSinks = req.canSee(access.ReadSystem); p.SeesSinks {
-		names, err := s.DB.Sinks(req.Context())
-		if err != nil {
-			return err
-		}
-		if p.Sinks, err = s.listSinkLines(req, names); err != nil {
-			return err
-		}
+		p.Sinks = s.listSinks(req, loadAll(req, s.DB.Sinks))
 	}
 	queues, err := s.DB.Queues(req.withPermission(access.ReadWorkers).Context(), "", pageRows)
-	for _, q := range queues {
-		if q.Unserved {
-			p.Unserved = append(p.Unserved, unservedQueue{Queue: q, Steps: q.Queued + q.AwaitingWorker, Path: queuePath(q.Namespace, q.Handler)})
-		}
-	}
-	return err
+	req.fail(err)
+	p.Unserved = slices.DeleteFunc(queues, func(q tasker.Queue) bool { return !q.Unserved })
 }
 
-// stalenessPage lists the watched tasks, closest to their staleness limit first.
 type stalenessPage struct {
 	Filter     tasker.StalenessFilter
 	Namespaces []string
 	Clear      string // the page without namespace and name; empty if neither is set
 	Counts     []healthCount
-	Rows       []stalenessRow
+	Rows       []tasker.StaleTask
 	Pager      pager
 }
 
@@ -214,11 +161,6 @@ type healthCount struct {
 	Key    string
 }
 
-type stalenessRow struct {
-	tasker.StaleTask
-	Bar bar
-}
-
 func (s *server) showStaleness(req *request) (*view, error) {
 	q := req.query()
 	f := tasker.StalenessFilter{
@@ -226,38 +168,21 @@ func (s *server) showStaleness(req *request) (*view, error) {
 		Name:  q.readText("name", 128),
 		Limit: pageRows + 1, Offset: q.readOffset(),
 	}
-	if q.err != nil {
-		return nil, q.err
-	}
-	list, err := s.DB.Staleness(req.Context(), f)
-	if err != nil {
-		return nil, err
-	}
 	p := stalenessPage{Filter: f}
 	if f.Namespace+f.Name != "" {
 		p.Clear = req.buildLink("namespace", "", "name", "", "offset", "")
 	}
-	for _, l := range list[:min(len(list), pageRows)] {
-		p.Rows = append(p.Rows, stalenessRow{l, newBar(l.TimeInStateMinutes, l.ThresholdMinutes)})
-	}
-	p.Pager = req.newPager(f.Offset, pageRows, len(p.Rows), len(list) > pageRows)
-	if p.Counts, err = s.countHealth(req, f); err != nil {
-		return nil, err
-	}
-	if p.Namespaces, err = s.DB.Namespaces(req.Context()); err != nil {
-		return nil, err
-	}
+	p.Rows, p.Pager = cutPage(req, load(req, s.DB.Staleness, f), f.Offset, pageRows)
+	p.Counts, p.Namespaces = s.countHealth(req, f), loadAll(req, s.DB.Namespaces)
 	return &view{page: "staleness", title: "Staleness", nav: "Staleness", live: true, body: p}, nil
 }
 
 // countHealth counts the tasks of each health that match the rest of the filter. Counting stops
 // at maxRows.
-func (s *server) countHealth(req *request, f tasker.StalenessFilter) ([]healthCount, error) {
+func (s *server) countHealth(req *request, f tasker.StalenessFilter) []healthCount {
 	f.Limit = maxRows
 	counts, err := s.DB.CountStaleness(req.Context(), f, tasker.Healths()...)
-	if err != nil {
-		return nil, err
-	}
+	req.fail(err)
 	out := []healthCount{{Key: "a"}}
 	for i, h := range tasker.Healths() {
 		c := healthCount{Health: h, Key: []string{"s", "w", "h"}[i]}
@@ -273,74 +198,50 @@ func (s *server) countHealth(req *request, f tasker.StalenessFilter) ([]healthCo
 	for i := range out {
 		out[i].Href, out[i].Here = req.buildLink("health", string(out[i].Health), "offset", ""), out[i].Health == f.Health
 	}
-	return out, nil
+	return out
 }
 
-// workersPage lists workers, queues and weights.
 type workersPage struct {
 	Workers    []tasker.Worker
 	Pager      pager
-	Queues     []queueLine
+	Queues     []tasker.Queue
 	MoreQueues bool
 	Unserved   int // of the listed queues
 	Weights    []tasker.NamespaceWeight
-	Weigh      string // form to set a weight; empty without permission
 }
-
-type queueLine struct {
-	tasker.Queue
-	Path string
-}
-
-// FewHandlers returns the number of a worker's handlers up to which the list is not folded.
-func (workersPage) FewHandlers() int { return 4 }
 
 func (s *server) showWorkers(req *request) (*view, error) {
-	q := req.query()
-	offset := q.readOffset()
-	if q.err != nil {
-		return nil, q.err
-	}
+	offset := req.query().readOffset()
 	list, more, err := s.DB.Workers(req.Context(), pageRows, offset)
-	if err != nil {
-		return nil, err
-	}
+	req.fail(err)
 	queues, err := s.DB.Queues(req.Context(), "", pageRows+1)
-	if err != nil {
-		return nil, err
+	req.fail(err)
+	p := workersPage{
+		Workers: list, Pager: req.newPager(offset, pageRows, len(list), more), Weights: loadAll(req, s.DB.NamespaceWeights),
+		Queues: queues[:min(len(queues), pageRows)], MoreQueues: len(queues) > pageRows,
 	}
-	p := workersPage{Workers: list, Pager: req.newPager(offset, pageRows, len(list), more), MoreQueues: len(queues) > pageRows}
-	for _, queue := range queues[:min(len(queues), pageRows)] {
-		p.Queues = append(p.Queues, queueLine{queue, queuePath(queue.Namespace, queue.Handler)})
+	for _, queue := range p.Queues {
 		if queue.Unserved {
 			p.Unserved++
 		}
 	}
-	if p.Weights, err = s.DB.NamespaceWeights(req.Context()); err != nil {
-		return nil, err
-	}
-	if !s.ReadOnly && req.canSee(access.Administer) {
-		p.Weigh = Root + weightPath
-	}
 	return &view{page: "workers", title: "Workers", nav: "Workers", live: true, body: p}, nil
 }
 
-// newDrainForm is the form to drain a worker.
 type drainForm struct {
-	*server
 	form
 	tasker.Worker
 	Silent bool // no recent heartbeat
 }
 
-func (s *server) newDrainForm(req *request) (*drainForm, error) {
-	w, err := findByID(req, "worker", s.DB.WorkerWithHealth)
-	if err != nil {
-		return nil, err
-	}
-	f := form{page: "drain", title: "Drain worker " + w.Name, nav: "Workers", Button: "Drain this worker", Shortcut: "x", Back: Root + "/workers"}
-	f.Command = newCommand(req, []string{"worker", "drain", w.UUID.String()}, http.MethodPost, "/v1/workers/"+w.UUID.String()+"/drain", nil)
-	return &drainForm{server: s, form: f, Worker: w, Silent: w.Health == tasker.WorkerStale || w.Health == tasker.WorkerGone}, nil
+// check accepts the form, which records no actor.
+func (*drainForm) check() error { return nil }
+
+func (s *server) newDrainForm(req *request) *drainForm {
+	w := loadByID(req, "worker", s.DB.WorkerWithHealth)
+	f := req.newForm(form{page: "drain", title: "Drain worker " + w.Name, nav: "Workers", Button: "Drain this worker", Shortcut: "x", Back: Root + "/workers"})
+	f.Command = f.newCall(endpoint.DrainWorker, "worker drain", w.UUID.String()).format()
+	return &drainForm{form: f, Worker: w, Silent: w.Health == tasker.WorkerStale || w.Health == tasker.WorkerGone}
 }
 
 func (f *drainForm) do(req *request) (*view, error) {

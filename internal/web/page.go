@@ -26,7 +26,7 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-//go:embed templates/*.html
+//go:embed templates/*.html templates/*.txt
 var templateFiles embed.FS
 
 // pages maps page names to templates. Each includes the frame and the shared templates, whose file
@@ -68,23 +68,32 @@ type pageFrame struct {
 	Version  string
 	Now      time.Time
 	Asset    func(name string) string
-	Held     []holdLine // open holds
+	Held     []tasker.Hold // open
 	Body     any
 
 	server *server
 	req    *request
 }
 
-// May reports whether the page offers an action that requires a permission in all of these
+// Allowed reports whether the page offers an action that requires a permission in all of these
 // namespaces.
-func (f pageFrame) May(needs access.Permission, namespaces ...string) bool {
+func (f pageFrame) Allowed(needs access.Permission, namespaces ...string) bool {
 	return f.server.canShowAction(f.req, needs, namespaces...)
 }
 
-// MayAll is like [pageFrame.HasPermission] but accepts a slice.
-func (f pageFrame) MayAll(needs access.Permission, namespaces []string) bool {
+// AllowedAll is like [pageFrame.Allowed] but accepts a slice.
+func (f pageFrame) AllowedAll(needs access.Permission, namespaces []string) bool {
 	return f.server.canShowAction(f.req, needs, namespaces...)
 }
+
+// Offers reports whether the page offers an action that requires a permission in any namespace.
+func (f pageFrame) Offers(needs access.Permission) bool { return !f.ReadOnly && f.req.canSee(needs) }
+
+// Delivers reports whether this server delivers events to a sink.
+func (f pageFrame) Delivers(sink string) bool { return slices.Contains(f.server.Sinks, sink) }
+
+// Parameter returns the value of a query parameter of this page.
+func (f pageFrame) Parameter(name string) string { return f.req.URL.Query().Get(name) }
 
 // Sees reports whether the caller has a permission in any namespace.
 func (f pageFrame) Sees(needs access.Permission) bool { return f.req.canSee(needs) }
@@ -275,7 +284,17 @@ var functions = template.FuncMap{
 	"opened":    document.asOpen, "tagged": taggedPath, "attributed": attributedPath, "correlated": correlatedPath,
 	"words": formatWords, "short": formatShortID, "stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf,
 	"count": formatCount, "endedOf": formatEnded, "text": formatText, "shown": cleanText, "clip": truncate,
-	"dict": newDict, "span": formatSpan, "entry": entryOf,
+	"dict": newDict, "span": formatSpan, "entry": entryOf, "sentence": toSentence, "indent": strings.Repeat, "add": func(a, b int) int { return a + b }, "minus": func(a, b int) int { return a - b },
+	"ago":   func(at *time.Time) string { return formatAgo(*at) },
+	"inner": func(doc json.RawMessage) string { return strings.Trim(compactJSON(doc), "{}") }, "late": formatDelay,
+	"ages": func() []ageChoice { return ages },
+	"join": strings.Join, "heldSteps": formatHeld, "holdWave": formatHoldWave, "queue": queuePath, "version": templatePath,
+	"taskProgress": newTaskProgress, "caseProgress": newCaseProgress, "operationProgress": newOperationProgress,
+	"action": describeAction, "rate": formatRate, "itemWave": formatItemWave, "itemReason": explainItem, "outcome": explainOutcome,
+	"limitTitle": limitTitle, "limitPage": limitPage, "capped": formatCapped, "rule": formatRule, "failing": describeFailing,
+	"scheduleKind": scheduleKind, "phaseDoes": func(p tasker.Phase) string { return phaseDoes[p] }, "gauge": newBar,
+	"reasons": tasker.Reasons, "taskStates": tasker.TaskStates, "operationStates": tasker.OperationStates,
+	"emissionStates": tasker.EmissionStates, "topics": tasker.Topics,
 }
 
 // entryOf returns the id of the investigation of an event, or "" for an event of a task.

@@ -6,17 +6,18 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/operation"
 )
 
 // newPlanForm plans an operation on the failed steps of cases, of selected investigations, or of
 // all that match a filter. The page of the plan follows, where the operation is started.
 type planForm struct {
-	*server
 	form
 	Cases  []tasker.Case               // one operation each
 	IDs    []tasker.ID                 // selected investigations: one operation
@@ -24,8 +25,8 @@ type planForm struct {
 	Terms  []string                    // description of the filter
 	Fit    int                         // number of matches, at most maxFitting
 	First  []tasker.InvestigationQueueEntry
-	Others []operationLine // open operations on the cases
-	Key    string          // idempotency key
+	Others []tasker.Operation // open ones on the cases
+	Key    string             // idempotency key
 
 	Act                   tasker.Act
 	Acts                  []actChoice // possible acts
@@ -62,51 +63,38 @@ var actChoices = []actChoice{
 
 // Limits of a plan.
 const (
-	maxPlanReason    = 20_000 // characters
 	maxSelectedIDs   = 200
 	maxSelectedCases = 20
 	maxVersion       = 255
 )
 
 // newPlanForm returns the form to plan an operation on a case.
-func (s *server) newPlanForm(req *request) (*planForm, error) {
-	id, err := req.parseID("case")
-	if err != nil {
-		return nil, err
-	}
+func (s *server) newPlanForm(req *request) *planForm {
+	id := req.pathID("case")
 	return s.newPlanFormFor(req, &planForm{}, []tasker.ID{id}, casePath(id))
 }
 
 // newPlanFormFor completes the form p for the cases, or for the selection that p already contains.
-func (s *server) newPlanFormFor(req *request, p *planForm, cases []tasker.ID, back string) (*planForm, error) {
-	p.server = s
+func (s *server) newPlanFormFor(req *request, p *planForm, cases []tasker.ID, back string) *planForm {
 	for _, id := range cases {
-		c, err := s.DB.Case(req.Context(), id)
-		if err != nil {
-			return nil, err
-		}
-		others, err := s.findOperations(req, id)
-		if err != nil {
-			return nil, err
-		}
-		p.Cases, p.Others = append(p.Cases, c), append(p.Others, others...)
+		p.Cases = append(p.Cases, load(req, s.DB.Case, id))
+		p.Others = append(p.Others, s.findOperations(req, id)...)
 	}
-	p.form = req.newForm(form{page: "plan", title: "Plan: " + p.Place(), nav: navCases, Button: "Create the plan", Back: back})
+	p.form = req.newForm(form{
+		page: "plan", title: "Plan: " + p.Place(), nav: navCases, Button: "Create the plan", Back: back, maxReason: maxNotes,
+	})
 	p.addRefusals()
 	p.read(req)
-	if err := p.addOffers(req); err != nil {
-		return nil, err
-	}
-	var err error
+	p.addOffers(req)
 	if len(cases) == 1 && len(p.IDs) == 0 {
-		p.First, _, err = s.listFirst(req, tasker.InvestigationFilter{Case: &cases[0]})
+		p.First = s.listFirst(req, tasker.InvestigationFilter{Case: &cases[0]})
 	}
-	p.Command = p.command(req)
-	return p, err
+	p.Command = p.command()
+	return p
 }
 
 // addOffers adds the possible acts, and the reasons why the others are impossible.
-func (p *planForm) addOffers(req *request) error {
+func (p *planForm) addOffers(req *request) {
 	base, err := p.narrowSelection()
 	if err != nil {
 		base = tasker.OperationSelection{}
@@ -114,11 +102,7 @@ func (p *planForm) addOffers(req *request) error {
 	possible := map[tasker.Act]int{}
 	for _, of := range p.listSelections() {
 		of.WorkerVersion, of.FailedSince = base.WorkerVersion, base.FailedSince
-		some, err := p.Operations.CountPossible(req.Context(), of, maxFitting)
-		if err != nil {
-			return err
-		}
-		for act, n := range some {
+		for act, n := range p.countPossible(req, of, maxFitting) {
 			possible[act] += n
 		}
 	}
@@ -136,7 +120,6 @@ func (p *planForm) addOffers(req *request) error {
 	if len(p.Acts) > 0 && possible[p.Act] == 0 && req.Method == http.MethodGet {
 		p.Act = p.Acts[0].Act
 	}
-	return nil
 }
 
 // listSelections returns the selection of each operation.
@@ -217,9 +200,7 @@ func formatWaves(waves []int) string {
 }
 
 func (p *planForm) do(req *request) (*view, error) {
-	if err := p.checkReason(req, maxPlanReason); err != nil {
-		return nil, err
-	}
+
 	if err := operation.CheckPlanPermission(req.Context(), req.caller, p.Act); err != nil {
 		return nil, err
 	}
@@ -363,9 +344,9 @@ func readRate(text string) (int, error) {
 	return n * each, nil
 }
 
-// Rate formats the rate at which an operation releases steps.
-func (l operationLine) Rate() string {
-	switch perMinute := l.RatePerMinute; {
+// formatRate formats the rate at which an operation releases steps.
+func formatRate(perMinute int) string {
+	switch {
 	case perMinute == 0:
 		return "no rate limit"
 	case perMinute%60 == 0:
@@ -376,10 +357,8 @@ func (l operationLine) Rate() string {
 }
 
 // command returns the commands that create the plan, or the first of several plans.
-func (p *planForm) command(req *request) command {
-	actor, reason := p.placeholders()
-	waves := cmp.Or(strings.ReplaceAll(p.Waves, " ", ""), "1,10,100")
-	ctl, body := []string{"operation", "plan"}, apiv1.PlanOperation{Act: apiv1.OperationAct{Type: string(p.Act)}, Reason: reason}
+func (p *planForm) command() command {
+	c := p.newCall(endpoint.PlanOperation, "operation plan")
 	sel, err := p.narrowSelection()
 	if err != nil {
 		sel = tasker.OperationSelection{}
@@ -392,41 +371,55 @@ func (p *planForm) command(req *request) command {
 	default:
 		sel.IDs = p.IDs
 	}
-	body.Select = apiv1.FromSelection(sel, 0)
-	ctl = append(ctl, formatFilterFlags(sel)...)
+	p.addSelection(c, sel)
+	c.setReason()
+	c.flag("--waves", cmp.Or(strings.ReplaceAll(p.Waves, " ", ""), "1,10,100"))
+	c.flag("--tolerate", p.Tolerate)
+	if waves, err := readWaves(p.Waves); err == nil {
+		c.member("waves", &waves)
+	}
+	if rate, err := readRate(p.Rate); err == nil {
+		c.flag("--rate", p.Rate)
+		c.member("rate_per_minute", rate)
+	}
+	c.flag("--worker-at-least", p.AtLeast)
+	c.flag("--ignore-new-causes", p.IgnoreNew)
+	c.member("guards", apiv1.OperationGuards{Tolerate: p.Tolerate, IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast})
+	if p.Skip {
+		c.flag("--skip-overlap", true)
+		c.member("overlap", "skip")
+	}
+	c.setActor("--by", "planned_by")
+	return c.format()
+}
+
+// addSelection adds the selection and the act.
+func (p *planForm) addSelection(c *call, sel tasker.OperationSelection) {
+	selects, act := apiv1.FromSelection(sel, 0), apiv1.OperationAct{Type: string(p.Act)}
+	c.flag("--dlq-reason", sel.Filter.Reason) // --reason is that of the operation
+	sel.Filter.Reason = ""
+	c.words = append(c.words, formatFilterFlags(&sel.Filter)...)
+	c.flag("--failed-on", sel.WorkerVersion)
+	if sel.FailedSince != nil {
+		c.flag("--failed-since", sel.FailedSince.UTC().Format(time.RFC3339Nano))
+	}
 	for _, id := range sel.IDs {
-		body.Select.IDs, ctl = append(body.Select.IDs, id.String()), append(ctl, id.String())
+		selects.IDs, c.words = append(selects.IDs, id.String()), append(c.words, id.String())
 	}
 	for _, a := range actChoices {
-		if a.Act == p.Act {
-			ctl = append(ctl, a.Flag)
-		}
+		c.flag(a.Flag, a.Act == p.Act)
 	}
 	switch {
 	case p.computesResult():
-		ctl, body.Act.ResultExpression = append(ctl, "--result-expression", p.Expression), p.Expression
+		c.flag("--result-expression", p.Expression)
+		act.ResultExpression = p.Expression
 	case p.Act.TakesResult():
 		result := cmp.Or(p.Result, `{"ok":true}`)
-		ctl = append(ctl, "--result", result)
+		c.flag("--result", result)
 		if json.Valid([]byte(result)) {
-			body.Act.Result = json.RawMessage(result)
+			act.Result = json.RawMessage(result)
 		}
 	}
-	ctl = append(ctl, buildFlags("--reason", reason, "--waves", waves, "--tolerate", p.Tolerate)...)
-	body.PlannedBy = p.actorInBody(actor)
-	if list, err := readWaves(p.Waves); err == nil {
-		body.Waves = &list
-	}
-	if rate, err := readRate(p.Rate); err == nil && rate > 0 {
-		ctl, body.RatePerMinute = append(ctl, "--rate", p.Rate), rate
-	}
-	body.Guards = &apiv1.OperationGuards{Tolerate: p.Tolerate, IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}
-	ctl = append(ctl, buildFlags("--worker-at-least", p.AtLeast)...)
-	if p.IgnoreNew {
-		ctl = append(ctl, "--ignore-new-causes")
-	}
-	if p.Skip {
-		ctl, body.Overlap = append(ctl, "--skip-overlap"), "skip"
-	}
-	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, "/v1/operations", body)
+	c.member("act", act)
+	c.member("select", selects)
 }

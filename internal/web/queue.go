@@ -13,7 +13,7 @@ import (
 type queuePage struct {
 	Filter  queueFilter
 	Chips   []link
-	Cases   []caseLine
+	Cases   []tasker.Case
 	Entries []tasker.InvestigationQueueEntry
 	Pager   pager
 
@@ -24,32 +24,17 @@ type queuePage struct {
 	Acts    []link            // operations on all that match the filter
 }
 
-// caseLine is a case in a list.
-type caseLine struct {
-	tasker.Case
-	Cause    tasker.Cause
-	Path     string
-	Progress progress
-}
-
-// queueFilter contains the submitted fields of the form above the list.
+// queueFilter describes the form above the list. The form shows the query parameters.
 type queueFilter struct {
-	Single                                    bool // investigations, not cases
-	Reason, Namespace, Name, State, Age, Text string
-	Case                                      string
-	Recovered                                 string
-	CaseState, Owner, Unowned, FailedAgain    string       // chips
-	Case1                                     *tasker.Case // with the id Case
-
-	Any      bool // not empty
-	Narrowed bool // a field of the form is set
+	Single   bool         // investigations, not cases
+	Case     *tasker.Case // whose investigations are listed
+	Any      bool         // not empty
+	Narrowed bool         // a field of the form is set
+	HasChip  bool
 	Resolved bool // cases without open investigations
 	ByCase   string
 	ByEntry  string
 	Clear    string
-	Reasons  []tasker.Reason
-	States   []tasker.TaskState
-	Ages     []ageChoice
 	Names    suggestions
 }
 
@@ -58,22 +43,12 @@ type ageChoice struct{ Value, Name string }
 var ages = []ageChoice{{"15m", "15 min"}, {"1h", "1 h"}, {"4h", "4 h"}, {"24h", "1 day"}, {"168h", "7 days"}}
 
 func (s *server) showQueue(req *request) (*view, error) {
-	f, q, err := s.readFilter(req)
-	if err != nil {
-		return nil, err
-	}
+	f, q := s.readFilter(req)
 	p := queuePage{Filter: f, Selects: !s.ReadOnly && req.canSee(access.OperateSteps) && !f.Resolved}
-	if err := s.listCases(req, &p, q); err != nil {
-		return nil, err
-	}
-	if err := s.addAll(req, &p, q.InvestigationFilter); err != nil {
-		return nil, err
-	}
+	s.listCases(req, &p, q)
+	s.addAll(req, &p, q.InvestigationFilter)
 	if len(p.Entries)+len(p.Cases) == 0 && !f.Any && p.Totals.Unclassified == 0 {
-		list, err := s.DB.Staleness(req.withPermission(access.ReadTasks).Context(), tasker.StalenessFilter{Limit: 1})
-		if err != nil {
-			return nil, err
-		}
+		list := load(req.withPermission(access.ReadTasks), s.DB.Staleness, tasker.StalenessFilter{Limit: 1})
 		if len(list) > 0 {
 			p.Nearest = &list[0]
 		}
@@ -83,14 +58,11 @@ func (s *server) showQueue(req *request) (*view, error) {
 
 // addAll adds links to plan operations on all investigations that match the filter. It adds none
 // if a chip is active, because operations cannot select by it.
-func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter) error {
-	if !p.Selects || !p.Filter.Narrowed && f.Case == nil || p.Filter.CaseState+p.Filter.Owner+p.Filter.Unowned+p.Filter.FailedAgain != "" {
-		return nil
+func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter) {
+	if !p.Selects || !p.Filter.Narrowed && f.Case == nil || p.Filter.HasChip {
+		return
 	}
-	possible, err := s.Operations.CountPossible(req.withPermission(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, maxFitting)
-	if err != nil {
-		return err
-	}
+	possible := s.countPossible(req, tasker.OperationSelection{Filter: f}, maxFitting)
 	var view []string
 	if p.Filter.Single {
 		view = []string{"view", "entries"}
@@ -101,124 +73,98 @@ func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter
 		}
 		return planLink(f, append(view, "act", string(act))...)
 	})
-	return nil
 }
 
 // listCases reads the cases or the investigations of the page.
-func (s *server) listCases(req *request, p *queuePage, f tasker.CaseFilter) error {
+func (s *server) listCases(req *request, p *queuePage, f tasker.CaseFilter) {
 	if p.Filter.Single {
-		list, more, err := s.DB.InvestigationQueue(req.Context(), f.InvestigationFilter)
+		list, more := loadPage(req, s.DB.InvestigationQueue, f.InvestigationFilter)
 		p.Entries, p.Pager = list, req.newPager(f.Offset, f.Limit, len(list), more)
 		p.Hides = slices.ContainsFunc(list, func(e tasker.InvestigationQueueEntry) bool {
 			return e.ErrorMessage == access.Hidden || e.ErrorPattern == access.Hidden
 		})
-		return err
+		return
 	}
-	p.Chips = newFilterChips(req, p.Filter)
+	p.Chips = newFilterChips(req)
 	list, totals, more, err := s.DB.CasePage(req.Context(), f)
-	if err != nil {
-		return err
-	}
+	req.fail(err)
 	p.Totals = totals
 	p.Pager = req.newPager(f.Offset, f.Limit, len(list), more)
-	p.Cases = newCaseLines(list)
+	p.Cases = list
 	p.Hides = slices.ContainsFunc(list, func(c tasker.Case) bool { return c.ErrorPattern == access.Hidden })
-	return nil
-}
-
-func newCaseLines(list []tasker.Case) (lines []caseLine) {
-	for _, c := range list {
-		lines = append(lines, caseLine{Case: c, Cause: tasker.CauseOf(c.Reason, c.DetailCode), Path: casePath(c.ID), Progress: newCaseProgress(c.CaseCounts)})
-	}
-	return lines
 }
 
 // chipParameters are the query parameters of the chips. At most one chip is active at a time.
 var chipParameters = []string{"unowned", "owner", "case_state", "failed_again"}
 
 // newFilterChips returns the quick filters of the list of cases.
-func newFilterChips(req *request, f queueFilter) (chips []link) {
-	add := func(name, parameter, value, now string) {
-		pairs := []string{"offset", ""}
+func newFilterChips(req *request) (chips []link) {
+	add := func(name, parameter, value string) {
+		pairs, here := []string{"offset", ""}, req.query().Get(parameter) == value
 		for _, p := range chipParameters {
-			if p == parameter && now != value {
+			if p == parameter && !here {
 				pairs = append(pairs, p, value)
 			} else {
 				pairs = append(pairs, p, "")
 			}
 		}
-		chips = append(chips, link{Name: name, Here: now == value, Path: req.buildLink(pairs...)})
+		chips = append(chips, link{Name: name, Here: here, Path: req.buildLink(pairs...)})
 	}
-	add("unowned", "unowned", "true", f.Unowned)
+	add("unowned", "unowned", "true")
 	if req.actor != "" {
-		add("mine", "owner", req.actor, f.Owner)
+		add("mine", "owner", req.actor)
 	}
-	for _, c := range []struct {
-		name  string
-		state tasker.CaseState
-	}{{"new", tasker.CaseNew}, {"growing", tasker.CaseEscalating}, {"regressed", tasker.CaseRegressed}} {
-		add(c.name, "case_state", string(c.state), f.CaseState)
-	}
-	add("failed again", "failed_again", "true", f.FailedAgain)
-	add("snoozed", "case_state", string(tasker.CaseResting), f.CaseState)
-	add("resolved", "case_state", string(tasker.CaseResolved), f.CaseState)
+	add("new", "case_state", string(tasker.CaseNew))
+	add("growing", "case_state", string(tasker.CaseEscalating))
+	add("regressed", "case_state", string(tasker.CaseRegressed))
+	add("failed again", "failed_again", "true")
+	add("snoozed", "case_state", string(tasker.CaseResting))
+	add("resolved", "case_state", string(tasker.CaseResolved))
 	return chips
 }
 
-// readFilter parses the query. It returns the fields of the form and the filter for the database.
-func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, err error) {
+// readFilter parses the query. It returns the form and the filter for the database.
+func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter) {
 	in := req.query()
 	q = tasker.CaseFilter{
-		InvestigationFilter: in.readInvestigationFilter(),
-		Owner:               in.readText("owner", maxName), Unowned: in.isOn("unowned"), FailedAgain: in.isOn("failed_again"),
+		InvestigationFilter: in.readInvestigationFilter(), CaseState: readChoice(in, "case_state", tasker.CaseStates()),
+		Owner: in.readText("owner", maxName), Unowned: in.isOn("unowned"), FailedAgain: in.isOn("failed_again"),
 	}
 	q.Limit, q.Offset = in.readNumber("limit", pageRows, 1, maxRows), in.readOffset()
-	if state := readChoice(in, "case_state", tasker.CaseStates()); state != "" {
-		q.CaseState = state
-	}
-	if in.err != nil {
-		return f, q, in.err
-	}
 	f = queueFilter{
-		Single: in.Get("view") == "entries", Reason: in.Get("reason"), Namespace: q.Namespace, Name: q.Name, State: in.Get("state"),
-		Age: in.Get("age"), Text: q.Text, Case: in.Get("case"), Recovered: in.Get("recovered"),
-		CaseState: in.Get("case_state"), Owner: q.Owner, Unowned: in.Get("unowned"), FailedAgain: in.Get("failed_again"),
-		Reasons: tasker.Reasons(), States: tasker.TaskStates(), Ages: ages,
-		ByCase: req.buildLink("offset", "", "view", "", "case", ""),
+		Single: in.Get("view") == "entries", HasChip: in.hasAny(chipParameters...), Resolved: q.CaseState == tasker.CaseResolved,
+		Narrowed: in.hasAny("reason", "namespace", "template", "state", "age", "text", "recovered"),
+		ByCase:   req.buildLink("offset", "", "view", "", "case", ""),
 		ByEntry: req.buildLink("offset", "", "view", "entries", "unowned", "", "owner", "", "case_state", "", "failed_again",
 			""),
-		Clear: Root + "/",
+		Clear: Root + "/", Names: s.suggestMatches(req),
 	}
 	if f.Single {
 		f.Clear += "?view=entries"
 	}
-	f.Narrowed = f.Reason+f.Namespace+f.Name+f.State+f.Age+f.Text+f.Recovered != ""
-	f.Any = f.Narrowed || f.Case+f.CaseState+f.Owner+f.Unowned+f.FailedAgain != ""
-	f.Resolved = f.CaseState == string(tasker.CaseResolved)
+	f.Any = f.Narrowed || f.HasChip || q.Case != nil
 	if q.Case != nil {
 		c, err := s.DB.Case(req.Context(), *q.Case)
 		if err == nil {
-			f.Case1 = &c
+			f.Case = &c
 		} else if tasker.CodeOf(err) != tasker.NotFound {
-			return f, q, err
+			req.fail(err)
 		}
 	}
-	f.Names, err = s.suggestMatches(req)
-	return f, q, err
+	return f, q
 }
 
 // suggestions contains the values that the fields of a filter suggest.
 type suggestions struct{ Namespaces, Templates []string }
 
-func (s *server) suggestMatches(req *request) (out suggestions, err error) {
-	names, err := s.DB.TemplateNames(req.withPermission(access.ReadTemplates).Context(), maxSuggestions)
-	for _, n := range names {
+func (s *server) suggestMatches(req *request) (out suggestions) {
+	for _, n := range load(req.withPermission(access.ReadTemplates), s.DB.TemplateNames, maxSuggestions) {
 		out.Namespaces = append(out.Namespaces, n.Namespace)
 		out.Templates = append(out.Templates, n.Name)
 	}
 	slices.Sort(out.Templates)
 	out.Namespaces, out.Templates = slices.Compact(out.Namespaces), slices.Compact(out.Templates)
-	return out, err
+	return out
 }
 
 const maxSuggestions = 200

@@ -41,11 +41,13 @@ const (
 // request is an HTTP request from a browser, with the state from its cookies.
 type request struct {
 	*http.Request
-	w     http.ResponseWriter
-	read  map[string]bool // query parameters that were read
-	token string          // token that forms send back
-	actor string          // recorded as the actor: the subject, or the name that the operator entered
-	now   time.Time
+	server *server
+	failed *error // first error of a part of the page
+	w      http.ResponseWriter
+	read   map[string]bool // query parameters that were read
+	token  string          // token that forms send back
+	actor  string          // recorded as the actor: the subject, or the name that the operator entered
+	now    time.Time
 
 	caller    *access.Identity                  // nil without a session
 	whenEnded func(f func()) (stop func() bool) // calls f at the end of the session
@@ -226,17 +228,54 @@ func (req *request) rawField(name string) string {
 // trimmedField returns the text of a form field without leading and trailing space.
 func (req *request) trimmedField(name string) string { return strings.TrimSpace(req.rawField(name)) }
 
+// trimmedValue is like trimmedField but falls back to the query parameter.
+func (req *request) trimmedValue(name string) string { return strings.TrimSpace(req.FormValue(name)) }
+
 // isChecked reports whether a checkbox of the form is set.
 func (req *request) isChecked(name string) bool { return req.PostFormValue(name) != "" }
 
-// findByID reads the object whose id is the path parameter name.
-func findByID[T any](req *request, name string, read func(context.Context, tasker.ID) (T, error)) (T, error) {
-	id, err := req.parseID(name)
-	if err != nil {
-		var zero T
-		return zero, err
+// fail records the first error of a part of the page. The error replaces the page.
+func (req *request) fail(err error) {
+	if *req.failed == nil {
+		*req.failed = err
 	}
-	return read(req.Context(), id)
+}
+
+// err returns the first recorded error.
+func (req *request) err() error { return *req.failed }
+
+// load reads a part of the page. It returns the zero value if this or an earlier part failed.
+func load[A, T any](req *request, read func(context.Context, A) (T, error), arg A) (v T) {
+	if req.err() == nil {
+		v, *req.failed = read(req.Context(), arg)
+	}
+	return v
+}
+
+// loadAll is like load for a function without argument.
+func loadAll[T any](req *request, read func(context.Context) (T, error)) T {
+	return load(req, func(ctx context.Context, _ any) (T, error) { return read(ctx) }, nil)
+}
+
+// loadPage is like load for a page of a list. It also reports whether there are more elements.
+func loadPage[F, T any](req *request, read func(context.Context, F) ([]T, bool, error), filter F) (list []T, more bool) {
+	list = load(req, func(ctx context.Context, filter F) (list []T, err error) {
+		list, more, err = read(ctx, filter)
+		return list, err
+	}, filter)
+	return list, more
+}
+
+// loadByID is like load for the object whose id is the path parameter name.
+func loadByID[T any](req *request, name string, read func(context.Context, tasker.ID) (T, error)) T {
+	return load(req, read, req.pathID(name))
+}
+
+// pathID returns the path parameter name, which is an id.
+func (req *request) pathID(name string) tasker.ID {
+	id, err := req.parseID(name)
+	req.fail(err)
+	return id
 }
 
 // parseID parses a path parameter that is an id. It returns NotFound if the id is malformed.
@@ -248,31 +287,35 @@ func (req *request) parseID(name string) (tasker.ID, error) {
 	return id, nil
 }
 
-// query reads the query parameters of a page. It keeps the first error, so handlers check once.
+// query reads the query parameters of a page. An invalid parameter fails the request.
 type query struct {
 	values url.Values
-	read   map[string]bool
-	err    error
+	req    *request
 }
 
-func (req *request) query() *query { return &query{values: req.URL.Query(), read: req.read} }
+func (req *request) query() *query { return &query{req.URL.Query(), req} }
 
 // Get returns the first value of a parameter.
 func (q *query) Get(name string) string {
-	q.read[name] = true
+	q.req.read[name] = true
 	return q.values.Get(name)
 }
 
 // has reports whether a parameter is present.
 func (q *query) has(name string) bool {
-	q.read[name] = true
+	q.req.read[name] = true
 	return q.values.Has(name)
 }
 
 // all returns all values of a parameter.
 func (q *query) all(name string) []string {
-	q.read[name] = true
+	q.req.read[name] = true
 	return q.values[name]
+}
+
+// hasAny reports whether one of the parameters has a value.
+func (q *query) hasAny(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return strings.TrimSpace(q.Get(name)) != "" })
 }
 
 // FormValue returns a form field, or the query parameter if the form has none.
@@ -307,9 +350,7 @@ func truncateExcerpt(text string) string { return truncate(strings.ToValidUTF8(t
 
 // addFault records an error that the value of a parameter is invalid and what it must be.
 func (q *query) addFault(name, must string) {
-	if q.err == nil {
-		q.err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be %s", name, truncateExcerpt(q.Get(name)), must)
-	}
+	q.req.fail(tasker.Errorf(tasker.Invalid, "invalid %s %q: must be %s", name, truncateExcerpt(q.Get(name)), must))
 }
 
 func (q *query) readNumber(name string, fallback, least, most int) int {
@@ -493,9 +534,20 @@ func (req *request) newNamedPager(name string, offset, limit, shown int, more bo
 	return p
 }
 
-// newCursorPager returns the pager of a list whose next page continues before the element last.
-func (req *request) newCursorPager(last int64) pager {
-	return pager{After: req.buildLink("before", strconv.FormatInt(last, 10))}
+// listPage is the data of a list.
+type listPage[T any] struct {
+	List  []T
+	Pager pager
+}
+
+// newListPage returns a page of a list. If there are more elements, the next page has the cursor of
+// the last one as the parameter name.
+func newListPage[T any](req *request, list []T, more bool, name string, cursor func(T) any) listPage[T] {
+	p := listPage[T]{List: list}
+	if more {
+		p.Pager.After = req.buildLink(name, fmt.Sprint(cursor(list[len(list)-1])))
+	}
+	return p
 }
 
 // selectPage returns the rows of this page and its pager.
@@ -523,4 +575,10 @@ func (req *request) readForm(rt *route) error {
 		return tasker.Errorf(tasker.Invalid, "invalid form: %v", err)
 	}
 	return nil
+}
+
+// cutPage returns the rows of a page and its pager. list was read with a limit of size+1.
+func cutPage[T any](req *request, list []T, offset, size int) ([]T, pager) {
+	rows := list[:min(len(list), size)]
+	return rows, req.newPager(offset, size, len(rows), len(list) > size)
 }

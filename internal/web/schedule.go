@@ -1,14 +1,15 @@
 package web
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/engine"
 )
 
@@ -20,137 +21,78 @@ const (
 	scheduleNext = 10
 )
 
-// scheduleLine is a schedule in a list.
-type scheduleLine struct{ tasker.ScheduleHealth }
+func schedulePath(id tasker.ID) string { return schedulesPath + "/" + id.String() }
 
-func (l scheduleLine) Path() string { return schedulesPath + "/" + l.UUID.String() }
-
-func (l scheduleLine) Title() string { return l.Namespace + "/" + l.Name }
-
-// Rule formats the rule of the firing times.
-func (l scheduleLine) Rule() string {
+// formatRule formats the rule of the firing times.
+func formatRule(r tasker.ScheduleRule) string {
 	switch {
-	case l.Every > 0:
-		return "every " + l.Every.String()
-	case l.AfterEnd > 0:
-		return l.AfterEnd.String() + " after the previous task ends"
-	case l.Zone != "":
-		return l.Cron + " " + l.Zone
+	case r.Every > 0:
+		return "every " + r.Every.String()
+	case r.AfterEnd > 0:
+		return r.AfterEnd.String() + " after the previous task ends"
 	default:
-		return l.Cron + " UTC"
+		return r.Cron + " " + cmp.Or(r.Zone, "UTC")
 	}
 }
 
-// Wrong describes the failures of the last tasks, or returns "" if there are too few.
-func (l scheduleLine) Wrong() string {
+// describeFailing describes the failures of the last tasks, or returns "" if there are too few.
+func describeFailing(h tasker.ScheduleHealth) string {
 	switch {
-	case l.Refused:
+	case h.Refused:
 		return "last task not created"
-	case l.Failing >= tasker.ScheduleFailingMost:
-		return "last " + strconv.Itoa(l.Failing) + " tasks or more failed"
-	case l.Failing >= tasker.ScheduleFailingFrom:
-		return "last " + strconv.Itoa(l.Failing) + " tasks failed"
+	case h.Failing >= tasker.ScheduleFailingMost:
+		return "last " + strconv.Itoa(h.Failing) + " tasks or more failed"
+	case h.Failing >= tasker.ScheduleFailingFrom:
+		return "last " + strconv.Itoa(h.Failing) + " tasks failed"
 	default:
 		return ""
 	}
 }
 
-// Chip returns the CSS class of the state.
-func (l scheduleLine) Chip() string {
-	switch l.State() {
-	case tasker.ScheduleActive:
-		return "good"
-	case tasker.SchedulePaused:
-		return "warn"
-	case tasker.ScheduleWaiting, tasker.ScheduleOver, tasker.ScheduleDeleted:
+// scheduleKind returns the CSS class of the state of a schedule.
+func scheduleKind(s tasker.ScheduleState) string {
+	if s == tasker.ScheduleActive || s == tasker.SchedulePaused {
+		return stateKind(s)
 	}
 	return "off"
-}
-
-// schedulesPage lists schedules, by namespace and name.
-type schedulesPage struct {
-	Paused    bool   // only paused ones
-	Add       string // link to add one; empty without permission
-	Schedules []scheduleLine
-	Pager     pager
 }
 
 func (s *server) showSchedules(req *request) (*view, error) {
 	q := req.query()
 	f := tasker.ScheduleFilter{Paused: readChoice(q, "state", []tasker.ScheduleState{tasker.SchedulePaused}) != "", After: q.readID("after"), Limit: scheduleRows}
-	if q.err != nil {
-		return nil, q.err
-	}
-	list, more, err := s.Engine.Schedules(req.Context(), f)
-	if err != nil {
-		return nil, err
-	}
-	p := schedulesPage{Paused: f.Paused}
-	if !s.ReadOnly && req.canSee(access.WriteSchedules) {
-		p.Add = Root + newSchedulePath
-	}
-	for _, x := range list {
-		p.Schedules = append(p.Schedules, scheduleLine{x})
-	}
-	if more {
-		p.Pager.After = req.buildLink("after", list[len(list)-1].UUID.String())
-	}
+	list, more := loadPage(req, s.Engine.Schedules, f)
+	p := newListPage(req, list, more, "after", func(h tasker.ScheduleHealth) any { return h.UUID })
 	return &view{page: "schedules", title: navSchedules, nav: navSchedules, live: true, body: p}, nil
 }
 
 // findSchedulePath returns the page of the schedule that created a task, or "" if none did.
-func (s *server) findSchedulePath(req *request, t tasker.Task) (string, error) {
+func (s *server) findSchedulePath(req *request, t tasker.Task) string {
 	if !strings.HasPrefix(t.Initiator, "schedule:") {
-		return "", nil
+		return ""
 	}
-	f, err := s.DB.FiringOfTask(req.Context(), t.UUID)
-	if err != nil || f == nil {
-		return "", err
+	f := load(req, s.DB.FiringOfTask, t.UUID)
+	if f == nil {
+		return ""
 	}
-	return schedulesPath + "/" + f.ScheduleUUID.String(), nil
+	return schedulePath(f.ScheduleUUID)
 }
 
-// schedulePage shows a schedule with its next and last firings.
 type schedulePage struct {
-	scheduleLine
-	Next    []time.Time
-	Firings []tasker.Firing
-	History []tasker.ScheduleChange
-	Context document
-	Verbs   []link
+	tasker.ScheduleDetail
+	Document document // context of each task
+	Verbs    []link
 }
-
-// Late formats the delay of a firing. It returns "" for less than a second.
-func (schedulePage) Late(f tasker.Firing) string {
-	if late := time.Duration(f.LateMS) * time.Millisecond; late >= time.Second {
-		return late.Truncate(time.Second).String()
-	}
-	return ""
-}
-
-func (p schedulePage) Except() string { return strings.Join(p.ScheduleRule.Except, ", ") }
 
 func (s *server) showSchedule(req *request) (*view, error) {
-	id, err := req.parseID("schedule")
+	d, err := s.Engine.Schedule(req.Context(), req.pathID("schedule"), scheduleNext)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.Engine.Schedule(req.Context(), id, scheduleNext)
-	if err != nil {
-		return nil, err
-	}
-	p := schedulePage{
-		scheduleLine: scheduleLine{tasker.ScheduleHealth{Schedule: d.Schedule}}, Next: d.Next, Firings: d.Firings, History: d.History,
-		Context: newDocument("Context of each task", d.Context, maxShown, ""),
-	}
+	p := schedulePage{ScheduleDetail: d, Document: newDocument("Context of each task", d.Context, maxShown, "")}
 	if d.DeletedAt == nil && s.canShowAction(req, access.OperateSchedules, d.Namespace) {
-		for _, v := range scheduleVerbs {
-			if checkScheduleVerb(v, d.Schedule) == "" {
-				p.Verbs = append(p.Verbs, v.link(p.Path()))
-			}
-		}
+		p.Verbs = linkVerbs(schedulePath(d.UUID), scheduleVerbs, func(v verb) string { return checkScheduleVerb(v, d.Schedule) })
 	}
-	return &view{page: "schedule", title: "Schedule " + p.Title(), nav: navSchedules, live: true, body: p}, nil
+	return &view{page: "schedule", title: "Schedule " + d.Namespace + "/" + d.Name, nav: navSchedules, live: true, body: p}, nil
 }
 
 const (
@@ -161,13 +103,13 @@ const (
 )
 
 var scheduleVerbs = []verb{
-	{Word: wordTrigger, Name: "Trigger now…", Key: "n", Does: "create a task now",
+	{Word: wordTrigger, Name: "Trigger now…", Key: "n", Does: "create a task now", endpoint: endpoint.TriggerSchedule,
 		Long: "Creates a task now, even if the schedule is paused or its previous task has not ended."},
-	{Word: wordPause, Name: "Pause…", Key: "p", Does: "pause the schedule",
+	{Word: wordPause, Name: "Pause…", Key: "p", Does: "pause the schedule", endpoint: endpoint.PauseSchedule,
 		Long: "The schedule creates no tasks until it is resumed or the pause ends. Firing times during the pause are skipped. Existing tasks continue."},
-	{Word: wordFill, Name: "Backfill…", Key: "f", Does: "create the missing tasks of past firing times",
+	{Word: wordFill, Name: "Backfill…", Key: "f", Does: "create the missing tasks of past firing times", endpoint: endpoint.BackfillSchedule,
 		Long: "Creates the missing tasks of past firing times, at most 500, all or none. It is safe to repeat. The form first shows what it would create."},
-	{Word: wordResume, Name: "Resume…", Key: "r", Does: "resume the schedule",
+	{Word: wordResume, Name: "Resume…", Key: "r", Does: "resume the schedule", endpoint: endpoint.ResumeSchedule,
 		Long: "The schedule creates tasks again from the next firing time. Firing times during the pause stay skipped."},
 }
 
@@ -187,10 +129,9 @@ func checkScheduleVerb(v verb, s tasker.Schedule) string {
 
 // newScheduleVerbForm is the form for an action on a schedule.
 type scheduleForm struct {
-	*server
 	form
 	verb
-	Schedule scheduleLine
+	Schedule tasker.Schedule
 
 	For string // as typed; empty pauses until resumed
 	Key string // idempotency key of a trigger
@@ -199,33 +140,25 @@ type scheduleForm struct {
 	Filled   []tasker.BackfillInstant
 }
 
-func (s *server) newScheduleVerbForm(req *request, v verb) (*scheduleForm, error) {
-	id, err := req.parseID("schedule")
-	if err != nil {
-		return nil, err
-	}
-	d, err := s.Engine.Schedule(req.Context(), id, 0)
-	if err != nil {
-		return nil, err
-	}
-	p := &scheduleForm{server: s, verb: v, Schedule: scheduleLine{tasker.ScheduleHealth{Schedule: d.Schedule}}}
-	p.form = req.newForm(form{page: "scheduleaction", title: v.button() + ": " + p.Schedule.Title(), nav: navSchedules, Button: v.button(), Back: p.Schedule.Path()})
+func (s *server) newScheduleVerbForm(req *request, v verb) *scheduleForm {
+	d, err := s.Engine.Schedule(req.Context(), req.pathID("schedule"), 0)
+	req.fail(err)
+	p := &scheduleForm{verb: v, Schedule: d.Schedule}
+	p.form = req.newForm(form{
+		page: "scheduleaction", title: v.button() + ": " + d.Namespace + "/" + d.Name, nav: navSchedules, Button: v.button(),
+		Back: schedulePath(d.UUID), maxReason: maxReason,
+	})
 	p.Refused = checkScheduleVerb(v, d.Schedule)
 	p.For, p.From, p.To = req.trimmedField("for"), req.trimmedField("from"), req.trimmedField("to")
 	if p.Key = tasker.NewID().String(); req.Method == http.MethodPost {
 		p.Key = truncate(req.rawField("key"), 40)
 	}
-	p.Command = p.command(req)
-	return p, nil
+	p.Command = p.command()
+	return p
 }
 
 func (p *scheduleForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
-	if p.Reason == "" {
-		return nil, tasker.Errorf(tasker.Invalid, "the reason is missing: it is recorded in the history")
-	}
+
 	ctx, id, c := req.Context(), p.Schedule.UUID, engine.ScheduleChange{Actor: p.Actor, Reason: p.Reason}
 	v := &view{next: p.Back}
 	var err error
@@ -291,26 +224,30 @@ func (p *scheduleForm) parseUntil() (*time.Time, error) {
 	return new(time.Now().Add(d).Truncate(time.Second)), nil
 }
 
-func (p *scheduleForm) command(req *request) command {
-	actor, reason := p.placeholders()
-	by := p.actorInBody(actor)
-	id := p.Schedule.UUID.String()
-	ctl, path := []string{"schedule", p.Word, id}, "/v1/schedules/"+id+"/"+p.Word
-	var body any = apiv1.ChangeSchedule{Reason: reason, By: by}
+func (p *scheduleForm) command() command {
+	c := p.newCall(p.endpoint, "schedule "+p.Word, p.Schedule.UUID.String())
 	switch p.Word {
 	case wordPause:
-		pause := apiv1.PauseSchedule{Reason: reason, By: by}
 		if until, err := p.parseUntil(); err == nil && until != nil {
-			ctl = append(ctl, "--until", until.UTC().Format(time.RFC3339))
-			pause.Until = new(until.UTC())
+			c.flag("--until", until.UTC().Format(time.RFC3339))
+			c.member("until", until.UTC())
 		}
-		body = pause
 	case wordFill:
 		from, _ := parseTime(p.From)
 		to, _ := parseTime(p.To)
-		ctl = append(ctl, "--from", from.UTC().Format(time.RFC3339), "--to", to.UTC().Format(time.RFC3339), "--dry-run")
-		body = apiv1.BackfillSchedule{From: from.UTC(), To: to.UTC(), DryRun: true, Reason: reason, By: by}
+		c.set("--from", "from", from.UTC().Format(time.RFC3339))
+		c.set("--to", "to", to.UTC().Format(time.RFC3339))
+		c.set("--dry-run", "dry_run", true)
 	}
-	ctl = append(ctl, "--reason", reason)
-	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, path, body)
+	c.setReason()
+	c.setActor("--by", "by")
+	return c.format()
+}
+
+// formatDelay formats the delay of a firing. It returns "" for less than a second.
+func formatDelay(ms int64) string {
+	if late := time.Duration(ms) * time.Millisecond; late >= time.Second {
+		return late.Truncate(time.Second).String()
+	}
+	return ""
 }

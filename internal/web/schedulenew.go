@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/engine"
 )
 
@@ -22,7 +22,6 @@ const newSchedulePath = "/new-schedule"
 // newCreateScheduleForm is the form to create a schedule. Options that it lacks have the same
 // defaults as in tasker-ctl.
 type newScheduleForm struct {
-	*server
 	form
 	tasker.ScheduleSpec
 
@@ -64,19 +63,19 @@ func newScheduleFields() []scheduleField {
 	}
 }
 
-func (s *server) newCreateScheduleForm(req *request) (*newScheduleForm, error) {
-	p := &newScheduleForm{server: s, Fields: newScheduleFields()}
+func (s *server) newCreateScheduleForm(req *request) *newScheduleForm {
+	p := &newScheduleForm{Fields: newScheduleFields()}
 	for i, f := range p.Fields {
 		p.Fields[i].path = cmp.Or(f.path, f.Name)
-		p.Fields[i].Value = strings.TrimSpace(req.FormValue(f.Name))
+		p.Fields[i].Value = req.trimmedValue(f.Name)
 		if f.JSON {
 			p.Fields[i].Value = req.rawField(f.Name)
 		}
 	}
 	p.readSpec()
 	p.form = req.newForm(form{page: "schedulenew", title: "Add a schedule", nav: navSchedules, Button: "Add", Back: schedulesPath})
-	p.Command = p.command(req)
-	return p, nil
+	p.Command = p.command()
+	return p
 }
 
 func (p *newScheduleForm) fieldText(name string) string {
@@ -121,9 +120,7 @@ func (p *newScheduleForm) readSpec() {
 }
 
 func (p *newScheduleForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
+
 	if len(p.faults) > 0 {
 		return p.attachFaults(tasker.Errorf(tasker.Invalid, "invalid schedule: %s", p.faults[0]).WithDetails(p.faults))
 	}
@@ -155,20 +152,19 @@ func (p *newScheduleForm) attachFaults(err error) (*view, error) {
 	return p.view(p, apiv1.Status(tasker.Invalid)), nil
 }
 
-func (p *newScheduleForm) command(req *request) command {
-	actor, _ := p.placeholders()
-	spec := p.ScheduleSpec
-	spec.Context = validJSONOr(spec.Context, "{}")
-	body := apiv1.CreateSchedule{By: p.actorInBody(actor), Reason: p.Reason, ScheduleSpec: apiv1.FromScheduleSpec(spec)}
-	ctl := []string{"schedule", "add"}
+func (p *newScheduleForm) command() command {
+	c := p.newCall(endpoint.CreateSchedule, "schedule add")
 	for _, f := range p.Fields {
 		value := f.Value
 		if f.Name == "except" {
 			value = strings.Join(p.Except, ",")
 		}
-		if value != "" {
-			ctl = append(ctl, "--"+strings.ReplaceAll(f.Name, "_", "-"), value)
-		}
+		c.flag("--"+strings.ReplaceAll(f.Name, "_", "-"), value)
 	}
-	return newCommand(req, append(ctl, p.actorFlags("--by", actor)...), http.MethodPost, "/v1/schedules", body)
+	spec := p.ScheduleSpec
+	spec.Context = validJSONOr(spec.Context, "{}")
+	c.setMembers(apiv1.FromScheduleSpec(spec))
+	c.member("reason", p.Reason)
+	c.setActor("--by", "by")
+	return c.format()
 }

@@ -1,15 +1,16 @@
 package web
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/operation"
+	apiquery "tasker.example/tasker/internal/query"
 )
 
 const (
@@ -21,21 +22,15 @@ const (
 
 // newSelectionForm returns the form to plan operations on the selected rows of a list (?case= and
 // ?id=), or, with ?all=1, on all investigations that match its filter.
-func (s *server) newSelectionForm(req *request) (*planForm, error) {
+func (s *server) newSelectionForm(req *request) *planForm {
 	q := req.query()
-	if q.isOn(allParameter) || q.err != nil {
+	if q.isOn(allParameter) || req.err() != nil {
 		return s.newFilterForm(req, q)
 	}
-	cases, err := readSelected(q.all("case"), "cases", maxSelectedCases)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := readSelected(q.all("id"), "investigations", maxSelectedIDs)
-	if err == nil && len(cases)+len(ids) == 0 {
-		err = tasker.Errorf(tasker.Invalid, "the selection is empty: go back and select cases or investigations")
-	}
-	if err != nil {
-		return nil, err
+	cases := q.readSelected("case", "cases", maxSelectedCases)
+	ids := q.readSelected("id", "investigations", maxSelectedIDs)
+	if len(cases)+len(ids) == 0 {
+		req.fail(tasker.Errorf(tasker.Invalid, "the selection is empty: go back and select cases or investigations"))
 	}
 	back := Root + "/"
 	if len(cases) == 0 {
@@ -44,23 +39,25 @@ func (s *server) newSelectionForm(req *request) (*planForm, error) {
 	return s.newPlanFormFor(req, &planForm{IDs: ids}, cases, back)
 }
 
-func readSelected(texts []string, what string, most int) (ids []tasker.ID, err error) {
+func (q *query) readSelected(name, what string, most int) (ids []tasker.ID) {
+	texts := q.all(name)
 	if len(texts) > most {
-		return nil, tasker.Errorf(tasker.Invalid, "%d %s are selected: select at most %d, or use a filter", len(texts), what, most)
+		q.req.fail(tasker.Errorf(tasker.Invalid, "%d %s are selected: select at most %d, or use a filter", len(texts), what, most))
+		return nil
 	}
 	for _, text := range texts {
 		var id tasker.ID
 		if err := id.UnmarshalText([]byte(text)); err != nil {
-			return nil, tasker.Errorf(tasker.Invalid, "invalid selection %q: must be a UUID", truncate(text, 60))
+			q.req.fail(tasker.Errorf(tasker.Invalid, "invalid selection %q: must be a UUID", truncate(text, 60)))
 		}
 		ids = append(ids, id)
 	}
-	return ids, nil
+	return ids
 }
 
 // newFilterForm returns the form to plan one operation on all investigations that match the filter
 // of a list.
-func (s *server) newFilterForm(req *request, q *query) (*planForm, error) {
+func (s *server) newFilterForm(req *request, q *query) *planForm {
 	for _, name := range append([]string{"id"}, chipParameters...) {
 		if q.Get(name) != "" {
 			q.addFault(name, "absent: operations cannot select by it")
@@ -69,29 +66,19 @@ func (s *server) newFilterForm(req *request, q *query) (*planForm, error) {
 	f := q.readInvestigationFilter()
 	f.Age = (f.Age + time.Minute - 1).Truncate(time.Minute) // the API uses minutes
 	sel := tasker.OperationSelection{Filter: f, WorkerVersion: q.readText("failed_on", maxText), FailedSince: nilIfZeroTime(q.readTime("failed_since"))}
-	switch {
-	case q.err != nil:
-		return nil, q.err
-	case sel.IsEmpty():
-		return nil, tasker.Errorf(tasker.Invalid, "the filter is empty: go back and narrow the list, for example to a namespace")
+	if sel.IsEmpty() {
+		req.fail(tasker.Errorf(tasker.Invalid, "the filter is empty: go back and narrow the list, for example to a namespace"))
 	}
 	if f.Namespace != "" {
-		if err := req.caller.RequirePermission(access.OperateSteps, f.Namespace); err != nil {
-			return nil, err
-		}
+		req.fail(req.caller.RequirePermission(access.OperateSteps, f.Namespace))
 	}
 	back := encodeFilter(f)
 	if q.Get("view") != "" {
 		back.Set("view", q.Get("view"))
 	}
 	p := &planForm{Filter: &f, Terms: describeFilter(f)}
-	var err error
-	if p.Fit, err = s.countFitting(req, f); err != nil {
-		return nil, err
-	}
-	if p.First, _, err = s.listFirst(req, f); err != nil {
-		return nil, err
-	}
+	p.Fit = s.countFitting(req, f)
+	p.First = s.listFirst(req, f)
 	return s.newPlanFormFor(req, p, nil, Root+"/?"+back.Encode())
 }
 
@@ -105,8 +92,18 @@ func nilIfZeroTime(at time.Time) *time.Time {
 
 // countFitting counts the open investigations that match a filter and that the caller may operate
 // on, up to maxFitting.
-func (s *server) countFitting(req *request, f tasker.InvestigationFilter) (int, error) {
-	return s.DB.CountArrivals(req.withPermission(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
+func (s *server) countFitting(req *request, f tasker.InvestigationFilter) int {
+	n, err := s.DB.CountArrivals(req.withPermission(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
+	req.fail(err)
+	return n
+}
+
+// countPossible returns for how many of the selected investigations each act is possible, up to
+// most.
+func (s *server) countPossible(req *request, of tasker.OperationSelection, most int) map[tasker.Act]int {
+	possible, err := s.Operations.CountPossible(req.withPermission(access.OperateSteps).Context(), of, most)
+	req.fail(err)
+	return possible
 }
 
 // buildActLinks returns links to plan the possible acts, each with the number of investigations.
@@ -133,9 +130,10 @@ func buildActLinks(req *request, possible map[tasker.Act]int, all, does string, 
 }
 
 // listFirst returns the most urgent investigations that match a filter.
-func (s *server) listFirst(req *request, f tasker.InvestigationFilter) ([]tasker.InvestigationQueueEntry, bool, error) {
+func (s *server) listFirst(req *request, f tasker.InvestigationFilter) []tasker.InvestigationQueueEntry {
 	f.Limit, f.Offset = shownItems, 0
-	return s.DB.InvestigationQueue(req.Context(), f)
+	list, _ := loadPage(req, s.DB.InvestigationQueue, f)
+	return list
 }
 
 // readInvestigationFilter reads the filter parameters that operations support.
@@ -146,25 +144,19 @@ func (q *query) readInvestigationFilter() tasker.InvestigationFilter {
 	}
 }
 
-// encodeFilter returns the query parameters of a filter.
+// filterNames are the parameters of pages whose names differ from those of the API.
+var filterNames = map[string]string{"dlq_reason": "reason", "current_state": "state", "name": "template"}
+
+// encodeFilter returns the query parameters of a filter. Pages have no parameters for the search
+// attributes of tasks.
 func encodeFilter(f tasker.InvestigationFilter) url.Values {
 	q := url.Values{}
-	set := func(name, value string) {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	set("reason", string(f.Reason))
-	set("state", string(f.State))
-	set("namespace", f.Namespace)
-	set("template", f.Name)
-	set("text", f.Text)
-	set("case", formatText(f.Case))
 	if f.Age > 0 {
-		set("age", formatDuration(f.Age))
+		q.Set("age", formatDuration(f.Age))
 	}
-	if f.Recovered != nil {
-		set("recovered", strconv.FormatBool(*f.Recovered))
+	f.Age, f.Limit, f.Offset, f.Tags, f.CorrelationID, f.Attributes = 0, 0, 0, nil, "", nil
+	for name, values := range apiquery.Encode(f) {
+		q[cmp.Or(filterNames[name], name)] = values
 	}
 	return q
 }
@@ -220,30 +212,6 @@ func describeFilter(f tasker.InvestigationFilter) (list []string) {
 	}
 	if f.Case != nil {
 		list = append(list, "of one case")
-	}
-	return list
-}
-
-// formatFilterFlags returns the flags of `tasker-ctl operation plan` for a selection.
-func formatFilterFlags(s tasker.OperationSelection) []string {
-	f := s.Filter
-	list := buildFlags("--case", formatText(f.Case), "--namespace", f.Namespace, "--name", f.Name, "--dlq-reason",
-		string(f.Reason),
-		"--state", string(f.State), "--text", f.Text, "--failed-on", s.WorkerVersion, "--correlation-id", f.CorrelationID)
-	for _, tag := range f.Tags {
-		list = append(list, "--tag", tag)
-	}
-	for _, a := range f.Attributes {
-		list = append(list, "--attribute", a.String())
-	}
-	if f.Age > 0 {
-		list = append(list, "--min-age", formatDuration(f.Age))
-	}
-	if f.Recovered != nil {
-		list = append(list, "--recovered="+strconv.FormatBool(*f.Recovered))
-	}
-	if s.FailedSince != nil {
-		list = append(list, "--failed-since", s.FailedSince.UTC().Format(time.RFC3339Nano))
 	}
 	return list
 }

@@ -10,34 +10,31 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// stepVerb is one of the three actions on a step.
-type stepVerb struct {
-	verb
-	Action tasker.StepAction
-	Done   string // past participle
-}
-
-var stepVerbs = []stepVerb{
-	{verb{
-		Word: "reset", Name: "Reset", Key: "r", Does: "reset the step so that it runs again",
-		Long: "The step gets all its attempts again and runs as soon as a worker claims it. Fix the cause first.",
-	}, tasker.ResetForRetry, "reset"},
-	{verb{
-		Word: "resolve", Name: "Resolve", Key: "m", Does: "resolve the step: the task continues without its result",
-		Long: "The step counts as done and does not run again. Dependent steps continue and receive no result (null).",
-	}, tasker.ResolveManually, "resolved"},
-	{verb{
-		Word: "complete", Name: "Complete", Key: "c", Does: "complete the step with a result",
-		Long: "The step completes with the result below, and its handler does not run. Dependent steps receive the result.",
-	}, tasker.CompleteManually, "completed"},
+var stepVerbs = []verb{
+	{
+		Word: "reset", Name: "Reset", Key: "r", Does: "reset the step so that it runs again", Done: "reset",
+		Long:   "The step gets all its attempts again and runs as soon as a worker claims it. Fix the cause first.",
+		Action: tasker.ResetForRetry, endpoint: endpoint.OperateStep,
+	},
+	{
+		Word: "resolve", Name: "Resolve", Key: "m", Does: "resolve the step: the task continues without its result", Done: "resolved",
+		Long:   "The step counts as done and does not run again. Dependent steps continue and receive no result (null).",
+		Action: tasker.ResolveManually, endpoint: endpoint.OperateStep,
+	},
+	{
+		Word: "complete", Name: "Complete", Key: "c", Does: "complete the step with a result", Done: "completed",
+		Long:   "The step completes with the result below, and its handler does not run. Dependent steps receive the result.",
+		Action: tasker.CompleteManually, endpoint: endpoint.OperateStep,
+	},
 }
 
 // isAllowed reports whether a step accepts the action. A step that waits for its child task can be
 // reset to start another one.
-func (v stepVerb) isAllowed(s tasker.Step) bool {
+func (v verb) isAllowed(s tasker.Step) bool {
 	return slices.Contains(lifecycle.Target{Step: s.State}.Allowed(), v.Action) || v.Action == tasker.ResetForRetry && isWaitingForChild(s)
 }
 
@@ -45,15 +42,10 @@ func isWaitingForChild(s tasker.Step) bool {
 	return s.Type == tasker.ChildStep && s.State == tasker.StepPending && s.ChildTaskUUID != nil
 }
 
-func (v stepVerb) path(s tasker.Step) string {
-	return taskPath(s.TaskUUID) + "/steps/" + s.UUID.String() + "/" + v.Word
-}
-
 // newStepForm is the form for an action on a step.
 type stepForm struct {
-	*server
 	form
-	stepVerb
+	verb
 	Task      tasker.Task
 	Step      tasker.Step
 	Failure   tasker.StepFailure
@@ -94,37 +86,25 @@ func (p *stepForm) LeavesChild() bool {
 	return p.Action == tasker.ResetForRetry && isWaitingForChild(p.Step)
 }
 
-func (s *server) newStepForm(req *request, v stepVerb) (*stepForm, error) {
-	step, err := req.parseID("step")
-	if err != nil {
-		return nil, err
-	}
-	p := &stepForm{server: s, stepVerb: v}
-	if p.Task, err = findByID(req, "task", s.DB.Task); err != nil {
-		return nil, err
-	}
-	steps, err := s.DB.StepsAndFailedItems(req.Context(), p.Task.UUID, step)
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(steps, func(st tasker.Step) bool { return st.UUID == step })
+func (s *server) newStepForm(req *request, v verb) *stepForm {
+	id := req.pathID("step")
+	p := &stepForm{verb: v, Task: loadByID(req, "task", s.DB.Task)}
+	steps, err := s.DB.StepsAndFailedItems(req.Context(), p.Task.UUID, id)
+	req.fail(err)
+	i := slices.IndexFunc(steps, func(st tasker.Step) bool { return st.UUID == id })
 	if i < 0 {
-		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %s", p.Task.UUID, step)
+		req.fail(tasker.Errorf(tasker.NotFound, "task %s has no step %s", p.Task.UUID, id))
+		return p
 	}
-	if err := s.DB.RedactErrors(req.Context(), steps[i:i+1]); err != nil {
-		return nil, err
-	}
+	req.fail(s.DB.RedactErrors(req.Context(), steps[i:i+1]))
 	p.Step, p.Failure = steps[i], parseFailure(steps[i].Error)
 	p.Seen = fmt.Sprintf("%d-%d", p.Step.Attempts, p.Step.StateSince.UnixMicro())
-	p.Next, p.Held, p.Parents = newForecast(steps, step, v.Action), v.describeHolder(p.Step),
-		collectParentResults(steps, p.Step)
+	p.Next, p.Held, p.Parents = newForecast(steps, id, v.Action), v.describeHolder(p.Step), collectParentResults(steps, p.Step)
 	title := v.Name + " step " + p.Step.Name
-	p.form = req.newForm(form{page: "stepaction", title: title, nav: "Tasks", Button: title})
-	if err := p.readBack(req); err != nil {
-		return nil, err
-	}
-	p.Refused, err = s.findUnrepairableReason(req, p.Task)
-	if err == nil && p.Refused == "" && !v.isAllowed(p.Step) {
+	p.form = req.newForm(form{page: "stepaction", title: title, nav: "Tasks", Button: title, maxReason: maxNotes})
+	p.readBack(req)
+	p.Refused = explainUnrepairable(p.Task, s.findEntry(req, p.Task.UUID))
+	if p.Refused == "" && !v.isAllowed(p.Step) {
 		p.Refused = fmt.Sprintf("The step is %s: it cannot be %s.", formatWords(p.Step.State), v.Done)
 	}
 	p.Result, p.Metadata, p.Interrupt = req.rawField("result"), req.rawField("metadata"), req.isChecked("interrupt")
@@ -133,18 +113,18 @@ func (s *server) newStepForm(req *request, v stepVerb) (*stepForm, error) {
 	if req.Method == http.MethodGet {
 		p.Interrupt, p.NewChild = p.Held != "", p.LeavesChild()
 	}
-	p.Command = p.command(req)
+	p.Command = p.command()
 	if req.Method == http.MethodGet {
 		p.Interrupt = false
 		if p.Completes() {
 			p.Result = "{\n  \n}"
 		}
 	}
-	return p, err
+	return p
 }
 
 // readBack determines the page to return to: the investigation of the form or the task.
-func (p *stepForm) readBack(req *request) error {
+func (p *stepForm) readBack(req *request) {
 	p.Back = taskPath(p.Task.UUID)
 	if p.Step.Map != nil {
 		p.Back = itemsPath(p.Task.UUID, p.Step.Map.StepUUID)
@@ -153,27 +133,19 @@ func (p *stepForm) readBack(req *request) error {
 	if req.Form != nil {
 		q.values = req.Form
 	}
-	if p.Entry = q.readID("entry"); p.Entry == nil || q.err != nil {
-		return q.err
+	if p.Entry = q.readID("entry"); p.Entry == nil || req.err() != nil {
+		return
 	}
-	e, err := p.DB.Entry(req.Context(), *p.Entry)
-	if err == nil && e.TaskUUID != p.Task.UUID {
-		err = tasker.Errorf(tasker.NotFound, "investigation %s belongs to another task", e.UUID)
+	if e := load(req, p.DB.Entry, *p.Entry); e.TaskUUID != p.Task.UUID {
+		req.fail(tasker.Errorf(tasker.NotFound, "investigation %s belongs to another task", e.UUID))
 	}
 	p.Back = entryPath(*p.Entry)
-	return err
 }
 
-// findUnrepairableReason returns why no step of a task accepts an action, or "" if some may.
-func (s *server) findUnrepairableReason(req *request, task tasker.Task) (string, error) {
-	newest, err := s.findEntry(req, task.UUID)
-	return explainUnrepairable(task, newest), err
-}
-
-// explainUnrepairable is like unrepairable if the newest investigation of the task is known. newest
-// may be nil.
-func explainUnrepairable(task tasker.Task, newest *taskEntry) string {
-	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil && newest.WrittenOff}
+// explainUnrepairable returns why no step of a task accepts an action, or "" if some may. newest is
+// the newest investigation of the task, if any.
+func explainUnrepairable(task tasker.Task, newest *tasker.Entry) string {
+	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil && newest.ResolutionStatus == tasker.EntryPermanentlyFailed}
 	switch {
 	case target.CheckTask() == nil:
 		return ""
@@ -187,7 +159,7 @@ func explainUnrepairable(task tasker.Task, newest *taskEntry) string {
 }
 
 // describeHolder returns why the action must interrupt the step, or "" if it need not.
-func (v stepVerb) describeHolder(s tasker.Step) string {
+func (v verb) describeHolder(s tasker.Step) string {
 	switch {
 	case isWaitingForChild(s) && v.Action == tasker.ResetForRetry:
 		return "The step waits for its child task " + s.ChildTaskUUID.String() + "."
@@ -214,9 +186,6 @@ func collectParentResults(steps []tasker.Step, of tasker.Step) []parentResult {
 }
 
 func (p *stepForm) do(req *request) (*view, error) {
-	if err := p.checkReason(req, maxNotes); err != nil {
-		return nil, err
-	}
 	switch seen := req.PostFormValue("seen"); {
 	case p.Completes() && strings.TrimSpace(p.Result) == "":
 		return nil, tasker.Errorf(tasker.Invalid, "the result is missing: dependent steps receive it; null is allowed")
@@ -263,40 +232,28 @@ func parseTypedJSON(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-func (p *stepForm) command(req *request) command {
+func (p *stepForm) command() command {
 	op := p.toActionRequest()
-	actor, reason := p.placeholders()
-	ctl := []string{"task", p.Word + "-step", p.Task.UUID.String(), p.Step.UUID.String()}
-	body := apiv1.StepAction{ActionType: string(p.Action), Reason: reason, Interrupt: op.Interrupt}
-	by := "--reset-by"
-	switch p.Action {
-	case tasker.ResetForRetry:
-		body.ResetBy, body.DiscardCheckpoint = actor, op.DiscardCheckpoint
-		if op.NewChild {
-			body.Child = apiv1.NewChild
-		}
-	case tasker.ResolveManually:
-		body.ResolvedBy, by = actor, "--resolved-by"
-	case tasker.CompleteManually:
-		body.CompletedBy, by = actor, "--completed-by"
-		body.CompletionData = &apiv1.CompletionData{Result: validJSONOr(op.Result, `{"ok":true}`)}
-		ctl = append(ctl, "--result", string(body.CompletionData.Result))
+	c := p.newCall(p.endpoint, "task "+p.Word+"-step", p.Task.UUID.String(), p.Step.UUID.String())
+	c.member("action_type", p.Action)
+	if p.Completes() {
+		data := apiv1.CompletionData{Result: validJSONOr(op.Result, `{"ok":true}`)}
 		if len(op.Metadata) > 0 {
-			body.CompletionData.Metadata = validJSONOr(op.Metadata, `{}`)
-			ctl = append(ctl, "--metadata", string(body.CompletionData.Metadata))
+			data.Metadata = validJSONOr(op.Metadata, `{}`)
 		}
+		c.flag("--result", data.Result)
+		c.flag("--metadata", data.Metadata)
+		c.member("completion_data", data)
 	}
-	ctl = append(append(ctl, "--reason", reason), p.actorFlags(by, actor)...)
-	if op.Interrupt {
-		ctl = append(ctl, "--interrupt")
-	}
+	c.setReason()
+	c.setNamedActor("--"+p.Done+"-by", p.Done+"_by")
+	c.set("--interrupt", "interrupt", op.Interrupt)
 	if op.NewChild {
-		ctl = append(ctl, "--new-child")
+		c.flag("--new-child", true)
+		c.member("child", apiv1.NewChild)
 	}
-	if op.DiscardCheckpoint {
-		ctl = append(ctl, "--discard-checkpoint")
-	}
-	return newCommand(req, ctl, http.MethodPatch, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String(), body)
+	c.set("--discard-checkpoint", "discard_checkpoint", op.DiscardCheckpoint)
+	return c.format()
 }
 
 // validJSONOr returns doc in compact form, or example if doc is empty or not valid JSON.
@@ -352,19 +309,19 @@ func newStepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow 
 
 // newStepLinks returns the actions that the state of a step allows.
 func newStepLinks(st tasker.Step, entry *tasker.ID) (links []link) {
-	query := ""
-	if entry != nil {
-		query = "?entry=" + entry.String()
-	}
+	path := stepPath(tasker.StepRef{TaskUUID: st.TaskUUID, StepUUID: st.UUID})
 	for _, v := range stepVerbs {
 		if v.isAllowed(st) {
-			links = append(links, link{Name: v.Name, Key: v.Key, Does: v.Does, Path: v.path(st) + query})
+			l := v.link(path)
+			if entry != nil {
+				l.Path += "?entry=" + entry.String()
+			}
+			links = append(links, l)
 		}
 	}
 	if !isHumanStep(st) {
 		return links
 	}
-	path := stepPath(tasker.StepRef{TaskUUID: st.TaskUUID, StepUUID: st.UUID})
 	links = append(links, link{Name: "Answer", Key: "a", Does: "answer the step", Path: path + "/answer"},
 		link{Name: "Assign", Key: "y", Does: "assign the step", Path: path + "/assign"})
 	if st.Assignee != "" {
@@ -389,39 +346,6 @@ func (r stepRow) ErrorDoc() document {
 // ResultDoc returns the result.
 func (r stepRow) ResultDoc() document {
 	return newDocument("Result", r.Step.Results, maxResult, stepAPIPath(r.Step)).withID("result-" + r.UUID.String())
-}
-
-// Waits describes what the step waits for.
-func (r stepRow) Waits() string {
-	switch s := r.Step; {
-	case s.DecisionDue:
-		return "is waiting for a decision"
-	case s.State == tasker.StepSkipped:
-		return s.SkipReason
-	case s.State == tasker.StepPending && s.Items != nil:
-		return fmt.Sprintf("waits for %d of its %s", s.Items.Open(), formatCount(s.Items.Total, "item"))
-	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
-		return fmt.Sprintf("waits for %d of its %d dependencies", s.TotalParents-s.CompletedParents, s.TotalParents)
-	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
-		what := "waits for an external result"
-		if s.Assignee != "" {
-			what = "waits for an answer from " + s.Assignee
-		}
-		if s.WaitUntil != nil {
-			what += "; times out " + formatAgo(*s.WaitUntil)
-		}
-		return what
-	case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.ChildTaskUUID != nil:
-		return "waits for its child task " + s.ChildTaskUUID.String()
-	case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.WaitUntil != nil:
-		return "wait ends " + formatAgo(*s.WaitUntil)
-	case s.State == tasker.StepEnqueued:
-		return "waits for a worker with handler " + s.Handler
-	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
-		return "running on worker " + formatShortID(*s.WorkerUUID)
-	default:
-		return ""
-	}
 }
 
 // hasFailedPermanently reports whether a step is in error and has no retry.

@@ -75,13 +75,11 @@ func stepsAround(steps []tasker.Step, marked *tasker.ID) []tasker.Step {
 
 // pageSteps adds the steps and the history. For a large task it adds the most urgent part, or the
 // one selected with ?steps= or ?step=.
-func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker.Transition) error {
+func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker.Transition) {
 	q := req.query()
 	from, size, rows := q.readNumber("steps", 0, 0, tasker.MaxSteps), pageRows, len(steps)
 	step, offset := q.readID("step"), q.readNumber("offset", 0, 0, maxHistory)
-	if q.err != nil {
-		return q.err
-	}
+
 	many := len(steps) > manySteps
 	all := steps
 	if many {
@@ -106,7 +104,6 @@ func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker
 	if many {
 		p.linkSteps()
 	}
-	return nil
 }
 
 // linkSteps makes links to steps that this page does not show lead to the page that does.

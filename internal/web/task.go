@@ -3,8 +3,8 @@ package web
 import (
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"tasker.example/tasker"
@@ -17,58 +17,25 @@ const tasksPath = Root + "/tasks"
 
 // tasksPage lists tasks, newest first.
 type tasksPage struct {
-	Filter     taskFilter
-	Tags       []string // filter fields, with an empty one to add another
-	Attributes []string // likewise
-	Clear      string   // link to the list without filter
+	Filter     tasker.TaskFilter
+	Any, Rare  bool     // whether a field of the filter is set, and whether a folded one is
+	Attributes []string // as typed
 	States     []tasker.TaskState
 	Namespaces []string
-	Tasks      []taskLine
+	Tasks      []tasker.Task
 	Pager      pager
 	CancelAll  string // link to cancel all matching tasks
 
 	Wanted, Problem string // requested id and why it was not found
 }
 
-// taskFilter contains the query parameters of the list.
-type taskFilter struct {
-	State                                                  tasker.TaskState
-	Namespace, Name, DeadLettered                          string
-	Tags, CorrelationID, Parent, Attributes                string
-	IdempotencyKey, Initiator, SourceSystem, After, Before string
-	Overdue                                                bool
-	DueBefore                                              string
-}
-
-// Any reports whether any field is set.
-func (f taskFilter) Any() bool { return f != taskFilter{} }
-
-// Rare reports whether one of the folded fields is set.
-func (f taskFilter) Rare() bool {
-	return f.IdempotencyKey+f.Initiator+f.SourceSystem+f.After+f.Before+f.DueBefore != ""
-}
-
 func taggedPath(tag string) string { return tasksPath + "?tag=" + url.QueryEscape(tag) }
 
 func correlatedPath(id string) string { return tasksPath + "?correlation_id=" + url.QueryEscape(id) }
 
-// taskLine is a row of a list of tasks.
-type taskLine struct {
-	tasker.Task
-	Path     string
-	Progress progress
-}
-
-func newTaskLines(list []tasker.Task) (lines []taskLine) {
-	for _, t := range list {
-		lines = append(lines, taskLine{t, taskPath(t.UUID), newTaskProgress(t.Counts)})
-	}
-	return lines
-}
-
 // showTasks lists tasks, or redirects to the one with the requested id.
 func (s *server) showTasks(req *request) (*view, error) {
-	page := tasksPage{Clear: tasksPath, Wanted: strings.TrimSpace(req.query().Get("id"))}
+	page := tasksPage{Wanted: strings.TrimSpace(req.query().Get("id"))}
 	status := http.StatusOK
 	if page.Wanted != "" {
 		next, err := s.findByText(req, page.Wanted)
@@ -80,9 +47,7 @@ func (s *server) showTasks(req *request) (*view, error) {
 		}
 		page.Problem, status = errorMessage(err), apiv1.Status(tasker.CodeOf(err))
 	}
-	if err := s.listTasks(req, &page); err != nil {
-		return nil, err
-	}
+	s.listTasks(req, &page)
 	return &view{page: "task", title: "Tasks", nav: "Tasks", live: page.Wanted == "", status: status, body: page}, nil
 }
 
@@ -105,59 +70,41 @@ func (s *server) findByText(req *request, wanted string) (string, error) {
 	return "", tasker.Errorf(tasker.NotFound, "task %s not found", id)
 }
 
-func (s *server) listTasks(req *request, page *tasksPage) error {
+func (s *server) listTasks(req *request, page *tasksPage) {
 	q := req.query()
-	f, err := readTaskFilter(q)
-	if err != nil {
-		return err
-	}
-	attributes := q.readTexts("attribute", tasker.MaxSearchConditions)
+	f := readTaskFilter(q)
+	page.Filter, page.Any = f, !reflect.ValueOf(f).IsZero()
+	page.Rare = f.IdempotencyKey+f.Initiator+f.SourceSystem+q.Get("created_after")+q.Get("created_before")+q.Get("due_before") != ""
+	page.Attributes = q.all("attribute")
 	f.Limit, f.Offset = pageRows, q.readOffset()
-	if q.err != nil {
-		return q.err
-	}
-	page.Filter = taskFilter{
-		Tags: strings.Join(f.Tags, " "), Attributes: strings.Join(attributes, " "),
-		State: f.State, Namespace: f.Namespace, Name: f.Name, CorrelationID: f.CorrelationID, Parent: q.Get("parent"), IdempotencyKey: f.IdempotencyKey,
-		Initiator: f.Initiator, SourceSystem: f.SourceSystem, After: q.Get("created_after"), Before: q.Get("created_before"), Overdue: f.Overdue, DueBefore: q.Get("due_before"),
-	}
-	if f.DeadLettered != nil {
-		page.Filter.DeadLettered = strconv.FormatBool(*f.DeadLettered)
-	}
-	page.Tags, page.Attributes = append(slices.Clone(f.Tags), ""), append(slices.Clone(attributes), "")
-	list, more, err := s.DB.Tasks(req.Context(), f)
-	if err != nil {
-		return err
-	}
-	page.Tasks = newTaskLines(list)
+	list, more := loadPage(req, s.DB.Tasks, f)
+	page.Tasks = list
 	page.Pager = req.newPager(f.Offset, pageRows, len(list), more)
-	page.CancelAll = s.buildCancelAllLink(req, page.Filter.Any())
+	page.CancelAll = s.buildCancelAllLink(req, page.Any)
 	// The form offers stable states only, but a link can select any state.
 	page.States = lifecycle.Resting()
-	if page.Filter.State != "" && !slices.Contains(page.States, page.Filter.State) {
-		page.States = append(page.States, page.Filter.State)
+	if f.State != "" && !slices.Contains(page.States, f.State) {
+		page.States = append(page.States, f.State)
 	}
-	page.Namespaces, err = s.DB.Namespaces(req.withPermission(access.ReadInvestigations).Context())
-	return err
+	page.Namespaces = loadAll(req.withPermission(access.ReadInvestigations), s.DB.Namespaces)
 }
 
 // readTaskFilter reads a task filter from the query.
-func readTaskFilter(q *query) (tasker.TaskFilter, error) {
+func readTaskFilter(q *query) tasker.TaskFilter {
 	f := tasker.TaskFilter{
 		State: readChoice(q, "state", tasker.TaskStates()), Namespace: q.readText("namespace", maxText), Name: q.readText("name", maxText),
 		DeadLettered: q.readFlag("dead_lettered"), CorrelationID: q.readText("correlation_id", maxText),
 		IdempotencyKey: q.readText("idempotency_key", maxText), Initiator: q.readText("initiator", maxText), SourceSystem: q.readText("source_system", maxText),
 		CreatedAfter: q.readTime("created_after"), CreatedBefore: q.readTime("created_before"), Overdue: q.isOn("overdue"), DueBefore: q.readTime("due_before"),
+		Tags: q.readTexts("tag", tasker.MaxSearchTags),
 	}
 	if parent := q.readID("parent"); parent != nil {
 		f.Parent = *parent
 	}
-	f.Tags = q.readTexts("tag", tasker.MaxSearchTags)
 	var err error
-	if f.Attributes, err = tasker.ParseAttributeFilters(q.readTexts("attribute", tasker.MaxSearchConditions)); err != nil {
-		return f, err
-	}
-	return f, q.err
+	f.Attributes, err = tasker.ParseAttributeFilters(q.readTexts("attribute", tasker.MaxSearchConditions))
+	q.req.fail(err)
+	return f
 }
 
 // progress is a progress bar and its description.
@@ -221,90 +168,59 @@ const (
 
 // taskPage shows one task.
 type taskPage struct {
-	Task        tasker.Task
-	Path        string
-	Progress    progress
-	Standing    string // one sentence
-	Why         *tasker.Condition
-	WhyStep     *stepWhy // of the step selected with ?why=
-	Entry       *taskEntry
-	CanCancel   bool
-	CanChange   bool   // change the version
-	CanOpen     bool   // open an investigation
-	CanOperate  bool   // act on steps
-	Stuck       string // why no action is possible
-	Graph       graph
-	Steps       []stepRow
-	StepPager   pager
-	AllSteps    int
-	Axis        axis
-	Context     document
-	History     []historyLine
-	Pager       pager // of the history
-	OlderMoves  string
-	Replacement string // page of the task that this one replaces
-	Parent      string // page of the parent task
-	Schedule    string // page of the schedule that created it
-	Tree        []treeLine
-}
+	Task       tasker.Task
+	Path       string
+	Progress   progress
+	Standing   string // one sentence
+	Why        *tasker.Condition
+	WhyStep    *stepWhy      // of the step selected with ?why=
+	Entry      *tasker.Entry // newest investigation
+	CanCancel  bool
+	CanChange  bool   // change the version
+	CanOpen    bool   // open an investigation
+	CanOperate bool   // act on steps
+	Stuck      string // why no action is possible
+	Graph      graph
+	Steps      []stepRow
+	StepPager  pager
+	AllSteps   int
+	Axis       axis
+	Context    document
+	History    []historyLine
+	Pager      pager // of the history
+	OlderMoves string
 
-// taskEntry is the newest investigation of a task.
-type taskEntry struct {
-	tasker.Entry
-	Path             string
-	Open, WrittenOff bool
+	Schedule string // page of the schedule that created it
+	Tree     []tasker.TreeTask
 }
 
 func (s *server) showTask(req *request) (*view, error) {
-	t, err := findByID(req, "task", s.DB.Task)
-	if err != nil {
-		return nil, err
-	}
+	t := loadByID(req, "task", s.DB.Task)
 	id := t.UUID
 	steps, err := s.DB.StepsAndFailedItems(req.Context(), id, tasker.ID{})
-	if err != nil {
-		return nil, err
-	}
+	req.fail(err)
 	history, more, err := s.DB.TaskHistory(req.Context(), id, maxHistory)
-	if err != nil {
-		return nil, err
-	}
+	req.fail(err)
 	history = selectMoves(steps, history)
-	entry, err := s.findEntry(req, id)
-	if err != nil {
-		return nil, err
+	entry := s.findEntry(req, id)
+	if req.err() != nil {
+		return nil, nil
 	}
 	page := taskPage{
 		Task: t, Path: taskPath(id), Progress: newTaskProgress(t.Counts), Standing: formatProgress(t, steps), Entry: entry,
-		CanCancel: isCancellable(t), CanOpen: entry == nil || !entry.Open && !entry.WrittenOff,
+		CanCancel: isCancellable(t), CanOpen: explainNoInvestigation(entry) == "", CanChange: s.canChange(req, t),
 		Context: newDocument("Context", t.Context, maxContext, taskAPIPath(t)).withID("context"), Axis: newAxis(t, history, req.now),
+		Schedule: s.findSchedulePath(req, t), Stuck: explainUnrepairable(t, entry), Tree: s.findTree(req, t, steps),
+		Why: s.findCondition(req, id), WhyStep: s.findStepWhy(req, steps), AllSteps: len(steps),
 	}
 	var failed *tasker.ID
 	if entry != nil {
-		failed = failedStepID(entry.Entry)
+		failed = failedStepID(*entry)
 	}
-	page.Graph, page.AllSteps = drawGraph(stepsAround(steps, failed), failed, stepHref), len(steps)
-	if page.Schedule, err = s.findSchedulePath(req, t); err != nil {
-		return nil, err
-	}
-	if page.CanChange, err = s.canChange(req, t); err != nil {
-		return nil, err
-	}
-	page.Stuck = explainUnrepairable(t, entry)
-	if page.Why, err = s.findCondition(req, id); err != nil {
-		return nil, err
-	}
-	if page.WhyStep, err = s.findStepWhy(req, steps); err != nil {
-		return nil, err
-	}
+	page.Graph = drawGraph(stepsAround(steps, failed), failed, stepHref)
 	page.CanOperate = page.Stuck == "" && s.canShowAction(req, access.OperateSteps, t.Namespace)
-	page.Replacement, page.Parent = findOrigins(t)
-	if page.Tree, err = s.buildTree(req, t, steps); err != nil {
-		return nil, err
-	}
-	if err := page.pageSteps(req, steps, history); err != nil {
-		return nil, err
-	}
+
+	page.pageSteps(req, steps, history)
 	if more && page.Pager.After == "" {
 		page.OlderMoves = taskAPIPath(t) + "/transitions"
 	}
@@ -318,68 +234,26 @@ func (p taskPage) DurationFirst() bool {
 }
 
 // canChange reports whether the task can move to another version.
-func (s *server) canChange(req *request, t tasker.Task) (bool, error) {
-	if !isCancellable(t) || t.Phase != "" {
-		return false, nil
-	}
-	versions, err := s.DB.OtherVersions(req.Context(), templateVersion(t))
-	return len(versions) > 0, err
+func (s *server) canChange(req *request, t tasker.Task) bool {
+	return isCancellable(t) && t.Phase == "" && len(load(req, s.DB.OtherVersions, templateVersion(t))) > 0
 }
 
-// findOrigins returns the pages of the replaced task and of the step that started the task.
-func findOrigins(t tasker.Task) (replacement, parent string) {
-	if t.RecreatedFrom != nil {
-		replacement = taskPath(*t.RecreatedFrom)
-	}
-	if t.ParentTaskUUID != nil {
-		parent = taskPath(*t.ParentTaskUUID) + "#step-" + t.ParentStepUUID.String()
-	}
-	return replacement, parent
-}
-
-// treeLine is a task of the task tree.
-type treeLine struct {
-	tasker.TreeTask
-	Path     string
-	Here     bool
-	Progress progress
-	Children string // link to all children, if some are hidden
-}
-
-func (l treeLine) Indent() string { return strings.Repeat("· ", l.Depth) }
-
-// buildTree returns the ancestors and descendants of a task, or nothing if it has none.
-func (s *server) buildTree(req *request, t tasker.Task, steps []tasker.Step) ([]treeLine, error) {
+// findTree returns the ancestors and descendants of a task, or nothing if it has none.
+func (s *server) findTree(req *request, t tasker.Task, steps []tasker.Step) []tasker.TreeTask {
 	if t.ParentTaskUUID == nil && !slices.ContainsFunc(steps, func(s tasker.Step) bool { return s.ChildTaskUUID != nil }) {
-		return nil, nil
+		return nil
 	}
-	tree, err := s.DB.TaskTree(req.Context(), t.UUID)
-	if err != nil {
-		return nil, err
-	}
-	lines := make([]treeLine, len(tree.Tasks))
-	for i, n := range tree.Tasks {
-		lines[i] = treeLine{TreeTask: n, Path: taskPath(n.Task.UUID), Here: n.Task.UUID == t.UUID, Progress: newTaskProgress(n.Task.Counts)}
-		if n.MoreChildren {
-			lines[i].Children = tasksPath + "?parent=" + n.Task.UUID.String()
-		}
-	}
-	return lines, nil
+	return load(req, s.DB.TaskTree, t.UUID).Tasks
 }
 
 // findEntry returns the newest investigation of a task, or nil.
-func (s *server) findEntry(req *request, task tasker.ID) (*taskEntry, error) {
+func (s *server) findEntry(req *request, task tasker.ID) *tasker.Entry {
 	e, err := s.DB.EntryOfTask(req.Context(), task)
 	if tasker.CodeOf(err) == tasker.NotFound {
-		return nil, nil
+		return nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &taskEntry{
-		Entry: e, Path: entryPath(e.UUID),
-		Open: e.ResolutionStatus == tasker.EntryPending, WrittenOff: e.ResolutionStatus == tasker.EntryPermanentlyFailed,
-	}, nil
+	req.fail(err)
+	return &e
 }
 
 func taskAPIPath(t tasker.Task) string { return "/v1/tasks/" + t.UUID.String() }

@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/lifecycle"
 )
 
@@ -16,22 +15,16 @@ import (
 type taskForm struct {
 	form
 	Task  tasker.Task
-	Entry *taskEntry
+	Entry *tasker.Entry // newest investigation
 }
 
-func (s *server) newTaskForm(req *request, f form) (taskForm, error) {
-	t, err := findByID(req, "task", s.DB.Task)
-	if err != nil {
-		return taskForm{}, err
-	}
-	entry, err := s.findEntry(req, t.UUID)
+func (s *server) newTaskForm(req *request, f form) taskForm {
+	t := loadByID(req, "task", s.DB.Task)
 	f.title, f.nav, f.Back = f.title+" "+t.Namespace+"/"+t.Name, "Tasks", taskPath(t.UUID)
-	return taskForm{form: req.newForm(f), Task: t, Entry: entry}, err
+	return taskForm{form: req.newForm(f), Task: t, Entry: s.findEntry(req, t.UUID)}
 }
 
-// newCancelForm is the form to cancel a task.
 type cancelForm struct {
-	*server
 	taskForm
 	Ends []cancelledStep
 	Held int // steps whose worker loses its lease
@@ -47,27 +40,17 @@ type cancelledStep struct {
 	Worker string // loses its lease
 }
 
-func (s *server) newCancelForm(req *request) (*cancelForm, error) {
-	t, err := s.newTaskForm(req, form{page: "taskcancel", title: "Cancel", Button: "Cancel this task", Danger: true})
-	if err != nil {
-		return nil, err
+func (s *server) newCancelForm(req *request) *cancelForm {
+	f := &cancelForm{taskForm: s.newTaskForm(req, form{page: "taskcancel", title: "Cancel", Button: "Cancel this task", Danger: true, maxReason: maxReason})}
+	if !isCancellable(f.Task) {
+		f.Refused = fmt.Sprintf("The task is %s: there is nothing to cancel.", formatWords(f.Task.State))
 	}
-	f := &cancelForm{server: s, taskForm: t}
-	if !isCancellable(t.Task) {
-		f.Refused = fmt.Sprintf("The task is %s: there is nothing to cancel.", formatWords(t.Task.State))
-	}
-	steps, err := s.DB.Steps(req.Context(), t.Task.UUID)
-	if err != nil {
-		return nil, err
-	}
-	names, err := s.findWorkerNames(req, steps)
-	if err != nil {
-		return nil, err
-	}
+	steps := load(req, s.DB.Steps, f.Task.UUID)
+	names := s.findWorkerNames(req, steps)
 	for _, step := range steps {
 		if _, ended := lifecycle.Step.Next(step.State, lifecycle.Cancel); ended != nil {
 			f.Stay++
-			if s.canUndo(req.Context(), t.Task, step) {
+			if s.canUndo(req.Context(), f.Task, step) {
 				f.Undoes++
 			}
 			continue
@@ -80,19 +63,12 @@ func (s *server) newCancelForm(req *request) (*cancelForm, error) {
 		f.Ends = append(f.Ends, c)
 	}
 	f.Compensate = f.Undoes > 0 && req.isChecked("compensate")
-	actor, reason := f.placeholders()
-	q := url.Values{"reason": {reason}}
-	if t.Subject == "" {
-		q.Set("cancelled_by", actor)
-	}
-	ctl := append([]string{"task", "cancel", t.Task.UUID.String(), "--reason", reason},
-		t.actorFlags("--cancelled-by", actor)...)
-	if f.Compensate {
-		q.Set("compensate", "true")
-		ctl = append(ctl, "--compensate")
-	}
-	f.Command = newCommand(req, ctl, http.MethodDelete, taskAPIPath(t.Task)+"?"+q.Encode(), nil)
-	return f, nil
+	c := f.newCall(endpoint.CancelTask, "task cancel", f.Task.UUID.String())
+	c.setReason()
+	c.setActor("--cancelled-by", "cancelled_by")
+	c.set("--compensate", "compensate", f.Compensate)
+	f.Command = c.format()
+	return f
 }
 
 // canUndo reports whether a step can be compensated. It returns false while compensation is running.
@@ -106,22 +82,20 @@ func (s *server) canUndo(ctx context.Context, task tasker.Task, step tasker.Step
 
 // findWorkerNames returns the names of all workers by id, or nil if no worker runs one of the
 // steps.
-func (s *server) findWorkerNames(req *request, steps []tasker.Step) (map[tasker.ID]string, error) {
+func (s *server) findWorkerNames(req *request, steps []tasker.Step) map[tasker.ID]string {
 	if !slices.ContainsFunc(steps, func(s tasker.Step) bool { return s.WorkerUUID != nil }) {
-		return nil, nil
+		return nil
 	}
 	list, _, err := s.DB.Workers(req.Context(), maxRows, 0)
+	req.fail(err)
 	names := make(map[tasker.ID]string, len(list))
 	for _, w := range list {
 		names[w.UUID] = w.Name
 	}
-	return names, err
+	return names
 }
 
 func (f *cancelForm) do(req *request) (*view, error) {
-	if err := f.checkReason(req, maxReason); err != nil {
-		return nil, err
-	}
 	if f.Compensate {
 		err := f.Engine.CompensateTask(req.Context(), f.Task.UUID, f.Actor, f.Reason)
 		return &view{next: f.Back, note: "Compensation is running; then the task is cancelled."}, err
@@ -129,36 +103,32 @@ func (f *cancelForm) do(req *request) (*view, error) {
 	return &view{next: f.Back, note: "The task was cancelled."}, f.Engine.CancelTask(req.Context(), f.Task.UUID, f.Actor, f.Reason)
 }
 
-// newInvestigateForm is the form to open an investigation of a task.
-type investigateForm struct {
-	*server
-	taskForm
+// explainNoInvestigation returns why no investigation can be opened after the newest one, or "".
+func explainNoInvestigation(newest *tasker.Entry) string {
+	switch {
+	case newest != nil && newest.ResolutionStatus == tasker.EntryPending:
+		return "The task already has an open investigation."
+	case newest != nil && newest.ResolutionStatus == tasker.EntryPermanentlyFailed:
+		return "The task is marked as permanently failed. Create a new task with recreated_from instead."
+	default:
+		return ""
+	}
 }
 
-func (s *server) newInvestigateForm(req *request) (*investigateForm, error) {
-	t, err := s.newTaskForm(req, form{page: "taskinvestigate", title: "Investigate", Button: "Open an investigation"})
-	if err != nil {
-		return nil, err
-	}
-	f := &investigateForm{server: s, taskForm: t}
-	switch {
-	case t.Entry == nil:
-	case t.Entry.Open:
-		f.Refused = "The task already has an open investigation."
-	case t.Entry.WrittenOff:
-		f.Refused = "The task is marked as permanently failed. Create a new task with recreated_from instead."
-	}
-	actor, reason := f.placeholders()
-	ctl := append([]string{"dlq", "create", t.Task.UUID.String(), "--reason", reason},
-		t.actorFlags("--created-by", actor)...)
-	f.Command = newCommand(req, ctl, http.MethodPost, "/v1/dlq/task/"+t.Task.UUID.String(), map[string]string{"reason": reason, "created_by": actor})
-	return f, nil
+// investigateForm is the form to open an investigation of a task.
+type investigateForm struct{ taskForm }
+
+func (s *server) newInvestigateForm(req *request) *investigateForm {
+	f := &investigateForm{s.newTaskForm(req, form{page: "taskinvestigate", title: "Investigate", Button: "Open an investigation", maxReason: maxNotes})}
+	f.Refused = explainNoInvestigation(f.Entry)
+	c := f.newCall(endpoint.OpenEntry, "dlq create", f.Task.UUID.String())
+	c.setReason()
+	c.setNamedActor("--created-by", "created_by")
+	f.Command = c.format()
+	return f
 }
 
 func (f *investigateForm) do(req *request) (*view, error) {
-	if err := f.checkReason(req, maxNotes); err != nil {
-		return nil, err
-	}
 	e, err := f.DLQ.Open(req.Context(), f.Task.UUID, tasker.NewEntry{Actor: f.Actor, Reason: f.Reason})
 	return &view{next: entryPath(e.UUID), note: "The investigation is open."}, err
 }

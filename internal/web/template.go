@@ -3,13 +3,11 @@ package web
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"net/url"
-	"strings"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -22,32 +20,14 @@ const (
 	shownFaults  = 20
 )
 
-// templateLine is a version of a template in a list.
-type templateLine struct{ tasker.StoredTemplate }
-
-func newTemplateLines(list []tasker.StoredTemplate) (lines []templateLine) {
-	for _, t := range list {
-		lines = append(lines, templateLine{t})
-	}
-	return lines
+func templatePath(t tasker.StoredTemplate) string {
+	return templatesPath + "/" + url.PathEscape(t.Namespace) + "/" + url.PathEscape(t.Name) + "/" + url.PathEscape(t.Version)
 }
 
-func (l templateLine) Path() string { return templatePath(l.Namespace, l.Name, l.Version) }
-
-// Tasks returns the link to the tasks of all versions of the template.
-func (l templateLine) Tasks() string {
-	return tasksPath + "?" + url.Values{"namespace": {l.Namespace}, "name": {l.Name}}.Encode()
-}
-
-func templatePath(namespace, name, version string) string {
-	return templatesPath + "/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/" + url.PathEscape(version)
-}
-
-// templatesPage lists the versions of templates.
 type templatesPage struct {
 	Namespace  string
 	Namespaces []string
-	Templates  []templateLine
+	Templates  []tasker.StoredTemplate
 	Pager      pager
 
 	Faults []string // errors of template files that this server did not register
@@ -57,18 +37,10 @@ type templatesPage struct {
 func (s *server) showTemplates(req *request) (*view, error) {
 	q := req.query()
 	p, offset := templatesPage{Namespace: q.readText("namespace", 128)}, q.readOffset()
-	if q.err != nil {
-		return nil, q.err
-	}
 	list, err := s.DB.Templates(req.Context(), p.Namespace, templateRows+1, offset)
-	if err != nil {
-		return nil, err
-	}
-	p.Templates = newTemplateLines(list[:min(len(list), templateRows)])
-	p.Pager = req.newPager(offset, templateRows, len(p.Templates), len(list) > templateRows)
-	if p.Namespaces, err = s.DB.Namespaces(req.Context()); err != nil {
-		return nil, err
-	}
+	req.fail(err)
+	p.Templates, p.Pager = cutPage(req, list, offset, templateRows)
+	p.Namespaces = loadAll(req, s.DB.Namespaces)
 	if access.ScopeFromContext(req.Context()).List() == nil { // files can belong to any namespace
 		p.Faults = s.TemplateFaults[:min(len(s.TemplateFaults), shownFaults)]
 		p.Hidden = len(s.TemplateFaults) - len(p.Faults)
@@ -76,44 +48,45 @@ func (s *server) showTemplates(req *request) (*view, error) {
 	return &view{page: "templates", title: navTemplates, nav: navTemplates, body: p}, nil
 }
 
-// templatePage shows a version of a template.
 type templatePage struct {
-	templateLine
+	tasker.StoredTemplate
 	Graph    graph
-	Versions []templateLine // newest first
+	Versions []tasker.StoredTemplate // newest first
 	Verbs    []link
 	Document document
 }
 
 func (s *server) showTemplate(req *request) (*view, error) {
-	t, err := s.loadTemplate(req, access.ReadTemplates)
-	if err != nil {
-		return nil, err
-	}
+	t := s.loadTemplate(req, access.ReadTemplates)
 	versions, err := s.DB.TemplateVersions(req.Context(), t.Namespace, t.Name, versionRows)
-	if err != nil {
-		return nil, err
-	}
-	p := templatePage{templateLine: templateLine{t}, Graph: drawTemplate(t.Template), Versions: newTemplateLines(versions)}
+	req.fail(err)
+	p := templatePage{StoredTemplate: t, Graph: drawTemplate(t.Template), Versions: versions}
 	p.Document = document{Name: "Document", Text: truncate(t.Source, maxShown),
 		Size: fmt.Sprintf("%d bytes", len(t.Source))}
 	if s.canShowAction(req, access.WriteTemplates, t.Namespace) {
-		p.Verbs = append(p.Verbs, newRetireVerb(t).link(p.Path()))
+		p.Verbs = append(p.Verbs, newRetireVerb(t).link(templatePath(t)))
 	}
 	if s.canShowAction(req, access.OperateSteps, t.Namespace) && len(versions) > 1 {
-		p.Verbs = append(p.Verbs, verb{Word: wordChange, Name: "Change the version of its tasks…", Key: "v", Does: "move open tasks to another version"}.link(p.Path()))
+		p.Verbs = append(p.Verbs, verb{Word: wordChange, Name: "Change the version of its tasks…", Key: "v", Does: "move open tasks to another version"}.link(templatePath(t)))
 	}
-	return &view{page: "template", title: t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates, body: p}, nil
+	return &view{page: "template", title: formatVersion(t), nav: navTemplates, body: p}, nil
 }
 
-// loadTemplate reads the template version in the path. It returns an error if the caller lacks
-// the permission in its namespace.
-func (s *server) loadTemplate(req *request, needs access.Permission) (tasker.StoredTemplate, error) {
+// formatVersion returns the namespace, name and version of a template.
+func formatVersion(t tasker.StoredTemplate) string {
+	return t.Namespace + "/" + t.Name + " " + t.Version
+}
+
+// loadTemplate reads the template version in the path. It fails if the caller lacks the permission
+// in its namespace.
+func (s *server) loadTemplate(req *request, needs access.Permission) tasker.StoredTemplate {
 	namespace := req.PathValue("namespace")
-	if err := req.caller.RequirePermission(needs, namespace); err != nil {
-		return tasker.StoredTemplate{}, err
+	if req.fail(req.caller.RequirePermission(needs, namespace)); req.err() != nil {
+		return tasker.StoredTemplate{}
 	}
-	return s.DB.Template(req.Context(), namespace, req.PathValue("template"), req.PathValue("version"))
+	t, err := s.DB.Template(req.Context(), namespace, req.PathValue("template"), req.PathValue("version"))
+	req.fail(err)
+	return t
 }
 
 func drawTemplate(t tasker.Template) graph {
@@ -146,62 +119,44 @@ const (
 // newRetireVerb returns the action that retires or unretires a version.
 func newRetireVerb(t tasker.StoredTemplate) verb {
 	if t.Retired != nil {
-		return verb{Word: wordUnretire, Name: "Unretire…", Key: "r", Does: "allow new tasks of this version",
+		return verb{Word: wordUnretire, Name: "Unretire…", Key: "r", Does: "allow new tasks of this version", endpoint: endpoint.UnretireTemplate,
 			Long: "New tasks can use this version again. It is the default if it is the newest version that is not retired."}
 	}
-	return verb{Word: wordRetire, Name: "Retire…", Key: "r", Does: "prevent new tasks of this version",
+	return verb{Word: wordRetire, Name: "Retire…", Key: "r", Does: "prevent new tasks of this version", endpoint: endpoint.RetireTemplate,
 		Long: "New tasks cannot use this version: requests that name it are rejected, and other requests use the newest version that is not retired. Existing tasks continue."}
 }
 
-// newRetireForm is the form to retire or unretire a version of a template.
 type retireForm struct {
-	*server
 	form
 	verb
-	Template templateLine
+	Template tasker.StoredTemplate
 }
 
-func (s *server) newRetireForm(req *request, v verb) (*retireForm, error) {
-	t, err := s.loadTemplate(req, access.WriteTemplates)
-	if err != nil {
-		return nil, err
-	}
-	f := &retireForm{server: s, Template: templateLine{t}, verb: newRetireVerb(t)}
+func (s *server) newRetireForm(req *request, v verb) *retireForm {
+	t := s.loadTemplate(req, access.WriteTemplates)
+	f := &retireForm{Template: t, verb: newRetireVerb(t)}
 	f.form = req.newForm(form{
-		page: "retire", title: f.button() + " " + t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates,
-		Button: f.button(), Back: f.Template.Path(),
+		page: "retire", title: f.button() + " " + formatVersion(t), nav: navTemplates, Button: f.button(), Back: templatePath(t), maxReason: maxReason,
 	})
 	if v.Word != f.Word {
 		f.Refused = "The version is already " + v.Word + "d."
-		return f, nil
 	}
-	actor, reason := f.placeholders()
-	ctl := append([]string{"template", f.Word, t.Namespace, t.Name, t.Version, "--reason", reason},
-		f.actorFlags("--by", actor)...)
-	body := apiv1.RetireTemplate{Reason: reason, By: f.actorInBody(actor)}
-	f.Command = newCommand(req, ctl, http.MethodPost, templateAPIPath(t)+"/"+f.Word, body)
-	return f, nil
-}
-
-func templateAPIPath(t tasker.StoredTemplate) string {
-	return "/v1" + strings.TrimPrefix(templatePath(t.Namespace, t.Name, t.Version), Root)
+	c := f.newCall(f.endpoint, "template "+f.Word, t.Namespace, t.Name, t.Version)
+	c.setReason()
+	c.setActor("--by", "by")
+	f.Command = c.format()
+	return f
 }
 
 func (f *retireForm) do(req *request) (*view, error) {
-	if err := f.checkReason(req, maxReason); err != nil {
-		return nil, err
-	}
-	t := f.Template
-	_, err := f.DB.RetireTemplate(req.Context(), tasker.TemplateVersion{Namespace: t.Namespace, Name: t.Name, Version: t.Version}, f.Word == wordRetire,
-		postgres.Operator{Actor: f.Actor, Reason: f.Reason})
+	t := tasker.TemplateVersion{Namespace: f.Template.Namespace, Name: f.Template.Name, Version: f.Template.Version}
+	_, err := f.DB.RetireTemplate(req.Context(), t, f.Word == wordRetire, postgres.Operator{Actor: f.Actor, Reason: f.Reason})
 	return &view{next: f.Back, note: "The version was " + f.Word + "d."}, err
 }
 
-// newChangeForm is the form to move the open tasks of a version to another version, in batches.
 type changeForm struct {
-	*server
 	form
-	Template templateLine
+	Template tasker.StoredTemplate
 	To       string
 	Versions []string // possible versions, newest first
 	Before   string   // id of the task before which the batch begins
@@ -215,41 +170,36 @@ func (f *changeForm) Open() int { return f.Plan.Changed + f.Plan.Refused }
 func (f *changeForm) More() bool { return f.Plan.Next != tasker.ID{} }
 
 // newChangeForm returns the form with a plan for the next batch.
-func (s *server) newChangeForm(req *request) (*changeForm, error) {
-	t, err := s.loadTemplate(req, access.OperateSteps)
-	if err != nil {
-		return nil, err
-	}
-	f := &changeForm{server: s, Template: templateLine{t}}
+func (s *server) newChangeForm(req *request) *changeForm {
+	t := s.loadTemplate(req, access.OperateSteps)
+	f := &changeForm{Template: t}
 	f.form = req.newForm(form{
-		page: "changetasks", title: "Change the version of tasks of " + t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates,
-		Button: "Change these tasks", Back: f.Template.Path(),
+		page: "changetasks", title: "Change the version of tasks of " + formatVersion(t), nav: navTemplates,
+		Button: "Change these tasks", Back: templatePath(t), maxReason: maxReason,
 	})
-	if f.Versions, err = s.DB.OtherVersions(req.Context(), f.parseVersion()); err != nil {
-		return nil, err
-	}
+	f.Versions = load(req, s.DB.OtherVersions, f.parseVersion())
 	f.To, f.Before = cmp.Or(append([]string{req.FormValue("to")}, f.Versions...)...), req.FormValue("before")
 	if f.To == "" {
 		f.Refused = "The template has no other version for new tasks."
-		return f, nil
+		return f
 	}
+	var err error
 	f.Plan, err = f.change(req, true)
-	switch code := tasker.CodeOf(err); {
-	case code == tasker.Conflict, code == tasker.NotFound, code == tasker.Invalid:
-		f.Refused = errorMessage(err)
-		return f, nil
+	switch {
 	case err != nil:
-		return nil, err
+		f.refuse(err)
 	case f.Plan.Changed == 0 && f.Plan.Refused == 0 && !f.More():
 		f.Refused = fmt.Sprintf("No open task has version %s.", t.Version)
 	case f.Plan.Changed == 0 && !f.More():
 		f.Refused = "None of these tasks can be changed."
 	}
-	actor, reason := f.placeholders()
-	ctl := append([]string{"template", wordChange, t.Namespace, t.Name, t.Version, "--to", f.To, "--reason", reason}, f.actorFlags("--by", actor)...)
-	body := apiv1.ChangeTasks{ToVersion: f.To, Reason: reason, By: f.actorInBody(actor), Before: f.Before}
-	f.Command = newCommand(req, ctl, http.MethodPost, templateAPIPath(t)+"/change_tasks", body)
-	return f, nil
+	c := f.newCall(endpoint.ChangeTasks, "template "+wordChange, t.Namespace, t.Name, t.Version)
+	c.set("--to", "to_version", f.To)
+	c.setReason()
+	c.member("before", f.Before)
+	c.setActor("--by", "by")
+	f.Command = c.format()
+	return f
 }
 
 func (f *changeForm) parseVersion() tasker.TemplateVersion {
@@ -265,9 +215,6 @@ func (f *changeForm) change(req *request, dryRun bool) (tasker.VersionBatch, err
 }
 
 func (f *changeForm) do(req *request) (*view, error) {
-	if err := f.checkReason(req, maxReason); err != nil {
-		return nil, err
-	}
 	done, err := f.change(req, false)
 	if err != nil {
 		return nil, err

@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 type entryForm struct {
-	*server
 	form
 	Entry    tasker.Entry
 	Task     tasker.Task
@@ -22,20 +21,15 @@ type entryForm struct {
 	Had      string // current assignee
 }
 
-func (s *server) newEntryForm(req *request, f form) (p entryForm, err error) {
-	p.server = s
-	if p.Entry, err = findByID(req, "investigation", s.DB.Entry); err != nil {
-		return p, err
-	}
-	if p.Task, err = s.DB.Task(req.Context(), p.Entry.TaskUUID); err != nil {
-		return p, err
-	}
+func (s *server) newEntryForm(req *request, f form) (p entryForm) {
+	p.Entry = loadByID(req, "investigation", s.DB.Entry)
+	p.Task = load(req, s.DB.Task, p.Entry.TaskUUID)
 	f.title += " the investigation of " + p.Task.Namespace + "/" + p.Task.Name
 	f.nav, f.Back = navCases, entryPath(p.Entry.UUID)
 	p.form, p.Open = req.newForm(f), p.Entry.ResolutionStatus == tasker.EntryPending
 	p.Had = parseAssignee(p.Entry.Metadata)
 	p.Assignee = p.Had
-	return p, nil
+	return p
 }
 
 // newUpdateForm is the form to add notes to an investigation, assign it or end it.
@@ -75,14 +69,12 @@ var endings = []endingOption{
 	},
 }
 
-func (s *server) newUpdateForm(req *request) (*updateForm, error) {
-	e, err := s.newEntryForm(req, form{page: "entryupdate", title: "Update", Button: "Update the investigation"})
-	if err != nil {
-		return nil, err
-	}
+func (s *server) newUpdateForm(req *request) *updateForm {
+	e := s.newEntryForm(req, form{page: "entryupdate", title: "Update", Button: "Update the investigation"})
 	p := &updateForm{entryForm: e, Status: tasker.EntryPending, Endings: endings, Cause: tasker.CauseOf(e.Entry.Reason, e.Entry.DetailCode)}
 	p.Seen = e.Entry.UpdatedAt.UTC().Format(time.RFC3339Nano)
 	steps, err := s.DB.StepsAndFailedItems(req.Context(), e.Entry.TaskUUID, tasker.ID{})
+	req.fail(err)
 	for _, st := range steps {
 		if hasFailedPermanently(st) {
 			p.Failed = append(p.Failed, st)
@@ -94,19 +86,19 @@ func (s *server) newUpdateForm(req *request) (*updateForm, error) {
 	ends := req.query().has("end")
 	if req.Method == http.MethodPost {
 		p.read(req)
-		p.Command = p.command(req, p.update)
+		p.Command = p.command(p.update)
 	} else {
 		if p.Open && ends {
 			p.Status = tasker.EntryManuallyResolved
 		}
 		u := p.toEntryUpdate()
 		u.IfUnchangedSince, u.Notes = &p.Entry.UpdatedAt, new("findings")
-		p.Command = p.command(req, u)
+		p.Command = p.command(u)
 	}
 	if !p.Open {
 		p.Status = tasker.EntryPending
 	}
-	return p, err
+	return p
 }
 
 // read reads the submitted fields and the changes since the form was opened.
@@ -129,9 +121,6 @@ func (p *updateForm) read(req *request) {
 }
 
 func (p *updateForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
 	u := p.update
 	switch {
 	case u.IfUnchangedSince == nil:
@@ -202,55 +191,41 @@ func (p *updateForm) doneMessage(u tasker.EntryUpdate) string {
 	}
 }
 
-func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
-	actor, _ := p.placeholders()
-	ctl := []string{"dlq", "update", p.Entry.UUID.String()}
-	body := apiv1.UpdateEntry{ResolutionNotes: u.Notes, Metadata: u.Metadata, ExpectedUpdatedAt: u.IfUnchangedSince}
-	if p.Subject == "" {
-		body.UpdatedBy = actor
-	}
+func (p *entryForm) command(u tasker.EntryUpdate) command {
+	c := p.newCall(endpoint.UpdateEntry, "dlq update", p.Entry.UUID.String())
+	c.set("--status", "resolution_status", u.Status)
 	if u.Status != nil {
-		body.ResolutionStatus = new(string(*u.Status))
-		if p.Subject == "" {
-			body.ResolvedBy = &actor
-		}
-		ctl = append(append(ctl, "--status", string(*u.Status)), p.actorFlags("--resolved-by", actor)...)
+		c.setActor("--resolved-by", "resolved_by")
 	}
-	if body.Compensate = u.Compensate; u.Compensate {
-		ctl = append(ctl, "--compensate")
-	}
-	ctl = append(ctl, buildFlags("--notes", formatText(u.Notes), "--metadata", string(u.Metadata))...)
+	c.set("--compensate", "compensate", u.Compensate)
+	c.set("--notes", "resolution_notes", u.Notes)
+	c.set("--metadata", "metadata", u.Metadata)
 	if u.IfUnchangedSince != nil {
-		ctl = append(ctl, "--if-unchanged-since", u.IfUnchangedSince.UTC().Format(time.RFC3339Nano))
+		c.flag("--if-unchanged-since", u.IfUnchangedSince.UTC().Format(time.RFC3339Nano))
+		c.member("expected_updated_at", u.IfUnchangedSince)
 	}
-	c := newCommand(req, ctl, http.MethodPatch, "/v1/dlq/entry/"+p.Entry.UUID.String(), body)
-	if u.Status == nil && p.Subject == "" { // --resolved-by requires a status
-		c.CLI = "TASKER_ACTOR=" + shellQuote(actor) + " " + c.CLI
+	if p.Subject == "" {
+		c.member("updated_by", p.actorOrExample())
 	}
-	return c
+	if u.Status == nil { // --resolved-by requires a status
+		return c.formatWithActor()
+	}
+	return c.format()
 }
 
 // newOwnForm is the form with which operators assign an investigation to themselves.
 type ownForm struct{ entryForm }
 
-func (s *server) newOwnForm(req *request) (*ownForm, error) {
-	e, err := s.newEntryForm(req, form{page: "entryown", title: "Assign", Button: "Assign to me"})
-	if err != nil {
-		return nil, err
+func (s *server) newOwnForm(req *request) *ownForm {
+	p := &ownForm{s.newEntryForm(req, form{page: "entryown", title: "Assign", Button: "Assign to me"})}
+	if !p.Open {
+		p.Refused = "The investigation has ended: it cannot be assigned."
 	}
-	if !e.Open {
-		e.Refused = "The investigation has ended: it cannot be assigned."
-	}
-	p := &ownForm{e}
-	actor, _ := p.placeholders()
-	p.Command = p.command(req, tasker.EntryUpdate{Metadata: encodeAssignment(actor)})
-	return p, nil
+	p.Command = p.command(tasker.EntryUpdate{Metadata: encodeAssignment(p.actorOrExample())})
+	return p
 }
 
 func (p *ownForm) do(req *request) (*view, error) {
-	if err := p.identify(req); err != nil {
-		return nil, err
-	}
 	note := "The investigation is assigned to " + p.Actor + "."
 	if p.Had != "" && p.Had != p.Actor {
 		if p.Had != req.PostFormValue("had") {

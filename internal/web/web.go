@@ -191,7 +191,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) newRequest(w http.ResponseWriter, r *http.Request) *request {
 	req := &request{
-		Request: r, w: w, read: map[string]bool{}, now: time.Now(), leave: func() {},
+		Request: r, server: s, failed: new(error), w: w, read: map[string]bool{}, now: time.Now(), leave: func() {},
 		whenEnded: func(func()) func() bool { return func() bool { return false } },
 	}
 	if s.Auth == nil {
@@ -218,6 +218,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	err := s.admit(req, rt)
 	if err == nil {
 		v, err = rt.serve(req)
+		err = cmp.Or(req.err(), err)
 	}
 	if err == nil && v != nil && v.next == "" && rt.method == http.MethodGet && !rt.rule.Public {
 		err = req.checkQuery() // identity providers and mail programs add parameters to the public ones

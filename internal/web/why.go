@@ -18,15 +18,16 @@ const explainTime = time.Second
 
 // findCondition returns the condition that keeps an object from progressing. It returns nil if the
 // object is not found or the caller lacks the permission.
-func (s *server) findCondition(req *request, id tasker.ID) (*tasker.Condition, error) {
+func (s *server) findCondition(req *request, id tasker.ID) *tasker.Condition {
 	e, err := s.runExplain(req.withPermission(access.ReadTasks), "tasker-ctl explain "+id.String(), func(ctx context.Context) (tasker.Explanation, error) {
 		return s.Explain.Explain(ctx, id)
 	})
 	switch tasker.CodeOf(err) {
 	case tasker.NotFound, tasker.Forbidden: // the page itself needs another permission
-		return nil, nil
+		return nil
 	default:
-		return &e.Condition, err
+		req.fail(err)
+		return &e.Condition
 	}
 }
 
@@ -40,21 +41,21 @@ type stepWhy struct {
 const whyPart = "why-step"
 
 // findStepWhy explains the step selected with ?why=, if there is one.
-func (s *server) findStepWhy(req *request, steps []tasker.Step) (*stepWhy, error) {
-	q := req.query()
-	id := q.readID("why")
-	if q.err != nil || id == nil {
-		return nil, q.err
+func (s *server) findStepWhy(req *request, steps []tasker.Step) *stepWhy {
+	id := req.query().readID("why")
+	if req.err() != nil || id == nil {
+		return nil
 	}
 	i := slices.IndexFunc(steps, func(st tasker.Step) bool { return st.UUID == *id })
 	if i < 0 {
-		return nil, tasker.Errorf(tasker.NotFound, "the task has no step %s", id)
+		req.fail(tasker.Errorf(tasker.NotFound, "the task has no step %s", id))
+		return nil
 	}
-	why, err := s.findCondition(req, *id)
-	if why == nil || err != nil {
-		return nil, err
+	why := s.findCondition(req, *id)
+	if why == nil {
+		return nil
 	}
-	return &stepWhy{stepAnchor{Name: steps[i].Name, Href: stepHref(steps[i])}, why}, nil
+	return &stepWhy{stepAnchor{Name: steps[i].Name, Href: stepHref(steps[i])}, why}
 }
 
 // WhyPath returns the link to explain a step that has not ended.
@@ -83,15 +84,12 @@ func queuePath(namespace, handler string) string {
 	return Root + "/queues/" + url.PathEscape(namespace) + "/" + url.PathEscape(handler)
 }
 
-// waitingPage shows why steps wait in a queue.
 type waitingPage struct {
 	Namespace, Handler string
 	Why                *tasker.Condition
-	Facts              []queueFact
+	Facts              []tasker.ExplainedFact
 	Hold               string // form to hold it
 }
-
-type queueFact struct{ Title, Value string }
 
 // showQueueExplanation explains why steps wait in a queue.
 func (s *server) showQueueExplanation(req *request) (*view, error) {
@@ -105,9 +103,7 @@ func (s *server) showQueueExplanation(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Why, p.Hold = &e.Condition, s.buildHoldLink(req, p.Namespace, "namespace", p.Namespace, "handler", p.Handler)
-	for _, f := range e.Facts {
-		p.Facts = append(p.Facts, queueFact{toSentence(f.Name), f.Value})
-	}
+	p.Why, p.Facts, p.Hold = &e.Condition, e.Facts, s.buildHoldLink(req, p.Namespace, "namespace", p.Namespace, "handler", p.Handler)
+
 	return &view{page: "waiting", title: "Queue " + p.Namespace + "/" + p.Handler, nav: "Workers", live: true, body: p}, nil
 }
