@@ -37,7 +37,6 @@ class FakeServer(httpx.AsyncBaseTransport, httpx.BaseTransport):
 
     def __init__(self, interval_ms: int = 10_000, lease_ms: int = 30_000) -> None:
         self.interval_ms, self.lease_ms = interval_ms, lease_ms
-        self.claim_is_heartbeat = False
         self.drain = False
         self.workers = 0
         self.ready: list[dict[str, Any]] = []
@@ -161,7 +160,6 @@ class FakeServer(httpx.AsyncBaseTransport, httpx.BaseTransport):
             "worker_uuid": f"worker-{self.workers}",
             "heartbeat_interval_ms": self.interval_ms,
             "lease_ms": self.lease_ms,
-            "claim_is_heartbeat": self.claim_is_heartbeat,
         }
         return httpx.Response(201, json=answer)
 

@@ -488,7 +488,7 @@ async def test_a_large_result_and_a_whole_context_are_fetched(server: FakeServer
     async with serving(worker):
         await server.until(lambda: step["step_uuid"] in server.results)
     assert server.results[step["step_uuid"]]["result"] == [{"rows": 3}, {"rows": 3}, {"refunds": [1]}]
-    assert server.count("document") == 5
+    assert server.count("document") == 6
 
 
 @pytest.mark.parametrize(
@@ -635,14 +635,6 @@ async def test_an_unanswered_outcome_with_a_lost_lease_is_dropped_at_last(
     async with serving(worker):
         await server.until(lambda: "dropped an outcome" in caplog.text)
         server.replies["results"].clear()
-
-
-async def test_claims_replace_heartbeats_of_an_idle_worker() -> None:
-    server = FakeServer(interval_ms=2_000)
-    server.claim_is_heartbeat = True
-    async with serving(echoing(server)):
-        await server.until(lambda: server.count("claims") >= 2)
-    assert server.bodies("claims")[0]["wait_ms"] == 1_800
 
 
 async def test_an_unknown_handler_fails_the_step(server: FakeServer) -> None:

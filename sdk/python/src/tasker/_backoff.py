@@ -22,14 +22,9 @@ class Backoff:
         self._next = min(max(2 * self._next, FIRST), limit)
         return self._next * random.uniform(0.5, 1.0)
 
-    def after(self, error: Exception) -> float:
+    def after(self, error: TaskerError) -> float:
         """Returns the next delay, or the longer one that the server requested."""
-        return max(self.step(), min(retry_after(error), LONGEST))
+        return max(self.step(), min(error.retry_after, LONGEST))
 
     def reset(self) -> None:
         self._next = 0.0
-
-
-def retry_after(error: Exception) -> float:
-    """Returns the delay that the server requested, or 0."""
-    return error.retry_after if isinstance(error, TaskerError) else 0.0

@@ -10,8 +10,7 @@ from ._link import is_unknown
 from ._run import MAX_BATCH, Run
 from .errors import TaskerError, TooLarge
 
-MAX_WAIT = 20.0  # seconds that a claim waits for steps
-LEAST_INTERVAL = 2.0  # shorter heartbeat intervals would need too many claims
+WAIT = 20.0  # seconds that a claim waits for steps
 
 
 class Window:
@@ -37,12 +36,11 @@ async def claim_loop(run: Run) -> None:
             await run.slot.wait()
             continue
         run.reserved += slots
-        worker, sent, wait = run.registration.worker_uuid, time.monotonic(), _wait(run)
+        worker, sent = run.registration.worker_uuid, time.monotonic()
         steps = []
         try:
-            steps = await run.link.claim(worker, slots, wait)
+            steps = await run.link.claim(worker, slots, WAIT)
         except TaskerError as error:
-            run.claimed_at = 0.0
             run.warn("claim of %d steps failed, retrying: %s", error, slots)
             if is_unknown(error, worker):
                 await run.register_again(worker)
@@ -54,7 +52,7 @@ async def claim_loop(run: Run) -> None:
             backoff.reset()
             window.grow()
             # No steps long before the end of the wait: the worker is to drain, or the server ends.
-            early = not steps and time.monotonic() - sent < wait / 2
+            early = not steps and time.monotonic() - sent < WAIT / 2
             rest = FIRST if early else 0.0
             if early:
                 run.renew.set()
@@ -62,12 +60,3 @@ async def claim_loop(run: Run) -> None:
             run.start(steps, slots, sent)
         if rest:
             await asyncio.sleep(rest)
-
-
-def _wait(run: Run) -> float:
-    """Returns how long a claim may wait. One that counts as a heartbeat ends before the next is due."""
-    interval = run.registration.interval
-    if not run.registration.claim_is_heartbeat or interval < LEAST_INTERVAL:
-        return MAX_WAIT
-    run.claimed_at = time.monotonic()
-    return min(MAX_WAIT, interval * 0.9)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
+import threading
 import traceback
 import types
 import typing
@@ -37,29 +39,25 @@ class Outcome:
 
     def encode(self, lease: Mapping[str, str]) -> bytes:
         """Returns the JSON object of a report. Evidence that is not JSON is left out."""
-        head = _json.encode(lease, "lease")[:-1] + b","
-        if self.success:
-            body = b'"success":true,"result":' + self.result
-        else:
-            body = b'"success":false,"error":' + _encode_error(self.error)
-        return head + body + _encode_metadata(self.metadata) + b"}"
+        body: dict[str, Any] = {**lease, "success": self.success}
+        if not self.success:
+            error = {k: _storable(v) if isinstance(v, str) else v for k, v in self.error.items() if v is not None}
+            if "context" in error:
+                error["context"] = _evidence(error["context"], "error.context")
+            body["error"] = error
+        if self.metadata:
+            body["metadata"] = _evidence(self.metadata, "metadata")
+        encoded = _json.encode(body, "outcome")
+        return encoded[:-1] + b',"result":' + self.result + b"}" if self.success else encoded
 
 
-def _encode_error(error: dict[str, Any]) -> bytes:
-    error = {k: _storable(v) if isinstance(v, str) else v for k, v in error.items() if v is not None}
+def _evidence(value: Any, place: str) -> Any:
+    """Returns a value, or why it cannot be reported."""
     try:
-        return _json.encode(error, "error")
+        _json.encode(value, place)
     except _json.NotJSON as fault:
-        return _json.encode({**error, "context": {"dropped": f"the evidence is not JSON: {fault}"}}, "error")
-
-
-def _encode_metadata(metadata: dict[str, Any] | None) -> bytes:
-    if not metadata:
-        return b""
-    try:
-        return b',"metadata":' + _json.encode(metadata, "metadata")
-    except _json.NotJSON as fault:
-        return b',"metadata":' + _json.encode({"dropped": str(fault)}, "metadata")
+        return {"dropped": f"the evidence is not JSON: {fault}"}
+    return value
 
 
 def _storable(text: str) -> str:
@@ -147,14 +145,14 @@ def _is_plain(hint: Any) -> bool:
     return False
 
 
-async def execute(handler: Handler, ctx: BaseContext, call: Callable[..., Any]) -> Outcome:
-    """Runs a handler and returns the outcome. call(function, args) runs a function that is not async."""
+async def execute(handler: Handler, ctx: BaseContext) -> Outcome:
+    """Runs a handler and returns the outcome. A function that is not async runs in a thread."""
     try:
         args = await handler.arguments(ctx)
         if handler.is_async:
             value = await handler.function(*args)
         else:
-            value = await call(handler.function, args)
+            value = await _call_in_thread(handler.function, args)
         outcome = Outcome(True, handler.encode_result(value))
     except asyncio.CancelledError as error:
         outcome = _cancelled(ctx, error)
@@ -162,6 +160,31 @@ async def execute(handler: Handler, ctx: BaseContext, call: Callable[..., Any]) 
         outcome = Outcome(False, error=failure(error))
     outcome.metadata = ctx.metadata
     return outcome
+
+
+async def _call_in_thread(function: Callable[..., Any], args: list[Any]) -> Any:
+    """Runs a function in a new daemon thread, which does not keep a program alive.
+
+    A cancellation is ignored until the function returns.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            settle, value = future.set_result, context.run(function, *args)
+        except StopIteration:  # a future does not accept it
+            settle, value = future.set_exception, RuntimeError("the handler raised StopIteration")
+        except BaseException as error:
+            settle, value = future.set_exception, error
+        try:
+            loop.call_soon_threadsafe(settle, value)
+        except RuntimeError:  # the loop is closed: the worker ended without this handler
+            pass
+
+    threading.Thread(target=work, name="tasker-step", daemon=True).start()
+    return await future
 
 
 def _cancelled(ctx: BaseContext, error: BaseException) -> Outcome:

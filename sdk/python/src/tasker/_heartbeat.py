@@ -7,14 +7,13 @@ import threading
 import time
 from typing import Any
 
-from ._backoff import LONG, Backoff, retry_after
-from ._claim import LEAST_INTERVAL
+from ._backoff import LONG, Backoff
 from ._link import Lease, is_unknown
 from ._run import Attempt, Run, batches, log
 from .errors import Invalid, TaskerError, Unavailable
 
-EVERY = 3  # intervals after which a heartbeat is sent although claims count as heartbeats
 LEAST_TIMEOUT = 2.0  # a shorter one would cut off slow connections for ever
+STOP_TIME = 0.5  # seconds for a request under way at the end
 MOST_SPLITS = 10  # of a heartbeat that is refused because of one lease
 
 
@@ -33,37 +32,23 @@ class Heartbeats:
         """Stops the thread. A request under way is not awaited for long."""
         self._stopped.set()
         self._run.renew.set()
-        for _ in range(50):
-            if not self._thread.is_alive():
-                return
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(self._thread.join, STOP_TIME)
 
     def _loop(self) -> None:
         backoff = Backoff()
         while self._pause():
             while error := self._safe_beat():
                 # A long Retry-After would let the leases end.
-                rest = max(backoff.step(LONG), min(retry_after(error), LONG))
+                rest = max(backoff.step(LONG), min(error.retry_after, LONG))
                 if self._stopped.wait(min(rest, self._first_lapse(LONG))):
                     return
             backoff.reset()
 
     def _pause(self) -> bool:
         """Waits until the next heartbeat is due. It returns False if the thread is to stop."""
-        run, begun = self._run, time.monotonic()
-        rest = run.registration.interval
-        while rest > 0 and not run.renew.wait(rest):
-            rest = self._claim_counts(begun)
-        run.renew.clear()
+        self._run.renew.wait(self._run.registration.interval)
+        self._run.renew.clear()
         return not self._stopped.is_set()
-
-    def _claim_counts(self, begun: float) -> float:
-        """Returns how much longer the last claim replaces a heartbeat."""
-        run, now = self._run, time.monotonic()
-        interval = run.registration.interval
-        if run.attempts or not run.claimed_at or interval < LEAST_INTERVAL:
-            return 0.0
-        return min(run.claimed_at + interval, begun + EVERY * interval) - now
 
     def _safe_beat(self) -> TaskerError | None:
         """Sends one heartbeat. No answer, whatever its form, may end the thread."""
@@ -77,8 +62,7 @@ class Heartbeats:
         """Sends one heartbeat, in batches. It returns the first error."""
         with self._run.lock:
             worker = self._run.registration.worker_uuid
-            held = [a for a in self._run.newest.values() if not a.dropped]
-        leases = [a.lease for a in held]
+            leases = [a.lease for a in self._run.newest.values() if not a.dropped]
         errors = [self._extend_parts(worker, batch, [MOST_SPLITS]) for batch in batches(leases) or [[]]]
         return next((e for e in errors if e), None)
 

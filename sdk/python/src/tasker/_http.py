@@ -6,7 +6,8 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import time
@@ -46,11 +47,11 @@ class Request:
 
 
 def path(*segments: str) -> str:
-    """Joins segments to a path and escapes them. An empty segment, . or .. is Invalid."""
+    """Joins segments to a path of the API and escapes them. An empty segment, . or .. is Invalid."""
     for s in segments:
         if s in ("", ".", ".."):
             raise Invalid(f"invalid path element {s!r}: must not be empty, . or ..", sent=False)
-    return "/" + "/".join(quote(s, safe="") for s in segments)
+    return "/v1/" + "/".join(quote(s, safe="") for s in segments)
 
 
 def base_url(url: str | None) -> str:
@@ -90,32 +91,32 @@ class Endpoint:
             timeout=httpx.Timeout(timeout + request.wait, connect=min(timeout, 10.0)),
         )
 
-    def unreachable(self, error: httpx.HTTPError | httpx.InvalidURL) -> TaskerError:
-        """Converts an error of the transport."""
-        sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-        cause = str(error) or type(error).__name__
-        return Unavailable(f"cannot reach {self.url}: {cause}; is the server running?", sent=sent)
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """Converts errors of the transport to Unavailable."""
+        try:
+            yield
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+            cause = str(error) or type(error).__name__
+            raise Unavailable(f"cannot reach {self.url}: {cause}; is the server running?", sent=sent) from None
 
-    def answer(self, response: httpx.Response, fields: tuple[str, ...] = ()) -> Any:
-        """Returns the decoded body. Other answers than those of the API raise ForeignAnswer.
-
-        fields are the keys that the object must have. A 204 returns None, but only if no fields
-        are expected.
-        """
+    def answer(self, response: httpx.Response, fields: tuple[str, ...]) -> dict[str, Any]:
+        """Returns the decoded object, which must have these keys. Other answers raise ForeignAnswer."""
         if not response.is_success:
             raise self.refusal(response)
-        if response.status_code == 204 and not fields:
-            return None
         try:
             body = _json.loads(response.content)
         except ValueError:
             raise self._foreign(response) from None
-        if fields and not (isinstance(body, dict) and all(f in body for f in fields)):
+        if not (isinstance(body, dict) and all(f in body for f in fields)):
             raise self._foreign(response)
         return body
 
     def decode(self, adapter: TypeAdapter[T], response: httpx.Response) -> T:
         """Returns the body as a type of the API."""
+        if not response.is_success:
+            raise self.refusal(response)
         try:
             return adapter.validate_json(response.content)
         except ValidationError as error:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 
 from .errors import Invalid, Unauthorized
 
-MAX_AGE = 60.0  # seconds after which the file is read again although it did not change
 MAX_LENGTH = 16 << 10
 
 
 class KeySource:
-    """Provides the API key: a text, or a file that is read again when it changes. It is thread-safe."""
+    """Provides the API key: a text, or a file that is read for each request. It is thread-safe."""
 
     def __init__(self, key: str | None = None, key_file: str | os.PathLike[str] | None = None) -> None:
         """Uses TASKER_TOKEN or TASKER_TOKEN_FILE if neither is given. An empty value means no key."""
@@ -24,15 +21,11 @@ class KeySource:
             raise Invalid("the API key must be one word of printable ASCII characters")
         self._file = os.fspath(key_file) if key_file else None
         self._key = key or ""
-        self._seen: tuple[int, int, int] | None = None
-        self._read_at = 0.0
-        self._lock = threading.Lock()
 
     def header(self) -> dict[str, str]:
         """Returns the Authorization header. It raises Unauthorized if the file has no key."""
         if self._file:
-            with self._lock:
-                self._refresh(self._file)
+            self._refresh(self._file)
         return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
     def hide(self, text: str) -> str:
@@ -41,10 +34,6 @@ class KeySource:
 
     def _refresh(self, path: str) -> None:
         try:
-            info = os.stat(path)
-            seen = (info.st_ino, info.st_mtime_ns, info.st_size)
-            if seen == self._seen and time.monotonic() - self._read_at < MAX_AGE:
-                return
             with open(path, encoding="utf-8") as file:
                 key = file.read(MAX_LENGTH + 2).strip()
         except (OSError, ValueError) as error:
@@ -52,7 +41,7 @@ class KeySource:
                 raise Unauthorized(f"cannot read the API key file {path}: {error}", sent=False) from None
             return  # the file is being replaced
         if key and _valid(key):
-            self._key, self._seen, self._read_at = key, seen, time.monotonic()
+            self._key = key
         elif not self._key:
             raise Unauthorized(f"the API key file {path} must contain one word of printable ASCII", sent=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import httpx
 
@@ -22,35 +22,12 @@ Lease = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Spec:
-    """What the worker registers."""
-
-    name: str
-    namespaces: tuple[str, ...]
-    handlers: tuple[str, ...]
-    version: str
-    concurrency: int
-
-    def encode(self) -> bytes:
-        body = {
-            "name": self.name,
-            "namespaces": self.namespaces,
-            "handlers": self.handlers,
-            "version": self.version,
-            "max_concurrency": self.concurrency,
-            "protocol": PROTOCOL,
-        }
-        return _json.encode(body, "registration")
-
-
-@dataclass(frozen=True)
 class Registration:
     """The answer to a registration. Durations are in seconds."""
 
     worker_uuid: str
     interval: float
     lease: float
-    claim_is_heartbeat: bool
 
 
 class Link:
@@ -72,13 +49,11 @@ class Link:
         await self._async.aclose()
         self._pulse.close()
 
-    async def register(self, spec: Spec) -> Registration:
+    async def register(self, spec: Mapping[str, Any]) -> Registration:
         fields = ("worker_uuid", "heartbeat_interval_ms", "lease_ms")
-        body = await self._post("/v1/workers", spec.encode(), fields, timeout=10.0)
+        body = await self._post("/v1/workers", _json.encode(spec, "registration"), fields, timeout=10.0)
         interval, lease = body["heartbeat_interval_ms"] / 1000, body["lease_ms"] / 1000
-        return Registration(
-            body["worker_uuid"], interval or 10.0, lease or 30.0, bool(body.get("claim_is_heartbeat", False))
-        )
+        return Registration(body["worker_uuid"], interval or 10.0, lease or 30.0)
 
     async def claim(self, worker: str, most: int, wait: float) -> list[dict[str, Any]]:
         """Claims up to most steps and waits for them up to wait seconds."""
@@ -123,25 +98,19 @@ class Link:
         """Extends leases. It blocks, on a connection of its own."""
         body = _json.encode({"leases": leases}, "heartbeat")
         request = Request("POST", f"/v1/workers/{worker}/heartbeat", body=body)
-        try:
+        with self._endpoint.reaching():
             response = self._pulse.send(self._endpoint.build(self._pulse, request, timeout))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._endpoint.unreachable(error) from None
-        answer = self._endpoint.answer(response, ("extended", "lost", "drain"))
-        return cast("dict[str, Any]", answer)
+        return self._endpoint.answer(response, ("extended", "lost", "drain"))
 
     async def _post(
         self, path: str, body: bytes, fields: tuple[str, ...], timeout: float = TIMEOUT, wait: float = 0.0
     ) -> dict[str, Any]:
-        request = Request("POST", path, body=body, wait=wait)
-        answer = self._endpoint.answer(await self._send(request, timeout), fields)
-        return cast("dict[str, Any]", answer)
+        response = await self._send(Request("POST", path, body=body, wait=wait), timeout)
+        return self._endpoint.answer(response, fields)
 
     async def _send(self, request: Request, timeout: float) -> httpx.Response:
-        try:
+        with self._endpoint.reaching():
             return await self._async.send(self._endpoint.build(self._async, request, timeout))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._endpoint.unreachable(error) from None
 
     def _steps(self, steps: Any) -> list[dict[str, Any]]:
         if isinstance(steps, list) and all(isinstance(s, dict) and s.keys() >= STEP_KEYS for s in steps):

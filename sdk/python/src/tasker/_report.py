@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from . import _backoff
-from ._backoff import LONG, LONGEST, Backoff, retry_after
+from ._backoff import LONG, LONGEST, Backoff
 from ._claim import Window
 from ._handler import Outcome
 from ._link import TIMEOUT, is_unknown
@@ -206,7 +206,7 @@ class Resend:
         elif refused(error):
             _log(attempt, "the server refused the report of an outcome; it will be sent again: %s", error)
         limit = LONGEST if refused(error) else LONG
-        postpone(attempt, limit, took, min(retry_after(error), LONGEST))
+        postpone(attempt, limit, took, min(error.retry_after, LONGEST))
         self.reporter.lone.add([attempt])
 
 
@@ -263,12 +263,13 @@ def revise(attempt: Attempt, rejection: dict[str, Any]) -> None:
 
 def shrink_result(attempt: Attempt, error: TaskerError) -> None:
     """Reports a failure instead of an outcome that is too large for a report."""
-    message = f"result: has {len(attempt.outcome.result)} bytes, which the server refuses: {error}"
-    if not attempt.outcome.success:
-        message = str(attempt.outcome.error.get("message"))[:1000]
-    failure = {"message": message, "type": "invalid_result", "retryable": False}
-    if not attempt.outcome.success:
-        failure |= {k: v for k, v in attempt.outcome.error.items() if k in ("type", "retryable")}
+    old = attempt.outcome
+    if old.success:
+        message = f"result: has {len(old.result)} bytes, which the server refuses: {error}"
+        failure = {"message": message, "type": "invalid_result", "retryable": False}
+    else:
+        failure = {k: v for k, v in old.error.items() if k in ("type", "retryable")}
+        failure["message"] = str(old.error["message"])[:1000]
     attempt.encode(Outcome(False, error=failure))
 
 

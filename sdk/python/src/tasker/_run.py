@@ -6,22 +6,26 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from ._backoff import LONG, Backoff
 from ._handler import INTERRUPTED, LOST, TIMEOUT, Handler, Outcome, execute
-from ._link import Lease, Link, Registration, Spec, is_refused_key, is_unknown
-from ._threads import Threads
-from ._time import parse_time
+from ._link import Lease, Link, Registration, is_refused_key, is_unknown
 from .context import BaseContext, Context, SyncContext, log_fields
 from .errors import Invalid, NotSupported, Permanent, StaleLease, StepError, TaskerError, TooLarge
 
+T = TypeVar("T")
 log = logging.getLogger("tasker.worker")
 
 TRIES = 5  # of a request of a handler
+FINAL = (Invalid, TooLarge, NotSupported, StaleLease)  # sending it again is useless
 MAX_BATCH = 500  # leases or outcomes per request; the protocol allows 1000
+TIME = TypeAdapter(datetime)
 Script = Callable[[dict[str, Any]], "Handler | None"]
 
 
@@ -60,24 +64,21 @@ class Run:
     """
 
     def __init__(
-        self, link: Link, spec: Spec, handlers: dict[str, Handler], drain_timeout: float, script: Script | None = None
+        self, link: Link, spec: dict[str, Any], handlers: dict[str, Handler], script: Script | None = None
     ) -> None:
-        self.link = link
-        self.spec = spec
-        self.handlers = handlers
-        self.drain_timeout = drain_timeout
-        self.script = script
+        """spec is the request of the registration. script returns handlers that are used first, in tests."""
+        self.link, self.spec = link, spec
+        self.handlers, self.script = handlers, script
+        self.concurrency: int = spec["max_concurrency"]
         self.loop = asyncio.get_running_loop()
-        self.threads = Threads()
         self.lock = threading.Lock()
-        self.registration = Registration("", 10.0, 30.0, False)
+        self.registration = Registration("", 10.0, 30.0)
         self.attempts: dict[str, Attempt] = {}  # by lease token
         self.newest: dict[str, Attempt] = {}  # by step
         self.queue: list[Attempt] = []  # finished, to be reported
         self.unstarted: list[Lease] = []  # to be released
         self.reserved = 0  # slots of claims under way
         self.running = 0  # handlers
-        self.claimed_at = 0.0  # when a claim that counts as a heartbeat was sent
         self.draining = False
         self.slot = asyncio.Event()  # a slot is free
         self.result = asyncio.Event()  # an outcome is ready
@@ -109,12 +110,8 @@ class Run:
         with self.lock:
             self.registration = registration
         self.succeeded(sent)
-        log.info(
-            "worker registered at %s, with %d handlers",
-            self.link.url,
-            len(self.handlers),
-            extra={"worker_uuid": registration.worker_uuid},
-        )
+        ids = {"worker_uuid": registration.worker_uuid}
+        log.info("worker registered at %s, with %d handlers", self.link.url, len(self.spec["handlers"]), extra=ids)
 
     async def register_again(self, worker: str) -> None:
         """Registers again if the server does not know this id. Leases of the old id are lost."""
@@ -151,7 +148,7 @@ class Run:
 
     def free(self) -> int:
         """Returns how many more steps may be claimed."""
-        return self.spec.concurrency - len(self.attempts) - self.reserved
+        return self.concurrency - len(self.attempts) - self.reserved
 
     def start(self, steps: list[dict[str, Any]], slots: int, sent: float) -> None:
         """Starts the handlers of claimed steps. The leases may be as old as the request."""
@@ -187,7 +184,7 @@ class Run:
         self.idle.clear()
         context = Context(attempt.step, self) if handler.is_async else SyncContext(attempt.step, self)
         attempt.context = context
-        attempt.task = self.loop.create_task(execute(handler, context, self.threads.call))
+        attempt.task = self.loop.create_task(execute(handler, context))
         attempt.task.add_done_callback(partial(self._finish, attempt))
         if attempt.step.get("deadline"):
             attempt.timer = self.loop.call_later(self._time_left(attempt.step), self.cancel, attempt, TIMEOUT)
@@ -264,32 +261,34 @@ class Run:
     # Services of a context
 
     async def document(self, href: str, what: str) -> Any:
-        backoff, tries = Backoff(), 0
-        while True:
-            tries += 1
-            try:
-                return await self.link.document(href)
-            except TaskerError as error:
-                task = href.split("/")[3] if href.count("/") > 3 else href
-                if isinstance(error, Invalid | TooLarge | NotSupported) or is_unknown(error, task):
-                    raise Permanent(f"cannot fetch the {what}: {error}", type="invalid_input") from None
-                if tries == TRIES:
-                    raise StepError(f"cannot fetch the {what}: {error}", type="input_unavailable") from None
-                self.warn("cannot fetch the %s, retrying: %s", error, what)
-                await asyncio.sleep(backoff.after(error))
+        task = href.split("/")[3] if href.count("/") > 3 else href
+        try:
+            return await self._try(f"fetch the {what}", lambda: self.link.document(href), task)
+        except TaskerError as error:
+            message = f"cannot fetch the {what}: {error}"
+            if isinstance(error, FINAL) or is_unknown(error, task):
+                raise Permanent(message, type="invalid_input") from None
+            raise StepError(message, type="input_unavailable") from None
 
     async def save(self, lease: Lease, checkpoint: bytes) -> None:
+        try:
+            await self._try(
+                "save a checkpoint", lambda: self.link.checkpoint(self.registration.worker_uuid, lease, checkpoint)
+            )
+        except (Invalid, TooLarge) as error:
+            raise Permanent(f"checkpoint: {error}", type="invalid_checkpoint") from None
+
+    async def _try(self, action: str, send: Callable[[], Awaitable[T]], task: str = "") -> T:
+        """Sends a request of a handler, up to TRIES times unless sending it again is useless."""
         backoff, tries = Backoff(), 0
         while True:
             tries += 1
             try:
-                return await self.link.checkpoint(self.registration.worker_uuid, lease, checkpoint)
-            except (Invalid, TooLarge) as error:
-                raise Permanent(f"checkpoint: {error}", type="invalid_checkpoint") from None
+                return await send()
             except TaskerError as error:
-                if isinstance(error, StaleLease) or tries == TRIES:
+                if tries == TRIES or isinstance(error, FINAL) or (task and is_unknown(error, task)):
                     raise
-                self.warn("cannot save a checkpoint, retrying: %s", error)
+                self.warn("cannot %s, retrying: %s", error, action)
                 await asyncio.sleep(backoff.after(error))
 
     def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -324,6 +323,11 @@ class Run:
                 await asyncio.sleep(backoff.step(LONG))
             else:
                 backoff.reset()
+
+
+def parse_time(text: str) -> float:
+    """Converts a time of the API to seconds since 1970."""
+    return TIME.validate_python(text).timestamp()
 
 
 def _unknown(name: str) -> Callable[[], Coroutine[Any, Any, None]]:

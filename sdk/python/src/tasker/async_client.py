@@ -8,7 +8,7 @@ import random
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from types import TracebackType
+from time import monotonic
 from typing import Any, TypeVar
 
 import httpx
@@ -18,7 +18,7 @@ from typing_extensions import Self, Unpack
 from . import _backoff, _json
 from ._http import Endpoint, Request, path, uses_proxy
 from ._key import KeySource
-from ._options import Clock, TaskFilter, TaskOptions, has_settled, new_task
+from ._options import has_settled, new_task
 from .errors import TaskerError, WaitTimeout
 from .models import (
     CancelledTasks,
@@ -29,7 +29,9 @@ from .models import (
     RegisteredTemplate,
     Step,
     Task,
+    TaskFilter,
     TaskList,
+    TaskOptions,
     TemplateDetail,
     TemplateList,
     UpdatedEntry,
@@ -71,9 +73,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -97,41 +97,38 @@ class AsyncClient:
         """
         task = new_task(namespace, name, context, **options)
         body = task.model_dump_json(exclude_unset=True).encode()
-        return await self._call(
-            Task, Request("POST", path("v1", "tasks"), body=body, repeatable=bool(task.idempotency_key))
-        )
+        request = Request("POST", path("tasks"), body=body, repeatable=bool(task.idempotency_key))
+        return await self._call(Task, request)
 
     async def create_tasks(self, tasks: Iterable[CreateTask]) -> CreatedTasks:
         """Creates all tasks of a list, at most 1,000, or none."""
         listed = list(tasks)
-        body = b"[" + b",".join(t.model_dump_json(exclude_unset=True).encode() for t in listed) + b"]"
+        body = f"[{','.join(t.model_dump_json(exclude_unset=True) for t in listed)}]".encode()
         keyed = all(t.idempotency_key for t in listed)
-        return await self._call(CreatedTasks, Request("POST", path("v1", "tasks", "bulk"), body=body, repeatable=keyed))
+        return await self._call(CreatedTasks, Request("POST", path("tasks", "bulk"), body=body, repeatable=keyed))
 
     async def get_task(self, task: str) -> Task:
         """Returns a task with its steps."""
-        return await self._get(Task, path("v1", "tasks", task))
+        return await self._get(Task, path("tasks", task))
 
     async def list_tasks(self, **filters: Unpack[TaskFilter]) -> TaskList:
         """Lists tasks without their steps, newest first.
 
         The next page begins with before=page.pagination.next_before.
         """
-        return await self._get(TaskList, path("v1", "tasks"), filters)
+        return await self._get(TaskList, path("tasks"), filters)
 
     async def cancel_task(self, task: str, reason: str, by: str, *, compensate: bool = False) -> Task:
         """Cancels a task. compensate undoes its completed steps. A complete task is a Conflict."""
-        query = {"reason": reason, "cancelled_by": by, "compensate": compensate or None}
-        return await self._call(
-            Task, Request("DELETE", path("v1", "tasks", task), query=_query(query), repeatable=True)
-        )
+        query = _query({"reason": reason, "cancelled_by": by, "compensate": compensate or None})
+        return await self._call(Task, Request("DELETE", path("tasks", task), query=query, repeatable=True))
 
     async def cancel_tasks(
         self, reason: str, by: str, *, dry_run: bool = False, compensate: bool = False, **filters: Unpack[TaskFilter]
     ) -> CancelledTasks:
         """Cancels open tasks that match the filters, one batch at a time: repeat it while more is true."""
         body = {"reason": reason, "by": by, "dry_run": dry_run, "compensate": compensate}
-        request = Request("POST", path("v1", "tasks", "cancel"), query=_query(filters), repeatable=True)
+        request = Request("POST", path("tasks", "cancel"), query=_query(filters), repeatable=True)
         return await self._send(CancelledTasks, request, body)
 
     async def wait(self, task: str | Task, timeout: float = 60.0) -> Task:
@@ -139,39 +136,36 @@ class AsyncClient:
 
         It raises WaitTimeout, which is a TimeoutError, after timeout seconds.
         """
-        name = task.task_uuid if isinstance(task, Task) else task
-        clock = Clock(timeout)
+        where = path("tasks", task.task_uuid if isinstance(task, Task) else task)
+        end = monotonic() + timeout
         while True:
-            wait, asked = min(clock.left(), POLL), clock.left()
-            request = Request(
-                "GET", path("v1", "tasks", name), query={"wait_ms": round(wait * 1000)}, repeatable=True, wait=wait
-            )
-            found = await self._call(Task, request)
+            asked = monotonic()
+            wait = max(min(end - asked, POLL), 0.0)
+            query = {"wait_ms": round(wait * 1000)}
+            found = await self._call(Task, Request("GET", where, query=query, repeatable=True, wait=wait))
             if has_settled(found):
                 return found
-            if clock.left() <= 0:
+            if monotonic() >= end:
                 raise WaitTimeout(found, timeout)
-            early = LEAST_POLL - (asked - clock.left())
-            await asyncio.sleep(max(min(early, clock.left()), 0.0))
+            await asyncio.sleep(max(min(asked + LEAST_POLL, end) - monotonic(), 0.0))
 
     # Steps. A step is named by its name, such as "charge" or "refund[17]", or by its UUID.
 
     async def list_steps(self, task: str) -> list[Step]:
         """Lists the steps of a task."""
-        return await self._get(list[Step], path("v1", "tasks", task, "workflow_steps"))
+        return await self._get(list[Step], path("tasks", task, "workflow_steps"))
 
     async def get_step(self, task: str, step: str) -> Step:
         """Returns one step."""
-        return await self._get(Step, path("v1", "tasks", task, "workflow_steps", step))
+        return await self._get(Step, path("tasks", task, "workflow_steps", step))
 
     async def reset_step(self, task: str, step: str, reason: str, by: str, **options: Any) -> Step:
         """Gives a failed step new attempts. Its task continues.
 
         Options are discard_checkpoint, interrupt and child. A step that has not failed is a Conflict.
         """
-        return await self._act(
-            task, step, {"action_type": "reset_for_retry", "reason": reason, "reset_by": by, **options}
-        )
+        body = {"action_type": "reset_for_retry", "reason": reason, "reset_by": by, **options}
+        return await self._act(task, step, body)
 
     async def resolve_step(self, task: str, step: str, reason: str, by: str) -> Step:
         """Ends a step without a result. Its task continues."""
@@ -197,15 +191,13 @@ class AsyncClient:
         return await self._complete(task, step, {"success": False, "error": error}, source)
 
     async def _complete(self, task: str, step: str, body: dict[str, Any], source: str) -> Step:
-        where = path("v1", "tasks", task, "workflow_steps", step, "completion")
-        return await self._send(
-            Step, Request("POST", where, repeatable=True), body | ({"source": source} if source else {})
-        )
+        if source:
+            body["source"] = source
+        where = path("tasks", task, "workflow_steps", step, "completion")
+        return await self._send(Step, Request("POST", where, repeatable=True), body)
 
     async def _act(self, task: str, step: str, body: dict[str, Any]) -> Step:
-        where = path("v1", "tasks", task, "workflow_steps", step)
-        key = str(uuid.uuid4())
-        return await self._send(Step, Request("PATCH", where, idempotency_key=key, repeatable=True), body)
+        return await self._change(Step, path("tasks", task, "workflow_steps", step), body)
 
     # Investigations
 
@@ -219,19 +211,19 @@ class AsyncClient:
     ) -> list[Entry]:
         """Lists investigations, newest first. status is "pending" for the open ones."""
         query = {"resolution_status": status, "dlq_reason": reason, "limit": limit, "offset": offset}
-        return await self._get(list[Entry], path("v1", "dlq"), query)
+        return await self._get(list[Entry], path("dlq"), query)
 
     async def investigation_queue(self, **filters: Any) -> list[InvestigationQueueEntry]:
         """Lists open investigations, most urgent first. Filters are those of the API, such as namespace."""
-        return await self._get(list[InvestigationQueueEntry], path("v1", "dlq", "investigation-queue"), filters)
+        return await self._get(list[InvestigationQueueEntry], path("dlq", "investigation-queue"), filters)
 
     async def get_investigation(self, investigation: str) -> Entry:
         """Returns an investigation with its history."""
-        return await self._get(Entry, path("v1", "dlq", "entry", investigation))
+        return await self._get(Entry, path("dlq", "entry", investigation))
 
     async def investigation_of(self, task: str) -> Entry:
         """Returns the latest investigation of a task. It raises NotFound if there is none."""
-        return await self._get(Entry, path("v1", "dlq", "task", task))
+        return await self._get(Entry, path("dlq", "task", task))
 
     async def resolve_investigation(
         self, investigation: str, notes: str, by: str, *, status: str = "manually_resolved", compensate: bool = False
@@ -240,9 +232,7 @@ class AsyncClient:
         body: dict[str, Any] = {"resolution_status": status, "resolution_notes": notes, "resolved_by": by}
         if compensate:
             body["compensate"] = True
-        where = path("v1", "dlq", "entry", investigation)
-        key = str(uuid.uuid4())
-        return await self._send(UpdatedEntry, Request("PATCH", where, idempotency_key=key, repeatable=True), body)
+        return await self._change(UpdatedEntry, path("dlq", "entry", investigation), body)
 
     # Templates
 
@@ -252,28 +242,32 @@ class AsyncClient:
         It raises Invalid with the faults as details, and Conflict if the version exists with other
         content. strict makes unknown keys faults.
         """
-        text = isinstance(template, str)
-        body = template.encode() if isinstance(template, str) else _json.encode(dict(template), "template")
-        media = "application/yaml" if text else "application/json"
-        query = {"strict": "true"} if strict else None
-        request = Request("POST", path("v1", "templates"), query=query, body=body, media=media, repeatable=True)
+        query = _query({"strict": strict or None})
+        request = Request("POST", path("templates"), query=query, repeatable=True)
+        if not isinstance(template, str):
+            return await self._send(RegisteredTemplate, request, dict(template))
+        request.body, request.media = template.encode(), "application/yaml"
         return await self._call(RegisteredTemplate, request)
 
     async def get_template(self, namespace: str, name: str, version: str) -> TemplateDetail:
         """Returns one version of a template."""
-        return await self._get(TemplateDetail, path("v1", "templates", namespace, name, version))
+        return await self._get(TemplateDetail, path("templates", namespace, name, version))
 
     async def list_templates(
         self, namespace: str | None = None, *, limit: int | None = None, offset: int | None = None
     ) -> TemplateList:
         """Lists the templates of a namespace, or of all."""
         query = {"namespace": namespace, "limit": limit, "offset": offset}
-        return await self._get(TemplateList, path("v1", "templates"), query)
+        return await self._get(TemplateList, path("templates"), query)
 
     # Requests
 
     async def _get(self, kind: type[T], where: str, query: Mapping[str, Any] | None = None) -> T:
         return await self._call(kind, Request("GET", where, query=_query(query or {}), repeatable=True))
+
+    async def _change(self, kind: type[T], where: str, body: dict[str, Any]) -> T:
+        request = Request("PATCH", where, idempotency_key=str(uuid.uuid4()), repeatable=True)
+        return await self._send(kind, request, body)
 
     async def _send(self, kind: type[T], request: Request, body: dict[str, Any]) -> T:
         request.body = _json.encode(body, "body")
@@ -281,35 +275,21 @@ class AsyncClient:
 
     async def _call(self, kind: type[T], request: Request) -> T:
         """Sends a request, again if it is safe, and decodes the answer."""
-        delay = _backoff.FIRST
-        for attempt in range(RETRIES + 1):
+        delay, left = _backoff.FIRST, RETRIES
+        while True:
             try:
-                response = await self._once(request)
-                break
+                with self._endpoint.reaching():
+                    response = await self._http.send(self._endpoint.build(self._http, request, self._timeout))
+                return self._endpoint.decode(TypeAdapter(kind), response)
             except TaskerError as error:
                 again = not error.sent or (request.repeatable and error.code == "UNAVAILABLE")
-                if not again or attempt == RETRIES or error.code == "UNAUTHORIZED":
+                if not again or not left or error.code == "UNAUTHORIZED":
                     raise
                 await asyncio.sleep(max(error.retry_after, delay * random.uniform(0.75, 1.0)))
-                delay *= 2
-        return self._endpoint.decode(TypeAdapter(kind), response)
-
-    async def _once(self, request: Request) -> httpx.Response:
-        try:
-            response = await self._http.send(self._endpoint.build(self._http, request, self._timeout))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._endpoint.unreachable(error) from None
-        if not response.is_success:
-            raise self._endpoint.refusal(response)
-        return response
+                delay, left = 2 * delay, left - 1
 
 
 def _query(filters: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the parameters that are set, in the form of the API."""
     query = {name: value for name, value in filters.items() if value is not None}
-    for name, value in query.items():
-        if isinstance(value, bool):
-            query[name] = "true" if value else "false"
-        elif isinstance(value, datetime):
-            query[name] = value.isoformat()
-    return query
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in query.items()}

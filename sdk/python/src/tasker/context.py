@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,13 +14,7 @@ from .errors import Permanent
 T = TypeVar("T")
 
 MAX_CHECKPOINT = 16 << 10  # bytes
-MAX_CACHED = 8 << 20  # bytes of fetched results that an attempt keeps
 logger = logging.getLogger("tasker.step")
-
-if TYPE_CHECKING:
-    _Adapter = logging.LoggerAdapter[logging.Logger]
-else:  # a class without parameters before Python 3.11
-    _Adapter = logging.LoggerAdapter
 
 
 class Services(Protocol):
@@ -39,75 +33,32 @@ class BaseContext:
     def __init__(self, step: Mapping[str, Any], services: Services) -> None:
         self._step = step
         self._services = services
-        self._fetched: dict[str, Any] = {}
-        self._saved: Any = step.get("checkpoint")
         self._cancelled: str | None = None
-        self._logger: logging.LoggerAdapter[logging.Logger] | None = None
+        self.step_uuid: str = step["step_uuid"]
+        """The id of the step. Use it as the idempotency key of the side effect."""
+        self.task_uuid: str = step["task_uuid"]
+        self.correlation_id: str = step["correlation_id"]
+        self.namespace: str = step["namespace"]
+        self.task_name: str = step["task_name"]
+        self.task_version: str = step["task_version"]
+        self.step_name: str = step["name"]
+        self.attempt: int = step["attempt"]
+        """The number of this attempt. The first is 1."""
+        self.max_attempts: int = step["max_attempts"]
+        self.initialization: Any = step.get("initialization")
+        """The initialization that the template defines for the step."""
+        self.context: Any = step.get("context")
+        """The context of the task. For an item of a map step, it lacks the list: see task_context."""
+        self.item: Any = step.get("item")
+        """The element of the list, for an item of a map step. Otherwise None."""
+        self.index: int | None = step.get("index")
+        """The position of the item in the list, from 0, or None."""
+        self.last_checkpoint: Any = step.get("checkpoint")
+        """The latest checkpoint of this or an earlier attempt, or None."""
         self.metadata: dict[str, Any] = {}
         """Stored with the result for people. Other steps do not get it."""
-
-    @property
-    def step_uuid(self) -> str:
-        """The id of the step. Use it as the idempotency key of the side effect."""
-        return cast(str, self._step["step_uuid"])
-
-    @property
-    def task_uuid(self) -> str:
-        return cast(str, self._step["task_uuid"])
-
-    @property
-    def correlation_id(self) -> str:
-        return cast(str, self._step["correlation_id"])
-
-    @property
-    def namespace(self) -> str:
-        return cast(str, self._step["namespace"])
-
-    @property
-    def task_name(self) -> str:
-        return cast(str, self._step["task_name"])
-
-    @property
-    def task_version(self) -> str:
-        return cast(str, self._step["task_version"])
-
-    @property
-    def step_name(self) -> str:
-        return cast(str, self._step["name"])
-
-    @property
-    def attempt(self) -> int:
-        """The number of this attempt. The first is 1."""
-        return cast(int, self._step["attempt"])
-
-    @property
-    def max_attempts(self) -> int:
-        return cast(int, self._step["max_attempts"])
-
-    @property
-    def initialization(self) -> Any:
-        """The initialization that the template defines for the step."""
-        return self._step.get("initialization")
-
-    @property
-    def context(self) -> Any:
-        """The context of the task. For an item of a map step, it lacks the list: see task_context."""
-        return self._step.get("context")
-
-    @property
-    def item(self) -> Any:
-        """The element of the list, for an item of a map step. Otherwise None."""
-        return self._step.get("item")
-
-    @property
-    def index(self) -> int | None:
-        """The position of the item in the list, from 0, or None."""
-        return cast("int | None", self._step.get("index"))
-
-    @property
-    def last_checkpoint(self) -> Any:
-        """The latest checkpoint of this or an earlier attempt, or None."""
-        return self._saved
+        self.logger = StepLogger(logger, log_fields(step))
+        """A logger that adds the ids of the step to each record, as extra fields."""
 
     @property
     def cancelled(self) -> bool:
@@ -119,26 +70,13 @@ class BaseContext:
         """The names of the dependencies that have a result, sorted."""
         return sorted({*self._step.get("dependency_results", {}), *self._step.get("dependency_result_refs", {})})
 
-    @property
-    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that adds the ids of the step to each record, as extra fields."""
-        if self._logger is None:
-            self._logger = StepLogger(logger, log_fields(self._step))
-        return self._logger
-
     async def _result(self, kind: Any, name: str) -> Any:
         inline = self._step.get("dependency_results", {})
-        reference = self._step.get("dependency_result_refs", {}).get(name)
         if name in inline:
             value = inline[name]
-        elif name in self._fetched:
-            value = self._fetched[name]
-        elif reference:
+        elif reference := self._step.get("dependency_result_refs", {}).get(name):
             what = f"result of step {name} ({reference['bytes']} bytes)"
             value = await self._services.document(reference["href"], what)
-            kept = sum(self._step["dependency_result_refs"][n]["bytes"] for n in self._fetched)
-            if kept + reference["bytes"] <= MAX_CACHED:
-                self._fetched[name] = value
         else:
             known = ", ".join(self.dependencies) or "no step"
             raise Permanent(f"step {self.step_name} has no result of {name!r}: it has {known}", type="invalid_input")
@@ -158,9 +96,8 @@ class BaseContext:
         if len(encoded) > MAX_CHECKPOINT:
             message = f"checkpoint: has {len(encoded)} bytes, but the limit is {MAX_CHECKPOINT}"
             raise Permanent(message, type="invalid_checkpoint")
-        lease = {"step_uuid": self.step_uuid, "lease_token": self._step["lease_token"]}
-        await self._services.save(lease, encoded)
-        self._saved = _json.loads(encoded)
+        await self._services.save({"step_uuid": self.step_uuid, "lease_token": self._step["lease_token"]}, encoded)
+        self.last_checkpoint = _json.loads(encoded)
 
 
 class Context(BaseContext):
@@ -175,8 +112,8 @@ class Context(BaseContext):
     async def result(self, kind: Any, name: str) -> Any:
         """Returns the result of a dependency as kind: a pydantic model, dict, Any or another type hint.
 
-        A large result is fetched from the server. A missing result, or one that does not validate,
-        is a permanent failure.
+        A large result is fetched from the server, each time. A missing result, or one that does not
+        validate, is a permanent failure.
         """
         return await self._result(kind, name)
 
@@ -227,12 +164,11 @@ class SyncContext(BaseContext):
         self._services.wait(self._checkpoint(value))
 
 
-class StepLogger(_Adapter):
+class StepLogger(logging.LoggerAdapter):  # type: ignore[type-arg] # it has no parameters before Python 3.11
     """Adds the ids of a step to the extra fields of each record, and keeps those of the caller."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
-        return msg, kwargs
+        return msg, {**kwargs, "extra": {**(self.extra or {}), **(kwargs.get("extra") or {})}}
 
 
 def log_fields(step: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,13 +19,7 @@ class TaskerError(Exception):
     code = "INTERNAL"
 
     def __init__(
-        self,
-        message: str,
-        *,
-        code: str | None = None,
-        details: Any = None,
-        retry_after: float = 0.0,
-        sent: bool = True,
+        self, message: str, *, code: str | None = None, details: Any = None, retry_after: float = 0.0, sent: bool = True
     ) -> None:
         super().__init__(message)
         self.code = code or self.code
@@ -95,21 +89,7 @@ class NotSupported(TaskerError):
     code = "NOT_SUPPORTED"
 
 
-CODES: dict[str, type[TaskerError]] = {
-    kind.code: kind
-    for kind in (
-        Invalid,
-        TooLarge,
-        NotFound,
-        Conflict,
-        StaleLease,
-        Unavailable,
-        Internal,
-        Unauthorized,
-        Forbidden,
-        NotSupported,
-    )
-}
+CODES = {kind.code: kind for kind in TaskerError.__subclasses__()}
 
 
 class WaitTimeout(TimeoutError):
@@ -130,12 +110,7 @@ class StepError(Exception):
     retryable = True
 
     def __init__(
-        self,
-        message: str,
-        *,
-        type: str | None = None,
-        context: Any = None,
-        fingerprint: str | None = None,
+        self, message: str, *, type: str | None = None, context: Any = None, fingerprint: str | None = None
     ) -> None:
         super().__init__(message)
         self.type = type or self.__class__.__name__
@@ -162,7 +137,6 @@ class RetryAfter(StepError):
         context: Any = None,
         fingerprint: str | None = None,
     ) -> None:
-        super().__init__(
-            message or f"retry after {seconds:g} seconds", type=type, context=context, fingerprint=fingerprint
-        )
+        message = message or f"retry after {seconds:g} seconds"
+        super().__init__(message, type=type, context=context, fingerprint=fingerprint)
         self.retry_after = max(seconds, 0.0)

@@ -42,8 +42,11 @@ def lifespan(worker: Worker, inner: Lifespan | None = None, *, startup_timeout: 
 
 
 @asynccontextmanager
-async def serving(worker: Worker, startup_timeout: float = 5.0) -> AsyncIterator[None]:
-    """Serves a worker in the background of an async with block, and drains it at the end."""
+async def serving(worker: Worker, startup_timeout: float = 5.0) -> AsyncIterator[asyncio.Future[None]]:
+    """Serves a worker in the background of an async with block, and drains it at the end.
+
+    The value of the block is the future of worker.serve, which has the reason if the worker failed.
+    """
     task = asyncio.ensure_future(worker.serve())
     accepted = asyncio.ensure_future(worker.wait_registered())
     try:
@@ -54,7 +57,7 @@ async def serving(worker: Worker, startup_timeout: float = 5.0) -> AsyncIterator
         task.result()  # raises the reason
     task.add_done_callback(_log_end)
     try:
-        yield
+        yield task
     finally:
         worker.stop()
         await asyncio.wait({task})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
 
 class Checkpoint(BaseModel):
@@ -742,3 +744,50 @@ class Entry(BaseModel):
 class TaskList(BaseModel):
     pagination: TaskPage
     tasks: list[Task]
+
+
+class TaskOptions(TypedDict, total=False):
+    """Optional fields of a new task. CreateTask describes them."""
+
+    correlation_id: str
+    debounce: Debounce
+    due_after_seconds: float
+    due_at: datetime
+    idempotency_key: str
+    initiator: str
+    parent_correlation_id: str
+    priority: int
+    reason: str
+    recreated_from: str
+    source_system: str
+    start_after_seconds: float
+    start_at: datetime
+    start_by: datetime
+    start_within_seconds: float
+    tags: list[str]
+    unique: Unique
+    version: str
+
+
+class TaskFilter(TypedDict, total=False):
+    """Filters of a list of tasks. tag and attribute (NAME:VALUE) must all match."""
+
+    status: str
+    phase: str
+    namespace: str
+    name: str
+    dead_lettered: bool
+    tag: list[str]
+    correlation_id: str
+    idempotency_key: str
+    initiator: str
+    source_system: str
+    created_after: datetime
+    created_before: datetime
+    parent: str
+    overdue: bool
+    due_before: datetime
+    attribute: list[str]
+    limit: int
+    offset: int
+    before: str

@@ -5,32 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
+from anyio.from_thread import start_blocking_portal
 
 from . import _json
 from ._handler import Handler, execute
-from ._threads import Threads
 from .client import Client
 from .context import Context, SyncContext
-from .errors import NotFound, RetryAfter, StepError, WaitTimeout
+from .errors import NotFound, StepError, WaitTimeout
+from .fastapi import serving
 from .models import Task
 from .worker import Worker
 
 __all__ = ["DevServer", "Fail", "Return", "StepRun", "run_step"]
-
-T = TypeVar("T")
 
 START_TIME = 120.0  # seconds for the start of a server: PostgreSQL may have to create its data
 
@@ -101,32 +100,17 @@ def run_step(
     if checkpoint is not None:
         step["checkpoint"] = checkpoint
     step = _json.loads(_json.encode(step, "step"))
-    return _in_own_loop(lambda: _run_step(Handler(step["handler"], handler), step))
+    with start_blocking_portal() as portal:
+        run: StepRun = portal.call(_run_step, Handler(step["handler"], handler), step)
+    return run
 
 
 async def _run_step(handler: Handler, step: dict[str, Any]) -> StepRun:
     bench = _Bench(asyncio.get_running_loop())
     context = Context(step, bench) if handler.is_async else SyncContext(step, bench)
-    threads = Threads()
-    try:
-        outcome = await execute(handler, context, threads.call)
-    finally:
-        threads.close()
+    outcome = await execute(handler, context)
     result = _json.loads(outcome.result) if outcome.success else None
     return StepRun(outcome.success, result, outcome.error, bench.checkpoints, context.metadata)
-
-
-def _in_own_loop(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs a coroutine function in a new event loop, in a thread if this one has a loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(call())
-    ended: list[T] = []
-    thread = threading.Thread(target=lambda: ended.append(asyncio.run(call())))
-    thread.start()
-    thread.join()
-    return ended[0]
 
 
 @dataclass(frozen=True)
@@ -162,14 +146,12 @@ class DevServer:
         *,
         binary: str | os.PathLike[str] | None = None,
         templates: str | os.PathLike[str] | None = None,
-        data_dir: str | os.PathLike[str] | None = None,
         test_clock: bool = True,
     ) -> None:
         """Configures a server. It starts in the with block, on a free port.
 
         binary is the program tasker (default: TASKER_BINARY, or tasker in the PATH). templates is a
-        directory of templates to register. data_dir is kept; the default is a directory that is
-        removed at the end. test_clock allows advance.
+        directory of templates to register. test_clock allows advance.
         """
         found = binary or os.environ.get("TASKER_BINARY") or shutil.which("tasker")
         if not found:
@@ -177,64 +159,31 @@ class DevServer:
         self._command = [os.fspath(found), "dev", "--listen", "127.0.0.1:0"]
         self._command += ["--test-clock"] if test_clock else []
         self._command += ["--templates", os.fspath(templates)] if templates else []
-        self._data_dir = os.fspath(data_dir) if data_dir else None
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._process: subprocess.Popen[str] | None = None
+        self._stack = ExitStack()
         self._client: Client | None = None
 
     def __enter__(self) -> DevServer:
-        directory = self._data_dir
-        if directory is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="tasker-", ignore_cleanup_errors=True)
-            directory = self._temporary.name
-            os.chmod(directory, 0o755)  # PostgreSQL may run as another user
-        log = Path(directory, "server.log")
-        with log.open("w") as output:
-            environment = {k: v for k, v in os.environ.items() if not k.startswith("TASKER_")}
-            self._process = subprocess.Popen(
-                [*self._command, "--data-dir", str(Path(directory, "data"))],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env=environment,
-                start_new_session=True,
-            )
-        try:
-            self._client = Client(self._wait_ready(log), key="")
-        except BaseException:
-            self.__exit__()
-            raise
+        with ExitStack() as stack:
+            temporary = tempfile.TemporaryDirectory(prefix="tasker-", ignore_cleanup_errors=True)
+            directory = Path(stack.enter_context(temporary))
+            directory.chmod(0o755)  # PostgreSQL may run as another user
+            log = directory / "server.log"
+            with log.open("w") as output:
+                process = subprocess.Popen(
+                    [*self._command, "--data-dir", str(directory / "data")],
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={k: v for k, v in os.environ.items() if not k.startswith("TASKER_")},
+                    start_new_session=True,
+                )
+            stack.callback(_stop, process)
+            self._client = stack.enter_context(Client(_wait_ready(process, log), key=""))
+            self._stack = stack.pop_all()
         return self
 
-    def _wait_ready(self, log: Path) -> str:
-        """Returns the URL of the server when it is ready."""
-        end = time.monotonic() + START_TIME
-        while time.monotonic() < end:
-            text = log.read_text()
-            for line in text.splitlines():
-                _, found, url = line.partition("tasker is ready at ")
-                if found:
-                    return url.split()[0]
-            if self._process is None or self._process.poll() is not None:
-                raise RuntimeError(f"tasker dev ended at its start: {text[-2000:]}")
-            time.sleep(0.05)
-        raise TimeoutError(f"tasker dev is not ready after {START_TIME:g} seconds: {log.read_text()[-2000:]}")
-
     def __exit__(self, *_: object) -> None:
-        if self._client:
-            self._client.close()
-            self._client = None
-        if self._process:
-            self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(30)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        if self._temporary:
-            self._temporary.cleanup()
-            self._temporary = None
+        self._client = None
+        self._stack.close()
 
     @property
     def client(self) -> Client:
@@ -250,7 +199,8 @@ class DevServer:
     def advance(self, seconds: float) -> str:
         """Advances the clock of the server: retries and timeouts become due. It returns the new time.
 
-        It does not wait for handlers: the lease of one that runs may end. Call until before.
+        It does not wait for handlers: the lease of one that runs may end. Call until before. Advance
+        to the time at which work is due: long after it, the task is stale and is investigated.
         """
         body = {"advance_ms": round(seconds * 1000)}
         response = httpx.post(f"{self.url}/test/clock", json=body, timeout=60, trust_env=False)
@@ -277,43 +227,35 @@ class DevServer:
         that is no handler of the worker is registered as one.
         """
         scripts = {name: list(script) for name, script in (outcomes or {}).items()}
-        worker = worker._for_tests(self.url, scripts, lambda step: _scripted(step, scripts))
-        started, ended = threading.Event(), list[BaseException]()
-        holder: list[asyncio.AbstractEventLoop] = []
-
-        async def serve() -> None:
-            holder.append(asyncio.get_running_loop())
-            serving = asyncio.ensure_future(worker.serve())
-            waiting = asyncio.ensure_future(worker.wait_registered())
-            await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
-            started.set()
-            await serving
-
-        def work() -> None:
-            try:
-                asyncio.run(serve())
-            except BaseException as error:
-                ended.append(error)
-            finally:
-                started.set()
-
-        thread = threading.Thread(target=work, name="tasker-worker", daemon=True)
-        thread.start()
-        started.wait()
-        try:
-            if ended:
-                raise ended[0]
+        used_up = Fail("no outcome is left, and the worker has no such handler", "unscripted", permanent=True)
+        more = {name: Handler(name, _player(used_up)) for name in scripts}
+        worker = worker._for_tests(self.url, more, lambda step: _scripted(step, scripts))
+        service = serving(worker, START_TIME)
+        with start_blocking_portal() as portal, portal.wrap_async_context_manager(service) as ended:
             yield worker
-        finally:
-            if thread.is_alive():
-                try:
-                    holder[0].call_soon_threadsafe(worker.stop)
-                except RuntimeError:  # it ended just now
-                    pass
-            thread.join()
-        if ended:
-            raise ended[0]
+        ended.result()
+
+
+def _wait_ready(process: subprocess.Popen[bytes], log: Path) -> str:
+    """Returns the URL of the server when it is ready."""
+    end = time.monotonic() + START_TIME
+    while time.monotonic() < end:
+        running, text = process.poll() is None, log.read_text()
+        if found := re.search(r"tasker is ready at (\S+)\s", text):
+            return found[1]
+        if not running:
+            raise RuntimeError(f"tasker dev ended at its start: {text[-2000:]}")
+        time.sleep(0.05)
+    raise TimeoutError(f"tasker dev is not ready after {START_TIME:g} seconds: {log.read_text()[-2000:]}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _scripted(step: Mapping[str, Any], scripts: dict[str, list[Return | Fail]]) -> Handler | None:
@@ -328,10 +270,8 @@ def _player(outcome: Return | Fail) -> Callable[[], Any]:
     async def play() -> Any:
         if isinstance(outcome, Return):
             return outcome.result
-        if outcome.retry_after is not None:
-            raise RetryAfter(outcome.retry_after, outcome.message, type=outcome.type)
         error = StepError(outcome.message, type=outcome.type)
-        error.retryable = not outcome.permanent
+        error.retryable, error.retry_after = not outcome.permanent, outcome.retry_after
         raise error
 
     return play

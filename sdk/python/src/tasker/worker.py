@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,10 +17,10 @@ from ._handler import INTERRUPTED, Handler
 from ._heartbeat import Heartbeats
 from ._http import Endpoint
 from ._key import KeySource
-from ._link import Link, Spec
+from ._link import PROTOCOL, Link
 from ._report import Reporter
 from ._run import Run, Script
-from .errors import Forbidden, Invalid, NotFound, NotSupported, Permanent, TaskerError, TooLarge, Unauthorized
+from .errors import Forbidden, Invalid, NotFound, NotSupported, TaskerError, TooLarge, Unauthorized
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,9 +68,14 @@ class Worker:
             raise ValueError(f"invalid concurrency {concurrency}: must be at least 1")
         self._endpoint = Endpoint(url, KeySource(key, key_file))
         self._transport = transport
-        self._namespaces, self._concurrency = names, concurrency
         self._drain_timeout = drain_timeout
-        self._name, self._version = name or socket.gethostname() or "worker", version
+        self._spec = {
+            "name": name or socket.gethostname() or "worker",
+            "namespaces": names,
+            "version": version,
+            "max_concurrency": concurrency,
+            "protocol": PROTOCOL,
+        }
         self._handlers: dict[str, Handler] = {}
         self._script: Script | None = None
         self._run: Run | None = None
@@ -100,21 +106,11 @@ class Worker:
         """The names of the registered handlers, sorted."""
         return sorted(self._handlers)
 
-    def _for_tests(self, url: str, names: Iterable[str], script: Script) -> Worker:
-        """Returns a copy that works for another server, with scripted outcomes for these names."""
-        other = Worker(
-            self._namespaces,
-            url=url,
-            key="",
-            concurrency=self._concurrency,
-            drain_timeout=self._drain_timeout,
-            name=self._name,
-            version=self._version,
-        )
-        other._handlers = dict(self._handlers)
-        other._script = script
-        for name in names:
-            other._handlers.setdefault(name, Handler(name, _unscripted(name)))
+    def _for_tests(self, url: str, more: Mapping[str, Handler], script: Script) -> Worker:
+        """Returns a copy that works for another server, with scripted outcomes and more handlers."""
+        other = copy.copy(self)
+        other._endpoint, other._script, other._registered = Endpoint(url, KeySource("")), script, asyncio.Event()
+        other._handlers = {**more, **self._handlers}
         return other
 
     async def wait_registered(self) -> None:
@@ -163,18 +159,16 @@ class Worker:
         if self._run:
             raise RuntimeError("the worker is already running: create another one")
         link = Link(self._endpoint, self._transport)
-        spec = Spec(self._name, self._namespaces, tuple(self.handlers), self._version, self._concurrency)
-        run = self._run = Run(link, spec, self._handlers, self._drain_timeout, self._script)
+        run = self._run = Run(link, {**self._spec, "handlers": self.handlers}, self._handlers, self._script)
         if self._stop_requested:
             run.stop.set()
         try:
             if await self._register(run):
                 self._registered.set()
-                await _operate(run)
+                await _operate(run, self._drain_timeout)
         finally:
             self._run, self._stop_requested = None, False
             self._registered.clear()
-            run.threads.close()
             await link.close()
         if run.broken:
             raise run.broken
@@ -190,25 +184,18 @@ class Worker:
             registering.result()
             return True
         except TaskerError as error:
-            text = f"the server at {run.link.url} refuses worker {self._name}: {error.message}"
+            text = f"the server at {run.link.url} refuses worker {self._spec['name']}: {error.message}"
             raise type(error)(text, code=error.code, details=error.details, sent=error.sent) from None
         finally:
             registering.cancel()
             stopping.cancel()
 
 
-def _unscripted(name: str) -> Callable[[], Coroutine[Any, Any, None]]:
-    async def fail() -> None:
-        raise Permanent(f"no outcome is scripted for {name}, and the worker has no such handler", type="unscripted")
-
-    return fail
-
-
 class HandlersStuck(RuntimeError):
     """Handlers ignored their cancellation at the end of the worker. Their steps were released."""
 
 
-async def _operate(run: Run) -> None:
+async def _operate(run: Run, drain_timeout: float) -> None:
     """Runs the loops of a registered worker until it is stopped, then drains."""
     reporter, heartbeats = Reporter(run), Heartbeats(run)
     heartbeats.start()
@@ -227,11 +214,11 @@ async def _operate(run: Run) -> None:
     run.stop.set()
     failed = [t.exception() for t in loops if t.done() and not t.cancelled() and t.exception()]
     try:
-        stuck = await _drain(run, claims)
-        await heartbeats.stop()
+        stuck = await _drain(run, claims, drain_timeout)
         run.closing.set()
         run.result.set()
         await asyncio.wait({reports, resends, lone}, timeout=REPORT_TIME)
+        await heartbeats.stop()
         await _leave(run)
     finally:
         for task in (stopping, *loops):
@@ -246,7 +233,7 @@ async def _operate(run: Run) -> None:
         raise HandlersStuck(f"{stuck} handlers did not stop when they were cancelled; their steps were released")
 
 
-async def _drain(run: Run, claims: asyncio.Task[None]) -> int:
+async def _drain(run: Run, claims: asyncio.Task[None], timeout: float) -> int:
     """Ends the claims and the handlers. It returns how many handlers ignore their cancellation."""
     run.draining = True
     run.slot.set()
@@ -255,7 +242,7 @@ async def _drain(run: Run, claims: asyncio.Task[None]) -> int:
     await asyncio.wait({claims}, timeout=CLAIM_GRACE)
     claims.cancel()
     await asyncio.wait({claims})
-    if not await _idle(run, run.drain_timeout):
+    if not await _idle(run, timeout):
         for attempt in list(run.attempts.values()):
             run.cancel(attempt, INTERRUPTED)
         await _idle(run, STOP_GRACE)
@@ -273,12 +260,12 @@ async def _idle(run: Run, timeout: float) -> bool:
 
 def _abandon(run: Run) -> int:
     """Releases the steps of handlers that still run."""
-    stuck = [a for a in run.attempts.values() if not a.finished]
-    for attempt in stuck:
-        with run.lock:
-            held, attempt.dropped = not attempt.dropped, True
-        if held:
-            run.release_later(attempt.lease)
+    with run.lock:
+        stuck = [a for a in run.attempts.values() if not a.finished]
+        for attempt in stuck:
+            if not attempt.dropped:
+                run.release_later(attempt.lease)
+            attempt.dropped = True
     return len(stuck)
 
 
