@@ -35,7 +35,7 @@ function receive(message: ToHeartbeat): void {
     api.worker = registration.worker_uuid;
     if (first) void run();
   }
-  if (message.removed !== undefined) held.delete(message.removed);
+  for (const token of message.removed ?? []) held.delete(token);
   for (const { asked, ...lease } of message.added ?? []) {
     held.set(lease.lease_token, { ...lease, lapses: asked + registration.lease_ms });
     if (now() - asked > registration.heartbeat_interval_ms / 2) renew.wake();

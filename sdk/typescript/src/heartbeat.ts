@@ -3,10 +3,9 @@ import type { ErrorCode } from "./errors.js";
 import type { ConnectionOptions } from "./http.js";
 import type { Lease, Registration } from "./protocol.js";
 
-/** Message to the heartbeat thread. */
+/** Message to the heartbeat thread. Tokens in removed are deleted before added is applied. */
 export interface ToHeartbeat {
-  /** Token of a lease that must no longer be extended. */
-  removed?: string;
+  removed?: string[];
   /** New leases with the local time at which their claim was sent. */
   added?: (Lease & { expires: string; asked: number })[];
   registration?: Registration;
@@ -28,6 +27,7 @@ export class Heartbeat {
   /** Resolves when the thread accepts leases. */
   readonly ready: Promise<void>;
   private readonly thread: Thread;
+  private readonly removed: string[] = [];
   private stopped = false;
 
   /**
@@ -49,8 +49,13 @@ export class Heartbeat {
     });
   }
 
+  /** remove stops extending a lease. Leases that end at the same time are sent together. */
+  remove(token: string): void {
+    if (this.removed.push(token) === 1) setImmediate(() => this.send({}));
+  }
+
   send(message: ToHeartbeat): void {
-    this.thread.postMessage(message);
+    this.thread.postMessage({ ...message, removed: this.removed.splice(0) } satisfies ToHeartbeat);
   }
 
   async stop(): Promise<void> {

@@ -252,7 +252,7 @@ export class Run {
     const older = this.newest.get(step.step_uuid);
     if (!older) return true;
     if (Date.parse(step.lease_expires_at) < Date.parse(older.step.lease_expires_at)) return false;
-    this.heartbeat.send({ removed: older.token });
+    this.heartbeat.remove(older.token);
     this.lose(older);
     return true;
   }
@@ -280,7 +280,7 @@ export class Run {
   forget(attempt: Attempt): void {
     this.attempts.delete(attempt.token);
     if (this.newest.get(attempt.step.step_uuid) === attempt) this.newest.delete(attempt.step.step_uuid);
-    this.heartbeat.send({ removed: attempt.token });
+    this.heartbeat.remove(attempt.token);
     this.slot.wake();
   }
 
@@ -338,7 +338,7 @@ export class Run {
   /** drop ignores the outcome of an attempt whose handler still runs. */
   drop(attempt: Attempt): void {
     attempt.dropped = true;
-    this.heartbeat.send({ removed: attempt.token });
+    this.heartbeat.remove(attempt.token);
   }
 }
 
