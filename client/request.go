@@ -70,6 +70,12 @@ func call[Q, B, A any](ctx context.Context, c *Client, e endpoint.Of[Q, B, A], q
 	return send[A](ctx, c, newRequest(e, q, b, path...))
 }
 
+// Call sends a request to an endpoint of this module's package endpoint, and decodes the answer. It
+// serves the programs of Tasker; others use the methods of [Client].
+func Call[Q, B, A any](ctx context.Context, c *Client, e endpoint.Of[Q, B, A], q Q, b B, path ...any) (A, error) { //nolint:revive // the parts of a request
+	return call(ctx, c, e, q, b, path...)
+}
+
 // send sends r and decodes the answer.
 func send[A any](ctx context.Context, c *Client, r request) (answer A, err error) {
 	if _, empty := any(answer).(endpoint.None); empty {

@@ -15,7 +15,7 @@ import (
 func (p *program) newCancelCommand() *cobra.Command {
 	var reason, by string
 	var compensate bool
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "cancel TASK",
 		short: "Cancel a task",
 		long: `Cancel a task and its unfinished steps.
@@ -46,7 +46,7 @@ that the template declares (on_failure). To stop that, cancel again without --co
 func (p *program) newCancelAllCommand() *cobra.Command {
 	var q apiv1.TaskSelection
 	var r apiv1.CancelTasks
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "cancel-all --namespace NAMESPACE --reason TEXT",
 		short: "Cancel all matching tasks",
 		long: `Cancel the open tasks that match a filter, in batches of one transaction each. Filters with
@@ -68,7 +68,7 @@ With --compensate, completed steps are compensated before the tasks are cancelle
 		}
 		return p.showCancelled(all, r.DryRun)
 	})
-	addQueryFlags(c, &q, 0)
+	p.addQueryFlags(c, &q, 0)
 	c.Flags().BoolVar(&r.Compensate, "compensate", false, "compensate completed steps before cancelling")
 	addDryRunFlags(c, &r.DryRun, &r.Reason)
 	p.addActorFlag(c, &r.By, "by")
@@ -114,8 +114,8 @@ func (p *program) printCancelled(all apiv1.CancelledTasks, dry bool) {
 			text += " and more"
 		}
 		p.printDone("%s would be cancelled", text)
-		printList(p, all.Sample, columns{emptyMessage: "No tasks.", names: []string{"task", "template", "version", "state", "created"}}, func(t apiv1.Task) []string {
-			return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), formatTime(&t.CreatedAt)}
+		printList(p, all.Sample, "No tasks.", "task, template, version, state, created", func(t apiv1.Task) []any {
+			return []any{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), t.CreatedAt}
 		})
 		return
 	}

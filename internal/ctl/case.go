@@ -36,7 +36,7 @@ change no task and no investigation.`,
 
 func (p *program) newCasesCommand(use, group string) *cobra.Command {
 	var q tasker.CaseFilter
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   use,
 		short: "List open cases, most costly first",
 		example: strings.ReplaceAll(`  LIST
@@ -46,11 +46,10 @@ func (p *program) newCasesCommand(use, group string) *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.CaseList, error) {
 		return api.Cases(ctx, q)
 	}, func(l apiv1.CaseList) {
-		header := []string{"case", "open", "state", "where", "error", "waiting", "proving", "failed again", "owner", "oldest"}
-		printList(p, l.Cases, columns{emptyMessage: "No cases.", names: header, spare: "error"}, func(c apiv1.Case) []string {
-			return []string{
-				c.CaseID, formatInt(c.Entries), c.State, formatCasePlace(c), orDash(formatCase(c)),
-				formatInt(c.Waiting), formatInt(c.Proving), formatInt(c.FailedAgain), orDash(c.Owner), formatTime(c.Oldest),
+		printList(p, l.Cases, "No cases.", "case, open, state, where, error?, waiting, proving, failed again, owner, oldest", func(c apiv1.Case) []any {
+			return []any{
+				c.CaseID, c.Entries, c.State, formatCasePlace(c), orDash(formatCase(c)),
+				c.Waiting, c.Proving, c.FailedAgain, orDash(c.Owner), c.Oldest,
 			}
 		})
 		if len(l.Cases) > 0 {
@@ -63,7 +62,7 @@ func (p *program) newCasesCommand(use, group string) *cobra.Command {
 			p.hintMorePages(len(l.Cases), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
 		}
 	})
-	addQueryFlags(c, &q, 100)
+	p.addQueryFlags(c, &q, 100)
 	return c
 }
 
@@ -83,7 +82,7 @@ func formatPlace(namespace, template, step string) string {
 func formatCase(c apiv1.Case) string { return cmp.Or(c.ErrorPattern, c.Label) }
 
 func (p *program) newCaseShowCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "show CASE",
 		short:   "Show a case",
 		example: `  tasker-ctl case show $CASE`,
@@ -105,11 +104,11 @@ func (p *program) printCase(d apiv1.CaseDetail) {
 	for _, e := range d.Elsewhere {
 		p.printFields("", field{"The same error", fmt.Sprintf("%s/%s > %s: %d open, case %s", e.Namespace, e.TaskName, e.StepName, e.Entries, e.ID)})
 	}
-	printList(p, d.Samples, columns{emptyMessage: "No open investigation.", names: []string{"failed", "entry", "task", "worker", "error"}, spare: "error"}, func(s tasker.CaseSample) []string {
-		return []string{formatTime(&s.At), s.EntryUUID.String(), s.TaskUUID.String(), strings.TrimSpace(s.WorkerName + " " + s.WorkerVersion), orDash(s.ErrorMessage)}
+	printList(p, d.Samples, "No open investigation.", "failed, entry, task, worker, error?", func(s tasker.CaseSample) []any {
+		return []any{s.At, s.EntryUUID, s.TaskUUID, strings.TrimSpace(s.WorkerName + " " + s.WorkerVersion), orDash(s.ErrorMessage)}
 	})
-	printList(p, d.History, columns{emptyMessage: "No history.", names: []string{"at", "event", "by", "notes", "detail"}, spare: "detail"}, func(h apiv1.CaseChange) []string {
-		return []string{formatTime(&h.ChangedAt), h.Event, h.Actor, h.Notes, string(h.Metadata)}
+	printList(p, d.History, "No history.", "at, event, by, notes, detail?", func(h apiv1.CaseChange) []any {
+		return []any{h.ChangedAt, h.Event, h.Actor, h.Notes, h.Metadata}
 	})
 }
 
@@ -118,7 +117,7 @@ func (p *program) printCaseFacts(c apiv1.Case) {
 	fields := []field{
 		{"Case", c.CaseID}, {"State", state}, {"Where", formatCasePlace(c)}, {"Cause", c.Severity + ": " + c.Label}, {"Error", orDash(c.ErrorPattern)}, {"Error type", orDash(c.ErrorType)},
 		{"Open", fmt.Sprintf("%d: %d waiting, %d proving, %d failed again, %d recovered", c.Entries, c.Waiting, c.Proving, c.FailedAgain, c.Recovered)},
-		{"First seen", formatTime(&c.FirstSeenAt)},
+		{"First seen", c.FirstSeenAt},
 	}
 	if c.Owner != "" {
 		fields = append(fields, field{"Owner", c.Owner + " until " + formatTime(c.OwnedUntil)})
@@ -140,7 +139,7 @@ func (p *program) printCaseFacts(c apiv1.Case) {
 }
 
 func (p *program) newCaseWhyCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "why CASE",
 		short: "Explain how a case was grouped",
 		long: `Explain how a case was grouped: what its investigations have in common, and which varying
@@ -154,19 +153,19 @@ tasker-ctl case split.`,
 		for _, part := range w.Parts {
 			fields = append(fields, field{part.Name, orDash(part.Value)})
 		}
-		p.printFields("", append(fields, field{"Rules", orDash(strings.Join(w.Rules, ", "))}, field{"Messages compared", formatInt(w.Looked)})...)
-		printList(p, w.Masks, columns{emptyMessage: "The messages do not differ.", names: []string{"ignored", "different", "most frequent"}, spare: "most frequent"}, func(m tasker.CaseVariable) []string {
+		p.printFields("", append(fields, field{"Rules", orDash(strings.Join(w.Rules, ", "))}, field{"Messages compared", w.Looked})...)
+		printList(p, w.Masks, "The messages do not differ.", "ignored, different, most frequent?", func(m tasker.CaseVariable) []any {
 			var values []string
 			for _, v := range m.Values {
 				values = append(values, fmt.Sprintf("%s × %d", v.Value, v.Entries))
 			}
-			return []string{m.Label, formatInt(m.Different), strings.Join(values, ", ")}
+			return []any{m.Label, m.Different, strings.Join(values, ", ")}
 		})
 	})
 }
 
 func (p *program) newCaseChangesCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "changes CASE",
 		short: "Compare failures with successes and show impact",
 		long: `Compare the failures of a case with successful runs of the same step: worker version, worker
@@ -185,8 +184,8 @@ are affected and the next deadline. A difference is evidence, not proof.`,
 			when = "since"
 		}
 		fields := []field{
-			{"First failure", formatTime(c.FirstFailure)}, {"Last success", success}, {"Compared", fmt.Sprintf("%d failures with %d successes %s the first of them", c.Failures, c.Successes, when)},
-			{"Waiting tasks", formatInt(c.Impact.Tasks)}, {"Dependent steps", formatInt(c.Impact.Steps)},
+			{"First failure", c.FirstFailure}, {"Last success", success}, {"Compared", fmt.Sprintf("%d failures with %d successes %s the first of them", c.Failures, c.Successes, when)},
+			{"Waiting tasks", c.Impact.Tasks}, {"Dependent steps", c.Impact.Steps},
 		}
 		if c.Impact.Deadline != nil {
 			fields = append(fields, field{"Next deadline", formatTime(c.Impact.Deadline) + " of task " + c.Impact.DueTask})
@@ -195,12 +194,12 @@ are affected and the next deadline. A difference is evidence, not proof.`,
 			fields = append(fields, field{"Started together", fmt.Sprintf("case %s, %s/%s > %s", e.ID, e.Namespace, e.TaskName, e.StepName)})
 		}
 		p.printFields("", fields...)
-		printList(p, c.Differences, columns{emptyMessage: "No differences.", names: []string{"differs", "value", "failures", "successes", "times as often"}, spare: "value"}, func(d tasker.CaseDifference) []string {
+		printList(p, c.Differences, "No differences.", "differs, value?, failures, successes, times as often", func(d tasker.CaseDifference) []any {
 			fact := d.Fact
 			if !strings.HasPrefix(fact, "/") {
 				fact = strings.ReplaceAll(fact, "_", " ")
 			}
-			return []string{
+			return []any{
 				fact, d.Value, fmt.Sprintf("%d/%d", d.Failures, c.Failures), fmt.Sprintf("%d/%d", d.Successes, c.Successes),
 				strconv.FormatFloat(d.Lift, 'f', 1, 64),
 			}
@@ -209,7 +208,7 @@ are affected and the next deadline. A difference is evidence, not proof.`,
 }
 
 // newCaseChangeCommand returns a command that changes a case. read returns the change that the flags describe.
-func (p *program) newCaseChangeCommand(h commandHelp, done string,
+func (p *program) newCaseChangeCommand(h help, done string,
 	read func(actor string) (apiv1.UpdateCase, error)) *cobra.Command {
 	var notes string
 	var unchanged *time.Time
@@ -238,7 +237,7 @@ func (p *program) newCaseChangeCommand(h commandHelp, done string,
 
 func (p *program) newCaseOwnCommand() *cobra.Command {
 	owner, owned := "", tasker.DefaultOwnership
-	c := p.newCaseChangeCommand(commandHelp{
+	c := p.newCaseChangeCommand(help{
 		use:   "own CASE",
 		short: "Assign a case to an owner",
 		example: `  tasker-ctl case own $CASE --for 2h --notes "asking the payment provider"
@@ -253,14 +252,14 @@ func (p *program) newCaseOwnCommand() *cobra.Command {
 }
 
 func (p *program) newCaseReleaseCommand() *cobra.Command {
-	return p.newCaseChangeCommand(commandHelp{
+	return p.newCaseChangeCommand(help{
 		use: "release CASE", short: "Remove the owner of a case", example: `  tasker-ctl case release $CASE --notes "the day shift takes over"`,
 	}, "Case released", func(string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Owner: new("")}, nil })
 }
 
 func (p *program) newCaseSnoozeCommand() *cobra.Command {
 	snooze, above := 4*time.Hour, int64(-1)
-	c := p.newCaseChangeCommand(commandHelp{
+	c := p.newCaseChangeCommand(help{
 		use:     "snooze CASE",
 		short:   "Snooze a case",
 		example: `  tasker-ctl case snooze $CASE --for 8h --above 500 --notes "known, repaired tomorrow"`,
@@ -277,19 +276,19 @@ func (p *program) newCaseSnoozeCommand() *cobra.Command {
 }
 
 func (p *program) newCaseWakeCommand() *cobra.Command {
-	return p.newCaseChangeCommand(commandHelp{use: "wake CASE", short: "Unsnooze a case",
+	return p.newCaseChangeCommand(help{use: "wake CASE", short: "Unsnooze a case",
 		example: `  tasker-ctl case wake $CASE`},
 		"Case woken", func(string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Wake: true}, nil })
 }
 
 func (p *program) newCaseNoteCommand() *cobra.Command {
-	return p.newCaseChangeCommand(commandHelp{use: "note CASE", short: "Add a note to a case", example: `  tasker-ctl case note $CASE --notes "the provider confirmed an outage"`},
+	return p.newCaseChangeCommand(help{use: "note CASE", short: "Add a note to a case", example: `  tasker-ctl case note $CASE --notes "the provider confirmed an outage"`},
 		"Case noted", func(string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{}, nil })
 }
 
 func (p *program) newCaseFixedCommand() *cobra.Command {
 	version := ""
-	c := p.newCaseChangeCommand(commandHelp{
+	c := p.newCaseChangeCommand(help{
 		use:     "fixed CASE",
 		short:   "Record the worker version with the fix",
 		example: `  tasker-ctl case fixed $CASE --in 1.6.0`,
@@ -302,7 +301,7 @@ func (p *program) newCaseFixedCommand() *cobra.Command {
 
 func (p *program) newCaseMergeCommand() *cobra.Command {
 	var m apiv1.MergeCase
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:     "merge CASE",
 		short:   "Merge a case into another",
 		example: `  tasker-ctl case merge $CASE --into $OTHER --reason "one outage, two messages"`,
@@ -332,7 +331,7 @@ func (p *program) addCaseReasonFlag(c *cobra.Command, reason, actor *string) {
 
 func (p *program) newCaseUnmergeCommand() *cobra.Command {
 	var u apiv1.UnmergeCase
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:     "unmerge CASE",
 		short:   "Undo a merge",
 		example: `  tasker-ctl case unmerge $CASE --reason "they are two after all"`,
@@ -349,7 +348,7 @@ func (p *program) newCaseUnmergeCommand() *cobra.Command {
 func (p *program) newCaseSplitCommand() *cobra.Command {
 	var s apiv1.SplitCase
 	in := caseFields[0]
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "split CASE",
 		short: "Split a case by a field value",
 		long: `Split a case: current and future failures with a text in a field get their own case within
@@ -361,7 +360,7 @@ seconds. To undo the split, merge that case into this one.`,
 		return api.SplitCase(ctx, a.id[0], s)
 	}, func(s apiv1.CaseSplit) {
 		p.printDone("Case split")
-		p.printFields("  ", field{"Moved open investigations", formatInt(s.Entries)})
+		p.printFields("  ", field{"Moved open investigations", s.Entries})
 	})
 	c.Flags().Var(cli.Choice(&in, caseFields), "field", "field that contains the text: "+cli.Join(caseFields))
 	c.Flags().StringVar(&s.Literal, "literal", "", "exact text (required)")

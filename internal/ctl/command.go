@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/payload"
@@ -27,22 +26,38 @@ const (
 	maxOffset = 10_000_000
 )
 
-// commandHelp contains the help texts of a command. use is the usage line, which names the arguments.
-type commandHelp struct{ use, short, long, example string }
+// help contains the help texts of a command, and the flags that depend on the command.
+type help struct {
+	use                  string // the usage line, which names the arguments
+	short, long, example string // example "": the command with its arguments
+
+	limit   int      // default of --limit
+	quiet   bool     // add --quiet
+	without []string // parameters of the query without a flag
+}
 
 type arguments struct {
 	text []string
 	id   []tasker.ID // zero for arguments that are not ids
 }
 
+// parameter returns an argument as a parameter of a path.
+func (a arguments) parameter(i int) any {
+	if a.id[i] != (tasker.ID{}) {
+		return a.id[i]
+	}
+	return a.text[i]
+}
+
 // idArguments are the names of arguments that must be ids.
 var idArguments = []string{"TASK", "ENTRY|TASK", "EVENT", "WORKER", "OPERATION", "HOLD", "SCHEDULE", "CASE", "INCIDENT", "ID"}
 
 // newCommand returns a command that parses its arguments and calls run.
-func (p *program) newCommand(h commandHelp, run func(context.Context, arguments) error) *cobra.Command {
+func (p *program) newCommand(h help, run func(context.Context, arguments) error) *cobra.Command {
 	return &cobra.Command{
 		Use: h.use, Short: h.short, Long: h.long, Example: h.example, Args: cli.Args,
 		RunE: func(c *cobra.Command, args []string) error {
+			p.command = c
 			a := arguments{text: args, id: make([]tasker.ID, len(args))}
 			names := cli.Arguments(h.use)
 			for i := range min(len(args), len(names)) {
@@ -60,9 +75,25 @@ func (p *program) newCommand(h commandHelp, run func(context.Context, arguments)
 	}
 }
 
+// fillExamples adds an example to each command without one: the command with its arguments.
+func fillExamples(c *cobra.Command) {
+	for _, below := range c.Commands() {
+		fillExamples(below)
+	}
+	if c.Example != "" || c.HasSubCommands() {
+		return
+	}
+	_, path, _ := strings.Cut(c.CommandPath(), " ")
+	c.Example = "  tasker-ctl " + path
+	for _, name := range cli.Arguments(c.Use) {
+		name, _, _ = strings.Cut(name, "|")
+		c.Example += " $" + name
+	}
+}
+
 // newRequestCommand returns a command that makes a request and prints the response, with asText unless the
 // output is JSON.
-func newRequestCommand[T any](p *program, h commandHelp, request func(context.Context, *client.Client, arguments) (T, error), asText func(T)) *cobra.Command {
+func newRequestCommand[T any](p *program, h help, request func(context.Context, *client.Client, arguments) (T, error), asText func(T)) *cobra.Command {
 	return p.newCommand(h, func(ctx context.Context, a arguments) error {
 		api, err := p.newClient()
 		if err != nil {
@@ -116,10 +147,6 @@ func addLimitFlag(c *cobra.Command, limit *int, defaultLimit int) {
 	c.Flags().VarP(cli.Number(limit, 1, maxLimit), "limit", "l", fmt.Sprintf("maximum number of results, at most %d", maxLimit))
 }
 
-func addPageFlags(c *cobra.Command, page *apiv1.Page, limit int) {
-	addQueryFlags(c, page, limit)
-}
-
 func addNamespaceFlag(c *cobra.Command, namespace *string) {
 	c.Flags().StringVarP(namespace, "namespace", "n", "", "filter by namespace")
 }
@@ -129,9 +156,12 @@ func (p *program) addQuietFlag(c *cobra.Command) {
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids")
 }
 
-// addActorFlag adds the flag for the actor in the history. Before the command runs, actor gets its default.
+// addActorFlag adds the flag for the actor in the history, unless its name is empty. Before the command
+// runs, actor gets its default.
 func (p *program) addActorFlag(c *cobra.Command, actor *string, name string) {
-	c.Flags().StringVar(actor, name, "", "name recorded as the actor (default $TASKER_ACTOR, else your login name)")
+	if name != "" {
+		c.Flags().StringVar(actor, name, "", "name recorded as the actor (default $TASKER_ACTOR, else your login name)")
+	}
 	addCheck(c, func() (err error) {
 		*actor, err = p.resolveActor(*actor)
 		return err
@@ -141,13 +171,13 @@ func (p *program) addActorFlag(c *cobra.Command, actor *string, name string) {
 const reasonUse = "it is shown in the history"
 
 // addReasonFlag adds the required flag --reason.
-func addReasonFlag(c *cobra.Command, reason *string) {
-	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history (required)")
+func addReasonFlag(c *cobra.Command, reason *string, shorthand string) {
+	c.Flags().StringVarP(reason, "reason", shorthand, "", "reason, shown in the history (required)")
 	markRequired(c, "reason", reasonUse)
 }
 
 func addOptionalReasonFlag(c *cobra.Command, reason *string) {
-	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history")
+	c.Flags().StringVar(reason, "reason", *reason, "reason, shown in the history")
 }
 
 // addDryRunFlags adds the flags --dry-run and --reason. Without --dry-run, --reason is required.
@@ -162,31 +192,26 @@ func addDryRunFlags(c *cobra.Command, dryRun *bool, reason *string) {
 	})
 }
 
-// columns describes the table of a list.
-type columns struct {
-	emptyMessage string // printed instead of an empty table
-	names        []string
-	spare        string // omitted on a narrow terminal
-}
-
 // printList prints a table with a row for each item, or only the first cell of each row with --quiet.
-// For an empty list, it prints c.none to stderr.
-func printList[T any](p *program, items []T, c columns, row func(T) []string) {
-	if p.quiet {
-		for _, item := range items {
-			fmt.Fprintln(p.out, clean(row(item)[0]))
-		}
-		return
-	}
-	if len(items) == 0 {
-		fmt.Fprintln(p.err, c.emptyMessage)
+// header lists the columns; those with "?" are omitted on a narrow terminal. For an empty list, it
+// prints empty to stderr.
+func printList[T any](p *program, items []T, empty, header string, row func(T) []any) {
+	if !p.quiet && len(items) == 0 {
+		fmt.Fprintln(p.err, empty)
 		return
 	}
 	rows := make([][]string, len(items))
 	for i, item := range items {
-		rows[i] = row(item)
+		for _, cell := range row(item) {
+			rows[i] = append(rows[i], formatValue(cell))
+		}
+		if p.quiet {
+			fmt.Fprintln(p.out, clean(rows[i][0]))
+		}
 	}
-	p.printTable(c.names, rows, c.spare)
+	if !p.quiet {
+		p.printTable(strings.Split(header, ", "), rows)
+	}
 }
 
 // maxDocumentBytes is the maximum size of a file in bytes. Every server rejects larger files.

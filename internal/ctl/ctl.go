@@ -45,6 +45,7 @@ type program struct {
 	output    string // --output
 	tokenFile string // --token-file
 	client    *client.Client
+	command   *cobra.Command // the running command
 }
 
 // Main runs the command line args, which begins with the name of the program, and returns the exit code.
@@ -165,6 +166,7 @@ func (p *program) newRootCommand(name string) *cobra.Command {
 	cli.AddSection(root, "Tasks:", p.newTaskCommand(), p.newInboxCommand(), p.newScheduleCommand(), p.newTemplateCommand())
 	cli.AddSection(root, "Workers and capacity:", p.newWorkerCommand(), p.newQueuesCommand(), p.newLimitCommand(), p.newNamespaceCommand())
 	cli.AddSection(root, "Administration:", p.newKeyCommand(), p.newSessionCommand(), p.newAuditCommand(), p.newMessageCommand(), p.newHealthCommand(), p.newWhoAmICommand(), p.newVersionCommand())
+	fillExamples(root)
 	cli.ConfigureRoot(root)
 	return root
 }

@@ -40,7 +40,7 @@ func (p *program) newDrillOptions() (drill.Options, error) {
 func (p *program) newDrillRunCommand() *cobra.Command {
 	namespace, tasks := drill.DefaultNamespace, drill.DefaultTasks
 	var every time.Duration
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "run",
 		short: "Start a practice incident and guide you",
 		long: `Start a practice incident and guide you until it is repaired.
@@ -73,7 +73,7 @@ any time. The tasks remain until "drill clean".`,
 
 func (p *program) newDrillCleanCommand() *cobra.Command {
 	namespace := drill.DefaultNamespace
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:     "clean",
 		short:   "Cancel the remaining tasks of a drill",
 		example: `  tasker-ctl drill clean`,

@@ -51,7 +51,7 @@ func formatMaxDuration(t apiv1.Task) string {
 func (p *program) newDueCommand() *cobra.Command {
 	var d apiv1.ChangeDue
 	var none bool
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "due TASK --at TIME",
 		short: "Set a due time",
 		long: `Set the due time of a task or of one of its steps. It replaces the due time of the request

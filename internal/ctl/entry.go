@@ -39,7 +39,7 @@ investigation with dlq update.`,
 func (p *program) newEntriesCommand() *cobra.Command {
 	var q tasker.EntryFilter
 	var c *cobra.Command
-	c = newRequestCommand(p, commandHelp{
+	c = newRequestCommand(p, help{
 		use:   "list",
 		short: "List investigations, newest first",
 		example: `  tasker-ctl dlq list --status pending
@@ -47,16 +47,15 @@ func (p *program) newEntriesCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Entry, error) {
 		return api.Entries(ctx, q)
 	}, func(l []apiv1.Entry) {
-		header := []string{"entry", "task", "reason", "detail", "status", "task is", "opened"}
-		printList(p, l, columns{emptyMessage: "No investigations.", names: header, spare: "task"},
-			func(e apiv1.Entry) []string {
-				return []string{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, formatTime(&e.DLQTimestamp)}
+		printList(p, l, "No investigations.", "entry, task?, reason, detail, status, task is, opened",
+			func(e apiv1.Entry) []any {
+				return []any{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, e.DLQTimestamp}
 			})
 		if !p.quiet || !c.Flags().Changed("limit") {
 			p.hintMorePages(len(l), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
 		}
 	})
-	addQueryFlags(c, &q, 50)
+	p.addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
 	return c
 }
@@ -64,7 +63,7 @@ func (p *program) newEntriesCommand() *cobra.Command {
 func (p *program) newQueueCommand() *cobra.Command {
 	var q tasker.InvestigationFilter
 	var c *cobra.Command
-	c = newRequestCommand(p, commandHelp{
+	c = newRequestCommand(p, help{
 		use:   "queue",
 		short: "List open investigations, most urgent first",
 		example: `  tasker-ctl dlq queue --limit 10
@@ -78,14 +77,14 @@ func (p *program) newQueueCommand() *cobra.Command {
 			p.hintMorePages(len(l), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
 		}
 	})
-	addQueryFlags(c, &q, 100)
+	p.addQueryFlags(c, &q, 100)
 	p.addQuietFlag(c)
 	return c
 }
 
 func (p *program) newRelatedCommand() *cobra.Command {
 	var limit int
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:     "related ENTRY|TASK",
 		short:   "List earlier investigations of the same case",
 		example: `  tasker-ctl dlq related $ENTRY`,
@@ -102,9 +101,8 @@ func (p *program) newRelatedCommand() *cobra.Command {
 		}
 		fields := []field{{"Case", orDash(r.CaseID)}, {"Other open investigations", formatInt(r.Open) + more}}
 		p.printFields("", append(fields, formatEnded(r.Ended)...)...)
-		header := []string{"entry", "status", "ended", "by", "open for", "notes"}
-		printList(p, r.Last, columns{emptyMessage: "No investigation of this case has ended.", names: header, spare: "open for"}, func(e apiv1.EndedEntry) []string {
-			return []string{e.DLQEntryUUID, e.ResolutionStatus, formatTime(&e.ResolvedAt), e.ResolvedBy, formatMinutes(e.MinutesOpen), e.ResolutionNotes}
+		printList(p, r.Last, "No investigation of this case has ended.", "entry, status, ended, by, open for?, notes", func(e apiv1.EndedEntry) []any {
+			return []any{e.DLQEntryUUID, e.ResolutionStatus, e.ResolvedAt, e.ResolvedBy, formatMinutes(e.MinutesOpen), e.ResolutionNotes}
 		})
 	})
 	limit = 10
@@ -135,19 +133,19 @@ func formatEnded(ended map[string]int64) (fields []field) {
 
 func (p *program) newCountsCommand() *cobra.Command {
 	width, intervals := time.Hour, 24
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:     "counts",
 		short:   "Count investigations over time",
 		example: `  tasker-ctl dlq counts --interval 5m --intervals 12`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.EntryCount, error) {
 		return api.EntryCounts(ctx, width, intervals)
 	}, func(l []tasker.EntryCount) {
-		printList(p, l, columns{emptyMessage: "No intervals.", names: []string{"from", "opened", "ended", "proved", "open"}}, func(n tasker.EntryCount) []string {
+		printList(p, l, "No intervals.", "from, opened, ended, proved, open", func(n tasker.EntryCount) []any {
 			open := "-"
 			if n.Open != nil {
 				open = formatInt(*n.Open)
 			}
-			return []string{formatTime(&n.From), formatInt(n.Opened), formatInt(n.Ended), formatInt(n.Proved), open}
+			return []any{n.From, n.Opened, n.Ended, n.Proved, open}
 		})
 	})
 	c.Flags().Var(cli.Minutes(&width, time.Minute), "interval", "length of an interval, in whole minutes")
@@ -157,7 +155,7 @@ func (p *program) newCountsCommand() *cobra.Command {
 
 func (p *program) newTimesCommand() *cobra.Command {
 	window := 24 * time.Hour
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "times",
 		short: "Show time to acknowledge, repair and resolve",
 		long: `Show how long ended investigations took until an operator acted (acknowledge), their case had
@@ -167,12 +165,12 @@ case counts once, with the median of its investigations.`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.EntryTimes, error) {
 		return api.EntryTimes(ctx, window)
 	}, func(t apiv1.EntryTimes) {
-		printList(p, t.Phases, columns{emptyMessage: "No phases.", names: []string{"phase", "cases", "half within", "95% within"}}, func(f apiv1.PhaseTime) []string {
+		printList(p, t.Phases, "No phases.", "phase, cases, half within, 95% within", func(f apiv1.PhaseTime) []any {
 			half, most := "-", "-"
 			if f.Cases > 0 {
 				half, most = formatMinutes(f.P50Seconds/60), formatMinutes(f.P95Seconds/60)
 			}
-			return []string{f.Phase, formatInt(f.Cases), half, most}
+			return []any{f.Phase, f.Cases, half, most}
 		})
 	})
 	c.Flags().Var(cli.Minutes(&window, time.Minute), "window", "time range in whole minutes, up to now")
@@ -180,13 +178,13 @@ case counts once, with the median of its investigations.`,
 }
 
 func (p *program) printInvestigations(l []apiv1.InvestigationQueueEntry) {
-	header := []string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting", "failed now"}
+	header := "entry, task?, template, reason, detail, task is, priority, waiting, failed now"
 	due := slices.ContainsFunc(l, func(q apiv1.InvestigationQueueEntry) bool { return q.TaskDue != nil })
 	if due {
-		header = append(header, "task due")
+		header += ", task due"
 	}
-	printList(p, l, columns{emptyMessage: "No open investigations.", names: header, spare: "task"}, func(q apiv1.InvestigationQueueEntry) []string {
-		row := []string{
+	printList(p, l, "No open investigations.", header, func(q apiv1.InvestigationQueueEntry) []any {
+		row := []any{
 			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode, q.CurrentState,
 			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), formatMinutes(q.MinutesInDLQ),
 			orDash(formatFailedStep(q.FailedStep)),
@@ -209,7 +207,7 @@ func formatMinutes(f float64) string {
 
 func (p *program) newEntryGetCommand() *cobra.Command {
 	var whole bool
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "get ENTRY|TASK",
 		short: "Show an investigation",
 		example: `  tasker-ctl dlq get $ENTRY
@@ -265,7 +263,7 @@ func (p *program) findEntryID(ctx context.Context, id tasker.ID) (tasker.ID, err
 }
 
 func (p *program) newExportCommand() *cobra.Command {
-	return p.newCommand(commandHelp{
+	return p.newCommand(help{
 		use:   "export ENTRY|TASK",
 		short: "Export an investigation for local debugging",
 		long: `Export an investigation as one JSON file: the failed step, the inputs of its handler, its
@@ -297,7 +295,7 @@ workertest.Load reads the file and runs the handler with it.`,
 }
 
 func (p *program) newHistoryCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "history ENTRY|TASK",
 		short: "Show the history of an investigation",
 		example: `  tasker-ctl dlq history $ENTRY
@@ -326,8 +324,8 @@ func (p *program) fetchHistory(ctx context.Context, api *client.Client, a argume
 }
 
 func (p *program) printHistory(l []apiv1.EntryChange) {
-	printList(p, l, columns{emptyMessage: "No history.", names: []string{"time", "event", "from", "to", "actor", "notes"}}, func(h apiv1.EntryChange) []string {
-		return []string{formatTime(&h.ChangedAt), h.Event, orDefault(h.FromStatus, "-"), h.ToStatus, h.Actor, formatNote(h)}
+	printList(p, l, "No history.", "time, event, from, to, actor, notes", func(h apiv1.EntryChange) []any {
+		return []any{h.ChangedAt, h.Event, orDash(h.FromStatus), h.ToStatus, h.Actor, formatNote(h)}
 	})
 }
 
@@ -347,7 +345,7 @@ func formatNote(h apiv1.EntryChange) string {
 func (p *program) newEntryCreateCommand() *cobra.Command {
 	var o apiv1.OpenEntry
 	var metadata string
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:     "create TASK --reason TEXT",
 		short:   "Open an investigation manually",
 		example: `  tasker-ctl dlq create $TASK --reason "customer did not receive the parcel" --created-by "support@example.com"`,
@@ -366,7 +364,7 @@ func (p *program) newEntryCreateCommand() *cobra.Command {
 			field{"Reason", o.Reason}, field{"Created by", o.CreatedBy},
 		)
 	})
-	addReasonFlag(c, &o.Reason)
+	addReasonFlag(c, &o.Reason, "")
 	p.addActorFlag(c, &o.CreatedBy, "created-by")
 	c.Flags().StringVar(&metadata, "metadata", "", "metadata: a JSON object, @file or @-")
 	return c
@@ -386,7 +384,7 @@ func explainNotTask(ctx context.Context, api *client.Client, id tasker.ID, refus
 }
 
 func (p *program) newStatsCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "stats",
 		short: "Count investigations by reason",
 		example: `  tasker-ctl dlq stats
@@ -394,24 +392,23 @@ func (p *program) newStatsCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.EntryStats, error) {
 		return api.Stats(ctx)
 	}, func(l []tasker.EntryStats) {
-		header := []string{"reason", "total", "pending", "resolved", "permanent", "cancelled", "oldest", "newest", "average"}
-		printList(p, l, columns{emptyMessage: "No investigations.", names: header}, func(s tasker.EntryStats) []string {
-			row := []string{string(s.Reason)}
+		printList(p, l, "No investigations.", "reason, total, pending, resolved, permanent, cancelled, oldest, newest, average", func(s tasker.EntryStats) []any {
+			row := []any{s.Reason}
 			for _, n := range []int64{s.Total, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled} {
-				row = append(row, formatInt(n))
+				row = append(row, n)
 			}
 			average := "-"
 			if s.AvgResolutionTimeMinutes != nil {
 				average = formatMinutes(*s.AvgResolutionTimeMinutes)
 			}
-			return append(row, formatTime(s.Oldest), formatTime(s.Newest), average)
+			return append(row, s.Oldest, s.Newest, average)
 		})
 	})
 }
 
 func (p *program) newStalenessCommand() *cobra.Command {
 	var q tasker.StalenessFilter
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "staleness",
 		short: "List tasks by staleness, worst first",
 		example: `  tasker-ctl dlq staleness
@@ -420,15 +417,14 @@ func (p *program) newStalenessCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.StaleTask, error) {
 		return api.Staleness(ctx, q)
 	}, func(l []tasker.StaleTask) {
-		header := []string{"health", "task", "template", "state", "in state", "threshold", "priority"}
-		printList(p, l, columns{emptyMessage: "No matching task has a staleness threshold.", names: header}, func(s tasker.StaleTask) []string {
-			return []string{
+		printList(p, l, "No matching task has a staleness threshold.", "health, task, template, state, in state, threshold, priority", func(s tasker.StaleTask) []any {
+			return []any{
 				string(s.Health), s.TaskUUID.String(), s.Namespace + "/" + s.TaskName, string(s.State),
-				formatMinutes(s.TimeInStateMinutes), formatMinutes(s.ThresholdMinutes), formatInt(s.Priority),
+				formatMinutes(s.TimeInStateMinutes), formatMinutes(s.ThresholdMinutes), s.Priority,
 			}
 		})
 		p.hintMorePages(len(l), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
 	})
-	addQueryFlags(c, &q, 100)
+	p.addQueryFlags(c, &q, 100)
 	return c
 }

@@ -27,7 +27,7 @@ type entryUpdateFlags struct {
 func (p *program) newEntryUpdateCommand() *cobra.Command {
 	var f entryUpdateFlags
 	var c *cobra.Command
-	c = p.newCommand(commandHelp{
+	c = p.newCommand(help{
 		use:   "update ENTRY|TASK",
 		short: "Annotate or resolve an investigation",
 		long: `Add a note to an investigation, or resolve it with --status and --notes.
@@ -135,7 +135,7 @@ func (p *program) printUpdate(e apiv1.UpdatedEntry, ofTask bool) {
 		p.printFields("  ", field{"DLQ Entry UUID", e.DLQEntryUUID})
 	}
 	p.printFields("  ",
-		field{"Resolution status", e.ResolutionStatus}, field{"Resolution notes", orDefault(e.ResolutionNotes, "")},
+		field{"Resolution status", e.ResolutionStatus}, field{"Resolution notes", e.ResolutionNotes},
 		field{"Resolved by", formatResolver(e.Entry)}, field{"Current task state", e.CurrentTaskState},
 	)
 	for _, w := range e.Warnings {

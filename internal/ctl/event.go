@@ -17,7 +17,7 @@ import (
 func (p *program) newEmissionsCommand() *cobra.Command {
 	var q tasker.EmissionFilter
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "emissions",
 		short: "List event deliveries, newest first",
 		long: `List the deliveries of events to sinks, newest event first.
@@ -40,7 +40,7 @@ sink is down.`,
 		}
 		printNextPageFlag(p, "before", l.Pagination.NextBefore)
 	})
-	addQueryFlags(c, &q, 100)
+	p.addQueryFlags(c, &q, 100)
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids of events")
 	return c
 }
@@ -57,18 +57,17 @@ func (p *program) printEventIDs(l []apiv1.Emission) {
 }
 
 func (p *program) printEmissions(l []apiv1.Emission) {
-	header := []string{"position", "event", "topic", "sink", "state", "attempts", "occurred", "last failure"}
-	printList(p, l, columns{emptyMessage: "No deliveries.", names: header, spare: "topic"},
-		func(e apiv1.Emission) []string {
-			return []string{
-				formatInt(e.Position), e.EventUUID, e.Topic, e.Sink, e.State, formatInt(e.Attempts),
-				formatTime(&e.OccurredAt), orDash(orDefault(e.LastError, "")),
+	printList(p, l, "No deliveries.", "position, event, topic?, sink, state, attempts, occurred, last failure",
+		func(e apiv1.Emission) []any {
+			return []any{
+				e.Position, e.EventUUID, e.Topic, e.Sink, e.State, e.Attempts,
+				e.OccurredAt, orDash(e.LastError),
 			}
 		})
 }
 
 func (p *program) newEmissionCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "emission EVENT",
 		short: "Show an event and its deliveries",
 		example: `  tasker-ctl dlq emission $EVENT
@@ -82,7 +81,7 @@ func (p *program) printEvent(e apiv1.EmittedEvent) {
 	p.printDone("Event:")
 	fmt.Fprintln(p.out)
 	p.printFields("  ",
-		field{"Event UUID", e.EventUUID}, field{"Position", formatInt(e.Position)}, field{"Topic", e.Topic}, field{"Occurred", formatTime(&e.OccurredAt)},
+		field{"Event UUID", e.EventUUID}, field{"Position", e.Position}, field{"Topic", e.Topic}, field{"Occurred", e.OccurredAt},
 		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
 	)
 	fmt.Fprintln(p.out)
@@ -96,16 +95,16 @@ func (p *program) printEvent(e apiv1.EmittedEvent) {
 			refused = formatPlural(m.Refusals, "time")
 		}
 		p.printFields("    ",
-			field{"Attempts", formatInt(m.Attempts)}, field{"Refused", refused},
-			field{"Last attempt", formatTime(m.LastAttemptAt)},
-			field{"Next attempt", formatTime(m.NextAttemptAt)}, field{"Published", formatTime(m.PublishedAt)}, field{"Last failure", orDefault(m.LastError, "")},
+			field{"Attempts", m.Attempts}, field{"Refused", refused},
+			field{"Last attempt", m.LastAttemptAt},
+			field{"Next attempt", m.NextAttemptAt}, field{"Published", m.PublishedAt}, field{"Last failure", m.LastError},
 		)
 	}
 	fmt.Fprintf(p.out, "\n  Data:\n  %s\n", indentJSON(e.Data, "  "))
 }
 
 func (p *program) newSinksCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "sinks",
 		short: "List sinks and their delivery status",
 		example: `  tasker-ctl dlq sinks
@@ -120,13 +119,12 @@ const maxSinkCount = 10_000
 
 func (p *program) printSinks(l []apiv1.Sink) {
 	number := func(n int64) string { return formatAtLeast(int(n), n >= maxSinkCount) }
-	header := []string{"sink", "status", "pending", "oldest", "set aside", "last success", "failing since", "last failure"}
-	printList(p, l, columns{emptyMessage: "No sinks: events are stored but not sent.", names: header},
-		func(s apiv1.Sink) []string {
-			return []string{
-				s.Sink, s.Status, number(s.Pending), orDash(formatTime(s.OldestPending)), number(s.SetAside),
-				orDash(formatTime(s.LastSuccessAt)),
-				orDash(formatTime(s.FailingSince)), orDash(orDefault(s.LastError, "")),
+	printList(p, l, "No sinks: events are stored but not sent.", "sink, status, pending, oldest, set aside, last success, failing since, last failure",
+		func(s apiv1.Sink) []any {
+			return []any{
+				s.Sink, s.Status, number(s.Pending), orDash(s.OldestPending), number(s.SetAside),
+				orDash(s.LastSuccessAt),
+				orDash(s.FailingSince), orDash(s.LastError),
 			}
 		})
 }
@@ -141,7 +139,7 @@ type reEmitFlags struct {
 
 func (p *program) newReEmitCommand() *cobra.Command {
 	var r reEmitFlags
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "re-emit [EVENT]",
 		short: "Redeliver events",
 		long: `Redeliver an event, or all events between two positions.
@@ -169,7 +167,7 @@ by its id.`,
 	c.Flags().Var(cli.Number(&r.from, 1, 0), "from", "position of the first event")
 	c.Flags().Var(cli.Number(&r.to, 1, 0), "to", "last position")
 	c.Flags().StringArrayVar(&r.sinks, "sink", nil, "send only to this sink; repeatable (default: all sinks)")
-	addReasonFlag(c, &r.reason)
+	addReasonFlag(c, &r.reason, "")
 	p.addActorFlag(c, &r.actor, "actor")
 	return c
 }
@@ -214,7 +212,7 @@ func reEmit(ctx context.Context, api *client.Client, req apiv1.ReEmit) (all apiv
 
 func (p *program) newFollowCommand() *cobra.Command {
 	var o client.WatchOptions
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "watch",
 		short: "Stream events of investigations and tasks",
 		long: `Print a line for each event of an investigation or task as it happens, until Ctrl-C.

@@ -17,7 +17,7 @@ func (p *program) printEntry(e apiv1.Entry, whole bool) {
 	fmt.Fprintln(p.out)
 	p.printFields("  ",
 		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
-		field{"Step UUID", orDefault(e.StepUUID, "")},
+		field{"Step UUID", e.StepUUID},
 		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode},
 		field{"Opened for", strings.Join(slices.DeleteFunc([]string{orDefault(e.OriginalReason, ""), orDefault(e.OriginalCode, "")}, func(s string) bool { return s == "" }), ", ")},
 	)
@@ -26,10 +26,10 @@ func (p *program) printEntry(e apiv1.Entry, whole bool) {
 	p.printFields("  ",
 		field{"Severity", e.Severity}, field{"Meaning", e.Label}, field{"Guidance", e.Guidance}, field{"Detected by", e.DetectedBy},
 		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState}, field{"Task due", formatDue(e.TaskDue)},
-		field{"DLQ timestamp", formatTime(&e.DLQTimestamp)}, field{"Resolution status", e.ResolutionStatus},
-		field{"Resolution notes", orDefault(e.ResolutionNotes, "")}, field{"Resolved at", formatTime(e.ResolvedAt)},
-		field{"Resolved by", formatResolver(e)}, field{"Recovered at", formatTime(e.RecoveredAt)},
-		field{"Predecessor", orDefault(e.PredecessorUUID, "")}, field{"Metadata", compact(e.Metadata)},
+		field{"DLQ timestamp", e.DLQTimestamp}, field{"Resolution status", e.ResolutionStatus},
+		field{"Resolution notes", e.ResolutionNotes}, field{"Resolved at", e.ResolvedAt},
+		field{"Resolved by", formatResolver(e)}, field{"Recovered at", e.RecoveredAt},
+		field{"Predecessor", e.PredecessorUUID}, field{"Metadata", e.Metadata},
 	)
 	if len(e.History) > 0 {
 		fmt.Fprintln(p.out)
@@ -127,7 +127,7 @@ func describeSubject(e apiv1.Entry) []field {
 	var list []field
 	if orDefault(e.OriginalReason, e.DLQReason) == string(tasker.ManualDLQ) && len(e.History) > 0 {
 		first := e.History[0]
-		list = append(list, field{"Opened by", first.Actor}, field{"Opened because", orDefault(first.Notes, "")})
+		list = append(list, field{"Opened by", first.Actor}, field{"Opened because", first.Notes})
 	}
 	if e.StepUUID == nil {
 		return append(list, field{"Blocked by", strings.Join(listBlockers(shot), "; ")})
@@ -216,7 +216,7 @@ func (p *program) printStepsNow(ctx context.Context, e apiv1.Entry) {
 		return
 	}
 	fmt.Fprintf(p.out, "\n  Steps now:\n\n")
-	printList(p, steps, columns{emptyMessage: "No steps.", names: []string{"step", "state", "attempts", "error"}}, func(s apiv1.Step) []string {
-		return []string{s.Name, s.CurrentState, formatAttempts(s), formatFailure(s.Error)}
+	printList(p, steps, "No steps.", "step, state, attempts, error", func(s apiv1.Step) []any {
+		return []any{s.Name, s.CurrentState, formatAttempts(s), formatFailure(s.Error)}
 	})
 }

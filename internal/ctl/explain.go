@@ -13,7 +13,7 @@ import (
 )
 
 func (p *program) newExplainCommand() *cobra.Command {
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "explain ID",
 		short: "Explain why something is not progressing",
 		long: `Explain why a task, step, investigation, case, operation or hold is not progressing: the
@@ -24,7 +24,7 @@ condition, since when, what would unblock it, and who has to act next.`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Explanation, error) {
 		return api.Explain(ctx, a.id[0])
 	}, p.printExplanation)
-	c.AddCommand(newRequestCommand(p, commandHelp{
+	c.AddCommand(newRequestCommand(p, help{
 		use:     "queue NAMESPACE HANDLER",
 		short:   "Explain why a queue is waiting",
 		example: `  tasker-ctl explain queue orders charge`,
@@ -36,7 +36,7 @@ condition, since when, what would unblock it, and who has to act next.`,
 
 func (p *program) printExplanation(e apiv1.Explanation) {
 	fmt.Fprintln(p.out, clean(e.Sentence))
-	fields := []field{{"Fact", e.Fact}, {"Since", formatTime(e.Since)}, {"Turn", e.Turn}, {"Unblocks", orDash(e.Unblocks)}}
+	fields := []field{{"Fact", e.Fact}, {"Since", e.Since}, {"Turn", e.Turn}, {"Unblocks", orDash(e.Unblocks)}}
 	what := strings.TrimSpace(e.Kind + " " + e.ID)
 	fields = append(fields, field{"Explained", what + ", " + strings.Join(e.Namespaces, ", ") + " " + e.Name})
 	for _, f := range e.Facts {
@@ -44,14 +44,14 @@ func (p *program) printExplanation(e apiv1.Explanation) {
 	}
 	p.printFields("", fields...)
 	if len(e.Steps) > 1 {
-		printList(p, e.Steps, columns{names: []string{"step", "state", "fact", "turn", "since", "why"}, spare: "why"}, func(s tasker.ExplainedStep) []string {
-			return []string{s.Name, string(s.State), string(s.Reason), string(s.NextActor), formatTime(s.Since), s.Message}
+		printList(p, e.Steps, "", "step, state, fact, turn, since, why?", func(s tasker.ExplainedStep) []any {
+			return []any{s.Name, s.State, s.Reason, s.NextActor, s.Since, s.Message}
 		})
 	}
 	if len(e.Counts) > 1 {
-		printList(p, e.Counts, columns{names: []string{"fact", "count", "one of the tasks"}},
-			func(c tasker.ReasonCount) []string {
-				return []string{string(c.Reason), formatInt(c.Count), c.Task.String()}
+		printList(p, e.Counts, "", "fact, count, one of the tasks",
+			func(c tasker.ReasonCount) []any {
+				return []any{c.Reason, c.Count, c.Task}
 			})
 	}
 	if e.More {

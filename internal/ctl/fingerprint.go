@@ -44,7 +44,7 @@ type maskLine struct {
 
 func (p *program) newFingerprintCommand() *cobra.Command {
 	var explain bool
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "fingerprint [FILE]...",
 		short: "Print the fingerprints of failures",
 		long: `Print the fingerprint of each failure. Failures with the same fingerprint have the same cause.

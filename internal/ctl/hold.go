@@ -53,7 +53,7 @@ func (e *holdEndFlags) read() (until *time.Time, seconds int, err error) {
 func (p *program) newHoldAddCommand() *cobra.Command {
 	var b apiv1.BeginHold
 	var end holdEndFlags
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "add --reason TEXT",
 		short: "Hold the steps of a scope",
 		long: `Hold the enqueued steps of a scope.
@@ -86,7 +86,7 @@ narrowed by --handler, --name and --step, or with --case the scope of that case.
 	f.StringVar(&b.CaseID, "case", "", "hold the steps in the scope of this case")
 	end.addTo(c)
 	f.StringVar(&b.Owner, "owner", "", "owner of the hold (default: the actor)")
-	addReasonFlag(c, &b.Reason)
+	addReasonFlag(c, &b.Reason, "")
 	p.addActorFlag(c, &b.By, "by")
 	return c
 }
@@ -94,7 +94,7 @@ narrowed by --handler, --name and --step, or with --case the scope of that case.
 func (p *program) newHoldListCommand() *cobra.Command {
 	var q tasker.HoldFilter
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "list",
 		short: "List holds, newest first",
 		example: `  tasker-ctl hold list --open
@@ -103,16 +103,15 @@ func (p *program) newHoldListCommand() *cobra.Command {
 		return api.Holds(ctx, q)
 	}, func(l apiv1.HoldList) {
 
-		header := []string{"hold", "state", "kind", "scope", "held", "owner", "began", "ends", "reason"}
-		printList(p, l.Holds, columns{emptyMessage: "No holds.", names: header, spare: "reason"},
-			func(h apiv1.Hold) []string {
-				return []string{h.HoldUUID, h.State, h.Kind, formatScope(h), formatHeld(h), h.Owner, formatTime(&h.BeganAt), formatTime(cmp.Or(h.EndedAt, &h.EndsAt)), h.Reason}
+		printList(p, l.Holds, "No holds.", "hold, state, kind, scope, held, owner, began, ends, reason?",
+			func(h apiv1.Hold) []any {
+				return []any{h.HoldUUID, h.State, h.Kind, formatScope(h), formatHeld(h), h.Owner, h.BeganAt, formatTime(cmp.Or(h.EndedAt, &h.EndsAt)), h.Reason}
 			})
 		if !p.quiet {
 			printNextPageFlag(p, "before", l.Pagination.NextBefore)
 		}
 	})
-	addQueryFlags(c, &q, 50)
+	p.addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
 	return c
 }
@@ -124,7 +123,7 @@ func formatScope(h apiv1.Hold) string {
 func formatHeld(h apiv1.Hold) string { return formatAtLeast(int(h.Held), h.HeldIsAtLeast) }
 
 func (p *program) newHoldShowCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "show HOLD",
 		short: "Show a hold",
 		example: `  tasker-ctl hold show $HOLD
@@ -133,16 +132,16 @@ func (p *program) newHoldShowCommand() *cobra.Command {
 		return api.Hold(ctx, a.id[0])
 	}, func(d apiv1.HoldDetail) {
 		p.printHold(d.Hold)
-		printList(p, d.Releases, columns{emptyMessage: "No probes or waves.", names: []string{"released", "task", "step", "as", "outcome", "failure"}, spare: "failure"}, func(r apiv1.HoldRelease) []string {
+		printList(p, d.Releases, "No probes or waves.", "released, task, step, as, outcome, failure?", func(r apiv1.HoldRelease) []any {
 			as := "probe"
 			if r.Wave > 0 {
 				as = fmt.Sprintf("wave %d", r.Wave)
 			}
-			return []string{formatTime(&r.ReleasedAt), r.TaskUUID, r.StepUUID, as, orDefault(r.Outcome, "awaited"),
-				orDash(orDefault(r.Failure, ""))}
+			return []any{r.ReleasedAt, r.TaskUUID, r.StepUUID, as, orDefault(r.Outcome, "awaited"),
+				orDash(r.Failure)}
 		})
-		printList(p, d.History, columns{emptyMessage: "No history.", names: []string{"at", "event", "by", "reason", "more"}, spare: "more"}, func(c apiv1.HoldChange) []string {
-			return []string{formatTime(&c.At), c.Event, c.Actor, orDash(orDefault(c.Reason, "")), orDash(strings.Trim(compact(c.Metadata), "{}"))}
+		printList(p, d.History, "No history.", "at, event, by, reason, more?", func(c apiv1.HoldChange) []any {
+			return []any{c.At, c.Event, c.Actor, orDash(c.Reason), orDash(strings.Trim(compact(c.Metadata), "{}"))}
 		})
 	})
 }
@@ -150,23 +149,23 @@ func (p *program) newHoldShowCommand() *cobra.Command {
 func (p *program) printHold(h apiv1.Hold) {
 	p.printDone("Hold %s is %s", clean(h.HoldUUID), clean(h.State))
 	fields := []field{
-		{"Holds", formatScope(h)}, {"Case", orDefault(h.CaseID, "")}, {"Kind", h.Kind}, {"Cause", h.Cause}, {"Reason", h.Reason}, {"Owner", h.Owner},
-		{"Held", formatHeld(h)}, {"Released", formatInt(h.Released)},
+		{"Holds", formatScope(h)}, {"Case", h.CaseID}, {"Kind", h.Kind}, {"Cause", h.Cause}, {"Reason", h.Reason}, {"Owner", h.Owner},
+		{"Held", formatHeld(h)}, {"Released", h.Released},
 	}
 	if h.State == string(tasker.HoldReleasing) {
 		fields = append(fields, field{"Wave", formatHoldWave(h)})
 	}
 	if h.InFlight > 0 {
-		fields = append(fields, field{"In progress", formatInt(h.InFlight)})
+		fields = append(fields, field{"In progress", h.InFlight})
 	}
 	if h.Probes > 0 {
 		fields = append(fields, field{"Probes", fmt.Sprintf("%d, of which %d failed", h.Probes, h.FailedProbes)})
 	}
-	fields = append(fields, field{"Next probe", formatTime(h.NextProbeAt)}, field{"Began", formatTime(&h.BeganAt)})
+	fields = append(fields, field{"Next probe", h.NextProbeAt}, field{"Began", h.BeganAt})
 	if h.State == string(tasker.HoldActive) {
-		fields = append(fields, field{"Ends", formatTime(&h.EndsAt)})
+		fields = append(fields, field{"Ends", h.EndsAt})
 	}
-	p.printFields("  ", append(fields, field{"Ended", formatTime(h.EndedAt)})...)
+	p.printFields("  ", append(fields, field{"Ended", h.EndedAt})...)
 }
 
 func formatHoldWave(h apiv1.Hold) string {
@@ -182,7 +181,7 @@ func formatHoldWave(h apiv1.Hold) string {
 
 func (p *program) newHoldProbeCommand() *cobra.Command {
 	var r apiv1.ProbeHold
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "probe HOLD",
 		short: "Release one held step as a probe",
 		long: `Release one held step to test whether it succeeds. "hold show" prints the outcome. If a
@@ -200,7 +199,7 @@ circuit breaker created the hold, a successful probe releases it; otherwise you 
 func (p *program) newHoldExtendCommand() *cobra.Command {
 	var r apiv1.ExtendHold
 	var end holdEndFlags
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "extend HOLD --reason TEXT",
 		short: "Extend or reassign a hold",
 		example: `  tasker-ctl hold extend $HOLD --for 2h --reason "the provider needs longer"
@@ -213,7 +212,7 @@ func (p *program) newHoldExtendCommand() *cobra.Command {
 	}, p.printHold)
 	end.addTo(c)
 	c.Flags().StringVar(&r.Owner, "owner", "", "new owner of the hold")
-	addReasonFlag(c, &r.Reason)
+	addReasonFlag(c, &r.Reason, "")
 	p.addActorFlag(c, &r.By, "by")
 	return c
 }
@@ -221,7 +220,7 @@ func (p *program) newHoldExtendCommand() *cobra.Command {
 func (p *program) newHoldReleaseCommand() *cobra.Command {
 	var r apiv1.ReleaseHold
 	var waves string
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "release HOLD --reason TEXT",
 		short: "Release held steps in waves",
 		long: `Release held steps in waves. Each wave starts after the previous one succeeded; if a tenth of
@@ -237,7 +236,7 @@ the progress.`,
 		return api.ReleaseHold(ctx, a.id[0], r)
 	}, p.printHold)
 	c.Flags().StringVar(&waves, "waves", "1,10,100", `wave sizes, then the rest; "all" releases everything at once`)
-	addReasonFlag(c, &r.Reason)
+	addReasonFlag(c, &r.Reason, "")
 	p.addActorFlag(c, &r.By, "by")
 	return c
 }

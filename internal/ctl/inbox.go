@@ -17,7 +17,7 @@ import (
 func (p *program) newInboxCommand() *cobra.Command {
 	var q apiv1.InboxQuery
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "inbox",
 		short: "List human steps, earliest due first",
 		long: `List human steps, earliest due first.
@@ -31,20 +31,19 @@ it was assigned. --mine, --assignee and --unassigned can be combined.`,
 
 		return api.Inbox(ctx, q)
 	}, func(l apiv1.Inbox) {
-		header := []string{"step", "task", "namespace", "template", "assignee", "waits since", "due"}
-		printList(p, l.Steps, columns{emptyMessage: "No human steps.", names: header}, func(s apiv1.HumanStep) []string {
-			return []string{s.Step, s.TaskUUID, s.Namespace, s.Template, orDefault(s.Assignee, "-"), formatTime(s.WaitingSince), orDash(formatTime(s.DueAt))}
+		printList(p, l.Steps, "No human steps.", "step, task, namespace, template, assignee, waits since, due", func(s apiv1.HumanStep) []any {
+			return []any{s.Step, s.TaskUUID, s.Namespace, s.Template, orDash(s.Assignee), s.WaitingSince, orDash(s.DueAt)}
 		})
 		printNextPageFlag(p, "after", l.Pagination.NextAfter)
 	})
-	addQueryFlags(c, &q, 100)
+	p.addQueryFlags(c, &q, 100)
 	return c
 }
 
 func (p *program) newAssignCommand() *cobra.Command {
 	var a apiv1.AssignStep
 	var unassign bool
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "assign-step TASK STEP --to NAME",
 		short: "Assign a human step",
 		long: `Assign an external step that waits to a person, by their sign-in name, or to group:NAME.
@@ -60,7 +59,7 @@ func (p *program) newAssignCommand() *cobra.Command {
 	}, func(h apiv1.HumanStep) {
 		p.printDone("Step assigned.")
 		p.printFields("  ", field{"Step", h.Step}, field{"Assignee", orDefault(h.Assignee, "none")},
-			field{"Due", formatTime(h.DueAt)})
+			field{"Due", h.DueAt})
 	})
 	c.Flags().StringVar(&a.Assignee, "to", "", "assignee: a person, or group:NAME")
 	c.Flags().BoolVar(&unassign, "nobody", false, "remove the assignee")
@@ -70,7 +69,7 @@ func (p *program) newAssignCommand() *cobra.Command {
 }
 
 func (p *program) newAssigneeCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "assignee TASK STEP",
 		short:   "Show the assignee of a human step",
 		long:    "Show the assignee, the form and the assignment history of a human step. " + stepArgument,
@@ -78,8 +77,8 @@ func (p *program) newAssigneeCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.HumanStepDetail, error) {
 		return api.HumanStep(ctx, a.id[0], a.text[1])
 	}, func(d apiv1.HumanStepDetail) {
-		p.printFields("", field{"Step", d.Step}, field{"Assignee", orDefault(d.Assignee, "none")}, field{"Assigned by", orDefault(d.AssignedBy, "")},
-			field{"Waits since", formatTime(d.WaitingSince)}, field{"Due", formatTime(d.DueAt)}, field{"Escalated", formatTime(d.EscalatedAt)}, field{"Form", compact(d.Form)})
+		p.printFields("", field{"Step", d.Step}, field{"Assignee", orDefault(d.Assignee, "none")}, field{"Assigned by", d.AssignedBy},
+			field{"Waits since", d.WaitingSince}, field{"Due", d.DueAt}, field{"Escalated", d.EscalatedAt}, field{"Form", d.Form})
 		for _, c := range d.History {
 			fmt.Fprintf(p.out, "\n%s %s by %s%s%s\n", formatTime(&c.At), clean(c.Event), clean(c.Actor), addPrefix(": ", orDefault(c.Assignee, "")), addPrefix(": ", orDefault(c.Reason, "")))
 		}
@@ -90,7 +89,7 @@ func (p *program) newAnswerLinkCommand() *cobra.Command {
 	var l apiv1.CreateAnswerLink
 	var life time.Duration
 	var server string
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "answer-link TASK STEP",
 		short: "Create a one-time answer link",
 		long: `Create a link with which the assignee answers an external step without signing in.
@@ -117,7 +116,7 @@ output. ` + stepArgument,
 }
 
 func (p *program) newAnswerLinksCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "answer-links TASK STEP",
 		short:   "List answer links of a step",
 		long:    "List the current and former answer links of an external step, newest first. " + stepArgument,
@@ -125,14 +124,14 @@ func (p *program) newAnswerLinksCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.AnswerLinks, error) {
 		return api.AnswerLinks(ctx, a.id[0], a.text[1])
 	}, func(l apiv1.AnswerLinks) {
-		printList(p, l.Links, columns{emptyMessage: "The step has no answer links.", names: []string{"link", "assignee", "state", "made by", "made", "expires"}}, func(l apiv1.AnswerLink) []string {
-			return []string{l.UUID, l.Assignee, l.State, l.CreatedBy, formatTime(&l.CreatedAt), formatTime(&l.ExpiresAt)}
+		printList(p, l.Links, "The step has no answer links.", "link, assignee, state, made by, made, expires", func(l apiv1.AnswerLink) []any {
+			return []any{l.UUID, l.Assignee, l.State, l.CreatedBy, l.CreatedAt, l.ExpiresAt}
 		})
 	})
 }
 
 func (p *program) newRevokeLinkCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "revoke-answer-link TASK STEP LINK",
 		short:   "Revoke an answer link",
 		long:    "Revoke an answer link. " + stepArgument,

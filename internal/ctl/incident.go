@@ -27,7 +27,7 @@ of each other. Notifications are sent per incident; work is done on its cases.`,
 func (p *program) newIncidentListCommand() *cobra.Command {
 	var q tasker.IncidentFilter
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "list",
 		short: "List incidents, newest first",
 		example: `  tasker-ctl incident list --state open
@@ -36,25 +36,24 @@ func (p *program) newIncidentListCommand() *cobra.Command {
 		return api.Incidents(ctx, q)
 	}, func(l apiv1.IncidentList) {
 
-		header := []string{"incident", "state", "severity", "where", "error", "cases", "open", "not owned", "messages", "began", "ended"}
-		printList(p, l.Incidents, columns{emptyMessage: "No incidents.", names: header, spare: "error"},
-			func(i apiv1.Incident) []string {
-				return []string{
-					i.IncidentID, i.State, i.Severity, formatPlace(i.NamespaceName, i.TaskName, i.StepName), orDash(cmp.Or(i.ErrorPattern, i.Label)), formatInt(i.Cases), formatInt(i.Entries),
-					formatInt(i.CasesNotOwned), formatInt(i.Messages), formatTime(&i.BeganAt), formatTime(i.EndedAt),
+		printList(p, l.Incidents, "No incidents.", "incident, state, severity, where, error?, cases, open, not owned, messages, began, ended",
+			func(i apiv1.Incident) []any {
+				return []any{
+					i.IncidentID, i.State, i.Severity, formatPlace(i.NamespaceName, i.TaskName, i.StepName), orDash(cmp.Or(i.ErrorPattern, i.Label)), i.Cases, i.Entries,
+					i.CasesNotOwned, i.Messages, i.BeganAt, i.EndedAt,
 				}
 			})
 		if !p.quiet {
 			p.printNextPage(l.Pagination)
 		}
 	})
-	addQueryFlags(c, &q, 50)
+	p.addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
 	return c
 }
 
 func (p *program) newIncidentShowCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "show INCIDENT",
 		short:   "Show an incident",
 		example: `  tasker-ctl incident show $INCIDENT`,
@@ -65,13 +64,13 @@ func (p *program) newIncidentShowCommand() *cobra.Command {
 
 func (p *program) printIncident(d apiv1.IncidentDetail) {
 	p.printFields("", field{"Incident", d.IncidentID}, field{"State", d.State}, field{"Severity", d.Severity}, field{"Where", formatPlace(d.NamespaceName, d.TaskName, d.StepName)},
-		field{"Error", cmp.Or(d.ErrorPattern, d.Label)}, field{"Open investigations", formatInt(d.Entries)}, field{"Owners", strings.Join(d.OwnedBy, ", ")},
-		field{"Began", formatTime(&d.BeganAt)}, field{"Ended", formatTime(d.EndedAt)}, field{"Not owned since", formatTime(d.UnownedSince)}, field{"Key of its messages", d.DedupKey})
-	printList(p, d.Members, columns{emptyMessage: "No cases.", names: []string{"case", "open", "state", "step", "error", "owner", "joined"}, spare: "error"}, func(c tasker.IncidentCase) []string {
-		return []string{c.ID.String(), formatInt(c.Entries), string(c.State), orDash(c.TaskName + " > " + c.StepName), orDash(c.ErrorPattern), orDash(c.Owner), formatTime(&c.JoinedAt)}
+		field{"Error", cmp.Or(d.ErrorPattern, d.Label)}, field{"Open investigations", d.Entries}, field{"Owners", d.OwnedBy},
+		field{"Began", d.BeganAt}, field{"Ended", d.EndedAt}, field{"Not owned since", d.UnownedSince}, field{"Key of its messages", d.DedupKey})
+	printList(p, d.Members, "No cases.", "case, open, state, step, error?, owner, joined", func(c tasker.IncidentCase) []any {
+		return []any{c.ID, c.Entries, c.State, orDash(c.TaskName + " > " + c.StepName), orDash(c.ErrorPattern), orDash(c.Owner), c.JoinedAt}
 	})
-	printList(p, d.Told, columns{emptyMessage: "No messages.", names: []string{"told", "message", "topic", "sinks"}, spare: "sinks"}, func(m apiv1.Message) []string {
-		return []string{formatTime(&m.CreatedAt), m.MessageUUID, m.Topic, orDash(formatSinks(m))}
+	printList(p, d.Told, "No messages.", "told, message, topic, sinks?", func(m apiv1.Message) []any {
+		return []any{m.CreatedAt, m.MessageUUID, m.Topic, orDash(formatSinks(m))}
 	})
 }
 
@@ -93,7 +92,7 @@ func (p *program) newMessageCommand() *cobra.Command {
 
 func (p *program) newMessageTestCommand() *cobra.Command {
 	var m apiv1.TryMessage
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "test",
 		short: "Send a test notification",
 		long: `Send a test notification by the first route that matches the flags, and print its sinks. The

@@ -56,7 +56,7 @@ func (p *program) adviseOnAccess(e apiv1.ErrorBody) []string {
 }
 
 func (p *program) newWhoAmICommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "whoami",
 		short: "Show your identity and permissions",
 		example: `  tasker-ctl whoami
@@ -90,7 +90,7 @@ const (
 func (p *program) newKeyCreateCommand() *cobra.Command {
 	var grants []string
 	var life time.Duration
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "create NAME --grant ROLE@NAMESPACE",
 		short: "Create an API key",
 		long: `Create an API key and print its token once, on standard output. Everything else goes to
@@ -131,14 +131,14 @@ func (p *program) printToken(what string, k apiv1.CreatedKey) {
 
 func formatKey(k apiv1.Key) []field {
 	return []field{
-		{"UUID", k.KeyUUID}, {"Grants", strings.Join(k.Grants, ", ")}, {"Expires", formatTime(k.ExpiresAt)},
-		{"Revoked", formatTime(k.RevokedAt)}, {"Revoked by", orDefault(k.RevokedBy, "")},
+		{"UUID", k.KeyUUID}, {"Grants", k.Grants}, {"Expires", k.ExpiresAt},
+		{"Revoked", k.RevokedAt}, {"Revoked by", k.RevokedBy},
 	}
 }
 
 func (p *program) newKeyListCommand() *cobra.Command {
 	var q apiv1.KeyQuery
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "list",
 		short: "List API keys, newest first",
 		long: `List API keys, the newest first. PREFIX is how their tokens begin: a key that was found
@@ -150,23 +150,23 @@ somewhere can be looked up by it.`,
 		q.Search = toSearchTerm(q.Search)
 		return api.Keys(ctx, q)
 	}, func(l apiv1.KeyList) {
-		header := []string{"name", "grants", "prefix", "created", "expires", "last used", "key"}
+		header := "name, grants, prefix, created, expires, last used, key"
 		if q.Revoked {
-			header = append(header, "revoked")
+			header += ", revoked"
 		}
-		printList(p, l.Keys, columns{emptyMessage: "No keys.", names: header}, func(k apiv1.Key) []string {
-			row := []string{
-				k.Name, strings.Join(k.Grants, ","), orDash(strings.Join(k.Prefixes, ",")), formatTime(&k.CreatedAt),
-				orDash(formatTime(k.ExpiresAt)), orDash(formatTime(k.LastUsedAt)), k.KeyUUID,
+		printList(p, l.Keys, "No keys.", header, func(k apiv1.Key) []any {
+			row := []any{
+				k.Name, strings.Join(k.Grants, ","), orDash(strings.Join(k.Prefixes, ",")), k.CreatedAt,
+				orDash(k.ExpiresAt), orDash(k.LastUsedAt), k.KeyUUID,
 			}
 			if q.Revoked {
-				row = append(row, orDash(formatTime(k.RevokedAt)))
+				row = append(row, orDash(k.RevokedAt))
 			}
 			return row
 		})
 		p.printNextPage(l.Pagination)
 	})
-	addQueryFlags(c, &q, 50)
+	p.addQueryFlags(c, &q, 50)
 	return c
 }
 
@@ -181,7 +181,7 @@ func toSearchTerm(text string) string {
 
 func (p *program) newKeyRotateCommand() *cobra.Command {
 	var grace time.Duration
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "rotate NAME|UUID",
 		short: "Replace the token of an API key",
 		long: `Replace the token of an API key and print the new one once, on standard output. The UUID and
@@ -200,7 +200,7 @@ at once.`,
 }
 
 func (p *program) newKeyRevokeCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "revoke NAME|UUID",
 		short: "Revoke an API key",
 		long: `Revoke an API key. All servers reject it within five seconds and close its open requests.

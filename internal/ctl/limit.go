@@ -44,24 +44,23 @@ func parseLimitRef(ref tasker.LimitRef, a arguments) (tasker.LimitRef, error) {
 
 func (p *program) newLimitListCommand() *cobra.Command {
 	var q tasker.LimitFilter
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:     "list",
 		short:   "List limits with usage",
 		example: "  tasker-ctl limit list --namespace payments\n  tasker-ctl limit list -o json | jq '.limits[] | select(.waiting > 0)'",
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.LimitList, error) {
 		return api.Limits(ctx, q)
 	}, func(l apiv1.LimitList) {
-		header := []string{"kind", "namespace", "name", "limit", "in progress", "waiting", "changed by"}
-		printList(p, l.Limits, columns{emptyMessage: "No limits.", names: header}, func(l apiv1.Limit) []string {
+		printList(p, l.Limits, "No limits.", "kind, namespace, name, limit, in progress, waiting, changed by", func(l apiv1.Limit) []any {
 			by := l.ChangedBy
 			if l.ByTemplate {
 				by = "template"
 			}
-			return []string{l.Kind, l.Namespace, l.Name, formatLimit(l), formatInt(l.InProgress), formatInt(l.Waiting), by}
+			return []any{l.Kind, l.Namespace, l.Name, formatLimit(l), l.InProgress, l.Waiting, by}
 		})
 		printNextPageFlag(p, "after", l.Pagination.NextAfter)
 	})
-	addQueryFlags(c, &q, 50, "kind", "name", "keys")
+	p.addQueryFlags(c, &q, 50, "kind", "name", "keys")
 	return c
 }
 
@@ -78,7 +77,7 @@ func formatLimit(l apiv1.Limit) string {
 
 func (p *program) newLimitShowCommand() *cobra.Command {
 	var q tasker.LimitFilter
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:     "show",
 		short:   "Show the slots of a limit",
 		example: "  tasker-ctl limit show --kind name --namespace payments --name customer",
@@ -91,28 +90,27 @@ func (p *program) newLimitShowCommand() *cobra.Command {
 		}
 		for _, l := range all.Limits {
 			p.printFields("", field{"Kind", l.Kind}, field{"Namespace", l.Namespace}, field{"Name", l.Name}, field{"Limit", formatLimit(l)},
-				field{"In progress", formatInt(l.InProgress)}, field{"Waiting", formatInt(l.Waiting)})
-			header := []string{"key", "in progress", "waiting", "free at", "oldest task", "step"}
-			printList(p, l.Keys, columns{emptyMessage: "No step has used it yet.", names: header}, formatKeyRow)
+				field{"In progress", l.InProgress}, field{"Waiting", l.Waiting})
+			printList(p, l.Keys, "No step has used it yet.", "key, in progress, waiting, free at, oldest task, step", formatKeyRow)
 		}
 		printNextPageFlag(p, "after", all.Pagination.NextAfter)
 	})
-	addQueryFlags(c, &q, 50, "keys")
+	p.addQueryFlags(c, &q, 50, "keys")
 	return c
 }
 
-func formatKeyRow(k apiv1.LimitKey) []string {
+func formatKeyRow(k apiv1.LimitKey) []any {
 	task, step := "", ""
 	if len(k.Holders) > 0 {
 		task, step = k.Holders[0].TaskUUID, k.Holders[0].StepName
 	}
-	return []string{k.Key, formatInt(k.InProgress), formatInt(k.Waiting), formatTime(k.FreeAt), task, step}
+	return []any{k.Key, k.InProgress, k.Waiting, k.FreeAt, task, step}
 }
 
 func (p *program) newLimitSetCommand() *cobra.Command {
 	var ref tasker.LimitRef
 	var s apiv1.SetLimit
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "set KIND",
 		short: "Create or change a limit",
 		example: `  tasker-ctl limit set handler --namespace payments --name charge --max 10 --reason "the provider allows 10"
@@ -143,7 +141,7 @@ func (p *program) newLimitSetCommand() *cobra.Command {
 func (p *program) newLimitDeleteCommand() *cobra.Command {
 	var ref tasker.LimitRef
 	var reason, by string
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:     "delete KIND",
 		short:   "Delete a limit",
 		example: "  tasker-ctl limit delete handler --namespace payments --name charge",

@@ -24,16 +24,15 @@ with weight 3 gets three steps for each step of a namespace with weight 1.`,
 }
 
 func (p *program) newNamespaceListCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "list",
 		short:   "List namespaces with custom weights",
 		example: "  tasker-ctl namespace list -o json | jq '.namespaces[].weight'",
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.NamespaceList, error) {
 		return api.Namespaces(ctx)
 	}, func(l apiv1.NamespaceList) {
-		header := []string{"namespace", "weight", "set by", "set at"}
-		printList(p, l.Namespaces, columns{emptyMessage: "All namespaces have the weight 1.", names: header}, func(n apiv1.Namespace) []string {
-			return []string{n.Namespace, formatWeight(n.Weight), n.SetBy, formatTime(&n.SetAt)}
+		printList(p, l.Namespaces, "All namespaces have the weight 1.", "namespace, weight, set by, set at", func(n apiv1.Namespace) []any {
+			return []any{n.Namespace, formatWeight(n.Weight), n.SetBy, n.SetAt}
 		})
 	})
 }
@@ -41,7 +40,7 @@ func (p *program) newNamespaceListCommand() *cobra.Command {
 func formatWeight(weight float64) string { return strconv.FormatFloat(weight, 'f', -1, 64) }
 
 func (p *program) newNamespaceWeightCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "weight NAMESPACE WEIGHT",
 		short:   "Set the weight of a namespace",
 		example: "  tasker-ctl namespace weight payments 3",
@@ -58,7 +57,7 @@ func (p *program) newNamespaceWeightCommand() *cobra.Command {
 }
 
 func (p *program) newNamespaceResetCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "reset NAMESPACE",
 		short:   "Reset a namespace to the default weight",
 		example: "  tasker-ctl namespace reset payments",

@@ -85,7 +85,7 @@ func (g *planFlags) addTo(p *program, c *cobra.Command) {
 	f.StringVar(&g.result, "result", "", "result for all steps (with --complete or --answer): JSON, @file or @-")
 	f.StringVar(&g.computed, "result-expression", "", "CEL expression that computes each result (with --complete or --answer), such as '{\"paid\": context.amount}'")
 	f.StringVar(&g.metadata, "metadata", "", "metadata of the result (with --complete): a JSON object, @file or @-")
-	addReasonFlag(c, &g.request.Reason)
+	addReasonFlag(c, &g.request.Reason, "")
 	p.addActorFlag(c, &g.request.PlannedBy, "by")
 	f.StringVar(&s.CaseID, "case", "", "select by case")
 	f.StringVar(&s.Namespace, "namespace", "", "select by namespace")
@@ -235,7 +235,7 @@ func readRate(text string) (int, error) {
 
 func (p *program) newOperationPlanCommand() *cobra.Command {
 	var g planFlags
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "plan [ID...] --reason TEXT",
 		short: "Create an operation without starting it",
 		long: `Create an operation without starting it. Its steps are frozen; nothing else changes.
@@ -256,7 +256,7 @@ not started within 30 minutes is aborted.`,
 
 func (p *program) newOperationStartCommand() *cobra.Command {
 	var digest, actor string
-	c := p.newWatchingCommand(commandHelp{
+	c := p.newWatchingCommand(help{
 		use:     "start OPERATION",
 		short:   "Start a planned operation",
 		example: `  tasker-ctl operation start $OPERATION --watch --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
@@ -273,7 +273,7 @@ func (p *program) newOperationStartCommand() *cobra.Command {
 
 func (p *program) newOperationResumeCommand() *cobra.Command {
 	var r apiv1.ResumeOperation
-	c := p.newWatchingCommand(commandHelp{
+	c := p.newWatchingCommand(help{
 		use:   "resume OPERATION",
 		short: "Resume a paused operation",
 		example: `  tasker-ctl operation resume $OPERATION --watch
@@ -290,7 +290,7 @@ func (p *program) newOperationResumeCommand() *cobra.Command {
 
 func (p *program) newOperationVerbCommand(verb, short string, do func(*client.Client, context.Context, tasker.ID, string) (apiv1.Operation, error)) *cobra.Command {
 	var actor string
-	c := newRequestCommand(p, commandHelp{use: verb + " OPERATION", short: short,
+	c := newRequestCommand(p, help{use: verb + " OPERATION", short: short,
 		example: "  tasker-ctl operation " + verb + " $OPERATION"},
 		func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
 			return do(api, ctx, a.id[0], actor)
@@ -302,7 +302,7 @@ func (p *program) newOperationVerbCommand(verb, short string, do func(*client.Cl
 func (p *program) newOperationListCommand() *cobra.Command {
 	var q tasker.OperationFilter
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "list",
 		short: "List operations, newest first",
 		example: `  tasker-ctl operation list
@@ -312,24 +312,23 @@ func (p *program) newOperationListCommand() *cobra.Command {
 		return api.Operations(ctx, q)
 	}, func(l apiv1.OperationList) {
 
-		header := []string{"operation", "state", "act", "items", "verified", "failed again", "by", "planned", "reason"}
-		printList(p, l.Operations, columns{emptyMessage: "No operations.", names: header, spare: "planned"}, func(o apiv1.Operation) []string {
-			return []string{
-				o.OperationUUID, o.State, o.Act.Type, formatInt(o.Items), formatInt(o.Counts[string(tasker.ItemVerified)]),
-				formatInt(o.Counts[string(tasker.ItemFailedAgain)]), o.PlannedBy, formatTime(&o.CreatedAt), o.Reason,
+		printList(p, l.Operations, "No operations.", "operation, state, act, items, verified, failed again, by, planned?, reason", func(o apiv1.Operation) []any {
+			return []any{
+				o.OperationUUID, o.State, o.Act.Type, o.Items, formatInt(o.Counts[string(tasker.ItemVerified)]),
+				formatInt(o.Counts[string(tasker.ItemFailedAgain)]), o.PlannedBy, o.CreatedAt, o.Reason,
 			}
 		})
 		if !p.quiet {
 			p.printNextPage(l.Pagination)
 		}
 	})
-	addQueryFlags(c, &q, 50)
+	p.addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
 	return c
 }
 
 func (p *program) newOperationShowCommand() *cobra.Command {
-	return p.newWatchingCommand(commandHelp{
+	return p.newWatchingCommand(help{
 		use:   "show OPERATION",
 		short: "Show the progress of an operation",
 		example: `  tasker-ctl operation show $OPERATION
@@ -351,8 +350,8 @@ func (p *program) printOperation(o apiv1.Operation) {
 		complete = ", cut at the limit"
 	}
 	fields := []field{
-		{"Act", o.Act.Type}, {"Result", o.Act.ResultExpression}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy}, {"Started by", orDefault(o.StartedBy, "")},
-		{"Namespaces", strings.Join(o.Namespaces, ", ")}, {"Items", formatInt(o.Items) + complete},
+		{"Act", o.Act.Type}, {"Result", o.Act.ResultExpression}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy}, {"Started by", o.StartedBy},
+		{"Namespaces", o.Namespaces}, {"Items", formatInt(o.Items) + complete},
 	}
 	for _, state := range tasker.ItemStates() {
 		if n := o.Counts[string(state)]; n > 0 {
@@ -360,7 +359,7 @@ func (p *program) printOperation(o apiv1.Operation) {
 		}
 	}
 	if o.WithoutStep > 0 {
-		fields = append(fields, field{"Without a failed step", formatInt(o.WithoutStep)})
+		fields = append(fields, field{"Without a failed step", o.WithoutStep})
 	}
 	for _, other := range o.Overlapping {
 		fields = append(fields, field{"In another operation", fmt.Sprintf("%d, by %s of %s", other.Items, other.OperationUUID, other.PlannedBy)})
@@ -370,7 +369,7 @@ func (p *program) printOperation(o apiv1.Operation) {
 	}
 	fields = append(fields, field{"Wave", formatWave(o)}, field{"Rate", formatRate(o.RatePerMinute)}, field{"Workers", formatAtLeastVersion(o.Guards.WorkerAtLeast)}, field{"Tolerates", formatTolerance(o)}, field{"Paused", formatPause(o.Paused)})
 	if o.State == string(tasker.OperationPlanned) {
-		fields = append(fields, field{"Expires", formatTime(&o.ExpiresAt)}, field{"Plan digest", o.PlanDigest})
+		fields = append(fields, field{"Expires", o.ExpiresAt}, field{"Plan digest", o.PlanDigest})
 	}
 	if o.Paused != nil {
 		resume := "tasker-ctl operation resume " + o.OperationUUID
@@ -379,8 +378,8 @@ func (p *program) printOperation(o apiv1.Operation) {
 			fields = append(fields, field{"Resume and tolerate this cause", resume + " --tolerate-cause --watch"})
 		}
 	}
-	p.printFields("  ", append(fields, field{"Started", formatTime(o.StartedAt)},
-		field{"Ended", formatTime(o.EndedAt)})...)
+	p.printFields("  ", append(fields, field{"Started", o.StartedAt},
+		field{"Ended", o.EndedAt})...)
 }
 
 func formatWave(o apiv1.Operation) string {
@@ -448,7 +447,7 @@ func formatPause(pause *apiv1.OperationPause) string {
 
 func (p *program) newOperationItemsCommand() *cobra.Command {
 	var q tasker.OperationItemFilter
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "items OPERATION",
 		short: "List the steps and results of an operation",
 		example: `  tasker-ctl operation items $OPERATION --state failed_again
@@ -456,17 +455,16 @@ func (p *program) newOperationItemsCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationItemList, error) {
 		return api.OperationItems(ctx, a.id[0], q)
 	}, func(l apiv1.OperationItemList) {
-		header := []string{"item", "task", "step", "state", "outcome", "wave", "released", "made task", "failed now"}
-		printList(p, l.Items, columns{emptyMessage: "No items.", names: header, spare: "step"},
-			func(i apiv1.OperationItem) []string {
+		printList(p, l.Items, "No items.", "item, task, step?, state, outcome, wave, released, made task, failed now",
+			func(i apiv1.OperationItem) []any {
 				wave := "-"
 				if i.Wave != nil {
 					wave = formatInt(*i.Wave)
 				}
-				return []string{formatInt(i.Ordinal), i.TaskUUID, orDefault(i.StepUUID, "-"), i.State, orDash(i.Outcome), wave, orDash(formatTime(i.ReleasedAt)), orDefault(i.MadeTaskUUID, "-"), orDash(i.FailureText)}
+				return []any{i.Ordinal, i.TaskUUID, orDash(i.StepUUID), i.State, orDash(i.Outcome), wave, orDash(i.ReleasedAt), orDash(i.MadeTaskUUID), orDash(i.FailureText)}
 			})
 		printNextPageFlag(p, "after", l.Next)
 	})
-	addQueryFlags(c, &q, 100)
+	p.addQueryFlags(c, &q, 100)
 	return c
 }

@@ -30,7 +30,7 @@ const (
 func (p *program) newOperationRunCommand() *cobra.Command {
 	var g planFlags
 	var r runFlags
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "run [ID...] --reason TEXT",
 		short: "Plan, confirm and start an operation",
 		long: `Plan an operation, show the plan and a dry run, and start it after confirmation. Without a
@@ -77,7 +77,7 @@ Exit codes with --watch:
     5  paused or aborted; the output shows the reason and how to resume`
 
 // newWatchingCommand returns a command that changes or reads an operation and can follow it.
-func (p *program) newWatchingCommand(h commandHelp, request func(context.Context, *client.Client, arguments) (apiv1.Operation, error)) *cobra.Command {
+func (p *program) newWatchingCommand(h help, request func(context.Context, *client.Client, arguments) (apiv1.Operation, error)) *cobra.Command {
 	var w followFlags
 	h.long = h.short + ".\n\n" + watchHelp
 	c := p.newCommand(h, func(ctx context.Context, a arguments) error {
@@ -288,7 +288,7 @@ func (p *program) finishRun(o apiv1.Operation) error {
 }
 
 func (p *program) newOperationDryRunCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "dry-run OPERATION",
 		short:   "Simulate an operation",
 		example: `  tasker-ctl operation dry-run $OPERATION`,
@@ -327,7 +327,7 @@ func dryRun(ctx context.Context, api *client.Client, operation tasker.ID) (apiv1
 
 func (p *program) printDryRun(r apiv1.OperationDryRun) {
 	p.printDone("Of %s, %d would be released", formatPlural(r.LookedAt, "item"), r.WouldRelease)
-	fields := []field{{"Busy, retried later", formatInt(r.Busy)}}
+	fields := []field{{"Busy, retried later", r.Busy}}
 	for _, f := range r.Refused {
 		fields = append(fields, field{"Would be skipped as " + f.Outcome, fmt.Sprintf("%d, such as %s", f.Items, strings.Join(f.Sample, ", "))})
 		if f.Reason != "" {

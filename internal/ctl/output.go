@@ -34,7 +34,7 @@ const (
 	green  = "\x1b[32m"
 	yellow = "\x1b[33m"
 	red    = "\x1b[31m"
-	plain  = "\x1b[0m"
+	normal = "\x1b[0m"
 )
 
 func (p *program) canUseColor(w io.Writer) bool {
@@ -46,7 +46,7 @@ func (p *program) paint(w io.Writer, color, s string) string {
 	if !p.canUseColor(w) {
 		return s
 	}
-	return color + s + plain
+	return color + s + normal
 }
 
 // printDone prints a success message.
@@ -64,11 +64,14 @@ func (p *program) printHint(format string, args ...any) {
 }
 
 // field is a line "Label: value". Fields with an empty value are omitted.
-type field struct{ label, value string }
+type field struct {
+	label string
+	value any
+}
 
 func (p *program) printFields(indent string, list ...field) {
 	for _, f := range list {
-		if value := clean(f.value); value != "" {
+		if value := clean(formatValue(f.value)); value != "" {
 			fmt.Fprintf(p.out, "%s%s: %s\n", indent, f.label, value)
 		}
 	}
@@ -151,8 +154,26 @@ func orDefault[T any](p *T, fallback T) T {
 	return *p
 }
 
-// orDash returns s, or "-" if it is empty, so that awk counts the cell.
-func orDash(s string) string { return cmp.Or(s, "-") }
+// orDash formats a value, or returns "-" if it is empty, so that awk counts the cell.
+func orDash(v any) string { return cmp.Or(formatValue(v), "-") }
+
+// formatValue formats the value of a cell or a field. It returns "" for nil and for the zero time.
+func formatValue(v any) string {
+	switch v := v.(type) {
+	case time.Time:
+		return formatTime(&v)
+	case *time.Time:
+		return formatTime(v)
+	case *string:
+		return orDefault(v, "")
+	case []string:
+		return strings.Join(v, ", ")
+	case json.RawMessage:
+		return compact(v)
+	default:
+		return fmt.Sprint(v)
+	}
+}
 
 // formatInt formats an integer.
 func formatInt[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
@@ -329,13 +350,20 @@ var proseColumns = []string{
 }
 
 // printTable prints rows under a header, without borders, so that awk can parse them. If the terminal
-// is too narrow, it first omits spare columns, then shortens others.
-func (p *program) printTable(header []string, rows [][]string, spare ...string) {
+// is too narrow, it first omits the columns whose name ends in "?", then shortens others.
+func (p *program) printTable(columns []string, rows [][]string) {
 	w := table.NewWriter()
 	w.SetStyle(table.Style{
 		Box:    table.BoxStyle{PaddingRight: gap},
 		Format: table.FormatOptions{Header: text.FormatUpper},
 	})
+	var header, spare []string
+	for _, name := range columns {
+		name, optional := strings.CutSuffix(name, "?")
+		if header = append(header, name); optional {
+			spare = append(spare, name)
+		}
+	}
 	grid := [][]string{header}
 	for _, r := range rows {
 		row := make([]string, len(r))

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/cli"
@@ -17,16 +19,22 @@ import (
 
 // addQueryFlags adds a flag for each parameter of the struct to which q points, except for those
 // that the caller adds itself. limit is the default of --limit.
-func addQueryFlags(c *cobra.Command, q any, limit int, except ...string) {
-	for _, p := range query.Params(reflect.TypeOf(q).Elem()) {
-		if slices.Contains(except, p.Name) {
-			continue
+func (p *program) addQueryFlags(c *cobra.Command, q any, limit int, except ...string) {
+	for _, param := range query.Params(reflect.TypeOf(q).Elem()) {
+		field := param.Field(q).Addr()
+		number, _ := reflect.TypeAssert[*int](field)
+		text, _ := reflect.TypeAssert[*string](field)
+		switch {
+		case slices.Contains(except, param.Name):
+		case param.Name == "limit":
+			addLimitFlag(c, number, limit)
+		case param.Name == "reason" && text != nil:
+			addOptionalReasonFlag(c, text)
+		case param.Name == "by" && text != nil:
+			p.addActorFlag(c, text, "by")
+		default:
+			addQueryFlag(c, param, field)
 		}
-		if at, ok := reflect.TypeAssert[*int](p.Field(q).Addr()); ok && p.Name == "limit" {
-			addLimitFlag(c, at, limit)
-			continue
-		}
-		addQueryFlag(c, p, p.Field(q).Addr())
 	}
 }
 
@@ -67,6 +75,133 @@ func addQueryFlag(c *cobra.Command, p query.Param, field reflect.Value) {
 		text := field.Convert(reflect.TypeFor[*string]()).Interface().(*string)
 		f.VarP(cli.Choice(text, p.Values), name, shorthand, usage+": "+cli.Join(p.Values))
 	}
+}
+
+// addBodyFlags adds a flag for each field of the struct to which body points that declares one, with
+// its name, its shorthand and its help:
+//
+//	Owner string `json:"owner" flag:"owner,o" usage:"owner of the hold"`
+//
+// The tag why makes the flag required. The help of the fields Reason, By and Actor is always the
+// same: the first two need no declaration, and Actor without one is set without a flag.
+func (p *program) addBodyFlags(c *cobra.Command, body any) {
+	v := reflect.ValueOf(body).Elem()
+	for i := range v.NumField() {
+		f, at := v.Type().Field(i), v.Field(i).Addr().Interface()
+		name, shorthand, _ := strings.Cut(f.Tag.Get("flag"), ",")
+		text, _ := at.(*string)
+		switch {
+		case f.Anonymous:
+			p.addBodyFlags(c, at)
+		case f.Tag.Get("usage") != "":
+			addBodyFlag(c, f, v.Field(i), name, shorthand)
+		case name == "-":
+		case f.Name == "Reason" && strings.Contains(f.Tag.Get("json"), ",omitempty"):
+			addOptionalReasonFlag(c, text)
+		case f.Name == "Reason":
+			addReasonFlag(c, text, shorthand)
+		case f.Name == "By":
+			p.addActorFlag(c, text, cmp.Or(name, "by"))
+		case f.Name == "Actor" || f.Tag.Get("flag") != "":
+			p.addActorFlag(c, text, name)
+		}
+		if why := f.Tag.Get("why"); why != "" {
+			markRequired(c, name, why)
+		}
+	}
+}
+
+func addBodyFlag(c *cobra.Command, field reflect.StructField, v reflect.Value, name, shorthand string) {
+	usage := field.Tag.Get("usage")
+	f := c.Flags()
+	if unit := unitOf(field); unit != 0 {
+		f.VarP(newUnitValue(field, v, unit), name, shorthand, usage)
+		return
+	}
+	switch at := v.Addr().Interface().(type) {
+	case *string:
+		f.StringVarP(at, name, shorthand, *at, usage)
+	case *bool:
+		f.BoolVarP(at, name, shorthand, false, usage)
+	case **bool:
+		cli.Optional(c, at, name, usage)
+	case *int:
+		f.IntVarP(at, name, shorthand, 0, usage)
+	case *float64:
+		f.Float64VarP(at, name, shorthand, 0, usage)
+	case *[]string:
+		f.StringArrayVarP(at, name, shorthand, nil, usage)
+	case *time.Time:
+		f.VarP(cli.Time(at), name, shorthand, usage)
+	case **time.Time:
+		if strings.Contains(usage, "+90m") {
+			f.VarP(cli.TimeOrSpan(at), name, shorthand, usage)
+		} else {
+			f.VarP(cli.Time(at), name, shorthand, usage)
+		}
+	default:
+		panic("field " + field.Name + ": no flag for type " + field.Type.String())
+	}
+}
+
+// unitValue is the value of a flag with a duration that the API has as a number of a unit.
+type unitValue struct {
+	pflag.Value
+
+	d     *time.Duration
+	unit  time.Duration
+	field reflect.Value // int, int64, float64 or a pointer
+}
+
+// unitOf returns the unit of a field, from its name in JSON, or 0.
+func unitOf(f reflect.StructField) time.Duration {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	switch {
+	case strings.HasSuffix(name, "_seconds"):
+		return time.Second
+	case strings.HasSuffix(name, "_minutes"):
+		return time.Minute
+	default:
+		return 0
+	}
+}
+
+// newUnitValue returns the value of a flag for a duration. Numbers of seconds have the bounds that the
+// field declares.
+func newUnitValue(f reflect.StructField, field reflect.Value, unit time.Duration) unitValue {
+	bound := func(tag string) time.Duration {
+		n, _ := strconv.Atoi(f.Tag.Get(tag))
+		return time.Duration(n) * unit
+	}
+	d := new(time.Duration)
+	v := unitValue{d: d, unit: unit, field: field}
+	switch {
+	case unit == time.Minute:
+		v.Value = cli.Minutes(d, bound("minimum"))
+	case field.Kind() == reflect.Float64:
+		v.Value = cli.Duration(d, 0)
+	default:
+		v.Value = cli.Span(d, bound("minimum"), bound("maximum"))
+	}
+	return v
+}
+
+// Set parses a duration.
+func (v unitValue) Set(text string) error {
+	if err := v.Value.Set(text); err != nil {
+		return err
+	}
+	field := v.field
+	if field.Kind() == reflect.Pointer {
+		field.Set(reflect.New(field.Type().Elem()))
+		field = field.Elem()
+	}
+	if field.Kind() == reflect.Float64 {
+		field.SetFloat(float64(*v.d) / float64(v.unit))
+	} else {
+		field.SetInt(int64(*v.d / v.unit))
+	}
+	return nil
 }
 
 // idValue is the value of a flag with an id.

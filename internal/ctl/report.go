@@ -19,7 +19,7 @@ acted, the operations and their waves, the outcomes, and a timeline. It is Markd
 prints the same data with a digest.`
 
 func (p *program) newCaseReportCommand() *cobra.Command {
-	return p.newReportCommandFor(commandHelp{
+	return p.newReportCommandFor(help{
 		use: "report CASE", short: "Print the report of a case", long: "Print the report of a case." + reportDescription,
 		example: `  tasker-ctl case report $CASE > report.md
   tasker-ctl case report $CASE --from 2026-01-31T00:00:00Z -o json | jq .phases`,
@@ -27,7 +27,7 @@ func (p *program) newCaseReportCommand() *cobra.Command {
 }
 
 func (p *program) newIncidentReportCommand() *cobra.Command {
-	return p.newReportCommandFor(commandHelp{
+	return p.newReportCommandFor(help{
 		use: "report INCIDENT", short: "Print the report of an incident",
 		long: "Print the report of an incident: the investigations of its cases that were open during it." +
 			reportDescription,
@@ -36,7 +36,7 @@ func (p *program) newIncidentReportCommand() *cobra.Command {
 }
 
 func (p *program) newReportCommand() *cobra.Command {
-	return p.newReportCommandFor(commandHelp{
+	return p.newReportCommandFor(help{
 		use: "report", short: "Print the report of a time range",
 		long: "Print the report of the investigations that were opened in a time range." + reportDescription,
 		example: `  tasker-ctl report --namespace orders --from 2026-01-31T00:00:00Z --to 2026-02-01T00:00:00Z
@@ -48,7 +48,7 @@ func (p *program) newReportCommand() *cobra.Command {
 
 // newReportCommandFor returns a command that prints an incident report. subject sets the case or
 // incident in the query.
-func (p *program) newReportCommandFor(h commandHelp, subject func(*tasker.IncidentReportQuery, *tasker.ID), flags func(*cobra.Command, *tasker.IncidentReportQuery)) *cobra.Command {
+func (p *program) newReportCommandFor(h help, subject func(*tasker.IncidentReportQuery, *tasker.ID), flags func(*cobra.Command, *tasker.IncidentReportQuery)) *cobra.Command {
 	var q tasker.IncidentReportQuery
 	c := p.newCommand(h, func(ctx context.Context, a arguments) (err error) {
 		if len(a.id) > 0 {

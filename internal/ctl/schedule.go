@@ -124,7 +124,7 @@ func (p *program) newScheduleAddCommand() *cobra.Command {
 	var b apiv1.CreateSchedule
 	var r scheduleFlags
 	var c *cobra.Command
-	c = newRequestCommand(p, commandHelp{
+	c = newRequestCommand(p, help{
 		use:   "add --namespace NAMESPACE --name NAME --template TEMPLATE",
 		short: "Create a schedule",
 		example: `  tasker-ctl schedule add --namespace billing --name nightly --template settle --cron "30 2 * * *" --zone Europe/Berlin --except sat,sun
@@ -153,7 +153,7 @@ func (p *program) newScheduleChangeCommand() *cobra.Command {
 	var b apiv1.UpdateSchedule
 	var r scheduleFlags
 	var c *cobra.Command
-	c = newRequestCommand(p, commandHelp{
+	c = newRequestCommand(p, help{
 		use:   "change SCHEDULE",
 		short: "Update a schedule",
 		long: `Update the settings of a schedule whose flags are set. Firing times until now follow the
@@ -181,7 +181,7 @@ previous rule.`,
 func (p *program) newScheduleListCommand() *cobra.Command {
 	var q tasker.ScheduleFilter
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "list",
 		short: "List schedules",
 		example: `  tasker-ctl schedule list --namespace billing
@@ -190,15 +190,14 @@ func (p *program) newScheduleListCommand() *cobra.Command {
 		return api.Schedules(ctx, q)
 	}, func(l apiv1.ScheduleList) {
 
-		header := []string{"schedule", "namespace", "name", "template", "rule", "state", "next", "failing"}
-		printList(p, l.Schedules, columns{emptyMessage: "No schedules.", names: header, spare: "rule"}, func(s apiv1.ListedSchedule) []string {
-			return []string{s.ScheduleUUID, s.Namespace, s.Name, s.Template, formatScheduleRule(s.Schedule), s.State, orDash(formatTime(s.NextAt)), formatFailing(s)}
+		printList(p, l.Schedules, "No schedules.", "schedule, namespace, name, template, rule?, state, next, failing", func(s apiv1.ListedSchedule) []any {
+			return []any{s.ScheduleUUID, s.Namespace, s.Name, s.Template, formatScheduleRule(s.Schedule), s.State, orDash(s.NextAt), formatFailing(s)}
 		})
 		if !p.quiet {
 			printNextPageFlag(p, "after", l.Pagination.NextAfter)
 		}
 	})
-	addQueryFlags(c, &q, 50)
+	p.addQueryFlags(c, &q, 50)
 	p.addQuietFlag(c)
 	return c
 }
@@ -230,7 +229,7 @@ func formatScheduleRule(s apiv1.Schedule) string {
 
 func (p *program) newScheduleShowCommand() *cobra.Command {
 	next := 5
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "show SCHEDULE",
 		short: "Show a schedule",
 		example: `  tasker-ctl schedule show $SCHEDULE
@@ -239,10 +238,10 @@ func (p *program) newScheduleShowCommand() *cobra.Command {
 		return api.Schedule(ctx, a.id[0], next)
 	}, func(d apiv1.ScheduleDetail) {
 		p.printSchedule(d.Schedule)
-		printList(p, d.Next, columns{emptyMessage: "No future firing times.", names: []string{"next"}}, func(t time.Time) []string { return []string{formatTime(&t)} })
+		printList(p, d.Next, "No future firing times.", "next", func(t time.Time) []any { return []any{t} })
 		p.printFirings(d.Firings)
-		printList(p, d.History, columns{emptyMessage: "No history.", names: []string{"at", "event", "by", "reason", "more"}, spare: "more"}, func(c apiv1.ScheduleChange) []string {
-			return []string{formatTime(&c.At), c.Event, c.Actor, orDash(orDefault(c.Reason, "")), orDash(strings.Trim(compact(c.Metadata), "{}"))}
+		printList(p, d.History, "No history.", "at, event, by, reason, more?", func(c apiv1.ScheduleChange) []any {
+			return []any{c.At, c.Event, c.Actor, orDash(c.Reason), orDash(strings.Trim(compact(c.Metadata), "{}"))}
 		})
 	})
 	c.Flags().Var(cli.Number(&next, 0, tasker.MaxScheduleNext), "next", "number of future firing times")
@@ -256,9 +255,9 @@ func (p *program) printSchedule(s apiv1.Schedule) {
 		template += " " + s.Version
 	}
 	p.printFields("  ",
-		field{"Template", template}, field{"Rule", formatScheduleRule(s)}, field{"Except", strings.Join(s.Except, ", ")}, field{"Overlap", s.Overlap},
-		field{"Catch-up", formatCatchUp(s)}, field{"Next", formatTime(s.NextAt)}, field{"Awaits task", orDefault(s.AwaitsTask, "")}, field{"Paused by", orDefault(s.PausedBy, "")},
-		field{"Paused for", orDefault(s.PausedReason, "")}, field{"Paused until", formatTime(s.PausedUntil)}, field{"Revision", formatInt(s.Revision)})
+		field{"Template", template}, field{"Rule", formatScheduleRule(s)}, field{"Except", s.Except}, field{"Overlap", s.Overlap},
+		field{"Catch-up", formatCatchUp(s)}, field{"Next", s.NextAt}, field{"Awaits task", s.AwaitsTask}, field{"Paused by", s.PausedBy},
+		field{"Paused for", s.PausedReason}, field{"Paused until", s.PausedUntil}, field{"Revision", s.Revision})
 }
 
 func formatCatchUp(s apiv1.Schedule) string {
@@ -269,11 +268,11 @@ func formatCatchUp(s apiv1.Schedule) string {
 }
 
 func (p *program) printFirings(firings []apiv1.Firing) {
-	printList(p, firings, columns{emptyMessage: "No firings.", names: []string{"instant", "instants", "kind", "outcome", "task", "task state", "late", "reason"}, spare: "reason"}, func(f apiv1.Firing) []string {
-		return []string{
-			formatTime(&f.NominalAt), formatInt(f.Instants), f.Kind, f.Outcome, orDash(orDefault(f.TaskUUID, "")),
-			orDash(orDefault(f.TaskState, "")),
-			strconv.FormatFloat(f.LateSeconds, 'f', 1, 64) + "s", orDash(orDefault(f.Reason, "")),
+	printList(p, firings, "No firings.", "instant, instants, kind, outcome, task, task state, late, reason?", func(f apiv1.Firing) []any {
+		return []any{
+			f.NominalAt, f.Instants, f.Kind, f.Outcome, orDash(f.TaskUUID),
+			orDash(f.TaskState),
+			strconv.FormatFloat(f.LateSeconds, 'f', 1, 64) + "s", orDash(f.Reason),
 		}
 	})
 }

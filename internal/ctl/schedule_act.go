@@ -16,7 +16,7 @@ import (
 func (p *program) newScheduleFiringsCommand() *cobra.Command {
 	var q tasker.FiringFilter
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "firings SCHEDULE",
 		short: "List firings, newest first",
 		example: `  tasker-ctl schedule firings $SCHEDULE
@@ -30,14 +30,14 @@ func (p *program) newScheduleFiringsCommand() *cobra.Command {
 			fmt.Fprintf(p.err, "There are more: --before %s --before-kind %s shows the next.\n", next.UTC().Format(time.RFC3339Nano), clean(orDefault(l.Pagination.NextKind, "")))
 		}
 	})
-	addQueryFlags(c, &q, 50)
+	p.addQueryFlags(c, &q, 50)
 	return c
 }
 
 func (p *program) newSchedulePauseCommand() *cobra.Command {
 	var b apiv1.PauseSchedule
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "pause SCHEDULE --reason TEXT",
 		short: "Pause a schedule",
 		example: `  tasker-ctl schedule pause $SCHEDULE --reason "the ledger is closed"
@@ -46,14 +46,14 @@ func (p *program) newSchedulePauseCommand() *cobra.Command {
 		return api.PauseSchedule(ctx, a.id[0], b)
 	}, p.printSchedule)
 	c.Flags().Var(cli.Time(&b.Until), "until", "time at which it resumes, such as 2026-01-31T07:30:00Z (default: until resumed)")
-	addReasonFlag(c, &b.Reason)
+	addReasonFlag(c, &b.Reason, "")
 	p.addActorFlag(c, &b.By, "by")
 	return c
 }
 
 // newScheduleActionCommand returns a command that changes a schedule.
 func newScheduleActionCommand[T any](
-	p *program, h commandHelp, act func(*client.Client, context.Context, tasker.ID, apiv1.ChangeSchedule) (T, error), asText func(T),
+	p *program, h help, act func(*client.Client, context.Context, tasker.ID, apiv1.ChangeSchedule) (T, error), asText func(T),
 ) *cobra.Command {
 	var b apiv1.ChangeSchedule
 	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (T, error) {
@@ -65,14 +65,14 @@ func newScheduleActionCommand[T any](
 }
 
 func (p *program) newScheduleResumeCommand() *cobra.Command {
-	return newScheduleActionCommand(p, commandHelp{
+	return newScheduleActionCommand(p, help{
 		use: "resume SCHEDULE", short: "Resume a schedule",
 		example: `  tasker-ctl schedule resume $SCHEDULE --reason "the ledger is open again"`,
 	}, (*client.Client).ResumeSchedule, p.printSchedule)
 }
 
 func (p *program) newScheduleTriggerCommand() *cobra.Command {
-	return newScheduleActionCommand(p, commandHelp{
+	return newScheduleActionCommand(p, help{
 		use: "trigger SCHEDULE", short: "Run a schedule now",
 		example: `  tasker-ctl schedule trigger $SCHEDULE --reason "the file came late"`,
 	}, (*client.Client).TriggerSchedule, func(f apiv1.Firing) {
@@ -82,7 +82,7 @@ func (p *program) newScheduleTriggerCommand() *cobra.Command {
 }
 
 func (p *program) newScheduleDeleteCommand() *cobra.Command {
-	return newScheduleActionCommand(p, commandHelp{
+	return newScheduleActionCommand(p, help{
 		use: "delete SCHEDULE", short: "Delete a schedule but not its tasks",
 		example: `  tasker-ctl schedule delete $SCHEDULE --reason "the report is not used"`,
 	}, (*client.Client).DeleteSchedule, p.printSchedule)
@@ -91,7 +91,7 @@ func (p *program) newScheduleDeleteCommand() *cobra.Command {
 func (p *program) newScheduleBackfillCommand() *cobra.Command {
 	var b apiv1.BackfillSchedule
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "backfill SCHEDULE --from TIME --to TIME",
 		short: "Create tasks for past firing times",
 		long: `Create tasks for past firing times that have none, all at once, at most 500. A firing time
@@ -101,14 +101,14 @@ never gets a second task, so the command can be repeated.`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Backfill, error) {
 		return api.BackfillSchedule(ctx, a.id[0], b)
 	}, func(r apiv1.Backfill) {
-		printList(p, r.Instants, columns{emptyMessage: "No firing times.", names: []string{"instant", "task", "what"}, spare: "what"}, func(x apiv1.BackfillInstant) []string {
+		printList(p, r.Instants, "No firing times.", "instant, task, what?", func(x apiv1.BackfillInstant) []any {
 			what := "created"
 			if !x.Starts {
 				what = orDefault(x.Reason, "")
 			} else if r.DryRun {
 				what = "would be created"
 			}
-			return []string{formatTime(&x.NominalAt), orDash(orDefault(x.TaskUUID, "")), what}
+			return []any{x.NominalAt, orDash(x.TaskUUID), what}
 		})
 	})
 	f := c.Flags()

@@ -17,7 +17,7 @@ import (
 )
 
 func (p *program) newHealthCommand() *cobra.Command {
-	return p.newCommand(commandHelp{
+	return p.newCommand(help{
 		use:   "health",
 		short: "Show server health",
 		long: `Show whether the server is ready, and its problems.
@@ -75,7 +75,7 @@ func (p *program) newAuditCommand() *cobra.Command {
 
 func (p *program) newAuditListCommand() *cobra.Command {
 	var q apiv1.AuditQuery
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "list",
 		short: "List audit events, newest first",
 		example: `  tasker-ctl audit list
@@ -83,19 +83,18 @@ func (p *program) newAuditListCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.AuditList, error) {
 		return api.Audit(ctx, q)
 	}, func(l apiv1.AuditList) {
-		header := []string{"number", "at", "actor", "action", "subject", "detail"}
-		printList(p, l.Events, columns{emptyMessage: "No audit events.", names: header}, func(e tasker.AuditEvent) []string {
-			return []string{formatInt(e.ID), formatTime(&e.At), e.Actor, e.Action, e.Subject, truncate(compact(e.Data), maxCell)}
+		printList(p, l.Events, "No audit events.", "number, at, actor, action, subject, detail", func(e tasker.AuditEvent) []any {
+			return []any{e.ID, e.At, e.Actor, e.Action, e.Subject, truncate(compact(e.Data), maxCell)}
 		})
 		printNextPageFlag(p, "before", l.Pagination.NextBefore)
 	})
-	addQueryFlags(c, &q, 100)
+	p.addQueryFlags(c, &q, 100)
 	return c
 }
 
 func (p *program) newVersionCommand() *cobra.Command {
 	var remote bool
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:     "version",
 		short:   "Print client and server versions",
 		example: "  tasker-ctl version\n  tasker-ctl version --remote -o json",

@@ -23,7 +23,7 @@ func (p *program) newSessionCommand() *cobra.Command {
 
 func (p *program) newSessionListCommand() *cobra.Command {
 	var q apiv1.SessionQuery
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "list",
 		short: "List sessions, newest first",
 		example: `  tasker-ctl session list
@@ -31,18 +31,17 @@ func (p *program) newSessionListCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.SessionList, error) {
 		return api.Sessions(ctx, q)
 	}, func(l apiv1.SessionList) {
-		header := []string{"subject", "groups", "signed in", "last used", "ends", "session"}
-		printList(p, l.Sessions, columns{emptyMessage: "No sessions.", names: header}, func(s apiv1.Session) []string {
-			return []string{s.Subject, orDash(strings.Join(s.Groups, ",")), formatTime(&s.CreatedAt), formatTime(&s.LastUsedAt), formatTime(&s.EndsAt), s.SessionUUID}
+		printList(p, l.Sessions, "No sessions.", "subject, groups, signed in, last used, ends, session", func(s apiv1.Session) []any {
+			return []any{s.Subject, orDash(strings.Join(s.Groups, ",")), s.CreatedAt, s.LastUsedAt, s.EndsAt, s.SessionUUID}
 		})
 		p.printNextPage(l.Pagination)
 	})
-	addQueryFlags(c, &q, 50)
+	p.addQueryFlags(c, &q, 50)
 	return c
 }
 
 func (p *program) newSessionEndCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "end SUBJECT|UUID",
 		short: "End sessions",
 		long: `End a session, or all sessions of a subject. All servers reject it within five seconds. The

@@ -19,7 +19,7 @@ import (
 const stepArgument = "STEP is a UUID or a name, such as refund[17] for an item."
 
 func (p *program) newStepsCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "steps TASK",
 		short: "List the steps of a task",
 		example: `  tasker-ctl task steps 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
@@ -35,10 +35,10 @@ func (p *program) printSteps(steps []apiv1.Step) {
 		fmt.Fprintf(p.out, "\n  Step: %s (%s)\n", clean(s.Name), clean(s.StepUUID))
 		p.printFields("    ",
 			field{"State", s.CurrentState},
-			field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
+			field{"Dependencies satisfied", s.DependenciesSatisfied},
 			field{"Ready for execution", formatReady(s)},
 			field{"Attempts", formatAttempts(s) + formatQueued(s)},
-			field{"Next retry", formatTime(s.NextRetryAt)},
+			field{"Next retry", s.NextRetryAt},
 			field{"Type", formatStepType(s)}, field{"Handler", s.Handler},
 		)
 		if s.RetryEligible {
@@ -83,7 +83,7 @@ func formatReady(s apiv1.Step) string {
 }
 
 func (p *program) newStepCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "step TASK STEP",
 		short: "Show a step",
 		long:  "Show a step with its last result or failure. " + stepArgument,
@@ -99,25 +99,25 @@ func (p *program) printStep(s apiv1.Step) {
 	fmt.Fprintln(p.out)
 	p.printFields("  ",
 		field{"UUID", s.StepUUID}, field{"Name", s.Name}, field{"State", s.CurrentState},
-		field{"Type", formatStepType(s)}, field{"Handler", s.Handler}, field{"Child task", orDefault(s.ChildTaskUUID, "")}, field{"Assignee", orDefault(s.Assignee, "")}, field{"Due", formatDue(s.Due)},
-		field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
+		field{"Type", formatStepType(s)}, field{"Handler", s.Handler}, field{"Child task", s.ChildTaskUUID}, field{"Assignee", s.Assignee}, field{"Due", formatDue(s.Due)},
+		field{"Dependencies satisfied", s.DependenciesSatisfied},
 		field{"Ready for execution", formatReady(s)},
-		field{"Retry eligible", strconv.FormatBool(s.RetryEligible)},
+		field{"Retry eligible", s.RetryEligible},
 		field{"Attempts", formatAttempts(s) + formatQueued(s)},
-		field{"Last failure", formatTime(s.LastFailureAt)},
-		field{"Next retry", formatTime(s.NextRetryAt)},
+		field{"Last failure", s.LastFailureAt},
+		field{"Next retry", s.NextRetryAt},
 		field{"Checkpoint", formatCheckpoint(s.Checkpoint)},
 		field{"Error", formatFailure(s.Error)},
-		field{"Results", compact(s.Results)},
-		field{"Worker", orDefault(s.WorkerUUID, "")},
-		field{"Lease expires", formatTime(s.LeaseExpiresAt)},
-		field{"Completed", formatTime(s.CompletedAt)},
+		field{"Results", s.Results},
+		field{"Worker", s.WorkerUUID},
+		field{"Lease expires", s.LeaseExpiresAt},
+		field{"Completed", s.CompletedAt},
 	)
 }
 
 func (p *program) newItemsCommand() *cobra.Command {
 	var q tasker.MapItemFilter
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "items TASK STEP",
 		short: "List the items of a map step",
 		long:  "List the items of a map step in order. " + stepArgument,
@@ -126,14 +126,13 @@ func (p *program) newItemsCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.StepItemList, error) {
 		return api.StepItems(ctx, a.id[0], a.text[1], q)
 	}, func(l apiv1.StepItemList) {
-		header := []string{"item", "uuid", "state", "attempts", "element", "next retry", "last failure"}
-		printList(p, l.Items, columns{emptyMessage: "No items.", names: header, spare: "last failure"},
-			func(s apiv1.Step) []string {
-				return []string{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), compact(s.Item), orDash(formatTime(s.NextRetryAt)), formatFailure(s.Error)}
+		printList(p, l.Items, "No items.", "item, uuid, state, attempts, element, next retry, last failure?",
+			func(s apiv1.Step) []any {
+				return []any{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), compact(s.Item), orDash(s.NextRetryAt), formatFailure(s.Error)}
 			})
 		printNextPageFlag(p, "from", l.Next)
 	})
-	addQueryFlags(c, &q, 100)
+	p.addQueryFlags(c, &q, 100)
 	return c
 }
 
@@ -179,7 +178,7 @@ var stepActions = []stepAction{
 
 // newStepActionCommand returns the command for an action. more sets the fields that only this action
 // has.
-func (p *program) newStepActionCommand(s stepAction, h commandHelp, more func(*apiv1.StepAction) error) *cobra.Command {
+func (p *program) newStepActionCommand(s stepAction, h help, more func(*apiv1.StepAction) error) *cobra.Command {
 	var actor string
 	req := apiv1.StepAction{ActionType: string(s.action)}
 	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (step apiv1.Step, err error) {
@@ -203,7 +202,7 @@ func (p *program) newStepActionCommand(s stepAction, h commandHelp, more func(*a
 		p.printDone("%s", s.success)
 		p.printFields("  ", field{"New state", step.CurrentState}, field{"Reason", req.Reason}, field{s.label, actor})
 	})
-	addReasonFlag(c, &req.Reason)
+	addReasonFlag(c, &req.Reason, "")
 	p.addActorFlag(c, &actor, s.by)
 	c.Flags().BoolVar(&req.Interrupt, "interrupt", false, "act even if the step is queued or running; its worker's result is rejected")
 	return c
@@ -213,7 +212,7 @@ func noExtraFlags(*apiv1.StepAction) error { return nil }
 
 func (p *program) newResetCommand() *cobra.Command {
 	var newChild, discard bool
-	c := p.newStepActionCommand(stepActions[0], commandHelp{
+	c := p.newStepActionCommand(stepActions[0], help{
 		use:   "reset-step TASK STEP --reason TEXT",
 		short: "Retry a failed step with fresh attempts",
 		long:  "Retry a failed step with fresh attempts. " + stepArgument,
@@ -234,7 +233,7 @@ func (p *program) newResetCommand() *cobra.Command {
 }
 
 func (p *program) newResolveCommand() *cobra.Command {
-	return p.newStepActionCommand(stepActions[1], commandHelp{
+	return p.newStepActionCommand(stepActions[1], help{
 		use:   "resolve-step TASK STEP --reason TEXT",
 		short: "Skip a failed step",
 		long:  "Skip a failed step. The task continues without its result. " + stepArgument,
@@ -245,7 +244,7 @@ func (p *program) newResolveCommand() *cobra.Command {
 
 func (p *program) newCompleteCommand() *cobra.Command {
 	var result, metadata string
-	c := p.newStepActionCommand(stepActions[2], commandHelp{
+	c := p.newStepActionCommand(stepActions[2], help{
 		use:   "complete-step TASK STEP --result JSON --reason TEXT",
 		short: "Complete a step with a given result",
 		long:  "Complete a step with a given result instead of running its handler. " + stepArgument,
@@ -274,7 +273,7 @@ func (p *program) newCompleteCommand() *cobra.Command {
 func (p *program) newAnswerCommand() *cobra.Command {
 	var result, metadata, failure string
 	req := apiv1.Completion{}
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "answer-step TASK NAME",
 		short: "Complete an external step",
 		long: `Complete an external step with a result or a failure. NAME is the name or the UUID of the step.

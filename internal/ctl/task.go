@@ -32,7 +32,7 @@ func (p *program) newTaskCommand() *cobra.Command {
 func (p *program) newTasksCommand() *cobra.Command {
 	var q tasker.TaskFilter
 
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "list",
 		short: "List tasks, newest first",
 		example: `  tasker-ctl task list --status error --namespace orders
@@ -44,16 +44,15 @@ func (p *program) newTasksCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) (l apiv1.TaskList, err error) {
 		return api.Tasks(ctx, q)
 	}, func(l apiv1.TaskList) {
-		header := []string{"task", "template", "version", "state", "steps", "dead letter", "created"}
-		printList(p, l.Tasks, columns{emptyMessage: "No tasks.", names: header}, func(t apiv1.Task) []string {
-			return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), formatTaskProgress(t), formatDeadLetter(t), formatTime(&t.CreatedAt)}
+		printList(p, l.Tasks, "No tasks.", "task, template, version, state, steps, dead letter, created", func(t apiv1.Task) []any {
+			return []any{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), formatTaskProgress(t), formatDeadLetter(t), t.CreatedAt}
 		})
 		if printNextPageFlag(p, "before", l.Pagination.NextBefore); l.Pagination.NextBefore == nil {
 			p.printNextPage(apiv1.Pagination{Offset: l.Pagination.Offset, Count: l.Pagination.Count,
 				HasMore: l.Pagination.HasMore})
 		}
 	})
-	addQueryFlags(c, &q, 20)
+	p.addQueryFlags(c, &q, 20)
 	p.addQuietFlag(c)
 	return c
 }
@@ -61,18 +60,18 @@ func (p *program) newTasksCommand() *cobra.Command {
 func (p *program) newAttributesCommand() *cobra.Command {
 	var namespace string
 	var page apiv1.Page
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use: "attributes", short: "List search attributes",
 		example: `  tasker-ctl task attributes --namespace orders`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.AttributeList, error) {
 		return api.Attributes(ctx, namespace, page)
 	}, func(l apiv1.AttributeList) {
-		printList(p, l.Attributes, columns{emptyMessage: "No attributes.", names: []string{"attribute", "type", "namespace", "templates"}}, func(a apiv1.Attribute) []string {
-			return []string{a.Name, a.Type, a.Namespace, strings.Join(a.Templates, ", ")}
+		printList(p, l.Attributes, "No attributes.", "attribute, type, namespace, templates", func(a apiv1.Attribute) []any {
+			return []any{a.Name, a.Type, a.Namespace, strings.Join(a.Templates, ", ")}
 		})
 		p.printNextPage(l.Pagination)
 	})
-	addPageFlags(c, &page, 100)
+	p.addQueryFlags(c, &page, 100)
 	addNamespaceFlag(c, &namespace)
 	return c
 }
@@ -101,7 +100,7 @@ func formatTaskProgress(t apiv1.Task) string {
 }
 
 func (p *program) newTaskGetCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "get TASK",
 		short: "Show a task",
 		example: `  tasker-ctl task get 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
@@ -116,32 +115,32 @@ func (p *program) printTask(t apiv1.Task) {
 	fmt.Fprintln(p.out)
 	p.printFields("  ",
 		field{"UUID", t.TaskUUID}, field{"Task", t.Namespace + "/" + t.Name + " " + t.Version},
-		field{"State", t.Status}, field{"Since", formatTime(&t.StateSince)}, field{"Compensation", formatUndo(t)},
-		field{"Steps", formatTaskProgress(t) + " complete"}, field{"Priority", formatInt(t.Priority)},
-		field{"Context", compact(t.Context)}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
-		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Attributes", strings.Join(t.Attributes, ", ")}, field{"Correlation", t.CorrelationID},
-		field{"Replaces", orDefault(t.RecreatedFrom, "")}, field{"Parent", orDefault(t.ParentTaskUUID, "")}, field{"Starts", formatTime(t.StartAt)}, field{"Start by", formatTime(t.StartBy)}, field{"Due", formatDue(t.Due)}, field{"Max duration", formatMaxDuration(t)}, field{"Unique key", orDefault(t.UniqueKey, "")}, field{"Debounce", formatDebounce(t)},
-		field{"Created", formatTime(&t.CreatedAt)}, field{"Completed", formatTime(t.CompletedAt)},
+		field{"State", t.Status}, field{"Since", t.StateSince}, field{"Compensation", formatUndo(t)},
+		field{"Steps", formatTaskProgress(t) + " complete"}, field{"Priority", t.Priority},
+		field{"Context", t.Context}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
+		field{"Reason", t.Reason}, field{"Tags", t.Tags}, field{"Attributes", t.Attributes}, field{"Correlation", t.CorrelationID},
+		field{"Replaces", t.RecreatedFrom}, field{"Parent", t.ParentTaskUUID}, field{"Starts", t.StartAt}, field{"Start by", t.StartBy}, field{"Due", formatDue(t.Due)}, field{"Max duration", formatMaxDuration(t)}, field{"Unique key", t.UniqueKey}, field{"Debounce", formatDebounce(t)},
+		field{"Created", t.CreatedAt}, field{"Completed", t.CompletedAt},
 	)
 	if t.DeadLettered {
 		p.printFields("  ",
 			field{"Dead letter", formatDeadLetter(t) + " since " + formatTime(t.DeadLetteredAt)},
-			field{"Investigation", orDefault(t.DLQEntryUUID, "")},
+			field{"Investigation", t.DLQEntryUUID},
 		)
 	}
 	if len(t.Steps) == 0 {
 		return
 	}
 	fmt.Fprintln(p.out)
-	printList(p, t.Steps, columns{emptyMessage: "", names: []string{"step", "uuid", "state", "attempts", "last failure"}}, func(s apiv1.Step) []string {
-		return []string{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), formatFailure(s.Error)}
+	printList(p, t.Steps, "", "step, uuid, state, attempts, last failure", func(s apiv1.Step) []any {
+		return []any{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), formatFailure(s.Error)}
 	})
 }
 
 func (p *program) newTransitionsCommand() *cobra.Command {
 	var step string
 	var page apiv1.Page
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "transitions TASK",
 		short: "Show the history of a task or step",
 		example: `  tasker-ctl task transitions $TASK
@@ -156,17 +155,17 @@ func (p *program) newTransitionsCommand() *cobra.Command {
 		}
 		return api.StepTransitions(ctx, a.id[0], id, page)
 	}, func(l []tasker.Transition) {
-		printList(p, l, columns{emptyMessage: "No transitions.", names: []string{"time", "from", "to", "event", "attempt", "actor", "reason"}}, func(t tasker.Transition) []string {
+		printList(p, l, "No transitions.", "time, from, to, event, attempt, actor, reason", func(t tasker.Transition) []any {
 			attempt := "-"
 			if t.Attempt != nil {
 				attempt = formatInt(*t.Attempt)
 			}
-			return []string{formatTime(&t.CreatedAt), orDash(t.From), t.To, t.Event, attempt, t.Actor, t.Reason}
+			return []any{t.CreatedAt, orDash(t.From), t.To, t.Event, attempt, t.Actor, t.Reason}
 		})
 		p.hintMorePages(len(l), page)
 	})
 	c.Flags().StringVar(&step, "step", "", "show the history of this step")
-	addPageFlags(c, &page, 1000)
+	p.addQueryFlags(c, &page, 1000)
 	return c
 }
 
@@ -183,7 +182,7 @@ type submitFlags struct {
 
 func (p *program) newSubmitCommand() *cobra.Command {
 	var s submitFlags
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "submit --namespace NAME --name NAME",
 		short: "Create a task",
 		long: `Create a task from a template.
@@ -267,7 +266,7 @@ func (p *program) submit(ctx context.Context, s submitFlags) error {
 		p.printDone("Task submitted!")
 		p.printFields("  ",
 			field{"UUID", created.TaskUUID}, field{"Task", created.Namespace + "/" + created.Name + " " + created.Version},
-			field{"State", created.Status}, field{"Starts", formatTime(created.StartAt)}, field{"Start by", formatTime(created.StartBy)}, field{"Due", formatDue(created.Due)},
+			field{"State", created.Status}, field{"Starts", created.StartAt}, field{"Start by", created.StartBy}, field{"Due", formatDue(created.Due)},
 		)
 	}
 	if !s.wait {
@@ -298,7 +297,7 @@ func (w *watchFlags) addTo(c *cobra.Command) {
 
 func (p *program) newWatchCommand() *cobra.Command {
 	var w watchFlags
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "watch TASK",
 		short: "Follow a task until it finishes",
 		long: `Follow a task until it finishes, with a line for each change.

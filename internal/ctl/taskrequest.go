@@ -12,7 +12,7 @@ import (
 
 func (p *program) newTaskRequestsCommand() *cobra.Command {
 	var q tasker.TaskRequestFilter
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "requests",
 		short: "List tasks that were requested in SQL",
 		long: `List tasks that were requested with the SQL function tasker.create_task and are not created:
@@ -22,22 +22,21 @@ them.`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TaskRequestList, error) {
 		return api.TaskRequests(ctx, q)
 	}, func(l apiv1.TaskRequestList) {
-		header := []string{"task", "template", "requested", "refused", "error"}
-		printList(p, l.Requests, columns{emptyMessage: "No requests.", names: header}, func(r apiv1.TaskRequest) []string {
+		printList(p, l.Requests, "No requests.", "task, template, requested, refused, error", func(r apiv1.TaskRequest) []any {
 			text := "-"
 			if r.ErrorCode != nil && r.ErrorMessage != nil {
 				text = *r.ErrorCode + ": " + *r.ErrorMessage
 			}
-			return []string{r.TaskUUID, r.Namespace + "/" + r.Name, formatTime(&r.CreatedAt), orDash(formatTime(r.RefusedAt)), text}
+			return []any{r.TaskUUID, r.Namespace + "/" + r.Name, r.CreatedAt, orDash(r.RefusedAt), text}
 		})
 		p.printNextPage(l.Pagination)
 	})
-	addQueryFlags(c, &q, 50)
+	p.addQueryFlags(c, &q, 50)
 	return c
 }
 
 func (p *program) newDismissCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:     "dismiss TASK",
 		short:   "Delete the request for a task",
 		example: "  tasker-ctl task dismiss $TASK",

@@ -31,7 +31,7 @@ func (p *program) newTemplateCommand() *cobra.Command {
 
 func (p *program) newRegisterCommand() *cobra.Command {
 	var strict bool
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "register FILE",
 		short: "Register a template",
 		long: `Register a template in YAML, or in JSON if the file name ends in .json. "-" reads standard
@@ -62,7 +62,7 @@ use a new version. Keys without effect are warnings.`,
 		}
 		p.printFields("  ",
 			field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
-			field{"Steps", formatInt(t.StepCount)}, field{"Checksum", t.Checksum},
+			field{"Steps", t.StepCount}, field{"Checksum", t.Checksum},
 			field{"Retired", formatRetirement(t.Template)},
 		)
 		for _, w := range t.Warnings {
@@ -80,7 +80,7 @@ func addStrictFlag(c *cobra.Command, strict *bool) {
 func isJSON(name string) bool { return strings.EqualFold(filepath.Ext(name), ".json") }
 
 func (p *program) newRetireCommand() *cobra.Command {
-	return p.newRetirementCommand(commandHelp{
+	return p.newRetirementCommand(help{
 		use:   "retire NAMESPACE NAME VERSION --reason TEXT",
 		short: "Retire a template version",
 		long: `Retire a version of a template, so that new tasks no longer use it. Tasks without a version get
@@ -91,7 +91,7 @@ version continue.`,
 }
 
 func (p *program) newUnretireCommand() *cobra.Command {
-	return p.newRetirementCommand(commandHelp{
+	return p.newRetirementCommand(help{
 		use:     "unretire NAMESPACE NAME VERSION --reason TEXT",
 		short:   "Restore a retired template version",
 		example: `  tasker-ctl template unretire orders fulfil 1.1.0 --reason "the handler is repaired"`,
@@ -99,7 +99,7 @@ func (p *program) newUnretireCommand() *cobra.Command {
 }
 
 func (p *program) newRetirementCommand(
-	h commandHelp, done string, change func(*client.Client, context.Context, tasker.TemplateVersion, apiv1.RetireTemplate) (apiv1.Template, error),
+	h help, done string, change func(*client.Client, context.Context, tasker.TemplateVersion, apiv1.RetireTemplate) (apiv1.Template, error),
 ) *cobra.Command {
 	var r apiv1.RetireTemplate
 	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Template, err error) {
@@ -109,7 +109,7 @@ func (p *program) newRetirementCommand(
 		p.printFields("  ", field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
 			field{"Retired", formatRetirement(t)})
 	})
-	addReasonFlag(c, &r.Reason)
+	addReasonFlag(c, &r.Reason, "")
 	p.addActorFlag(c, &r.By, "by")
 	return c
 }
@@ -124,25 +124,24 @@ func formatRetirement(t apiv1.Template) string {
 func (p *program) newTemplatesCommand() *cobra.Command {
 	var namespace string
 	var page apiv1.Page
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use: "list", short: "List templates", example: "  tasker-ctl template list --namespace orders",
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TemplateList, error) {
 		return api.Templates(ctx, namespace, page)
 	}, func(l apiv1.TemplateList) {
-		header := []string{"namespace", "name", "version", "steps", "registered", "retired", "description"}
-		printList(p, l.Templates, columns{emptyMessage: "No templates.", names: header}, func(t apiv1.Template) []string {
-			return []string{t.Namespace, t.Name, t.Version, formatInt(t.StepCount), formatTime(&t.CreatedAt),
+		printList(p, l.Templates, "No templates.", "namespace, name, version, steps, registered, retired, description", func(t apiv1.Template) []any {
+			return []any{t.Namespace, t.Name, t.Version, t.StepCount, t.CreatedAt,
 				formatTime(t.RetiredAt), t.Description}
 		})
 		p.printNextPage(l.Pagination)
 	})
 	addNamespaceFlag(c, &namespace)
-	addPageFlags(c, &page, 50)
+	p.addQueryFlags(c, &page, 50)
 	return c
 }
 
 func (p *program) newTemplateGetCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "get NAMESPACE NAME VERSION",
 		short: "Print the source of a template",
 		example: `  tasker-ctl template get orders fulfil 1.0.0 > order.yaml
@@ -172,7 +171,7 @@ type validation struct {
 
 func (p *program) newValidateCommand() *cobra.Command {
 	var strict bool
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "validate FILE...",
 		short: "Validate template files offline",
 		long: `Check template files, or directories of them, without a server. All faults are listed with
@@ -201,7 +200,7 @@ their lines. The exit code is 1 if there are any. Keys without effect are warnin
 }
 
 func (p *program) newSchemaCommand() *cobra.Command {
-	return p.newCommand(commandHelp{
+	return p.newCommand(help{
 		use:   "schema",
 		short: "Print the JSON Schema for templates",
 		long: `Print the JSON Schema of template files, with which editors complete and check them. Refer to

@@ -11,7 +11,7 @@ import (
 )
 
 func (p *program) newTreeCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "tree TASK",
 		short: "Show parent and child tasks",
 		long: `Show a task with its parent tasks and the tasks that its steps started.
@@ -23,12 +23,12 @@ child task, and (before) that the step was reset and has started another child s
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.TaskTree, error) {
 		return api.TaskTree(ctx, a.id[0])
 	}, func(t apiv1.TaskTree) {
-		printList(p, t.Tasks, columns{names: []string{"template", "task", "step", "state", "steps", "dead letter"}}, func(n apiv1.TreeTask) []string {
+		printList(p, t.Tasks, "", "template, task, step, state, steps, dead letter", func(n apiv1.TreeTask) []any {
 			name := strings.Repeat(". ", n.Depth) + n.Task.Namespace + "/" + n.Task.Name
 			if n.Task.TaskUUID == t.TaskUUID {
 				name += " *"
 			}
-			return []string{name, n.Task.TaskUUID, formatStartedBy(n), formatState(n.Task), formatTaskProgress(n.Task),
+			return []any{name, n.Task.TaskUUID, formatStartedBy(n), formatState(n.Task), formatTaskProgress(n.Task),
 				formatDeadLetter(n.Task)}
 		})
 		for _, n := range t.Tasks {

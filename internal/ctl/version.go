@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +14,7 @@ import (
 
 func (p *program) newChangeVersionCommand() *cobra.Command {
 	var r apiv1.ChangeVersion
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "change-version TASK --to VERSION --reason TEXT",
 		short: "Move a task to another template version",
 		long: `Move an open task to another version of its template. Steps that have finished or are claimed
@@ -47,8 +46,8 @@ shows the effect on the steps, and the reasons if the move is not possible.`,
 // printVersionChange prints the effect of a version change on the steps.
 func (p *program) printVersionChange(indent string, v tasker.VersionChange) {
 	p.printFields(indent,
-		field{"Kept", strings.Join(v.Kept, ", ")}, field{"Redefined", strings.Join(v.Redefined, ", ")}, field{"Added", strings.Join(v.Added, ", ")},
-		field{"Removed", strings.Join(v.Removed, ", ")}, field{"Left", strings.Join(v.Left, ", ")},
+		field{"Kept", v.Kept}, field{"Redefined", v.Redefined}, field{"Added", v.Added},
+		field{"Removed", v.Removed}, field{"Left", v.Left},
 	)
 	for _, r := range v.Refusals {
 		p.printFields(indent, field{"Refused", string(r.Code) + ": " + r.Message})
@@ -63,7 +62,7 @@ func addVersionFlags(c *cobra.Command, to, reason *string, dryRun *bool) {
 
 func (p *program) newChangeTasksCommand() *cobra.Command {
 	var r apiv1.ChangeTasks
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "change-tasks NAMESPACE NAME VERSION --to VERSION --reason TEXT",
 		short: "Move open tasks to another version",
 		long: `Move the open tasks of one template version to another, in batches, newest first. Tasks that

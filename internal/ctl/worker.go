@@ -23,7 +23,7 @@ func (p *program) newWorkerCommand() *cobra.Command {
 
 func (p *program) newWorkersCommand() *cobra.Command {
 	var page apiv1.Page
-	c := p.newCommand(commandHelp{
+	c := p.newCommand(help{
 		use:   "list",
 		short: "List workers and unserved queues",
 		example: `  tasker-ctl worker list
@@ -42,23 +42,22 @@ func (p *program) newWorkersCommand() *cobra.Command {
 			p.warnOfUnserved(ctx, api)
 		})
 	})
-	addPageFlags(c, &page, 50)
+	p.addQueryFlags(c, &page, 50)
 	return c
 }
 
 func (p *program) printWorkers(l apiv1.WorkerList) {
-	header := []string{"worker", "name", "health", "busy", "namespaces", "handlers", "version", "last heartbeat"}
-	printList(p, l.Workers, columns{emptyMessage: "No workers.", names: header}, func(w apiv1.Worker) []string {
-		return []string{
+	printList(p, l.Workers, "No workers.", "worker, name, health, busy, namespaces, handlers, version, last heartbeat", func(w apiv1.Worker) []any {
+		return []any{
 			w.WorkerUUID, w.Name, w.Health, fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency),
-			strings.Join(w.Namespaces, ","), formatInt(len(w.Handlers)), w.Version, formatTime(&w.LastHeartbeatAt),
+			strings.Join(w.Namespaces, ","), formatInt(len(w.Handlers)), w.Version, w.LastHeartbeatAt,
 		}
 	})
 	p.printNextPage(l.Pagination)
 }
 
 func (p *program) newWorkerDrainCommand() *cobra.Command {
-	return newRequestCommand(p, commandHelp{
+	return newRequestCommand(p, help{
 		use:   "drain WORKER",
 		short: "Drain a worker",
 		example: `  tasker-ctl worker drain $WORKER
@@ -69,7 +68,7 @@ func (p *program) newWorkerDrainCommand() *cobra.Command {
 		p.printDone("Worker drained!")
 		p.printFields("  ",
 			field{"UUID", w.WorkerUUID}, field{"Name", w.Name}, field{"Health", w.Health},
-			field{"Draining since", formatTime(w.DrainingSince)},
+			field{"Draining since", w.DrainingSince},
 			field{"Busy", fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency)},
 			field{"Next", describeDrained(w)},
 		)
@@ -102,7 +101,7 @@ func (p *program) newQueuesCommand() *cobra.Command {
 func (p *program) newQueueListCommand() *cobra.Command {
 	var namespace string
 	var limit int
-	c := newRequestCommand(p, commandHelp{
+	c := newRequestCommand(p, help{
 		use:   "list",
 		short: "List queues, unserved first",
 		long: `List queues: those without a live worker first, then by age.
@@ -125,15 +124,14 @@ SATURATED steps exceeded their queue timeout but do not fail, because live worke
 }
 
 func (p *program) printQueues(l []tasker.Queue) {
-	header := []string{"namespace", "handler", "queued", "awaiting", "held", "limited", "saturated", "live workers", "oldest", "expires"}
-	printList(p, l, columns{emptyMessage: "No queued steps.", names: header}, func(q tasker.Queue) []string {
+	printList(p, l, "No queued steps.", "namespace, handler, queued, awaiting, held, limited, saturated, live workers, oldest, expires", func(q tasker.Queue) []any {
 		workers := formatInt(q.LiveWorkers)
 		if q.Unserved {
 			workers = "none"
 		}
-		return []string{
+		return []any{
 			q.Namespace, q.Handler, formatAtLeast(q.Queued, q.QueuedIsAtLeast), formatAtLeast(q.AwaitingWorker, q.AwaitingWorker >= tasker.MaxQueueCount),
-			formatAtLeast(q.Held, q.Held >= tasker.MaxQueueCount), formatAtLeast(q.Limited, q.Limited >= tasker.MaxQueueCount), formatAtLeast(q.Saturated, q.Saturated >= tasker.MaxQueueCount), workers, orDash(formatTime(q.OldestQueuedAt)), orDash(formatTime(q.NextExpiresAt)),
+			formatAtLeast(q.Held, q.Held >= tasker.MaxQueueCount), formatAtLeast(q.Limited, q.Limited >= tasker.MaxQueueCount), formatAtLeast(q.Saturated, q.Saturated >= tasker.MaxQueueCount), workers, orDash(q.OldestQueuedAt), orDash(q.NextExpiresAt),
 		}
 	})
 }

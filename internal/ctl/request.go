@@ -1,0 +1,72 @@
+package ctl
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
+)
+
+// maker creates a command of a program.
+type maker func(*program) *cobra.Command
+
+// group returns the command of a noun, which contains the commands of its verbs.
+func group(h help, below ...maker) maker {
+	return func(p *program) *cobra.Command {
+		c := cli.NewGroup(&cobra.Command{Use: h.use, Short: h.short, Long: h.long, Example: h.example})
+		for _, create := range below {
+			c.AddCommand(create(p))
+		}
+		return c
+	}
+}
+
+// plain returns a command that sends one request and prints the answer, with asText unless the
+// output is JSON. The arguments are the parameters of the path. The query and the body get a flag for
+// each of their fields that declares one.
+func plain[Q, B, A any](e endpoint.Of[Q, B, A], h help, asText func(*program, A)) maker {
+	return func(p *program) *cobra.Command {
+		return newRequest(e).command(p, h, func(answer A) { asText(p, answer) })
+	}
+}
+
+// request is a request that a command sends. Its flags fill in the query and the body.
+type request[Q, B, A any] struct {
+	endpoint endpoint.Of[Q, B, A]
+	query    Q
+	body     B
+	path     []any                                  // parameters of the path; nil: the arguments
+	prepare  func(context.Context, arguments) error // checks and completes the request; optional
+}
+
+func newRequest[Q, B, A any](e endpoint.Of[Q, B, A]) *request[Q, B, A] {
+	return &request[Q, B, A]{endpoint: e}
+}
+
+// command returns a command that sends the request and prints the answer.
+func (r *request[Q, B, A]) command(p *program, h help, asText func(A)) *cobra.Command {
+	c := newRequestCommand(p, h, r.send, asText)
+	p.addQueryFlags(c, &r.query, h.limit, h.without...)
+	p.addBodyFlags(c, &r.body)
+	if h.quiet {
+		p.addQuietFlag(c)
+	}
+	return c
+}
+
+func (r *request[Q, B, A]) send(ctx context.Context, api *client.Client, a arguments) (answer A, err error) {
+	if r.prepare != nil {
+		if err := r.prepare(ctx, a); err != nil {
+			return answer, err
+		}
+	}
+	path := r.path
+	for i := range strings.Count(r.endpoint.Path, "{") - len(r.path) {
+		path = append(path, a.parameter(i))
+	}
+	return client.Call(ctx, api, r.endpoint, r.query, r.body, path...)
+}
