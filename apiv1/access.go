@@ -37,8 +37,8 @@ type KeyList struct {
 // CreateKey creates an API key.
 type CreateKey struct {
 	Name             string   `json:"name" minLength:"1" maxLength:"100" doc:"Without blanks, parentheses and %. Actions of the key are recorded as key:name."`
-	Grants           []string `json:"grants" minItems:"1" maxItems:"100" doc:"Granted roles as role@namespace. Roles: viewer, operator, developer, worker, admin. * means all namespaces."`
-	ExpiresInSeconds *int64   `json:"expires_in_seconds,omitempty" minimum:"1" maximum:"315360000" doc:"Lifetime of the key. Default: unlimited."`
+	Grants           []string `json:"grants" minItems:"1" maxItems:"100" doc:"Granted roles as role@namespace. Roles: viewer, operator, developer, worker, admin. * means all namespaces." flag:"grant" usage:"what the key may do: ROLE@NAMESPACE, with * for all namespaces; may be repeated"`
+	ExpiresInSeconds *int64   `json:"expires_in_seconds,omitempty" minimum:"1" maximum:"315360000" doc:"Lifetime of the key. Default: unlimited." flag:"expires-in" usage:"how long the key is valid, such as 12h or 90d (default: for ever)"`
 }
 
 // CreatedKey is an API key and its secret.

@@ -139,22 +139,22 @@ type UpdateCase struct {
 
 // MergeCase merges a case into another one.
 type MergeCase struct {
-	Into   string `json:"into" format:"uuid" doc:"Case to merge into."`
-	Reason string `json:"reason" minLength:"1" maxLength:"2000"`
+	Into   string `json:"into" format:"uuid" doc:"Case to merge into." flag:"into" usage:"target case (required)"`
+	Reason string `json:"reason" minLength:"1" maxLength:"2000" flag:"reason,r"`
 	Actor  string `json:"actor,omitempty" maxLength:"255"`
 }
 
 // UnmergeCase reverts a merge.
 type UnmergeCase struct {
-	Reason string `json:"reason" minLength:"1" maxLength:"2000"`
+	Reason string `json:"reason" minLength:"1" maxLength:"2000" flag:"reason,r"`
 	Actor  string `json:"actor,omitempty" maxLength:"255"`
 }
 
 // SplitCase moves failures out of a case.
 type SplitCase struct {
 	Field   string `json:"field,omitempty" enum:"error_message,error_type,worker_version,task_version" doc:"error_message contains the literal, the other fields equal it. Default: error_message."`
-	Literal string `json:"literal" minLength:"1" maxLength:"200"`
-	Reason  string `json:"reason" minLength:"1" maxLength:"2000"`
+	Literal string `json:"literal" minLength:"1" maxLength:"200" flag:"literal" usage:"exact text (required)" why:"it is the text that distinguishes the failures"`
+	Reason  string `json:"reason" minLength:"1" maxLength:"2000" flag:"reason,r"`
 	Actor   string `json:"actor,omitempty" maxLength:"255"`
 }
 

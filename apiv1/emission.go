@@ -239,11 +239,11 @@ func FromMessage(m tasker.Notification) Message {
 
 // TryMessage is the body of POST /v1/messages/test. It contains the properties that routes match.
 type TryMessage struct {
-	Namespace string `json:"namespace" minLength:"1" maxLength:"128"`
-	Template  string `json:"template,omitempty" maxLength:"128"`
-	Severity  string `json:"severity,omitempty" enum:"critical,high,medium,low" doc:"Default: low."`
-	Reason    string `json:"reason,omitempty" maxLength:"64"`
-	Cause     string `json:"cause,omitempty" maxLength:"300" doc:"Sample error text."`
+	Namespace string `json:"namespace" minLength:"1" maxLength:"128" flag:"namespace,n" usage:"namespace of the notification (required)" why:"it selects the routes"`
+	Template  string `json:"template,omitempty" maxLength:"128" flag:"template" usage:"template"`
+	Severity  string `json:"severity,omitempty" enum:"critical,high,medium,low" doc:"Default: low." flag:"severity" usage:"severity: critical, high, medium or low"`
+	Reason    string `json:"reason,omitempty" maxLength:"64" flag:"reason" usage:"investigation reason, such as max_retries_exceeded"`
+	Cause     string `json:"cause,omitempty" maxLength:"300" doc:"Sample error text." flag:"cause" usage:"error text"`
 	By        string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 

@@ -58,7 +58,7 @@ type OperationGuards struct {
 
 // StartOperation is the body of POST /v1/operations/{operation_uuid}/start.
 type StartOperation struct {
-	PlanDigest string `json:"plan_digest" minLength:"1" maxLength:"200" doc:"Digest of the reviewed plan. A different plan is not started."`
+	PlanDigest string `json:"plan_digest" minLength:"1" maxLength:"200" doc:"Digest of the reviewed plan. A different plan is not started." flag:"plan-digest" usage:"digest of the plan that you reviewed (required)"`
 	By         string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
@@ -70,8 +70,8 @@ type ChangeOperation struct {
 // ResumeOperation is the body of POST /v1/operations/{operation_uuid}/resume.
 type ResumeOperation struct {
 	By            string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
-	Tolerate      string `json:"tolerate,omitempty" maxLength:"20" doc:"New tolerance for the failed steps of a wave, such as 5% or 20. Default: unchanged."`
-	TolerateCause bool   `json:"tolerate_cause,omitempty" doc:"Ignore further failures with the causes of the pause."`
+	Tolerate      string `json:"tolerate,omitempty" maxLength:"20" doc:"New tolerance for the failed steps of a wave, such as 5% or 20. Default: unchanged." flag:"tolerate" usage:"failures per wave to tolerate from now on, as a percentage or a number"`
+	TolerateCause bool   `json:"tolerate_cause,omitempty" doc:"Ignore further failures with the causes of the pause." flag:"tolerate-cause" usage:"ignore further failures with the causes that paused it"`
 }
 
 // DryRunOperation is the body of POST /v1/operations/{operation_uuid}/dry-run.

@@ -50,7 +50,7 @@ type UpdateSchedule struct {
 
 // PauseSchedule is the body of POST /v1/schedules/{schedule_uuid}/pause.
 type PauseSchedule struct {
-	Until  *time.Time `json:"until,omitempty" doc:"When it resumes automatically. Default: only on request."`
+	Until  *time.Time `json:"until,omitempty" doc:"When it resumes automatically. Default: only on request." flag:"until" usage:"time at which it resumes, such as 2026-01-31T07:30:00Z (default: until resumed)"`
 	Reason string     `json:"reason" minLength:"1" maxLength:"2000"`
 	By     string     `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
@@ -63,9 +63,9 @@ type ChangeSchedule struct {
 
 // BackfillSchedule is the body of POST /v1/schedules/{schedule_uuid}/backfill.
 type BackfillSchedule struct {
-	From   time.Time `json:"from"`
-	To     time.Time `json:"to" doc:"Inclusive, like from."`
-	DryRun bool      `json:"dry_run,omitempty" doc:"Only report the effect."`
+	From   time.Time `json:"from" flag:"from" usage:"first firing time (required)" why:"it is the first firing time, such as 2026-01-31T07:30:00Z"`
+	To     time.Time `json:"to" doc:"Inclusive, like from." flag:"to" usage:"last firing time (required)" why:"it is the last firing time, such as 2026-01-31T07:30:00Z"`
+	DryRun bool      `json:"dry_run,omitempty" doc:"Only report the effect." flag:"dry-run" usage:"show the effect without changing anything"`
 	Reason string    `json:"reason,omitempty" maxLength:"2000"`
 	By     string    `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }

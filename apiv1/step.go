@@ -79,7 +79,7 @@ type StepAction struct {
 	ResolvedBy     string          `json:"resolved_by,omitempty"`
 	CompletedBy    string          `json:"completed_by,omitempty"`
 	CompletionData *CompletionData `json:"completion_data,omitempty"`
-	Interrupt      bool            `json:"interrupt,omitempty"`
+	Interrupt      bool            `json:"interrupt,omitempty" flag:"interrupt" usage:"act even if the step is queued or running; its worker's result is rejected"`
 	Child          string          `json:"child,omitempty"` // [NewChild], for reset_for_retry
 
 	DiscardCheckpoint bool `json:"discard_checkpoint,omitempty"` // for reset_for_retry
@@ -101,7 +101,7 @@ type Completion struct {
 	Result   json.RawMessage `json:"result,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	Error    *ResultError    `json:"error,omitempty"`
-	Source   string          `json:"source,omitempty" maxLength:"255" doc:"Reporting system."`
+	Source   string          `json:"source,omitempty" maxLength:"255" doc:"Reporting system." flag:"source"`
 }
 
 // FromStep converts a step.
@@ -178,7 +178,7 @@ type InboxPage struct {
 
 // AssignStep is the body of PUT /v1/tasks/{uuid}/workflow_steps/{step}/assignee.
 type AssignStep struct {
-	Assignee string `json:"assignee" maxLength:"128" doc:"A person, or group: followed by the name of a group. Empty removes the assignee."`
+	Assignee string `json:"assignee" maxLength:"128" doc:"A person, or group: followed by the name of a group. Empty removes the assignee." flag:"to" usage:"assignee: a person, or group:NAME"`
 	Reason   string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history."`
 	By       string `json:"by,omitempty" maxLength:"255" doc:"Actor for the history."`
 }
@@ -226,7 +226,7 @@ type AnswerLinks struct {
 
 // CreateAnswerLink is the body of POST /v1/tasks/{uuid}/workflow_steps/{step}/answer_links.
 type CreateAnswerLink struct {
-	ExpiresInSeconds *int64 `json:"expires_in_seconds,omitempty" minimum:"60" maximum:"2592000" doc:"Lifetime. Default: 259200, three days."`
+	ExpiresInSeconds *int64 `json:"expires_in_seconds,omitempty" minimum:"60" maximum:"2592000" doc:"Lifetime. Default: 259200, three days." flag:"expires-in" usage:"validity of the link, such as 4h or 7d (default: 3d)"`
 	By               string `json:"by,omitempty" maxLength:"255" doc:"Actor for the audit log."`
 }
 

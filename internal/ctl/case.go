@@ -59,7 +59,7 @@ func (p *program) newCasesCommand(use, group string) *cobra.Command {
 			fmt.Fprintf(p.err, "%d more investigations will be grouped within seconds.\n", l.Unclassified)
 		}
 		if l.HasMore {
-			p.hintMorePages(len(l.Cases), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
+			p.hintMorePages(len(l.Cases))
 		}
 	})
 	p.addQueryFlags(c, &q, 100)

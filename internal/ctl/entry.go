@@ -52,7 +52,7 @@ func (p *program) newEntriesCommand() *cobra.Command {
 				return []any{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, e.DLQTimestamp}
 			})
 		if !p.quiet || !c.Flags().Changed("limit") {
-			p.hintMorePages(len(l), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
+			p.hintMorePages(len(l))
 		}
 	})
 	p.addQueryFlags(c, &q, 50)
@@ -74,7 +74,7 @@ func (p *program) newQueueCommand() *cobra.Command {
 	}, func(l []apiv1.InvestigationQueueEntry) {
 		p.printInvestigations(l)
 		if !p.quiet || !c.Flags().Changed("limit") {
-			p.hintMorePages(len(l), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
+			p.hintMorePages(len(l))
 		}
 	})
 	p.addQueryFlags(c, &q, 100)
@@ -423,7 +423,7 @@ func (p *program) newStalenessCommand() *cobra.Command {
 				formatMinutes(s.TimeInStateMinutes), formatMinutes(s.ThresholdMinutes), s.Priority,
 			}
 		})
-		p.hintMorePages(len(l), apiv1.Page{Limit: q.Limit, Offset: q.Offset})
+		p.hintMorePages(len(l))
 	})
 	p.addQueryFlags(c, &q, 100)
 	return c

@@ -9,52 +9,40 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
-func (p *program) newNamespaceCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:   "namespace",
-		Short: "Manage namespace weights",
-		Long: `Manage the shares of worker capacity that namespaces get.
+var namespaceCommand = group(help{
+	use:   "namespace",
+	short: "Manage namespace weights",
+	long: `Manage the shares of worker capacity that namespaces get.
 
 Workers that serve several namespaces take turns among them. While both have work, a namespace
 with weight 3 gets three steps for each step of a namespace with weight 1.`,
-		Example: "  tasker-ctl namespace list\n  tasker-ctl namespace weight payments 3",
-	}, p.newNamespaceListCommand(), p.newNamespaceWeightCommand(), p.newNamespaceResetCommand())
-}
-
-func (p *program) newNamespaceListCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:     "list",
-		short:   "List namespaces with custom weights",
+	example: "  tasker-ctl namespace list\n  tasker-ctl namespace weight payments 3",
+},
+	list(endpoint.ListNamespaces, help{
+		use: "list", short: "List namespaces with custom weights",
 		example: "  tasker-ctl namespace list -o json | jq '.namespaces[].weight'",
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.NamespaceList, error) {
-		return api.Namespaces(ctx)
-	}, func(l apiv1.NamespaceList) {
-		printList(p, l.Namespaces, "All namespaces have the weight 1.", "namespace, weight, set by, set at", func(n apiv1.Namespace) []any {
-			return []any{n.Namespace, formatWeight(n.Weight), n.SetBy, n.SetAt}
-		})
-	})
-}
-
-func formatWeight(weight float64) string { return strconv.FormatFloat(weight, 'f', -1, 64) }
-
-func (p *program) newNamespaceWeightCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:     "weight NAMESPACE WEIGHT",
-		short:   "Set the weight of a namespace",
+	}, "All namespaces have the weight 1.", "namespace, weight, set by, set at", func(n apiv1.Namespace) []any {
+		return []any{n.Namespace, formatWeight(n.Weight), n.SetBy, n.SetAt}
+	}),
+	plain(endpoint.SetNamespace, help{
+		use: "weight NAMESPACE WEIGHT", short: "Set the weight of a namespace",
 		example: "  tasker-ctl namespace weight payments 3",
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Namespace, error) {
-		weight, err := strconv.ParseFloat(a.text[1], 64)
-		if err != nil {
-			return apiv1.Namespace{}, cli.Usagef("WEIGHT must be a number from 0.01 to 1000, not %q", a.text[1])
-		}
-		return api.SetNamespace(ctx, a.text[0], apiv1.SetNamespace{Weight: weight})
-	}, func(n apiv1.Namespace) {
+	}, func(p *program, n apiv1.Namespace) {
 		p.printDone("Weight set!")
 		p.printFields("  ", field{"Namespace", n.Namespace}, field{"Weight", formatWeight(n.Weight)})
-	})
-}
+	}, func(_ *program, n *apiv1.SetNamespace, a arguments) (err error) {
+		if n.Weight, err = strconv.ParseFloat(a.text[1], 64); err != nil {
+			return cli.Usagef("WEIGHT must be a number from 0.01 to 1000, not %q", a.text[1])
+		}
+		return nil
+	}),
+	(*program).newNamespaceResetCommand,
+)
+
+func formatWeight(weight float64) string { return strconv.FormatFloat(weight, 'f', -1, 64) }
 
 func (p *program) newNamespaceResetCommand() *cobra.Command {
 	return newRequestCommand(p, help{

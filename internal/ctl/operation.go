@@ -51,7 +51,6 @@ type planFlags struct {
 	state   tasker.TaskState
 	minAge  time.Duration
 
-	waves    string
 	rate     string
 	timeout  time.Duration
 	result   string
@@ -100,7 +99,7 @@ func (g *planFlags) addTo(p *program, c *cobra.Command) {
 	f.StringArrayVar(&s.Attributes, "attribute", nil, "select by attribute of the task: customer:4711, or 'risk:>0.5'; repeatable")
 	f.StringVar(&s.WorkerVersion, "failed-on", "", "select by worker version of the failure")
 	f.Var(cli.Time(&s.FailedSince), "failed-since", "select by time of the failure, inclusive, such as 2026-01-31T02:10:00Z")
-	f.StringVar(&g.waves, "waves", "1,10,100", "wave sizes, then the rest; \"all\" releases everything at once")
+	f.Var(newWavesValue(&g.request.Waves), "waves", "wave sizes, then the rest; \"all\" releases everything at once")
 	f.StringVar(&g.rate, "rate", "", "maximum rate of releases, such as 200/s or 30/m (default: no limit)")
 	f.StringVar(&g.guards.Tolerate, "tolerate", "", "failures per wave to tolerate before pausing, as a percentage or a number (default 2%)")
 	f.StringVar(&g.guards.WorkerAtLeast, "worker-at-least", "", "minimum worker version for the retried steps, such as 1.6.0 (with --reset)")
@@ -149,9 +148,6 @@ func (p *program) completePlan(g *planFlags, ids []string) (err error) {
 	r.Select.DLQReason, r.Select.CurrentState, r.Select.MinAgeMinutes = string(g.reason), string(g.state), int(g.minAge/time.Minute)
 
 	if r.Select.IDs, err = p.readIDs(ids); err != nil {
-		return err
-	}
-	if r.Waves, err = readWaves(g.waves); err != nil {
 		return err
 	}
 	if r.RatePerMinute, err = readRate(g.rate); err != nil {
@@ -203,19 +199,40 @@ func (p *program) readIDs(args []string) ([]string, error) {
 	return ids, nil
 }
 
-func readWaves(text string) (*[]int, error) {
+// wavesValue is the value of a flag with the sizes of waves.
+type wavesValue struct {
+	text  string
+	waves **[]int
+}
+
+func newWavesValue(waves **[]int) *wavesValue {
+	*waves = &[]int{1, 10, 100}
+	return &wavesValue{text: "1,10,100", waves: waves}
+}
+
+// String returns the sizes.
+func (v *wavesValue) String() string { return v.text }
+
+// Type returns the type for the help.
+func (*wavesValue) Type() string { return "string" }
+
+// Set parses sizes.
+func (v *wavesValue) Set(text string) error {
+	v.text = text
 	waves := []int{}
-	if text == "all" {
-		return &waves, nil
+	if text == "" || text == "all" {
+		*v.waves = &waves
+		return nil
 	}
 	for part := range strings.SplitSeq(strings.TrimSuffix(text, ",rest"), ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil || n < 1 || n > tasker.MaxOperationItems {
-			return nil, cli.Usagef("--waves must be comma-separated numbers from 1 to %d, or all, not %q", tasker.MaxOperationItems, text)
+			return cli.ValueError(fmt.Sprintf("comma-separated numbers from 1 to %d, or all", tasker.MaxOperationItems))
 		}
 		waves = append(waves, n)
 	}
-	return &waves, nil
+	*v.waves = &waves
+	return nil
 }
 
 // readRate parses a rate and returns steps per minute.

@@ -175,6 +175,14 @@ func formatValue(v any) string {
 	}
 }
 
+// when returns v if is, and otherwise a value that formats as "".
+func when(is bool, v any) any {
+	if is {
+		return v
+	}
+	return ""
+}
+
 // formatInt formats an integer.
 func formatInt[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
@@ -202,13 +210,14 @@ func (p *program) printNextPage(page apiv1.Pagination) {
 
 // printNextPageFlag prints the flag that shows the next page of a list to stderr, unless next is nil.
 func printNextPageFlag[T any](p *program, flag string, next *T) {
-	if next != nil {
+	if next != nil && !p.quiet {
 		fmt.Fprintf(p.err, "There are more: --%s %s shows the next.\n", flag, clean(fmt.Sprint(*next)))
 	}
 }
 
 // hintLimitReached prints a hint to stderr if a list without pages has reached its limit.
-func (p *program) hintLimitReached(shown, limit int) {
+func (p *program) hintLimitReached(shown int) {
+	limit, _ := p.command.Flags().GetInt("limit")
 	if shown < limit {
 		return
 	}
@@ -222,10 +231,13 @@ func (p *program) hintLimitReached(shown, limit int) {
 }
 
 // hintMorePages prints a hint to stderr if a list may have a next page. It is for lists whose response
-// does not contain that information.
-func (p *program) hintMorePages(shown int, page apiv1.Page) {
-	if shown >= page.Limit {
-		fmt.Fprintf(p.err, "%d shown, there may be more: --offset %d shows the next.\n", shown, page.Offset+shown)
+// does not contain that information. With --quiet and --limit, the list is what was requested.
+func (p *program) hintMorePages(shown int) {
+	f := p.command.Flags()
+	limit, _ := f.GetInt("limit")
+	offset, _ := f.GetInt("offset")
+	if shown >= limit && !(p.quiet && f.Changed("limit")) {
+		fmt.Fprintf(p.err, "%d shown, there may be more: --offset %d shows the next.\n", shown, offset+shown)
 	}
 }
 

@@ -139,6 +139,8 @@ func addBodyFlag(c *cobra.Command, field reflect.StructField, v reflect.Value, n
 		} else {
 			f.VarP(cli.Time(at), name, shorthand, usage)
 		}
+	case **[]int:
+		f.VarP(newWavesValue(at), name, shorthand, usage)
 	default:
 		panic("field " + field.Name + ": no flag for type " + field.Type.String())
 	}

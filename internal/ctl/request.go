@@ -2,10 +2,12 @@ package ctl
 
 import (
 	"context"
+	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/endpoint"
@@ -27,11 +29,53 @@ func group(h help, below ...maker) maker {
 
 // plain returns a command that sends one request and prints the answer, with asText unless the
 // output is JSON. The arguments are the parameters of the path. The query and the body get a flag for
-// each of their fields that declares one.
-func plain[Q, B, A any](e endpoint.Of[Q, B, A], h help, asText func(*program, A)) maker {
+// each of their fields that declares one; complete checks and completes the body.
+func plain[Q, B, A any](
+	e endpoint.Of[Q, B, A], h help, asText func(*program, A), complete ...func(*program, *B, arguments) error,
+) maker {
 	return func(p *program) *cobra.Command {
-		return newRequest(e).command(p, h, func(answer A) { asText(p, answer) })
+		r := newRequest(e)
+		r.prepare = func(_ context.Context, a arguments) error {
+			for _, f := range complete {
+				if err := f(p, &r.body, a); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		return r.command(p, h, func(answer A) { asText(p, answer) })
 	}
+}
+
+// list returns a command that prints a list as a table, like [printList]. The answer is a list, or it
+// contains the list and optionally the cursor of the next page.
+func list[Q, A, T any](e endpoint.Of[Q, endpoint.None, A], h help, empty, header string, row func(T) []any) maker {
+	return plain(e, h, func(p *program, answer A) {
+		items, ok := any(answer).([]T)
+		v := reflect.ValueOf(answer)
+		if ok {
+			printList(p, items, empty, header, row)
+			p.hintMorePages(len(items))
+			return
+		}
+		for i := range v.NumField() {
+			if items, ok = v.Field(i).Interface().([]T); ok {
+				printList(p, items, empty, header, row)
+			}
+		}
+		page := v.FieldByName("Pagination")
+		if !page.IsValid() {
+			return
+		}
+		if page, ok := page.Interface().(apiv1.Pagination); ok {
+			p.printNextPage(page)
+		}
+		for _, flag := range []string{"before", "after"} {
+			if next := page.FieldByName("Next" + strings.ToTitle(flag[:1]) + flag[1:]); next.IsValid() && !next.IsNil() {
+				printNextPageFlag(p, flag, new(next.Elem().Interface()))
+			}
+		}
+	})
 }
 
 // request is a request that a command sends. Its flags fill in the query and the body.

@@ -12,8 +12,8 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 func (p *program) newHealthCommand() *cobra.Command {
@@ -65,32 +65,15 @@ func (p *program) printHealth(h apiv1.Health) {
 	p.printTable([]string{"kind", "name", "status", "detail"}, rows)
 }
 
-func (p *program) newAuditCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:     "audit",
-		Short:   "View the audit log",
-		Example: "  tasker-ctl audit list",
-	}, p.newAuditListCommand())
-}
-
-func (p *program) newAuditListCommand() *cobra.Command {
-	var q apiv1.AuditQuery
-	c := newRequestCommand(p, help{
-		use:   "list",
-		short: "List audit events, newest first",
+var auditCommand = group(help{use: "audit", short: "View the audit log", example: "  tasker-ctl audit list"},
+	list(endpoint.ListAudit, help{
+		use: "list", short: "List audit events, newest first", limit: 100,
 		example: `  tasker-ctl audit list
   tasker-ctl audit list --action dlq.re_emit -o json | jq '.events[] | {actor, data}'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.AuditList, error) {
-		return api.Audit(ctx, q)
-	}, func(l apiv1.AuditList) {
-		printList(p, l.Events, "No audit events.", "number, at, actor, action, subject, detail", func(e tasker.AuditEvent) []any {
-			return []any{e.ID, e.At, e.Actor, e.Action, e.Subject, truncate(compact(e.Data), maxCell)}
-		})
-		printNextPageFlag(p, "before", l.Pagination.NextBefore)
-	})
-	p.addQueryFlags(c, &q, 100)
-	return c
-}
+	}, "No audit events.", "number, at, actor, action, subject, detail", func(e tasker.AuditEvent) []any {
+		return []any{e.ID, e.At, e.Actor, e.Action, e.Subject, e.Data}
+	}),
+)
 
 func (p *program) newVersionCommand() *cobra.Command {
 	var remote bool

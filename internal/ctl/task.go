@@ -162,7 +162,7 @@ func (p *program) newTransitionsCommand() *cobra.Command {
 			}
 			return []any{t.CreatedAt, orDash(t.From), t.To, t.Event, attempt, t.Actor, t.Reason}
 		})
-		p.hintMorePages(len(l), page)
+		p.hintMorePages(len(l))
 	})
 	c.Flags().StringVar(&step, "step", "", "show the history of this step")
 	p.addQueryFlags(c, &page, 1000)

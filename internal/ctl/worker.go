@@ -5,75 +5,48 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/client"
-	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
-func (p *program) newWorkerCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:     "worker",
-		Short:   "Manage workers",
-		Example: "  tasker-ctl worker list\n  tasker-ctl worker drain $WORKER",
-	}, p.newWorkersCommand(), p.newWorkerDrainCommand())
-}
-
-func (p *program) newWorkersCommand() *cobra.Command {
-	var page apiv1.Page
-	c := p.newCommand(help{
+var workerCommand = group(help{
+	use:     "worker",
+	short:   "Manage workers",
+	example: "  tasker-ctl worker list\n  tasker-ctl worker drain $WORKER",
+},
+	plain(endpoint.ListWorkers, help{
 		use:   "list",
 		short: "List workers and unserved queues",
 		example: `  tasker-ctl worker list
   tasker-ctl worker list -o json | jq '[.workers[] | select(.health == "active")] | length'`,
-	}, func(ctx context.Context, _ arguments) error {
-		api, err := p.newClient()
-		if err != nil {
-			return err
-		}
-		l, err := api.Workers(ctx, page)
-		if err != nil {
-			return err
-		}
-		return p.show(l, func() {
-			p.printWorkers(l)
-			p.warnOfUnserved(ctx, api)
+		limit: 50,
+	}, func(p *program, l apiv1.WorkerList) {
+		header := "worker, name, health, busy, namespaces, handlers, version, last heartbeat"
+		printList(p, l.Workers, "No workers.", header, func(w apiv1.Worker) []any {
+			namespaces := strings.Join(w.Namespaces, ",")
+			return []any{
+				w.WorkerUUID, w.Name, w.Health, formatBusy(w), namespaces, len(w.Handlers), w.Version, w.LastHeartbeatAt,
+			}
 		})
-	})
-	p.addQueryFlags(c, &page, 50)
-	return c
-}
-
-func (p *program) printWorkers(l apiv1.WorkerList) {
-	printList(p, l.Workers, "No workers.", "worker, name, health, busy, namespaces, handlers, version, last heartbeat", func(w apiv1.Worker) []any {
-		return []any{
-			w.WorkerUUID, w.Name, w.Health, fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency),
-			strings.Join(w.Namespaces, ","), formatInt(len(w.Handlers)), w.Version, w.LastHeartbeatAt,
-		}
-	})
-	p.printNextPage(l.Pagination)
-}
-
-func (p *program) newWorkerDrainCommand() *cobra.Command {
-	return newRequestCommand(p, help{
+		p.printNextPage(l.Pagination)
+		p.warnOfUnserved(p.command.Context())
+	}),
+	plain(endpoint.DrainWorker, help{
 		use:   "drain WORKER",
 		short: "Drain a worker",
 		example: `  tasker-ctl worker drain $WORKER
   tasker-ctl worker drain $WORKER -o json | jq .in_flight`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Worker, error) {
-		return api.DrainWorker(ctx, a.id[0])
-	}, func(w apiv1.Worker) {
+	}, func(p *program, w apiv1.Worker) {
 		p.printDone("Worker drained!")
 		p.printFields("  ",
-			field{"UUID", w.WorkerUUID}, field{"Name", w.Name}, field{"Health", w.Health},
-			field{"Draining since", w.DrainingSince},
-			field{"Busy", fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency)},
-			field{"Next", describeDrained(w)},
+			field{"UUID", w.WorkerUUID}, field{"Name", w.Name}, field{"Health", w.Health}, field{"Draining since", w.DrainingSince},
+			field{"Busy", formatBusy(w)}, field{"Next", describeDrained(w)},
 		)
-	})
-}
+	}),
+)
+
+func formatBusy(w apiv1.Worker) string { return fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency) }
 
 // describeDrained describes what a drained worker does next.
 func describeDrained(w apiv1.Worker) string {
@@ -90,18 +63,8 @@ func describeDrained(w apiv1.Worker) string {
 	}
 }
 
-func (p *program) newQueuesCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:     "queue",
-		Short:   "View queues",
-		Example: "  tasker-ctl queue list",
-	}, p.newQueueListCommand())
-}
-
-func (p *program) newQueueListCommand() *cobra.Command {
-	var namespace string
-	var limit int
-	c := newRequestCommand(p, help{
+var queueCommand = group(help{use: "queue", short: "View queues", example: "  tasker-ctl queue list"},
+	plain(endpoint.ListQueues, help{
 		use:   "list",
 		short: "List queues, unserved first",
 		long: `List queues: those without a live worker first, then by age.
@@ -112,26 +75,24 @@ worker for them is live. HELD steps are covered by a hold (tasker-ctl hold list 
 SATURATED steps exceeded their queue timeout but do not fail, because live workers are busy.`,
 		example: `  tasker-ctl queue list --namespace orders
   tasker-ctl queue list -o json | jq -r '.[] | select(.unserved) | .namespace + "/" + .handler'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.Queue, error) {
-		return api.Queues(ctx, namespace, limit)
-	}, func(l []tasker.Queue) {
+		limit: 100,
+	}, func(p *program, l []tasker.Queue) {
 		p.printQueues(l)
-		p.hintLimitReached(len(l), limit)
-	})
-	addNamespaceFlag(c, &namespace)
-	addLimitFlag(c, &limit, 100)
-	return c
-}
+		p.hintLimitReached(len(l))
+	}),
+)
 
 func (p *program) printQueues(l []tasker.Queue) {
-	printList(p, l, "No queued steps.", "namespace, handler, queued, awaiting, held, limited, saturated, live workers, oldest, expires", func(q tasker.Queue) []any {
+	header := "namespace, handler, queued, awaiting, held, limited, saturated, live workers, oldest, expires"
+	atLeast := func(n int) string { return formatAtLeast(n, n >= tasker.MaxQueueCount) }
+	printList(p, l, "No queued steps.", header, func(q tasker.Queue) []any {
 		workers := formatInt(q.LiveWorkers)
 		if q.Unserved {
 			workers = "none"
 		}
 		return []any{
-			q.Namespace, q.Handler, formatAtLeast(q.Queued, q.QueuedIsAtLeast), formatAtLeast(q.AwaitingWorker, q.AwaitingWorker >= tasker.MaxQueueCount),
-			formatAtLeast(q.Held, q.Held >= tasker.MaxQueueCount), formatAtLeast(q.Limited, q.Limited >= tasker.MaxQueueCount), formatAtLeast(q.Saturated, q.Saturated >= tasker.MaxQueueCount), workers, orDash(q.OldestQueuedAt), orDash(q.NextExpiresAt),
+			q.Namespace, q.Handler, formatAtLeast(q.Queued, q.QueuedIsAtLeast), atLeast(q.AwaitingWorker), atLeast(q.Held),
+			atLeast(q.Limited), atLeast(q.Saturated), workers, orDash(q.OldestQueuedAt), orDash(q.NextExpiresAt),
 		}
 	})
 }
@@ -141,8 +102,8 @@ const maxNamed, maxCounted = 3, 100
 
 // warnOfUnserved warns of queues without a live worker. It prints nothing if the server is too old
 // to list queues.
-func (p *program) warnOfUnserved(ctx context.Context, api *client.Client) {
-	all, err := api.Queues(ctx, "", maxCounted)
+func (p *program) warnOfUnserved(ctx context.Context) {
+	all, err := p.client.Queues(ctx, "", maxCounted)
 	if err != nil {
 		if tasker.CodeOf(err) != tasker.NotFound {
 			p.warn("cannot list queues without a live worker: %s", clean(err.Error()))
