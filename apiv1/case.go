@@ -134,7 +134,7 @@ type UpdateCase struct {
 	FixedIn           *string    `json:"fixed_in,omitempty" maxLength:"255" doc:"Worker version with the fix: failures of older versions are not regressions. Empty removes it."`
 	Notes             *string    `json:"notes,omitempty" maxLength:"10000"`
 	Actor             string     `json:"actor,omitempty" maxLength:"255" doc:"Actor for the history."`
-	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"Expected updated_at. A different value is a CONFLICT."`
+	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"Expected updated_at. A different value is a CONFLICT." flag:"if-unchanged-since" usage:"fail if the case changed since this updated_at"`
 }
 
 // MergeCase merges a case into another one.

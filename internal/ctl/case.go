@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,48 +11,77 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
-func (p *program) newCaseCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:   "case",
-		Short: "Manage cases (investigations with the same cause)",
-		Long: `Manage cases: all open investigations with the same cause, handled as one.
+var caseCommand = group(help{
+	use: "case", short: "Manage cases (investigations with the same cause)",
+	long: `Manage cases: all open investigations with the same cause, handled as one.
 
 Investigations belong to the same case if their newest failures have the same fingerprint:
 the same step and the same error, except for parts that vary between tasks. These commands
 change no task and no investigation.`,
-		Example: `  tasker-ctl case list
+	example: `  tasker-ctl case list
   tasker-ctl case show $CASE
   tasker-ctl case own $CASE --for 2h`,
-	},
-		p.newCasesCommand("list", "case"), p.newCaseShowCommand(), p.newCaseReportCommand(), p.newCaseWhyCommand(), p.newCaseChangesCommand(), p.newCaseOwnCommand(), p.newCaseReleaseCommand(), p.newCaseSnoozeCommand(),
-		p.newCaseWakeCommand(), p.newCaseNoteCommand(), p.newCaseFixedCommand(), p.newCaseMergeCommand(), p.newCaseUnmergeCommand(), p.newCaseSplitCommand(), p.newFingerprintCommand(),
-	)
-}
+},
+	casesCommand("list", "case"),
+	plain(endpoint.GetCase, help{use: "show CASE", short: "Show a case"}, (*program).printCase),
+	plain(endpoint.WhyCase, help{
+		use: "why CASE", short: "Explain how a case was grouped",
+		long: `Explain how a case was grouped: what its investigations have in common, and which varying
+parts of their messages are ignored. To group by such a part, split the case with
+tasker-ctl case split.`,
+	}, (*program).printCaseWhy),
+	plain(endpoint.ChangesOfCase, help{
+		use: "changes CASE", short: "Compare failures with successes and show impact",
+		long: `Compare the failures of a case with successful runs of the same step: worker version, worker
+name, template version and the context keys listed in triage.keys. Also show how many steps
+are affected and the next deadline. A difference is evidence, not proof.`,
+	}, (*program).printCaseChanges),
+	(*program).newCaseReportCommand, (*program).newCaseOwnCommand, (*program).newCaseSnoozeCommand,
+	(*program).newCaseFixedCommand, (*program).newCaseSplitCommand, (*program).newFingerprintCommand,
+	caseChange(help{
+		use: "release CASE", short: "Remove the owner of a case",
+		example: `  tasker-ctl case release $CASE --notes "the day shift takes over"`,
+	}, "Case released", func(u *apiv1.UpdateCase) { u.Owner = new("") }),
+	caseChange(help{use: "wake CASE", short: "Unsnooze a case"}, "Case woken", func(u *apiv1.UpdateCase) { u.Wake = true }),
+	caseChange(help{
+		use: "note CASE", short: "Add a note to a case",
+		example: `  tasker-ctl case note $CASE --notes "the provider confirmed an outage"`,
+	}, "Case noted", func(*apiv1.UpdateCase) {}),
+	plain(endpoint.MergeCase, help{
+		use: "merge CASE", short: "Merge a case into another",
+		example: `  tasker-ctl case merge $CASE --into $OTHER --reason "one outage, two messages"`,
+	}, printCaseDone("Case merged"), func(_ *program, m *apiv1.MergeCase, _ arguments) error {
+		_, err := parseID("--into", m.Into)
+		return err
+	}),
+	plain(endpoint.UnmergeCase, help{
+		use: "unmerge CASE", short: "Undo a merge",
+		example: `  tasker-ctl case unmerge $CASE --reason "they are two after all"`,
+	}, printCaseDone("Merge undone")),
+)
 
-func (p *program) newCasesCommand(use, group string) *cobra.Command {
-	var q tasker.CaseFilter
-	c := newRequestCommand(p, help{
-		use:   use,
-		short: "List open cases, most costly first",
+func casesCommand(use, group string) maker {
+	return plain(endpoint.ListCases, help{
+		use: use, short: "List open cases, most costly first", limit: 100,
 		example: strings.ReplaceAll(`  LIST
   LIST --unowned --namespace orders
   LIST --case-state resolved
   tasker-ctl dlq queue --case $(LIST --limit 1 -o json | jq -r '.cases[0].case_id')`, "LIST", "tasker-ctl "+group+" "+use),
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.CaseList, error) {
-		return api.Cases(ctx, q)
-	}, func(l apiv1.CaseList) {
-		printList(p, l.Cases, "No cases.", "case, open, state, where, error?, waiting, proving, failed again, owner, oldest", func(c apiv1.Case) []any {
+	}, func(p *program, l apiv1.CaseList) {
+		header := "case, open, state, where, error?, waiting, proving, failed again, owner, oldest"
+		printList(p, l.Cases, "No cases.", header, func(c apiv1.Case) []any {
 			return []any{
 				c.CaseID, c.Entries, c.State, formatCasePlace(c), orDash(formatCase(c)),
 				c.Waiting, c.Proving, c.FailedAgain, orDash(c.Owner), c.Oldest,
 			}
 		})
 		if len(l.Cases) > 0 {
-			fmt.Fprintf(p.err, "Cases: %d, open investigations: %d, opened in the last 5 minutes: %d.\n", l.TotalCases, l.TotalEntries, l.TotalRecent)
+			fmt.Fprintf(p.err, "Cases: %d, open investigations: %d, opened in the last 5 minutes: %d.\n",
+				l.TotalCases, l.TotalEntries, l.TotalRecent)
 		}
 		if l.Unclassified > 0 {
 			fmt.Fprintf(p.err, "%d more investigations will be grouped within seconds.\n", l.Unclassified)
@@ -62,8 +90,6 @@ func (p *program) newCasesCommand(use, group string) *cobra.Command {
 			p.hintMorePages(len(l.Cases))
 		}
 	})
-	p.addQueryFlags(c, &q, 100)
-	return c
 }
 
 func formatCasePlace(c apiv1.Case) string {
@@ -81,295 +107,169 @@ func formatPlace(namespace, template, step string) string {
 
 func formatCase(c apiv1.Case) string { return cmp.Or(c.ErrorPattern, c.Label) }
 
-func (p *program) newCaseShowCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:     "show CASE",
-		short:   "Show a case",
-		example: `  tasker-ctl case show $CASE`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseDetail, error) {
-		return api.Case(ctx, a.id[0])
-	}, p.printCase)
+// formatShares formats the frequencies of values.
+func formatShares(values []tasker.ValueCount) string {
+	shares := make([]string, len(values))
+	for i, v := range values {
+		shares[i] = fmt.Sprintf("%s × %d", v.Value, v.Entries)
+	}
+	return strings.Join(shares, ", ")
 }
 
 func (p *program) printCase(d apiv1.CaseDetail) {
 	p.printCaseFacts(d.Case)
 	for _, s := range d.Spread {
-		var shares []string
-		for _, v := range s.Values {
-			shares = append(shares, fmt.Sprintf("%s × %d", v.Value, v.Entries))
-		}
-		p.printFields("", field{strings.ReplaceAll(s.Fact, "_", " "), strings.Join(shares, ", ")})
+		p.printFields("", field{strings.ReplaceAll(s.Fact, "_", " "), formatShares(s.Values)})
 	}
 	p.printFields("", formatEnded(d.Ended)...)
 	for _, e := range d.Elsewhere {
 		p.printFields("", field{"The same error", fmt.Sprintf("%s/%s > %s: %d open, case %s", e.Namespace, e.TaskName, e.StepName, e.Entries, e.ID)})
 	}
-	printList(p, d.Samples, "No open investigation.", "failed, entry, task, worker, error?", func(s tasker.CaseSample) []any {
-		return []any{s.At, s.EntryUUID, s.TaskUUID, strings.TrimSpace(s.WorkerName + " " + s.WorkerVersion), orDash(s.ErrorMessage)}
+	header := "failed, entry, task, worker, error?"
+	printList(p, d.Samples, "No open investigation.", header, func(s tasker.CaseSample) []any {
+		worker := strings.TrimSpace(s.WorkerName + " " + s.WorkerVersion)
+		return []any{s.At, s.EntryUUID, s.TaskUUID, worker, orDash(s.ErrorMessage)}
 	})
 	printList(p, d.History, "No history.", "at, event, by, notes, detail?", func(h apiv1.CaseChange) []any {
-		return []any{h.ChangedAt, h.Event, h.Actor, h.Notes, h.Metadata}
+		return []any{h.ChangedAt, h.Event, h.Actor, h.Notes, string(h.Metadata)}
 	})
 }
 
 func (p *program) printCaseFacts(c apiv1.Case) {
-	state := c.State + " since " + formatTime(&c.StateSince)
-	fields := []field{
-		{"Case", c.CaseID}, {"State", state}, {"Where", formatCasePlace(c)}, {"Cause", c.Severity + ": " + c.Label}, {"Error", orDash(c.ErrorPattern)}, {"Error type", orDash(c.ErrorType)},
-		{"Open", fmt.Sprintf("%d: %d waiting, %d proving, %d failed again, %d recovered", c.Entries, c.Waiting, c.Proving, c.FailedAgain, c.Recovered)},
-		{"First seen", c.FirstSeenAt},
+	counts := fmt.Sprintf("%d: %d waiting, %d proving, %d failed again, %d recovered", c.Entries, c.Waiting, c.Proving, c.FailedAgain, c.Recovered)
+	snooze := formatTime(c.SnoozedUntil)
+	if c.SnoozeAbove != nil {
+		snooze += fmt.Sprintf(", or until more than %d are open", *c.SnoozeAbove)
 	}
-	if c.Owner != "" {
-		fields = append(fields, field{"Owner", c.Owner + " until " + formatTime(c.OwnedUntil)})
-	}
-	if c.SnoozedUntil != nil {
-		snooze := formatTime(c.SnoozedUntil)
-		if c.SnoozeAbove != nil {
-			snooze += fmt.Sprintf(", or until more than %d are open", *c.SnoozeAbove)
-		}
-		fields = append(fields, field{"Snoozed until", snooze})
-	}
-	if c.FixedIn != "" {
-		fields = append(fields, field{"Fixed in", c.FixedIn})
-	}
-	if c.MergedInto != "" {
-		fields = append(fields, field{"Merged into", c.MergedInto})
-	}
-	p.printFields("", fields...)
+	p.printFields("",
+		field{"Case", c.CaseID}, field{"State", c.State + " since " + formatTime(&c.StateSince)}, field{"Where", formatCasePlace(c)},
+		field{"Cause", c.Severity + ": " + c.Label}, field{"Error", orDash(c.ErrorPattern)}, field{"Error type", orDash(c.ErrorType)},
+		field{"Open", counts}, field{"First seen", c.FirstSeenAt},
+		field{"Owner", when(c.Owner != "", c.Owner+" until "+formatTime(c.OwnedUntil))},
+		field{"Snoozed until", when(c.SnoozedUntil != nil, snooze)}, field{"Fixed in", c.FixedIn}, field{"Merged into", c.MergedInto},
+	)
 }
 
-func (p *program) newCaseWhyCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "why CASE",
-		short: "Explain how a case was grouped",
-		long: `Explain how a case was grouped: what its investigations have in common, and which varying
-parts of their messages are ignored. To group by such a part, split the case with
-tasker-ctl case split.`,
-		example: `  tasker-ctl case why $CASE`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseWhy, error) {
-		return api.WhyCase(ctx, a.id[0])
-	}, func(w apiv1.CaseWhy) {
-		var fields []field
-		for _, part := range w.Parts {
-			fields = append(fields, field{part.Name, orDash(part.Value)})
-		}
-		p.printFields("", append(fields, field{"Rules", orDash(strings.Join(w.Rules, ", "))}, field{"Messages compared", w.Looked})...)
-		printList(p, w.Masks, "The messages do not differ.", "ignored, different, most frequent?", func(m tasker.CaseVariable) []any {
-			var values []string
-			for _, v := range m.Values {
-				values = append(values, fmt.Sprintf("%s × %d", v.Value, v.Entries))
-			}
-			return []any{m.Label, m.Different, strings.Join(values, ", ")}
-		})
+func (p *program) printCaseWhy(w apiv1.CaseWhy) {
+	for _, part := range w.Parts {
+		p.printFields("", field{part.Name, orDash(part.Value)})
+	}
+	p.printFields("", field{"Rules", orDash(w.Rules)}, field{"Messages compared", w.Looked})
+	header := "ignored, different, most frequent?"
+	printList(p, w.Masks, "The messages do not differ.", header, func(m tasker.CaseVariable) []any {
+		return []any{m.Label, m.Different, formatShares(m.Values)}
 	})
 }
 
-func (p *program) newCaseChangesCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "changes CASE",
-		short: "Compare failures with successes and show impact",
-		long: `Compare the failures of a case with successful runs of the same step: worker version, worker
-name, template version and the context keys listed in triage.keys. Also show how many steps
-are affected and the next deadline. A difference is evidence, not proof.`,
-		example: `  tasker-ctl case changes $CASE`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseChanges, error) {
-		return api.CaseChanges(ctx, a.id[0])
-	}, func(c apiv1.CaseChanges) {
-		success := "none in " + formatInt(c.LookedAt) + " tasks"
-		if s := c.LastSuccess; s != nil {
-			success = strings.TrimSpace(fmt.Sprintf("%s by %s %s, template %s", formatTime(&s.At), orDash(s.WorkerName), s.WorkerVersion, s.TaskVersion))
+func (p *program) printCaseChanges(c apiv1.CaseChanges) {
+	success := "none in " + formatInt(c.LookedAt) + " tasks"
+	if s := c.LastSuccess; s != nil {
+		success = strings.TrimSpace(fmt.Sprintf("%s by %s %s, template %s", formatTime(&s.At), orDash(s.WorkerName), s.WorkerVersion, s.TaskVersion))
+	}
+	period := "before"
+	if c.Since {
+		period = "since"
+	}
+	p.printFields("",
+		field{"First failure", c.FirstFailure}, field{"Last success", success},
+		field{"Compared", fmt.Sprintf("%d failures with %d successes %s the first of them", c.Failures, c.Successes, period)},
+		field{"Waiting tasks", c.Impact.Tasks}, field{"Dependent steps", c.Impact.Steps},
+		field{"Next deadline", when(c.Impact.Deadline != nil, formatTime(c.Impact.Deadline)+" of task "+c.Impact.DueTask)},
+	)
+	for _, e := range c.Began {
+		p.printFields("", field{"Started together", fmt.Sprintf("case %s, %s/%s > %s", e.ID, e.Namespace, e.TaskName, e.StepName)})
+	}
+	header := "differs, value?, failures, successes, times as often"
+	printList(p, c.Differences, "No differences.", header, func(d tasker.CaseDifference) []any {
+		fact := d.Fact
+		if !strings.HasPrefix(fact, "/") {
+			fact = strings.ReplaceAll(fact, "_", " ")
 		}
-		when := "before"
-		if c.Since {
-			when = "since"
-		}
-		fields := []field{
-			{"First failure", c.FirstFailure}, {"Last success", success}, {"Compared", fmt.Sprintf("%d failures with %d successes %s the first of them", c.Failures, c.Successes, when)},
-			{"Waiting tasks", c.Impact.Tasks}, {"Dependent steps", c.Impact.Steps},
-		}
-		if c.Impact.Deadline != nil {
-			fields = append(fields, field{"Next deadline", formatTime(c.Impact.Deadline) + " of task " + c.Impact.DueTask})
-		}
-		for _, e := range c.Began {
-			fields = append(fields, field{"Started together", fmt.Sprintf("case %s, %s/%s > %s", e.ID, e.Namespace, e.TaskName, e.StepName)})
-		}
-		p.printFields("", fields...)
-		printList(p, c.Differences, "No differences.", "differs, value?, failures, successes, times as often", func(d tasker.CaseDifference) []any {
-			fact := d.Fact
-			if !strings.HasPrefix(fact, "/") {
-				fact = strings.ReplaceAll(fact, "_", " ")
-			}
-			return []any{
-				fact, d.Value, fmt.Sprintf("%d/%d", d.Failures, c.Failures), fmt.Sprintf("%d/%d", d.Successes, c.Successes),
-				strconv.FormatFloat(d.Lift, 'f', 1, 64),
-			}
-		})
+		failures, successes := fmt.Sprintf("%d/%d", d.Failures, c.Failures), fmt.Sprintf("%d/%d", d.Successes, c.Successes)
+		return []any{fact, d.Value, failures, successes, strconv.FormatFloat(d.Lift, 'f', 1, 64)}
 	})
 }
 
-// newCaseChangeCommand returns a command that changes a case. read returns the change that the flags describe.
-func (p *program) newCaseChangeCommand(h help, done string,
-	read func(actor string) (apiv1.UpdateCase, error)) *cobra.Command {
-	var notes string
-	var unchanged *time.Time
-	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Case, error) {
-		actor, err := p.resolveActor("")
-		if err != nil {
-			return apiv1.Case{}, err
-		}
-		u, err := read(actor)
-		if err != nil {
-			return apiv1.Case{}, err
-		}
-		if u.Actor = actor; notes != "" {
-			u.Notes = &notes
-		}
-		u.ExpectedUpdatedAt = unchanged
-		return api.UpdateCase(ctx, a.id[0], u)
-	}, func(c apiv1.Case) {
+// printCaseDone returns a function that prints a case after a change.
+func printCaseDone(done string) func(*program, apiv1.Case) {
+	return func(p *program, c apiv1.Case) {
 		p.printDone("%s", done)
 		p.printCaseFacts(c)
-	})
-	c.Flags().StringVarP(&notes, "notes", "n", "", "note, shown in the history of the case")
-	c.Flags().Var(cli.Time(&unchanged), "if-unchanged-since", "fail if the case changed since this updated_at")
-	return c
+	}
+}
+
+// caseChange returns a command that changes a case. change sets what the command changes.
+func caseChange(h help, done string, change func(*apiv1.UpdateCase)) maker {
+	return func(p *program) *cobra.Command {
+		var notes string
+		c := plain(endpoint.UpdateCase, h, printCaseDone(done), func(_ *program, u *apiv1.UpdateCase, _ arguments) error {
+			if notes != "" {
+				u.Notes = &notes
+			}
+			change(u)
+			return nil
+		})(p)
+		c.Flags().StringVarP(&notes, "notes", "n", "", "note, shown in the history of the case")
+		return c
+	}
 }
 
 func (p *program) newCaseOwnCommand() *cobra.Command {
 	owner, owned := "", tasker.DefaultOwnership
-	c := p.newCaseChangeCommand(help{
-		use:   "own CASE",
-		short: "Assign a case to an owner",
+	c := caseChange(help{
+		use: "own CASE", short: "Assign a case to an owner",
 		example: `  tasker-ctl case own $CASE --for 2h --notes "asking the payment provider"
   tasker-ctl case own $CASE --owner night-shift`,
-	}, "Case owned", func(actor string) (apiv1.UpdateCase, error) {
-		owner = cmp.Or(owner, actor)
-		return apiv1.UpdateCase{Owner: &owner, OwnedForMinutes: int(owned / time.Minute)}, nil
-	})
+	}, "Case owned", func(u *apiv1.UpdateCase) {
+		u.Owner, u.OwnedForMinutes = new(cmp.Or(owner, u.Actor)), int(owned/time.Minute)
+	})(p)
 	c.Flags().StringVar(&owner, "owner", "", "owner of the case (default: the actor)")
 	c.Flags().Var(cli.Minutes(&owned, time.Minute), "for", "duration in whole minutes, at most 7d")
 	return c
 }
 
-func (p *program) newCaseReleaseCommand() *cobra.Command {
-	return p.newCaseChangeCommand(help{
-		use: "release CASE", short: "Remove the owner of a case", example: `  tasker-ctl case release $CASE --notes "the day shift takes over"`,
-	}, "Case released", func(string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Owner: new("")}, nil })
-}
-
 func (p *program) newCaseSnoozeCommand() *cobra.Command {
 	snooze, above := 4*time.Hour, int64(-1)
-	c := p.newCaseChangeCommand(help{
-		use:     "snooze CASE",
-		short:   "Snooze a case",
+	c := caseChange(help{
+		use: "snooze CASE", short: "Snooze a case",
 		example: `  tasker-ctl case snooze $CASE --for 8h --above 500 --notes "known, repaired tomorrow"`,
-	}, "Case snoozed", func(string) (apiv1.UpdateCase, error) {
-		u := apiv1.UpdateCase{SnoozeUntil: new(time.Now().Add(snooze))}
-		if above >= 0 {
+	}, "Case snoozed", func(u *apiv1.UpdateCase) {
+		if u.SnoozeUntil = new(time.Now().Add(snooze)); above >= 0 {
 			u.SnoozeAbove = &above
 		}
-		return u, nil
-	})
+	})(p)
 	c.Flags().Var(cli.Minutes(&snooze, time.Minute), "for", "duration in whole minutes, at most 7d")
 	c.Flags().Var(cli.Number(&above, 0, 1<<31), "above", "end the snooze when more investigations than this are open")
 	return c
 }
 
-func (p *program) newCaseWakeCommand() *cobra.Command {
-	return p.newCaseChangeCommand(help{use: "wake CASE", short: "Unsnooze a case",
-		example: `  tasker-ctl case wake $CASE`},
-		"Case woken", func(string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Wake: true}, nil })
-}
-
-func (p *program) newCaseNoteCommand() *cobra.Command {
-	return p.newCaseChangeCommand(help{use: "note CASE", short: "Add a note to a case", example: `  tasker-ctl case note $CASE --notes "the provider confirmed an outage"`},
-		"Case noted", func(string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{}, nil })
-}
-
 func (p *program) newCaseFixedCommand() *cobra.Command {
 	version := ""
-	c := p.newCaseChangeCommand(help{
-		use:     "fixed CASE",
-		short:   "Record the worker version with the fix",
+	c := caseChange(help{
+		use: "fixed CASE", short: "Record the worker version with the fix",
 		example: `  tasker-ctl case fixed $CASE --in 1.6.0`,
-	}, "Case updated", func(string) (apiv1.UpdateCase, error) {
-		return apiv1.UpdateCase{FixedIn: &version}, requireValue("in", version, "it is the version with the fix")
-	})
+	}, "Case updated", func(u *apiv1.UpdateCase) { u.FixedIn = &version })(p)
 	c.Flags().StringVar(&version, "in", "", "worker version with the fix (required)")
-	return c
-}
-
-func (p *program) newCaseMergeCommand() *cobra.Command {
-	var m apiv1.MergeCase
-	c := newRequestCommand(p, help{
-		use:     "merge CASE",
-		short:   "Merge a case into another",
-		example: `  tasker-ctl case merge $CASE --into $OTHER --reason "one outage, two messages"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Case, error) {
-		if _, err := parseID("--into", m.Into); err != nil {
-			return apiv1.Case{}, err
-		}
-		return api.MergeCase(ctx, a.id[0], m)
-	}, func(c apiv1.Case) {
-		p.printDone("Case merged")
-		p.printCaseFacts(c)
-	})
-	c.Flags().StringVar(&m.Into, "into", "", "target case (required)")
-	p.addCaseReasonFlag(c, &m.Reason, &m.Actor)
-	return c
-}
-
-// addCaseReasonFlag adds the required flag -r, --reason and sets the actor.
-func (p *program) addCaseReasonFlag(c *cobra.Command, reason, actor *string) {
-	c.Flags().StringVarP(reason, "reason", "r", "", "reason, shown in the history (required)")
-	markRequired(c, "reason", reasonUse)
-	addCheck(c, func() (err error) {
-		*actor, err = p.resolveActor("")
-		return err
-	})
-}
-
-func (p *program) newCaseUnmergeCommand() *cobra.Command {
-	var u apiv1.UnmergeCase
-	c := newRequestCommand(p, help{
-		use:     "unmerge CASE",
-		short:   "Undo a merge",
-		example: `  tasker-ctl case unmerge $CASE --reason "they are two after all"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Case, error) {
-		return api.UnmergeCase(ctx, a.id[0], u)
-	}, func(c apiv1.Case) {
-		p.printDone("Merge undone")
-		p.printCaseFacts(c)
-	})
-	p.addCaseReasonFlag(c, &u.Reason, &u.Actor)
+	markRequired(c, "in", "it is the version with the fix")
 	return c
 }
 
 func (p *program) newCaseSplitCommand() *cobra.Command {
-	var s apiv1.SplitCase
-	in := caseFields[0]
-	c := newRequestCommand(p, help{
-		use:   "split CASE",
-		short: "Split a case by a field value",
+	r := newRequest(endpoint.SplitCase)
+	r.body.Field = caseFields[0]
+	c := r.command(p, help{
+		use: "split CASE", short: "Split a case by a field value",
 		long: `Split a case: current and future failures with a text in a field get their own case within
 seconds. To undo the split, merge that case into this one.`,
 		example: `  tasker-ctl case split $CASE --literal "status 404" --reason "gone is not the outage"
   tasker-ctl case split $CASE --field worker_version --literal 1.5.0 --reason "the old release has another bug"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseSplit, error) {
-		s.Field = string(in)
-		return api.SplitCase(ctx, a.id[0], s)
 	}, func(s apiv1.CaseSplit) {
 		p.printDone("Case split")
 		p.printFields("  ", field{"Moved open investigations", s.Entries})
 	})
-	c.Flags().Var(cli.Choice(&in, caseFields), "field", "field that contains the text: "+cli.Join(caseFields))
-	c.Flags().StringVar(&s.Literal, "literal", "", "exact text (required)")
-	markRequired(c, "literal", "it is the text that distinguishes the failures")
-	p.addCaseReasonFlag(c, &s.Reason, &s.Actor)
+	c.Flags().Var(cli.Choice(&r.body.Field, caseFields), "field", "field that contains the text: "+cli.Join(caseFields))
 	return c
 }
 
-// caseField is a field by which a case can be split.
-type caseField string
-
-var caseFields = []caseField{"error_message", "error_type", "worker_version", "task_version"}
+// caseFields lists the fields by which a case can be split.
+var caseFields = []string{"error_message", "error_type", "worker_version", "task_version"}

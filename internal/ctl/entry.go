@@ -30,7 +30,7 @@ investigation with dlq update.`,
   tasker-ctl dlq history $ENTRY
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged"`,
 	},
-		p.newQueueCommand(), p.newCasesCommand("cases", "dlq"), p.newRelatedCommand(), p.newCountsCommand(), p.newTimesCommand(), p.newEntriesCommand(), p.newEntryGetCommand(), p.newExportCommand(), p.newHistoryCommand(),
+		p.newQueueCommand(), casesCommand("cases", "dlq")(p), p.newRelatedCommand(), p.newCountsCommand(), p.newTimesCommand(), p.newEntriesCommand(), p.newEntryGetCommand(), p.newExportCommand(), p.newHistoryCommand(),
 		p.newEntryUpdateCommand(), p.newEntryCreateCommand(), p.newStatsCommand(), p.newStalenessCommand(),
 		p.newFollowCommand(), p.newEmissionsCommand(), p.newEmissionCommand(), p.newReEmitCommand(), p.newSinksCommand(),
 	)
