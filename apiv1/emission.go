@@ -82,8 +82,8 @@ type ReEmit struct {
 	EventUUID    *string  `json:"event_uuid,omitempty" format:"uuid"`
 	FromPosition *int64   `json:"from_position,omitempty" minimum:"1"`
 	ToPosition   *int64   `json:"to_position,omitempty" minimum:"1" doc:"Inclusive."`
-	Sinks        []string `json:"sinks,omitempty" maxItems:"20" doc:"Target sinks. Default: all known sinks."`
-	Actor        string   `json:"actor" minLength:"1" maxLength:"255" doc:"Actor for the audit log."`
+	Sinks        []string `json:"sinks,omitempty" maxItems:"20" doc:"Target sinks. Default: all known sinks." flag:"sink" usage:"send only to this sink; repeatable (default: all sinks)"`
+	Actor        string   `json:"actor" minLength:"1" maxLength:"255" doc:"Actor for the audit log." flag:"actor"`
 	Reason       string   `json:"reason" minLength:"1" maxLength:"2000" doc:"Reason for the audit log."`
 }
 

@@ -74,7 +74,7 @@ type UpdatedEntry struct {
 // OpenEntry is the body of POST /v1/dlq/task/{task_uuid}.
 type OpenEntry struct {
 	Reason    string          `json:"reason" minLength:"1" maxLength:"20000" doc:"Why the task needs an investigation."`
-	CreatedBy string          `json:"created_by" minLength:"1" maxLength:"255"`
+	CreatedBy string          `json:"created_by" minLength:"1" maxLength:"255" flag:"created-by"`
 	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"JSON object."`
 }
 

@@ -58,10 +58,7 @@ With --compensate, completed steps are compensated before the tasks are cancelle
 		example: `  tasker-ctl task cancel-all --namespace orders --name fulfil --tag campaign-7 --dry-run
   tasker-ctl task cancel-all --namespace orders --attribute customer:4711 --reason "the customer has left"`,
 	}, func(ctx context.Context, _ arguments) error {
-		api, err := p.newClient()
-		if err != nil {
-			return err
-		}
+		api := p.client
 		all, err := p.cancelAll(ctx, api, q.TaskFilter, r)
 		if err != nil {
 			return err

@@ -33,6 +33,7 @@ type help struct {
 
 	limit   int      // default of --limit
 	quiet   bool     // add --quiet
+	offline bool     // needs no server
 	without []string // parameters of the query without a flag
 }
 
@@ -58,6 +59,9 @@ func (p *program) newCommand(h help, run func(context.Context, arguments) error)
 		Use: h.use, Short: h.short, Long: h.long, Example: h.example, Args: cli.Args,
 		RunE: func(c *cobra.Command, args []string) error {
 			p.command = c
+			if _, err := p.newClient(); err != nil && !h.offline {
+				return err
+			}
 			a := arguments{text: args, id: make([]tasker.ID, len(args))}
 			names := cli.Arguments(h.use)
 			for i := range min(len(args), len(names)) {
@@ -95,11 +99,7 @@ func fillExamples(c *cobra.Command) {
 // output is JSON.
 func newRequestCommand[T any](p *program, h help, request func(context.Context, *client.Client, arguments) (T, error), asText func(T)) *cobra.Command {
 	return p.newCommand(h, func(ctx context.Context, a arguments) error {
-		api, err := p.newClient()
-		if err != nil {
-			return err
-		}
-		v, err := request(ctx, api, a)
+		v, err := request(ctx, p.client, a)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,99 +15,112 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
-func (p *program) newEntryCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:   "dlq",
-		Short: "Manage investigations (DLQ entries)",
-		Long: `Manage investigations: tasks that need an operator.
+var entryCommand = group(help{
+	use: "dlq", short: "Manage investigations (DLQ entries)",
+	long: `Manage investigations: tasks that need an operator.
 
 An investigation records why a task is stuck and what was done about it. It does not change the
 task: repair the step with task reset-step, resolve-step or complete-step, then resolve the
 investigation with dlq update.`,
-		Example: `  tasker-ctl dlq queue
+	example: `  tasker-ctl dlq queue
   tasker-ctl dlq get $ENTRY
   tasker-ctl dlq history $ENTRY
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged"`,
-	},
-		p.newQueueCommand(), casesCommand("cases", "dlq")(p), p.newRelatedCommand(), p.newCountsCommand(), p.newTimesCommand(), p.newEntriesCommand(), p.newEntryGetCommand(), p.newExportCommand(), p.newHistoryCommand(),
-		p.newEntryUpdateCommand(), p.newEntryCreateCommand(), p.newStatsCommand(), p.newStalenessCommand(),
-		p.newFollowCommand(), p.newEmissionsCommand(), p.newEmissionCommand(), p.newReEmitCommand(), p.newSinksCommand(),
-	)
-}
-
-func (p *program) newEntriesCommand() *cobra.Command {
-	var q tasker.EntryFilter
-	var c *cobra.Command
-	c = newRequestCommand(p, help{
-		use:   "list",
-		short: "List investigations, newest first",
-		example: `  tasker-ctl dlq list --status pending
-  tasker-ctl dlq list --reason max_retries_exceeded -o json | jq -r '.[].task_uuid'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Entry, error) {
-		return api.Entries(ctx, q)
-	}, func(l []apiv1.Entry) {
-		printList(p, l, "No investigations.", "entry, task?, reason, detail, status, task is, opened",
-			func(e apiv1.Entry) []any {
-				return []any{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, e.DLQTimestamp}
-			})
-		if !p.quiet || !c.Flags().Changed("limit") {
-			p.hintMorePages(len(l))
-		}
-	})
-	p.addQueryFlags(c, &q, 50)
-	p.addQuietFlag(c)
-	return c
-}
-
-func (p *program) newQueueCommand() *cobra.Command {
-	var q tasker.InvestigationFilter
-	var c *cobra.Command
-	c = newRequestCommand(p, help{
-		use:   "queue",
-		short: "List open investigations, most urgent first",
+},
+	plain(endpoint.GetQueue, help{
+		use: "queue", short: "List open investigations, most urgent first", limit: 100, quiet: true,
 		example: `  tasker-ctl dlq queue --limit 10
   tasker-ctl dlq queue --recovered --state complete --quiet
   tasker-ctl dlq get $(tasker-ctl dlq queue --limit 1 --quiet)`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (_ []apiv1.InvestigationQueueEntry, err error) {
-		return api.InvestigationQueue(ctx, q)
-	}, func(l []apiv1.InvestigationQueueEntry) {
+	}, func(p *program, l []apiv1.InvestigationQueueEntry) {
 		p.printInvestigations(l)
-		if !p.quiet || !c.Flags().Changed("limit") {
-			p.hintMorePages(len(l))
+		p.hintMorePages(len(l))
+	}),
+	casesCommand("cases", "dlq"),
+	(*program).newRelatedCommand, (*program).newCountsCommand, (*program).newTimesCommand,
+	list(endpoint.ListEntries, help{
+		use: "list", short: "List investigations, newest first", limit: 50, quiet: true,
+		example: `  tasker-ctl dlq list --status pending
+  tasker-ctl dlq list --reason max_retries_exceeded -o json | jq -r '.[].task_uuid'`,
+	}, "No investigations.", "entry, task?, reason, detail, status, task is, opened", func(e apiv1.Entry) []any {
+		return []any{
+			e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, e.DLQTimestamp,
+		}
+	}),
+	(*program).newEntryGetCommand, (*program).newExportCommand, (*program).newHistoryCommand,
+	(*program).newEntryUpdateCommand, (*program).newEntryCreateCommand,
+	plain(endpoint.GetEntryStats, help{
+		use: "stats", short: "Count investigations by reason",
+		example: `  tasker-ctl dlq stats
+  tasker-ctl dlq stats -o json | jq '[.[].pending] | add'`,
+	}, (*program).printStats),
+	list(endpoint.GetStaleness, help{
+		use: "staleness", short: "List tasks by staleness, worst first", limit: 100,
+		example: `  tasker-ctl dlq staleness
+  tasker-ctl dlq staleness --health-status warning --namespace payments
+  tasker-ctl dlq staleness --health-status warning --limit 1000 -o json | jq length`,
+	}, "No matching task has a staleness threshold.", "health, task, template, state, in state, threshold, priority", formatStaleTask),
+	(*program).newFollowCommand, (*program).newEmissionsCommand, (*program).newReEmitCommand,
+	plain(endpoint.GetEmission, help{
+		use: "emission EVENT", short: "Show an event and its deliveries",
+		example: `  tasker-ctl dlq emission $EVENT
+  tasker-ctl dlq emission $EVENT -o json | jq .data`,
+	}, (*program).printEvent),
+	plain(endpoint.ListSinks, help{
+		use: "sinks", short: "List sinks and their delivery status",
+		example: `  tasker-ctl dlq sinks
+  tasker-ctl dlq sinks -o json | jq -r '.[] | select(.status == "failing") | .last_error'`,
+	}, (*program).printSinks),
+)
+
+func formatStaleTask(s tasker.StaleTask) []any {
+	return []any{
+		s.Health, s.TaskUUID, s.Namespace + "/" + s.TaskName, s.State,
+		formatMinutes(s.TimeInStateMinutes), formatMinutes(s.ThresholdMinutes), s.Priority,
+	}
+}
+
+func (p *program) printStats(l []tasker.EntryStats) {
+	header := "reason, total, pending, resolved, permanent, cancelled, oldest, newest, average"
+	printList(p, l, "No investigations.", header, func(s tasker.EntryStats) []any {
+		average := "-"
+		if s.AvgResolutionTimeMinutes != nil {
+			average = formatMinutes(*s.AvgResolutionTimeMinutes)
+		}
+		return []any{
+			s.Reason, s.Total, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled, s.Oldest, s.Newest, average,
 		}
 	})
-	p.addQueryFlags(c, &q, 100)
-	p.addQuietFlag(c)
-	return c
 }
 
 func (p *program) newRelatedCommand() *cobra.Command {
-	var limit int
-	c := newRequestCommand(p, help{
-		use:     "related ENTRY|TASK",
-		short:   "List earlier investigations of the same case",
-		example: `  tasker-ctl dlq related $ENTRY`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.RelatedEntries, error) {
+	r := newRequest(endpoint.GetRelatedEntries)
+	r.prepare = func(ctx context.Context, a arguments) error {
 		id, err := p.findEntryID(ctx, a.id[0])
-		if err != nil {
-			return apiv1.RelatedEntries{}, err
-		}
-		return api.RelatedEntries(ctx, id, limit)
+		r.path = []any{id}
+		return err
+	}
+	c := r.command(p, help{
+		use: "related ENTRY|TASK", short: "List earlier investigations of the same case", without: []string{"limit"},
 	}, func(r apiv1.RelatedEntries) {
 		more := ""
 		if r.OpenHasMore {
 			more = " or more"
 		}
-		fields := []field{{"Case", orDash(r.CaseID)}, {"Other open investigations", formatInt(r.Open) + more}}
-		p.printFields("", append(fields, formatEnded(r.Ended)...)...)
-		printList(p, r.Last, "No investigation of this case has ended.", "entry, status, ended, by, open for?, notes", func(e apiv1.EndedEntry) []any {
-			return []any{e.DLQEntryUUID, e.ResolutionStatus, e.ResolvedAt, e.ResolvedBy, formatMinutes(e.MinutesOpen), e.ResolutionNotes}
+		p.printFields("", field{"Case", orDash(r.CaseID)}, field{"Other open investigations", formatInt(r.Open) + more})
+		p.printFields("", formatEnded(r.Ended)...)
+		header := "entry, status, ended, by, open for?, notes"
+		printList(p, r.Last, "No investigation of this case has ended.", header, func(e apiv1.EndedEntry) []any {
+			return []any{
+				e.DLQEntryUUID, e.ResolutionStatus, e.ResolvedAt, e.ResolvedBy, formatMinutes(e.MinutesOpen), e.ResolutionNotes,
+			}
 		})
 	})
-	limit = 10
-	c.Flags().VarP(cli.Number(&limit, 1, 100), "limit", "l", "maximum number of ended investigations to list, at most 100")
+	r.query.Limit = 10
+	c.Flags().VarP(cli.Number(&r.query.Limit, 1, 100), "limit", "l", "maximum number of ended investigations to list, at most 100")
 	return c
 }
 
@@ -132,13 +146,11 @@ func formatEnded(ended map[string]int64) (fields []field) {
 }
 
 func (p *program) newCountsCommand() *cobra.Command {
-	width, intervals := time.Hour, 24
-	c := newRequestCommand(p, help{
-		use:     "counts",
-		short:   "Count investigations over time",
+	r := newRequest(endpoint.GetEntryCounts)
+	r.query = apiv1.EntryCountQuery{Interval: time.Hour, Intervals: 24}
+	c := r.command(p, help{
+		use: "counts", short: "Count investigations over time", without: []string{"interval_minutes"},
 		example: `  tasker-ctl dlq counts --interval 5m --intervals 12`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.EntryCount, error) {
-		return api.EntryCounts(ctx, width, intervals)
 	}, func(l []tasker.EntryCount) {
 		printList(p, l, "No intervals.", "from, opened, ended, proved, open", func(n tasker.EntryCount) []any {
 			open := "-"
@@ -148,22 +160,19 @@ func (p *program) newCountsCommand() *cobra.Command {
 			return []any{n.From, n.Opened, n.Ended, n.Proved, open}
 		})
 	})
-	c.Flags().Var(cli.Minutes(&width, time.Minute), "interval", "length of an interval, in whole minutes")
-	c.Flags().Var(cli.Number(&intervals, 1, 1000), "intervals", "number of intervals, including the current one")
+	c.Flags().Var(cli.Minutes(&r.query.Interval, time.Minute), "interval", "length of an interval, in whole minutes")
 	return c
 }
 
 func (p *program) newTimesCommand() *cobra.Command {
-	window := 24 * time.Hour
-	c := newRequestCommand(p, help{
-		use:   "times",
-		short: "Show time to acknowledge, repair and resolve",
+	r := newRequest(endpoint.GetEntryTimes)
+	r.query.Window = 24 * time.Hour
+	c := r.command(p, help{
+		use: "times", short: "Show time to acknowledge, repair and resolve", without: []string{"minutes"},
 		long: `Show how long ended investigations took until an operator acted (acknowledge), their case had
 an owner (own), the last repair (repair), its verification (prove) and the end (resolve). Each
 case counts once, with the median of its investigations.`,
 		example: `  tasker-ctl dlq times --window 8h`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.EntryTimes, error) {
-		return api.EntryTimes(ctx, window)
 	}, func(t apiv1.EntryTimes) {
 		printList(p, t.Phases, "No phases.", "phase, cases, half within, 95% within", func(f apiv1.PhaseTime) []any {
 			half, most := "-", "-"
@@ -173,7 +182,7 @@ case counts once, with the median of its investigations.`,
 			return []any{f.Phase, f.Cases, half, most}
 		})
 	})
-	c.Flags().Var(cli.Minutes(&window, time.Minute), "window", "time range in whole minutes, up to now")
+	c.Flags().Var(cli.Minutes(&r.query.Window, time.Minute), "window", "time range in whole minutes, up to now")
 	return c
 }
 
@@ -186,8 +195,7 @@ func (p *program) printInvestigations(l []apiv1.InvestigationQueueEntry) {
 	printList(p, l, "No open investigations.", header, func(q apiv1.InvestigationQueueEntry) []any {
 		row := []any{
 			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode, q.CurrentState,
-			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), formatMinutes(q.MinutesInDLQ),
-			orDash(formatFailedStep(q.FailedStep)),
+			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), formatMinutes(q.MinutesInDLQ), orDash(formatFailedStep(q.FailedStep)),
 		}
 		if due {
 			row = append(row, orDash(formatDueShort(q.TaskDue)))
@@ -207,23 +215,18 @@ func formatMinutes(f float64) string {
 
 func (p *program) newEntryGetCommand() *cobra.Command {
 	var whole bool
-	c := p.newCommand(help{
-		use:   "get ENTRY|TASK",
-		short: "Show an investigation",
+	c := newRequestCommand(p, help{
+		use: "get ENTRY|TASK", short: "Show an investigation",
 		example: `  tasker-ctl dlq get $ENTRY
   tasker-ctl dlq get $ENTRY --snapshot
   tasker-ctl dlq get $TASK -o json | jq .task_snapshot`,
-	}, func(ctx context.Context, a arguments) error {
-		e, err := p.findEntry(ctx, a.id[0])
-		if err != nil {
-			return err
+	}, func(ctx context.Context, _ *client.Client, a arguments) (apiv1.Entry, error) {
+		return p.findEntry(ctx, a.id[0])
+	}, func(e apiv1.Entry) {
+		p.printEntry(e, whole)
+		if !whole {
+			p.printStepsNow(p.command.Context(), e)
 		}
-		return p.show(e, func() {
-			p.printEntry(e, whole)
-			if !whole {
-				p.printStepsNow(ctx, e)
-			}
-		})
 	})
 	c.Flags().BoolVar(&whole, "snapshot", false, "print the whole snapshot as JSON")
 	return c
@@ -232,10 +235,7 @@ func (p *program) newEntryGetCommand() *cobra.Command {
 // findEntry returns an investigation with its history. id is its id, or the id of a task, whose newest
 // investigation it returns.
 func (p *program) findEntry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) {
-	api, err := p.newClient()
-	if err != nil {
-		return apiv1.Entry{}, err
-	}
+	api := p.client
 	e, err := api.Entry(ctx, id)
 	if tasker.CodeOf(err) != tasker.NotFound {
 		return e, err
@@ -264,8 +264,7 @@ func (p *program) findEntryID(ctx context.Context, id tasker.ID) (tasker.ID, err
 
 func (p *program) newExportCommand() *cobra.Command {
 	return p.newCommand(help{
-		use:   "export ENTRY|TASK",
-		short: "Export an investigation for local debugging",
+		use: "export ENTRY|TASK", short: "Export an investigation for local debugging",
 		long: `Export an investigation as one JSON file: the failed step, the inputs of its handler, its
 failures, and the history of the investigation. For a task, its newest investigation
 is exported.
@@ -275,17 +274,13 @@ workertest.Load reads the file and runs the handler with it.`,
 		example: `  tasker-ctl dlq export $ENTRY > evidence.json
   tasker-ctl dlq export $TASK | jq .input.context`,
 	}, func(ctx context.Context, a arguments) error {
-		api, err := p.newClient()
-		if err != nil {
-			return err
-		}
-		f, err := api.EvidenceFile(ctx, a.id[0])
+		f, err := p.client.EvidenceFile(ctx, a.id[0])
 		if tasker.CodeOf(err) == tasker.NotFound {
 			var id tasker.ID
 			if id, err = p.findEntryID(ctx, a.id[0]); err != nil {
 				return err
 			}
-			f, err = api.EvidenceFile(ctx, id)
+			f, err = p.client.EvidenceFile(ctx, id)
 		}
 		if err != nil {
 			return err
@@ -296,8 +291,7 @@ workertest.Load reads the file and runs the handler with it.`,
 
 func (p *program) newHistoryCommand() *cobra.Command {
 	return newRequestCommand(p, help{
-		use:   "history ENTRY|TASK",
-		short: "Show the history of an investigation",
+		use: "history ENTRY|TASK", short: "Show the history of an investigation",
 		example: `  tasker-ctl dlq history $ENTRY
   tasker-ctl dlq history $TASK -o json | jq -r '.[] | "\(.changed_at) \(.actor): \(.notes)"'`,
 	}, p.fetchHistory, p.printHistory)
@@ -343,29 +337,25 @@ func formatNote(h apiv1.EntryChange) string {
 }
 
 func (p *program) newEntryCreateCommand() *cobra.Command {
-	var o apiv1.OpenEntry
+	r := newRequest(endpoint.OpenEntry)
 	var metadata string
 	c := newRequestCommand(p, help{
-		use:     "create TASK --reason TEXT",
-		short:   "Open an investigation manually",
+		use: "create TASK --reason TEXT", short: "Open an investigation manually",
 		example: `  tasker-ctl dlq create $TASK --reason "customer did not receive the parcel" --created-by "support@example.com"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (e apiv1.Entry, err error) {
-		if o.Metadata, err = p.readJSONObject("metadata", metadata); err != nil {
+		if r.body.Metadata, err = p.readJSONObject("metadata", metadata); err != nil {
 			return e, err
 		}
-		if e, err = api.OpenEntry(ctx, a.id[0], o); err != nil {
-			return e, explainNotTask(ctx, api, a.id[0], err)
-		}
-		return e, nil
+		e, err = r.send(ctx, api, a)
+		return e, explainNotTask(ctx, api, a.id[0], err)
 	}, func(e apiv1.Entry) {
 		p.printDone("Investigation opened!")
 		p.printFields("  ",
 			field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
-			field{"Reason", o.Reason}, field{"Created by", o.CreatedBy},
+			field{"Reason", r.body.Reason}, field{"Created by", r.body.CreatedBy},
 		)
 	})
-	addReasonFlag(c, &o.Reason, "")
-	p.addActorFlag(c, &o.CreatedBy, "created-by")
+	p.addBodyFlags(c, &r.body)
 	c.Flags().StringVar(&metadata, "metadata", "", "metadata: a JSON object, @file or @-")
 	return c
 }
@@ -383,48 +373,148 @@ func explainNotTask(ctx context.Context, api *client.Client, id tasker.ID, refus
 	return tasker.Errorf(tasker.NotFound, "%s is an investigation of task %s and is %s: use the id of a task", id, e.TaskUUID, e.ResolutionStatus)
 }
 
-func (p *program) newStatsCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "stats",
-		short: "Count investigations by reason",
-		example: `  tasker-ctl dlq stats
-  tasker-ctl dlq stats -o json | jq '[.[].pending] | add'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.EntryStats, error) {
-		return api.Stats(ctx)
-	}, func(l []tasker.EntryStats) {
-		printList(p, l, "No investigations.", "reason, total, pending, resolved, permanent, cancelled, oldest, newest, average", func(s tasker.EntryStats) []any {
-			row := []any{s.Reason}
-			for _, n := range []int64{s.Total, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled} {
-				row = append(row, n)
-			}
-			average := "-"
-			if s.AvgResolutionTimeMinutes != nil {
-				average = formatMinutes(*s.AvgResolutionTimeMinutes)
-			}
-			return append(row, s.Oldest, s.Newest, average)
-		})
-	})
+// endings are the final statuses of an investigation.
+var endings = []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}
+
+// entryUpdateFlags contains the flags of dlq update.
+type entryUpdateFlags struct {
+	status              tasker.ResolutionStatus
+	notes, by, metadata string
+	unchanged           *time.Time
+	compensate          bool
 }
 
-func (p *program) newStalenessCommand() *cobra.Command {
-	var q tasker.StalenessFilter
-	c := newRequestCommand(p, help{
-		use:   "staleness",
-		short: "List tasks by staleness, worst first",
-		example: `  tasker-ctl dlq staleness
-  tasker-ctl dlq staleness --health-status warning --namespace payments
-  tasker-ctl dlq staleness --health-status warning --limit 1000 -o json | jq length`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.StaleTask, error) {
-		return api.Staleness(ctx, q)
-	}, func(l []tasker.StaleTask) {
-		printList(p, l, "No matching task has a staleness threshold.", "health, task, template, state, in state, threshold, priority", func(s tasker.StaleTask) []any {
-			return []any{
-				string(s.Health), s.TaskUUID.String(), s.Namespace + "/" + s.TaskName, string(s.State),
-				formatMinutes(s.TimeInStateMinutes), formatMinutes(s.ThresholdMinutes), s.Priority,
-			}
-		})
-		p.hintMorePages(len(l))
+func (p *program) newEntryUpdateCommand() *cobra.Command {
+	var f entryUpdateFlags
+	c := p.newCommand(help{
+		use:   "update ENTRY|TASK",
+		short: "Annotate or resolve an investigation",
+		long: `Add a note to an investigation, or resolve it with --status and --notes.
+
+The task does not change. permanently_failed also rejects all later repairs of the task; with
+--compensate its completed steps are compensated and its unfinished steps cancelled. With
+--if-unchanged-since the update fails if the investigation has changed meanwhile.`,
+		example: `  tasker-ctl dlq update $ENTRY --notes "looking at the pool"
+  tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged" \
+    --resolved-by "ops-team@example.com" --metadata '{"root_cause": "database_connection_timeout"}'
+
+  SEEN=$(tasker-ctl dlq get $ENTRY -o json | jq -r .updated_at)
+  tasker-ctl dlq update $ENTRY --notes "mine now" --if-unchanged-since $SEEN`,
+	}, func(ctx context.Context, a arguments) error {
+		u, err := p.readUpdate(f)
+		if err != nil {
+			return err
+		}
+		e, id, err := p.updateEntry(ctx, a.id[0], u)
+		if tasker.CodeOf(err) == tasker.Conflict && u.ExpectedUpdatedAt != nil && p.output != "json" {
+			p.printError(p.command.CommandPath(), err)
+			p.printChanges(ctx, id, *u.ExpectedUpdatedAt)
+			return cli.Exit(exitConflict)
+		}
+		if err != nil {
+			return err
+		}
+		return p.show(e, func() { p.printUpdate(e, id != a.id[0]) })
 	})
-	p.addQueryFlags(c, &q, 100)
+	c.Flags().VarP(cli.Choice(&f.status, endings), "status", "s", "resolve it as manually_resolved, permanently_failed or cancelled")
+	c.Flags().BoolVar(&f.compensate, "compensate", false, "with permanently_failed: compensate the completed steps of the task")
+	c.Flags().StringVarP(&f.notes, "notes", "n", "", "findings and actions (required with --status)")
+	c.Flags().StringVarP(&f.by, "resolved-by", "b", "", "name recorded as the actor (default $TASKER_ACTOR, else your login name)")
+	c.Flags().StringVar(&f.metadata, "metadata", "", "JSON object, @file or @-, merged into the stored metadata")
+	c.Flags().Var(cli.Time(&f.unchanged), "if-unchanged-since", "fail if the investigation changed since this updated_at")
 	return c
+}
+
+func (p *program) readUpdate(f entryUpdateFlags) (u apiv1.UpdateEntry, err error) {
+	if f.status == "" && f.notes == "" && f.metadata == "" && f.by == "" {
+		return u, cli.Usagef("nothing to update: set --status, --notes or --metadata")
+	}
+	if f.status != "" {
+		if err := requireValue("notes", f.notes, "it records the findings"); err != nil {
+			return u, err
+		}
+		u.ResolutionStatus = new(string(f.status))
+	}
+	if u.Compensate = f.compensate; u.Compensate && f.status != tasker.EntryPermanentlyFailed {
+		return u, cli.Usagef("--compensate requires --status permanently_failed: to compensate a task and leave its investigation open, use task cancel --compensate")
+	}
+	if u.UpdatedBy, err = p.resolveActor(f.by); err != nil {
+		return u, err
+	}
+	if u.Metadata, err = p.readJSONObject("metadata", f.metadata); err != nil {
+		return u, err
+	}
+	if f.notes != "" {
+		u.ResolutionNotes = &f.notes
+	}
+	if f.by != "" || f.status != "" {
+		u.ResolvedBy = &u.UpdatedBy
+	}
+	u.ExpectedUpdatedAt = f.unchanged
+	return u, nil
+}
+
+// updateEntry updates an investigation by its id, or the open investigation of a task by the id of
+// the task. It returns the id of the investigation.
+func (p *program) updateEntry(ctx context.Context, id tasker.ID, u apiv1.UpdateEntry) (e apiv1.UpdatedEntry, entry tasker.ID, err error) {
+	if e, err = p.client.UpdateEntry(ctx, id, u); tasker.CodeOf(err) != tasker.NotFound {
+		return e, id, err
+	}
+	if entry, err = findOpenEntry(ctx, p.client, id); err == nil {
+		e, err = p.client.UpdateEntry(ctx, entry, u)
+	}
+	return e, entry, err
+}
+
+// findOpenEntry returns the open investigation of a task.
+func findOpenEntry(ctx context.Context, api *client.Client, task tasker.ID) (tasker.ID, error) {
+	e, err := api.EntryOfTask(ctx, task)
+	switch {
+	case tasker.CodeOf(err) == tasker.NotFound:
+		return tasker.ID{}, tasker.Errorf(tasker.NotFound, "investigation %s not found, and no task with this id has one", task)
+	case err != nil:
+		return tasker.ID{}, err
+	case e.ResolutionStatus != string(tasker.EntryPending):
+		return tasker.ID{}, tasker.Errorf(tasker.Conflict,
+			"%s has no open investigation: its newest, %s, ended as %s", task, e.DLQEntryUUID, e.ResolutionStatus)
+	default:
+		return parseResponseID("dlq_entry_uuid", e.DLQEntryUUID)
+	}
+}
+
+// printUpdate prints an investigation after an update. ofTask means that the command identified it
+// by its task.
+func (p *program) printUpdate(e apiv1.UpdatedEntry, ofTask bool) {
+	p.printDone("DLQ investigation updated successfully")
+	if ofTask {
+		p.printFields("  ", field{"DLQ Entry UUID", e.DLQEntryUUID})
+	}
+	p.printFields("  ",
+		field{"Resolution status", e.ResolutionStatus}, field{"Resolution notes", e.ResolutionNotes},
+		field{"Resolved by", formatResolver(e.Entry)}, field{"Current task state", e.CurrentTaskState},
+	)
+	for _, w := range e.Warnings {
+		p.warn("%s", clean(w))
+	}
+	if len(e.Warnings) > 0 && e.CurrentTaskState == string(tasker.TaskError) {
+		p.printHint("tasker-ctl task reset-step %s %s --reason …", e.TaskUUID, orDefault(e.StepUUID, "STEP"))
+	}
+}
+
+// printChanges prints the changes since a time to stderr, to explain why an update was rejected.
+func (p *program) printChanges(ctx context.Context, id tasker.ID, since time.Time) {
+	e, err := p.findEntry(ctx, id)
+	if err != nil {
+		return // optional: the rejection is already printed
+	}
+	for _, h := range e.History {
+		if !h.ChangedAt.After(since) {
+			continue
+		}
+		line := fmt.Sprintf("%s: %s by %s, %s", formatTime(&h.ChangedAt), h.Event, h.Actor, h.ToStatus)
+		if text := truncate(formatNote(h), maxNote); text != "" {
+			line += ": " + text
+		}
+		p.printHint("%s", line)
+	}
 }

@@ -12,14 +12,12 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 func (p *program) newEmissionsCommand() *cobra.Command {
-	var q tasker.EmissionFilter
-
-	c := newRequestCommand(p, help{
-		use:   "emissions",
-		short: "List event deliveries, newest first",
+	c := plain(endpoint.ListEmissions, help{
+		use: "emissions", short: "List event deliveries, newest first", limit: 100,
 		long: `List the deliveries of events to sinks, newest event first.
 
 Each change of an investigation is an event, as is each change of a task to which the
@@ -30,17 +28,15 @@ sink is down.`,
 		example: `  tasker-ctl dlq emissions --state set_aside
   tasker-ctl dlq emissions --state pending --sink webhook -l 10
   tasker-ctl dlq emissions -o json | jq -r '.emissions[] | [.position, .sink, .state] | @tsv'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.EmissionList, error) {
-		return api.Emissions(ctx, q)
-	}, func(l apiv1.EmissionList) {
+	}, func(p *program, l apiv1.EmissionList) {
 		if p.quiet {
 			p.printEventIDs(l.Emissions)
 		} else {
 			p.printEmissions(l.Emissions)
 		}
+		p.quiet = false // the hint is printed in any case
 		printNextPageFlag(p, "before", l.Pagination.NextBefore)
-	})
-	p.addQueryFlags(c, &q, 100)
+	})(p)
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids of events")
 	return c
 }
@@ -64,17 +60,6 @@ func (p *program) printEmissions(l []apiv1.Emission) {
 				e.OccurredAt, orDash(e.LastError),
 			}
 		})
-}
-
-func (p *program) newEmissionCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "emission EVENT",
-		short: "Show an event and its deliveries",
-		example: `  tasker-ctl dlq emission $EVENT
-  tasker-ctl dlq emission $EVENT -o json | jq .data`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.EmittedEvent, error) {
-		return api.Emission(ctx, a.id[0])
-	}, p.printEvent)
 }
 
 func (p *program) printEvent(e apiv1.EmittedEvent) {
@@ -103,17 +88,6 @@ func (p *program) printEvent(e apiv1.EmittedEvent) {
 	fmt.Fprintf(p.out, "\n  Data:\n  %s\n", indentJSON(e.Data, "  "))
 }
 
-func (p *program) newSinksCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "sinks",
-		short: "List sinks and their delivery status",
-		example: `  tasker-ctl dlq sinks
-  tasker-ctl dlq sinks -o json | jq -r '.[] | select(.status == "failing") | .last_error'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Sink, error) {
-		return api.Sinks(ctx)
-	}, p.printSinks)
-}
-
 // maxSinkCount is the number of deliveries at which the server stops counting per sink.
 const maxSinkCount = 10_000
 
@@ -129,19 +103,11 @@ func (p *program) printSinks(l []apiv1.Sink) {
 		})
 }
 
-// reEmitFlags contains the flags of dlq re-emit.
-type reEmitFlags struct {
-	from, to int64
-	sinks    []string
-	reason   string
-	actor    string
-}
-
 func (p *program) newReEmitCommand() *cobra.Command {
-	var r reEmitFlags
+	var r apiv1.ReEmit
+	var from, to int64
 	c := newRequestCommand(p, help{
-		use:   "re-emit [EVENT]",
-		short: "Redeliver events",
+		use: "re-emit [EVENT]", short: "Redeliver events",
 		long: `Redeliver an event, or all events between two positions.
 
 Use it for undeliverable events once the receiver is fixed, and for receivers that lost data.
@@ -150,12 +116,20 @@ by its id.`,
 		example: `  tasker-ctl dlq re-emit $EVENT --reason "the receiver is fixed"
   tasker-ctl dlq re-emit --from 1200 --to 1350 --sink webhook --reason "restored from a backup of yesterday"
   tasker-ctl audit list --action dlq.re_emit`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.ReEmitted, error) {
-		req, err := readReEmission(a, r)
-		if err != nil {
-			return apiv1.ReEmitted{}, err
+	}, func(ctx context.Context, api *client.Client, a arguments) (all apiv1.ReEmitted, err error) {
+		switch {
+		case len(a.id) > 0 && (from > 0 || to > 0):
+			return all, cli.Usagef("set EVENT, or --from and --to, but not both")
+		case len(a.id) > 0:
+			r.EventUUID = new(a.id[0].String())
+		case from == 0 || to == 0:
+			return all, cli.Usagef("no events selected: set EVENT, or both --from and --to")
+		case from > to:
+			return all, cli.Usagef("invalid --from %d: must not be after --to %d", from, to)
+		default:
+			r.FromPosition, r.ToPosition = &from, &to
 		}
-		return reEmit(ctx, api, req)
+		return reEmit(ctx, api, r)
 	}, func(all apiv1.ReEmitted) {
 		if all.Events == 0 {
 			p.warn("No event has these positions.")
@@ -164,30 +138,10 @@ by its id.`,
 		p.printDone("%s will be redelivered to %s.", formatPlural(all.Events, "event"), clean(strings.Join(all.Sinks, ", ")))
 		fmt.Fprintln(p.out, "  Progress: tasker-ctl dlq emissions")
 	})
-	c.Flags().Var(cli.Number(&r.from, 1, 0), "from", "position of the first event")
-	c.Flags().Var(cli.Number(&r.to, 1, 0), "to", "last position")
-	c.Flags().StringArrayVar(&r.sinks, "sink", nil, "send only to this sink; repeatable (default: all sinks)")
-	addReasonFlag(c, &r.reason, "")
-	p.addActorFlag(c, &r.actor, "actor")
+	c.Flags().Var(cli.Number(&from, 1, 0), "from", "position of the first event")
+	c.Flags().Var(cli.Number(&to, 1, 0), "to", "last position")
+	p.addBodyFlags(c, &r)
 	return c
-}
-
-func readReEmission(a arguments, r reEmitFlags) (apiv1.ReEmit, error) {
-	req := apiv1.ReEmit{Sinks: r.sinks, Reason: r.reason, Actor: r.actor}
-	switch {
-	case len(a.id) > 0 && (r.from > 0 || r.to > 0):
-		return req, cli.Usagef("set EVENT, or --from and --to, but not both")
-	case len(a.id) > 0:
-		event := a.id[0].String()
-		req.EventUUID = &event
-	case r.from == 0 || r.to == 0:
-		return req, cli.Usagef("no events selected: set EVENT, or both --from and --to")
-	case r.from > r.to:
-		return req, cli.Usagef("invalid --from %d: must not be after --to %d", r.from, r.to)
-	default:
-		req.FromPosition, req.ToPosition = &r.from, &r.to
-	}
-	return req, nil
 }
 
 // reEmit requests batch after batch and adds up the results.
@@ -230,12 +184,8 @@ each line is a CloudEvent, as sinks receive it.`,
 
 // follow prints events until the command is interrupted.
 func (p *program) follow(ctx context.Context, o client.WatchOptions) error {
-	api, err := p.newClient()
-	if err != nil {
-		return err
-	}
 	o.Lost = func(err error) { p.warn("%s; reconnecting.", strings.TrimSuffix(clean(err.Error()), ".")) }
-	for e, err := range api.WatchEvents(ctx, o) {
+	for e, err := range p.client.WatchEvents(ctx, o) {
 		if err == nil {
 			err = p.printEventLine(e)
 		}

@@ -206,11 +206,7 @@ func (p *program) printStepsNow(ctx context.Context, e apiv1.Entry) {
 	if err != nil {
 		return // the investigation itself is printed
 	}
-	api, err := p.newClient()
-	if err != nil {
-		return
-	}
-	steps, err := api.Steps(ctx, task)
+	steps, err := p.client.Steps(ctx, task)
 	if err != nil {
 		p.warn("cannot read the current steps: %s", clean(err.Error()))
 		return

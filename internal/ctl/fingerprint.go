@@ -45,7 +45,7 @@ type maskLine struct {
 func (p *program) newFingerprintCommand() *cobra.Command {
 	var explain bool
 	c := p.newCommand(help{
-		use:   "fingerprint [FILE]...",
+		use: "fingerprint [FILE]...", offline: true,
 		short: "Print the fingerprints of failures",
 		long: `Print the fingerprint of each failure. Failures with the same fingerprint have the same cause.
 

@@ -81,10 +81,7 @@ func (p *program) newWatchingCommand(h help, request func(context.Context, *clie
 	var w followFlags
 	h.long = h.short + ".\n\n" + watchHelp
 	c := p.newCommand(h, func(ctx context.Context, a arguments) error {
-		api, err := p.newClient()
-		if err != nil {
-			return err
-		}
+		api := p.client
 		o, err := request(ctx, api, a)
 		switch {
 		case err == nil && w.watch:
@@ -120,10 +117,7 @@ func (p *program) runOperation(ctx context.Context, g *planFlags, r runFlags, id
 	if !r.yes && !r.dry && (!p.isTerminal() || len(ids) == 1 && ids[0] == "-") {
 		return cli.Usagef("no terminal for confirmation: add --yes or --dry-run")
 	}
-	api, err := p.newClient()
-	if err != nil {
-		return err
-	}
+	api := p.client
 	o, err := p.planOperation(ctx, api, g, ids)
 	if err != nil {
 		return err

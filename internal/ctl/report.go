@@ -54,10 +54,7 @@ func (p *program) newReportCommandFor(h help, subject func(*tasker.IncidentRepor
 		if len(a.id) > 0 {
 			subject(&q, &a.id[0])
 		}
-		api, err := p.newClient()
-		if err != nil {
-			return err
-		}
+		api := p.client
 		return p.printReport(ctx, api, q)
 	})
 	c.Flags().Var(cli.Time(&q.From), "from", "start of the time range, such as 2026-01-31T02:10:00Z")

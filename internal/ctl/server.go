@@ -78,7 +78,7 @@ var auditCommand = group(help{use: "audit", short: "View the audit log", example
 func (p *program) newVersionCommand() *cobra.Command {
 	var remote bool
 	c := p.newCommand(help{
-		use:     "version",
+		use: "version", offline: true,
 		short:   "Print client and server versions",
 		example: "  tasker-ctl version\n  tasker-ctl version --remote -o json",
 	}, func(ctx context.Context, _ arguments) error {

@@ -238,10 +238,7 @@ func (p *program) submit(ctx context.Context, s submitFlags) error {
 	if err != nil {
 		return err
 	}
-	api, err := p.newClient()
-	if err != nil {
-		return err
-	}
+	api := p.client
 	created, err := api.CreateTask(ctx, t)
 	if err != nil {
 		return err
@@ -314,10 +311,7 @@ printed.`,
 }
 
 func (p *program) watch(ctx context.Context, task tasker.ID, w watchFlags) error {
-	api, err := p.newClient()
-	if err != nil {
-		return err
-	}
+	api := p.client
 	w.every = max(w.every, 10*time.Millisecond)
 	start := time.Now()
 	answered := start

@@ -172,7 +172,7 @@ type validation struct {
 func (p *program) newValidateCommand() *cobra.Command {
 	var strict bool
 	c := p.newCommand(help{
-		use:   "validate FILE...",
+		use: "validate FILE...", offline: true,
 		short: "Validate template files offline",
 		long: `Check template files, or directories of them, without a server. All faults are listed with
 their lines. The exit code is 1 if there are any. Keys without effect are warnings.`,
@@ -201,7 +201,7 @@ their lines. The exit code is 1 if there are any. Keys without effect are warnin
 
 func (p *program) newSchemaCommand() *cobra.Command {
 	return p.newCommand(help{
-		use:   "schema",
+		use: "schema", offline: true,
 		short: "Print the JSON Schema for templates",
 		long: `Print the JSON Schema of template files, with which editors complete and check them. Refer to
 it in the first line of a template:
