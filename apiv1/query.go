@@ -26,7 +26,7 @@ type NamespaceQuery struct {
 
 // TaskQuery contains the time to wait for a task.
 type TaskQuery struct {
-	Wait time.Duration `query:"wait_ms" maximum:"60000" doc:"Maximum wait for the task to be settled, in milliseconds."`
+	Wait time.Duration `query:"wait_ms" maximum:"60000" doc:"Maximum wait for the task to be settled, in milliseconds." flag:"-"`
 }
 
 // CancelTaskQuery describes the cancellation of a task.
@@ -66,7 +66,7 @@ type InboxQuery struct {
 
 // EntryQuery pages the history of an investigation.
 type EntryQuery struct {
-	HistoryOffset int `query:"history_offset" maximum:"10000000" doc:"Number of history entries to skip."`
+	HistoryOffset int `query:"history_offset" maximum:"10000000" doc:"Number of history entries to skip." flag:"-"`
 }
 
 // RelatedQuery limits the related investigations.

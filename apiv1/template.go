@@ -63,20 +63,20 @@ func FromTemplate(t tasker.StoredTemplate) Template {
 
 // ChangeVersion is the body of POST /v1/tasks/{uuid}/change_version.
 type ChangeVersion struct {
-	ToVersion   string `json:"to_version" minLength:"1" maxLength:"64" doc:"New version of the template."`
-	FromVersion string `json:"from_version,omitempty" maxLength:"64" doc:"Expected current version. A different one is a CONFLICT."`
+	ToVersion   string `json:"to_version" minLength:"1" maxLength:"64" doc:"New version of the template." flag:"to" usage:"target version (required)" why:"it is the target version"`
+	FromVersion string `json:"from_version,omitempty" maxLength:"64" doc:"Expected current version. A different one is a CONFLICT." flag:"from" usage:"expected current version"`
 	DryRun      bool   `json:"dry_run,omitempty" doc:"Only report the effect on its steps, or why the change is not possible."`
-	Reason      string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history. Required unless dry_run is set."`
+	Reason      string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history. Required unless dry_run is set." flag:"-"`
 	By          string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // ChangeTasks is the body of POST /v1/templates/{namespace}/{name}/{version}/change_tasks.
 type ChangeTasks struct {
-	ToVersion string `json:"to_version" minLength:"1" maxLength:"64" doc:"New version of the template."`
+	ToVersion string `json:"to_version" minLength:"1" maxLength:"64" doc:"New version of the template." flag:"to" usage:"target version (required)" why:"it is the target version"`
 	DryRun    bool   `json:"dry_run,omitempty" doc:"Only count the tasks."`
 	Before    string `json:"before,omitempty" format:"uuid" doc:"Start of the batch: next of the previous response. Default: the newest task."`
 	Limit     int    `json:"limit,omitempty" minimum:"1" maximum:"100" doc:"Open tasks per batch. Default: 100."`
-	Reason    string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history. Required unless dry_run is set."`
+	Reason    string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history. Required unless dry_run is set." flag:"-"`
 	By        string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 

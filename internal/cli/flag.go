@@ -257,7 +257,7 @@ func (v choiceValue[T]) Set(text string) error {
 	return nil
 }
 
-func (v choiceValue[T]) choices() []string { return toStrings(v.words) }
+func (v choiceValue[T]) choices() []string { return Strings(v.words) }
 
 // Choice returns a [pflag.Value] that accepts one of words. [ConfigureRoot] enables shell
 // completion of the words.
@@ -292,7 +292,7 @@ func (v choicesValue) choices() []string { return v.words }
 // Choices returns a [pflag.Value] that accepts any of words, separated by commas. The flag can be
 // repeated.
 func Choices[T ~string](values *[]string, words []T) pflag.Value {
-	return choicesValue{values, toStrings(words)}
+	return choicesValue{values, Strings(words)}
 }
 
 // optionalValue is the value of a flag that is true, false or unset.
@@ -335,7 +335,8 @@ func completeFlags(c *cobra.Command) {
 	c.LocalFlags().VisitAll(each)
 }
 
-func toStrings[T ~string](words []T) []string {
+// Strings returns words as strings.
+func Strings[T ~string](words []T) []string {
 	list := make([]string, len(words))
 	for i, w := range words {
 		list[i] = string(w)
@@ -344,7 +345,7 @@ func toStrings[T ~string](words []T) []string {
 }
 
 // Join joins words with commas.
-func Join[T ~string](words []T) string { return strings.Join(toStrings(words), ", ") }
+func Join[T ~string](words []T) string { return strings.Join(Strings(words), ", ") }
 
 // emptyTexts maps the types of flags that can be empty to their empty value.
 var emptyTexts = map[string]string{"string": "", "time": "", "strings": "[]"}

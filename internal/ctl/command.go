@@ -31,10 +31,12 @@ type help struct {
 	use                  string // the usage line, which names the arguments
 	short, long, example string // example "": the command with its arguments
 
-	limit   int      // default of --limit
-	quiet   bool     // add --quiet
-	offline bool     // needs no server
-	without []string // parameters of the query without a flag
+	limit   int  // default of --limit
+	quiet   bool // add --quiet
+	offline bool // needs no server
+
+	switches map[string]string // further flags without a value, and their help
+	without  []string          // parameters of the query without a flag
 }
 
 type arguments struct {
@@ -55,7 +57,7 @@ var idArguments = []string{"TASK", "ENTRY|TASK", "EVENT", "WORKER", "OPERATION",
 
 // newCommand returns a command that parses its arguments and calls run.
 func (p *program) newCommand(h help, run func(context.Context, arguments) error) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: h.use, Short: h.short, Long: h.long, Example: h.example, Args: cli.Args,
 		RunE: func(c *cobra.Command, args []string) error {
 			p.command = c
@@ -77,6 +79,19 @@ func (p *program) newCommand(h help, run func(context.Context, arguments) error)
 			return run(c.Context(), a)
 		},
 	}
+	for name, usage := range h.switches {
+		c.Flags().Bool(name, false, usage)
+	}
+	if h.quiet {
+		c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids")
+	}
+	return c
+}
+
+// isSet reports whether a switch of the running command is set.
+func (p *program) isSet(name string) bool {
+	is, _ := p.command.Flags().GetBool(name)
+	return is
 }
 
 // fillExamples adds an example to each command without one: the command with its arguments.
@@ -149,11 +164,6 @@ func addLimitFlag(c *cobra.Command, limit *int, defaultLimit int) {
 
 func addNamespaceFlag(c *cobra.Command, namespace *string) {
 	c.Flags().StringVarP(namespace, "namespace", "n", "", "filter by namespace")
-}
-
-// addQuietFlag makes lists print only the first column, the id.
-func (p *program) addQuietFlag(c *cobra.Command) {
-	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids")
 }
 
 // addActorFlag adds the flag for the actor in the history, unless its name is empty. Before the command

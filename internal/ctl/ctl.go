@@ -162,10 +162,10 @@ func (p *program) newRootCommand(name string) *cobra.Command {
 	root.PersistentFlags().StringVar(&p.server, "server", server, "server URL")
 	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table or json")
 	cli.NewGroup(root)
-	cli.AddSection(root, "Incident response:", caseCommand(p), p.newOperationCommand(), holdCommand(p), p.newExplainCommand(), entryCommand(p), incidentCommand(p), p.newReportCommand(), p.newDrillCommand())
-	cli.AddSection(root, "Tasks:", p.newTaskCommand(), p.newInboxCommand(), p.newScheduleCommand(), p.newTemplateCommand())
+	cli.AddSection(root, "Incident response:", caseCommand(p), operationCommand(p), holdCommand(p), p.newExplainCommand(), entryCommand(p), incidentCommand(p), p.newReportCommand(), p.newDrillCommand())
+	cli.AddSection(root, "Tasks:", taskCommand(p), inboxCommand(p), scheduleCommand(p), templateCommand(p))
 	cli.AddSection(root, "Workers and capacity:", workerCommand(p), queueCommand(p), limitCommand(p), namespaceCommand(p))
-	cli.AddSection(root, "Administration:", p.newKeyCommand(), sessionCommand(p), auditCommand(p), messageCommand(p), p.newHealthCommand(), p.newWhoAmICommand(), p.newVersionCommand())
+	cli.AddSection(root, "Administration:", keyCommand(p), sessionCommand(p), auditCommand(p), messageCommand(p), p.newHealthCommand(), whoAmICommand(p), p.newVersionCommand())
 	fillExamples(root)
 	cli.ConfigureRoot(root)
 	return root

@@ -98,9 +98,8 @@ func (p *program) printStats(l []tasker.EntryStats) {
 
 func (p *program) newRelatedCommand() *cobra.Command {
 	r := newRequest(endpoint.GetRelatedEntries)
-	r.prepare = func(ctx context.Context, a arguments) error {
-		id, err := p.findEntryID(ctx, a.id[0])
-		r.path = []any{id}
+	r.prepare = func(ctx context.Context, a arguments) (err error) {
+		a.id[0], err = p.findEntryID(ctx, a.id[0])
 		return err
 	}
 	c := r.command(p, help{

@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -9,28 +8,22 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 func (p *program) newExplainCommand() *cobra.Command {
-	c := newRequestCommand(p, help{
-		use:   "explain ID",
-		short: "Explain why something is not progressing",
+	c := plain(endpoint.Explain, help{
+		use: "explain ID", short: "Explain why something is not progressing",
 		long: `Explain why a task, step, investigation, case, operation or hold is not progressing: the
 condition, since when, what would unblock it, and who has to act next.`,
 		example: `  tasker-ctl explain $TASK
   tasker-ctl explain $STEP
   tasker-ctl explain queue orders charge`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Explanation, error) {
-		return api.Explain(ctx, a.id[0])
-	}, p.printExplanation)
-	c.AddCommand(newRequestCommand(p, help{
-		use:     "queue NAMESPACE HANDLER",
-		short:   "Explain why a queue is waiting",
+	}, (*program).printExplanation)(p)
+	c.AddCommand(plain(endpoint.ExplainQueue, help{
+		use: "queue NAMESPACE HANDLER", short: "Explain why a queue is waiting",
 		example: `  tasker-ctl explain queue orders charge`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Explanation, error) {
-		return api.ExplainQueue(ctx, a.text[0], a.text[1])
-	}, p.printExplanation))
+	}, (*program).printExplanation)(p))
 	return c
 }
 

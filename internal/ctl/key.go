@@ -14,6 +14,7 @@ import (
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 // tokenFlag is a hidden flag that is always rejected, with an explanation why the API key cannot
@@ -55,44 +56,27 @@ func (p *program) adviseOnAccess(e apiv1.ErrorBody) []string {
 	}
 }
 
-func (p *program) newWhoAmICommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "whoami",
-		short: "Show your identity and permissions",
-		example: `  tasker-ctl whoami
+var whoAmICommand = plain(endpoint.WhoAmI, help{
+	use: "whoami", short: "Show your identity and permissions",
+	example: `  tasker-ctl whoami
   TASKER_TOKEN_FILE=deploy.token tasker-ctl whoami -o json | jq -r '.grants[]'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.Identity, error) {
-		return api.WhoAmI(ctx)
-	}, func(i apiv1.Identity) {
-		if !i.SignIn {
-			fmt.Fprintln(p.out, "Authentication is disabled: every caller has all permissions.")
-			return
-		}
-		p.printFields("", field{"Subject", i.Subject}, field{"Grants", orDash(strings.Join(i.Grants, ", "))})
-	})
-}
+}, func(p *program, i apiv1.Identity) {
+	if !i.SignIn {
+		fmt.Fprintln(p.out, "Authentication is disabled: every caller has all permissions.")
+		return
+	}
+	p.printFields("", field{"Subject", i.Subject}, field{"Grants", orDash(i.Grants)})
+})
 
-func (p *program) newKeyCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:   "key",
-		Short: "Manage API keys",
-		Example: "  tasker-ctl key create deploy --grant developer@payments > deploy.token\n" +
-			"  tasker-ctl key list\n  tasker-ctl key rotate deploy --grace 1h > deploy.token\n  tasker-ctl key revoke deploy",
-	}, p.newKeyCreateCommand(), p.newKeyListCommand(), p.newKeyRotateCommand(), p.newKeyRevokeCommand())
-}
-
-// The maximum lifetimes that the server accepts.
-const (
-	maxKeyLifetime = 3650 * 24 * time.Hour
-	maxGracePeriod = 30 * 24 * time.Hour
-)
-
-func (p *program) newKeyCreateCommand() *cobra.Command {
-	var grants []string
-	var life time.Duration
-	c := newRequestCommand(p, help{
-		use:   "create NAME --grant ROLE@NAMESPACE",
-		short: "Create an API key",
+var keyCommand = group(help{
+	use: "key", short: "Manage API keys",
+	example: `  tasker-ctl key create deploy --grant developer@payments > deploy.token
+  tasker-ctl key list
+  tasker-ctl key rotate deploy --grace 1h > deploy.token
+  tasker-ctl key revoke deploy`,
+},
+	plain(endpoint.CreateKey, help{
+		use: "create NAME --grant ROLE@NAMESPACE", short: "Create an API key",
 		long: `Create an API key and print its token once, on standard output. Everything else goes to
 standard error. The token cannot be shown again.
 
@@ -101,28 +85,27 @@ developer, worker and admin; see docs/reference/security.md.`,
 		example: `  tasker-ctl key create deploy --grant developer@payments --expires-in 90d > deploy.token
   tasker-ctl key create ann --grant operator@payments --grant viewer@orders
   tasker-ctl key create worker-7 --grant worker@payments -o json | jq -r .token`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CreatedKey, error) {
-		if len(grants) == 0 {
-			return apiv1.CreatedKey{}, cli.Usagef("--grant is required: it sets the permissions, such as operator@payments")
+	}, func(p *program, k apiv1.CreatedKey) {
+		p.printToken("created", k)
+	}, func(_ *program, k *apiv1.CreateKey, a arguments) error {
+		k.Name = a.text[0]
+		if len(k.Grants) == 0 {
+			return cli.Usagef("--grant is required: it sets the permissions, such as operator@payments")
 		}
-		k := apiv1.CreateKey{Name: a.text[0], Grants: grants}
-		if life > 0 {
-			seconds := int64(life / time.Second)
-			k.ExpiresInSeconds = &seconds
-		}
-		return api.CreateKey(ctx, k)
-	}, func(k apiv1.CreatedKey) { p.printToken("created", k) })
-	c.Flags().StringArrayVar(&grants, "grant", nil, "what the key may do: ROLE@NAMESPACE, with * for all namespaces; may be repeated")
-	c.Flags().Var(cli.Span(&life, time.Second, maxKeyLifetime), "expires-in", "how long the key is valid, such as 12h or 90d (default: for ever)")
-	return c
-}
+		return nil
+	}),
+	(*program).newKeyListCommand, (*program).newKeyRotateCommand, (*program).newKeyRevokeCommand,
+)
+
+// maxGracePeriod is the maximum that the server accepts.
+const maxGracePeriod = 30 * 24 * time.Hour
 
 // printToken prints a token to stdout and the details of its key to stderr.
 func (p *program) printToken(what string, k apiv1.CreatedKey) {
 	fmt.Fprintf(p.err, "%s Key %s: %s\n", p.paint(p.err, green, "✓"), what, clean(k.Key.Name))
 	for _, f := range formatKey(k.Key) {
-		if f.value != "" {
-			p.printHint("%s: %s", f.label, f.value)
+		if value := formatValue(f.value); value != "" {
+			p.printHint("%s: %s", f.label, value)
 		}
 	}
 	p.printHint("Its token is shown only now:")
@@ -137,37 +120,33 @@ func formatKey(k apiv1.Key) []field {
 }
 
 func (p *program) newKeyListCommand() *cobra.Command {
-	var q apiv1.KeyQuery
-	c := newRequestCommand(p, help{
-		use:   "list",
-		short: "List API keys, newest first",
+	r := newRequest(endpoint.ListKeys)
+	r.prepare = func(context.Context, arguments) error {
+		r.query.Search = toSearchTerm(r.query.Search)
+		return nil
+	}
+	return r.command(p, help{
+		use: "list", short: "List API keys, newest first", limit: 50,
 		long: `List API keys, the newest first. PREFIX is how their tokens begin: a key that was found
 somewhere can be looked up by it.`,
 		example: `  tasker-ctl key list
   tasker-ctl key list --search tsk_mfrggzdfmz --revoked
   tasker-ctl key list -o json | jq -r '.keys[] | select(.last_used_at == null) | .name'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.KeyList, error) {
-		q.Search = toSearchTerm(q.Search)
-		return api.Keys(ctx, q)
 	}, func(l apiv1.KeyList) {
 		header := "name, grants, prefix, created, expires, last used, key"
-		if q.Revoked {
+		if r.query.Revoked {
 			header += ", revoked"
 		}
 		printList(p, l.Keys, "No keys.", header, func(k apiv1.Key) []any {
-			row := []any{
-				k.Name, strings.Join(k.Grants, ","), orDash(strings.Join(k.Prefixes, ",")), k.CreatedAt,
-				orDash(k.ExpiresAt), orDash(k.LastUsedAt), k.KeyUUID,
-			}
-			if q.Revoked {
+			grants, prefixes := strings.Join(k.Grants, ","), orDash(strings.Join(k.Prefixes, ","))
+			row := []any{k.Name, grants, prefixes, k.CreatedAt, orDash(k.ExpiresAt), orDash(k.LastUsedAt), k.KeyUUID}
+			if r.query.Revoked {
 				row = append(row, orDash(k.RevokedAt))
 			}
 			return row
 		})
 		p.printNextPage(l.Pagination)
 	})
-	p.addQueryFlags(c, &q, 50)
-	return c
 }
 
 // toSearchTerm shortens a token to its prefix, because servers log the URLs of requests. It returns
@@ -180,56 +159,87 @@ func toSearchTerm(text string) string {
 }
 
 func (p *program) newKeyRotateCommand() *cobra.Command {
+	r := newRequest(endpoint.RotateKey)
 	var grace time.Duration
-	c := newRequestCommand(p, help{
-		use:   "rotate NAME|UUID",
-		short: "Replace the token of an API key",
+	r.prepare = func(ctx context.Context, a arguments) error {
+		r.body.GraceSeconds = int64(grace / time.Second)
+		return p.findKey(ctx, a)
+	}
+	c := r.command(p, help{
+		use: "rotate NAME|UUID", short: "Replace the token of an API key",
 		long: `Replace the token of an API key and print the new one once, on standard output. The UUID and
 the permissions do not change. The old token stays valid for --grace; by default it expires
 at once.`,
 		example: `  tasker-ctl key rotate deploy --grace 1h > deploy.token`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CreatedKey, error) {
-		id, err := findKey(ctx, api, a.text[0])
-		if err != nil {
-			return apiv1.CreatedKey{}, err
-		}
-		return api.RotateKey(ctx, id, apiv1.RotateKey{GraceSeconds: int64(grace / time.Second)})
 	}, func(k apiv1.CreatedKey) { p.printToken("rotated", k) })
 	c.Flags().Var(cli.Span(&grace, time.Second, maxGracePeriod), "grace", "how long the old token stays valid, such as 1h (default: it expires at once)")
 	return c
 }
 
 func (p *program) newKeyRevokeCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "revoke NAME|UUID",
-		short: "Revoke an API key",
+	r := newRequest(endpoint.RevokeKey)
+	r.prepare = p.findKey
+	return r.command(p, help{
+		use: "revoke NAME|UUID", short: "Revoke an API key",
 		long: `Revoke an API key. All servers reject it within five seconds and close its open requests.
 It cannot be undone.`,
 		example: `  tasker-ctl key revoke deploy`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Key, error) {
-		id, err := findKey(ctx, api, a.text[0])
-		if err != nil {
-			return apiv1.Key{}, err
-		}
-		return api.RevokeKey(ctx, id)
 	}, func(k apiv1.Key) {
 		p.printDone("Key revoked: %s", clean(k.Name))
 		p.printFields("  ", formatKey(k)...)
 	})
 }
 
-// findKey returns the UUID of a key by its UUID, name or token prefix.
-func findKey(ctx context.Context, api *client.Client, text string) (tasker.ID, error) {
+// findKey replaces the first argument, which is the UUID, name or token prefix of a key, by its UUID.
+func (p *program) findKey(ctx context.Context, a arguments) error {
+	text := a.text[0]
 	if id, err := uuid.Parse(text); err == nil && len(text) == len(id.String()) {
-		return id, nil
+		a.id[0] = id
+		return nil
 	}
 	text = toSearchTerm(text)
-	found, err := api.Keys(ctx, apiv1.KeyQuery{Search: text, Page: apiv1.Page{Limit: 1}})
+	found, err := p.client.Keys(ctx, apiv1.KeyQuery{Search: text, Page: apiv1.Page{Limit: 1}})
 	switch {
 	case err != nil:
-		return tasker.ID{}, err
+		return err
 	case len(found.Keys) == 0:
-		return tasker.ID{}, tasker.Errorf(tasker.NotFound, "key %s not found or revoked: tasker-ctl key list --revoked", text)
+		return tasker.Errorf(tasker.NotFound, "key %s not found or revoked: tasker-ctl key list --revoked", text)
 	}
-	return parseResponseID("key_uuid", found.Keys[0].KeyUUID)
+	a.id[0], err = parseResponseID("key_uuid", found.Keys[0].KeyUUID)
+	return err
 }
+
+var sessionCommand = group(help{
+	use:     "session",
+	short:   "Manage browser sessions",
+	example: "  tasker-ctl session list --subject user:ann\n  tasker-ctl session end user:ann",
+},
+	list(endpoint.ListSessions, help{
+		use: "list", short: "List sessions, newest first", limit: 50,
+		example: `  tasker-ctl session list
+  tasker-ctl session list --subject user:ann -o json | jq -r '.sessions[].session_uuid'`,
+	}, "No sessions.", "subject, groups, signed in, last used, ends, session", func(s apiv1.Session) []any {
+		groups := orDash(strings.Join(s.Groups, ","))
+		return []any{s.Subject, groups, s.CreatedAt, s.LastUsedAt, s.EndsAt, s.SessionUUID}
+	}),
+	plain(endpoint.EndSessions, help{
+		use: "end SUBJECT|UUID", short: "End sessions",
+		long: `End a session, or all sessions of a subject. All servers reject it within five seconds. The
+user can sign in again: to prevent that, remove them from the groups of the identity
+provider or revoke their key.`,
+		example: `  tasker-ctl session end user:ann`,
+	}, func(p *program, e apiv1.EndedSessions) {
+		if e.Ended == 0 {
+			p.printHint("no open session found: tasker-ctl session list")
+			return
+		}
+		p.printDone("%s ended", formatPlural(e.Ended, "session"))
+	}, func(_ *program, s *apiv1.EndSessions, a arguments) error {
+		if id, err := uuid.Parse(a.text[0]); err == nil {
+			s.SessionUUID = id.String()
+		} else {
+			s.Subject = a.text[0]
+		}
+		return nil
+	}),
+)

@@ -16,30 +16,60 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
-func (p *program) newOperationCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:   "operation",
-		Short: "Repair many steps at once",
-		Long: `Repair many steps at once.
+var operationCommand = group(help{
+	use: "operation", short: "Repair many steps at once",
+	long: `Repair many steps at once.
 
 An operation applies one action to the steps of selected open investigations. A plan freezes
 the steps and changes nothing. A dry run applies the action and rolls it back. After the start,
 servers release the steps in waves, each after the previous one succeeded, and resolve the
 investigations of steps that succeed. An operation pauses automatically when too many steps
 fail again. It continues without a terminal.`,
-		Example: `  tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --watch
+	example: `  tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --watch
   tasker-ctl operation list
   tasker-ctl operation show $OPERATION
   tasker-ctl operation resume $OPERATION --tolerate-cause --watch`,
-	},
-		p.newOperationRunCommand(), p.newOperationPlanCommand(), p.newOperationDryRunCommand(), p.newOperationStartCommand(),
-		p.newOperationListCommand(), p.newOperationShowCommand(), p.newOperationItemsCommand(),
-		p.newOperationResumeCommand(),
-		p.newOperationVerbCommand("pause", "Pause an operation; released steps continue", (*client.Client).PauseOperation),
-		p.newOperationVerbCommand("abort", "Abort an operation: nothing more is released", (*client.Client).AbortOperation),
-	)
+},
+	(*program).newOperationRunCommand, (*program).newOperationPlanCommand, (*program).newOperationDryRunCommand,
+	(*program).newOperationStartCommand, (*program).newOperationShowCommand, (*program).newOperationResumeCommand,
+	list(endpoint.ListOperations, help{
+		use: "list", short: "List operations, newest first", limit: 50, quiet: true,
+		example: `  tasker-ctl operation list
+  tasker-ctl operation list --state paused --quiet
+  tasker-ctl operation list --namespace payments`,
+	}, "No operations.", "operation, state, act, items, verified, failed again, by, planned?, reason", formatOperationRow),
+	plain(endpoint.ListOperationItems, help{
+		use: "items OPERATION", short: "List the steps and results of an operation", limit: 100,
+		example: `  tasker-ctl operation items $OPERATION --state failed_again
+  tasker-ctl operation items $OPERATION --limit 1000 -o json | jq -r '.items[].task_uuid'`,
+	}, (*program).printOperationItems),
+	plain(endpoint.PauseOperation, help{use: "pause OPERATION", short: "Pause an operation; released steps continue"},
+		(*program).printOperation),
+	plain(endpoint.AbortOperation, help{use: "abort OPERATION", short: "Abort an operation: nothing more is released"},
+		(*program).printOperation),
+)
+
+func formatOperationRow(o apiv1.Operation) []any {
+	verified, failed := o.Counts[string(tasker.ItemVerified)], o.Counts[string(tasker.ItemFailedAgain)]
+	return []any{o.OperationUUID, o.State, o.Act.Type, o.Items, verified, failed, o.PlannedBy, o.CreatedAt, o.Reason}
+}
+
+func (p *program) printOperationItems(l apiv1.OperationItemList) {
+	header := "item, task, step?, state, outcome, wave, released, made task, failed now"
+	printList(p, l.Items, "No items.", header, func(i apiv1.OperationItem) []any {
+		wave := "-"
+		if i.Wave != nil {
+			wave = formatInt(*i.Wave)
+		}
+		return []any{
+			i.Ordinal, i.TaskUUID, orDash(i.StepUUID), i.State, orDash(i.Outcome), wave,
+			orDash(i.ReleasedAt), orDash(i.MadeTaskUUID), orDash(i.FailureText),
+		}
+	})
+	printNextPageFlag(p, "after", l.Next)
 }
 
 // planFlags contains the flags that describe a plan.
@@ -305,45 +335,6 @@ func (p *program) newOperationResumeCommand() *cobra.Command {
 	return c
 }
 
-func (p *program) newOperationVerbCommand(verb, short string, do func(*client.Client, context.Context, tasker.ID, string) (apiv1.Operation, error)) *cobra.Command {
-	var actor string
-	c := newRequestCommand(p, help{use: verb + " OPERATION", short: short,
-		example: "  tasker-ctl operation " + verb + " $OPERATION"},
-		func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
-			return do(api, ctx, a.id[0], actor)
-		}, p.printOperation)
-	p.addActorFlag(c, &actor, "by")
-	return c
-}
-
-func (p *program) newOperationListCommand() *cobra.Command {
-	var q tasker.OperationFilter
-
-	c := newRequestCommand(p, help{
-		use:   "list",
-		short: "List operations, newest first",
-		example: `  tasker-ctl operation list
-  tasker-ctl operation list --state paused --quiet
-  tasker-ctl operation list --namespace payments`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.OperationList, error) {
-		return api.Operations(ctx, q)
-	}, func(l apiv1.OperationList) {
-
-		printList(p, l.Operations, "No operations.", "operation, state, act, items, verified, failed again, by, planned?, reason", func(o apiv1.Operation) []any {
-			return []any{
-				o.OperationUUID, o.State, o.Act.Type, o.Items, formatInt(o.Counts[string(tasker.ItemVerified)]),
-				formatInt(o.Counts[string(tasker.ItemFailedAgain)]), o.PlannedBy, o.CreatedAt, o.Reason,
-			}
-		})
-		if !p.quiet {
-			p.printNextPage(l.Pagination)
-		}
-	})
-	p.addQueryFlags(c, &q, 50)
-	p.addQuietFlag(c)
-	return c
-}
-
 func (p *program) newOperationShowCommand() *cobra.Command {
 	return p.newWatchingCommand(help{
 		use:   "show OPERATION",
@@ -460,28 +451,4 @@ func formatPause(pause *apiv1.OperationPause) string {
 		text += " (task " + *pause.TaskUUID + ")"
 	}
 	return text + ", at " + formatTime(&pause.At)
-}
-
-func (p *program) newOperationItemsCommand() *cobra.Command {
-	var q tasker.OperationItemFilter
-	c := newRequestCommand(p, help{
-		use:   "items OPERATION",
-		short: "List the steps and results of an operation",
-		example: `  tasker-ctl operation items $OPERATION --state failed_again
-  tasker-ctl operation items $OPERATION --limit 1000 -o json | jq -r '.items[].task_uuid'`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationItemList, error) {
-		return api.OperationItems(ctx, a.id[0], q)
-	}, func(l apiv1.OperationItemList) {
-		printList(p, l.Items, "No items.", "item, task, step?, state, outcome, wave, released, made task, failed now",
-			func(i apiv1.OperationItem) []any {
-				wave := "-"
-				if i.Wave != nil {
-					wave = formatInt(*i.Wave)
-				}
-				return []any{i.Ordinal, i.TaskUUID, orDash(i.StepUUID), i.State, orDash(i.Outcome), wave, orDash(i.ReleasedAt), orDash(i.MadeTaskUUID), orDash(i.FailureText)}
-			})
-		printNextPageFlag(p, "after", l.Next)
-	})
-	p.addQueryFlags(c, &q, 100)
-	return c
 }

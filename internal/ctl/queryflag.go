@@ -25,13 +25,13 @@ func (p *program) addQueryFlags(c *cobra.Command, q any, limit int, except ...st
 		number, _ := reflect.TypeAssert[*int](field)
 		text, _ := reflect.TypeAssert[*string](field)
 		switch {
-		case slices.Contains(except, param.Name):
+		case slices.Contains(except, param.Name), param.Flag == "-":
 		case param.Name == "limit":
 			addLimitFlag(c, number, limit)
 		case param.Name == "reason" && text != nil:
 			addOptionalReasonFlag(c, text)
-		case param.Name == "by" && text != nil:
-			p.addActorFlag(c, text, "by")
+		case param.Name == "by" && text != nil, param.Name == "cancelled_by":
+			p.addActorFlag(c, text, strings.ReplaceAll(param.Name, "_", "-"))
 		default:
 			addQueryFlag(c, param, field)
 		}

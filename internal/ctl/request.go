@@ -83,7 +83,6 @@ type request[Q, B, A any] struct {
 	endpoint endpoint.Of[Q, B, A]
 	query    Q
 	body     B
-	path     []any                                  // parameters of the path; nil: the arguments
 	prepare  func(context.Context, arguments) error // checks and completes the request; optional
 }
 
@@ -96,9 +95,6 @@ func (r *request[Q, B, A]) command(p *program, h help, asText func(A)) *cobra.Co
 	c := newRequestCommand(p, h, r.send, asText)
 	p.addQueryFlags(c, &r.query, h.limit, h.without...)
 	p.addBodyFlags(c, &r.body)
-	if h.quiet {
-		p.addQuietFlag(c)
-	}
 	return c
 }
 
@@ -108,9 +104,9 @@ func (r *request[Q, B, A]) send(ctx context.Context, api *client.Client, a argum
 			return answer, err
 		}
 	}
-	path := r.path
-	for i := range strings.Count(r.endpoint.Path, "{") - len(r.path) {
-		path = append(path, a.parameter(i))
+	path := make([]any, strings.Count(r.endpoint.Path, "{"))
+	for i := range path {
+		path[i] = a.parameter(i)
 	}
 	return client.Call(ctx, api, r.endpoint, r.query, r.body, path...)
 }

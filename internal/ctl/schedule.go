@@ -14,24 +14,77 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
-func (p *program) newScheduleCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:   "schedule",
-		Short: "Manage schedules",
-		Long: `Create tasks on a schedule.
+var scheduleCommand = group(help{
+	use: "schedule", short: "Manage schedules",
+	long: `Create tasks on a schedule.
 
 A schedule creates a task of a template at each firing time of a cron expression, at a fixed
 rate, or with a fixed delay after the previous task. Each firing time has one firing, with its
 task or the reason why none was created.`,
-		Example: `  tasker-ctl schedule add --namespace billing --name nightly --template settle --cron "30 2 * * *" --zone Europe/Berlin
+	example: `  tasker-ctl schedule add --namespace billing --name nightly --template settle --cron "30 2 * * *" --zone Europe/Berlin
   tasker-ctl schedule list
   tasker-ctl schedule show $SCHEDULE
   tasker-ctl schedule pause $SCHEDULE --reason "the ledger is closed"`,
-	}, p.newScheduleAddCommand(), p.newScheduleChangeCommand(), p.newScheduleListCommand(), p.newScheduleShowCommand(), p.newScheduleFiringsCommand(), p.newSchedulePauseCommand(),
-		p.newScheduleResumeCommand(), p.newScheduleTriggerCommand(), p.newScheduleBackfillCommand(),
-		p.newScheduleDeleteCommand())
+},
+	(*program).newScheduleAddCommand, (*program).newScheduleChangeCommand, (*program).newScheduleShowCommand,
+	list(endpoint.ListSchedules, help{
+		use: "list", short: "List schedules", limit: 50, quiet: true,
+		example: `  tasker-ctl schedule list --namespace billing
+  tasker-ctl schedule list --paused --quiet`,
+	}, "No schedules.", "schedule, namespace, name, template, rule?, state, next, failing", func(s apiv1.ListedSchedule) []any {
+		rule := formatScheduleRule(s.Schedule)
+		return []any{s.ScheduleUUID, s.Namespace, s.Name, s.Template, rule, s.State, orDash(s.NextAt), formatFailing(s)}
+	}),
+	plain(endpoint.ListFirings, help{
+		use: "firings SCHEDULE", short: "List firings, newest first", limit: 50,
+		example: `  tasker-ctl schedule firings $SCHEDULE
+  tasker-ctl schedule firings $SCHEDULE --outcome missed`,
+	}, func(p *program, l apiv1.FiringList) {
+		p.printFirings(l.Firings)
+		if next := l.Pagination.NextBefore; next != nil {
+			before, kind := next.UTC().Format(time.RFC3339Nano), clean(orDefault(l.Pagination.NextKind, ""))
+			fmt.Fprintf(p.err, "There are more: --before %s --before-kind %s shows the next.\n", before, kind)
+		}
+	}),
+	plain(endpoint.PauseSchedule, help{
+		use: "pause SCHEDULE --reason TEXT", short: "Pause a schedule",
+		example: `  tasker-ctl schedule pause $SCHEDULE --reason "the ledger is closed"
+  tasker-ctl schedule pause $SCHEDULE --until 2026-01-31T07:30:00Z --reason "audit"`,
+	}, (*program).printSchedule),
+	plain(endpoint.ResumeSchedule, help{
+		use: "resume SCHEDULE", short: "Resume a schedule",
+		example: `  tasker-ctl schedule resume $SCHEDULE --reason "the ledger is open again"`,
+	}, (*program).printSchedule),
+	plain(endpoint.TriggerSchedule, help{
+		use: "trigger SCHEDULE", short: "Run a schedule now",
+		example: `  tasker-ctl schedule trigger $SCHEDULE --reason "the file came late"`,
+	}, func(p *program, f apiv1.Firing) { p.printDone("Task %s was created", clean(orDefault(f.TaskUUID, ""))) }),
+	plain(endpoint.DeleteSchedule, help{
+		use: "delete SCHEDULE", short: "Delete a schedule but not its tasks",
+		example: `  tasker-ctl schedule delete $SCHEDULE --reason "the report is not used"`,
+	}, (*program).printSchedule),
+	plain(endpoint.BackfillSchedule, help{
+		use: "backfill SCHEDULE --from TIME --to TIME", short: "Create tasks for past firing times",
+		long: `Create tasks for past firing times that have none, all at once, at most 500. A firing time
+never gets a second task, so the command can be repeated.`,
+		example: `  tasker-ctl schedule backfill $SCHEDULE --from 2026-01-01T00:00:00Z --to 2026-01-07T00:00:00Z --dry-run
+  tasker-ctl schedule backfill $SCHEDULE --from 2026-01-01T00:00:00Z --to 2026-01-07T00:00:00Z --reason "the export was broken"`,
+	}, (*program).printBackfill),
+)
+
+func (p *program) printBackfill(r apiv1.Backfill) {
+	printList(p, r.Instants, "No firing times.", "instant, task, what?", func(x apiv1.BackfillInstant) []any {
+		what := "created"
+		if !x.Starts {
+			what = orDefault(x.Reason, "")
+		} else if r.DryRun {
+			what = "would be created"
+		}
+		return []any{x.NominalAt, orDash(x.TaskUUID), what}
+	})
 }
 
 // scheduleFlags contains the flags that define a schedule.
@@ -178,30 +231,6 @@ previous rule.`,
 	return c
 }
 
-func (p *program) newScheduleListCommand() *cobra.Command {
-	var q tasker.ScheduleFilter
-
-	c := newRequestCommand(p, help{
-		use:   "list",
-		short: "List schedules",
-		example: `  tasker-ctl schedule list --namespace billing
-  tasker-ctl schedule list --paused --quiet`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.ScheduleList, error) {
-		return api.Schedules(ctx, q)
-	}, func(l apiv1.ScheduleList) {
-
-		printList(p, l.Schedules, "No schedules.", "schedule, namespace, name, template, rule?, state, next, failing", func(s apiv1.ListedSchedule) []any {
-			return []any{s.ScheduleUUID, s.Namespace, s.Name, s.Template, formatScheduleRule(s.Schedule), s.State, orDash(s.NextAt), formatFailing(s)}
-		})
-		if !p.quiet {
-			printNextPageFlag(p, "after", l.Pagination.NextAfter)
-		}
-	})
-	p.addQueryFlags(c, &q, 50)
-	p.addQuietFlag(c)
-	return c
-}
-
 // formatFailing returns how many of the latest tasks of a schedule failed.
 func formatFailing(s apiv1.ListedSchedule) string {
 	switch {
@@ -228,14 +257,13 @@ func formatScheduleRule(s apiv1.Schedule) string {
 }
 
 func (p *program) newScheduleShowCommand() *cobra.Command {
+	r := newRequest(endpoint.GetSchedule)
 	next := 5
-	c := newRequestCommand(p, help{
-		use:   "show SCHEDULE",
-		short: "Show a schedule",
+	r.query.Next = &next
+	c := r.command(p, help{
+		use: "show SCHEDULE", short: "Show a schedule", without: []string{"next"},
 		example: `  tasker-ctl schedule show $SCHEDULE
   tasker-ctl schedule show $SCHEDULE --next 20 -o json | jq '.next[]'`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.ScheduleDetail, error) {
-		return api.Schedule(ctx, a.id[0], next)
 	}, func(d apiv1.ScheduleDetail) {
 		p.printSchedule(d.Schedule)
 		printList(p, d.Next, "No future firing times.", "next", func(t time.Time) []any { return []any{t} })

@@ -14,19 +14,38 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 const stepArgument = "STEP is a UUID or a name, such as refund[17] for an item."
 
-func (p *program) newStepsCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "steps TASK",
-		short: "List the steps of a task",
+// stepCommands are the commands of group task for steps.
+var stepCommands = []maker{
+	plain(endpoint.ListSteps, help{
+		use: "steps TASK", short: "List the steps of a task",
 		example: `  tasker-ctl task steps 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
   tasker-ctl task steps $TASK -o json | jq -r '.[] | select(.current_state == "error") | .step_uuid'`,
-	}, func(ctx context.Context, api *client.Client, a arguments) ([]apiv1.Step, error) {
-		return api.Steps(ctx, a.id[0])
-	}, p.printSteps)
+	}, (*program).printSteps),
+	plain(endpoint.GetStep, help{
+		use: "step TASK STEP", short: "Show a step",
+		long: "Show a step with its last result or failure. " + stepArgument,
+		example: `  tasker-ctl task step $TASK $STEP
+  tasker-ctl task step $TASK $STEP -o json | jq .error`,
+	}, (*program).printStep),
+	plain(endpoint.ListStepItems, help{
+		use: "items TASK STEP", short: "List the items of a map step", limit: 100,
+		long: "List the items of a map step in order. " + stepArgument,
+		example: `  tasker-ctl task items $TASK refund --state error
+  tasker-ctl task items $TASK refund --limit 1000 -o json | jq -r '.items[].step_uuid'`,
+	}, func(p *program, l apiv1.StepItemList) {
+		header := "item, uuid, state, attempts, element, next retry, last failure?"
+		printList(p, l.Items, "No items.", header, func(s apiv1.Step) []any {
+			failure := formatFailure(s.Error)
+			return []any{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), s.Item, orDash(s.NextRetryAt), failure}
+		})
+		printNextPageFlag(p, "from", l.Next)
+	}),
+	(*program).newResetCommand, (*program).newResolveCommand, (*program).newCompleteCommand, (*program).newAnswerCommand,
 }
 
 func (p *program) printSteps(steps []apiv1.Step) {
@@ -82,18 +101,6 @@ func formatReady(s apiv1.Step) string {
 	return strconv.FormatBool(s.ReadyForExecution)
 }
 
-func (p *program) newStepCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "step TASK STEP",
-		short: "Show a step",
-		long:  "Show a step with its last result or failure. " + stepArgument,
-		example: `  tasker-ctl task step $TASK $STEP
-  tasker-ctl task step $TASK $STEP -o json | jq .error`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Step, error) {
-		return api.StepNamed(ctx, a.id[0], a.text[1])
-	}, p.printStep)
-}
-
 func (p *program) printStep(s apiv1.Step) {
 	p.printDone("Step Details:")
 	fmt.Fprintln(p.out)
@@ -113,27 +120,6 @@ func (p *program) printStep(s apiv1.Step) {
 		field{"Lease expires", s.LeaseExpiresAt},
 		field{"Completed", s.CompletedAt},
 	)
-}
-
-func (p *program) newItemsCommand() *cobra.Command {
-	var q tasker.MapItemFilter
-	c := newRequestCommand(p, help{
-		use:   "items TASK STEP",
-		short: "List the items of a map step",
-		long:  "List the items of a map step in order. " + stepArgument,
-		example: `  tasker-ctl task items $TASK refund --state error
-  tasker-ctl task items $TASK refund --limit 1000 -o json | jq -r '.items[].step_uuid'`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.StepItemList, error) {
-		return api.StepItems(ctx, a.id[0], a.text[1], q)
-	}, func(l apiv1.StepItemList) {
-		printList(p, l.Items, "No items.", "item, uuid, state, attempts, element, next retry, last failure?",
-			func(s apiv1.Step) []any {
-				return []any{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), compact(s.Item), orDash(s.NextRetryAt), formatFailure(s.Error)}
-			})
-		printNextPageFlag(p, "from", l.Next)
-	})
-	p.addQueryFlags(c, &q, 100)
-	return c
 }
 
 func formatCheckpoint(c *tasker.Checkpoint) string {
@@ -180,74 +166,65 @@ var stepActions = []stepAction{
 // has.
 func (p *program) newStepActionCommand(s stepAction, h help, more func(*apiv1.StepAction) error) *cobra.Command {
 	var actor string
-	req := apiv1.StepAction{ActionType: string(s.action)}
+	r := newRequest(endpoint.OperateStep)
 	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (step apiv1.Step, err error) {
-		if err := more(&req); err != nil {
+		r.body.ActionType = string(s.action)
+		if err := more(&r.body); err != nil {
 			return step, err
 		}
-
 		switch s.action {
 		case tasker.ResetForRetry:
-			req.ResetBy = actor
+			r.body.ResetBy = actor
 		case tasker.ResolveManually:
-			req.ResolvedBy = actor
+			r.body.ResolvedBy = actor
 		case tasker.CompleteManually:
-			req.CompletedBy = actor
+			r.body.CompletedBy = actor
 		}
-		if step, err = api.ActOnStepNamed(ctx, a.id[0], a.text[1], req); err != nil {
-			return step, adviseOnRejection(a.id[0], a.text[1], s.action, err)
-		}
-		return step, nil
+		step, err = r.send(ctx, api, a)
+		return step, adviseOnRejection(a.id[0], a.text[1], s.action, err)
 	}, func(step apiv1.Step) {
 		p.printDone("%s", s.success)
-		p.printFields("  ", field{"New state", step.CurrentState}, field{"Reason", req.Reason}, field{s.label, actor})
+		p.printFields("  ", field{"New state", step.CurrentState}, field{"Reason", r.body.Reason}, field{s.label, actor})
 	})
-	addReasonFlag(c, &req.Reason, "")
+	p.addBodyFlags(c, &r.body)
 	p.addActorFlag(c, &actor, s.by)
-	c.Flags().BoolVar(&req.Interrupt, "interrupt", false, "act even if the step is queued or running; its worker's result is rejected")
 	return c
 }
 
-func noExtraFlags(*apiv1.StepAction) error { return nil }
-
 func (p *program) newResetCommand() *cobra.Command {
-	var newChild, discard bool
-	c := p.newStepActionCommand(stepActions[0], help{
-		use:   "reset-step TASK STEP --reason TEXT",
-		short: "Retry a failed step with fresh attempts",
-		long:  "Retry a failed step with fresh attempts. " + stepArgument,
+	return p.newStepActionCommand(stepActions[0], help{
+		use: "reset-step TASK STEP --reason TEXT", short: "Retry a failed step with fresh attempts",
+		long: "Retry a failed step with fresh attempts. " + stepArgument,
 		example: `  tasker-ctl task reset-step $TASK $STEP \
     --reason "Database connection pool increased" --reset-by "ops-team@example.com"
 
   tasker-ctl task reset-step $TASK $STEP --new-child --interrupt --reason "version 1.1.0 of its template is repaired"`,
+		switches: map[string]string{
+			"discard-checkpoint": "delete the checkpoint of the step: it starts from the beginning",
+			"new-child":          "start a new child task; with --interrupt, cancel the current one",
+		},
 	}, func(a *apiv1.StepAction) error {
-		a.DiscardCheckpoint = discard
-		if newChild {
+		if a.DiscardCheckpoint = p.isSet("discard-checkpoint"); p.isSet("new-child") {
 			a.Child = apiv1.NewChild
 		}
 		return nil
 	})
-	c.Flags().BoolVar(&discard, "discard-checkpoint", false, "delete the checkpoint of the step: it starts from the beginning")
-	c.Flags().BoolVar(&newChild, "new-child", false, "start a new child task; with --interrupt, cancel the current one")
-	return c
 }
 
 func (p *program) newResolveCommand() *cobra.Command {
 	return p.newStepActionCommand(stepActions[1], help{
-		use:   "resolve-step TASK STEP --reason TEXT",
-		short: "Skip a failed step",
-		long:  "Skip a failed step. The task continues without its result. " + stepArgument,
+		use: "resolve-step TASK STEP --reason TEXT", short: "Skip a failed step",
+		long: "Skip a failed step. The task continues without its result. " + stepArgument,
 		example: `  tasker-ctl task resolve-step $TASK $STEP \
     --reason "Non-critical validation, bypassing" --resolved-by "ops-team@example.com"`,
-	}, noExtraFlags)
+	}, func(*apiv1.StepAction) error { return nil })
 }
 
 func (p *program) newCompleteCommand() *cobra.Command {
 	var result, metadata string
 	c := p.newStepActionCommand(stepActions[2], help{
-		use:   "complete-step TASK STEP --result JSON --reason TEXT",
-		short: "Complete a step with a given result",
-		long:  "Complete a step with a given result instead of running its handler. " + stepArgument,
+		use: "complete-step TASK STEP --result JSON --reason TEXT", short: "Complete a step with a given result",
+		long: "Complete a step with a given result instead of running its handler. " + stepArgument,
 		example: `  tasker-ctl task complete-step $TASK $STEP \
     --result '{"validated": true, "score": 95}' --metadata '{"verification_method": "manual_review"}' \
     --reason "Manual verification after infrastructure fix" --completed-by "ops-team@example.com"
@@ -272,10 +249,21 @@ func (p *program) newCompleteCommand() *cobra.Command {
 
 func (p *program) newAnswerCommand() *cobra.Command {
 	var result, metadata, failure string
-	req := apiv1.Completion{}
-	c := newRequestCommand(p, help{
-		use:   "answer-step TASK NAME",
-		short: "Complete an external step",
+	r := newRequest(endpoint.CompleteExternalStep)
+	r.prepare = func(context.Context, arguments) (err error) {
+		if (result == "") == (failure == "") {
+			return cli.Usagef("set either --result or --failure")
+		}
+		if r.body.Success = failure == ""; !r.body.Success {
+			r.body.Error = &apiv1.ResultError{Message: failure}
+		} else if r.body.Result, err = p.readJSON("result", result); err != nil {
+			return err
+		}
+		r.body.Metadata, err = p.readJSONObject("metadata", metadata)
+		return err
+	}
+	c := r.command(p, help{
+		use: "answer-step TASK NAME", short: "Complete an external step",
 		long: `Complete an external step with a result or a failure. NAME is the name or the UUID of the step.
 
 Sending the same outcome again is allowed; a different one is rejected. Use complete-step for
@@ -283,27 +271,13 @@ other steps, and for external steps that no longer wait.`,
 		example: `  tasker-ctl task answer-step $TASK approve --result '{"approved": true}' --source "ann@example.com"
   tasker-ctl task answer-step $TASK approve --result @answer.json
   tasker-ctl task answer-step $TASK payment --failure "card declined"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (step apiv1.Step, err error) {
-		if (result == "") == (failure == "") {
-			return step, cli.Usagef("set either --result or --failure")
-		}
-		if req.Success = failure == ""; !req.Success {
-			req.Error = &apiv1.ResultError{Message: failure}
-		} else if req.Result, err = p.readJSON("result", result); err != nil {
-			return step, err
-		}
-		if req.Metadata, err = p.readJSONObject("metadata", metadata); err != nil {
-			return step, err
-		}
-		return api.CompleteStepNamed(ctx, a.id[0], a.text[1], req)
 	}, func(step apiv1.Step) {
 		p.printDone("Step answered.")
-		p.printFields("  ", field{"Step", step.Name}, field{"New state", step.CurrentState}, field{"Source", req.Source})
+		p.printFields("  ", field{"Step", step.Name}, field{"New state", step.CurrentState}, field{"Source", r.body.Source})
 	})
 	c.Flags().StringVar(&result, "result", "", "result: JSON, @file or @-")
 	c.Flags().StringVar(&failure, "failure", "", "failure message (instead of --result)")
 	c.Flags().StringVar(&metadata, "metadata", "", "metadata of the result: a JSON object, @file or @-")
-	p.addActorFlag(c, &req.Source, "source")
 	return c
 }
 

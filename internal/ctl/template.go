@@ -16,22 +16,55 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/templatefile"
 )
 
-func (p *program) newTemplateCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:   "template",
-		Short: "Manage templates",
-		Example: `  tasker-ctl template validate order.yaml
+var templateCommand = group(help{
+	use: "template", short: "Manage templates",
+	example: `  tasker-ctl template validate order.yaml
   tasker-ctl template register order.yaml`,
-	}, p.newRegisterCommand(), p.newTemplatesCommand(), p.newTemplateGetCommand(),
-		p.newRetireCommand(), p.newUnretireCommand(), p.newChangeTasksCommand(), p.newValidateCommand(), p.newSchemaCommand())
+},
+	list(endpoint.ListTemplates, help{
+		use: "list", short: "List templates", limit: 50, example: "  tasker-ctl template list --namespace orders",
+	}, "No templates.", "namespace, name, version, steps, registered, retired, description", func(t apiv1.Template) []any {
+		return []any{t.Namespace, t.Name, t.Version, t.StepCount, t.CreatedAt, t.RetiredAt, t.Description}
+	}),
+	plain(endpoint.GetTemplate, help{
+		use: "get NAMESPACE NAME VERSION", short: "Print the source of a template",
+		example: `  tasker-ctl template get orders fulfil 1.0.0 > order.yaml
+  tasker-ctl template get orders fulfil 1.0.0 -o json | jq .configuration`,
+	}, func(p *program, t apiv1.TemplateDetail) {
+		for line := range strings.Lines(t.Source) {
+			fmt.Fprintln(p.out, cleanLine(line))
+		}
+	}),
+	plain(endpoint.RetireTemplate, help{
+		use: "retire NAMESPACE NAME VERSION --reason TEXT", short: "Retire a template version",
+		long: `Retire a version of a template, so that new tasks no longer use it. Tasks without a version get
+the newest version that is not retired: retiring the newest rolls back. Existing tasks of the
+version continue.`,
+		example: `  tasker-ctl template retire orders fulfil 1.1.0 --reason "ships twice"`,
+	}, printTemplateDone("Template retired!")),
+	plain(endpoint.UnretireTemplate, help{
+		use: "unretire NAMESPACE NAME VERSION --reason TEXT", short: "Restore a retired template version",
+		example: `  tasker-ctl template unretire orders fulfil 1.1.0 --reason "the handler is repaired"`,
+	}, printTemplateDone("Template restored!")),
+	(*program).newRegisterCommand, (*program).newChangeTasksCommand, (*program).newValidateCommand, (*program).newSchemaCommand,
+)
+
+// printTemplateDone returns a function that prints a template after a change.
+func printTemplateDone(done string) func(*program, apiv1.Template) {
+	return func(p *program, t apiv1.Template) {
+		p.printDone("%s", done)
+		p.printFields("  ", field{"Template", formatTemplate(t)}, field{"Retired", formatRetirement(t)})
+	}
 }
 
+func formatTemplate(t apiv1.Template) string { return t.Namespace + "/" + t.Name + " " + t.Version }
+
 func (p *program) newRegisterCommand() *cobra.Command {
-	var strict bool
-	c := newRequestCommand(p, help{
+	return newRequestCommand(p, help{
 		use:   "register FILE",
 		short: "Register a template",
 		long: `Register a template in YAML, or in JSON if the file name ends in .json. "-" reads standard
@@ -41,6 +74,7 @@ Registering the same template again changes nothing. A version that tasks use ca
 use a new version. Keys without effect are warnings.`,
 		example: `  tasker-ctl template register order.yaml
   render order | tasker-ctl template register -`,
+		switches: strictSwitch,
 	}, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.RegisteredTemplate, err error) {
 		doc, err := p.readInput(a.text[0])
 		if err != nil {
@@ -50,7 +84,7 @@ use a new version. Keys without effect are warnings.`,
 		if isJSON(a.text[0]) {
 			media = client.JSON
 		}
-		if strict {
+		if p.isSet("strict") {
 			return api.RegisterTemplate(ctx, doc, media, client.Strict)
 		}
 		return api.RegisterTemplate(ctx, doc, media)
@@ -61,7 +95,7 @@ use a new version. Keys without effect are warnings.`,
 			p.printDone("Template is already registered")
 		}
 		p.printFields("  ",
-			field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
+			field{"Template", formatTemplate(t.Template)},
 			field{"Steps", t.StepCount}, field{"Checksum", t.Checksum},
 			field{"Retired", formatRetirement(t.Template)},
 		)
@@ -69,90 +103,17 @@ use a new version. Keys without effect are warnings.`,
 			p.warn("%s", clean(w.String()))
 		}
 	})
-	addStrictFlag(c, &strict)
-	return c
 }
 
-func addStrictFlag(c *cobra.Command, strict *bool) {
-	c.Flags().BoolVar(strict, "strict", false, "reject keys without effect instead of warning")
-}
+var strictSwitch = map[string]string{"strict": "reject keys without effect instead of warning"}
 
 func isJSON(name string) bool { return strings.EqualFold(filepath.Ext(name), ".json") }
-
-func (p *program) newRetireCommand() *cobra.Command {
-	return p.newRetirementCommand(help{
-		use:   "retire NAMESPACE NAME VERSION --reason TEXT",
-		short: "Retire a template version",
-		long: `Retire a version of a template, so that new tasks no longer use it. Tasks without a version get
-the newest version that is not retired: retiring the newest rolls back. Existing tasks of the
-version continue.`,
-		example: `  tasker-ctl template retire orders fulfil 1.1.0 --reason "ships twice"`,
-	}, "Template retired!", (*client.Client).RetireTemplate)
-}
-
-func (p *program) newUnretireCommand() *cobra.Command {
-	return p.newRetirementCommand(help{
-		use:     "unretire NAMESPACE NAME VERSION --reason TEXT",
-		short:   "Restore a retired template version",
-		example: `  tasker-ctl template unretire orders fulfil 1.1.0 --reason "the handler is repaired"`,
-	}, "Template restored!", (*client.Client).UnretireTemplate)
-}
-
-func (p *program) newRetirementCommand(
-	h help, done string, change func(*client.Client, context.Context, tasker.TemplateVersion, apiv1.RetireTemplate) (apiv1.Template, error),
-) *cobra.Command {
-	var r apiv1.RetireTemplate
-	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Template, err error) {
-		return change(api, ctx, tasker.TemplateVersion{Namespace: a.text[0], Name: a.text[1], Version: a.text[2]}, r)
-	}, func(t apiv1.Template) {
-		p.printDone("%s", done)
-		p.printFields("  ", field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
-			field{"Retired", formatRetirement(t)})
-	})
-	addReasonFlag(c, &r.Reason, "")
-	p.addActorFlag(c, &r.By, "by")
-	return c
-}
 
 func formatRetirement(t apiv1.Template) string {
 	if t.RetiredAt == nil {
 		return ""
 	}
 	return formatTime(t.RetiredAt) + " by " + t.RetiredBy + ": " + t.RetiredReason
-}
-
-func (p *program) newTemplatesCommand() *cobra.Command {
-	var namespace string
-	var page apiv1.Page
-	c := newRequestCommand(p, help{
-		use: "list", short: "List templates", example: "  tasker-ctl template list --namespace orders",
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TemplateList, error) {
-		return api.Templates(ctx, namespace, page)
-	}, func(l apiv1.TemplateList) {
-		printList(p, l.Templates, "No templates.", "namespace, name, version, steps, registered, retired, description", func(t apiv1.Template) []any {
-			return []any{t.Namespace, t.Name, t.Version, t.StepCount, t.CreatedAt,
-				formatTime(t.RetiredAt), t.Description}
-		})
-		p.printNextPage(l.Pagination)
-	})
-	addNamespaceFlag(c, &namespace)
-	p.addQueryFlags(c, &page, 50)
-	return c
-}
-
-func (p *program) newTemplateGetCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use:   "get NAMESPACE NAME VERSION",
-		short: "Print the source of a template",
-		example: `  tasker-ctl template get orders fulfil 1.0.0 > order.yaml
-  tasker-ctl template get orders fulfil 1.0.0 -o json | jq .configuration`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.TemplateDetail, error) {
-		return api.Template(ctx, a.text[0], a.text[1], a.text[2])
-	}, func(t apiv1.TemplateDetail) {
-		for line := range strings.Lines(t.Source) {
-			fmt.Fprintln(p.out, cleanLine(line))
-		}
-	})
 }
 
 // validation is the result of template validate for one file.
@@ -170,8 +131,7 @@ type validation struct {
 }
 
 func (p *program) newValidateCommand() *cobra.Command {
-	var strict bool
-	c := p.newCommand(help{
+	return p.newCommand(help{
 		use: "validate FILE...", offline: true,
 		short: "Validate template files offline",
 		long: `Check template files, or directories of them, without a server. All faults are listed with
@@ -179,12 +139,13 @@ their lines. The exit code is 1 if there are any. Keys without effect are warnin
 		example: `  tasker-ctl template validate order.yaml
   tasker-ctl template validate templates/
   tasker-ctl template validate - < order.yaml`,
+		switches: strictSwitch,
 	}, func(_ context.Context, a arguments) error {
 		all := []validation{}
 		for _, name := range a.text {
 			all = append(all, p.validate(name)...)
 		}
-		if strict {
+		if p.isSet("strict") {
 			rejectWarnings(all)
 		}
 		if err := p.show(all, func() { p.printValidations(all) }); err != nil {
@@ -195,8 +156,6 @@ their lines. The exit code is 1 if there are any. Keys without effect are warnin
 		}
 		return nil
 	})
-	addStrictFlag(c, &strict)
-	return c
 }
 
 func (p *program) newSchemaCommand() *cobra.Command {
