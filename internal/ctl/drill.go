@@ -41,8 +41,7 @@ func (p *program) newDrillRunCommand() *cobra.Command {
 	namespace, tasks := drill.DefaultNamespace, drill.DefaultTasks
 	var every time.Duration
 	c := p.newCommand(help{
-		use:   "run",
-		short: "Start a practice incident and guide you",
+		use: "run", short: "Start a practice incident and guide you",
 		long: `Start a practice incident and guide you until it is repaired.
 
 Instructions go to standard error; the times at the end go to both. Ctrl-C ends the drill at
@@ -74,8 +73,7 @@ any time. The tasks remain until "drill clean".`,
 func (p *program) newDrillCleanCommand() *cobra.Command {
 	namespace := drill.DefaultNamespace
 	c := p.newCommand(help{
-		use:     "clean",
-		short:   "Cancel the remaining tasks of a drill",
+		use: "clean", short: "Cancel the remaining tasks of a drill",
 		example: `  tasker-ctl drill clean`,
 	}, func(ctx context.Context, _ arguments) error {
 		o, err := p.newDrillOptions()

@@ -386,8 +386,7 @@ type entryUpdateFlags struct {
 func (p *program) newEntryUpdateCommand() *cobra.Command {
 	var f entryUpdateFlags
 	c := p.newCommand(help{
-		use:   "update ENTRY|TASK",
-		short: "Annotate or resolve an investigation",
+		use: "update ENTRY|TASK", short: "Annotate or resolve an investigation",
 		long: `Add a note to an investigation, or resolve it with --status and --notes.
 
 The task does not change. permanently_failed also rejects all later repairs of the task; with

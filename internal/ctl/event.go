@@ -167,8 +167,7 @@ func reEmit(ctx context.Context, api *client.Client, req apiv1.ReEmit) (all apiv
 func (p *program) newFollowCommand() *cobra.Command {
 	var o client.WatchOptions
 	c := p.newCommand(help{
-		use:   "watch",
-		short: "Stream events of investigations and tasks",
+		use: "watch", short: "Stream events of investigations and tasks",
 		long: `Print a line for each event of an investigation or task as it happens, until Ctrl-C.
 
 The command reconnects when the connection breaks; no event is lost or repeated. With -o json

@@ -13,8 +13,7 @@ import (
 )
 
 var holdCommand = group(help{
-	use:   "hold",
-	short: "Manage holds (pause steps during an outage)",
+	use: "hold", short: "Manage holds (pause steps during an outage)",
 	long: `Manage holds, which pause steps during an outage.
 
 A hold keeps workers from claiming the enqueued steps of a namespace, handler, template, step
@@ -45,14 +44,12 @@ narrowed by --handler, --name and --step, or with --case the scope of that case.
 		return []any{h.HoldUUID, h.State, h.Kind, formatScope(h), formatHeld(h), h.Owner, h.BeganAt, end, h.Reason}
 	}),
 	plain(endpoint.GetHold, help{
-		use:   "show HOLD",
-		short: "Show a hold",
+		use: "show HOLD", short: "Show a hold",
 		example: `  tasker-ctl hold show $HOLD
   tasker-ctl hold show $HOLD -o json | jq .held`,
 	}, (*program).printHoldDetail),
 	plain(endpoint.ProbeHold, help{
-		use:   "probe HOLD",
-		short: "Release one held step as a probe",
+		use: "probe HOLD", short: "Release one held step as a probe",
 		long: `Release one held step to test whether it succeeds. "hold show" prints the outcome. If a
 circuit breaker created the hold, a successful probe releases it; otherwise you release it.`,
 		example: `  tasker-ctl hold probe $HOLD
@@ -66,8 +63,7 @@ circuit breaker created the hold, a successful probe releases it; otherwise you 
 		return checkEnd(b.Until, b.ForSeconds)
 	}),
 	plain(endpoint.ReleaseHold, help{
-		use:   "release HOLD --reason TEXT",
-		short: "Release held steps in waves",
+		use: "release HOLD --reason TEXT", short: "Release held steps in waves",
 		long: `Release held steps in waves. Each wave starts after the previous one succeeded; if a tenth of
 a wave fails, the hold becomes active again. The command returns at once; "hold show" prints
 the progress.`,

@@ -10,8 +10,7 @@ import (
 )
 
 var incidentCommand = group(help{
-	use:   "incident",
-	short: "View incidents (cases notified together)",
+	use: "incident", short: "View incidents (cases notified together)",
 	long: `View incidents: cases of one namespace whose first notifications were sent within ten minutes
 of each other. Notifications are sent per incident; work is done on its cases.`,
 	example: `  tasker-ctl incident list --state open
@@ -53,13 +52,11 @@ func formatSinks(m apiv1.Message) string {
 }
 
 var messageCommand = group(help{
-	use:     "message",
-	short:   "Test notifications",
+	use: "message", short: "Test notifications",
 	example: "  tasker-ctl message test --namespace orders --severity high",
 },
 	plain(endpoint.TryMessage, help{
-		use:   "test",
-		short: "Send a test notification",
+		use: "test", short: "Send a test notification",
 		long: `Send a test notification by the first route that matches the flags, and print its sinks. The
 receivers are really notified.`,
 		example: `  tasker-ctl message test --namespace orders --severity critical

@@ -210,8 +210,7 @@ func (p *program) findKey(ctx context.Context, a arguments) error {
 }
 
 var sessionCommand = group(help{
-	use:     "session",
-	short:   "Manage browser sessions",
+	use: "session", short: "Manage browser sessions",
 	example: "  tasker-ctl session list --subject user:ann\n  tasker-ctl session end user:ann",
 },
 	list(endpoint.ListSessions, help{

@@ -13,8 +13,7 @@ import (
 )
 
 var limitCommand = group(help{
-	use:   "limit",
-	short: "Manage concurrency and rate limits",
+	use: "limit", short: "Manage concurrency and rate limits",
 	long: `Manage how many steps run at once, and how many start per second.
 
 A limit applies to the server, a namespace, a handler, or a name that templates assign to
@@ -67,8 +66,7 @@ func (p *program) newLimitShowCommand() *cobra.Command {
 	r := newRequest(endpoint.ListLimits)
 	r.query.Keys = true
 	return r.command(p, help{
-		use:     "show",
-		short:   "Show the slots of a limit",
+		use: "show", short: "Show the slots of a limit",
 		example: "  tasker-ctl limit show --kind name --namespace payments --name customer",
 		limit:   50, without: []string{"keys"},
 	}, func(all apiv1.LimitList) {
@@ -106,8 +104,7 @@ func (p *program) newLimitDeleteCommand() *cobra.Command {
 	var ref tasker.LimitRef
 	var reason, by string
 	c := newRequestCommand(p, help{
-		use:     "delete KIND",
-		short:   "Delete a limit",
+		use: "delete KIND", short: "Delete a limit",
 		example: "  tasker-ctl limit delete handler --namespace payments --name charge",
 	}, func(ctx context.Context, api *client.Client, a arguments) (tasker.LimitRef, error) {
 		ref.Kind = tasker.LimitKind(a.text[0])

@@ -13,8 +13,7 @@ import (
 )
 
 var namespaceCommand = group(help{
-	use:   "namespace",
-	short: "Manage namespace weights",
+	use: "namespace", short: "Manage namespace weights",
 	long: `Manage the shares of worker capacity that namespaces get.
 
 Workers that serve several namespaces take turns among them. While both have work, a namespace
@@ -46,8 +45,7 @@ func formatWeight(weight float64) string { return strconv.FormatFloat(weight, 'f
 
 func (p *program) newNamespaceResetCommand() *cobra.Command {
 	return newRequestCommand(p, help{
-		use:     "reset NAMESPACE",
-		short:   "Reset a namespace to the default weight",
+		use: "reset NAMESPACE", short: "Reset a namespace to the default weight",
 		example: "  tasker-ctl namespace reset payments",
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.SetNamespace, error) {
 		return apiv1.SetNamespace{Weight: 1}, api.DeleteNamespace(ctx, a.text[0])

@@ -283,8 +283,7 @@ func readRate(text string) (int, error) {
 func (p *program) newOperationPlanCommand() *cobra.Command {
 	var g planFlags
 	c := newRequestCommand(p, help{
-		use:   "plan [ID...] --reason TEXT",
-		short: "Create an operation without starting it",
+		use: "plan [ID...] --reason TEXT", short: "Create an operation without starting it",
 		long: `Create an operation without starting it. Its steps are frozen; nothing else changes.
 
 The failed step of each selected open investigation becomes an item. Arguments narrow the
@@ -304,8 +303,7 @@ not started within 30 minutes is aborted.`,
 func (p *program) newOperationStartCommand() *cobra.Command {
 	var digest, actor string
 	c := p.newWatchingCommand(help{
-		use:     "start OPERATION",
-		short:   "Start a planned operation",
+		use: "start OPERATION", short: "Start a planned operation",
 		example: `  tasker-ctl operation start $OPERATION --watch --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
 		if err := requireValue("plan-digest", digest, "it confirms the plan that you reviewed; operation show prints it"); err != nil {
@@ -321,8 +319,7 @@ func (p *program) newOperationStartCommand() *cobra.Command {
 func (p *program) newOperationResumeCommand() *cobra.Command {
 	var r apiv1.ResumeOperation
 	c := p.newWatchingCommand(help{
-		use:   "resume OPERATION",
-		short: "Resume a paused operation",
+		use: "resume OPERATION", short: "Resume a paused operation",
 		example: `  tasker-ctl operation resume $OPERATION --watch
   tasker-ctl operation resume $OPERATION --tolerate-cause --watch
   tasker-ctl operation resume $OPERATION --tolerate 5%`,
@@ -337,8 +334,7 @@ func (p *program) newOperationResumeCommand() *cobra.Command {
 
 func (p *program) newOperationShowCommand() *cobra.Command {
 	return p.newWatchingCommand(help{
-		use:   "show OPERATION",
-		short: "Show the progress of an operation",
+		use: "show OPERATION", short: "Show the progress of an operation",
 		example: `  tasker-ctl operation show $OPERATION
   tasker-ctl operation show $OPERATION --watch
   tasker-ctl operation show $OPERATION -o json | jq .counts`,

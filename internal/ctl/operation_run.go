@@ -31,8 +31,7 @@ func (p *program) newOperationRunCommand() *cobra.Command {
 	var g planFlags
 	var r runFlags
 	c := p.newCommand(help{
-		use:   "run [ID...] --reason TEXT",
-		short: "Plan, confirm and start an operation",
+		use: "run [ID...] --reason TEXT", short: "Plan, confirm and start an operation",
 		long: `Plan an operation, show the plan and a dry run, and start it after confirmation. Without a
 terminal, --yes is required. Servers continue the operation if this command is interrupted.
 The exit code is 0 if it was started, and 1 if not.
@@ -283,8 +282,7 @@ func (p *program) finishRun(o apiv1.Operation) error {
 
 func (p *program) newOperationDryRunCommand() *cobra.Command {
 	return newRequestCommand(p, help{
-		use:     "dry-run OPERATION",
-		short:   "Simulate an operation",
+		use: "dry-run OPERATION", short: "Simulate an operation",
 		example: `  tasker-ctl operation dry-run $OPERATION`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationDryRun, error) {
 		return dryRun(ctx, api, a.id[0])

@@ -178,8 +178,7 @@ func (p *program) newScheduleAddCommand() *cobra.Command {
 	var r scheduleFlags
 	var c *cobra.Command
 	c = newRequestCommand(p, help{
-		use:   "add --namespace NAMESPACE --name NAME --template TEMPLATE",
-		short: "Create a schedule",
+		use: "add --namespace NAMESPACE --name NAME --template TEMPLATE", short: "Create a schedule",
 		example: `  tasker-ctl schedule add --namespace billing --name nightly --template settle --cron "30 2 * * *" --zone Europe/Berlin --except sat,sun
   tasker-ctl schedule add --namespace billing --name poll --template fetch --every 15m --overlap queue --jitter 30s
   tasker-ctl schedule add --namespace billing --name tidy --template tidy --after-end 10m`,
@@ -207,8 +206,7 @@ func (p *program) newScheduleChangeCommand() *cobra.Command {
 	var r scheduleFlags
 	var c *cobra.Command
 	c = newRequestCommand(p, help{
-		use:   "change SCHEDULE",
-		short: "Update a schedule",
+		use: "change SCHEDULE", short: "Update a schedule",
 		long: `Update the settings of a schedule whose flags are set. Firing times until now follow the
 previous rule.`,
 		example: `  tasker-ctl schedule change $SCHEDULE --cron "0 3 * * *" --reason "the export is later now"

@@ -18,8 +18,7 @@ import (
 
 func (p *program) newHealthCommand() *cobra.Command {
 	return p.newCommand(help{
-		use:   "health",
-		short: "Show server health",
+		use: "health", short: "Show server health",
 		long: `Show whether the server is ready, and its problems.
 
 A server is ready when all checks are healthy and no loop is late. Loops are background work,

@@ -65,8 +65,7 @@ func formatTemplate(t apiv1.Template) string { return t.Namespace + "/" + t.Name
 
 func (p *program) newRegisterCommand() *cobra.Command {
 	return newRequestCommand(p, help{
-		use:   "register FILE",
-		short: "Register a template",
+		use: "register FILE", short: "Register a template",
 		long: `Register a template in YAML, or in JSON if the file name ends in .json. "-" reads standard
 input.
 

@@ -38,8 +38,7 @@ func (w *watchFlags) addTo(c *cobra.Command) {
 func (p *program) newWatchCommand() *cobra.Command {
 	var w watchFlags
 	c := p.newCommand(help{
-		use:   "watch TASK",
-		short: "Follow a task until it finishes",
+		use: "watch TASK", short: "Follow a task until it finishes",
 		long: `Follow a task until it finishes, with a line for each change.
 
 The exit code is 0 if the task is complete, and 1 if it was cancelled, needs an operator, or

@@ -11,13 +11,11 @@ import (
 )
 
 var workerCommand = group(help{
-	use:     "worker",
-	short:   "Manage workers",
+	use: "worker", short: "Manage workers",
 	example: "  tasker-ctl worker list\n  tasker-ctl worker drain $WORKER",
 },
 	plain(endpoint.ListWorkers, help{
-		use:   "list",
-		short: "List workers and unserved queues",
+		use: "list", short: "List workers and unserved queues",
 		example: `  tasker-ctl worker list
   tasker-ctl worker list -o json | jq '[.workers[] | select(.health == "active")] | length'`,
 		limit: 50,
@@ -33,8 +31,7 @@ var workerCommand = group(help{
 		p.warnOfUnserved(p.command.Context())
 	}),
 	plain(endpoint.DrainWorker, help{
-		use:   "drain WORKER",
-		short: "Drain a worker",
+		use: "drain WORKER", short: "Drain a worker",
 		example: `  tasker-ctl worker drain $WORKER
   tasker-ctl worker drain $WORKER -o json | jq .in_flight`,
 	}, func(p *program, w apiv1.Worker) {
@@ -65,8 +62,7 @@ func describeDrained(w apiv1.Worker) string {
 
 var queueCommand = group(help{use: "queue", short: "View queues", example: "  tasker-ctl queue list"},
 	plain(endpoint.ListQueues, help{
-		use:   "list",
-		short: "List queues, unserved first",
+		use: "list", short: "List queues, unserved first",
 		long: `List queues: those without a live worker first, then by age.
 
 A queue contains the waiting steps of one namespace and handler. QUEUED steps can be claimed.
