@@ -163,6 +163,9 @@ func scrape(t *testing.T) string {
 	if err := s.ObserveDeadlines(func(context.Context) (int64, error) { return 0, nil }); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.ObserveTaskRequests(func(context.Context) (int64, error) { return 0, nil }); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.ObserveStaleness(func(context.Context) ([]tasker.StalenessCount, error) { return nil, nil }); err != nil {
 		t.Fatal(err)
 	}

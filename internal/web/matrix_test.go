@@ -49,6 +49,7 @@ var permissions = map[string]access.Permission{
 	"/holds": access.ReadTasks, "/holds/{hold}": access.ReadTasks, "/begin-hold": access.OperateSteps,
 	"/holds/{hold}/probe": access.OperateSteps, "/holds/{hold}/extend": access.OperateSteps, "/holds/{hold}/release": access.OperateSteps,
 	"/cancel-tasks": access.CancelTasks, "/templates": access.ReadTemplates, "/templates/{namespace}/{template}/{version}": access.ReadTemplates,
+	"/task-requests": access.ReadTasks, "/task-requests/{task}/dismiss": access.CancelTasks,
 	"/inbox": access.ReadTasks, "/tasks/{task}/steps/{step}/answer": access.CompleteSteps, "/tasks/{task}/steps/{step}/assign": access.OperateSteps, "/tasks/{task}/steps/{step}/links": access.OperateSteps,
 	"/schedules": access.ReadTasks, "/schedules/{schedule}": access.ReadTasks, "/schedules/{schedule}/pause": access.OperateSchedules,
 	"/schedules/{schedule}/resume": access.OperateSchedules, "/schedules/{schedule}/trigger": access.OperateSchedules, "/schedules/{schedule}/backfill": access.OperateSchedules, "/new-schedule": access.WriteSchedules,
@@ -90,6 +91,7 @@ var admitted = map[string]int{
 	"GET /schedules/{schedule}/resume": 409, "POST /schedules/{schedule}/resume": 409, // it is not paused
 	"POST /holds/{hold}/probe":                                 409,                                                                   // it holds no step
 	"GET /templates/{namespace}/{template}/{version}/unretire": 409, "POST /templates/{namespace}/{template}/{version}/unretire": 409, // it is not retired
+	"GET /task-requests/{task}/dismiss": 404, "POST /task-requests/{task}/dismiss": 404, // the task exists
 	"GET /tasks/{task}/investigate": 409, "POST /tasks/{task}/investigate": 409, // an investigation is open
 }
 

@@ -442,6 +442,7 @@ func (s *server) routes() []route {
 		page("/tasks", access.ReadTasks, s.showTasks),
 		page("/tasks/{task}", access.ReadTasks, s.showTask),
 		page(stepRoute+"/items", access.ReadTasks, s.showItems),
+		page(taskRequestsPath, access.ReadTasks, s.showTaskRequests),
 		page("/inbox", access.ReadTasks, s.showInbox),
 		page("/schedules", access.ReadTasks, s.showSchedules),
 		page("/schedules/{schedule}", access.ReadTasks, s.showSchedule),
@@ -498,6 +499,7 @@ func (s *server) formRoutes() []route {
 		newActionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.newCancelForm),
 		newActionRoutes(s, "/tasks/{task}/version", access.OperateSteps, s.newVersionForm),
 		newActionRoutes(s, "/tasks/{task}/investigate", access.UpdateInvestigations, s.newInvestigateForm),
+		newActionRoutes(s, taskRequestsPath+"/{task}/dismiss", access.CancelTasks, s.newDismissForm),
 		newActionRoutes(s, "/workers/{worker}/drain", access.DrainWorkers, s.newDrainForm),
 		newActionRoutes(s, "/emissions/{event}/re-emit", access.ResendEvents, s.newReEmitForm),
 	)
