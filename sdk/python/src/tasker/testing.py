@@ -167,10 +167,10 @@ class DevServer:
             temporary = tempfile.TemporaryDirectory(prefix="tasker-", ignore_cleanup_errors=True)
             directory = Path(stack.enter_context(temporary))
             directory.chmod(0o755)  # PostgreSQL may run as another user
-            log = directory / "server.log"
+            log, self._data = directory / "server.log", directory / "data"
             with log.open("w") as output:
                 process = subprocess.Popen(
-                    [*self._command, "--data-dir", str(directory / "data")],
+                    [*self._command, "--data-dir", str(self._data)],
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env={k: v for k, v in os.environ.items() if not k.startswith("TASKER_")},
