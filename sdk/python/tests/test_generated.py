@@ -1,10 +1,12 @@
-"""A client that openapi-python-client generates from the OpenAPI document works with the server."""
+"""The client that openapi-python-client generates, as docs/how-to/generate-clients.md describes."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import uuid
@@ -21,9 +23,10 @@ from .conftest import ROOT
 if sys.version_info < (3, 11):
     pytest.skip("the generator needs Python 3.11", allow_module_level=True)
 
+PAGE = (ROOT / "docs/how-to/generate-clients.md").read_text().partition("\n## Python\n")[2]
 TEMPLATE = """
-namespace_name: generated
-name: order
+namespace_name: shop
+name: pay
 version: 1.0.0
 input_schema: {type: object, required: [total]}
 steps:
@@ -32,23 +35,28 @@ steps:
 
 
 @pytest.fixture(scope="module")
-def generated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The package of the generated client, with all its modules imported."""
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the generated package tasker_api."""
     directory = tmp_path_factory.mktemp("generated")
+    shutil.copy(ROOT / "internal/api/testdata/openapi.json", directory)
     (directory / "config.yml").write_text("post_hooks: []\n")  # the code is not for readers
-    document = ROOT / "internal/api/testdata/openapi.json"
-    arguments = f"generate --path {document} --output-path {directory}/tasker_api --meta none --config config.yml"
-    program = Path(sys.executable).with_name("openapi-python-client")
-    ended = subprocess.run([program, *arguments.split()], cwd=directory, capture_output=True, text=True, check=False)
+    command = re.findall(r"^    (openapi-python-client .*)$", PAGE, re.M)[0].split()
+    program = Path(sys.executable).with_name(command[0])
+    command = [str(program), *command[1:], "--config", "config.yml"]
+    ended = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     said = ended.stdout + ended.stderr
     assert ended.returncode == 0, said
-    # The generator has no bodies in YAML: such a request is generated with JSON only.
-    assert set(re.findall(r"^(?:WARNING|ERROR) .*", said, re.M)) <= {
-        "WARNING parsing POST /v1/templates within templates."
-    }
-    assert set(re.findall(r"^Unsupported .*", said, re.M)) <= {
+    faults = set(re.findall(r"^(?:WARNING|ERROR|Unsupported) .*", said, re.M))
+    unsupported = {
         f"Unsupported content type {media}" for media in ("application/yaml", "application/x-yaml", "text/yaml")
     }
+    assert faults <= {"WARNING parsing POST /v1/templates within templates.", *unsupported}
+    return directory
+
+
+@pytest.fixture(scope="module")
+def generated(directory: Path) -> ModuleType:
+    """The generated package, with all its modules imported."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(directory)
         package = importlib.import_module("tasker_api")
@@ -59,31 +67,23 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return package
 
 
-def operation(name: str) -> Any:
-    return sys.modules[f"tasker_api.api.tasks.{name}"]
-
-
-def test_tasks_are_created_read_and_listed(dev: DevServer, generated: ModuleType) -> None:
+def test_the_program_of_the_page_runs(dev: DevServer, directory: Path) -> None:
     dev.client.put_template(TEMPLATE)
-    models = sys.modules["tasker_api.models"]
-    with generated.Client(dev.url) as client:
-        body = models.CreateTask(namespace="generated", name="order", context={"total": 5})
-        created = operation("create_task").sync(client=client, body=body)
-        assert isinstance(created, models.Task)
-        found = operation("get_task").sync(created.task_uuid, client=client)
-        assert isinstance(found, models.Task)
-        assert [s.name for s in found.steps] == ["charge"]
-        listed = operation("list_tasks").sync(client=client, namespace="generated")
-        assert [t.task_uuid for t in listed.tasks] == [created.task_uuid]
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (directory / "program.py").write_text(program)
+    env = {**os.environ, "TASKER_URL": dev.url, "TASKER_TOKEN": "any"}
+    command = [sys.executable, "program.py"]
+    ended = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("pay True\n404 NOT_FOUND\n", "")
 
 
 def test_errors_are_models(dev: DevServer, generated: ModuleType) -> None:
     dev.client.put_template(TEMPLATE)
-    models = sys.modules["tasker_api.models"]
+    models, api = sys.modules["tasker_api.models"], "tasker_api.api.tasks."
     with generated.Client(dev.url) as client:
-        missing = operation("get_task").sync_detailed(uuid.UUID(int=7), client=client)
-        body = models.CreateTask(namespace="generated", name="order", context={})
-        invalid = operation("create_task").sync_detailed(client=client, body=body)
+        missing: Any = sys.modules[f"{api}get_task"].sync_detailed(uuid.UUID(int=7), client=client)
+        body = models.CreateTask(namespace="shop", name="pay", context={})
+        invalid: Any = sys.modules[f"{api}create_task"].sync_detailed(client=client, body=body)
     assert (missing.status_code, invalid.status_code) == (404, 400)
     assert isinstance(missing.parsed, models.Error)
     assert isinstance(invalid.parsed, models.Error)
