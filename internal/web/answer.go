@@ -281,6 +281,7 @@ func (p *answerSheet) markMissing(fault tasker.Fault) (found bool) {
 	return found
 }
 
+// answerForm is the form to answer a human step.
 type answerForm struct {
 	humanForm
 	answerSheet
@@ -306,7 +307,6 @@ func (s *server) newAnswerForm(req *request) *answerForm {
 }
 
 func (p *answerForm) do(req *request) (*view, error) {
-
 	doc, err := p.encodeAnswer()
 	if err != nil {
 		return nil, err

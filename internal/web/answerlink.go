@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/endpoint"
@@ -138,7 +140,7 @@ func (p *questionPage) showRejection(err error) (*view, error) {
 	return p.view(apiv1.Status(tasker.CodeOf(err))), nil
 }
 
-// newLinkForm is the form to create and revoke answer links of a step.
+// linkForm is the form to create and revoke answer links of a step.
 type linkForm struct {
 	humanForm
 	Links []tasker.AnswerLink
@@ -165,10 +167,9 @@ func (s *server) newLinkForm(req *request) *linkForm {
 }
 
 func (p *linkForm) do(req *request) (*view, error) {
-
 	if text := req.PostFormValue("revoke"); text != "" {
-		var link tasker.ID
-		if link.UnmarshalText([]byte(text)) != nil {
+		link, err := uuid.Parse(text)
+		if err != nil {
 			return nil, tasker.Errorf(tasker.Invalid, "invalid revoke: must be the UUID of a link")
 		}
 		l, err := p.Engine.RevokeAnswerLink(req.Context(), p.StepRef, link, p.Actor)

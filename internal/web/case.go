@@ -60,7 +60,8 @@ func (s *server) showCase(req *request) (*view, error) {
 	id := d.ID
 	p := casePage{
 		CaseDetail: d, Members: Root + "/?view=entries&case=" + id.String(), AskWhy: casePath(id) + "?why=1#why",
-		Cause: tasker.CauseOf(d.Reason, d.DetailCode), Progress: newCaseProgress(d.CaseCounts), Seen: lastSeenCase(d.Case),
+		Cause: tasker.CauseOf(d.Reason, d.DetailCode), Progress: newCaseProgress(d.CaseCounts),
+		Seen: lastSeenCase(d.Case),
 	}
 	if req.query().has("why") {
 		p.Why = new(load(req, s.Cases.Why, id))
@@ -88,7 +89,8 @@ func (s *server) addActions(req *request, p *casePage) {
 	if p.Entries == 0 || !s.canShowAction(req, access.OperateSteps, p.Namespace) {
 		return
 	}
-	possible := s.countPossible(req, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &p.ID}}, maxFitting)
+	possible := s.countPossible(req, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &p.ID}},
+		maxFitting)
 	run := casePath(p.ID) + "/run"
 	p.Acts = buildActLinks(req, possible, "", "plan an operation on the case", func(act tasker.Act) string {
 		if act == tasker.ActReset {
@@ -186,9 +188,6 @@ func (casePage) Fact(name string) string {
 	}
 	return strings.ReplaceAll(strings.ReplaceAll(name, "_", " "), "task version", "template version")
 }
-
-// Here reports whether another case is in the same namespace, so that the two can be merged.
-func (p casePage) Here(e tasker.RelatedCase) bool { return e.Namespace == p.Namespace }
 
 // Accepts reports whether the page offers the action with this word.
 func (p casePage) Accepts(word string) bool {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/endpoint"
@@ -38,8 +40,9 @@ var caseVerbs = []verb{
 		Long: "The case is listed last until the time is over or more investigations are open than the threshold."},
 	{Word: wordNote, Name: "Note…", Key: "n", Does: "add a note", endpoint: endpoint.UpdateCase,
 		Long: "Adds a note to the history of the case."},
-	{Word: wordFixed, Name: "Fixed in…", Does: "set the worker version that fixes the cause", endpoint: endpoint.UpdateCase,
-		Long: "After the case is resolved, failures of older worker versions do not count as a regression."},
+	{Word: wordFixed, Name: "Fixed in…", Does: "set the worker version that fixes the cause",
+		endpoint: endpoint.UpdateCase,
+		Long:     "After the case is resolved, failures of older worker versions do not count as a regression."},
 	{Word: wordMerge, Name: "Merge into…", Does: "merge the case into another case", endpoint: endpoint.MergeCase,
 		Long: "Existing and future investigations belong to the other case. No investigation changes, and you can undo the merge."},
 	{Word: wordUnmerge, Name: "Undo merge…", Does: "undo the merge", endpoint: endpoint.UnmergeCase,
@@ -66,7 +69,7 @@ func checkCaseVerb(v verb, c tasker.Case, now time.Time) string {
 	}
 }
 
-// newCaseForm is the form for an action on a case.
+// caseForm is the form for an action on a case.
 type caseForm struct {
 	form
 	verb
@@ -76,21 +79,14 @@ type caseForm struct {
 	Others    []tasker.Case       // merge targets
 
 	Owner, For, Above, FixedIn, Into, Field, Literal string // as typed
+
+	update  tasker.CaseUpdate // requested change
+	note    string            // describes it
+	invalid error             // of the input
 }
 
-// Takes reports whether the form has a field.
-func (p *caseForm) Takes(field string) bool {
-	switch field {
-	case "owner":
-		return p.Word == wordOwn
-	case "for":
-		return p.Word == wordOwn || p.Word == wordSnooze
-	case "above":
-		return p.Word == wordSnooze
-	default:
-		return p.Word == field
-	}
-}
+// TakesTime reports whether the form has a field for a duration.
+func (p *caseForm) TakesTime() bool { return p.Word == wordOwn || p.Word == wordSnooze }
 
 // NeedsReason reports whether the note is required.
 func (p *caseForm) NeedsReason() bool {
@@ -101,13 +97,6 @@ func (p *caseForm) NeedsReason() bool {
 func (p *caseForm) Typed() []string {
 	return slices.DeleteFunc([]string{p.Owner, p.Above, p.FixedIn, p.Into, p.Literal}, func(text string) bool { return text == "" })
 }
-
-func (*caseForm) Durations() []ageChoice {
-	return []ageChoice{{"1h", "1 hour"}, {"4h", "4 hours"}, {"8h", "8 hours"}, {"24h", "1 day"}, {"72h", "3 days"}, {"168h", "7 days"}}
-}
-
-// Fields returns the fields by which a case can be split.
-func (*caseForm) Fields() []string { return cases.SplitFields() }
 
 func lastSeenCase(c tasker.Case) string { return c.UpdatedAt.UTC().Format(time.RFC3339Nano) }
 
@@ -126,10 +115,11 @@ func (s *server) newCaseForm(req *request, v verb) *caseForm {
 		p.FixedIn = p.Case.FixedIn
 	}
 	if v.Word == wordMerge { // within the namespace
-		p.Others, _ = loadPage(req, s.DB.Cases, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Namespace: c.Namespace, Limit: maxOthers}})
+		f := tasker.InvestigationFilter{Namespace: c.Namespace, Limit: maxOthers}
+		p.Others, _ = loadPage(req, s.DB.Cases, tasker.CaseFilter{InvestigationFilter: f})
 		p.Others = slices.DeleteFunc(p.Others, func(other tasker.Case) bool { return other.ID == c.ID })
 	}
-	p.Command = p.command(req.now)
+	p.Command = p.prepare(req.now)
 	return p
 }
 
@@ -150,7 +140,6 @@ func (p *caseForm) readMeanwhile(req *request) {
 const maxOthers = 50
 
 func (p *caseForm) do(req *request) (*view, error) {
-
 	seen, err := time.Parse(time.RFC3339Nano, req.PostFormValue("seen"))
 	if err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "the form has no state of the case: reload the page")
@@ -167,7 +156,7 @@ func (p *caseForm) do(req *request) (*view, error) {
 	case wordSplit:
 		v.note, err = p.split(req.Context())
 	default:
-		v.note, err = p.change(req, seen)
+		v.note, err = p.change(req.Context(), seen)
 	}
 	return v, err
 }
@@ -178,9 +167,8 @@ func newConflictError() error {
 
 // merge merges the case into another one, given by its id or the address of its page.
 func (p *caseForm) merge(ctx context.Context) (next, note string, err error) {
-	var into tasker.ID
-	typed := p.Into[strings.LastIndexByte(p.Into, '/')+1:]
-	if err := into.UnmarshalText([]byte(typed)); err != nil {
+	into, err := uuid.Parse(p.Into[strings.LastIndexByte(p.Into, '/')+1:])
+	if err != nil {
 		return "", "", tasker.Errorf(tasker.Invalid, "invalid case %q: must be the id of a case or the address of its page", truncate(p.Into, 60))
 	}
 	err = p.Cases.Merge(ctx, p.Case.ID, into, p.Actor, p.Reason)
@@ -196,59 +184,16 @@ func (p *caseForm) split(ctx context.Context) (note string, err error) {
 }
 
 // change applies an action that updates only the case.
-func (p *caseForm) change(req *request, seen time.Time) (note string, err error) {
-	u, note, err := p.update(req.now)
-	if err != nil {
-		return "", err
+func (p *caseForm) change(ctx context.Context, seen time.Time) (note string, err error) {
+	if p.invalid != nil {
+		return "", p.invalid
 	}
-	u.Actor, u.IfUnchangedSince = p.Actor, &seen
-	_, err = p.Cases.Update(req.Context(), p.Case.ID, u)
+	p.update.Actor, p.update.IfUnchangedSince = p.Actor, &seen
+	_, err = p.Cases.Update(ctx, p.Case.ID, p.update)
 	if tasker.CodeOf(err) == tasker.Conflict {
 		err = newConflictError()
 	}
-	return note, err
-}
-
-// update returns the requested changes and a note that describes them.
-func (p *caseForm) update(now time.Time) (u tasker.CaseUpdate, note string, err error) {
-	if p.Reason != "" {
-		u.Notes = &p.Reason
-	}
-	d, err := parseDuration(p.For)
-	if p.Takes("for") && err != nil {
-		return u, "", err
-	}
-	switch p.Word {
-	case wordOwn:
-		owner := cmp.Or(p.Owner, p.Actor)
-		u.Owner, u.OwnedFor, note = &owner, d, "The case is owned by "+owner+"."
-		if checkName(owner) != nil {
-			return u, "", tasker.Errorf(tasker.Invalid, "invalid owner: must be one line of at most %d bytes", maxName)
-		}
-	case wordRelease:
-		u.Owner, note = new(""), "The case is unowned."
-	case wordSnooze:
-		u.Snooze, note = new(now.Add(d)), "The case is snoozed."
-		if u.SnoozeThreshold, err = parseThreshold(p.Above); err != nil {
-			return u, "", err
-		}
-	case wordWake:
-		u.Snooze, note = &time.Time{}, "The case is not snoozed any more."
-	case wordNote:
-		note = "The note was added."
-		if p.Reason == "" {
-			return u, "", tasker.Errorf(tasker.Invalid, "the note is missing")
-		}
-	case wordFixed:
-		u.FixedIn, note = &p.FixedIn, "The case is fixed in "+p.FixedIn+"."
-		if p.FixedIn == "" {
-			note = "The fixed version was removed."
-		}
-		if p.FixedIn == "" && p.Case.FixedIn == "" {
-			return u, "", tasker.Errorf(tasker.Invalid, "the version is missing: enter the worker version that fixes the cause")
-		}
-	}
-	return u, note, nil
+	return p.note, err
 }
 
 // parseThreshold reads the optional snooze threshold.
@@ -264,11 +209,15 @@ func parseThreshold(text string) (*int64, error) {
 	return &n, nil
 }
 
-func (p *caseForm) command(now time.Time) command {
-	c := p.newCall(p.endpoint, "case "+p.Word, p.Case.ID.String())
-	note, d := p.Reason, time.Duration(0)
-	if p.Takes("for") {
-		d, _ = parseDuration(p.For) // do reports errors
+// prepare sets the requested change and returns its commands.
+func (p *caseForm) prepare(now time.Time) command {
+	c, u, note := p.newCall(p.endpoint, "case "+p.Word, p.Case.ID.String()), &p.update, p.Reason
+	if p.Reason != "" {
+		u.Notes = &p.Reason
+	}
+	d, err := parseDuration(p.For)
+	if p.TakesTime() {
+		p.invalid = err
 		c.flag("--for", p.For)
 	}
 	switch p.Word {
@@ -278,21 +227,34 @@ func (p *caseForm) command(now time.Time) command {
 		c.set("--field", "field", p.Field)
 		c.set("--literal", "literal", cmp.Or(p.Literal, "TEXT"))
 	case wordOwn:
+		owner := cmp.Or(p.Owner, p.Actor)
+		u.Owner, u.OwnedFor, p.note = &owner, d, "The case is owned by "+owner+"."
+		if p.invalid == nil && checkName(owner) != nil {
+			p.invalid = tasker.Errorf(tasker.Invalid, "invalid owner: must be one line of at most %d bytes", maxName)
+		}
 		c.flag("--owner", p.Owner)
-		c.member("owner", cmp.Or(p.Owner, p.actorOrExample()))
+		c.member("owner", cmp.Or(owner, p.actorOrExample()))
 		c.member("owned_for_minutes", int(d.Minutes()))
 	case wordRelease:
-		c.member("owner", new(""))
+		u.Owner, p.note = new(""), "The case is unowned."
+		c.member("owner", u.Owner)
 	case wordSnooze:
-		above, _ := parseThreshold(p.Above)
+		u.Snooze, p.note = new(now.Add(d)), "The case is snoozed."
+		u.SnoozeThreshold, err = parseThreshold(p.Above)
+		p.invalid = cmp.Or(p.invalid, err)
 		c.flag("--above", p.Above)
-		c.member("snooze_until", now.Add(d).UTC().Truncate(time.Second))
-		c.member("snooze_above", above)
+		c.member("snooze_until", u.Snooze.UTC().Truncate(time.Second))
+		c.member("snooze_above", u.SnoozeThreshold)
 	case wordWake:
+		u.Snooze, p.note = &time.Time{}, "The case is not snoozed any more."
 		c.member("wake", true)
 	case wordNote:
-		note = cmp.Or(note, "NOTE")
+		p.note, note = "The note was added.", cmp.Or(note, "NOTE")
+		if p.Reason == "" {
+			p.invalid = tasker.Errorf(tasker.Invalid, "the note is missing")
+		}
 	case wordFixed:
+		p.prepareFixed()
 		c.set("--in", "fixed_in", cmp.Or(p.FixedIn, "VERSION"))
 	}
 	if p.NeedsReason() {
@@ -304,4 +266,15 @@ func (p *caseForm) command(now time.Time) command {
 		c.member("actor", p.actorOrExample())
 	}
 	return c.formatWithActor()
+}
+
+func (p *caseForm) prepareFixed() {
+	p.update.FixedIn, p.note = &p.FixedIn, "The case is fixed in "+p.FixedIn+"."
+	if p.FixedIn == "" {
+		p.note = "The fixed version was removed."
+		if p.Case.FixedIn == "" {
+			p.invalid = tasker.Errorf(tasker.Invalid,
+				"the version is missing: enter the worker version that fixes the cause")
+		}
+	}
 }

@@ -35,7 +35,8 @@ type call struct {
 // path and the arguments of the command.
 func (f *form) newCall(e described, ctl string, ids ...string) *call {
 	d := e.Describe()
-	c := &call{form: f, method: d.Method, path: d.Path, query: url.Values{}, words: append(strings.Fields(ctl), ids...), hasBody: d.Body != nil}
+	c := &call{form: f, method: d.Method, path: d.Path, query: url.Values{},
+		words: append(strings.Fields(ctl), ids...), hasBody: d.Body != nil}
 	for _, id := range ids {
 		before, rest, _ := strings.Cut(c.path, "{")
 		_, after, _ := strings.Cut(rest, "}")

@@ -62,6 +62,7 @@ func (s *server) loadEvent(req *request) (p emissionPage) {
 	return p
 }
 
+// reEmitForm is the form to redeliver an event.
 type reEmitForm struct {
 	form
 	emissionPage
@@ -122,7 +123,6 @@ func newSinkOption(name string, list []tasker.Emission, sent bool, chosen []stri
 }
 
 func (p *reEmitForm) do(req *request) (*view, error) {
-
 	if len(req.PostForm["sinks"]) == 0 { // means all sinks in the API
 		return nil, tasker.Errorf(tasker.Invalid, "select at least one sink")
 	}

@@ -12,59 +12,39 @@ import (
 	"tasker.example/tasker"
 )
 
-// snapshot is the part of an investigation's evidence that a page shows.
 type snapshot struct {
-	State            tasker.TaskState
-	InStateMinutes   float64
-	ThresholdMinutes float64
-	AgeMinutes       float64
-	Thresholds       json.RawMessage
-	Template         json.RawMessage
-	MaxDuration      float64 // minutes; 0 for none
-	RedactionFailed  string
-	SnapshotFailed   string
-	Steps            []snapshotStep
+	State            tasker.TaskState `json:"current_state"`
+	InStateMinutes   float64          `json:"time_in_state_minutes"`
+	ThresholdMinutes float64          `json:"threshold_minutes"`
+	AgeMinutes       float64          `json:"task_age_minutes"`
+	Thresholds       json.RawMessage  `json:"thresholds"`
+	Template         json.RawMessage  `json:"template"`
+	MaxDuration      float64          `json:"-"` // minutes; 0 for none
+	RedactionFailed  string           `json:"redaction_failed"`
+	SnapshotFailed   string           `json:"snapshot_failed"`
+	Steps            []snapshotStep   `json:"steps"`
 }
 
 // snapshotStep is a step of the snapshot.
 type snapshotStep struct {
-	UUID          tasker.ID
-	Name          string
-	Type          tasker.StepType
-	Handler       string
-	State         tasker.StepState
-	StateSince    time.Time
-	Attempts      int
-	MaxAttempts   int
-	LastFailureAt time.Time
-	NextRetryAt   time.Time
-	Error         json.RawMessage
-	Open          int // dependencies that were not done
+	UUID          tasker.ID        `json:"step_uuid"`
+	Name          string           `json:"name"`
+	Type          tasker.StepType  `json:"type"`
+	Handler       string           `json:"handler"`
+	State         tasker.StepState `json:"state"`
+	StateSince    time.Time        `json:"state_since"`
+	Attempts      int              `json:"attempts"`
+	MaxAttempts   int              `json:"max_attempts"`
+	LastFailureAt time.Time        `json:"last_failure_at"`
+	NextRetryAt   time.Time        `json:"next_retry_at"`
+	Error         json.RawMessage  `json:"error"`
+	Open          int              `json:"dependencies_open"` // that were not done
 }
 
-// readSnapshot decodes evidence. It decodes each member separately, because any member can be
-// hidden or missing.
-func readSnapshot(doc json.RawMessage) snapshot {
-	m := parseMembers(doc)
-	s := snapshot{
-		State:          parseMember[tasker.TaskState](m, "current_state"),
-		InStateMinutes: parseMember[float64](m, "time_in_state_minutes"), ThresholdMinutes: parseMember[float64](m, "threshold_minutes"),
-		AgeMinutes: parseMember[float64](m, "task_age_minutes"), Thresholds: m["thresholds"], Template: m["template"],
-		MaxDuration:     parseMember[float64](parseMembers(m["thresholds"]), "max_duration_minutes"),
-		RedactionFailed: parseMember[string](m, "redaction_failed"),
-		SnapshotFailed:  parseMember[string](m, "snapshot_failed"),
-	}
-	for _, doc := range parseMember[[]json.RawMessage](m, "steps") {
-		m := parseMembers(doc)
-		s.Steps = append(s.Steps, snapshotStep{
-			UUID: parseMember[tasker.ID](m, "step_uuid"), Name: parseMember[string](m, "name"),
-			Type:    parseMember[tasker.StepType](m, "type"),
-			Handler: parseMember[string](m, "handler"), State: parseMember[tasker.StepState](m, "state"), StateSince: parseMember[time.Time](m, "state_since"),
-			Attempts: parseMember[int](m, "attempts"), MaxAttempts: parseMember[int](m, "max_attempts"),
-			LastFailureAt: parseMember[time.Time](m, "last_failure_at"), NextRetryAt: parseMember[time.Time](m, "next_retry_at"),
-			Error: m["error"], Open: parseMember[int](m, "dependencies_open"),
-		})
-	}
+// readSnapshot decodes evidence. It ignores members of another type, because any can be hidden.
+func readSnapshot(doc json.RawMessage) (s snapshot) {
+	_ = json.Unmarshal(doc, &s)
+	s.MaxDuration = parseMember[float64](parseMembers(s.Thresholds), "max_duration_minutes")
 	return s
 }
 
@@ -95,13 +75,8 @@ func parseMember[T any](m map[string]json.RawMessage, name string) (v T) {
 }
 
 // parseFailure decodes the failure of a step. It uses JSON that is not a failure as the message.
-func parseFailure(doc json.RawMessage) tasker.StepFailure {
-	m := parseMembers(doc)
-	f := tasker.StepFailure{
-		Message: parseMember[string](m, "message"), Type: parseMember[string](m, "type"),
-		Retryable: parseMember[bool](m, "retryable"),
-		Attempt:   parseMember[int](m, "attempt"), WorkerUUID: parseMember[string](m, "worker_uuid"), Context: m["context"],
-	}
+func parseFailure(doc json.RawMessage) (f tasker.StepFailure) {
+	_ = json.Unmarshal(doc, &f) // members can be hidden
 	if f.Message == "" && string(doc) != "null" {
 		f.Message = string(doc)
 	}
@@ -132,8 +107,10 @@ type narrative struct {
 
 var narrativeTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"cause": tasker.CauseOf, "words": formatWords, "minutes": formatMinutes, "list": formatList, "state": formatState,
-		"clip": truncate, "clock": formatClock, "quote": func(doc json.RawMessage) string { return quoteFailure(parseFailure(doc)) },
+		"cause": tasker.CauseOf, "words": formatWords, "minutes": formatMinutes, "list": formatList,
+		"state": formatState,
+		"clip":  truncate, "clock": formatClock,
+		"quote": func(doc json.RawMessage) string { return quoteFailure(parseFailure(doc)) },
 	}).ParseFS(templateFiles, "templates/narrative.txt"))
 })
 
@@ -142,7 +119,8 @@ var narrativeTemplate = sync.OnceValue(func() *template.Template {
 func buildNarrative(ev narrativeInput) []string {
 	now, then := ev.narrative(), ev.atOpening().narrative()
 	list := []string{
-		then.sentence("cause"), then.sentence("findings"), then.Repetition, now.sentence("reason"), ev.describeWait(), now.sentence("age"),
+		then.sentence("cause"), then.sentence("findings"), then.Repetition, now.sentence("reason"), ev.describeWait(),
+		now.sentence("age"),
 	}
 	return slices.DeleteFunc(list, func(sentence string) bool { return sentence == "" })
 }
@@ -157,7 +135,8 @@ func (n *narrative) sentence(name string) string {
 
 func (ev narrativeInput) narrative() *narrative {
 	n := &narrative{
-		Entry: ev.entry, Namespace: ev.task.Namespace, Task: ev.task.Namespace + "/" + ev.task.Name, Then: ev.then, Step: ev.findCulprit(),
+		Entry: ev.entry, Namespace: ev.task.Namespace, Task: ev.task.Namespace + "/" + ev.task.Name, Then: ev.then,
+		Step:      ev.findCulprit(),
 		OpenSteps: ev.describeOpen(), Repetition: ev.describeRepetition(), IsFollowUp: ev.isFollowUp(),
 	}
 	for _, s := range ev.then.Steps {

@@ -112,7 +112,9 @@ func newRequestKey(form string, texts ...string) string {
 
 // newActionRoutes returns the routes that show and submit the form of an action. read loads the
 // action with the submitted fields.
-func newActionRoutes[A formAction](s *server, path string, permission access.Permission, read func(*request) A) []route {
+func newActionRoutes[A formAction](
+	s *server, path string, permission access.Permission, read func(*request) A,
+) []route {
 	show := func(req *request) (*view, error) {
 		if err := s.checkMayChange(); err != nil {
 			return nil, err
@@ -152,9 +154,14 @@ func newActionRoutes[A formAction](s *server, path string, permission access.Per
 }
 
 // newVerbRoutes returns the routes of the actions on an object, one pair per verb.
-func newVerbRoutes[A formAction](s *server, path string, permission access.Permission, verbs []verb, read func(*request, verb) A) (list []route) {
+func newVerbRoutes[A formAction](
+	s *server, path string, permission access.Permission, verbs []verb, read func(*request, verb) A,
+) (list []route) {
 	for _, v := range verbs {
-		list = append(list, newActionRoutes(s, path+"/"+v.Word, permission, func(req *request) A { return read(req, v) })...)
+		list = append(list, newActionRoutes(s, path+"/"+v.Word, permission, func(req *request) A {
+			return read(req,
+				v)
+		})...)
 	}
 	return list
 }

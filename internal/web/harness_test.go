@@ -19,7 +19,9 @@ import (
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/browsertest"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/explain"
 	"tasker.example/tasker/internal/feed"
+	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/web"
@@ -47,6 +49,7 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 	h.ops = operation.New(h.DB, h.Engine, h.DLQ, operation.Options{})
 	o := web.Options{
 		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Operations: h.ops, Version: "1.2.3",
+		Holds: hold.New(h.DB, h.Engine, hold.Options{}), Explain: explain.New(h.DB, explain.Options{}),
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	o.Timeout, o.PartTimeout = 100*time.Second, time.Minute // machines that build meanwhile are slow

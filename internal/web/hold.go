@@ -3,11 +3,12 @@ package web
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -20,7 +21,6 @@ const (
 	beginPath = "/begin-hold"
 	navHolds  = "Holds"
 
-	holdRows    = 50
 	bannerHolds = 3
 	bannerTime  = time.Second
 )
@@ -31,14 +31,6 @@ func formatHeld(h tasker.Hold) string {
 		return formatCount(h.Held, "") + " or more steps"
 	}
 	return formatCount(h.Held, "step")
-}
-
-// formatHoldWave returns the current wave of a release.
-func formatHoldWave(h tasker.Hold) string {
-	if !h.Blocks {
-		return "last wave"
-	}
-	return fmt.Sprintf("wave %d of %d", h.Wave, len(h.Waves)+1)
 }
 
 // listOpenHolds returns the open holds of the caller's namespaces for the banner. It returns none
@@ -58,7 +50,8 @@ func (s *server) listOpenHolds(req *request) []tasker.Hold {
 
 func (s *server) showHolds(req *request) (*view, error) {
 	q := req.query()
-	f := tasker.HoldFilter{Open: readChoice(q, "state", []tasker.HoldState{"open"}) != "", Before: q.readID("before"), Limit: holdRows}
+	f := tasker.HoldFilter{Open: readChoice(q, "state", []tasker.HoldState{"open"}) != "", Before: q.readID("before"),
+		Limit: listRows}
 	list, more := loadPage(req, s.Holds.List, f)
 	p := newListPage(req, list, more, "before", func(h tasker.Hold) any { return h.UUID })
 	return &view{page: "holds", title: "Holds", nav: navHolds, live: true, body: p}, nil
@@ -89,8 +82,9 @@ var holdVerbs = []verb{
 		Long: "Releases one more step as a probe. Its outcome is shown on this page. Only a circuit breaker reacts to it."},
 	{Word: wordExtend, Name: "Extend…", Does: "extend the hold", endpoint: endpoint.ExtendHold,
 		Long: "Moves the end of the hold. Its owner is warned before it ends."},
-	{Word: wordRelease, Name: "Release…", Key: "r", Does: "release the steps of the hold", endpoint: endpoint.ReleaseHold,
-		Long: "Releases the steps in waves, each after the previous wave has succeeded. If 10 % of a wave fails, the hold becomes active again."},
+	{Word: wordRelease, Name: "Release…", Key: "r", Does: "release the steps of the hold",
+		endpoint: endpoint.ReleaseHold,
+		Long:     "Releases the steps in waves, each after the previous wave has succeeded. If 10 % of a wave fails, the hold becomes active again."},
 }
 
 // checkHoldVerb returns why a hold does not accept an action, or "" if it does.
@@ -105,7 +99,7 @@ func checkHoldVerb(v verb, h tasker.Hold) string {
 	}
 }
 
-// newHoldForm is the form to change a hold, or to create one if it has no verb.
+// holdForm is the form to change a hold, or to create one if it has no verb.
 type holdForm struct {
 	form
 	verb
@@ -114,26 +108,12 @@ type holdForm struct {
 	Namespace, Handler, Template, Step, Case, Owner, For, Waves string // as typed
 }
 
-// Takes reports whether the form has a field.
-func (p *holdForm) Takes(field string) bool {
-	switch field {
-	case "scope":
-		return p.Word == ""
-	case "end":
-		return p.Word == "" || p.Word == wordExtend
-	case "waves":
-		return p.Word == wordRelease
-	default:
-		return p.Word == field
-	}
-}
-
-func (*holdForm) Durations() []ageChoice {
-	return []ageChoice{{"15m", "15 minutes"}, {"1h", "1 hour"}, {"4h", "4 hours"}, {"8h", "8 hours"}, {"24h", "1 day"}}
-}
+// TakesEnd reports whether the form has fields for the end of the hold and its owner.
+func (p *holdForm) TakesEnd() bool { return p.Word == "" || p.Word == wordExtend }
 
 func (s *server) newBeginHoldForm(req *request) *holdForm {
-	p := &holdForm{Namespace: req.trimmedValue("namespace"), Handler: req.trimmedValue("handler"), Template: req.trimmedValue("template")}
+	p := &holdForm{Namespace: req.trimmedValue("namespace"), Handler: req.trimmedValue("handler"),
+		Template: req.trimmedValue("template")}
 	p.Step, p.Case = req.trimmedValue("step"), req.trimmedValue("case")
 	p.form = req.newForm(form{page: "holdaction", title: "Hold steps", nav: navHolds, Button: "Hold", Back: holdsPath})
 	p.Long = "Steps in the scope cannot be claimed. New tasks are accepted and running steps continue. Held steps use no attempt, and their queue timeout and staleness are stopped."
@@ -149,30 +129,29 @@ func (p *holdForm) read(req *request) {
 func (s *server) newHoldForm(req *request, v verb) *holdForm {
 	h := loadByID(req, "hold", s.Holds.Detail).Hold
 	p := &holdForm{verb: v, Hold: h}
-	p.form = req.newForm(form{page: "holdaction", title: v.button() + ": " + h.String(), nav: navHolds, Button: v.button(), Back: holdPath(h.UUID)})
+	p.form = req.newForm(form{page: "holdaction", title: v.button() + ": " + h.String(), nav: navHolds,
+		Button: v.button(), Back: holdPath(h.UUID)})
 	p.Refused = checkHoldVerb(v, h)
 	p.read(req)
 	return p
 }
 
 func (p *holdForm) do(req *request) (*view, error) {
-
-	if p.Word == "" {
-		return p.begin(req)
-	}
 	ctx, id, c := req.Context(), p.Hold.UUID, hold.Change{Actor: p.Actor, Reason: p.Reason}
 	v := &view{next: p.Back}
-	var err error
+	d, err := parseDuration(p.For)
+	if p.TakesEnd() && err != nil {
+		return nil, err
+	}
 	switch p.Word {
+	case "":
+		return p.begin(req, d)
 	case wordProbe:
 		v.note = "A probe is released within a second."
 		_, err = p.Holds.Probe(ctx, id, c)
 	case wordExtend:
 		v.note = "The hold was extended."
-		var d time.Duration
-		if d, err = parseDuration(p.For); err == nil {
-			_, err = p.Holds.Extend(ctx, id, tasker.HoldExtension{For: d, Owner: p.Owner}, c)
-		}
+		_, err = p.Holds.Extend(ctx, id, tasker.HoldExtension{For: d, Owner: p.Owner}, c)
 	default:
 		v.note = "The hold is being released."
 		var waves []int
@@ -183,24 +162,20 @@ func (p *holdForm) do(req *request) (*view, error) {
 	return v, err
 }
 
-func (p *holdForm) begin(req *request) (*view, error) {
-	d, err := parseDuration(p.For)
-	if err != nil {
-		return nil, err
-	}
+func (p *holdForm) begin(req *request, d time.Duration) (*view, error) {
 	n := tasker.NewHold{
 		HoldScope: tasker.HoldScope{Namespace: p.Namespace, Handler: p.Handler, TaskName: p.Template, StepName: p.Step},
 		For:       d, Owner: cmp.Or(p.Owner, p.Actor), Reason: p.Reason, Actor: p.Actor,
 	}
+	var err error
 	if p.Case != "" {
-		if n.CaseID, err = p.readCase(req); err != nil {
-			return nil, err
-		}
+		n.CaseID, err = p.readCase(req)
 		n.HoldScope = tasker.HoldScope{}
 	} else if n.Namespace != "" {
-		if err := req.caller.RequirePermission(access.OperateSteps, n.Namespace); err != nil {
-			return nil, asInputError(err)
-		}
+		err = req.caller.RequirePermission(access.OperateSteps, n.Namespace)
+	}
+	if err != nil {
+		return nil, asInputError(err)
 	}
 	h, err := p.Holds.Begin(req.Context(), n)
 	return &view{next: holdPath(h.UUID), note: "Steps in the scope are held."}, asInputError(err)
@@ -208,12 +183,13 @@ func (p *holdForm) begin(req *request) (*view, error) {
 
 // readCase reads the case whose scope is held.
 func (p *holdForm) readCase(req *request) (*tasker.ID, error) {
-	var id tasker.ID
-	if id.UnmarshalText([]byte(p.Case)) != nil {
+	id, err := uuid.Parse(p.Case)
+	if err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "invalid case %q: must be the id of a case", truncate(p.Case, 60))
 	}
-	_, err := access.Finder(p.DB.FindNamespaces).Check(req.Context(), req.caller, access.OperateSteps, access.Resource{Kind: access.CaseKind, ID: id})
-	return &id, asInputError(err)
+	_, err = access.Finder(p.DB.FindNamespaces).Check(req.Context(), req.caller, access.OperateSteps,
+		access.Resource{Kind: access.CaseKind, ID: id})
+	return &id, err
 }
 
 // asInputError turns a NotFound error into an Invalid error, so that the form is shown again with
@@ -247,7 +223,7 @@ func (p *holdForm) command() command {
 		c.flag("--waves", strings.ReplaceAll(p.Waves, " ", ""))
 		c.member("waves", &waves)
 	}
-	if p.Takes("end") {
+	if p.TakesEnd() {
 		seconds := 3600
 		if d, err := parseDuration(p.For); err == nil {
 			seconds = int(d / time.Second)

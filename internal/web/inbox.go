@@ -10,7 +10,6 @@ import (
 const (
 	inboxPath = Root + "/inbox"
 	navInbox  = "Inbox"
-	inboxRows = 50
 
 	wordMine       = "mine"
 	wordUnassigned = "unassigned"
@@ -35,7 +34,8 @@ func (req *request) listAssignees() []string {
 func (s *server) showInbox(req *request) (*view, error) {
 	q := req.query()
 	of := readChoice(q, "of", []string{wordMine, wordUnassigned})
-	f := tasker.InboxFilter{Namespace: q.readText("namespace", maxText), Template: q.readText("template", maxText), Overdue: q.isOn("overdue"), Limit: inboxRows}
+	f := tasker.InboxFilter{Namespace: q.readText("namespace", maxText), Template: q.readText("template", maxText),
+		Overdue: q.isOn("overdue"), Limit: listRows}
 	who := q.readText("assignee", tasker.MaxAssigneeBytes)
 	switch {
 	case who != "":
@@ -58,7 +58,8 @@ func (s *server) showInbox(req *request) (*view, error) {
 		p.Choice = append(p.Choice, link{Name: word, Path: inboxPath + "?of=" + word, Here: word == of && who == ""})
 	}
 	list, more := loadPage(req, s.Engine.Inbox, f)
-	p.listPage = newListPage(req, list, more, "after", func(h tasker.HumanStep) any { return tasker.InboxCursor{DueAt: h.DueAt, Step: h.StepUUID} })
+	p.listPage = newListPage(req, list, more, "after",
+		func(h tasker.HumanStep) any { return tasker.InboxCursor{DueAt: h.DueAt, Step: h.StepUUID} })
 	return &view{page: "inbox", title: navInbox, nav: navInbox, live: true, body: p}, nil
 }
 
@@ -69,6 +70,7 @@ func isHumanStep(s tasker.Step) bool {
 	return s.Type == tasker.ExternalStep && s.State == tasker.StepPending && s.DependenciesSatisfied && !s.DecisionDue
 }
 
+// humanForm is the common part of forms for a human step.
 type humanForm struct {
 	form
 	Task tasker.Task
@@ -99,7 +101,7 @@ func (h *humanForm) newStepCall(e described, word string) *call {
 	return c
 }
 
-// newAssignForm is the form to assign a human step.
+// assignForm is the form to assign a human step.
 type assignForm struct {
 	humanForm
 	To string
@@ -125,7 +127,6 @@ func (s *server) newAssignForm(req *request) *assignForm {
 }
 
 func (p *assignForm) do(req *request) (*view, error) {
-
 	if !req.Form.Has("assignee") {
 		return nil, tasker.Errorf(tasker.Invalid,
 			"the assignee is missing: enter a person or a group, or leave it empty to unassign the step")

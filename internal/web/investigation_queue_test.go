@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/cases"
+	"tasker.example/tasker/internal/explain"
+	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/web"
 )
 
@@ -177,7 +180,10 @@ func TestUngroupedInvestigationsAreShown(t *testing.T) {
 	h.declined(2)
 	h.WithCases(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(t.Context()))
 	h.fail("order", "charge", "closed", 3)
-	pages := web.New(t.Context(), web.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ}) // no loop has found their cases
+	pages := web.New(t.Context(), web.Options{
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: cases.New(h.DB, cases.Options{}), Operations: h.ops, Explain: explain.New(h.DB, explain.Options{}),
+		Holds: hold.New(h.DB, h.Engine, hold.Options{}),
+	}) // no loop has found their cases
 	get := func(path string) string {
 		w := httptest.NewRecorder()
 		pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil).WithContext(t.Context()))

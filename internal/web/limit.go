@@ -80,7 +80,8 @@ type limitDetailPage struct {
 }
 
 func readLimitRef(req *request) tasker.LimitRef {
-	ref := tasker.LimitRef{Kind: tasker.LimitKind(req.trimmedValue("kind")), Namespace: req.trimmedValue("namespace"), Name: req.trimmedValue("name")}
+	ref := tasker.LimitRef{Kind: tasker.LimitKind(req.trimmedValue("kind")), Namespace: req.trimmedValue("namespace"),
+		Name: req.trimmedValue("name")}
 	if checkStorable(ref.Namespace+ref.Name) != nil {
 		req.fail(tasker.Errorf(tasker.Invalid, "invalid limit name: must be valid UTF-8 without NUL"))
 	}
@@ -100,6 +101,7 @@ func (s *server) showLimit(req *request) (*view, error) {
 	return &view{page: "limit", title: "Limit of " + limitTitle(d.LimitRef), nav: navLimits, live: true, body: p}, nil
 }
 
+// limitForm is the form to set or delete a limit.
 type limitForm struct {
 	form
 	Ref     tasker.LimitRef // as typed
@@ -118,7 +120,8 @@ func (p *limitForm) Of() string {
 }
 
 func (s *server) newSetLimitForm(req *request) *limitForm {
-	p := &limitForm{Ref: readLimitRef(req), Max: req.trimmedField("max"), Rate: req.trimmedField("rate"), Burst: req.trimmedField("burst")}
+	p := &limitForm{Ref: readLimitRef(req), Max: req.trimmedField("max"), Rate: req.trimmedField("rate"),
+		Burst: req.trimmedField("burst")}
 	for _, kind := range tasker.LimitKinds() {
 		if kind != tasker.ServerLimit || req.caller.RequireLimitPermission(tasker.LimitRef{Kind: kind}) == nil {
 			p.Kinds = append(p.Kinds, kind)
@@ -149,13 +152,13 @@ func (p *limitForm) fill(req *request) {
 func (s *server) newDeleteLimitForm(req *request) *limitForm {
 	p := &limitForm{Ref: readLimitRef(req), Deletes: true}
 	back := limitPage(load(req, s.Engine.Limit, p.Ref).LimitRef)
-	p.form = req.newForm(form{page: "limitaction", title: "Delete the limit of " + limitTitle(p.Ref), nav: navLimits, Button: "Delete the limit", Back: back, Danger: true})
+	p.form = req.newForm(form{page: "limitaction", title: "Delete the limit of " + limitTitle(p.Ref), nav: navLimits,
+		Button: "Delete the limit", Back: back, Danger: true})
 	p.Command = p.command()
 	return p
 }
 
 func (p *limitForm) do(req *request) (*view, error) {
-
 	if err := p.Ref.Check(); err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -10,17 +12,17 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/endpoint"
 )
 
 const (
 	operationsPath = Root + "/operations"
 	navOperations  = "Operations"
 
-	operationRows = 50
-	itemRows      = 100    // on the page of one state
-	itemSamples   = 10     // of each state in the overview
-	maxArrivals   = 1000   // limit of counting
-	maxFitting    = 10_000 // counting the steps of a plan stops here
+	itemRows    = 100    // on the page of one state
+	itemSamples = 10     // of each state in the overview
+	maxArrivals = 1000   // limit of counting
+	maxFitting  = 10_000 // counting the steps of a plan stops here
 )
 
 func operationPath(id tasker.ID) string { return operationsPath + "/" + id.String() }
@@ -53,7 +55,8 @@ func itemNoun(act tasker.Act) string {
 
 func (s *server) showOperations(req *request) (*view, error) {
 	q := req.query()
-	f := tasker.OperationFilter{State: readChoice(q, "state", tasker.OperationStates()), Limit: operationRows, Offset: q.readOffset()}
+	f := tasker.OperationFilter{State: readChoice(q, "state", tasker.OperationStates()), Limit: listRows,
+		Offset: q.readOffset()}
 	list, more := loadPage(req, s.DB.Operations, f)
 	p := listPage[tasker.Operation]{list, req.newPager(f.Offset, f.Limit, len(list), more)}
 	return &view{page: "operations", title: "Operations", nav: navOperations, live: true, body: p}, nil
@@ -78,16 +81,16 @@ type operationPage struct {
 	Computes string // expression that computes the results of the steps
 	Waves    []waveLine
 	Why      *tasker.Condition
-	PausedBy string
-	Case     string // page of the selected case
-	Arrived  int    // new investigations that match the selection; -1 if unknown
-	Again    string // form to plan for them
-	Chosen   string // selection besides the case
-	State1   tasker.ItemState
-	Groups   []itemGroup
-	Pager    pager
-	Verbs    []verb
-	Hides    bool // payloads are hidden
+
+	Case    string // page of the selected case
+	Arrived int    // new investigations that match the selection; -1 if unknown
+	Again   string // form to plan for them
+	Chosen  string // selection besides the case
+	State1  tasker.ItemState
+	Groups  []itemGroup
+	Pager   pager
+	Verbs   []verb
+	Hides   bool // payloads are hidden
 }
 
 type waveLine struct {
@@ -104,24 +107,6 @@ type itemGroup struct {
 	Acts  []link
 }
 
-// formatItemWave numbers the wave of an item from 1.
-func formatItemWave(wave *int) string {
-	if wave == nil {
-		return "–"
-	}
-	return strconv.Itoa(*wave + 1)
-}
-
-// outcomes explains, by outcome code, why an item was skipped.
-var outcomes = map[string]string{
-	"changed": "the step has changed since the plan", "refused": "the state of the step does not allow it", "gone": "the step no longer exists",
-	"busy": "the task was locked for too long", "not_run": "the template skipped the step", "taken_over": "the step was changed outside the operation",
-	"cancelled": "the task was cancelled", "template_gone": "the template no longer exists",
-	"template_cycle":    "the newest version of the template has a dependency cycle",
-	"expression_failed": "the expression failed",
-	"context_invalid":   "the context is invalid for the newest version of the template",
-}
-
 func (s *server) showOperation(req *request) (*view, error) {
 	o := loadByID(req, "operation", s.DB.Operation)
 	q := req.query()
@@ -131,15 +116,14 @@ func (s *server) showOperation(req *request) (*view, error) {
 	}
 	after := q.readNumber("after", 0, 0, tasker.MaxOperationItems)
 	p.Hides = slices.ContainsFunc(o.Namespaces, func(n string) bool { return !req.canReadPayloads(n) })
-	if o.Pause != nil {
-		p.PausedBy = fmt.Sprintf(cmp.Or(pauseTexts[o.Pause.For], string(o.Pause.For))+"%.0[1]s%.0[2]s", formatCount(o.Pause.Failures, "step"), o.Pause.By)
-	}
+
 	if o.SettledAt == nil {
 		p.Why = s.findCondition(req, o.UUID)
 	}
 	s.addArrivals(req, &p)
 	if s.canShowAction(req, access.OperateSteps, o.Namespaces...) {
-		p.Verbs = slices.DeleteFunc(slices.Clone(operationVerbs), func(v verb) bool { return v.checkOperation(o) != "" })
+		p.Verbs = slices.DeleteFunc(slices.Clone(operationVerbs),
+			func(v verb) bool { return v.checkOperation(o) != "" })
 	}
 	s.addItems(req, &p, after)
 	return &view{page: "operation", title: describeAction(o), nav: navOperations, live: true, body: p}, nil
@@ -167,14 +151,6 @@ func newWaveLines(o tasker.Operation) []waveLine {
 		list = append(list, l)
 	}
 	return list
-}
-
-// pauseTexts explains why an operation is paused. The arguments are the failed steps and the
-// operator.
-var pauseTexts = map[tasker.PauseReason]string{
-	tasker.PausedByOperator: "by %[2]s", tasker.PausedSameCause: "automatically: %[1]s failed with the same cause", tasker.PausedNewCause: "automatically: %[1]s failed with a new cause",
-	tasker.PausedWaveFailed: "automatically: %[1]s of the wave failed again", tasker.PausedWaveTimeout: "automatically: %[1]s of the wave did not succeed in time",
-	tasker.PausedNoWorker: "automatically: no worker is online for the steps; it resumes when one is",
 }
 
 // addArrivals counts the investigations that match the selection but were opened later.
@@ -236,15 +212,160 @@ func (s *server) buildRetryLinks(req *request, list []tasker.OperationItem) []li
 	}
 	possible := s.countPossible(req, tasker.OperationSelection{IDs: ids}, len(ids))
 	delete(possible, tasker.ActEnd)
-	return buildActLinks(req, possible, "", "plan an operation on the steps that failed again", func(tasker.Act) string { return planPath + "?" + query.Encode() })
+	return buildActLinks(req, possible, "", "plan an operation on the steps that failed again",
+		func(tasker.Act) string { return planPath + "?" + query.Encode() })
 }
 
-// explainItem returns why an item failed or was skipped, or "".
-func explainItem(item tasker.OperationItem) string {
-	if item.State == tasker.ItemFailedAgain || item.Outcome == "" {
-		return cleanText(item.FailureText)
+const wordStart = "start"
+
+var operationVerbs = []verb{
+	{
+		Word: wordStart, Name: "Start…", Key: "r", Does: "start the operation", Done: "started",
+		endpoint: endpoint.StartOperation,
+		Long:     "Releases the steps in waves. The operation pauses automatically if too many fail again.",
+		from:     []tasker.OperationState{tasker.OperationPlanned},
+	},
+	{
+		Word: wordPause, Name: "Pause", Key: "h", Does: "pause the operation", Done: "paused",
+		endpoint: endpoint.PauseOperation,
+		Long:     "Releases no more steps until it is resumed. Released steps continue.", InPlace: true,
+		from: []tasker.OperationState{tasker.OperationRunning},
+	},
+	{
+		Word: wordResume, Name: "Resume", Key: "r", Does: "resume the operation", Done: "resumed",
+		endpoint: endpoint.ResumeOperation,
+		Long:     "Continues the current wave and resets the failure counts.", InPlace: true,
+		from: []tasker.OperationState{tasker.OperationPaused},
+	},
+	{
+		Word: "abort", Name: "Abort…", Does: "abort the operation", Done: "aborted",
+		endpoint: endpoint.AbortOperation, Final: true,
+		Long: "Releases no more steps. Released steps continue and their outcomes are recorded. An aborted operation cannot be started again.",
+		from: []tasker.OperationState{tasker.OperationPlanned, tasker.OperationRunning, tasker.OperationPaused},
+	},
+}
+
+// checkOperation returns why an operation does not accept the action, or "" if it does.
+func (v verb) checkOperation(o tasker.Operation) string {
+	if slices.Contains(v.from, o.State) {
+		return ""
 	}
-	return explainOutcome(item.Outcome)
+	state := formatWords(o.State)
+	if o.EndedAt != nil {
+		state = "finished"
+	}
+	return fmt.Sprintf("This operation is %s and can't be %s.", state, v.Done)
 }
 
-func explainOutcome(code string) string { return cmp.Or(outcomes[code], formatWords(code)) }
+// operationForm is the form for an action on an operation.
+type operationForm struct {
+	form
+	verb
+	Operation tasker.Operation
+	Computes  string // expression that computes the results of the steps
+	Digest    string // of the displayed plan
+	First     []tasker.OperationItem
+	DryRun    *tasker.DryRun
+	Enqueues  []tasker.ValueCount // steps that would be enqueued
+	Waves     []waveLine
+	NoDryRun  string // why there is none
+
+	Tolerate      string // as typed, for resume
+	TolerateCause bool
+}
+
+// Limits of a plan page.
+const (
+	shownItems  = 10
+	dryRunItems = 1000
+)
+
+func (s *server) newOperationForm(req *request, v verb) *operationForm {
+	o := loadByID(req, "operation", s.DB.Operation)
+	p := &operationForm{
+		verb: v, Operation: o, Computes: apiv1.FromOperation(o).Act.ResultExpression, Digest: o.PlanDigest,
+		Waves: newWaveLines(o),
+	}
+	p.form = req.newForm(form{
+		page: "operationaction", title: v.button() + ": " + describeAction(o), nav: navOperations, Button: v.button(),
+		Back: operationPath(o.UUID), Danger: v.Final,
+	})
+	p.Refused = v.checkOperation(o)
+	p.Tolerate, p.TolerateCause = req.trimmedField("tolerate"), req.isChecked("tolerate_cause")
+	if p.Tolerate == "" && o.Guards.Tolerate != nil {
+		p.Tolerate = o.Guards.Tolerate.String()
+	}
+	p.Command = p.command()
+	if v.Word != wordStart || req.err() != nil {
+		return p
+	}
+	p.Button = describeAction(o)
+	if len(o.Waves) > 0 && o.Items > o.Waves[0] {
+		p.Button = "Start with " + formatCount(o.Waves[0], itemNoun(o.Act))
+	}
+	list, _, err := s.DB.OperationItems(req.Context(), o.UUID, tasker.OperationItemFilter{Limit: shownItems})
+	p.First = list
+	if err == nil && p.Refused == "" && req.Method == http.MethodGet {
+		err = p.dryRun(req.Context())
+	}
+	req.fail(err)
+	return p
+}
+
+func (p *operationForm) dryRun(ctx context.Context) error {
+	r, err := p.Operations.DryRun(ctx, p.Operation.UUID, 0, dryRunItems)
+	if code := tasker.CodeOf(err); code == tasker.Conflict || code == tasker.Unavailable {
+		p.NoDryRun = errorMessage(err) // the plan can still be started
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.DryRun = &r
+
+	for name, n := range r.Enqueues {
+		p.Enqueues = append(p.Enqueues, tasker.ValueCount{Value: name, Entries: int64(n)})
+	}
+	slices.SortFunc(p.Enqueues, func(a, b tasker.ValueCount) int {
+		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Value, b.Value))
+	})
+	return nil
+}
+
+func (p *operationForm) do(req *request) (*view, error) {
+	switch seen := req.PostFormValue("seen"); {
+	case seen == "":
+		return nil, tasker.Errorf(tasker.Invalid, "the form is missing the operation's state: reload the page")
+	case seen != string(p.Operation.State):
+		return nil, tasker.Errorf(tasker.Conflict, "the operation is now %s: check it and submit again", formatWords(p.Operation.State))
+	}
+	ctx, id := req.Context(), p.Operation.UUID
+	var err error
+	switch p.Word {
+	case wordStart:
+		_, err = p.Operations.Start(ctx, id, req.PostFormValue("digest"), p.Actor)
+	case wordPause:
+		_, err = p.Operations.Pause(ctx, id, p.Actor)
+	case wordResume:
+		var tolerate *tasker.FailureTolerance
+		if tolerate, err = readTolerance(p.Tolerate); err == nil {
+			_, err = p.Operations.Resume(ctx, id, p.Actor, tasker.ResumeOptions{Tolerate: tolerate, TolerateCause: p.TolerateCause})
+		}
+	default:
+		_, err = p.Operations.Abort(ctx, id, p.Actor)
+	}
+	return &view{next: p.Back, note: "The operation was " + p.Done + "."}, err
+}
+
+func (p *operationForm) command() command {
+	c := p.newCall(p.endpoint, "operation "+p.Word, p.Operation.UUID.String())
+	switch p.Word {
+	case wordStart:
+		c.set("--plan-digest", "plan_digest", p.Digest)
+	case wordResume:
+		c.set("--tolerate", "tolerate", p.Tolerate)
+		c.set("--tolerate-cause", "tolerate_cause", p.TolerateCause)
+	}
+	c.setActor("--by", "by")
+	return c.format()
+}

@@ -1,8 +1,10 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -77,11 +79,6 @@ var windows = []window{
 type chart struct {
 	ID, Title string
 	plot
-}
-
-var phaseDoes = map[tasker.Phase]string{
-	tasker.PhaseAcknowledge: "until the first operator action", tasker.PhaseOwn: "until the case had an owner", tasker.PhaseRepair: "until the last repair",
-	tasker.PhaseProve: "from the repair to its verification", tasker.PhaseResolve: "until the investigations ended",
 }
 
 // addCharts draws the selected window; the default is the last hour. It draws only one, because the
@@ -217,8 +214,9 @@ func (s *server) showWorkers(req *request) (*view, error) {
 	queues, err := s.DB.Queues(req.Context(), "", pageRows+1)
 	req.fail(err)
 	p := workersPage{
-		Workers: list, Pager: req.newPager(offset, pageRows, len(list), more), Weights: loadAll(req, s.DB.NamespaceWeights),
-		Queues: queues[:min(len(queues), pageRows)], MoreQueues: len(queues) > pageRows,
+		Workers: list, Pager: req.newPager(offset, pageRows, len(list), more),
+		Weights: loadAll(req, s.DB.NamespaceWeights),
+		Queues:  queues[:min(len(queues), pageRows)], MoreQueues: len(queues) > pageRows,
 	}
 	for _, queue := range p.Queues {
 		if queue.Unserved {
@@ -228,6 +226,7 @@ func (s *server) showWorkers(req *request) (*view, error) {
 	return &view{page: "workers", title: "Workers", nav: "Workers", live: true, body: p}, nil
 }
 
+// drainForm is the form to drain a worker.
 type drainForm struct {
 	form
 	tasker.Worker
@@ -239,7 +238,8 @@ func (*drainForm) check() error { return nil }
 
 func (s *server) newDrainForm(req *request) *drainForm {
 	w := loadByID(req, "worker", s.DB.WorkerWithHealth)
-	f := req.newForm(form{page: "drain", title: "Drain worker " + w.Name, nav: "Workers", Button: "Drain this worker", Shortcut: "x", Back: Root + "/workers"})
+	f := req.newForm(form{page: "drain", title: "Drain worker " + w.Name, nav: "Workers", Button: "Drain this worker",
+		Shortcut: "x", Back: Root + "/workers"})
 	f.Command = f.newCall(endpoint.DrainWorker, "worker drain", w.UUID.String()).format()
 	return &drainForm{form: f, Worker: w, Silent: w.Health == tasker.WorkerStale || w.Health == tasker.WorkerGone}
 }
@@ -250,4 +250,36 @@ func (f *drainForm) do(req *request) (*view, error) {
 		err = tasker.Errorf(tasker.Conflict, "worker %s no longer exists", f.UUID)
 	}
 	return &view{next: f.Back, note: fmt.Sprintf("Worker %s is draining: it claims no steps, finishes its current ones and leaves.", f.Name)}, err
+}
+
+const weightPath = "/set-weight"
+
+// weightForm is the form to set the weight of a namespace.
+type weightForm struct {
+	form
+	Namespace, Weight string // as typed
+}
+
+func (s *server) newWeightForm(req *request) *weightForm {
+	p := &weightForm{Namespace: req.trimmedValue("namespace"), Weight: req.trimmedValue("weight")}
+	p.form = req.newForm(form{page: "weight", title: "Weight of a namespace", nav: "Workers", Button: "Set the weight", Back: Root + "/workers"})
+	weight, err := strconv.ParseFloat(p.Weight, 64)
+	if err != nil {
+		weight = 1
+	}
+	c := p.newCall(endpoint.SetNamespace, "namespace weight", cmp.Or(p.Namespace, "NAMESPACE"))
+	c.words = append(c.words, strconv.FormatFloat(weight, 'f', -1, 64))
+	c.member("weight", &weight)
+	p.Command = c.format()
+	return p
+}
+
+func (p *weightForm) do(req *request) (*view, error) {
+	weight, err := strconv.ParseFloat(p.Weight, 64)
+	if err != nil {
+		return nil, tasker.Errorf(tasker.Invalid, "invalid weight %q: must be a number from 0.01 to 1000",
+			truncate(p.Weight, 40))
+	}
+	_, err = p.Engine.SetNamespaceWeight(req.Context(), p.Namespace, weight, p.Actor)
+	return &view{next: p.Back, note: "The weight of namespace " + p.Namespace + " is " + p.Weight + "."}, err
 }

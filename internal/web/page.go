@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"io"
 	"io/fs"
 	"mime"
 	"net/http"
@@ -23,6 +22,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/payload"
 )
 
@@ -161,21 +161,8 @@ func (s *server) writeView(req *request, v *view) {
 		http.Error(req.w, "The server failed to render this page. See its log.", http.StatusInternalServerError)
 		return
 	}
-	text := markBidi(page.String())
-	h := req.w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Vary", "Accept-Encoding")
-	status := cmp.Or(v.status, http.StatusOK)
-	if !acceptsGzip(req.Request) {
-		req.w.WriteHeader(status)
-		_, _ = io.WriteString(req.w, text) // the browser may have disconnected
-		return
-	}
-	h.Set("Content-Encoding", "gzip")
-	req.w.WriteHeader(status)
-	z, _ := gzip.NewWriterLevel(req.w, gzip.BestSpeed) // a valid level
-	_, _ = io.WriteString(z, text)
-	_ = z.Close()
+	req.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	writeBody(req.w, req.Request, cmp.Or(v.status, http.StatusOK), []byte(markBidi(page.String())))
 }
 
 // formValues matches the values of form fields in HTML, which browsers send back unchanged.
@@ -201,68 +188,56 @@ func markBidi(page string) string {
 //go:embed static/*.css static/*.js static/*.svg
 var staticFiles embed.FS
 
-// asset is a static file. Its URL contains its hash, so browsers cache it forever.
-type asset struct {
-	kind  string // media type
-	hash  string
-	plain []byte
-	small []byte // gzip
-}
+var hashedAssets = sync.OnceValue(hashAssets)
 
-var loadedAssets = sync.OnceValue(loadAssets)
-
-func loadAssets() map[string]asset {
-	assets := map[string]asset{}
-	err := fs.WalkDir(staticFiles, "static", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := staticFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
+// hashAssets returns the hashes of the static files. Their URLs contain them, so browsers cache the
+// files forever.
+func hashAssets() map[string]string {
+	hashes := map[string]string{}
+	files, err := staticFiles.ReadDir("static")
+	for _, f := range files {
+		text, readErr := staticFiles.ReadFile("static/" + f.Name())
+		err = cmp.Or(err, readErr)
 		sum := sha256.Sum256(text)
-		assets[path.Base(name)] = asset{
-			kind: mime.TypeByExtension(path.Ext(name)), hash: hex.EncodeToString(sum[:6]), plain: text, small: compress(text),
-		}
-		return nil
-	})
+		hashes[f.Name()] = hex.EncodeToString(sum[:6])
+	}
 	if err != nil {
 		panic(err) // the files are embedded
 	}
-	return assets
-}
-
-func compress(text []byte) []byte {
-	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a valid level
-	_, _ = z.Write(text)
-	_ = z.Close()
-	return b.Bytes()
+	return hashes
 }
 
 func (s *server) assetPath(name string) string {
-	return Root + "/static/" + name + "?v=" + s.assets[name].hash
+	return Root + "/static/" + name + "?v=" + s.assets[name]
 }
 
 func (s *server) serveStatic(w http.ResponseWriter, r *http.Request) {
-	a, ok := s.assets[r.PathValue("name")]
-	if !ok {
+	name := r.PathValue("name")
+	text, err := staticFiles.ReadFile("static/" + name)
+	if err != nil {
 		http.NotFound(w, r)
 		return
 	}
-	h := w.Header()
-	h.Set("Content-Type", a.kind)
-	h.Set("Vary", "Accept-Encoding")
-	if r.URL.Query().Get("v") == a.hash {
-		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	if r.URL.Query().Get("v") == s.assets[name] {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	text := a.plain
-	if acceptsGzip(r) {
-		h.Set("Content-Encoding", "gzip")
-		text = a.small
+	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+	writeBody(w, r, http.StatusOK, text)
+}
+
+// writeBody writes a response, compressed if the browser accepts that.
+func writeBody(w http.ResponseWriter, r *http.Request, status int, body []byte) {
+	w.Header().Set("Vary", "Accept-Encoding")
+	if !acceptsGzip(r) {
+		w.WriteHeader(status)
+		_, _ = w.Write(body) // the browser may have disconnected
+		return
 	}
-	_, _ = w.Write(text) // the browser may have disconnected
+	w.Header().Set("Content-Encoding", "gzip")
+	w.WriteHeader(status)
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a valid level
+	_, _ = z.Write(body)
+	_ = z.Close()
 }
 
 func acceptsGzip(r *http.Request) bool {
@@ -278,21 +253,23 @@ func acceptsGzip(r *http.Request) bool {
 // functions contains the template functions. Only [formatMoment] returns HTML, which it builds from
 // a time.
 var functions = template.FuncMap{
-	"lasted": formatLength, "moment": formatMoment, "momentOf": formatOptionalMoment, "minutes": formatMinutes,
+	"lasted": formatLength, "moment": formatMoment, "minutes": formatMinutes,
 	"minutesOf": func(m *float64) string { return formatMinutes(*m) },
 	"document":  func(name string, doc json.RawMessage) document { return newDocument(name, doc, maxShown, "") },
-	"opened":    document.asOpen, "tagged": taggedPath, "attributed": attributedPath, "correlated": correlatedPath,
-	"words": formatWords, "short": formatShortID, "stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf,
+	"opened":    document.asOpen,
+	"words":     formatWords, "short": formatShortID, "stateKind": stateKind, "severityKind": severityKind,
+	"cause": tasker.CauseOf,
 	"count": formatCount, "endedOf": formatEnded, "text": formatText, "shown": cleanText, "clip": truncate,
-	"dict": newDict, "span": formatSpan, "entry": entryOf, "sentence": toSentence, "indent": strings.Repeat, "add": func(a, b int) int { return a + b }, "minus": func(a, b int) int { return a - b },
+	"dict": newDict, "span": formatSpan, "entry": entryOf, "sentence": toSentence, "indent": strings.Repeat,
+	"add": func(a, b int) int { return a + b }, "minus": func(a, b int) int { return a - b },
 	"ago":   func(at *time.Time) string { return formatAgo(*at) },
 	"inner": func(doc json.RawMessage) string { return strings.Trim(compactJSON(doc), "{}") }, "late": formatDelay,
-	"ages": func() []ageChoice { return ages },
-	"join": strings.Join, "heldSteps": formatHeld, "holdWave": formatHoldWave, "queue": queuePath, "version": templatePath,
+	"list": formatList, "splitFields": cases.SplitFields,
+	"join": strings.Join, "heldSteps": formatHeld, "queue": queuePath, "version": templatePath,
 	"taskProgress": newTaskProgress, "caseProgress": newCaseProgress, "operationProgress": newOperationProgress,
-	"action": describeAction, "rate": formatRate, "itemWave": formatItemWave, "itemReason": explainItem, "outcome": explainOutcome,
-	"limitTitle": limitTitle, "limitPage": limitPage, "capped": formatCapped, "rule": formatRule, "failing": describeFailing,
-	"scheduleKind": scheduleKind, "phaseDoes": func(p tasker.Phase) string { return phaseDoes[p] }, "gauge": newBar,
+	"action": describeAction, "rate": formatRate,
+	"limitTitle": limitTitle, "limitPage": limitPage, "capped": formatCapped, "failing": describeFailing,
+	"gauge":   newBar,
 	"reasons": tasker.Reasons, "taskStates": tasker.TaskStates, "operationStates": tasker.OperationStates,
 	"emissionStates": tasker.EmissionStates, "topics": tasker.Topics,
 }
@@ -305,21 +282,19 @@ func entryOf(e tasker.Event) string {
 	return e.EntryUUID.String()
 }
 
-// formatMoment formats a time as its age, with the UTC time as tooltip. The script updates both.
-func formatMoment(at time.Time) template.HTML {
-	if at.IsZero() {
+// formatMoment formats a time, or a pointer to one, as its age, with the UTC time as tooltip. The
+// script updates both.
+func formatMoment(v any) template.HTML {
+	at, ok := v.(time.Time)
+	if optional, _ := v.(*time.Time); optional != nil {
+		at, ok = *optional, true
+	}
+	if !ok || at.IsZero() {
 		return "–"
 	}
 	utc := at.UTC().Format(time.RFC3339)
 	return template.HTML(`<time datetime="` + utc + `" title="` + at.UTC().Format("2006-01-02 15:04:05 UTC") + `">` +
 		template.HTMLEscapeString(formatAgo(at)) + `</time>`)
-}
-
-func formatOptionalMoment(at *time.Time) template.HTML {
-	if at == nil {
-		return "–"
-	}
-	return formatMoment(*at)
 }
 
 // formatAgo formats the distance of a time from now.

@@ -15,7 +15,7 @@ import (
 	"tasker.example/tasker/internal/operation"
 )
 
-// newPlanForm plans an operation on the failed steps of cases, of selected investigations, or of
+// planForm plans an operation on the failed steps of cases, of selected investigations, or of
 // all that match a filter. The page of the plan follows, where the operation is started.
 type planForm struct {
 	form
@@ -81,7 +81,8 @@ func (s *server) newPlanFormFor(req *request, p *planForm, cases []tasker.ID, ba
 		p.Others = append(p.Others, s.findOperations(req, id)...)
 	}
 	p.form = req.newForm(form{
-		page: "plan", title: "Plan: " + p.Place(), nav: navCases, Button: "Create the plan", Back: back, maxReason: maxNotes,
+		page: "plan", title: "Plan: " + p.Place(), nav: navCases, Button: "Create the plan", Back: back,
+		maxReason: maxNotes,
 	})
 	p.addRefusals()
 	p.read(req)
@@ -200,7 +201,6 @@ func formatWaves(waves []int) string {
 }
 
 func (p *planForm) do(req *request) (*view, error) {
-
 	if err := operation.CheckPlanPermission(req.Context(), req.caller, p.Act); err != nil {
 		return nil, err
 	}
@@ -384,7 +384,8 @@ func (p *planForm) command() command {
 	}
 	c.flag("--worker-at-least", p.AtLeast)
 	c.flag("--ignore-new-causes", p.IgnoreNew)
-	c.member("guards", apiv1.OperationGuards{Tolerate: p.Tolerate, IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast})
+	c.member("guards", apiv1.OperationGuards{Tolerate: p.Tolerate, IgnoreNewCause: p.IgnoreNew,
+		WorkerAtLeast: p.AtLeast})
 	if p.Skip {
 		c.flag("--skip-overlap", true)
 		c.member("overlap", "skip")

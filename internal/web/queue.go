@@ -38,10 +38,6 @@ type queueFilter struct {
 	Names    suggestions
 }
 
-type ageChoice struct{ Value, Name string }
-
-var ages = []ageChoice{{"15m", "15 min"}, {"1h", "1 h"}, {"4h", "4 h"}, {"24h", "1 day"}, {"168h", "7 days"}}
-
 func (s *server) showQueue(req *request) (*view, error) {
 	f, q := s.readFilter(req)
 	p := queuePage{Filter: f, Selects: !s.ReadOnly && req.canSee(access.OperateSteps) && !f.Resolved}
@@ -132,7 +128,8 @@ func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter) {
 	}
 	q.Limit, q.Offset = in.readNumber("limit", pageRows, 1, maxRows), in.readOffset()
 	f = queueFilter{
-		Single: in.Get("view") == "entries", HasChip: in.hasAny(chipParameters...), Resolved: q.CaseState == tasker.CaseResolved,
+		Single: in.Get("view") == "entries", HasChip: in.hasAny(chipParameters...),
+		Resolved: q.CaseState == tasker.CaseResolved,
 		Narrowed: in.hasAny("reason", "namespace", "template", "state", "age", "text", "recovered"),
 		ByCase:   req.buildLink("offset", "", "view", "", "case", ""),
 		ByEntry: req.buildLink("offset", "", "view", "entries", "unowned", "", "owner", "", "case_state", "", "failed_again",

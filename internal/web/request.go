@@ -18,6 +18,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/suggest"
@@ -258,7 +260,9 @@ func loadAll[T any](req *request, read func(context.Context) (T, error)) T {
 }
 
 // loadPage is like load for a page of a list. It also reports whether there are more elements.
-func loadPage[F, T any](req *request, read func(context.Context, F) ([]T, bool, error), filter F) (list []T, more bool) {
+func loadPage[F, T any](
+	req *request, read func(context.Context, F) ([]T, bool, error), filter F,
+) (list []T, more bool) {
 	list = load(req, func(ctx context.Context, filter F) (list []T, err error) {
 		list, more, err = read(ctx, filter)
 		return list, err
@@ -280,8 +284,8 @@ func (req *request) pathID(name string) tasker.ID {
 
 // parseID parses a path parameter that is an id. It returns NotFound if the id is malformed.
 func (req *request) parseID(name string) (tasker.ID, error) {
-	var id tasker.ID
-	if err := id.UnmarshalText([]byte(req.PathValue(name))); err != nil {
+	id, err := uuid.Parse(req.PathValue(name))
+	if err != nil {
 		return id, tasker.Errorf(tasker.NotFound, "invalid id %q: must be a UUID", truncate(req.PathValue(name), 40))
 	}
 	return id, nil
@@ -408,26 +412,23 @@ func (q *query) readTexts(name string, most int) (list []string) {
 	return list
 }
 
-func (q *query) readID(name string) *tasker.ID {
-	if q.Get(name) == "" {
+// readParameter parses an optional parameter. It returns nil if the parameter is absent.
+func readParameter[T any](q *query, name, must string, parse func(string) (T, error)) *T {
+	text := q.Get(name)
+	if text == "" {
 		return nil
 	}
-	var id tasker.ID
-	if id.UnmarshalText([]byte(q.Get(name))) != nil {
-		q.addFault(name, "a UUID")
-	}
-	return &id
-}
-
-func (q *query) readFlag(name string) *bool {
-	if q.Get(name) == "" {
-		return nil
-	}
-	v, err := strconv.ParseBool(q.Get(name))
+	v, err := parse(text)
 	if err != nil {
-		q.addFault(name, "true or false")
+		q.addFault(name, must)
 	}
 	return &v
+}
+
+func (q *query) readID(name string) *tasker.ID { return readParameter(q, name, "a UUID", uuid.Parse) }
+
+func (q *query) readFlag(name string) *bool {
+	return readParameter(q, name, "true or false", strconv.ParseBool)
 }
 
 // isOn reads an optional flag.
@@ -437,14 +438,14 @@ func (q *query) isOn(name string) bool {
 }
 
 func (q *query) readDuration(name string) time.Duration {
-	if q.Get(name) == "" {
+	d := readParameter(q, name, "a duration such as 15m or 4h", time.ParseDuration)
+	if d == nil {
 		return 0
 	}
-	d, err := time.ParseDuration(q.Get(name))
-	if err != nil || d < 0 {
+	if *d < 0 {
 		q.addFault(name, "a duration such as 15m or 4h")
 	}
-	return d
+	return *d
 }
 
 // readTime reads an optional time.
@@ -479,6 +480,7 @@ func parseDuration(text string) (time.Duration, error) {
 
 // Limits of lists.
 const (
+	listRows    = 50
 	pageRows    = 100
 	maxRows     = 1000
 	maxOffset   = 1_000_000

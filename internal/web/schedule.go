@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,23 +16,10 @@ const (
 	schedulesPath = Root + "/schedules"
 	navSchedules  = "Schedules"
 
-	scheduleRows = 50
 	scheduleNext = 10
 )
 
 func schedulePath(id tasker.ID) string { return schedulesPath + "/" + id.String() }
-
-// formatRule formats the rule of the firing times.
-func formatRule(r tasker.ScheduleRule) string {
-	switch {
-	case r.Every > 0:
-		return "every " + r.Every.String()
-	case r.AfterEnd > 0:
-		return r.AfterEnd.String() + " after the previous task ends"
-	default:
-		return r.Cron + " " + cmp.Or(r.Zone, "UTC")
-	}
-}
 
 // describeFailing describes the failures of the last tasks, or returns "" if there are too few.
 func describeFailing(h tasker.ScheduleHealth) string {
@@ -49,17 +35,10 @@ func describeFailing(h tasker.ScheduleHealth) string {
 	}
 }
 
-// scheduleKind returns the CSS class of the state of a schedule.
-func scheduleKind(s tasker.ScheduleState) string {
-	if s == tasker.ScheduleActive || s == tasker.SchedulePaused {
-		return stateKind(s)
-	}
-	return "off"
-}
-
 func (s *server) showSchedules(req *request) (*view, error) {
 	q := req.query()
-	f := tasker.ScheduleFilter{Paused: readChoice(q, "state", []tasker.ScheduleState{tasker.SchedulePaused}) != "", After: q.readID("after"), Limit: scheduleRows}
+	f := tasker.ScheduleFilter{Paused: readChoice(q, "state", []tasker.ScheduleState{tasker.SchedulePaused}) != "",
+		After: q.readID("after"), Limit: listRows}
 	list, more := loadPage(req, s.Engine.Schedules, f)
 	p := newListPage(req, list, more, "after", func(h tasker.ScheduleHealth) any { return h.UUID })
 	return &view{page: "schedules", title: navSchedules, nav: navSchedules, live: true, body: p}, nil
@@ -90,9 +69,11 @@ func (s *server) showSchedule(req *request) (*view, error) {
 	}
 	p := schedulePage{ScheduleDetail: d, Document: newDocument("Context of each task", d.Context, maxShown, "")}
 	if d.DeletedAt == nil && s.canShowAction(req, access.OperateSchedules, d.Namespace) {
-		p.Verbs = linkVerbs(schedulePath(d.UUID), scheduleVerbs, func(v verb) string { return checkScheduleVerb(v, d.Schedule) })
+		p.Verbs = linkVerbs(schedulePath(d.UUID), scheduleVerbs,
+			func(v verb) string { return checkScheduleVerb(v, d.Schedule) })
 	}
-	return &view{page: "schedule", title: "Schedule " + d.Namespace + "/" + d.Name, nav: navSchedules, live: true, body: p}, nil
+	return &view{page: "schedule", title: "Schedule " + d.Namespace + "/" + d.Name, nav: navSchedules, live: true,
+		body: p}, nil
 }
 
 const (
@@ -107,8 +88,9 @@ var scheduleVerbs = []verb{
 		Long: "Creates a task now, even if the schedule is paused or its previous task has not ended."},
 	{Word: wordPause, Name: "Pause…", Key: "p", Does: "pause the schedule", endpoint: endpoint.PauseSchedule,
 		Long: "The schedule creates no tasks until it is resumed or the pause ends. Firing times during the pause are skipped. Existing tasks continue."},
-	{Word: wordFill, Name: "Backfill…", Key: "f", Does: "create the missing tasks of past firing times", endpoint: endpoint.BackfillSchedule,
-		Long: "Creates the missing tasks of past firing times, at most 500, all or none. It is safe to repeat. The form first shows what it would create."},
+	{Word: wordFill, Name: "Backfill…", Key: "f", Does: "create the missing tasks of past firing times",
+		endpoint: endpoint.BackfillSchedule,
+		Long:     "Creates the missing tasks of past firing times, at most 500, all or none. It is safe to repeat. The form first shows what it would create."},
 	{Word: wordResume, Name: "Resume…", Key: "r", Does: "resume the schedule", endpoint: endpoint.ResumeSchedule,
 		Long: "The schedule creates tasks again from the next firing time. Firing times during the pause stay skipped."},
 }
@@ -127,7 +109,7 @@ func checkScheduleVerb(v verb, s tasker.Schedule) string {
 	}
 }
 
-// newScheduleVerbForm is the form for an action on a schedule.
+// scheduleForm is the form for an action on a schedule.
 type scheduleForm struct {
 	form
 	verb
@@ -145,8 +127,9 @@ func (s *server) newScheduleVerbForm(req *request, v verb) *scheduleForm {
 	req.fail(err)
 	p := &scheduleForm{verb: v, Schedule: d.Schedule}
 	p.form = req.newForm(form{
-		page: "scheduleaction", title: v.button() + ": " + d.Namespace + "/" + d.Name, nav: navSchedules, Button: v.button(),
-		Back: schedulePath(d.UUID), maxReason: maxReason,
+		page: "scheduleaction", title: v.button() + ": " + d.Namespace + "/" + d.Name, nav: navSchedules,
+		Button: v.button(),
+		Back:   schedulePath(d.UUID), maxReason: maxReason,
 	})
 	p.Refused = checkScheduleVerb(v, d.Schedule)
 	p.For, p.From, p.To = req.trimmedField("for"), req.trimmedField("from"), req.trimmedField("to")
@@ -158,17 +141,17 @@ func (s *server) newScheduleVerbForm(req *request, v verb) *scheduleForm {
 }
 
 func (p *scheduleForm) do(req *request) (*view, error) {
-
 	ctx, id, c := req.Context(), p.Schedule.UUID, engine.ScheduleChange{Actor: p.Actor, Reason: p.Reason}
 	v := &view{next: p.Back}
 	var err error
 	switch p.Word {
 	case wordPause:
 		v.note = "The schedule is paused."
-		var until *time.Time
-		if until, err = p.parseUntil(); err == nil {
-			_, err = p.Engine.PauseSchedule(ctx, id, until, c)
+		until, invalid := p.parseUntil()
+		if invalid != nil {
+			return nil, invalid
 		}
+		_, err = p.Engine.PauseSchedule(ctx, id, until, c)
 	case wordResume:
 		v.note = "The schedule is active."
 		_, err = p.Engine.ResumeSchedule(ctx, id, c)

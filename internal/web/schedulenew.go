@@ -19,7 +19,7 @@ import (
 
 const newSchedulePath = "/new-schedule"
 
-// newCreateScheduleForm is the form to create a schedule. Options that it lacks have the same
+// newScheduleForm is the form to create a schedule. Options that it lacks have the same
 // defaults as in tasker-ctl.
 type newScheduleForm struct {
 	form
@@ -120,7 +120,6 @@ func (p *newScheduleForm) readSpec() {
 }
 
 func (p *newScheduleForm) do(req *request) (*view, error) {
-
 	if len(p.faults) > 0 {
 		return p.attachFaults(tasker.Errorf(tasker.Invalid, "invalid schedule: %s", p.faults[0]).WithDetails(p.faults))
 	}

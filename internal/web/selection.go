@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/operation"
@@ -42,12 +44,13 @@ func (s *server) newSelectionForm(req *request) *planForm {
 func (q *query) readSelected(name, what string, most int) (ids []tasker.ID) {
 	texts := q.all(name)
 	if len(texts) > most {
-		q.req.fail(tasker.Errorf(tasker.Invalid, "%d %s are selected: select at most %d, or use a filter", len(texts), what, most))
+		q.req.fail(tasker.Errorf(tasker.Invalid, "%d %s are selected: select at most %d, or use a filter", len(texts),
+			what, most))
 		return nil
 	}
 	for _, text := range texts {
-		var id tasker.ID
-		if err := id.UnmarshalText([]byte(text)); err != nil {
+		id, err := uuid.Parse(text)
+		if err != nil {
 			q.req.fail(tasker.Errorf(tasker.Invalid, "invalid selection %q: must be a UUID", truncate(text, 60)))
 		}
 		ids = append(ids, id)
@@ -67,7 +70,8 @@ func (s *server) newFilterForm(req *request, q *query) *planForm {
 	f.Age = (f.Age + time.Minute - 1).Truncate(time.Minute) // the API uses minutes
 	sel := tasker.OperationSelection{Filter: f, WorkerVersion: q.readText("failed_on", maxText), FailedSince: nilIfZeroTime(q.readTime("failed_since"))}
 	if sel.IsEmpty() {
-		req.fail(tasker.Errorf(tasker.Invalid, "the filter is empty: go back and narrow the list, for example to a namespace"))
+		req.fail(tasker.Errorf(tasker.Invalid,
+			"the filter is empty: go back and narrow the list, for example to a namespace"))
 	}
 	if f.Namespace != "" {
 		req.fail(req.caller.RequirePermission(access.OperateSteps, f.Namespace))
@@ -93,7 +97,8 @@ func nilIfZeroTime(at time.Time) *time.Time {
 // countFitting counts the open investigations that match a filter and that the caller may operate
 // on, up to maxFitting.
 func (s *server) countFitting(req *request, f tasker.InvestigationFilter) int {
-	n, err := s.DB.CountArrivals(req.withPermission(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
+	n, err := s.DB.CountArrivals(req.withPermission(access.OperateSteps).Context(),
+		tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
 	req.fail(err)
 	return n
 }
@@ -231,8 +236,4 @@ func describeSelection(o tasker.Operation) string {
 		list = slices.Insert(list, 0, formatCount(o.Selected, "id"))
 	}
 	return strings.Join(list, ", ")
-}
-
-func attributedPath(namespace, attribute string) string {
-	return tasksPath + "?namespace=" + url.QueryEscape(namespace) + "&attribute=" + url.QueryEscape(attribute)
 }

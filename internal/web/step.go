@@ -21,7 +21,8 @@ var stepVerbs = []verb{
 		Action: tasker.ResetForRetry, endpoint: endpoint.OperateStep,
 	},
 	{
-		Word: "resolve", Name: "Resolve", Key: "m", Does: "resolve the step: the task continues without its result", Done: "resolved",
+		Word: "resolve", Name: "Resolve", Key: "m", Does: "resolve the step: the task continues without its result",
+		Done:   "resolved",
 		Long:   "The step counts as done and does not run again. Dependent steps continue and receive no result (null).",
 		Action: tasker.ResolveManually, endpoint: endpoint.OperateStep,
 	},
@@ -42,7 +43,7 @@ func isWaitingForChild(s tasker.Step) bool {
 	return s.Type == tasker.ChildStep && s.State == tasker.StepPending && s.ChildTaskUUID != nil
 }
 
-// newStepForm is the form for an action on a step.
+// stepForm is the form for an action on a step.
 type stepForm struct {
 	form
 	verb
@@ -99,7 +100,8 @@ func (s *server) newStepForm(req *request, v verb) *stepForm {
 	req.fail(s.DB.RedactErrors(req.Context(), steps[i:i+1]))
 	p.Step, p.Failure = steps[i], parseFailure(steps[i].Error)
 	p.Seen = fmt.Sprintf("%d-%d", p.Step.Attempts, p.Step.StateSince.UnixMicro())
-	p.Next, p.Held, p.Parents = newForecast(steps, id, v.Action), v.describeHolder(p.Step), collectParentResults(steps, p.Step)
+	p.Next, p.Held, p.Parents = newForecast(steps, id,
+		v.Action), v.describeHolder(p.Step), collectParentResults(steps, p.Step)
 	title := v.Name + " step " + p.Step.Name
 	p.form = req.newForm(form{page: "stepaction", title: title, nav: "Tasks", Button: title, maxReason: maxNotes})
 	p.readBack(req)
@@ -145,7 +147,8 @@ func (p *stepForm) readBack(req *request) {
 // explainUnrepairable returns why no step of a task accepts an action, or "" if some may. newest is
 // the newest investigation of the task, if any.
 func explainUnrepairable(task tasker.Task, newest *tasker.Entry) string {
-	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil && newest.ResolutionStatus == tasker.EntryPermanentlyFailed}
+	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil &&
+		newest.ResolutionStatus == tasker.EntryPermanentlyFailed}
 	switch {
 	case target.CheckTask() == nil:
 		return ""
@@ -272,14 +275,6 @@ type stepRow struct {
 	Bar     stepBar
 }
 
-// ChildPath returns the page of the current child task.
-func (r stepRow) ChildPath() string {
-	if r.ChildTaskUUID == nil {
-		return ""
-	}
-	return taskPath(*r.ChildTaskUUID)
-}
-
 // stepAnchor links to a step on the same page.
 type stepAnchor struct {
 	Name, Href string
@@ -338,14 +333,9 @@ func (r stepRow) Failure() string {
 	return truncate(parseFailure(r.Step.Error).Message, shownError)
 }
 
-// ErrorDoc returns the last error in full.
-func (r stepRow) ErrorDoc() document {
-	return newDocument("Error", r.Step.Error, maxResult, stepAPIPath(r.Step)).withID("error-" + r.UUID.String())
-}
-
-// ResultDoc returns the result.
-func (r stepRow) ResultDoc() document {
-	return newDocument("Result", r.Step.Results, maxResult, stepAPIPath(r.Step)).withID("result-" + r.UUID.String())
+// Document returns a document of the step.
+func (r stepRow) Document(name string, doc json.RawMessage) document {
+	return newDocument(name, doc, maxResult, stepAPIPath(r.Step)).withID(strings.ToLower(name) + "-" + r.UUID.String())
 }
 
 // hasFailedPermanently reports whether a step is in error and has no retry.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // Limits of pages about tasks with many steps.
@@ -79,7 +80,6 @@ func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker
 	q := req.query()
 	from, size, rows := q.readNumber("steps", 0, 0, tasker.MaxSteps), pageRows, len(steps)
 	step, offset := q.readID("step"), q.readNumber("offset", 0, 0, maxHistory)
-
 	many := len(steps) > manySteps
 	all := steps
 	if many {
@@ -90,14 +90,12 @@ func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker
 	} else {
 		from = 0
 	}
-	list := newStepRows(all, p.CanOperate, nil)
+	list := newStepRows(steps, p.CanOperate, nil)
 	bars := p.Axis.newBars(all, history)
 	for i := range list {
 		list[i].Bar = bars[list[i].UUID]
 	}
-	if many {
-		slices.SortStableFunc(list, func(a, b stepRow) int { return stepRank(a.Step) - stepRank(b.Step) })
-	}
+
 	p.Steps, p.StepPager = selectPage(req, list, "steps", from, max(rows, 1))
 	p.StepPager.Label = "Pages of the steps"
 	p.History, p.Pager = selectPage(req, newHistoryLines(history, all), "offset", offset, size)
@@ -132,10 +130,55 @@ func (p *taskPage) linkSteps() {
 	}
 }
 
-// StepsOf describes which part of the steps the page shows. It returns "" if the page shows all.
-func (p taskPage) StepsOf() string {
-	if p.StepPager.Before == "" && p.StepPager.After == "" {
-		return ""
+// itemStates are the states by which items can be filtered, most urgent first.
+var itemStates = []tasker.StepState{
+	tasker.StepError, tasker.StepInProgress, tasker.StepEnqueued, tasker.StepPending, tasker.StepComplete, tasker.StepResolvedManually, tasker.StepCancelled,
+}
+
+// itemsPage lists the items of a map step.
+type itemsPage struct {
+	Task       tasker.Task
+	Step       tasker.Step
+	Back       string // the step on the page of its task
+	State      tasker.StepState
+	Tabs       []link
+	Items      []stepRow
+	CanOperate bool   // act on items
+	Stuck      string // why no action is possible
+	Pager      pager
+}
+
+func itemsPath(task, step tasker.ID) string {
+	return taskPath(task) + "/steps/" + step.String() + "/items"
+}
+
+func (s *server) showItems(req *request) (*view, error) {
+	id := req.pathID("step")
+	q := req.query()
+	f := tasker.MapItemFilter{State: readChoice(q, "state", itemStates), From: q.readNumber("from", 0, 0, tasker.MaxMapItems), Limit: pageRows}
+	page := itemsPage{State: f.State, Task: loadByID(req, "task", s.DB.Task)}
+	ctx, task := req.Context(), page.Task.UUID
+	page.Back = taskPath(task) + "#step-" + id.String()
+	var err error
+	page.Step, err = s.DB.Step(ctx, task, id)
+	req.fail(err)
+	list, next, err := s.DB.MapItems(ctx, task, id, f)
+	req.fail(err)
+	page.Stuck = explainUnrepairable(page.Task, s.findEntry(req, task))
+	page.CanOperate = page.Stuck == "" && s.canShowAction(req, access.OperateSteps, page.Task.Namespace)
+	page.Items = newStepRows(list, page.CanOperate, nil)
+	page.Tabs = append(page.Tabs, link{Name: "all", Path: req.buildLink("state", "", "from", ""), Here: f.State == ""})
+	for _, state := range itemStates {
+		page.Tabs = append(page.Tabs, link{Name: formatWords(state), Path: req.buildLink("state", string(state), "from", ""), Here: f.State == state})
 	}
-	return p.StepPager.Here + " of " + formatCount(p.AllSteps, "step") + ", failed and waiting first. The graph shows " + strconv.Itoa(len(p.Graph.Nodes)) + " related steps"
+	if f.From > 0 {
+		page.Pager.Before = req.buildLink("from", "") // pages are limited by bytes, so the previous start is unknown
+	}
+	if next > 0 {
+		page.Pager.After = req.buildLink("from", strconv.Itoa(next))
+	}
+	if len(list) > 0 {
+		page.Pager.Here = strconv.Itoa(list[0].Map.Ordinal) + "–" + strconv.Itoa(list[len(list)-1].Map.Ordinal)
+	}
+	return &view{page: "items", title: "Items of " + page.Step.Name, nav: "Tasks", live: true, body: page}, nil
 }

@@ -2,10 +2,13 @@ package web
 
 import (
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"github.com/google/uuid"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -29,10 +32,6 @@ type tasksPage struct {
 	Wanted, Problem string // requested id and why it was not found
 }
 
-func taggedPath(tag string) string { return tasksPath + "?tag=" + url.QueryEscape(tag) }
-
-func correlatedPath(id string) string { return tasksPath + "?correlation_id=" + url.QueryEscape(id) }
-
 // showTasks lists tasks, or redirects to the one with the requested id.
 func (s *server) showTasks(req *request) (*view, error) {
 	page := tasksPage{Wanted: strings.TrimSpace(req.query().Get("id"))}
@@ -53,12 +52,11 @@ func (s *server) showTasks(req *request) (*view, error) {
 
 // findByText returns the page of the task or investigation with the id wanted.
 func (s *server) findByText(req *request, wanted string) (string, error) {
-	var id tasker.ID
-	if err := id.UnmarshalText([]byte(wanted)); err != nil {
+	id, err := uuid.Parse(wanted)
+	if err != nil {
 		return "", tasker.Errorf(tasker.Invalid, "invalid task id %q: must be a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f", truncate(wanted, 60))
 	}
-	_, err := s.DB.Task(req.Context(), id)
-	if err == nil {
+	if _, err = s.DB.Task(req.Context(), id); err == nil {
 		return taskPath(id), nil
 	}
 	if tasker.CodeOf(err) != tasker.NotFound {
@@ -74,7 +72,7 @@ func (s *server) listTasks(req *request, page *tasksPage) {
 	q := req.query()
 	f := readTaskFilter(q)
 	page.Filter, page.Any = f, !reflect.ValueOf(f).IsZero()
-	page.Rare = f.IdempotencyKey+f.Initiator+f.SourceSystem+q.Get("created_after")+q.Get("created_before")+q.Get("due_before") != ""
+	page.Rare = q.hasAny("idempotency_key", "initiator", "source_system", "created_after", "created_before", "due_before")
 	page.Attributes = q.all("attribute")
 	f.Limit, f.Offset = pageRows, q.readOffset()
 	list, more := loadPage(req, s.DB.Tasks, f)
@@ -171,7 +169,7 @@ type taskPage struct {
 	Task       tasker.Task
 	Path       string
 	Progress   progress
-	Standing   string // one sentence
+	Blocking   map[string][]string // names of the steps that the task waits for, by the reason
 	Why        *tasker.Condition
 	WhyStep    *stepWhy      // of the step selected with ?why=
 	Entry      *tasker.Entry // newest investigation
@@ -207,7 +205,7 @@ func (s *server) showTask(req *request) (*view, error) {
 		return nil, nil
 	}
 	page := taskPage{
-		Task: t, Path: taskPath(id), Progress: newTaskProgress(t.Counts), Standing: formatProgress(t, steps), Entry: entry,
+		Task: t, Path: taskPath(id), Progress: newTaskProgress(t.Counts), Blocking: listBlocking(steps), Entry: entry,
 		CanCancel: isCancellable(t), CanOpen: explainNoInvestigation(entry) == "", CanChange: s.canChange(req, t),
 		Context: newDocument("Context", t.Context, maxContext, taskAPIPath(t)).withID("context"), Axis: newAxis(t, history, req.now),
 		Schedule: s.findSchedulePath(req, t), Stuck: explainUnrepairable(t, entry), Tree: s.findTree(req, t, steps),
@@ -266,49 +264,86 @@ func isCancellable(t tasker.Task) bool {
 	return err == nil
 }
 
-// formatProgress describes the progress of a task and what it waits for.
-func formatProgress(t tasker.Task, steps []tasker.Step) string {
-	var failed, external, clock, children []string
+// listBlocking returns the names of the steps that a task waits for, by the reason.
+func listBlocking(steps []tasker.Step) map[string][]string {
+	names := map[string][]string{}
 	for _, s := range steps {
+		kind := ""
 		switch {
 		case hasFailedPermanently(s):
-			failed = append(failed, s.Name)
-		case s.State == tasker.StepPending && s.Type == tasker.ExternalStep && s.DependenciesSatisfied:
-			external = append(external, s.Name)
-		case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.DependenciesSatisfied:
-			clock = append(clock, s.Name)
-		case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.ChildTaskUUID != nil:
-			children = append(children, s.Name)
+			kind = "failed"
+		case s.State != tasker.StepPending:
+		case (s.Type == tasker.ExternalStep || s.Type == tasker.WaitStep) && s.DependenciesSatisfied,
+			s.Type == tasker.ChildStep && s.ChildTaskUUID != nil:
+			kind = string(s.Type)
 		}
+		names[kind] = append(names[kind], s.Name)
 	}
-	switch t.State {
-	case tasker.TaskPending:
-		return "Not started yet."
-	case tasker.TaskWaitingForRetry:
-		return "A failed step is retried automatically after its backoff."
-	case tasker.TaskWaitingForDependencies:
-		switch {
-		case len(external) > 0:
-			return "Waiting for the result of an external step: " + formatList(external) + "."
-		case len(children) > 0:
-			return "Waiting for the child task of a step: " + formatList(children) + "."
-		case len(clock) > 0:
-			return "Waiting for the end of a wait step: " + formatList(clock) + "."
-		}
-		return "Waiting for an external result."
-	case tasker.TaskError:
-		if len(failed) > 0 {
-			return "Blocked: " + formatList(failed) + " failed permanently, and the steps that depend on it cannot run."
-		}
-		return "Blocked: no retry is due."
-	case tasker.TaskComplete:
-		return "All steps are done."
-	case tasker.TaskCancelled:
-		return "Cancelled. The history shows by whom and why."
-	default:
-		if len(failed) > 0 {
-			return "In progress, but " + formatList(failed) + " failed permanently."
-		}
-		return "In progress."
+	return names
+}
+
+// historyLine is a state change of a task or a step.
+type historyLine struct {
+	tasker.Transition
+	Step  *stepAnchor // nil for the task itself
+	After string      // duration of the previous state, if known and at least a second
+}
+
+// selectMoves removes the transitions of steps that are not in steps, which are the items of map
+// steps.
+func selectMoves(steps []tasker.Step, history []tasker.Transition) []tasker.Transition {
+	shown := make(map[tasker.ID]bool, len(steps))
+	for _, s := range steps {
+		shown[s.UUID] = true
 	}
+	return slices.DeleteFunc(history, func(t tasker.Transition) bool { return t.StepUUID != nil && !shown[*t.StepUUID] })
+}
+
+// newHistoryLines returns the lines of a history, newest first.
+func newHistoryLines(history []tasker.Transition, steps []tasker.Step) []historyLine {
+	names := make(map[tasker.ID]string, len(steps))
+	for _, s := range steps {
+		names[s.UUID] = s.Name
+	}
+	lines := make([]historyLine, len(history))
+	before := map[tasker.ID]time.Time{} // by step; zero for the task
+	for i, t := range slices.Backward(history) {
+		lines[i].Transition = t
+		var of tasker.ID
+		if t.StepUUID != nil {
+			of = *t.StepUUID
+			lines[i].Step = &stepAnchor{Name: names[of], Href: "#step-" + of.String()}
+		}
+		if since, known := before[of]; known && t.CreatedAt.Sub(since) >= time.Second {
+			lines[i].After = formatLength(t.CreatedAt.Sub(since))
+		}
+		before[of] = t.CreatedAt
+	}
+	return lines
+}
+
+// Key returns the element id. Changes of tasks and of steps have separate ids.
+func (l historyLine) Key() string {
+	kind := "move-t"
+	if l.StepUUID != nil {
+		kind = "move-s"
+	}
+	return kind + strconv.FormatInt(l.ID, 10)
+}
+
+// Message returns the error of a failure.
+func (l historyLine) Message() string {
+	if l.To != string(tasker.StepError) {
+		return ""
+	}
+	return truncate(parseFailure(l.Transition.Detail).Message, shownError)
+}
+
+// Detail returns the details of the change.
+func (l historyLine) Detail() document {
+	whole := "/v1/tasks/" + l.TaskUUID.String()
+	if l.StepUUID != nil {
+		whole += "/workflow_steps/" + l.StepUUID.String()
+	}
+	return newDocument("Detail", l.Transition.Detail, maxResult, whole+"/transitions").withID("detail-" + l.Key())
 }

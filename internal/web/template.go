@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -15,13 +16,14 @@ const (
 	templatesPath = Root + "/templates"
 	navTemplates  = "Templates"
 
-	templateRows = 50
-	versionRows  = 20
-	shownFaults  = 20
+	versionRows = 20
+	shownFaults = 20
 )
 
 func templatePath(t tasker.StoredTemplate) string {
-	return templatesPath + "/" + url.PathEscape(t.Namespace) + "/" + url.PathEscape(t.Name) + "/" + url.PathEscape(t.Version)
+	return strings.Join([]string{
+		templatesPath, url.PathEscape(t.Namespace), url.PathEscape(t.Name), url.PathEscape(t.Version),
+	}, "/")
 }
 
 type templatesPage struct {
@@ -37,9 +39,9 @@ type templatesPage struct {
 func (s *server) showTemplates(req *request) (*view, error) {
 	q := req.query()
 	p, offset := templatesPage{Namespace: q.readText("namespace", 128)}, q.readOffset()
-	list, err := s.DB.Templates(req.Context(), p.Namespace, templateRows+1, offset)
+	list, err := s.DB.Templates(req.Context(), p.Namespace, listRows+1, offset)
 	req.fail(err)
-	p.Templates, p.Pager = cutPage(req, list, offset, templateRows)
+	p.Templates, p.Pager = cutPage(req, list, offset, listRows)
 	p.Namespaces = loadAll(req, s.DB.Namespaces)
 	if access.ScopeFromContext(req.Context()).List() == nil { // files can belong to any namespace
 		p.Faults = s.TemplateFaults[:min(len(s.TemplateFaults), shownFaults)]
@@ -67,7 +69,8 @@ func (s *server) showTemplate(req *request) (*view, error) {
 		p.Verbs = append(p.Verbs, newRetireVerb(t).link(templatePath(t)))
 	}
 	if s.canShowAction(req, access.OperateSteps, t.Namespace) && len(versions) > 1 {
-		p.Verbs = append(p.Verbs, verb{Word: wordChange, Name: "Change the version of its tasks…", Key: "v", Does: "move open tasks to another version"}.link(templatePath(t)))
+		p.Verbs = append(p.Verbs, verb{Word: wordChange, Name: "Change the version of its tasks…", Key: "v",
+			Does: "move open tasks to another version"}.link(templatePath(t)))
 	}
 	return &view{page: "template", title: formatVersion(t), nav: navTemplates, body: p}, nil
 }
@@ -119,13 +122,16 @@ const (
 // newRetireVerb returns the action that retires or unretires a version.
 func newRetireVerb(t tasker.StoredTemplate) verb {
 	if t.Retired != nil {
-		return verb{Word: wordUnretire, Name: "Unretire…", Key: "r", Does: "allow new tasks of this version", endpoint: endpoint.UnretireTemplate,
-			Long: "New tasks can use this version again. It is the default if it is the newest version that is not retired."}
+		return verb{Word: wordUnretire, Name: "Unretire…", Key: "r", Does: "allow new tasks of this version",
+			endpoint: endpoint.UnretireTemplate,
+			Long:     "New tasks can use this version again. It is the default if it is the newest version that is not retired."}
 	}
-	return verb{Word: wordRetire, Name: "Retire…", Key: "r", Does: "prevent new tasks of this version", endpoint: endpoint.RetireTemplate,
-		Long: "New tasks cannot use this version: requests that name it are rejected, and other requests use the newest version that is not retired. Existing tasks continue."}
+	return verb{Word: wordRetire, Name: "Retire…", Key: "r", Does: "prevent new tasks of this version",
+		endpoint: endpoint.RetireTemplate,
+		Long:     "New tasks cannot use this version: requests that name it are rejected, and other requests use the newest version that is not retired. Existing tasks continue."}
 }
 
+// retireForm is the form to retire or unretire a version of a template.
 type retireForm struct {
 	form
 	verb
@@ -136,7 +142,8 @@ func (s *server) newRetireForm(req *request, v verb) *retireForm {
 	t := s.loadTemplate(req, access.WriteTemplates)
 	f := &retireForm{Template: t, verb: newRetireVerb(t)}
 	f.form = req.newForm(form{
-		page: "retire", title: f.button() + " " + formatVersion(t), nav: navTemplates, Button: f.button(), Back: templatePath(t), maxReason: maxReason,
+		page: "retire", title: f.button() + " " + formatVersion(t), nav: navTemplates, Button: f.button(),
+		Back: templatePath(t), maxReason: maxReason,
 	})
 	if v.Word != f.Word {
 		f.Refused = "The version is already " + v.Word + "d."
@@ -150,10 +157,12 @@ func (s *server) newRetireForm(req *request, v verb) *retireForm {
 
 func (f *retireForm) do(req *request) (*view, error) {
 	t := tasker.TemplateVersion{Namespace: f.Template.Namespace, Name: f.Template.Name, Version: f.Template.Version}
-	_, err := f.DB.RetireTemplate(req.Context(), t, f.Word == wordRetire, postgres.Operator{Actor: f.Actor, Reason: f.Reason})
+	_, err := f.DB.RetireTemplate(req.Context(), t, f.Word == wordRetire,
+		postgres.Operator{Actor: f.Actor, Reason: f.Reason})
 	return &view{next: f.Back, note: "The version was " + f.Word + "d."}, err
 }
 
+// changeForm is the form to move the open tasks of a version to another version, in batches.
 type changeForm struct {
 	form
 	Template tasker.StoredTemplate
@@ -162,9 +171,6 @@ type changeForm struct {
 	Before   string   // id of the task before which the batch begins
 	Plan     tasker.VersionBatch
 }
-
-// Open returns the number of open tasks in the batch.
-func (f *changeForm) Open() int { return f.Plan.Changed + f.Plan.Refused }
 
 // More reports whether there is another batch.
 func (f *changeForm) More() bool { return f.Plan.Next != tasker.ID{} }

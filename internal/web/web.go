@@ -40,13 +40,11 @@ import (
 // Root is the path prefix of all pages.
 const Root = "/ui"
 
-// Options configures the pages. DB, Engine and DLQ are required.
+// Options configures the pages. The database and the services are required.
 type Options struct {
-	DB     *postgres.DB
-	Engine *engine.Engine
-	DLQ    *dlq.Service
-
-	// The default of these services is a new one whose loop does not run.
+	DB         *postgres.DB
+	Engine     *engine.Engine
+	DLQ        *dlq.Service
 	Cases      *cases.Service
 	Operations *operation.Service
 	Holds      *hold.Service
@@ -85,21 +83,10 @@ func New(stopping context.Context, o Options) http.Handler {
 	if o.Guard == nil {
 		o.Guard = &hostguard.Guard{}
 	}
-	if o.Cases == nil {
-		o.Cases = cases.New(o.DB, cases.Options{Log: o.Log})
-	}
-	if o.Operations == nil {
-		o.Operations = operation.New(o.DB, o.Engine, o.DLQ, operation.Options{Log: o.Log})
-	}
-	if o.Holds == nil {
-		o.Holds = hold.New(o.DB, o.Engine, hold.Options{Log: o.Log})
-	}
-	if o.Explain == nil {
-		o.Explain = explain.New(o.DB, explain.Options{Log: o.Log})
-	}
+
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	s := &server{
-		Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsedPages(), assets: loadedAssets(),
+		Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsedPages(), assets: hashedAssets(),
 		needs: map[string]access.Permission{}, signIns: signInFailures{most: maxSignIns},
 		callbacks: signInFailures{most: maxSignIns},
 	}
@@ -122,7 +109,7 @@ type server struct {
 
 	mux    *http.ServeMux
 	pages  pages
-	assets map[string]asset
+	assets map[string]string            // hashes by name
 	needs  map[string]access.Permission // by path
 
 	failures  signInFailures // failed sign-ins
@@ -324,22 +311,13 @@ type failure struct {
 }
 
 func statusTitle(status int) string {
-	switch status {
-	case http.StatusUnauthorized:
-		return "Not signed in"
-	case http.StatusNotFound:
-		return "Not found"
-	case http.StatusForbidden, http.StatusMisdirectedRequest:
-		return "Not allowed"
-	case http.StatusConflict:
-		return "Not possible now"
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
-		return "Invalid request"
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		return "Try again in a moment"
-	default:
-		return "Something went wrong"
-	}
+	return cmp.Or(map[int]string{
+		http.StatusUnauthorized: "Not signed in", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
+		http.StatusMisdirectedRequest: "Not allowed", http.StatusConflict: "Not possible now",
+		http.StatusBadRequest:            "Invalid request",
+		http.StatusRequestEntityTooLarge: "Invalid request", http.StatusServiceUnavailable: "Try again in a moment",
+		http.StatusTooManyRequests: "Try again in a moment",
+	}[status], "Something went wrong")
 }
 
 // errorMessage returns the message of an error as a sentence. It hides internal errors.

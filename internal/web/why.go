@@ -37,9 +37,6 @@ type stepWhy struct {
 	Why  *tasker.Condition
 }
 
-// whyPart is the element id of the explanation of a step.
-const whyPart = "why-step"
-
 // findStepWhy explains the step selected with ?why=, if there is one.
 func (s *server) findStepWhy(req *request, steps []tasker.Step) *stepWhy {
 	id := req.query().readID("why")
@@ -56,14 +53,6 @@ func (s *server) findStepWhy(req *request, steps []tasker.Step) *stepWhy {
 		return nil
 	}
 	return &stepWhy{stepAnchor{Name: steps[i].Name, Href: stepHref(steps[i])}, why}
-}
-
-// WhyPath returns the link to explain a step that has not ended.
-func (r stepRow) WhyPath() string {
-	if r.State.Done() || r.State == tasker.StepCancelled {
-		return ""
-	}
-	return taskPath(r.TaskUUID) + "?why=" + r.UUID.String() + "#" + whyPart
 }
 
 // runExplain calls ask with a timeout, because a page is useful without the explanation. If the
@@ -103,7 +92,8 @@ func (s *server) showQueueExplanation(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Why, p.Facts, p.Hold = &e.Condition, e.Facts, s.buildHoldLink(req, p.Namespace, "namespace", p.Namespace, "handler", p.Handler)
+	p.Why, p.Facts, p.Hold = &e.Condition, e.Facts, s.buildHoldLink(req, p.Namespace, "namespace", p.Namespace,
+		"handler", p.Handler)
 
 	return &view{page: "waiting", title: "Queue " + p.Namespace + "/" + p.Handler, nav: "Workers", live: true, body: p}, nil
 }
