@@ -64,16 +64,24 @@ func newClosedLinkView(state tasker.AnswerLinkState) *view {
 	return newLinkMessageView(http.StatusGone, linkExpired)
 }
 
-// withLink calls do with the token of the link. It limits requests with invalid tokens per
+// withLink calls do with the question of an open link. It limits requests with invalid tokens per
 // address, but accepts a valid link from any address.
-func (s *server) withLink(req *request, class overload.Class, do func(token string) (*view, error)) (*view, error) {
+func (s *server) withLink(req *request, class overload.Class, do func(*questionPage) (*view, error)) (*view, error) {
 	from := req.remoteAddress()
 	leave, err := s.Gate.Acquire(req.Context(), class, "link:"+overload.Network(from).String())
 	if err != nil {
 		return nil, err
 	}
 	req.leave = leave
-	v, err := do(req.PathValue("token"))
+	q, err := s.Engine.AnswerQuestion(req.Context(), req.PathValue("token"))
+	var v *view
+	switch {
+	case err != nil:
+	case q.State != tasker.LinkOpen:
+		return newClosedLinkView(q.State), nil
+	default:
+		v, err = do(&questionPage{answerSheet: newAnswerSheet(req, q.Form), AnswerQuestion: q})
+	}
 	if tasker.CodeOf(err) != tasker.NotFound {
 		return v, err
 	}
@@ -86,17 +94,11 @@ func (s *server) withLink(req *request, class overload.Class, do func(token stri
 
 // showQuestion shows the question of an answer link. Opening a link changes nothing.
 func (s *server) showQuestion(req *request) (*view, error) {
-	return s.withLink(req, overload.Reads, func(token string) (*view, error) {
-		q, err := s.Engine.AnswerQuestion(req.Context(), token)
-		switch {
-		case err != nil:
-			return nil, err
-		case q.State != tasker.LinkOpen:
-			return newClosedLinkView(q.State), nil
-		case s.ReadOnly:
+	return s.withLink(req, overload.Reads, func(p *questionPage) (*view, error) {
+		if s.ReadOnly {
 			return newLinkMessageView(http.StatusForbidden, linkReadOnly), nil
 		}
-		return (&questionPage{answerSheet: newAnswerSheet(req, q.Form), AnswerQuestion: q}).view(http.StatusOK), nil
+		return p.view(http.StatusOK), nil
 	})
 }
 
@@ -105,20 +107,12 @@ func (s *server) answerByLink(req *request) (*view, error) {
 	if s.ReadOnly {
 		return newLinkMessageView(http.StatusForbidden, linkReadOnly), nil
 	}
-	return s.withLink(req, overload.Operations, func(token string) (*view, error) {
-		q, err := s.Engine.AnswerQuestion(req.Context(), token)
-		if err != nil {
-			return nil, err
-		}
-		if q.State != tasker.LinkOpen {
-			return newClosedLinkView(q.State), nil
-		}
-		p := &questionPage{answerSheet: newAnswerSheet(req, q.Form), AnswerQuestion: q}
+	return s.withLink(req, overload.Operations, func(p *questionPage) (*view, error) {
 		doc, err := p.encodeAnswer()
 		if err != nil {
 			return p.showRejection(err)
 		}
-		state, answered, err := s.Engine.AnswerByLink(req.Context(), token, doc)
+		state, answered, err := s.Engine.AnswerByLink(req.Context(), req.PathValue("token"), doc)
 		switch {
 		case err != nil:
 			p.attachErrors(err)

@@ -20,12 +20,8 @@ func casePath(id tasker.ID) string { return Root + "/cases/" + id.String() }
 // casePage shows a case: what its investigations share, how they differ, and the possible actions.
 type casePage struct {
 	tasker.CaseDetail
-	Cause      tasker.Cause
 	Explained  *tasker.Condition
 	Newest     *tasker.CaseSample // nil if none is open
-	Progress   progress
-	Members    string // list of its investigations
-	Into       string // case that it was merged into
 	Verbs      []link
 	Own        *link  // button to take the case
 	Runs       bool   // an operation is possible
@@ -36,8 +32,7 @@ type casePage struct {
 	Changed    *tasker.CaseComparison // nil if none is open or the time was too short
 	AskChanged string                 // link to wait longer
 	Why        *tasker.CaseGrouping   // only with ?why=1
-	AskWhy     string
-	Seen       string // update time of the displayed case
+	Seen       string                 // update time of the displayed case
 }
 
 // changedTime limits how long a case page waits for the comparison of failures with successes.
@@ -58,11 +53,7 @@ func (s *server) showCaseReport(req *request) (*view, error) {
 func (s *server) showCase(req *request) (*view, error) {
 	d := loadByID(req, "case", s.Cases.FindDetail)
 	id := d.ID
-	p := casePage{
-		CaseDetail: d, Members: Root + "/?view=entries&case=" + id.String(), AskWhy: casePath(id) + "?why=1#why",
-		Cause: tasker.CauseOf(d.Reason, d.DetailCode), Progress: newCaseProgress(d.CaseCounts),
-		Seen: lastSeenCase(d.Case),
-	}
+	p := casePage{CaseDetail: d, Seen: lastSeenCase(d.Case)}
 	if req.query().has("why") {
 		p.Why = new(load(req, s.Cases.Why, id))
 	}
@@ -76,8 +67,6 @@ func (s *server) showCase(req *request) (*view, error) {
 	p.Explained = s.findCondition(req, id)
 	if p.MergedInto == nil {
 		p.Hold = s.buildHoldLink(req, p.Namespace, "case", p.ID.String())
-	} else {
-		p.Into = casePath(*p.MergedInto)
 	}
 	s.addActions(req, &p)
 	p.Operations = s.findOperations(req, id)

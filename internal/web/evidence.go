@@ -231,14 +231,14 @@ func (ev narrativeInput) describeWait() string {
 	if slices.ContainsFunc(ev.steps, done) {
 		return ""
 	}
-	behind := stepNames(findDependents(ev.steps, about))
-	if len(behind) == 0 {
+	switch behind := stepNames(findDependents(ev.steps, about)); len(behind) {
+	case 0:
 		return ""
-	}
-	if len(behind) == 1 {
+	case 1:
 		return "Step " + behind[0] + " is waiting for " + it + "."
+	default:
+		return "Steps " + formatList(behind) + " are waiting for " + it + "."
 	}
-	return "Steps " + formatList(behind) + " are waiting for " + it + "."
 }
 
 // formatState returns a state as the predicate of a sentence about a task.

@@ -36,18 +36,6 @@ type node struct {
 	Marked      bool   // the step that the page is about
 }
 
-// Label returns the accessible name. It begins with the visible text (WCAG 2.5.3).
-func (n node) Label() string {
-	label := n.Shown + ": " + n.Line
-	if n.Shown != n.Name {
-		label += "; full name " + n.Name
-	}
-	if n.Marked {
-		label += "; needs an operator"
-	}
-	return label
-}
-
 // nodeKinds are the names of special step types.
 var nodeKinds = map[tasker.StepType]string{
 	tasker.DecisionStep: "decision", tasker.ExternalStep: "external", tasker.WaitStep: "wait", tasker.ChildStep: "child task",

@@ -2,12 +2,12 @@ package web
 
 import (
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/engine"
+	apiquery "tasker.example/tasker/internal/query"
 )
 
 const (
@@ -46,20 +46,9 @@ func limitTitle(r tasker.LimitRef) string {
 	return "the server"
 }
 
-// limitQuery returns the parameters that select a limit.
-func limitQuery(r tasker.LimitRef) url.Values {
-	q := url.Values{}
-	for name, value := range map[string]string{"kind": string(r.Kind), "namespace": r.Namespace, "name": r.Name} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	return q
-}
-
 // limitLink returns the address of the page path for a limit.
 func limitLink(path string, r tasker.LimitRef) string {
-	if q := limitQuery(r); len(q) > 0 {
+	if q := apiquery.Encode(tasker.LimitFilter{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}); len(q) > 0 {
 		path += "?" + q.Encode()
 	}
 	return Root + path

@@ -82,7 +82,6 @@ type operationPage struct {
 	Waves    []waveLine
 	Why      *tasker.Condition
 
-	Case    string // page of the selected case
 	Arrived int    // new investigations that match the selection; -1 if unknown
 	Again   string // form to plan for them
 	Chosen  string // selection besides the case
@@ -157,9 +156,7 @@ func newWaveLines(o tasker.Operation) []waveLine {
 func (s *server) addArrivals(req *request, p *operationPage) {
 	sel := p.Selection
 	p.Chosen = describeSelection(p.Operation)
-	if id := sel.Filter.Case; id != nil {
-		p.Case = casePath(*id)
-	}
+
 	if p.Selected > 0 || sel.WorkerVersion != "" || sel.FailedSince != nil {
 		return
 	}
@@ -167,8 +164,8 @@ func (s *server) addArrivals(req *request, p *operationPage) {
 	req.fail(err)
 	p.Arrived = n
 	if n > 0 && s.canShowAction(req, access.OperateSteps, p.Namespaces...) {
-		if p.Again = planLink(sel.Filter); p.Chosen == "" {
-			p.Again = p.Case + "/run"
+		if p.Again = planLink(sel.Filter); p.Chosen == "" && sel.Filter.Case != nil {
+			p.Again = casePath(*sel.Filter.Case) + "/run"
 		}
 	}
 }

@@ -159,7 +159,7 @@ func encodeFilter(f tasker.InvestigationFilter) url.Values {
 	if f.Age > 0 {
 		q.Set("age", formatDuration(f.Age))
 	}
-	f.Age, f.Limit, f.Offset, f.Tags, f.CorrelationID, f.Attributes = 0, 0, 0, nil, "", nil
+	f.Age, f.Limit, f.Offset, f.CaseKey, f.Tags, f.CorrelationID, f.Attributes = 0, 0, 0, nil, nil, "", nil
 	for name, values := range apiquery.Encode(f) {
 		q[cmp.Or(filterNames[name], name)] = values
 	}

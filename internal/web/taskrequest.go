@@ -10,21 +10,16 @@ import (
 
 const taskRequestsPath = "/task-requests"
 
-// taskRequestsPage lists the refused requests for tasks, newest first.
-type taskRequestsPage struct {
-	Requests []tasker.TaskRequest
-	Pager    pager
-}
-
 // refusedRequests returns a filter for refused requests.
 func refusedRequests(limit, offset int) tasker.TaskRequestFilter {
 	return tasker.TaskRequestFilter{Refused: new(true), Limit: limit, Offset: offset}
 }
 
+// showTaskRequests lists the refused requests for tasks, newest first.
 func (s *server) showTaskRequests(req *request) (*view, error) {
 	offset := req.query().readOffset()
 	list, more := loadPage(req, s.DB.TaskRequests, refusedRequests(pageRows, offset))
-	p := taskRequestsPage{Requests: list, Pager: req.newPager(offset, pageRows, len(list), more)}
+	p := listPage[tasker.TaskRequest]{list, req.newPager(offset, pageRows, len(list), more)}
 	return &view{page: "taskrequests", title: "Refused requests", nav: "Tasks", live: true, body: p}, nil
 }
 

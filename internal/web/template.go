@@ -179,6 +179,9 @@ func (f *changeForm) More() bool { return f.Plan.Next != tasker.ID{} }
 func (s *server) newChangeForm(req *request) *changeForm {
 	t := s.loadTemplate(req, access.OperateSteps)
 	f := &changeForm{Template: t}
+	if req.err() != nil {
+		return f
+	}
 	f.form = req.newForm(form{
 		page: "changetasks", title: "Change the version of tasks of " + formatVersion(t), nav: navTemplates,
 		Button: "Change these tasks", Back: templatePath(t), maxReason: maxReason,
