@@ -12,8 +12,8 @@ type PlanOperation struct {
 	Act           OperationAct       `json:"act"`
 	Select        OperationSelection `json:"select"`
 	Reason        string             `json:"reason" minLength:"1" maxLength:"20000" doc:"Reason for the history of each step."`
-	PlannedBy     string             `json:"planned_by,omitempty" maxLength:"255" doc:"Actor."`
-	Waves         *[]int             `json:"waves,omitempty" maxItems:"20" doc:"Items per wave. The rest follows the last wave. Default: 1, 10 and 100. [] releases all at once."`
+	PlannedBy     string             `json:"planned_by,omitempty" maxLength:"255" doc:"Actor." flag:"by"`
+	Waves         *[]int             `json:"waves,omitempty" maxItems:"20" doc:"Items per wave. The rest follows the last wave. Default: 1, 10 and 100. [] releases all at once." flag:"waves" usage:"wave sizes, then the rest; \"all\" releases everything at once"`
 	RatePerMinute int                `json:"rate_per_minute,omitempty" minimum:"0" maximum:"60000" doc:"Items released per minute. 0: unlimited."`
 	Guards        *OperationGuards   `json:"guards,omitempty"`
 	Limit         int                `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Maximum number of items. 0: 100000."`
@@ -24,7 +24,7 @@ type PlanOperation struct {
 type OperationAct struct {
 	Type             string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,answer,cancel,compensate,recreate,end_investigation" doc:"answer completes waiting external steps; the form of each step validates the result. compensate cancels each task and compensates its completed steps. recreate marks each task as permanently failed and creates a new one from the newest version of its template, with the same context."`
 	Result           json.RawMessage `json:"result,omitempty" doc:"Of complete_manually and answer: the same result for all items."`
-	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually and answer, instead of result: a CEL expression for the result of each item. See docs/how-to/operations.md."`
+	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually and answer, instead of result: a CEL expression for the result of each item. See docs/how-to/operations.md." flag:"result-expression" usage:"CEL expression that computes each result (with --complete or --answer), such as '{\"paid\": context.amount}'"`
 	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually and answer: metadata of the result, a JSON object."`
 }
 
@@ -32,27 +32,27 @@ type OperationAct struct {
 // required.
 type OperationSelection struct {
 	DLQReason     string     `json:"dlq_reason,omitempty" enum:"staleness_timeout,max_retries_exceeded,dependency_cycle_detected,worker_unavailable,manual_dlq"`
-	Namespace     string     `json:"namespace,omitempty" maxLength:"128"`
-	Name          string     `json:"name,omitempty" maxLength:"128" doc:"Name of the template."`
-	CaseID        string     `json:"case_id,omitempty" format:"uuid"`
+	Namespace     string     `json:"namespace,omitempty" maxLength:"128" flag:"namespace" usage:"select by namespace"`
+	Name          string     `json:"name,omitempty" maxLength:"128" doc:"Name of the template." flag:"name" usage:"select by template"`
+	CaseID        string     `json:"case_id,omitempty" format:"uuid" flag:"case" usage:"select by case"`
 	CurrentState  string     `json:"current_state,omitempty" maxLength:"50" doc:"Current state of the task."`
-	MinAgeMinutes int        `json:"min_age_minutes,omitempty" minimum:"0" maximum:"5256000"`
-	Text          string     `json:"text,omitempty" maxLength:"200" doc:"Substring of namespace, template, step, error pattern or assignee, or six or more digits of an id."`
-	Recovered     *bool      `json:"recovered,omitempty" doc:"Whether the task continued automatically."`
-	Tags          []string   `json:"tags,omitempty" maxItems:"10" doc:"The task has all of these tags."`
-	CorrelationID string     `json:"correlation_id,omitempty" maxLength:"128" doc:"The task has this correlation id."`
-	Attributes    []string   `json:"attributes,omitempty" maxItems:"10" doc:"The task has all of these search attributes, as NAME:VALUE, such as customer:4711 or risk:>0.5."`
-	WorkerVersion string     `json:"worker_version,omitempty" maxLength:"255" doc:"Version of the worker of the failed attempt."`
-	FailedSince   *time.Time `json:"failed_since,omitempty" doc:"The step failed at this time or later."`
+	MinAgeMinutes int        `json:"min_age_minutes,omitempty" minimum:"0" maximum:"5256000" flag:"min-age" usage:"select by minimum age in whole minutes"`
+	Text          string     `json:"text,omitempty" maxLength:"200" doc:"Substring of namespace, template, step, error pattern or assignee, or six or more digits of an id." flag:"text" usage:"select by text in namespace, template, step, error pattern or assignee"`
+	Recovered     *bool      `json:"recovered,omitempty" doc:"Whether the task continued automatically." flag:"recovered" usage:"select by automatic recovery (true or false)"`
+	Tags          []string   `json:"tags,omitempty" maxItems:"10" doc:"The task has all of these tags." flag:"tag" usage:"select by tag of the task; repeatable"`
+	CorrelationID string     `json:"correlation_id,omitempty" maxLength:"128" doc:"The task has this correlation id." flag:"correlation-id" usage:"select by correlation id of the task"`
+	Attributes    []string   `json:"attributes,omitempty" maxItems:"10" doc:"The task has all of these search attributes, as NAME:VALUE, such as customer:4711 or risk:>0.5." flag:"attribute" usage:"select by attribute of the task: customer:4711, or 'risk:>0.5'; repeatable"`
+	WorkerVersion string     `json:"worker_version,omitempty" maxLength:"255" doc:"Version of the worker of the failed attempt." flag:"failed-on" usage:"select by worker version of the failure"`
+	FailedSince   *time.Time `json:"failed_since,omitempty" doc:"The step failed at this time or later." flag:"failed-since" usage:"select by time of the failure, inclusive, such as 2026-01-31T02:10:00Z"`
 	IDs           []string   `json:"ids,omitempty" maxItems:"100000" doc:"Ids of investigations or tasks."`
 	IDCount       int        `json:"id_count,omitempty" readOnly:"true" doc:"Number of selected ids."`
 }
 
 // OperationGuards pause an operation automatically.
 type OperationGuards struct {
-	Tolerate           string `json:"tolerate,omitempty" maxLength:"20" doc:"How many steps of a wave may fail before the operation pauses: a percentage such as 2%, which is the default, or a number. See docs/how-to/operations.md."`
-	IgnoreNewCause     bool   `json:"ignore_new_cause,omitempty" doc:"Do not count failures with a cause that was not among the selected ones separately."`
-	WorkerAtLeast      string `json:"worker_at_least,omitempty" maxLength:"100" doc:"Only workers of this semantic version or a newer one claim the steps. For reset_for_retry only."`
+	Tolerate           string `json:"tolerate,omitempty" maxLength:"20" doc:"How many steps of a wave may fail before the operation pauses: a percentage such as 2%, which is the default, or a number. See docs/how-to/operations.md." flag:"tolerate" usage:"failures per wave to tolerate before pausing, as a percentage or a number (default 2%)"`
+	IgnoreNewCause     bool   `json:"ignore_new_cause,omitempty" doc:"Do not count failures with a cause that was not among the selected ones separately." flag:"ignore-new-causes" usage:"do not pause on failures with a new cause"`
+	WorkerAtLeast      string `json:"worker_at_least,omitempty" maxLength:"100" doc:"Only workers of this semantic version or a newer one claim the steps. For reset_for_retry only." flag:"worker-at-least" usage:"minimum worker version for the retried steps, such as 1.6.0 (with --reset)"`
 	WaveTimeoutSeconds int    `json:"wave_timeout_seconds,omitempty" minimum:"0" maximum:"86400" doc:"A wave that is not verified within this time pauses the operation. 0: 900."`
 }
 

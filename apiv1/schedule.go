@@ -11,26 +11,26 @@ import (
 // every_seconds and after_end_seconds.
 type ScheduleSpec struct {
 	Namespace          string          `json:"namespace" minLength:"1" maxLength:"128" doc:"Namespace of the schedule and the template. Immutable."`
-	Name               string          `json:"name" minLength:"1" maxLength:"128" doc:"Unique within the namespace."`
-	Template           string          `json:"template" minLength:"1" maxLength:"128" doc:"Name of the template."`
-	Version            string          `json:"version,omitempty" maxLength:"64" doc:"Version of the template. Default: the newest at each firing."`
+	Name               string          `json:"name" minLength:"1" maxLength:"128" doc:"Unique within the namespace." flag:"name" usage:"name of the schedule, unique within the namespace"`
+	Template           string          `json:"template" minLength:"1" maxLength:"128" doc:"Name of the template." flag:"template" usage:"template of the tasks"`
+	Version            string          `json:"version,omitempty" maxLength:"64" doc:"Version of the template. Default: the newest at each firing." flag:"version" usage:"version of the template (default: the newest at each firing)"`
 	Context            json.RawMessage `json:"context,omitempty" doc:"Context of each task."`
-	NominalKey         string          `json:"nominal_key,omitempty" maxLength:"128" doc:"Context key that receives the firing time, such as 2026-01-31T01:30:00Z."`
-	Priority           int             `json:"priority,omitempty" minimum:"-1000" maximum:"1000"`
-	Tags               []string        `json:"tags,omitempty" maxItems:"50"`
-	Cron               string          `json:"cron,omitempty" maxLength:"256" doc:"Five fields, or six starting with seconds."`
-	DayMatch           string          `json:"day_match,omitempty" enum:"any,all" doc:"Whether a day must match any or all of the two day fields. Required if cron restricts both."`
-	Zone               string          `json:"zone,omitempty" maxLength:"128" doc:"Time zone of cron and except, such as Europe/Berlin. Default: UTC."`
-	EverySeconds       int64           `json:"every_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"Fixed rate, from start_at or the creation."`
-	AfterEndSeconds    int64           `json:"after_end_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"Fixed delay after the end of the previous task."`
-	Except             []string        `json:"except,omitempty" maxItems:"100" doc:"Excluded days: 2026-12-25, 2026-12-24..2027-01-01, sat."`
-	JitterSeconds      int64           `json:"jitter_seconds,omitempty" minimum:"0" maximum:"3600" doc:"Maximum delay of a firing, different for each."`
-	StartAt            *time.Time      `json:"start_at,omitempty" doc:"No earlier firings."`
-	EndAt              *time.Time      `json:"end_at,omitempty" doc:"No later firings."`
-	Overlap            string          `json:"overlap,omitempty" enum:"skip,queue,cancel,allow" doc:"Reaction to a firing while a task of the schedule is open. Default: skip."`
-	CatchUp            string          `json:"catch_up,omitempty" enum:"none,last,all" doc:"Which missed firings are executed late. Default: last."`
-	CatchUpMax         int             `json:"catch_up_max,omitempty" minimum:"1" maximum:"1000" doc:"Maximum number of missed firings with catch_up all."`
-	StartWithinSeconds int64           `json:"start_within_seconds,omitempty" minimum:"1" maximum:"86400" doc:"Firings processed later than this, after the full jitter, count as missed. Default: 300."`
+	NominalKey         string          `json:"nominal_key,omitempty" maxLength:"128" doc:"Context key that receives the firing time, such as 2026-01-31T01:30:00Z." flag:"nominal-key" usage:"context key that receives the scheduled time"`
+	Priority           int             `json:"priority,omitempty" minimum:"-1000" maximum:"1000" flag:"priority" usage:"priority of each task"`
+	Tags               []string        `json:"tags,omitempty" maxItems:"50" flag:"tag" usage:"tag of each task; repeatable"`
+	Cron               string          `json:"cron,omitempty" maxLength:"256" doc:"Five fields, or six starting with seconds." flag:"cron" usage:"cron expression with five fields, or six with seconds first, such as \"30 2 * * *\""`
+	DayMatch           string          `json:"day_match,omitempty" enum:"any,all" doc:"Whether a day must match any or all of the two day fields. Required if cron restricts both." flag:"day-match" usage:"how to combine day-of-month and day-of-week: any or all"`
+	Zone               string          `json:"zone,omitempty" maxLength:"128" doc:"Time zone of cron and except, such as Europe/Berlin. Default: UTC." flag:"zone" usage:"time zone of --cron and --except, such as Europe/Berlin (default UTC)"`
+	EverySeconds       int64           `json:"every_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"Fixed rate, from start_at or the creation." flag:"every" usage:"fixed rate, such as 15m (instead of --cron)"`
+	AfterEndSeconds    int64           `json:"after_end_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"Fixed delay after the end of the previous task." flag:"after-end" usage:"fixed delay after the previous task finishes (instead of --cron)"`
+	Except             []string        `json:"except,omitempty" maxItems:"100" doc:"Excluded days: 2026-12-25, 2026-12-24..2027-01-01, sat." flag:"except" usage:"days to skip: 2026-12-25, 2026-12-24..2027-01-01 or sat,sun; repeatable"`
+	JitterSeconds      int64           `json:"jitter_seconds,omitempty" minimum:"0" maximum:"3600" doc:"Maximum delay of a firing, different for each." flag:"jitter" usage:"delay each firing randomly by up to this duration"`
+	StartAt            *time.Time      `json:"start_at,omitempty" doc:"No earlier firings." flag:"start-at" usage:"earliest firing time, such as 2026-01-31T07:30:00Z"`
+	EndAt              *time.Time      `json:"end_at,omitempty" doc:"No later firings." flag:"end-at" usage:"latest firing time"`
+	Overlap            string          `json:"overlap,omitempty" enum:"skip,queue,cancel,allow" doc:"Reaction to a firing while a task of the schedule is open. Default: skip." flag:"overlap" usage:"policy while the previous task is open: skip, queue, cancel or allow (default skip)"`
+	CatchUp            string          `json:"catch_up,omitempty" enum:"none,last,all" doc:"Which missed firings are executed late. Default: last." flag:"catch-up" usage:"missed firings to run: none, last or all (default last)"`
+	CatchUpMax         int             `json:"catch_up_max,omitempty" minimum:"1" maximum:"1000" doc:"Maximum number of missed firings with catch_up all." flag:"catch-up-max" usage:"maximum number of missed firings with --catch-up all"`
+	StartWithinSeconds int64           `json:"start_within_seconds,omitempty" minimum:"1" maximum:"86400" doc:"Firings processed later than this, after the full jitter, count as missed. Default: 300." flag:"start-within" usage:"treat a firing that is later than this as missed (default 5m)"`
 }
 
 // CreateSchedule is the body of POST /v1/schedules.

@@ -74,20 +74,12 @@ func (p *program) printOperationItems(l apiv1.OperationItemList) {
 
 // planFlags contains the flags that describe a plan.
 type planFlags struct {
-	request apiv1.PlanOperation
-	guards  apiv1.OperationGuards
-	actions map[tasker.Act]*bool
-	reason  tasker.Reason
-	state   tasker.TaskState
-	minAge  time.Duration
-
+	request  apiv1.PlanOperation
 	rate     string
 	timeout  time.Duration
 	result   string
-	computed string
 	metadata string
 	key      string
-	skip     bool
 }
 
 // actFlags lists the flags that select the action.
@@ -106,46 +98,32 @@ var actFlags = []struct {
 }
 
 func (g *planFlags) addTo(p *program, c *cobra.Command) {
-	f, s := c.Flags(), &g.request.Select
-	g.actions = map[tasker.Act]*bool{}
+	r := &g.request
+	r.Guards, r.Limit = &apiv1.OperationGuards{}, tasker.MaxOperationItems
+	for _, part := range []any{r, &r.Act, &r.Select, r.Guards} {
+		p.addBodyFlags(c, part)
+	}
+	f := c.Flags()
 	for _, a := range actFlags {
-		g.actions[a.act] = f.Bool(a.flag, false, a.usage)
+		f.Bool(a.flag, false, a.usage)
 	}
 	f.StringVar(&g.result, "result", "", "result for all steps (with --complete or --answer): JSON, @file or @-")
-	f.StringVar(&g.computed, "result-expression", "", "CEL expression that computes each result (with --complete or --answer), such as '{\"paid\": context.amount}'")
 	f.StringVar(&g.metadata, "metadata", "", "metadata of the result (with --complete): a JSON object, @file or @-")
-	addReasonFlag(c, &g.request.Reason, "")
-	p.addActorFlag(c, &g.request.PlannedBy, "by")
-	f.StringVar(&s.CaseID, "case", "", "select by case")
-	f.StringVar(&s.Namespace, "namespace", "", "select by namespace")
-	f.StringVar(&s.Name, "name", "", "select by template")
-	f.Var(cli.Choice(&g.reason, tasker.Reasons()), "dlq-reason", "select by reason: "+cli.Join(tasker.Reasons()))
-	f.Var(cli.Choice(&g.state, tasker.TaskStates()), "state", "select by current state of the task")
-	f.StringVar(&s.Text, "text", "", "select by text in namespace, template, step, error pattern or assignee")
-	f.Var(cli.Minutes(&g.minAge, 0), "min-age", "select by minimum age in whole minutes")
-	cli.Optional(c, &s.Recovered, "recovered", "select by automatic recovery (true or false)")
-	f.StringArrayVar(&s.Tags, "tag", nil, "select by tag of the task; repeatable")
-	f.StringVar(&s.CorrelationID, "correlation-id", "", "select by correlation id of the task")
-	f.StringArrayVar(&s.Attributes, "attribute", nil, "select by attribute of the task: customer:4711, or 'risk:>0.5'; repeatable")
-	f.StringVar(&s.WorkerVersion, "failed-on", "", "select by worker version of the failure")
-	f.Var(cli.Time(&s.FailedSince), "failed-since", "select by time of the failure, inclusive, such as 2026-01-31T02:10:00Z")
-	f.Var(newWavesValue(&g.request.Waves), "waves", "wave sizes, then the rest; \"all\" releases everything at once")
+	reasons, states := cli.Strings(tasker.Reasons()), cli.Strings(tasker.TaskStates())
+	f.Var(cli.Choice(&r.Select.DLQReason, reasons), "dlq-reason", "select by reason: "+cli.Join(reasons))
+	f.Var(cli.Choice(&r.Select.CurrentState, states), "state", "select by current state of the task")
 	f.StringVar(&g.rate, "rate", "", "maximum rate of releases, such as 200/s or 30/m (default: no limit)")
-	f.StringVar(&g.guards.Tolerate, "tolerate", "", "failures per wave to tolerate before pausing, as a percentage or a number (default 2%)")
-	f.StringVar(&g.guards.WorkerAtLeast, "worker-at-least", "", "minimum worker version for the retried steps, such as 1.6.0 (with --reset)")
-	f.BoolVar(&g.guards.IgnoreNewCause, "ignore-new-causes", false, "do not pause on failures with a new cause")
 	f.Var(cli.Duration(&g.timeout, 0), "wave-timeout", "pause if a wave takes longer (default 15m)")
-	g.request.Limit = tasker.MaxOperationItems
-	f.Var(cli.Number(&g.request.Limit, 1, tasker.MaxOperationItems), "limit", "maximum number of steps, most urgent first")
-	f.BoolVar(&g.skip, "skip-overlap", false, "skip steps that belong to another operation")
+	f.Var(cli.Number(&r.Limit, 1, tasker.MaxOperationItems), "limit", "maximum number of steps, most urgent first")
+	f.Bool("skip-overlap", false, "skip steps that belong to another operation")
 	f.StringVar(&g.key, "request-key", "", "idempotency key of the request")
 }
 
-func (p *program) planOperation(ctx context.Context, api *client.Client, g *planFlags, ids []string) (o apiv1.Operation, err error) {
+func (p *program) planOperation(ctx context.Context, g *planFlags, ids []string) (o apiv1.Operation, err error) {
 	if err := p.completePlan(g, ids); err != nil {
 		return o, err
 	}
-	return api.PlanOperation(ctx, g.request, g.key)
+	return p.client.PlanOperation(ctx, g.request, g.key)
 }
 
 // completePlan fills in the request of a plan from the flags and arguments.
@@ -153,18 +131,18 @@ func (p *program) completePlan(g *planFlags, ids []string) (err error) {
 	r := &g.request
 	var chosen []string
 	for _, a := range actFlags {
-		if *g.actions[a.act] {
+		if p.isSet(a.flag) {
 			r.Act.Type, chosen = string(a.act), append(chosen, "--"+a.flag)
 		}
 	}
 	if len(chosen) != 1 {
 		return cli.Usagef("set exactly one of --reset, --resolve, --complete, --answer, --cancel, --compensate, --recreate and --end%s", formatChosen(chosen))
 	}
-	if g.result != "" && g.computed != "" {
+	computed := r.Act.ResultExpression != ""
+	if g.result != "" && computed {
 		return cli.Usagef("set only one of --result and --result-expression")
 	}
-	r.Act.ResultExpression = g.computed
-	if tasker.Act(r.Act.Type).TakesResult() && g.computed == "" {
+	if tasker.Act(r.Act.Type).TakesResult() && !computed {
 		if err := requireValue("result", g.result, "dependent steps receive it"); err != nil {
 			return err
 		}
@@ -175,17 +153,14 @@ func (p *program) completePlan(g *planFlags, ids []string) (err error) {
 	if r.Act.Metadata, err = p.readJSONObject("metadata", g.metadata); err != nil {
 		return err
 	}
-	r.Select.DLQReason, r.Select.CurrentState, r.Select.MinAgeMinutes = string(g.reason), string(g.state), int(g.minAge/time.Minute)
-
 	if r.Select.IDs, err = p.readIDs(ids); err != nil {
 		return err
 	}
 	if r.RatePerMinute, err = readRate(g.rate); err != nil {
 		return err
 	}
-	g.guards.WaveTimeoutSeconds = int(g.timeout / time.Second)
-	r.Guards = &g.guards
-	if g.skip {
+	r.Guards.WaveTimeoutSeconds = int(g.timeout / time.Second)
+	if p.isSet("skip-overlap") {
 		r.Overlap = "skip"
 	}
 	return nil
@@ -293,53 +268,35 @@ not started within 30 minutes is aborted.`,
   tasker-ctl operation plan --case $CASE --complete --result-expression '{"paid": context.amount}' --reason "paid by hand"
   tasker-ctl operation plan --namespace orders --failed-on 1.5.0 --failed-since 2026-01-31T02:10:00Z --reset --reason "1.5.1 is out"
   tasker-ctl dlq queue --text "HTTP 503" --quiet | tasker-ctl operation plan - --resolve --reason "not needed any more"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Operation, error) {
-		return p.planOperation(ctx, api, &g, a.text)
+	}, func(ctx context.Context, _ *client.Client, a arguments) (apiv1.Operation, error) {
+		return p.planOperation(ctx, &g, a.text)
 	}, p.printOperation)
 	g.addTo(p, c)
 	return c
 }
 
 func (p *program) newOperationStartCommand() *cobra.Command {
-	var digest, actor string
-	c := p.newWatchingCommand(help{
+	return newWatchingCommand(p, endpoint.StartOperation, help{
 		use: "start OPERATION", short: "Start a planned operation",
 		example: `  tasker-ctl operation start $OPERATION --watch --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
-		if err := requireValue("plan-digest", digest, "it confirms the plan that you reviewed; operation show prints it"); err != nil {
-			return o, err
-		}
-		return api.StartOperation(ctx, a.id[0], apiv1.StartOperation{PlanDigest: digest, By: actor})
 	})
-	c.Flags().StringVar(&digest, "plan-digest", "", "digest of the plan that you reviewed (required)")
-	p.addActorFlag(c, &actor, "by")
-	return c
 }
 
 func (p *program) newOperationResumeCommand() *cobra.Command {
-	var r apiv1.ResumeOperation
-	c := p.newWatchingCommand(help{
+	return newWatchingCommand(p, endpoint.ResumeOperation, help{
 		use: "resume OPERATION", short: "Resume a paused operation",
 		example: `  tasker-ctl operation resume $OPERATION --watch
   tasker-ctl operation resume $OPERATION --tolerate-cause --watch
   tasker-ctl operation resume $OPERATION --tolerate 5%`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
-		return api.ResumeOperation(ctx, a.id[0], r)
 	})
-	c.Flags().StringVar(&r.Tolerate, "tolerate", "", "failures per wave to tolerate from now on, as a percentage or a number")
-	c.Flags().BoolVar(&r.TolerateCause, "tolerate-cause", false, "ignore further failures with the causes that paused it")
-	p.addActorFlag(c, &r.By, "by")
-	return c
 }
 
 func (p *program) newOperationShowCommand() *cobra.Command {
-	return p.newWatchingCommand(help{
+	return newWatchingCommand(p, endpoint.GetOperation, help{
 		use: "show OPERATION", short: "Show the progress of an operation",
 		example: `  tasker-ctl operation show $OPERATION
   tasker-ctl operation show $OPERATION --watch
   tasker-ctl operation show $OPERATION -o json | jq .counts`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Operation, error) {
-		return api.Operation(ctx, a.id[0])
 	})
 }
 
@@ -349,41 +306,37 @@ func (p *program) printOperation(o apiv1.Operation) {
 		mark = p.paint(p.out, yellow, "⚠")
 	}
 	fmt.Fprintf(p.out, "%s Operation %s is %s\n", mark, clean(o.OperationUUID), clean(o.State))
-	complete := ", complete"
+	items := formatInt(o.Items) + ", complete"
 	if !o.Complete {
-		complete = ", cut at the limit"
+		items = formatInt(o.Items) + ", cut at the limit"
 	}
 	fields := []field{
-		{"Act", o.Act.Type}, {"Result", o.Act.ResultExpression}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy}, {"Started by", o.StartedBy},
-		{"Namespaces", o.Namespaces}, {"Items", formatInt(o.Items) + complete},
+		{"Act", o.Act.Type}, {"Result", o.Act.ResultExpression}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy},
+		{"Started by", o.StartedBy}, {"Namespaces", o.Namespaces}, {"Items", items},
 	}
 	for _, state := range tasker.ItemStates() {
-		if n := o.Counts[string(state)]; n > 0 {
-			fields = append(fields, field{"  " + string(state), formatInt(n)})
-		}
+		n := o.Counts[string(state)]
+		fields = append(fields, field{"  " + string(state), when(n > 0, n)})
 	}
-	if o.WithoutStep > 0 {
-		fields = append(fields, field{"Without a failed step", o.WithoutStep})
-	}
+	fields = append(fields, field{"Without a failed step", when(o.WithoutStep > 0, o.WithoutStep)})
 	for _, other := range o.Overlapping {
-		fields = append(fields, field{"In another operation", fmt.Sprintf("%d, by %s of %s", other.Items, other.OperationUUID, other.PlannedBy)})
+		text := fmt.Sprintf("%d, by %s of %s", other.Items, other.OperationUUID, other.PlannedBy)
+		fields = append(fields, field{"In another operation", text})
 	}
-	if n := orDefault(o.ArrivedSince, 0); n > 0 {
-		fields = append(fields, field{"New since the plan", fmt.Sprintf("%d, not included", n)})
-	}
-	fields = append(fields, field{"Wave", formatWave(o)}, field{"Rate", formatRate(o.RatePerMinute)}, field{"Workers", formatAtLeastVersion(o.Guards.WorkerAtLeast)}, field{"Tolerates", formatTolerance(o)}, field{"Paused", formatPause(o.Paused)})
-	if o.State == string(tasker.OperationPlanned) {
-		fields = append(fields, field{"Expires", o.ExpiresAt}, field{"Plan digest", o.PlanDigest})
-	}
-	if o.Paused != nil {
-		resume := "tasker-ctl operation resume " + o.OperationUUID
-		fields = append(fields, field{"Resume", resume + " --watch"})
-		if len(o.Paused.Causes) > 0 {
-			fields = append(fields, field{"Resume and tolerate this cause", resume + " --tolerate-cause --watch"})
-		}
-	}
-	p.printFields("  ", append(fields, field{"Started", o.StartedAt},
-		field{"Ended", o.EndedAt})...)
+	arrived := orDefault(o.ArrivedSince, 0)
+	planned := o.State == string(tasker.OperationPlanned)
+	resume := "tasker-ctl operation resume " + o.OperationUUID
+	tolerable := o.Paused != nil && len(o.Paused.Causes) > 0
+	p.printFields("  ", append(fields,
+		field{"New since the plan", when(arrived > 0, formatInt(arrived)+", not included")},
+		field{"Wave", formatWave(o)}, field{"Rate", formatRate(o.RatePerMinute)},
+		field{"Workers", when(o.Guards.WorkerAtLeast != "", o.Guards.WorkerAtLeast+" or newer")},
+		field{"Tolerates", formatTolerance(o)}, field{"Paused", formatPause(o.Paused)},
+		field{"Expires", when(planned, o.ExpiresAt)}, field{"Plan digest", when(planned, o.PlanDigest)},
+		field{"Resume", when(o.Paused != nil, resume+" --watch")},
+		field{"Resume and tolerate this cause", when(tolerable, resume+" --tolerate-cause --watch")},
+		field{"Started", o.StartedAt}, field{"Ended", o.EndedAt},
+	)...)
 }
 
 func formatWave(o apiv1.Operation) string {
@@ -401,13 +354,6 @@ func formatTolerance(o apiv1.Operation) string {
 		text += ", and all failures of " + formatPlural(n, "cause")
 	}
 	return text
-}
-
-func formatAtLeastVersion(version string) string {
-	if version == "" {
-		return ""
-	}
-	return version + " or newer"
 }
 
 func formatRate(perMinute int) string {

@@ -17,6 +17,7 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/endpoint"
 	"tasker.example/tasker/internal/loop"
 )
 
@@ -76,15 +77,15 @@ Exit codes with --watch:
     5  paused or aborted; the output shows the reason and how to resume`
 
 // newWatchingCommand returns a command that changes or reads an operation and can follow it.
-func (p *program) newWatchingCommand(h help, request func(context.Context, *client.Client, arguments) (apiv1.Operation, error)) *cobra.Command {
+func newWatchingCommand[B any](p *program, e endpoint.Of[endpoint.None, B, apiv1.Operation], h help) *cobra.Command {
 	var w followFlags
 	h.long = h.short + ".\n\n" + watchHelp
+	r := newRequest(e)
 	c := p.newCommand(h, func(ctx context.Context, a arguments) error {
-		api := p.client
-		o, err := request(ctx, api, a)
+		o, err := r.send(ctx, p.client, a)
 		switch {
 		case err == nil && w.watch:
-			return wrapRunError(p.watchOperation(ctx, api, a.id[0], w.every))
+			return wrapRunError(p.watchOperation(ctx, a.id[0], w.every))
 		case err == nil:
 			return p.show(o, func() { p.printOperation(o) })
 		case w.watch:
@@ -93,6 +94,7 @@ func (p *program) newWatchingCommand(h help, request func(context.Context, *clie
 			return err
 		}
 	})
+	p.addBodyFlags(c, &r.body)
 	w.addTo(c)
 	return c
 }
@@ -116,8 +118,7 @@ func (p *program) runOperation(ctx context.Context, g *planFlags, r runFlags, id
 	if !r.yes && !r.dry && (!p.isTerminal() || len(ids) == 1 && ids[0] == "-") {
 		return cli.Usagef("no terminal for confirmation: add --yes or --dry-run")
 	}
-	api := p.client
-	o, err := p.planOperation(ctx, api, g, ids)
+	o, err := p.planOperation(ctx, g, ids)
 	if err != nil {
 		return err
 	}
@@ -126,29 +127,29 @@ func (p *program) runOperation(ctx context.Context, g *planFlags, r runFlags, id
 		return err
 	}
 	by := g.request.PlannedBy
-	yes, err := p.confirmRun(ctx, api, r, o, id)
+	yes, err := p.confirmRun(ctx, r, o, id)
 	if err != nil || !yes {
-		return p.abandon(ctx, api, id, by, err)
+		return p.abandon(ctx, id, by, err)
 	}
-	switch o, err = api.StartOperation(ctx, id, apiv1.StartOperation{PlanDigest: o.PlanDigest, By: by}); {
+	switch o, err = p.client.StartOperation(ctx, id, apiv1.StartOperation{PlanDigest: o.PlanDigest, By: by}); {
 	case err != nil && wasRefused(err):
-		return p.abandon(ctx, api, id, by, err)
+		return p.abandon(ctx, id, by, err)
 	case err != nil:
 		return p.warnIfInterrupted(ctx, fmt.Errorf("%w; operation %s may have started: check it with tasker-ctl operation show %s", err, id, id))
 	}
 	if !r.watch {
 		return p.show(o, func() { p.printOperation(o) })
 	}
-	return p.watchOperation(ctx, api, id, r.every)
+	return p.watchOperation(ctx, id, r.every)
 }
 
 // confirmRun reports whether to start a plan. Unless --yes is set, it shows the plan and a dry run and
 // asks for confirmation.
-func (p *program) confirmRun(ctx context.Context, api *client.Client, r runFlags, o apiv1.Operation, id tasker.ID) (bool, error) {
+func (p *program) confirmRun(ctx context.Context, r runFlags, o apiv1.Operation, id tasker.ID) (bool, error) {
 	if r.yes && !r.dry {
 		return true, nil
 	}
-	tried, err := dryRun(ctx, api, id)
+	tried, err := p.dryRun(ctx, id)
 	if err != nil {
 		return false, err
 	}
@@ -166,10 +167,10 @@ const abortTimeout = 5 * time.Second
 
 // abandon aborts a plan that is not started, to free its steps for other plans. It returns why, or
 // the error of the abort.
-func (p *program) abandon(ctx context.Context, api *client.Client, id tasker.ID, by string, why error) error {
+func (p *program) abandon(ctx context.Context, id tasker.ID, by string, why error) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
-	_, err := api.AbortOperation(limited, id, by)
+	_, err := p.client.AbortOperation(limited, id, by)
 	switch {
 	case why == nil:
 		return err
@@ -230,10 +231,10 @@ func (p *program) confirm(ctx context.Context, question string) bool {
 }
 
 // watchOperation follows an operation until all of its items are settled or it pauses.
-func (p *program) watchOperation(ctx context.Context, api *client.Client, id tasker.ID, every time.Duration) error {
+func (p *program) watchOperation(ctx context.Context, id tasker.ID, every time.Duration) error {
 	answered, last := time.Now(), ""
 	for {
-		o, err := api.Operation(ctx, id)
+		o, err := p.client.Operation(ctx, id)
 		switch {
 		case err == nil:
 			answered = time.Now()
@@ -281,19 +282,17 @@ func (p *program) finishRun(o apiv1.Operation) error {
 }
 
 func (p *program) newOperationDryRunCommand() *cobra.Command {
-	return newRequestCommand(p, help{
-		use: "dry-run OPERATION", short: "Simulate an operation",
-		example: `  tasker-ctl operation dry-run $OPERATION`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationDryRun, error) {
-		return dryRun(ctx, api, a.id[0])
-	}, p.printDryRun)
+	return newRequestCommand(p, help{use: "dry-run OPERATION", short: "Simulate an operation"},
+		func(ctx context.Context, _ *client.Client, a arguments) (apiv1.OperationDryRun, error) {
+			return p.dryRun(ctx, a.id[0])
+		}, p.printDryRun)
 }
 
 // dryRun requests batch after batch and adds up the results.
-func dryRun(ctx context.Context, api *client.Client, operation tasker.ID) (apiv1.OperationDryRun, error) {
+func (p *program) dryRun(ctx context.Context, operation tasker.ID) (apiv1.OperationDryRun, error) {
 	all := apiv1.OperationDryRun{Refused: []apiv1.OperationRefusal{}, Enqueues: map[string]int{}}
 	for next := new(int); next != nil; {
-		part, err := api.DryRunOperation(ctx, operation, apiv1.DryRunOperation{After: *next})
+		part, err := p.client.DryRunOperation(ctx, operation, apiv1.DryRunOperation{After: *next})
 		if err != nil {
 			return all, err
 		}

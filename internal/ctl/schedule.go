@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +13,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/endpoint"
 )
@@ -87,57 +87,19 @@ func (p *program) printBackfill(r apiv1.Backfill) {
 	})
 }
 
-// scheduleFlags contains the flags that define a schedule.
-type scheduleFlags struct {
-	spec                             apiv1.ScheduleSpec
-	context                          string
-	every, afterEnd, jitter, startIn time.Duration
-}
-
-func (r *scheduleFlags) addTo(c *cobra.Command) {
-	f := c.Flags()
-	f.StringVar(&r.spec.Name, "name", "", "name of the schedule, unique within the namespace")
-	f.StringVar(&r.spec.Template, "template", "", "template of the tasks")
-	f.StringVar(&r.spec.Version, "version", "", "version of the template (default: the newest at each firing)")
-	f.StringVar(&r.context, "context", "", "context of each task, a JSON object")
-	f.StringVar(&r.spec.NominalKey, "nominal-key", "", "context key that receives the scheduled time")
-	f.IntVar(&r.spec.Priority, "priority", 0, "priority of each task")
-	f.StringArrayVar(&r.spec.Tags, "tag", nil, "tag of each task; repeatable")
-	f.StringVar(&r.spec.Cron, "cron", "", `cron expression with five fields, or six with seconds first, such as "30 2 * * *"`)
-	f.StringVar(&r.spec.DayMatch, "day-match", "", "how to combine day-of-month and day-of-week: any or all")
-	f.StringVar(&r.spec.Zone, "zone", "", "time zone of --cron and --except, such as Europe/Berlin (default UTC)")
-	f.Var(cli.Span(&r.every, time.Second, tasker.MaxScheduleInterval), "every", "fixed rate, such as 15m (instead of --cron)")
-	f.Var(cli.Span(&r.afterEnd, time.Second, tasker.MaxScheduleInterval), "after-end", "fixed delay after the previous task finishes (instead of --cron)")
-	f.StringArrayVar(&r.spec.Except, "except", nil, "days to skip: 2026-12-25, 2026-12-24..2027-01-01 or sat,sun; repeatable")
-	f.Var(cli.Span(&r.jitter, 0, tasker.MaxScheduleJitter), "jitter", "delay each firing randomly by up to this duration")
-	f.Var(cli.Time(&r.spec.StartAt), "start-at", "earliest firing time, such as 2026-01-31T07:30:00Z")
-	f.Var(cli.Time(&r.spec.EndAt), "end-at", "latest firing time")
-	f.StringVar(&r.spec.Overlap, "overlap", "", "policy while the previous task is open: skip, queue, cancel or allow (default skip)")
-	f.StringVar(&r.spec.CatchUp, "catch-up", "", "missed firings to run: none, last or all (default last)")
-	f.IntVar(&r.spec.CatchUpMax, "catch-up-max", 0, "maximum number of missed firings with --catch-up all")
-	f.Var(cli.Span(&r.startIn, time.Second, tasker.MaxStartWithin), "start-within", "treat a firing that is later than this as missed (default 5m)")
-}
-
-// read returns the spec that the flags describe. Fields whose flags are not set have their values
-// from before.
-func (r *scheduleFlags) read(c *cobra.Command, before *apiv1.ScheduleSpec) (apiv1.ScheduleSpec, error) {
-	s := r.spec
+// completeSpec completes the spec of a schedule, whose context is a flag of its own.
+func completeSpec(s *apiv1.ScheduleSpec, context string) error {
 	if len(s.Except) > 0 {
 		s.Except = strings.Split(strings.Join(s.Except, ","), ",")
 	}
-	if r.context != "" {
-		if !json.Valid([]byte(r.context)) {
-			return s, cli.Usagef("--context must be a JSON object, not %q", r.context)
-		}
-		s.Context = json.RawMessage(r.context)
+	if context == "" {
+		return nil
 	}
-	s.EverySeconds, s.AfterEndSeconds = int64(r.every/time.Second), int64(r.afterEnd/time.Second)
-	s.JitterSeconds, s.StartWithinSeconds = int64(r.jitter/time.Second), int64(r.startIn/time.Second)
-
-	if before == nil {
-		return s, nil
+	s.Context = json.RawMessage(context)
+	if !json.Valid(s.Context) {
+		return cli.Usagef("--context must be a JSON object, not %q", context)
 	}
-	return overlayFlags(c, *before, s), nil
+	return nil
 }
 
 // overlayFlags returns out with the fields of s whose flags are set.
@@ -152,16 +114,13 @@ func overlayFlags(c *cobra.Command, out, s apiv1.ScheduleSpec) apiv1.ScheduleSpe
 	if given("catch-up") {
 		out.CatchUpMax = 0
 	}
-	for flag, set := range map[string]func(){
-		"name": func() { out.Name = s.Name }, "template": func() { out.Template = s.Template }, "version": func() { out.Version = s.Version },
-		"context": func() { out.Context = s.Context }, "nominal-key": func() { out.NominalKey = s.NominalKey }, "priority": func() { out.Priority = s.Priority },
-		"tag": func() { out.Tags = s.Tags }, "day-match": func() { out.DayMatch = s.DayMatch }, "zone": func() { out.Zone = s.Zone },
-		"except": func() { out.Except = s.Except }, "jitter": func() { out.JitterSeconds = s.JitterSeconds }, "start-at": func() { out.StartAt = s.StartAt },
-		"end-at": func() { out.EndAt = s.EndAt }, "overlap": func() { out.Overlap = s.Overlap }, "catch-up": func() { out.CatchUp = s.CatchUp },
-		"catch-up-max": func() { out.CatchUpMax = s.CatchUpMax }, "start-within": func() { out.StartWithinSeconds = s.StartWithinSeconds },
-	} {
-		if given(flag) {
-			set()
+	if given("context") {
+		out.Context = s.Context
+	}
+	from, to := reflect.ValueOf(s), reflect.ValueOf(&out).Elem()
+	for i := range to.NumField() {
+		if flag := to.Type().Field(i).Tag.Get("flag"); flag != "" && given(flag) {
+			to.Field(i).Set(from.Field(i))
 		}
 	}
 	if len(out.Except) == 1 && out.Except[0] == "none" {
@@ -173,59 +132,48 @@ func overlayFlags(c *cobra.Command, out, s apiv1.ScheduleSpec) apiv1.ScheduleSpe
 	return out
 }
 
+const contextUsage = "context of each task, a JSON object"
+
 func (p *program) newScheduleAddCommand() *cobra.Command {
-	var b apiv1.CreateSchedule
-	var r scheduleFlags
-	var c *cobra.Command
-	c = newRequestCommand(p, help{
+	var taskContext string
+	r := newRequest(endpoint.CreateSchedule)
+	r.prepare = func(context.Context, arguments) error { return completeSpec(&r.body.ScheduleSpec, taskContext) }
+	c := r.command(p, help{
 		use: "add --namespace NAMESPACE --name NAME --template TEMPLATE", short: "Create a schedule",
 		example: `  tasker-ctl schedule add --namespace billing --name nightly --template settle --cron "30 2 * * *" --zone Europe/Berlin --except sat,sun
   tasker-ctl schedule add --namespace billing --name poll --template fetch --every 15m --overlap queue --jitter 30s
   tasker-ctl schedule add --namespace billing --name tidy --template tidy --after-end 10m`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (s apiv1.Schedule, err error) {
-		namespace := b.Namespace
-		if b.ScheduleSpec, err = r.read(c, nil); err != nil {
-			return s, err
-		}
-		b.Namespace = namespace
-
-		return api.CreateSchedule(ctx, b)
 	}, p.printSchedule)
-	c.Flags().StringVarP(&b.Namespace, "namespace", "n", "", "namespace of the schedule and its template (required)")
+	c.Flags().StringVarP(&r.body.Namespace, "namespace", "n", "", "namespace of the schedule and its template (required)")
+	c.Flags().StringVar(&taskContext, "context", "", contextUsage)
 	for _, flag := range []string{"namespace", "name", "template"} {
 		markRequired(c, flag, "it selects the template")
 	}
-	r.addTo(c)
-	addOptionalReasonFlag(c, &b.Reason)
-	p.addActorFlag(c, &b.By, "by")
 	return c
 }
 
 func (p *program) newScheduleChangeCommand() *cobra.Command {
-	var b apiv1.UpdateSchedule
-	var r scheduleFlags
-	var c *cobra.Command
-	c = newRequestCommand(p, help{
+	var taskContext string
+	r := newRequest(endpoint.UpdateSchedule)
+	r.prepare = func(ctx context.Context, a arguments) error {
+		before, err := p.client.Schedule(ctx, a.id[0], 0)
+		if err != nil {
+			return err
+		}
+		err = completeSpec(&r.body.ScheduleSpec, taskContext)
+		r.body.ScheduleSpec = overlayFlags(p.command, before.ScheduleSpec, r.body.ScheduleSpec)
+		r.body.Revision = before.Revision
+		return err
+	}
+	c := r.command(p, help{
 		use: "change SCHEDULE", short: "Update a schedule",
 		long: `Update the settings of a schedule whose flags are set. Firing times until now follow the
 previous rule.`,
 		example: `  tasker-ctl schedule change $SCHEDULE --cron "0 3 * * *" --reason "the export is later now"
   tasker-ctl schedule change $SCHEDULE --overlap queue`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (s apiv1.Schedule, err error) {
-		before, err := api.Schedule(ctx, a.id[0], 0)
-		if err != nil {
-			return s, err
-		}
-		if b.ScheduleSpec, err = r.read(c, &before.ScheduleSpec); err != nil {
-			return s, err
-		}
-		b.Revision = before.Revision
-		return api.UpdateSchedule(ctx, a.id[0], b)
 	}, p.printSchedule)
-	r.addTo(c)
+	c.Flags().StringVar(&taskContext, "context", "", contextUsage)
 	c.Flag("except").Usage += `; "none" removes them`
-	addOptionalReasonFlag(c, &b.Reason)
-	p.addActorFlag(c, &b.By, "by")
 	return c
 }
 
