@@ -57,10 +57,10 @@ type UpdateEntry struct {
 	ResolvedBy       *string         `json:"resolved_by,omitempty" maxLength:"255"`
 	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"JSON object, merged into the existing metadata key by key."`
 
-	Compensate bool `json:"compensate,omitempty" doc:"With permanently_failed: also compensate the completed steps of the task and cancel the others, in the same transaction."`
+	Compensate bool `json:"compensate,omitempty" doc:"With permanently_failed: also compensate the completed steps of the task and cancel the others, in the same transaction." flag:"compensate" usage:"with permanently_failed: compensate the completed steps of the task"`
 
 	UpdatedBy         string     `json:"updated_by,omitempty" maxLength:"255" doc:"Actor for the history. Default: resolved_by."`
-	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"Expected updated_at. If the entry has changed since, the response is 409."`
+	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"Expected updated_at. If the entry has changed since, the response is 409." flag:"if-unchanged-since" usage:"fail if the investigation changed since this updated_at"`
 }
 
 // UpdatedEntry is the response to an update, with the current entry.

@@ -58,7 +58,7 @@ type OperationGuards struct {
 
 // StartOperation is the body of POST /v1/operations/{operation_uuid}/start.
 type StartOperation struct {
-	PlanDigest string `json:"plan_digest" minLength:"1" maxLength:"200" doc:"Digest of the reviewed plan. A different plan is not started." flag:"plan-digest" usage:"digest of the plan that you reviewed (required)"`
+	PlanDigest string `json:"plan_digest" minLength:"1" maxLength:"200" doc:"Digest of the reviewed plan. A different plan is not started." flag:"plan-digest" usage:"digest of the plan that you reviewed (required)" why:"it confirms the plan that you reviewed; operation show prints it"`
 	By         string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/endpoint"
+	"tasker.example/tasker/internal/payload"
 )
 
 var caseCommand = group(help{
@@ -40,7 +42,7 @@ tasker-ctl case split.`,
 name, template version and the context keys listed in triage.keys. Also show how many steps
 are affected and the next deadline. A difference is evidence, not proof.`,
 	}, (*program).printCaseChanges),
-	(*program).newCaseReportCommand, (*program).newCaseOwnCommand, (*program).newCaseSnoozeCommand,
+	caseReportCommand, (*program).newCaseOwnCommand, (*program).newCaseSnoozeCommand,
 	(*program).newCaseFixedCommand, (*program).newCaseSplitCommand, (*program).newFingerprintCommand,
 	caseChange(help{
 		use: "release CASE", short: "Remove the owner of a case",
@@ -123,7 +125,8 @@ func (p *program) printCase(d apiv1.CaseDetail) {
 	}
 	p.printFields("", formatEnded(d.Ended)...)
 	for _, e := range d.Elsewhere {
-		p.printFields("", field{"The same error", fmt.Sprintf("%s/%s > %s: %d open, case %s", e.Namespace, e.TaskName, e.StepName, e.Entries, e.ID)})
+		text := fmt.Sprintf("%s/%s > %s: %d open, case %s", e.Namespace, e.TaskName, e.StepName, e.Entries, e.ID)
+		p.printFields("", field{"The same error", text})
 	}
 	header := "failed, entry, task, worker, error?"
 	printList(p, d.Samples, "No open investigation.", header, func(s tasker.CaseSample) []any {
@@ -136,7 +139,8 @@ func (p *program) printCase(d apiv1.CaseDetail) {
 }
 
 func (p *program) printCaseFacts(c apiv1.Case) {
-	counts := fmt.Sprintf("%d: %d waiting, %d proving, %d failed again, %d recovered", c.Entries, c.Waiting, c.Proving, c.FailedAgain, c.Recovered)
+	counts := fmt.Sprintf("%d: %d waiting, %d proving, %d failed again, %d recovered",
+		c.Entries, c.Waiting, c.Proving, c.FailedAgain, c.Recovered)
 	snooze := formatTime(c.SnoozedUntil)
 	if c.SnoozeAbove != nil {
 		snooze += fmt.Sprintf(", or until more than %d are open", *c.SnoozeAbove)
@@ -164,7 +168,8 @@ func (p *program) printCaseWhy(w apiv1.CaseWhy) {
 func (p *program) printCaseChanges(c apiv1.CaseChanges) {
 	success := "none in " + formatInt(c.LookedAt) + " tasks"
 	if s := c.LastSuccess; s != nil {
-		success = strings.TrimSpace(fmt.Sprintf("%s by %s %s, template %s", formatTime(&s.At), orDash(s.WorkerName), s.WorkerVersion, s.TaskVersion))
+		worker := orDash(s.WorkerName) + " " + s.WorkerVersion
+		success = strings.TrimSpace(fmt.Sprintf("%s by %s, template %s", formatTime(&s.At), worker, s.TaskVersion))
 	}
 	period := "before"
 	if c.Since {
@@ -273,3 +278,126 @@ seconds. To undo the split, merge that case into this one.`,
 
 // caseFields lists the fields by which a case can be split.
 var caseFields = []string{"error_message", "error_type", "worker_version", "task_version"}
+
+var incidentCommand = group(help{
+	use: "incident", short: "View incidents (cases notified together)",
+	long: `View incidents: cases of one namespace whose first notifications were sent within ten minutes
+of each other. Notifications are sent per incident; work is done on its cases.`,
+	example: `  tasker-ctl incident list --state open
+  tasker-ctl incident show $INCIDENT`,
+},
+	list(endpoint.ListIncidents, help{
+		use: "list", short: "List incidents, newest first", limit: 50, quiet: true,
+		example: `  tasker-ctl incident list --state open
+  tasker-ctl incident list --namespace orders --quiet`,
+	}, "No incidents.", "incident, state, severity, where, error?, cases, open, not owned, messages, began, ended", func(i apiv1.Incident) []any {
+		return []any{
+			i.IncidentID, i.State, i.Severity, formatPlace(i.NamespaceName, i.TaskName, i.StepName),
+			orDash(cmp.Or(i.ErrorPattern, i.Label)), i.Cases, i.Entries, i.CasesNotOwned, i.Messages, i.BeganAt, i.EndedAt,
+		}
+	}),
+	plain(endpoint.GetIncident, help{use: "show INCIDENT", short: "Show an incident"}, (*program).printIncident),
+	incidentReportCommand,
+)
+
+func (p *program) printIncident(d apiv1.IncidentDetail) {
+	p.printFields("",
+		field{"Incident", d.IncidentID}, field{"State", d.State}, field{"Severity", d.Severity},
+		field{"Where", formatPlace(d.NamespaceName, d.TaskName, d.StepName)}, field{"Error", cmp.Or(d.ErrorPattern, d.Label)},
+		field{"Open investigations", d.Entries}, field{"Owners", d.OwnedBy}, field{"Began", d.BeganAt}, field{"Ended", d.EndedAt},
+		field{"Not owned since", d.UnownedSince}, field{"Key of its messages", d.DedupKey})
+	printList(p, d.Members, "No cases.", "case, open, state, step, error?, owner, joined", func(c tasker.IncidentCase) []any {
+		place := c.TaskName + " > " + c.StepName
+		return []any{c.ID, c.Entries, c.State, place, orDash(c.ErrorPattern), orDash(c.Owner), c.JoinedAt}
+	})
+	printList(p, d.Told, "No messages.", "told, message, topic, sinks?", func(m apiv1.Message) []any {
+		return []any{m.CreatedAt, m.MessageUUID, m.Topic, orDash(formatSinks(m))}
+	})
+}
+
+// formatSinks returns the delivery state of a notification at each sink.
+func formatSinks(m apiv1.Message) string {
+	var list []string
+	for _, e := range m.Emissions {
+		list = append(list, e.Sink+" "+string(e.State))
+	}
+	return strings.Join(list, ", ")
+}
+
+var messageCommand = group(help{
+	use: "message", short: "Test notifications",
+	example: "  tasker-ctl message test --namespace orders --severity high",
+},
+	plain(endpoint.TryMessage, help{
+		use: "test", short: "Send a test notification",
+		long: `Send a test notification by the first route that matches the flags, and print its sinks. The
+receivers are really notified.`,
+		example: `  tasker-ctl message test --namespace orders --severity critical
+  tasker-ctl dlq sinks`,
+	}, func(p *program, t apiv1.TriedMessage) {
+		routes := make([]string, len(t.Routes))
+		for i, n := range t.Routes {
+			routes[i] = formatInt(n)
+		}
+		p.printFields("", field{"Sinks", orDash(t.Sinks)}, field{"Matching routes", orDash(routes)})
+	}),
+)
+
+var (
+	caseReportCommand = reportCommand(help{
+		use: "report CASE", short: "Print the report of a case", long: "Print the report of a case.",
+		example: `  tasker-ctl case report $CASE > report.md
+  tasker-ctl case report $CASE --from 2026-01-31T00:00:00Z -o json | jq .phases`,
+	}, func(q *tasker.IncidentReportQuery, id *tasker.ID) { q.Case = id })
+	incidentReportCommand = reportCommand(help{
+		use: "report INCIDENT", short: "Print the report of an incident",
+		long:    "Print the report of an incident: the investigations of its cases that were open during it.",
+		example: `  tasker-ctl incident report $INCIDENT > report.md`,
+	}, func(q *tasker.IncidentReportQuery, id *tasker.ID) { q.Incident = id })
+	timeReportCommand = reportCommand(help{
+		use: "report", short: "Print the report of a time range",
+		long: "Print the report of the investigations that were opened in a time range.",
+		example: `  tasker-ctl report --namespace orders --from 2026-01-31T00:00:00Z --to 2026-02-01T00:00:00Z
+  tasker-ctl report --from 2026-01-31T00:00:00Z -o json | jq .stuck_task_minutes`,
+	}, nil)
+)
+
+// reportCommand returns a command that prints an incident report. subject sets the case or incident in
+// the query; if it is nil, a flag selects the namespace.
+func reportCommand(h help, subject func(*tasker.IncidentReportQuery, *tasker.ID)) maker {
+	h.long += `
+
+The report shows how long tasks were stuck (undetected, unowned, in repair, verifying), who
+acted, the operations and their waves, the outcomes, and a timeline. It is Markdown; -o json
+prints the same data with a digest.`
+	return func(p *program) *cobra.Command {
+		var q tasker.IncidentReportQuery
+		c := p.newCommand(h, func(ctx context.Context, a arguments) error {
+			if subject != nil {
+				subject(&q, &a.id[0])
+			}
+			return p.printReport(ctx, q)
+		})
+		if subject == nil {
+			c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "filter by namespace")
+		}
+		c.Flags().Var(cli.Time(&q.From), "from", "start of the time range, such as 2026-01-31T02:10:00Z")
+		c.Flags().Var(cli.Time(&q.To), "to", "end of the time range, exclusive")
+		return c
+	}
+}
+
+func (p *program) printReport(ctx context.Context, q tasker.IncidentReportQuery) error {
+	if p.output == "json" {
+		r, err := p.client.IncidentReport(ctx, q)
+		if err != nil {
+			return err
+		}
+		return p.printJSON(r)
+	}
+	text, err := p.client.IncidentReportMarkdown(ctx, q)
+	if err == nil {
+		_, err = fmt.Fprint(p.out, payload.CleanText(text, maxDocumentBytes))
+	}
+	return err
+}

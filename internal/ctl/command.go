@@ -112,7 +112,9 @@ func fillExamples(c *cobra.Command) {
 
 // newRequestCommand returns a command that makes a request and prints the response, with asText unless the
 // output is JSON.
-func newRequestCommand[T any](p *program, h help, request func(context.Context, *client.Client, arguments) (T, error), asText func(T)) *cobra.Command {
+func newRequestCommand[T any](
+	p *program, h help, request func(context.Context, *client.Client, arguments) (T, error), asText func(T),
+) *cobra.Command {
 	return p.newCommand(h, func(ctx context.Context, a arguments) error {
 		v, err := request(ctx, p.client, a)
 		if err != nil {
@@ -162,15 +164,13 @@ func addLimitFlag(c *cobra.Command, limit *int, defaultLimit int) {
 	c.Flags().VarP(cli.Number(limit, 1, maxLimit), "limit", "l", fmt.Sprintf("maximum number of results, at most %d", maxLimit))
 }
 
-func addNamespaceFlag(c *cobra.Command, namespace *string) {
-	c.Flags().StringVarP(namespace, "namespace", "n", "", "filter by namespace")
-}
+const actorUsage = "name recorded as the actor (default $TASKER_ACTOR, else your login name)"
 
 // addActorFlag adds the flag for the actor in the history, unless its name is empty. Before the command
 // runs, actor gets its default.
 func (p *program) addActorFlag(c *cobra.Command, actor *string, name string) {
 	if name != "" {
-		c.Flags().StringVar(actor, name, "", "name recorded as the actor (default $TASKER_ACTOR, else your login name)")
+		c.Flags().StringVar(actor, name, "", actorUsage)
 	}
 	addCheck(c, func() (err error) {
 		*actor, err = p.resolveActor(*actor)

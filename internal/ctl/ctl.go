@@ -1,9 +1,10 @@
 // Package ctl implements the tasker-ctl commands. Commands call the HTTP API and print the response as
 // a table or as JSON.
 //
-// Each file contains the commands of one noun. Most commands are an [newRequestCommand]: a request, and a function
-// that prints the response as text; with -o json the response is printed unchanged. Text from payloads
-// is sanitized, so that an error message cannot control the terminal.
+// Each file contains the commands of one noun. Most commands are a declaration, [plain] or [list]: an
+// operation of the API, its help, and a function that formats the response as text. Their flags come
+// from the tags of the query and the body. With -o json the response is printed unchanged. Text from
+// payloads is sanitized, so that an error message cannot control the terminal.
 package ctl
 
 import (
@@ -162,10 +163,12 @@ func (p *program) newRootCommand(name string) *cobra.Command {
 	root.PersistentFlags().StringVar(&p.server, "server", server, "server URL")
 	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table or json")
 	cli.NewGroup(root)
-	cli.AddSection(root, "Incident response:", caseCommand(p), operationCommand(p), holdCommand(p), p.newExplainCommand(), entryCommand(p), incidentCommand(p), p.newReportCommand(), p.newDrillCommand())
+	cli.AddSection(root, "Incident response:", caseCommand(p), operationCommand(p), holdCommand(p), p.newExplainCommand(),
+		entryCommand(p), incidentCommand(p), timeReportCommand(p), drillCommand(p))
 	cli.AddSection(root, "Tasks:", taskCommand(p), inboxCommand(p), scheduleCommand(p), templateCommand(p))
 	cli.AddSection(root, "Workers and capacity:", workerCommand(p), queueCommand(p), limitCommand(p), namespaceCommand(p))
-	cli.AddSection(root, "Administration:", keyCommand(p), sessionCommand(p), auditCommand(p), messageCommand(p), p.newHealthCommand(), whoAmICommand(p), p.newVersionCommand())
+	cli.AddSection(root, "Administration:", keyCommand(p), sessionCommand(p), auditCommand(p), messageCommand(p),
+		p.newHealthCommand(), whoAmICommand(p), p.newVersionCommand())
 	fillExamples(root)
 	cli.ConfigureRoot(root)
 	return root

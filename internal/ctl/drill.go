@@ -7,15 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/drill"
 )
 
-func (p *program) newDrillCommand() *cobra.Command {
-	return cli.NewGroup(&cobra.Command{
-		Use:   "drill",
-		Short: "Practice incident response in a sandbox",
-		Long: `Practice incident response in a sandbox of a running installation.
+var drillCommand = group(help{
+	use: "drill", short: "Practice incident response in a sandbox",
+	long: `Practice incident response in a sandbox of a running installation.
 
 A drill starts its own worker and creates tasks that fail with three shared causes, and ten
 that fail with a cause of their own. It then guides you until you have repaired them, and
@@ -23,24 +22,29 @@ reports how long it took to notice, own, repair and verify them.
 
 Everything happens in the namespace "drill", or in one whose name begins with "drill-".
 Your API key needs the roles developer, operator and worker there, such as operator@drill.`,
-		Example: `  tasker-ctl drill run
+	example: `  tasker-ctl drill run
   tasker-ctl drill run --tasks 100 --namespace drill-ann
   tasker-ctl drill clean`,
-	}, p.newDrillRunCommand(), p.newDrillCleanCommand())
-}
+}, (*program).newDrillRunCommand, (*program).newDrillCleanCommand)
 
-func (p *program) newDrillOptions() (drill.Options, error) {
-	api, err := p.newClient()
-	return drill.Options{
-		Client: api, Program: "tasker-ctl", Every: time.Second,
-		Say: func(format string, args ...any) { fmt.Fprintf(p.err, format+"\n", args...) },
-	}, err
+// newDrillCommand returns a command that calls do with the options that its flags change.
+func newDrillCommand[T any](
+	p *program, h help, o *drill.Options, do func(context.Context, drill.Options) (T, error), asText func(T),
+) *cobra.Command {
+	o.Namespace, o.Program, o.Every = drill.DefaultNamespace, "tasker-ctl", time.Second
+	o.Say = func(format string, args ...any) { fmt.Fprintf(p.err, format+"\n", args...) }
+	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, _ arguments) (T, error) {
+		o.Client, o.Every = api, max(o.Every, 10*time.Millisecond)
+		return do(ctx, *o)
+	}, asText)
+	usage := `sandbox: "drill", or a name that begins with "drill-"`
+	c.Flags().StringVarP(&o.Namespace, "namespace", "n", o.Namespace, usage)
+	return c
 }
 
 func (p *program) newDrillRunCommand() *cobra.Command {
-	namespace, tasks := drill.DefaultNamespace, drill.DefaultTasks
-	var every time.Duration
-	c := p.newCommand(help{
+	o := drill.Options{Tasks: drill.DefaultTasks}
+	c := newDrillCommand(p, help{
 		use: "run", short: "Start a practice incident and guide you",
 		long: `Start a practice incident and guide you until it is repaired.
 
@@ -49,48 +53,17 @@ any time. The tasks remain until "drill clean".`,
 		example: `  tasker-ctl drill run
   tasker-ctl drill run --tasks 10000 --namespace drill-night
   tasker-ctl drill run -o json | jq .report.phases`,
-	}, func(ctx context.Context, _ arguments) error {
-		o, err := p.newDrillOptions()
-		if err != nil {
-			return err
-		}
-		o.Namespace, o.Tasks, o.Every = namespace, tasks, max(every, 10*time.Millisecond)
-		r, err := drill.Run(ctx, o)
-		if err != nil {
-			return err
-		}
-		return p.show(r, func() {
-			p.printFields("", field{"Investigations", fmt.Sprint(r.Report.Counts.Entries)}, field{"Proved", fmt.Sprint(r.Report.Counts.Proved)},
-				field{"Stuck task-minutes", fmt.Sprintf("%.1f", r.Report.StuckTime)}, field{"Digest", r.Report.Digest})
-		})
+	}, &o, drill.Run, func(r drill.Result) {
+		p.printFields("",
+			field{"Investigations", r.Report.Counts.Entries}, field{"Proved", r.Report.Counts.Proved},
+			field{"Stuck task-minutes", fmt.Sprintf("%.1f", r.Report.StuckTime)}, field{"Digest", r.Report.Digest})
 	})
-	addDrillFlags(c, &namespace)
-	c.Flags().Var(cli.Number(&tasks, 1, drill.MaxTasks), "tasks", fmt.Sprintf("number of failing tasks (max %d)", drill.MaxTasks))
-	c.Flags().Var(cli.Duration(&every, time.Second), "interval", "how often to poll")
+	c.Flags().Var(cli.Number(&o.Tasks, 1, drill.MaxTasks), "tasks", fmt.Sprintf("number of failing tasks (max %d)", drill.MaxTasks))
+	c.Flags().Var(cli.Duration(&o.Every, time.Second), "interval", "how often to poll")
 	return c
 }
 
 func (p *program) newDrillCleanCommand() *cobra.Command {
-	namespace := drill.DefaultNamespace
-	c := p.newCommand(help{
-		use: "clean", short: "Cancel the remaining tasks of a drill",
-		example: `  tasker-ctl drill clean`,
-	}, func(ctx context.Context, _ arguments) error {
-		o, err := p.newDrillOptions()
-		if err != nil {
-			return err
-		}
-		o.Namespace = namespace
-		cleaned, err := drill.Clean(ctx, o)
-		if err != nil {
-			return err
-		}
-		return p.show(cleaned, func() { p.printDone("No task of the drill is open.") })
-	})
-	addDrillFlags(c, &namespace)
-	return c
-}
-
-func addDrillFlags(c *cobra.Command, namespace *string) {
-	c.Flags().StringVarP(namespace, "namespace", "n", *namespace, `sandbox: "drill", or a name that begins with "drill-"`)
+	return newDrillCommand(p, help{use: "clean", short: "Cancel the remaining tasks of a drill"}, &drill.Options{}, drill.Clean,
+		func(drill.Cleaned) { p.printDone("No task of the drill is open.") })
 }

@@ -375,12 +375,11 @@ func explainNotTask(ctx context.Context, api *client.Client, id tasker.ID, refus
 // endings are the final statuses of an investigation.
 var endings = []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}
 
-// entryUpdateFlags contains the flags of dlq update.
+// entryUpdateFlags contains the flags of dlq update that its body does not declare.
 type entryUpdateFlags struct {
+	body                apiv1.UpdateEntry
 	status              tasker.ResolutionStatus
 	notes, by, metadata string
-	unchanged           *time.Time
-	compensate          bool
 }
 
 func (p *program) newEntryUpdateCommand() *cobra.Command {
@@ -415,15 +414,15 @@ The task does not change. permanently_failed also rejects all later repairs of t
 		return p.show(e, func() { p.printUpdate(e, id != a.id[0]) })
 	})
 	c.Flags().VarP(cli.Choice(&f.status, endings), "status", "s", "resolve it as manually_resolved, permanently_failed or cancelled")
-	c.Flags().BoolVar(&f.compensate, "compensate", false, "with permanently_failed: compensate the completed steps of the task")
 	c.Flags().StringVarP(&f.notes, "notes", "n", "", "findings and actions (required with --status)")
-	c.Flags().StringVarP(&f.by, "resolved-by", "b", "", "name recorded as the actor (default $TASKER_ACTOR, else your login name)")
+	c.Flags().StringVarP(&f.by, "resolved-by", "b", "", actorUsage)
 	c.Flags().StringVar(&f.metadata, "metadata", "", "JSON object, @file or @-, merged into the stored metadata")
-	c.Flags().Var(cli.Time(&f.unchanged), "if-unchanged-since", "fail if the investigation changed since this updated_at")
+	p.addBodyFlags(c, &f.body)
 	return c
 }
 
 func (p *program) readUpdate(f entryUpdateFlags) (u apiv1.UpdateEntry, err error) {
+	u = f.body
 	if f.status == "" && f.notes == "" && f.metadata == "" && f.by == "" {
 		return u, cli.Usagef("nothing to update: set --status, --notes or --metadata")
 	}
@@ -433,8 +432,9 @@ func (p *program) readUpdate(f entryUpdateFlags) (u apiv1.UpdateEntry, err error
 		}
 		u.ResolutionStatus = new(string(f.status))
 	}
-	if u.Compensate = f.compensate; u.Compensate && f.status != tasker.EntryPermanentlyFailed {
-		return u, cli.Usagef("--compensate requires --status permanently_failed: to compensate a task and leave its investigation open, use task cancel --compensate")
+	if u.Compensate && f.status != tasker.EntryPermanentlyFailed {
+		return u, cli.Usagef("--compensate requires --status permanently_failed: " +
+			"to compensate a task and leave its investigation open, use task cancel --compensate")
 	}
 	if u.UpdatedBy, err = p.resolveActor(f.by); err != nil {
 		return u, err
@@ -448,7 +448,6 @@ func (p *program) readUpdate(f entryUpdateFlags) (u apiv1.UpdateEntry, err error
 	if f.by != "" || f.status != "" {
 		u.ResolvedBy = &u.UpdatedBy
 	}
-	u.ExpectedUpdatedAt = f.unchanged
 	return u, nil
 }
 

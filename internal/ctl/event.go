@@ -205,7 +205,9 @@ func (p *program) printEventLine(e client.WatchedEvent) error {
 		return err
 	}
 	data := parseDocument(e.Data)
-	words := []string{formatTime(&e.Time), strings.TrimPrefix(e.Type, "tasker."), data.formatText("dlq_reason"), data.formatText("namespace") + "/" + data.formatText("task_name"), e.Subject}
+	template := data.formatText("namespace") + "/" + data.formatText("task_name")
+	topic := strings.TrimPrefix(e.Type, "tasker.")
+	words := []string{formatTime(&e.Time), topic, data.formatText("dlq_reason"), template, e.Subject}
 	for i, w := range words {
 		words[i] = orDash(clean(w))
 	}

@@ -13,13 +13,14 @@ import (
 
 // printEntry prints an investigation, with the whole snapshot if whole is set.
 func (p *program) printEntry(e apiv1.Entry, whole bool) {
+	original := []string{orDefault(e.OriginalReason, ""), orDefault(e.OriginalCode, "")}
 	p.printDone("DLQ Entry Details:")
 	fmt.Fprintln(p.out)
 	p.printFields("  ",
 		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
 		field{"Step UUID", e.StepUUID},
 		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode},
-		field{"Opened for", strings.Join(slices.DeleteFunc([]string{orDefault(e.OriginalReason, ""), orDefault(e.OriginalCode, "")}, func(s string) bool { return s == "" }), ", ")},
+		field{"Opened for", slices.DeleteFunc(original, func(s string) bool { return s == "" })},
 	)
 	p.printFields("  ", describeSubject(e)...)
 	p.printFields("  ", field{"Failed now", formatFailedStep(e.FailedStep)})

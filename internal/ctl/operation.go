@@ -204,42 +204,6 @@ func (p *program) readIDs(args []string) ([]string, error) {
 	return ids, nil
 }
 
-// wavesValue is the value of a flag with the sizes of waves.
-type wavesValue struct {
-	text  string
-	waves **[]int
-}
-
-func newWavesValue(waves **[]int) *wavesValue {
-	*waves = &[]int{1, 10, 100}
-	return &wavesValue{text: "1,10,100", waves: waves}
-}
-
-// String returns the sizes.
-func (v *wavesValue) String() string { return v.text }
-
-// Type returns the type for the help.
-func (*wavesValue) Type() string { return "string" }
-
-// Set parses sizes.
-func (v *wavesValue) Set(text string) error {
-	v.text = text
-	waves := []int{}
-	if text == "" || text == "all" {
-		*v.waves = &waves
-		return nil
-	}
-	for part := range strings.SplitSeq(strings.TrimSuffix(text, ",rest"), ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(part))
-		if err != nil || n < 1 || n > tasker.MaxOperationItems {
-			return cli.ValueError(fmt.Sprintf("comma-separated numbers from 1 to %d, or all", tasker.MaxOperationItems))
-		}
-		waves = append(waves, n)
-	}
-	*v.waves = &waves
-	return nil
-}
-
 // readRate parses a rate and returns steps per minute.
 func readRate(text string) (int, error) {
 	if text == "" {

@@ -19,7 +19,15 @@ import (
 // taskChangeCommands are the commands of group task that create and change tasks.
 var taskChangeCommands = []maker{
 	(*program).newSubmitCommand, (*program).newCancelCommand, (*program).newCancelAllCommand,
-	(*program).newDueCommand, (*program).newChangeVersionCommand,
+	(*program).newDueCommand,
+	plain(endpoint.ChangeVersion, help{
+		use: "change-version TASK --to VERSION --reason TEXT", short: "Move a task to another template version",
+		long: `Move an open task to another version of its template. Steps that have finished or are claimed
+do not change; all others follow the new version. With --dry-run nothing changes: the output
+shows the effect on the steps, and the reasons if the move is not possible.`,
+		example: `  tasker-ctl task change-version $TASK --to 1.3.0 --dry-run
+  tasker-ctl task change-version $TASK --to 1.3.0 --reason "1.2.0 charges twice"`,
+	}, (*program).printVersionResult),
 }
 
 // submitFlags contains the flags of task submit.
@@ -51,7 +59,8 @@ watch. With --idempotency-key, you can repeat the command safely: it returns the
 	p.addBodyFlags(c, &s.debounce)
 	f := c.Flags()
 	f.StringVarP(&s.context, "context", "c", "", "input of the task: a JSON object, @file or @-")
-	f.Var(cli.Choice(&s.unique.OnConflict, cli.Strings(tasker.ConflictPolicies())), "on-conflict", "policy if an open task has the key: "+cli.Join(tasker.ConflictPolicies())+" (default fail)")
+	policies := cli.Strings(tasker.ConflictPolicies())
+	f.Var(cli.Choice(&s.unique.OnConflict, policies), "on-conflict", "policy if an open task has the key: "+cli.Join(policies)+" (default fail)")
 	f.BoolVarP(&s.idOnly, "quiet", "q", false, "print only the id")
 	f.BoolVarP(&s.wait, "wait", "w", false, "wait until the task finishes")
 	s.watching.addTo(c)
@@ -163,7 +172,6 @@ With --compensate, completed steps are compensated before the tasks are cancelle
 		return p.showCancelled(all, r.body.DryRun)
 	})
 	p.addQueryFlags(c, &r.query, 0)
-	addDryRunFlags(c, &r.body.DryRun, &r.body.Reason)
 	p.addBodyFlags(c, &r.body)
 	return c
 }
@@ -245,6 +253,7 @@ func formatUndo(t apiv1.Task) string {
 	}
 	return fmt.Sprintf("%d of %d steps compensated", done, all)
 }
+
 func (p *program) newDueCommand() *cobra.Command {
 	r := newRequest(endpoint.ChangeDue)
 	r.prepare = func(context.Context, arguments) error {
@@ -273,40 +282,22 @@ or the template. The change is recorded in the history of the task.`,
 	})
 }
 
-func (p *program) newChangeVersionCommand() *cobra.Command {
-	r := newRequest(endpoint.ChangeVersion)
-	c := r.command(p, help{
-		use: "change-version TASK --to VERSION --reason TEXT", short: "Move a task to another template version",
-		long: `Move an open task to another version of its template. Steps that have finished or are claimed
-do not change; all others follow the new version. With --dry-run nothing changes: the output
-shows the effect on the steps, and the reasons if the move is not possible.`,
-		example: `  tasker-ctl task change-version $TASK --to 1.3.0 --dry-run
-  tasker-ctl task change-version $TASK --to 1.3.0 --reason "1.2.0 charges twice"`,
-	}, func(v tasker.VersionChange) {
-		switch {
-		case v.Changed:
-			p.printDone("Task is on version %s!", clean(v.To))
-		case len(v.Refusals) > 0:
-			p.warn("Task cannot be moved from version %s to %s", clean(v.From), clean(v.To))
-		case v.From == v.To:
-			p.printDone("Task is already on version %s", clean(v.To))
-		default:
-			p.printDone("Task can be moved from version %s to %s", clean(v.From), clean(v.To))
-		}
-		p.printVersionChange("  ", v)
-	})
-	addDryRunFlags(c, &r.body.DryRun, &r.body.Reason)
-	return c
-}
-
-// printVersionChange prints the effect of a version change on the steps.
-func (p *program) printVersionChange(indent string, v tasker.VersionChange) {
-	p.printFields(indent,
+func (p *program) printVersionResult(v tasker.VersionChange) {
+	switch {
+	case v.Changed:
+		p.printDone("Task is on version %s!", clean(v.To))
+	case len(v.Refusals) > 0:
+		p.warn("Task cannot be moved from version %s to %s", clean(v.From), clean(v.To))
+	case v.From == v.To:
+		p.printDone("Task is already on version %s", clean(v.To))
+	default:
+		p.printDone("Task can be moved from version %s to %s", clean(v.From), clean(v.To))
+	}
+	p.printFields("  ",
 		field{"Kept", v.Kept}, field{"Redefined", v.Redefined}, field{"Added", v.Added},
-		field{"Removed", v.Removed}, field{"Left", v.Left},
-	)
+		field{"Removed", v.Removed}, field{"Left", v.Left})
 	for _, r := range v.Refusals {
-		p.printFields(indent, field{"Refused", string(r.Code) + ": " + r.Message})
+		p.printFields("  ", field{"Refused", string(r.Code) + ": " + r.Message})
 	}
 }
 
@@ -340,7 +331,6 @@ no new tasks use it. The command can be interrupted and repeated.`,
 		}
 	})
 	p.addBodyFlags(c, &r)
-	addDryRunFlags(c, &r.DryRun, &r.Reason)
 	return c
 }
 
