@@ -40,71 +40,76 @@ func wrapFlagError(_ *cobra.Command, err error) error {
 	return Usagef("--%s must be %s, not %q", wrong.GetFlag().Name, string(takes), wrong.GetValue())
 }
 
-// boundedNumber is the value of a flag for a number within bounds.
-type boundedNumber[N int | int64] struct {
-	n           *N
-	least, most N // most 0: unbounded
+// value is the value of a flag. Its fields implement [pflag.Value].
+type value struct {
+	kind  string // for the help
+	text  func() string
+	set   func(text string) error
+	words []string // for shell completion
+}
+
+// NewValue returns the value of a flag. kind is its type for the help, text returns the current value and
+// set parses a new one.
+func NewValue(kind string, text func() string, set func(text string) error) pflag.Value {
+	return value{kind: kind, text: text, set: set}
 }
 
 // String implements pflag.Value.
-func (b boundedNumber[N]) String() string { return strconv.FormatInt(int64(*b.n), 10) }
+func (v value) String() string { return v.text() }
 
 // Type implements pflag.Value.
-func (b boundedNumber[N]) Type() string { return "int" }
+func (v value) Type() string { return v.kind }
 
 // Set implements pflag.Value.
-func (b boundedNumber[N]) Set(text string) error {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < int64(b.least) || (b.most > 0 && n > int64(b.most)) {
-		if b.most == 0 {
-			return ValueError(fmt.Sprintf("a number of at least %d", b.least))
-		}
-		return ValueError(fmt.Sprintf("a number from %d to %d", b.least, b.most))
-	}
-	*b.n = N(n)
-	return nil
-}
+func (v value) Set(text string) error { return v.set(text) }
 
 // Number returns a [pflag.Value] that parses a number from least to most into n. If most is 0,
 // there is no upper bound.
-func Number[N int | int64](n *N, least, most N) pflag.Value { return boundedNumber[N]{n, least, most} }
-
-// durationValue is the value of a flag for a multiple of step from least to most.
-type durationValue struct {
-	d                 *time.Duration
-	step, least, most time.Duration // most 0: unbounded
+func Number[N int | int64](n *N, least, most N) pflag.Value {
+	return NewValue("int", func() string { return strconv.FormatInt(int64(*n), 10) }, func(text string) error {
+		number, err := strconv.ParseInt(text, 10, 64)
+		switch {
+		case err == nil && number >= int64(least) && (most == 0 || number <= int64(most)):
+			*n = N(number)
+			return nil
+		case most == 0:
+			return ValueError(fmt.Sprintf("a number of at least %d", least))
+		default:
+			return ValueError(fmt.Sprintf("a number from %d to %d", least, most))
+		}
+	})
 }
 
-// String implements pflag.Value.
-func (v durationValue) String() string {
-	if *v.d == 0 {
-		return ""
+// durations is a set of durations: the multiples of step from least to most.
+type durations struct{ step, least, most time.Duration } // most 0: unbounded
+
+// value returns the value of a flag for a duration of the set.
+func (r durations) value(d *time.Duration) pflag.Value {
+	text := func() string {
+		if *d == 0 {
+			return ""
+		}
+		return d.String()
 	}
-	return v.d.String()
+	return NewValue("duration", text, func(text string) error {
+		parsed, err := ParseDuration(text)
+		if err != nil || !r.contains(parsed) {
+			return ValueError(r.describe())
+		}
+		*d = parsed
+		return nil
+	})
 }
 
-// Type implements pflag.Value.
-func (v durationValue) Type() string { return "duration" }
-
-// Set implements pflag.Value.
-func (v durationValue) Set(text string) error {
-	d, err := ParseDuration(text)
-	if err != nil || !v.allows(d) {
-		return ValueError(v.describeRange())
-	}
-	*v.d = d
-	return nil
+func (r durations) contains(d time.Duration) bool {
+	return d >= r.least && (r.most == 0 || d <= r.most) && d%r.step == 0
 }
 
-func (v durationValue) allows(d time.Duration) bool {
-	return d >= v.least && (v.most == 0 || d <= v.most) && d%v.step == 0
-}
-
-// describeRange describes the allowed durations, with examples.
-func (v durationValue) describeRange() string {
+// describe describes the durations, with examples.
+func (r durations) describe() string {
 	var examples []string
 	for _, text := range []string{"500ms", "30s", "5m", "4h", "12h", "7d", "90d"} {
-		if d, _ := ParseDuration(text); v.allows(d) {
+		if d, _ := ParseDuration(text); r.contains(d) {
 			examples = append(examples, text)
 		}
 	}
@@ -112,14 +117,14 @@ func (v durationValue) describeRange() string {
 	if n := len(examples); n > 0 {
 		words = fmt.Sprintf("a duration such as %s, %s or %s", examples[0], examples[n/2], examples[n-1])
 	}
-	if v.step >= time.Minute {
+	if r.step >= time.Minute {
 		words += ", in whole minutes"
 	}
 	switch {
-	case v.most > 0:
-		words += fmt.Sprintf(", from %s to %s", formatDuration(v.least), formatDuration(v.most))
-	case v.least > 0:
-		words += fmt.Sprintf(", %s or more", formatDuration(v.least))
+	case r.most > 0:
+		words += fmt.Sprintf(", from %s to %s", formatDuration(r.least), formatDuration(r.most))
+	case r.least > 0:
+		words += fmt.Sprintf(", %s or more", formatDuration(r.least))
 	}
 	return words
 }
@@ -157,65 +162,44 @@ func ParseDuration(text string) (time.Duration, error) {
 // Duration returns a [pflag.Value] that parses a duration into d. It sets d to defaultValue.
 func Duration(d *time.Duration, defaultValue time.Duration) pflag.Value {
 	*d = defaultValue
-	return durationValue{d, 1, 0, 0}
+	return durations{step: 1}.value(d)
 }
 
 // Minutes returns a [pflag.Value] that parses a duration of whole minutes into d. The minimum is
 // least.
 func Minutes(d *time.Duration, least time.Duration) pflag.Value {
-	return durationValue{d, time.Minute, least, 0}
+	return durations{step: time.Minute, least: least}.value(d)
 }
 
 // Span returns a [pflag.Value] that parses a duration of whole seconds, from least to most, into d.
 func Span(d *time.Duration, least, most time.Duration) pflag.Value {
-	return durationValue{d, time.Second, least, most}
+	return durations{time.Second, least, most}.value(d)
 }
 
-// timeValue is the value of a flag for a time.
-type timeValue[T time.Time | *time.Time] struct {
-	t        *T
-	relative bool // also accepts a duration from now
-}
-
-// String implements pflag.Value.
-func (v timeValue[T]) String() string {
-	switch t := any(v.t).(type) {
-	case *time.Time:
-		if !t.IsZero() {
+// newTimeValue returns the value of a flag for a time, which get returns and set changes. If relative is
+// set, it also accepts a duration from now. [RejectEmpty] rejects the empty value.
+func newTimeValue(relative bool, get func() *time.Time, set func(time.Time)) pflag.Value {
+	text := func() string {
+		if t := get(); t != nil && !t.IsZero() {
 			return t.Format(time.RFC3339Nano)
 		}
-	case **time.Time:
-		if *t != nil {
-			return (*t).Format(time.RFC3339Nano)
+		return ""
+	}
+	return NewValue("time", text, func(text string) error {
+		if text == "" {
+			return nil
 		}
-	}
-	return ""
-}
-
-// Type implements pflag.Value.
-func (v timeValue[T]) Type() string { return "time" }
-
-// Set implements pflag.Value. [RejectEmpty] rejects the empty value.
-func (v timeValue[T]) Set(text string) error {
-	if text == "" {
-		return nil
-	}
-	at, err := v.parse(text)
-	if err != nil {
+		at, err := parseTime(text, relative)
+		if err == nil {
+			set(at)
+		}
 		return err
-	}
-	switch t := any(v.t).(type) {
-	case *time.Time:
-		*t = at
-	case **time.Time:
-		*t = &at
-	}
-	return nil
+	})
 }
 
-func (v timeValue[T]) parse(text string) (time.Time, error) {
+func parseTime(text string, relative bool) (time.Time, error) {
 	description := ValueError("a time such as 2026-01-31T12:00:00Z")
-	if v.relative {
+	if relative {
 		description += ", or +90m from now"
 		if span, ok := strings.CutPrefix(text, "+"); ok {
 			if d, err := ParseDuration(span); err == nil && d >= 0 {
@@ -231,102 +215,71 @@ func (v timeValue[T]) parse(text string) (time.Time, error) {
 }
 
 // Time returns a [pflag.Value] that parses a time in RFC 3339 format into t.
-func Time[T time.Time | *time.Time](t *T) pflag.Value { return timeValue[T]{t, false} }
+func Time[T time.Time | *time.Time](t *T) pflag.Value {
+	switch t := any(t).(type) {
+	case **time.Time:
+		return newOptionalTime(t, false)
+	case *time.Time:
+		return newTimeValue(false, func() *time.Time { return t }, func(at time.Time) { *t = at })
+	default:
+		return nil // T has no other type
+	}
+}
 
 // TimeOrSpan is like [Time] but also accepts a duration from now, such as +90m.
-func TimeOrSpan(t **time.Time) pflag.Value { return timeValue[*time.Time]{t, true} }
+func TimeOrSpan(t **time.Time) pflag.Value { return newOptionalTime(t, true) }
 
-// choiceValue is the value of a flag for one of several words.
-type choiceValue[T ~string] struct {
-	value *T
-	words []T
+func newOptionalTime(t **time.Time, relative bool) pflag.Value {
+	return newTimeValue(relative, func() *time.Time { return *t }, func(at time.Time) { *t = &at })
 }
-
-// String implements pflag.Value.
-func (v choiceValue[T]) String() string { return string(*v.value) }
-
-// Type implements pflag.Value.
-func (v choiceValue[T]) Type() string { return "string" }
-
-// Set implements pflag.Value. [RejectEmpty] rejects the empty value.
-func (v choiceValue[T]) Set(text string) error {
-	if text != "" && !slices.Contains(v.words, T(text)) {
-		return ValueError("one of " + Join(v.words))
-	}
-	*v.value = T(text)
-	return nil
-}
-
-func (v choiceValue[T]) choices() []string { return Strings(v.words) }
 
 // Choice returns a [pflag.Value] that accepts one of words. [ConfigureRoot] enables shell
-// completion of the words.
-func Choice[T ~string](value *T, words []T) pflag.Value { return choiceValue[T]{value, words} }
-
-// choicesValue is the value of a flag for any of several words.
-type choicesValue struct {
-	values *[]string
-	words  []string
-}
-
-// String implements pflag.Value.
-func (v choicesValue) String() string { return "[" + strings.Join(*v.values, ",") + "]" }
-
-// Type implements pflag.Value.
-func (v choicesValue) Type() string { return "strings" }
-
-// Set implements pflag.Value. The words are separated by commas.
-func (v choicesValue) Set(text string) error {
-	for word := range strings.SplitSeq(text, ",") {
-		one := choiceValue[string]{new(string), v.words}
-		if err := one.Set(word); err != nil {
-			return err
+// completion of the words. [RejectEmpty] rejects the empty value.
+func Choice[T ~string](current *T, words []T) pflag.Value {
+	return value{"string", func() string { return string(*current) }, func(text string) error {
+		if text != "" && !slices.Contains(words, T(text)) {
+			return ValueError("one of " + Join(words))
 		}
-		*v.values = append(*v.values, word)
-	}
-	return nil
+		*current = T(text)
+		return nil
+	}, Strings(words)}
 }
-
-func (v choicesValue) choices() []string { return v.words }
 
 // Choices returns a [pflag.Value] that accepts any of words, separated by commas. The flag can be
 // repeated.
 func Choices[T ~string](values *[]string, words []T) pflag.Value {
-	return choicesValue{values, Strings(words)}
-}
-
-// optionalValue is the value of a flag that is true, false or unset.
-type optionalValue struct{ value **bool }
-
-// String implements pflag.Value.
-func (v optionalValue) String() string {
-	if *v.value == nil {
-		return ""
-	}
-	return strconv.FormatBool(**v.value)
-}
-
-// Type implements pflag.Value.
-func (v optionalValue) Type() string { return "bool" }
-
-// Set implements pflag.Value.
-func (v optionalValue) Set(text string) error {
-	is, err := strconv.ParseBool(text)
-	*v.value = &is
-	return err
+	return value{"strings", func() string { return "[" + strings.Join(*values, ",") + "]" }, func(text string) error {
+		for word := range strings.SplitSeq(text, ",") {
+			if err := Choice(new(T), words).Set(word); err != nil {
+				return err
+			}
+			*values = append(*values, word)
+		}
+		return nil
+	}, Strings(words)}
 }
 
 // Optional adds a flag that is true, false or unset.
-func Optional(c *cobra.Command, value **bool, name, usage string) {
-	c.Flags().Var(optionalValue{value}, name, usage)
+func Optional(c *cobra.Command, current **bool, name, usage string) {
+	text := func() string {
+		if *current == nil {
+			return ""
+		}
+		return strconv.FormatBool(**current)
+	}
+	c.Flags().Var(NewValue("bool", text, func(text string) error {
+		is, err := strconv.ParseBool(text)
+		*current = &is
+		return err
+	}), name, usage)
 	c.Flags().Lookup(name).NoOptDefVal = "true"
 }
 
 // completeFlags enables shell completion of flag values.
 func completeFlags(c *cobra.Command) {
 	each := func(f *pflag.Flag) {
-		if v, ok := f.Value.(interface{ choices() []string }); ok {
-			complete := cobra.FixedCompletions(v.choices(), cobra.ShellCompDirectiveNoFileComp)
+		if v, ok := f.Value.(value); ok && v.words != nil {
+			complete := cobra.FixedCompletions(v.words, cobra.ShellCompDirectiveNoFileComp)
 			if err := c.RegisterFlagCompletionFunc(f.Name, complete); err != nil {
 				panic(err) // registered twice
 			}

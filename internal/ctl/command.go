@@ -20,11 +20,8 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// The server has the same bounds for every list.
-const (
-	maxLimit  = 1000
-	maxOffset = 10_000_000
-)
+// maxLimit is the maximum of --limit, which the server has for every list.
+const maxLimit = 1000
 
 // help contains the help texts of a command, and the flags that depend on the command.
 type help struct {

@@ -94,7 +94,18 @@ developer, worker and admin; see docs/reference/security.md.`,
 		}
 		return nil
 	}),
-	(*program).newKeyListCommand, (*program).newKeyRotateCommand, (*program).newKeyRevokeCommand,
+	plain(endpoint.RevokeKey, help{
+		use: "revoke NAME|UUID", short: "Revoke an API key",
+		long: `Revoke an API key. All servers reject it within five seconds and close its open requests.
+It cannot be undone.`,
+		example: `  tasker-ctl key revoke deploy`,
+	}, func(p *program, k apiv1.Key) {
+		p.printDone("Key revoked: %s", clean(k.Name))
+		p.printFields("  ", formatKey(k)...)
+	}, func(p *program, _ *endpoint.None, a arguments) error {
+		return p.findKey(p.command.Context(), a)
+	}),
+	(*program).newKeyListCommand, (*program).newKeyRotateCommand,
 )
 
 // maxGracePeriod is the maximum that the server accepts.
@@ -174,20 +185,6 @@ at once.`,
 	}, func(k apiv1.CreatedKey) { p.printToken("rotated", k) })
 	c.Flags().Var(cli.Span(&grace, time.Second, maxGracePeriod), "grace", "how long the old token stays valid, such as 1h (default: it expires at once)")
 	return c
-}
-
-func (p *program) newKeyRevokeCommand() *cobra.Command {
-	r := newRequest(endpoint.RevokeKey)
-	r.prepare = p.findKey
-	return r.command(p, help{
-		use: "revoke NAME|UUID", short: "Revoke an API key",
-		long: `Revoke an API key. All servers reject it within five seconds and close its open requests.
-It cannot be undone.`,
-		example: `  tasker-ctl key revoke deploy`,
-	}, func(k apiv1.Key) {
-		p.printDone("Key revoked: %s", clean(k.Name))
-		p.printFields("  ", formatKey(k)...)
-	})
 }
 
 // findKey replaces the first argument, which is the UUID, name or token prefix of a key, by its UUID.

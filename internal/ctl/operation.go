@@ -34,7 +34,22 @@ fail again. It continues without a terminal.`,
   tasker-ctl operation resume $OPERATION --tolerate-cause --watch`,
 },
 	(*program).newOperationRunCommand, (*program).newOperationPlanCommand, (*program).newOperationDryRunCommand,
-	(*program).newOperationStartCommand, (*program).newOperationShowCommand, (*program).newOperationResumeCommand,
+	watchable(endpoint.StartOperation, help{
+		use: "start OPERATION", short: "Start a planned operation",
+		example: `  tasker-ctl operation start $OPERATION --watch --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
+	}),
+	watchable(endpoint.ResumeOperation, help{
+		use: "resume OPERATION", short: "Resume a paused operation",
+		example: `  tasker-ctl operation resume $OPERATION --watch
+  tasker-ctl operation resume $OPERATION --tolerate-cause --watch
+  tasker-ctl operation resume $OPERATION --tolerate 5%`,
+	}),
+	watchable(endpoint.GetOperation, help{
+		use: "show OPERATION", short: "Show the progress of an operation",
+		example: `  tasker-ctl operation show $OPERATION
+  tasker-ctl operation show $OPERATION --watch
+  tasker-ctl operation show $OPERATION -o json | jq .counts`,
+	}),
 	list(endpoint.ListOperations, help{
 		use: "list", short: "List operations, newest first", limit: 50, quiet: true,
 		example: `  tasker-ctl operation list
@@ -237,31 +252,6 @@ not started within 30 minutes is aborted.`,
 	}, p.printOperation)
 	g.addTo(p, c)
 	return c
-}
-
-func (p *program) newOperationStartCommand() *cobra.Command {
-	return newWatchingCommand(p, endpoint.StartOperation, help{
-		use: "start OPERATION", short: "Start a planned operation",
-		example: `  tasker-ctl operation start $OPERATION --watch --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
-	})
-}
-
-func (p *program) newOperationResumeCommand() *cobra.Command {
-	return newWatchingCommand(p, endpoint.ResumeOperation, help{
-		use: "resume OPERATION", short: "Resume a paused operation",
-		example: `  tasker-ctl operation resume $OPERATION --watch
-  tasker-ctl operation resume $OPERATION --tolerate-cause --watch
-  tasker-ctl operation resume $OPERATION --tolerate 5%`,
-	})
-}
-
-func (p *program) newOperationShowCommand() *cobra.Command {
-	return newWatchingCommand(p, endpoint.GetOperation, help{
-		use: "show OPERATION", short: "Show the progress of an operation",
-		example: `  tasker-ctl operation show $OPERATION
-  tasker-ctl operation show $OPERATION --watch
-  tasker-ctl operation show $OPERATION -o json | jq .counts`,
-	})
 }
 
 func (p *program) printOperation(o apiv1.Operation) {

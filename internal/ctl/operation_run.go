@@ -76,27 +76,29 @@ Exit codes with --watch:
   4  some steps were skipped, none failed again
     5  paused or aborted; the output shows the reason and how to resume`
 
-// newWatchingCommand returns a command that changes or reads an operation and can follow it.
-func newWatchingCommand[B any](p *program, e endpoint.Of[endpoint.None, B, apiv1.Operation], h help) *cobra.Command {
-	var w followFlags
+// watchable returns a command that changes or reads an operation and can follow it.
+func watchable[B any](e endpoint.Of[endpoint.None, B, apiv1.Operation], h help) maker {
 	h.long = h.short + ".\n\n" + watchHelp
-	r := newRequest(e)
-	c := p.newCommand(h, func(ctx context.Context, a arguments) error {
-		o, err := r.send(ctx, p.client, a)
-		switch {
-		case err == nil && w.watch:
-			return wrapRunError(p.watchOperation(ctx, a.id[0], w.every))
-		case err == nil:
-			return p.show(o, func() { p.printOperation(o) })
-		case w.watch:
-			return wrapRunError(err)
-		default:
-			return err
-		}
-	})
-	p.addBodyFlags(c, &r.body)
-	w.addTo(c)
-	return c
+	return func(p *program) *cobra.Command {
+		var w followFlags
+		r := newRequest(e)
+		c := p.newCommand(h, func(ctx context.Context, a arguments) error {
+			o, err := r.send(ctx, p.client, a)
+			switch {
+			case err == nil && w.watch:
+				return wrapRunError(p.watchOperation(ctx, a.id[0], w.every))
+			case err == nil:
+				return p.show(o, func() { p.printOperation(o) })
+			case w.watch:
+				return wrapRunError(err)
+			default:
+				return err
+			}
+		})
+		p.addBodyFlags(c, &r.body)
+		w.addTo(c)
+		return c
+	}
 }
 
 // wrapRunError makes an error exit with 1 if its usual exit code means something else for a watched

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -264,7 +265,7 @@ func unitOf(f reflect.StructField) time.Duration {
 
 // newUnitValue returns the value of a flag for a duration that the API has as a number of a unit: an
 // int, int64, float64 or a pointer. Integers of seconds have the bounds that the field declares.
-func newUnitValue(f reflect.StructField, field reflect.Value, unit time.Duration) flagValue {
+func newUnitValue(f reflect.StructField, field reflect.Value, unit time.Duration) pflag.Value {
 	bound := func(tag string) time.Duration {
 		n, _ := strconv.Atoi(f.Tag.Get(tag))
 		return time.Duration(n) * unit
@@ -276,7 +277,7 @@ func newUnitValue(f reflect.StructField, field reflect.Value, unit time.Duration
 	} else if field.Kind() == reflect.Float64 {
 		v = cli.Duration(d, 0)
 	}
-	return flagValue{v.Type(), v.String, func(text string) error {
+	return cli.NewValue(v.Type(), v.String, func(text string) error {
 		if err := v.Set(text); err != nil {
 			return err
 		}
@@ -288,39 +289,18 @@ func newUnitValue(f reflect.StructField, field reflect.Value, unit time.Duration
 		number := reflect.ValueOf(float64(*d) / float64(unit))
 		into.Set(number.Convert(into.Type()))
 		return nil
-	}}
+	})
 }
-
-// flagValue is the value of a flag. Its fields implement pflag.Value.
-type flagValue struct {
-	kind string // for the help
-	text func() string
-	set  func(text string) error
-}
-
-// String returns the current value.
-func (v flagValue) String() string {
-	if v.text == nil { // the zero value, for the help
-		return ""
-	}
-	return v.text()
-}
-
-// Type returns the type for the help.
-func (v flagValue) Type() string { return v.kind }
-
-// Set parses a value.
-func (v flagValue) Set(text string) error { return v.set(text) }
 
 // newIDValue returns the value of a flag with an id. field is a tasker.ID or *tasker.ID.
-func newIDValue(field reflect.Value) flagValue {
+func newIDValue(field reflect.Value) pflag.Value {
 	text := func() string {
 		if field.IsZero() {
 			return ""
 		}
 		return fmt.Sprint(field.Interface())
 	}
-	return flagValue{"uuid", text, func(text string) error {
+	return cli.NewValue("uuid", text, func(text string) error {
 		id, err := parseID("", text)
 		if err != nil {
 			return cli.ValueError("a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f")
@@ -331,26 +311,26 @@ func newIDValue(field reflect.Value) flagValue {
 			field.Set(reflect.ValueOf(id))
 		}
 		return nil
-	}}
+	})
 }
 
 // newAttributesValue returns the value of a repeatable flag with conditions on search attributes.
-func newAttributesValue(list *[]tasker.AttributeFilter) flagValue {
-	return flagValue{"name:value", func() string { return fmt.Sprint(*list) }, func(text string) error {
+func newAttributesValue(list *[]tasker.AttributeFilter) pflag.Value {
+	return cli.NewValue("name:value", func() string { return fmt.Sprint(*list) }, func(text string) error {
 		a, err := tasker.ParseAttributeFilter(text)
 		if err != nil {
 			return cli.ValueError("NAME:VALUE, such as customer:4711 or risk:>0.5")
 		}
 		*list = append(*list, a)
 		return nil
-	}}
+	})
 }
 
 // newWavesValue returns the value of a flag with the sizes of waves.
-func newWavesValue(waves **[]int) flagValue {
+func newWavesValue(waves **[]int) pflag.Value {
 	current := "1,10,100"
 	*waves = &[]int{1, 10, 100}
-	return flagValue{"string", func() string { return current }, func(text string) error {
+	return cli.NewValue("string", func() string { return current }, func(text string) error {
 		current, *waves = text, &[]int{}
 		if text == "" || text == "all" {
 			return nil
@@ -363,5 +343,5 @@ func newWavesValue(waves **[]int) flagValue {
 			**waves = append(**waves, n)
 		}
 		return nil
-	}}
+	})
 }

@@ -46,7 +46,15 @@ var stepCommands = []maker{
 		})
 		printNextPageFlag(p, "from", l.Next)
 	}),
-	(*program).newResetCommand, (*program).newResolveCommand, (*program).newCompleteCommand, (*program).newAnswerCommand,
+	(*program).newResetCommand, (*program).newCompleteCommand, (*program).newAnswerCommand,
+	func(p *program) *cobra.Command {
+		return p.newStepActionCommand(stepActions[1], help{
+			use: "resolve-step TASK STEP --reason TEXT", short: "Skip a failed step",
+			long: "Skip a failed step. The task continues without its result. " + stepArgument,
+			example: `  tasker-ctl task resolve-step $TASK $STEP \
+    --reason "Non-critical validation, bypassing" --resolved-by "ops-team@example.com"`,
+		}, func(*apiv1.StepAction) error { return nil })
+	},
 }
 
 func (p *program) printSteps(steps []apiv1.Step) {
@@ -211,15 +219,6 @@ func (p *program) newResetCommand() *cobra.Command {
 		}
 		return nil
 	})
-}
-
-func (p *program) newResolveCommand() *cobra.Command {
-	return p.newStepActionCommand(stepActions[1], help{
-		use: "resolve-step TASK STEP --reason TEXT", short: "Skip a failed step",
-		long: "Skip a failed step. The task continues without its result. " + stepArgument,
-		example: `  tasker-ctl task resolve-step $TASK $STEP \
-    --reason "Non-critical validation, bypassing" --resolved-by "ops-team@example.com"`,
-	}, func(*apiv1.StepAction) error { return nil })
 }
 
 func (p *program) newCompleteCommand() *cobra.Command {

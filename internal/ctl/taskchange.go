@@ -311,9 +311,8 @@ cannot be moved do not change; they are counted by reason. Retire the version fi
 no new tasks use it. The command can be interrupted and repeated.`,
 		example: `  tasker-ctl template change-tasks orders fulfil 1.2.0 --to 1.3.0 --dry-run
   tasker-ctl template change-tasks orders fulfil 1.3.0 --to 1.2.0 --reason "1.3.0 ships twice"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (all apiv1.ChangedTasks, err error) {
-
-		return p.changeTasks(ctx, api, tasker.TemplateVersion{Namespace: a.text[0], Name: a.text[1], Version: a.text[2]}, r)
+	}, func(ctx context.Context, _ *client.Client, a arguments) (apiv1.ChangedTasks, error) {
+		return p.changeTasks(ctx, tasker.TemplateVersion{Namespace: a.text[0], Name: a.text[1], Version: a.text[2]}, r)
 	}, func(all apiv1.ChangedTasks) {
 		if r.DryRun {
 			p.printDone("%s can be moved to version %s", formatPlural(all.Changed, "task"), r.ToVersion)
@@ -335,10 +334,10 @@ no new tasks use it. The command can be interrupted and repeated.`,
 }
 
 // changeTasks requests batch after batch and adds up the results.
-func (p *program) changeTasks(ctx context.Context, api *client.Client, v tasker.TemplateVersion, r apiv1.ChangeTasks) (apiv1.ChangedTasks, error) {
+func (p *program) changeTasks(ctx context.Context, v tasker.TemplateVersion, r apiv1.ChangeTasks) (apiv1.ChangedTasks, error) {
 	all := apiv1.ChangedTasks{Reasons: map[string]int{}, Sample: []tasker.VersionChange{}}
 	for {
-		part, err := api.ChangeTasks(ctx, v, r)
+		part, err := p.client.ChangeTasks(ctx, v, r)
 		if err != nil {
 			return all, err
 		}
