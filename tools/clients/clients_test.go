@@ -57,13 +57,9 @@ func TestOapiCodegenMakesAClient(t *testing.T) {
 // program; without it, the test builds one.
 func startServer(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tasker-clients-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := t.TempDir()
 	// PostgreSQL runs as another user if this program runs as root.
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // the user of PostgreSQL must enter it
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	write(t, dir, "templates/pay.yaml", template)
@@ -113,7 +109,7 @@ func environment() []string {
 
 func run(t *testing.T, dir string, env []string, command ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), command[0], command[1:]...) //nolint:gosec // of the page
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), command[0], command[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(environment(), env...)
 	output, err := cmd.CombinedOutput()
@@ -144,10 +140,10 @@ func read(t *testing.T, elements ...string) string {
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // the server reads it
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil { //nolint:gosec // the server reads it
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
