@@ -184,8 +184,9 @@ func addQueryFlag(c *cobra.Command, p query.Param, field reflect.Value) {
 //
 //	Owner string `json:"owner" flag:"owner,o" usage:"owner of the hold"`
 //
-// The tag why makes the flag required. The help of the fields Reason, By and Actor is always the
-// same: the first two need no declaration, and Actor without one is set without a flag.
+// The tag why makes the flag required. The help of the fields Reason, DryRun, By and Actor is always
+// the same: the first three need no declaration, and Actor without one is set without a flag. The flag
+// "-" means none.
 func (p *program) addBodyFlags(c *cobra.Command, body any) {
 	v := reflect.ValueOf(body).Elem()
 	for i := range v.NumField() {
