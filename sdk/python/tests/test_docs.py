@@ -17,7 +17,8 @@ from types import ModuleType
 
 import pytest
 
-from tasker.testing import DevServer
+from tasker import Worker
+from tasker.testing import DevServer, Return
 
 from .conftest import ROOT
 
@@ -62,6 +63,25 @@ def test_the_first_worker_of_the_readme_runs(dev: DevServer, tmp_path: Path) -> 
         assert worker.wait(20) == 0
     assert task.steps
     assert task.steps[0].results["result"] == {"charged": 5}
+
+
+def test_the_worker_of_the_root_readme_runs(dev: DevServer, tmp_path: Path) -> None:
+    readme = ROOT / "README.md"
+    (code,) = blocks(readme, "python")
+    assert len(code.splitlines()) < 10
+    program = tmp_path / "worker.py"
+    program.write_text(code)
+    name = "order_of_the_readme"  # other tests have another template fulfil_order
+    dev.client.put_template(blocks(readme, "yaml")[0].replace("fulfil_order", name))
+    env = {**os.environ, "TASKER_URL": dev.url, "PYTHONPATH": str(PACKAGE / "src")}
+    others = {"reserve_stock": [Return("shelf 7")], "ship_order": [Return({"parcel": "P-7"})]}
+    with dev.running(Worker("shop"), others), subprocess.Popen([sys.executable, str(program)], env=env) as worker:
+        task = dev.client.wait(dev.client.create_task("shop", name, {"order": 7, "total": 1200}))
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    assert task.status == "complete"
+    results = {step.name: step.results["result"] for step in task.steps or []}
+    assert results["charge"] == {"charge_id": "ch_7", "amount": 1200}
 
 
 def test_the_other_examples_of_the_readme_run(dev: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import ts from "typescript";
 import { afterEach, beforeEach, expect, inject, test } from "vitest";
-import { Client } from "@tasker/sdk";
+import { Client, Worker } from "@tasker/sdk";
 
 const sdk = join(import.meta.dirname, "..");
 const repository = join(sdk, "../..");
@@ -94,6 +94,30 @@ test("the README: a worker, a client and a test", async () => {
         expect(tested.stdout).toBe("{ charge: { paid: 1200 } }\n");
     } finally {
         for (const path of paths) rmSync(path, { force: true });
+    }
+}, 60_000);
+
+test("the worker of the README of the repository", async () => {
+    const readme = readFileSync(join(repository, "README.md"), "utf8");
+    const [source, ...more] = blocks(readme, "ts");
+    expect(more).toEqual([]);
+    expect(source!.split("\n").length).toBeLessThan(10);
+    const c = new Client({ url: inject("url") });
+    await c.templates.put(blocks(readme, "yaml")[0]!);
+    const others = new Worker({ url: inject("url"), namespaces: ["shop"] });
+    others.handle("reserve_stock", () => "shelf 7");
+    others.handle("charge_card", () => ({ charge_id: "ch_7" }));
+    const path = program("repository", source!);
+    try {
+        await others.start();
+        const { child } = background(process.execPath, [path], sdk, environment({ TASKER_URL: inject("url") }));
+        const task = await c.create({ namespace: "shop", name: "fulfil_order", context: { order: 7, total: 1200 } });
+        const { ship } = await task.result({ timeoutMs: 30_000 });
+        expect(ship).toEqual({ parcel: "P-7", paid_by: "ch_7" });
+        expect(await stop(child)).toBe(0);
+    } finally {
+        await others.stop();
+        rmSync(path, { force: true });
     }
 }, 60_000);
 
