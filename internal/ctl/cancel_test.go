@@ -15,6 +15,10 @@ import (
 func answers(t *testing.T, list ...any) (url string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/events") { // a server without streams
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
 		if len(list) == 0 {
 			t.Errorf("one request too many: %s %s", r.Method, r.URL.Path)
 			w.WriteHeader(http.StatusNotFound)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -283,8 +284,19 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watchFlags) error
 	start := time.Now()
 	answered := start
 	v := taskViewer{program: p, api: api, mute: w.mute || p.output == "json", steps: map[string]string{}}
-	for wait := time.Duration(0); ; wait = w.nextWait(v.mute, time.Since(start)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var c changes
+	for first := true; ; first = false {
 		begun := time.Now()
+		wait := w.nextWait(v.mute, time.Since(start))
+		switch {
+		case first:
+			wait = 0
+		case c.live.Load() && v.state != string(tasker.TaskError): // no event says why it stays in error
+			c.await(ctx, w.nextWait(true, time.Since(start)))
+			wait = 0
+		}
 		t, over, err := v.poll(ctx, task, wait)
 		switch {
 		case err == nil:
@@ -298,9 +310,51 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watchFlags) error
 		if w.timeout > 0 && time.Since(start) >= w.timeout {
 			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it continues unwatched", task, cmp.Or(v.state, "not seen"), w.timeout)
 		}
-		if rest := w.every - time.Since(begun); (wait > 0 || err != nil) && rest > 0 && !loop.Sleep(ctx, rest) {
+		if c.news == nil && err == nil && !v.mute {
+			c.follow(ctx, api, task)
+		}
+		if rest := w.every - time.Since(begun); (!first || err != nil) && rest > 0 && !loop.Sleep(ctx, rest) {
 			return ctx.Err()
 		}
+	}
+}
+
+// changes reports the changes of a task that its event stream announces.
+type changes struct {
+	news chan struct{} // contains an element after a change
+	live atomic.Bool   // false if the stream was refused or is lost: the caller polls
+}
+
+// follow starts the stream. It ends with ctx.
+func (c *changes) follow(ctx context.Context, api *client.Client, task tasker.ID) {
+	c.news = make(chan struct{}, 1)
+	report := func(live bool) {
+		c.live.Store(live)
+		select {
+		case c.news <- struct{}{}:
+		default:
+		}
+	}
+	lost := func(error) { report(false) }
+	go func() {
+		defer report(false)
+		for _, err := range api.FollowTask(ctx, task, client.FollowOptions{FromNow: true, Lost: lost}) {
+			if err != nil {
+				return
+			}
+			report(true)
+		}
+	}()
+}
+
+// await waits for a change, at most for limit.
+func (c *changes) await(ctx context.Context, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-c.news:
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

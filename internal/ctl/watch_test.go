@@ -1,8 +1,12 @@
 package ctl
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +49,62 @@ func TestWatchOfATaskInError(t *testing.T) {
 			code, stdout, stderr := runAt(answers(t, tt.answers...), "", "task", "watch", anID, "--interval", "10ms")
 			if code != tt.code || strings.Count(stdout+stderr, tt.says) != 1 {
 				t.Errorf("exit code %d, printed %q and %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// A watch reads the task once for each event of its stream, and polls when the stream is lost.
+func TestWatchFollowsTheStream(t *testing.T) {
+	t.Parallel()
+	for name, keeps := range map[string]bool{"followed": true, "lost": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var read, quiet, streams atomic.Int32
+			second, complete := make(chan struct{}), make(chan struct{})
+			task := apiv1.Task{TaskUUID: anID, Status: string(tasker.TaskStepsInProcess)}
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /v1/tasks/"+anID, func(w http.ResponseWriter, _ *http.Request) {
+				answer := task
+				select {
+				case <-complete:
+					answer.Status = string(tasker.TaskComplete)
+				default:
+				}
+				if read.Add(1) == 2 {
+					close(second)
+				}
+				_ = json.NewEncoder(w).Encode(answer) // the client reports what it misses
+			})
+			mux.HandleFunc("GET /v1/tasks/"+anID+"/events", func(w http.ResponseWriter, r *http.Request) {
+				if streams.Add(1) > 1 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				event := func(kind string) {
+					fmt.Fprintf(w, "id: 1\nevent: %[1]s\ndata: {\"kind\": %[1]q, \"task_uuid\": %[2]q}\n\n", kind, anID)
+					w.(http.Flusher).Flush()
+				}
+				event("state")
+				<-second
+				before := read.Load()
+				<-time.After(100 * time.Millisecond) // ten intervals
+				quiet.Store(read.Load() - before)
+				close(complete)
+				if keeps {
+					event("transition")
+					<-r.Context().Done()
+				}
+			})
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			code, stdout, stderr := runAt(server.URL, "", "task", "watch", anID, "--interval", "10ms")
+			if code != cli.ExitOK || !strings.Contains(stdout, "Task complete") {
+				t.Errorf("exit code %d, printed %q and %q", code, stdout, stderr)
+			}
+			if quiet.Load() > 2 {
+				t.Errorf("the task was read %d times without an event", quiet.Load())
 			}
 		})
 	}
