@@ -260,6 +260,11 @@ func (r *run) drain(ctx context.Context) error {
 	for _, w := range r.workers {
 		w.Signal(syscall.SIGTERM)
 	}
+	return r.awaitExit(ctx)
+}
+
+// awaitExit waits until the workers have exited with 0.
+func (r *run) awaitExit(ctx context.Context) error {
 	for _, w := range r.workers {
 		err := r.poll(ctx, drainTime, "the end of a worker after SIGTERM", func() (bool, error) {
 			ended, status := w.Exited()

@@ -94,8 +94,11 @@ func RunPolyglot(ctx context.Context, o Options, commands [][]string) (err error
 	}
 	o.Log("%d tasks of %d steps completed in %.1f s", len(tasks), polyglotSteps, time.Since(began).Seconds())
 	p.thawing.Wait()
-	p.workers, p.leaving = append(p.workers, p.leaving...), nil
 	if err := p.drain(ctx); err != nil {
+		return err
+	}
+	p.workers, p.leaving = p.leaving, nil // a second SIGTERM would end them without a drain
+	if err := p.awaitExit(ctx); err != nil {
 		return err
 	}
 	if err := p.check(ctx, tasks); err != nil {
