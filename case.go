@@ -37,41 +37,43 @@ const (
 
 // Case groups the investigations with the same cause: one fingerprint, or several merged ones.
 type Case struct {
-	ID              ID
-	State           CaseState
-	StateSince      time.Time
-	Reason          Reason
-	DetailCode      string
-	Namespace       string
-	TaskName        string
-	StepName        string // empty if no step failed
-	ErrorType       string
-	ErrorPattern    string // error text without task-specific values
-	FirstSeen       time.Time
-	Owner           string // empty if it has no owner
-	OwnedUntil      *time.Time
-	SnoozedUntil    *time.Time
-	SnoozeThreshold *int64 `db:"snooze_above"` // the snooze ends when more investigations are open
-	FixedIn         string // worker version with the fix
-	ResolvedAt      *time.Time
-	MergedInto      *ID
-	UpdatedAt       time.Time
+	ID           ID        `json:"case_id"`
+	State        CaseState `json:"state" enum:"new,ongoing,escalating,regressed,resting,resolved"`
+	StateSince   time.Time `json:"state_since"`
+	Reason       Reason    `json:"dlq_reason"`
+	DetailCode   string    `json:"detail_code"`
+	Label        string    `json:"label" db:"-" doc:"Short description of the cause."`
+	Severity     Severity  `json:"severity" db:"-" enum:"critical,high,medium,low"`
+	Namespace    string    `json:"namespace_name"`
+	TaskName     string    `json:"task_name"`
+	StepName     string    `json:"step_name" doc:"Empty if no step failed."`
+	ErrorType    string    `json:"error_type"`
+	ErrorPattern string    `json:"error_pattern" doc:"Error text without task-specific values. Empty if no step failed."`
 	CaseCounts
+	FirstSeen       time.Time  `json:"first_seen_at"`
+	Oldest          *time.Time `json:"oldest" doc:"When the oldest open investigation was opened."`
+	Newest          *time.Time `json:"newest"`
+	EntryUUID       OptionalID `json:"dlq_entry_uuid" doc:"The oldest open investigation, or empty."`
+	CaseKey         OptionalID `json:"case_key" doc:"Deprecated: failure key of version 0.1, of the oldest investigation."`
+	Owner           string     `json:"owner" doc:"Empty if it has no owner."`
+	OwnedUntil      *time.Time `json:"owned_until"`
+	SnoozedUntil    *time.Time `json:"snoozed_until" doc:"End of the snooze. It ends earlier if more than snooze_above investigations are open."`
+	SnoozeThreshold *int64     `json:"snooze_above" db:"snooze_above"`
+	FixedIn         string     `json:"fixed_in" doc:"Worker version with the fix."`
+	ResolvedAt      *time.Time `json:"resolved_at"`
+	MergedInto      *ID        `json:"merged_into,omitempty" doc:"Case that owns its investigations since a merge."`
+	UpdatedAt       time.Time  `json:"updated_at"`
 }
 
 // CaseCounts summarizes the open investigations of a case.
 type CaseCounts struct {
-	Entries     int64 // sum of the next four
-	Waiting     int64
-	Proving     int64
-	FailedAgain int64
-	Recovered   int64
-	Recent      int64      // opened in the last five minutes
-	Oldest      *time.Time // nil if none is open
-	Newest      *time.Time
-	EntryUUID   *ID // the oldest
-	CaseKey     *ID // failure key of version 0.1 of the oldest
-	Harm        float64
+	Entries     int64   `json:"entries" doc:"Open investigations: the sum of the next four."`
+	Waiting     int64   `json:"waiting" doc:"Waiting for a repair."`
+	Proving     int64   `json:"proving" doc:"Repaired, and not failed since."`
+	FailedAgain int64   `json:"failed_again" doc:"Failed again after a repair."`
+	Recovered   int64   `json:"recovered" doc:"The task continued automatically."`
+	Recent      int64   `json:"recent" doc:"Open investigations opened in the last five minutes."`
+	Harm        float64 `json:"harm" doc:"Estimated impact. Lists are sorted by it."`
 }
 
 // CaseFilter selects cases with open investigations, or resolved cases. Empty fields match any.
@@ -115,11 +117,11 @@ const (
 
 // CaseChange is one row of the history of a case.
 type CaseChange struct {
-	At       time.Time
-	Event    string // opened, state_changed, owned, released, snoozed, woken, noted, fixed_in, merged, unmerged, split
-	Actor    string
-	Notes    *string
-	Metadata json.RawMessage
+	At       time.Time       `json:"changed_at"`
+	Event    string          `json:"event" enum:"opened,state_changed,owned,released,snoozed,woken,noted,fixed_in,merged,unmerged,split"`
+	Actor    string          `json:"actor"`
+	Notes    string          `json:"notes"`
+	Metadata json.RawMessage `json:"metadata"`
 }
 
 // CaseDistribution counts the values of one property of the open investigations of a case.
@@ -137,13 +139,13 @@ type ValueCount struct {
 // CaseDetail is a case with details of its investigations.
 type CaseDetail struct {
 	Case
-	Fingerprints []CaseFingerprint
-	History      []CaseChange // newest first, at most [MaxCaseHistory]
-	Spread       []CaseDistribution
-	Samples      []CaseSample // the newest failures
-	Ended        map[ResolutionStatus]int64
-	LastResolved []EndedEntry // latest ended investigations
-	RelatedCases []RelatedCase
+	Fingerprints []CaseFingerprint          `json:"fingerprints" doc:"At most 100."`
+	Samples      []CaseSample               `json:"samples" doc:"The newest open failures, at most 20."`
+	Spread       []CaseDistribution         `json:"spread" doc:"Distribution of properties among the newest 1,000 open investigations."`
+	Ended        map[ResolutionStatus]int64 `json:"ended" doc:"The newest 1000 ended investigations by resolution_status."`
+	LastResolved []EndedEntry               `json:"last" doc:"The latest ended investigations."`
+	RelatedCases []RelatedCase              `json:"elsewhere" doc:"Other open cases with the same error."`
+	History      []CaseChange               `json:"history" doc:"Newest first, at most 200."`
 }
 
 // CaseFingerprint is a fingerprint that belongs to a case.
@@ -252,10 +254,10 @@ type CaseDifference struct {
 
 // CaseImpact summarizes the work blocked by the newest open investigations of a case.
 type CaseImpact struct {
-	Tasks    int64 // examined
-	Steps    int64 // unfinished steps of these tasks, without the failed ones
-	Deadline *time.Time
-	DueTask  *ID // task with that deadline
+	Tasks    int64      `json:"tasks" doc:"Examined tasks, at most 2,000."`
+	Steps    int64      `json:"steps" doc:"Unfinished steps of these tasks, without the failed ones."`
+	Deadline *time.Time `json:"deadline" doc:"Earliest end of max_duration_minutes of these tasks, or null."`
+	DueTask  OptionalID `json:"due_task" doc:"Task with that deadline."`
 }
 
 // Limits of a [CaseComparison]: tasks on each side, compared attempts, and investigations of the

@@ -78,13 +78,13 @@ const (
 // Deadline is the due time of a task or step, by the database clock.
 type Deadline struct {
 	DueAt       time.Time      `json:"due_at"`
-	WarnAt      time.Time      `json:"warn_at"`
-	State       DeadlineState  `json:"state"`
-	Overdue     OverduePolicy  `json:"overdue"`
-	Source      DeadlineSource `json:"source"`
-	SetBy       string         `json:"set_by"` // operator who changed it, or empty
-	WarnedAt    *time.Time     `json:"warned_at"`
-	AnnouncedAt *time.Time     `json:"announced_at"` // when the overdue notification was sent
+	WarnAt      time.Time      `json:"warn_at" doc:"When the warning is sent."`
+	State       DeadlineState  `json:"state" enum:"ahead,soon,overdue,met,missed,ended" doc:"While open: ahead, soon from warn_at on, overdue. After the end: completed in time (met) or later (missed), or cancelled or permanently failed (ended)."`
+	Overdue     OverduePolicy  `json:"overdue" enum:"tell,investigate" doc:"Reaction to the missed due time: with tell, notifications are sent; with investigate, an investigation is opened as well."`
+	Source      DeadlineSource `json:"source" enum:"request,template,operator" doc:"Origin of the current value."`
+	SetBy       OptionalString `json:"set_by" doc:"Operator who changed it, or null."`
+	WarnedAt    *time.Time     `json:"warned_at" doc:"When the warning was sent, or null."`
+	AnnouncedAt *time.Time     `json:"announced_at" doc:"When the overdue notification was sent, or null."`
 }
 
 // DueUpdate changes the due time of a task or step.

@@ -99,15 +99,16 @@ type EmissionFilter struct {
 
 // SinkState describes the health and the backlog of a sink.
 type SinkState struct {
-	Sink           string
-	FailingSince   *time.Time // nil while it accepts events
-	LastError      *string
-	LastSuccessAt  *time.Time
-	NextTryAt      *time.Time // set while it fails
-	Pending        int64      // undelivered events; counting stops at a limit
-	OldestPending  *time.Time // time of the oldest undelivered event
-	OldestPosition *int64     // outbox position of that event
-	Undeliverable  int64      `db:"set_aside"` // events rejected too often; counting stops at a limit
+	Sink           string     `json:"sink"`
+	Status         string     `json:"status" db:"-" enum:"up,failing"`
+	FailingSince   *time.Time `json:"failing_since" doc:"Since an attempt failed, or since the oldest due event if none was accepted for a minute. Null if it works."`
+	LastError      *string    `json:"last_error"`
+	NextTryAt      *time.Time `json:"next_try_at" doc:"Earliest time of the next attempt, while it fails."`
+	LastSuccessAt  *time.Time `json:"last_success_at"`
+	Pending        int64      `json:"pending" doc:"Undelivered events. Counting stops at 10000."`
+	OldestPending  *time.Time `json:"oldest_pending" doc:"Time of the oldest undelivered event."`
+	OldestPosition *int64     `json:"-"` // outbox position of that event
+	Undeliverable  int64      `json:"set_aside" db:"set_aside" doc:"Events that it rejected too often. Counting stops at 10000."`
 }
 
 // AuditEvent is an administrative action, recorded in the audit log.
@@ -123,28 +124,30 @@ type AuditEvent struct {
 // Incident groups the cases of one namespace whose first notifications were sent within ten
 // minutes of each other. Notifications name all of its cases and lead to the first.
 type Incident struct {
-	ID             ID
-	Namespace      string
-	LeadCaseID     ID `db:"lead"` // case named by the latest notification
-	DedupKey       string
-	Severity       Severity // highest severity of its cases so far
-	BeganAt        time.Time
-	EndedAt        *time.Time // when the notification of its resolution was sent
-	UnownedSince   *time.Time // since when an active case has had no owner
-	Escalation     int        // additional routes notified because it has no owner: 1 the next one, 2 all
-	LastNotifiedAt time.Time  `db:"told_at"`
-	TaskName       string     // this and the next five fields describe the lead case
-	StepName       string
-	Reason         Reason
-	DetailCode     string
-	ErrorType      string
-	ErrorPattern   string
-	Cases          int64
-	CasesOpen      int64
-	Entries        int64 // open investigations; 0 after the end
-	Messages       int64
-	Owners         []string `db:"owned_by"`        // of its open cases
-	UnownedCases   int64    `db:"cases_not_owned"` // open cases without an owner
+	ID             ID            `json:"incident_id"`
+	State          IncidentState `json:"state" db:"-" enum:"open,ended"`
+	Namespace      string        `json:"namespace_name"`
+	LeadCaseID     ID            `json:"lead_case_id" db:"lead" doc:"Case named by the latest notification: the largest open one at that time. Names, reason and error come from this case."`
+	DedupKey       string        `json:"dedup_key" doc:"Identical in all notifications of the incident."`
+	Severity       Severity      `json:"severity" enum:"critical,high,medium,low" doc:"Highest severity of its cases so far."`
+	BeganAt        time.Time     `json:"began_at" doc:"When the first notification was sent."`
+	EndedAt        *time.Time    `json:"ended_at" doc:"When the notification of its resolution was sent."`
+	UnownedSince   *time.Time    `json:"unowned_since" doc:"Since when an open case that is not snoozed has had no owner."`
+	Escalation     int           `json:"escalation" doc:"Additional routes notified because it has no owner: 1 the next route, 2 all routes."`
+	LastNotifiedAt time.Time     `json:"told_at" db:"told_at" doc:"When the latest notification was sent."`
+	TaskName       string        `json:"task_name"`
+	StepName       string        `json:"step_name"`
+	Reason         Reason        `json:"dlq_reason"`
+	DetailCode     string        `json:"detail_code"`
+	Label          string        `json:"label" db:"-" doc:"Short description of the cause."`
+	ErrorType      string        `json:"error_type"`
+	ErrorPattern   string        `json:"error_pattern"`
+	Cases          int64         `json:"cases"`
+	CasesOpen      int64         `json:"cases_open"`
+	UnownedCases   int64         `json:"cases_not_owned" db:"cases_not_owned" doc:"Open cases without an owner."`
+	Owners         []string      `json:"owned_by" db:"owned_by" doc:"Owners of its open cases."`
+	Entries        int64         `json:"entries" doc:"Open investigations of its cases. 0 after the end."`
+	Messages       int64         `json:"messages" doc:"Number of notifications."`
 }
 
 // IncidentState is the state of an incident.
@@ -170,8 +173,8 @@ type IncidentFilter struct {
 // IncidentDetail is an incident with its cases and notifications.
 type IncidentDetail struct {
 	Incident
-	Members       []IncidentCase // in the order in which they joined, at most [MaxIncidentCases]
-	Notifications []Notification // oldest first, at most [MaxIncidentMessages]
+	Members       []IncidentCase `json:"members" doc:"In the order in which they joined, at most 200."`
+	Notifications []Notification `json:"told" doc:"Oldest first, at most 200."`
 }
 
 // IncidentCase is the current state of a case of an incident.
@@ -198,19 +201,19 @@ const (
 
 // Notification informs people of an event, such as an incident or the end of an operation.
 type Notification struct {
-	UUID        ID
-	Position    int64 // among all notifications
-	Topic       string
-	SubjectKind string
-	SubjectID   ID // notifications of one subject are sent in order
-	IncidentID  *ID
-	Namespaces  []string // of the subject
-	DedupKey    string   // receivers use it to group notifications of one subject
-	Escalation  int
-	Data        json.RawMessage
-	At          time.Time
-	RoutedAt    *time.Time        // when its sinks were selected
-	Emissions   []MessageEmission `db:"-"`
+	UUID        ID                `json:"message_uuid"`
+	Position    int64             `json:"-"` // among all notifications
+	Topic       string            `json:"topic"`
+	SubjectKind string            `json:"subject_kind"`
+	SubjectID   ID                `json:"subject_id"` // notifications of one subject are sent in order
+	IncidentID  *ID               `json:"incident_id"`
+	Namespaces  []string          `json:"-"`         // of the subject
+	DedupKey    string            `json:"dedup_key"` // receivers use it to group notifications of one subject
+	Escalation  int               `json:"escalation"`
+	At          time.Time         `json:"created_at"`
+	RoutedAt    *time.Time        `json:"routed_at" doc:"When its sinks were selected."`
+	Data        json.RawMessage   `json:"data"`
+	Emissions   []MessageEmission `json:"emissions" db:"-" doc:"One per sink."`
 }
 
 // MessageEmission is the delivery of a notification to one sink.

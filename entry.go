@@ -49,32 +49,35 @@ const (
 // Entry is one investigation of a stuck task. Its snapshot, original state and time never change.
 // Its cause (reason, detail code and step) changes only while it is open, to a more severe one.
 type Entry struct {
-	UUID             ID
-	TaskUUID         ID
-	Namespace        string // of the task
-	StepUUID         *ID    // failed step, if one step is the cause
-	OriginalState    TaskState
-	Reason           Reason
-	DetailCode       string
-	OriginalReason   Reason // first reason, if the cause was replaced
-	OriginalCode     string // its detail code
-	DetectedBy       string
-	At               time.Time
-	Snapshot         json.RawMessage
-	ResolutionStatus ResolutionStatus
-	ResolutionNotes  *string
-	ResolvedAt       *time.Time
-	ResolvedBy       *string
-	Metadata         json.RawMessage
-	RecoveredAt      *time.Time
-	PredecessorUUID  *ID
-	CurrentTaskState TaskState   // live
-	FailedStep       *FailedStep `db:"-"` // live; nil if no step has failed or the investigation has ended
-	TaskDue          *Deadline   `db:"-"` // live; nil if the task has no due time
-	CreatedAt        time.Time
-	UpdatedAt        time.Time
-	History          []EntryChange `db:"-"` // only for single entries
-	MoreHistory      bool          `db:"-"` // the history is truncated
+	UUID             ID               `json:"dlq_entry_uuid"`
+	TaskUUID         ID               `json:"task_uuid"`
+	Namespace        string           `json:"-"`         // of the task
+	StepUUID         *ID              `json:"step_uuid"` // failed step, if one step is the cause
+	OriginalState    TaskState        `json:"original_state"`
+	Reason           Reason           `json:"dlq_reason"`
+	DetailCode       string           `json:"detail_code"`
+	OriginalReason   OptionalString   `json:"original_reason" doc:"First reason, if a more severe one replaced it, or null."`
+	OriginalCode     OptionalString   `json:"original_detail_code" db:"original_code" doc:"First detail code, if a more severe reason replaced it, or null."`
+	Label            string           `json:"label" db:"-" doc:"Short description of the cause."`
+	Severity         Severity         `json:"severity" db:"-" enum:"critical,high,medium,low"`
+	Guidance         string           `json:"guidance" db:"-" doc:"First checks and possible fixes in the current state. It names the failed step."`
+	DetectedBy       string           `json:"detected_by"`
+	At               time.Time        `json:"dlq_timestamp"`
+	ResolutionStatus ResolutionStatus `json:"resolution_status"`
+	ResolutionNotes  *string          `json:"resolution_notes"`
+	ResolvedAt       *time.Time       `json:"resolved_at"`
+	ResolvedBy       *string          `json:"resolved_by"`
+	Snapshot         json.RawMessage  `json:"task_snapshot"`
+	Metadata         json.RawMessage  `json:"metadata"`
+	RecoveredAt      *time.Time       `json:"recovered_at"`
+	PredecessorUUID  *ID              `json:"predecessor_uuid"`
+	CurrentTaskState TaskState        `json:"current_task_state" doc:"Current state of the task."`
+	FailedStep       *FailedStep      `json:"failed_step" db:"-" doc:"The currently failed step. Null if none has failed or the investigation has ended. step_uuid is the step for which it was opened."`
+	TaskDue          *Deadline        `json:"task_due" db:"-" doc:"Due time of the task, or null."`
+	CreatedAt        time.Time        `json:"created_at"`
+	UpdatedAt        time.Time        `json:"updated_at"`
+	History          []EntryChange    `json:"history,omitempty" db:"-" doc:"Only in responses with a single entry: up to 500 rows."`
+	MoreHistory      bool             `json:"history_has_more,omitempty" db:"-" doc:"More rows follow. Use history_offset to read them."`
 }
 
 // FailedStep is the failed step that currently blocks a task and is not retried. It can differ
@@ -87,13 +90,13 @@ type FailedStep struct {
 
 // EntryChange is one row of the history of an investigation.
 type EntryChange struct {
-	At       time.Time
-	Actor    string
-	Event    string // created, updated, resolved, recovered, stuck_again, step_failed, raised, step_reset, step_resolved, step_completed, task_cancelled, version_changed
-	From     ResolutionStatus
-	To       ResolutionStatus
-	Notes    *string
-	Metadata json.RawMessage
+	At       time.Time        `json:"changed_at"`
+	Actor    string           `json:"actor"`
+	Event    string           `json:"event"` // created, updated, resolved, recovered, stuck_again, step_failed, raised, step_reset, step_resolved, step_completed, task_cancelled, version_changed
+	From     OptionalString   `json:"from_status"`
+	To       ResolutionStatus `json:"to_status"`
+	Notes    *string          `json:"notes"`
+	Metadata json.RawMessage  `json:"metadata"`
 }
 
 // NewEntry describes an investigation that an operator opens.
@@ -167,16 +170,17 @@ func Phases() []Phase {
 // ResolutionTimes contains the phase durations of the investigations that ended after Since. Each
 // case counts once, with the median of its investigations.
 type ResolutionTimes struct {
-	Since   time.Time
-	Entries int64 // investigations examined, newest first; at most [MaxTimedEntries]
-	Times   []PhaseTime
+	Since   time.Time   `json:"since"`
+	Entries int64       `json:"entries" doc:"Examined investigations, newest first, at most 10,000."` // at most [MaxTimedEntries]
+	Times   []PhaseTime `json:"phases"`
 }
 
 // PhaseTime contains the median and the 95th percentile of the duration of a phase.
 type PhaseTime struct {
-	Phase    Phase
-	Cases    int64         // cases that completed the phase
-	P50, P95 time.Duration // zero if Cases is 0
+	Phase      Phase   `json:"phase" enum:"acknowledge,own,repair,prove,resolve" doc:"acknowledge: until the first operator action on it or its case. own: until the case had an owner. repair: until the last repair. prove: from the repair to the end, if the repair was verified. resolve: until it ended."`
+	Cases      int64   `json:"cases" doc:"Cases that completed the phase."`
+	P50Seconds float64 `json:"p50_seconds"`
+	P95Seconds float64 `json:"p95_seconds"`
 }
 
 // MaxTimedEntries limits the investigations that [ResolutionTimes] measures.
@@ -188,29 +192,31 @@ const MaxEntryCount = 100_000
 
 // InvestigationQueueEntry is one row of the investigation queue (view v_dlq_investigation_queue).
 type InvestigationQueueEntry struct {
-	EntryUUID          ID
-	TaskUUID           ID
-	StepUUID           *ID
-	OriginalState      TaskState
-	Reason             Reason
-	DetailCode         string
-	At                 time.Time
-	MinutesInDLQ       float64
-	Namespace          string
-	TaskName           string
-	CurrentState       TaskState
-	TimeInStateMinutes *float64 // when the entry was opened
-	PriorityScore      float64
-	RecoveredAt        *time.Time
-	StepName           string // empty if no step failed
-	ErrorPattern       string // error of the step without ids and numbers
-	CaseKey            ID     // failure key of version 0.1, equal for entries of the same failure
-	CaseID             *ID    // nil until the failure is classified, a moment later
-	ErrorMessage       string // latest failure, redacted and truncated
-	Progress           Progress
-	Assignee           string      // from the metadata of the entry
-	FailedStep         *FailedStep `db:"-"` // see [Entry]
-	TaskDue            *Deadline   `db:"-"` // nil if the task has no due time
+	EntryUUID          ID          `json:"dlq_entry_uuid"`
+	TaskUUID           ID          `json:"task_uuid"`
+	StepUUID           *ID         `json:"step_uuid"`
+	OriginalState      TaskState   `json:"original_state"`
+	Reason             Reason      `json:"dlq_reason"`
+	DetailCode         string      `json:"detail_code"`
+	Label              string      `json:"label" db:"-" doc:"Short description of the cause."`
+	Severity           Severity    `json:"severity" db:"-" enum:"critical,high,medium,low"`
+	At                 time.Time   `json:"dlq_timestamp"`
+	MinutesInDLQ       float64     `json:"minutes_in_dlq"`
+	Namespace          string      `json:"namespace_name"`
+	TaskName           string      `json:"task_name"`
+	CurrentState       TaskState   `json:"current_state" doc:"Current state of the task."`
+	TimeInStateMinutes *float64    `json:"time_in_state_minutes" doc:"At the time when the entry was opened."`
+	PriorityScore      float64     `json:"priority_score"`
+	RecoveredAt        *time.Time  `json:"recovered_at"`
+	StepName           string      `json:"step_name" doc:"Empty if no step failed."`
+	ErrorPattern       string      `json:"error_pattern" doc:"Error of the step without ids and numbers."`
+	ErrorMessage       string      `json:"error_message" doc:"Latest failure, truncated."` // redacted
+	CaseID             OptionalID  `json:"case_id" doc:"Case of the entry. Empty until the failure is classified, within seconds."`
+	Progress           Progress    `json:"progress" enum:"waiting,proving,failed_again,recovered" doc:"State of the repair."`
+	CaseKey            ID          `json:"case_key" doc:"Deprecated: failure key of version 0.1."`
+	Assignee           string      `json:"assignee" doc:"Investigator from the metadata, or empty."`
+	FailedStep         *FailedStep `json:"failed_step" db:"-" doc:"The currently failed step, or null. step_uuid is the step for which the entry was opened."`
+	TaskDue            *Deadline   `json:"task_due" db:"-" doc:"Due time of the task, or null."`
 }
 
 // InvestigationFilter selects open investigations. Empty fields match any.
@@ -240,12 +246,12 @@ func (f InvestigationFilter) FindsTasks() bool {
 
 // RelatedEntries counts the other investigations of the same case.
 type RelatedEntries struct {
-	Case    *ID // nil until the failure is classified
-	CaseKey ID
-	Open    int64                      // other open ones; counting stops at [MaxRelated]
-	More    bool                       // there are more than Open
-	Counts  map[ResolutionStatus]int64 // by status, of the last [MaxRelated] that ended
-	Last    []EndedEntry               // newest first
+	Case    OptionalID                 `json:"case_id" doc:"Empty until the failure is classified, within seconds."`
+	CaseKey ID                         `json:"case_key" doc:"Deprecated: failure key of version 0.1."`
+	Open    int64                      `json:"open" doc:"Other open investigations of the case. Counting stops at 1000."`
+	More    bool                       `json:"open_has_more" doc:"There may be more."`
+	Counts  map[ResolutionStatus]int64 `json:"ended" doc:"The newest 1000 ended investigations by resolution_status."`
+	Last    []EndedEntry               `json:"last" doc:"The latest ended investigations."`
 }
 
 // MaxRelated limits the investigations of a case that [RelatedEntries] counts.
@@ -253,13 +259,13 @@ const MaxRelated = 1000
 
 // EndedEntry is the outcome of an ended investigation.
 type EndedEntry struct {
-	EntryUUID ID
-	TaskUUID  ID
-	Status    ResolutionStatus
-	At        time.Time
-	By        string
-	Notes     string
-	Open      time.Duration // time until it ended
+	EntryUUID   ID               `json:"dlq_entry_uuid"`
+	TaskUUID    ID               `json:"task_uuid"`
+	Status      ResolutionStatus `json:"resolution_status"`
+	Notes       string           `json:"resolution_notes"`
+	At          time.Time        `json:"resolved_at"`
+	By          string           `json:"resolved_by"`
+	MinutesOpen float64          `json:"minutes_open"`
 }
 
 // Health classifies the age of a task relative to its staleness threshold.

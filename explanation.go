@@ -5,18 +5,18 @@ import "time"
 // Explanation reports why a task, step, investigation, case, operation, hold or queue is in its
 // state: the main condition, and further facts.
 type Explanation struct {
-	Kind       ExplainedKind
-	ID         ID // zero for a queue
-	Namespaces []string
-	Name       string // step, template, case, step action of the operation, scope of the hold, or handler
-	TaskUUID   *ID    // of a task, step or investigation
-	AsOf       time.Time
+	Kind       ExplainedKind `json:"kind" enum:"task,step,investigation,case,operation,hold,queue"`
+	ID         OptionalID    `json:"id" doc:"Id of the explained object. Empty for a queue."`
+	Namespaces []string      `json:"namespaces" doc:"Only operations have several."`
+	Name       string        `json:"name" doc:"Step, template of the task, step of the case, action of the operation, scope of the hold, or handler."`
+	TaskUUID   OptionalID    `json:"task_uuid" doc:"Of a task, step or investigation. Otherwise empty."`
+	AsOf       time.Time     `json:"as_of"`
 	Condition
-	Facts  []ExplainedFact // additional facts
-	Steps  []ExplainedStep // of a task or investigation: open steps with completed parents
-	Counts []ReasonCount   // by reason: such steps, open investigations of a case, or released steps of an operation
-	Looked int             // number of objects counted
-	More   bool            // not all were counted
+	Facts  []ExplainedFact `json:"facts" doc:"Additional facts."`
+	Steps  []ExplainedStep `json:"steps" doc:"Of a task or investigation: open steps that wait for no other step, at most 20. The first determines the reason."`
+	Counts []ReasonCount   `json:"counts" doc:"By reason: such steps, the newest open investigations of a case, or the released items of an operation."`
+	Looked int             `json:"looked" doc:"Number of examined objects, at most 100."`
+	More   bool            `json:"more" doc:"There may be more."`
 }
 
 // Condition is the main reason why something is not progressing, with a remedy and the next actor.

@@ -2,10 +2,15 @@ package tasker
 
 import "fmt"
 
-// Guidance returns the next step of the investigation in its current state. It is the guidance of
-// the cause unless that is already done or would be rejected.
-func (e Entry) Guidance() string {
-	guidance := CauseOf(e.Reason, e.DetailCode).Guidance
+// Describe sets the label, the severity and the guidance of e.
+func (e *Entry) Describe() {
+	cause := CauseOf(e.Reason, e.DetailCode)
+	e.Label, e.Severity, e.Guidance = cause.Label, cause.Severity, e.adaptGuidance(cause.Guidance)
+}
+
+// adaptGuidance returns the next step of the investigation in its current state. It is the guidance
+// of the cause unless that is already done or would be rejected.
+func (e *Entry) adaptGuidance(guidance string) string {
 	ofStep := e.StepUUID != nil || e.Reason == MaxRetriesExceeded
 	failed := e.FailedStep
 	switch {

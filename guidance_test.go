@@ -40,7 +40,8 @@ func TestGuidanceIsAboutTheStepThatHasFailedNow(t *testing.T) {
 			if e.ResolutionStatus == "" {
 				e.ResolutionStatus = tasker.EntryPending
 			}
-			if got := e.Guidance(); !strings.Contains(got, tt.want) || tt.without != "" && strings.Contains(got, tt.without) {
+			e.Describe()
+			if got := e.Guidance; !strings.Contains(got, tt.want) || tt.without != "" && strings.Contains(got, tt.without) {
 				t.Errorf("guidance %q, want %q in it and not %q", got, tt.want, tt.without)
 			}
 		})

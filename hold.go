@@ -34,10 +34,10 @@ func HoldStates() []HoldState { return []HoldState{HoldActive, HoldReleasing, Ho
 // HoldScope selects the steps of a hold: all steps of a namespace, narrowed by each non-empty
 // field.
 type HoldScope struct {
-	Namespace string
-	Handler   string
-	TaskName  string // of the template
-	StepName  string
+	Namespace string `json:"namespace"`
+	Handler   string `json:"handler" doc:"Empty: any."`
+	TaskName  string `json:"task_name" doc:"Name of the template. Empty: any."`
+	StepName  string `json:"step_name" doc:"Empty: any."`
 }
 
 // String formats the scope, such as "payments: handler charge, step refund > notify".
@@ -63,36 +63,37 @@ func (s HoldScope) String() string {
 // Hold prevents steps from being claimed. They stay enqueued and use no attempt; neither their
 // queue timeout nor the staleness of their tasks advances. Running attempts continue.
 type Hold struct {
-	UUID ID
-	Kind HoldKind
+	UUID  ID        `json:"hold_uuid"`
+	Kind  HoldKind  `json:"kind" enum:"manual,breaker" doc:"breaker: created automatically because attempts kept failing with one cause."`
+	State HoldState `json:"state" enum:"active,releasing,ended"`
 	HoldScope
-	CaseID       *ID    // case for which it was created
-	Cause        string // of a breaker: the common failure
-	CauseKey     string // fingerprint of Cause, see package fingerprint
-	Reason       string
-	Owner        string
-	State        HoldState
-	Blocks       bool  // false while the remaining steps are released after the last wave
-	Waves        []int // steps per wave; all remaining steps follow the last wave
-	Wave         int   // waves started so far
-	WaveSince    *time.Time
-	WaveSteps    int
-	BeganAt      time.Time
-	EndsAt       time.Time // when it is released automatically
-	WarnedAt     *time.Time
-	NextProbeAt  *time.Time
-	Probes       int
-	FailedProbes int
-	Released     int64 // steps released so far
-	EndedAt      *time.Time
-	UpdatedAt    time.Time
+	CaseID   *ID    `json:"case_id" doc:"Case for which it was created."`
+	Cause    string `json:"cause" doc:"Of a breaker: the common failure."`
+	CauseKey string `json:"cause_key" doc:"Of a breaker: fingerprint of the cause."` // see package fingerprint
+	Reason   string `json:"reason"`
+	Owner    string `json:"owner"`
+	Blocks   bool   `json:"blocks" doc:"Steps of its scope are held. False after the last wave has succeeded."`
 	HoldCounts
+	Released     int64      `json:"released" doc:"Steps released so far."`
+	Waves        []int      `json:"waves" doc:"Steps per wave of the release."` // all remaining steps follow the last wave
+	Wave         int        `json:"wave" doc:"Waves started so far."`
+	WaveSince    *time.Time `json:"wave_since"`
+	WaveSteps    int        `json:"wave_steps" doc:"Steps of the latest wave."`
+	Probes       int        `json:"probes"`
+	FailedProbes int        `json:"failed_probes"`
+	NextProbeAt  *time.Time `json:"next_probe_at"`
+	BeganAt      time.Time  `json:"began_at"`
+	EndsAt       time.Time  `json:"ends_at" doc:"When it is released automatically."`
+	WarnedAt     *time.Time `json:"warned_at" doc:"When four fifths of its time had passed."`
+	EndedAt      *time.Time `json:"ended_at"`
+	UpdatedAt    time.Time  `json:"updated_at"`
 }
 
 // HoldCounts counts the steps of a hold.
 type HoldCounts struct {
-	Held     int64 // counting stops at [MaxHeldCount]
-	InFlight int64 // released as a probe or in the last wave, without an outcome yet
+	Held          int64 `json:"held" doc:"Held steps. Counting stops at 100000."`
+	HeldIsAtLeast bool  `json:"held_is_at_least" db:"-" doc:"There may be more."`
+	InFlight      int64 `json:"in_flight" doc:"Steps released as a probe or in a wave, without an outcome yet."`
 }
 
 // HoldGroup counts the holds of one kind and state.
@@ -130,11 +131,11 @@ type HoldFilter struct {
 
 // HoldChange is one row of the history of a hold.
 type HoldChange struct {
-	At       time.Time
-	Event    string
-	Actor    string
-	Reason   *string
-	Metadata json.RawMessage
+	At       time.Time       `json:"at"`
+	Event    string          `json:"event"`
+	Actor    string          `json:"actor"`
+	Reason   *string         `json:"reason"`
+	Metadata json.RawMessage `json:"metadata"`
 }
 
 // Events in the history of a hold.
@@ -154,14 +155,14 @@ const (
 
 // HoldRelease is a step that a hold released as a probe or in a wave.
 type HoldRelease struct {
-	TaskUUID   ID
-	StepUUID   ID
-	Wave       int // 0 for a probe
-	Fence      int64
-	ReleasedAt time.Time
-	Outcome    ReleaseOutcome // empty while pending
-	Failure    *string
-	JudgedAt   *time.Time
+	TaskUUID   ID             `json:"task_uuid"`
+	StepUUID   ID             `json:"step_uuid"`
+	Wave       int            `json:"wave" doc:"From 1. 0 for a probe."`
+	Fence      int64          `json:"-"`
+	ReleasedAt time.Time      `json:"released_at"`
+	Outcome    ReleaseOutcome `json:"outcome" enum:"succeeded,failed,no_answer,gone" doc:"Null while pending."`
+	Failure    *string        `json:"failure" doc:"Failure message."`
+	JudgedAt   *time.Time     `json:"judged_at"`
 }
 
 // ReleaseOutcome is the outcome of a released step.
@@ -175,12 +176,15 @@ const (
 	ReleaseGone      ReleaseOutcome = "gone"      // cancelled, or changed by an operator
 )
 
+// MarshalJSON returns null while the outcome is pending.
+func (o ReleaseOutcome) MarshalJSON() ([]byte, error) { return marshalOptional(string(o)) }
+
 // HoldDetail is a hold with its history and releases, newest first and at most [MaxHoldHistory]
 // each.
 type HoldDetail struct {
 	Hold
-	History  []HoldChange
-	Releases []HoldRelease
+	History  []HoldChange  `json:"history" doc:"Newest first, at most 100."`
+	Releases []HoldRelease `json:"releases" doc:"Steps released as a probe or in a wave, newest first, at most 100."`
 }
 
 // Limits of holds.

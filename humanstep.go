@@ -26,24 +26,24 @@ func AssigneeFault(name string) string {
 // HumanStep is an external step that a person answers.
 type HumanStep struct {
 	StepRef
-	Namespace    string
-	TaskName     string // of the template
-	StepName     string
-	Assignee     string // person or group; empty if unassigned
-	AssignedBy   string // empty: the template
-	AssignedAt   time.Time
-	Waiting      bool // for an answer
-	WaitingSince time.Time
-	DueAt        *time.Time // timeout, or nil
-	EscalatedAt  *time.Time // when the wait was reassigned because it had no answer, or nil
-	Reminders    int        // of the current wait
+	StepName     string         `json:"step" doc:"Name of the step."`
+	Namespace    string         `json:"namespace"`
+	TaskName     string         `json:"template"`
+	Assignee     OptionalString `json:"assignee" doc:"A person, or group: and a group. Null if unassigned."`
+	AssignedBy   OptionalString `json:"assigned_by" doc:"Null: the template."`
+	AssignedAt   *time.Time     `json:"assigned_at"` // nil if the step was never in the inbox
+	Waiting      bool           `json:"waiting" doc:"The step is waiting for an answer."`
+	WaitingSince *time.Time     `json:"waiting_since"`
+	DueAt        *time.Time     `json:"due_at" doc:"Timeout, or null."`
+	EscalatedAt  *time.Time     `json:"escalated_at" doc:"When escalate_to of the template became the assignee, or null."`
+	Reminders    int            `json:"reminders" doc:"Reminders sent in the current wait."`
 }
 
 // HumanStepDetail is a human step with its form and its history.
 type HumanStepDetail struct {
 	HumanStep
-	Form    json.RawMessage // JSON Schema of the answer; nil accepts any result
-	History []HumanStepChange
+	Form    json.RawMessage   `json:"form" doc:"JSON Schema of the answer. Null accepts any result."`
+	History []HumanStepChange `json:"history" doc:"Newest first, at most 50."`
 }
 
 // MaxHumanStepHistory limits the listed history of a human step to the newest changes.
@@ -51,11 +51,11 @@ const MaxHumanStepHistory = 50
 
 // HumanStepChange is one row of the history of a human step.
 type HumanStepChange struct {
-	At       time.Time
-	Event    string // assigned, unassigned or escalated
-	Actor    string
-	Reason   string
-	Assignee string // new assignee
+	At       time.Time      `json:"at"`
+	Event    string         `json:"event" enum:"assigned,unassigned,escalated"`
+	Actor    string         `json:"actor"`
+	Reason   OptionalString `json:"reason"`
+	Assignee OptionalString `json:"assignee" doc:"New assignee."`
 }
 
 // InboxFilter selects and pages waiting human steps, earliest due first.
@@ -124,16 +124,16 @@ func AnswerLinkStates() []AnswerLinkState {
 
 // AnswerLink allows the holder of its token to answer a waiting step once without signing in.
 type AnswerLink struct {
-	UUID ID
+	UUID ID `json:"link_uuid"`
 	StepRef
-	Assignee  string
-	State     AnswerLinkState
-	CreatedBy string
-	CreatedAt time.Time
-	ExpiresAt time.Time
-	UsedAt    *time.Time
-	RevokedAt *time.Time
-	RevokedBy string
+	Assignee  string          `json:"assignee" doc:"Recipient. The answer is recorded as link: and this name."`
+	State     AnswerLinkState `json:"state" enum:"open,used,revoked,expired,void" doc:"void: the step was answered differently, reset or reassigned."`
+	CreatedBy string          `json:"created_by"`
+	CreatedAt time.Time       `json:"created_at"`
+	ExpiresAt time.Time       `json:"expires_at"`
+	UsedAt    *time.Time      `json:"used_at"`
+	RevokedAt *time.Time      `json:"revoked_at"`
+	RevokedBy OptionalString  `json:"revoked_by"`
 }
 
 // AnswerLinkRequest creates an answer link.

@@ -148,12 +148,12 @@ const MaxLimitCount = 10_000
 
 // LimitKey is the usage of one key of a limit.
 type LimitKey struct {
-	Key        string     `json:"key"`
+	Key        string     `json:"key" doc:"Empty if the limit has a single key."`
 	InProgress int64      `json:"in_progress"`
 	Waiting    int64      `json:"waiting"`
-	FreeAt     *time.Time `json:"free_at,omitempty"` // when the rate allows the next step to start; nil means now
-	// Steps in progress, oldest claim first, at most [MaxLimitHolders].
-	Holders []LimitStep `json:"holders,omitempty" db:"-"`
+	FreeAt     *time.Time `json:"free_at" doc:"When the rate allows the next step to start. Null: now."`
+
+	Holders []LimitStep `json:"holders" db:"-" doc:"Steps that occupy slots, oldest claim first, at most 10."`
 }
 
 // Limits of a [LimitDetail].
@@ -165,9 +165,9 @@ const (
 // LimitStep is a step that occupies slots of a limit.
 type LimitStep struct {
 	StepRef
-	Step      string    `json:"step"`
+	Step      string    `json:"step_name"`
 	ClaimedAt time.Time `json:"claimed_at"`
-	Weight    int       `json:"weight"` // number of slots
+	Weight    int       `json:"weight" doc:"Number of slots."`
 }
 
 // LimitDetail is a limit and the keys with the most waiting steps.

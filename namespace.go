@@ -8,10 +8,10 @@ import (
 // NamespaceWeight is the relative share of a namespace in claims from several namespaces. The
 // default is 1.
 type NamespaceWeight struct {
-	Namespace string
-	Weight    float64
-	SetBy     string
-	SetAt     time.Time
+	Namespace string    `json:"namespace"`
+	Weight    float64   `json:"weight" doc:"Relative share in claims from several namespaces: with 3 it gets three steps for each step of a namespace with 1."`
+	SetBy     string    `json:"set_by"`
+	SetAt     time.Time `json:"set_at"`
 }
 
 // Range of a weight.

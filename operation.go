@@ -186,13 +186,13 @@ func (r PauseReason) ByGuard() bool { return r != PausedByOperator }
 
 // OperationPause describes the pause of an operation.
 type OperationPause struct {
-	For         PauseReason
-	By          string
-	At          time.Time
-	Failures    int      // counted by the guard
-	FailureText string   // example
-	TaskUUID    *ID      // of the example
-	Causes      []string // fingerprints of the failures, if any
+	For         PauseReason `json:"for" enum:"operator,same_cause,new_cause,wave_failed,wave_timeout,no_worker"`
+	By          string      `json:"by"`
+	At          time.Time   `json:"at"`
+	Failures    int         `json:"failures" doc:"Failures counted by the guard."`
+	FailureText string      `json:"failure_text,omitempty" doc:"Example failure."`
+	TaskUUID    *ID         `json:"task_uuid,omitempty" doc:"Task of the example."`
+	Causes      []string    `json:"causes,omitempty" doc:"Fingerprints of the failures. Resume with tolerate_cause to ignore them."`
 }
 
 // ResumeOptions changes the guards of a resumed operation. The zero value leaves them unchanged.
@@ -203,19 +203,19 @@ type ResumeOptions struct {
 
 // OperationItem is one step, or one task, of an operation.
 type OperationItem struct {
-	Ordinal     int
-	TaskUUID    ID
-	StepUUID    *ID // nil if the action applies to tasks
-	EntryUUID   ID
-	Namespace   string
-	State       ItemState
-	Outcome     string // code that explains State
-	Wave        *int
-	ReleasedAt  *time.Time
-	FailedAt    *time.Time // latest failure after the release
-	FailureText string
-	MadeTask    *ID // new task of [ActRecreate]
-	EndedAt     *time.Time
+	Ordinal     int        `json:"ordinal"`
+	TaskUUID    ID         `json:"task_uuid"`
+	StepUUID    *ID        `json:"step_uuid" doc:"Null for actions on whole tasks."`
+	EntryUUID   ID         `json:"dlq_entry_uuid"`
+	Namespace   string     `json:"namespace"`
+	State       ItemState  `json:"state" enum:"planned,released,running,verified,failed_again,skipped,aborted"`
+	Outcome     string     `json:"outcome" doc:"Code that explains the state."`
+	Wave        *int       `json:"wave" doc:"From 1. Null before the release."`
+	ReleasedAt  *time.Time `json:"released_at"`
+	FailedAt    *time.Time `json:"failed_at" doc:"Latest failure of the step after its release."`
+	FailureText string     `json:"failure_text" doc:"Message of that failure, or why the result of the item could not be computed."`
+	MadeTask    *ID        `json:"made_task_uuid" doc:"The new task of recreate. The item waits for it."`
+	EndedAt     *time.Time `json:"ended_at"`
 }
 
 // OperationFilter selects and pages operations, newest first.
@@ -235,27 +235,28 @@ type OperationItemFilter struct {
 
 // DryRun is the predicted effect of one part of an operation.
 type DryRun struct {
-	LookedAt     int
-	WouldRelease int
-	Busy         int // locked by another transaction
-	Refused      []DryRunRefusal
-	Enqueues     map[string]int // steps that would become ready, by name
-	Results      []DryRunResult // of the first items, if computed by an expression
-	Next         *int           // ordinal after which the next part starts; nil at the end
+	LookedAt     int             `json:"looked_at"`
+	WouldRelease int             `json:"would_release"`
+	Busy         int             `json:"busy" doc:"Locked by another transaction. The operation retries them."`
+	Refused      []DryRunRefusal `json:"refused"`
+	Enqueues     map[string]int  `json:"enqueues" doc:"Steps that would become ready, by name."`
+	Results      []DryRunResult  `json:"results,omitempty" doc:"Results of the first items, with result_expression."`
+	Limitations  []string        `json:"cannot_see" doc:"Limitations of a dry run."`
+	Next         *int            `json:"next" doc:"Value of after for the next part. Null at the end."`
 }
 
 // DryRunRefusal groups items that would be skipped for one reason.
 type DryRunRefusal struct {
-	Outcome string // code
-	Items   int
-	Sample  []ID   // some of their tasks
-	Reason  string // of the first item, if it adds to the code
+	Outcome string `json:"outcome"` // code
+	Items   int    `json:"items"`
+	Sample  []ID   `json:"sample" doc:"Some of their tasks."`
+	Reason  string `json:"reason,omitempty" doc:"Of the first item, if results are computed."`
 }
 
 // DryRunResult is the result that would complete an item.
 type DryRunResult struct {
-	TaskUUID ID
-	StepUUID ID
-	Result   json.RawMessage // nil if too large
-	Bytes    int
+	TaskUUID ID              `json:"task_uuid"`
+	StepUUID ID              `json:"step_uuid"`
+	Result   json.RawMessage `json:"result,omitempty" doc:"Absent if larger than 2048 bytes."`
+	Bytes    int             `json:"bytes"`
 }

@@ -217,8 +217,8 @@ type ResultRef struct {
 
 // StepRef identifies a step of a task.
 type StepRef struct {
-	TaskUUID ID
-	StepUUID ID
+	TaskUUID ID `json:"task_uuid"`
+	StepUUID ID `json:"step_uuid"`
 }
 
 // Lease is the right to report the outcome of one attempt. The engine identifies it by its fence,

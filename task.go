@@ -280,10 +280,10 @@ func ParseAttributeFilters(texts []string) (list []AttributeFilter, err error) {
 
 // Attribute is a search attribute that templates of a namespace declare.
 type Attribute struct {
-	Namespace string
-	Name      string
-	Type      AttributeType
-	Templates []string // that declare it in any version
+	Namespace string        `json:"namespace"`
+	Name      string        `json:"name"`
+	Type      AttributeType `json:"type" enum:"text,number,time,bool"`
+	Templates []string      `json:"templates" doc:"Templates that declare it in any version."`
 }
 
 // Transition is one row of the history of a task or step.

@@ -8,24 +8,24 @@ import (
 // TaskRequest is a task that a program requested with the SQL function tasker.create_task, and that
 // no server has created yet or that a server refused to create.
 type TaskRequest struct {
-	TaskUUID       ID // of the task, once it is created
-	Namespace      string
-	Name           string
-	Version        string
-	Context        json.RawMessage
-	Priority       int
-	Tags           []string
-	IdempotencyKey string
-	CorrelationID  string
-	Reason         string
-	SourceSystem   string
-	Initiator      string
-	StartAt        *time.Time
-	DueAt          *time.Time
-	CreatedAt      time.Time
-	RefusedAt      *time.Time // nil: a server will create the task
-	ErrorCode      Code       // of a refused request
-	ErrorMessage   string
+	TaskUUID       ID              `json:"task_uuid" format:"uuid" doc:"UUID of the task, once it is created."`
+	Namespace      string          `json:"namespace"`
+	Name           string          `json:"name"`
+	Version        string          `json:"version" doc:"Requested version of the template. Empty: the newest."`
+	Context        json.RawMessage `json:"context,omitempty" doc:"Absent without payloads:read."`
+	Priority       int             `json:"priority"`
+	Tags           []string        `json:"-"`
+	IdempotencyKey OptionalString  `json:"idempotency_key"`
+	CorrelationID  string          `json:"-"`
+	Reason         string          `json:"-"`
+	SourceSystem   string          `json:"-"`
+	Initiator      string          `json:"initiator"`
+	StartAt        *time.Time      `json:"-"`
+	DueAt          *time.Time      `json:"-"`
+	CreatedAt      time.Time       `json:"created_at"`
+	RefusedAt      *time.Time      `json:"refused_at" doc:"When a server refused to create the task. Null: a server will create it."`
+	ErrorCode      OptionalString  `json:"error_code" doc:"Code of the error of a refused request."`
+	ErrorMessage   OptionalString  `json:"error_message"`
 }
 
 // TaskRequestFilter selects and pages task requests, newest first.
@@ -40,7 +40,7 @@ type TaskRequestFilter struct {
 func (r TaskRequest) ToNewTask() NewTask {
 	t := NewTask{
 		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: r.Context, Priority: r.Priority, Tags: r.Tags,
-		IdempotencyKey: r.IdempotencyKey, CorrelationID: r.CorrelationID, Reason: r.Reason, SourceSystem: r.SourceSystem, Initiator: r.Initiator,
+		IdempotencyKey: string(r.IdempotencyKey), CorrelationID: r.CorrelationID, Reason: r.Reason, SourceSystem: r.SourceSystem, Initiator: r.Initiator,
 	}
 	if r.StartAt != nil {
 		t.StartAt = *r.StartAt

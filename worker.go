@@ -4,11 +4,11 @@ import "time"
 
 // WorkerSpec describes a worker at its registration.
 type WorkerSpec struct {
-	Name           string
-	Namespaces     []string
-	Handlers       []string
-	Version        string
-	MaxConcurrency int
+	Name           string   `json:"name"`
+	Namespaces     []string `json:"namespaces"`
+	Handlers       []string `json:"handlers"`
+	Version        string   `json:"version"`
+	MaxConcurrency int      `json:"max_concurrency"`
 }
 
 // Registration is the result of registering a worker.
@@ -45,14 +45,14 @@ const (
 
 // Worker is a registered worker.
 type Worker struct {
+	UUID ID `json:"worker_uuid"`
 	WorkerSpec
-	UUID            ID
-	Health          WorkerHealth
-	InFlight        int // leases
-	RegisteredAt    time.Time
-	LastHeartbeatAt time.Time
-	DrainingSince   *time.Time // nil unless draining
-	RegisteredBy    string     // authenticated subject, if any
+	Health          WorkerHealth `json:"health" enum:"active,draining,stale,gone"`
+	InFlight        int          `json:"in_flight"` // leases
+	RegisteredAt    time.Time    `json:"registered_at"`
+	LastHeartbeatAt time.Time    `json:"last_heartbeat_at"`
+	DrainingSince   *time.Time   `json:"draining_since" doc:"Since when it drains, or null."`
+	RegisteredBy    string       `json:"registered_by,omitempty" doc:"Authenticated subject that registered it, if any."`
 }
 
 // Queue describes the unclaimed steps of one namespace and handler.

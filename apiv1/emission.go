@@ -95,19 +95,6 @@ type ReEmitted struct {
 	NextFromPosition *int64   `json:"next_from_position" doc:"First position of the next request if the range exceeds the limit, or null."`
 }
 
-// Sink is the state of a sink.
-type Sink struct {
-	Sink          string     `json:"sink"`
-	Status        string     `json:"status" enum:"up,failing"`
-	FailingSince  *time.Time `json:"failing_since" doc:"Since an attempt failed, or since the oldest due event if none was accepted for a minute. Null if it works."`
-	LastError     *string    `json:"last_error"`
-	NextTryAt     *time.Time `json:"next_try_at" doc:"Earliest time of the next attempt, while it fails."`
-	LastSuccessAt *time.Time `json:"last_success_at"`
-	Pending       int64      `json:"pending" doc:"Undelivered events. Counting stops at 10000."`
-	OldestPending *time.Time `json:"oldest_pending" doc:"Time of the oldest undelivered event."`
-	SetAside      int64      `json:"set_aside" doc:"Events that it rejected too often. Counting stops at 10000."`
-}
-
 // AuditList is the response of GET /v1/audit, newest first.
 type AuditList struct {
 	Events     []tasker.AuditEvent `json:"events"`
@@ -139,102 +126,10 @@ func FromEvent(e tasker.Event, emissions []tasker.Emission) EmittedEvent {
 	}
 }
 
-// FromSinkState converts the state of a sink.
-func FromSinkState(s tasker.SinkState) Sink {
-	status := "up"
-	if s.FailingSince != nil {
-		status = "failing"
-	}
-	return Sink{
-		Sink: s.Sink, Status: status, FailingSince: toUTC(s.FailingSince), LastError: s.LastError,
-		NextTryAt:     toUTC(s.NextTryAt),
-		LastSuccessAt: toUTC(s.LastSuccessAt), Pending: s.Pending, OldestPending: toUTC(s.OldestPending), SetAside: s.Undeliverable,
-	}
-}
-
-// Incident groups the cases of one namespace whose first notifications were sent within ten
-// minutes.
-type Incident struct {
-	IncidentID    string     `json:"incident_id"`
-	State         string     `json:"state" enum:"open,ended"`
-	NamespaceName string     `json:"namespace_name"`
-	LeadCaseID    string     `json:"lead_case_id" doc:"Case named by the latest notification: the largest open one at that time. Names, reason and error come from this case."`
-	DedupKey      string     `json:"dedup_key" doc:"Identical in all notifications of the incident."`
-	Severity      string     `json:"severity" enum:"critical,high,medium,low" doc:"Highest severity of its cases so far."`
-	BeganAt       time.Time  `json:"began_at" doc:"When the first notification was sent."`
-	EndedAt       *time.Time `json:"ended_at" doc:"When the notification of its resolution was sent."`
-	UnownedSince  *time.Time `json:"unowned_since" doc:"Since when an open case that is not snoozed has had no owner."`
-	Escalation    int        `json:"escalation" doc:"Additional routes notified because it has no owner: 1 the next route, 2 all routes."`
-	ToldAt        time.Time  `json:"told_at" doc:"When the latest notification was sent."`
-	TaskName      string     `json:"task_name"`
-	StepName      string     `json:"step_name"`
-	DLQReason     string     `json:"dlq_reason"`
-	DetailCode    string     `json:"detail_code"`
-	Label         string     `json:"label" doc:"Short description of the cause."`
-	ErrorType     string     `json:"error_type"`
-	ErrorPattern  string     `json:"error_pattern"`
-	Cases         int64      `json:"cases"`
-	CasesOpen     int64      `json:"cases_open"`
-	CasesNotOwned int64      `json:"cases_not_owned" doc:"Open cases without an owner."`
-	OwnedBy       []string   `json:"owned_by" doc:"Owners of its open cases."`
-	Entries       int64      `json:"entries" doc:"Open investigations of its cases. 0 after the end."`
-	Messages      int64      `json:"messages" doc:"Number of notifications."`
-}
-
 // IncidentList is a page of incidents, newest first.
 type IncidentList struct {
-	Incidents  []Incident `json:"incidents"`
-	Pagination Pagination `json:"pagination"`
-}
-
-// IncidentDetail is an incident with its cases and notifications.
-type IncidentDetail struct {
-	Incident
-	Members []tasker.IncidentCase `json:"members" doc:"In the order in which they joined, at most 200."`
-	Told    []Message             `json:"told" doc:"Oldest first, at most 200."`
-}
-
-// Message is a notification, for example about an incident or an operation.
-type Message struct {
-	MessageUUID string                   `json:"message_uuid"`
-	Topic       string                   `json:"topic"`
-	SubjectKind string                   `json:"subject_kind"`
-	SubjectID   string                   `json:"subject_id"`
-	IncidentID  *string                  `json:"incident_id"`
-	DedupKey    string                   `json:"dedup_key"`
-	Escalation  int                      `json:"escalation"`
-	CreatedAt   time.Time                `json:"created_at"`
-	RoutedAt    *time.Time               `json:"routed_at" doc:"When its sinks were selected."`
-	Data        json.RawMessage          `json:"data"`
-	Emissions   []tasker.MessageEmission `json:"emissions" doc:"One per sink."`
-}
-
-// FromIncident converts an incident.
-func FromIncident(i tasker.Incident) Incident {
-	state := tasker.IncidentOpen
-	if i.EndedAt != nil {
-		state = tasker.IncidentEnded
-	}
-	return Incident{
-		IncidentID: i.ID.String(), State: string(state), NamespaceName: i.Namespace, LeadCaseID: i.LeadCaseID.String(), DedupKey: i.DedupKey,
-		Severity: string(i.Severity), BeganAt: i.BeganAt.UTC(), EndedAt: toUTC(i.EndedAt), UnownedSince: toUTC(i.UnownedSince), Escalation: i.Escalation,
-		ToldAt: i.LastNotifiedAt.UTC(), TaskName: i.TaskName, StepName: i.StepName, DLQReason: string(i.Reason), DetailCode: i.DetailCode,
-		Label: tasker.CauseOf(i.Reason, i.DetailCode).Label, ErrorType: i.ErrorType, ErrorPattern: i.ErrorPattern, Cases: i.Cases, CasesOpen: i.CasesOpen,
-		CasesNotOwned: i.UnownedCases, OwnedBy: orEmpty(i.Owners), Entries: i.Entries, Messages: i.Messages,
-	}
-}
-
-// FromIncidentDetail converts an incident with its details.
-func FromIncidentDetail(d tasker.IncidentDetail) IncidentDetail {
-	return IncidentDetail{Incident: FromIncident(d.Incident), Members: orEmpty(d.Members), Told: convert(d.Notifications, FromMessage)}
-}
-
-// FromMessage converts a notification and its deliveries.
-func FromMessage(m tasker.Notification) Message {
-	return Message{
-		MessageUUID: m.UUID.String(), Topic: m.Topic, SubjectKind: m.SubjectKind, SubjectID: m.SubjectID.String(), IncidentID: idOrNull(m.IncidentID),
-		DedupKey: m.DedupKey, Escalation: m.Escalation, CreatedAt: m.At.UTC(), RoutedAt: toUTC(m.RoutedAt), Data: orNull(m.Data), Emissions: orEmpty(m.Emissions),
-	}
+	Incidents  []tasker.Incident `json:"incidents"`
+	Pagination Pagination        `json:"pagination"`
 }
 
 // TryMessage is the body of POST /v1/messages/test. It contains the properties that routes match.

@@ -14,13 +14,11 @@ import (
 // hidden are the fields of package tasker that the wire does not have, and why.
 var hidden = map[string]string{
 	"Step.StateSince":              "the transitions have it",
-	"Entry.Namespace":              "the evidence has it, and the task",
 	"Step.Retryable":               "retry_eligible says what follows from it",
 	"Task.TemplateUUID":            "namespace, name and version name the template",
 	"Task.IdempotencyKey":          "a secret of the caller that created the task",
 	"StepCounts.Cancelled":         "what is left of total_steps",
 	"Event.Subject":                "of messages, which are listed with their incident",
-	"SinkState.OldestPosition":     "the event itself says it",
 	"StoredTemplate.UUID":          "namespace, name and version name the template",
 	"StoredTemplate.Source":        "only with the whole template",
 	"Template.InputSchema":         "only with the whole template",
@@ -49,21 +47,14 @@ var hidden = map[string]string{
 // changes the JSON, unless it is hidden for a reason.
 func TestTheWireForgetsNoField(t *testing.T) {
 	t.Parallel()
-	check(t, apiv1.FromEntry)
-	check(t, apiv1.FromInvestigationQueueEntry)
-	check(t, apiv1.FromCase)
-	check(t, apiv1.FromRelated)
 	check(t, func(v tasker.Task) any { return apiv1.FromTask(v, []tasker.Step{{}}) })
 	check(t, apiv1.FromStep)
 	check(t, apiv1.FromTaskTree)
 	check(t, apiv1.FromTemplate)
-	check(t, apiv1.FromWorker)
 	check(t, func(v tasker.Dispatch) any { return apiv1.FromDispatch(&v) })
 	check(t, apiv1.FromAssignment)
 	check(t, func(v tasker.Event) any { return apiv1.FromEvent(v, nil) })
 	check(t, apiv1.FromEmission)
-	check(t, apiv1.FromSinkState)
-	check(t, apiv1.FromExplanation)
 }
 
 func check[T, W any](t *testing.T, spell func(T) W) {

@@ -1,7 +1,6 @@
 package apiv1
 
 import (
-	"encoding/json"
 	"time"
 
 	"tasker.example/tasker"
@@ -44,43 +43,10 @@ type ReleaseHold struct {
 	By     string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// Hold prevents steps of its scope from being claimed.
-type Hold struct {
-	HoldUUID      string     `json:"hold_uuid"`
-	Kind          string     `json:"kind" enum:"manual,breaker" doc:"breaker: created automatically because attempts kept failing with one cause."`
-	State         string     `json:"state" enum:"active,releasing,ended"`
-	Namespace     string     `json:"namespace"`
-	Handler       string     `json:"handler" doc:"Empty: any."`
-	TaskName      string     `json:"task_name" doc:"Name of the template. Empty: any."`
-	StepName      string     `json:"step_name" doc:"Empty: any."`
-	CaseID        *string    `json:"case_id" doc:"Case for which it was created."`
-	Cause         string     `json:"cause" doc:"Of a breaker: the common failure."`
-	CauseKey      string     `json:"cause_key" doc:"Of a breaker: fingerprint of the cause."`
-	Reason        string     `json:"reason"`
-	Owner         string     `json:"owner"`
-	Blocks        bool       `json:"blocks" doc:"Steps of its scope are held. False after the last wave has succeeded."`
-	Held          int64      `json:"held" doc:"Held steps. Counting stops at 100000."`
-	HeldIsAtLeast bool       `json:"held_is_at_least" doc:"There may be more."`
-	InFlight      int64      `json:"in_flight" doc:"Steps released as a probe or in a wave, without an outcome yet."`
-	Released      int64      `json:"released" doc:"Steps released so far."`
-	Waves         []int      `json:"waves" doc:"Steps per wave of the release."`
-	Wave          int        `json:"wave" doc:"Waves started so far."`
-	WaveSince     *time.Time `json:"wave_since"`
-	WaveSteps     int        `json:"wave_steps" doc:"Steps of the latest wave."`
-	Probes        int        `json:"probes"`
-	FailedProbes  int        `json:"failed_probes"`
-	NextProbeAt   *time.Time `json:"next_probe_at"`
-	BeganAt       time.Time  `json:"began_at"`
-	EndsAt        time.Time  `json:"ends_at" doc:"When it is released automatically."`
-	WarnedAt      *time.Time `json:"warned_at" doc:"When four fifths of its time had passed."`
-	EndedAt       *time.Time `json:"ended_at"`
-	UpdatedAt     time.Time  `json:"updated_at"`
-}
-
 // HoldList is a page of holds, newest first.
 type HoldList struct {
-	Holds      []Hold   `json:"holds"`
-	Pagination HoldPage `json:"pagination"`
+	Holds      []tasker.Hold `json:"holds"`
+	Pagination HoldPage      `json:"pagination"`
 }
 
 // HoldPage is the pagination of a list of holds.
@@ -89,60 +55,6 @@ type HoldPage struct {
 	Count      int     `json:"count" doc:"Elements in this response."`
 	HasMore    bool    `json:"has_more" doc:"More elements follow."`
 	NextBefore *string `json:"next_before" doc:"Value of before for the next page."`
-}
-
-// HoldDetail is a hold with its history.
-type HoldDetail struct {
-	Hold
-	History  []HoldChange  `json:"history" doc:"Newest first, at most 100."`
-	Releases []HoldRelease `json:"releases" doc:"Steps released as a probe or in a wave, newest first, at most 100."`
-}
-
-// HoldChange is one row of the history of a hold.
-type HoldChange struct {
-	At       time.Time       `json:"at"`
-	Event    string          `json:"event"`
-	Actor    string          `json:"actor"`
-	Reason   *string         `json:"reason"`
-	Metadata json.RawMessage `json:"metadata"`
-}
-
-// HoldRelease is a step that a hold released as a probe or in a wave.
-type HoldRelease struct {
-	TaskUUID   string     `json:"task_uuid"`
-	StepUUID   string     `json:"step_uuid"`
-	Wave       int        `json:"wave" doc:"From 1. 0 for a probe."`
-	ReleasedAt time.Time  `json:"released_at"`
-	Outcome    *string    `json:"outcome" enum:"succeeded,failed,no_answer,gone" doc:"Null while pending."`
-	Failure    *string    `json:"failure" doc:"Failure message."`
-	JudgedAt   *time.Time `json:"judged_at"`
-}
-
-// FromHold converts a hold.
-func FromHold(h tasker.Hold) Hold {
-	return Hold{
-		HoldUUID: h.UUID.String(), Kind: string(h.Kind), State: string(h.State), Namespace: h.Namespace, Handler: h.Handler, TaskName: h.TaskName, StepName: h.StepName,
-		CaseID: idOrNull(h.CaseID), Cause: h.Cause, CauseKey: h.CauseKey, Reason: h.Reason, Owner: h.Owner, Blocks: h.Blocks,
-		Held: h.Held, HeldIsAtLeast: h.Held >= tasker.MaxHeldCount, InFlight: h.InFlight, Released: h.Released,
-		Waves: orEmpty(h.Waves), Wave: h.Wave, WaveSince: toUTC(h.WaveSince), WaveSteps: h.WaveSteps,
-		Probes: h.Probes, FailedProbes: h.FailedProbes, NextProbeAt: toUTC(h.NextProbeAt),
-		BeganAt: h.BeganAt.UTC(), EndsAt: h.EndsAt.UTC(), WarnedAt: toUTC(h.WarnedAt), EndedAt: toUTC(h.EndedAt), UpdatedAt: h.UpdatedAt.UTC(),
-	}
-}
-
-// FromHoldDetail converts a hold with its history.
-func FromHoldDetail(d tasker.HoldDetail) HoldDetail {
-	out := HoldDetail{Hold: FromHold(d.Hold), History: []HoldChange{}, Releases: []HoldRelease{}}
-	for _, c := range d.History {
-		out.History = append(out.History, HoldChange{At: c.At.UTC(), Event: c.Event, Actor: c.Actor, Reason: c.Reason, Metadata: orObject(c.Metadata)})
-	}
-	for _, r := range d.Releases {
-		out.Releases = append(out.Releases, HoldRelease{
-			TaskUUID: r.TaskUUID.String(), StepUUID: r.StepUUID.String(), Wave: r.Wave, ReleasedAt: r.ReleasedAt.UTC(),
-			Outcome: textOrNull(string(r.Outcome)), Failure: r.Failure, JudgedAt: toUTC(r.JudgedAt),
-		})
-	}
-	return out
 }
 
 // SetLimit is the body of PUT /v1/limits.
@@ -171,7 +83,7 @@ type Limit struct {
 	InProgress    int64     `json:"in_progress" doc:"Occupied slots of all keys. A step in progress occupies one, or its weight. Counting stops at 10000 steps."`
 	Waiting       int64     `json:"waiting" doc:"Steps that wait for the limit. Counting stops at 10000."`
 
-	Keys []LimitKey `json:"keys" nullable:"true" doc:"With keys=true: keys with the most waiting steps, at most 100. Otherwise null."`
+	Keys []tasker.LimitKey `json:"keys" nullable:"true" doc:"With keys=true: keys with the most waiting steps, at most 100. Otherwise null."`
 }
 
 // LimitList is a page of limits, ordered by namespace, kind and name.
@@ -186,24 +98,6 @@ type LimitPage struct {
 	Count     int     `json:"count" doc:"Elements in this response."`
 	HasMore   bool    `json:"has_more" doc:"More elements follow."`
 	NextAfter *string `json:"next_after" doc:"Value of after for the next page."`
-}
-
-// LimitKey is the usage of one key of a limit.
-type LimitKey struct {
-	Key        string      `json:"key" doc:"Empty if the limit has a single key."`
-	InProgress int64       `json:"in_progress"`
-	Waiting    int64       `json:"waiting"`
-	FreeAt     *time.Time  `json:"free_at" doc:"When the rate allows the next step to start. Null: now."`
-	Holders    []LimitStep `json:"holders" doc:"Steps that occupy slots, oldest claim first, at most 10."`
-}
-
-// LimitStep is a step that occupies slots of a limit.
-type LimitStep struct {
-	TaskUUID  string    `json:"task_uuid"`
-	StepUUID  string    `json:"step_uuid"`
-	StepName  string    `json:"step_name"`
-	ClaimedAt time.Time `json:"claimed_at"`
-	Weight    int       `json:"weight" doc:"Number of slots."`
 }
 
 // FromLimit converts a limit.
@@ -224,11 +118,6 @@ func FromLimit(l tasker.Limit) Limit {
 // FromLimitDetail converts a limit with its keys.
 func FromLimitDetail(d tasker.LimitDetail) Limit {
 	w := FromLimit(d.Limit)
-	holder := func(h tasker.LimitStep) LimitStep {
-		return LimitStep{TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), StepName: h.Step, ClaimedAt: h.ClaimedAt.UTC(), Weight: h.Weight}
-	}
-	w.Keys = convert(d.Keys, func(k tasker.LimitKey) LimitKey {
-		return LimitKey{Key: k.Key, InProgress: k.InProgress, Waiting: k.Waiting, FreeAt: k.FreeAt, Holders: convert(k.Holders, holder)}
-	})
+	w.Keys = d.Keys
 	return w
 }

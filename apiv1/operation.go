@@ -82,46 +82,32 @@ type DryRunOperation struct {
 
 // Operation applies one action to many steps.
 type Operation struct {
-	OperationUUID string             `json:"operation_uuid"`
-	State         string             `json:"state" enum:"planned,running,paused,done,aborted"`
-	Act           OperationAct       `json:"act"`
-	Select        OperationSelection `json:"select"`
-	Reason        string             `json:"reason"`
-	PlannedBy     string             `json:"planned_by"`
-	StartedBy     *string            `json:"started_by"`
-	Namespaces    []string           `json:"namespaces" doc:"Namespaces of the items."`
-	Items         int                `json:"items" doc:"Number of frozen items. The counts always add up to it."`
-	Complete      bool               `json:"complete" doc:"False if the limit excluded selected steps."`
-	WithoutStep   int                `json:"without_step" doc:"Selected investigations without a failed step."`
-	Overlapping   []OperationOverlap `json:"overlapping" doc:"Other operations with some of the selected steps, which were skipped."`
-	Counts        map[string]int64   `json:"counts" doc:"Items by state: planned, released, running, verified, failed_again, skipped, aborted."`
-	Waves         []int              `json:"waves"`
-	Wave          int                `json:"wave" doc:"Current wave, from 1. The rest counts as the last wave."`
-	RatePerMinute int                `json:"rate_per_minute"`
-	Guards        OperationGuards    `json:"guards"`
-	Tolerated     []string           `json:"tolerated_causes" doc:"Fingerprints of failures that the guards ignore because an operator tolerated them on resume."`
-	Paused        *OperationPause    `json:"paused"`
-	PlanDigest    string             `json:"plan_digest" doc:"Required to start the operation."`
-	ArrivedSince  *int               `json:"arrived_since,omitempty" doc:"Matching investigations opened after the plan, at most 1000. They are not changed."`
-	CreatedAt     time.Time          `json:"created_at"`
-	ExpiresAt     time.Time          `json:"expires_at" doc:"When a plan that was not started is aborted."`
-	StartedAt     *time.Time         `json:"started_at"`
-	EndedAt       *time.Time         `json:"ended_at"`
-	SettledAt     *time.Time         `json:"settled_at" doc:"When the last item got its outcome. An aborted operation may still have released items."`
-}
-
-// OperationOverlap is another open operation with some of the same steps.
-type OperationOverlap = tasker.OperationOverlap
-
-// OperationPause describes the pause of an operation.
-type OperationPause struct {
-	For         string    `json:"for" enum:"operator,same_cause,new_cause,wave_failed,wave_timeout,no_worker"`
-	By          string    `json:"by"`
-	At          time.Time `json:"at"`
-	Failures    int       `json:"failures" doc:"Failures counted by the guard."`
-	FailureText string    `json:"failure_text,omitempty" doc:"Example failure."`
-	TaskUUID    *string   `json:"task_uuid,omitempty" doc:"Task of the example."`
-	Causes      []string  `json:"causes,omitempty" doc:"Fingerprints of the failures. Resume with tolerate_cause to ignore them."`
+	OperationUUID string                    `json:"operation_uuid"`
+	State         string                    `json:"state" enum:"planned,running,paused,done,aborted"`
+	Act           OperationAct              `json:"act"`
+	Select        OperationSelection        `json:"select"`
+	Reason        string                    `json:"reason"`
+	PlannedBy     string                    `json:"planned_by"`
+	StartedBy     *string                   `json:"started_by"`
+	Namespaces    []string                  `json:"namespaces" doc:"Namespaces of the items."`
+	Items         int                       `json:"items" doc:"Number of frozen items. The counts always add up to it."`
+	Complete      bool                      `json:"complete" doc:"False if the limit excluded selected steps."`
+	WithoutStep   int                       `json:"without_step" doc:"Selected investigations without a failed step."`
+	Overlapping   []tasker.OperationOverlap `json:"overlapping" doc:"Other operations with some of the selected steps, which were skipped."`
+	Counts        map[string]int64          `json:"counts" doc:"Items by state: planned, released, running, verified, failed_again, skipped, aborted."`
+	Waves         []int                     `json:"waves"`
+	Wave          int                       `json:"wave" doc:"Current wave, from 1. The rest counts as the last wave."`
+	RatePerMinute int                       `json:"rate_per_minute"`
+	Guards        OperationGuards           `json:"guards"`
+	Tolerated     []string                  `json:"tolerated_causes" doc:"Fingerprints of failures that the guards ignore because an operator tolerated them on resume."`
+	Paused        *tasker.OperationPause    `json:"paused"`
+	PlanDigest    string                    `json:"plan_digest" doc:"Required to start the operation."`
+	ArrivedSince  *int                      `json:"arrived_since,omitempty" doc:"Matching investigations opened after the plan, at most 1000. They are not changed."`
+	CreatedAt     time.Time                 `json:"created_at"`
+	ExpiresAt     time.Time                 `json:"expires_at" doc:"When a plan that was not started is aborted."`
+	StartedAt     *time.Time                `json:"started_at"`
+	EndedAt       *time.Time                `json:"ended_at"`
+	SettledAt     *time.Time                `json:"settled_at" doc:"When the last item got its outcome. An aborted operation may still have released items."`
 }
 
 // OperationList is a page of operations, newest first.
@@ -130,55 +116,10 @@ type OperationList struct {
 	Pagination Pagination  `json:"pagination"`
 }
 
-// OperationItem is one step of an operation.
-type OperationItem struct {
-	Ordinal      int        `json:"ordinal"`
-	TaskUUID     string     `json:"task_uuid"`
-	StepUUID     *string    `json:"step_uuid" doc:"Null for actions on whole tasks."`
-	DLQEntryUUID string     `json:"dlq_entry_uuid"`
-	Namespace    string     `json:"namespace"`
-	State        string     `json:"state" enum:"planned,released,running,verified,failed_again,skipped,aborted"`
-	Outcome      string     `json:"outcome" doc:"Code that explains the state."`
-	Wave         *int       `json:"wave" doc:"From 1. Null before the release."`
-	ReleasedAt   *time.Time `json:"released_at"`
-	FailedAt     *time.Time `json:"failed_at" doc:"Latest failure of the step after its release."`
-	FailureText  string     `json:"failure_text" doc:"Message of that failure, or why the result of the item could not be computed."`
-	MadeTaskUUID *string    `json:"made_task_uuid" doc:"The new task of recreate. The item waits for it."`
-	EndedAt      *time.Time `json:"ended_at"`
-}
-
 // OperationItemList is a page of items, in order.
 type OperationItemList struct {
-	Items []OperationItem `json:"items"`
-	Next  *int            `json:"next" doc:"Value of after for the next page. Null at the end."`
-}
-
-// OperationDryRun is the predicted effect of one part of an operation.
-type OperationDryRun struct {
-	LookedAt     int                `json:"looked_at"`
-	WouldRelease int                `json:"would_release"`
-	Busy         int                `json:"busy" doc:"Locked by another transaction. The operation retries them."`
-	Refused      []OperationRefusal `json:"refused"`
-	Enqueues     map[string]int     `json:"enqueues" doc:"Steps that would become ready, by name."`
-	Results      []OperationResult  `json:"results,omitempty" doc:"Results of the first items, with result_expression."`
-	CannotSee    []string           `json:"cannot_see" doc:"Limitations of a dry run."`
-	Next         *int               `json:"next" doc:"Value of after for the next part. Null at the end."`
-}
-
-// OperationRefusal groups items that would be skipped for one reason.
-type OperationRefusal struct {
-	Outcome string   `json:"outcome"`
-	Items   int      `json:"items"`
-	Sample  []string `json:"sample" doc:"Some of their tasks."`
-	Reason  string   `json:"reason,omitempty" doc:"Of the first item, if results are computed."`
-}
-
-// OperationResult is the result that would complete an item.
-type OperationResult struct {
-	TaskUUID string          `json:"task_uuid"`
-	StepUUID string          `json:"step_uuid"`
-	Result   json.RawMessage `json:"result,omitempty" doc:"Absent if larger than 2048 bytes."`
-	Bytes    int             `json:"bytes"`
+	Items []tasker.OperationItem `json:"items"`
+	Next  *int                   `json:"next" doc:"Value of after for the next page. Null at the end."`
 }
 
 // FromOperation converts an operation.
@@ -191,7 +132,7 @@ func FromOperation(o tasker.Operation) Operation {
 		Guards: OperationGuards{
 			IgnoreNewCause: o.Guards.IgnoreNewCause, WaveTimeoutSeconds: int(o.Guards.WaveTimeout / time.Second), WorkerAtLeast: o.Guards.WorkerAtLeast,
 		},
-		Tolerated:  orEmpty(o.Tolerated),
+		Tolerated: orEmpty(o.Tolerated), Paused: o.Pause,
 		PlanDigest: o.PlanDigest, CreatedAt: o.CreatedAt.UTC(), ExpiresAt: o.ExpiresAt.UTC(), StartedAt: toUTC(o.StartedAt), EndedAt: toUTC(o.EndedAt), SettledAt: toUTC(o.SettledAt),
 	}
 	if t := o.Guards.Tolerate; t != nil {
@@ -200,9 +141,6 @@ func FromOperation(o tasker.Operation) Operation {
 	var args OperationAct
 	if json.Unmarshal(o.Arguments, &args) == nil {
 		out.Act.Result, out.Act.ResultExpression, out.Act.Metadata = args.Result, args.ResultExpression, args.Metadata
-	}
-	if p := o.Pause; p != nil {
-		out.Paused = &OperationPause{For: string(p.For), By: p.By, At: p.At.UTC(), Failures: p.Failures, FailureText: p.FailureText, TaskUUID: idOrNull(p.TaskUUID), Causes: p.Causes}
 	}
 	return out
 }
@@ -213,44 +151,13 @@ func FromSelection(s tasker.OperationSelection, ids int) OperationSelection {
 	out := OperationSelection{
 		DLQReason: string(f.Reason), Namespace: f.Namespace, Name: f.Name, CurrentState: string(f.State), MinAgeMinutes: int(f.Age / time.Minute), Text: f.Text,
 		Recovered: f.Recovered, WorkerVersion: s.WorkerVersion, FailedSince: toUTC(s.FailedSince), IDCount: ids,
-		CaseID: formatID(f.Case), Tags: f.Tags, CorrelationID: f.CorrelationID,
+		Tags: f.Tags, CorrelationID: f.CorrelationID,
+	}
+	if f.Case != nil {
+		out.CaseID = f.Case.String()
 	}
 	for _, a := range f.Attributes {
 		out.Attributes = append(out.Attributes, a.String())
-	}
-	return out
-}
-
-// FromOperationItem converts an item.
-func FromOperationItem(i tasker.OperationItem) OperationItem {
-	out := OperationItem{
-		Ordinal: i.Ordinal, TaskUUID: i.TaskUUID.String(), StepUUID: idOrNull(i.StepUUID), DLQEntryUUID: i.EntryUUID.String(), Namespace: i.Namespace,
-		State: string(i.State), Outcome: i.Outcome, ReleasedAt: toUTC(i.ReleasedAt), FailedAt: toUTC(i.FailedAt), FailureText: i.FailureText,
-		MadeTaskUUID: idOrNull(i.MadeTask), EndedAt: toUTC(i.EndedAt),
-	}
-	if i.Wave != nil {
-		wave := *i.Wave + 1
-		out.Wave = &wave
-	}
-	return out
-}
-
-// cannotSee lists the limitations of a dry run.
-var cannotSee = []string{
-	"whether the cause of the failures is gone", "what the handlers do outside of Tasker", "what happens behind the steps that become ready",
-	"what others do between the dry run and the release",
-}
-
-// FromDryRun converts a dry run.
-func FromDryRun(r tasker.DryRun) OperationDryRun {
-	out := OperationDryRun{
-		LookedAt: r.LookedAt, WouldRelease: r.WouldRelease, Busy: r.Busy, Enqueues: r.Enqueues, CannotSee: cannotSee, Next: r.Next,
-		Refused: convert(r.Refused, func(f tasker.DryRunRefusal) OperationRefusal {
-			return OperationRefusal{Outcome: f.Outcome, Items: f.Items, Sample: convert(f.Sample, tasker.ID.String), Reason: f.Reason}
-		}),
-	}
-	for _, d := range r.Results {
-		out.Results = append(out.Results, OperationResult{TaskUUID: d.TaskUUID.String(), StepUUID: d.StepUUID.String(), Result: d.Result, Bytes: d.Bytes})
 	}
 	return out
 }

@@ -39,7 +39,7 @@ type Step struct {
 	Reminders             int                `json:"reminders" doc:"Reminders sent in the current wait of an external step."`
 	RemindAt              *time.Time         `json:"remind_at" doc:"Next reminder, from remind_after_seconds of the template, or null."`
 	Assignee              *string            `json:"assignee" doc:"Assignee of an external step: a person, or group: and a group. Null if unassigned."`
-	Due                   *Deadline          `json:"due" doc:"Due time of the step. Null if it has none or is not ready."`
+	Due                   *tasker.Deadline   `json:"due" doc:"Due time of the step. Null if it has none or is not ready."`
 	UndoOf                *string            `json:"undo_of" doc:"Name of the step that this one compensates. Null for steps of the template."`
 	ChildTaskUUID         *string            `json:"child_task_uuid" doc:"Latest task of a child step, or null."`
 	MapStepUUID           *string            `json:"map_step_uuid,omitempty" doc:"Map step of an item. Absent for other steps."`
@@ -114,7 +114,7 @@ func FromStep(s tasker.Step) Step {
 		LastAttemptedAt: toUTC(s.LastAttemptedAt), LastFailureAt: toUTC(s.LastFailureAt), NextRetryAt: toUTC(s.NextRetryAt),
 		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: toUTC(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
 		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: toUTC(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: toUTC(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), UndoOf: textOrNull(s.UndoOf()), WaitUntil: toUTC(s.WaitUntil), Reminders: s.Reminders, RemindAt: toUTC(s.RemindAt),
-		ChildTaskUUID: idOrNull(s.ChildTaskUUID), Assignee: textOrNull(s.Assignee), Due: fromDeadline(s.Due),
+		ChildTaskUUID: idOrNull(s.ChildTaskUUID), Assignee: textOrNull(s.Assignee), Due: s.Due,
 		Items: s.Items, Results: orNull(s.Results), Error: orNull(s.Error),
 	}
 	if s.Map != nil {
@@ -129,43 +129,10 @@ func FromStep(s tasker.Step) Step {
 	return out
 }
 
-// HumanStep is an external step that a person answers.
-type HumanStep struct {
-	TaskUUID     string     `json:"task_uuid"`
-	StepUUID     string     `json:"step_uuid"`
-	Step         string     `json:"step" doc:"Name of the step."`
-	Namespace    string     `json:"namespace"`
-	Template     string     `json:"template"`
-	Assignee     *string    `json:"assignee" doc:"A person, or group: and a group. Null if unassigned."`
-	AssignedBy   *string    `json:"assigned_by" doc:"Null: the template."`
-	AssignedAt   *time.Time `json:"assigned_at"`
-	Waiting      bool       `json:"waiting" doc:"The step is waiting for an answer."`
-	WaitingSince *time.Time `json:"waiting_since"`
-	DueAt        *time.Time `json:"due_at" doc:"Timeout, or null."`
-	EscalatedAt  *time.Time `json:"escalated_at" doc:"When escalate_to of the template became the assignee, or null."`
-	Reminders    int        `json:"reminders" doc:"Reminders sent in the current wait."`
-}
-
-// HumanStepDetail is a human step with its form and its history.
-type HumanStepDetail struct {
-	HumanStep
-	Form    json.RawMessage   `json:"form" doc:"JSON Schema of the answer. Null accepts any result."`
-	History []HumanStepChange `json:"history" doc:"Newest first, at most 50."`
-}
-
-// HumanStepChange is one row of the history of a human step.
-type HumanStepChange struct {
-	At       time.Time `json:"at"`
-	Event    string    `json:"event" enum:"assigned,unassigned,escalated"`
-	Actor    string    `json:"actor"`
-	Reason   *string   `json:"reason"`
-	Assignee *string   `json:"assignee" doc:"New assignee."`
-}
-
 // Inbox is a page of waiting human steps, earliest due first.
 type Inbox struct {
-	Steps      []HumanStep `json:"steps"`
-	Pagination InboxPage   `json:"pagination"`
+	Steps      []tasker.HumanStep `json:"steps"`
+	Pagination InboxPage          `json:"pagination"`
 }
 
 // InboxPage is the pagination of the inbox.
@@ -183,45 +150,9 @@ type AssignStep struct {
 	By       string `json:"by,omitempty" maxLength:"255" doc:"Actor for the history."`
 }
 
-// FromHumanStep converts a human step.
-func FromHumanStep(h tasker.HumanStep) HumanStep {
-	out := HumanStep{
-		TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), Step: h.StepName, Namespace: h.Namespace, Template: h.TaskName,
-		Assignee: textOrNull(h.Assignee), AssignedBy: textOrNull(h.AssignedBy), Waiting: h.Waiting, DueAt: toUTC(h.DueAt), EscalatedAt: toUTC(h.EscalatedAt), Reminders: h.Reminders,
-	}
-	if !h.WaitingSince.IsZero() { // is or was in the inbox
-		out.AssignedAt, out.WaitingSince = toUTC(&h.AssignedAt), toUTC(&h.WaitingSince)
-	}
-	return out
-}
-
-// FromHumanStepDetail converts a human step with its history.
-func FromHumanStepDetail(d tasker.HumanStepDetail) HumanStepDetail {
-	out := HumanStepDetail{HumanStep: FromHumanStep(d.HumanStep), Form: orNull(d.Form), History: []HumanStepChange{}}
-	for _, c := range d.History {
-		out.History = append(out.History, HumanStepChange{At: c.At.UTC(), Event: c.Event, Actor: c.Actor, Reason: textOrNull(c.Reason), Assignee: textOrNull(c.Assignee)})
-	}
-	return out
-}
-
-// AnswerLink allows the holder of its token to answer a step once without signing in.
-type AnswerLink struct {
-	UUID      string     `json:"link_uuid"`
-	TaskUUID  string     `json:"task_uuid"`
-	StepUUID  string     `json:"step_uuid"`
-	Assignee  string     `json:"assignee" doc:"Recipient. The answer is recorded as link: and this name."`
-	State     string     `json:"state" enum:"open,used,revoked,expired,void" doc:"void: the step was answered differently, reset or reassigned."`
-	CreatedBy string     `json:"created_by"`
-	CreatedAt time.Time  `json:"created_at"`
-	ExpiresAt time.Time  `json:"expires_at"`
-	UsedAt    *time.Time `json:"used_at"`
-	RevokedAt *time.Time `json:"revoked_at"`
-	RevokedBy *string    `json:"revoked_by"`
-}
-
 // AnswerLinks lists the links of a step.
 type AnswerLinks struct {
-	Links []AnswerLink `json:"links" doc:"Newest first: all usable links and the last 30 others."`
+	Links []tasker.AnswerLink `json:"links" doc:"Newest first: all usable links and the last 30 others."`
 }
 
 // CreateAnswerLink is the body of POST /v1/tasks/{uuid}/workflow_steps/{step}/answer_links.
@@ -232,23 +163,15 @@ type CreateAnswerLink struct {
 
 // NewAnswerLink is a new answer link with its token.
 type NewAnswerLink struct {
-	AnswerLink
+	tasker.AnswerLink
 	Token string  `json:"token" doc:"It cannot be retrieved later: only its SHA-256 is stored."`
 	Path  string  `json:"path" doc:"Path of the answer page."`
 	URL   *string `json:"url" doc:"URL of the answer page. Null if emission.public_url is not configured."`
 }
 
-// FromAnswerLink converts an answer link.
-func FromAnswerLink(l tasker.AnswerLink) AnswerLink {
-	return AnswerLink{
-		UUID: l.UUID.String(), TaskUUID: l.TaskUUID.String(), StepUUID: l.StepUUID.String(), Assignee: l.Assignee, State: string(l.State), CreatedBy: l.CreatedBy,
-		CreatedAt: l.CreatedAt.UTC(), ExpiresAt: l.ExpiresAt.UTC(), UsedAt: toUTC(l.UsedAt), RevokedAt: toUTC(l.RevokedAt), RevokedBy: textOrNull(l.RevokedBy),
-	}
-}
-
 // FromNewAnswerLink converts a new answer link. base is the public URL of the server, or empty.
 func FromNewAnswerLink(l tasker.NewAnswerLink, base string) NewAnswerLink {
-	out := NewAnswerLink{AnswerLink: FromAnswerLink(l.AnswerLink), Token: l.Token, Path: l.Path()}
+	out := NewAnswerLink{AnswerLink: l.AnswerLink, Token: l.Token, Path: l.Path()}
 	if base != "" {
 		out.URL = textOrNull(base + l.Path())
 	}

@@ -47,80 +47,58 @@ type Unique struct {
 
 // Task is a task with its steps. Lists omit the steps.
 type Task struct {
-	TaskUUID             string          `json:"task_uuid"`
-	Namespace            string          `json:"namespace"`
-	Name                 string          `json:"name"`
-	Version              string          `json:"version"`
-	Status               string          `json:"status" doc:"State of the task."`
-	Phase                *string         `json:"phase" enum:"compensating" doc:"compensating: the task compensates its completed steps. Otherwise null."`
-	Outcome              *string         `json:"outcome" enum:"compensated,compensation_stopped,nothing_to_compensate" doc:"Outcome of a compensation: completed; cancelled before its end; no completed step had a compensation. Null without a compensation and while it runs."`
-	StateSince           time.Time       `json:"state_since" doc:"When the task entered its state, or last made progress in it."`
-	Priority             int             `json:"priority"`
-	Context              json.RawMessage `json:"context,omitempty" doc:"Absent in lists."`
-	Initiator            string          `json:"initiator"`
-	SourceSystem         string          `json:"source_system"`
-	Reason               string          `json:"reason"`
-	Tags                 []string        `json:"tags"`
-	Attributes           []string        `json:"attributes,omitempty" doc:"Search attributes with a value, each as NAME:VALUE. Absent in lists and for callers without payloads:read."`
-	Warnings             []tasker.Fault  `json:"warnings,omitempty" doc:"Only in create responses: search attributes that the task does not have, and why."`
-	CorrelationID        string          `json:"correlation_id"`
-	ParentCorrelationID  *string         `json:"parent_correlation_id"`
-	RecreatedFrom        *string         `json:"recreated_from"`
-	ParentTaskUUID       *string         `json:"parent_task_uuid" doc:"Task whose step started this one, or null. It may be deleted."`
-	ParentStepUUID       *string         `json:"parent_step_uuid" doc:"Step that started this task."`
-	StartAt              *time.Time      `json:"start_at"`
-	StartBy              *time.Time      `json:"start_by" doc:"The task is cancelled with the reason expired unless a step is claimed by then. Null: no limit."`
-	Due                  *Deadline       `json:"due" doc:"Due time of the task, or null."`
-	MaxDurationEndsAt    *time.Time      `json:"max_duration_ends_at" doc:"End of max_duration_minutes of its template, or null."`
-	FirstDeadline        *string         `json:"first_deadline" enum:"due,max_duration" doc:"The earlier of the two, or null."`
-	UniqueKey            *string         `json:"unique_key" doc:"Unique among the open tasks of the template. Null if there is none or the caller lacks payloads:read."`
-	DebounceKey          *string         `json:"debounce_key" doc:"Requests with this key are merged into the task until it starts. Null if there is none or the caller lacks payloads:read."`
-	MergedRequests       int             `json:"merged_requests" doc:"Merged requests after the first."`
-	CreatedAt            time.Time       `json:"created_at"`
-	UpdatedAt            time.Time       `json:"updated_at"`
-	CompletedAt          *time.Time      `json:"completed_at"`
-	TotalSteps           int             `json:"total_steps"`
-	PendingSteps         int             `json:"pending_steps"`
-	InProgressSteps      int             `json:"in_progress_steps"`
-	CompletedSteps       int             `json:"completed_steps"`
-	SkippedSteps         int             `json:"skipped_steps" doc:"Steps skipped by a branch."`
-	FailedSteps          int             `json:"failed_steps"`
-	ReadySteps           int             `json:"ready_steps"`
-	CompletionPercentage float64         `json:"completion_percentage"`
-	DeadLettered         bool            `json:"dead_lettered" doc:"An investigation of this task is open, or ended as permanently_failed."`
-	DeadLetteredAt       *time.Time      `json:"dead_lettered_at"`
-	DeadLetterReason     *string         `json:"dead_letter_reason"`
-	DeadLetterMark       *string         `json:"dead_letter_mark" enum:"permanently_failed,under_investigation,opened_by_hand,recovered" doc:"Meaning of the investigation for the task: permanently failed; it cannot progress or a step failed; opened by an operator; it continued automatically and the investigation is still open. Null without one."`
-	DeadLetterLabel      *string         `json:"dead_letter_label" doc:"Mark and reason in words."`
-	DLQEntryUUID         *string         `json:"dlq_entry_uuid"`
-	Steps                []Step          `json:"steps,omitempty" doc:"Absent in lists."`
+	TaskUUID             string           `json:"task_uuid"`
+	Namespace            string           `json:"namespace"`
+	Name                 string           `json:"name"`
+	Version              string           `json:"version"`
+	Status               string           `json:"status" doc:"State of the task."`
+	Phase                *string          `json:"phase" enum:"compensating" doc:"compensating: the task compensates its completed steps. Otherwise null."`
+	Outcome              *string          `json:"outcome" enum:"compensated,compensation_stopped,nothing_to_compensate" doc:"Outcome of a compensation: completed; cancelled before its end; no completed step had a compensation. Null without a compensation and while it runs."`
+	StateSince           time.Time        `json:"state_since" doc:"When the task entered its state, or last made progress in it."`
+	Priority             int              `json:"priority"`
+	Context              json.RawMessage  `json:"context,omitempty" doc:"Absent in lists."`
+	Initiator            string           `json:"initiator"`
+	SourceSystem         string           `json:"source_system"`
+	Reason               string           `json:"reason"`
+	Tags                 []string         `json:"tags"`
+	Attributes           []string         `json:"attributes,omitempty" doc:"Search attributes with a value, each as NAME:VALUE. Absent in lists and for callers without payloads:read."`
+	Warnings             []tasker.Fault   `json:"warnings,omitempty" doc:"Only in create responses: search attributes that the task does not have, and why."`
+	CorrelationID        string           `json:"correlation_id"`
+	ParentCorrelationID  *string          `json:"parent_correlation_id"`
+	RecreatedFrom        *string          `json:"recreated_from"`
+	ParentTaskUUID       *string          `json:"parent_task_uuid" doc:"Task whose step started this one, or null. It may be deleted."`
+	ParentStepUUID       *string          `json:"parent_step_uuid" doc:"Step that started this task."`
+	StartAt              *time.Time       `json:"start_at"`
+	StartBy              *time.Time       `json:"start_by" doc:"The task is cancelled with the reason expired unless a step is claimed by then. Null: no limit."`
+	Due                  *tasker.Deadline `json:"due" doc:"Due time of the task, or null."`
+	MaxDurationEndsAt    *time.Time       `json:"max_duration_ends_at" doc:"End of max_duration_minutes of its template, or null."`
+	FirstDeadline        *string          `json:"first_deadline" enum:"due,max_duration" doc:"The earlier of the two, or null."`
+	UniqueKey            *string          `json:"unique_key" doc:"Unique among the open tasks of the template. Null if there is none or the caller lacks payloads:read."`
+	DebounceKey          *string          `json:"debounce_key" doc:"Requests with this key are merged into the task until it starts. Null if there is none or the caller lacks payloads:read."`
+	MergedRequests       int              `json:"merged_requests" doc:"Merged requests after the first."`
+	CreatedAt            time.Time        `json:"created_at"`
+	UpdatedAt            time.Time        `json:"updated_at"`
+	CompletedAt          *time.Time       `json:"completed_at"`
+	TotalSteps           int              `json:"total_steps"`
+	PendingSteps         int              `json:"pending_steps"`
+	InProgressSteps      int              `json:"in_progress_steps"`
+	CompletedSteps       int              `json:"completed_steps"`
+	SkippedSteps         int              `json:"skipped_steps" doc:"Steps skipped by a branch."`
+	FailedSteps          int              `json:"failed_steps"`
+	ReadySteps           int              `json:"ready_steps"`
+	CompletionPercentage float64          `json:"completion_percentage"`
+	DeadLettered         bool             `json:"dead_lettered" doc:"An investigation of this task is open, or ended as permanently_failed."`
+	DeadLetteredAt       *time.Time       `json:"dead_lettered_at"`
+	DeadLetterReason     *string          `json:"dead_letter_reason"`
+	DeadLetterMark       *string          `json:"dead_letter_mark" enum:"permanently_failed,under_investigation,opened_by_hand,recovered" doc:"Meaning of the investigation for the task: permanently failed; it cannot progress or a step failed; opened by an operator; it continued automatically and the investigation is still open. Null without one."`
+	DeadLetterLabel      *string          `json:"dead_letter_label" doc:"Mark and reason in words."`
+	DLQEntryUUID         *string          `json:"dlq_entry_uuid"`
+	Steps                []Step           `json:"steps,omitempty" doc:"Absent in lists."`
 }
 
 // Settled reports whether the task has ended, or has an investigation that is open or has ended as
 // permanently failed.
 func (t Task) Settled() bool { return tasker.TaskState(t.Status).Final() || t.DeadLettered }
-
-// Deadline is the due time of a task or step, by the database clock.
-type Deadline struct {
-	DueAt       time.Time  `json:"due_at"`
-	WarnAt      time.Time  `json:"warn_at" doc:"When the warning is sent."`
-	State       string     `json:"state" enum:"ahead,soon,overdue,met,missed,ended" doc:"While open: ahead, soon from warn_at on, overdue. After the end: completed in time (met) or later (missed), or cancelled or permanently failed (ended)."`
-	Overdue     string     `json:"overdue" enum:"tell,investigate" doc:"Reaction to the missed due time: with tell, notifications are sent; with investigate, an investigation is opened as well."`
-	Source      string     `json:"source" enum:"request,template,operator" doc:"Origin of the current value."`
-	SetBy       *string    `json:"set_by" doc:"Operator who changed it, or null."`
-	WarnedAt    *time.Time `json:"warned_at" doc:"When the warning was sent, or null."`
-	AnnouncedAt *time.Time `json:"announced_at" doc:"When the overdue notification was sent, or null."`
-}
-
-func fromDeadline(d *tasker.Deadline) *Deadline {
-	if d == nil {
-		return nil
-	}
-	return &Deadline{
-		DueAt: d.DueAt.UTC(), WarnAt: d.WarnAt.UTC(), State: string(d.State), Overdue: string(d.Overdue), Source: string(d.Source), SetBy: textOrNull(d.SetBy),
-		WarnedAt: toUTC(d.WarnedAt), AnnouncedAt: toUTC(d.AnnouncedAt),
-	}
-}
 
 // ChangeDue is the body of PUT /v1/tasks/{uuid}/due.
 type ChangeDue struct {
@@ -210,7 +188,7 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	if t.Counts.Total > 0 {
 		out.CompletionPercentage = float64((t.Counts.Completed+t.Counts.Skipped)*10000/t.Counts.Total) / 100
 	}
-	out.Due, out.MaxDurationEndsAt = fromDeadline(t.Due), toUTC(t.MaxDurationEndsAt)
+	out.Due, out.MaxDurationEndsAt = t.Due, toUTC(t.MaxDurationEndsAt)
 	which, _ := tasker.FirstDeadline(t.Due, t.MaxDurationEndsAt)
 	out.FirstDeadline = textOrNull(which)
 	if o := t.Options; o != nil {
@@ -223,23 +201,10 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	return out
 }
 
-// Attribute is a search attribute that templates of a namespace declare.
-type Attribute struct {
-	Namespace string   `json:"namespace"`
-	Name      string   `json:"name"`
-	Type      string   `json:"type" enum:"text,number,time,bool"`
-	Templates []string `json:"templates" doc:"Templates that declare it in any version."`
-}
-
-// FromAttribute converts an attribute.
-func FromAttribute(a tasker.Attribute) Attribute {
-	return Attribute{Namespace: a.Namespace, Name: a.Name, Type: string(a.Type), Templates: orEmpty(a.Templates)}
-}
-
 // AttributeList is a page of the attributes visible to the caller.
 type AttributeList struct {
-	Attributes []Attribute `json:"attributes"`
-	Pagination Pagination  `json:"pagination"`
+	Attributes []tasker.Attribute `json:"attributes"`
+	Pagination Pagination         `json:"pagination"`
 }
 
 // CancelTasks is the body of POST /v1/tasks/cancel.
@@ -265,33 +230,8 @@ func FromCancelBatch(b tasker.CancelBatch) CancelledTasks {
 	return CancelledTasks{Cancelled: b.Cancelled, Failed: b.Failed, More: b.HasMore, Sample: sample}
 }
 
-// TaskRequest is a task that a program requested with the SQL function tasker.create_task.
-type TaskRequest struct {
-	TaskUUID       string          `json:"task_uuid" format:"uuid" doc:"UUID of the task, once it is created."`
-	Namespace      string          `json:"namespace"`
-	Name           string          `json:"name"`
-	Version        string          `json:"version" doc:"Requested version of the template. Empty: the newest."`
-	Context        json.RawMessage `json:"context,omitempty" doc:"Absent without payloads:read."`
-	Priority       int             `json:"priority"`
-	IdempotencyKey *string         `json:"idempotency_key"`
-	Initiator      string          `json:"initiator"`
-	CreatedAt      time.Time       `json:"created_at"`
-	RefusedAt      *time.Time      `json:"refused_at" doc:"When a server refused to create the task. Null: a server will create it."`
-	ErrorCode      *string         `json:"error_code" doc:"Code of the error of a refused request."`
-	ErrorMessage   *string         `json:"error_message"`
-}
-
 // TaskRequestList is a page of task requests, newest first.
 type TaskRequestList struct {
-	Requests   []TaskRequest `json:"requests"`
-	Pagination Pagination    `json:"pagination"`
-}
-
-// FromTaskRequest converts a task request.
-func FromTaskRequest(r tasker.TaskRequest) TaskRequest {
-	return TaskRequest{
-		TaskUUID: r.TaskUUID.String(), Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: r.Context, Priority: r.Priority,
-		IdempotencyKey: textOrNull(r.IdempotencyKey), Initiator: r.Initiator, CreatedAt: r.CreatedAt.UTC(), RefusedAt: toUTC(r.RefusedAt),
-		ErrorCode: textOrNull(string(r.ErrorCode)), ErrorMessage: textOrNull(r.ErrorMessage),
-	}
+	Requests   []tasker.TaskRequest `json:"requests"`
+	Pagination Pagination           `json:"pagination"`
 }

@@ -68,36 +68,10 @@ func (d *Dispatch) ToDispatch() *tasker.Dispatch {
 	}
 }
 
-// Worker is a worker in GET /v1/workers.
-type Worker struct {
-	WorkerUUID      string     `json:"worker_uuid"`
-	Name            string     `json:"name"`
-	Namespaces      []string   `json:"namespaces"`
-	Handlers        []string   `json:"handlers"`
-	Version         string     `json:"version"`
-	MaxConcurrency  int        `json:"max_concurrency"`
-	Health          string     `json:"health" enum:"active,draining,stale,gone"`
-	InFlight        int        `json:"in_flight"`
-	RegisteredAt    time.Time  `json:"registered_at"`
-	LastHeartbeatAt time.Time  `json:"last_heartbeat_at"`
-	DrainingSince   *time.Time `json:"draining_since" doc:"Since when it drains, or null."`
-	RegisteredBy    string     `json:"registered_by,omitempty" doc:"Authenticated subject that registered it, if any."`
-}
-
-// FromWorker converts a worker.
-func FromWorker(w tasker.Worker) Worker {
-	return Worker{
-		WorkerUUID: w.UUID.String(), Name: w.Name, Namespaces: orEmpty(w.Namespaces), Handlers: orEmpty(w.Handlers),
-		Version: w.Version, MaxConcurrency: w.MaxConcurrency, Health: string(w.Health), InFlight: w.InFlight,
-		RegisteredAt: w.RegisteredAt.UTC(), LastHeartbeatAt: w.LastHeartbeatAt.UTC(), DrainingSince: toUTC(w.DrainingSince),
-		RegisteredBy: w.RegisteredBy,
-	}
-}
-
 // WorkerList is the response of GET /v1/workers.
 type WorkerList struct {
-	Workers    []Worker   `json:"workers"`
-	Pagination Pagination `json:"pagination"`
+	Workers    []tasker.Worker `json:"workers"`
+	Pagination Pagination      `json:"pagination"`
 }
 
 // ClaimSteps is the body of POST /v1/workers/{worker_uuid}/claims.
@@ -264,25 +238,12 @@ type RejectedResult struct {
 	Message  string `json:"message"`
 }
 
-// Namespace is the weight of a namespace in GET /v1/namespaces.
-type Namespace struct {
-	Namespace string    `json:"namespace"`
-	Weight    float64   `json:"weight" doc:"Relative share in claims from several namespaces: with 3 it gets three steps for each step of a namespace with 1."`
-	SetBy     string    `json:"set_by"`
-	SetAt     time.Time `json:"set_at"`
-}
-
 // NamespaceList is the response of GET /v1/namespaces.
 type NamespaceList struct {
-	Namespaces []Namespace `json:"namespaces"`
+	Namespaces []tasker.NamespaceWeight `json:"namespaces"`
 }
 
 // SetNamespace sets the weight of a namespace.
 type SetNamespace struct {
 	Weight float64 `json:"weight" doc:"From 0.01 to 1000."`
-}
-
-// FromNamespaceWeight converts the weight of a namespace.
-func FromNamespaceWeight(w tasker.NamespaceWeight) Namespace {
-	return Namespace{Namespace: w.Namespace, Weight: w.Weight, SetBy: w.SetBy, SetAt: w.SetAt.UTC()}
 }

@@ -24,7 +24,7 @@ func (c *Client) ReEmit(ctx context.Context, r apiv1.ReEmit) (apiv1.ReEmitted, e
 }
 
 // Sinks lists the sinks and their states.
-func (c *Client) Sinks(ctx context.Context) ([]apiv1.Sink, error) {
+func (c *Client) Sinks(ctx context.Context) ([]tasker.SinkState, error) {
 	return call(ctx, c, endpoint.ListSinks, none, none)
 }
 

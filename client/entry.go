@@ -10,18 +10,18 @@ import (
 )
 
 // Entries lists investigations.
-func (c *Client) Entries(ctx context.Context, f tasker.EntryFilter) ([]apiv1.Entry, error) {
+func (c *Client) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
 	return call(ctx, c, endpoint.ListEntries, f, none)
 }
 
 // Entry returns an investigation with up to 500 rows of its history. [Client.EntryFrom] returns
 // further rows.
-func (c *Client) Entry(ctx context.Context, entry tasker.ID) (apiv1.Entry, error) {
+func (c *Client) Entry(ctx context.Context, entry tasker.ID) (tasker.Entry, error) {
 	return c.EntryFrom(ctx, entry, 0)
 }
 
 // EntryFrom returns an investigation with its history from row offset on.
-func (c *Client) EntryFrom(ctx context.Context, entry tasker.ID, offset int) (apiv1.Entry, error) {
+func (c *Client) EntryFrom(ctx context.Context, entry tasker.ID, offset int) (tasker.Entry, error) {
 	return call(ctx, c, endpoint.GetEntry, apiv1.EntryQuery{HistoryOffset: offset}, none, entry)
 }
 
@@ -31,7 +31,7 @@ func (c *Client) EvidenceFile(ctx context.Context, entry tasker.ID) (tasker.Evid
 }
 
 // EntryOfTask returns the latest investigation of a task.
-func (c *Client) EntryOfTask(ctx context.Context, task tasker.ID) (apiv1.Entry, error) {
+func (c *Client) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, error) {
 	return call(ctx, c, endpoint.GetEntryOfTask, none, none, task)
 }
 
@@ -43,7 +43,7 @@ func (c *Client) UpdateEntry(ctx context.Context, entry tasker.ID, u apiv1.Updat
 
 // OpenEntry opens an investigation of a task. It returns a Conflict with the id of the open
 // investigation if there is one.
-func (c *Client) OpenEntry(ctx context.Context, task tasker.ID, o apiv1.OpenEntry) (apiv1.Entry, error) {
+func (c *Client) OpenEntry(ctx context.Context, task tasker.ID, o apiv1.OpenEntry) (tasker.Entry, error) {
 	return call(ctx, c, endpoint.OpenEntry, none, o, task)
 }
 
@@ -54,13 +54,13 @@ func (c *Client) Stats(ctx context.Context) ([]tasker.EntryStats, error) {
 
 // InvestigationQueue lists open investigations. Callers that end listed investigations must read
 // the first page again, because later ones move up.
-func (c *Client) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) ([]apiv1.InvestigationQueueEntry, error) {
+func (c *Client) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) ([]tasker.InvestigationQueueEntry, error) {
 	return call(ctx, c, endpoint.GetQueue, f, none)
 }
 
 // RelatedEntries counts the other investigations of the same case and returns the latest ended
 // ones. Limit 0 means the server's default.
-func (c *Client) RelatedEntries(ctx context.Context, entry tasker.ID, limit int) (apiv1.RelatedEntries, error) {
+func (c *Client) RelatedEntries(ctx context.Context, entry tasker.ID, limit int) (tasker.RelatedEntries, error) {
 	return call(ctx, c, endpoint.GetRelatedEntries, apiv1.RelatedQuery{Limit: limit}, none, entry)
 }
 
@@ -73,7 +73,7 @@ func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals
 
 // EntryTimes returns the phase durations of the investigations that ended within the window, which
 // is rounded down to minutes. Zero means the server's default.
-func (c *Client) EntryTimes(ctx context.Context, window time.Duration) (apiv1.EntryTimes, error) {
+func (c *Client) EntryTimes(ctx context.Context, window time.Duration) (tasker.ResolutionTimes, error) {
 	return call(ctx, c, endpoint.GetEntryTimes, apiv1.EntryTimesQuery{Window: window.Truncate(time.Minute)}, none)
 }
 
@@ -89,7 +89,7 @@ func (c *Client) Cases(ctx context.Context, f tasker.CaseFilter) (apiv1.CaseList
 }
 
 // Case returns a case with details of its investigations.
-func (c *Client) Case(ctx context.Context, id tasker.ID) (apiv1.CaseDetail, error) {
+func (c *Client) Case(ctx context.Context, id tasker.ID) (tasker.CaseDetail, error) {
 	return call(ctx, c, endpoint.GetCase, none, none, id)
 }
 
@@ -105,17 +105,17 @@ func (c *Client) CaseChanges(ctx context.Context, id tasker.ID) (apiv1.CaseChang
 }
 
 // UpdateCase changes a case and returns it.
-func (c *Client) UpdateCase(ctx context.Context, id tasker.ID, u apiv1.UpdateCase) (apiv1.Case, error) {
+func (c *Client) UpdateCase(ctx context.Context, id tasker.ID, u apiv1.UpdateCase) (tasker.Case, error) {
 	return call(ctx, c, endpoint.UpdateCase, none, u, id)
 }
 
 // MergeCase merges a case into another one, which it returns.
-func (c *Client) MergeCase(ctx context.Context, id tasker.ID, m apiv1.MergeCase) (apiv1.Case, error) {
+func (c *Client) MergeCase(ctx context.Context, id tasker.ID, m apiv1.MergeCase) (tasker.Case, error) {
 	return call(ctx, c, endpoint.MergeCase, none, m, id)
 }
 
 // UnmergeCase reverts a merge and returns the merged case.
-func (c *Client) UnmergeCase(ctx context.Context, id tasker.ID, u apiv1.UnmergeCase) (apiv1.Case, error) {
+func (c *Client) UnmergeCase(ctx context.Context, id tasker.ID, u apiv1.UnmergeCase) (tasker.Case, error) {
 	return call(ctx, c, endpoint.UnmergeCase, none, u, id)
 }
 
@@ -130,7 +130,7 @@ func (c *Client) Incidents(ctx context.Context, f tasker.IncidentFilter) (apiv1.
 }
 
 // Incident returns an incident with its cases and notifications.
-func (c *Client) Incident(ctx context.Context, id tasker.ID) (apiv1.IncidentDetail, error) {
+func (c *Client) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail, error) {
 	return call(ctx, c, endpoint.GetIncident, none, none, id)
 }
 

@@ -10,7 +10,7 @@ import (
 
 // BeginHold creates a hold. It returns a Conflict with the id of the other hold in its details if
 // the scope is already held.
-func (c *Client) BeginHold(ctx context.Context, b apiv1.BeginHold) (apiv1.Hold, error) {
+func (c *Client) BeginHold(ctx context.Context, b apiv1.BeginHold) (tasker.Hold, error) {
 	return call(ctx, c, endpoint.BeginHold, none, b)
 }
 
@@ -20,22 +20,22 @@ func (c *Client) Holds(ctx context.Context, f tasker.HoldFilter) (apiv1.HoldList
 }
 
 // Hold returns a hold with its history.
-func (c *Client) Hold(ctx context.Context, hold tasker.ID) (apiv1.HoldDetail, error) {
+func (c *Client) Hold(ctx context.Context, hold tasker.ID) (tasker.HoldDetail, error) {
 	return call(ctx, c, endpoint.GetHold, none, none, hold)
 }
 
 // ProbeHold releases one step of a hold to test whether it succeeds.
-func (c *Client) ProbeHold(ctx context.Context, hold tasker.ID, p apiv1.ProbeHold) (apiv1.Hold, error) {
+func (c *Client) ProbeHold(ctx context.Context, hold tasker.ID, p apiv1.ProbeHold) (tasker.Hold, error) {
 	return call(ctx, c, endpoint.ProbeHold, none, p, hold)
 }
 
 // ExtendHold changes the end, and optionally the owner, of a hold.
-func (c *Client) ExtendHold(ctx context.Context, hold tasker.ID, e apiv1.ExtendHold) (apiv1.Hold, error) {
+func (c *Client) ExtendHold(ctx context.Context, hold tasker.ID, e apiv1.ExtendHold) (tasker.Hold, error) {
 	return call(ctx, c, endpoint.ExtendHold, none, e, hold)
 }
 
 // ReleaseHold starts to release the steps of a hold in waves.
-func (c *Client) ReleaseHold(ctx context.Context, hold tasker.ID, r apiv1.ReleaseHold) (apiv1.Hold, error) {
+func (c *Client) ReleaseHold(ctx context.Context, hold tasker.ID, r apiv1.ReleaseHold) (tasker.Hold, error) {
 	return call(ctx, c, endpoint.ReleaseHold, none, r, hold)
 }
 

@@ -56,6 +56,6 @@ func (c *Client) AbortOperation(ctx context.Context, operation tasker.ID, by str
 
 // DryRunOperation predicts the effect of an operation, one part at a time, without changing
 // anything. Next of the response starts the next part.
-func (c *Client) DryRunOperation(ctx context.Context, operation tasker.ID, r apiv1.DryRunOperation) (apiv1.OperationDryRun, error) {
+func (c *Client) DryRunOperation(ctx context.Context, operation tasker.ID, r apiv1.DryRunOperation) (tasker.DryRun, error) {
 	return call(ctx, c, endpoint.DryRunOperation, none, r, operation)
 }

@@ -75,13 +75,13 @@ func (c *Client) Inbox(ctx context.Context, q apiv1.InboxQuery) (apiv1.Inbox, er
 }
 
 // HumanStep returns a human step with its form and its history.
-func (c *Client) HumanStep(ctx context.Context, task tasker.ID, step string) (apiv1.HumanStepDetail, error) {
+func (c *Client) HumanStep(ctx context.Context, task tasker.ID, step string) (tasker.HumanStepDetail, error) {
 	return call(ctx, c, endpoint.GetAssignee, none, none, task, step)
 }
 
 // AssignStep changes the assignee of an external step, which is identified by name or UUID. It
 // returns a Conflict if the step is not waiting.
-func (c *Client) AssignStep(ctx context.Context, task tasker.ID, step string, a apiv1.AssignStep) (apiv1.HumanStep, error) {
+func (c *Client) AssignStep(ctx context.Context, task tasker.ID, step string, a apiv1.AssignStep) (tasker.HumanStep, error) {
 	return call(ctx, c, endpoint.AssignStep, none, a, task, step)
 }
 
@@ -98,6 +98,6 @@ func (c *Client) AnswerLinks(ctx context.Context, task tasker.ID, step string) (
 }
 
 // RevokeAnswerLink revokes an answer link. It returns a Conflict if the link was used.
-func (c *Client) RevokeAnswerLink(ctx context.Context, task tasker.ID, step string, link tasker.ID) (apiv1.AnswerLink, error) {
+func (c *Client) RevokeAnswerLink(ctx context.Context, task tasker.ID, step string, link tasker.ID) (tasker.AnswerLink, error) {
 	return call(ctx, c, endpoint.RevokeAnswerLink, none, none, task, step, link)
 }

@@ -136,11 +136,11 @@ func (c *Client) StepTransitions(ctx context.Context, task, step tasker.ID, p ap
 }
 
 // Explain returns why a task, step, investigation, case, operation or hold is in its state.
-func (c *Client) Explain(ctx context.Context, id tasker.ID) (apiv1.Explanation, error) {
+func (c *Client) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation, error) {
 	return call(ctx, c, endpoint.Explain, none, none, id)
 }
 
 // ExplainQueue returns why the steps of a namespace and a handler are waiting.
-func (c *Client) ExplainQueue(ctx context.Context, namespace, handler string) (apiv1.Explanation, error) {
+func (c *Client) ExplainQueue(ctx context.Context, namespace, handler string) (tasker.Explanation, error) {
 	return call(ctx, c, endpoint.ExplainQueue, none, none, namespace, handler)
 }

@@ -61,7 +61,7 @@ func (c *Client) SaveCheckpoint(ctx context.Context, worker tasker.ID, s apiv1.S
 }
 
 // DrainWorker drains a worker: it claims no more steps, finishes its current ones and leaves.
-func (c *Client) DrainWorker(ctx context.Context, worker tasker.ID) (apiv1.Worker, error) {
+func (c *Client) DrainWorker(ctx context.Context, worker tasker.ID) (tasker.Worker, error) {
 	return call(ctx, c, endpoint.DrainWorker, none, none, worker)
 }
 
@@ -83,7 +83,7 @@ func (c *Client) Namespaces(ctx context.Context) (apiv1.NamespaceList, error) {
 }
 
 // SetNamespace sets the weight of a namespace.
-func (c *Client) SetNamespace(ctx context.Context, namespace string, s apiv1.SetNamespace) (apiv1.Namespace, error) {
+func (c *Client) SetNamespace(ctx context.Context, namespace string, s apiv1.SetNamespace) (tasker.NamespaceWeight, error) {
 	return call(ctx, c, endpoint.SetNamespace, none, s, namespace)
 }
 

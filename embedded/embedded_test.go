@@ -262,7 +262,7 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	must(err)
 	detail, err := e.Case(ctx, cases[0].ID)
 	must(err)
-	for _, id := range []tasker.ID{cases[0].ID, *cases[0].EntryUUID} {
+	for _, id := range []tasker.ID{cases[0].ID, cases[0].EntryUUID.ID} {
 		if x, err := e.Explain(ctx, id); err != nil || x.Reason != tasker.ConditionNoWorker || x.NextActor != tasker.NextOperator || x.Message == "" {
 			t.Errorf("explanation %+v, %v", x, err)
 		}

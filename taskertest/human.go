@@ -34,7 +34,7 @@ func (w *Workflow) answerSteps() (given int) {
 	}
 	list, _, err := w.engine.Inbox(w.t.Context(), tasker.InboxFilter{Limit: maxAttempts})
 	w.must(err)
-	slices.SortStableFunc(list, func(a, b tasker.HumanStep) int { return a.WaitingSince.Compare(b.WaitingSince) })
+	slices.SortStableFunc(list, func(a, b tasker.HumanStep) int { return a.WaitingSince.Compare(*b.WaitingSince) })
 	for _, h := range list {
 		left := w.answers[h.StepName]
 		if len(left) == 0 {
@@ -50,7 +50,7 @@ func (w *Workflow) answerSteps() (given int) {
 			w.must(err)
 			o.Result = doc
 		}
-		if _, err := w.engine.CompleteExternal(w.t.Context(), h.TaskUUID, h.StepUUID, o, cmp.Or(h.Assignee, actor)); err != nil {
+		if _, err := w.engine.CompleteExternal(w.t.Context(), h.TaskUUID, h.StepUUID, o, cmp.Or(string(h.Assignee), actor)); err != nil {
 			w.t.Fatalf("answer step %s: %v\n%s", h.StepName, err, w.describe(h.TaskUUID))
 		}
 		given++

@@ -608,7 +608,7 @@ func TestTheAuditLog(t *testing.T) {
 	registered := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers",
 		map[string]any{"name": "w", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 1}, key)
 	for range 2 {
-		if w := want[apiv1.Worker](h, http.StatusOK, "POST", "/v1/workers/"+registered.WorkerUUID+"/drain", nil, key); w.RegisteredBy != "key:deploy" {
+		if w := want[tasker.Worker](h, http.StatusOK, "POST", "/v1/workers/"+registered.WorkerUUID+"/drain", nil, key); w.RegisteredBy != "key:deploy" {
 			t.Errorf("registered by %q", w.RegisteredBy)
 		}
 	}
@@ -810,5 +810,5 @@ func TestAWorkerIsBoundToTheKeyThatRegisteredIt(t *testing.T) {
 	if len(receipt.Accepted) != 1 {
 		t.Errorf("the result under the rotated key: %+v", receipt)
 	}
-	want[apiv1.Worker](h, http.StatusOK, "POST", path+"/drain", nil, root)
+	want[tasker.Worker](h, http.StatusOK, "POST", path+"/drain", nil, root)
 }

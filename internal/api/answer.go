@@ -29,6 +29,14 @@ func (x *request) respond(status int, body any) error {
 	return x.send(status, jsonMedia, doc)
 }
 
+// respondResult sends value as JSON, or returns err if it is not nil.
+func (x *request) respondResult(status int, value any, err error) error {
+	if err != nil {
+		return err
+	}
+	return x.respond(status, value)
+}
+
 // respondWith sends document(value) as JSON, or returns err if it is not nil.
 func respondWith[T, D any](x *request, status int, value T, err error, document func(T) D) error {
 	if err != nil {

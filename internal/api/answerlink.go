@@ -38,7 +38,7 @@ func (s *server) listAnswerLinks(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.AnswerLinks{Links: convert(list, apiv1.FromAnswerLink)})
+	return x.respond(http.StatusOK, apiv1.AnswerLinks{Links: orEmpty(list)})
 }
 
 func (s *server) revokeAnswerLink(x *request) error {
@@ -47,5 +47,5 @@ func (s *server) revokeAnswerLink(x *request) error {
 		return err
 	}
 	l, err := s.engine.RevokeAnswerLink(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, x.pathUUID("link_uuid"), x.resolveActorOrUnknown(""))
-	return respondWith(x, http.StatusOK, l, err, apiv1.FromAnswerLink)
+	return x.respondResult(http.StatusOK, l, err)
 }

@@ -13,7 +13,7 @@ func (s *server) listCases(x *request, f tasker.CaseFilter) error {
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.FromCases(convert(list, apiv1.FromCase), more, totals))
+	return x.respond(http.StatusOK, apiv1.FromCases(orEmpty(list), more, totals))
 }
 
 func (s *server) updateCase(x *request, req apiv1.UpdateCase) error {
@@ -28,7 +28,7 @@ func (s *server) updateCase(x *request, req apiv1.UpdateCase) error {
 		u.Snooze = &time.Time{}
 	}
 	c, err := s.caseService.Update(x.ctx, x.pathUUID("case_id"), u)
-	return respondWith(x, http.StatusOK, c, err, apiv1.FromCase)
+	return x.respondResult(http.StatusOK, c, err)
 }
 
 func (s *server) mergeCase(x *request, req apiv1.MergeCase) error {
@@ -53,7 +53,7 @@ func (s *server) unmergeCase(x *request, req apiv1.UnmergeCase) error {
 
 func (s *server) respondWithCase(x *request, id tasker.ID) error {
 	c, err := s.db.Case(x.ctx, id)
-	return respondWith(x, http.StatusOK, c, err, apiv1.FromCase)
+	return x.respondResult(http.StatusOK, c, err)
 }
 
 func (s *server) splitCase(x *request, req apiv1.SplitCase) error {

@@ -29,21 +29,21 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 		t.Fatalf("cases %+v", list)
 	}
 	c := list.Cases[0]
-	queue := want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)
-	if c.Entries != 3 || c.Recovered != 1 || c.DLQEntryUUID != entries[1] || c.NamespaceName != "shop" || c.TaskName != "order" ||
-		c.StepName == "" || c.ErrorPattern == "" || c.Label == "" || c.Severity == "" || c.DLQReason != "max_retries_exceeded" {
+	queue := want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)
+	if c.Entries != 3 || c.Recovered != 1 || c.EntryUUID.String() != entries[1] || c.Namespace != "shop" || c.TaskName != "order" ||
+		c.StepName == "" || c.ErrorPattern == "" || c.Label == "" || c.Severity == "" || c.Reason != "max_retries_exceeded" {
 		t.Errorf("case %+v", c)
 	}
 	for _, q := range queue {
-		if q.CaseKey != c.CaseKey || q.StepName != c.StepName || q.ErrorPattern != c.ErrorPattern {
+		if q.CaseKey != c.CaseKey.ID || q.StepName != c.StepName || q.ErrorPattern != c.ErrorPattern {
 			t.Errorf("the queue says %+v of case %+v", q, c)
 		}
 	}
 	for query, n := range map[string]int{
-		"case=" + c.CaseID: 3, "case_key=" + c.CaseKey: 3, "case_key=" + entries[0]: 0, "text=" + c.StepName: 3, "text=nothing": 0,
+		"case=" + c.ID.String(): 3, "case_key=" + c.CaseKey.String(): 3, "case_key=" + entries[0]: 0, "text=" + c.StepName: 3, "text=nothing": 0,
 		"min_age_minutes=1": 0, "min_age_minutes=0": 3, "recovered=true": 1,
 	} {
-		if got := want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil); len(got) != n {
+		if got := want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil); len(got) != n {
 			t.Errorf("%s: %d investigations, want %d", query, len(got), n)
 		}
 		if got := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases?"+query, nil); got.TotalEntries != int64(n) || len(got.Cases) != min(n, 1) {
@@ -53,9 +53,9 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 	h.wantError(http.StatusBadRequest, "INVALID", "case_key", "GET", "/v1/cases?case_key=x", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "min_age_minutes", "GET", "/v1/cases?min_age_minutes=-1", nil)
 
-	related := want[apiv1.RelatedEntries](h, http.StatusOK, "GET", "/v1/dlq/entry/"+entries[2]+"/related", nil)
-	if related.CaseID != c.CaseID || related.CaseKey != c.CaseKey || related.Open != 2 || related.OpenHasMore || related.Ended["manually_resolved"] != 1 || len(related.Last) != 1 ||
-		related.Last[0].DLQEntryUUID != entries[0] || related.Last[0].TaskUUID != tasks[0] || related.Last[0].ResolvedBy == "" || related.Last[0].ResolutionNotes == "" {
+	related := want[tasker.RelatedEntries](h, http.StatusOK, "GET", "/v1/dlq/entry/"+entries[2]+"/related", nil)
+	if related.Case.String() != c.ID.String() || related.CaseKey != c.CaseKey.ID || related.Open != 2 || related.More || related.Counts["manually_resolved"] != 1 || len(related.Last) != 1 ||
+		related.Last[0].EntryUUID.String() != entries[0] || related.Last[0].TaskUUID.String() != tasks[0] || related.Last[0].By == "" || related.Last[0].Notes == "" {
 		t.Errorf("related %+v", related)
 	}
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "", "GET", "/v1/dlq/entry/"+tasks[0]+"/related", nil)
@@ -71,8 +71,8 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 	if len(counts) != 3 || opened != 4 || ended != 1 || counts[2].Open == nil || *counts[2].Open != 3 {
 		t.Errorf("%d intervals, %d opened, %d ended: %+v", len(counts), opened, ended, counts)
 	}
-	times := want[apiv1.EntryTimes](h, http.StatusOK, "GET", "/v1/dlq/times?minutes=60", nil)
-	if len(times.Phases) != 5 || times.Entries != 1 || times.Phases[4].Phase != "resolve" || times.Phases[4].Cases != 1 || times.Phases[4].P50Seconds <= 0 || time.Since(times.Since) < time.Hour {
+	times := want[tasker.ResolutionTimes](h, http.StatusOK, "GET", "/v1/dlq/times?minutes=60", nil)
+	if len(times.Times) != 5 || times.Entries != 1 || times.Times[4].Phase != "resolve" || times.Times[4].Cases != 1 || times.Times[4].P50Seconds <= 0 || time.Since(times.Since) < time.Hour {
 		t.Errorf("times %+v", times)
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "minutes", "GET", "/v1/dlq/times?minutes=0", nil)
@@ -88,9 +88,9 @@ func TestWorkOnACase(t *testing.T) {
 		h.stuck(worker)
 	}
 	c := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases?unowned=true", nil).Cases[0]
-	path := "/v1/cases/" + c.CaseID
-	d := want[apiv1.CaseDetail](h, http.StatusOK, "GET", path, nil)
-	if d.CaseID != c.CaseID || d.Entries != 3 || d.Waiting != 3 || len(d.Samples) != 3 || d.Samples[0].ErrorMessage == "" || len(d.Fingerprints) != 1 ||
+	path := "/v1/cases/" + c.ID.String()
+	d := want[tasker.CaseDetail](h, http.StatusOK, "GET", path, nil)
+	if d.ID.String() != c.ID.String() || d.Entries != 3 || d.Waiting != 3 || len(d.Samples) != 3 || d.Samples[0].ErrorMessage == "" || len(d.Fingerprints) != 1 ||
 		len(d.History) == 0 || d.History[len(d.History)-1].Event != "opened" || len(d.Spread) == 0 {
 		t.Errorf("detail %+v", d)
 	}
@@ -98,16 +98,16 @@ func TestWorkOnACase(t *testing.T) {
 	if why.Looked != 3 || len(why.Parts) != 7 || why.Parts[2].Value != c.StepName {
 		t.Errorf("why %+v", why)
 	}
-	owned := want[apiv1.Case](h, http.StatusOK, "PATCH", path, `{"owner":"ann","owned_for_minutes":60,"notes":"mine","actor":"ann","expected_updated_at":"`+c.UpdatedAt.Format(time.RFC3339Nano)+`"}`)
+	owned := want[tasker.Case](h, http.StatusOK, "PATCH", path, `{"owner":"ann","owned_for_minutes":60,"notes":"mine","actor":"ann","expected_updated_at":"`+c.UpdatedAt.Format(time.RFC3339Nano)+`"}`)
 	if owned.Owner != "ann" || owned.State != "ongoing" || owned.OwnedUntil == nil {
 		t.Errorf("owned %+v", owned)
 	}
 	h.wantError(http.StatusConflict, "CONFLICT", "with owner ann", "PATCH", path, `{"owner":"bo","expected_updated_at":"`+c.UpdatedAt.Format(time.RFC3339Nano)+`"}`)
 	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	if s := want[apiv1.Case](h, http.StatusOK, "PATCH", path, `{"snooze_until":"`+until+`","snooze_above":5}`); s.State != "resting" || s.SnoozedUntil == nil || *s.SnoozeAbove != 5 {
+	if s := want[tasker.Case](h, http.StatusOK, "PATCH", path, `{"snooze_until":"`+until+`","snooze_above":5}`); s.State != "resting" || s.SnoozedUntil == nil || *s.SnoozeThreshold != 5 {
 		t.Errorf("snoozed %+v", s)
 	}
-	if s := want[apiv1.Case](h, http.StatusOK, "PATCH", path, `{"wake":true}`); s.State != "ongoing" || s.SnoozedUntil != nil {
+	if s := want[tasker.Case](h, http.StatusOK, "PATCH", path, `{"wake":true}`); s.State != "ongoing" || s.SnoozedUntil != nil {
 		t.Errorf("woken %+v", s)
 	}
 	nobody := tasker.NewID().String()
@@ -122,7 +122,7 @@ func TestWorkOnACase(t *testing.T) {
 		{404, "NOT_FOUND", "not found", "GET", "/v1/cases/" + nobody, ""},
 		{404, "NOT_FOUND", "not found", "GET", "/v1/cases/" + nobody + "/why", ""},
 		{400, "INVALID", "into", "POST", path + "/merge", `{"into":"x","reason":"r"}`},
-		{400, "INVALID", "itself", "POST", path + "/merge", `{"into":"` + c.CaseID + `","reason":"r"}`},
+		{400, "INVALID", "itself", "POST", path + "/merge", `{"into":"` + c.ID.String() + `","reason":"r"}`},
 		{404, "NOT_FOUND", "not found", "POST", path + "/merge", `{"into":"` + nobody + `","reason":"r"}`},
 		{409, "CONFLICT", "not merged", "POST", path + "/unmerge", `{"reason":"r"}`},
 		{409, "CONFLICT", "there is nothing to split off", "POST", path + "/split", `{"literal":"nowhere","reason":"r"}`},
@@ -143,17 +143,17 @@ func TestWorkOnACase(t *testing.T) {
 	if len(list.Cases) != 2 || list.Unclassified != 0 {
 		t.Fatalf("split: %+v", list)
 	}
-	other := list.Cases[0].CaseID
-	if other == c.CaseID {
-		other = list.Cases[1].CaseID
+	other := list.Cases[0].ID.String()
+	if other == c.ID.String() {
+		other = list.Cases[1].ID.String()
 	}
-	if m := want[apiv1.Case](h, http.StatusOK, "POST", "/v1/cases/"+other+"/merge", `{"into":"`+c.CaseID+`","reason":"one after all"}`); m.CaseID != c.CaseID || m.Entries != 3 {
+	if m := want[tasker.Case](h, http.StatusOK, "POST", "/v1/cases/"+other+"/merge", `{"into":"`+c.ID.String()+`","reason":"one after all"}`); m.ID.String() != c.ID.String() || m.Entries != 3 {
 		t.Errorf("merged %+v", m)
 	}
-	if m := want[apiv1.CaseDetail](h, http.StatusOK, "GET", "/v1/cases/"+other, nil); m.MergedInto != c.CaseID {
+	if m := want[tasker.CaseDetail](h, http.StatusOK, "GET", "/v1/cases/"+other, nil); *m.MergedInto != c.ID {
 		t.Errorf("merged away %+v", m)
 	}
-	if m := want[apiv1.Case](h, http.StatusOK, "POST", "/v1/cases/"+other+"/unmerge", `{"reason":"two"}`); m.CaseID != other || m.Entries != 1 {
+	if m := want[tasker.Case](h, http.StatusOK, "POST", "/v1/cases/"+other+"/unmerge", `{"reason":"two"}`); m.ID.String() != other || m.Entries != 1 {
 		t.Errorf("unmerged %+v", m)
 	}
 	if list := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases?case_state=resolved", nil); len(list.Cases) != 0 {

@@ -229,7 +229,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		})
 	}
 	c := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases", nil).Cases[0]
-	want[any](h, http.StatusAccepted, "POST", "/v1/cases/"+c.CaseID+"/split", map[string]any{"literal": "4711", "reason": "r"})
+	want[any](h, http.StatusAccepted, "POST", "/v1/cases/"+c.ID.String()+"/split", map[string]any{"literal": "4711", "reason": "r"})
 
 	plan := want[apiv1.Operation](h, http.StatusCreated, "POST", "/v1/operations", map[string]any{
 		"act": map[string]any{"type": "reset_for_retry"}, "reason": "r", "planned_by": "ann", "select": map[string]any{"namespace": "shop"},

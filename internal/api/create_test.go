@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest"
@@ -81,16 +82,16 @@ func TestAnIdempotencyKeyOfAnOperator(t *testing.T) {
 		t.Error("the attempt lost its lease")
 	}
 	look := map[string]any{"reason": "look", "created_by": "ann"}
-	opened := want[apiv1.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+step.TaskUUID, look, "Idempotency-Key: k3")
-	if again := want[apiv1.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+step.TaskUUID, look, "Idempotency-Key: k3"); again.DLQEntryUUID != opened.DLQEntryUUID {
-		t.Errorf("the repeated request opened %s, want %s as before", again.DLQEntryUUID, opened.DLQEntryUUID)
+	opened := want[tasker.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+step.TaskUUID, look, "Idempotency-Key: k3")
+	if again := want[tasker.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+step.TaskUUID, look, "Idempotency-Key: k3"); again.UUID.String() != opened.UUID.String() {
+		t.Errorf("the repeated request opened %s, want %s as before", again.UUID.String(), opened.UUID.String())
 	}
 	h.wantError(http.StatusConflict, "CONFLICT", "has an open investigation", "POST", "/v1/dlq/task/"+step.TaskUUID, look, "Idempotency-Key: k4")
 	note := map[string]any{"resolution_notes": "seen", "updated_by": "ann"}
 	for range 2 {
-		want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", "/v1/dlq/entry/"+opened.DLQEntryUUID, note, "Idempotency-Key: k2")
+		want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", "/v1/dlq/entry/"+opened.UUID.String(), note, "Idempotency-Key: k2")
 	}
-	if e := want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/entry/"+opened.DLQEntryUUID, nil); len(e.History) != 2 {
+	if e := want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/entry/"+opened.UUID.String(), nil); len(e.History) != 2 {
 		t.Errorf("history %+v, want created and one note", e.History)
 	}
 }

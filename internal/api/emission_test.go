@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -86,12 +87,12 @@ func TestEmissionsAreListed(t *testing.T) {
 	if one.Position != 2 || len(one.Emissions) != 3 || one.Emissions[2].State != "set_aside" || !strings.Contains(string(one.Data), `"manual_dlq"`) {
 		t.Errorf("%+v", one)
 	}
-	sinks := want[[]apiv1.Sink](h, http.StatusOK, "GET", "/v1/dlq/sinks", nil)
-	if len(sinks) != 3 || sinks[2].Sink != "webhook" || sinks[2].Pending != 3 || sinks[2].SetAside != 1 || sinks[2].OldestPending == nil || sinks[2].Status != "up" {
+	sinks := want[[]tasker.SinkState](h, http.StatusOK, "GET", "/v1/dlq/sinks", nil)
+	if len(sinks) != 3 || sinks[2].Sink != "webhook" || sinks[2].Pending != 3 || sinks[2].Undeliverable != 1 || sinks[2].OldestPending == nil || sinks[2].Status != "up" {
 		t.Errorf("%+v", sinks)
 	}
 	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`)
-	sinks = want[[]apiv1.Sink](h, http.StatusOK, "GET", "/v1/dlq/sinks", nil)
+	sinks = want[[]tasker.SinkState](h, http.StatusOK, "GET", "/v1/dlq/sinks", nil)
 	if sinks[2].Status != "failing" || *sinks[2].LastError != "refused" {
 		t.Errorf("%+v", sinks[2])
 	}
@@ -157,7 +158,7 @@ func TestReEmitOfMany(t *testing.T) {
 	if rest.Events != 400 || rest.Emissions != 400 || rest.NextFromPosition != nil {
 		t.Errorf("%+v", rest)
 	}
-	sinks := want[[]apiv1.Sink](h, http.StatusOK, "GET", "/v1/dlq/sinks", nil)
+	sinks := want[[]tasker.SinkState](h, http.StatusOK, "GET", "/v1/dlq/sinks", nil)
 	if len(sinks) != 1 || sinks[0].Pending != 10_000 {
 		t.Errorf("counting stops: %+v", sinks)
 	}

@@ -13,18 +13,18 @@ func (s *server) listEntries(x *request, f tasker.EntryFilter) error {
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, convert(list, apiv1.FromEntry))
+	return x.respond(http.StatusOK, orEmpty(list))
 }
 
 func (s *server) openEntry(x *request, req apiv1.OpenEntry) error {
 	task := x.pathUUID("task_uuid")
 	e, err := s.dlq.Open(x.ctx, task, tasker.NewEntry{Actor: x.resolveActor(req.CreatedBy), Reason: req.Reason, Metadata: nullToNil(req.Metadata), RequestKey: x.idempotencyKey()})
-	return respondWith(x, http.StatusCreated, e, err, apiv1.FromEntry)
+	return x.respondResult(http.StatusCreated, e, err)
 }
 
 func (s *server) getEntry(x *request, q apiv1.EntryQuery) error {
 	e, err := s.db.EntryFrom(x.ctx, x.pathUUID("dlq_entry_uuid"), q.HistoryOffset)
-	return respondWith(x, http.StatusOK, e, err, apiv1.FromEntry)
+	return x.respondResult(http.StatusOK, e, err)
 }
 
 func (s *server) updateEntry(x *request, req apiv1.UpdateEntry) error {
@@ -44,7 +44,7 @@ func (s *server) updateEntry(x *request, req apiv1.UpdateEntry) error {
 		message = "investigation ended as " + string(e.ResolutionStatus)
 	}
 	return x.respond(http.StatusOK, apiv1.UpdatedEntry{
-		Success: true, Message: message, Warnings: append([]string{}, warnings...), Entry: apiv1.FromEntry(e),
+		Success: true, Message: message, Warnings: append([]string{}, warnings...), Entry: e,
 	})
 }
 
@@ -77,12 +77,12 @@ func (s *server) listInvestigationQueue(x *request, f tasker.InvestigationFilter
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, convert(list, apiv1.FromInvestigationQueueEntry))
+	return x.respond(http.StatusOK, orEmpty(list))
 }
 
 func (s *server) listRelatedEntries(x *request, q apiv1.RelatedQuery) error {
 	related, err := s.db.RelatedEntries(x.ctx, x.pathUUID("dlq_entry_uuid"), q.Limit)
-	return respondWith(x, http.StatusOK, related, err, apiv1.FromRelated)
+	return x.respondResult(http.StatusOK, related, err)
 }
 
 // countEntries returns counts for intervals that start at multiples of their width, so that
@@ -98,5 +98,5 @@ func (s *server) countEntries(x *request, q apiv1.EntryCountQuery) error {
 
 func (s *server) getEntryTimes(x *request, q apiv1.EntryTimesQuery) error {
 	t, err := s.db.EntryTimes(x.ctx, time.Now().Truncate(time.Minute).Add(-q.Window))
-	return respondWith(x, http.StatusOK, t, err, apiv1.FromEntryTimes)
+	return x.respondResult(http.StatusOK, t, err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -22,8 +23,8 @@ func (h *harness) investigations() []string {
 	ids = append(ids, failed(), failed(), failed())
 	for range 2 {
 		task := h.createTask(1)
-		e := want[apiv1.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+task.TaskUUID, map[string]any{"reason": "odd", "created_by": "ann"})
-		ids = append(ids, e.DLQEntryUUID)
+		e := want[tasker.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+task.TaskUUID, map[string]any{"reason": "odd", "created_by": "ann"})
+		ids = append(ids, e.UUID.String())
 	}
 	h.end(ids[1], "cancelled")
 	h.end(ids[3], "manually_resolved")
@@ -62,13 +63,13 @@ func TestTheListOfInvestigations(t *testing.T) {
 		"?dlq_reason=manual_dlq&resolution_status=cancelled":                           {},
 		"?dlq_reason=manual_dlq&resolution_status=manually_resolved&limit=50&offset=0": {3},
 	} {
-		list := want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq"+query, nil)
+		list := want[[]tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq"+query, nil)
 		ordered, got := []string{}, []string{}
 		for _, p := range positions {
 			ordered = append(ordered, ids[p])
 		}
 		for _, e := range list {
-			got = append(got, e.DLQEntryUUID)
+			got = append(got, e.UUID.String())
 		}
 		if diff := cmp.Diff(ordered, got); diff != "" {
 			t.Errorf("GET /v1/dlq%s: %s", query, diff)
@@ -83,7 +84,7 @@ func TestAStaleUpdateOfAnInvestigationIsRefused(t *testing.T) {
 	h.register(chain)
 	task := h.stuck(h.worker())
 	path := "/v1/dlq/entry/" + *task.DLQEntryUUID
-	read := want[apiv1.Entry](h, http.StatusOK, "GET", path, nil)
+	read := want[tasker.Entry](h, http.StatusOK, "GET", path, nil)
 	note := func(text string, at time.Time) map[string]any {
 		return map[string]any{"resolution_notes": text, "expected_updated_at": at}
 	}
@@ -119,13 +120,13 @@ func TestTheMarkOfADeadLetteredTask(t *testing.T) {
 	h.register(chain)
 	task := h.stuck(h.worker())
 	h.createTask(2)
-	e := want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
+	e := want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
 	check := func(mark, label string) {
 		t.Helper()
 		list := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?dead_lettered=true", nil).Tasks
 		one := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil)
 		for _, got := range append(list, one) {
-			if got.TaskUUID != task.TaskUUID || !got.DeadLettered || !got.DeadLetteredAt.Equal(e.DLQTimestamp) || *got.DLQEntryUUID != e.DLQEntryUUID ||
+			if got.TaskUUID != task.TaskUUID || !got.DeadLettered || !got.DeadLetteredAt.Equal(e.At) || *got.DLQEntryUUID != e.UUID.String() ||
 				*got.DeadLetterReason != "max_retries_exceeded" || *got.DeadLetterMark != mark || *got.DeadLetterLabel != label {
 				t.Errorf("%+v, want mark %s, %s", got, mark, label)
 			}
@@ -136,7 +137,7 @@ func TestTheMarkOfADeadLetteredTask(t *testing.T) {
 		}
 	}
 	check("under_investigation", "Under investigation: max retries exceeded")
-	h.end(e.DLQEntryUUID, "permanently_failed")
+	h.end(e.UUID.String(), "permanently_failed")
 	check("permanently_failed", "Permanently failed: max retries exceeded")
 }
 
@@ -157,8 +158,8 @@ func TestTheQueueIsPagedAndFiltered(t *testing.T) {
 		"current_state=complete": {}, "namespace=none": {}, "name=none": {}, "dlq_reason=manual_dlq": {},
 	} {
 		got := []string{}
-		for _, q := range want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil) {
-			got = append(got, q.DLQEntryUUID)
+		for _, q := range want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil) {
+			got = append(got, q.EntryUUID.String())
 		}
 		if !slices.Equal(got, expected) {
 			t.Errorf("%s: %v, want %v", query, got, expected)

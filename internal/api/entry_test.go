@@ -42,24 +42,24 @@ func TestAnInvestigationFromFailureToResolution(t *testing.T) {
 	if task.Status != "error" || !task.DeadLettered || task.DLQEntryUUID == nil || *task.DeadLetterReason != "max_retries_exceeded" {
 		t.Fatalf("task %+v", task)
 	}
-	list := want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq?resolution_status=pending&dlq_reason=max_retries_exceeded&limit=50", nil)
-	if len(list) != 1 || list[0].DLQEntryUUID != *task.DLQEntryUUID || list[0].CurrentTaskState != "error" || list[0].History != nil {
+	list := want[[]tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq?resolution_status=pending&dlq_reason=max_retries_exceeded&limit=50", nil)
+	if len(list) != 1 || list[0].UUID.String() != *task.DLQEntryUUID || list[0].CurrentTaskState != "error" || list[0].History != nil {
 		t.Errorf("list %+v", list)
 	}
-	if none := want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq?resolution_status=cancelled", nil); len(none) != 0 {
+	if none := want[[]tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq?resolution_status=cancelled", nil); len(none) != 0 {
 		t.Errorf("cancelled %+v", none)
 	}
-	newest := want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
-	if newest.DLQEntryUUID != *task.DLQEntryUUID || !strings.Contains(string(newest.TaskSnapshot), "card declined") {
+	newest := want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
+	if newest.UUID.String() != *task.DLQEntryUUID || !strings.Contains(string(newest.Snapshot), "card declined") {
 		t.Errorf("newest %+v", newest)
 	}
-	path := "/v1/dlq/entry/" + newest.DLQEntryUUID
-	one := want[apiv1.Entry](h, http.StatusOK, "GET", path, nil)
-	if len(one.History) != 1 || one.History[0].Event != "created" || *one.StepUUID != task.Steps[0].StepUUID {
+	path := "/v1/dlq/entry/" + newest.UUID.String()
+	one := want[tasker.Entry](h, http.StatusOK, "GET", path, nil)
+	if len(one.History) != 1 || one.History[0].Event != "created" || one.StepUUID.String() != task.Steps[0].StepUUID {
 		t.Errorf("one %+v", one)
 	}
-	queue := want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?limit=100", nil)
-	if len(queue) != 1 || queue[0].PriorityScore < 500 || queue[0].NamespaceName != "shop" || queue[0].CurrentState != "error" {
+	queue := want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?limit=100", nil)
+	if len(queue) != 1 || queue[0].PriorityScore < 500 || queue[0].Namespace != "shop" || queue[0].CurrentState != "error" {
 		t.Errorf("queue %+v", queue)
 	}
 	stats := want[[]tasker.EntryStats](h, http.StatusOK, "GET", "/v1/dlq/stats", nil)
@@ -91,13 +91,13 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 	path := "/v1/dlq/entry/" + *task.DLQEntryUUID
 	names := func(where, name string) {
 		h.Helper()
-		one := want[apiv1.Entry](h, http.StatusOK, "GET", path, nil)
+		one := want[tasker.Entry](h, http.StatusOK, "GET", path, nil)
 		all := []*tasker.FailedStep{
 			one.FailedStep,
-			want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil)[0].FailedStep,
-			want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil).FailedStep,
-			want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)[0].FailedStep,
-			want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?namespace=shop", nil)[0].FailedStep,
+			want[[]tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil)[0].FailedStep,
+			want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil).FailedStep,
+			want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)[0].FailedStep,
+			want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?namespace=shop", nil)[0].FailedStep,
 		}
 		for i, f := range all {
 			if name == "" && f != nil || name != "" && (f == nil || f.Name != name || f.Since.IsZero()) {
@@ -136,9 +136,9 @@ func TestInvestigationNotesAreRedacted(t *testing.T) {
 	answers := map[string]any{
 		"first": want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", path, update),
 		"again": want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", path, update),
-		"one":   want[apiv1.Entry](h, http.StatusOK, "GET", path, nil),
-		"list":  want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil),
-		"task":  want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil),
+		"one":   want[tasker.Entry](h, http.StatusOK, "GET", path, nil),
+		"list":  want[[]tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil),
+		"task":  want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil),
 	}
 	for name, answer := range answers {
 		doc, err := json.Marshal(answer)
@@ -147,7 +147,7 @@ func TestInvestigationNotesAreRedacted(t *testing.T) {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
-	if one, ok := answers["one"].(apiv1.Entry); !ok || len(one.History) != 2 {
+	if one, ok := answers["one"].(tasker.Entry); !ok || len(one.History) != 2 {
 		t.Errorf("the history has %d rows, want 2: the request was applied twice", len(one.History))
 	}
 }
@@ -234,12 +234,12 @@ func TestOpeningAnInvestigation(t *testing.T) {
 	task := h.createTask(1)
 	path := "/v1/dlq/task/" + task.TaskUUID
 	open := map[string]any{"reason": "looks odd", "created_by": "ann", "metadata": map[string]any{"ticket": 7}}
-	e := want[apiv1.Entry](h, http.StatusCreated, "POST", path, open)
-	if e.DLQReason != "manual_dlq" || e.OriginalState != "steps_in_process" || e.CurrentTaskState != "steps_in_process" {
+	e := want[tasker.Entry](h, http.StatusCreated, "POST", path, open)
+	if e.Reason != "manual_dlq" || e.OriginalState != "steps_in_process" || e.CurrentTaskState != "steps_in_process" {
 		t.Errorf("entry %+v", e)
 	}
 	p := h.wantError(http.StatusConflict, "CONFLICT", "already has an open investigation", "POST", path, open)
-	if !strings.Contains(string(p.Error.Details), e.DLQEntryUUID) {
+	if !strings.Contains(string(p.Error.Details), e.UUID.String()) {
 		t.Errorf("details %s", p.Error.Details)
 	}
 	if lines := want[[]tasker.StaleTask](h, http.StatusOK, "GET", "/v1/dlq/staleness?limit=1000", nil); len(lines) != 1 || lines[0].Health != "healthy" {

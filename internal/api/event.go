@@ -93,7 +93,7 @@ func (s *server) listSinks(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, convert(list, apiv1.FromSinkState))
+	return x.respond(http.StatusOK, orEmpty(list))
 }
 
 func (s *server) listAudit(x *request, q apiv1.AuditQuery) error {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/feed"
@@ -92,8 +93,8 @@ func (h *harness) investigate(n int) (entries []string) {
 	h.Helper()
 	for i := range n {
 		task := h.createTask(100 + i)
-		e := want[apiv1.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+task.TaskUUID, `{"reason":"r","created_by":"c"}`)
-		entries = append(entries, e.DLQEntryUUID)
+		e := want[tasker.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+task.TaskUUID, `{"reason":"r","created_by":"c"}`)
+		entries = append(entries, e.UUID.String())
 	}
 	return entries
 }

@@ -33,7 +33,7 @@ func (s *server) beginHold(x *request, req apiv1.BeginHold) error {
 		}
 	}
 	h, err := s.holds.Begin(x.ctx, n)
-	return respondWith(x, http.StatusCreated, h, err, apiv1.FromHold)
+	return x.respondResult(http.StatusCreated, h, err)
 }
 
 func (s *server) listHolds(x *request, f tasker.HoldFilter) error {
@@ -44,7 +44,7 @@ func (s *server) listHolds(x *request, f tasker.HoldFilter) error {
 	}
 	page := apiv1.HoldPage{Limit: f.Limit, Count: len(list), HasMore: more}
 	page.NextBefore = nextCursor(list, more, func(h tasker.Hold) string { return h.UUID.String() })
-	return x.respond(http.StatusOK, apiv1.HoldList{Holds: convert(list, apiv1.FromHold), Pagination: page})
+	return x.respond(http.StatusOK, apiv1.HoldList{Holds: orEmpty(list), Pagination: page})
 }
 
 func (s *server) probeHold(x *request, req apiv1.ProbeHold) error {
@@ -72,5 +72,5 @@ func (s *server) releaseHold(x *request, req apiv1.ReleaseHold) error {
 
 func (x *request) changeHold(do func(tasker.ID) (tasker.Hold, error)) error {
 	h, err := do(x.pathUUID("hold_uuid"))
-	return respondWith(x, http.StatusOK, h, err, apiv1.FromHold)
+	return x.respondResult(http.StatusOK, h, err)
 }

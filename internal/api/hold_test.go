@@ -21,28 +21,28 @@ func TestHolds(t *testing.T) {
 	h.stuck(worker)
 	c := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases", nil).Cases[0]
 
-	first := want[apiv1.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "shop", Handler: "run", ForSeconds: 3600, Owner: "bo", Reason: "PSP outage"})
+	first := want[tasker.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "shop", Handler: "run", ForSeconds: 3600, Owner: "bo", Reason: "PSP outage"})
 	if first.State != "active" || first.Kind != "manual" || !first.Blocks || first.Owner != "bo" || first.Handler != "run" || first.EndsAt.Sub(first.BeganAt).Round(time.Second) != time.Hour {
 		t.Errorf("%+v", first)
 	}
 	p := h.wantError(http.StatusConflict, "CONFLICT", "already has this scope", "POST", "/v1/holds", apiv1.BeginHold{Namespace: "shop", Handler: "run", ForSeconds: 60, By: "bo", Reason: "again"})
-	if got := string(p.Error.Details); got != `{"hold_uuid":"`+first.HoldUUID+`"}` {
+	if got := string(p.Error.Details); got != `{"hold_uuid":"`+first.UUID.String()+`"}` {
 		t.Errorf("the details of the conflict are %s", got)
 	}
 	until := time.Now().Add(2 * time.Hour)
-	second := want[apiv1.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{CaseID: c.CaseID, Until: &until, By: "anna", Reason: "of a case"})
-	if second.Namespace != "shop" || second.TaskName != c.TaskName || second.StepName != c.StepName || second.CaseID == nil || *second.CaseID != c.CaseID || second.Owner != "anna" {
+	second := want[tasker.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{CaseID: c.ID.String(), Until: &until, By: "anna", Reason: "of a case"})
+	if second.Namespace != "shop" || second.TaskName != c.TaskName || second.StepName != c.StepName || second.CaseID == nil || *second.CaseID != c.ID || second.Owner != "anna" {
 		t.Errorf("%+v", second)
 	}
-	other := want[apiv1.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "attic", ForSeconds: 60, By: "bo", Reason: "r"})
+	other := want[tasker.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "attic", ForSeconds: 60, By: "bo", Reason: "r"})
 
 	listed := func(query, names string) apiv1.HoldList {
 		t.Helper()
 		l := want[apiv1.HoldList](h, http.StatusOK, "GET", "/v1/holds?"+query, nil)
-		text := map[string]string{first.HoldUUID: "first", second.HoldUUID: "second", other.HoldUUID: "other"}
+		text := map[string]string{first.UUID.String(): "first", second.UUID.String(): "second", other.UUID.String(): "other"}
 		got := []string{}
 		for _, x := range l.Holds {
-			got = append(got, text[x.HoldUUID])
+			got = append(got, text[x.UUID.String()])
 		}
 		if fmt.Sprint(got) != names {
 			t.Errorf("%q lists %v, want %s", query, got, names)
@@ -59,25 +59,25 @@ func TestHolds(t *testing.T) {
 		t.Errorf("%+v", page)
 	}
 
-	path := "/v1/holds/" + first.HoldUUID
-	extended := want[apiv1.Hold](h, http.StatusOK, "POST", path+"/extend", apiv1.ExtendHold{ForSeconds: 7200, Owner: "anna", By: "bo", Reason: "it takes longer"})
+	path := "/v1/holds/" + first.UUID.String()
+	extended := want[tasker.Hold](h, http.StatusOK, "POST", path+"/extend", apiv1.ExtendHold{ForSeconds: 7200, Owner: "anna", By: "bo", Reason: "it takes longer"})
 	if extended.Owner != "anna" || !extended.EndsAt.After(first.EndsAt) {
 		t.Errorf("%+v", extended)
 	}
 	h.wantError(http.StatusConflict, "CONFLICT", "has no parked steps", "POST", path+"/probe", apiv1.ProbeHold{By: "bo"})
-	released := want[apiv1.Hold](h, http.StatusOK, "POST", path+"/release", apiv1.ReleaseHold{Waves: &[]int{2, 5}, By: "anna", Reason: "it is back"})
+	released := want[tasker.Hold](h, http.StatusOK, "POST", path+"/release", apiv1.ReleaseHold{Waves: &[]int{2, 5}, By: "anna", Reason: "it is back"})
 	if released.State != "releasing" || fmt.Sprint(released.Waves) != "[2 5]" {
 		t.Errorf("%+v", released)
 	}
 	h.wantError(http.StatusConflict, "CONFLICT", "releasing", "POST", path+"/extend", apiv1.ExtendHold{ForSeconds: 60, By: "bo", Reason: "r"})
 	h.wantError(http.StatusConflict, "CONFLICT", "releasing", "POST", path+"/probe", apiv1.ProbeHold{By: "bo"})
 	h.wantError(http.StatusConflict, "CONFLICT", "already", "POST", path+"/release", apiv1.ReleaseHold{By: "bo", Reason: "r"})
-	d := want[apiv1.HoldDetail](h, http.StatusOK, "GET", path, nil)
+	d := want[tasker.HoldDetail](h, http.StatusOK, "GET", path, nil)
 	if len(d.History) != 3 || d.History[0].Event != tasker.HoldReleaseBegan || d.History[0].Actor != "anna" || *d.History[0].Reason != "it is back" ||
 		d.History[2].Event != tasker.HoldBegan || d.History[2].Actor != "bo" || len(d.Releases) != 0 {
 		t.Errorf("%+v", d)
 	}
-	h.Exec(`UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now() WHERE hold_uuid = $1::uuid`, first.HoldUUID)
+	h.Exec(`UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now() WHERE hold_uuid = $1::uuid`, first.UUID.String())
 	listed("open=true", "[other second]")
 	listed("open=true&namespace=shop", "[second]")
 }
@@ -92,14 +92,14 @@ func TestProbesOfAHold(t *testing.T) {
 	worker := e.RegisterWorker("run")
 	task := e.Create("refund")
 	e.Create("refund")
-	held := want[apiv1.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{Namespace: enginetest.Namespace, ForSeconds: 3600, By: "bo", Reason: "PSP outage"})
+	held := want[tasker.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{Namespace: enginetest.Namespace, ForSeconds: 3600, By: "bo", Reason: "PSP outage"})
 	_, err := holds.ParkSteps(h.Context())
 	h.Must(err)
-	path := "/v1/holds/" + held.HoldUUID
-	if d := want[apiv1.HoldDetail](h, http.StatusOK, "GET", path, nil); d.Held != 2 || d.HeldIsAtLeast {
+	path := "/v1/holds/" + held.UUID.String()
+	if d := want[tasker.HoldDetail](h, http.StatusOK, "GET", path, nil); d.Held != 2 || d.HeldIsAtLeast {
 		t.Fatalf("it holds %d steps", d.Held)
 	}
-	asked := want[apiv1.Hold](h, http.StatusOK, "POST", path+"/probe", apiv1.ProbeHold{By: "anna", Reason: "is it back?"})
+	asked := want[tasker.Hold](h, http.StatusOK, "POST", path+"/probe", apiv1.ProbeHold{By: "anna", Reason: "is it back?"})
 	if asked.NextProbeAt == nil {
 		t.Errorf("no probe is due: %+v", asked)
 	}
@@ -115,8 +115,8 @@ func TestProbesOfAHold(t *testing.T) {
 	h.Must(err)
 	_, err = holds.AdvanceHolds(h.Context())
 	h.Must(err)
-	d := want[apiv1.HoldDetail](h, http.StatusOK, "GET", path, nil)
-	if d.Probes != 1 || d.FailedProbes != 1 || len(d.Releases) != 1 || *d.Releases[0].Outcome != "failed" || d.Releases[0].TaskUUID != task.String() ||
+	d := want[tasker.HoldDetail](h, http.StatusOK, "GET", path, nil)
+	if d.Probes != 1 || d.FailedProbes != 1 || len(d.Releases) != 1 || d.Releases[0].Outcome != "failed" || d.Releases[0].TaskUUID != task ||
 		d.Releases[0].Failure == nil || *d.Releases[0].Failure != "HTTP 503" || d.Releases[0].Wave != 0 || d.Releases[0].JudgedAt == nil {
 		t.Errorf("%+v", d)
 	}
@@ -126,8 +126,8 @@ func TestProbesOfAHold(t *testing.T) {
 func TestHoldsRefuse(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	held := want[apiv1.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "shop", ForSeconds: 60, By: "bo", Reason: "r"})
-	path, gone := "/v1/holds/"+held.HoldUUID, "/v1/holds/"+tasker.NewID().String()
+	held := want[tasker.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{Namespace: "shop", ForSeconds: 60, By: "bo", Reason: "r"})
+	path, gone := "/v1/holds/"+held.UUID.String(), "/v1/holds/"+tasker.NewID().String()
 	before := h.fingerprint()
 	soon := time.Now().Add(time.Hour)
 	for _, c := range []struct {
@@ -175,11 +175,11 @@ func TestWhoMayHold(t *testing.T) {
 	shop := h.tenant("shop")
 	both := h.bearer("both", "viewer@shop", "operator@attic")
 	body := apiv1.BeginHold{Namespace: "attic", ForSeconds: 60, By: "bo", Reason: "r"}
-	held := want[apiv1.Hold](h, http.StatusCreated, "POST", "/v1/holds", body, both)
+	held := want[tasker.Hold](h, http.StatusCreated, "POST", "/v1/holds", body, both)
 	if held.Owner != "key:both (bo)" {
 		t.Errorf("the owner is %q", held.Owner)
 	}
-	d := want[apiv1.HoldDetail](h, http.StatusOK, "GET", "/v1/holds/"+held.HoldUUID, nil, both)
+	d := want[tasker.HoldDetail](h, http.StatusOK, "GET", "/v1/holds/"+held.UUID.String(), nil, both)
 	if d.History[0].Actor != "key:both (bo)" {
 		t.Errorf("%q began it", d.History[0].Actor)
 	}
@@ -190,7 +190,7 @@ func TestWhoMayHold(t *testing.T) {
 	if l := want[apiv1.HoldList](h, http.StatusOK, "GET", "/v1/holds", nil, both); len(l.Holds) != 2 {
 		t.Errorf("%d holds are listed", len(l.Holds))
 	}
-	if l := want[apiv1.HoldList](h, http.StatusOK, "GET", "/v1/holds", nil, h.bearer("alone", "operator@attic")); len(l.Holds) != 1 || l.Holds[0].HoldUUID != held.HoldUUID {
+	if l := want[apiv1.HoldList](h, http.StatusOK, "GET", "/v1/holds", nil, h.bearer("alone", "operator@attic")); len(l.Holds) != 1 || l.Holds[0].UUID.String() != held.UUID.String() {
 		t.Errorf("holds of another namespace are listed: %+v", l.Holds)
 	}
 }

@@ -33,7 +33,7 @@ func (s *server) listInbox(x *request, q apiv1.InboxQuery) error {
 	page.NextAfter = nextCursor(list, more, func(h tasker.HumanStep) string {
 		return tasker.InboxCursor{DueAt: h.DueAt, Step: h.StepUUID}.String()
 	})
-	return x.respond(http.StatusOK, apiv1.Inbox{Steps: convert(list, apiv1.FromHumanStep), Pagination: page})
+	return x.respond(http.StatusOK, apiv1.Inbox{Steps: orEmpty(list), Pagination: page})
 }
 
 // readAssignees returns the assignees to which the inbox is limited; nil means all.
@@ -62,7 +62,7 @@ func (s *server) getStepAssignee(x *request) error {
 		return err
 	}
 	d, err := s.engine.HumanStep(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step})
-	return respondWith(x, http.StatusOK, d, err, apiv1.FromHumanStepDetail)
+	return x.respondResult(http.StatusOK, d, err)
 }
 
 func (s *server) assignStep(x *request) error {
@@ -75,5 +75,5 @@ func (s *server) assignStep(x *request) error {
 		return err
 	}
 	now, err := s.engine.Assign(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, tasker.AssignRequest{Assignee: req.Assignee, Reason: req.Reason, Actor: x.resolveActorOrUnknown(req.By)})
-	return respondWith(x, http.StatusOK, now, err, apiv1.FromHumanStep)
+	return x.respondResult(http.StatusOK, now, err)
 }

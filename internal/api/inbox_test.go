@@ -22,8 +22,8 @@ func TestInbox(t *testing.T) {
 	e.Must(err)
 	h := serve(t, e)
 	path := "/v1/tasks/" + first.String() + "/workflow_steps/approve"
-	now := want[apiv1.HumanStep](h, http.StatusOK, "PUT", path+"/assignee", apiv1.AssignStep{Assignee: "group:finance", Reason: "holiday", By: "bo"})
-	if now.Assignee == nil || *now.Assignee != "group:finance" || *now.AssignedBy != "bo" || !now.Waiting || now.DueAt == nil {
+	now := want[tasker.HumanStep](h, http.StatusOK, "PUT", path+"/assignee", apiv1.AssignStep{Assignee: "group:finance", Reason: "holiday", By: "bo"})
+	if now.Assignee != "group:finance" || now.AssignedBy != "bo" || !now.Waiting || now.DueAt == nil {
 		t.Errorf("%+v", now)
 	}
 	listed := func(query string, steps int) apiv1.Inbox {
@@ -42,18 +42,18 @@ func TestInbox(t *testing.T) {
 	listed("due_before=2020-01-01T00:00:00Z", 0)
 	listed("namespace=attic", 0)
 	page := listed("limit=1&template=refund", 1)
-	if !page.Pagination.HasMore || page.Steps[0].TaskUUID != first.String() {
+	if !page.Pagination.HasMore || page.Steps[0].TaskUUID != first {
 		t.Fatalf("%+v", page)
 	}
-	if page = listed("limit=1&after="+*page.Pagination.NextAfter, 1); page.Pagination.HasMore || page.Steps[0].TaskUUID != second.String() {
+	if page = listed("limit=1&after="+*page.Pagination.NextAfter, 1); page.Pagination.HasMore || page.Steps[0].TaskUUID != second {
 		t.Errorf("%+v", page)
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "next_after of the previous page", "GET", "/v1/inbox?after=x", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "requires authentication", "GET", "/v1/inbox?mine=true", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "assignee", "PUT", path+"/assignee", apiv1.AssignStep{Assignee: "a b"})
 
-	d := want[apiv1.HumanStepDetail](h, http.StatusOK, "GET", path+"/assignee", nil)
-	if string(d.Form) == "null" || len(d.History) != 1 || *d.History[0].Reason != "holiday" || d.Step != "approve" {
+	d := want[tasker.HumanStepDetail](h, http.StatusOK, "GET", path+"/assignee", nil)
+	if string(d.Form) == "null" || len(d.History) != 1 || d.History[0].Reason != "holiday" || d.StepName != "approve" {
 		t.Errorf("%+v", d)
 	}
 	if s := want[apiv1.Step](h, http.StatusOK, "GET", path, nil); s.Assignee == nil || *s.Assignee != "group:finance" {
@@ -64,12 +64,12 @@ func TestInbox(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 	links := h.send("GET", path+"/answer_links", "")
-	if links.status != http.StatusOK || strings.Contains(links.text, made.Token[4:]) || !strings.Contains(links.text, made.UUID) {
+	if links.status != http.StatusOK || strings.Contains(links.text, made.Token[4:]) || !strings.Contains(links.text, made.UUID.String()) {
 		t.Errorf("%d %s", links.status, links.text)
 	}
 	few := int64(5)
 	h.wantError(http.StatusBadRequest, "INVALID", "expires_in_seconds", "POST", path+"/answer_links", apiv1.CreateAnswerLink{ExpiresInSeconds: &few})
-	if l := want[apiv1.AnswerLink](h, http.StatusOK, "DELETE", path+"/answer_links/"+made.UUID, nil); l.State != "revoked" || l.RevokedAt == nil || *l.RevokedBy == "" {
+	if l := want[tasker.AnswerLink](h, http.StatusOK, "DELETE", path+"/answer_links/"+made.UUID.String(), nil); l.State != "revoked" || l.RevokedAt == nil || l.RevokedBy == "" {
 		t.Errorf("%+v", l)
 	}
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found for this step", "DELETE", path+"/answer_links/"+first.String(), nil)

@@ -13,7 +13,7 @@ func (s *server) listIncidents(x *request, f tasker.IncidentFilter) error {
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.IncidentList{Incidents: convert(list, apiv1.FromIncident), Pagination: newPagination(apiv1.Page{Limit: f.Limit, Offset: f.Offset}, len(list), more)})
+	return x.respond(http.StatusOK, apiv1.IncidentList{Incidents: orEmpty(list), Pagination: newPagination(apiv1.Page{Limit: f.Limit, Offset: f.Offset}, len(list), more)})
 }
 
 func (s *server) tryMessage(x *request, req apiv1.TryMessage) error {

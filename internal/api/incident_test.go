@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/emission"
@@ -25,7 +26,7 @@ func TestIncidents(t *testing.T) {
 		l := want[apiv1.IncidentList](h, http.StatusOK, "GET", "/v1/incidents"+c.query, nil)
 		names := []string{}
 		for _, i := range l.Incidents {
-			names = append(names, i.NamespaceName)
+			names = append(names, i.Namespace)
 		}
 		if got := fmt.Sprint(names, l.Pagination.HasMore); got != c.want {
 			t.Errorf("%q: %s, want %s", c.query, got, c.want)
@@ -34,21 +35,21 @@ func TestIncidents(t *testing.T) {
 	h.wantError(http.StatusBadRequest, "INVALID", "state", "GET", "/v1/incidents?state=gone", nil)
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "not found", "GET", "/v1/incidents/"+shop.ids["case_id"], nil)
 
-	d := want[apiv1.IncidentDetail](h, http.StatusOK, "GET", attic.at("/v1/incidents/{incident_id}"), nil)
-	if d.State != "open" || d.Entries != 1 || d.Cases != 1 || d.CasesOpen != 1 || d.CasesNotOwned != 1 || d.LeadCaseID != attic.ids["case_id"] || d.Messages != 1 {
+	d := want[tasker.IncidentDetail](h, http.StatusOK, "GET", attic.at("/v1/incidents/{incident_id}"), nil)
+	if d.State != "open" || d.Entries != 1 || d.Cases != 1 || d.CasesOpen != 1 || d.UnownedCases != 1 || d.LeadCaseID.String() != attic.ids["case_id"] || d.Messages != 1 {
 		t.Errorf("%+v", d.Incident)
 	}
 	if len(d.Members) != 1 || d.Members[0].ID.String() != attic.ids["case_id"] || d.Members[0].Entries != 1 {
 		t.Errorf("%+v", d.Members)
 	}
-	if len(d.Told) != 1 || d.Told[0].Topic != "case.opened" || len(d.Told[0].Emissions) != 1 || d.Told[0].Emissions[0].State != "pending" {
-		t.Errorf("%+v", d.Told)
+	if len(d.Notifications) != 1 || d.Notifications[0].Topic != "case.opened" || len(d.Notifications[0].Emissions) != 1 || d.Notifications[0].Emissions[0].State != "pending" {
+		t.Errorf("%+v", d.Notifications)
 	}
 	h.Exec(`UPDATE tasker.cases SET owner = 'anna', owned_until = now() + interval '1 hour' WHERE namespace = 'attic'`)
-	if d = want[apiv1.IncidentDetail](h, http.StatusOK, "GET", attic.at("/v1/incidents/{incident_id}"), nil); fmt.Sprint(d.OwnedBy, d.CasesNotOwned) != "[anna] 0" {
-		t.Errorf("%v %d", d.OwnedBy, d.CasesNotOwned)
+	if d = want[tasker.IncidentDetail](h, http.StatusOK, "GET", attic.at("/v1/incidents/{incident_id}"), nil); fmt.Sprint(d.Owners, d.UnownedCases) != "[anna] 0" {
+		t.Errorf("%v %d", d.Owners, d.UnownedCases)
 	}
-	if d = want[apiv1.IncidentDetail](h, http.StatusOK, "GET", shop.at("/v1/incidents/{incident_id}"), nil); d.State != "ended" || d.Entries != 0 {
+	if d = want[tasker.IncidentDetail](h, http.StatusOK, "GET", shop.at("/v1/incidents/{incident_id}"), nil); d.State != "ended" || d.Entries != 0 {
 		t.Errorf("%+v", d.Incident)
 	}
 }

@@ -106,22 +106,22 @@ func TestInvestigationsWithLargeSnapshotsCanBeListed(t *testing.T) {
 		ORDER BY e.event`)
 	for path, count := range map[string]int{"/v1/dlq": 50, "/v1/dlq?limit=1000": 200} {
 		got := h.send("GET", path, nil)
-		var list []apiv1.Entry
+		var list []tasker.Entry
 		if err := json.Unmarshal([]byte(got.text), &list); err != nil || len(list) != count || len(got.text) > tasker.MaxAnswerBytes {
 			t.Fatalf("%s: %v, %d entries, %d bytes", path, err, len(list), len(got.text))
 		}
 		shown := 0
 		for i, e := range list {
-			o, is := omission(t, e.TaskSnapshot)
+			o, is := omission(t, e.Snapshot)
 			if !is {
 				shown++
 			} else if e.ResolutionNotes != nil && len(*e.ResolutionNotes) > 600 {
 				t.Errorf("%d bytes of notes beside an omission", len(*e.ResolutionNotes))
 			}
 			if is && i == count-2 {
-				whole := want[apiv1.Entry](h, http.StatusOK, "GET", o.ReadAt, nil)
-				if len(whole.TaskSnapshot) < 1_300_000 || len(*whole.ResolutionNotes) != 20_000 {
-					t.Errorf("%s: %d bytes", o.ReadAt, len(whole.TaskSnapshot))
+				whole := want[tasker.Entry](h, http.StatusOK, "GET", o.ReadAt, nil)
+				if len(whole.Snapshot) < 1_300_000 || len(*whole.ResolutionNotes) != 20_000 {
+					t.Errorf("%s: %d bytes", o.ReadAt, len(whole.Snapshot))
 				}
 			}
 		}
@@ -175,10 +175,10 @@ func TestTheNotesOfAnInvestigationHaveALimit(t *testing.T) {
 	h.wantError(http.StatusRequestEntityTooLarge, "TOO_LARGE", "would exceed the limit", "PATCH", entry, long(100))
 	h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
 		SELECT dlq_entry_uuid, 'step_failed', 'engine', 'pending', 'pending', 'n' || n FROM tasker.tasks_dlq, generate_series(1, 700) n`)
-	first := want[apiv1.Entry](h, http.StatusOK, "GET", entry, nil)
-	rest := want[apiv1.Entry](h, http.StatusOK, "GET", entry+fmt.Sprintf("?history_offset=%d", len(first.History)), nil)
-	if len(first.History) != 500 || !first.HistoryHasMore || rest.HistoryHasMore || *rest.History[len(rest.History)-1].Notes != "n700" {
-		t.Errorf("%d lines, %v, then %d, %v", len(first.History), first.HistoryHasMore, len(rest.History), rest.HistoryHasMore)
+	first := want[tasker.Entry](h, http.StatusOK, "GET", entry, nil)
+	rest := want[tasker.Entry](h, http.StatusOK, "GET", entry+fmt.Sprintf("?history_offset=%d", len(first.History)), nil)
+	if len(first.History) != 500 || !first.MoreHistory || rest.MoreHistory || *rest.History[len(rest.History)-1].Notes != "n700" {
+		t.Errorf("%d lines, %v, then %d, %v", len(first.History), first.MoreHistory, len(rest.History), rest.MoreHistory)
 	}
 	want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", entry,
 		map[string]any{"resolution_status": "cancelled", "resolution_notes": strings.Repeat("e", 20_000), "resolved_by": "ann"})

@@ -11,12 +11,12 @@ func (s *server) listNamespaces(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.NamespaceList{Namespaces: convert(list, apiv1.FromNamespaceWeight)})
+	return x.respond(http.StatusOK, apiv1.NamespaceList{Namespaces: orEmpty(list)})
 }
 
 func (s *server) setNamespace(x *request, req apiv1.SetNamespace) error {
 	w, err := s.engine.SetNamespaceWeight(x.ctx, x.pathText("namespace"), req.Weight, x.resolveActorOrUnknown(""))
-	return respondWith(x, http.StatusOK, w, err, apiv1.FromNamespaceWeight)
+	return x.respondResult(http.StatusOK, w, err)
 }
 
 func (s *server) deleteNamespace(x *request) error {

@@ -52,8 +52,10 @@ var describeOnce = sync.OnceValue(func() *apiDescription {
 
 // schemaNames maps the names of Go types to their names in the API where the two differ.
 var schemaNames = map[string]string{
-	"CaseDistribution": "CaseSpread", "CaseVariable": "CaseMask", "ReasonCount": "FactCount",
-	"RelatedCase": "CaseElsewhere", "StaleTask": "StalenessLine", "ValueCount": "CaseShare",
+	"CaseDistribution": "CaseSpread", "CaseVariable": "CaseMask", "DryRun": "OperationDryRun",
+	"DryRunRefusal": "OperationRefusal", "DryRunResult": "OperationResult", "NamespaceWeight": "Namespace",
+	"Notification": "Message", "ReasonCount": "FactCount", "RelatedCase": "CaseElsewhere",
+	"ResolutionTimes": "EntryTimes", "SinkState": "Sink", "StaleTask": "StalenessLine", "ValueCount": "CaseShare",
 }
 
 // schemaName returns the name of the schema of a Go type.
@@ -201,17 +203,26 @@ func (d *apiDescription) allowNulls(schema *huma.Schema, seen map[*huma.Schema]b
 	}
 }
 
-// allowNullPointers makes properties nullable that responses can encode as null: pointers without
-// omitempty.
+// allowNullPointers makes properties nullable that responses can encode as null: pointers and
+// optional strings without omitempty.
 func (d *apiDescription) allowNullPointers() {
 	for name, schema := range d.registry.Map() {
 		for _, f := range reflect.VisibleFields(d.registry.TypeFromRef(schemaPrefix + name)) {
 			property, omitted, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if f.Type.Kind() == reflect.Pointer && omitted == "" {
+			if omitted == "" && (f.Type.Kind() == reflect.Pointer || isOptionalString(f.Type)) {
 				allowNull(schema, property)
 			}
 		}
 	}
+}
+
+// isOptionalString reports whether t is a string type that JSON represents as null if it is empty.
+func isOptionalString(t reflect.Type) bool {
+	if t.Kind() != reflect.String {
+		return false
+	}
+	doc, err := json.Marshal(reflect.Zero(t).Interface())
+	return err == nil && string(doc) == "null"
 }
 
 // allowNull makes a property nullable, in its type and its enum.

@@ -250,13 +250,18 @@ func wireTypes(t *testing.T, documented map[string]map[string]bool) map[string][
 func jsonFields(structs map[string]*ast.StructType, name string) []string {
 	var fields []string
 	for _, f := range structs[name].Fields.List {
-		if embedded, ok := f.Type.(*ast.Ident); ok && len(f.Names) == 0 {
+		if len(f.Names) == 0 {
+			embedded, _ := f.Type.(*ast.Ident)
+			if of, ok := f.Type.(*ast.SelectorExpr); ok {
+				embedded = of.Sel
+			}
 			fields = append(fields, jsonFields(structs, embedded.Name)...)
 			continue
 		}
 		tag := reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("json")
-		field, _, _ := strings.Cut(tag, ",")
-		fields = append(fields, field)
+		if field, _, _ := strings.Cut(tag, ","); field != "-" {
+			fields = append(fields, field)
+		}
 	}
 	return fields
 }

@@ -145,14 +145,14 @@ func (s *server) listOperationItems(x *request, f tasker.OperationItemFilter) er
 	if err != nil {
 		return err
 	}
-	out := apiv1.OperationItemList{Items: convert(list, apiv1.FromOperationItem)}
+	out := apiv1.OperationItemList{Items: orEmpty(list)}
 	out.Next = nextCursor(list, more, func(i tasker.OperationItem) int { return i.Ordinal })
 	return x.respond(http.StatusOK, out)
 }
 
 func (s *server) dryRunOperation(x *request, req apiv1.DryRunOperation) error {
 	r, err := s.operations.DryRun(x.ctx, x.pathUUID("operation_uuid"), req.After, cmp.Or(req.Limit, dryRunLimit))
-	return respondWith(x, http.StatusOK, r, err, apiv1.FromDryRun)
+	return x.respondResult(http.StatusOK, r, err)
 }
 
 func (s *server) startOperation(x *request, req apiv1.StartOperation) error {

@@ -77,7 +77,7 @@ func TestNamespaces(t *testing.T) {
 	if got := want[apiv1.NamespaceList](h, http.StatusOK, "GET", "/v1/namespaces", nil); got.Namespaces == nil || len(got.Namespaces) != 0 {
 		t.Errorf("none has a weight, yet %+v", got)
 	}
-	set := want[apiv1.Namespace](h, http.StatusOK, "PUT", "/v1/namespaces/shop", apiv1.SetNamespace{Weight: 3})
+	set := want[tasker.NamespaceWeight](h, http.StatusOK, "PUT", "/v1/namespaces/shop", apiv1.SetNamespace{Weight: 3})
 	if set.Namespace != "shop" || set.Weight != 3 || set.SetBy == "" || set.SetAt.IsZero() {
 		t.Errorf("set %+v", set)
 	}

@@ -50,7 +50,7 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newRoute(endpoint.AssignStep, s.assignStep),
 
 		newQueryRoute(endpoint.ListCases, s.listCases),
-		newRoute(endpoint.GetCase, newGetHandler("case_id", s.caseService.FindDetail, apiv1.FromCaseDetail)),
+		newRoute(endpoint.GetCase, newGetHandler("case_id", s.caseService.FindDetail, identity)),
 		newRoute(endpoint.WhyCase, newGetHandler("case_id", s.caseService.Why, apiv1.FromCaseWhy)),
 		newRoute(endpoint.ChangesOfCase, newGetHandler("case_id", s.caseService.Changes, apiv1.FromCaseChanges)),
 
@@ -60,7 +60,7 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newBodyRoute(endpoint.SplitCase, s.splitCase),
 
 		newQueryRoute(endpoint.ListIncidents, s.listIncidents),
-		newRoute(endpoint.GetIncident, newGetHandler("incident_id", s.db.Incident, apiv1.FromIncidentDetail)),
+		newRoute(endpoint.GetIncident, newGetHandler("incident_id", s.db.Incident, identity)),
 		newBodyRoute(endpoint.TryMessage, s.tryMessage),
 
 		newQueryRoute(endpoint.ReportOfCase, s.getCaseReport),
@@ -80,7 +80,7 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 
 		newBodyRoute(endpoint.BeginHold, s.beginHold),
 		newQueryRoute(endpoint.ListHolds, s.listHolds),
-		newRoute(endpoint.GetHold, newGetHandler("hold_uuid", s.holds.Detail, apiv1.FromHoldDetail)),
+		newRoute(endpoint.GetHold, newGetHandler("hold_uuid", s.holds.Detail, identity)),
 		newBodyRoute(endpoint.ProbeHold, s.probeHold),
 		newBodyRoute(endpoint.ExtendHold, s.extendHold),
 		newBodyRoute(endpoint.ReleaseHold, s.releaseHold),
@@ -97,7 +97,7 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newBodyRoute(endpoint.TriggerSchedule, s.triggerSchedule),
 		newBodyRoute(endpoint.BackfillSchedule, s.backfillSchedule),
 
-		newRoute(endpoint.Explain, newGetHandler("id", s.explain.Explain, apiv1.FromExplanation)),
+		newRoute(endpoint.Explain, newGetHandler("id", s.explain.Explain, identity)),
 		newRoute(endpoint.ExplainQueue, s.explainQueue),
 
 		newQueryRoute(endpoint.ListEmissions, s.listEmissions),
@@ -138,7 +138,7 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newRoute(endpoint.CompleteExternalStep, s.completeStep),
 
 		newQueryRoute(endpoint.ListEntries, s.listEntries),
-		newRoute(endpoint.GetEntryOfTask, newGetHandler("task_uuid", s.db.EntryOfTask, apiv1.FromEntry)),
+		newRoute(endpoint.GetEntryOfTask, newGetHandler("task_uuid", s.db.EntryOfTask, identity)),
 		newBodyRoute(endpoint.OpenEntry, s.openEntry),
 		newQueryRoute(endpoint.GetEntry, s.getEntry),
 		newBodyRoute(endpoint.UpdateEntry, s.updateEntry),

@@ -159,7 +159,7 @@ func (s *server) listAttributes(x *request, q apiv1.NamespaceQuery) error {
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.AttributeList{Attributes: convert(list, apiv1.FromAttribute), Pagination: newPagination(q.Page, len(list), more)})
+	return x.respond(http.StatusOK, apiv1.AttributeList{Attributes: orEmpty(list), Pagination: newPagination(q.Page, len(list), more)})
 }
 
 func (s *server) getTask(x *request, q apiv1.TaskQuery) error {

@@ -13,7 +13,7 @@ func (s *server) listTaskRequests(x *request, f tasker.TaskRequestFilter) error 
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.TaskRequestList{Requests: convert(list, apiv1.FromTaskRequest), Pagination: newPagination(apiv1.Page{Limit: f.Limit, Offset: f.Offset}, len(list), more)})
+	return x.respond(http.StatusOK, apiv1.TaskRequestList{Requests: orEmpty(list), Pagination: newPagination(apiv1.Page{Limit: f.Limit, Offset: f.Offset}, len(list), more)})
 }
 
 func (s *server) deleteTaskRequest(x *request) error {

@@ -33,7 +33,7 @@ func TestTaskRequests(t *testing.T) {
 		t.Errorf("answered with %d %s", got.status, got.text)
 	}
 	l := want[apiv1.TaskRequestList](h, http.StatusOK, "GET", "/v1/task-requests?refused=true&namespace=shop", nil, root)
-	if len(l.Requests) != 1 || l.Requests[0].TaskUUID != bad || *l.Requests[0].ErrorCode != "INVALID" || !strings.Contains(*l.Requests[0].ErrorMessage, "order") {
+	if len(l.Requests) != 1 || l.Requests[0].TaskUUID.String() != bad || l.Requests[0].ErrorCode != "INVALID" || !strings.Contains(string(l.Requests[0].ErrorMessage), "order") {
 		t.Errorf("refused: %+v", l)
 	}
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "refused: INVALID: ", "GET", "/v1/tasks/"+bad+"?wait_ms=60000", nil, root)

@@ -504,7 +504,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	}
 	// Investigations and operations are selected by the same.
 	for query, n := range map[string]int{"tag=none": 0, "correlation_id=" + ann: 0, "attribute=customer:bob": 0} {
-		if got := want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil); len(got) != n {
+		if got := want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil); len(got) != n {
 			t.Errorf("%s: %d investigations", query, len(got))
 		}
 	}
@@ -517,7 +517,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "no open investigation", "POST", "/v1/operations",
 		json.RawMessage(`{"act": {"type": "reset_for_retry"}, "reason": "r", "planned_by": "ann", "select": {"tags": ["a"], "correlation_id": "b", "attributes": ["risk:>0"]}}`))
 	list := want[apiv1.AttributeList](h, http.StatusOK, "GET", "/v1/attributes?namespace=shop", nil)
-	if diff := cmp.Diff([]apiv1.Attribute{
+	if diff := cmp.Diff([]tasker.Attribute{
 		{Namespace: "shop", Name: "customer", Type: "text", Templates: []string{"sale"}}, {Namespace: "shop", Name: "risk", Type: "number", Templates: []string{"sale"}},
 	}, list.Attributes); diff != "" {
 		t.Error(diff)
@@ -559,13 +559,13 @@ func TestDueTimes(t *testing.T) {
 	request := order(1)
 	request["due_after_seconds"] = 3600.5
 	made := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", request)
-	if d := made.Due; d == nil || d.DueAt.Sub(made.CreatedAt).Round(100*time.Millisecond) != 3600500*time.Millisecond || d.State != "ahead" || d.Overdue != "tell" || d.Source != "request" || d.SetBy != nil || *made.FirstDeadline != "due" {
+	if d := made.Due; d == nil || d.DueAt.Sub(made.CreatedAt).Round(100*time.Millisecond) != 3600500*time.Millisecond || d.State != "ahead" || d.Overdue != "tell" || d.Source != "request" || d.SetBy != "" || *made.FirstDeadline != "due" {
 		t.Errorf("made %+v, due %+v", made, d)
 	}
 	path := "/v1/tasks/" + made.TaskUUID + "/due"
 	at := made.CreatedAt.Add(2 * time.Hour).Truncate(time.Second)
 	changed := want[apiv1.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": at, "reason": "agreed", "by": "ann"})
-	if d := changed.Due; d == nil || !d.DueAt.Equal(at) || d.Source != "operator" || *d.SetBy != "ann" {
+	if d := changed.Due; d == nil || !d.DueAt.Equal(at) || d.Source != "operator" || d.SetBy != "ann" {
 		t.Errorf("changed: %+v", d)
 	}
 	step := made.Steps[0]

@@ -18,7 +18,7 @@ func (s *server) listWorkers(x *request, page apiv1.Page) error {
 	if err != nil {
 		return err
 	}
-	return x.respond(http.StatusOK, apiv1.WorkerList{Workers: convert(list, apiv1.FromWorker), Pagination: newPagination(page, len(list), more)})
+	return x.respond(http.StatusOK, apiv1.WorkerList{Workers: orEmpty(list), Pagination: newPagination(page, len(list), more)})
 }
 
 func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
@@ -149,7 +149,7 @@ func (s *server) drainWorker(x *request) error {
 		return err
 	}
 	w, err := s.db.WorkerWithHealth(x.ctx, worker)
-	return respondWith(x, http.StatusOK, w, err, apiv1.FromWorker)
+	return x.respondResult(http.StatusOK, w, err)
 }
 
 func (s *server) releaseSteps(x *request) error {

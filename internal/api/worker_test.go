@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/api"
 )
@@ -132,11 +133,11 @@ func TestDrainOverHTTP(t *testing.T) {
 	if before.Health != "active" || before.DrainingSince != nil {
 		t.Errorf("worker %+v", before)
 	}
-	drained := want[apiv1.Worker](h, http.StatusOK, "POST", worker+"/drain", nil)
-	if drained.Health != "draining" || drained.DrainingSince == nil || drained.InFlight != 1 || "/v1/workers/"+drained.WorkerUUID != worker {
+	drained := want[tasker.Worker](h, http.StatusOK, "POST", worker+"/drain", nil)
+	if drained.Health != "draining" || drained.DrainingSince == nil || drained.InFlight != 1 || "/v1/workers/"+drained.UUID.String() != worker {
 		t.Errorf("worker %+v", drained)
 	}
-	again := want[apiv1.Worker](h, http.StatusOK, "POST", worker+"/drain", nil)
+	again := want[tasker.Worker](h, http.StatusOK, "POST", worker+"/drain", nil)
 	listed := want[apiv1.WorkerList](h, http.StatusOK, "GET", "/v1/workers", nil).Workers[0]
 	if diff := cmp.Diff(drained, again); diff != "" {
 		t.Errorf("again (-first +second):\n%s", diff)

@@ -136,7 +136,7 @@ func TestOneCauseIsOneCase(t *testing.T) {
 		t.Fatalf("%+v; want cases of 5 and 3", list)
 	}
 	for _, c := range list {
-		if c.State != tasker.CaseNew || c.StepName != "charge" || c.Waiting != c.Entries || c.EntryUUID == nil {
+		if c.State != tasker.CaseNew || c.StepName != "charge" || c.Waiting != c.Entries || c.EntryUUID.IsZero() {
 			t.Errorf("case %+v", c)
 		}
 	}
@@ -570,7 +570,7 @@ func TestWhatChanged(t *testing.T) {
 	if s := got.LastSuccess; s == nil || s.WorkerVersion != "1.5.0" || got.FirstFailure == nil || s.At.After(*got.FirstFailure) {
 		t.Errorf("the last success is %+v, the first failure %v", s, got.FirstFailure)
 	}
-	if i := got.Impact; i.Tasks != 40 || i.Steps != 40 || i.Deadline == nil || i.DueTask == nil || *i.DueTask != tasks[7] {
+	if i := got.Impact; i.Tasks != 40 || i.Steps != 40 || i.Deadline == nil || i.DueTask.ID != tasks[7] {
 		t.Errorf("impact %+v", i)
 	}
 	h.Exec(`UPDATE tasker.case_members SET worker_version = '1.5.0', worker_name = 'x'`)

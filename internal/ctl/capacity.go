@@ -26,10 +26,10 @@ var workerCommand = group(help{
 		limit: 50,
 	}, func(p *program, l apiv1.WorkerList) {
 		header := "worker, name, health, busy, namespaces, handlers, version, last heartbeat"
-		printList(p, l.Workers, "No workers.", header, func(w apiv1.Worker) []any {
+		printList(p, l.Workers, "No workers.", header, func(w tasker.Worker) []any {
 			namespaces := strings.Join(w.Namespaces, ",")
 			return []any{
-				w.WorkerUUID, w.Name, w.Health, formatBusy(w), namespaces, len(w.Handlers), w.Version, w.LastHeartbeatAt,
+				w.UUID, w.Name, w.Health, formatBusy(w), namespaces, len(w.Handlers), w.Version, w.LastHeartbeatAt,
 			}
 		})
 		p.printNextPage(l.Pagination)
@@ -39,20 +39,20 @@ var workerCommand = group(help{
 		use: "drain WORKER", short: "Drain a worker",
 		example: `  tasker-ctl worker drain $WORKER
   tasker-ctl worker drain $WORKER -o json | jq .in_flight`,
-	}, func(p *program, w apiv1.Worker) {
+	}, func(p *program, w tasker.Worker) {
 		p.printDone("Worker drained!")
 		p.printFields("  ",
-			field{"UUID", w.WorkerUUID}, field{"Name", w.Name}, field{"Health", w.Health}, field{"Draining since", w.DrainingSince},
+			field{"UUID", w.UUID}, field{"Name", w.Name}, field{"Health", w.Health}, field{"Draining since", w.DrainingSince},
 			field{"Busy", formatBusy(w)}, field{"Next", describeDrained(w)},
 		)
 	}),
 )
 
-func formatBusy(w apiv1.Worker) string { return fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency) }
+func formatBusy(w tasker.Worker) string { return fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency) }
 
 // describeDrained describes what a drained worker does next.
-func describeDrained(w apiv1.Worker) string {
-	silent := w.Health == string(tasker.WorkerGone) || w.Health == string(tasker.WorkerStale)
+func describeDrained(w tasker.Worker) string {
+	silent := w.Health == tasker.WorkerGone || w.Health == tasker.WorkerStale
 	switch {
 	case silent && w.InFlight > 0:
 		return "last heartbeat at " + formatTime(&w.LastHeartbeatAt) + "; its steps are retried when their leases expire"
@@ -142,13 +142,13 @@ with weight 3 gets three steps for each step of a namespace with weight 1.`,
 	list(endpoint.ListNamespaces, help{
 		use: "list", short: "List namespaces with custom weights",
 		example: "  tasker-ctl namespace list -o json | jq '.namespaces[].weight'",
-	}, "All namespaces have the weight 1.", "namespace, weight, set by, set at", func(n apiv1.Namespace) []any {
+	}, "All namespaces have the weight 1.", "namespace, weight, set by, set at", func(n tasker.NamespaceWeight) []any {
 		return []any{n.Namespace, formatWeight(n.Weight), n.SetBy, n.SetAt}
 	}),
 	plain(endpoint.SetNamespace, help{
 		use: "weight NAMESPACE WEIGHT", short: "Set the weight of a namespace",
 		example: "  tasker-ctl namespace weight payments 3",
-	}, func(p *program, n apiv1.Namespace) {
+	}, func(p *program, n tasker.NamespaceWeight) {
 		p.printDone("Weight set!")
 		p.printFields("  ", field{"Namespace", n.Namespace}, field{"Weight", formatWeight(n.Weight)})
 	}, func(_ *program, n *apiv1.SetNamespace, a arguments) (err error) {
@@ -235,12 +235,12 @@ func (p *program) newLimitShowCommand() *cobra.Command {
 		for _, l := range all.Limits {
 			p.printFields("", append(describeLimit(l), field{"In progress", l.InProgress}, field{"Waiting", l.Waiting})...)
 			header := "key, in progress, waiting, free at, oldest task, step"
-			printList(p, l.Keys, "No step has used it yet.", header, func(k apiv1.LimitKey) []any {
-				var oldest apiv1.LimitStep
+			printList(p, l.Keys, "No step has used it yet.", header, func(k tasker.LimitKey) []any {
+				var oldest tasker.LimitStep
 				if len(k.Holders) > 0 {
 					oldest = k.Holders[0]
 				}
-				return []any{k.Key, k.InProgress, k.Waiting, k.FreeAt, oldest.TaskUUID, oldest.StepName}
+				return []any{k.Key, k.InProgress, k.Waiting, k.FreeAt, tasker.OptionalID{ID: oldest.TaskUUID}, oldest.Step}
 			})
 		}
 		printNextPageFlag(p, "after", all.Pagination.NextAfter)

@@ -75,9 +75,9 @@ func casesCommand(use, group string) maker {
   tasker-ctl dlq queue --case $(LIST --limit 1 -o json | jq -r '.cases[0].case_id')`, "LIST", "tasker-ctl "+group+" "+use),
 	}, func(p *program, l apiv1.CaseList) {
 		header := "case, open, state, where, error?, waiting, proving, failed again, owner, oldest"
-		printList(p, l.Cases, "No cases.", header, func(c apiv1.Case) []any {
+		printList(p, l.Cases, "No cases.", header, func(c tasker.Case) []any {
 			return []any{
-				c.CaseID, c.Entries, c.State, formatCasePlace(c), orDash(formatCase(c)),
+				c.ID, c.Entries, c.State, formatCasePlace(c), orDash(formatCase(c)),
 				c.Waiting, c.Proving, c.FailedAgain, orDash(c.Owner), c.Oldest,
 			}
 		})
@@ -94,8 +94,8 @@ func casesCommand(use, group string) maker {
 	})
 }
 
-func formatCasePlace(c apiv1.Case) string {
-	return formatPlace(c.NamespaceName, c.TaskName, c.StepName)
+func formatCasePlace(c tasker.Case) string {
+	return formatPlace(c.Namespace, c.TaskName, c.StepName)
 }
 
 // formatPlace formats a template and, unless it is empty, a step.
@@ -107,7 +107,7 @@ func formatPlace(namespace, template, step string) string {
 	return place
 }
 
-func formatCase(c apiv1.Case) string { return cmp.Or(c.ErrorPattern, c.Label) }
+func formatCase(c tasker.Case) string { return cmp.Or(c.ErrorPattern, c.Label) }
 
 // formatShares formats the frequencies of values.
 func formatShares(values []tasker.ValueCount) string {
@@ -118,13 +118,13 @@ func formatShares(values []tasker.ValueCount) string {
 	return strings.Join(shares, ", ")
 }
 
-func (p *program) printCase(d apiv1.CaseDetail) {
+func (p *program) printCase(d tasker.CaseDetail) {
 	p.printCaseFacts(d.Case)
 	for _, s := range d.Spread {
 		p.printFields("", field{strings.ReplaceAll(s.Fact, "_", " "), formatShares(s.Values)})
 	}
 	p.printFields("", formatEnded(d.Ended)...)
-	for _, e := range d.Elsewhere {
+	for _, e := range d.RelatedCases {
 		text := fmt.Sprintf("%s/%s > %s: %d open, case %s", e.Namespace, e.TaskName, e.StepName, e.Entries, e.ID)
 		p.printFields("", field{"The same error", text})
 	}
@@ -133,22 +133,22 @@ func (p *program) printCase(d apiv1.CaseDetail) {
 		worker := strings.TrimSpace(s.WorkerName + " " + s.WorkerVersion)
 		return []any{s.At, s.EntryUUID, s.TaskUUID, worker, orDash(s.ErrorMessage)}
 	})
-	printList(p, d.History, "No history.", "at, event, by, notes, detail?", func(h apiv1.CaseChange) []any {
-		return []any{h.ChangedAt, h.Event, h.Actor, h.Notes, string(h.Metadata)}
+	printList(p, d.History, "No history.", "at, event, by, notes, detail?", func(h tasker.CaseChange) []any {
+		return []any{h.At, h.Event, h.Actor, h.Notes, h.Metadata}
 	})
 }
 
-func (p *program) printCaseFacts(c apiv1.Case) {
+func (p *program) printCaseFacts(c tasker.Case) {
 	counts := fmt.Sprintf("%d: %d waiting, %d proving, %d failed again, %d recovered",
 		c.Entries, c.Waiting, c.Proving, c.FailedAgain, c.Recovered)
 	snooze := formatTime(c.SnoozedUntil)
-	if c.SnoozeAbove != nil {
-		snooze += fmt.Sprintf(", or until more than %d are open", *c.SnoozeAbove)
+	if c.SnoozeThreshold != nil {
+		snooze += fmt.Sprintf(", or until more than %d are open", *c.SnoozeThreshold)
 	}
 	p.printFields("",
-		field{"Case", c.CaseID}, field{"State", c.State + " since " + formatTime(&c.StateSince)}, field{"Where", formatCasePlace(c)},
-		field{"Cause", c.Severity + ": " + c.Label}, field{"Error", orDash(c.ErrorPattern)}, field{"Error type", orDash(c.ErrorType)},
-		field{"Open", counts}, field{"First seen", c.FirstSeenAt},
+		field{"Case", c.ID}, field{"State", string(c.State) + " since " + formatTime(&c.StateSince)}, field{"Where", formatCasePlace(c)},
+		field{"Cause", string(c.Severity) + ": " + c.Label}, field{"Error", orDash(c.ErrorPattern)}, field{"Error type", orDash(c.ErrorType)},
+		field{"Open", counts}, field{"First seen", c.FirstSeen},
 		field{"Owner", when(c.Owner != "", c.Owner+" until "+formatTime(c.OwnedUntil))},
 		field{"Snoozed until", when(c.SnoozedUntil != nil, snooze)}, field{"Fixed in", c.FixedIn}, field{"Merged into", c.MergedInto},
 	)
@@ -179,7 +179,7 @@ func (p *program) printCaseChanges(c apiv1.CaseChanges) {
 		field{"First failure", c.FirstFailure}, field{"Last success", success},
 		field{"Compared", fmt.Sprintf("%d failures with %d successes %s the first of them", c.Failures, c.Successes, period)},
 		field{"Waiting tasks", c.Impact.Tasks}, field{"Dependent steps", c.Impact.Steps},
-		field{"Next deadline", when(c.Impact.Deadline != nil, formatTime(c.Impact.Deadline)+" of task "+c.Impact.DueTask)},
+		field{"Next deadline", when(c.Impact.Deadline != nil, formatTime(c.Impact.Deadline)+" of task "+c.Impact.DueTask.String())},
 	)
 	for _, e := range c.Began {
 		p.printFields("", field{"Started together", fmt.Sprintf("case %s, %s/%s > %s", e.ID, e.Namespace, e.TaskName, e.StepName)})
@@ -196,8 +196,8 @@ func (p *program) printCaseChanges(c apiv1.CaseChanges) {
 }
 
 // printCaseDone returns a function that prints a case after a change.
-func printCaseDone(done string) func(*program, apiv1.Case) {
-	return func(p *program, c apiv1.Case) {
+func printCaseDone(done string) func(*program, tasker.Case) {
+	return func(p *program, c tasker.Case) {
 		p.printDone("%s", done)
 		p.printCaseFacts(c)
 	}
@@ -290,33 +290,33 @@ of each other. Notifications are sent per incident; work is done on its cases.`,
 		use: "list", short: "List incidents, newest first", limit: 50, quiet: true,
 		example: `  tasker-ctl incident list --state open
   tasker-ctl incident list --namespace orders --quiet`,
-	}, "No incidents.", "incident, state, severity, where, error?, cases, open, not owned, messages, began, ended", func(i apiv1.Incident) []any {
+	}, "No incidents.", "incident, state, severity, where, error?, cases, open, not owned, messages, began, ended", func(i tasker.Incident) []any {
 		return []any{
-			i.IncidentID, i.State, i.Severity, formatPlace(i.NamespaceName, i.TaskName, i.StepName),
-			orDash(cmp.Or(i.ErrorPattern, i.Label)), i.Cases, i.Entries, i.CasesNotOwned, i.Messages, i.BeganAt, i.EndedAt,
+			i.ID, i.State, i.Severity, formatPlace(i.Namespace, i.TaskName, i.StepName),
+			orDash(cmp.Or(i.ErrorPattern, i.Label)), i.Cases, i.Entries, i.UnownedCases, i.Messages, i.BeganAt, i.EndedAt,
 		}
 	}),
 	plain(endpoint.GetIncident, help{use: "show INCIDENT", short: "Show an incident"}, (*program).printIncident),
 	incidentReportCommand,
 )
 
-func (p *program) printIncident(d apiv1.IncidentDetail) {
+func (p *program) printIncident(d tasker.IncidentDetail) {
 	p.printFields("",
-		field{"Incident", d.IncidentID}, field{"State", d.State}, field{"Severity", d.Severity},
-		field{"Where", formatPlace(d.NamespaceName, d.TaskName, d.StepName)}, field{"Error", cmp.Or(d.ErrorPattern, d.Label)},
-		field{"Open investigations", d.Entries}, field{"Owners", d.OwnedBy}, field{"Began", d.BeganAt}, field{"Ended", d.EndedAt},
+		field{"Incident", d.ID.String()}, field{"State", d.State}, field{"Severity", d.Severity},
+		field{"Where", formatPlace(d.Namespace, d.TaskName, d.StepName)}, field{"Error", cmp.Or(d.ErrorPattern, d.Label)},
+		field{"Open investigations", d.Entries}, field{"Owners", d.Owners}, field{"Began", d.BeganAt}, field{"Ended", d.EndedAt},
 		field{"Not owned since", d.UnownedSince}, field{"Key of its messages", d.DedupKey})
 	printList(p, d.Members, "No cases.", "case, open, state, step, error?, owner, joined", func(c tasker.IncidentCase) []any {
 		place := c.TaskName + " > " + c.StepName
 		return []any{c.ID, c.Entries, c.State, place, orDash(c.ErrorPattern), orDash(c.Owner), c.JoinedAt}
 	})
-	printList(p, d.Told, "No messages.", "told, message, topic, sinks?", func(m apiv1.Message) []any {
-		return []any{m.CreatedAt, m.MessageUUID, m.Topic, orDash(formatSinks(m))}
+	printList(p, d.Notifications, "No messages.", "told, message, topic, sinks?", func(m tasker.Notification) []any {
+		return []any{m.At, m.UUID, m.Topic, orDash(formatSinks(m))}
 	})
 }
 
 // formatSinks returns the delivery state of a notification at each sink.
-func formatSinks(m apiv1.Message) string {
+func formatSinks(m tasker.Notification) string {
 	var list []string
 	for _, e := range m.Emissions {
 		list = append(list, e.Sink+" "+string(e.State))

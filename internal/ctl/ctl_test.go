@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/cli"
 )
 
@@ -222,7 +222,7 @@ func TestDetailsRepeatNothing(t *testing.T) {
 
 // Any part of a snapshot may be hidden.
 func TestHiddenEvidence(t *testing.T) {
-	step := anID
+	step := uuid.MustParse(anID)
 	for _, tt := range []struct{ snapshot, want string }{
 		{`null`, ""},
 		{`"[redacted]"`, ""},
@@ -235,7 +235,7 @@ func TestHiddenEvidence(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := &program{out: &out, env: map[string]string{}}
-		p.printEntry(apiv1.Entry{StepUUID: &step, DLQTimestamp: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), TaskSnapshot: json.RawMessage(tt.snapshot)}, false)
+		p.printEntry(tasker.Entry{StepUUID: &step, At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Snapshot: json.RawMessage(tt.snapshot)}, false)
 		if !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%s: printed %q, want %q", tt.snapshot, out.String(), tt.want)
 		}
@@ -248,12 +248,12 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 	const want = "ship_order failed since 2026-03-01T12:00:00Z"
 	var out bytes.Buffer
 	p := &program{out: &out, env: map[string]string{}}
-	p.printEntry(apiv1.Entry{FailedStep: failed}, false)
+	p.printEntry(tasker.Entry{FailedStep: failed}, false)
 	if !strings.Contains(out.String(), "Failed now: "+want) {
 		t.Errorf("an entry: %s", out.String())
 	}
 	out.Reset()
-	p.printInvestigations([]apiv1.InvestigationQueueEntry{{FailedStep: failed}})
+	p.printInvestigations([]tasker.InvestigationQueueEntry{{FailedStep: failed}})
 	if !strings.Contains(out.String(), "FAILED NOW\n") || !strings.Contains(out.String(), want) {
 		t.Errorf("the queue: %s", out.String())
 	}
@@ -261,16 +261,15 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 
 // By when the task is due is said where it is due at all.
 func TestWhenTheTaskOfAnInvestigationIsDue(t *testing.T) {
-	by := "ann"
-	due := &apiv1.Deadline{DueAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), State: "overdue", Overdue: "investigate", SetBy: &by}
+	due := &tasker.Deadline{DueAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), State: "overdue", Overdue: "investigate", SetBy: "ann"}
 	var out bytes.Buffer
 	p := &program{out: &out, env: map[string]string{}}
-	p.printEntry(apiv1.Entry{TaskDue: due}, false)
+	p.printEntry(tasker.Entry{TaskDue: due}, false)
 	if !strings.Contains(out.String(), "Task due: 2026-03-01T12:00:00Z (overdue, investigated when overdue, set by ann)") {
 		t.Errorf("an entry: %s", out.String())
 	}
 	out.Reset()
-	p.printInvestigations([]apiv1.InvestigationQueueEntry{{}, {TaskDue: due}})
+	p.printInvestigations([]tasker.InvestigationQueueEntry{{}, {TaskDue: due}})
 	if s := out.String(); !strings.Contains(s, "TASK DUE\n") || !strings.Contains(s, " -\n") || !strings.Contains(s, " 2026-03-01T12:00:00Z (overdue)\n") {
 		t.Errorf("the queue: %s", s)
 	}

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -35,7 +36,7 @@ investigation with dlq update.`,
 		example: `  tasker-ctl dlq queue --limit 10
   tasker-ctl dlq queue --recovered --state complete --quiet
   tasker-ctl dlq get $(tasker-ctl dlq queue --limit 1 --quiet)`,
-	}, func(p *program, l []apiv1.InvestigationQueueEntry) {
+	}, func(p *program, l []tasker.InvestigationQueueEntry) {
 		p.printInvestigations(l)
 		p.hintMorePages(len(l))
 	}),
@@ -45,9 +46,9 @@ investigation with dlq update.`,
 		use: "list", short: "List investigations, newest first", limit: 50, quiet: true,
 		example: `  tasker-ctl dlq list --status pending
   tasker-ctl dlq list --reason max_retries_exceeded -o json | jq -r '.[].task_uuid'`,
-	}, "No investigations.", "entry, task?, reason, detail, status, task is, opened", func(e apiv1.Entry) []any {
+	}, "No investigations.", "entry, task?, reason, detail, status, task is, opened", func(e tasker.Entry) []any {
 		return []any{
-			e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, e.DLQTimestamp,
+			e.UUID, e.TaskUUID, e.Reason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, e.At,
 		}
 	}),
 	(*program).newEntryGetCommand, (*program).newExportCommand, (*program).newHistoryCommand,
@@ -104,17 +105,17 @@ func (p *program) newRelatedCommand() *cobra.Command {
 	}
 	c := r.command(p, help{
 		use: "related ENTRY|TASK", short: "List earlier investigations of the same case", without: []string{"limit"},
-	}, func(r apiv1.RelatedEntries) {
+	}, func(r tasker.RelatedEntries) {
 		more := ""
-		if r.OpenHasMore {
+		if r.More {
 			more = " or more"
 		}
-		p.printFields("", field{"Case", orDash(r.CaseID)}, field{"Other open investigations", formatInt(r.Open) + more})
-		p.printFields("", formatEnded(r.Ended)...)
+		p.printFields("", field{"Case", orDash(r.Case.String())}, field{"Other open investigations", formatInt(r.Open) + more})
+		p.printFields("", formatEnded(r.Counts)...)
 		header := "entry, status, ended, by, open for?, notes"
-		printList(p, r.Last, "No investigation of this case has ended.", header, func(e apiv1.EndedEntry) []any {
+		printList(p, r.Last, "No investigation of this case has ended.", header, func(e tasker.EndedEntry) []any {
 			return []any{
-				e.DLQEntryUUID, e.ResolutionStatus, e.ResolvedAt, e.ResolvedBy, formatMinutes(e.MinutesOpen), e.ResolutionNotes,
+				e.EntryUUID, e.Status, e.At, e.By, formatMinutes(e.MinutesOpen), e.Notes,
 			}
 		})
 	})
@@ -125,13 +126,13 @@ func (p *program) newRelatedCommand() *cobra.Command {
 
 // formatEnded formats the numbers of ended investigations by status. The server counts only the
 // newest [tasker.MaxRelated].
-func formatEnded(ended map[string]int64) (fields []field) {
+func formatEnded(ended map[tasker.ResolutionStatus]int64) (fields []field) {
 	total := int64(0)
 	for _, n := range ended {
 		total += n
 	}
 	for _, status := range tasker.ResolutionStatuses() {
-		n := ended[string(status)]
+		n := ended[status]
 		if n == 0 {
 			continue
 		}
@@ -172,8 +173,8 @@ func (p *program) newTimesCommand() *cobra.Command {
 an owner (own), the last repair (repair), its verification (prove) and the end (resolve). Each
 case counts once, with the median of its investigations.`,
 		example: `  tasker-ctl dlq times --window 8h`,
-	}, func(t apiv1.EntryTimes) {
-		printList(p, t.Phases, "No phases.", "phase, cases, half within, 95% within", func(f apiv1.PhaseTime) []any {
+	}, func(t tasker.ResolutionTimes) {
+		printList(p, t.Times, "No phases.", "phase, cases, half within, 95% within", func(f tasker.PhaseTime) []any {
 			half, most := "-", "-"
 			if f.Cases > 0 {
 				half, most = formatMinutes(f.P50Seconds/60), formatMinutes(f.P95Seconds/60)
@@ -185,15 +186,15 @@ case counts once, with the median of its investigations.`,
 	return c
 }
 
-func (p *program) printInvestigations(l []apiv1.InvestigationQueueEntry) {
+func (p *program) printInvestigations(l []tasker.InvestigationQueueEntry) {
 	header := "entry, task?, template, reason, detail, task is, priority, waiting, failed now"
-	due := slices.ContainsFunc(l, func(q apiv1.InvestigationQueueEntry) bool { return q.TaskDue != nil })
+	due := slices.ContainsFunc(l, func(q tasker.InvestigationQueueEntry) bool { return q.TaskDue != nil })
 	if due {
 		header += ", task due"
 	}
-	printList(p, l, "No open investigations.", header, func(q apiv1.InvestigationQueueEntry) []any {
+	printList(p, l, "No open investigations.", header, func(q tasker.InvestigationQueueEntry) []any {
 		row := []any{
-			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode, q.CurrentState,
+			q.EntryUUID.String(), q.TaskUUID.String(), q.Namespace + "/" + q.TaskName, string(q.Reason), q.DetailCode, string(q.CurrentState),
 			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), formatMinutes(q.MinutesInDLQ), orDash(formatFailedStep(q.FailedStep)),
 		}
 		if due {
@@ -219,9 +220,9 @@ func (p *program) newEntryGetCommand() *cobra.Command {
 		example: `  tasker-ctl dlq get $ENTRY
   tasker-ctl dlq get $ENTRY --snapshot
   tasker-ctl dlq get $TASK -o json | jq .task_snapshot`,
-	}, func(ctx context.Context, _ *client.Client, a arguments) (apiv1.Entry, error) {
+	}, func(ctx context.Context, _ *client.Client, a arguments) (tasker.Entry, error) {
 		return p.findEntry(ctx, a.id[0])
-	}, func(e apiv1.Entry) {
+	}, func(e tasker.Entry) {
 		p.printEntry(e, whole)
 		if !whole {
 			p.printStepsNow(p.command.Context(), e)
@@ -233,7 +234,7 @@ func (p *program) newEntryGetCommand() *cobra.Command {
 
 // findEntry returns an investigation with its history. id is its id, or the id of a task, whose newest
 // investigation it returns.
-func (p *program) findEntry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) {
+func (p *program) findEntry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	api := p.client
 	e, err := api.Entry(ctx, id)
 	if tasker.CodeOf(err) != tasker.NotFound {
@@ -246,19 +247,12 @@ func (p *program) findEntry(ctx context.Context, id tasker.ID) (apiv1.Entry, err
 	if taskErr != nil {
 		return e, taskErr
 	}
-	newest, err := parseResponseID("dlq_entry_uuid", ofTask.DLQEntryUUID)
-	if err != nil {
-		return e, err
-	}
-	return api.Entry(ctx, newest) // EntryOfTask returns no history
+	return api.Entry(ctx, ofTask.UUID) // EntryOfTask returns no history
 }
 
 func (p *program) findEntryID(ctx context.Context, id tasker.ID) (tasker.ID, error) {
 	e, err := p.findEntry(ctx, id)
-	if err != nil {
-		return id, err
-	}
-	return parseResponseID("dlq_entry_uuid", e.DLQEntryUUID)
+	return e.UUID, err
 }
 
 func (p *program) newExportCommand() *cobra.Command {
@@ -297,18 +291,14 @@ func (p *program) newHistoryCommand() *cobra.Command {
 }
 
 // fetchHistory returns all pages of the history of an investigation.
-func (p *program) fetchHistory(ctx context.Context, api *client.Client, a arguments) ([]apiv1.EntryChange, error) {
+func (p *program) fetchHistory(ctx context.Context, api *client.Client, a arguments) ([]tasker.EntryChange, error) {
 	e, err := p.findEntry(ctx, a.id[0])
 	if err != nil {
 		return nil, err
 	}
-	history := append([]apiv1.EntryChange{}, e.History...) // [] in JSON if empty
-	for e.HistoryHasMore && len(e.History) > 0 {
-		id, err := parseResponseID("dlq_entry_uuid", e.DLQEntryUUID)
-		if err != nil {
-			return nil, err
-		}
-		if e, err = api.EntryFrom(ctx, id, len(history)); err != nil {
+	history := append([]tasker.EntryChange{}, e.History...) // [] in JSON if empty
+	for e.MoreHistory && len(e.History) > 0 {
+		if e, err = api.EntryFrom(ctx, e.UUID, len(history)); err != nil {
 			return nil, err
 		}
 		history = append(history, e.History...)
@@ -316,15 +306,15 @@ func (p *program) fetchHistory(ctx context.Context, api *client.Client, a argume
 	return history, nil
 }
 
-func (p *program) printHistory(l []apiv1.EntryChange) {
-	printList(p, l, "No history.", "time, event, from, to, actor, notes", func(h apiv1.EntryChange) []any {
-		return []any{h.ChangedAt, h.Event, orDash(h.FromStatus), h.ToStatus, h.Actor, formatNote(h)}
+func (p *program) printHistory(l []tasker.EntryChange) {
+	printList(p, l, "No history.", "time, event, from, to, actor, notes", func(h tasker.EntryChange) []any {
+		return []any{h.At, h.Event, orDash(h.From), h.To, h.Actor, formatNote(h)}
 	})
 }
 
 // formatNote returns the note of a change. If there is none, it lists the metadata keys that the change
 // set.
-func formatNote(h apiv1.EntryChange) string {
+func formatNote(h tasker.EntryChange) string {
 	if notes := orDefault(h.Notes, ""); notes != "" {
 		return notes
 	}
@@ -341,16 +331,16 @@ func (p *program) newEntryCreateCommand() *cobra.Command {
 	c := newRequestCommand(p, help{
 		use: "create TASK --reason TEXT", short: "Open an investigation manually",
 		example: `  tasker-ctl dlq create $TASK --reason "customer did not receive the parcel" --created-by "support@example.com"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (e apiv1.Entry, err error) {
+	}, func(ctx context.Context, api *client.Client, a arguments) (e tasker.Entry, err error) {
 		if r.body.Metadata, err = p.readJSONObject("metadata", metadata); err != nil {
 			return e, err
 		}
 		e, err = r.send(ctx, api, a)
 		return e, explainNotTask(ctx, api, a.id[0], err)
-	}, func(e apiv1.Entry) {
+	}, func(e tasker.Entry) {
 		p.printDone("Investigation opened!")
 		p.printFields("  ",
-			field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
+			field{"DLQ Entry UUID", e.UUID}, field{"Task UUID", e.TaskUUID},
 			field{"Reason", r.body.Reason}, field{"Created by", r.body.CreatedBy},
 		)
 	})
@@ -471,11 +461,11 @@ func findOpenEntry(ctx context.Context, api *client.Client, task tasker.ID) (tas
 		return tasker.ID{}, tasker.Errorf(tasker.NotFound, "investigation %s not found, and no task with this id has one", task)
 	case err != nil:
 		return tasker.ID{}, err
-	case e.ResolutionStatus != string(tasker.EntryPending):
+	case e.ResolutionStatus != tasker.EntryPending:
 		return tasker.ID{}, tasker.Errorf(tasker.Conflict,
-			"%s has no open investigation: its newest, %s, ended as %s", task, e.DLQEntryUUID, e.ResolutionStatus)
+			"%s has no open investigation: its newest, %s, ended as %s", task, e.UUID, e.ResolutionStatus)
 	default:
-		return parseResponseID("dlq_entry_uuid", e.DLQEntryUUID)
+		return e.UUID, nil
 	}
 }
 
@@ -484,7 +474,7 @@ func findOpenEntry(ctx context.Context, api *client.Client, task tasker.ID) (tas
 func (p *program) printUpdate(e apiv1.UpdatedEntry, ofTask bool) {
 	p.printDone("DLQ investigation updated successfully")
 	if ofTask {
-		p.printFields("  ", field{"DLQ Entry UUID", e.DLQEntryUUID})
+		p.printFields("  ", field{"DLQ Entry UUID", e.UUID})
 	}
 	p.printFields("  ",
 		field{"Resolution status", e.ResolutionStatus}, field{"Resolution notes", e.ResolutionNotes},
@@ -493,8 +483,8 @@ func (p *program) printUpdate(e apiv1.UpdatedEntry, ofTask bool) {
 	for _, w := range e.Warnings {
 		p.warn("%s", clean(w))
 	}
-	if len(e.Warnings) > 0 && e.CurrentTaskState == string(tasker.TaskError) {
-		p.printHint("tasker-ctl task reset-step %s %s --reason …", e.TaskUUID, orDefault(e.StepUUID, "STEP"))
+	if len(e.Warnings) > 0 && e.CurrentTaskState == tasker.TaskError {
+		p.printHint("tasker-ctl task reset-step %s %s --reason …", e.TaskUUID, cmp.Or(formatValue(e.StepUUID), "STEP"))
 	}
 }
 
@@ -505,10 +495,10 @@ func (p *program) printChanges(ctx context.Context, id tasker.ID, since time.Tim
 		return // optional: the rejection is already printed
 	}
 	for _, h := range e.History {
-		if !h.ChangedAt.After(since) {
+		if !h.At.After(since) {
 			continue
 		}
-		line := fmt.Sprintf("%s: %s by %s, %s", formatTime(&h.ChangedAt), h.Event, h.Actor, h.ToStatus)
+		line := fmt.Sprintf("%s: %s by %s, %s", formatTime(&h.At), h.Event, h.Actor, h.To)
 		if text := truncate(formatNote(h), maxNote); text != "" {
 			line += ": " + text
 		}

@@ -91,12 +91,12 @@ func (p *program) printEvent(e apiv1.EmittedEvent) {
 // maxSinkCount is the number of deliveries at which the server stops counting per sink.
 const maxSinkCount = 10_000
 
-func (p *program) printSinks(l []apiv1.Sink) {
+func (p *program) printSinks(l []tasker.SinkState) {
 	number := func(n int64) string { return formatAtLeast(int(n), n >= maxSinkCount) }
 	printList(p, l, "No sinks: events are stored but not sent.", "sink, status, pending, oldest, set aside, last success, failing since, last failure",
-		func(s apiv1.Sink) []any {
+		func(s tasker.SinkState) []any {
 			return []any{
-				s.Sink, s.Status, number(s.Pending), orDash(s.OldestPending), number(s.SetAside),
+				s.Sink, s.Status, number(s.Pending), orDash(s.OldestPending), number(s.Undeliverable),
 				orDash(s.LastSuccessAt),
 				orDash(s.FailingSince), orDash(s.LastError),
 			}

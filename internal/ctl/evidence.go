@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,14 +13,14 @@ import (
 )
 
 // printEntry prints an investigation, with the whole snapshot if whole is set.
-func (p *program) printEntry(e apiv1.Entry, whole bool) {
-	original := []string{orDefault(e.OriginalReason, ""), orDefault(e.OriginalCode, "")}
+func (p *program) printEntry(e tasker.Entry, whole bool) {
+	original := []string{string(e.OriginalReason), string(e.OriginalCode)}
 	p.printDone("DLQ Entry Details:")
 	fmt.Fprintln(p.out)
 	p.printFields("  ",
-		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
+		field{"DLQ Entry UUID", e.UUID}, field{"Task UUID", e.TaskUUID},
 		field{"Step UUID", e.StepUUID},
-		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode},
+		field{"Reason", e.Reason}, field{"Detail", e.DetailCode},
 		field{"Opened for", slices.DeleteFunc(original, func(s string) bool { return s == "" })},
 	)
 	p.printFields("  ", describeSubject(e)...)
@@ -27,7 +28,7 @@ func (p *program) printEntry(e apiv1.Entry, whole bool) {
 	p.printFields("  ",
 		field{"Severity", e.Severity}, field{"Meaning", e.Label}, field{"Guidance", e.Guidance}, field{"Detected by", e.DetectedBy},
 		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState}, field{"Task due", formatDue(e.TaskDue)},
-		field{"DLQ timestamp", e.DLQTimestamp}, field{"Resolution status", e.ResolutionStatus},
+		field{"DLQ timestamp", e.At}, field{"Resolution status", e.ResolutionStatus},
 		field{"Resolution notes", e.ResolutionNotes}, field{"Resolved at", e.ResolvedAt},
 		field{"Resolved by", formatResolver(e)}, field{"Recovered at", e.RecoveredAt},
 		field{"Predecessor", e.PredecessorUUID}, field{"Metadata", e.Metadata},
@@ -48,8 +49,8 @@ func formatFailedStep(f *tasker.FailedStep) string {
 
 // formatResolver returns who resolved an investigation, or "" if it is open, even if a name is already
 // stored.
-func formatResolver(e apiv1.Entry) string {
-	if e.ResolutionStatus == string(tasker.EntryPending) {
+func formatResolver(e tasker.Entry) string {
+	if e.ResolutionStatus == tasker.EntryPending {
 		return ""
 	}
 	return orDefault(e.ResolvedBy, "")
@@ -123,21 +124,21 @@ func (p document) describeBlocker() string {
 
 // describeSubject describes the cause of an investigation: the failed step and its error, the steps that
 // block the task, or the reason of the operator who opened it.
-func describeSubject(e apiv1.Entry) []field {
-	shot := parseDocument(e.TaskSnapshot)
+func describeSubject(e tasker.Entry) []field {
+	shot := parseDocument(e.Snapshot)
 	var list []field
-	if orDefault(e.OriginalReason, e.DLQReason) == string(tasker.ManualDLQ) && len(e.History) > 0 {
+	if cmp.Or(string(e.OriginalReason), string(e.Reason)) == string(tasker.ManualDLQ) && len(e.History) > 0 {
 		first := e.History[0]
 		list = append(list, field{"Opened by", first.Actor}, field{"Opened because", first.Notes})
 	}
 	if e.StepUUID == nil {
 		return append(list, field{"Blocked by", strings.Join(listBlockers(shot), "; ")})
 	}
-	if e.OriginalReason != nil {
+	if e.OriginalReason != "" {
 		return list // the step failed after the snapshot was taken
 	}
 	for _, s := range shot.listSteps() {
-		if s.formatText("step_uuid") != *e.StepUUID {
+		if s.formatText("step_uuid") != e.StepUUID.String() {
 			continue
 		}
 		list = append(list, field{"Step", s.formatText("name") + ", " + s.formatText("state") + " after " +
@@ -169,14 +170,14 @@ func listBlockers(shot document) []string {
 }
 
 // printSnapshot prints a summary of the snapshot, or all of it as JSON if whole is set.
-func (p *program) printSnapshot(e apiv1.Entry, whole bool) {
-	shot := parseDocument(e.TaskSnapshot)
+func (p *program) printSnapshot(e tasker.Entry, whole bool) {
+	shot := parseDocument(e.Snapshot)
 	if shot == nil {
 		return
 	}
-	fmt.Fprintf(p.out, "\n  Task Snapshot, as of %s:\n", formatTime(&e.DLQTimestamp))
+	fmt.Fprintf(p.out, "\n  Task Snapshot, as of %s:\n", formatTime(&e.At))
 	if whole {
-		fmt.Fprintf(p.out, "  %s\n", indentJSON(e.TaskSnapshot, "  "))
+		fmt.Fprintf(p.out, "  %s\n", indentJSON(e.Snapshot, "  "))
 		return
 	}
 	p.printFields("    ",
@@ -188,7 +189,7 @@ func (p *program) printSnapshot(e apiv1.Entry, whole bool) {
 		field{"Context", truncate(parseDocument(shot["task"]).formatText("context"), maxNote)},
 		field{"Redaction failed", shot.formatText("redaction_failed")},
 		field{"Snapshot failed", shot.formatText("snapshot_failed")},
-		field{"Full snapshot", "tasker-ctl dlq get " + e.DLQEntryUUID + " --snapshot"},
+		field{"Full snapshot", "tasker-ctl dlq get " + e.UUID.String() + " --snapshot"},
 	)
 	var rows [][]string
 	for _, s := range shot.listSteps() {
@@ -202,12 +203,8 @@ func (p *program) printSnapshot(e apiv1.Entry, whole bool) {
 }
 
 // printStepsNow prints the current steps of the task below the evidence.
-func (p *program) printStepsNow(ctx context.Context, e apiv1.Entry) {
-	task, err := parseID("task_uuid", e.TaskUUID)
-	if err != nil {
-		return // the investigation itself is printed
-	}
-	steps, err := p.client.Steps(ctx, task)
+func (p *program) printStepsNow(ctx context.Context, e tasker.Entry) {
+	steps, err := p.client.Steps(ctx, e.TaskUUID)
 	if err != nil {
 		p.warn("cannot read the current steps: %s", clean(err.Error()))
 		return

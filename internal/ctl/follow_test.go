@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -57,11 +58,11 @@ func (h *harness) investigated(t *testing.T) (entry string) {
 	t.Helper()
 	task := h.must(t, "", "task", "submit", "--namespace", "orders", "--name", "one", "--quiet")
 	h.must(t, "", "dlq", "create", task, "--reason", "parcel lost")
-	var e apiv1.Entry
+	var e tasker.Entry
 	if err := json.Unmarshal([]byte(h.must(t, "", "dlq", "get", task, "-o", "json")), &e); err != nil {
 		t.Fatal(err)
 	}
-	return e.DLQEntryUUID
+	return e.UUID.String()
 }
 
 // Each event is a line, as it happens; Ctrl-C ends it with success.

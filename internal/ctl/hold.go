@@ -39,9 +39,9 @@ narrowed by --handler, --name and --step, or with --case the scope of that case.
 		use: "list", short: "List holds, newest first", limit: 50, quiet: true,
 		example: `  tasker-ctl hold list --open
   tasker-ctl hold list --namespace payments --quiet`,
-	}, "No holds.", "hold, state, kind, scope, held, owner, began, ends, reason?", func(h apiv1.Hold) []any {
+	}, "No holds.", "hold, state, kind, scope, held, owner, began, ends, reason?", func(h tasker.Hold) []any {
 		end := cmp.Or(h.EndedAt, &h.EndsAt)
-		return []any{h.HoldUUID, h.State, h.Kind, formatScope(h), formatHeld(h), h.Owner, h.BeganAt, end, h.Reason}
+		return []any{h.UUID, h.State, h.Kind, h.HoldScope.String(), formatHeld(h), h.Owner, h.BeganAt, end, h.Reason}
 	}),
 	plain(endpoint.GetHold, help{
 		use: "show HOLD", short: "Show a hold",
@@ -94,41 +94,41 @@ func checkEnd(until *time.Time, seconds int) error {
 	return nil
 }
 
-func formatScope(h apiv1.Hold) string {
+func formatScope(h tasker.Hold) string {
 	return tasker.HoldScope{Namespace: h.Namespace, Handler: h.Handler, TaskName: h.TaskName, StepName: h.StepName}.String()
 }
 
-func formatHeld(h apiv1.Hold) string { return formatAtLeast(int(h.Held), h.HeldIsAtLeast) }
+func formatHeld(h tasker.Hold) string { return formatAtLeast(int(h.Held), h.HeldIsAtLeast) }
 
-func (p *program) printHoldDetail(d apiv1.HoldDetail) {
+func (p *program) printHoldDetail(d tasker.HoldDetail) {
 	p.printHold(d.Hold)
 	header := "released, task, step, as, outcome, failure?"
-	printList(p, d.Releases, "No probes or waves.", header, func(r apiv1.HoldRelease) []any {
+	printList(p, d.Releases, "No probes or waves.", header, func(r tasker.HoldRelease) []any {
 		as := "probe"
 		if r.Wave > 0 {
 			as = fmt.Sprintf("wave %d", r.Wave)
 		}
-		return []any{r.ReleasedAt, r.TaskUUID, r.StepUUID, as, orDefault(r.Outcome, "awaited"), orDash(r.Failure)}
+		return []any{r.ReleasedAt, r.TaskUUID, r.StepUUID, as, cmp.Or(string(r.Outcome), "awaited"), orDash(r.Failure)}
 	})
-	printList(p, d.History, "No history.", "at, event, by, reason, more?", func(c apiv1.HoldChange) []any {
+	printList(p, d.History, "No history.", "at, event, by, reason, more?", func(c tasker.HoldChange) []any {
 		return []any{c.At, c.Event, c.Actor, orDash(c.Reason), orDash(strings.Trim(compact(c.Metadata), "{}"))}
 	})
 }
 
-func (p *program) printHold(h apiv1.Hold) {
-	p.printDone("Hold %s is %s", clean(h.HoldUUID), clean(h.State))
+func (p *program) printHold(h tasker.Hold) {
+	p.printDone("Hold %s is %s", h.UUID, clean(string(h.State)))
 	p.printFields("  ",
-		field{"Holds", formatScope(h)}, field{"Case", h.CaseID}, field{"Kind", h.Kind}, field{"Cause", h.Cause},
+		field{"Holds", h.HoldScope.String()}, field{"Case", h.CaseID}, field{"Kind", h.Kind}, field{"Cause", h.Cause},
 		field{"Reason", h.Reason}, field{"Owner", h.Owner}, field{"Held", formatHeld(h)}, field{"Released", h.Released},
-		field{"Wave", when(h.State == string(tasker.HoldReleasing), formatHoldWave(h))},
+		field{"Wave", when(h.State == tasker.HoldReleasing, formatHoldWave(h))},
 		field{"In progress", when(h.InFlight > 0, h.InFlight)},
 		field{"Probes", when(h.Probes > 0, fmt.Sprintf("%d, of which %d failed", h.Probes, h.FailedProbes))},
 		field{"Next probe", h.NextProbeAt}, field{"Began", h.BeganAt},
-		field{"Ends", when(h.State == string(tasker.HoldActive), h.EndsAt)}, field{"Ended", h.EndedAt},
+		field{"Ends", when(h.State == tasker.HoldActive, h.EndsAt)}, field{"Ended", h.EndedAt},
 	)
 }
 
-func formatHoldWave(h apiv1.Hold) string {
+func formatHoldWave(h tasker.Hold) string {
 	if !h.Blocks {
 		return "the rest"
 	}

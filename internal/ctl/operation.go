@@ -74,14 +74,14 @@ func formatOperationRow(o apiv1.Operation) []any {
 
 func (p *program) printOperationItems(l apiv1.OperationItemList) {
 	header := "item, task, step?, state, outcome, wave, released, made task, failed now"
-	printList(p, l.Items, "No items.", header, func(i apiv1.OperationItem) []any {
+	printList(p, l.Items, "No items.", header, func(i tasker.OperationItem) []any {
 		wave := "-"
 		if i.Wave != nil {
 			wave = formatInt(*i.Wave)
 		}
 		return []any{
 			i.Ordinal, i.TaskUUID, orDash(i.StepUUID), i.State, orDash(i.Outcome), wave,
-			orDash(i.ReleasedAt), orDash(i.MadeTaskUUID), orDash(i.FailureText),
+			orDash(i.ReleasedAt), orDash(i.MadeTask), orDash(i.FailureText),
 		}
 	})
 	printNextPageFlag(p, "after", l.Next)
@@ -327,12 +327,12 @@ var pauseTexts = map[tasker.PauseReason]string{
 	tasker.PausedWaveFailed: "failed in the wave", tasker.PausedWaveTimeout: "did not succeed in time",
 }
 
-func formatPause(pause *apiv1.OperationPause) string {
+func formatPause(pause *tasker.OperationPause) string {
 	if pause == nil {
 		return ""
 	}
-	text := pause.For
-	switch reason := tasker.PauseReason(pause.For); {
+	text := string(pause.For)
+	switch reason := pause.For; {
 	case reason == tasker.PausedByOperator:
 		text = "by " + pause.By
 	case reason == tasker.PausedNoWorker:
@@ -344,7 +344,7 @@ func formatPause(pause *apiv1.OperationPause) string {
 		text += ", such as " + strconv.Quote(pause.FailureText)
 	}
 	if pause.TaskUUID != nil {
-		text += " (task " + *pause.TaskUUID + ")"
+		text += " (task " + pause.TaskUUID.String() + ")"
 	}
 	return text + ", at " + formatTime(&pause.At)
 }

@@ -200,14 +200,14 @@ func (p *program) warnIfInterrupted(ctx context.Context, err error) error {
 }
 
 // showRun prints a plan and its dry run. With -o json, it prints them only if --dry-run is set.
-func (p *program) showRun(r runFlags, o apiv1.Operation, tried apiv1.OperationDryRun) error {
+func (p *program) showRun(r runFlags, o apiv1.Operation, tried tasker.DryRun) error {
 	if p.output == "json" {
 		if !r.dry {
 			return nil
 		}
 		return p.printJSON(struct {
-			Operation apiv1.Operation       `json:"operation"`
-			DryRun    apiv1.OperationDryRun `json:"dry_run"`
+			Operation apiv1.Operation `json:"operation"`
+			DryRun    tasker.DryRun   `json:"dry_run"`
 		}{o, tried})
 	}
 	p.printOperation(o)
@@ -285,14 +285,14 @@ func (p *program) finishRun(o apiv1.Operation) error {
 
 func (p *program) newOperationDryRunCommand() *cobra.Command {
 	return newRequestCommand(p, help{use: "dry-run OPERATION", short: "Simulate an operation"},
-		func(ctx context.Context, _ *client.Client, a arguments) (apiv1.OperationDryRun, error) {
+		func(ctx context.Context, _ *client.Client, a arguments) (tasker.DryRun, error) {
 			return p.dryRun(ctx, a.id[0])
 		}, p.printDryRun)
 }
 
 // dryRun requests batch after batch and adds up the results.
-func (p *program) dryRun(ctx context.Context, operation tasker.ID) (apiv1.OperationDryRun, error) {
-	all := apiv1.OperationDryRun{Refused: []apiv1.OperationRefusal{}, Enqueues: map[string]int{}}
+func (p *program) dryRun(ctx context.Context, operation tasker.ID) (tasker.DryRun, error) {
+	all := tasker.DryRun{Refused: []tasker.DryRunRefusal{}, Enqueues: map[string]int{}}
 	for next := new(int); next != nil; {
 		part, err := p.client.DryRunOperation(ctx, operation, apiv1.DryRunOperation{After: *next})
 		if err != nil {
@@ -303,7 +303,7 @@ func (p *program) dryRun(ctx context.Context, operation tasker.ID) (apiv1.Operat
 			all.Enqueues[name] += n
 		}
 		for _, f := range part.Refused {
-			i := slices.IndexFunc(all.Refused, func(known apiv1.OperationRefusal) bool { return known.Outcome == f.Outcome })
+			i := slices.IndexFunc(all.Refused, func(known tasker.DryRunRefusal) bool { return known.Outcome == f.Outcome })
 			if i < 0 {
 				all.Refused = append(all.Refused, f)
 				continue
@@ -313,16 +313,20 @@ func (p *program) dryRun(ctx context.Context, operation tasker.ID) (apiv1.Operat
 		if len(all.Results) == 0 {
 			all.Results = part.Results
 		}
-		all.CannotSee, next = part.CannotSee, part.Next
+		all.Limitations, next = part.Limitations, part.Next
 	}
 	return all, nil
 }
 
-func (p *program) printDryRun(r apiv1.OperationDryRun) {
+func (p *program) printDryRun(r tasker.DryRun) {
 	p.printDone("Of %s, %d would be released", formatPlural(r.LookedAt, "item"), r.WouldRelease)
 	fields := []field{{"Busy, retried later", r.Busy}}
 	for _, f := range r.Refused {
-		fields = append(fields, field{"Would be skipped as " + f.Outcome, fmt.Sprintf("%d, such as %s", f.Items, strings.Join(f.Sample, ", "))})
+		sample := make([]string, len(f.Sample))
+		for i, task := range f.Sample {
+			sample[i] = task.String()
+		}
+		fields = append(fields, field{"Would be skipped as " + f.Outcome, fmt.Sprintf("%d, such as %s", f.Items, strings.Join(sample, ", "))})
 		if f.Reason != "" {
 			fields = append(fields, field{"  such as", f.Reason})
 		}
@@ -332,10 +336,10 @@ func (p *program) printDryRun(r apiv1.OperationDryRun) {
 		if text == "" {
 			text = fmt.Sprintf("%d bytes", d.Bytes)
 		}
-		fields = append(fields, field{"Result of task " + d.TaskUUID, text})
+		fields = append(fields, field{"Result of task " + d.TaskUUID.String(), text})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Enqueues)) {
 		fields = append(fields, field{"Would become ready: " + name, formatInt(r.Enqueues[name])})
 	}
-	p.printFields("  ", append(fields, field{"Not simulated", strings.Join(r.CannotSee, "; ")})...)
+	p.printFields("  ", append(fields, field{"Not simulated", strings.Join(r.Limitations, "; ")})...)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -46,7 +47,7 @@ func TestRunLeavesNoPlan(t *testing.T) {
 				seen = append(seen, name)
 				var answer any = apiv1.Operation{OperationUUID: anID, Items: 1}
 				if name == "dry-run" {
-					answer = apiv1.OperationDryRun{}
+					answer = tasker.DryRun{}
 				}
 				if a, ok := tt.answers[name]; ok {
 					answer = a

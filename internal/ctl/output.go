@@ -166,6 +166,11 @@ func formatValue(v any) string {
 		return formatTime(v)
 	case *string:
 		return orDefault(v, "")
+	case *tasker.ID:
+		if v == nil {
+			return ""
+		}
+		return v.String()
 	case []string:
 		return strings.Join(v, ", ")
 	case json.RawMessage:

@@ -101,7 +101,7 @@ func TestQueueTable(t *testing.T) {
 func TestDrainedWorkerHint(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		health   string
+		health   tasker.WorkerHealth
 		inFlight int
 		want     string
 	}{
@@ -110,7 +110,7 @@ func TestDrainedWorkerHint(t *testing.T) {
 		{"stale", 0, "last heartbeat at 2026-01-31T12:00:00Z; it gets no steps if it reconnects"},
 		{"gone", 1, "last heartbeat at 2026-01-31T12:00:00Z; its steps are retried when their leases expire"},
 	} {
-		w := apiv1.Worker{Health: tt.health, InFlight: tt.inFlight, LastHeartbeatAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
+		w := tasker.Worker{Health: tt.health, InFlight: tt.inFlight, LastHeartbeatAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 		if got := describeDrained(w); got != tt.want {
 			t.Errorf("%s with %d: %q", tt.health, tt.inFlight, got)
 		}

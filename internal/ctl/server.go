@@ -120,10 +120,10 @@ condition, since when, what would unblock it, and who has to act next.`,
 	return c
 }
 
-func (p *program) printExplanation(e apiv1.Explanation) {
-	fmt.Fprintln(p.out, clean(e.Sentence))
-	fields := []field{{"Fact", e.Fact}, {"Since", e.Since}, {"Turn", e.Turn}, {"Unblocks", orDash(e.Unblocks)}}
-	what := strings.TrimSpace(e.Kind + " " + e.ID)
+func (p *program) printExplanation(e tasker.Explanation) {
+	fmt.Fprintln(p.out, clean(e.Message))
+	fields := []field{{"Fact", string(e.Reason)}, {"Since", e.Since}, {"Turn", string(e.NextActor)}, {"Unblocks", orDash(e.Remedy)}}
+	what := strings.TrimSpace(string(e.Kind) + " " + e.ID.String())
 	fields = append(fields, field{"Explained", what + ", " + strings.Join(e.Namespaces, ", ") + " " + e.Name})
 	for _, f := range e.Facts {
 		fields = append(fields, field{strings.ToUpper(f.Name[:1]) + f.Name[1:], f.Value})

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -322,8 +323,8 @@ it was assigned. --mine, --assignee and --unassigned can be combined.`,
 	example: `  tasker-ctl inbox --mine
   tasker-ctl inbox --assignee group:finance --unassigned --namespace billing
   tasker-ctl inbox --template refund --due-before 2026-01-31T07:30:00Z`,
-}, "No human steps.", "step, task, namespace, template, assignee, waits since, due", func(s apiv1.HumanStep) []any {
-	return []any{s.Step, s.TaskUUID, s.Namespace, s.Template, orDash(s.Assignee), s.WaitingSince, orDash(s.DueAt)}
+}, "No human steps.", "step, task, namespace, template, assignee, waits since, due", func(s tasker.HumanStep) []any {
+	return []any{s.StepName, s.TaskUUID, s.Namespace, s.TaskName, orDash(s.Assignee), s.WaitingSince, orDash(s.DueAt)}
 })
 
 // humanStepCommands are the commands of group task for human steps.
@@ -336,9 +337,9 @@ var humanStepCommands = []maker{
   tasker-ctl task assign-step $TASK approve --to group:finance
   tasker-ctl task assign-step $TASK approve --nobody`,
 		switches: map[string]string{"nobody": "remove the assignee"},
-	}, func(p *program, h apiv1.HumanStep) {
+	}, func(p *program, h tasker.HumanStep) {
 		p.printDone("Step assigned.")
-		p.printFields("  ", field{"Step", h.Step}, field{"Assignee", orDefault(h.Assignee, "none")}, field{"Due", h.DueAt})
+		p.printFields("  ", field{"Step", h.StepName}, field{"Assignee", cmp.Or(string(h.Assignee), "none")}, field{"Due", h.DueAt})
 	}, func(p *program, a *apiv1.AssignStep, _ arguments) error {
 		if (a.Assignee == "") != p.isSet("nobody") {
 			return cli.Usagef("set either --to NAME or --nobody")
@@ -349,12 +350,12 @@ var humanStepCommands = []maker{
 		use: "assignee TASK STEP", short: "Show the assignee of a human step",
 		long:    "Show the assignee, the form and the assignment history of a human step. " + stepArgument,
 		example: `  tasker-ctl task assignee $TASK approve`,
-	}, func(p *program, d apiv1.HumanStepDetail) {
+	}, func(p *program, d tasker.HumanStepDetail) {
 		p.printFields("",
-			field{"Step", d.Step}, field{"Assignee", orDefault(d.Assignee, "none")}, field{"Assigned by", d.AssignedBy},
+			field{"Step", d.StepName}, field{"Assignee", cmp.Or(string(d.Assignee), "none")}, field{"Assigned by", d.AssignedBy},
 			field{"Waits since", d.WaitingSince}, field{"Due", d.DueAt}, field{"Escalated", d.EscalatedAt}, field{"Form", d.Form})
 		for _, c := range d.History {
-			more := addPrefix(": ", orDefault(c.Assignee, "")) + addPrefix(": ", orDefault(c.Reason, ""))
+			more := addPrefix(": ", string(c.Assignee)) + addPrefix(": ", string(c.Reason))
 			fmt.Fprintf(p.out, "\n%s %s by %s%s\n", formatTime(&c.At), clean(c.Event), clean(c.Actor), more)
 		}
 	}),
@@ -377,7 +378,7 @@ output. ` + stepArgument,
 		example: `  tasker-ctl task answer-links $TASK approve`,
 	}, func(p *program, l apiv1.AnswerLinks) {
 		header := "link, assignee, state, made by, made, expires"
-		printList(p, l.Links, "The step has no answer links.", header, func(l apiv1.AnswerLink) []any {
+		printList(p, l.Links, "The step has no answer links.", header, func(l tasker.AnswerLink) []any {
 			return []any{l.UUID, l.Assignee, l.State, l.CreatedBy, l.CreatedAt, l.ExpiresAt}
 		})
 	}),
@@ -385,8 +386,8 @@ output. ` + stepArgument,
 		use: "revoke-answer-link TASK STEP LINK", short: "Revoke an answer link",
 		long:    "Revoke an answer link. " + stepArgument,
 		example: `  tasker-ctl task revoke-answer-link $TASK approve $LINK`,
-	}, func(p *program, l apiv1.AnswerLink) {
-		p.printDone("The link for %s is %s.", clean(l.Assignee), clean(l.State))
+	}, func(p *program, l tasker.AnswerLink) {
+		p.printDone("The link for %s is %s.", clean(l.Assignee), clean(string(l.State)))
 	}, func(_ *program, _ *endpoint.None, a arguments) error {
 		if err := a.id[2].UnmarshalText([]byte(a.text[2])); err != nil {
 			return cli.Usagef("LINK must be a UUID from answer-links, not %q", a.text[2])

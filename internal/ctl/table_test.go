@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"tasker.example/tasker"
 )
 
 const (
@@ -139,12 +141,12 @@ func TestWhatIsNoTerminal(t *testing.T) {
 func TestCappedCountsOfEndedInvestigations(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		ended map[string]int64
+		ended map[tasker.ResolutionStatus]int64
 		want  []field
 	}{
 		{nil, nil},
-		{map[string]int64{"cancelled": 2, "manually_resolved": 997}, []field{{"Ended as manually_resolved", "997"}, {"Ended as cancelled", "2"}}},
-		{map[string]int64{"cancelled": 3, "manually_resolved": 997}, []field{
+		{map[tasker.ResolutionStatus]int64{"cancelled": 2, "manually_resolved": 997}, []field{{"Ended as manually_resolved", "997"}, {"Ended as cancelled", "2"}}},
+		{map[tasker.ResolutionStatus]int64{"cancelled": 3, "manually_resolved": 997}, []field{
 			{"Ended as manually_resolved", "997 of the newest 1000"}, {"Ended as cancelled", "3 of the newest 1000"},
 		}},
 	} {

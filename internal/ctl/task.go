@@ -40,8 +40,8 @@ var taskViewCommands = []maker{
 	list(endpoint.ListAttributes, help{
 		use: "attributes", short: "List search attributes", limit: 100,
 		example: `  tasker-ctl task attributes --namespace orders`,
-	}, "No attributes.", "attribute, type, namespace, templates", func(a apiv1.Attribute) []any {
-		return []any{a.Name, a.Type, a.Namespace, a.Templates}
+	}, "No attributes.", "attribute, type, namespace, templates", func(a tasker.Attribute) []any {
+		return []any{a.Name, string(a.Type), a.Namespace, a.Templates}
 	}),
 	plain(endpoint.GetTask, help{
 		use: "get TASK", short: "Show a task",
@@ -63,12 +63,12 @@ child task, and (before) that the step was reset and has started another child s
 for a moment because no server has created them yet, and longer because a server refused
 them.`,
 		example: "  tasker-ctl task requests --refused",
-	}, "No requests.", "task, template, requested, refused, error", func(r apiv1.TaskRequest) []any {
+	}, "No requests.", "task, template, requested, refused, error", func(r tasker.TaskRequest) []any {
 		text := "-"
-		if r.ErrorCode != nil && r.ErrorMessage != nil {
-			text = *r.ErrorCode + ": " + *r.ErrorMessage
+		if r.ErrorCode != "" && r.ErrorMessage != "" {
+			text = string(r.ErrorCode + ": " + r.ErrorMessage)
 		}
-		return []any{r.TaskUUID, r.Namespace + "/" + r.Name, r.CreatedAt, orDash(r.RefusedAt), text}
+		return []any{r.TaskUUID.String(), r.Namespace + "/" + r.Name, r.CreatedAt, orDash(r.RefusedAt), text}
 	}),
 	plain(endpoint.DeleteTaskRequest, help{use: "dismiss TASK", short: "Delete the request for a task"},
 		func(p *program, _ endpoint.None) { p.printDone("Request deleted.") }),
@@ -113,19 +113,19 @@ func formatTaskProgress(t apiv1.Task) string {
 }
 
 // formatDue formats a due time with its state. It returns "" for nil.
-func formatDue(d *apiv1.Deadline) string {
+func formatDue(d *tasker.Deadline) string {
 	if d == nil {
 		return ""
 	}
 	var more []string
-	if d.State != string(tasker.DeadlineAhead) {
-		more = append(more, d.State)
+	if d.State != tasker.DeadlineAhead {
+		more = append(more, string(d.State))
 	}
-	if d.Overdue == string(tasker.OverdueInvestigate) {
+	if d.Overdue == tasker.OverdueInvestigate {
 		more = append(more, "investigated when overdue")
 	}
-	if d.SetBy != nil {
-		more = append(more, "set by "+*d.SetBy)
+	if d.SetBy != "" {
+		more = append(more, "set by "+string(d.SetBy))
 	}
 	if len(more) == 0 {
 		return formatTime(&d.DueAt)
@@ -134,11 +134,11 @@ func formatDue(d *apiv1.Deadline) string {
 }
 
 // formatDueShort is like formatDue but omits details.
-func formatDueShort(d *apiv1.Deadline) string {
+func formatDueShort(d *tasker.Deadline) string {
 	if d == nil {
 		return ""
 	}
-	return formatDue(&apiv1.Deadline{DueAt: d.DueAt, State: d.State})
+	return formatDue(&tasker.Deadline{DueAt: d.DueAt, State: d.State})
 }
 
 func formatMaxDuration(t apiv1.Task) string {
@@ -398,10 +398,10 @@ func (v *taskViewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Tas
 		return false, err
 	case err != nil:
 		return true, nil //nolint:nilerr // an old server explains nothing
-	case e.Fact == string(tasker.ConditionNoWorker), e.Fact == string(tasker.ConditionOperation) && e.Turn == string(tasker.NextServer):
-		if v.waitReason != e.Sentence {
-			v.waitReason = e.Sentence
-			v.print("task", t.Status, e.Sentence)
+	case e.Reason == tasker.ConditionNoWorker, e.Reason == tasker.ConditionOperation && e.NextActor == tasker.NextServer:
+		if v.waitReason != e.Message {
+			v.waitReason = e.Message
+			v.print("task", t.Status, e.Message)
 		}
 		return false, nil
 	}

@@ -24,11 +24,11 @@ func TestWatchOfATaskInError(t *testing.T) {
 		return apiv1.Task{TaskUUID: anID, Status: string(state), StateSince: since.Add(later)}
 	}
 	failed, complete := in(tasker.TaskError, 0), in(tasker.TaskComplete, time.Minute)
-	why := func(f tasker.ConditionReason) apiv1.Explanation {
-		return apiv1.Explanation{Fact: string(f), Sentence: "Step charge was taken by no worker in time."}
+	why := func(f tasker.ConditionReason) tasker.Explanation {
+		return tasker.Explanation{Condition: tasker.Condition{Reason: f, Message: "Step charge was taken by no worker in time."}}
 	}
-	operation := func(turn tasker.NextActor) apiv1.Explanation {
-		return apiv1.Explanation{Fact: string(tasker.ConditionOperation), Sentence: "Step charge is planned in an operation.", Turn: string(turn)}
+	operation := func(turn tasker.NextActor) tasker.Explanation {
+		return tasker.Explanation{Condition: tasker.Condition{Reason: tasker.ConditionOperation, Message: "Step charge is planned in an operation.", NextActor: turn}}
 	}
 	for _, tt := range []struct {
 		name    string

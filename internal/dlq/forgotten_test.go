@@ -195,7 +195,7 @@ func TestWhatWasInvestigatedAndRaisedIsNotInvestigatedAgain(t *testing.T) {
 		h.Exec(over)
 		h.sweep(1)
 		h.fail(a, false)
-		if e := h.Entry(task); e.Reason != tasker.MaxRetriesExceeded || e.OriginalCode != code {
+		if e := h.Entry(task); e.Reason != tasker.MaxRetriesExceeded || string(e.OriginalCode) != code {
 			t.Fatalf("the investigation is %s, before %s", e.Reason, e.OriginalCode)
 		}
 		h.operate(task, a.StepUUID, tasker.ResetForRetry)

@@ -29,7 +29,7 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 	if e.Reason != tasker.MaxRetriesExceeded || e.DetailCode != tasker.PermanentFailure || e.StepUUID == nil || *e.StepUUID != charge.StepUUID {
 		t.Errorf("the investigation is about %s %s, step %v", e.Reason, e.DetailCode, e.StepUUID)
 	}
-	if e.OriginalReason != tasker.ManualDLQ || e.OriginalCode != tasker.OperatorRequest || !e.At.Equal(opened.At) || string(e.Snapshot) != string(opened.Snapshot) {
+	if tasker.Reason(e.OriginalReason) != tasker.ManualDLQ || e.OriginalCode != tasker.OperatorRequest || !e.At.Equal(opened.At) || string(e.Snapshot) != string(opened.Snapshot) {
 		t.Errorf("it was opened for %s %s at %s", e.OriginalReason, e.OriginalCode, e.At)
 	}
 	h.wantQueue(opened.UUID, h.Entry(other).UUID)
@@ -130,7 +130,7 @@ func TestWeightierOfTwoReasonsWins(t *testing.T) {
 			if code[second].BasePriority > code[first].BasePriority {
 				want, original, events = second, first, append(events, "raised")
 			}
-			if e.Reason != want || e.OriginalReason != original || e.DetailCode != code[want].Code {
+			if e.Reason != want || tasker.Reason(e.OriginalReason) != original || e.DetailCode != code[want].Code {
 				t.Errorf("%s, then %s: %s %s, opened for %q", first, second, e.Reason, e.DetailCode, e.OriginalReason)
 			}
 			if diff := cmp.Diff(events, h.events(e.UUID)); diff != "" {

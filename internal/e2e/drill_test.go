@@ -225,16 +225,16 @@ func (d *drill) operate(ctx context.Context) {
 		}
 		ended := 0
 		for _, e := range queue {
-			if ended == drillTriage || time.Since(e.DLQTimestamp) < triageAfter {
+			if ended == drillTriage || time.Since(e.At) < triageAfter {
 				break
 			}
-			d.endEntry(ctx, e.DLQEntryUUID)
+			d.endEntry(ctx, e.EntryUUID.String())
 			ended++
 		}
 	})
 }
 
-func (d *drill) readQueue(ctx context.Context) ([]apiv1.InvestigationQueueEntry, error) {
+func (d *drill) readQueue(ctx context.Context) ([]tasker.InvestigationQueueEntry, error) {
 	queue, err := d.client.InvestigationQueue(ctx, tasker.InvestigationFilter{Limit: queuePage})
 	if err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ func (d *drill) readQueue(ctx context.Context) ([]apiv1.InvestigationQueueEntry,
 	d.triage.mu.Lock()
 	defer d.triage.mu.Unlock()
 	for _, e := range queue {
-		d.triage.listed[e.DLQEntryUUID] = true
+		d.triage.listed[e.EntryUUID.String()] = true
 	}
 	return queue, nil
 }
@@ -361,7 +361,7 @@ func (d *drill) check() {
 	sinks, err := d.client.Sinks(d.Context())
 	must(d.T, err)
 	for _, s := range sinks {
-		if s.Status != "up" || s.Pending != 0 || s.SetAside != 0 || s.FailingSince != nil {
+		if s.Status != "up" || s.Pending != 0 || s.Undeliverable != 0 || s.FailingSince != nil {
 			d.Errorf("in the end sink %s is %+v", s.Sink, s)
 		}
 	}

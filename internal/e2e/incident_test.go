@@ -223,7 +223,7 @@ func caseLinkOf(t *testing.T, url, template string) string {
 	must(t, err)
 	for _, c := range l.Cases {
 		if c.TaskName == template {
-			return fmt.Sprintf(`[href="/ui/cases/%s"]`, c.CaseID)
+			return fmt.Sprintf(`[href="/ui/cases/%s"]`, c.ID.String())
 		}
 	}
 	t.Fatalf("no case of %s", template)

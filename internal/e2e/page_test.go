@@ -55,7 +55,7 @@ func TestDemoOrderIsRepairedOnThePages(t *testing.T) {
 	await(t, "the order to complete", func() bool { return strings.Contains(tab.Text("#main"), "task complete") })
 	entry, err := c.Entry(t.Context(), readID(t, investigation[strings.LastIndex(investigation, "/")+1:]))
 	must(t, err)
-	if ship := stepNamed(t, c, readID(t, entry.TaskUUID), "ship_order"); !strings.Contains(string(ship.Results), "BY-HAND-1") {
+	if ship := stepNamed(t, c, entry.TaskUUID, "ship_order"); !strings.Contains(string(ship.Results), "BY-HAND-1") {
 		t.Errorf("shipping knows nothing of the payment: %s", ship.Results)
 	}
 

@@ -64,7 +64,7 @@ func TestResolutionWorkflow(t *testing.T) {
 			}
 			entry, err := c.EntryOfTask(t.Context(), task)
 			must(t, err)
-			if entry.DLQReason != "max_retries_exceeded" || entry.ResolutionStatus != "pending" || entry.CurrentTaskState != "error" {
+			if entry.Reason != "max_retries_exceeded" || entry.ResolutionStatus != "pending" || entry.CurrentTaskState != "error" {
 				t.Errorf("investigation %+v", entry)
 			}
 			wantSteps(t, c, task, "step_1 complete 1/3, step_2 error 2/2, step_3 pending 0/3")
@@ -88,7 +88,7 @@ func TestResolutionWorkflow(t *testing.T) {
 			wantReceived(t, stepNamed(t, c, task, "step_3"), tt.received)
 			wantHistory(t, c, task)
 
-			said := ctl(t, url, "dlq", "update", entry.DLQEntryUUID, "--status", "manually_resolved",
+			said := ctl(t, url, "dlq", "update", entry.UUID.String(), "--status", "manually_resolved",
 				"--notes", "fixed by option "+tt.option, "--resolved-by", "operator@example.com")
 			if !strings.Contains(said, "updated successfully") {
 				t.Errorf("tasker-ctl said %s", said)

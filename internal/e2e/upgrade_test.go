@@ -307,18 +307,18 @@ func (u *upgrade) repair(before, after *process) {
 		step := stepNamed(u.T, here, id, "step_2")
 		entry, err := there.EntryOfTask(u.Context(), id)
 		must(u.T, err)
-		if text := string(entry.TaskSnapshot); strings.Contains(text, "hunter2") {
-			u.Errorf("the snapshot of investigation %s shows a password", entry.DLQEntryUUID)
+		if text := string(entry.Snapshot); strings.Contains(text, "hunter2") {
+			u.Errorf("the snapshot of investigation %s shows a password", entry.UUID.String())
 		}
 		_, err = here.ActOnStep(u.Context(), id, readID(u.T, step.StepUUID), apiv1.StepAction{
 			ActionType: "reset_for_retry", Reason: "the database is back", ResetBy: "operator@example.com",
 		})
 		must(u.T, err)
 		status, notes, by := "manually_resolved", "the password=hunter2 was wrong", "operator@example.com"
-		_, err = there.UpdateEntry(u.Context(), readID(u.T, entry.DLQEntryUUID), apiv1.UpdateEntry{ResolutionStatus: &status, ResolutionNotes: &notes, ResolvedBy: &by})
+		_, err = there.UpdateEntry(u.Context(), readID(u.T, entry.UUID.String()), apiv1.UpdateEntry{ResolutionStatus: &status, ResolutionNotes: &notes, ResolvedBy: &by})
 		must(u.T, err)
 		for _, c := range servers {
-			_, err = c.Entry(u.Context(), readID(u.T, entry.DLQEntryUUID))
+			_, err = c.Entry(u.Context(), readID(u.T, entry.UUID.String()))
 			must(u.T, err)
 		}
 		repaired++

@@ -16,7 +16,7 @@ var (
 			"case_state=resolved lists cases without open investigations, last resolved first.",
 	}
 
-	GetCase = Of[None, None, apiv1.CaseDetail]{
+	GetCase = Of[None, None, tasker.CaseDetail]{
 		Method: "GET", Path: casePath, ID: "getCase", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "cases",
 		Summary: "Get a case with its counts, samples, differences, outcomes and history",
 	}
@@ -31,19 +31,19 @@ var (
 		Summary: "Compare the failures of a case with successes of the same step, and show its impact",
 	}
 
-	UpdateCase = Of[None, apiv1.UpdateCase, apiv1.Case]{
+	UpdateCase = Of[None, apiv1.UpdateCase, tasker.Case]{
 		Method: "PATCH", Path: casePath, ID: "updateCase", Class: overload.Operations, Needs: access.UpdateInvestigations, Tag: "cases",
 		Summary: "Assign a case, snooze it, or add a note",
 		About:   "Absent fields do not change. Tasks and investigations do not change.",
 	}
 
-	MergeCase = Of[None, apiv1.MergeCase, apiv1.Case]{
+	MergeCase = Of[None, apiv1.MergeCase, tasker.Case]{
 		Method: "POST", Path: casePath + "/merge", ID: "mergeCase", Class: overload.Operations, Needs: access.UpdateInvestigations, Tag: "cases",
 		Summary: "Merge a case into another",
 		About:   "Both must be in the same namespace. Investigations do not change, and unmerge reverts it exactly.",
 	}
 
-	UnmergeCase = Of[None, apiv1.UnmergeCase, apiv1.Case]{
+	UnmergeCase = Of[None, apiv1.UnmergeCase, tasker.Case]{
 		Method: "POST", Path: casePath + "/unmerge", ID: "unmergeCase", Class: overload.Operations, Needs: access.UpdateInvestigations, Tag: "cases",
 		Summary: "Undo a merge",
 	}
@@ -63,7 +63,7 @@ var (
 		Summary: "List incidents: cases of one namespace that were notified together, newest first",
 	}
 
-	GetIncident = Of[None, None, apiv1.IncidentDetail]{
+	GetIncident = Of[None, None, tasker.IncidentDetail]{
 		Method: "GET", Path: incidentPath, ID: "getIncident", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "incidents",
 		Summary: "Get an incident with its cases and its notifications",
 	}

@@ -35,7 +35,7 @@ var (
 		Keyed: true,
 	}
 
-	ListSinks = Of[None, None, []apiv1.Sink]{
+	ListSinks = Of[None, None, []tasker.SinkState]{
 		Method: "GET", Path: "/v1/dlq/sinks", ID: "listSinks", Class: overload.Reads, Needs: access.ReadSystem, Tag: "emission",
 		Summary: "List sinks and their delivery status",
 		About:   "A sink that no server uses any longer is listed with its last status.",

@@ -9,17 +9,17 @@ import (
 
 // Investigations.
 var (
-	ListEntries = Of[tasker.EntryFilter, None, []apiv1.Entry]{
+	ListEntries = Of[tasker.EntryFilter, None, []tasker.Entry]{
 		Method: "GET", Path: "/v1/dlq", ID: "listEntries", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "dlq",
 		Summary: "List investigations, newest first",
 	}
 
-	GetEntryOfTask = Of[None, None, apiv1.Entry]{
+	GetEntryOfTask = Of[None, None, tasker.Entry]{
 		Method: "GET", Path: "/v1/dlq/task/{task_uuid}", ID: "getEntryOfTask", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "dlq",
 		Summary: "Get the newest investigation of a task, with its snapshot",
 	}
 
-	OpenEntry = Of[None, apiv1.OpenEntry, apiv1.Entry]{
+	OpenEntry = Of[None, apiv1.OpenEntry, tasker.Entry]{
 		Method: "POST", Path: "/v1/dlq/task/{task_uuid}", ID: "openEntry", Class: overload.Operations, Needs: access.UpdateInvestigations, Tag: "dlq",
 		Summary: "Open an investigation of a task manually",
 		About: "The task does not change. If an investigation is open, the CONFLICT contains its dlq_entry_uuid. " +
@@ -27,7 +27,7 @@ var (
 		Statuses: created, Keyed: true,
 	}
 
-	GetEntry = Of[apiv1.EntryQuery, None, apiv1.Entry]{
+	GetEntry = Of[apiv1.EntryQuery, None, tasker.Entry]{
 		Method: "GET", Path: "/v1/dlq/entry/{dlq_entry_uuid}", ID: "getEntry", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "dlq",
 		Summary: "Get an investigation with its snapshot and history",
 	}
@@ -45,12 +45,12 @@ var (
 		Summary: "Count investigations by reason",
 	}
 
-	GetQueue = Of[tasker.InvestigationFilter, None, []apiv1.InvestigationQueueEntry]{
+	GetQueue = Of[tasker.InvestigationFilter, None, []tasker.InvestigationQueueEntry]{
 		Method: "GET", Path: "/v1/dlq/investigation-queue", ID: "getQueue", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "dlq",
 		Summary: "List open investigations, most urgent first",
 	}
 
-	GetRelatedEntries = Of[apiv1.RelatedQuery, None, apiv1.RelatedEntries]{
+	GetRelatedEntries = Of[apiv1.RelatedQuery, None, tasker.RelatedEntries]{
 		Method: "GET", Path: "/v1/dlq/entry/{dlq_entry_uuid}/related", ID: "getRelatedEntries", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "dlq",
 		Summary: "List other investigations of the same case, with the outcomes of ended ones",
 	}
@@ -68,7 +68,7 @@ var (
 		About:   "The last interval is the current one. At most 100,000 investigations are counted, newest first.",
 	}
 
-	GetEntryTimes = Of[apiv1.EntryTimesQuery, None, apiv1.EntryTimes]{
+	GetEntryTimes = Of[apiv1.EntryTimesQuery, None, tasker.ResolutionTimes]{
 		Method: "GET", Path: "/v1/dlq/times", ID: "getEntryTimes", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "dlq",
 		Summary: "Get the time until investigations were acknowledged, owned, repaired, verified and resolved",
 		About:   "Each case counts once, with the median of its investigations. At most 10,000 ended investigations are included, newest first.",

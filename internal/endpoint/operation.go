@@ -35,7 +35,7 @@ var (
 		Summary: "List the items of an operation in order",
 	}
 
-	DryRunOperation = Of[None, apiv1.DryRunOperation, apiv1.OperationDryRun]{
+	DryRunOperation = Of[None, apiv1.DryRunOperation, tasker.DryRun]{
 		Method: "POST", Path: operationPath + "/dry-run", ID: "dryRunOperation", Class: overload.Operations, Needs: access.OperateSteps, Tag: "operations",
 		Summary: "Simulate an operation: apply its action and roll it back",
 		About: "For operators. It applies the action to the planned items, 200 at a time, and rolls each batch back. " +

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/overload"
@@ -46,14 +47,14 @@ var (
 
 // Explanations.
 var (
-	Explain = Of[None, None, apiv1.Explanation]{
+	Explain = Of[None, None, tasker.Explanation]{
 		Method: "GET", Path: "/v1/explain/{id}", ID: "explain", Class: overload.Reads, Needs: access.ReadTasks, Tag: "explain",
 		Summary: "Explain why something is not progressing: the condition, since when, what would unblock it, and who acts next",
 		About: "The id is that of a task, step, investigation, case, operation or hold. Investigations, cases and operations also need investigations:read. " +
 			"Without payloads:read error messages are omitted.",
 	}
 
-	ExplainQueue = Of[None, None, apiv1.Explanation]{
+	ExplainQueue = Of[None, None, tasker.Explanation]{
 		Method: "GET", Path: "/v1/explain/queue/{namespace}/{handler}", ID: "explainQueue", Class: overload.Reads, Needs: access.ReadWorkers, Tag: "explain",
 		Summary: "Explain why the steps of a queue are waiting, with the live workers for it",
 	}

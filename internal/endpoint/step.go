@@ -80,7 +80,7 @@ var (
 		Summary: "List the answer links of a step, newest first, without their tokens",
 	}
 
-	RevokeAnswerLink = Of[None, None, apiv1.AnswerLink]{
+	RevokeAnswerLink = Of[None, None, tasker.AnswerLink]{
 		Method: "DELETE", Path: stepPath + "/answer_links" + "/{link_uuid}", ID: "revokeAnswerLink", Class: overload.Operations, Needs: access.OperateSteps, Tag: "inbox",
 		Summary:    "Revoke an answer link",
 		About:      "Safe to repeat. A link that was used is a CONFLICT.",
@@ -93,12 +93,12 @@ var (
 		About:   "An external step is listed while it waits, if its template has an assignee or a form, or if it was assigned. Steps without a timeout come last.",
 	}
 
-	GetAssignee = Of[None, None, apiv1.HumanStepDetail]{
+	GetAssignee = Of[None, None, tasker.HumanStepDetail]{
 		Method: "GET", Path: stepPath + "/assignee", ID: "getAssignee", Class: overload.Reads, Needs: access.ReadTasks, Tag: "inbox",
 		Summary: "Get the assignee, the form and the assignment history of a human step",
 	}
 
-	AssignStep = Of[None, apiv1.AssignStep, apiv1.HumanStep]{
+	AssignStep = Of[None, apiv1.AssignStep, tasker.HumanStep]{
 		Method: "PUT", Path: stepPath + "/assignee", ID: "assignStep", Class: overload.Operations, Needs: access.OperateSteps, Tag: "inbox",
 		Summary: "Assign an external step that waits",
 		About: "For operators. Safe to repeat. Callers with steps:complete may answer for any assignee. " +

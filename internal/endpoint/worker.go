@@ -17,7 +17,7 @@ var (
 		About:   "A namespace that is not listed has weight 1.",
 	}
 
-	SetNamespace = Of[None, apiv1.SetNamespace, apiv1.Namespace]{
+	SetNamespace = Of[None, apiv1.SetNamespace, tasker.NamespaceWeight]{
 		Method: "PUT", Path: "/v1/namespaces/{namespace}", ID: "setNamespace", Class: overload.Operations, Needs: access.Administer, Tag: "workers",
 		Summary:    "Set the weight of a namespace: its share of workers that serve several namespaces",
 		About:      "For administrators of all namespaces. Safe to repeat. All servers apply it within a second. It is recorded in the audit log.",
@@ -83,7 +83,7 @@ var (
 		Summary: "Release steps that were not started, without using an attempt",
 	}
 
-	DrainWorker = Of[None, None, apiv1.Worker]{
+	DrainWorker = Of[None, None, tasker.Worker]{
 		Method: "POST", Path: workerPath + "/drain", ID: "drainWorker", Class: overload.Operations, Needs: access.DrainWorkers, Tag: "workers",
 		Summary: "Drain a worker: it gets no new steps, finishes its current ones and stops",
 		About: "For operators, and for a worker that is shutting down. Safe to repeat; it cannot be undone. " +

@@ -40,7 +40,7 @@ func (e *Engine) CreateAnswerLink(ctx context.Context, step tasker.StepRef, r ta
 			return err
 		}
 		l, err := tx.AddAnswerLink(ctx, postgres.NewAnswerLink{
-			UUID: tasker.NewID(), StepRef: step, Fence: mark.Fence, Assignee: a.Assignee, Digest: token.Digest, Life: life, Actor: r.Actor,
+			UUID: tasker.NewID(), StepRef: step, Fence: mark.Fence, Assignee: string(a.Assignee), Digest: token.Digest, Life: life, Actor: r.Actor,
 		})
 		if err == nil && l != nil {
 			made = tasker.NewAnswerLink{AnswerLink: *l, Token: token.Text}

@@ -27,7 +27,7 @@ func (h *harness) inbox(f tasker.InboxFilter) (list []string) {
 	h.Must(err)
 	check(h, !more, "there is more")
 	for _, s := range found {
-		list = append(list, s.Assignee)
+		list = append(list, string(s.Assignee))
 	}
 	return list
 }
@@ -146,7 +146,7 @@ func TestWaitingStepCanBeReassigned(t *testing.T) {
 	h.Must(err)
 	var got []string
 	for _, c := range d.History {
-		got = append(got, c.Event+" "+c.Assignee)
+		got = append(got, c.Event+" "+string(c.Assignee))
 	}
 	if want := "[unassigned  assigned group:finance assigned bob]"; fmt.Sprint(got) != want {
 		t.Errorf("the history has %s, want %s", got, want)
@@ -246,7 +246,7 @@ func TestInboxIsFilteredAndPaged(t *testing.T) {
 		for _, s := range list {
 			place, err := tasker.ParseInboxCursor(tasker.InboxCursor{DueAt: s.DueAt, Step: s.StepUUID}.String())
 			h.Must(err)
-			seen, f.After = append(seen, s.Assignee), &place
+			seen, f.After = append(seen, string(s.Assignee)), &place
 		}
 		more = again
 	}

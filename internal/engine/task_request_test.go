@@ -141,7 +141,7 @@ func TestRefusedRequestsInSQLAreKept(t *testing.T) {
 	refused := true
 	list, more, err := h.DB.TaskRequests(t.Context(), tasker.TaskRequestFilter{Refused: &refused, Limit: 10})
 	h.Must(err)
-	if len(list) != 1 || more || list[0].TaskUUID != id || list[0].ErrorCode != tasker.Invalid || list[0].RefusedAt == nil {
+	if len(list) != 1 || more || list[0].TaskUUID != id || list[0].ErrorCode != tasker.OptionalString(tasker.Invalid) || list[0].RefusedAt == nil {
 		t.Fatalf("refused: %+v", list)
 	}
 	h.Tick()

@@ -121,7 +121,7 @@ func TestEachStepIsFound(t *testing.T) {
 			step := h.step(task, name).UUID
 			of, err := h.DB.FindExplained(t.Context(), step)
 			h.Must(err)
-			if of == nil || of.Kind != tasker.ExplainedStepOfTask || *of.TaskUUID != task {
+			if of == nil || of.Kind != tasker.ExplainedStepOfTask || of.TaskUUID.ID != task {
 				t.Fatalf("step %s of task %s is %+v", step, task, of)
 			}
 		}

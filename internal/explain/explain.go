@@ -66,7 +66,7 @@ func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation
 			return tasker.Explanation{}, caller.CheckPermission(access.ReadInvestigations, of.Namespaces...)
 		}
 	}
-	e := tasker.Explanation{Kind: of.Kind, ID: id, Namespaces: of.Namespaces, TaskUUID: of.TaskUUID, AsOf: of.AsOf}
+	e := tasker.Explanation{Kind: of.Kind, ID: tasker.OptionalID{ID: id}, Namespaces: of.Namespaces, TaskUUID: of.TaskUUID, AsOf: of.AsOf}
 	switch of.Kind {
 	case tasker.ExplainedStepOfTask:
 		err = s.explainStep(ctx, &e, *of)
@@ -82,7 +82,14 @@ func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation
 	if err != nil {
 		return tasker.Explanation{}, err
 	}
-	return e, nil
+	return withLists(e), nil
+}
+
+// withLists returns e with empty lists instead of nil.
+func withLists(e tasker.Explanation) tasker.Explanation {
+	e.Namespaces, e.Facts = append([]string{}, e.Namespaces...), append([]tasker.ExplainedFact{}, e.Facts...)
+	e.Steps, e.Counts = append([]tasker.ExplainedStep{}, e.Steps...), append([]tasker.ReasonCount{}, e.Counts...)
+	return e
 }
 
 func visibilityIn(ctx context.Context, namespace string) visibility {
@@ -97,7 +104,7 @@ const maxErrors = 10
 const maxShownSteps = 20
 
 func (s *Service) explainTask(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
-	t, steps, err := s.loadTask(ctx, postgres.ExplainedTasks{Tasks: []tasker.ID{*of.TaskUUID}, Steps: tasker.MaxExplainedSteps, Errors: maxErrors})
+	t, steps, err := s.loadTask(ctx, postgres.ExplainedTasks{Tasks: []tasker.ID{of.TaskUUID.ID}, Steps: tasker.MaxExplainedSteps, Errors: maxErrors})
 	if err != nil {
 		return err
 	}
@@ -131,7 +138,7 @@ func addInvestigation(e *tasker.Explanation, of postgres.Explained, t postgres.E
 
 func (s *Service) explainStep(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
 	t, steps, err := s.loadTask(ctx, postgres.ExplainedTasks{
-		Tasks: []tasker.ID{*of.TaskUUID}, Steps: tasker.MaxSteps, Ancestors: true, Step: of.StepUUID, Errors: maxErrors,
+		Tasks: []tasker.ID{of.TaskUUID.ID}, Steps: tasker.MaxSteps, Ancestors: true, Step: of.StepUUID, Errors: maxErrors,
 	})
 	if err != nil {
 		return err

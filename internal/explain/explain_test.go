@@ -468,7 +468,7 @@ func TestEachFact(t *testing.T) {
 			if tt.ofStep != "" {
 				kind = tasker.ExplainedStepOfTask
 			}
-			if e.Kind != kind || e.ID != id || h.unknown != 0 || h.log.Len() > 0 {
+			if e.Kind != kind || e.ID.ID != id || h.unknown != 0 || h.log.Len() > 0 {
 				t.Errorf("kind %s of %s, %d unknown, log %s", e.Kind, e.ID, h.unknown, &h.log)
 			}
 			h.Exec(`DROP TRIGGER IF EXISTS broken ON tasker.workflow_steps`)
@@ -554,7 +554,7 @@ func TestInvestigations(t *testing.T) {
 	first := h.Entry(task).UUID
 	e := h.explain(first)
 	h.is(e, want{tasker.ConditionFailed, tasker.NextOperator, []string{"Step charge failed for good"}, "", "s.state_since", "charge"})
-	if e.Kind != tasker.ExplainedInvestigation || *e.TaskUUID != task || !strings.Contains(factNamed(e, "case"), ": 1 open investigation, no owner") ||
+	if e.Kind != tasker.ExplainedInvestigation || e.TaskUUID.ID != task || !strings.Contains(factNamed(e, "case"), ": 1 open investigation, no owner") ||
 		!strings.Contains(factNamed(e, "investigation"), first.String()+": max_retries_exceeded, permanent_failure") {
 		t.Errorf("%+v", e)
 	}
@@ -625,7 +625,7 @@ func TestQueues(t *testing.T) {
 		e, err := h.service.ExplainQueue(t.Context(), h.Space, "run")
 		h.Must(err)
 		h.is(e, w)
-		if e.Kind != tasker.ExplainedQueue || e.Name != "run" || e.ID != (tasker.ID{}) {
+		if e.Kind != tasker.ExplainedQueue || e.Name != "run" || !e.ID.IsZero() {
 			t.Errorf("%+v", e)
 		}
 		return e

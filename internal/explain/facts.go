@@ -149,7 +149,7 @@ func (f match) formatDue(d *tasker.Deadline) string {
 		text += "; what is overdue is investigated"
 	}
 	if d.SetBy != "" {
-		text += "; set by " + d.SetBy
+		text += "; set by " + string(d.SetBy)
 	}
 	return text
 }

@@ -70,11 +70,11 @@ func mostFrequent(list []match, counts []tasker.ReasonCount) match {
 }
 
 func (s *Service) explainCase(ctx context.Context, e *tasker.Explanation) error {
-	c, err := s.db.Case(ctx, e.ID)
+	c, err := s.db.Case(ctx, e.ID.ID)
 	if err != nil {
 		return err
 	}
-	ids, err := s.db.ExplainedMembers(ctx, e.ID, tasker.MaxExplainedTasks)
+	ids, err := s.db.ExplainedMembers(ctx, e.ID.ID, tasker.MaxExplainedTasks)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *Service) explainCase(ctx context.Context, e *tasker.Explanation) error 
 	e.Looked, e.Counts, e.More = len(list), countReasons(list), c.Entries > int64(len(list))
 	most := mostFrequent(list, e.Counts)
 	e.Condition = most.why
-	e.Since, e.TaskUUID = c.Oldest, nil
+	e.Since, e.TaskUUID = c.Oldest, tasker.OptionalID{}
 	looked := formatAre(c.Entries, "investigation") + " open"
 	if e.More {
 		looked += fmt.Sprintf(", of which the newest %d were looked at", len(list))
@@ -124,7 +124,7 @@ func listCaseFacts(c tasker.Case) []tasker.ExplainedFact {
 }
 
 func (s *Service) explainOperation(ctx context.Context, e *tasker.Explanation) error {
-	o, err := s.db.Operation(ctx, e.ID)
+	o, err := s.db.Operation(ctx, e.ID.ID)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *Service) explainOperation(ctx context.Context, e *tasker.Explanation) e
 	if onTheWay == 0 {
 		return nil
 	}
-	ids, err := s.db.ExplainedItems(ctx, e.ID, tasker.MaxExplainedTasks)
+	ids, err := s.db.ExplainedItems(ctx, e.ID.ID, tasker.MaxExplainedTasks)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (s *Service) ExplainQueue(ctx context.Context, namespace, handler string) (
 		e.Condition = tasker.Condition{Reason: tasker.ConditionQueue, Since: w.Since, NextActor: tasker.NextWorker, Remedy: "Workers claim them as places become free; more workers do so sooner.",
 			Message: fmt.Sprintf("%s, the oldest of those counted since %s; %s alive, %s.", formatWaits(waiting), formatOptionalTime(w.Since), formatAre(q.Live, "worker"), formatSlots(q))}
 	}
-	return e, nil
+	return withLists(e), nil
 }
 
 // limitedCondition returns the condition of a queue whose steps all wait for limits.

@@ -84,7 +84,7 @@ func formatAreUpTo(n int64, thing string) string {
 }
 
 func (s *Service) explainHold(ctx context.Context, e *tasker.Explanation) error {
-	d, err := s.db.Hold(ctx, e.ID)
+	d, err := s.db.Hold(ctx, e.ID.ID)
 	if err != nil {
 		return err
 	}

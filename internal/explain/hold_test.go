@@ -96,7 +96,7 @@ func TestHeldSteps(t *testing.T) {
 	}
 	e = h.explain(held.UUID)
 	h.is(e, want{tasker.ConditionHeld, tasker.NextOperator, []string{"2 steps are held by bo since", "(PSP outage)."}, "hold release", "", ""})
-	if e.Kind != tasker.ExplainedHold || e.Name != h.Space+": step chain > charge" || factNamed(e, "held") != "2 steps" || e.ID != held.UUID {
+	if e.Kind != tasker.ExplainedHold || e.Name != h.Space+": step chain > charge" || factNamed(e, "held") != "2 steps" || e.ID.ID != held.UUID {
 		t.Errorf("%+v", e)
 	}
 	// A probe is on its way: that one waits as others do.

@@ -286,7 +286,7 @@ func NewDeadlineData(d Deadline) tasker.NotificationData {
 // answer.
 func NewAnswerRequestData(a tasker.HumanStep) tasker.NotificationData {
 	out := newAssignmentData(a)
-	out.Summary = fmt.Sprintf("%s: step %s of %s waits for an answer%s", a.Namespace, a.StepName, a.TaskName, formatAssignee(a.Assignee))
+	out.Summary = fmt.Sprintf("%s: step %s of %s waits for an answer%s", a.Namespace, a.StepName, a.TaskName, formatAssignee(string(a.Assignee)))
 	if a.DueAt != nil {
 		out.Summary += "; its timeout is at " + a.DueAt.UTC().Format("2006-01-02 15:04 UTC")
 	}
@@ -298,14 +298,14 @@ func NewAssignedData(a tasker.HumanStep, by string) tasker.NotificationData {
 	out := newAssignmentData(a)
 	out.By = by
 	out.Summary = fmt.Sprintf("%s: step %s of %s was assigned to %s by %s",
-		a.Namespace, a.StepName, a.TaskName, cmp.Or(a.Assignee, "nobody"), by)
+		a.Namespace, a.StepName, a.TaskName, cmp.Or(string(a.Assignee), "nobody"), by)
 	return out
 }
 
 func newAssignmentData(a tasker.HumanStep) tasker.NotificationData {
 	return tasker.NotificationData{
 		Severity: tasker.Low, Namespace: a.Namespace, Template: a.TaskName, Step: a.StepName, Task: &a.TaskUUID,
-		State: string(tasker.StepPending), Waiting: 1, BeganAt: a.WaitingSince.UTC(), Assignee: a.Assignee,
+		State: string(tasker.StepPending), Waiting: 1, BeganAt: a.WaitingSince.UTC(), Assignee: string(a.Assignee),
 		Path: AnswerPath(a.StepRef),
 	}
 }

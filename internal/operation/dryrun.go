@@ -20,13 +20,19 @@ const (
 	maxRefusal        = 2000             // characters of a refusal
 )
 
+// dryRunLimitations lists what a dry run cannot predict.
+var dryRunLimitations = []string{
+	"whether the cause of the failures is gone", "what the handlers do outside of Tasker", "what happens behind the steps that become ready",
+	"what others do between the dry run and the release",
+}
+
 // errRollback rolls back the transaction of a dry run.
 var errRollback = errors.New("this was a dry run")
 
 // DryRun performs the act on some of the items and rolls it back. It does not wait for locks. The
 // result contains the position at which to continue.
 func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (tasker.DryRun, error) {
-	r := tasker.DryRun{Enqueues: map[string]int{}}
+	r := tasker.DryRun{Refused: []tasker.DryRunRefusal{}, Enqueues: map[string]int{}, Limitations: dryRunLimitations}
 	if after < 0 || limit < 1 || limit > tasker.MaxOperationItems {
 		return r, tasker.Errorf(tasker.Invalid,
 			"after must be at least 0 and limit from 1 to %d, not %d and %d", tasker.MaxOperationItems, after, limit)
@@ -117,7 +123,7 @@ func (d batchResult) addTo(r *tasker.DryRun, refused map[string]*tasker.DryRunRe
 		}
 		f := refused[m.Outcome]
 		if f == nil {
-			f = &tasker.DryRunRefusal{Outcome: m.Outcome, Reason: m.Text}
+			f = &tasker.DryRunRefusal{Outcome: m.Outcome, Sample: []tasker.ID{}, Reason: m.Text}
 			refused[m.Outcome] = f
 		}
 		f.Items++

@@ -140,7 +140,7 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 	list = make([]tasker.Case, len(rows))
 	for i, r := range rows {
 		list[i] = r.Case
-		redactCase(ctx, &list[i])
+		completeCase(ctx, &list[i])
 	}
 	return list, t, more, nil
 }
@@ -157,8 +157,10 @@ func (db *DB) countUnclassified(ctx context.Context, f tasker.CaseFilter) (int64
 	return n, wrapError(err, "count the investigations without a case")
 }
 
-// redactCase redacts the error pattern unless the caller may read payloads.
-func redactCase(ctx context.Context, c *tasker.Case) {
+// completeCase sets the derived fields of a case and redacts it.
+func completeCase(ctx context.Context, c *tasker.Case) {
+	cause := tasker.CauseOf(c.Reason, c.DetailCode)
+	c.Label, c.Severity = cause.Label, cause.Severity
 	access.RedactPattern(ctx, c.Namespace, &c.ErrorPattern)
 }
 
@@ -263,7 +265,7 @@ func findCase(ctx context.Context, q querier, id tasker.ID) (tasker.Case, error)
 	case found == nil || !access.ScopeFromContext(ctx).Has(found.Namespace):
 		return tasker.Case{}, newCaseNotFoundError(id)
 	}
-	redactCase(ctx, found)
+	completeCase(ctx, found)
 	return *found, nil
 }
 

@@ -59,7 +59,7 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 		return fail(err)
 	}
 	c.Impact = *impact
-	if c.FirstFailure = c.Case.Oldest; c.FirstFailure == nil || c.Case.EntryUUID == nil {
+	if c.FirstFailure = c.Case.Oldest; c.FirstFailure == nil || c.Case.EntryUUID.IsZero() {
 		return c, nil // the case is resolved
 	}
 	if c.Failed, err = collect[tasker.CaseSample](ctx, db.pool, statement("selectCaseSamples"), id, tasker.MaxCaseCompared); err != nil {
@@ -68,7 +68,7 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 	if c.Case.StepName == "" {
 		return c, nil // no step failed
 	}
-	first, err := queryValue[tasker.ID](ctx, db.pool, statement("taskOfEntry"), *c.Case.EntryUUID)
+	first, err := queryValue[tasker.ID](ctx, db.pool, statement("taskOfEntry"), c.Case.EntryUUID.ID)
 	if err != nil {
 		return fail(err)
 	}

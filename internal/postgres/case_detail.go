@@ -49,7 +49,7 @@ func (db *DB) CaseDetail(ctx context.Context, id tasker.ID) (d tasker.CaseDetail
 	return d, nil
 }
 
-func (db *DB) findCaseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseDistribution, err error) {
+func (db *DB) findCaseSpread(ctx context.Context, id tasker.ID) ([]tasker.CaseDistribution, error) {
 	type row struct {
 		Fact string
 		tasker.ValueCount
@@ -58,6 +58,7 @@ func (db *DB) findCaseSpread(ctx context.Context, id tasker.ID) (list []tasker.C
 	if err != nil {
 		return nil, err
 	}
+	list := []tasker.CaseDistribution{}
 	for _, r := range rows {
 		if len(list) == 0 || list[len(list)-1].Fact != r.Fact {
 			list = append(list, tasker.CaseDistribution{Fact: r.Fact})
@@ -89,7 +90,7 @@ func (db *DB) findEndedOfCase(ctx context.Context, id, without tasker.ID, few in
 // ended. It returns NotFound if the investigation does not exist.
 func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tasker.RelatedEntries, error) {
 	type row struct {
-		Case    *tasker.ID
+		Case    tasker.OptionalID
 		CaseKey tasker.ID
 		Open    int64
 	}
@@ -98,11 +99,14 @@ func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tas
 	if err != nil {
 		return tasker.RelatedEntries{}, err
 	}
-	k := tasker.RelatedEntries{Case: found.Case, CaseKey: found.CaseKey, Open: min(found.Open, tasker.MaxRelated), More: found.Open > tasker.MaxRelated, Counts: map[tasker.ResolutionStatus]int64{}}
-	if found.Case == nil {
+	k := tasker.RelatedEntries{
+		Case: found.Case, CaseKey: found.CaseKey, Open: min(found.Open, tasker.MaxRelated), More: found.Open > tasker.MaxRelated,
+		Counts: map[tasker.ResolutionStatus]int64{}, Last: []tasker.EndedEntry{},
+	}
+	if found.Case.IsZero() {
 		return k, nil
 	}
-	if k.Counts, k.Last, err = db.findEndedOfCase(ctx, *found.Case, entry, few); err != nil {
+	if k.Counts, k.Last, err = db.findEndedOfCase(ctx, found.Case.ID, entry, few); err != nil {
 		return tasker.RelatedEntries{}, fmt.Errorf("read the resolutions of similar investigations: %w", err)
 	}
 	return k, nil

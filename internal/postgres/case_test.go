@@ -191,10 +191,10 @@ func TestHowSimilarInvestigationsEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Case == nil || *got.Case != *list[10].CaseID || got.Open != 12 || got.Counts[tasker.EntryCancelled] != 2 || got.Counts[tasker.EntryManuallyResolved] != 5 || len(got.Last) != 3 {
+	if got.Case.IsZero() || got.Case != list[10].CaseID || got.Open != 12 || got.Counts[tasker.EntryCancelled] != 2 || got.Counts[tasker.EntryManuallyResolved] != 5 || len(got.Last) != 3 {
 		t.Fatalf("got %+v", got)
 	}
-	if last := got.Last[0]; last.Notes != "note 6" || last.By != "Kim" || last.Open != 7*time.Minute || last.EntryUUID != list[6].EntryUUID {
+	if last := got.Last[0]; last.Notes != "note 6" || last.By != "Kim" || last.MinutesOpen != 7 || last.EntryUUID != list[6].EntryUUID {
 		t.Errorf("the last is %+v", last)
 	}
 	if got, err = db.RelatedEntries(t.Context(), list[6].EntryUUID, 10); err != nil || slices.ContainsFunc(got.Last, func(e tasker.EndedEntry) bool { return e.EntryUUID == list[6].EntryUUID }) {
@@ -265,7 +265,7 @@ func TestACaseIsFoundByItsTasks(t *testing.T) {
 	}
 	for _, e := range list {
 		cases, _, err := db.Cases(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Text: e.TaskUUID.String(), Limit: 10}})
-		if err != nil || len(cases) != 1 || e.CaseID == nil || cases[0].ID != *e.CaseID {
+		if err != nil || len(cases) != 1 || cases[0].ID != e.CaseID.ID {
 			t.Errorf("task %s leads to %+v, %v; want %s", e.TaskUUID, cases, err, e.CaseID)
 		}
 	}

@@ -295,7 +295,7 @@ SELECT
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
     coalesce((SELECT array_agg(step_uuid) FROM begins), '{}') AS enqueued,
     coalesce((SELECT array_agg(DISTINCT namespace) FROM begins), '{}') AS namespaces,
-    (SELECT json_agg(json_build_object('TaskUUID', task_uuid, 'StepUUID', step_uuid)) FROM freed WHERE due) AS to_decide,
+    (SELECT json_agg(json_build_object('task_uuid', task_uuid, 'step_uuid', step_uuid)) FROM freed WHERE due) AS to_decide,
     CASE WHEN $3 THEN (SELECT json_agg(json_build_object('n', namespace, 'h', handler) ORDER BY place) FROM moved) END AS queues
 FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM ` + to.freed + `), true) AS freed_tasks,
     set_config('` + endedItemsOf + `', (SELECT string_agg(DISTINCT map_step_uuid::text, ',') FROM moved WHERE map_step_uuid IS NOT NULL), true) AS ended_items_of` + to.settings

@@ -123,6 +123,9 @@ func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]task
 		return nil, fmt.Errorf("read sink states: %w", err)
 	}
 	for i := range rows {
+		if rows[i].Status = "up"; rows[i].FailingSince != nil {
+			rows[i].Status = "failing"
+		}
 		access.RedactLastError(ctx, &rows[i].LastError)
 	}
 	return rows, nil

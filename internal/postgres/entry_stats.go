@@ -202,7 +202,7 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.Resolutio
 		p := tasker.PhaseTime{Phase: phase}
 		for _, r := range rows {
 			if r.Phase == phase {
-				p.Cases, p.P50, p.P95, t.Entries = r.Cases, secondsToDuration(r.P50), secondsToDuration(r.P95), r.Entries
+				p.Cases, p.P50Seconds, p.P95Seconds, t.Entries = r.Cases, secondsToDuration(r.P50).Seconds(), secondsToDuration(r.P95).Seconds(), r.Entries
 			}
 		}
 		t.Times = append(t.Times, p)

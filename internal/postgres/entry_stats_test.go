@@ -182,13 +182,13 @@ func TestHowLongInvestigationsTook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		minutes := func(m float64) time.Duration { return time.Duration(m * float64(time.Minute)) }
+		minutes := func(m float64) float64 { return m * 60 }
 		want := tasker.ResolutionTimes{Since: begin, Entries: 6, Times: []tasker.PhaseTime{
-			{Phase: tasker.PhaseAcknowledge, Cases: 2, P50: minutes(3.25), P95: minutes(5.725)}, // a: 8 6 4; c: 1 0
-			{Phase: tasker.PhaseOwn, Cases: 2, P50: minutes(5.5), P95: minutes(9.55)},           // a: 12 10 8; c: 2 0
-			{Phase: tasker.PhaseRepair, Cases: 2, P50: minutes(35), P95: minutes(39.5)},         // a: 40 40 40; c: 30
-			{Phase: tasker.PhaseProve, Cases: 1, P50: minutes(19), P95: minutes(19)},            // a: 20 18
-			{Phase: tasker.PhaseResolve, Cases: 3, P50: minutes(52.5), P95: minutes(59.25)},     // a: 60 58 66; b: 10; c: 60 45
+			{Phase: tasker.PhaseAcknowledge, Cases: 2, P50Seconds: minutes(3.25), P95Seconds: minutes(5.725)}, // a: 8 6 4; c: 1 0
+			{Phase: tasker.PhaseOwn, Cases: 2, P50Seconds: minutes(5.5), P95Seconds: minutes(9.55)},           // a: 12 10 8; c: 2 0
+			{Phase: tasker.PhaseRepair, Cases: 2, P50Seconds: minutes(35), P95Seconds: minutes(39.5)},         // a: 40 40 40; c: 30
+			{Phase: tasker.PhaseProve, Cases: 1, P50Seconds: minutes(19), P95Seconds: minutes(19)},            // a: 20 18
+			{Phase: tasker.PhaseResolve, Cases: 3, P50Seconds: minutes(52.5), P95Seconds: minutes(59.25)},     // a: 60 58 66; b: 10; c: 60 45
 		}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)

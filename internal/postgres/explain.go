@@ -19,8 +19,8 @@ const (
 // Explained identifies the resource that has an id.
 type Explained struct {
 	Kind       tasker.ExplainedKind
-	TaskUUID   *tasker.ID // nil for cases, operations and holds
-	StepUUID   *tasker.ID // the step itself, or the step of an investigation
+	TaskUUID   tasker.OptionalID // zero for cases, operations and holds
+	StepUUID   *tasker.ID        // the step itself, or the step of an investigation
 	Namespaces []string
 
 	EndedAs, EndedBy string // set for an ended investigation

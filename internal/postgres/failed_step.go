@@ -29,7 +29,7 @@ func findFailedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []
 	return out, nil
 }
 
-// addFailedSteps sets the failed step of each open investigation in list.
+// addFailedSteps sets the failed step of each open investigation in list, and describes all of them.
 func addFailedSteps(ctx context.Context, q querier, list []tasker.Entry) error {
 	var open []*tasker.Entry
 	var tasks []tasker.ID
@@ -42,6 +42,9 @@ func addFailedSteps(ctx context.Context, q querier, list []tasker.Entry) error {
 	failed, err := findFailedSteps(ctx, q, tasks, steps)
 	for i, f := range failed {
 		open[i].FailedStep = f
+	}
+	for i := range list {
+		list[i].Describe()
 	}
 	return err
 }

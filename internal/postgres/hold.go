@@ -132,7 +132,7 @@ func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hol
 	}
 	list, more = trimPage(list, f.Limit)
 	for i := range list {
-		access.RedactHold(ctx, &list[i])
+		completeHold(ctx, &list[i])
 	}
 	return list, more, nil
 }
@@ -158,8 +158,14 @@ func findHold(ctx context.Context, q querier, id tasker.ID) (tasker.Hold, error)
 	if h == nil {
 		return tasker.Hold{}, tasker.Errorf(tasker.NotFound, "hold %s not found", id)
 	}
-	access.RedactHold(ctx, h)
+	completeHold(ctx, h)
 	return *h, nil
+}
+
+// completeHold sets the derived field of a hold and redacts it.
+func completeHold(ctx context.Context, h *tasker.Hold) {
+	h.HeldIsAtLeast = h.Held >= tasker.MaxHeldCount
+	access.RedactHold(ctx, h)
 }
 
 // Hold returns a hold with the newest entries of its history and its newest releases.

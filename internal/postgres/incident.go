@@ -67,9 +67,18 @@ func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []ta
 	}
 	list, more = trimPage(list, f.Limit)
 	for i := range list {
-		access.RedactPattern(ctx, list[i].Namespace, &list[i].ErrorPattern)
+		completeIncident(ctx, &list[i])
 	}
 	return list, more, nil
+}
+
+// completeIncident sets the derived fields of an incident and redacts it.
+func completeIncident(ctx context.Context, i *tasker.Incident) {
+	if i.State = tasker.IncidentOpen; i.EndedAt != nil {
+		i.State = tasker.IncidentEnded
+	}
+	i.Label = tasker.CauseOf(i.Reason, i.DetailCode).Label
+	access.RedactPattern(ctx, i.Namespace, &i.ErrorPattern)
 }
 
 // Incident returns an incident with its cases and notifications, or NotFound.
@@ -81,8 +90,8 @@ func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail
 	case found == nil || !access.ScopeFromContext(ctx).Has(found.Namespace):
 		return tasker.IncidentDetail{}, tasker.Errorf(tasker.NotFound, "incident %s not found", id)
 	}
+	completeIncident(ctx, found)
 	d := tasker.IncidentDetail{Incident: *found}
-	access.RedactPattern(ctx, d.Namespace, &d.ErrorPattern)
 	if d.Members, err = collect[tasker.IncidentCase](ctx, db.pool, statement("selectIncidentCases"), id, tasker.MaxIncidentCases); err != nil {
 		return d, fmt.Errorf("read the cases of incident %s: %w", id, err)
 	}
@@ -101,7 +110,7 @@ func (db *DB) listMessages(ctx context.Context, incident tasker.ID) ([]tasker.No
 	}
 	at, positions := make(map[int64]int, len(list)), make([]int64, len(list))
 	for i := range list {
-		at[list[i].Position], positions[i] = i, list[i].Position
+		at[list[i].Position], positions[i], list[i].Emissions = i, list[i].Position, []tasker.MessageEmission{}
 		access.RedactMessage(ctx, &list[i])
 	}
 	type emission struct {

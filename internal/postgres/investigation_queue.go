@@ -77,7 +77,8 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 	}
 	for i := range list {
 		e := &list[i]
-		e.TaskDue, e.FailedStep = dues[e.TaskUUID], failed[i]
+		cause := tasker.CauseOf(e.Reason, e.DetailCode)
+		e.Label, e.Severity, e.TaskDue, e.FailedStep = cause.Label, cause.Severity, dues[e.TaskUUID], failed[i]
 		e.ErrorMessage = fingerprint.Headline(e.ErrorMessage, maxShownError)
 		access.RedactPattern(ctx, e.Namespace, &e.ErrorPattern)
 		access.RedactPattern(ctx, e.Namespace, &e.ErrorMessage)

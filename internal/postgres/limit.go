@@ -65,7 +65,7 @@ func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetai
 		of[h.LimitKeyID] = append(of[h.LimitKeyID], h.LimitStep)
 	}
 	for _, r := range rows {
-		r.Holders = of[r.LimitKeyID]
+		r.Holders = nonNil(of[r.LimitKeyID])
 		d.Keys = append(d.Keys, r.LimitKey)
 	}
 	access.RedactLimitKeys(ctx, &d)

@@ -159,7 +159,7 @@ func (ev narrativeInput) atOpening() narrativeInput {
 	if ev.entry.OriginalReason == "" {
 		return ev
 	}
-	ev.entry.Reason, ev.entry.DetailCode, ev.entry.StepUUID = ev.entry.OriginalReason, ev.entry.OriginalCode, nil
+	ev.entry.Reason, ev.entry.DetailCode, ev.entry.StepUUID = tasker.Reason(ev.entry.OriginalReason), string(ev.entry.OriginalCode), nil
 	for _, c := range ev.entry.History {
 		if step := parseMember[tasker.ID](parseMembers(parseMembers(c.Metadata)["from"]), "step_uuid"); c.Event == "raised" {
 			if step != (tasker.ID{}) {

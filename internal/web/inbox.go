@@ -109,7 +109,7 @@ type assignForm struct {
 
 func (s *server) newAssignForm(req *request) *assignForm {
 	p := &assignForm{humanForm: s.newHumanForm(req, form{page: "assign", title: "Assign step", Button: "Assign"})}
-	p.To = p.Assignee
+	p.To = string(p.Assignee)
 	switch mine := req.listAssignees(); {
 	case req.Method == http.MethodPost:
 		p.To = req.rawField("assignee")
@@ -132,7 +132,7 @@ func (p *assignForm) do(req *request) (*view, error) {
 			"the assignee is missing: enter a person or a group, or leave it empty to unassign the step")
 	}
 	now, err := p.Engine.Assign(req.Context(), p.StepRef, tasker.AssignRequest{Assignee: p.To, Actor: p.Actor, Reason: p.Reason})
-	note := "Step " + p.StepName + " is assigned to " + now.Assignee + "."
+	note := "Step " + p.StepName + " is assigned to " + string(now.Assignee) + "."
 	if now.Assignee == "" {
 		note = "Step " + p.StepName + " is unassigned."
 	}

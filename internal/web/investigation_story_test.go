@@ -235,7 +235,7 @@ func TestMalformedEvidenceIsReadPartially(t *testing.T) {
 func TestNarrativeOfARaisedInvestigation(t *testing.T) {
 	ev, charge := told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
 	later := ev.entry.At.Add(18 * time.Minute)
-	ev.entry.OriginalReason, ev.entry.OriginalCode, ev.entry.OriginalState = tasker.ManualDLQ, tasker.OperatorRequest, tasker.TaskStepsInProcess
+	ev.entry.OriginalReason, ev.entry.OriginalCode, ev.entry.OriginalState = "manual_dlq", tasker.OperatorRequest, tasker.TaskStepsInProcess
 	ev.entry.DetectedBy, charge.Error = tasker.DetectedOperator, nil
 	ev.entry.History = []tasker.EntryChange{
 		{Event: "created", At: ev.entry.At, Actor: "ann", Notes: new("odd")},

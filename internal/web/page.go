@@ -254,6 +254,7 @@ func acceptsGzip(r *http.Request) bool {
 // a time.
 var functions = template.FuncMap{
 	"lasted": formatLength, "moment": formatMoment, "minutes": formatMinutes,
+	"seconds":   func(s float64) string { return formatMinutes(s / 60) },
 	"minutesOf": func(m *float64) string { return formatMinutes(*m) },
 	"document":  func(name string, doc json.RawMessage) document { return newDocument(name, doc, maxShown, "") },
 	"opened":    document.asOpen,

@@ -21,7 +21,7 @@ JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = s.entry_uuid
 ORDER BY s.at DESC, s.entry_uuid;
 
 -- name: selectCaseHistory
-SELECT changed_at AS at, event, actor, tasker.redact_note(notes) AS notes, metadata
+SELECT changed_at AS at, event, actor, coalesce(tasker.redact_note(notes), '') AS notes, metadata
 FROM tasker.case_history
 WHERE case_id = $1
 ORDER BY history_id DESC
@@ -66,7 +66,7 @@ ORDER BY v.fact, count(*) DESC, v.value;
 
 -- name: selectEndedOfCase
 SELECT d.dlq_entry_uuid AS entry_uuid, d.task_uuid, d.resolution_status::text AS status, d.resolved_at AS at, d.resolved_by AS by,
-    tasker.redact_note(d.resolution_notes) AS notes, d.resolved_at - d.dlq_timestamp AS open
+    tasker.redact_note(d.resolution_notes) AS notes, (extract(epoch FROM d.resolved_at - d.dlq_timestamp) / 60)::float8 AS minutes_open
 FROM (
     SELECT e.*
     FROM tasker.case_fingerprints f

@@ -33,13 +33,13 @@ ORDER BY o.created_at DESC, o.operation_uuid DESC;
 -- name: selectItems
 SELECT
 i.ordinal, i.task_uuid, nullif(i.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, i.entry_uuid, i.namespace, i.state,
-coalesce(i.outcome, '') AS outcome, i.wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, nullif(i.made_task, i.task_uuid) AS made_task, i.ended_at FROM tasker.operation_items i
+coalesce(i.outcome, '') AS outcome, i.wave + 1 AS wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, nullif(i.made_task, i.task_uuid) AS made_task, i.ended_at FROM tasker.operation_items i
     WHERE i.operation_uuid = $1 AND i.ordinal > $2 ORDER BY i.ordinal LIMIT $3;
 
 -- name: selectItemsInState
 SELECT
 i.ordinal, i.task_uuid, nullif(i.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, i.entry_uuid, i.namespace, i.state,
-coalesce(i.outcome, '') AS outcome, i.wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, nullif(i.made_task, i.task_uuid) AS made_task, i.ended_at FROM tasker.operation_items i
+coalesce(i.outcome, '') AS outcome, i.wave + 1 AS wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, nullif(i.made_task, i.task_uuid) AS made_task, i.ended_at FROM tasker.operation_items i
     WHERE i.operation_uuid = $1 AND i.ordinal > $2 AND i.state = $4 ORDER BY i.ordinal LIMIT $3;
 
 -- name: countItemsByState
