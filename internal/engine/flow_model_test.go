@@ -183,7 +183,7 @@ func newFlowDriver(t *testing.T, seed uint64) *flowDriver {
 	d.must(err)
 	t.Cleanup(func() { _ = d.conn.Close(context.WithoutCancel(t.Context())) })
 	for i := range d.engines {
-		d.dbs[i] = enginetest.Open(t, db.URL, postgres.Options{MaxConns: 3, ClockSchema: pgtest.ClockSchema, QueueTTL: 5 * 365 * 24 * time.Hour, PriorityAge: -1, DirectFrom: 1 + i})
+		d.dbs[i] = enginetest.Open(t, db.URL, postgres.Options{MaxConns: 3, ClockSchema: pgtest.ClockSchema, QueueTTL: 5 * 365 * 24 * time.Hour, PriorityAge: -1})
 		d.engines[i] = newEngine(d.dbs[i], engine.Options{Lease: modelLease})
 	}
 	for _, n := range []string{"a", "b"} {

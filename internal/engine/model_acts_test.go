@@ -154,7 +154,7 @@ func newDriver(t *testing.T, seed uint64) *driver {
 	}
 	for i := range d.servers {
 		s := server{cut: &modelCut{}}
-		s.db = enginetest.Open(t, db.URL, postgres.Options{MaxConns: 4, ClockSchema: pgtest.ClockSchema, Tracer: s.cut, QueueTTL: 5 * 365 * 24 * time.Hour, DirectFrom: 1 + i})
+		s.db = enginetest.Open(t, db.URL, postgres.Options{MaxConns: 4, ClockSchema: pgtest.ClockSchema, Tracer: s.cut, QueueTTL: 5 * 365 * 24 * time.Hour})
 		s.engine = newEngine(s.db, engine.Options{Lease: modelLease})
 		s.dlq = dlq.New(s.db, dlq.Options{})
 		d.servers[i] = s

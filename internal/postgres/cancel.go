@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/lifecycle"
 )
 
@@ -65,9 +66,11 @@ func (tx *Tx) cancelOpenSteps(ctx context.Context, tasks []tasker.ID, by Operato
 	if err := tx.lockEnqueuedOf(ctx, tasks); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, statement("cancelSteps"), tasks, by.Actor, by.Reason,
-		toNullableUUID(operation)); err != nil {
+	if _, err := tx.changeWhole(ctx, tasks, func(c *core.Change) { c.Cancel(by.Actor, by.Reason, operation) }); err != nil {
 		return fmt.Errorf("cancel steps: %w", err)
+	}
+	if err := exec(ctx, tx, "remove deferred releases", statement("forgetReleases"), tasks); err != nil {
+		return err
 	}
 	return tx.endHumanSteps(ctx, tasks)
 }

@@ -52,7 +52,6 @@ type directCase struct {
 	queued string // became ready and enqueued
 	got    string // returned to the worker
 
-	alone *directCase // different results of a report of one success
 }
 
 var directCases = map[string]directCase{
@@ -69,7 +68,7 @@ var directCases = map[string]directCase{
 	"the worker is not given it":          {next: notGiven, queued: "s2"},
 	"the worker drains":                   {before: `UPDATE tasker.workers SET draining_since = now()`, queued: "s2"},
 	"the worker has left":                 {before: `UPDATE tasker.workers SET left_at = now()`, queued: "s2"},
-	"something is held":                   {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, queued: "s2", alone: &directCase{queued: "s2", got: "s2"}},
+	"something is held":                   {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, queued: "s2"},
 	"something was held a moment ago":     {next: func(_ *testing.T, db *DB, _ *NextClaim) { db.recordHold() }, queued: "s2", got: "s2"},
 	"a limit":                             {before: limitsOfAll["shared"], queued: "s2", got: "s2"},
 	"a claim by age":                      {waiting: "0", next: func(_ *testing.T, db *DB, _ *NextClaim) { db.turns.age = time.Second }, queued: "s2", got: "waiting"},
@@ -86,17 +85,8 @@ var directCases = map[string]directCase{
 	"waits for an answer":                 {before: `UPDATE tasker.workflow_steps SET step_type = 'external' WHERE name = 's2'`},
 	"as many children as are wanted":      {before: fmt.Sprintf(addChildren, "2"), next: limit(3), direct: "child1 child2 s2", got: "child1 child2 s2"},
 	"… of which one is less urgent":       {before: fmt.Sprintf(addChildren, "2"), waiting: "1", next: limit(3), direct: "child1 child2", queued: "s2", got: "child1 child2 waiting"},
-	"more children than are wanted":       {before: fmt.Sprintf(addChildren, "2"), next: limit(2), queued: "child1 child2 s2", got: "child1 child2", alone: &directCase{direct: "child1 child2", queued: "s2", got: "child1 child2"}},
-	"children that are too much together": {before: fmt.Sprintf(addChildren, "19") + `; UPDATE tasker.workflow_steps SET inputs_bytes = 1000000 WHERE name <> 's1' AND name <> 's2'`, next: limit(20), direct: "s2", queued: all("child", 19), got: "child12 child13 child14 child15 child16 child17 child18 child19 s2"},
-}
-
-func all(name string, n int) string {
-	var list []string
-	for i := range n {
-		list = append(list, fmt.Sprint(name, i+1))
-	}
-	slices.Sort(list)
-	return strings.Join(list, " ")
+	"more children than are wanted":       {before: fmt.Sprintf(addChildren, "2"), next: limit(2), direct: "child1 s2", queued: "child2", got: "child1 s2"},
+	"children that are too much together": {before: fmt.Sprintf(addChildren, "19") + `; UPDATE tasker.workflow_steps SET inputs_bytes = 1000000 WHERE name <> 's1' AND name <> 's2'`, next: limit(20), direct: "child1 child2 child3 child4 child5 child6 child7 child8 s2", queued: "child10 child11 child12 child13 child14 child15 child16 child17 child18 child19 child9", got: "child1 child2 child3 child4 child5 child6 child7 child8 s2"},
 }
 
 // notGiven excludes s2 from the claim.
@@ -124,43 +114,19 @@ func queues(namespaces, handlers string, steps int) func(*testing.T, *DB, *NextC
 // first or the step cannot be claimed.
 func TestStepsAreClaimedDirectly(t *testing.T) {
 	t.Parallel()
-	for _, way := range []directWay{{}, {heads: true}, {alone: true}, {alone: true, heads: true}} {
+	for _, heads := range []bool{false, true} {
 		for _, name := range slices.Sorted(maps.Keys(directCases)) {
-			t.Run(fmt.Sprintf("%s, %+v", name, way), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, heads: %v", name, heads), func(t *testing.T) {
 				t.Parallel()
-				directCases[name].run(t, way)
+				directCases[name].run(t, heads)
 			})
 		}
 	}
 }
 
-// For few steps the statement costs more than it saves.
-func TestAReportOfFewOutcomesClaimsNothingDirectly(t *testing.T) {
-	t.Parallel()
-	db := openNew(t, Options{PriorityAge: -1})
-	next := NextClaim{Claimant: Claimant{Namespaces: []string{"a"}, Handlers: []string{"x"}}, Limit: 1}
-	for n, want := range map[int]bool{DefaultDirectFrom - 1: false, DefaultDirectFrom: true} {
-		if got := db.canClaimDirectly(n, &next, claimMode{}); got != want {
-			t.Errorf("a report of %d outcomes claims directly: %v", n, got)
-		}
-	}
-	next.OnlyReady = true // otherwise the broker announces each step
-	if !db.canClaimDirectly(1, &next, claimMode{}) {
-		t.Error("a report that asks only for what becomes ready claims nothing directly")
-	}
-}
-
-// directWay selects the statements of a report: with ranges of the queues, or for one success.
-type directWay struct{ heads, alone bool }
-
-func (c directCase) run(t *testing.T, way directWay) {
+func (c directCase) run(t *testing.T, heads bool) {
 	t.Helper()
-	db := openNew(t, Options{PriorityAge: -1, DirectFrom: 1})
-	if !way.alone {
-		db.singles.cooldown.Store(1)
-	} else if c.alone != nil {
-		c.direct, c.queued, c.got = c.alone.direct, c.alone.queued, c.alone.got
-	}
+	db := openNew(t, Options{PriorityAge: -1})
 	done := chain(t, db, 2)
 	if c.before != "" {
 		if _, err := admin(t, db).Exec(t.Context(), c.before, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -174,7 +140,7 @@ func (c directCase) run(t *testing.T, way directWay) {
 		}
 		execute(t, db, addWaiting, priority)
 	}
-	if way.heads {
+	if heads {
 		db.heads.enable(true)
 		if err := db.RefreshQueueHeads(t.Context()); err != nil {
 			t.Fatal(err)

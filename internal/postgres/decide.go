@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 )
 
 // DecideSteps is the kind of work that decides steps.
@@ -101,14 +102,15 @@ type DecidedStep struct {
 // RunDecided starts steps that were decided to run. It returns the namespaces of the enqueued ones.
 // The caller must hold the task locks and settle the tasks afterwards.
 func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, error) {
-	refs, until := make([]tasker.StepRef, len(steps)), make([]*time.Time, len(steps))
-	for i, s := range steps {
-		refs[i], until[i] = s.StepRef, s.WaitUntil
-	}
-	tasks, ids := toRefArrays(refs)
-	list, err := collectColumn[string](ctx, tx, statement("runDecided"), tasks, ids, tx.queue.ttlMS, tx.queue.announce,
-		until)
-	return list, wrapError(err, "start decided steps")
+	refs := mapSlice(steps, func(s DecidedStep) tasker.StepRef { return s.StepRef })
+	stored, err := tx.changeSteps(ctx, refs, func(c *core.Change) {
+		for _, s := range steps {
+			if s.TaskUUID == c.Task.ID {
+				c.Run(s.StepUUID, s.WaitUntil)
+			}
+		}
+	})
+	return stored.Namespaces, wrapError(err, "start decided steps")
 }
 
 // Decision is a step whose result determines which of its dependents run.

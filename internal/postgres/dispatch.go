@@ -58,14 +58,6 @@ func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest ti
 	return list, wrapError(err, "announce steps again")
 }
 
-// announcedSQL is a common table expression that announces the steps of another one.
-func announcedSQL(from string) string {
-	return `announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM ` + from + ` ORDER BY task_uuid, step_uuid
-)`
-}
-
 // Announcement is a message that informs workers, through a broker, of an enqueued step.
 type Announcement struct {
 	Position  int64

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 )
 
 // ExpiredSteps returns enqueued steps whose queue timeout has passed, oldest first. During the
@@ -76,9 +77,19 @@ func (db *DB) TasksWithServedSteps(ctx context.Context, limit int) ([]tasker.ID,
 }
 
 // Redispatch enqueues expired steps for which a worker is live and returns their namespaces. The
-// caller must hold the task locks and settle the tasks afterwards.
+// caller must hold the task locks and settle the tasks afterwards. An investigation recovers if no
+// other step of its task has failed.
 func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	return tx.enqueue(ctx, statement("redispatch"), tasks)
+	served, err := collect[tasker.StepRef](ctx, tx, statement("servedSteps"), tasks)
+	if err != nil || len(served) == 0 {
+		return nil, wrapError(err, "find steps that are served again")
+	}
+	stored, err := tx.changeSteps(ctx, served, func(c *core.Change) { c.Redispatch(served) })
+	if err != nil {
+		return nil, fmt.Errorf("enqueue steps: %w", err)
+	}
+	_, err = tx.Exec(ctx, statement("recoverServed"), uniqueTasks(mapSlice(served, func(s tasker.StepRef) tasker.ID { return s.TaskUUID })), stored.now)
+	return stored.Namespaces, wrapError(err, "mark investigations as recovered")
 }
 
 // StopAutoRecovery disables the automatic retry of the tasks' expired steps.

@@ -50,7 +50,7 @@ func flowStatements() map[string]string {
 		"schedulesToFire": statement("schedulesToFire"), "lockDueSchedules": statement("lockDueSchedules"), "scheduleProgress": statement("scheduleProgress"), "scheduledToCancel": statement("scheduledToCancel"), "extendFirings": statement("extendFirings"), "endQueued": statement("endQueued"),
 		"moveSchedules": statement("moveSchedules"), "scheduledTasksEnded": statement("scheduledTasksEnded"), "lockSchedulesOf": statement("lockSchedulesOf"), "takeEndedScheduled": statement("takeEndedScheduled"), "firingsBetween": statement("firingsBetween"),
 		"selectFirings": statement("selectFirings"), "triggeredBy": statement("triggeredBy"), "pruneFirings": statement("pruneFirings"), "pruneSchedules": statement("pruneSchedules"), "updateSchedule": statement("updateSchedule"), "oneSchedule": statement("oneSchedule"),
-		"pruneTasks": statement("pruneTasks"), "unparkSteps": statement("unparkSteps"), "limitedSteps": statement("limitedSteps"), "enqueueReady": statement("enqueueReady"),
+		"pruneTasks": statement("pruneTasks"), "unparkSteps": statement("unparkSteps"), "limitedSteps": statement("limitedSteps"),
 	}
 	for i, f := range []tasker.TaskFilter{
 		{Overdue: true}, {Overdue: true, Namespace: "a", Name: "b", State: tasker.TaskError}, {DueBefore: time.Now(), Tags: []string{"x"}}, {Overdue: true, DueBefore: time.Now()},

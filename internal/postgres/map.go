@@ -30,11 +30,6 @@ func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	return list, wrapError(err, "insert the items of a map step")
 }
 
-// holdsPlace is true if item s occupies a slot of its map step: it is in progress, will be retried,
-// or expired without a worker.
-const holdsPlace = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
-        OR s.state = 'error' AND (s.next_retry_at IS NOT NULL OR s.error ->> 'type' = 'queue_expiry'))`
-
 // FailedItem describes an item of a map step that has failed permanently.
 type FailedItem struct {
 	TaskUUID     tasker.ID

@@ -48,11 +48,16 @@ func readRows[T any](rows pgx.Rows, to pgx.RowToFunc[T]) ([]T, error) {
 
 // readBatchRows reads the rows of the next statement in a batch by column name.
 func readBatchRows[T any](batch pgx.BatchResults) ([]T, error) {
+	return scanBatchRows(batch, pgx.RowToStructByName[T])
+}
+
+// scanBatchRows reads the rows of the next statement in a batch with the given function.
+func scanBatchRows[T any](batch pgx.BatchResults, to pgx.RowToFunc[T]) ([]T, error) {
 	rows, err := batch.Query()
 	if err != nil {
 		return nil, classifyError(err)
 	}
-	return readRows(rows, pgx.RowToStructByName[T])
+	return readRows(rows, to)
 }
 
 // queryOne executes a query and reads its first row by column name. It returns nil if there is no

@@ -2,30 +2,13 @@ package postgres
 
 import (
 	"context"
-	"strings"
 
 	"tasker.example/tasker"
 )
 
-// readyColumns lists the columns of tasker.ready_steps, which has a row for each enqueued step.
-// Claims find and delete these rows, but the row of the step is authoritative. To move an enqueued
-// step, lock its row in ready_steps first and then the row of the step.
-const readyColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes`
-
 // nextMoves allocates the transition_id of an enqueue. The claim uses the following id. The history
 // stores both in the row that ends the attempt.
 const nextMoves = `nextval('tasker.step_history_transition_id_seq')`
-
-// returnReady lists readyColumns for a step s.
-var returnReady = "s." + strings.ReplaceAll(readyColumns, ", ", ", s.")
-
-// readySQL is a common table expression that inserts the steps of another one into ready_steps.
-func readySQL(of string) string {
-	return `ready AS (
-    INSERT INTO tasker.ready_steps (` + readyColumns + `)
-    SELECT ` + readyColumns + ` FROM ` + of + `
-)`
-}
 
 // orderSQL returns the due time by which the step of a row is ordered: its own or that of its task,
 // or null if steps are not ordered by due time.
@@ -47,8 +30,8 @@ func (db *DB) RemoveOutdated(ctx context.Context, c Claimant, steps []tasker.Ste
 	return n, wrapError(err, "remove outdated rows of ready_steps")
 }
 
-// LockEnqueued locks those of the steps that are enqueued, so that they cannot be claimed. Call it
-// before locking the row of a step that may be enqueued.
+// LockEnqueued locks those of the steps that are enqueued, so that they cannot be claimed. To move an
+// enqueued step, lock its row in tasker.ready_steps first and then the row of the step, as claims do.
 func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := toRefArrays(steps)
 	return exec(ctx, tx, "lock enqueued steps", statement("lockEnqueued"), tasks, ids)

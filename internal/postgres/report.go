@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 )
 
 // StepLease is the state of a step's lease, against which reports are checked.
@@ -144,62 +146,207 @@ func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l cla
 }
 
 func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
-	var l claimMode
+	r := report{db: db, list: list, next: next}
 	if next != nil {
-		if l, err = db.nextClaimMode(ctx, next); err != nil {
-			next = nil // the worker polls again
+		if r.mode, err = db.nextClaimMode(ctx, next); err != nil {
+			r.next = nil // the worker polls again
+		} else {
+			r.mode.direct = next.Limit > 0 && db.canClaim(next, r.mode)
 		}
 	}
-	succeeded := areReportedSuccesses(list)
-	if succeeded && db.canConcludeSingle(list, next, l) {
-		concluded, claimed, done, err := db.reportSingle(ctx, &list[0], next, l)
-		if err != nil || done {
-			return concluded, claimed, err
-		}
-	}
-	tasks := TaskIDs(list)
-	l.direct = succeeded && db.canClaimDirectly(len(list), next, l)
-	claims := next != nil && (l.direct || !next.OnlyReady)
-	err = retry(ctx, func() error {
-		var batch pgx.Batch
-		batch.Queue(statement("lockTasks"), tasks)
-		switch {
-		case l.direct:
-			batch.Queue(concludeAndClaim, append(newSuccessArgs(list, db.queue), next.directArgs(l)...)...)
-		case succeeded:
-			batch.Queue(concludeSucceeded, newSuccessArgs(list, db.queue)...)
-		default:
-			batch.Queue(concludeSteps, newConclusionArgs(list, db.queue)...)
-		}
-		batch.Queue(settleReported, tasks, false, "", "")
-		before := 0
-		if claims {
-			before = db.queueClaim(&batch, list, next, l)
-		}
-		results := db.pool.SendBatch(ctx, &batch)
-		defer func() { _ = results.Close() }()
-		if concluded, err = readConcluded(results); err != nil {
-			return err
-		}
-		if claims {
-			if claimed, err = readClaim(results, before); err != nil {
-				return err
-			}
-			if claimed.held {
-				db.recordHold() // the worker polls again
-			}
-		}
-		return results.Close() // this commits the transaction
-	})
-	if err != nil {
+	if err = retry(ctx, func() error { return r.run(ctx) }); err != nil {
 		return Concluded{}, ClaimResult{}, err
 	}
-	if claimed.held || claimed.limited {
-		db.turns.repeatByAge(l.turn)
+	if r.claimed.held || r.claimed.limited {
+		db.turns.repeatByAge(r.mode.turn)
 	} else {
-		db.recordClaim(l.turn, claimed)
+		db.recordClaim(r.mode.turn, r.claimed)
 	}
-	return concluded, claimed, nil
+	return r.concluded, r.claimed, nil
+}
+
+// report applies reported outcomes in two round trips: the first locks and loads the tasks, the
+// second stores what was decided.
+type report struct {
+	db   *DB
+	list []Conclusion
+	next *NextClaim
+	mode claimMode
+
+	conn      *pooledConn
+	front     queueFront
+	handed    []tasker.StepRef // steps that the worker claims directly
+	bytes     int              // size of their inputs
+	concluded Concluded
+	claimed   ClaimResult
+}
+
+// run is one attempt in a transaction.
+func (r *report) run(ctx context.Context) (err error) {
+	if r.conn, err = r.db.pool.Acquire(ctx); err != nil {
+		return err
+	}
+	defer r.conn.Release()
+	defer func() {
+		if c := r.conn.Conn(); err != nil && !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
+			rollback, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+			defer cancel()
+			_, _ = r.conn.Exec(rollback, statement("rollback"))
+		}
+	}()
+	r.handed, r.bytes, r.claimed = nil, 0, ClaimResult{}
+	states, err := r.load(ctx)
+	if err != nil {
+		return err
+	}
+	o := conclusionOptions{queues: r.db.queue.report}
+	if r.mode.direct && r.front.Claims {
+		o.worker, o.takes = r.next.WorkerUUID, r.takes
+	}
+	decided := conclude(states, r.list, o)
+	stored, err := collectChanges(states.now, decided.changes, states)
+	if err != nil {
+		return err
+	}
+	if err = r.store(ctx, &stored, states, decided.changes); err != nil {
+		return err
+	}
+	r.concluded = decided.addStored(stored)
+	return nil
+}
+
+// rollbackTime limits how long a failed report waits for its rollback.
+const rollbackTime = time.Second
+
+// load locks the tasks and loads them.
+func (r *report) load(ctx context.Context) (loadedTasks, error) {
+	request := newConclusionRequest(r.list)
+	var batch pgx.Batch
+	batch.Queue(statement("begin"))
+	batch.Queue(statement("lockTasks"), request.tasks)
+	if r.mode.direct {
+		f := r.next.headRanges(r.mode)
+		batch.Queue(findQueueFront, r.next.WorkerUUID, f.namespaces, f.handlers, f.low, f.high, f.since)
+	}
+	request.queue(&batch)
+	results := r.conn.SendBatch(ctx, &batch)
+	defer func() { _ = results.Close() }()
+	for range 2 {
+		if _, err := results.Exec(); err != nil {
+			return loadedTasks{}, fmt.Errorf("lock tasks: %w", classifyError(err))
+		}
+	}
+	if r.mode.direct {
+		front, err := readBatchRows[queueFront](results)
+		if err != nil {
+			return loadedTasks{}, fmt.Errorf("read the front of the queue: %w", err)
+		}
+		r.front = front[0]
+	}
+	states, err := request.read(results)
+	if err == nil {
+		err = classifyError(results.Close())
+	}
+	if err == nil {
+		err = states.complete(ctx, r.conn, request)
+	}
+	return states, err
+}
+
+// takes reports whether the worker claims a step that the report makes ready: it wants more steps,
+// nothing in its queues is more urgent, and the inputs are not too large.
+func (r *report) takes(s *stepState) bool {
+	n := r.next
+	switch {
+	case len(r.handed) >= n.Limit, !slices.Contains(n.Namespaces, s.namespace), !slices.Contains(n.Handlers, s.handler), slices.Contains(n.Without, s.ID),
+		r.front.Urgent != nil && s.priority < *r.front.Urgent, s.InputBytes == nil || *s.InputBytes > tasker.MaxInputBytes:
+		return false
+	}
+	size := min(int(*s.InputBytes), maxStepSize)
+	if r.bytes+size > tasker.MaxClaimBytes {
+		return false
+	}
+	r.bytes += size
+	r.handed = append(r.handed, tasker.StepRef{TaskUUID: s.taskUUID, StepUUID: s.ID})
+	return true
+}
+
+// store stores the changes, settles the tasks and claims steps. The states of large tasks may
+// require a count of their steps, which takes another round trip.
+func (r *report) store(ctx context.Context, stored *storedChange, states loadedTasks, changes []*core.Change) error {
+	rests, uncounted := restsOf(states, changes)
+	var batch pgx.Batch
+	stored.enqueue(&batch, storeOptions{queue: r.db.queue, lease: r.lease()})
+	if len(uncounted) > 0 {
+		batch.Queue(statement("countSteps"), uncounted)
+		results := r.conn.SendBatch(ctx, &batch)
+		err := stored.read(results)
+		if err == nil {
+			var counted []restingTask
+			counted, err = scanBatchRows(results, scanCounts)
+			rests = append(rests, counted...)
+		}
+		if closed := results.Close(); err == nil {
+			err = classifyError(closed)
+		}
+		if err != nil {
+			return err
+		}
+		batch = pgx.Batch{}
+		return r.finish(ctx, &batch, nil, rests)
+	}
+	return r.finish(ctx, &batch, stored, rests)
+}
+
+func (r *report) lease() time.Duration {
+	if r.next == nil {
+		return 0
+	}
+	return r.next.Lease
+}
+
+// finish sends the last statements, including those that the batch contains already.
+func (r *report) finish(ctx context.Context, batch *pgx.Batch, stored *storedChange, rests []restingTask) error {
+	if len(rests) > 0 {
+		batch.Queue(statement("settleTasks"), append(restColumns.toArrays(rests), false, "", "")...)
+	}
+	claims := r.next != nil && (len(r.handed) > 0 || !r.next.OnlyReady)
+	before := 0
+	if claims {
+		if r.mode.direct {
+			tasks, steps := toRefArrays(r.handed)
+			batch.Queue(statement("markDirect"), nonNil(tasks), nonNil(steps))
+		}
+		before = r.db.queueClaim(batch, r.list, r.next, r.mode)
+	}
+	batch.Queue(statement("commitReport"))
+	results := r.conn.SendBatch(ctx, batch)
+	defer func() { _ = results.Close() }()
+	if stored != nil {
+		if err := stored.read(results); err != nil {
+			return err
+		}
+	}
+	if len(rests) > 0 {
+		if _, err := results.Exec(); err != nil {
+			return fmt.Errorf("settle tasks: %w", classifyError(err))
+		}
+	}
+	if claims {
+		if r.mode.direct {
+			if _, err := results.Exec(); err != nil {
+				return fmt.Errorf("claim steps: %w", classifyError(err))
+			}
+		}
+		var err error
+		if r.claimed, err = readClaim(results, before); err != nil {
+			return err
+		}
+		if r.claimed.held {
+			r.db.recordHold() // the worker polls again
+		}
+	}
+	return classifyError(results.Close())
 }
 
 // nextClaimMode returns the mode for a claim that follows a report. A fair order is needed only
@@ -213,19 +360,4 @@ func (db *DB) nextClaimMode(ctx context.Context, next *NextClaim) (l claimMode, 
 		l.turn, err = db.fairOrderFor(ctx, next.Claimant)
 	}
 	return l, err
-}
-
-// readConcluded reads the results of the statements of a report.
-func readConcluded(results pgx.BatchResults) (Concluded, error) {
-	if _, err := results.Exec(); err != nil {
-		return Concluded{}, fmt.Errorf("lock tasks: %w", err)
-	}
-	c, err := readBatchRows[Concluded](results)
-	if err != nil {
-		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
-	}
-	if _, err = results.Exec(); err != nil {
-		return Concluded{}, fmt.Errorf("settle tasks: %w", err)
-	}
-	return c[0], nil
 }

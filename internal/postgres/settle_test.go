@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -49,39 +50,47 @@ func stepsRead(t *testing.T, tx pgx.Tx) (n int) {
 	return n
 }
 
-// What a report costs does not grow with the steps of its task, as long as it makes
+// concludeInTx applies a conclusion in a transaction. It returns how many rows of steps this read, and
+// whether the steps of the task must be counted to settle it.
+func concludeInTx(t *testing.T, db *DB, tx pgx.Tx, c Conclusion) (concluded Concluded, read int, counts bool) {
+	t.Helper()
+	before := stepsRead(t, tx)
+	list := []Conclusion{c}
+	joined := &Tx{Tx: tx, queue: db.queue}
+	states, err := loadTasks(t.Context(), joined, newConclusionRequest(list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided := conclude(states, list, conclusionOptions{})
+	stored, err := joined.store(t.Context(), states, decided.changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, uncounted := restsOf(states, decided.changes)
+	return decided.addStored(stored), stepsRead(t, tx) - before, len(uncounted) > 0
+}
+
+// The cost of a report does not grow with the number of steps of its task, as long as it makes
 // another step ready.
 func TestAReportDoesNotCountTheStepsOfItsTask(t *testing.T) {
 	t.Parallel()
-	for name, direct := range map[string]bool{"enqueued": false, "claimed directly": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, steps := range []int{smallTask, 300, 3000} {
+		t.Run(strconv.Itoa(steps), func(t *testing.T) {
 			t.Parallel()
 			db := openNew(t, Options{})
-			c := chain(t, db, 300)
-			execute(t, db, `UPDATE tasker.tasks SET state_since = now() + interval '1 minute'`) // a moment ago, however slow the test is
+			c := chain(t, db, steps)
+			execute(t, db, `ANALYZE tasker.workflow_steps`)
 			tx, err := db.pool.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer tx.Rollback(t.Context())
-			sql, args := concludeSteps, newConclusionArgs([]Conclusion{c}, db.queue)
-			if direct {
-				next := NextClaim{Claimant: Claimant{WorkerUUID: *c.Worker, Namespaces: []string{"a"}, Handlers: []string{"x"}, Lease: time.Minute}, Limit: 1}
-				sql, args = concludeAndClaim, append(newSuccessArgs([]Conclusion{c}, db.queue), next.directArgs(claimMode{})...)
+			concluded, read, counts := concludeInTx(t, db, tx, c)
+			if len(concluded.Moved) != 1 || len(concluded.Enqueued) != 1 {
+				t.Fatalf("concluded %+v", concluded)
 			}
-			rows, err := collect[Concluded](t.Context(), tx, sql, args...)
-			if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) == 1 == direct {
-				t.Fatalf("concluded %+v, %v", rows, err)
-			}
-			before := stepsRead(t, tx)
-			for sql, most := range map[string]int{settleReported: 5, settleTasks: 310} {
-				if _, err := collect[Settled](t.Context(), tx, sql, []tasker.ID{c.TaskUUID}, false, "", ""); err != nil {
-					t.Fatal(err)
-				}
-				if n := stepsRead(t, tx) - before; n > most {
-					t.Errorf("%d rows of steps were read to settle their task, want at most %d", n, most)
-				}
-				before = stepsRead(t, tx)
+			if most := smallTask + 20; read > most || counts {
+				t.Errorf("%d rows of steps were read, want at most %d; the steps are counted: %v", read, most, counts)
 			}
 		})
 	}
@@ -137,16 +146,12 @@ func TestAReportDoesNotCountTheItemsOfItsMap(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tx.Rollback(t.Context())
-			before := stepsRead(t, tx)
-			rows, err := collect[Concluded](t.Context(), tx, concludeSteps, newConclusionArgs([]Conclusion{c}, db.queue)...)
-			if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) != 0 {
-				t.Fatalf("concluded %+v, %v", rows, err)
+			concluded, read, counts := concludeInTx(t, db, tx, c)
+			if len(concluded.Moved) != 1 || len(concluded.Enqueued) != 0 {
+				t.Fatalf("concluded %+v", concluded)
 			}
-			if _, err := collect[Settled](t.Context(), tx, settleReported, []tasker.ID{c.TaskUUID}, false, "", ""); err != nil {
-				t.Fatal(err)
-			}
-			if read := stepsRead(t, tx) - before; read > tt.most {
-				t.Errorf("%d rows of steps were read for a report of one of %d items, want at most %d", read, tt.items, tt.most)
+			if most := tt.most + smallTask; read > most || counts {
+				t.Errorf("%d rows of steps were read for a report of one of %d items, want at most %d; the steps are counted: %v", read, tt.items, most, counts)
 			}
 			at, err := queryOne[struct{ ItemUnderWay int }](t.Context(), tx, `SELECT item_under_way FROM tasker.workflow_steps WHERE step_type = 'map'`)
 			if err != nil || at.ItemUnderWay != tt.items-tt.failed-1 {
@@ -223,30 +228,5 @@ func TestAReportSettlesItsTask(t *testing.T) {
 				t.Errorf("task is %s since %s, was %s since %s", after.State, after.Since, before.State, before.Since)
 			}
 		})
-	}
-}
-
-// What one transaction made ready is not taken for what another one did.
-func TestWhatATransactionMadeReadyIsForgottenWithIt(t *testing.T) {
-	t.Parallel()
-	db := openNew(t, Options{})
-	c := chain(t, db, 2)
-	conn, err := db.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	var ready, after string
-	err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-		if _, err := collect[Concluded](t.Context(), tx, concludeSteps, newConclusionArgs([]Conclusion{c}, db.queue)...); err != nil {
-			return err
-		}
-		return tx.QueryRow(t.Context(), `SELECT current_setting('`+freedTasks+`')`).Scan(&ready)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.QueryRow(t.Context(), `SELECT current_setting('`+freedTasks+`', true)`).Scan(&after); err != nil || ready != c.TaskUUID.String() || after != "" {
-		t.Errorf("in the transaction %q, afterwards %q, %v", ready, after, err)
 	}
 }

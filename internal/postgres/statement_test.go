@@ -26,17 +26,11 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"concludeSteps":     concludeSteps,
-	"concludeAndClaim":  concludeAndClaim,
-	"concludeSucceeded": concludeSucceeded,
-	"concludeSuccess":   concludeSuccess,
-	"settleReported":    settleReported,
-	"settleTasks":       settleTasks,
-	"settleInSavepoint": settleInSavepoint,
-	"insertTasks":       insertTasks,
-	"insertChildren":    insertChildren,
-	"insertScheduled":   insertScheduled,
-	"claimReady":        claimReady,
+	"findQueueFront":  findQueueFront,
+	"insertTasks":     insertTasks,
+	"insertChildren":  insertChildren,
+	"insertScheduled": insertScheduled,
+	"claimReady":      claimReady,
 }
 
 // inScopes runs a function for all namespaces and for some.

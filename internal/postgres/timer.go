@@ -6,17 +6,14 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 )
 
 // EnqueueReady enqueues the steps whose dependencies are done and the items that have a free slot.
 // It returns their namespaces. The caller must settle the tasks.
 func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	list, err := tx.enqueue(ctx, statement("enqueueReady"), tasks)
-	if err != nil {
-		return nil, err
-	}
-	items, err := tx.PromoteItems(ctx, tasks)
-	return append(list, items...), err
+	stored, err := tx.changeWhole(ctx, tasks, func(c *core.Change) { c.Resume() })
+	return stored.Namespaces, wrapError(err, "enqueue steps")
 }
 
 // StartTasks enqueues the first steps of tasks that are due. It returns the tasks that have
@@ -44,21 +41,15 @@ func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []task
 	return started, namespaces, err
 }
 
-// PromoteItems enqueues map items that have a free slot and returns their namespaces. The caller
-// must settle the tasks.
-func (tx *Tx) PromoteItems(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	return tx.enqueue(ctx, statement("promoteItems"), tasks)
-}
-
 // RetryDue enqueues steps whose retry is due and returns their namespaces. It ignores tasks in
 // error.
 func (tx *Tx) RetryDue(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	return tx.enqueue(ctx, statement("retryDue"), tasks)
-}
-
-func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]string, error) {
-	list, err := collectColumn[string](ctx, tx, sql, tasks, tx.queue.ttlMS, tx.queue.announce)
-	return list, wrapError(err, "enqueue steps")
+	due, err := collect[tasker.StepRef](ctx, tx, statement("stepsWithDueRetry"), tasks)
+	if err != nil {
+		return nil, fmt.Errorf("find due retries: %w", err)
+	}
+	stored, err := tx.changeSteps(ctx, due, func(c *core.Change) { c.Retry() })
+	return stored.Namespaces, wrapError(err, "enqueue steps")
 }
 
 // RetryMark records how far [DB.TasksWithDueRetries] has read. The zero value is the beginning.

@@ -10,16 +10,6 @@ import (
 // EndWait is the kind of timed work that ends waits.
 const EndWait = "wait"
 
-// waitSQL returns the end of a wait of step s that begins at the given time. It is null if the end
-// is not set or not known, and for steps that workers execute.
-func waitSQL(at string) string {
-	return `CASE WHEN s.step_type NOT IN ('standard', 'map') THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
-}
-
-// reminderSQL returns the time of the first reminder for a step s whose wait begins at the given
-// time, or null.
-func reminderSQL(at string) string { return at + ` + interval '1 second' * s.remind_first_s` }
-
 // StepsWithWaitOver returns steps whose wait is over, oldest first.
 func (db *DB) StepsWithWaitOver(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.findDueSteps(ctx, statement("stepsWithWaitOver"), limit)

@@ -44,41 +44,6 @@ SELECT t.context, coalesce((
 FROM tasker.tasks t
 WHERE t.task_uuid = $1;
 
--- name: runDecided
--- Steps without a handler stay pending and begin to wait.
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-moved AS (
-    UPDATE tasker.workflow_steps s
-    SET decide_at = NULL, decided_at = c.at, updated_at = c.at, wait_until = coalesce(d.wait_until, CASE WHEN s.step_type NOT IN ('standard', 'map') THEN c.at + interval '1 millisecond' * s.timeout_ms END), remind_at = c.at + interval '1 second' * s.remind_first_s,
-        state = CASE WHEN s.step_type = 'standard' THEN 'enqueued' ELSE s.state END,
-        state_since = c.at,
-        attempts = s.attempts + CASE WHEN s.step_type = 'standard' THEN 1 ELSE 0 END,
-        expires_at = CASE WHEN s.step_type = 'standard' THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $3) END
-    FROM unnest($1::uuid[], $2::uuid[], $5::timestamptz[]) AS d (task_uuid, step_uuid, wait_until)
-    CROSS JOIN clock c
-    WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = 'pending' AND s.decide_at IS NOT NULL
-    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts, s.state
-),
-ready AS (
-    INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes, due_at)
-    SELECT namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes, (
-        SELECT min(o.due_at) FROM tasker.deadlines o
-        WHERE o.task_uuid = e.task_uuid AND o.step_uuid IN ('00000000-0000-0000-0000-000000000000', e.step_uuid) AND o.orders
-    ) FROM (SELECT * FROM moved WHERE state = 'enqueued') e
-),
-log AS (
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-    SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
-    FROM moved
-    WHERE state = 'enqueued'
-    ORDER BY task_uuid, step_uuid
-),
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $4 AND state = 'enqueued' ORDER BY task_uuid, step_uuid
-)
-SELECT DISTINCT namespace FROM moved WHERE state = 'enqueued';
-
 -- name: decisions
 SELECT s.step_uuid, s.name, ARRAY(
     SELECT c.name FROM tasker.workflow_steps c WHERE c.task_uuid = s.task_uuid AND c.step_uuid = ANY (s.child_uuids) ORDER BY c.step_uuid

@@ -195,64 +195,35 @@ CROSS JOIN LATERAL (
 ) q
 LIMIT $1;
 
--- name: redispatch
--- Also marks the investigation as recovered if no other step has failed. Using IS NOT NULL instead
--- of
--- num_nonnulls would mislead the planner.
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-moved AS (
-    UPDATE tasker.workflow_steps s
-    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, awaits_worker_since = NULL, worker_uuid = NULL,
-        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
-    FROM clock c
-    WHERE s.task_uuid = ANY ($1) AND num_nonnulls(s.awaits_worker_since) = 1
-      AND EXISTS (
-          SELECT FROM tasker.workers w
-          WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'
-      AND w.last_heartbeat_at + 3 * w.heartbeat_interval >= clock_timestamp()
-      )
-    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
-),
-ready AS (
-    INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes, due_at)
-    SELECT namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes, (
-        SELECT min(o.due_at) FROM tasker.deadlines o
-        WHERE o.task_uuid = e.task_uuid AND o.step_uuid IN ('00000000-0000-0000-0000-000000000000', e.step_uuid) AND o.orders
-    ) FROM (SELECT * FROM moved) e
-),
-log AS (
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-    SELECT task_uuid, step_uuid, 'error', 'enqueued', 'redispatch', attempts, state_since
-    FROM moved
-    ORDER BY task_uuid, step_uuid
-),
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
-),
-recovered AS (
-    UPDATE tasker.tasks_dlq d
-    SET recovered_at = c.at, updated_at = c.at
-    FROM clock c
-    WHERE d.task_uuid IN (SELECT task_uuid FROM moved) AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
-      AND d.dlq_reason IN ('worker_unavailable', 'staleness_timeout')
-      AND NOT EXISTS (
-          SELECT FROM tasker.workflow_steps s
-          WHERE s.task_uuid = d.task_uuid AND s.state = 'error' AND s.next_retry_at IS NULL
-            AND s.step_uuid NOT IN (SELECT step_uuid FROM moved)
-      )
-    RETURNING d.dlq_entry_uuid, c.at
-),
-recovered_log AS (
-    INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, changed_at)
-    SELECT dlq_entry_uuid, 'recovered', 'tasker', 'pending', 'pending', 'a worker is alive: what waited for it is in the queue again', at
-    FROM recovered
-    ORDER BY dlq_entry_uuid
-)
-SELECT DISTINCT namespace FROM moved;
-
 -- name: stopAutoRecovery
 UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = ANY ($1) AND num_nonnulls(awaits_worker_since) = 1;
 
 -- name: stopReminders
 UPDATE tasker.workflow_steps SET remind_at = NULL WHERE task_uuid = ANY ($1) AND num_nonnulls(remind_at) = 1;
+
+-- name: servedSteps
+-- Using IS NOT NULL instead of num_nonnulls would mislead the planner.
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.workflow_steps s
+WHERE s.task_uuid = ANY ($1) AND num_nonnulls(s.awaits_worker_since) = 1
+  AND EXISTS (
+      SELECT FROM tasker.workers w
+      WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'
+        AND w.last_heartbeat_at + 3 * w.heartbeat_interval >= clock_timestamp()
+  )
+ORDER BY s.task_uuid, s.step_uuid;
+
+-- name: recoverServed
+-- $1 tasks, $2 time.
+WITH recovered AS (
+    UPDATE tasker.tasks_dlq d
+    SET recovered_at = $2, updated_at = $2
+    WHERE d.task_uuid = ANY ($1) AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
+      AND d.dlq_reason IN ('worker_unavailable', 'staleness_timeout')
+      AND NOT EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = d.task_uuid AND s.state = 'error' AND s.next_retry_at IS NULL)
+    RETURNING d.dlq_entry_uuid
+)
+INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, changed_at)
+SELECT dlq_entry_uuid, 'recovered', 'tasker', 'pending', 'pending', 'a worker is alive: what waited for it is in the queue again', $2
+FROM recovered
+ORDER BY dlq_entry_uuid;

@@ -22,3 +22,16 @@ WHERE (
     SELECT count(*)
     FROM (SELECT FROM tasker.rejected_reports x WHERE x.task_uuid = r.task_uuid AND x.step_uuid = r.step_uuid LIMIT 100 /* MaxRejectedReports */) x
 ) < 100 /* MaxRejectedReports */;
+
+-- name: begin
+BEGIN;
+
+-- name: commitReport
+COMMIT;
+
+-- name: rollback
+ROLLBACK;
+
+-- name: markDirect
+-- Passes the steps that the worker claims directly to the claim that follows.
+SELECT set_config('tasker.direct_tasks', array_to_string($1::uuid[], ','), true), set_config('tasker.direct_steps', array_to_string($2::uuid[], ','), true);

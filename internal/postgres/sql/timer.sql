@@ -1,71 +1,7 @@
--- name: enqueueReady
--- Enqueueing a step starts an attempt. The caller must hold the task locks.
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-moved AS (
-    UPDATE tasker.workflow_steps s
-    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL,
-        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
-    FROM clock c
-    WHERE s.task_uuid = ANY ($1) AND s.state = 'pending' AND s.step_type = 'standard'
-      AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END
-      AND (s.map_step_uuid IS NULL OR NOT EXISTS (
-        SELECT FROM tasker.workflow_steps m WHERE m.task_uuid = s.task_uuid AND m.step_uuid = s.map_step_uuid AND m.items_limit IS NOT NULL
-    ))
-    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
-),
-ready AS (
-    INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes, due_at)
-    SELECT namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes, (
-        SELECT min(o.due_at) FROM tasker.deadlines o
-        WHERE o.task_uuid = e.task_uuid AND o.step_uuid IN ('00000000-0000-0000-0000-000000000000', e.step_uuid) AND o.orders
-    ) FROM (SELECT * FROM moved) e
-),
-log AS (
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-    SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
-    FROM moved
-    ORDER BY task_uuid, step_uuid
-),
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
-)
-SELECT DISTINCT namespace FROM moved;
-
 -- name: startedTasks
 SELECT t.task_uuid, t.state = 'pending' AS starts
 FROM tasker.tasks t
 WHERE t.task_uuid = ANY ($1) AND (t.state <> 'pending' OR t.start_at <= clock_timestamp());
-
--- name: retryDue
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-moved AS (
-    UPDATE tasker.workflow_steps s
-    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL,
-        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
-    FROM clock c, tasker.tasks t
-    WHERE s.task_uuid = ANY ($1) AND s.state = 'error' AND s.next_retry_at <= c.at
-      AND t.task_uuid = s.task_uuid AND t.state <> 'error'
-    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
-),
-ready AS (
-    INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes, due_at)
-    SELECT namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes, (
-        SELECT min(o.due_at) FROM tasker.deadlines o
-        WHERE o.task_uuid = e.task_uuid AND o.step_uuid IN ('00000000-0000-0000-0000-000000000000', e.step_uuid) AND o.orders
-    ) FROM (SELECT * FROM moved) e
-),
-log AS (
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-    SELECT task_uuid, step_uuid, 'error', 'enqueued', 'retry', attempts, state_since
-    FROM moved
-    ORDER BY task_uuid, step_uuid
-),
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
-)
-SELECT DISTINCT namespace FROM moved;
 
 -- name: tasksWithDueRetries
 -- Retries of tasks in error are not selected but remain due. Therefore recent retries are read each
@@ -222,3 +158,10 @@ LIMIT $1;
 -- name: canWrite
 -- Locks no row, but fails unless the database accepts writes.
 SELECT FROM tasker.workers WHERE false FOR UPDATE;
+
+-- name: stepsWithDueRetry
+-- Excludes tasks in error, which retry nothing automatically.
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.tasks t
+JOIN tasker.workflow_steps s ON s.task_uuid = t.task_uuid
+WHERE t.task_uuid = ANY ($1) AND t.state <> 'error' AND s.state = 'error' AND s.next_retry_at <= clock_timestamp();

@@ -1833,9 +1833,6 @@ CREATE FUNCTION tasker.case_level(p_open bigint) RETURNS integer IMMUTABLE;
 -- functions/case_state.sql
 CREATE FUNCTION tasker.case_state(p_state text, p_since timestamp with time zone, p_first_seen timestamp with time zone, p_level integer, p_snoozed_until timestamp with time zone, p_snooze_above bigint, p_touched boolean, p_open bigint, p_recent bigint, p_earlier bigint, p_now timestamp with time zone) RETURNS text IMMUTABLE;
 
--- functions/conclude_success.sql
-CREATE FUNCTION tasker.conclude_success(p_task uuid, p_step uuid, p_fence bigint, p_worker uuid, p_body jsonb, p_size integer, p_digest bytea, p_queue_ttl bigint, p_announce boolean, p_wanted integer, p_lease interval, p_without uuid[], p_max_inputs integer, p_max_counted integer, p_max_bytes bigint, p_namespaces text[], p_handlers text[], p_lows bigint[], p_highs bigint[], p_sinces timestamp with time zone[], OUT concluded boolean, OUT asks boolean, OUT enqueued uuid[], OUT namespaces text[], OUT namespace text, OUT handler text) RETURNS record;
-
 -- functions/context_parts.sql
 CREATE FUNCTION tasker.context_parts(p_context jsonb, p_paths jsonb, p_most integer) RETURNS TABLE(ordinal integer, value text, part jsonb) IMMUTABLE;
 
@@ -2206,6 +2203,9 @@ CREATE FUNCTION tasker.staleness_threshold(p_state text, p_template tasker.task_
 
 -- functions/step_documents.sql
 CREATE FUNCTION tasker.step_documents(p_task uuid, p_budget bigint) RETURNS TABLE(step_uuid uuid, results jsonb, error jsonb) STABLE;
+
+-- functions/step_has_moved.sql
+CREATE FUNCTION tasker.step_has_moved() RETURNS bigint;
 
 -- functions/step_retry_at.sql
 CREATE FUNCTION tasker.step_retry_at(p_failed_at timestamp with time zone, p_attempts integer, p_backoff text, p_base_ms integer, p_cap_ms integer, p_jitter double precision DEFAULT 0) RETURNS timestamp with time zone IMMUTABLE;

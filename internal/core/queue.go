@@ -1,0 +1,117 @@
+package core
+
+import (
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+)
+
+// Resume lets the pending steps of a task continue: after its start time has come, after an operator
+// has reset steps, or after a change of its version. All steps must be loaded.
+func (c *Change) Resume() {
+	c.recordsAll = true
+	for _, s := range c.Task.Steps {
+		if s.State == tasker.StepPending && c.canRun(s) {
+			c.enqueue(s, lifecycle.Enqueue)
+		}
+	}
+	c.items = nil
+	for _, m := range c.Task.Steps {
+		if m.Items != nil && m.Items.Limit != nil && m.State == tasker.StepPending {
+			c.recount(m)
+		}
+	}
+}
+
+// canRun reports whether a pending step is ready for workers. An item waits for a slot instead if
+// its map step has a limit.
+func (c *Change) canRun(s *Step) bool {
+	switch {
+	case !s.HasHandler():
+		return false
+	case s.Item != nil:
+		m := c.Task.Find(s.Item.Map)
+		return m != nil && (m.Items == nil || m.Items.Limit == nil)
+	case s.Join != "":
+		return s.DecidedAt != nil
+	default:
+		return s.OpenParents == 0
+	}
+}
+
+// recount determines the free slots of a map step from its items and fills them.
+func (c *Change) recount(m *Step) {
+	m.Items.Free, m.Items.Next = *m.Items.Limit, 0
+	for _, s := range c.Task.Steps {
+		if s.Item != nil && s.Item.Map == m.ID && s.holdsSlot() {
+			m.Items.Free--
+		}
+	}
+	c.touch(m)
+	c.fill(m)
+}
+
+// Retry enqueues failed steps whose backoff is over. A task in error retries nothing by itself.
+func (c *Change) Retry() {
+	if c.Task.State == tasker.TaskError {
+		return
+	}
+	for _, s := range c.Task.Steps {
+		if s.State == tasker.StepError && s.RetryAt != nil && !s.RetryAt.After(c.Now) {
+			c.enqueue(s, lifecycle.Retry)
+		}
+	}
+}
+
+// Redispatch enqueues those of the steps that no worker had claimed. A worker for them is online now.
+func (c *Change) Redispatch(served []tasker.StepRef) {
+	for _, ref := range served {
+		if s := c.Task.Find(ref.StepUUID); ref.TaskUUID == c.Task.ID && s != nil && s.State == tasker.StepError && s.AwaitsWorker != nil {
+			c.enqueue(s, lifecycle.Redispatch)
+		}
+	}
+}
+
+// Run lets a step that was decided to run continue. The wait of a step without a handler ends at
+// until, or after its timeout if until is nil. It reports false if the step is not due to be decided.
+func (c *Change) Run(id tasker.ID, until *time.Time) bool {
+	s := c.Task.Find(id)
+	if s == nil || s.State != tasker.StepPending || s.DecideAt == nil {
+		return false
+	}
+	c.recordsAll = true
+	s.DecideAt, s.DecidedAt = nil, &c.Now
+	c.begin(s)
+	if s.State == tasker.StepPending {
+		s.Stored.Begun = true
+		if until != nil {
+			s.WaitUntil = until
+		}
+	}
+	return true
+}
+
+// Postpone puts off the decision about a step until another of its parents is done.
+func (c *Change) Postpone(id tasker.ID) {
+	if s := c.Task.Find(id); s != nil && s.DecideAt != nil {
+		s.DecideAt = nil
+		c.touch(s)
+	}
+}
+
+// Cancel cancels all steps that have not ended. All steps must be loaded.
+func (c *Change) Cancel(actor, reason string, operation *tasker.ID) {
+	for _, s := range c.Task.Steps {
+		if s.State.Done() || s.State == tasker.StepCancelled {
+			continue
+		}
+		m := Move{Event: lifecycle.Cancel, Actor: actor, Reason: reason, Operation: operation}
+		if s.State == tasker.StepInProgress {
+			m.Worker = s.Worker
+		}
+		s.Fence++
+		c.move(s, m)
+	}
+	c.items = nil // no slot is needed any more
+}
