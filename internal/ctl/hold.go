@@ -41,7 +41,7 @@ narrowed by --handler, --name and --step, or with --case the scope of that case.
   tasker-ctl hold list --namespace payments --quiet`,
 	}, "No holds.", "hold, state, kind, scope, held, owner, began, ends, reason?", func(h tasker.Hold) []any {
 		end := cmp.Or(h.EndedAt, &h.EndsAt)
-		return []any{h.UUID, h.State, h.Kind, h.HoldScope.String(), formatHeld(h), h.Owner, h.BeganAt, end, h.Reason}
+		return []any{h.UUID, h.State, h.Kind, h.String(), formatHeld(h), h.Owner, h.BeganAt, end, h.Reason}
 	}),
 	plain(endpoint.GetHold, help{
 		use: "show HOLD", short: "Show a hold",
@@ -94,10 +94,6 @@ func checkEnd(until *time.Time, seconds int) error {
 	return nil
 }
 
-func formatScope(h tasker.Hold) string {
-	return tasker.HoldScope{Namespace: h.Namespace, Handler: h.Handler, TaskName: h.TaskName, StepName: h.StepName}.String()
-}
-
 func formatHeld(h tasker.Hold) string { return formatAtLeast(int(h.Held), h.HeldIsAtLeast) }
 
 func (p *program) printHoldDetail(d tasker.HoldDetail) {
@@ -118,7 +114,7 @@ func (p *program) printHoldDetail(d tasker.HoldDetail) {
 func (p *program) printHold(h tasker.Hold) {
 	p.printDone("Hold %s is %s", h.UUID, clean(string(h.State)))
 	p.printFields("  ",
-		field{"Holds", h.HoldScope.String()}, field{"Case", h.CaseID}, field{"Kind", h.Kind}, field{"Cause", h.Cause},
+		field{"Holds", h.String()}, field{"Case", h.CaseID}, field{"Kind", h.Kind}, field{"Cause", h.Cause},
 		field{"Reason", h.Reason}, field{"Owner", h.Owner}, field{"Held", formatHeld(h)}, field{"Released", h.Released},
 		field{"Wave", when(h.State == tasker.HoldReleasing, formatHoldWave(h))},
 		field{"In progress", when(h.InFlight > 0, h.InFlight)},

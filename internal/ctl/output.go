@@ -241,7 +241,7 @@ func (p *program) hintMorePages(shown int) {
 	f := p.command.Flags()
 	limit, _ := f.GetInt("limit")
 	offset, _ := f.GetInt("offset")
-	if shown >= limit && !(p.quiet && f.Changed("limit")) {
+	if shown >= limit && (!p.quiet || !f.Changed("limit")) {
 		fmt.Fprintf(p.err, "%d shown, there may be more: --offset %d shows the next.\n", shown, offset+shown)
 	}
 }

@@ -66,8 +66,8 @@ func list[Q, A, T any](e endpoint.Of[Q, endpoint.None, A], h help, empty, header
 			p.hintMorePages(len(items))
 			return
 		}
-		for i := range v.NumField() {
-			if items, ok = v.Field(i).Interface().([]T); ok {
+		for _, field := range v.Fields() {
+			if items, ok = reflect.TypeAssert[[]T](field); ok {
 				printList(p, items, empty, header, row)
 			}
 		}
@@ -75,7 +75,7 @@ func list[Q, A, T any](e endpoint.Of[Q, endpoint.None, A], h help, empty, header
 		if !page.IsValid() {
 			return
 		}
-		if page, ok := page.Interface().(apiv1.Pagination); ok {
+		if page, ok := reflect.TypeAssert[apiv1.Pagination](page); ok {
 			p.printNextPage(page)
 		}
 		for _, flag := range []string{"before", "after"} {

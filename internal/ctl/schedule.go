@@ -88,16 +88,16 @@ func (p *program) printBackfill(r apiv1.Backfill) {
 }
 
 // completeSpec completes the spec of a schedule, whose context is a flag of its own.
-func completeSpec(s *apiv1.ScheduleSpec, context string) error {
+func completeSpec(s *apiv1.ScheduleSpec, document string) error {
 	if len(s.Except) > 0 {
 		s.Except = strings.Split(strings.Join(s.Except, ","), ",")
 	}
-	if context == "" {
+	if document == "" {
 		return nil
 	}
-	s.Context = json.RawMessage(context)
+	s.Context = json.RawMessage(document)
 	if !json.Valid(s.Context) {
-		return cli.Usagef("--context must be a JSON object, not %q", context)
+		return cli.Usagef("--context must be a JSON object, not %q", document)
 	}
 	return nil
 }

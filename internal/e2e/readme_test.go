@@ -45,7 +45,8 @@ if err != nil { log.Fatal(err) } }`
 	others := worker.New(c.Backend(), worker.Options{Namespaces: []string{"shop"}})
 	worker.Handle(others, "charge_card", func(context.Context, *worker.Step[any]) (int, error) { return 1200, nil })
 	worker.Handle(others, "ship_order", func(_ context.Context, s *worker.Step[any]) (shelf string, err error) {
-		return shelf, s.Dependency("reserve", &shelf)
+		err = s.Dependency("reserve", &shelf)
+		return shelf, err
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"reflect"
 	"strconv"
@@ -178,9 +179,7 @@ func shellQuote(word string) string {
 
 // setFilter adds the parameters of a filter, to which f points, to the query and the command line.
 func (c *call) setFilter(f any) {
-	for name, values := range apiquery.Encode(reflect.ValueOf(f).Elem().Interface()) {
-		c.query[name] = values
-	}
+	maps.Copy(c.query, apiquery.Encode(reflect.ValueOf(f).Elem().Interface()))
 	c.words = append(c.words, formatFilterFlags(f)...)
 }
 

@@ -124,7 +124,10 @@ func newActionRoutes[A formAction](
 	}
 	do := func(req *request) (*view, error) {
 		a := read(req)
-		if req.err() != nil || a.shared().Refused != "" {
+		if err := req.err(); err != nil {
+			return nil, err
+		}
+		if a.shared().Refused != "" {
 			return a.shared().view(a, http.StatusConflict), nil
 		}
 		if err := req.checkQuery(); err != nil {

@@ -201,8 +201,8 @@ func (s *server) showTask(req *request) (*view, error) {
 	req.fail(err)
 	history = selectMoves(steps, history)
 	entry := s.findEntry(req, id)
-	if req.err() != nil {
-		return nil, nil
+	if err := req.err(); err != nil {
+		return nil, err
 	}
 	page := taskPage{
 		Task: t, Path: taskPath(id), Progress: newTaskProgress(t.Counts), Blocking: listBlocking(steps), Entry: entry,
