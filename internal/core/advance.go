@@ -111,24 +111,27 @@ func (c *Change) promote() {
 			c.fail("the map step of item %s was not loaded", i.ID)
 			return
 		}
-		if m.Items == nil || m.Items.Limit == nil || m.State != tasker.StepPending || !i.held || i.holdsSlot() || i.State == tasker.StepPending {
+		if m.Items == nil || m.Items.Limit == nil || m.State != tasker.StepPending || !i.held || i.holdsSlot() {
 			continue
 		}
 		m.Items.Free++
-		maps = append(maps, m)
+		c.touch(m)
+		if i.State != tasker.StepPending { // it was reset: Continue lets it wait for a slot
+			maps = append(maps, m)
+		}
 	}
 	c.items = nil
 	for _, m := range maps {
-		c.touch(m)
 		c.fill(m)
 	}
 }
 
 // fill enqueues waiting items of a map step while it has free slots.
 func (c *Change) fill(m *Step) {
-	if m.Items.Free <= 0 {
+	if m == nil || m.Items == nil || m.Items.Limit == nil || m.Items.Free <= 0 || m.State != tasker.StepPending {
 		return
 	}
+	c.touch(m)
 	var waiting []*Step
 	for _, s := range c.Task.Steps {
 		if s.Item != nil && s.Item.Map == m.ID && s.State == tasker.StepPending && s.Item.Ordinal >= m.Items.Next {

@@ -413,7 +413,11 @@ func (w *world) repair(s *Step) {
 	o := w.conclusion(s, []lifecycle.StepEvent{lifecycle.Reset, lifecycle.Resolve, lifecycle.CompleteByHand}[w.r.IntN(3)])
 	o.RaiseFence = true
 	fence := s.Fence
-	w.apply(string(o.Event)+":"+w.name(s), func(c *Change) { c.Conclude(o); c.Resume() })
+	w.apply(string(o.Event)+":"+w.name(s), func(c *Change) {
+		c.Conclude(o)
+		c.Finish()
+		c.Continue([]tasker.StepRef{{TaskUUID: w.task.ID, StepUUID: s.ID}})
+	})
 	if s.Fence != fence+1 {
 		w.fatal("the repair of step %s left the fence %d", w.name(s), s.Fence)
 	}

@@ -135,6 +135,13 @@ func (c *Change) enterPending(s *Step) {
 	if s.Join == "" || s.DecidedAt != nil {
 		c.wait(s)
 	}
+	if s.Item == nil {
+		return
+	}
+	if m := c.Task.Find(s.Item.Map); m != nil && m.Items != nil && m.Items.Limit != nil {
+		m.Items.Next = min(m.Items.Next, s.Item.Ordinal)
+		c.touch(m)
+	}
 }
 
 // withAttempt adds the number of the attempt to a failure, which is an object with fields.

@@ -7,8 +7,25 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// Resume lets the pending steps of a task continue: after its start time has come, after an operator
-// has reset steps, or after a change of its version. All steps must be loaded.
+// Continue lets steps continue that an operator has reset. An item waits for a slot of its map step.
+func (c *Change) Continue(steps []tasker.StepRef) {
+	c.recordsAll = true
+	for _, ref := range steps {
+		s := c.Task.Find(ref.StepUUID)
+		if ref.TaskUUID != c.Task.ID || s == nil || s.State != tasker.StepPending {
+			continue
+		}
+		if c.canRun(s) {
+			c.enqueue(s, lifecycle.Enqueue)
+		} else if s.Item != nil {
+			c.fill(c.Task.Find(s.Item.Map))
+		}
+	}
+	c.items = nil
+}
+
+// Resume lets the pending steps of a task continue: after its start time has come, or after a change
+// of its version. All steps must be loaded.
 func (c *Change) Resume() {
 	c.recordsAll = true
 	for _, s := range c.Task.Steps {

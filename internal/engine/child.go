@@ -165,7 +165,7 @@ func (a Action) resetWithNewChild(ctx context.Context, tx *postgres.Tx, target p
 	acted.Steps = []StepActionResult{{Target: target, Fence: target.Fence}}
 	r := a.newRepair(target)
 	r.Data["left_child_task_uuid"] = target.Child
-	return a.applyFollowUp(ctx, tx, acted, followUp{postgres.Concluded{}, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
+	return a.applyFollowUp(ctx, tx, acted, followUp{postgres.Concluded{}, []tasker.StepRef{target.StepRef}, []postgres.Repair{r}, target.StepRef})
 }
 
 // completeParents concludes the steps whose child tasks have ended. It does not lock child tasks.

@@ -280,5 +280,5 @@ func (a Action) applyToItems(ctx context.Context, tx *postgres.Tx, target postgr
 			return acted, err
 		}
 	}
-	return a.applyFollowUp(ctx, tx, acted, followUp{concluded, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
+	return a.applyFollowUp(ctx, tx, acted, followUp{concluded, append(refs, target.StepRef), []postgres.Repair{r}, target.StepRef})
 }

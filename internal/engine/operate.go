@@ -185,15 +185,21 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	if len(concluded.Moved) != len(list) {
 		return acted, fmt.Errorf("only %d of %d locked steps moved", len(concluded.Moved), len(list))
 	}
-	return a.applyFollowUp(ctx, tx, acted, followUp{concluded, postgres.TaskIDs(list), repairs, single})
+	return a.applyFollowUp(ctx, tx, acted, followUp{concluded, conclusionRefs(list), repairs, single})
 }
 
 // followUp describes what remains to be done after an action has moved steps.
 type followUp struct {
 	concluded postgres.Concluded
-	tasks     []tasker.ID
+	steps     []tasker.StepRef // that the action has moved
 	repairs   []postgres.Repair
 	single    tasker.StepRef // if set, the step to read before the tasks continue
+}
+
+func conclusionRefs(list []postgres.Conclusion) []tasker.StepRef {
+	return mapSlice(list, func(c postgres.Conclusion) tasker.StepRef {
+		return tasker.StepRef{TaskUUID: c.TaskUUID, StepUUID: c.StepUUID}
+	})
 }
 
 // applyFollowUp records an action and continues the tasks.
@@ -208,12 +214,12 @@ func (a Action) applyFollowUp(ctx context.Context, tx *postgres.Tx, acted Action
 	if err := tx.RecordRepairs(ctx, f.repairs); err != nil {
 		return acted, err
 	}
-	ready, err := tx.EnqueueReady(ctx, f.tasks)
+	ready, err := tx.ContinueSteps(ctx, f.steps)
 	if err != nil {
 		return acted, err
 	}
 	acted.Namespaces = slices.Concat(f.concluded.Namespaces, ready)
-	_, err = tx.SettleTasks(ctx, f.tasks, postgres.Operator{Actor: a.op.Actor, Reason: a.op.Reason})
+	_, err = tx.SettleTasks(ctx, uniqueTasks(f.steps), postgres.Operator{Actor: a.op.Actor, Reason: a.op.Reason})
 	return acted, err
 }
 

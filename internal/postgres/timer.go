@@ -16,6 +16,13 @@ func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, er
 	return stored.Namespaces, wrapError(err, "enqueue steps")
 }
 
+// ContinueSteps enqueues those of the steps that an operator has reset, or items in their place if a
+// limit applies. It returns the namespaces. The caller must settle the tasks.
+func (tx *Tx) ContinueSteps(ctx context.Context, steps []tasker.StepRef) ([]string, error) {
+	stored, err := tx.changeSteps(ctx, steps, func(c *core.Change) { c.Continue(steps) })
+	return stored.Namespaces, wrapError(err, "enqueue steps")
+}
+
 // StartTasks enqueues the first steps of tasks that are due. It returns the tasks that have
 // started, now or earlier, and the namespaces of the enqueued steps. Call it before settling a due
 // task, because [DB.TasksToStart] does not find settled tasks.
