@@ -236,7 +236,7 @@ func (p *program) hintLimitReached(shown int) {
 }
 
 // hintMorePages prints a hint to stderr if a list may have a next page. It is for lists whose response
-// does not contain that information. With --quiet and --limit, the list is what was requested.
+// does not contain that information. With both --quiet and --limit, it prints nothing.
 func (p *program) hintMorePages(shown int) {
 	f := p.command.Flags()
 	limit, _ := f.GetInt("limit")

@@ -18,7 +18,7 @@ func (r *run) await(ctx context.Context, tasks []apiv1.Task) error {
 	left := slices.Clone(tasks)
 	err := r.poll(ctx, runTime, "all tasks to complete", func() (bool, error) {
 		if i := slices.IndexFunc(r.workers, exited); i >= 0 {
-			return false, fmt.Errorf("a worker ended by itself:\n%s", r.workers[i].Tail())
+			return false, fmt.Errorf("a worker stopped unexpectedly:\n%s", r.workers[i].Tail())
 		}
 		for len(left) > 0 {
 			t, err := r.task(ctx, left[0])

@@ -78,8 +78,8 @@ func (f *effectFile) summary() string {
 	return fmt.Sprintf("handlers ran %d times for %d steps %v: %d steps ran more than once", len(f.list), len(f.runs), languages, repeated)
 }
 
-// order is the context of a task of the polyglot run. Its values are those that languages tend to
-// change: texts beyond ASCII, decimal numbers, and integers beyond 2^53.
+// order is the context of a task of the polyglot run. Languages tend to change such values: texts
+// beyond ASCII, decimal numbers, and integers beyond 2^53.
 type order struct {
 	Item     string  `json:"item"`
 	Quantity int     `json:"quantity"`

@@ -148,7 +148,7 @@ func (p *polyglot) disturb(ctx context.Context) error {
 		var busy []*program.Program
 		err := p.poll(ctx, runTime, fmt.Sprintf("fault %d of %d", i+1, p.Kills), func() (bool, error) {
 			if i := slices.IndexFunc(p.workers, exited); i >= 0 {
-				return false, fmt.Errorf("a worker ended by itself:\n%s", p.workers[i].Tail())
+				return false, fmt.Errorf("a worker stopped unexpectedly:\n%s", p.workers[i].Tail())
 			}
 			if err := p.effects.read(); err != nil {
 				return false, err
