@@ -108,6 +108,3 @@ func (c *Change) recordMoved(s *Step) {
 		c.Moved = append(c.Moved, s)
 	}
 }
-
-// HasMoved reports whether the state of a step has changed.
-func (s *Step) HasMoved() bool { return s.State != s.was.state }

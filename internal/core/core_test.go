@@ -396,7 +396,7 @@ func (w *world) decide(s *Step) {
 			}
 		})
 	default:
-		w.apply("postpone:"+w.name(s), func(c *Change) { c.Postpone(s.ID) })
+		w.apply("postpone:"+w.name(s), func(*Change) { s.DecideAt = nil })
 	}
 }
 

@@ -27,6 +27,9 @@ func TestBackoff(t *testing.T) {
 		"constant":                  {policy(tasker.ConstantBackoff, false), 4, 0, time.Second},
 		"no attempt":                {policy(tasker.LinearBackoff, false), 0, 0, time.Second},
 		"jitter":                    {policy(tasker.ConstantBackoff, true), 4, 0.5, 1125 * time.Millisecond},
+		"jitter, at most":           {policy(tasker.ConstantBackoff, true), 3, 1, 1250 * time.Millisecond},
+		"a base of zero":            {tasker.Retry{Backoff: tasker.ConstantBackoff, MaxBackoffMS: 30_000}, 3, 0, 0},
+		"a very large base":         {tasker.Retry{Backoff: tasker.ExponentialBackoff, BaseMS: 86_400_000, MaxBackoffMS: 30_000}, 1000, 0, 30 * time.Second},
 		"jitter is off":             {policy(tasker.ConstantBackoff, false), 4, 0.5, time.Second},
 		"jitter above the bound":    {policy(tasker.ExponentialBackoff, true), 6, 1, 37500 * time.Millisecond},
 	} {

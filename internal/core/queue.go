@@ -69,7 +69,8 @@ func (c *Change) recount(m *Step) {
 	c.fill(m)
 }
 
-// Retry enqueues failed steps whose backoff is over. A task in error retries nothing by itself.
+// Retry enqueues failed steps whose backoff is over. The steps of a task in error are not retried
+// automatically.
 func (c *Change) Retry() {
 	if c.Task.State == tasker.TaskError {
 		return
@@ -107,14 +108,6 @@ func (c *Change) Run(id tasker.ID, until *time.Time) bool {
 		}
 	}
 	return true
-}
-
-// Postpone puts off the decision about a step until another of its parents is done.
-func (c *Change) Postpone(id tasker.ID) {
-	if s := c.Task.Find(id); s != nil && s.DecideAt != nil {
-		s.DecideAt = nil
-		c.touch(s)
-	}
 }
 
 // Cancel cancels all steps that have not ended. All steps must be loaded.

@@ -174,15 +174,12 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []outcome
 	if err != nil {
 		return concluded, err
 	}
-	settle := tx.SettleTasks
 	if len(concluded.FailedForGood) > 0 {
 		if concluded, err = e.tolerateFailures(ctx, tx, list, concluded); err != nil {
 			return concluded, err
 		}
-	} else {
-		settle = tx.SettleReported // the states of the tasks are needed for investigations only
 	}
-	settled, err := settle(ctx, taskIDs(list), by)
+	settled, err := tx.SettleTasks(ctx, taskIDs(list), by)
 	if err != nil {
 		return concluded, err
 	}

@@ -43,11 +43,6 @@ type Operator struct {
 	Reason string
 }
 
-// SettleReported is [Tx.SettleTasks] for use after [Tx.ConcludeSteps] in the same transaction.
-func (tx *Tx) SettleReported(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
-	return tx.SettleTasks(ctx, tasks, by)
-}
-
 // SettleTasks updates the states of locked tasks after their steps have changed. It ignores tasks
 // that have not started or have already ended. The states are derived from all steps, so that no
 // counter can drift.

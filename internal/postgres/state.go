@@ -71,7 +71,6 @@ func (r loadRequest) queue(b *pgx.Batch) {
 		tasks, steps := toRefArrays(r.steps)
 		b.Queue(statement("loadTasks"), r.tasks, smallTask+1)
 		b.Queue(statement("loadSteps"), tasks, steps)
-		b.Queue(statement("loadDependents"), tasks, steps)
 	}
 	b.Queue(statement("loadClock"))
 }
@@ -87,17 +86,11 @@ func (r loadRequest) read(results pgx.BatchResults) (loadedTasks, error) {
 		t.Whole = r.whole
 		l.tasks[t.ID] = t
 	}
-	queries := 2
-	if r.whole {
-		queries = 1
+	steps, err := scanBatchRows(results, newStepScanner().scan)
+	if err != nil {
+		return l, fmt.Errorf("load steps: %w", err)
 	}
-	for range queries {
-		steps, err := scanBatchRows(results, newStepScanner().scan)
-		if err != nil {
-			return l, fmt.Errorf("load steps: %w", err)
-		}
-		l.add(steps)
-	}
+	l.add(steps)
 	return l, classifyError(results.QueryRow().Scan(&l.now))
 }
 

@@ -2207,9 +2207,6 @@ CREATE FUNCTION tasker.step_documents(p_task uuid, p_budget bigint) RETURNS TABL
 -- functions/step_has_moved.sql
 CREATE FUNCTION tasker.step_has_moved() RETURNS bigint;
 
--- functions/step_retry_at.sql
-CREATE FUNCTION tasker.step_retry_at(p_failed_at timestamp with time zone, p_attempts integer, p_backoff text, p_base_ms integer, p_cap_ms integer, p_jitter double precision DEFAULT 0) RETURNS timestamp with time zone IMMUTABLE;
-
 -- functions/steps_within_timeout.sql
 CREATE FUNCTION tasker.steps_within_timeout(p_task uuid, p_template uuid, p_now timestamp with time zone) RETURNS SETOF uuid STABLE;
 
