@@ -19,11 +19,11 @@ const module = "tasker.example/tasker"
 var layers = [][]string{
 	0: {".", "internal/httpclient", "internal/number", "internal/suggest", "internal/terminal"},
 	1: {
-		"apiv1", "internal/access", "internal/batch", "internal/idp", "internal/oidctest", "internal/childproc", "internal/fingerprint", "internal/version", "internal/notice", "internal/hostguard", "internal/architecture", "internal/lifecycle",
+		"apiv1", "internal/access", "internal/batch", "internal/idp", "internal/oidctest", "internal/childproc", "internal/fingerprint", "internal/version", "internal/notice", "internal/hostguard", "internal/architecture", "internal/core",
 		"internal/loop", "internal/metrics", "internal/overload", "internal/payload", "internal/redact", "internal/schedule", "internal/schema",
 		"internal/expression", "internal/testtool",
 	},
-	2: {"internal/core", "internal/endpoint", "internal/query"},
+	2: {"internal/endpoint", "internal/query"},
 	3: {"internal/invariants", "client", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "internal/testclock", "sdk/conformance/program", "sdk/conformance/scripted", "worker"},
 	4: {"internal/auth", "internal/doctor", "internal/dlq", "internal/drill", "internal/engine", "internal/feed", "internal/pgtest", "internal/pgtest/fixture", "internal/sink", "rabbitmq", "sdk/conformance/cases", "sdk/conformance/live", "workertest"},
 	5: {"internal/cases", "internal/ctl", "internal/dispatch", "internal/emission", "internal/evidencefile", "internal/explain", "internal/hold", "internal/incidentreport", "internal/operation"},

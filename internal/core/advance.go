@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // release updates the steps that depend on a step that is done.
@@ -67,7 +66,7 @@ func (c *Change) makeDue(s *Step) {
 // begin enqueues a pending step or, if it has no handler, begins its wait.
 func (c *Change) begin(s *Step) {
 	if s.HasHandler() {
-		c.enqueue(s, lifecycle.Enqueue)
+		c.enqueue(s, Enqueue)
 		return
 	}
 	c.wait(s)
@@ -92,11 +91,11 @@ func (c *Change) after(d time.Duration) *time.Time {
 
 // enqueue makes a step ready for workers, which begins an attempt. A pending step is handed to the
 // worker that reports, if it takes it.
-func (c *Change) enqueue(s *Step, e lifecycle.StepEvent) {
+func (c *Change) enqueue(s *Step, e StepEvent) {
 	s.Attempts++
 	c.move(s, Move{Event: e})
 	s.Worker, s.Stored.Enqueued = nil, c.recordsAll
-	if e == lifecycle.Enqueue && c.Takes != nil && c.Takes(s) {
+	if e == Enqueue && c.Takes != nil && c.Takes(s) {
 		s.State, s.Worker, s.QueueExpiries = tasker.StepInProgress, &c.Worker, 0
 		s.Fence++
 	}
@@ -140,7 +139,7 @@ func (c *Change) fill(m *Step) {
 	}
 	slices.SortFunc(waiting, func(a, b *Step) int { return cmp.Compare(a.Item.Ordinal, b.Item.Ordinal) })
 	for _, s := range waiting[:min(m.Items.Free, len(waiting))] {
-		c.enqueue(s, lifecycle.Enqueue)
+		c.enqueue(s, Enqueue)
 		m.Items.Free--
 		ordinal := s.Item.Ordinal
 		m.Items.Next, m.Items.UnderWay = ordinal+1, &ordinal

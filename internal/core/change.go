@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // Change collects the effects of events on a task. The caller must store its fields.
@@ -42,7 +41,7 @@ type movedItem struct {
 type Move struct {
 	Step      tasker.ID
 	From, To  tasker.StepState
-	Event     lifecycle.StepEvent
+	Event     StepEvent
 	Attempt   int
 	Worker    *tasker.ID
 	Actor     string
@@ -76,7 +75,7 @@ func (c *Change) touch(s *Step) {
 
 // move applies an event to a step. It sets what follows from the new state alone.
 func (c *Change) move(s *Step, m Move) {
-	to, err := lifecycle.Step.Next(s.State, m.Event)
+	to, err := StepMoves.Next(s.State, m.Event)
 	if err != nil {
 		c.fail("step %s: %w", s.ID, err)
 		return
@@ -86,7 +85,7 @@ func (c *Change) move(s *Step, m Move) {
 	s.State = to
 	s.LeaseExpires, s.RetryAt, s.AwaitsWorker, s.DecideAt, s.WaitUntil, s.RemindAt = nil, nil, nil, nil, nil, nil
 	s.Unclaimed = false
-	if m.Event != lifecycle.Enqueue || c.recordsAll {
+	if m.Event != Enqueue || c.recordsAll {
 		c.Moves = append(c.Moves, m)
 	}
 	c.recordMoved(s)

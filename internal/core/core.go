@@ -2,6 +2,10 @@
 // and an event, and determines the new state and what must be stored. It uses no database, no clock
 // and no randomness, so every rule can be tested and simulated without them.
 //
+// The tables [TaskMoves], [StepMoves] and [EntryMoves] contain the legal transitions. Validation, the
+// documentation and the checks of the history use them. The database has a copy of one part: the
+// paths between the stable states of a task. A test compares the two.
+//
 // A caller loads a [Task] while it holds the lock on the task's row, begins a [Change], applies
 // events to it, and stores the steps and moves that it contains. An event that is refused changes
 // nothing.
@@ -13,7 +17,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // Task is a task as far as an event can affect it.
@@ -129,5 +132,5 @@ func (s *Step) HasHandler() bool {
 // holdsSlot reports whether an item occupies a slot of its map step: it is in progress, will be
 // retried, or was not claimed by a worker.
 func (s *Step) holdsSlot() bool {
-	return lifecycle.IsHeld(s.State) || s.State == tasker.StepError && (s.RetryAt != nil || s.Unclaimed)
+	return IsHeld(s.State) || s.State == tasker.StepError && (s.RetryAt != nil || s.Unclaimed)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 var (
@@ -155,7 +154,7 @@ func (w *world) checkMoves(c *Change) {
 		at[s.ID], _ = s.Was()
 	}
 	for _, m := range c.Moves {
-		if to, err := lifecycle.Step.Next(at[m.Step], m.Event); err != nil || to != m.To || at[m.Step] != m.From {
+		if to, err := StepMoves.Next(at[m.Step], m.Event); err != nil || to != m.To || at[m.Step] != m.From {
 			w.fatal("illegal move %+v from %s (%v)", m, at[m.Step], err)
 		}
 		at[m.Step] = m.To
@@ -275,12 +274,12 @@ func (w *world) step() bool {
 }
 
 func (w *world) report(s *Step) {
-	o := Outcome{StepUUID: s.ID, From: s.State, Fence: s.Fence, Worker: s.Worker, Event: lifecycle.Succeed, Body: []byte(`{}`), ResultSize: 2, Digest: []byte{1}}
+	o := Outcome{StepUUID: s.ID, From: s.State, Fence: s.Fence, Worker: s.Worker, Event: Succeed, Body: []byte(`{}`), ResultSize: 2, Digest: []byte{1}}
 	switch w.r.IntN(5) {
 	case 0:
-		o.Event, o.Retryable, o.Jitter = lifecycle.Fail, w.r.IntN(3) > 0, w.r.Float64()
+		o.Event, o.Retryable, o.Jitter = Fail, w.r.IntN(3) > 0, w.r.Float64()
 	case 1:
-		o.Event, o.Retryable, o.Worker, o.Digest, o.RaiseFence, o.Expired = lifecycle.Lose, true, nil, nil, true, true
+		o.Event, o.Retryable, o.Worker, o.Digest, o.RaiseFence, o.Expired = Lose, true, nil, nil, true, true
 	}
 	w.refuseOutdated(s, o)
 	w.compareParts(s, o)
@@ -368,28 +367,28 @@ func copyTask(t *Task, which func(*Step) bool) *Task {
 func (w *world) wake(s *Step) {
 	switch {
 	case s.DecideAt != nil && s.Items != nil:
-		w.apply("join:"+w.name(s), func(c *Change) { c.Conclude(w.conclusion(s, lifecycle.JoinItems)) })
+		w.apply("join:"+w.name(s), func(c *Change) { c.Conclude(w.conclusion(s, JoinItems)) })
 	case s.DecideAt != nil:
 		w.decide(s)
 	case s.WaitUntil != nil, s.Type == tasker.ExternalStep && s.OpenParents == 0 && (s.Join == "" || s.DecidedAt != nil):
-		w.apply("answer:"+w.name(s), func(c *Change) { c.Conclude(w.conclusion(s, lifecycle.Elapse)) })
+		w.apply("answer:"+w.name(s), func(c *Change) { c.Conclude(w.conclusion(s, Elapse)) })
 	}
 }
 
-func (w *world) conclusion(s *Step, e lifecycle.StepEvent) Outcome {
+func (w *world) conclusion(s *Step, e StepEvent) Outcome {
 	return Outcome{StepUUID: s.ID, From: s.State, Fence: s.Fence, Event: e, Body: []byte(`{}`), ResultSize: 2, Reason: "r"}
 }
 
 func (w *world) decide(s *Step) {
-	var standings []lifecycle.Standing
+	var standings []Standing
 	for _, id := range w.parents[s.ID] {
 		p := w.task.Find(id)
-		standings = append(standings, lifecycle.StandingOf(p.State, p.RetryAt != nil))
+		standings = append(standings, StandingOf(p.State, p.RetryAt != nil))
 	}
-	switch v := lifecycle.Decide(s.Join, standings); {
-	case v == lifecycle.VerdictRun && s.Type == tasker.MapStep, v == lifecycle.VerdictSkip:
-		w.apply("skip:"+w.name(s), func(c *Change) { c.Conclude(w.conclusion(s, lifecycle.Skip)) })
-	case v == lifecycle.VerdictRun:
+	switch v := ApplyJoin(s.Join, standings); {
+	case v == VerdictRun && s.Type == tasker.MapStep, v == VerdictSkip:
+		w.apply("skip:"+w.name(s), func(c *Change) { c.Conclude(w.conclusion(s, Skip)) })
+	case v == VerdictRun:
 		w.apply("run:"+w.name(s), func(c *Change) {
 			if !c.Run(s.ID, nil) || c.Run(s.ID, nil) {
 				w.fatal("step %s did not run once", w.name(s))
@@ -410,7 +409,7 @@ func (w *world) repair(s *Step) {
 		}
 		return
 	}
-	o := w.conclusion(s, []lifecycle.StepEvent{lifecycle.Reset, lifecycle.Resolve, lifecycle.CompleteByHand}[w.r.IntN(3)])
+	o := w.conclusion(s, []StepEvent{Reset, Resolve, CompleteByHand}[w.r.IntN(3)])
 	o.RaiseFence = true
 	fence := s.Fence
 	w.apply(string(o.Event)+":"+w.name(s), func(c *Change) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // Outcome ends an attempt or a wait of a step, or changes a step at an operator's request. It
@@ -18,7 +17,7 @@ type Outcome struct {
 	StepUUID   tasker.ID
 	From       tasker.StepState
 	Fence      int64
-	Event      lifecycle.StepEvent
+	Event      StepEvent
 	Body       json.RawMessage // StepResult or StepFailure; nil keeps the stored one
 	ResultSize int             // size of the result as it is read back; 0 if unknown
 	Retryable  bool            // for a failure; the retry policy of the step also applies
@@ -43,7 +42,7 @@ func (c *Change) Conclude(o Outcome) bool {
 	if s == nil || !c.matches(s, o) {
 		return false
 	}
-	to, err := lifecycle.Step.Next(s.State, o.Event)
+	to, err := StepMoves.Next(s.State, o.Event)
 	if err != nil {
 		c.fail("step %s: %w", s.ID, err)
 		return false
@@ -55,10 +54,10 @@ func (c *Change) Conclude(o Outcome) bool {
 	if o.RaiseFence {
 		s.Fence++
 	}
-	if o.Digest != nil || o.Event == lifecycle.Elapse || o.Event == lifecycle.JoinItems {
+	if o.Digest != nil || o.Event == Elapse || o.Event == JoinItems {
 		s.Stored.Reported = &fence
 	}
-	s.Stored.NoDigest = o.Event == lifecycle.Elapse
+	s.Stored.NoDigest = o.Event == Elapse
 	if o.Digest != nil && !s.Stored.NoDigest {
 		s.Stored.Digest = o.Digest
 	}

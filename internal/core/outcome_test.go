@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 func TestBackoff(t *testing.T) {
@@ -45,7 +44,7 @@ func fail(t *testing.T, s Step, o Outcome) *Step {
 	s.ID, s.State, s.Fence = tasker.ID{1}, tasker.StepInProgress, 3
 	s.MarkLoaded()
 	c := Begin(&Task{Steps: []*Step{&s}, Whole: true}, time.Unix(0, 0))
-	o.StepUUID, o.From, o.Fence, o.Event = s.ID, tasker.StepInProgress, 3, lifecycle.Fail
+	o.StepUUID, o.From, o.Fence, o.Event = s.ID, tasker.StepInProgress, 3, Fail
 	if !c.Conclude(o) || c.Err() != nil {
 		t.Fatalf("the failure was refused: %v", c.Err())
 	}
@@ -101,6 +100,32 @@ func TestRestingState(t *testing.T) {
 		"one waits":            {Counts{Open: 1}, "", tasker.TaskWaitingForDependencies},
 	} {
 		if got := tt.counts.RestingState(tt.phase); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func TestRestingStateOfReadSteps(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	failed, waits := tasker.Step{State: tasker.StepError}, tasker.Step{State: tasker.StepPending}
+	mapStep := func(n tasker.ItemCounts) []tasker.Step {
+		return []tasker.Step{{State: tasker.StepPending, Items: &n}, failed}
+	}
+	for name, tt := range map[string]struct {
+		steps []tasker.Step
+		want  tasker.TaskState
+	}{
+		"a retry":              {[]tasker.Step{failed, {State: tasker.StepError, NextRetryAt: &now}}, tasker.TaskWaitingForRetry},
+		"a decision is due":    {[]tasker.Step{failed, {State: tasker.StepPending, DecisionDue: true}}, tasker.TaskStepsInProcess},
+		"an item is enqueued":  {mapStep(tasker.ItemCounts{Enqueued: 1}), tasker.TaskStepsInProcess},
+		"an item is retried":   {mapStep(tasker.ItemCounts{Retrying: 1}), tasker.TaskWaitingForRetry},
+		"an item has failed":   {mapStep(tasker.ItemCounts{}), tasker.TaskError},
+		"a step waits":         {[]tasker.Step{{State: tasker.StepComplete}, waits}, tasker.TaskWaitingForDependencies},
+		"a step was undone":    {[]tasker.Step{{State: tasker.StepCancelled}, {State: tasker.StepComplete, Name: "undo:a"}}, tasker.TaskCancelled},
+		"all steps have ended": {[]tasker.Step{{State: tasker.StepSkipped}, {State: tasker.StepResolvedManually}}, tasker.TaskComplete},
+	} {
+		if got := RestingState(tt.steps); got != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // Continue lets steps continue that an operator has reset. An item waits for a slot of its map step.
@@ -16,7 +15,7 @@ func (c *Change) Continue(steps []tasker.StepRef) {
 			continue
 		}
 		if c.canRun(s) {
-			c.enqueue(s, lifecycle.Enqueue)
+			c.enqueue(s, Enqueue)
 		} else if s.Item != nil {
 			c.fill(c.Task.Find(s.Item.Map))
 		}
@@ -30,7 +29,7 @@ func (c *Change) Resume() {
 	c.recordsAll = true
 	for _, s := range c.Task.Steps {
 		if s.State == tasker.StepPending && c.canRun(s) {
-			c.enqueue(s, lifecycle.Enqueue)
+			c.enqueue(s, Enqueue)
 		}
 	}
 	c.items = nil
@@ -77,7 +76,7 @@ func (c *Change) Retry() {
 	}
 	for _, s := range c.Task.Steps {
 		if s.State == tasker.StepError && s.RetryAt != nil && !s.RetryAt.After(c.Now) {
-			c.enqueue(s, lifecycle.Retry)
+			c.enqueue(s, Retry)
 		}
 	}
 }
@@ -86,7 +85,7 @@ func (c *Change) Retry() {
 func (c *Change) Redispatch(served []tasker.StepRef) {
 	for _, ref := range served {
 		if s := c.Task.Find(ref.StepUUID); ref.TaskUUID == c.Task.ID && s != nil && s.State == tasker.StepError && s.AwaitsWorker != nil {
-			c.enqueue(s, lifecycle.Redispatch)
+			c.enqueue(s, Redispatch)
 		}
 	}
 }
@@ -116,7 +115,7 @@ func (c *Change) Cancel(actor, reason string, operation *tasker.ID) {
 		if s.State.Done() || s.State == tasker.StepCancelled {
 			continue
 		}
-		m := Move{Event: lifecycle.Cancel, Actor: actor, Reason: reason, Operation: operation}
+		m := Move{Event: Cancel, Actor: actor, Reason: reason, Operation: operation}
 		if s.State == tasker.StepInProgress {
 			m.Worker = s.Worker
 		}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // Counts counts the steps of a task by what they mean for the state of the task.
@@ -24,7 +23,7 @@ func (n *Counts) Add(s *Step) {
 		return
 	}
 	n.Open++
-	if lifecycle.IsHeld(s.State) || s.State == tasker.StepPending && s.DecideAt != nil {
+	if IsHeld(s.State) || s.State == tasker.StepPending && s.DecideAt != nil {
 		n.Active++
 	}
 	if s.State == tasker.StepError {
@@ -60,6 +59,26 @@ func (n Counts) RestingState(phase tasker.TaskPhase) tasker.TaskState {
 	default:
 		return tasker.TaskWaitingForDependencies
 	}
+}
+
+// RestingState returns the stable state of a task with these steps, of which a map step counts its
+// items.
+func RestingState(steps []tasker.Step) tasker.TaskState {
+	var n Counts
+	var phase tasker.TaskPhase
+	for _, s := range steps {
+		n.Add(&Step{State: s.State, RetryAt: s.NextRetryAt})
+		if s.DecisionDue {
+			n.Active++
+		}
+		if m := s.Items; m != nil {
+			n.Active, n.Retrying = n.Active+m.Enqueued+m.InProgress, n.Retrying+m.Retrying
+		}
+		if s.UndoOf() != "" {
+			phase = tasker.Compensating
+		}
+	}
+	return n.RestingState(phase)
 }
 
 // Count counts the steps of the task. It reports false if that requires the steps that were not

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -364,7 +364,7 @@ func checkTransition(e tasker.Entry, u tasker.EntryUpdate) error {
 		(e.ResolutionStatus == tasker.EntryPending || isRepeat(e, u)) {
 		return nil
 	}
-	if _, err := lifecycle.Entry.Next(e.ResolutionStatus, lifecycle.EntryEvent(*u.Status)); err != nil {
+	if _, err := core.EntryMoves.Next(e.ResolutionStatus, core.EntryEvent(*u.Status)); err != nil {
 		return tasker.Errorf(tasker.Conflict,
 			"investigation %s ended as %s and cannot be reopened: open a new investigation for a new "+
 				"problem", e.UUID, e.ResolutionStatus)
@@ -426,7 +426,7 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (
 			return err
 		}
 		if writtenOff {
-			return lifecycle.NewWrittenOffError(task)
+			return core.NewWrittenOffError(task)
 		}
 		byHand, err := tx.CountOpenedManually(ctx, task, tasker.MaxEntriesByHand)
 		if err != nil {

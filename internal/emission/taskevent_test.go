@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/enginetest"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/sink"
 )
@@ -221,7 +221,7 @@ func TestARollbackWritesNoTaskEvent(t *testing.T) {
 	task := h.Create("settle")
 	rolledBack := errors.New("rolled back")
 	err := h.DB.InTx(t.Context(), func(tx *postgres.Tx) error {
-		by := postgres.Cancellation{Operator: postgres.Operator{Actor: "ann", Reason: "r"}, Event: lifecycle.CancelTask}
+		by := postgres.Cancellation{Operator: postgres.Operator{Actor: "ann", Reason: "r"}, Event: core.CancelTask}
 		if err := tx.CancelTasks(t.Context(), []postgres.TaskTarget{{TaskUUID: task, State: h.State(task)}}, by); err != nil {
 			return err
 		}

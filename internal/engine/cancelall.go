@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // batchFor limits the duration of a batch, so that its result is returned before the request times
@@ -60,7 +60,7 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 // listOpenTasks returns the first open tasks that match a filter, ordered by state. It omits tasks
 // that are being compensated.
 func (e *Engine) listOpenTasks(ctx context.Context, f tasker.TaskFilter, limit int) (part []tasker.Task, more bool, err error) {
-	states := slices.DeleteFunc(lifecycle.Resting(), hasEnded)
+	states := slices.DeleteFunc(core.Resting(), hasEnded)
 	if f.State != "" {
 		states = []tasker.TaskState{f.State}
 	}

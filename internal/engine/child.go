@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/expression"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/templatefile"
 )
@@ -62,7 +62,7 @@ func (d *decision) startChild(ctx context.Context, s postgres.UndecidedStep, g *
 	if s.Child != nil {
 		state, givenUp, err := d.tx.ChildState(ctx, *s.Child)
 		if err != nil || state == tasker.TaskComplete || canComplete(state, givenUp) {
-			return stepDecision{becomes: lifecycle.VerdictRun, until: &until, waits: s.Child}, err
+			return stepDecision{becomes: core.VerdictRun, until: &until, waits: s.Child}, err
 		}
 	}
 	if s.Depth >= tasker.MaxChildDepth {
@@ -81,7 +81,7 @@ func (d *decision) startChild(ctx context.Context, s postgres.UndecidedStep, g *
 		return stepDecision{}, err
 	}
 	made.Parent = &postgres.ParentStep{StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, Depth: s.Depth + 1}
-	return stepDecision{becomes: lifecycle.VerdictRun, until: &until, child: made}, nil
+	return stepDecision{becomes: core.VerdictRun, until: &until, child: made}, nil
 }
 
 // canComplete reports whether a child task in the given state can still complete.
@@ -199,7 +199,7 @@ func (e *Engine) evaluateChildEnd(ctx context.Context, tx *postgres.Tx, s postgr
 	sum := sha256.Sum256(s.ChildUUID[:])
 	v.Conclusion = postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence, Digest: sum[:],
-		Event: lifecycle.CompleteChild, To: tasker.StepComplete, Reason: "child task " + s.ChildUUID.String() + " is complete",
+		Event: core.CompleteChild, To: tasker.StepComplete, Reason: "child task " + s.ChildUUID.String() + " is complete",
 	}
 	metadata := json.RawMessage(fmt.Sprintf(`{"child_task_uuid": %q}`, s.ChildUUID))
 	outcome := step.OnChild.PermanentlyFailed
@@ -214,11 +214,11 @@ func (e *Engine) evaluateChildEnd(ctx context.Context, tx *postgres.Tx, s postgr
 	}
 	switch outcome {
 	case tasker.ChildSkips:
-		v.Event, v.To = lifecycle.Skip, tasker.StepSkipped
+		v.Event, v.To = core.Skip, tasker.StepSkipped
 	case tasker.ChildCompletes:
 		v.Body, v.ResultSize, err = encodeResult(step.ChildResult, metadata)
 	default:
-		v.Event, v.To, v.Detail = lifecycle.FailChild, tasker.StepError, tasker.ChildFailed
+		v.Event, v.To, v.Detail = core.FailChild, tasker.StepError, tasker.ChildFailed
 		v.Body, err = encodeFailure(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
 	}
 	return v, err

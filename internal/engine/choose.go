@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -132,7 +132,7 @@ func (v outcome) withDecisionError(d postgres.Decision, wrong error) (outcome, e
 		worker = v.Worker.String()
 	}
 	var err error
-	v.Event, v.To, v.ResultSize = lifecycle.Fail, tasker.StepError, 0
+	v.Event, v.To, v.ResultSize = core.Fail, tasker.StepError, 0
 	v.setFailure(f)
 	v.unstorable = tasker.Errorf(tasker.Invalid, "step %s: %s", d.Name, f.Message)
 	if v.Body, err = encodeFailure(f, worker); err == nil && v.Digest != nil {

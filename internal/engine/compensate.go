@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -81,7 +81,7 @@ func checkCompensable(t postgres.CompensableTask) error {
 		return tasker.Errorf(tasker.Conflict, "task %s was cancelled without compensation, which can no longer "+
 			"start: undo its effects with another task", t.TaskUUID)
 	}
-	_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
+	_, err := core.TaskMoves.Next(t.State, core.CancelTask)
 	return err
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -119,7 +119,7 @@ func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
 	attempts := make([]Attempt, 0, len(done.Moved))
 	for i, place := range done.Moved {
 		q, v := done.Queues[i], list[place]
-		if v.Event == lifecycle.Lose {
+		if v.Event == core.Lose {
 			continue
 		}
 		attempts = append(attempts, Attempt{Namespace: q.Namespace, Handler: q.Handler, TaskUUID: v.TaskUUID, Failure: v.failure})
@@ -237,7 +237,7 @@ func (e *Engine) storePendingReport(ctx context.Context, v outcome) ([]int, erro
 		return nil, fmt.Errorf("store pending report: %w", err)
 	}
 	kept := v.Conclusion
-	kept.Event, kept.To, kept.Body, kept.KeepReport = lifecycle.Keep, tasker.StepEnqueuedForOrchestration, nil, doc
+	kept.Event, kept.To, kept.Body, kept.KeepReport = core.Keep, tasker.StepEnqueuedForOrchestration, nil, doc
 	var concluded postgres.Concluded
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		if err := tx.LockTasks(ctx, []tasker.ID{v.TaskUUID}); err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/expression"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/notice"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -167,7 +167,7 @@ func (e *Engine) planDeadlineChange(ctx context.Context, tx *postgres.Tx, task t
 		return change, err
 	}
 	change.Task = t.State
-	if _, err := lifecycle.Task.Next(t.State, lifecycle.ChangeDue); err != nil {
+	if _, err := core.TaskMoves.Next(t.State, core.ChangeDue); err != nil {
 		return change, tasker.Errorf(tasker.Conflict, "task %s is %s and no longer has a due time", task, t.State)
 	}
 	if t.WrittenOff {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/expression"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -168,9 +168,9 @@ func (d *decision) runRound(ctx context.Context, due []tasker.StepRef) ([]tasker
 			continue
 		}
 		switch j.becomes {
-		case lifecycle.VerdictWait, lifecycle.VerdictBlocked, lifecycle.VerdictCancelled:
+		case core.VerdictWait, core.VerdictBlocked, core.VerdictCancelled:
 			continue
-		case lifecycle.VerdictRun:
+		case core.VerdictRun:
 			run.addStep(ref, j)
 			starts.add(ref, j)
 		default:
@@ -207,7 +207,7 @@ func (d *decision) conclude(ctx context.Context, moves []outcome) ([]tasker.Step
 
 // stepDecision contains what was decided about a step.
 type stepDecision struct {
-	becomes lifecycle.Verdict     // empty if the step cannot be decided
+	becomes core.Verdict          // empty if the step cannot be decided
 	move    outcome               // outcome of a step that does not run
 	until   *time.Time            // end of the wait, from an expression; may be nil
 	expand  *postgres.ExpandedMap // items of a map step that runs
@@ -225,20 +225,20 @@ func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (st
 	if s.ItemsTotal != nil {
 		return d.joinItems(ctx, s)
 	}
-	standings := make([]lifecycle.Standing, len(s.Dependencies))
+	standings := make([]core.Standing, len(s.Dependencies))
 	for i, p := range s.Dependencies {
 		standings[i] = dependencyStatus(p)
-		if p.Decision && standings[i] == lifecycle.Succeeded && p.Names == nil {
+		if p.Decision && standings[i] == core.Succeeded && p.Names == nil {
 			move, err := newFailedDecision(s, tasker.InvalidDecision, "decision "+p.Name+" has no result that selects "+
 				"the next steps")
 			return stepDecision{move: move}, err
 		}
 	}
-	becomes := lifecycle.Decide(s.JoinRule, standings)
-	if becomes == lifecycle.VerdictSkip {
+	becomes := core.ApplyJoin(s.JoinRule, standings)
+	if becomes == core.VerdictSkip {
 		return stepDecision{becomes: becomes, move: newSkipOutcome(s, describeSkipped(s.Dependencies))}, nil
 	}
-	if becomes != lifecycle.VerdictRun {
+	if becomes != core.VerdictRun {
 		return stepDecision{becomes: becomes}, nil
 	}
 	g, err := d.engine.loadGraphByID(ctx, d.tx, s.TemplateUUID)
@@ -249,14 +249,14 @@ func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (st
 	if !ok {
 		return stepDecision{}, fmt.Errorf("template %s has no step %q", s.TemplateUUID, s.Name)
 	}
-	of, j := expression.When, stepDecision{becomes: lifecycle.VerdictRun}
+	of, j := expression.When, stepDecision{becomes: core.VerdictRun}
 	if !s.Again {
 		j, err = d.evaluateCondition(ctx, s, g.exprs[i][of])
 	}
-	if err == nil && j.becomes == lifecycle.VerdictRun {
+	if err == nil && j.becomes == core.VerdictRun {
 		of, j, err = d.beginStep(ctx, s, g, i)
 	}
-	if err == nil && j.becomes == lifecycle.VerdictRun {
+	if err == nil && j.becomes == core.VerdictRun {
 		of = expression.DueAt
 		j.due, err = d.newStepDeadline(ctx, s, g, i)
 	}
@@ -273,7 +273,7 @@ func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (st
 // beginStep returns how a step begins to run and the name of the field whose expression it
 // evaluated. The error may be an [expression.Failure].
 func (d *decision) beginStep(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (of string, j stepDecision, err error) {
-	j = stepDecision{becomes: lifecycle.VerdictRun}
+	j = stepDecision{becomes: core.VerdictRun}
 	step := g.stored.Steps[i]
 	switch step.Type {
 	case tasker.ChildStep:
@@ -298,7 +298,7 @@ func (d *decision) beginStep(ctx context.Context, s postgres.UndecidedStep, g *g
 // an [expression.Failure].
 func (d *decision) evaluateCondition(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (stepDecision, error) {
 	if p == nil {
-		return stepDecision{becomes: lifecycle.VerdictRun}, nil
+		return stepDecision{becomes: core.VerdictRun}, nil
 	}
 	values, err := d.loadValues(ctx, s, p)
 	if err != nil {
@@ -306,9 +306,9 @@ func (d *decision) evaluateCondition(ctx context.Context, s postgres.UndecidedSt
 	}
 	holds, err := evaluateOnce(d.known, newEvaluationKey(s, expression.When, p), values, func(ctx context.Context) (bool, error) { return p.Bool(ctx, values) })
 	if err != nil || holds {
-		return stepDecision{becomes: lifecycle.VerdictRun}, err
+		return stepDecision{becomes: core.VerdictRun}, err
 	}
-	return stepDecision{becomes: lifecycle.VerdictSkip, move: newSkipOutcome(s, "condition is false: "+p.Text())}, nil
+	return stepDecision{becomes: core.VerdictSkip, move: newSkipOutcome(s, "condition is false: "+p.Text())}, nil
 }
 
 // evaluateWait evaluates when the wait of a step ends. It returns nil if the step has no such
@@ -345,15 +345,15 @@ func newEvaluationKey(s postgres.UndecidedStep, field string, p *expression.Prog
 func newSkipOutcome(s postgres.UndecidedStep, reason string) outcome {
 	return outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
-		Event: lifecycle.Skip, To: tasker.StepSkipped, Reason: payload.CleanText(reason, maxSkipReason),
+		Event: core.Skip, To: tasker.StepSkipped, Reason: payload.CleanText(reason, maxSkipReason),
 	}}
 }
 
 // dependencyStatus returns the standing of a dependency as its dependent step sees it.
-func dependencyStatus(p postgres.Dependency) lifecycle.Standing {
-	s := lifecycle.StandingOf(p.State, p.Retries)
-	if s == lifecycle.Succeeded && p.Names != nil && !*p.Names {
-		return lifecycle.Declined
+func dependencyStatus(p postgres.Dependency) core.Standing {
+	s := core.StandingOf(p.State, p.Retries)
+	if s == core.Succeeded && p.Names != nil && !*p.Names {
+		return core.Declined
 	}
 	return s
 }
@@ -361,7 +361,7 @@ func dependencyStatus(p postgres.Dependency) lifecycle.Standing {
 // describeSkipped describes the dependencies because of which a step is skipped.
 func describeSkipped(list []postgres.Dependency) string {
 	for _, p := range list {
-		if dependencyStatus(p) == lifecycle.Declined {
+		if dependencyStatus(p) == core.Declined {
 			return "decision of " + p.Name
 		}
 	}
@@ -391,6 +391,6 @@ func newFailedDecision(s postgres.UndecidedStep, kind, why string) (outcome, err
 	}
 	return outcome{Detail: detail, Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
-		Event: lifecycle.FailDecision, To: tasker.StepError, Body: body,
+		Event: core.FailDecision, To: tasker.StepError, Body: body,
 	}}, err
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -112,7 +112,7 @@ func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error 
 			}
 			outcomes[i] = outcome{Detail: tasker.InputTooLarge, Conclusion: postgres.Conclusion{
 				TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Fence: s.Fence,
-				Event: lifecycle.RejectInputs, To: tasker.StepError, Body: body, RaiseFence: true,
+				Event: core.RejectInputs, To: tasker.StepError, Body: body, RaiseFence: true,
 			}}
 			e.log.WarnContext(ctx, "step failed: inputs too large",
 				"task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "context_bytes", s.ContextBytes, "results_bytes", s.ResultsBytes)

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/templatefile"
 )
@@ -160,9 +160,9 @@ func evaluateExternalOutcome(step tasker.StepRef, o tasker.Outcome, source strin
 	if err != nil {
 		return v, err
 	}
-	v.Event, v.Actor, v.Worker, v.given = lifecycle.CompleteExternal, source, nil, o.Result
+	v.Event, v.Actor, v.Worker, v.given = core.CompleteExternal, source, nil, o.Result
 	if !o.Success {
-		v.Event, v.Detail = lifecycle.FailExternal, tasker.ExternalFailure
+		v.Event, v.Detail = core.FailExternal, tasker.ExternalFailure
 		if v.Body, err = encodeFailure(*o.Failure, ""); err != nil {
 			return v, err
 		}

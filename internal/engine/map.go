@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/expression"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -62,7 +62,7 @@ func (d *decision) expandItems(ctx context.Context, s postgres.UndecidedStep, of
 	m.Context, m.Omitted = omitLists(values.Context, p.ListsInContext())
 	m.ListedBy = p.ListsInResults()
 	slices.SortFunc(m.IDs, func(a, b tasker.ID) int { return slices.Compare(a[:], b[:]) })
-	return stepDecision{becomes: lifecycle.VerdictRun, expand: &m}, nil
+	return stepDecision{becomes: core.VerdictRun, expand: &m}, nil
 }
 
 // omitLists removes the values at the given paths from a context. It returns the remaining
@@ -120,7 +120,7 @@ func (d *decision) expandMap(ctx context.Context, m postgres.ExpandedMap) error 
 // joinItems completes a map step when all its items are done.
 func (d *decision) joinItems(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
 	if s.ParentsOpen > 0 {
-		return stepDecision{becomes: lifecycle.VerdictWait}, nil
+		return stepDecision{becomes: core.VerdictWait}, nil
 	}
 	r, err := d.tx.ItemResults(ctx, tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, itemBytes)
 	if err != nil {
@@ -152,7 +152,7 @@ func (d *decision) newJoinOutcome(s postgres.UndecidedStep, r postgres.ItemResul
 	}
 	return stepDecision{move: outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
-		Event: lifecycle.JoinItems, To: tasker.StepComplete, Body: body, ResultSize: size,
+		Event: core.JoinItems, To: tasker.StepComplete, Body: body, ResultSize: size,
 	}}}, nil
 }
 
@@ -190,7 +190,7 @@ func (e *Engine) tolerateFailures(ctx context.Context, tx *postgres.Tx, list []o
 		left[i.MapStepUUID]--
 		skipped[i.StepUUID] = true
 		skips = append(skips, postgres.Conclusion{
-			TaskUUID: i.TaskUUID, StepUUID: i.StepUUID, From: tasker.StepError, Fence: i.Fence, Event: lifecycle.Tolerate, To: tasker.StepSkipped,
+			TaskUUID: i.TaskUUID, StepUUID: i.StepUUID, From: tasker.StepError, Fence: i.Fence, Event: core.Tolerate, To: tasker.StepSkipped,
 			Reason: "failed, which step " + i.Of + " tolerates",
 		})
 	}
@@ -255,7 +255,7 @@ func (a Action) applyToItems(ctx context.Context, tx *postgres.Tx, target postgr
 	}
 	onItem, to := a, tasker.StepPending
 	if !reset {
-		onItem.event, onItem.body, onItem.size, to = lifecycle.Resolve, nil, 0, tasker.StepResolvedManually
+		onItem.event, onItem.body, onItem.size, to = core.Resolve, nil, 0, tasker.StepResolvedManually
 	}
 	list := make([]postgres.Conclusion, len(items))
 	for i, item := range items {
@@ -272,7 +272,7 @@ func (a Action) applyToItems(ctx context.Context, tx *postgres.Tx, target postgr
 		return acted, fmt.Errorf("only %d of %d locked items moved", len(concluded.Moved), len(list))
 	}
 	if !reset {
-		if to, err = lifecycle.Step.Next(target.Step, a.event); err != nil {
+		if to, err = core.StepMoves.Next(target.Step, a.event); err != nil {
 			return acted, err
 		}
 		acted.Steps[0].Fence++

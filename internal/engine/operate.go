@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -63,7 +63,7 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 // operation.
 type Action struct {
 	op    tasker.ActionRequest
-	event lifecycle.StepEvent
+	event core.StepEvent
 	body  json.RawMessage
 	size  int // size of the result in body
 
@@ -77,7 +77,7 @@ func (e *Engine) NewAction(op tasker.ActionRequest) (Action, error) {
 		return Action{}, err
 	}
 	a := Action{op: op, engine: e}
-	a.event, _ = lifecycle.ActionEvent(op.Action)
+	a.event, _ = core.ActionEvent(op.Action)
 	var err error
 	switch {
 	case op.ResultExpression != "":
@@ -223,8 +223,8 @@ func (a Action) applyFollowUp(ctx context.Context, tx *postgres.Tx, acted Action
 	return acted, err
 }
 
-func toLifecycleTarget(t postgres.Target) lifecycle.Target {
-	return lifecycle.Target{TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, Task: t.Task, Step: t.Step, WrittenOff: t.WrittenOff, OpenItems: t.OpenItems}
+func toLifecycleTarget(t postgres.Target) core.Target {
+	return core.Target{TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, Task: t.Task, Step: t.Step, WrittenOff: t.WrittenOff, OpenItems: t.OpenItems}
 }
 
 func (a Action) newConclusion(t postgres.Target, to tasker.StepState, body json.RawMessage) postgres.Conclusion {
@@ -257,7 +257,7 @@ func (a Action) newRepair(t postgres.Target) postgres.Repair {
 
 func checkAction(op tasker.ActionRequest) error {
 	var wrong faults
-	if _, ok := lifecycle.ActionEvent(op.Action); !ok {
+	if _, ok := core.ActionEvent(op.Action); !ok {
 		wrong.add("action_type", "must be reset_for_retry, resolve_manually or complete_manually")
 	}
 	wrong.checkText("reason", op.Reason, 20_000, true)
@@ -346,7 +346,7 @@ func (e *Engine) checkCompletion(ctx context.Context, tx *postgres.Tx, v *outcom
 		return false, err
 	}
 	v.From, v.Fence = s.State, locked.Fence
-	next, err := lifecycle.Step.Next(s.State, v.Event)
+	next, err := core.StepMoves.Next(s.State, v.Event)
 	switch {
 	case s.Type == tasker.WaitStep:
 		return false, target.Refusal("step %s is not external: it is a wait step; an operator can complete it "+
@@ -365,7 +365,7 @@ func (e *Engine) checkCompletion(ctx context.Context, tx *postgres.Tx, v *outcom
 			s.Name, s.TotalParents-s.CompletedParents, s.TotalParents)
 	}
 	v.To = next
-	if v.Event != lifecycle.CompleteExternal {
+	if v.Event != core.CompleteExternal {
 		return false, nil
 	}
 	return false, e.checkForm(ctx, tx, locked, v.given)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/fingerprint"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
@@ -179,14 +179,14 @@ func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
 	}}
 	var err error
 	if o.Success {
-		v.Event, v.To = lifecycle.Succeed, tasker.StepComplete
+		v.Event, v.To = core.Succeed, tasker.StepComplete
 		v.Body, v.ResultSize, err = encodeResult(o.Result, o.Metadata)
 	} else {
 		if o.Failure == nil {
 			return v, tasker.Errorf(tasker.Invalid,
 				"the outcome of step %s is a failure without an error: set error {message, …}", o.StepUUID)
 		}
-		v.Event, v.To = lifecycle.Fail, tasker.StepError
+		v.Event, v.To = core.Fail, tasker.StepError
 		v.setFailure(*o.Failure)
 		v.Body, err = encodeFailure(*o.Failure, worker.String())
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/expression"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/templatefile"
 )
@@ -102,7 +102,7 @@ func (g *graph) compileConditions() error {
 // joinRule returns the join rule of a step. If steps are ordered by due time, every step with a
 // handler has one, so that reports need not evaluate due times.
 func (g *graph) joinRule(s tasker.StepTemplate, i int, skippable []bool) tasker.Join {
-	rule := lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
+	rule := core.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
 	if rule == "" && g.stored.Order == tasker.OrderDue && s.HasHandler() {
 		rule = tasker.JoinAll
 	}
@@ -142,7 +142,7 @@ func (g *graph) findSkippable(is func(i int) bool) []bool {
 		if known[i] {
 			return found[i]
 		}
-		found[i], known[i] = is(i) || lifecycle.CanSkip(g.stored.Steps[i], g.dependencies(i, visit)), true
+		found[i], known[i] = is(i) || core.CanSkip(g.stored.Steps[i], g.dependencies(i, visit)), true
 		return found[i]
 	}
 	for i := range g.parents {
@@ -151,10 +151,10 @@ func (g *graph) findSkippable(is func(i int) bool) []bool {
 	return found
 }
 
-func (g *graph) dependencies(step int, skippable func(int) bool) []lifecycle.Dependency {
-	list := make([]lifecycle.Dependency, len(g.parents[step]))
+func (g *graph) dependencies(step int, skippable func(int) bool) []core.Dependency {
+	list := make([]core.Dependency, len(g.parents[step]))
 	for n, p := range g.parents[step] {
-		list[n] = lifecycle.Dependency{Skippable: skippable(p), Decision: g.stored.Steps[p].Type == tasker.DecisionStep}
+		list[n] = core.Dependency{Skippable: skippable(p), Decision: g.stored.Steps[p].Type == tasker.DecisionStep}
 	}
 	return list
 }

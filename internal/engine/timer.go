@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -282,9 +282,9 @@ func newExpiryOutcome(x postgres.ExpiredLease) (outcome, error) {
 		Type: tasker.WorkerLost, Retryable: true,
 		Message: "the worker stopped responding: its lease expired before it reported",
 	}
-	event := lifecycle.Lose
+	event := core.Lose
 	if x.TimedOut {
-		f.Type, event = tasker.StepTimeout, lifecycle.TimeOut
+		f.Type, event = tasker.StepTimeout, core.TimeOut
 		f.Message = fmt.Sprintf("the attempt ran longer than timeout_seconds (%g s)", float64(x.TimeoutMS)/1000)
 	}
 	body, err := encodeFailure(f, x.WorkerUUID.String())

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/templatefile"
@@ -104,7 +104,7 @@ func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
 	if m.from.stored.UUID == m.to.stored.UUID {
 		return change, nil
 	}
-	if !slices.Contains(lifecycle.Task.Accepts(m.task.State), lifecycle.ChangeVersion) {
+	if !slices.Contains(core.TaskMoves.Accepts(m.task.State), core.ChangeVersion) {
 		change.Refusals = append(change.Refusals, newVersionRefusal(tasker.RefusedTaskEnded, "the task is %s and cannot be changed", m.task.State))
 		return change, nil
 	}
@@ -116,14 +116,14 @@ func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
 	for _, s := range m.steps {
 		named[s.StepUUID] = s.Name
 	}
-	list := make([]lifecycle.VersionStep, len(m.steps))
+	list := make([]core.VersionStep, len(m.steps))
 	for i, s := range m.steps {
-		list[i] = lifecycle.VersionStep{Name: s.Name, Type: s.Type, State: s.State, Waits: m.isWaiting(s), HasItems: s.HasItems, HasChild: s.HasChild}
+		list[i] = core.VersionStep{Name: s.Name, Type: s.Type, State: s.State, Waits: m.isWaiting(s), HasItems: s.HasItems, HasChild: s.HasChild}
 		for _, p := range s.Parents {
 			list[i].Dependencies = append(list[i].Dependencies, named[p])
 		}
 	}
-	of := lifecycle.PlanVersionChange(list, m.from.stored.Steps, m.to.stored.Steps)
+	of := core.PlanVersionChange(list, m.from.stored.Steps, m.to.stored.Steps)
 	of.TaskUUID, of.From, of.To = change.TaskUUID, change.From, change.To
 	switch {
 	case m.task.Phase != "":

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/enginetest"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // vary makes another version of a template: steps go, come, and change.
@@ -125,15 +125,15 @@ func (h *harness) randomVersions(r *rand.Rand, name string, first, second []task
 		if _, begun := want[s.Name]; begun {
 			continue
 		}
-		var standings []lifecycle.Standing
+		var standings []core.Standing
 		for _, d := range s.Dependencies {
-			standings = append(standings, lifecycle.StandingOf(want[d], false))
+			standings = append(standings, core.StandingOf(want[d], false))
 		}
 		join := s.Join
 		if join == "" {
 			join = tasker.JoinAll
 		}
-		if want[s.Name] = tasker.StepComplete; lifecycle.Decide(join, standings) == lifecycle.VerdictSkip || s.When == "false" {
+		if want[s.Name] = tasker.StepComplete; core.ApplyJoin(join, standings) == core.VerdictSkip || s.When == "false" {
 			want[s.Name] = tasker.StepSkipped
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/fingerprint"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -50,7 +50,7 @@ func (v view) describeEnded() explanation {
 	switch {
 	case t.TaskState == tasker.TaskComplete:
 		return newExplanation(tasker.NextNone, &t.TaskSince, "", "is complete since %s", formatTime(t.TaskSince)).forTask()
-	case t.TaskState == tasker.TaskCancelled && t.MovedBy == string(lifecycle.ExpireTask):
+	case t.TaskState == tasker.TaskCancelled && t.MovedBy == string(core.ExpireTask):
 		return newExplanation(tasker.NextNone, &t.TaskSince, "", "ended as expired at %s: no step of it was claimed in time", formatTime(t.TaskSince)).forTask()
 	case t.TaskState == tasker.TaskCancelled:
 		return newExplanation(tasker.NextNone, &t.TaskSince, "", "was cancelled at %s%s", formatTime(t.TaskSince), formatActor(t.MovedActor)).forTask()

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 //go:embed invariants.sql
@@ -40,7 +40,7 @@ type Querier interface {
 // Find returns the first violations, at most most, and the total number. It reads the whole
 // database as it was last committed.
 func Find(ctx context.Context, db Querier, most int) (list []Violation, all int, err error) {
-	rows, err := db.Query(ctx, violations, slices.Concat(edgeColumns(lifecycle.Task.Edges()), edgeColumns(lifecycle.Step.Edges()), causeColumns())...)
+	rows, err := db.Query(ctx, violations, slices.Concat(edgeColumns(core.TaskMoves.Edges()), edgeColumns(core.StepMoves.Edges()), causeColumns())...)
 	if err != nil {
 		return nil, 0, fmt.Errorf("find violations: %w", err)
 	}
@@ -56,7 +56,7 @@ func Find(ctx context.Context, db Querier, most int) (list []Violation, all int,
 	return list, all, nil
 }
 
-func edgeColumns[S, E ~string](edges []lifecycle.Edge[S, E]) []any {
+func edgeColumns[S, E ~string](edges []core.Edge[S, E]) []any {
 	var from, event, to []string
 	for _, e := range edges {
 		from, event, to = append(from, string(e.From)), append(event, string(e.Event)), append(to, string(e.To))

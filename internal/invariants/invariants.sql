@@ -142,7 +142,14 @@ UNION ALL
 SELECT 'task does not rest where its steps say', n.task_uuid, format('is %s: %s', n.state, to_jsonb(n))
 FROM counted n
 WHERE n.state NOT IN ('pending', 'cancelled', 'error')
-  AND n.state <> CASE WHEN n.phase IS NOT NULL AND n.done = n.total THEN 'cancelled' ELSE tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) END
+  AND n.state <> CASE
+      WHEN n.done = n.total AND n.phase IS NOT NULL THEN 'cancelled'
+      WHEN n.done = n.total THEN 'complete'
+      WHEN n.active > 0 THEN 'steps_in_process'
+      WHEN n.retrying > 0 THEN 'waiting_for_retry'
+      WHEN n.failed > 0 THEN 'error'
+      ELSE 'waiting_for_dependencies'
+  END
 UNION ALL
 SELECT 'what undoes a step is not in the chain at its place', u.task_uuid, to_jsonb(u)::text
 FROM undo u

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/expression"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
@@ -423,7 +423,7 @@ func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperati
 // isAllowed reports whether the state of a task allows an act.
 func isAllowed(act tasker.Act, t postgres.TaskTarget) bool {
 	if act == tasker.ActCancel {
-		_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
+		_, err := core.TaskMoves.Next(t.State, core.CancelTask)
 		return err == nil
 	}
 	return t.Recovered || t.ByHand || t.State == tasker.TaskComplete || t.State == tasker.TaskCancelled

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -508,10 +508,10 @@ func TestTheRate(t *testing.T) {
 	}
 }
 
-// The acts of an operation are those of the lifecycle.
+// The actions of an operation are those of steps.
 func TestTheActsAreStepActions(t *testing.T) {
 	t.Parallel()
-	for _, a := range lifecycle.StepActions() {
+	for _, a := range core.StepActions() {
 		if got, ok := tasker.Act(a).StepAction(); !ok || got != a {
 			t.Errorf("%s is no act", a)
 		}

@@ -13,13 +13,11 @@ step AS MATERIALIZED (
     FROM generate_series(1, $3::integer) AS i
 ),
 rests AS (
-    SELECT CASE tasker.task_resting_state(
-        count(*), count(*) FILTER (WHERE state = 'complete'), count(*) FILTER (WHERE state IN ('enqueued', 'in_progress')),
-        0, count(*) FILTER (WHERE state = 'error'))
-        WHEN 'error' THEN 'error'
-        WHEN 'complete' THEN 'complete'
-        WHEN 'waiting_for_dependencies' THEN 'waiting_for_dependencies'
-        ELSE 'steps_in_process' END AS state
+    SELECT CASE
+        WHEN bool_and(state = 'complete') THEN 'complete'
+        WHEN bool_or(state IN ('enqueued', 'in_progress')) THEN 'steps_in_process'
+        WHEN bool_or(state = 'error') THEN 'error'
+        ELSE 'waiting_for_dependencies' END AS state
     FROM step
 ),
 task AS (

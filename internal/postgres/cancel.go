@@ -7,7 +7,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/core"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // CancelTask cancels a task and its open steps. If the task is already cancelled, it does nothing.
@@ -18,7 +17,7 @@ func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error
 		if err != nil || state == tasker.TaskCancelled {
 			return err
 		}
-		if _, err := lifecycle.Task.Next(state, lifecycle.CancelTask); err != nil {
+		if _, err := core.TaskMoves.Next(state, core.CancelTask); err != nil {
 			return tasker.Errorf(tasker.Conflict, "task %s is %s and cannot be cancelled", task, state)
 		}
 		return tx.CancelTasks(ctx, []TaskTarget{{TaskUUID: task, State: state}}, Cancellation{Operator: by})
@@ -28,9 +27,9 @@ func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error
 // Cancellation describes who cancels tasks, why and how.
 type Cancellation struct {
 	Operator
-	Operation *tasker.ID          // nil unless the tasks are items of an operation
-	Outcome   tasker.TaskOutcome  // outcome of tasks that are not being compensated; may be empty
-	Event     lifecycle.TaskEvent // default lifecycle.CancelTask
+	Operation *tasker.ID         // nil unless the tasks are items of an operation
+	Outcome   tasker.TaskOutcome // outcome of tasks that are not being compensated; may be empty
+	Event     core.TaskEvent     // default core.CancelTask
 }
 
 func (by Cancellation) toRepair(t TaskTarget) Repair {
@@ -56,7 +55,7 @@ func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Cancellatio
 	if err := tx.cancelOpenSteps(ctx, tasks, by.Operator, by.Operation); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, statement("cancelTasks"), tasks, states, by.Actor, by.Reason, string(by.Outcome), cmp.Or(by.Event, lifecycle.CancelTask)); err != nil {
+	if _, err := tx.Exec(ctx, statement("cancelTasks"), tasks, states, by.Actor, by.Reason, string(by.Outcome), cmp.Or(by.Event, core.CancelTask)); err != nil {
 		return fmt.Errorf("cancel tasks: %w", err)
 	}
 	return tx.RecordRepairs(ctx, repairs)

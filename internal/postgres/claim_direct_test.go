@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // addWaiting adds a task with a step of handler x that was enqueued a minute ago.
@@ -204,7 +204,7 @@ func claimedAsAny(t *testing.T, db *DB, s Claimed, next NextClaim) {
 		t.Errorf("its history is %v (%v), want %s", before, err, want)
 	}
 	end := Conclusion{
-		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepInProgress, Fence: s.Fence, Event: lifecycle.Succeed, To: tasker.StepComplete,
+		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepInProgress, Fence: s.Fence, Event: core.Succeed, To: tasker.StepComplete,
 		Worker: &next.WorkerUUID, ResultSize: 2, Body: []byte(`{"result": {}}`), Digest: []byte{1},
 	}
 	if ended, _, err := db.Report(t.Context(), []Conclusion{end}, nil); err != nil || len(ended.Moved) != 1 {

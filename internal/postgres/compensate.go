@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // CompensableTask is a locked task whose compensation is requested.
@@ -83,7 +83,7 @@ func (tx *Tx) Compensate(ctx context.Context, c Compensation, by Cancellation) e
 	batch.Queue(statement("linkUndone"), t.TaskUUID, undoneIDs, undoIDs)
 	path := []tasker.TaskState{t.State, tasker.TaskEnqueuingSteps, tasker.TaskStepsInProcess}
 	batch.Queue(statement("beginCompensation"), t.TaskUUID, string(t.State), by.Actor, by.Reason,
-		path[:2], path[1:], []lifecycle.TaskEvent{lifecycle.Compensate, lifecycle.Start})
+		path[:2], path[1:], []core.TaskEvent{core.Compensate, core.Start})
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("start a compensation: %w", err)
 	}

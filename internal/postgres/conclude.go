@@ -13,7 +13,6 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/core"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // Conclusion moves a step to a new state. It applies only if the step is in state From with fence
@@ -23,7 +22,7 @@ type Conclusion struct {
 	StepUUID   tasker.ID
 	From       tasker.StepState
 	Fence      int64
-	Event      lifecycle.StepEvent
+	Event      core.StepEvent
 	To         tasker.StepState
 	Body       json.RawMessage // StepResult or StepFailure; nil keeps the stored one
 	ResultSize int             // size of the result as it is read back; 0 if unknown

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // CreatedTask is a task to store, with its settled state and its steps.
@@ -357,7 +357,7 @@ var (
 type taskMove struct {
 	task     *CreatedTask
 	from, to tasker.TaskState
-	event    lifecycle.TaskEvent
+	event    core.TaskEvent
 }
 
 var taskMoveColumns = columns[taskMove]{
@@ -373,8 +373,8 @@ func collectMoves(t *CreatedTask) []taskMove {
 	switch {
 	case t.Rejected:
 		return []taskMove{
-			{task: t, from: tasker.TaskPending, to: tasker.TaskInitializing, event: lifecycle.Initialize},
-			{task: t, from: tasker.TaskInitializing, to: tasker.TaskError, event: lifecycle.Reject},
+			{task: t, from: tasker.TaskPending, to: tasker.TaskInitializing, event: core.Initialize},
+			{task: t, from: tasker.TaskInitializing, to: tasker.TaskError, event: core.Reject},
 		}
 	case t.State == tasker.TaskPending:
 		return nil

@@ -14,7 +14,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // WatchDeadlines is the kind of work that notifies people of due times.
@@ -287,7 +287,7 @@ func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 			return fmt.Errorf("reorder enqueued steps: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, statement("noteDueChange"), c.TaskUUID, string(c.Task), string(lifecycle.ChangeDue), c.Actor, c.Reason, string(doc)); err != nil {
+	if _, err := tx.Exec(ctx, statement("noteDueChange"), c.TaskUUID, string(c.Task), string(core.ChangeDue), c.Actor, c.Reason, string(doc)); err != nil {
 		return fmt.Errorf("record the change of a due time: %w", err)
 	}
 	subject := c.TaskUUID

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // NewOptions contains the start options of a new task. All fields are optional.
@@ -78,14 +78,14 @@ func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task
 	var targets []TaskTarget
 	var ended []tasker.Task
 	for _, r := range rows {
-		if _, err := lifecycle.Task.Next(r.State, lifecycle.ExpireTask); err != nil {
+		if _, err := core.TaskMoves.Next(r.State, core.ExpireTask); err != nil {
 			return nil, err
 		}
 		targets = append(targets, TaskTarget{TaskUUID: r.UUID, State: r.State})
 		ended = append(ended, tasker.Task{UUID: r.UUID, Namespace: r.Namespace, Name: r.Name, Options: &tasker.TaskOptions{StartBy: &r.StartBy}})
 	}
 	if len(targets) > 0 {
-		by := Cancellation{Operator: Operator{Actor: tasker.SystemActor, Reason: "expired"}, Event: lifecycle.ExpireTask}
+		by := Cancellation{Operator: Operator{Actor: tasker.SystemActor, Reason: "expired"}, Event: core.ExpireTask}
 		if err := tx.CancelTasks(ctx, targets, by); err != nil {
 			return nil, err
 		}

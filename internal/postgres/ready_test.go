@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // steps returns the steps of the yard, in the order in which they are claimed.
@@ -83,7 +83,7 @@ func TestWhoeverMovesAnEnqueuedStepLocksItsReadyRowFirst(t *testing.T) {
 				}
 				_, err = tx.ConcludeSteps(ctx, []Conclusion{{
 					TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepState(m.State), Fence: m.Fence,
-					Event: lifecycle.Resolve, To: tasker.StepResolvedManually,
+					Event: core.Resolve, To: tasker.StepResolvedManually,
 				}})
 				return err
 			})
@@ -91,7 +91,7 @@ func TestWhoeverMovesAnEnqueuedStepLocksItsReadyRowFirst(t *testing.T) {
 		"conclude": func(ctx context.Context, db *DB, s tasker.StepRef) error {
 			return db.InTx(ctx, func(tx *Tx) error {
 				_, err := tx.ConcludeSteps(ctx, []Conclusion{{
-					TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Event: lifecycle.Resolve, To: tasker.StepResolvedManually,
+					TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Event: core.Resolve, To: tasker.StepResolvedManually,
 				}})
 				return err
 			})

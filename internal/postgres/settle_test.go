@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // chain makes one task of so many steps in a row, of which the first is claimed, and
@@ -36,7 +36,7 @@ func chain(t *testing.T, db *DB, steps int) Conclusion {
 	}
 	return Conclusion{
 		TaskUUID: first.TaskUUID, StepUUID: first.StepUUID, From: tasker.StepInProgress, Fence: 1,
-		Event: lifecycle.Succeed, To: tasker.StepComplete, Worker: &worker, ResultSize: 2, Body: []byte(`{"result": {}}`), Digest: []byte{1},
+		Event: core.Succeed, To: tasker.StepComplete, Worker: &worker, ResultSize: 2, Body: []byte(`{"result": {}}`), Digest: []byte{1},
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // ErrUniqueKeyTaken indicates that an open task of the template has the same unique key.
@@ -92,7 +92,7 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	}
 	open := map[string][]TaskTarget{}
 	for _, t := range targets {
-		if _, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask); err != nil {
+		if _, err := core.TaskMoves.Next(t.State, core.CancelTask); err != nil {
 			continue
 		}
 		if t.Undone {

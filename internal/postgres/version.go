@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // VersionedTask is a task with the state that determines whether its version can be changed.
@@ -106,7 +106,7 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	if v.Task.State == tasker.TaskPending && v.Task.StartAt != nil {
 		task.Request.StartAt = *v.Task.StartAt
 	}
-	tag, err := tx.Exec(ctx, statement("changeVersion"), id, v.Task.TemplateUUID, string(v.Task.State), v.Template.UUID, string(lifecycle.ChangeVersion), by.Actor, by.Reason, string(v.Detail))
+	tag, err := tx.Exec(ctx, statement("changeVersion"), id, v.Task.TemplateUUID, string(v.Task.State), v.Template.UUID, string(core.ChangeVersion), by.Actor, by.Reason, string(v.Detail))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("change the version of a task: %w", err)

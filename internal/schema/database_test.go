@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/pgtest"
 )
 
@@ -33,16 +33,16 @@ func (p *findPosition) texts(sql string, args ...any) []string {
 	return list
 }
 
-// The database's copy of the ways between resting states is that of package lifecycle.
+// The database's copy of the ways between resting states is that of package core.
 func TestSettlePaths(t *testing.T) {
 	t.Parallel()
 	var want []string
-	for _, from := range lifecycle.Resting() {
-		for _, to := range lifecycle.Resting() {
+	for _, from := range core.Resting() {
+		for _, to := range core.Resting() {
 			if from == to {
 				continue
 			}
-			for i, e := range lifecycle.SettlePath(from, to) {
+			for i, e := range core.SettlePath(from, to) {
 				want = append(want, fmt.Sprintf("%s > %s %d: %s -%s-> %s", from, to, i+1, e.From, e.Event, e.To))
 			}
 		}
@@ -63,7 +63,7 @@ func TestTheDatabaseKnowsTheStates(t *testing.T) {
 		constraint string
 		want       []string
 	}{
-		{"task_rests_only_where_it_may", names(lifecycle.Resting())},
+		{"task_rests_only_where_it_may", names(core.Resting())},
 		{"step_has_all_of_its_state", names(tasker.StepStates())},
 		{"step_has_all_of_its_type", append(
 			names([]tasker.Backoff{tasker.ExponentialBackoff, tasker.LinearBackoff, tasker.ConstantBackoff}),
@@ -146,11 +146,6 @@ func TestFunctions(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
 	for sql, want := range map[string]string{
-		`task_resting_state(3, 3, 0, 0, 0)`:                                 "complete",
-		`task_resting_state(3, 1, 1, 1, 1)`:                                 "steps_in_process",
-		`task_resting_state(3, 1, 0, 1, 1)`:                                 "waiting_for_retry",
-		`task_resting_state(3, 1, 0, 0, 1)`:                                 "error",
-		`task_resting_state(3, 1, 0, 0, 0)`:                                 "waiting_for_dependencies",
 		`dlq_base_priority('dependency_cycle_detected')`:                    "1000",
 		`dlq_base_priority('max_retries_exceeded')`:                         "500",
 		`dlq_base_priority('staleness_timeout')`:                            "100",
@@ -184,7 +179,7 @@ func TestFunctions(t *testing.T) {
 
 // qualified names our functions in full, as callers without a search path do.
 func qualified(sql string) string {
-	for _, f := range []string{"task_resting_state", "dlq_base_priority", "uuid_generate_v7"} {
+	for _, f := range []string{"dlq_base_priority", "uuid_generate_v7"} {
 		sql = strings.ReplaceAll(sql, f+"(", "tasker."+f+"(")
 	}
 	return sql

@@ -6,9 +6,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
-	"tasker.example/tasker/internal/pgtest"
-	"tasker.example/tasker/internal/postgres"
 )
 
 func TestForecastOfAnAction(t *testing.T) {
@@ -54,48 +51,5 @@ func TestForecastOfAnAction(t *testing.T) {
 				t.Error("changed the steps themselves")
 			}
 		})
-	}
-}
-
-// The rule for where a task comes to rest is that of the database.
-func TestRestingStateMatchesTheDatabase(t *testing.T) {
-	t.Parallel()
-	db, err := postgres.Open(t.Context(), pgtest.New(t).URL, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	soon := time.Now()
-	kinds := []tasker.Step{
-		{State: tasker.StepComplete}, {State: tasker.StepResolvedManually}, {State: tasker.StepPending}, {State: tasker.StepEnqueued}, {State: tasker.StepInProgress},
-		{State: tasker.StepEnqueuedForOrchestration}, {State: tasker.StepError, NextRetryAt: &soon}, {State: tasker.StepError},
-	}
-	for set := 1; set < 1<<len(kinds); set++ {
-		var steps []tasker.Step
-		var done, active, retrying, failed int
-		for i, s := range kinds {
-			if set&(1<<i) == 0 {
-				continue
-			}
-			steps = append(steps, s)
-			switch {
-			case i < 2:
-				done++
-			case i >= 3 && i <= 5:
-				active++
-			case i == 6:
-				retrying++
-			case i == 7:
-				failed++
-			}
-		}
-		var want tasker.TaskState
-		err := db.Pool().QueryRow(t.Context(), `SELECT tasker.task_resting_state($1, $2, $3, $4, $5)`, len(steps), done, active, retrying, failed).Scan(&want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := lifecycle.RestingState(steps); got != want {
-			t.Errorf("with %v: %s, want %s", steps, got, want)
-		}
 	}
 }

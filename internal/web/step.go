@@ -10,8 +10,8 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/endpoint"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 var stepVerbs = []verb{
@@ -36,7 +36,7 @@ var stepVerbs = []verb{
 // isAllowed reports whether a step accepts the action. A step that waits for its child task can be
 // reset to start another one.
 func (v verb) isAllowed(s tasker.Step) bool {
-	return slices.Contains(lifecycle.Target{Step: s.State}.Allowed(), v.Action) || v.Action == tasker.ResetForRetry && isWaitingForChild(s)
+	return slices.Contains(core.Target{Step: s.State}.Allowed(), v.Action) || v.Action == tasker.ResetForRetry && isWaitingForChild(s)
 }
 
 func isWaitingForChild(s tasker.Step) bool {
@@ -147,7 +147,7 @@ func (p *stepForm) readBack(req *request) {
 // explainUnrepairable returns why no step of a task accepts an action, or "" if some may. newest is
 // the newest investigation of the task, if any.
 func explainUnrepairable(task tasker.Task, newest *tasker.Entry) string {
-	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil &&
+	target := core.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil &&
 		newest.ResolutionStatus == tasker.EntryPermanentlyFailed}
 	switch {
 	case target.CheckTask() == nil:
@@ -170,7 +170,7 @@ func (v verb) describeHolder(s tasker.Step) string {
 		return "The step is enqueued: a worker can claim it at any time."
 	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
 		return "Worker " + s.WorkerUUID.String() + " is running the step."
-	case lifecycle.IsHeld(s.State):
+	case core.IsHeld(s.State):
 		return "A worker has reported the step, and the server is applying the report."
 	default:
 		return ""
@@ -364,7 +364,7 @@ func newForecast(steps []tasker.Step, id tasker.ID, action tasker.StepAction) fo
 	var f forecast
 	for i, s := range after {
 		if s.UUID == id {
-			if next, err := lifecycle.Step.Next(s.State, lifecycle.StepEvent(action)); err == nil {
+			if next, err := core.StepMoves.Next(s.State, core.StepEvent(action)); err == nil {
 				after[i].State, after[i].NextRetryAt = next, nil
 			}
 		}
@@ -386,6 +386,6 @@ func newForecast(steps []tasker.Step, id tasker.ID, action tasker.StepAction) fo
 			f.Waiting = append(f.Waiting, s.Name)
 		}
 	}
-	f.Task = lifecycle.RestingState(after)
+	f.Task = core.RestingState(after)
 	return f
 }

@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 const tasksPath = Root + "/tasks"
@@ -80,7 +80,7 @@ func (s *server) listTasks(req *request, page *tasksPage) {
 	page.Pager = req.newPager(f.Offset, pageRows, len(list), more)
 	page.CancelAll = s.buildCancelAllLink(req, page.Any)
 	// The form offers stable states only, but a link can select any state.
-	page.States = lifecycle.Resting()
+	page.States = core.Resting()
 	if f.State != "" && !slices.Contains(page.States, f.State) {
 		page.States = append(page.States, f.State)
 	}
@@ -260,7 +260,7 @@ func stepAPIPath(step tasker.Step) string {
 	return "/v1/tasks/" + step.TaskUUID.String() + "/workflow_steps/" + step.UUID.String()
 }
 func isCancellable(t tasker.Task) bool {
-	_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
+	_, err := core.TaskMoves.Next(t.State, core.CancelTask)
 	return err == nil
 }
 

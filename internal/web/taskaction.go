@@ -11,8 +11,8 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/core"
 	"tasker.example/tasker/internal/endpoint"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 // taskForm is the common part of forms for actions on a task.
@@ -54,7 +54,7 @@ func (s *server) newCancelForm(req *request) *cancelForm {
 	steps := load(req, s.DB.Steps, f.Task.UUID)
 	names := s.findWorkerNames(req, steps)
 	for _, step := range steps {
-		if _, ended := lifecycle.Step.Next(step.State, lifecycle.Cancel); ended != nil {
+		if _, ended := core.StepMoves.Next(step.State, core.Cancel); ended != nil {
 			f.Stay++
 			if s.canUndo(req.Context(), f.Task, step) {
 				f.Undoes++

@@ -2216,9 +2216,6 @@ CREATE FUNCTION tasker.sweep_tasks(p_tasks uuid[], p_states text[], p_since time
 -- functions/task_event_payload.sql
 CREATE FUNCTION tasker.task_event_payload(p_task uuid, p_context boolean, p_results boolean, p_bytes integer) RETURNS jsonb STABLE;
 
--- functions/task_resting_state.sql
-CREATE FUNCTION tasker.task_resting_state(p_total bigint, p_done bigint, p_active bigint, p_retrying bigint, p_failed bigint) RETURNS text IMMUTABLE;
-
 -- functions/task_snapshot.sql
 CREATE FUNCTION tasker.task_snapshot(p_task_uuid uuid, p_original_state text, p_state_since timestamp with time zone, p_detected_by text, p_at timestamp with time zone) RETURNS jsonb STABLE;
 

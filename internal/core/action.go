@@ -1,4 +1,4 @@
-package lifecycle
+package core
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, err
 		return t.Step, nil // only its failed items are reset
 	}
 	event, _ := ActionEvent(a)
-	to, err := Step.Next(t.Step, event)
+	to, err := StepMoves.Next(t.Step, event)
 	if err != nil {
 		return "", t.Refusal("step %s is %s%s: %s", t.StepUUID, t.Step, describeWait(t.Step), formatAllowed(t.Allowed()))
 	}
@@ -94,7 +94,7 @@ func (t Target) Allowed() []tasker.StepAction {
 	}
 	for _, a := range StepActions() {
 		event, _ := ActionEvent(a)
-		if _, err := Step.Next(t.Step, event); err == nil || t.OpenItems > 0 && a == tasker.ResetForRetry {
+		if _, err := StepMoves.Next(t.Step, event); err == nil || t.OpenItems > 0 && a == tasker.ResetForRetry {
 			allowed = append(allowed, a)
 		}
 	}

@@ -1,4 +1,4 @@
-package lifecycle
+package core
 
 import (
 	"slices"
@@ -48,10 +48,10 @@ const (
 	VerdictCancelled Verdict = "cancelled" // a dependency is cancelled
 )
 
-// Decide applies a join to the standings of a step's dependencies. A step without dependencies
+// ApplyJoin applies a join to the standings of a step's dependencies. A step without dependencies
 // runs. Because a skip is final, a dependency that may still be repaired never causes one. A step
 // that a decision did not choose is skipped regardless of its other dependencies.
-func Decide(join tasker.Join, dependencies []Standing) Verdict {
+func ApplyJoin(join tasker.Join, dependencies []Standing) Verdict {
 	has := func(s Standing) bool { return slices.Contains(dependencies, s) }
 	switch {
 	case has(Cancelled):

@@ -1,4 +1,4 @@
-package lifecycle
+package core
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func TestARefusalListsTheActionsThatAreAllowed(t *testing.T) {
 
 func refusal(t *testing.T, target Target, a tasker.StepAction) {
 	to, err := target.Next(a, false)
-	want, refused := Step.Next(target.Step, StepEvent(a))
+	want, refused := StepMoves.Next(target.Step, StepEvent(a))
 	ended := target.WrittenOff || slices.Contains([]tasker.TaskState{tasker.TaskPending, tasker.TaskComplete, tasker.TaskCancelled}, target.Task)
 	if err == nil {
 		if ended || refused != nil || IsHeld(target.Step) || to != want {

@@ -1,10 +1,4 @@
-// Package lifecycle defines the state machines of tasks, steps and investigations as tables of
-// allowed transitions. Validation, the diagrams in the documentation and the history checks all use
-// these tables.
-//
-// A combination of state and event is allowed only if its table contains it. The database has its
-// own copy of one part: the paths between the stable states of a task. A test compares the two.
-package lifecycle
+package core
 
 import (
 	"cmp"
@@ -14,19 +8,19 @@ import (
 	"tasker.example/tasker"
 )
 
-// Move is an event that occurs in a state.
-type Move[S, E ~string] struct {
+// cause is an event that occurs in a state.
+type cause[S, E ~string] struct {
 	From S
 	On   E
 }
 
 // Table maps each legal move to the next state.
-type Table[S, E ~string] map[Move[S, E]]S
+type Table[S, E ~string] map[cause[S, E]]S
 
 // Next returns the state that follows an event. If the event is not allowed, it returns a Conflict
 // that lists the allowed events.
 func (t Table[S, E]) Next(from S, on E) (S, error) {
-	to, ok := t[Move[S, E]{from, on}]
+	to, ok := t[cause[S, E]{from, on}]
 	if !ok {
 		return "", tasker.Errorf(tasker.Conflict, "%s is not allowed in state %s: allowed are %s",
 			on, from, strings.Join(t.eventNames(from), ", "))

@@ -1,4 +1,4 @@
-package lifecycle
+package core
 
 import (
 	"slices"
@@ -33,9 +33,9 @@ const (
 	ChangeDue     TaskEvent = "change_due"     // an operator changed its due time or that of a step
 )
 
-// Task contains the legal transitions of a task. None of them leads to resolved_manually: the state
+// TaskMoves contains the legal transitions of a task. None of them leads to resolved_manually: the state
 // is documented, but a task whose steps were all resolved manually is complete.
-var Task = Table[tasker.TaskState, TaskEvent]{
+var TaskMoves = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskPending, Initialize}:   tasker.TaskInitializing,
 	{tasker.TaskPending, MergeRequest}: tasker.TaskPending,
 	{tasker.TaskPending, CancelTask}:   tasker.TaskCancelled,
@@ -120,7 +120,7 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	for len(queue) > 0 {
 		w := queue[0]
 		queue = queue[1:]
-		for _, e := range Task.Edges() {
+		for _, e := range TaskMoves.Edges() {
 			if e.From != w.at || slices.Contains([]TaskEvent{MergeRequest, CancelTask, ExpireTask, Reject, DeclareStale, Compensate, ChangeVersion, ChangeDue}, e.Event) {
 				continue
 			}
@@ -135,35 +135,4 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 		}
 	}
 	return nil
-}
-
-// RestingState derives the state of a task from its steps. A task with compensation steps is
-// cancelled when they are done; its open steps were cancelled before. The database function
-// task_resting_state() implements the same rule; a test compares them.
-func RestingState(steps []tasker.Step) tasker.TaskState {
-	var undoes, open, active, retrying, failed bool
-	for _, s := range steps {
-		undoes = undoes || s.UndoOf() != ""
-		open = open || !s.State.Done() && s.State != tasker.StepCancelled
-		active = active || IsHeld(s.State) || s.DecisionDue
-		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
-		failed = failed || s.State == tasker.StepError
-		if n := s.Items; n != nil { // steps contains only the failed items
-			active, retrying = active || n.Enqueued+n.InProgress > 0, retrying || n.Retrying > 0
-		}
-	}
-	switch {
-	case !open && undoes:
-		return tasker.TaskCancelled
-	case !open:
-		return tasker.TaskComplete
-	case active:
-		return tasker.TaskStepsInProcess
-	case retrying:
-		return tasker.TaskWaitingForRetry
-	case failed:
-		return tasker.TaskError
-	default:
-		return tasker.TaskWaitingForDependencies
-	}
 }

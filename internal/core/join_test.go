@@ -1,4 +1,4 @@
-package lifecycle_test
+package core_test
 
 import (
 	"maps"
@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // The verdicts as they are promised: by which standings occur, for all, none_failed and any.
-var verdicts = map[[4]bool][3]lifecycle.Verdict{ // succeeded, skipped, failed, open
+var verdicts = map[[4]bool][3]core.Verdict{ // succeeded, skipped, failed, open
 	{false, false, false, false}: {"run", "run", "run"},
 	{true, false, false, false}:  {"run", "run", "run"},
 	{false, true, false, false}:  {"skip", "run", "skip"},
@@ -35,9 +35,9 @@ var joins = []tasker.Join{tasker.JoinAll, tasker.JoinNoneFailed, tasker.JoinAny}
 // Every set of dependencies has the verdict that is promised, whatever their order and number.
 func TestEverySetOfDependenciesHasAVerdict(t *testing.T) {
 	t.Parallel()
-	kinds := []lifecycle.Standing{lifecycle.Succeeded, lifecycle.Skipped, lifecycle.Failed, lifecycle.Open}
+	kinds := []core.Standing{core.Succeeded, core.Skipped, core.Failed, core.Open}
 	for present, want := range verdicts {
-		var list []lifecycle.Standing
+		var list []core.Standing
 		for i, k := range kinds {
 			for range map[bool]int{true: 1 + rand.IntN(3)}[present[i]] {
 				list = append(list, k)
@@ -45,10 +45,10 @@ func TestEverySetOfDependenciesHasAVerdict(t *testing.T) {
 		}
 		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		for i, join := range joins {
-			if got := lifecycle.Decide(join, list); got != want[i] {
+			if got := core.ApplyJoin(join, list); got != want[i] {
 				t.Errorf("%s of %v: %s, want %s", join, list, got, want[i])
 			}
-			if got := lifecycle.Decide(join, append(list, lifecycle.Cancelled)); got != lifecycle.VerdictCancelled {
+			if got := core.ApplyJoin(join, append(list, core.Cancelled)); got != core.VerdictCancelled {
 				t.Errorf("%s of %v and a cancelled one: %s", join, list, got)
 			}
 		}
@@ -62,8 +62,8 @@ func TestEverySetOfDependenciesHasAVerdict(t *testing.T) {
 func TestNothingThatMayBeRepairedLeadsToASkip(t *testing.T) {
 	t.Parallel()
 	for _, join := range joins {
-		for _, s := range []lifecycle.Standing{lifecycle.Failed, lifecycle.Open} {
-			if got := lifecycle.Decide(join, []lifecycle.Standing{lifecycle.Skipped, s}); got == lifecycle.VerdictSkip {
+		for _, s := range []core.Standing{core.Failed, core.Open} {
+			if got := core.ApplyJoin(join, []core.Standing{core.Skipped, s}); got == core.VerdictSkip {
 				t.Errorf("%s of a skipped and a %s dependency: %s", join, s, got)
 			}
 		}
@@ -74,12 +74,12 @@ func TestNothingThatMayBeRepairedLeadsToASkip(t *testing.T) {
 func TestWhatADecisionDeclinesIsSkipped(t *testing.T) {
 	t.Parallel()
 	for _, join := range joins {
-		for _, other := range []lifecycle.Standing{lifecycle.Succeeded, lifecycle.Skipped, lifecycle.Failed, lifecycle.Open} {
-			if got := lifecycle.Decide(join, []lifecycle.Standing{other, lifecycle.Declined}); got != lifecycle.VerdictSkip {
+		for _, other := range []core.Standing{core.Succeeded, core.Skipped, core.Failed, core.Open} {
+			if got := core.ApplyJoin(join, []core.Standing{other, core.Declined}); got != core.VerdictSkip {
 				t.Errorf("%s of a declined and a %s dependency: %s", join, other, got)
 			}
 		}
-		if got := lifecycle.Decide(join, []lifecycle.Standing{lifecycle.Declined, lifecycle.Cancelled}); got != lifecycle.VerdictCancelled {
+		if got := core.ApplyJoin(join, []core.Standing{core.Declined, core.Cancelled}); got != core.VerdictCancelled {
 			t.Errorf("%s of a declined and a cancelled dependency: %s", join, got)
 		}
 	}
@@ -89,11 +89,11 @@ func TestStandings(t *testing.T) {
 	t.Parallel()
 	for _, s := range tasker.StepStates() {
 		for _, retries := range []bool{false, true} {
-			got := lifecycle.StandingOf(s, retries)
-			if s.Done() != (got == lifecycle.Succeeded || got == lifecycle.Skipped) {
+			got := core.StandingOf(s, retries)
+			if s.Done() != (got == core.Succeeded || got == core.Skipped) {
 				t.Errorf("%s is %s, and Done says %t", s, got, s.Done())
 			}
-			if failed := s == tasker.StepError && !retries; failed != (got == lifecycle.Failed) {
+			if failed := s == tasker.StepError && !retries; failed != (got == core.Failed) {
 				t.Errorf("%s, retries %t: %s", s, retries, got)
 			}
 		}
@@ -101,15 +101,15 @@ func TestStandings(t *testing.T) {
 }
 
 // fixed returns dependencies of which each may or may not be skipped.
-func fixed(skippable ...bool) []lifecycle.Dependency {
-	list := make([]lifecycle.Dependency, len(skippable))
+func fixed(skippable ...bool) []core.Dependency {
+	list := make([]core.Dependency, len(skippable))
 	for i, s := range skippable {
 		list[i].Skippable = s
 	}
 	return list
 }
 
-var decision = []lifecycle.Dependency{{}, {Decision: true}}
+var decision = []core.Dependency{{}, {Decision: true}}
 
 // A step is decided only if it has a condition, a join of its own, or a dependency that may be
 // skipped or is a decision.
@@ -117,7 +117,7 @@ func TestStepsThatAreDecided(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		step         tasker.StepTemplate
-		dependencies []lifecycle.Dependency
+		dependencies []core.Dependency
 		rule         tasker.Join
 		skippable    bool
 	}{
@@ -137,10 +137,10 @@ func TestStepsThatAreDecided(t *testing.T) {
 		{tasker.StepTemplate{Join: tasker.JoinNoneFailed}, decision, tasker.JoinNoneFailed, true},
 		{tasker.StepTemplate{Type: tasker.DecisionStep}, fixed(false), "", false},
 	} {
-		if got := lifecycle.JoinRule(c.step, c.dependencies); got != c.rule {
+		if got := core.JoinRule(c.step, c.dependencies); got != c.rule {
 			t.Errorf("%+v behind %v: rule %q, want %q", c.step, c.dependencies, got, c.rule)
 		}
-		if got := lifecycle.CanSkip(c.step, c.dependencies); got != c.skippable {
+		if got := core.CanSkip(c.step, c.dependencies); got != c.skippable {
 			t.Errorf("%+v behind %v: skippable %t, want %t", c.step, c.dependencies, got, c.skippable)
 		}
 	}

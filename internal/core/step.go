@@ -1,4 +1,4 @@
-package lifecycle
+package core
 
 import "tasker.example/tasker"
 
@@ -34,8 +34,8 @@ const (
 	Tolerate         StepEvent = "tolerate"          // it is a failed item that its map step tolerates
 )
 
-// Step contains the legal transitions of a step.
-var Step = Table[tasker.StepState, StepEvent]{
+// StepMoves contains the legal transitions of a step.
+var StepMoves = Table[tasker.StepState, StepEvent]{
 	{tasker.StepPending, Enqueue}:          tasker.StepEnqueued,
 	{tasker.StepPending, CompleteExternal}: tasker.StepComplete,
 	{tasker.StepPending, FailExternal}:     tasker.StepError,

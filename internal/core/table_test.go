@@ -1,4 +1,4 @@
-package lifecycle
+package core
 
 import (
 	"flag"
@@ -40,7 +40,7 @@ func report[S, E ~string](t Table[S, E], states []S, events []E) string {
 		fmt.Fprintf(&b, "%s\n", s)
 		var refused []string
 		for _, e := range events {
-			if to, ok := t[Move[S, E]{s, e}]; ok {
+			if to, ok := t[cause[S, E]{s, e}]; ok {
 				fmt.Fprintf(&b, "  %-22s -> %s\n", e, to)
 			} else {
 				refused = append(refused, string(e))
@@ -71,9 +71,9 @@ func stepEvents() []StepEvent {
 func entryEvents() []EntryEvent { return []EntryEvent{SettleEntry, FailEntry, CancelEntry} }
 
 func TestReportsOfAcceptedAndRefusedEvents(t *testing.T) {
-	golden(t, "task.report", report(Task, tasker.TaskStates(), taskEvents()))
-	golden(t, "step.report", report(Step, tasker.StepStates(), stepEvents()))
-	golden(t, "entry.report", report(Entry, tasker.ResolutionStatuses(), entryEvents()))
+	golden(t, "task.report", report(TaskMoves, tasker.TaskStates(), taskEvents()))
+	golden(t, "step.report", report(StepMoves, tasker.StepStates(), stepEvents()))
+	golden(t, "entry.report", report(EntryMoves, tasker.ResolutionStatuses(), entryEvents()))
 }
 
 func TestSettlePathsBetweenRestingStates(t *testing.T) {
@@ -96,23 +96,23 @@ func TestSettlePathsBetweenRestingStates(t *testing.T) {
 
 func TestFinalStatesAcceptNothing(t *testing.T) {
 	for _, s := range []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled, tasker.TaskResolvedManually} {
-		if got := Task.Accepts(s); got != nil {
+		if got := TaskMoves.Accepts(s); got != nil {
 			t.Errorf("task %s accepts %v", s, got)
 		}
 	}
 	for _, s := range []tasker.StepState{tasker.StepComplete, tasker.StepCancelled, tasker.StepResolvedManually} {
-		if got := Step.Accepts(s); got != nil {
+		if got := StepMoves.Accepts(s); got != nil {
 			t.Errorf("step %s accepts %v", s, got)
 		}
 	}
 }
 
 func TestARefusalNamesWhatIsPossible(t *testing.T) {
-	_, err := Step.Next(tasker.StepPending, Reset)
+	_, err := StepMoves.Next(tasker.StepPending, Reset)
 	if tasker.CodeOf(err) != tasker.Conflict || !strings.Contains(err.Error(), "resolve_manually") {
 		t.Errorf("got %v", err)
 	}
-	_, err = Step.Next(tasker.StepComplete, Reset)
+	_, err = StepMoves.Next(tasker.StepComplete, Reset)
 	if tasker.CodeOf(err) != tasker.Conflict || !strings.Contains(err.Error(), "final") {
 		t.Errorf("got %v", err)
 	}

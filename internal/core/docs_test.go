@@ -1,4 +1,4 @@
-package lifecycle_test
+package core_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/core"
 )
 
 // docs/reference/states.md is made from the tables, so that it cannot be wrong.
@@ -27,7 +27,7 @@ func TestStatesDoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Error("docs/reference/states.md is not what the tables say; run: UPDATE_DOCS=1 go test ./internal/lifecycle")
+		t.Error("docs/reference/states.md is not what the tables say; run: UPDATE_DOCS=1 go test ./internal/core")
 	}
 }
 
@@ -35,7 +35,7 @@ func statesPage() string {
 	var b strings.Builder
 	b.WriteString(`# States
 
-The tests of ` + "`internal/lifecycle`" + ` generate this page from its tables.
+The tests of ` + "`internal/core`" + ` generate this page from its tables.
 Events that are not in a diagram are rejected.
 
 ## Tasks
@@ -45,10 +45,10 @@ It passes through the other states inside one transaction; its history has them.
 ` + "`resolved_manually`" + ` is a state of the specification that no event reaches:
 a task whose steps were all resolved manually is complete.
 
-` + diagram(lifecycle.Task.Edges()) + `
+` + diagram(core.TaskMoves.Edges()) + `
 ## Steps
 
-` + diagram(lifecycle.Step.Edges()) + `
+` + diagram(core.StepMoves.Edges()) + `
 ` + "`enqueued_for_orchestration`" + ` is a step with an accepted result whose follow-up failed;
 the follow-up is retried automatically.
 A step in ` + "`error`" + ` with a ` + "`next_retry_at`" + ` is retried automatically;
@@ -62,9 +62,9 @@ without one it has failed permanently.
 `)
 	actions := []struct {
 		action tasker.StepAction
-		event  lifecycle.StepEvent
+		event  core.StepEvent
 	}{
-		{tasker.ResetForRetry, lifecycle.Reset}, {tasker.ResolveManually, lifecycle.Resolve}, {tasker.CompleteManually, lifecycle.CompleteByHand},
+		{tasker.ResetForRetry, core.Reset}, {tasker.ResolveManually, core.Resolve}, {tasker.CompleteManually, core.CompleteByHand},
 	}
 	b.WriteString("| state of the step | `reset_for_retry` | `resolve_manually` | `complete_manually` |\n|---|---|---|---|\n")
 	for _, s := range tasker.StepStates() {
@@ -83,7 +83,7 @@ No action is allowed on the steps of a task that is ` + "`pending`, `complete` o
 
 ## Investigations
 
-` + diagram(lifecycle.Entry.Edges()))
+` + diagram(core.EntryMoves.Edges()))
 	return b.String()
 }
 
@@ -94,9 +94,9 @@ func joinsTable() string {
 		"(any other state).\nThe table shows the effect on a step for each combination of dependencies and each `join`. " +
 		"If the effect is *run* and the step has a `when`, the condition is evaluated:\nif it is false, the step is `skipped`.\n\n" +
 		"| dependencies | `all` | `none_failed` | `any` |\n|---|---|---|---|\n")
-	kinds := []lifecycle.Standing{lifecycle.Succeeded, lifecycle.Skipped, lifecycle.Failed, lifecycle.Open}
+	kinds := []core.Standing{core.Succeeded, core.Skipped, core.Failed, core.Open}
 	for set := range 1 << len(kinds) {
-		var list []lifecycle.Standing
+		var list []core.Standing
 		var names []string
 		for i, k := range kinds {
 			if set&(1<<i) != 0 {
@@ -108,7 +108,7 @@ func joinsTable() string {
 		}
 		fmt.Fprintf(&b, "| %s |", strings.Join(names, ", "))
 		for _, join := range []tasker.Join{tasker.JoinAll, tasker.JoinNoneFailed, tasker.JoinAny} {
-			fmt.Fprintf(&b, " %s |", lifecycle.Decide(join, list))
+			fmt.Fprintf(&b, " %s |", core.ApplyJoin(join, list))
 		}
 		b.WriteString("\n")
 	}
@@ -120,32 +120,32 @@ func joinsTable() string {
 
 func resting() string {
 	var names []string
-	for _, s := range lifecycle.Resting() {
+	for _, s := range core.Resting() {
 		names = append(names, "`"+string(s)+"`")
 	}
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-func mayOperate(s tasker.StepState, e lifecycle.StepEvent) string {
-	to, err := lifecycle.Step.Next(s, e)
+func mayOperate(s tasker.StepState, e core.StepEvent) string {
+	to, err := core.StepMoves.Next(s, e)
 	if err != nil {
 		return "no"
 	}
 	how := "→ `" + string(to) + "`"
-	if lifecycle.IsHeld(s) {
+	if core.IsHeld(s) {
 		how += ", with interrupt"
 	}
 	return how
 }
 
-func diagram[S, E ~string](edges []lifecycle.Edge[S, E]) string {
+func diagram[S, E ~string](edges []core.Edge[S, E]) string {
 	var b strings.Builder
 	b.WriteString("```mermaid\nstateDiagram-v2\n    [*] --> pending\n")
 	var leaves []string
 	for _, e := range edges {
 		fmt.Fprintf(&b, "    %s --> %s: %s\n", e.From, e.To, e.Event)
-		if !slices.ContainsFunc(edges, func(o lifecycle.Edge[S, E]) bool { return o.From == e.To }) && !slices.Contains(leaves, string(e.To)) {
+		if !slices.ContainsFunc(edges, func(o core.Edge[S, E]) bool { return o.From == e.To }) && !slices.Contains(leaves, string(e.To)) {
 			leaves = append(leaves, string(e.To))
 		}
 	}

@@ -1,4 +1,4 @@
-package lifecycle
+package core
 
 import "tasker.example/tasker"
 
@@ -13,9 +13,9 @@ const (
 	CancelEntry EntryEvent = "cancelled"
 )
 
-// Entry contains the legal transitions of an investigation. An investigation that has ended never
-// changes again; a new problem gets a new investigation.
-var Entry = Table[tasker.ResolutionStatus, EntryEvent]{
+// EntryMoves contains the legal transitions of an investigation. An ended investigation never changes
+// again; a new problem gets a new investigation.
+var EntryMoves = Table[tasker.ResolutionStatus, EntryEvent]{
 	{tasker.EntryPending, SettleEntry}: tasker.EntryManuallyResolved,
 	{tasker.EntryPending, FailEntry}:   tasker.EntryPermanentlyFailed,
 	{tasker.EntryPending, CancelEntry}: tasker.EntryCancelled,
