@@ -14,6 +14,7 @@ import (
 // applies only if the step is in state From with fence Fence and, for a report, if Worker holds the
 // lease.
 type Outcome struct {
+	TaskUUID   tasker.ID
 	StepUUID   tasker.ID
 	From       tasker.StepState
 	Fence      int64
@@ -32,6 +33,16 @@ type Outcome struct {
 	Reason     string
 	KeepReport json.RawMessage // report to store for later; used with the event Keep
 	Operation  *tasker.ID      // nil unless the step is an item of an operation
+}
+
+// To returns the state to which the outcome leads, or "" if the event is not allowed.
+func (o Outcome) To() tasker.StepState {
+	return StepMoves[cause[tasker.StepState, StepEvent]{o.From, o.Event}]
+}
+
+// Ref identifies the step.
+func (o Outcome) Ref() tasker.StepRef {
+	return tasker.StepRef{TaskUUID: o.TaskUUID, StepUUID: o.StepUUID}
 }
 
 // Conclude applies an outcome. It reports false, and changes nothing, if the step is no longer in

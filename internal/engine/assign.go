@@ -98,7 +98,7 @@ func checkWaitsForAnswer(ctx context.Context, tx *postgres.Tx, step tasker.StepR
 	if err != nil {
 		return err
 	}
-	target := toLifecycleTarget(locked)
+	target := toCoreTarget(locked)
 	if err := target.CheckTask(); err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func (d *decision) newChildTask(ctx context.Context, r tasker.NewTask) (*postgre
 // resetWithNewChild resets a child step so that it starts another child task. The step must have
 // failed or be waiting for its current one.
 func (a Action) resetWithNewChild(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
-	t := toLifecycleTarget(target)
+	t := toCoreTarget(target)
 	if err := t.CheckTask(); err != nil {
 		return ActionResult{}, err
 	}
@@ -197,9 +197,9 @@ func (e *Engine) evaluateChildEnd(ctx context.Context, tx *postgres.Tx, s postgr
 		return outcome{}, err
 	}
 	sum := sha256.Sum256(s.ChildUUID[:])
-	v.Conclusion = postgres.Conclusion{
+	v.Outcome = core.Outcome{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence, Digest: sum[:],
-		Event: core.CompleteChild, To: tasker.StepComplete, Reason: "child task " + s.ChildUUID.String() + " is complete",
+		Event: core.CompleteChild, Reason: "child task " + s.ChildUUID.String() + " is complete",
 	}
 	metadata := json.RawMessage(fmt.Sprintf(`{"child_task_uuid": %q}`, s.ChildUUID))
 	outcome := step.OnChild.PermanentlyFailed
@@ -214,11 +214,11 @@ func (e *Engine) evaluateChildEnd(ctx context.Context, tx *postgres.Tx, s postgr
 	}
 	switch outcome {
 	case tasker.ChildSkips:
-		v.Event, v.To = core.Skip, tasker.StepSkipped
+		v.Event = core.Skip
 	case tasker.ChildCompletes:
 		v.Body, v.ResultSize, err = encodeResult(step.ChildResult, metadata)
 	default:
-		v.Event, v.To, v.Detail = core.FailChild, tasker.StepError, tasker.ChildFailed
+		v.Event, v.Detail = core.FailChild, tasker.ChildFailed
 		v.Body, err = encodeFailure(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
 	}
 	return v, err

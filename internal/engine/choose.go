@@ -132,7 +132,7 @@ func (v outcome) withDecisionError(d postgres.Decision, wrong error) (outcome, e
 		worker = v.Worker.String()
 	}
 	var err error
-	v.Event, v.To, v.ResultSize = core.Fail, tasker.StepError, 0
+	v.Event, v.ResultSize = core.Fail, 0
 	v.setFailure(f)
 	v.unstorable = tasker.Errorf(tasker.Invalid, "step %s: %s", d.Name, f.Message)
 	if v.Body, err = encodeFailure(f, worker); err == nil && v.Digest != nil {
@@ -151,7 +151,7 @@ type decisionReader interface {
 func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]int, error) {
 	var steps []tasker.StepRef
 	for _, v := range list {
-		if v.To == tasker.StepComplete {
+		if v.To() == tasker.StepComplete {
 			steps = append(steps, tasker.StepRef{TaskUUID: v.TaskUUID, StepUUID: v.StepUUID})
 		}
 	}
@@ -165,7 +165,7 @@ func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]
 	var read []int
 	for i, v := range list {
 		d, is := found[v.StepUUID]
-		if !is || v.To != tasker.StepComplete {
+		if !is || v.To() != tasker.StepComplete {
 			continue
 		}
 		if list[i], err = v.withDecision(d); err != nil {
@@ -228,12 +228,12 @@ func (a Action) readDecisions(ctx context.Context, tx *postgres.Tx, targets []po
 func (a Action) decide(t postgres.Target, d postgres.Decision) (json.RawMessage, error) {
 	switch a.op.Action {
 	case tasker.ResolveManually:
-		return nil, toLifecycleTarget(t).Refusal("step %s is a decision and requires a result that selects the next steps: "+
+		return nil, toCoreTarget(t).Refusal("step %s is a decision and requires a result that selects the next steps: "+
 			"complete it (complete_manually) with {\"steps\": [\"…\"]}", t.Name)
 	case tasker.CompleteManually:
 		chosen, wrong := parseSelectedDependents(a.op.Result, d.Dependents)
 		if wrong != nil {
-			return nil, toLifecycleTarget(t).Refusal("step %s is a decision, but the result does not select the next "+
+			return nil, toCoreTarget(t).Refusal("step %s is a decision, but the result does not select the next "+
 				"steps: %w", t.Name, wrong)
 		}
 		return json.Marshal(tasker.StepResult{Success: true, Result: a.op.Result, Metadata: a.op.Metadata, GoesOn: chosen})

@@ -148,7 +148,7 @@ func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.
 		if list = append(list, ended...); len(list) == 0 {
 			continue
 		}
-		if _, err := tx.ConcludeSteps(ctx, toConclusions(list)); err != nil {
+		if _, err := tx.ConcludeSteps(ctx, toCoreOutcomes(list)); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func (c *resultComputer) compile(ctx context.Context, tx *postgres.Tx, of postgr
 func (c *resultComputer) computeResult(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (doc json.RawMessage, refusal, err error) {
 	p, err := c.compile(ctx, tx, postgres.TemplateStep{TemplateUUID: s.TemplateUUID, Name: t.Name})
 	if code := tasker.CodeOf(err); code == tasker.Invalid {
-		return nil, toLifecycleTarget(t).Refusal("cannot compute the result of step %s: %w", t.Name, err), nil
+		return nil, toCoreTarget(t).Refusal("cannot compute the result of step %s: %w", t.Name, err), nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -86,7 +86,7 @@ func (c *resultComputer) computeResult(ctx context.Context, tx *postgres.Tx, t p
 		doc, err = p.JSON(ctx, v, tasker.MaxDocumentBytes)
 	}
 	if failure, ok := errors.AsType[*expression.Failure](err); ok {
-		return nil, toLifecycleTarget(t).Refusal("cannot compute the result of step %s: %w", t.Name, failure), nil
+		return nil, toCoreTarget(t).Refusal("cannot compute the result of step %s: %w", t.Name, failure), nil
 	}
 	return doc, nil, err
 }
@@ -100,7 +100,7 @@ func (a Action) resolveForStep(ctx context.Context, tx *postgres.Tx, t postgres.
 	of = a
 	of.op.Result = doc
 	if of.body, of.size, err = encodeResult(doc, a.op.Metadata); err != nil {
-		return a, toLifecycleTarget(t).Refusal("cannot store the result of step %s: %w", t.Name, err), nil
+		return a, toCoreTarget(t).Refusal("cannot store the result of step %s: %w", t.Name, err), nil
 	}
 	return of, nil, nil
 }

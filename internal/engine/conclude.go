@@ -80,7 +80,7 @@ func isSingleOutcomeError(ctx context.Context, err error) bool {
 // investigations for final failures. It returns the indexes of the outcomes that it applied. If
 // next is set and all outcomes are successes, it also claims the worker's next steps.
 func (e *Engine) conclude(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *postgres.ClaimResult, error) {
-	if !slices.ContainsFunc(list, func(v outcome) bool { return v.To == tasker.StepError }) {
+	if !slices.ContainsFunc(list, func(v outcome) bool { return v.To() == tasker.StepError }) {
 		return e.succeed(ctx, list, next)
 	}
 	var concluded postgres.Concluded
@@ -165,12 +165,12 @@ func (e *Engine) reportAndClaim(ctx context.Context, list []outcome, next *postg
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), batchTime) // see claimContext
 		defer cancel()
 	}
-	return e.db.Report(ctx, toConclusions(list), next)
+	return e.db.Report(ctx, toCoreOutcomes(list), next)
 }
 
 // concludeIn is conclude in a transaction that already holds the locks on the tasks.
 func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []outcome, by postgres.Operator) (postgres.Concluded, error) {
-	concluded, err := tx.ConcludeSteps(ctx, toConclusions(list))
+	concluded, err := tx.ConcludeSteps(ctx, toCoreOutcomes(list))
 	if err != nil {
 		return concluded, err
 	}
@@ -212,15 +212,15 @@ func indexByTask(settled []postgres.Settled) map[tasker.ID]postgres.Settled {
 	return of
 }
 
-func toConclusions(list []outcome) []postgres.Conclusion {
-	out := make([]postgres.Conclusion, len(list))
+func toCoreOutcomes(list []outcome) []core.Outcome {
+	out := make([]core.Outcome, len(list))
 	for i, v := range list {
-		out[i] = v.Conclusion
+		out[i] = v.Outcome
 	}
 	return out
 }
 
-func taskIDs(list []outcome) []tasker.ID { return postgres.TaskIDs(toConclusions(list)) }
+func taskIDs(list []outcome) []tasker.ID { return postgres.TaskIDs(toCoreOutcomes(list)) }
 
 func pick(list []outcome, indexes []int) []outcome {
 	out := make([]outcome, len(indexes))
@@ -236,14 +236,14 @@ func (e *Engine) storePendingReport(ctx context.Context, v outcome) ([]int, erro
 	if err != nil {
 		return nil, fmt.Errorf("store pending report: %w", err)
 	}
-	kept := v.Conclusion
-	kept.Event, kept.To, kept.Body, kept.KeepReport = core.Keep, tasker.StepEnqueuedForOrchestration, nil, doc
+	kept := v.Outcome
+	kept.Event, kept.Body, kept.KeepReport = core.Keep, nil, doc
 	var concluded postgres.Concluded
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		if err := tx.LockTasks(ctx, []tasker.ID{v.TaskUUID}); err != nil {
 			return err
 		}
-		concluded, err = tx.ConcludeSteps(ctx, []postgres.Conclusion{kept})
+		concluded, err = tx.ConcludeSteps(ctx, []core.Outcome{kept})
 		return err
 	})
 	return concluded.Moved, err
@@ -272,7 +272,7 @@ func toOutcomes(ctx context.Context, from decisionReader, kept []postgres.Pendin
 		}
 		v := &list[i]
 		v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
-		if v.To != tasker.StepError {
+		if v.To() != tasker.StepError {
 			continue
 		}
 		f, err := decodeFailure(v.Body)

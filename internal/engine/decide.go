@@ -197,7 +197,7 @@ func (d *decision) conclude(ctx context.Context, moves []outcome) ([]tasker.Step
 	if len(moves) == 0 {
 		return nil, nil
 	}
-	concluded, err := d.tx.ConcludeSteps(ctx, toConclusions(moves))
+	concluded, err := d.tx.ConcludeSteps(ctx, toCoreOutcomes(moves))
 	if err != nil {
 		return nil, err
 	}
@@ -343,9 +343,9 @@ func newEvaluationKey(s postgres.UndecidedStep, field string, p *expression.Prog
 
 // newSkipOutcome returns the outcome of skipping a step.
 func newSkipOutcome(s postgres.UndecidedStep, reason string) outcome {
-	return outcome{Conclusion: postgres.Conclusion{
+	return outcome{Outcome: core.Outcome{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
-		Event: core.Skip, To: tasker.StepSkipped, Reason: payload.CleanText(reason, maxSkipReason),
+		Event: core.Skip, Reason: payload.CleanText(reason, maxSkipReason),
 	}}
 }
 
@@ -389,8 +389,8 @@ func newFailedDecision(s postgres.UndecidedStep, kind, why string) (outcome, err
 	if kind == tasker.InvalidDecision {
 		detail = tasker.PermanentFailure
 	}
-	return outcome{Detail: detail, Conclusion: postgres.Conclusion{
+	return outcome{Detail: detail, Outcome: core.Outcome{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
-		Event: core.FailDecision, To: tasker.StepError, Body: body,
+		Event: core.FailDecision, Body: body,
 	}}, err
 }

@@ -110,9 +110,9 @@ func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error 
 			if err != nil {
 				return nil, err
 			}
-			outcomes[i] = outcome{Detail: tasker.InputTooLarge, Conclusion: postgres.Conclusion{
+			outcomes[i] = outcome{Detail: tasker.InputTooLarge, Outcome: core.Outcome{
 				TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Fence: s.Fence,
-				Event: core.RejectInputs, To: tasker.StepError, Body: body, RaiseFence: true,
+				Event: core.RejectInputs, Body: body, RaiseFence: true,
 			}}
 			e.log.WarnContext(ctx, "step failed: inputs too large",
 				"task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "context_bytes", s.ContextBytes, "results_bytes", s.ResultsBytes)

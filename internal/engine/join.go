@@ -94,7 +94,7 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 		if err := tx.LockTasks(ctx, []tasker.ID{v.TaskUUID}); err != nil {
 			return nil, err
 		}
-		done, err := tx.ConcludeSteps(ctx, toConclusions([]outcome{v}))
+		done, err := tx.ConcludeSteps(ctx, toCoreOutcomes([]outcome{v}))
 		if err != nil {
 			return nil, err
 		}

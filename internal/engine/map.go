@@ -150,9 +150,9 @@ func (d *decision) newJoinOutcome(s postgres.UndecidedStep, r postgres.ItemResul
 			return stepDecision{}, err
 		}
 	}
-	return stepDecision{move: outcome{Conclusion: postgres.Conclusion{
+	return stepDecision{move: outcome{Outcome: core.Outcome{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
-		Event: core.JoinItems, To: tasker.StepComplete, Body: body, ResultSize: size,
+		Event: core.JoinItems, Body: body, ResultSize: size,
 	}}}, nil
 }
 
@@ -165,7 +165,7 @@ func encodeMapResult(r mapResult) (body json.RawMessage, size int, err error) {
 }
 
 // tolerateFailures skips failed items that their map steps tolerate, in the order of the items. It
-// returns the conclusions that remain. Because it runs in the transaction of the failure, a
+// returns the outcomes that remain. Because it runs in the transaction of the failure, a
 // tolerated failure is not announced.
 func (e *Engine) tolerateFailures(ctx context.Context, tx *postgres.Tx, list []outcome, done postgres.Concluded) (postgres.Concluded, error) {
 	refs := mapSlice(done.FailedForGood, func(i int) tasker.StepRef {
@@ -176,7 +176,7 @@ func (e *Engine) tolerateFailures(ctx context.Context, tx *postgres.Tx, list []o
 		return done, err
 	}
 	left := map[tasker.ID]int{} // remaining tolerance of each map step
-	var skips []postgres.Conclusion
+	var skips []core.Outcome
 	skipped := map[tasker.ID]bool{}
 	for _, i := range items {
 		if _, known := left[i.MapStepUUID]; !known {
@@ -189,8 +189,8 @@ func (e *Engine) tolerateFailures(ctx context.Context, tx *postgres.Tx, list []o
 		}
 		left[i.MapStepUUID]--
 		skipped[i.StepUUID] = true
-		skips = append(skips, postgres.Conclusion{
-			TaskUUID: i.TaskUUID, StepUUID: i.StepUUID, From: tasker.StepError, Fence: i.Fence, Event: core.Tolerate, To: tasker.StepSkipped,
+		skips = append(skips, core.Outcome{
+			TaskUUID: i.TaskUUID, StepUUID: i.StepUUID, From: tasker.StepError, Fence: i.Fence, Event: core.Tolerate,
 			Reason: "failed, which step " + i.Of + " tolerates",
 		})
 	}
@@ -233,11 +233,11 @@ func (e *Engine) remainingTolerance(ctx context.Context, tx *postgres.Tx, i post
 // failed items. Other actions end the open items and then the map step itself.
 func (a Action) applyToItems(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult,
 	err error) {
-	if _, err := toLifecycleTarget(target).Next(a.op.Action, a.op.Interrupt); err != nil {
+	if _, err := toCoreTarget(target).Next(a.op.Action, a.op.Interrupt); err != nil {
 		return ActionResult{}, err
 	}
 	if a.computes != nil {
-		return ActionResult{}, toLifecycleTarget(target).Refusal("step %s is waiting for its items: complete the items "+
+		return ActionResult{}, toCoreTarget(target).Refusal("step %s is waiting for its items: complete the items "+
 			"individually by expression", target.StepUUID)
 	}
 	reset := a.op.Action == tasker.ResetForRetry
@@ -246,20 +246,20 @@ func (a Action) applyToItems(ctx context.Context, tx *postgres.Tx, target postgr
 		return ActionResult{}, err
 	}
 	if len(refs) == 0 {
-		return ActionResult{}, toLifecycleTarget(target).Refusal("step %s is waiting for %d of its items, none of which "+
+		return ActionResult{}, toCoreTarget(target).Refusal("step %s is waiting for %d of its items, none of which "+
 			"has failed", target.StepUUID, target.OpenItems)
 	}
 	items, err := tx.LockTargets(ctx, refs)
 	if err != nil {
 		return ActionResult{}, err
 	}
-	onItem, to := a, tasker.StepPending
+	onItem := a
 	if !reset {
-		onItem.event, onItem.body, onItem.size, to = core.Resolve, nil, 0, tasker.StepResolvedManually
+		onItem.event, onItem.body, onItem.size = core.Resolve, nil, 0
 	}
-	list := make([]postgres.Conclusion, len(items))
+	list := make([]core.Outcome, len(items))
 	for i, item := range items {
-		list[i] = onItem.newConclusion(item, to, onItem.body)
+		list[i] = onItem.newOutcome(item, onItem.body)
 	}
 	acted.Steps = []StepActionResult{{Target: target, Fence: target.Fence}}
 	r := a.newRepair(target)
@@ -272,11 +272,8 @@ func (a Action) applyToItems(ctx context.Context, tx *postgres.Tx, target postgr
 		return acted, fmt.Errorf("only %d of %d locked items moved", len(concluded.Moved), len(list))
 	}
 	if !reset {
-		if to, err = core.StepMoves.Next(target.Step, a.event); err != nil {
-			return acted, err
-		}
 		acted.Steps[0].Fence++
-		if concluded, err = tx.ConcludeSteps(ctx, []postgres.Conclusion{a.newConclusion(target, to, a.body)}); err != nil {
+		if concluded, err = tx.ConcludeSteps(ctx, []core.Outcome{a.newOutcome(target, a.body)}); err != nil {
 			return acted, err
 		}
 	}

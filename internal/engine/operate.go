@@ -137,7 +137,7 @@ func (a Action) Do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 // do is Do. If single is set, the result also contains this step as the action left it, before its
 // task continued.
 func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, single tasker.StepRef) (acted ActionResult, err error) {
-	var list []postgres.Conclusion
+	var list []core.Outcome
 	var repairs []postgres.Repair
 	decisions, err := a.readDecisions(ctx, tx, targets)
 	if err != nil {
@@ -149,9 +149,9 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	}
 	for _, t := range targets {
 		step := StepActionResult{Target: t, Fence: t.Fence + 1}
-		to, refusal := toLifecycleTarget(t).Next(a.op.Action, a.op.Interrupt)
+		_, refusal := toCoreTarget(t).Next(a.op.Action, a.op.Interrupt)
 		if t.OpenItems > 0 && refusal == nil { // an action on many steps applies only to failed steps
-			refusal = toLifecycleTarget(t).Refusal("step %s is waiting for its items", t.StepUUID)
+			refusal = toCoreTarget(t).Refusal("step %s is waiting for its items", t.StepUUID)
 		}
 		of := a
 		if refusal == nil && a.computes != nil {
@@ -170,7 +170,7 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 			body, refusal = of.decide(t, decisions[t.StepUUID])
 		}
 		if step.Refusal = refusal; refusal == nil {
-			list = append(list, of.newConclusion(t, to, body))
+			list = append(list, of.newOutcome(t, body))
 			repairs = append(repairs, a.newRepair(t))
 		}
 		acted.Steps = append(acted.Steps, step)
@@ -185,7 +185,7 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	if len(concluded.Moved) != len(list) {
 		return acted, fmt.Errorf("only %d of %d locked steps moved", len(concluded.Moved), len(list))
 	}
-	return a.applyFollowUp(ctx, tx, acted, followUp{concluded, conclusionRefs(list), repairs, single})
+	return a.applyFollowUp(ctx, tx, acted, followUp{concluded, outcomeRefs(list), repairs, single})
 }
 
 // followUp describes what remains to be done after an action has moved steps.
@@ -196,10 +196,8 @@ type followUp struct {
 	single    tasker.StepRef // if set, the step to read before the tasks continue
 }
 
-func conclusionRefs(list []postgres.Conclusion) []tasker.StepRef {
-	return mapSlice(list, func(c postgres.Conclusion) tasker.StepRef {
-		return tasker.StepRef{TaskUUID: c.TaskUUID, StepUUID: c.StepUUID}
-	})
+func outcomeRefs(list []core.Outcome) []tasker.StepRef {
+	return mapSlice(list, func(o core.Outcome) tasker.StepRef { return o.Ref() })
 }
 
 // applyFollowUp records an action and continues the tasks.
@@ -223,13 +221,13 @@ func (a Action) applyFollowUp(ctx context.Context, tx *postgres.Tx, acted Action
 	return acted, err
 }
 
-func toLifecycleTarget(t postgres.Target) core.Target {
+func toCoreTarget(t postgres.Target) core.Target {
 	return core.Target{TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, Task: t.Task, Step: t.Step, WrittenOff: t.WrittenOff, OpenItems: t.OpenItems}
 }
 
-func (a Action) newConclusion(t postgres.Target, to tasker.StepState, body json.RawMessage) postgres.Conclusion {
-	return postgres.Conclusion{
-		TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, From: t.Step, Fence: t.Fence, Event: a.event, To: to, Body: body, ResultSize: a.size,
+func (a Action) newOutcome(t postgres.Target, body json.RawMessage) core.Outcome {
+	return core.Outcome{
+		TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, From: t.Step, Fence: t.Fence, Event: a.event, Body: body, ResultSize: a.size,
 		Actor: a.op.Actor, Reason: a.op.Reason, RaiseFence: true, Operation: a.op.Operation,
 	}
 }
@@ -337,7 +335,7 @@ func (e *Engine) checkCompletion(ctx context.Context, tx *postgres.Tx, v *outcom
 	if err != nil {
 		return false, err
 	}
-	target := toLifecycleTarget(locked)
+	target := toCoreTarget(locked)
 	if err := target.CheckTask(); err != nil {
 		return false, err
 	}
@@ -346,7 +344,6 @@ func (e *Engine) checkCompletion(ctx context.Context, tx *postgres.Tx, v *outcom
 		return false, err
 	}
 	v.From, v.Fence = s.State, locked.Fence
-	next, err := core.StepMoves.Next(s.State, v.Event)
 	switch {
 	case s.Type == tasker.WaitStep:
 		return false, target.Refusal("step %s is not external: it is a wait step; an operator can complete it "+
@@ -355,7 +352,7 @@ func (e *Engine) checkCompletion(ctx context.Context, tx *postgres.Tx, v *outcom
 		return false, target.Refusal("step %s is not external: it waits for its child task; an operator can complete it with complete_manually", s.Name)
 	case s.Type != tasker.ExternalStep:
 		return false, target.Refusal("step %s is not external: a worker executes it; an operator can complete it with complete_manually", s.Name)
-	case err != nil:
+	case v.To() == "":
 		return false, target.Refusal("external step %s is already %s", s.Name, s.State)
 	case s.DecisionDue:
 		return false, target.Refusal("the condition of external step %s has not been evaluated yet: try again in "+
@@ -364,7 +361,6 @@ func (e *Engine) checkCompletion(ctx context.Context, tx *postgres.Tx, v *outcom
 		return false, target.Refusal("external step %s still waits for %d of its %d dependencies",
 			s.Name, s.TotalParents-s.CompletedParents, s.TotalParents)
 	}
-	v.To = next
 	if v.Event != core.CompleteExternal {
 		return false, nil
 	}

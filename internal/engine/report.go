@@ -18,9 +18,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// outcome is a conclusion with the additional data that the engine needs to apply and report it.
+// outcome is a [core.Outcome] with the additional data that the engine needs to apply and report it.
 type outcome struct {
-	postgres.Conclusion
+	core.Outcome
 	Detail string
 
 	unstorable error           // why a reported success failed the attempt: an unstorable or invalid result
@@ -174,19 +174,19 @@ func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
 // evaluateOutcome validates and converts a reported outcome. It returns an error if the result
 // cannot be stored or a failure has no error.
 func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
-	v := outcome{Conclusion: postgres.Conclusion{
+	v := outcome{Outcome: core.Outcome{
 		TaskUUID: o.TaskUUID, StepUUID: o.StepUUID, From: tasker.StepInProgress, Fence: o.Fence, Worker: &worker,
 	}}
 	var err error
 	if o.Success {
-		v.Event, v.To = core.Succeed, tasker.StepComplete
+		v.Event = core.Succeed
 		v.Body, v.ResultSize, err = encodeResult(o.Result, o.Metadata)
 	} else {
 		if o.Failure == nil {
 			return v, tasker.Errorf(tasker.Invalid,
 				"the outcome of step %s is a failure without an error: set error {message, …}", o.StepUUID)
 		}
-		v.Event, v.To = core.Fail, tasker.StepError
+		v.Event = core.Fail
 		v.setFailure(*o.Failure)
 		v.Body, err = encodeFailure(*o.Failure, worker.String())
 	}
@@ -212,7 +212,7 @@ func newUnstorableOutcome(worker tasker.ID, o tasker.Outcome, reason error) (out
 
 func (v *outcome) setFailure(f tasker.Failure) {
 	v.failure = &f
-	v.Retryable, v.RetryAfter, v.Detail = f.Retryable, f.RetryAfter.Milliseconds(), tasker.RetriesExhausted
+	v.Retryable, v.RetryAfter, v.Detail = f.Retryable, f.RetryAfter, tasker.RetriesExhausted
 	if !f.Retryable {
 		v.Detail = tasker.PermanentFailure
 	}
@@ -328,7 +328,7 @@ func (e *Engine) explainRejections(ctx context.Context, worker tasker.ID, list [
 			v.addTo(receipt)
 		default:
 			rejected = append(rejected, postgres.RejectedReport{
-				Lease: leases[i], WorkerUUID: worker, Success: v.To == tasker.StepComplete || v.unstorable != nil, Step: m, Message: staleLeaseReason(m, v, worker),
+				Lease: leases[i], WorkerUUID: worker, Success: v.To() == tasker.StepComplete || v.unstorable != nil, Step: m, Message: staleLeaseReason(m, v, worker),
 			})
 		}
 	}
@@ -401,17 +401,17 @@ func (e *Engine) isRepeat(ctx context.Context, v outcome, m postgres.StepLease) 
 	}
 	var stored json.RawMessage
 	err := retryTransient(ctx, func() (err error) {
-		stored, err = e.db.ReportedBody(ctx, v.TaskUUID, v.StepUUID, v.Fence, v.To)
+		stored, err = e.db.ReportedBody(ctx, v.TaskUUID, v.StepUUID, v.Fence, v.To())
 		return err
 	})
 	if err != nil || stored == nil {
 		return false, err
 	}
-	was, err := encodeReportedFacts(v.To, stored)
+	was, err := encodeReportedFacts(v.To(), stored)
 	if err != nil {
 		return false, err
 	}
-	is, err := encodeReportedFacts(v.To, v.Body)
+	is, err := encodeReportedFacts(v.To(), v.Body)
 	return bytes.Equal(was, is), err
 }
 

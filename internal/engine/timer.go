@@ -288,8 +288,8 @@ func newExpiryOutcome(x postgres.ExpiredLease) (outcome, error) {
 		f.Message = fmt.Sprintf("the attempt ran longer than timeout_seconds (%g s)", float64(x.TimeoutMS)/1000)
 	}
 	body, err := encodeFailure(f, x.WorkerUUID.String())
-	return outcome{Detail: f.Type, failure: &f, Conclusion: postgres.Conclusion{
-		TaskUUID: x.TaskUUID, StepUUID: x.StepUUID, From: tasker.StepInProgress, Fence: x.Fence, Event: event, To: tasker.StepError,
+	return outcome{Detail: f.Type, failure: &f, Outcome: core.Outcome{
+		TaskUUID: x.TaskUUID, StepUUID: x.StepUUID, From: tasker.StepInProgress, Fence: x.Fence, Event: event,
 		Body: body, Retryable: true, Expired: true, RaiseFence: true,
 	}}, err
 }

@@ -61,28 +61,28 @@ func (e *Engine) evaluateWaitEnd(ctx context.Context, tx *postgres.Tx, s postgre
 	if err != nil {
 		return outcome{}, err
 	}
-	v.Conclusion = postgres.Conclusion{
+	v.Outcome = core.Outcome{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
 	}
 	if step.Type == tasker.WaitStep {
-		v.Event, v.To, v.Reason = core.Elapse, tasker.StepComplete, "the wait ended"
+		v.Event, v.Reason = core.Elapse, "the wait ended"
 		v.Body, v.ResultSize, err = encodeResult(nil, nil)
 		return v, err
 	}
 	if step.Type == tasker.ChildStep {
-		v.Event, v.To, v.Detail, v.Reason = core.TimeOut, tasker.StepError, tasker.ChildFailed, "the child task did not end within 5 years"
+		v.Event, v.Detail, v.Reason = core.TimeOut, tasker.ChildFailed, "the child task did not end within 5 years"
 		v.Body, err = encodeFailure(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
 		return v, err
 	}
 	v.Reason = fmt.Sprintf("no answer within %s (timeout_seconds)", time.Duration(s.TimeoutMS)*time.Millisecond)
 	switch step.OnTimeout {
 	case tasker.TimeoutSkips:
-		v.Event, v.To = core.Skip, tasker.StepSkipped
+		v.Event = core.Skip
 	case tasker.TimeoutCompletes:
-		v.Event, v.To = core.Elapse, tasker.StepComplete
+		v.Event = core.Elapse
 		v.Body, v.ResultSize, err = encodeResult(step.TimeoutResult, nil)
 	default:
-		v.Event, v.To, v.Detail = core.TimeOut, tasker.StepError, tasker.ExternalTimeout
+		v.Event, v.Detail = core.TimeOut, tasker.ExternalTimeout
 		v.Body, err = encodeFailure(tasker.Failure{Type: tasker.ExternalTimeout, Message: v.Reason}, "")
 	}
 	return v, err

@@ -150,7 +150,7 @@ func (c directCase) run(t *testing.T, heads bool) {
 	if c.next != nil {
 		c.next(t, db, &next)
 	}
-	concluded, claimed, err := db.Report(t.Context(), []Conclusion{done}, &next)
+	concluded, claimed, err := db.Report(t.Context(), []core.Outcome{done}, &next)
 	if err != nil || len(concluded.Moved) != 1 {
 		t.Fatalf("concluded %+v, %v", concluded, err)
 	}
@@ -203,11 +203,11 @@ func claimedAsAny(t *testing.T, db *DB, s Claimed, next NextClaim) {
 	if want := "[pending enqueued enqueued in_progress]"; err != nil || fmt.Sprint(before) != want {
 		t.Errorf("its history is %v (%v), want %s", before, err, want)
 	}
-	end := Conclusion{
-		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepInProgress, Fence: s.Fence, Event: core.Succeed, To: tasker.StepComplete,
+	end := core.Outcome{
+		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepInProgress, Fence: s.Fence, Event: core.Succeed,
 		Worker: &next.WorkerUUID, ResultSize: 2, Body: []byte(`{"result": {}}`), Digest: []byte{1},
 	}
-	if ended, _, err := db.Report(t.Context(), []Conclusion{end}, nil); err != nil || len(ended.Moved) != 1 {
+	if ended, _, err := db.Report(t.Context(), []core.Outcome{end}, nil); err != nil || len(ended.Moved) != 1 {
 		t.Errorf("concluded %+v, %v", ended, err)
 	}
 	after, err := collectColumn[string](t.Context(), db.pool, moves, s.StepUUID)

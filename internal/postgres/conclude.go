@@ -3,11 +3,9 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -15,36 +13,13 @@ import (
 	"tasker.example/tasker/internal/core"
 )
 
-// Conclusion moves a step to a new state. It applies only if the step is in state From with fence
-// Fence and, for a report, if Worker holds the lease.
-type Conclusion struct {
-	TaskUUID   tasker.ID
-	StepUUID   tasker.ID
-	From       tasker.StepState
-	Fence      int64
-	Event      core.StepEvent
-	To         tasker.StepState
-	Body       json.RawMessage // StepResult or StepFailure; nil keeps the stored one
-	ResultSize int             // size of the result as it is read back; 0 if unknown
-	Retryable  bool            // for a failure; the retry policy of the step also applies
-	RetryAfter int64           // for a failure: minimum delay in milliseconds
-	Worker     *tasker.ID      // worker that must hold the lease; nil skips the check
-	Digest     []byte          // identifies a repeated report
-	Expired    bool            // apply only if the lease has expired
-	RaiseFence bool            // revokes the lease
-	Actor      string
-	Reason     string
-	KeepReport json.RawMessage // report to store for later; used with the event Keep
-	Operation  *tasker.ID      // nil unless the step is an item of an operation
-}
-
 // Queue identifies the queue of a step in JSON.
 type Queue struct {
 	Namespace string `json:"n"`
 	Handler   string `json:"h"`
 }
 
-// Concluded is the result of [Tx.ConcludeSteps]. Its integers are indexes of conclusions.
+// Concluded is the result of [Tx.ConcludeSteps]. Its integers are indexes of outcomes.
 type Concluded struct {
 	Moved         []int
 	FailedForGood []int            // moved to error and not retried
@@ -54,13 +29,13 @@ type Concluded struct {
 	Queues        []Queue          // queues of the moved steps, in order; nil unless Options.ReportQueues is set
 }
 
-// ConcludeSteps applies those conclusions that match and enqueues the steps that become ready. The
+// ConcludeSteps applies those outcomes that match and enqueues the steps that become ready. The
 // caller must hold the task locks and settle the tasks afterwards.
-func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, error) {
+func (tx *Tx) ConcludeSteps(ctx context.Context, list []core.Outcome) (Concluded, error) {
 	var queued []tasker.StepRef
 	for _, c := range list {
 		if c.From == tasker.StepEnqueued {
-			queued = append(queued, c.ref())
+			queued = append(queued, c.Ref())
 		}
 	}
 	if len(queued) > 0 {
@@ -68,7 +43,7 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 			return Concluded{}, err
 		}
 	}
-	states, err := loadTasks(ctx, tx, newConclusionRequest(list))
+	states, err := loadTasks(ctx, tx, newOutcomeRequest(list))
 	if err != nil {
 		return Concluded{}, err
 	}
@@ -76,7 +51,7 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	if err != nil {
 		return Concluded{}, err
 	}
-	decided := conclude(states, list, conclusionOptions{uncounted: uncounted, queues: tx.queue.report})
+	decided := conclude(states, list, concludeOptions{uncounted: uncounted, queues: tx.queue.report})
 	stored, err := tx.store(ctx, states, decided.changes)
 	if err != nil {
 		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
@@ -84,20 +59,16 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	return decided.addStored(stored), nil
 }
 
-func newConclusionRequest(list []Conclusion) loadRequest {
-	return loadRequest{tasks: uniqueTasks(TaskIDs(list)), steps: mapSlice(list, func(c Conclusion) tasker.StepRef { return c.ref() })}
-}
-
-func (c *Conclusion) ref() tasker.StepRef {
-	return tasker.StepRef{TaskUUID: c.TaskUUID, StepUUID: c.StepUUID}
+func newOutcomeRequest(list []core.Outcome) loadRequest {
+	return loadRequest{tasks: uniqueTasks(TaskIDs(list)), steps: mapSlice(list, func(c core.Outcome) tasker.StepRef { return c.Ref() })}
 }
 
 // findUncounted returns the steps whose failed attempts do not count.
-func (tx *Tx) findUncounted(ctx context.Context, list []Conclusion) (map[tasker.ID]bool, error) {
+func (tx *Tx) findUncounted(ctx context.Context, list []core.Outcome) (map[tasker.ID]bool, error) {
 	var failed []tasker.StepRef
 	for _, c := range list {
-		if c.To == tasker.StepError && c.Retryable && (c.Worker != nil || c.Expired) {
-			failed = append(failed, c.ref())
+		if c.To() == tasker.StepError && c.Retryable && (c.Worker != nil || c.Expired) {
+			failed = append(failed, c.Ref())
 		}
 	}
 	if len(failed) == 0 {
@@ -115,20 +86,20 @@ func (tx *Tx) findUncounted(ctx context.Context, list []Conclusion) (map[tasker.
 	return uncounted, nil
 }
 
-// decidedConclusions contains what conclusions do to tasks.
-type decidedConclusions struct {
+// decidedOutcomes contains what outcomes do to tasks.
+type decidedOutcomes struct {
 	Concluded
 	changes []*core.Change
 }
 
 // addStored adds what was stored of the changes.
-func (d decidedConclusions) addStored(c storedChange) Concluded {
+func (d decidedOutcomes) addStored(c storedChange) Concluded {
 	d.Enqueued, d.Namespaces, d.ToDecide = c.Enqueued, c.Namespaces, c.ToDecide
 	return d.Concluded
 }
 
-// conclusionOptions configures conclude.
-type conclusionOptions struct {
+// concludeOptions configures conclude.
+type concludeOptions struct {
 	uncounted map[tasker.ID]bool // steps whose failed attempts do not count
 	queues    bool               // return the queues of the steps
 
@@ -136,9 +107,9 @@ type conclusionOptions struct {
 	takes  func(*stepState) bool // whether it claims a step that has become ready; may be nil
 }
 
-// conclude applies conclusions to the loaded tasks.
-func conclude(states loadedTasks, list []Conclusion, o conclusionOptions) decidedConclusions {
-	var d decidedConclusions
+// conclude applies outcomes to the loaded tasks.
+func conclude(states loadedTasks, list []core.Outcome, o concludeOptions) decidedOutcomes {
+	var d decidedOutcomes
 	changes := make(map[tasker.ID]*core.Change, len(states.tasks))
 	for _, t := range states.ordered() {
 		c := core.Begin(&t.Task, states.now)
@@ -149,9 +120,10 @@ func conclude(states loadedTasks, list []Conclusion, o conclusionOptions) decide
 		d.changes = append(d.changes, c)
 	}
 	for _, i := range orderByStep(list) {
-		v := &list[i]
+		v := list[i]
+		v.Jitter, v.Uncounted = rand.Float64(), o.uncounted[v.StepUUID]
 		c := changes[v.TaskUUID]
-		if c == nil || !c.Conclude(v.toOutcome(o.uncounted[v.StepUUID])) {
+		if c == nil || !c.Conclude(v) {
 			continue
 		}
 		d.Moved = append(d.Moved, i)
@@ -174,8 +146,8 @@ func conclude(states loadedTasks, list []Conclusion, o conclusionOptions) decide
 	return d
 }
 
-// orderByStep returns the indexes of conclusions in the order of their steps.
-func orderByStep(list []Conclusion) []int {
+// orderByStep returns the indexes of outcomes in the order of their steps.
+func orderByStep(list []core.Outcome) []int {
 	order := make([]int, len(list))
 	for i := range order {
 		order[i] = i
@@ -184,14 +156,6 @@ func orderByStep(list []Conclusion) []int {
 		return cmp.Or(slices.Compare(list[a].TaskUUID[:], list[b].TaskUUID[:]), slices.Compare(list[a].StepUUID[:], list[b].StepUUID[:]))
 	})
 	return order
-}
-
-func (c *Conclusion) toOutcome(uncounted bool) core.Outcome {
-	return core.Outcome{
-		StepUUID: c.StepUUID, From: c.From, Fence: c.Fence, Event: c.Event, Body: c.Body, ResultSize: c.ResultSize, Retryable: c.Retryable,
-		RetryAfter: time.Duration(c.RetryAfter) * time.Millisecond, Jitter: rand.Float64(), Uncounted: uncounted, Worker: c.Worker, Digest: c.Digest,
-		Expired: c.Expired, RaiseFence: c.RaiseFence, Actor: c.Actor, Reason: c.Reason, KeepReport: c.KeepReport, Operation: c.Operation,
-	}
 }
 
 // PendingReport is an accepted report that could not be applied yet.
@@ -226,7 +190,7 @@ func toNullableUUID(id *tasker.ID) pgtype.UUID {
 	return pgtype.UUID{Bytes: *id, Valid: true}
 }
 
-// TaskIDs returns the distinct tasks of conclusions.
-func TaskIDs(list []Conclusion) []tasker.ID {
-	return uniqueTasks(collectValues(list, func(c *Conclusion) tasker.ID { return c.TaskUUID }))
+// TaskIDs returns the distinct tasks of outcomes.
+func TaskIDs(list []core.Outcome) []tasker.ID {
+	return uniqueTasks(collectValues(list, func(c *core.Outcome) tasker.ID { return c.TaskUUID }))
 }

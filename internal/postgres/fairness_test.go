@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 )
 
 // share moves the steps of a handler into another namespace.
@@ -258,7 +259,7 @@ func TestAReportLeavesWhatHasWaitedToTheNextClaim(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := NextClaim{Claimant: Claimant{WorkerUUID: *done.Worker, Namespaces: []string{"a"}, Handlers: []string{"x"}, Lease: time.Minute}, Limit: 1, OnlyReady: c.onlyReady}
-			_, claimed, err := db.Report(t.Context(), []Conclusion{done}, &next)
+			_, claimed, err := db.Report(t.Context(), []core.Outcome{done}, &next)
 			if err != nil {
 				t.Fatal(err)
 			}

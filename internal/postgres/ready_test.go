@@ -81,17 +81,17 @@ func TestWhoeverMovesAnEnqueuedStepLocksItsReadyRowFirst(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				_, err = tx.ConcludeSteps(ctx, []Conclusion{{
+				_, err = tx.ConcludeSteps(ctx, []core.Outcome{{
 					TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepState(m.State), Fence: m.Fence,
-					Event: core.Resolve, To: tasker.StepResolvedManually,
+					Event: core.Resolve,
 				}})
 				return err
 			})
 		},
 		"conclude": func(ctx context.Context, db *DB, s tasker.StepRef) error {
 			return db.InTx(ctx, func(tx *Tx) error {
-				_, err := tx.ConcludeSteps(ctx, []Conclusion{{
-					TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Event: core.Resolve, To: tasker.StepResolvedManually,
+				_, err := tx.ConcludeSteps(ctx, []core.Outcome{{
+					TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Event: core.Resolve,
 				}})
 				return err
 			})

@@ -89,7 +89,7 @@ type NextClaim struct {
 // does so in one transaction and one round trip. All outcomes must be successes, since a permanent
 // failure opens an investigation. Claims lock steps last and skip locked steps, so they cannot
 // deadlock.
-func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
+func (db *DB) Report(ctx context.Context, list []core.Outcome, next *NextClaim) (Concluded, ClaimResult, error) {
 	concluded, claimed, err := db.report(ctx, list, next)
 	if err != nil || next == nil {
 		return concluded, claimed, err
@@ -129,7 +129,7 @@ func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) 
 
 // queueClaim adds the statements of a claim to a batch. It returns how many of them precede the one
 // that returns steps.
-func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l claimMode) (before int) {
+func (db *DB) queueClaim(b *pgx.Batch, list []core.Outcome, next *NextClaim, l claimMode) (before int) {
 	if next.OnlyReady {
 		b.Queue(claimReady)
 		return 0
@@ -137,7 +137,7 @@ func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l cla
 	if !l.direct && db.limits.mayHaveLimits(next.Claimant) {
 		c := db.limits.newClaim(next.Claimant, l)
 		c.size = claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}
-		c.freed = mapSlice(list, func(x Conclusion) tasker.StepRef { return tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID} })
+		c.freed = mapSlice(list, core.Outcome.Ref)
 		return c.enqueue(b)
 	}
 	sql, args := next.claimStatement(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
@@ -145,7 +145,7 @@ func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l cla
 	return 0
 }
 
-func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
+func (db *DB) report(ctx context.Context, list []core.Outcome, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
 	r := report{db: db, list: list, next: next}
 	if next != nil {
 		if r.mode, err = db.nextClaimMode(ctx, next); err != nil {
@@ -169,7 +169,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 // second stores what was decided.
 type report struct {
 	db   *DB
-	list []Conclusion
+	list []core.Outcome
 	next *NextClaim
 	mode claimMode
 
@@ -199,7 +199,7 @@ func (r *report) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	o := conclusionOptions{queues: r.db.queue.report}
+	o := concludeOptions{queues: r.db.queue.report}
 	if r.mode.direct && r.front.Claims {
 		o.worker, o.takes = r.next.WorkerUUID, r.takes
 	}
@@ -220,7 +220,7 @@ const rollbackTime = time.Second
 
 // load locks the tasks and loads them.
 func (r *report) load(ctx context.Context) (loadedTasks, error) {
-	request := newConclusionRequest(r.list)
+	request := newOutcomeRequest(r.list)
 	var batch pgx.Batch
 	batch.Queue(statement("begin"))
 	batch.Queue(statement("lockTasks"), request.tasks)

@@ -12,8 +12,8 @@ import (
 )
 
 // chain makes one task of so many steps in a row, of which the first is claimed, and
-// returns the conclusion of its success.
-func chain(t *testing.T, db *DB, steps int) Conclusion {
+// returns the outcome of its success.
+func chain(t *testing.T, db *DB, steps int) core.Outcome {
 	t.Helper()
 	worker := tasker.NewID()
 	execute(t, db, `INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`)
@@ -34,9 +34,9 @@ func chain(t *testing.T, db *DB, steps int) Conclusion {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Conclusion{
+	return core.Outcome{
 		TaskUUID: first.TaskUUID, StepUUID: first.StepUUID, From: tasker.StepInProgress, Fence: 1,
-		Event: core.Succeed, To: tasker.StepComplete, Worker: &worker, ResultSize: 2, Body: []byte(`{"result": {}}`), Digest: []byte{1},
+		Event: core.Succeed, Worker: &worker, ResultSize: 2, Body: []byte(`{"result": {}}`), Digest: []byte{1},
 	}
 }
 
@@ -50,18 +50,18 @@ func stepsRead(t *testing.T, tx pgx.Tx) (n int) {
 	return n
 }
 
-// concludeInTx applies a conclusion in a transaction. It returns how many rows of steps this read, and
+// concludeInTx applies an outcome in a transaction. It returns how many rows of steps this read, and
 // whether the steps of the task must be counted to settle it.
-func concludeInTx(t *testing.T, db *DB, tx pgx.Tx, c Conclusion) (concluded Concluded, read int, counts bool) {
+func concludeInTx(t *testing.T, db *DB, tx pgx.Tx, c core.Outcome) (concluded Concluded, read int, counts bool) {
 	t.Helper()
 	before := stepsRead(t, tx)
-	list := []Conclusion{c}
+	list := []core.Outcome{c}
 	joined := &Tx{Tx: tx, queue: db.queue}
-	states, err := loadTasks(t.Context(), joined, newConclusionRequest(list))
+	states, err := loadTasks(t.Context(), joined, newOutcomeRequest(list))
 	if err != nil {
 		t.Fatal(err)
 	}
-	decided := conclude(states, list, conclusionOptions{})
+	decided := conclude(states, list, concludeOptions{})
 	stored, err := joined.store(t.Context(), states, decided.changes)
 	if err != nil {
 		t.Fatal(err)
@@ -97,8 +97,8 @@ func TestAReportDoesNotCountTheStepsOfItsTask(t *testing.T) {
 }
 
 // mapOf makes one task of a map step with so many items, of which the first is claimed
-// and the others are enqueued, and returns the conclusion of its success.
-func mapOf(t *testing.T, db *DB, n int) Conclusion {
+// and the others are enqueued, and returns the outcome of its success.
+func mapOf(t *testing.T, db *DB, n int) core.Outcome {
 	t.Helper()
 	c := chain(t, db, n+1)
 	execute(t, db, `
@@ -178,7 +178,7 @@ func TestAReportOfTheLastItemSettlesItsTask(t *testing.T) {
 			db := openNew(t, Options{})
 			c := mapOf(t, db, 2)
 			execute(t, db, `UPDATE tasker.workflow_steps SET state = $1, `+tt.set+` WHERE item_ordinal = 1`, string(tt.last))
-			if got, _, err := db.Report(t.Context(), []Conclusion{c}, nil); err != nil || len(got.Moved) != 1 {
+			if got, _, err := db.Report(t.Context(), []core.Outcome{c}, nil); err != nil || len(got.Moved) != 1 {
 				t.Fatalf("concluded %+v, %v", got, err)
 			}
 			state, err := collectColumn[tasker.TaskState](t.Context(), db.pool, `SELECT state FROM tasker.tasks`)
@@ -221,7 +221,7 @@ func TestAReportSettlesItsTask(t *testing.T) {
 				return *s
 			}
 			before := is()
-			if got, _, err := db.Report(t.Context(), []Conclusion{c}, nil); err != nil || len(got.Moved) != 1 {
+			if got, _, err := db.Report(t.Context(), []core.Outcome{c}, nil); err != nil || len(got.Moved) != 1 {
 				t.Fatalf("concluded %+v, %v", got, err)
 			}
 			if after := is(); after.State != tt.want || after.Since.After(before.Since) != tt.moved {
