@@ -89,11 +89,11 @@ type CaseFilter struct {
 
 // CaseTotals contains the totals of all cases that match a filter.
 type CaseTotals struct {
-	Cases        int64
-	Entries      int64
-	Oldest       *time.Time // oldest open investigation, or nil
-	Recent       int64      // entries opened in the last five minutes
-	Unclassified int64      `db:"unknown"` // open investigations not assigned to a case yet
+	TotalCases   int64      `json:"total_cases" doc:"All matching cases with open investigations."`
+	TotalEntries int64      `json:"total_entries" doc:"Open investigations of these cases."`
+	TotalRecent  int64      `json:"total_recent" doc:"Of these, opened in the last five minutes."`
+	Unclassified int64      `json:"unclassified" db:"-" doc:"Open investigations without a case yet. They are classified within seconds."`
+	OldestEntry  *time.Time `json:"oldest_entry" db:"total_oldest" doc:"When the oldest open investigation was opened."`
 }
 
 // CaseUpdate changes a case. Nil fields are left unchanged.
@@ -191,11 +191,26 @@ const (
 
 // CaseGrouping explains why investigations share a case.
 type CaseGrouping struct {
-	Case             Case
-	Fingerprints     []CaseFingerprint
-	MessagesExamined int            // newest first
-	Rules            []string       // normalization rules that matched
-	Masks            []CaseVariable // ignored parts of the messages, in the order of the text
+	CaseID           ID                `json:"case_id"`
+	Parts            []CasePart        `json:"parts" doc:"Properties that all of them share."`
+	MessagesExamined int               `json:"looked" doc:"Number of examined messages, newest first."`
+	Rules            []string          `json:"rules" doc:"Normalization rules that matched. See docs/concepts/fingerprints.md."`
+	Masks            []CaseVariable    `json:"masks" doc:"Ignored parts of the message, in the order of the text."`
+	Fingerprints     []CaseFingerprint `json:"fingerprints"`
+}
+
+// CasePart is a part of the fingerprint of a case.
+type CasePart struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Parts returns the properties that all investigations of the case share.
+func (c Case) Parts() []CasePart {
+	return []CasePart{
+		{"namespace", c.Namespace}, {"template", c.TaskName}, {"step", c.StepName}, {"reason", string(c.Reason)},
+		{"detail_code", c.DetailCode}, {"error_type", c.ErrorType}, {"error_pattern", c.ErrorPattern},
+	}
 }
 
 // CaseVariable is a part of the message that differs among the investigations of a case.
@@ -221,16 +236,16 @@ type CaseSplit struct {
 // CaseComparison compares the failures of a case with the successes of the same step, and shows
 // the impact. It is evidence, not a conclusion.
 type CaseComparison struct {
-	Case            Case
-	FirstFailure    *time.Time   // of the open investigations
-	LastSuccess     *CaseSuccess // before that; nil if none was found in the examined tasks
-	TasksExamined   int
-	Failures        int  // number compared, newest first
-	Successes       int  // number compared
-	Since           bool // the successes are from after the first failure, not before
-	Differences     []CaseDifference
-	CoincidentCases []RelatedCase // other open cases first seen within two minutes
-	Impact          CaseImpact
+	CaseID          ID               `json:"case_id"`
+	FirstFailure    *time.Time       `json:"first_failure" doc:"Of the open investigations."`
+	LastSuccess     *CaseSuccess     `json:"last_success" doc:"Of the same step before that. Null if the examined tasks had none."`
+	TasksExamined   int              `json:"looked_at" doc:"Examined tasks of the template: at most 500 before the first failure and 500 since."`
+	Failures        int              `json:"failures" doc:"Compared failures, newest first, at most 1,000."`
+	Successes       int              `json:"successes" doc:"Compared successes."`
+	Since           bool             `json:"since" doc:"The successes are from after the first failure. False: from before, because there are fewer than 30 since."`
+	Differences     []CaseDifference `json:"differences" doc:"Values that are far more frequent among failures than successes, most significant first, at most 5. They are evidence, not a conclusion. Empty if there is no difference or fewer than 30 attempts could be compared."`
+	CoincidentCases []RelatedCase    `json:"began" doc:"Other open cases first seen within two minutes of this one."`
+	Impact          CaseImpact       `json:"impact"`
 }
 
 // CaseSuccess is a successful attempt of the step of a case.

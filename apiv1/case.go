@@ -8,54 +8,9 @@ import (
 
 // CaseList is a page of cases, highest impact first.
 type CaseList struct {
-	Cases        []tasker.Case `json:"cases"`
-	HasMore      bool          `json:"has_more" doc:"More cases follow. Use offset to read them."`
-	TotalCases   int64         `json:"total_cases" doc:"All matching cases with open investigations."`
-	TotalEntries int64         `json:"total_entries" doc:"Open investigations of these cases."`
-	TotalRecent  int64         `json:"total_recent" doc:"Of these, opened in the last five minutes."`
-	Unclassified int64         `json:"unclassified" doc:"Open investigations without a case yet. They are classified within seconds."`
-	OldestEntry  *time.Time    `json:"oldest_entry" doc:"When the oldest open investigation was opened."`
-}
-
-// CaseWhy explains why investigations share a case.
-type CaseWhy struct {
-	CaseID       string                   `json:"case_id"`
-	Parts        []CasePart               `json:"parts" doc:"Properties that all of them share."`
-	Looked       int                      `json:"looked" doc:"Number of examined messages, newest first."`
-	Rules        []string                 `json:"rules" doc:"Normalization rules that matched. See docs/concepts/fingerprints.md."`
-	Masks        []tasker.CaseVariable    `json:"masks" doc:"Ignored parts of the message, in the order of the text."`
-	Fingerprints []tasker.CaseFingerprint `json:"fingerprints"`
-}
-
-// CasePart is a part of the fingerprint of a case.
-type CasePart struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-// CaseChanges compares the failures of a case with the successes of the same step, and shows the
-// impact.
-type CaseChanges struct {
-	CaseID       string                  `json:"case_id"`
-	FirstFailure *time.Time              `json:"first_failure" doc:"Of the open investigations."`
-	LastSuccess  *tasker.CaseSuccess     `json:"last_success" doc:"Of the same step before that. Null if the examined tasks had none."`
-	LookedAt     int                     `json:"looked_at" doc:"Examined tasks of the template: at most 500 before the first failure and 500 since."`
-	Failures     int                     `json:"failures" doc:"Compared failures, newest first, at most 1,000."`
-	Successes    int                     `json:"successes" doc:"Compared successes."`
-	Since        bool                    `json:"since" doc:"The successes are from after the first failure. False: from before, because there are fewer than 30 since."`
-	Differences  []tasker.CaseDifference `json:"differences" doc:"Values that are far more frequent among failures than successes, most significant first, at most 5. They are evidence, not a conclusion. Empty if there is no difference or fewer than 30 attempts could be compared."`
-	Began        []tasker.RelatedCase    `json:"began" doc:"Other open cases first seen within two minutes of this one."`
-	Impact       tasker.CaseImpact       `json:"impact"`
-}
-
-// FromCaseChanges converts a comparison.
-func FromCaseChanges(c tasker.CaseComparison) CaseChanges {
-	return CaseChanges{
-		CaseID: c.Case.ID.String(), FirstFailure: c.FirstFailure, LastSuccess: c.LastSuccess,
-		LookedAt: c.TasksExamined,
-		Failures: c.Failures, Successes: c.Successes, Since: c.Since, Differences: orEmpty(c.Differences), Began: orEmpty(c.CoincidentCases),
-		Impact: c.Impact,
-	}
+	Cases   []tasker.Case `json:"cases"`
+	HasMore bool          `json:"has_more" doc:"More cases follow. Use offset to read them."`
+	tasker.CaseTotals
 }
 
 // UpdateCase changes a case. Absent fields are left unchanged.
@@ -96,23 +51,4 @@ type SplitCase struct {
 type CaseSplit struct {
 	CaseID  string `json:"case_id"`
 	Entries int64  `json:"entries" doc:"Open investigations that will leave the case within seconds."`
-}
-
-// FromCases converts a page of cases and the totals of all pages.
-func FromCases(page []tasker.Case, more bool, t tasker.CaseTotals) CaseList {
-	return CaseList{
-		Cases: page, HasMore: more, TotalCases: t.Cases, TotalEntries: t.Entries, TotalRecent: t.Recent, Unclassified: t.Unclassified, OldestEntry: t.Oldest,
-	}
-}
-
-// FromCaseWhy converts the explanation of a case.
-func FromCaseWhy(w tasker.CaseGrouping) CaseWhy {
-	c := w.Case
-	return CaseWhy{
-		CaseID: c.ID.String(), Looked: w.MessagesExamined, Rules: orEmpty(w.Rules), Masks: orEmpty(w.Masks), Fingerprints: orEmpty(w.Fingerprints),
-		Parts: []CasePart{
-			{"namespace", c.Namespace}, {"template", c.TaskName}, {"step", c.StepName}, {"reason", string(c.Reason)}, {"detail_code", c.DetailCode},
-			{"error_type", c.ErrorType}, {"error_pattern", c.ErrorPattern},
-		},
-	}
 }

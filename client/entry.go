@@ -94,13 +94,13 @@ func (c *Client) Case(ctx context.Context, id tasker.ID) (tasker.CaseDetail, err
 }
 
 // WhyCase explains why investigations share a case.
-func (c *Client) WhyCase(ctx context.Context, id tasker.ID) (apiv1.CaseWhy, error) {
+func (c *Client) WhyCase(ctx context.Context, id tasker.ID) (tasker.CaseGrouping, error) {
 	return call(ctx, c, endpoint.WhyCase, none, none, id)
 }
 
 // CaseChanges compares the failures of a case with the successes of the same step, and returns
 // the impact.
-func (c *Client) CaseChanges(ctx context.Context, id tasker.ID) (apiv1.CaseChanges, error) {
+func (c *Client) CaseChanges(ctx context.Context, id tasker.ID) (tasker.CaseComparison, error) {
 	return call(ctx, c, endpoint.ChangesOfCase, none, none, id)
 }
 

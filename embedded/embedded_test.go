@@ -277,7 +277,7 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	if changes.FirstFailure == nil || changes.Impact.Tasks != 1 {
 		t.Errorf("changes %+v", changes)
 	}
-	if owned.Owner != "ann" || detail.Owner != "ann" || len(detail.Fingerprints) != 1 || why.Case.ID != owned.ID {
+	if owned.Owner != "ann" || detail.Owner != "ann" || len(detail.Fingerprints) != 1 || why.CaseID != owned.ID {
 		t.Errorf("owned %+v, detail %+v, why %+v", owned, detail, why)
 	}
 	if _, err := e.SplitCase(ctx, owned.ID, tasker.CaseSplit{Literal: "x", Actor: "ann", Reason: "odd"}); tasker.CodeOf(err) != tasker.Conflict {

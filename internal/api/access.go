@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -230,16 +229,13 @@ func (x *request) canSeeSystem() bool {
 	return x.caller != nil && x.caller.Scope(access.ReadSystem).IncludesAll()
 }
 
-func (s *server) whoAmI(x *request) error {
-	return x.respond(http.StatusOK, apiv1.FromIdentity(x.caller.Subject, x.caller.GrantTexts(), x.server.auth != nil))
+func (s *server) whoAmI(x *request) (apiv1.Identity, error) {
+	return apiv1.Identity{Subject: x.caller.Subject, Grants: orEmpty(x.caller.GrantTexts()), SignIn: s.auth != nil}, nil
 }
 
-func (s *server) listKeys(x *request, q apiv1.KeyQuery) error {
+func (s *server) listKeys(x *request, q apiv1.KeyQuery) (apiv1.KeyList, error) {
 	list, more, err := s.db.Keys(x.ctx, postgres.KeyFilter{Revoked: q.Revoked, Search: q.Search, Limit: q.Limit, Offset: q.Offset})
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.KeyList{Keys: convert(list, toKey), Pagination: newPagination(q.Page, len(list), more)})
+	return apiv1.KeyList{Keys: convert(list, toKey), Pagination: newPagination(q.Limit, q.Offset, len(list), more)}, err
 }
 
 func toKey(k access.Key) apiv1.Key {
@@ -250,49 +246,38 @@ func toKey(k access.Key) apiv1.Key {
 	}
 }
 
-func (s *server) createKey(x *request, req apiv1.CreateKey) error {
+func (s *server) createKey(x *request, req apiv1.CreateKey) (apiv1.CreatedKey, error) {
 	var validFor *time.Duration
 	if req.ExpiresInSeconds != nil {
 		d := time.Duration(*req.ExpiresInSeconds) * time.Second
 		validFor = &d
 	}
 	k, token, err := auth.CreateKey(x.ctx, s.db, auth.NewKey{Name: req.Name, Grants: req.Grants, ValidFor: validFor, Actor: x.resolveActor("")})
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusCreated, apiv1.CreatedKey{Key: toKey(k), Token: token})
+	return apiv1.CreatedKey{Key: toKey(k), Token: token}, err
 }
 
-func (s *server) rotateKey(x *request, req apiv1.RotateKey) error {
+func (s *server) rotateKey(x *request, req apiv1.RotateKey) (apiv1.CreatedKey, error) {
 	id := x.pathUUID("key_uuid")
 	token := access.NewToken()
 	if err := s.db.RotateKey(x.ctx, id, token, time.Duration(req.GraceSeconds)*time.Second, x.resolveActorOrUnknown("")); err != nil {
-		return err
+		return apiv1.CreatedKey{}, err
 	}
 	s.auth.PollRevocations(x.ctx)
 	k, err := s.db.Key(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.CreatedKey{Key: toKey(k), Token: token.Text})
+	return apiv1.CreatedKey{Key: toKey(k), Token: token.Text}, err
 }
 
-func (s *server) revokeKey(x *request) error {
-	id := x.pathUUID("key_uuid")
-	k, err := s.db.RevokeKey(x.ctx, id, x.resolveActorOrUnknown(""))
-	if err != nil {
-		return err
+func (s *server) revokeKey(x *request) (apiv1.Key, error) {
+	k, err := s.db.RevokeKey(x.ctx, x.pathUUID("key_uuid"), x.resolveActorOrUnknown(""))
+	if err == nil {
+		s.auth.PollRevocations(x.ctx)
 	}
-	s.auth.PollRevocations(x.ctx)
-	return x.respond(http.StatusOK, toKey(k))
+	return toKey(k), err
 }
 
-func (s *server) listSessions(x *request, q apiv1.SessionQuery) error {
+func (s *server) listSessions(x *request, q apiv1.SessionQuery) (apiv1.SessionList, error) {
 	list, more, err := s.db.OpenSessions(x.ctx, postgres.SessionFilter{Subject: q.Subject, Idle: s.auth.Idle(), Limit: q.Limit, Offset: q.Offset})
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.SessionList{Sessions: convert(list, toSession), Pagination: newPagination(q.Page, len(list), more)})
+	return apiv1.SessionList{Sessions: convert(list, toSession), Pagination: newPagination(q.Limit, q.Offset, len(list), more)}, err
 }
 
 func toSession(s access.Session) apiv1.Session {
@@ -307,23 +292,20 @@ func toSession(s access.Session) apiv1.Session {
 	}
 }
 
-func (s *server) endSessions(x *request, req apiv1.EndSessions) error {
+func (s *server) endSessions(x *request, req apiv1.EndSessions) (ended apiv1.EndedSessions, err error) {
 	if (req.SessionUUID == "") == (req.Subject == "") {
-		return tasker.Errorf(tasker.Invalid, "set either session_uuid or subject")
+		return ended, tasker.Errorf(tasker.Invalid, "set either session_uuid or subject")
 	}
 	var id tasker.ID
 	if req.SessionUUID != "" {
-		var err error
 		if id, err = parseID(req.SessionUUID); err != nil {
-			return tasker.Errorf(tasker.Invalid, "session_uuid %v", err)
+			return ended, tasker.Errorf(tasker.Invalid, "session_uuid %v", err)
 		}
 	}
-	n, err := s.db.EndSessions(x.ctx, id, req.Subject, x.resolveActorOrUnknown(""))
-	if err != nil {
-		return err
+	if ended.Ended, err = s.db.EndSessions(x.ctx, id, req.Subject, x.resolveActorOrUnknown("")); err == nil {
+		s.auth.PollRevocations(x.ctx)
 	}
-	s.auth.PollRevocations(x.ctx)
-	return x.respond(http.StatusOK, apiv1.EndedSessions{Ended: n})
+	return ended, err
 }
 
 // resolveActorOrUnknown is like actor but returns unknownActor instead of an empty string.

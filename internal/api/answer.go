@@ -1,7 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
+	"reflect"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -29,20 +32,16 @@ func (x *request) respond(status int, body any) error {
 	return x.send(status, jsonMedia, doc)
 }
 
-// respondResult sends value as JSON, or returns err if it is not nil.
-func (x *request) respondResult(status int, value any, err error) error {
-	if err != nil {
-		return err
+// respondAnswer sends the answer of a handler. A list is never null.
+func (x *request) respondAnswer(answer any) error {
+	if answer == (none{}) {
+		x.w.WriteHeader(http.StatusNoContent)
+		return nil
 	}
-	return x.respond(status, value)
-}
-
-// respondWith sends document(value) as JSON, or returns err if it is not nil.
-func respondWith[T, D any](x *request, status int, value T, err error, document func(T) D) error {
-	if err != nil {
-		return err
+	if v := reflect.ValueOf(answer); v.Kind() == reflect.Slice && v.IsNil() {
+		answer = []none{}
 	}
-	return x.respond(status, document(value))
+	return x.respond(cmp.Or(x.status, slices.Concat(x.route.Statuses, []int{http.StatusOK})[0]), answer)
 }
 
 // send sends a response. While it is written, the request no longer counts against the limits on

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net/http"
 	"strings"
 	"time"
 
@@ -9,43 +8,20 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-func (s *server) createAnswerLink(x *request) error {
-	task, step, err := s.readTaskAndStepIDs(x)
-	if err != nil {
-		return err
-	}
-	var req apiv1.CreateAnswerLink
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) createAnswerLink(x *request, ref tasker.StepRef, req apiv1.CreateAnswerLink) (apiv1.NewAnswerLink, error) {
 	r := tasker.AnswerLinkRequest{Actor: x.resolveActorOrUnknown(req.By)}
 	if req.ExpiresInSeconds != nil {
 		r.Life = time.Duration(*req.ExpiresInSeconds) * time.Second
 	}
-	made, err := s.engine.CreateAnswerLink(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, r)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusCreated, apiv1.FromNewAnswerLink(made, strings.TrimSuffix(s.publicURL, "/")))
+	made, err := s.engine.CreateAnswerLink(x.ctx, ref, r)
+	return apiv1.FromNewAnswerLink(made, strings.TrimSuffix(s.publicURL, "/")), err
 }
 
-func (s *server) listAnswerLinks(x *request) error {
-	task, step, err := s.readTaskAndStepIDs(x)
-	if err != nil {
-		return err
-	}
-	list, err := s.engine.AnswerLinks(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step})
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.AnswerLinks{Links: orEmpty(list)})
+func (s *server) listAnswerLinks(x *request, ref tasker.StepRef, _ none) (apiv1.AnswerLinks, error) {
+	list, err := s.engine.AnswerLinks(x.ctx, ref)
+	return apiv1.AnswerLinks{Links: orEmpty(list)}, err
 }
 
-func (s *server) revokeAnswerLink(x *request) error {
-	task, step, err := s.readTaskAndStepIDs(x)
-	if err != nil {
-		return err
-	}
-	l, err := s.engine.RevokeAnswerLink(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, x.pathUUID("link_uuid"), x.resolveActorOrUnknown(""))
-	return x.respondResult(http.StatusOK, l, err)
+func (s *server) revokeAnswerLink(x *request, ref tasker.StepRef, _ none) (tasker.AnswerLink, error) {
+	return s.engine.RevokeAnswerLink(x.ctx, ref, x.pathUUID("link_uuid"), x.resolveActorOrUnknown(""))
 }

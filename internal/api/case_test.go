@@ -94,8 +94,8 @@ func TestWorkOnACase(t *testing.T) {
 		len(d.History) == 0 || d.History[len(d.History)-1].Event != "opened" || len(d.Spread) == 0 {
 		t.Errorf("detail %+v", d)
 	}
-	why := want[apiv1.CaseWhy](h, http.StatusOK, "GET", path+"/why", nil)
-	if why.Looked != 3 || len(why.Parts) != 7 || why.Parts[2].Value != c.StepName {
+	why := want[tasker.CaseGrouping](h, http.StatusOK, "GET", path+"/why", nil)
+	if why.MessagesExamined != 3 || len(why.Parts) != 7 || why.Parts[2].Value != c.StepName {
 		t.Errorf("why %+v", why)
 	}
 	owned := want[tasker.Case](h, http.StatusOK, "PATCH", path, `{"owner":"ann","owned_for_minutes":60,"notes":"mine","actor":"ann","expected_updated_at":"`+c.UpdatedAt.Format(time.RFC3339Nano)+`"}`)

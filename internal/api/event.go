@@ -18,50 +18,40 @@ import (
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/query"
 	"tasker.example/tasker/internal/sink"
 )
 
 const maxCounted = 10_000 // counting the undelivered events of a sink stops here
 
-func (s *server) listEmissions(x *request, f tasker.EmissionFilter) error {
+func (s *server) listEmissions(x *request, f tasker.EmissionFilter) (apiv1.EmissionList, error) {
 	list, more, err := s.db.Emissions(x.ctx, f)
-	if err != nil {
-		return err
-	}
 	page := apiv1.Continuation{Limit: f.Limit, Count: len(list), HasMore: more}
 	page.NextBefore = nextCursor(list, more, func(e tasker.Emission) int64 { return e.Position })
-	return x.respond(http.StatusOK, apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: page})
+	return apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: page}, err
 }
 
-func (s *server) getEmission(x *request) error {
+func (s *server) getEmission(x *request) (apiv1.EmittedEvent, error) {
 	id := x.pathUUID("event_uuid")
 	e, err := s.db.Event(x.ctx, id)
 	if err != nil {
-		return err
+		return apiv1.EmittedEvent{}, err
 	}
 	list, err := s.db.EmissionsOf(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.FromEvent(e, list))
+	return apiv1.FromEvent(e, list), err
 }
 
-func (s *server) reEmit(x *request, req apiv1.ReEmit) error {
+func (s *server) reEmit(x *request, req apiv1.ReEmit) (apiv1.ReEmitted, error) {
 	r, err := reEmission(req)
 	if err != nil {
-		return err
+		return apiv1.ReEmitted{}, err
 	}
 	r.Key, r.Actor = x.idempotencyKey(), x.resolveActor(r.Actor)
 	if err := x.checkResend(r); err != nil {
-		return err
+		return apiv1.ReEmitted{}, err
 	}
 	sent, err := emission.ReEmit(x.ctx, s.db, r)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.ReEmitted{
-		Events: sent.Events, Emissions: sent.Emissions, Sinks: sent.Sinks, NextFromPosition: sent.Next,
-	})
+	return apiv1.ReEmitted{Events: sent.Events, Emissions: sent.Emissions, Sinks: sent.Sinks, NextFromPosition: sent.Next}, err
 }
 
 // reEmission returns the requested event, or range of positions.
@@ -84,26 +74,19 @@ func reEmission(req apiv1.ReEmit) (r emission.ReEmission, err error) {
 	return r, nil
 }
 
-func (s *server) listSinks(x *request) error {
+func (s *server) listSinks(x *request) ([]tasker.SinkState, error) {
 	names, err := s.db.Sinks(x.ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list, err := s.db.SinkStates(x.ctx, names, maxCounted)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, orEmpty(list))
+	return s.db.SinkStates(x.ctx, names, maxCounted)
 }
 
-func (s *server) listAudit(x *request, q apiv1.AuditQuery) error {
+func (s *server) listAudit(x *request, q apiv1.AuditQuery) (apiv1.AuditList, error) {
 	list, more, err := s.db.AuditEvents(x.ctx, q.Action, q.Before, q.Limit)
-	if err != nil {
-		return err
-	}
 	page := apiv1.Continuation{Limit: q.Limit, Count: len(list), HasMore: more}
 	page.NextBefore = nextCursor(list, more, func(e tasker.AuditEvent) int64 { return e.ID })
-	return x.respond(http.StatusOK, apiv1.AuditList{Events: orEmpty(list), Pagination: page})
+	return apiv1.AuditList{Events: orEmpty(list), Pagination: page}, err
 }
 
 // FeedOptions configures the live feed. The zero value uses the defaults.
@@ -127,7 +110,11 @@ func (o FeedOptions) complete(db *postgres.DB, log *slog.Logger) FeedOptions {
 }
 
 // followEvents streams events until the client disconnects or the server stops.
-func (s *server) followEvents(x *request, q apiv1.EventQuery) error {
+func (s *server) followEvents(x *request) error {
+	var q apiv1.EventQuery
+	if err := query.Decode(x.query, &q); err != nil {
+		return err
+	}
 	topics, err := topicsOf(q.Topic)
 	if err != nil {
 		return err

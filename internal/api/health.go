@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -18,10 +17,12 @@ import (
 )
 
 // newHealthHandler returns a handler that always responds with status, to show that the server responds.
-func (s *server) newHealthHandler(status string) func(*request) error {
-	return func(x *request) error {
-		return x.respond(http.StatusOK, apiv1.Health{Status: status, Timestamp: time.Now().UTC(), Version: s.version})
-	}
+func (s *server) newHealthHandler(status string) func(*request) (apiv1.Health, error) {
+	return func(*request) (apiv1.Health, error) { return s.newHealth(status), nil }
+}
+
+func (s *server) newHealth(status string) apiv1.Health {
+	return apiv1.Health{Status: status, Timestamp: time.Now().UTC(), Version: s.version}
 }
 
 const (
@@ -93,7 +94,8 @@ func (s *server) checkReadiness(ctx context.Context) map[string]checkResult {
 	return all
 }
 
-func (s *server) getReadiness(x *request) error {
+func (s *server) getReadiness(x *request) (apiv1.Health, error) {
+	health := s.newHealth("ready")
 	detailed := x.canSeeSystem()
 	checks := maps.Clone(s.checks.ready.get(x.ctx))
 	checks["running"] = checkResult{err: s.stopping.Err()}
@@ -112,19 +114,20 @@ func (s *server) getReadiness(x *request) error {
 		seen[name] = apiv1.HealthCheck{Status: status, DurationMS: check.took.Milliseconds()}
 	}
 	if len(causes) > 0 && !detailed {
-		return &tasker.Error{Code: tasker.Unavailable, Message: "the server is not ready: see its log", Err: errors.Join(causes...)}
+		return health, &tasker.Error{Code: tasker.Unavailable, Message: "the server is not ready: see its log", Err: errors.Join(causes...)}
 	}
 	if !detailed {
-		return x.respond(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version})
+		return health, nil
 	}
 	components := s.checkComponents(access.WithPayloadScope(x.ctx, x.caller.Scope(access.ReadPayloads)))
 	if len(causes) > 0 {
-		return &tasker.Error{
+		return health, &tasker.Error{
 			Code: tasker.Unavailable, Message: "the server is not ready; see details.checks",
 			Details: map[string]any{"checks": seen, "loops": loops, "components": components}, Err: errors.Join(causes...),
 		}
 	}
-	return x.respond(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Loops: loops, Components: components})
+	health.Checks, health.Loops, health.Components = seen, loops, components
+	return health, nil
 }
 
 // checkLoops returns the status of each loop, and an error if loops that tasks depend on are late.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net/http"
 	"slices"
 
 	"tasker.example/tasker"
@@ -9,11 +8,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-func (s *server) listInbox(x *request, q apiv1.InboxQuery) error {
+func (s *server) listInbox(x *request, q apiv1.InboxQuery) (inbox apiv1.Inbox, err error) {
 	f := tasker.InboxFilter{Namespace: q.Namespace, Template: q.Template, Overdue: q.Overdue, Limit: q.Limit}
-	var err error
 	if f.Assignees, err = x.readAssignees(q); err != nil {
-		return err
+		return inbox, err
 	}
 	if !q.DueBefore.IsZero() {
 		f.DueBefore = &q.DueBefore
@@ -21,19 +19,16 @@ func (s *server) listInbox(x *request, q apiv1.InboxQuery) error {
 	if q.After != "" {
 		after, err := tasker.ParseInboxCursor(q.After)
 		if err != nil {
-			return err
+			return inbox, err
 		}
 		f.After = &after
 	}
 	list, more, err := s.engine.Inbox(x.ctx, f)
-	if err != nil {
-		return err
-	}
 	page := apiv1.InboxPage{Limit: f.Limit, Count: len(list), HasMore: more}
 	page.NextAfter = nextCursor(list, more, func(h tasker.HumanStep) string {
 		return tasker.InboxCursor{DueAt: h.DueAt, Step: h.StepUUID}.String()
 	})
-	return x.respond(http.StatusOK, apiv1.Inbox{Steps: orEmpty(list), Pagination: page})
+	return apiv1.Inbox{Steps: orEmpty(list), Pagination: page}, err
 }
 
 // readAssignees returns the assignees to which the inbox is limited; nil means all.
@@ -56,24 +51,10 @@ func (x *request) readAssignees(q apiv1.InboxQuery) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-func (s *server) getStepAssignee(x *request) error {
-	task, step, err := s.readTaskAndStepIDs(x)
-	if err != nil {
-		return err
-	}
-	d, err := s.engine.HumanStep(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step})
-	return x.respondResult(http.StatusOK, d, err)
+func (s *server) getStepAssignee(x *request, ref tasker.StepRef, _ none) (tasker.HumanStepDetail, error) {
+	return s.engine.HumanStep(x.ctx, ref)
 }
 
-func (s *server) assignStep(x *request) error {
-	task, step, err := s.readTaskAndStepIDs(x)
-	if err != nil {
-		return err
-	}
-	var req apiv1.AssignStep
-	if err := x.read(&req); err != nil {
-		return err
-	}
-	now, err := s.engine.Assign(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, tasker.AssignRequest{Assignee: req.Assignee, Reason: req.Reason, Actor: x.resolveActorOrUnknown(req.By)})
-	return x.respondResult(http.StatusOK, now, err)
+func (s *server) assignStep(x *request, ref tasker.StepRef, req apiv1.AssignStep) (tasker.HumanStep, error) {
+	return s.engine.Assign(x.ctx, ref, tasker.AssignRequest{Assignee: req.Assignee, Reason: req.Reason, Actor: x.resolveActorOrUnknown(req.By)})
 }

@@ -18,49 +18,41 @@ const (
 )
 
 // changeOf returns a handler that changes an operation.
-func changeOf(do changeOperation) func(*request, apiv1.ChangeOperation) error {
-	return func(x *request, req apiv1.ChangeOperation) error { return x.changeOperation(req.By, do) }
+func changeOf(do func(context.Context, tasker.ID, string) (tasker.Operation, error)) func(*request, apiv1.ChangeOperation) (apiv1.Operation, error) {
+	return func(x *request, req apiv1.ChangeOperation) (apiv1.Operation, error) {
+		o, err := do(x.ctx, x.pathUUID("operation_uuid"), x.resolveActor(req.By))
+		return apiv1.FromOperation(o), err
+	}
 }
 
-func (s *server) planOperation(x *request) error {
-	var req apiv1.PlanOperation
-	err := x.read(&req)
-	if err != nil {
-		return err
-	}
+func (s *server) planOperation(x *request, req apiv1.PlanOperation) (out apiv1.Operation, err error) {
 	p := tasker.OperationPlan{
 		Act: tasker.Act(req.Act.Type), Result: nullToNil(req.Act.Result), ResultExpression: req.Act.ResultExpression, Metadata: nullToNil(req.Act.Metadata), Actor: x.resolveActor(req.PlannedBy), Reason: req.Reason,
 		RatePerMinute: req.RatePerMinute, Limit: req.Limit, SkipOverlap: req.Overlap == "skip", RequestKey: x.idempotencyKey(),
-	}
-	if req.Waves != nil {
-		p.Waves = append([]int{}, *req.Waves...)
+		Waves: readWaves(req.Waves),
 	}
 	if g := req.Guards; g != nil {
 		p.Guards = tasker.Guards{IgnoreNewCause: g.IgnoreNewCause, WaveTimeout: time.Duration(g.WaveTimeoutSeconds) * time.Second, WorkerAtLeast: g.WorkerAtLeast}
 		if p.Guards.Tolerate, err = readTolerance("guards.tolerate", g.Tolerate); err != nil {
-			return err
+			return out, err
 		}
 	}
 	if p.Selection, err = toSelection(req.Select); err != nil {
-		return err
+		return out, err
 	}
 	if n := p.Selection.Filter.Namespace; n != "" {
 		if err := x.checkNamespace(n); err != nil {
-			return err
+			return out, err
 		}
 	}
 	if err := operation.CheckPlanPermission(x.ctx, x.caller.Identity, p.Act); err != nil {
-		return err
+		return out, err
 	}
 	o, made, err := s.operations.Plan(x.ctx, p)
-	if err != nil {
-		return err
+	if !made {
+		x.status = http.StatusOK
 	}
-	status := http.StatusOK
-	if made {
-		status = http.StatusCreated
-	}
-	return x.respond(status, apiv1.FromOperation(o))
+	return apiv1.FromOperation(o), err
 }
 
 // readTolerance parses a failure tolerance. It returns nil for an empty text.
@@ -112,68 +104,51 @@ func toSelection(s apiv1.OperationSelection) (tasker.OperationSelection, error) 
 	return out, nil
 }
 
-func (s *server) listOperations(x *request, f tasker.OperationFilter) error {
+func (s *server) listOperations(x *request, f tasker.OperationFilter) (apiv1.OperationList, error) {
 	list, more, err := s.db.Operations(x.ctx, f)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.OperationList{Operations: convert(list, apiv1.FromOperation), Pagination: newPagination(apiv1.Page{Limit: f.Limit, Offset: f.Offset}, len(list), more)})
+	return apiv1.OperationList{Operations: convert(list, apiv1.FromOperation), Pagination: newPagination(f.Limit, f.Offset, len(list), more)}, err
 }
 
-func (s *server) getOperation(x *request) error {
+func (s *server) getOperation(x *request) (out apiv1.Operation, err error) {
 	o, err := s.db.Operation(x.ctx, x.pathUUID("operation_uuid"))
 	if err != nil {
-		return err
+		return out, err
 	}
-	out := apiv1.FromOperation(o)
+	out = apiv1.FromOperation(o)
 	if o.Selected == 0 && o.Selection.WorkerVersion == "" && o.Selection.FailedSince == nil {
 		n, err := s.db.CountArrivals(x.ctx, o.Selection, o.CreatedAt, arrivalsLimit)
 		if err != nil {
-			return err
+			return out, err
 		}
 		out.ArrivedSince = &n
 	}
-	return x.respond(http.StatusOK, out)
+	return out, nil
 }
 
-func (s *server) listOperationItems(x *request, f tasker.OperationItemFilter) error {
+func (s *server) listOperationItems(x *request, f tasker.OperationItemFilter) (out apiv1.OperationItemList, err error) {
 	id := x.pathUUID("operation_uuid")
 	if _, err := s.db.Operation(x.ctx, id); err != nil {
-		return err
+		return out, err
 	}
 	list, more, err := s.db.OperationItems(x.ctx, id, f)
-	if err != nil {
-		return err
+	out.Items, out.Next = orEmpty(list), nextCursor(list, more, func(i tasker.OperationItem) int { return i.Ordinal })
+	return out, err
+}
+
+func (s *server) dryRunOperation(x *request, req apiv1.DryRunOperation) (tasker.DryRun, error) {
+	return s.operations.DryRun(x.ctx, x.pathUUID("operation_uuid"), req.After, cmp.Or(req.Limit, dryRunLimit))
+}
+
+func (s *server) startOperation(x *request, req apiv1.StartOperation) (apiv1.Operation, error) {
+	o, err := s.operations.Start(x.ctx, x.pathUUID("operation_uuid"), req.PlanDigest, x.resolveActor(req.By))
+	return apiv1.FromOperation(o), err
+}
+
+func (s *server) resumeOperation(x *request, req apiv1.ResumeOperation) (out apiv1.Operation, err error) {
+	r := tasker.ResumeOptions{TolerateCause: req.TolerateCause}
+	if r.Tolerate, err = readTolerance("tolerate", req.Tolerate); err != nil {
+		return out, err
 	}
-	out := apiv1.OperationItemList{Items: orEmpty(list)}
-	out.Next = nextCursor(list, more, func(i tasker.OperationItem) int { return i.Ordinal })
-	return x.respond(http.StatusOK, out)
-}
-
-func (s *server) dryRunOperation(x *request, req apiv1.DryRunOperation) error {
-	r, err := s.operations.DryRun(x.ctx, x.pathUUID("operation_uuid"), req.After, cmp.Or(req.Limit, dryRunLimit))
-	return x.respondResult(http.StatusOK, r, err)
-}
-
-func (s *server) startOperation(x *request, req apiv1.StartOperation) error {
-	return x.changeOperation(req.By, func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
-		return s.operations.Start(ctx, id, req.PlanDigest, actor)
-	})
-}
-
-func (s *server) resumeOperation(x *request, req apiv1.ResumeOperation) error {
-	tolerate, err := readTolerance("tolerate", req.Tolerate)
-	if err != nil {
-		return err
-	}
-	return x.changeOperation(req.By, func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
-		return s.operations.Resume(ctx, id, actor, tasker.ResumeOptions{Tolerate: tolerate, TolerateCause: req.TolerateCause})
-	})
-}
-
-type changeOperation func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error)
-
-func (x *request) changeOperation(by string, do changeOperation) error {
-	o, err := do(x.ctx, x.pathUUID("operation_uuid"), x.resolveActor(by))
-	return respondWith(x, http.StatusOK, o, err, apiv1.FromOperation)
+	o, err := s.operations.Resume(x.ctx, x.pathUUID("operation_uuid"), x.resolveActor(req.By), r)
+	return apiv1.FromOperation(o), err
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -158,18 +157,6 @@ func (x *request) checkIdempotencyKey() error {
 	}
 	return nil
 }
-
-// newGetHandler returns a handler that responds with the object whose id is a path parameter.
-func newGetHandler[T, D any](
-	param string, get func(context.Context, tasker.ID) (T, error), document func(T) D,
-) func(*request) error {
-	return func(x *request) error {
-		v, err := get(x.ctx, x.pathUUID(param))
-		return respondWith(x, http.StatusOK, v, err, document)
-	}
-}
-
-func identity[T any](v T) T { return v }
 
 // checkPath validates the path parameters.
 func (x *request) checkPath() error {
@@ -356,8 +343,8 @@ func nextCursor[T, P any](list []T, more bool, position func(T) P) *P {
 }
 
 // newPagination returns the pagination of a response.
-func newPagination(p apiv1.Page, count int, more bool) apiv1.Pagination {
-	return apiv1.Pagination{Limit: p.Limit, Offset: p.Offset, Count: count, HasMore: more}
+func newPagination(limit, offset, count int, more bool) apiv1.Pagination {
+	return apiv1.Pagination{Limit: limit, Offset: offset, Count: count, HasMore: more}
 }
 
 // malformedError is the failure type if a worker reports an error that violates the protocol.

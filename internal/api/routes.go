@@ -10,7 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/endpoint"
@@ -23,13 +22,13 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newQueryRoute(endpoint.RegisterTemplate, s.registerTemplate),
 		newQueryRoute(endpoint.ListTemplates, s.listTemplates),
 		newRoute(endpoint.GetTemplate, s.getTemplate),
-		newRoute(endpoint.RetireTemplate, func(x *request) error { return s.retireTemplate(x, true) }),
-		newRoute(endpoint.UnretireTemplate, func(x *request) error { return s.retireTemplate(x, false) }),
+		newBodyRoute(endpoint.RetireTemplate, s.retireTemplate(true)),
+		newBodyRoute(endpoint.UnretireTemplate, s.retireTemplate(false)),
 
 		newQueryRoute(endpoint.ListTasks, s.listTasks),
 		newQueryRoute(endpoint.CancelTasks, s.cancelTasks),
 		newQueryRoute(endpoint.ListAttributes, s.listAttributes),
-		newQueryRoute(endpoint.FollowTask, s.followTask),
+		newRawRoute(endpoint.FollowTask, s.followTask),
 		newQueryRoute(endpoint.ListTaskRequests, s.listTaskRequests),
 		newRoute(endpoint.DeleteTaskRequest, s.deleteTaskRequest),
 		newBodyRoute(endpoint.ChangeDue, s.changeDue),
@@ -37,22 +36,22 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newBodyRoute(endpoint.ChangeVersion, s.changeVersion),
 		newBodyRoute(endpoint.ChangeTasks, s.changeTasks),
 
-		newRoute(endpoint.GetTaskContext, s.getTaskContext),
-		newRoute(endpoint.GetStepResult, s.getStepResult),
+		newRawRoute(endpoint.GetTaskContext, s.getTaskContext),
+		newRawRoute(endpoint.GetStepResult, s.getStepResult),
 		newQueryRoute(endpoint.GetItemResults, s.listItemResults),
 
-		newRoute(endpoint.CreateAnswerLink, s.createAnswerLink),
-		newRoute(endpoint.ListAnswerLinks, s.listAnswerLinks),
-		newRoute(endpoint.RevokeAnswerLink, s.revokeAnswerLink),
+		newStepRoute(endpoint.CreateAnswerLink, s.createAnswerLink),
+		newStepRoute(endpoint.ListAnswerLinks, s.listAnswerLinks),
+		newStepRoute(endpoint.RevokeAnswerLink, s.revokeAnswerLink),
 
 		newQueryRoute(endpoint.ListInbox, s.listInbox),
-		newRoute(endpoint.GetAssignee, s.getStepAssignee),
-		newRoute(endpoint.AssignStep, s.assignStep),
+		newStepRoute(endpoint.GetAssignee, s.getStepAssignee),
+		newStepRoute(endpoint.AssignStep, s.assignStep),
 
 		newQueryRoute(endpoint.ListCases, s.listCases),
-		newRoute(endpoint.GetCase, newGetHandler("case_id", s.caseService.FindDetail, identity)),
-		newRoute(endpoint.WhyCase, newGetHandler("case_id", s.caseService.Why, apiv1.FromCaseWhy)),
-		newRoute(endpoint.ChangesOfCase, newGetHandler("case_id", s.caseService.Changes, apiv1.FromCaseChanges)),
+		newRoute(endpoint.GetCase, byID("case_id", s.caseService.FindDetail)),
+		newRoute(endpoint.WhyCase, byID("case_id", s.caseService.Why)),
+		newRoute(endpoint.ChangesOfCase, byID("case_id", s.caseService.Changes)),
 
 		newBodyRoute(endpoint.UpdateCase, s.updateCase),
 		newBodyRoute(endpoint.MergeCase, s.mergeCase),
@@ -60,14 +59,14 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newBodyRoute(endpoint.SplitCase, s.splitCase),
 
 		newQueryRoute(endpoint.ListIncidents, s.listIncidents),
-		newRoute(endpoint.GetIncident, newGetHandler("incident_id", s.db.Incident, identity)),
+		newRoute(endpoint.GetIncident, byID("incident_id", s.db.Incident)),
 		newBodyRoute(endpoint.TryMessage, s.tryMessage),
 
-		newQueryRoute(endpoint.ReportOfCase, s.getCaseReport),
-		newQueryRoute(endpoint.ReportOfIncident, s.getIncidentReport),
-		newQueryRoute(endpoint.ReportOfTime, s.getPeriodReport),
+		newRawRoute(endpoint.ReportOfCase, s.getReport),
+		newRawRoute(endpoint.ReportOfIncident, s.getReport),
+		newRawRoute(endpoint.ReportOfTime, s.getReport),
 
-		newRoute(endpoint.PlanOperation, s.planOperation),
+		newBodyRoute(endpoint.PlanOperation, s.planOperation),
 		newQueryRoute(endpoint.ListOperations, s.listOperations),
 		newRoute(endpoint.GetOperation, s.getOperation),
 		newQueryRoute(endpoint.ListOperationItems, s.listOperationItems),
@@ -80,7 +79,7 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 
 		newBodyRoute(endpoint.BeginHold, s.beginHold),
 		newQueryRoute(endpoint.ListHolds, s.listHolds),
-		newRoute(endpoint.GetHold, newGetHandler("hold_uuid", s.holds.Detail, identity)),
+		newRoute(endpoint.GetHold, byID("hold_uuid", s.holds.Detail)),
 		newBodyRoute(endpoint.ProbeHold, s.probeHold),
 		newBodyRoute(endpoint.ExtendHold, s.extendHold),
 		newBodyRoute(endpoint.ReleaseHold, s.releaseHold),
@@ -97,14 +96,16 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newBodyRoute(endpoint.TriggerSchedule, s.triggerSchedule),
 		newBodyRoute(endpoint.BackfillSchedule, s.backfillSchedule),
 
-		newRoute(endpoint.Explain, newGetHandler("id", s.explain.Explain, identity)),
-		newRoute(endpoint.ExplainQueue, s.explainQueue),
+		newRoute(endpoint.Explain, byID("id", s.explain.Explain)),
+		newRoute(endpoint.ExplainQueue, func(x *request) (tasker.Explanation, error) {
+			return s.explain.ExplainQueue(x.ctx, x.pathText("namespace"), x.pathText("handler"))
+		}),
 
 		newQueryRoute(endpoint.ListEmissions, s.listEmissions),
 		newRoute(endpoint.GetEmission, s.getEmission),
 		newBodyRoute(endpoint.ReEmit, s.reEmit),
 		newRoute(endpoint.ListSinks, s.listSinks),
-		newQueryRoute(endpoint.FollowEvents, s.followEvents),
+		newRawRoute(endpoint.FollowEvents, s.followEvents),
 		newQueryRoute(endpoint.ListAudit, s.listAudit),
 
 		newRoute(endpoint.ListNamespaces, s.listNamespaces),
@@ -124,40 +125,40 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newBodyRoute(endpoint.EndSessions, s.endSessions),
 
 		newBodyRoute(endpoint.CreateTask, s.createTask),
-		newRoute(endpoint.CreateTasks, s.createTasks),
+		newBodyRoute(endpoint.CreateTasks, s.createTasks),
 		newQueryRoute(endpoint.GetTask, s.getTask),
 		newQueryRoute(endpoint.CancelTask, s.cancelTask),
 		newQueryRoute(endpoint.ListTaskTransitions, s.listTaskTransitions),
-		newRoute(endpoint.GetTaskTree, newGetHandler("uuid", s.db.TaskTree, apiv1.FromTaskTree)),
+		newRoute(endpoint.GetTaskTree, s.getTaskTree),
 
 		newRoute(endpoint.ListSteps, s.listSteps),
-		newRoute(endpoint.GetStep, s.getStep),
+		newStepRoute(endpoint.GetStep, s.getStep),
 		newQueryRoute(endpoint.ListStepItems, s.listStepItems),
-		newRoute(endpoint.OperateStep, s.operateStep),
+		newStepRoute(endpoint.OperateStep, s.operateStep),
 		newQueryRoute(endpoint.ListStepTransitions, s.listStepTransitions),
-		newRoute(endpoint.CompleteExternalStep, s.completeStep),
+		newStepRoute(endpoint.CompleteExternalStep, s.completeStep),
 
-		newQueryRoute(endpoint.ListEntries, s.listEntries),
-		newRoute(endpoint.GetEntryOfTask, newGetHandler("task_uuid", s.db.EntryOfTask, identity)),
+		newQueryRoute(endpoint.ListEntries, byFilter(s.db.Entries)),
+		newRoute(endpoint.GetEntryOfTask, byID("task_uuid", s.db.EntryOfTask)),
 		newBodyRoute(endpoint.OpenEntry, s.openEntry),
 		newQueryRoute(endpoint.GetEntry, s.getEntry),
 		newBodyRoute(endpoint.UpdateEntry, s.updateEntry),
-		newRoute(endpoint.GetEntryStats, s.getEntryStats),
+		newRoute(endpoint.GetEntryStats, unfiltered(s.db.EntryStats)),
 		newQueryRoute(endpoint.GetQueue, s.listInvestigationQueue),
 		newQueryRoute(endpoint.GetRelatedEntries, s.listRelatedEntries),
-		newRoute(endpoint.GetEvidenceFile, newGetHandler("dlq_entry_uuid", s.evidence.Export, identity)),
+		newRoute(endpoint.GetEvidenceFile, byID("dlq_entry_uuid", s.evidence.Export)),
 		newQueryRoute(endpoint.GetEntryCounts, s.countEntries),
 		newQueryRoute(endpoint.GetEntryTimes, s.getEntryTimes),
-		newQueryRoute(endpoint.GetStaleness, s.listStaleTasks),
+		newQueryRoute(endpoint.GetStaleness, byFilter(s.db.Staleness)),
 
 		newQueryRoute(endpoint.ListWorkers, s.listWorkers),
 		newBodyRoute(endpoint.RegisterWorker, s.registerWorker),
-		newBodyRoute(endpoint.ClaimSteps, s.claimSteps),
-		newBodyRoute(endpoint.TakeSteps, s.takeSteps),
-		newRoute(endpoint.Heartbeat, s.recordHeartbeat),
-		newRoute(endpoint.ReportResults, s.reportResults),
+		newRawRoute(endpoint.ClaimSteps, s.claimSteps),
+		newRawRoute(endpoint.TakeSteps, s.takeSteps),
+		newBodyRoute(endpoint.Heartbeat, s.recordHeartbeat),
+		newRawRoute(endpoint.ReportResults, s.reportResults),
 		newBodyRoute(endpoint.SaveCheckpoint, s.saveCheckpoint),
-		newRoute(endpoint.ReleaseSteps, s.releaseSteps),
+		newBodyRoute(endpoint.ReleaseSteps, s.releaseSteps),
 		newRoute(endpoint.DrainWorker, s.drainWorker),
 		newRoute(endpoint.Leave, s.leaveWorker),
 		newQueryRoute(endpoint.ListQueues, s.listQueues),
@@ -165,8 +166,8 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newRoute(endpoint.Health, s.newHealthHandler("healthy")),
 		newRoute(endpoint.Live, s.newHealthHandler("alive")),
 		newRoute(endpoint.Ready, s.getReadiness),
-		newRoute(endpoint.Metrics, s.serveMetrics),
-		newRoute(endpoint.Openapi, s.serveOpenAPI),
+		newRawRoute(endpoint.Metrics, s.serveMetrics),
+		newRawRoute(endpoint.Openapi, s.serveOpenAPI),
 	}
 }
 
@@ -182,8 +183,9 @@ type route struct {
 	timeout time.Duration // total
 }
 
-// newRoute returns the route of an endpoint whose handler reads the request itself.
-func newRoute[Q, B, A any](e endpoint.Of[Q, B, A], serve func(*request) error) *route {
+// newRawRoute returns the route of an endpoint whose handler reads the request and writes the
+// response itself.
+func newRawRoute[Q, B, A any](e endpoint.Of[Q, B, A], serve func(*request) error) *route {
 	rt := &route{Endpoint: e.Describe(), serve: serve}
 	if rt.Query != nil {
 		rt.params = query.Params(rt.Query)
@@ -191,27 +193,74 @@ func newRoute[Q, B, A any](e endpoint.Of[Q, B, A], serve func(*request) error) *
 	return rt
 }
 
+// newRoute returns the route of an endpoint whose handler returns the answer.
+func newRoute[Q, B, A any](e endpoint.Of[Q, B, A], serve func(*request) (A, error)) *route {
+	return newRawRoute(e, func(x *request) error {
+		answer, err := serve(x)
+		if err != nil {
+			return err
+		}
+		return x.respondAnswer(answer)
+	})
+}
+
 // newQueryRoute returns the route of an endpoint whose handler takes the query parameters.
-func newQueryRoute[Q, B, A any](e endpoint.Of[Q, B, A], serve func(*request, Q) error) *route {
-	return newRoute(e, func(x *request) error {
+func newQueryRoute[Q, B, A any](e endpoint.Of[Q, B, A], serve func(*request, Q) (A, error)) *route {
+	return newRoute(e, func(x *request) (answer A, err error) {
 		var q Q
 		if err := query.Decode(x.query, &q); err != nil {
-			return err
+			return answer, err
 		}
 		return serve(x, q)
 	})
 }
 
 // newBodyRoute returns the route of an endpoint whose handler takes the decoded body.
-func newBodyRoute[Q, B, A any](e endpoint.Of[Q, B, A], serve func(*request, B) error) *route {
-	return newRoute(e, func(x *request) error {
+func newBodyRoute[Q, B, A any](e endpoint.Of[Q, B, A], serve func(*request, B) (A, error)) *route {
+	return newRoute(e, func(x *request) (answer A, err error) {
 		var body B
 		if err := x.read(&body); err != nil {
-			return err
+			return answer, err
 		}
 		return serve(x, body)
 	})
 }
+
+// newStepRoute returns the route of an endpoint of a step. The handler takes the step, which the path
+// contains as a UUID or a name, and the body, if the endpoint has one.
+func newStepRoute[Q, B, A any](e endpoint.Of[Q, B, A], serve func(*request, tasker.StepRef, B) (A, error)) *route {
+	return newRoute(e, func(x *request) (answer A, err error) {
+		ref, err := x.findStep()
+		if err != nil {
+			return answer, err
+		}
+		var body B
+		if x.route.Body != nil {
+			if err := x.read(&body); err != nil {
+				return answer, err
+			}
+		}
+		return serve(x, ref, body)
+	})
+}
+
+// byID returns a handler that calls get with the id in the path.
+func byID[T any](param string, get func(context.Context, tasker.ID) (T, error)) func(*request) (T, error) {
+	return func(x *request) (T, error) { return get(x.ctx, x.pathUUID(param)) }
+}
+
+// byFilter returns a handler that calls list with the query parameters.
+func byFilter[Q, T any](list func(context.Context, Q) (T, error)) func(*request, Q) (T, error) {
+	return func(x *request, q Q) (T, error) { return list(x.ctx, q) }
+}
+
+// unfiltered returns a handler that calls list.
+func unfiltered[T any](list func(context.Context) (T, error)) func(*request) (T, error) {
+	return func(x *request) (T, error) { return list(x.ctx) }
+}
+
+// none is an absent body or answer.
+type none = endpoint.None
 
 // pattern returns the pattern for the mux.
 func (rt *route) pattern() string { return rt.Method + " " + rt.Path }
@@ -228,6 +277,7 @@ type request struct {
 	received  receivedBody
 	query     url.Values  // validated, with defaults
 	quiet     bool        // log only at debug level
+	status    int         // of the answer; default: the first of the endpoint
 	leaveGate func()      // releases the slot of the request's class
 	memory    reservation // of the body
 	unread    reservation // of the answer

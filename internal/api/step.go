@@ -12,69 +12,54 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// readTaskAndStepIDs returns the task and the step of the path. The step is a UUID or a name.
-func (s *server) readTaskAndStepIDs(x *request) (task, step tasker.ID, err error) {
-	task = x.pathUUID("uuid")
-	step, err = s.findStepByName(x, task, x.pathText("step"))
-	return task, step, err
+// findStep returns the step in the path, which is a UUID or a name.
+func (x *request) findStep() (ref tasker.StepRef, err error) {
+	ref.TaskUUID = x.pathUUID("uuid")
+	ref.StepUUID, err = x.server.findStepByName(x, ref.TaskUUID, x.pathText("step"))
+	return ref, err
 }
 
-func (s *server) listSteps(x *request) error {
+func (s *server) listSteps(x *request) ([]apiv1.Step, error) {
 	list, err := s.db.Steps(x.ctx, x.pathUUID("uuid"))
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, convert(list, apiv1.FromStep))
+	return convert(list, apiv1.FromStep), err
 }
 
-func (s *server) getStep(x *request) error {
-	task, step, err := s.readTaskAndStepIDs(x)
-	if err != nil {
-		return err
-	}
-	found, err := s.db.Step(x.ctx, task, step)
-	return respondWith(x, http.StatusOK, found, err, apiv1.FromStep)
+func (s *server) getStep(x *request, ref tasker.StepRef, _ none) (apiv1.Step, error) {
+	found, err := s.db.Step(x.ctx, ref.TaskUUID, ref.StepUUID)
+	return apiv1.FromStep(found), err
 }
 
-func (s *server) listStepItems(x *request, f tasker.MapItemFilter) error {
-	task, step, err := s.readTaskAndStepIDs(x)
+func (s *server) listStepItems(x *request, f tasker.MapItemFilter) (out apiv1.StepItemList, err error) {
+	ref, err := x.findStep()
 	if err != nil {
-		return err
+		return out, err
 	}
-	list, next, err := s.db.MapItems(x.ctx, task, step, f)
-	if err != nil {
-		return err
-	}
-	out := apiv1.StepItemList{Items: convert(list, apiv1.FromStep)}
-	if next > 0 {
-		out.Next = &next
-	}
-	return x.respond(http.StatusOK, out)
+	list, next, err := s.db.MapItems(x.ctx, ref.TaskUUID, ref.StepUUID, f)
+	out.Items, out.Next = convert(list, apiv1.FromStep), nilIfZero(next)
+	return out, err
 }
 
-func (s *server) listItemResults(x *request, q apiv1.ItemResultQuery) error {
+func (s *server) listItemResults(x *request, q apiv1.ItemResultQuery) (apiv1.ItemResults, error) {
 	task, step, name := x.readStepRef()
 	page, err := s.db.ItemResultsFrom(x.ctx, task, step, name, q.From)
-	if err != nil {
-		return err
-	}
-	out := apiv1.ItemResults{Results: page.Results}
-	if page.Next > 0 {
-		out.Next = &page.Next
-	}
-	return x.respond(http.StatusOK, out)
+	return apiv1.ItemResults{Results: page.Results, Next: nilIfZero(page.Next)}, err
 }
 
-func (s *server) listStepTransitions(x *request, page apiv1.HistoryPage) error {
-	task, step, err := s.readTaskAndStepIDs(x)
-	if err != nil {
-		return err
+// nilIfZero returns the cursor of the next page. It returns nil for 0, which means the end.
+func nilIfZero(next int) *int {
+	if next == 0 {
+		return nil
 	}
-	list, _, err := s.db.StepTransitions(x.ctx, task, step, page.Limit, page.Offset)
+	return &next
+}
+
+func (s *server) listStepTransitions(x *request, page apiv1.HistoryPage) ([]tasker.Transition, error) {
+	ref, err := x.findStep()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return x.respond(http.StatusOK, orEmpty(list))
+	list, _, err := s.db.StepTransitions(x.ctx, ref.TaskUUID, ref.StepUUID, page.Limit, page.Offset)
+	return list, err
 }
 
 // readStepRef returns the task and the step in the path. step is nil if the step is identified by name.
@@ -168,15 +153,7 @@ func (stepAction) Schema(r huma.Registry) *huma.Schema {
 	return s
 }
 
-func (s *server) operateStep(x *request) error {
-	task, step, err := s.readTaskAndStepIDs(x)
-	if err != nil {
-		return err
-	}
-	var req apiv1.StepAction
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) operateStep(x *request, ref tasker.StepRef, req apiv1.StepAction) (apiv1.Step, error) {
 	op := tasker.ActionRequest{
 		Action: tasker.StepAction(req.ActionType), Reason: req.Reason, Interrupt: req.Interrupt,
 		Actor: x.resolveActor(cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy)),
@@ -186,8 +163,8 @@ func (s *server) operateStep(x *request) error {
 		op.Result, op.Metadata = req.CompletionData.Result, nullToNil(req.CompletionData.Metadata)
 	}
 	op.RequestKey = x.idempotencyKey()
-	after, err := s.engine.OperateStep(x.ctx, task, step, op)
-	return respondWith(x, http.StatusOK, after, err, apiv1.FromStep)
+	after, err := s.engine.OperateStep(x.ctx, ref.TaskUUID, ref.StepUUID, op)
+	return apiv1.FromStep(after), err
 }
 
 // findStepByName returns the id of a step by its UUID or name.
@@ -198,24 +175,16 @@ func (s *server) findStepByName(x *request, task tasker.ID, name string) (tasker
 	return s.db.StepNamed(x.ctx, task, name)
 }
 
-func (s *server) completeStep(x *request) error {
-	task, step, err := s.readTaskAndStepIDs(x)
-	if err != nil {
-		return err
-	}
-	var req apiv1.Completion
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) completeStep(x *request, ref tasker.StepRef, req apiv1.Completion) (apiv1.Step, error) {
 	outcome := tasker.Outcome{Success: req.Success, Result: req.Result, Metadata: nullToNil(req.Metadata)}
 	switch {
 	case req.Success && req.Error != nil:
-		return newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "must be absent if success is true"}})
+		return apiv1.Step{}, newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "must be absent if success is true"}})
 	case !req.Success && req.Error == nil:
-		return newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "is missing: a failure requires {message, …}"}})
+		return apiv1.Step{}, newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "is missing: a failure requires {message, …}"}})
 	case !req.Success:
 		outcome.Failure = toFailure(*req.Error)
 	}
-	after, err := s.engine.CompleteExternal(x.ctx, task, step, outcome, x.resolveActor(req.Source))
-	return respondWith(x, http.StatusOK, after, err, apiv1.FromStep)
+	after, err := s.engine.CompleteExternal(x.ctx, ref.TaskUUID, ref.StepUUID, outcome, x.resolveActor(req.Source))
+	return apiv1.FromStep(after), err
 }

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -11,80 +13,59 @@ import (
 	"tasker.example/tasker/internal/engine"
 )
 
-func (s *server) createTask(x *request, req apiv1.CreateTask) error {
-	t, err := toNewTask(req)
+func (s *server) createTask(x *request, req apiv1.CreateTask) (apiv1.Task, error) {
+	created, err := s.create(x, []apiv1.CreateTask{req}, func(int) string { return "" })
 	if err != nil {
-		return err
+		return apiv1.Task{}, err
 	}
-	if err := x.checkNamespace(t.Namespace); err != nil {
-		return err
-	}
-	t.Initiator = x.resolveActor(t.Initiator)
-	created, err := s.engine.CreateTasks(x.ctx, []tasker.NewTask{t})
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if created[0].New {
-		status = http.StatusCreated
-	}
-	return s.respondWithCreated(x, status, created[0])
+	t, err := s.readCreated(x, created[0])
+	t.Warnings = created[0].Warnings
+	return t, err
 }
 
-// respondWithCreated sends the task of a create request. It reads a new task from the database only if
-// the inserted rows are incomplete. If that fails, it sends the inserted rows: after an error, the
+// readCreated returns the task of a create request. It reads a new task from the database only if
+// the inserted rows are incomplete. If that fails, it returns the inserted rows: after an error, the
 // caller would create another task.
-func (s *server) respondWithCreated(x *request, status int, c engine.Created) error {
-	if c.IsWhole() {
-		t, steps := c.Inserted()
-		return x.respond(status, withWarnings(apiv1.FromTask(t, steps), c))
-	}
-	t, steps, err := s.readTask(x, c.TaskUUID)
-	if err != nil && c.New {
+func (s *server) readCreated(x *request, c engine.Created) (apiv1.Task, error) {
+	if !c.IsWhole() {
+		t, err := s.readTask(x, c.TaskUUID)
+		if err == nil || !c.New {
+			return t, err
+		}
 		s.log.WarnContext(x.ctx, "could not read a new task; responding with the inserted rows", "task_uuid", c.TaskUUID, "err", err)
-		t, steps = c.Inserted()
-		err = nil
 	}
+	return apiv1.FromTask(c.Inserted()), nil
+}
+
+func (s *server) createTasks(x *request, req []apiv1.CreateTask) (answer apiv1.CreatedTasks, err error) {
+	created, err := s.create(x, req, func(i int) string { return fmt.Sprintf("tasks[%d]: ", i) })
 	if err != nil {
-		return err
+		return answer, err
 	}
-	return x.respond(status, withWarnings(apiv1.FromTask(t, steps), c))
+	for _, c := range created {
+		answer.Tasks = append(answer.Tasks, apiv1.CreatedTask{TaskUUID: c.TaskUUID.String(), Created: c.New, Warnings: c.Warnings})
+	}
+	return answer, nil
 }
 
-func withWarnings(t apiv1.Task, c engine.Created) apiv1.Task {
-	t.Warnings = c.Warnings
-	return t
-}
-
-func (s *server) createTasks(x *request) error {
-	var req []apiv1.CreateTask
-	if err := x.read(&req); err != nil {
-		return err
-	}
+// create creates tasks. The status of the response is 200 if none of them is new.
+func (s *server) create(x *request, req []apiv1.CreateTask, place func(int) string) ([]engine.Created, error) {
 	list := make([]tasker.NewTask, len(req))
 	for i, r := range req {
 		var err error
 		if list[i], err = toNewTask(r); err != nil {
-			return fmt.Errorf("tasks[%d]: %w", i, err)
+			return nil, fmt.Errorf("%s%w", place(i), err)
 		}
 		if err := x.checkNamespace(list[i].Namespace); err != nil {
-			return fmt.Errorf("tasks[%d]: %w", i, err)
+			return nil, fmt.Errorf("%s%w", place(i), err)
 		}
 		list[i].Initiator = x.resolveActor(list[i].Initiator)
 	}
 	created, err := s.engine.CreateTasks(x.ctx, list)
-	if err != nil {
-		return err
+	if !slices.ContainsFunc(created, func(c engine.Created) bool { return c.New }) {
+		x.status = http.StatusOK
 	}
-	status := http.StatusOK
-	answer := apiv1.CreatedTasks{Tasks: make([]apiv1.CreatedTask, len(created))}
-	for i, c := range created {
-		answer.Tasks[i] = apiv1.CreatedTask{TaskUUID: c.TaskUUID.String(), Created: c.New, Warnings: c.Warnings}
-		if c.New {
-			status = http.StatusCreated
-		}
-	}
-	return x.respond(status, answer)
+	return created, err
 }
 
 // toNewTask converts a validated request.
@@ -126,50 +107,42 @@ func timeOrZero(t *time.Time) (at time.Time) {
 
 func secondsToDuration(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-func (s *server) readTask(x *request, id tasker.ID) (tasker.Task, []tasker.Step, error) {
+func (s *server) readTask(x *request, id tasker.ID) (apiv1.Task, error) {
 	t, err := s.db.Task(x.ctx, id)
 	if err != nil {
-		return t, nil, err
+		return apiv1.Task{}, err
 	}
 	steps, err := s.db.Steps(x.ctx, id)
-	return t, steps, err
+	return apiv1.FromTask(t, steps), err
 }
 
-func (s *server) respondWithTask(x *request, status int, id tasker.ID) error {
-	t, steps, err := s.readTask(x, id)
-	if err != nil {
-		return err
-	}
-	return x.respond(status, apiv1.FromTask(t, steps))
-}
-
-func (s *server) listTasks(x *request, f tasker.TaskFilter) error {
+func (s *server) listTasks(x *request, f tasker.TaskFilter) (apiv1.TaskList, error) {
 	list, more, err := s.db.Tasks(x.ctx, f)
-	if err != nil {
-		return err
-	}
 	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
 	page := apiv1.TaskPage{Limit: f.Limit, Offset: f.Offset, Count: len(list), HasMore: more}
 	page.NextBefore = nextCursor(list, more && !f.InOrderOfValues(), func(t tasker.Task) string { return t.UUID.String() })
-	return x.respond(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: page})
+	return apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: page}, err
 }
 
-func (s *server) listAttributes(x *request, q apiv1.NamespaceQuery) error {
+func (s *server) listAttributes(x *request, q apiv1.NamespaceQuery) (apiv1.AttributeList, error) {
 	list, more, err := s.db.Attributes(x.ctx, q.Namespace, q.Limit, q.Offset)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.AttributeList{Attributes: orEmpty(list), Pagination: newPagination(q.Page, len(list), more)})
+	return apiv1.AttributeList{Attributes: orEmpty(list), Pagination: newPagination(q.Limit, q.Offset, len(list), more)}, err
 }
 
-func (s *server) getTask(x *request, q apiv1.TaskQuery) error {
+func (s *server) getTask(x *request, q apiv1.TaskQuery) (apiv1.Task, error) {
 	id := x.pathUUID("uuid")
 	if q.Wait > 0 {
 		if err := s.awaitTask(x, id, q.Wait); err != nil {
-			return err
+			return apiv1.Task{}, err
 		}
 	}
-	return s.explainMissing(x.ctx, id, s.respondWithTask(x, http.StatusOK, id))
+	t, err := s.readTask(x, id)
+	return t, s.explainMissing(x.ctx, id, err)
+}
+
+func (s *server) getTaskTree(x *request) (apiv1.TaskTree, error) {
+	tree, err := s.db.TaskTree(x.ctx, x.pathUUID("uuid"))
+	return apiv1.FromTaskTree(tree), err
 }
 
 // awaitTask waits until a task is settled, but at most for the given time and until the server
@@ -205,55 +178,85 @@ func (s *server) awaitTask(x *request, id tasker.ID, wait time.Duration) error {
 // unknownActor is recorded if the caller is not authenticated and sends no name.
 const unknownActor = "unknown"
 
-func (s *server) cancelTask(x *request, q apiv1.CancelTaskQuery) error {
+func (s *server) cancelTask(x *request, q apiv1.CancelTaskQuery) (apiv1.Task, error) {
 	id := x.pathUUID("uuid")
 	cancel := s.engine.CancelTask
 	if q.Compensate {
 		cancel = s.engine.CompensateTask
 	}
 	if err := cancel(x.ctx, id, x.resolveActorOrUnknown(q.CancelledBy), q.Reason); err != nil {
-		return err
+		return apiv1.Task{}, err
 	}
-	return s.respondWithTask(x, http.StatusOK, id)
+	return s.readTask(x, id)
 }
 
-func (s *server) cancelTasks(x *request, q apiv1.TaskSelection) error {
+func (s *server) cancelTasks(x *request, q apiv1.TaskSelection) (apiv1.CancelledTasks, error) {
 	var req apiv1.CancelTasks
 	if err := x.read(&req); err != nil {
-		return err
+		return apiv1.CancelledTasks{}, err
 	}
 	batch, err := s.engine.CancelTasks(x.ctx, tasker.CancelBatchRequest{
 		Filter: q.TaskFilter, Compensate: req.Compensate, Limit: req.Limit, DryRun: req.DryRun, Actor: x.resolveActorOrUnknown(req.By), Reason: req.Reason,
 	})
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.FromCancelBatch(batch))
+	return apiv1.FromCancelBatch(batch), err
 }
 
-func (s *server) changeDue(x *request, req apiv1.ChangeDue) error {
+func (s *server) changeDue(x *request, req apiv1.ChangeDue) (t apiv1.Task, err error) {
 	id := x.pathUUID("uuid")
 	if _, err := s.db.Task(x.ctx, id); err != nil {
-		return err
+		return t, err
 	}
 	c := tasker.DueUpdate{DueAt: req.DueAt, Actor: x.resolveActorOrUnknown(req.By), Reason: req.Reason}
 	if req.Step != "" {
-		var err error
 		if c.StepUUID, err = s.findStepByName(x, id, req.Step); err != nil {
-			return err
+			return t, err
 		}
 	}
 	if _, err := s.engine.ChangeDue(x.ctx, id, c); err != nil {
-		return err
+		return t, err
 	}
-	return s.respondWithTask(x, http.StatusOK, id)
+	return s.readTask(x, id)
 }
 
-func (s *server) listTaskTransitions(x *request, page apiv1.HistoryPage) error {
-	id := x.pathUUID("uuid")
-	list, _, err := s.db.TaskTransitions(x.ctx, id, page.Limit, page.Offset)
-	if err != nil {
+func (s *server) listTaskTransitions(x *request, page apiv1.HistoryPage) ([]tasker.Transition, error) {
+	list, _, err := s.db.TaskTransitions(x.ctx, x.pathUUID("uuid"), page.Limit, page.Offset)
+	return list, err
+}
+
+func (s *server) changeVersion(x *request, req apiv1.ChangeVersion) (tasker.VersionChange, error) {
+	change, err := s.engine.ChangeVersion(x.ctx, x.pathUUID("uuid"), tasker.VersionRequest{
+		From: req.FromVersion, To: req.ToVersion, DryRun: req.DryRun, Actor: x.resolveActorOrUnknown(req.By), Reason: req.Reason,
+	})
+	change = apiv1.FromVersionChange(change)
+	if known, ok := errors.AsType[*tasker.Error](err); ok && len(change.Refusals) > 0 {
+		err = known.WithDetails(change)
+	}
+	return change, err
+}
+
+func (s *server) listTaskRequests(x *request, f tasker.TaskRequestFilter) (apiv1.TaskRequestList, error) {
+	list, more, err := s.db.TaskRequests(x.ctx, f)
+	return apiv1.TaskRequestList{Requests: orEmpty(list), Pagination: newPagination(f.Limit, f.Offset, len(list), more)}, err
+}
+
+func (s *server) deleteTaskRequest(x *request) (none, error) {
+	return none{}, s.db.DeleteTaskRequest(x.ctx, x.pathUUID("task_uuid"), x.resolveActorOrUnknown(""))
+}
+
+// explainMissing adds to the error for an unknown task that it is requested.
+func (s *server) explainMissing(ctx context.Context, id tasker.ID, err error) error {
+	if tasker.CodeOf(err) != tasker.NotFound {
 		return err
 	}
-	return x.respond(http.StatusOK, orEmpty(list))
+	r, failed := s.db.TaskRequest(ctx, id)
+	switch {
+	case failed != nil:
+		return failed
+	case r == nil:
+		return err
+	case r.RefusedAt != nil:
+		return tasker.Errorf(tasker.NotFound, "task %s not found: it was requested in SQL, and refused: %s: %s", id, r.ErrorCode, r.ErrorMessage)
+	default:
+		return tasker.Errorf(tasker.NotFound, "task %s not found: it was requested in SQL, and is not created yet", id)
+	}
 }

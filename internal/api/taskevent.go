@@ -15,11 +15,16 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/query"
 )
 
 // followTask streams the transitions of a task until it ends, the client disconnects or the server
 // stops.
-func (s *server) followTask(x *request, q apiv1.TaskEventQuery) error {
+func (s *server) followTask(x *request) error {
+	var q apiv1.TaskEventQuery
+	if err := query.Decode(x.query, &q); err != nil {
+		return err
+	}
 	task, err := s.db.Task(x.ctx, x.pathUUID("uuid"))
 	if err != nil {
 		return err

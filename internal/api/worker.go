@@ -13,40 +13,55 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-func (s *server) listWorkers(x *request, page apiv1.Page) error {
-	list, more, err := s.db.Workers(x.ctx, page.Limit, page.Offset)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.WorkerList{Workers: orEmpty(list), Pagination: newPagination(page, len(list), more)})
+func (s *server) listQueues(x *request, q apiv1.QueueQuery) ([]tasker.Queue, error) {
+	return s.db.Queues(x.ctx, q.Namespace, q.Limit)
 }
 
-func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
+func (s *server) listNamespaces(x *request) (apiv1.NamespaceList, error) {
+	list, err := s.db.NamespaceWeights(x.ctx)
+	return apiv1.NamespaceList{Namespaces: orEmpty(list)}, err
+}
+
+func (s *server) setNamespace(x *request, req apiv1.SetNamespace) (tasker.NamespaceWeight, error) {
+	return s.engine.SetNamespaceWeight(x.ctx, x.pathText("namespace"), req.Weight, x.resolveActorOrUnknown(""))
+}
+
+func (s *server) deleteNamespace(x *request) (none, error) {
+	return none{}, s.engine.DeleteNamespaceWeight(x.ctx, x.pathText("namespace"), x.resolveActorOrUnknown(""))
+}
+
+func (s *server) listWorkers(x *request, page apiv1.Page) (apiv1.WorkerList, error) {
+	list, more, err := s.db.Workers(x.ctx, page.Limit, page.Offset)
+	return apiv1.WorkerList{Workers: orEmpty(list), Pagination: newPagination(page.Limit, page.Offset, len(list), more)}, err
+}
+
+func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) (answer apiv1.RegisteredWorker, err error) {
 	for _, namespace := range req.Namespaces {
 		if err := x.checkNamespace(namespace); err != nil {
-			return err
+			return answer, err
 		}
 	}
 	protocol := cmp.Or(req.Protocol, 1)
 	if protocol != apiv1.WorkerProtocol {
-		return statusError{http.StatusBadRequest, tasker.Errorf(tasker.Unsupported,
+		return answer, statusError{http.StatusBadRequest, tasker.Errorf(tasker.Unsupported,
 			"unsupported protocol %d: this server supports version %d of the worker protocol; use an SDK version that supports it, or another server version",
 			protocol, apiv1.WorkerProtocol).WithDetails(map[string][]int{"supported": {apiv1.WorkerProtocol}})}
 	}
 	r, err := s.engine.RegisterWorker(x.ctx, tasker.WorkerSpec{
 		Name: req.Name, Namespaces: req.Namespaces, Handlers: req.Handlers, Version: req.Version, MaxConcurrency: req.MaxConcurrency,
 	})
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusCreated, apiv1.RegisteredWorker{
+	return apiv1.RegisteredWorker{
 		WorkerUUID: r.WorkerUUID.String(), HeartbeatIntervalMS: r.HeartbeatInterval.Milliseconds(), LeaseMS: r.LeaseDuration.Milliseconds(),
 		ClaimIsHeartbeat: r.ClaimIsHeartbeat, Protocol: protocol,
 		Dispatch: apiv1.FromDispatch(r.Dispatch),
-	})
+	}, err
 }
 
-func (s *server) claimSteps(x *request, req apiv1.ClaimSteps) error {
+func (s *server) claimSteps(x *request) error {
+	var req apiv1.ClaimSteps
+	if err := x.read(&req); err != nil {
+		return err
+	}
 	worker := x.pathUUID("worker_uuid")
 	key, err := s.loadLeaseKey(x.ctx) // fail before steps are claimed
 	if err != nil {
@@ -79,7 +94,11 @@ func (s *server) respondWithSteps(x *request, key leaseKey, worker tasker.ID, st
 	return err
 }
 
-func (s *server) takeSteps(x *request, req apiv1.TakeSteps) error {
+func (s *server) takeSteps(x *request) error {
+	var req apiv1.TakeSteps
+	if err := x.read(&req); err != nil {
+		return err
+	}
 	worker := x.pathUUID("worker_uuid")
 	refs := make([]tasker.StepRef, len(req.Steps))
 	for i, r := range req.Steps {
@@ -124,73 +143,58 @@ func toClaimedSteps(key leaseKey, worker tasker.ID, steps []tasker.Assignment) [
 	})
 }
 
-func (s *server) recordHeartbeat(x *request) error {
+func (s *server) recordHeartbeat(x *request, req apiv1.Leases) (answer apiv1.HeartbeatAnswer, err error) {
 	x.ctx = postgres.WithConnClass(x.ctx, postgres.Heartbeats)
-	worker, leases, err := s.readLeases(x)
+	worker, leases, err := s.readLeases(x, req)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	beat, err := s.engine.Heartbeat(x.ctx, worker, leases)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.HeartbeatAnswer{
+	return apiv1.HeartbeatAnswer{
 		Extended: convert(beat.Extended, func(e tasker.LeaseExtension) apiv1.ExtendedLease {
 			return apiv1.ExtendedLease{StepUUID: e.StepUUID.String(), LeaseExpiresAt: e.ExpiresAt.UTC()}
 		}),
 		Lost:  convert(beat.Lost, tasker.ID.String),
 		Drain: beat.Drain,
-	})
+	}, err
 }
 
-func (s *server) drainWorker(x *request) error {
+func (s *server) drainWorker(x *request) (w tasker.Worker, err error) {
 	worker := x.pathUUID("worker_uuid")
 	if err := s.engine.DrainWorker(x.ctx, worker); err != nil {
-		return err
+		return w, err
 	}
-	w, err := s.db.WorkerWithHealth(x.ctx, worker)
-	return x.respondResult(http.StatusOK, w, err)
+	return s.db.WorkerWithHealth(x.ctx, worker)
 }
 
-func (s *server) releaseSteps(x *request) error {
-	worker, leases, err := s.readLeases(x)
+func (s *server) releaseSteps(x *request, req apiv1.Leases) (answer apiv1.Released, err error) {
+	worker, leases, err := s.readLeases(x, req)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	released, lost, err := s.engine.Release(x.ctx, worker, leases)
-	if err != nil {
-		return err
-	}
-	return x.respond(http.StatusOK, apiv1.Released{Released: convert(released, tasker.ID.String), Lost: convert(lost, tasker.ID.String)})
+	return apiv1.Released{Released: convert(released, tasker.ID.String), Lost: convert(lost, tasker.ID.String)}, err
 }
 
-func (s *server) saveCheckpoint(x *request, req apiv1.SaveCheckpoint) error {
+func (s *server) saveCheckpoint(x *request, req apiv1.SaveCheckpoint) (none, error) {
 	worker := x.pathUUID("worker_uuid")
 	key, err := s.loadLeaseKey(x.ctx)
 	if err != nil {
-		return err
+		return none{}, err
 	}
 	step, err := parseID(req.StepUUID)
 	if err != nil {
-		return err
+		return none{}, err
 	}
 	lease, err := key.parseToken(worker, step, req.LeaseToken)
 	if err != nil {
-		return err
+		return none{}, err
 	}
-	if err := s.engine.SaveCheckpoint(x.ctx, worker, lease, req.Checkpoint); err != nil {
-		return err
-	}
-	x.w.WriteHeader(http.StatusNoContent)
-	return nil
+	return none{}, s.engine.SaveCheckpoint(x.ctx, worker, lease, req.Checkpoint)
 }
 
-func (s *server) readLeases(x *request) (tasker.ID, []tasker.Lease, error) {
+func (s *server) readLeases(x *request, req apiv1.Leases) (tasker.ID, []tasker.Lease, error) {
 	worker := x.pathUUID("worker_uuid")
-	var req apiv1.Leases
-	if err := x.read(&req); err != nil {
-		return worker, nil, err
-	}
 	key, err := s.loadLeaseKey(x.ctx)
 	if err != nil {
 		return worker, nil, err
@@ -212,11 +216,6 @@ func (s *server) readLeases(x *request) (tasker.ID, []tasker.Lease, error) {
 	return worker, leases, nil
 }
 
-func (s *server) leaveWorker(x *request) error {
-	worker := x.pathUUID("worker_uuid")
-	if err := s.engine.LeaveWorker(x.ctx, worker); err != nil {
-		return err
-	}
-	x.w.WriteHeader(http.StatusNoContent)
-	return nil
+func (s *server) leaveWorker(x *request) (none, error) {
+	return none{}, s.engine.LeaveWorker(x.ctx, x.pathUUID("worker_uuid"))
 }

@@ -36,7 +36,7 @@ func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseCompari
 	for _, v := range c.Values {
 		failed[fact{v.Key, v.Value}], succeeded[fact{v.Key, v.Value}] = v.Failures, v.Successes
 	}
-	c.Differences = findDifferences(failed, succeeded, len(c.Failed), len(c.Succeeded))
+	c.Differences = append(c.Differences, findDifferences(failed, succeeded, len(c.Failed), len(c.Succeeded))...)
 	return c.CaseComparison, nil
 }
 

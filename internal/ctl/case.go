@@ -154,19 +154,19 @@ func (p *program) printCaseFacts(c tasker.Case) {
 	)
 }
 
-func (p *program) printCaseWhy(w apiv1.CaseWhy) {
+func (p *program) printCaseWhy(w tasker.CaseGrouping) {
 	for _, part := range w.Parts {
 		p.printFields("", field{part.Name, orDash(part.Value)})
 	}
-	p.printFields("", field{"Rules", orDash(w.Rules)}, field{"Messages compared", w.Looked})
+	p.printFields("", field{"Rules", orDash(w.Rules)}, field{"Messages compared", w.MessagesExamined})
 	header := "ignored, different, most frequent?"
 	printList(p, w.Masks, "The messages do not differ.", header, func(m tasker.CaseVariable) []any {
 		return []any{m.Label, m.Different, formatShares(m.Values)}
 	})
 }
 
-func (p *program) printCaseChanges(c apiv1.CaseChanges) {
-	success := "none in " + formatInt(c.LookedAt) + " tasks"
+func (p *program) printCaseChanges(c tasker.CaseComparison) {
+	success := "none in " + formatInt(c.TasksExamined) + " tasks"
 	if s := c.LastSuccess; s != nil {
 		worker := orDash(s.WorkerName) + " " + s.WorkerVersion
 		success = strings.TrimSpace(fmt.Sprintf("%s by %s, template %s", formatTime(&s.At), worker, s.TaskVersion))
@@ -181,7 +181,7 @@ func (p *program) printCaseChanges(c apiv1.CaseChanges) {
 		field{"Waiting tasks", c.Impact.Tasks}, field{"Dependent steps", c.Impact.Steps},
 		field{"Next deadline", when(c.Impact.Deadline != nil, formatTime(c.Impact.Deadline)+" of task "+c.Impact.DueTask.String())},
 	)
-	for _, e := range c.Began {
+	for _, e := range c.CoincidentCases {
 		p.printFields("", field{"Started together", fmt.Sprintf("case %s, %s/%s > %s", e.ID, e.Namespace, e.TaskName, e.StepName)})
 	}
 	header := "differs, value?, failures, successes, times as often"

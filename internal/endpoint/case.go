@@ -21,12 +21,12 @@ var (
 		Summary: "Get a case with its counts, samples, differences, outcomes and history",
 	}
 
-	WhyCase = Of[None, None, apiv1.CaseWhy]{
+	WhyCase = Of[None, None, tasker.CaseGrouping]{
 		Method: "GET", Path: casePath + "/why", ID: "whyCase", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "cases",
 		Summary: "Explain how a case was grouped: its fingerprint, and the ignored parts of messages",
 	}
 
-	ChangesOfCase = Of[None, None, apiv1.CaseChanges]{
+	ChangesOfCase = Of[None, None, tasker.CaseComparison]{
 		Method: "GET", Path: casePath + "/changes", ID: "changesOfCase", Class: overload.Reads, Needs: access.ReadInvestigations, Tag: "cases",
 		Summary: "Compare the failures of a case with successes of the same step, and show its impact",
 	}

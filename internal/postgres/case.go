@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -96,10 +95,7 @@ LIMIT $1 OFFSET $2`
 // caseRow is a case together with the totals over all pages.
 type caseRow struct {
 	tasker.Case
-	TotalCases   int64
-	TotalEntries int64
-	TotalRecent  int64
-	TotalOldest  *time.Time
+	tasker.CaseTotals
 }
 
 // Cases lists cases, most harmful first, and reports whether there are more. Resolved cases are
@@ -130,8 +126,7 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 		return nil, t, false, err
 	}
 	if len(rows) > 0 {
-		r := rows[0]
-		t = tasker.CaseTotals{Cases: r.TotalCases, Entries: r.TotalEntries, Recent: r.TotalRecent, Oldest: r.TotalOldest}
+		t = rows[0].CaseTotals
 	}
 	if t.Unclassified, err = db.countUnclassified(ctx, f); err != nil {
 		return nil, t, false, err

@@ -37,6 +37,7 @@ type ContextValue struct {
 // CaseComparison compares the failures of a case with successes of the same step.
 type CaseComparison struct {
 	tasker.CaseComparison
+	Case      tasker.Case
 	Failed    []tasker.CaseSample // newest first
 	Succeeded []tasker.CaseSuccess
 	Values    []ContextValue // empty unless the caller may read payloads
@@ -47,6 +48,7 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 	if c.Case, err = db.Case(ctx, id); err != nil {
 		return c, err
 	}
+	c.CaseID, c.Differences = id, []tasker.CaseDifference{}
 	fail := func(err error) (CaseComparison, error) {
 		return CaseComparison{}, fmt.Errorf("compare case %s with successes: %w", id, err)
 	}

@@ -118,10 +118,12 @@ const maxCaseMessages = 1000
 // CaseMessages returns a case with its fingerprints and the newest failures of its open
 // investigations, or NotFound. If the caller may not read payloads, the failures are omitted.
 func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseGrouping, list []tasker.CaseSample, err error) {
-	if w.Case, err = db.Case(ctx, id); err != nil {
+	c, err := db.Case(ctx, id)
+	if err != nil {
 		return w, nil, err
 	}
-	if w.Fingerprints, err = db.findCaseFingerprints(ctx, w.Case); err != nil || !access.PayloadScopeFromContext(ctx).Has(w.Case.Namespace) {
+	w = tasker.CaseGrouping{CaseID: id, Parts: c.Parts(), Rules: []string{}, Masks: []tasker.CaseVariable{}}
+	if w.Fingerprints, err = db.findCaseFingerprints(ctx, c); err != nil || !access.PayloadScopeFromContext(ctx).Has(c.Namespace) {
 		return w, nil, err
 	}
 	if list, err = collect[tasker.CaseSample](ctx, db.pool, statement("selectCaseSamples"), id,

@@ -300,7 +300,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 		}
 	}
 	_, totals, _, err := db.CasePage(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Namespace: "a", Offset: 10}})
-	if err != nil || totals.Cases != 1 || totals.Entries != 1002 || totals.Oldest == nil {
+	if err != nil || totals.TotalCases != 1 || totals.TotalEntries != 1002 || totals.OldestEntry == nil {
 		t.Errorf("totals %+v, %v", totals, err)
 	}
 }
@@ -383,13 +383,13 @@ func TestTotalsOfAPageOfCases(t *testing.T) {
 	for offset, here := range map[int]int{0: 1, 1: 1, 2: 0} {
 		f.Offset = offset
 		list, totals, more, err := db.CasePage(t.Context(), f)
-		if err != nil || len(list) != here || more != (offset == 0) || totals.Cases != 2 || totals.Entries != 25 || totals.Recent != 25 || totals.Oldest == nil || totals.Unclassified != 0 {
+		if err != nil || len(list) != here || more != (offset == 0) || totals.TotalCases != 2 || totals.TotalEntries != 25 || totals.TotalRecent != 25 || totals.OldestEntry == nil || totals.Unclassified != 0 {
 			t.Errorf("at %d: %d cases, more %t, %+v, %v", offset, len(list), more, totals, err)
 		}
 	}
 	execute(t, db, `UPDATE tasker.case_members SET fingerprint = NULL, fingerprint_version = 0 WHERE step_name = ''`)
 	f.Offset = 0
-	if _, totals, _, err := db.CasePage(t.Context(), f); err != nil || totals.Cases != 1 || totals.Entries != 20 || totals.Unclassified != 5 {
+	if _, totals, _, err := db.CasePage(t.Context(), f); err != nil || totals.TotalCases != 1 || totals.TotalEntries != 20 || totals.Unclassified != 5 {
 		t.Errorf("without a case: %+v, %v", totals, err)
 	}
 }

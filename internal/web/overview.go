@@ -35,7 +35,7 @@ func (s *server) showDashboard(req *request) (*view, error) {
 	if p.Open > 0 {
 		list, totals, _, err := s.DB.CasePage(req.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: worstCases}})
 		req.fail(err)
-		p.Cases, p.AllCases, p.Oldest = list, totals.Cases, totals.Oldest
+		p.Cases, p.AllCases, p.Oldest = list, totals.TotalCases, totals.OldestEntry
 	}
 	s.addCharts(req, &p)
 	s.addParts(req, &p)
