@@ -258,7 +258,11 @@ func (w *world) step() bool {
 	w.now = w.now.Add(time.Duration(w.r.IntN(20)) * time.Second)
 	s := w.task.Steps[w.r.IntN(len(w.task.Steps))]
 	switch s.State {
-	case tasker.StepEnqueued: // a claim
+	case tasker.StepEnqueued:
+		if w.r.IntN(5) == 0 {
+			w.expire(s)
+			break
+		}
 		s.State, s.Worker, s.LeaseExpires = tasker.StepInProgress, &tasker.ID{1}, &w.now
 		s.Fence++
 		w.names += " claim:" + w.name(s)
@@ -399,7 +403,34 @@ func (w *world) decide(s *Step) {
 	}
 }
 
+// expire lets the time of an enqueued step pass without a claim.
+func (w *world) expire(s *Step) {
+	later, attempts, expiries := w.now.Add(time.Second), s.Attempts, s.QueueExpiries
+	q := Queued{StepRef: tasker.StepRef{TaskUUID: w.task.ID, StepUUID: s.ID}, Deadline: &later, Workers: w.r.Int64N(2)}
+	before := *s
+	if c := Begin(w.task, w.now); c.Expire(q, 2, time.Minute) || len(c.Moved)+len(c.Touched)+len(c.Moves) > 0 || !reflect.DeepEqual(before, *s) {
+		w.fatal("step %s has expired too early", w.name(s))
+	}
+	if q.Deserted = w.r.IntN(2) == 0; !q.Deserted {
+		q.Deadline = &w.now
+	}
+	w.apply("expire:"+w.name(s), func(c *Change) {
+		if !c.Expire(q, 2, time.Minute) || c.Expire(q, 2, time.Minute) {
+			w.fatal("step %s did not expire once", w.name(s))
+		}
+	})
+	if s.Attempts != attempts-1 || s.QueueExpiries != expiries+int(q.Workers) || (s.AwaitsWorker != nil) != (q.Workers == 0 || s.QueueExpiries < 2) {
+		w.fatal("step %s had %d attempts and %d expiries before it expired: %+v", w.name(s), attempts, expiries, s)
+	}
+}
+
 func (w *world) repair(s *Step) {
+	if s.AwaitsWorker != nil && w.r.IntN(2) == 0 {
+		w.apply("redispatch:"+w.name(s), func(c *Change) {
+			c.Redispatch([]tasker.StepRef{{TaskUUID: w.task.ID, StepUUID: s.ID}})
+		})
+		return
+	}
 	if s.RetryAt != nil {
 		late := s.RetryAt.After(w.now)
 		state := w.task.State

@@ -37,17 +37,10 @@ func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int)
 
 // ExpiredStep is a step that failed because no worker claimed it in time.
 type ExpiredStep struct {
-	tasker.StepRef
-	Namespace     string
-	Handler       string
-	QueuedAt      time.Time
-	ExpiresAt     time.Time
-	Kept          bool       // the timeout passed while the queue was saturated
-	Unserved      bool       // expired before the timeout because no worker was live
-	Workers       int64      // number of live workers that could have claimed the step
-	BusyAt        *time.Time // last known claim from the step's queue
-	QueueExpiries int        // consecutive expiries while a worker was live
-	Returns       bool       // it will be enqueued automatically when a worker is live
+	core.Queued
+	Unserved      bool // expired before the timeout because no worker was live
+	QueueExpiries int  // consecutive expiries while a worker was live
+	Returns       bool // it will be enqueued automatically when a worker is live
 }
 
 // ExpireSteps fails those of the steps that are still enqueued and whose timeout has passed, or for
@@ -59,8 +52,25 @@ func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int,
 	if err := tx.LockEnqueued(ctx, steps); err != nil {
 		return nil, err
 	}
-	rows, err := collect[ExpiredStep](ctx, tx, statement("expireSteps"), tasks, ids, most, unserved)
-	return rows, wrapError(err, "expire steps")
+	queued, err := collect[core.Queued](ctx, tx, statement("queuedSteps"), tasks, ids, unserved)
+	if err != nil {
+		return nil, fmt.Errorf("read enqueued steps: %w", err)
+	}
+	var wait time.Duration
+	if unserved != nil {
+		wait = *unserved
+	}
+	var expired []ExpiredStep
+	refs := mapSlice(queued, func(q core.Queued) tasker.StepRef { return q.StepRef })
+	_, err = tx.changeSteps(ctx, refs, func(c *core.Change) {
+		for _, q := range queued {
+			if q.TaskUUID == c.Task.ID && c.Expire(q, most, wait) {
+				s := c.Task.Find(q.StepUUID)
+				expired = append(expired, ExpiredStep{q, q.InTime(c.Now), s.QueueExpiries, s.AwaitsWorker != nil})
+			}
+		}
+	})
+	return expired, wrapError(err, "expire steps")
 }
 
 func toRefArrays(steps []tasker.StepRef) (tasks, ids []tasker.ID) {

@@ -101,74 +101,31 @@ CROSS JOIN LATERAL (
 ORDER BY x.state_since
 LIMIT $1;
 
--- name: expireSteps
--- Competes with claims for the row, so that exactly one of them wins. The attempt is not counted. A
--- step
--- that has expired $3 times in succession while a worker was live waits for an operator. A step
--- expires
--- before its timeout if no worker was live for $4. The state comes from clock to guide the planner.
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, clock_timestamp() - $4::interval AS since),
-due AS MATERIALIZED (
-    SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.expires_at, coalesce(r.expires_at > c.at, true) AS unserved, r.limit_passed_at
-    FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
-    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
-    CROSS JOIN clock c
-    LEFT JOIN tasker.ready_steps r ON r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid AND r.task_uuid = s.task_uuid
-    WHERE s.state = c.enqueued AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = s.task_uuid AND q.step_uuid = s.step_uuid) AND (coalesce(r.expires_at <= c.at, false) OR coalesce(s.state_since <= c.since, false) AND NOT EXISTS (
+-- name: queuedSteps
+-- Selects how those of the steps wait that are enqueued and not held. The caller has locked their
+-- rows of ready_steps. A step is deserted if no worker was live for $3.
+SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.state_since AS queued_at, s.expires_at, r.expires_at AS deadline,
+    r.limit_passed_at IS NOT NULL AS kept, n.workers, q.busy_at,
+    coalesce(s.state_since <= clock_timestamp() - $3::interval, false) AND NOT EXISTS (
         SELECT FROM tasker.workers w
-        WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND coalesce(least(w.left_at, w.draining_since), 'infinity') > c.since AND w.last_heartbeat_at >= c.since - interval '2 hours'
-      AND w.last_heartbeat_at + 3 * w.heartbeat_interval > c.since
-    ))
-    ORDER BY s.task_uuid, s.step_uuid
-    FOR NO KEY UPDATE OF s
-),
-unqueued AS (
-    DELETE FROM tasker.ready_steps r
-    USING due s
-    WHERE r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid
-),
-served AS MATERIALIZED (
-    SELECT p.namespace, p.handler, n.workers, q.busy_at
-    FROM (SELECT DISTINCT namespace, handler FROM due) p
-    LEFT JOIN tasker.queues q ON q.namespace = p.namespace AND q.handler = p.handler
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS workers
-        FROM tasker.workers w
-        WHERE p.namespace = ANY (w.namespaces) AND p.handler = ANY (w.handlers) AND w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'
+        WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers)
+          AND coalesce(least(w.left_at, w.draining_since), 'infinity') > clock_timestamp() - $3::interval
+          AND w.last_heartbeat_at >= now() - $3::interval - interval '2 hours'
+          AND w.last_heartbeat_at + 3 * w.heartbeat_interval > clock_timestamp() - $3::interval
+    ) AS deserted
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+LEFT JOIN tasker.ready_steps r ON r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid AND r.task_uuid = s.task_uuid
+LEFT JOIN tasker.queues q ON q.namespace = s.namespace AND q.handler = s.handler
+CROSS JOIN LATERAL (
+    SELECT count(*) AS workers
+    FROM tasker.workers w
+    WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'
       AND w.last_heartbeat_at + 3 * w.heartbeat_interval >= clock_timestamp()
-    ) n
-),
-moved AS (
-    UPDATE tasker.workflow_steps s
-    SET state = 'error', state_since = c.at, updated_at = c.at, last_failure_at = c.at, expires_at = NULL,
-        attempts = s.attempts - 1,
-        queue_expiries = s.queue_expiries + CASE WHEN v.workers > 0 THEN 1 ELSE 0 END,
-        awaits_worker_since = CASE WHEN v.workers = 0 OR s.queue_expiries + 1 < $3 THEN c.at END,
-        error = jsonb_build_object('type', 'queue_expiry', 'retryable', true, 'message', CASE WHEN d.unserved THEN format(
-            'no worker is alive: for %s s there was none for handler %s of namespace %s', trim_scale(extract(epoch FROM $4::interval)), d.handler, d.namespace)
-        ELSE format(
-            'worker queue TTL expired: no worker took the step within %s s; %s',
-            trim_scale(round(extract(epoch FROM d.expires_at - d.state_since), 3)),
-            CASE v.workers
-                WHEN 0 THEN format('none for handler %s of namespace %s is alive', d.handler, d.namespace)
-                WHEN 1 THEN format('one for handler %s of namespace %s is alive', d.handler, d.namespace)
-                ELSE format('%s for handler %s of namespace %s are alive', v.workers, d.handler, d.namespace)
-            END || CASE WHEN d.limit_passed_at IS NOT NULL AND v.workers > 0 THEN format(
-                ', and no step of the queue was claimed for %s s', round(extract(epoch FROM c.at - v.busy_at))) ELSE '' END) END)
-    FROM due d
-    JOIN served v ON v.namespace = d.namespace AND v.handler = d.handler
-    CROSS JOIN clock c
-    WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
-    RETURNING s.task_uuid, s.step_uuid, s.attempts + 1 AS attempt, s.state_since AS at, s.error, s.queue_expiries,
-        s.awaits_worker_since IS NOT NULL AS returns, d.namespace, d.handler, d.state_since AS queued_at, d.expires_at, d.limit_passed_at IS NOT NULL AS kept, d.unserved, v.workers, v.busy_at
-),
-log AS (
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, detail, created_at)
-    SELECT task_uuid, step_uuid, 'enqueued', 'error', 'expire', attempt, error, at
-    FROM moved
-    ORDER BY task_uuid, step_uuid
-)
-SELECT task_uuid, step_uuid, namespace, handler, queued_at, expires_at, kept, unserved, workers, busy_at, queue_expiries, returns FROM moved;
+) n
+WHERE s.state || '' = 'enqueued'
+  AND NOT EXISTS (SELECT FROM tasker.held_steps h WHERE h.task_uuid = s.task_uuid AND h.step_uuid = s.step_uuid)
+ORDER BY s.task_uuid, s.step_uuid;
 
 -- name: tasksWithServedSteps
 -- Reads one index range per queue of live workers, so that steps without workers cost nothing.
