@@ -68,7 +68,7 @@ var directCases = map[string]directCase{
 	"the worker is not given it":          {next: notGiven, queued: "s2"},
 	"the worker drains":                   {before: `UPDATE tasker.workers SET draining_since = now()`, queued: "s2"},
 	"the worker has left":                 {before: `UPDATE tasker.workers SET left_at = now()`, queued: "s2"},
-	"something is held":                   {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, queued: "s2"},
+	"something is held":                   {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, queued: "s2", got: "s2"},
 	"something was held a moment ago":     {next: func(_ *testing.T, db *DB, _ *NextClaim) { db.recordHold() }, queued: "s2", got: "s2"},
 	"a limit":                             {before: limitsOfAll["shared"], queued: "s2", got: "s2"},
 	"a claim by age":                      {waiting: "0", next: func(_ *testing.T, db *DB, _ *NextClaim) { db.turns.age = time.Second }, queued: "s2", got: "waiting"},

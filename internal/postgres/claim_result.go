@@ -1,9 +1,12 @@
 package postgres
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,8 +33,7 @@ const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 //
 // Outdated rows of ready_steps are deleted. Picked rows are passed through arrays, because the
 // planner then estimates that there are few. The argument more adds parts to the statement.
-func leaseStepsSQL(more string, b claimedBefore) string {
-	all, name := b.allSQL()
+func leaseStepsSQL(more string, _ bool) string {
 	return `
 picked AS (
     SELECT l.*
@@ -41,7 +43,7 @@ picked AS (
         CROSS JOIN LATERAL (SELECT least(inputs_bytes, ` + maxStepBytes + `)::int AS bytes) b
         WHERE inputs_bytes <= ` + maxInputBytes + `
     ) l
-    WHERE l.upto <= ` + b.bytesSQL("$7::bigint") + `
+    WHERE l.upto <= $7::bigint
 ),
 taken AS (
     DELETE FROM tasker.ready_steps r
@@ -62,27 +64,21 @@ claimed AS (
     CROSS JOIN clock c
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
     RETURNING ` + claimedColumns + `, p.bytes
-),` + all + watchedSQL(name, b) + more + leasedStepsSQL(name) + busySQL("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
+),` + watchedSQL + more + leasedStepsSQL("claimed") + busySQL("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
 }
 
 // claimedColumns lists the columns of a claimed step s.
 const claimedColumns = `s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
         s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.map_step_uuid, s.item, s.item_ordinal, s.checkpointed`
 
-// watchedSQL records when the leases of a claim expire. The steps of a claim share its time.
-func watchedSQL(claimed string, b claimedBefore) string {
-	of := "HAVING count(*) > 0"
-	if b {
-		of = "GROUP BY state_since"
-	}
-	return `
+// watchedSQL records when the leases of a claim expire.
+const watchedSQL = `
 watched AS (
     INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
     SELECT least(min(lease_expires_at), min(state_since) + interval '5 seconds'), min(state_since), array_agg(task_uuid), array_agg(step_uuid)
-    FROM ` + claimed + `
-    ` + of + `
+    FROM claimed
+    HAVING count(*) > 0
 )`
-}
 
 // leasedStepsSQL selects the leased steps with their inputs.
 func leasedStepsSQL(claimed string) string {
@@ -164,9 +160,6 @@ FROM ` + of + ` c
 CROSS JOIN clock
 WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes
 }
-
-// wantedMore adds a row if other claims had locked some of the wanted steps.
-var wantedMore = busySQL("(SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)")
 
 type claimRow struct {
 	Kind  string
@@ -275,6 +268,9 @@ func newClaimResult(list []claimRow) ClaimResult {
 			h.more, h.lookAt = true, r.Bytes
 		}
 	}
+	slices.SortFunc(h.Steps, func(a, b Claimed) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), bytes.Compare(a.StepUUID[:], b.StepUUID[:]))
+	})
 	return h
 }
 

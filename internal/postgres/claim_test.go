@@ -56,12 +56,22 @@ func (y *yard) claimant(handlers int) Claimant {
 // claimIn claims steps in a transaction and returns their number.
 func (y *yard) claimIn(tx pgx.Tx, c Claimant, limit int, t *fairOrder) int {
 	y.Helper()
-	sql, args := c.claimStatement(limit, tasker.MaxClaimBytes, limit, claimMode{turn: t})
+	sql, args := y.claimSQL(c, limit, t)
 	rows, err := collect[claimRow](y.Context(), tx, sql, args...)
 	if err != nil {
 		y.Fatal(err)
 	}
 	return len(newClaimResult(rows).Steps)
+}
+
+// claimSQL returns the statement and the arguments of a claim.
+func (y *yard) claimSQL(c Claimant, limit int, t *fairOrder) (sql string, args []any) {
+	y.Helper()
+	r, err := y.db.rangesFor(y.Context(), c, t)
+	if err != nil {
+		y.Fatal(err)
+	}
+	return c.claimSteps(claimSize{limit, tasker.MaxClaimBytes, limit}, claimMode{turn: t, ranges: r})
 }
 
 // begin returns a transaction that is rolled back at the end of the test.
@@ -132,6 +142,9 @@ func TestEmptyQueuesCostNothing(t *testing.T) {
 		before := y.scans(tx) // may include earlier transactions of the connection
 		turn := y.db.turns.startOrder(c.Namespaces)
 		turn.age = age
+		if _, err := tx.Exec(t.Context(), statement("selectLevels"), c.Namespaces, c.Handlers, maxHeads); err != nil {
+			t.Fatal(err)
+		}
 		if n := y.claimIn(tx, c, 10, turn); n != 10 {
 			t.Errorf("claimed %d", n)
 		}
@@ -173,7 +186,7 @@ func TestAClaimCostsTheSameInALargeTask(t *testing.T) {
 		tx := y.begin()
 		c := y.claimant(1)
 		c.Namespaces = []string{namespace}
-		sql, args := c.claimStatement(100, tasker.MaxClaimBytes, 100, claimMode{})
+		sql, args := y.claimSQL(c, 100, nil)
 		n, plan := pages(t.Context(), t, tx.Conn(), sql, args...)
 		if !strings.Contains(plan, "rows=100 ") {
 			t.Fatalf("not 100 steps:\n%s", plan)

@@ -60,6 +60,22 @@ type fairOrder struct {
 
 func (t *fairOrder) ordersByAge() bool { return t != nil && t.age > 0 }
 
+// ofRanges returns the turn and the share of the namespace of each range.
+func (t *fairOrder) ofRanges(r *queueRanges) (turns, shares []float64) {
+	turns, shares = make([]float64, len(r.namespaces)), slices.Repeat([]float64{1}, len(r.namespaces))
+	if t == nil {
+		return turns, shares
+	}
+	place := make(map[string]int, len(t.namespaces))
+	for i, n := range t.namespaces {
+		place[n] = i
+	}
+	for i, n := range r.namespaces {
+		turns[i], shares[i] = t.turns[place[n]], t.shares[place[n]]
+	}
+	return turns, shares
+}
+
 func (t *fairOrder) turnsAndShares(namespaces []string) (turns, shares []float64) {
 	if t != nil {
 		return t.turns, t.shares

@@ -67,15 +67,15 @@ const holdCheckWindow = time.Second
 
 // A claimMode determines how a claim is executed.
 type claimMode struct {
-	asks   bool        // check each step for holds
+	asks   bool        // steps are held
 	gates  []tasker.ID // operations whose required worker version the worker has
 	turn   *fairOrder  // nil for a claim by urgency in one namespace
-	heads  *headRanges // first ready steps of the queues; nil scans queues from their beginning
-	direct bool        // the claim follows concludeAndClaim
+	ranges *queueRanges
+	direct bool // the worker may claim the steps that its report makes ready
 }
 
-// claimCheckingHolds executes a claim. If steps are held, it repeats the claim and checks each
-// step.
+// claimCheckingHolds executes a claim. If it finds nothing while steps are held, it reads the
+// operations that require a worker version and repeats the claim.
 func (db *DB) claimCheckingHolds(ctx context.Context, of string, claim func(claimMode) (ClaimResult, error)) (ClaimResult, error) {
 	l, err := db.claimModeFor(ctx, of)
 	if err != nil {
@@ -86,6 +86,9 @@ func (db *DB) claimCheckingHolds(ctx context.Context, of string, claim func(clai
 		return result, err
 	}
 	db.recordHold()
+	if l.asks || len(result.Steps) > 0 {
+		return result, nil
+	}
 	if l, err = db.claimModeFor(ctx, of); err != nil {
 		return ClaimResult{}, err
 	}

@@ -88,8 +88,8 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	}
 	whole := wholeIndexes(t, db)
 	for name, sql := range map[string]string{
-		"claimSteps": claimSteps, "unheldSteps": claimUnheldSteps, "takeUnheldSteps": takeUnheldSteps, "more": claimMoreSteps, "ready": claimReady, "moreOfSome": claimMoreOfSeveral, "moreFromHeads": claimMoreFromHeads, "holdNamespace": statement("holdNamespace"), "holdHandler": statement("holdHandler"), "releaseHeldSteps": statement("releaseHeldSteps"), "dropHeld": statement("dropHeld"), "pruneReleaseFailures": statement("pruneReleaseFailures"), "stepResult": statement("stepResult"), "tooLargeInputs": statement("tooLargeInputs"), "extendLeases": statement("extendLeases"), "releaseSteps": statement("releaseSteps"),
-		"keyHolders": statement("keyHolders"), "settleTasks": statement("settleTasks"), "countSteps": statement("countSteps"), "loadTasks": statement("loadTasks"), "loadSteps": statement("loadSteps"), "loadWholeTasks": statement("loadWholeTasks"), "loadItems": statement("loadItems"), "moveSteps": statement("moveSteps"), "touchSteps": statement("touchSteps"), "leaveQueue": statement("leaveQueue"), "findQueueFront": findQueueFront, "uncountedAttempts": statement("uncountedAttempts"), "lockTasks": statement("lockTasks"), "lockFreeTasks": statement("lockFreeTasks"), "insertTasks": insertTasks, "insertSteps": statement("insertSteps"),
+		"claimSteps": statement("claimSteps"), "readDirectClaims": statement("readDirectClaims"), "selectLevels": statement("selectLevels"), "takeUnheldSteps": takeUnheldSteps, "holdNamespace": statement("holdNamespace"), "holdHandler": statement("holdHandler"), "releaseHeldSteps": statement("releaseHeldSteps"), "dropHeld": statement("dropHeld"), "pruneReleaseFailures": statement("pruneReleaseFailures"), "stepResult": statement("stepResult"), "tooLargeInputs": statement("tooLargeInputs"), "extendLeases": statement("extendLeases"), "releaseSteps": statement("releaseSteps"),
+		"keyHolders": statement("keyHolders"), "settleTasks": statement("settleTasks"), "countSteps": statement("countSteps"), "loadTasks": statement("loadTasks"), "loadSteps": statement("loadSteps"), "loadWholeTasks": statement("loadWholeTasks"), "loadItems": statement("loadItems"), "moveSteps": statement("moveSteps"), "touchSteps": statement("touchSteps"), "leaveQueue": statement("leaveQueue"), "findQueueFront": statement("findQueueFront"), "uncountedAttempts": statement("uncountedAttempts"), "lockTasks": statement("lockTasks"), "lockFreeTasks": statement("lockFreeTasks"), "insertTasks": insertTasks, "insertSteps": statement("insertSteps"),
 		"insertTaskMoves": statement("insertTaskMoves"), "insertAttributes": statement("insertAttributes"), "announceNew": statement("announceNew"),
 		"stepsWithDueRetry": statement("stepsWithDueRetry"), "tasksWithDueRetries": statement("tasksWithDueRetries"), "tasksToStart": statement("tasksToStart"), "startedTasks": statement("startedTasks"),
 		"expiredLeases": statement("expiredLeases"), "pendingReports": statement("pendingReports"), "stepsWithExpiredLease": statement("stepsWithExpiredLease"), "stepsWithPendingReport": statement("stepsWithPendingReport"), "findDueWork": statement("findDueWork"),
@@ -102,18 +102,13 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"applyStaleness": statement("applyStaleness"), "applyRecovery": statement("applyRecovery"),
 		"findExplained": statement("findExplained"), "explainTasks": statement("selectExplainedTasks"), "explainQueues": statement("selectExplainedQueues"), "explainWaiting": statement("selectExplainedWaiting"),
 		"explainMembers": statement("selectExplainedMembers"), "explainItems": statement("selectExplainedItems"),
-		"claimFromHeads": claimFromHeads, "claimUnheldFromHeads": claimUnheldFromHeads, "selectHeads": statement("selectHeads"), "selectAllHeads": statement("selectAllHeads"),
+		"selectHeads": statement("selectHeads"), "selectAllHeads": statement("selectAllHeads"),
 		"limitedClaim": limitedEach.claim[weighted], "limitedUnheld": limitedEach.claimUnheld[weighted], "limitedMany": limitedMany.claim[weighted], "limitedNamed": limitedNamed.claim[weighted],
 		"oneEach": limitedEach.claim[oneEach], "manyOneEach": limitedMany.claim[oneEach], "shared": limitedEach.claim[sharedOnly], "unheldShared": limitedEach.claimUnheld[sharedOnly], "manyShared": limitedMany.claim[sharedOnly], "lockOnlyQueueKeys": statement("lockOnlyQueueKeys"),
 		"oldLimited": limitedEach.claimOld[weighted], "oldOneEach": limitedMany.claimOld[oneEach], "oldShared": limitedEach.claimUnheldOld[sharedOnly], "lockOldKeys": limitedEach.lockFreeOld, "lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": statement("makeTaskKeys"),
 		"lockQueueKeys": lockQueueKeys, "dropSlots": statement("dropSlots"), "fullSteps": limitedEach.full, "parkFullSteps": statement("parkFullSteps"), "stepsOfFullKeys": statement("stepsOfFullKeys"), "limitedSteps": statement("limitedSteps"), "unparkSteps": statement("unparkSteps"),
 	} {
 		t.Run(name, func(t *testing.T) { readsRanges(t, db, sql, whole) })
-	}
-	for variant, sql := range claimOfSeveral {
-		for kind, sql := range map[string]string{"plain": sql.plain, "unheld": sql.unheld} {
-			t.Run(fmt.Sprint(variant.order.gates, variant.many, kind), func(t *testing.T) { readsRanges(t, db, sql, whole) })
-		}
 	}
 }
 

@@ -43,14 +43,15 @@ type queueHeads struct {
 	complete         bool      // everything that the full scan found is still cached
 }
 
-// headRanges contains the parts of queues that a claim reads.
-type headRanges struct {
+// queueRanges contains the parts of queues that a claim reads. A range contains the steps of a queue
+// that are enqueued since a time, with one priority or with those between two.
+type queueRanges struct {
 	namespaces, handlers []string
 	low, high            []int64 // if equal, a single priority; otherwise the priorities between them
 	since                []time.Time
 }
 
-func (r *headRanges) addRange(q QueueName, low, high int64, since time.Time) {
+func (r *queueRanges) addRange(q QueueName, low, high int64, since time.Time) {
 	r.namespaces, r.handlers = append(r.namespaces, q.Namespace), append(r.handlers, q.Handler)
 	r.low, r.high, r.since = append(r.low, low), append(r.high, high), append(r.since, since)
 }
@@ -59,7 +60,7 @@ func (r *headRanges) addRange(q QueueName, low, high int64, since time.Time) {
 const lowest, highest = math.MinInt32 - 1, math.MaxInt32 + 1
 
 // rangesFor returns the ranges that a claim reads, or nil if it must start at the beginning.
-func (h *queueHeads) rangesFor(c Claimant) *headRanges {
+func (h *queueHeads) rangesFor(c Claimant) *queueRanges {
 	if !h.on.Load() || len(c.Namespaces)*len(c.Handlers) > manyQueues {
 		return nil
 	}
@@ -68,7 +69,7 @@ func (h *queueHeads) rangesFor(c Claimant) *headRanges {
 	if !h.complete || time.Since(h.fullScanAt) > fullScanMaxAge+2*h.fullScanInterval {
 		return nil
 	}
-	r := &headRanges{}
+	r := &queueRanges{}
 	for _, n := range c.Namespaces {
 		for _, handler := range c.Handlers {
 			q := QueueName{n, handler}
@@ -84,7 +85,7 @@ func (h *queueHeads) rangesFor(c Claimant) *headRanges {
 
 // add adds ranges that cover all priorities of a queue. Priorities that have no head start at the
 // time between.
-func (r *headRanges) add(q QueueName, levels map[int]time.Time, between time.Time) {
+func (r *queueRanges) add(q QueueName, levels map[int]time.Time, between time.Time) {
 	below := int64(lowest)
 	for _, priority := range slices.Sorted(maps.Keys(levels)) {
 		p := int64(priority)
@@ -134,62 +135,6 @@ func (h *queueHeads) enable(on bool) {
 	h.levels, h.count, h.fullScanAt, h.complete, h.scannedAt = nil, 0, time.Time{}, false, time.Time{}
 }
 
-// claimHeadsSQL returns a statement that claims the most urgent steps within ranges of queues. $11
-// to $15 are the ranges, and $16 is the age from which a step precedes more urgent ones, or null.
-// See claim.go for the other parameters.
-func claimHeadsSQL(h holdMode, b claimedBefore) string {
-	const order = "turn, old_since, priority DESC, state_since"
-	columns := `s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes,
-                CASE WHEN s.state_since <= (SELECT at FROM clock) - $16::interval THEN s.state_since ELSE 'infinity' END AS old_since`
-	free := ` AND s.state_since >= l.since AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$17")
-	return `
-WITH ` + h.clockSQL(hasLimits) + `,` + b.withSQL() + `
-candidate AS MATERIALIZED (
-    SELECT e.*, t.turn + t.share * (row_number() OVER (PARTITION BY e.namespace ORDER BY e.old_since, e.priority DESC, e.state_since) - 1) AS turn
-    FROM unnest($1::text[], $9::float8[], $10::float8[]) AS t (namespace, turn, share)
-    JOIN unnest($11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::timestamptz[]) AS l (namespace, handler, low, high, since) ON l.namespace = t.namespace
-    CROSS JOIN LATERAL (
-        (
-            SELECT ` + columns + `
-            FROM tasker.ready_steps s
-            WHERE l.low = l.high AND s.namespace = l.namespace AND s.handler = l.handler AND s.priority = l.low` + free + `
-            ORDER BY s.state_since
-            LIMIT ` + b.stepsSQL("$8::int") + `
-        )
-        UNION ALL
-        (
-            SELECT ` + columns + `
-            FROM tasker.ready_steps s
-            WHERE l.low < l.high AND s.namespace = l.namespace AND s.handler = l.handler AND s.priority > l.low AND s.priority < l.high` + free + `
-            ORDER BY s.priority DESC, s.state_since
-            LIMIT ` + b.stepsSQL("$8::int") + `
-        )
-    ) e
-    WHERE ` + mayClaim + `
-    ORDER BY ` + order + `
-    LIMIT ` + b.stepsSQL("$8::int") + `
-),
-locked AS MATERIALIZED (
-    SELECT q.*
-    FROM (SELECT * FROM candidate WHERE inputs_bytes <= ` + maxInputBytes + ` ORDER BY ` + order + `) s
-    CROSS JOIN LATERAL (
-        SELECT r.ctid AS ready_row, r.task_uuid, r.step_uuid, r.priority, r.state_since, r.inputs_bytes
-        FROM tasker.ready_steps r
-        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) q
-    LIMIT ` + b.stepsSQL("$3::int") + `
-),
-` + leaseStepsSQL("", b) + blockedStepsSQL("candidate") +
-		busySQL("(SELECT least(count(*), "+b.stepsSQL("$3")+") FROM candidate WHERE inputs_bytes <= "+maxInputBytes+") > (SELECT count(*) FROM locked)") +
-		noteSQL(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM candidate)`)
-}
-
-var claimFromHeads, claimUnheldFromHeads = claimHeadsSQL(withoutHolds, false), claimHeadsSQL(withHolds, false)
-
-// claimMoreFromHeads is claimMoreSteps within ranges of queues.
-var claimMoreFromHeads = claimHeadsSQL(withoutHolds, true)
-
 // isExpiryScanDue reports whether a scan for expired steps is due and, if so, records it.
 func (h *queueHeads) isExpiryScanDue() bool {
 	h.mu.Lock()
@@ -235,7 +180,7 @@ func (db *DB) RefreshQueueHeads(ctx context.Context) error {
 
 // nextScan returns the known priorities and whether a full scan is due. If no scan is due, known is
 // nil.
-func (h *queueHeads) nextScan() (known *headRanges, full bool, now time.Time) {
+func (h *queueHeads) nextScan() (known *queueRanges, full bool, now time.Time) {
 	now = time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,7 +188,7 @@ func (h *queueHeads) nextScan() (known *headRanges, full bool, now time.Time) {
 		return nil, false, now
 	}
 	h.scannedAt = now
-	known = &headRanges{}
+	known = &queueRanges{}
 	for q, levels := range h.levels {
 		for p, since := range levels {
 			known.addRange(q, int64(p), int64(p), since)

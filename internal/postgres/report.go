@@ -129,18 +129,14 @@ func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) 
 
 // queueClaim adds the statements of a claim to a batch. It returns how many of them precede the one
 // that returns steps.
-func (db *DB) queueClaim(b *pgx.Batch, list []core.Outcome, next *NextClaim, l claimMode) (before int) {
-	if next.OnlyReady {
-		b.Queue(claimReady)
-		return 0
-	}
-	if !l.direct && db.limits.mayHaveLimits(next.Claimant) {
+func (db *DB) queueClaim(b *pgx.Batch, list []core.Outcome, next *NextClaim, l claimMode, size claimSize) (before int) {
+	if db.limits.mayHaveLimits(next.Claimant) {
 		c := db.limits.newClaim(next.Claimant, l)
-		c.size = claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}
+		c.size = size
 		c.freed = mapSlice(list, core.Outcome.Ref)
 		return c.enqueue(b)
 	}
-	sql, args := next.claimStatement(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
+	sql, args := next.claimSteps(size, l)
 	b.Queue(sql, args...)
 	return 0
 }
@@ -151,7 +147,7 @@ func (db *DB) report(ctx context.Context, list []core.Outcome, next *NextClaim) 
 		if r.mode, err = db.nextClaimMode(ctx, next); err != nil {
 			r.next = nil // the worker polls again
 		} else {
-			r.mode.direct = next.Limit > 0 && db.canClaim(next, r.mode)
+			r.mode.direct = next.Limit > 0 && db.canClaimDirectly(next, r.mode)
 		}
 	}
 	if err = retry(ctx, func() error { return r.run(ctx) }); err != nil {
@@ -225,8 +221,8 @@ func (r *report) load(ctx context.Context) (loadedTasks, error) {
 	batch.Queue(statement("begin"))
 	batch.Queue(statement("lockTasks"), request.tasks)
 	if r.mode.direct {
-		f := r.next.headRanges(r.mode)
-		batch.Queue(findQueueFront, r.next.WorkerUUID, f.namespaces, f.handlers, f.low, f.high, f.since)
+		q := r.mode.ranges
+		batch.Queue(statement("findQueueFront"), r.next.WorkerUUID, q.namespaces, q.handlers, q.low, q.high, q.since)
 	}
 	request.queue(&batch)
 	results := r.conn.SendBatch(ctx, &batch)
@@ -310,14 +306,14 @@ func (r *report) finish(ctx context.Context, batch *pgx.Batch, stored *storedCha
 	if len(rests) > 0 {
 		batch.Queue(statement("settleTasks"), append(restColumns.toArrays(rests), false, "", "")...)
 	}
-	claims := r.next != nil && (len(r.handed) > 0 || !r.next.OnlyReady)
-	before := 0
+	if len(r.handed) > 0 {
+		tasks, steps := toRefArrays(r.handed)
+		batch.Queue(statement("readDirectClaims"), tasks, steps)
+	}
+	claims, before := r.next != nil && !r.next.OnlyReady && len(r.handed) < r.next.Limit, 0
 	if claims {
-		if r.mode.direct {
-			tasks, steps := toRefArrays(r.handed)
-			batch.Queue(statement("markDirect"), nonNil(tasks), nonNil(steps))
-		}
-		before = r.db.queueClaim(batch, r.list, r.next, r.mode)
+		limit := r.next.Limit - len(r.handed)
+		before = r.db.queueClaim(batch, r.list, r.next, r.mode, claimSize{limit, tasker.MaxClaimBytes - r.bytes, limit})
 	}
 	batch.Queue(statement("commitReport"))
 	results := r.conn.SendBatch(ctx, batch)
@@ -332,16 +328,20 @@ func (r *report) finish(ctx context.Context, batch *pgx.Batch, stored *storedCha
 			return fmt.Errorf("settle tasks: %w", classifyError(err))
 		}
 	}
-	if claims {
-		if r.mode.direct {
-			if _, err := results.Exec(); err != nil {
-				return fmt.Errorf("claim steps: %w", classifyError(err))
-			}
-		}
-		var err error
-		if r.claimed, err = readClaim(results, before); err != nil {
+	if len(r.handed) > 0 {
+		direct, err := readClaim(results, 0)
+		if err != nil {
 			return err
 		}
+		r.claimed = direct
+	}
+	if claims {
+		more, err := readClaim(results, before)
+		if err != nil {
+			return err
+		}
+		more.Steps, more.bytes = append(r.claimed.Steps, more.Steps...), more.bytes+r.claimed.bytes
+		r.claimed = more
 		if r.claimed.held {
 			r.db.recordHold() // the worker polls again
 		}
@@ -355,9 +355,11 @@ func (db *DB) nextClaimMode(ctx context.Context, next *NextClaim) (l claimMode, 
 	if l, err = db.claimModeFor(ctx, next.Version); err != nil {
 		return l, err
 	}
-	l.heads = db.heads.rangesFor(next.Claimant)
 	if !next.OnlyReady {
-		l.turn, err = db.fairOrderFor(ctx, next.Claimant)
+		if l.turn, err = db.fairOrderFor(ctx, next.Claimant); err != nil {
+			return l, err
+		}
 	}
+	l.ranges, err = db.rangesFor(ctx, next.Claimant, l.turn)
 	return l, err
 }

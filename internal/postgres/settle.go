@@ -23,11 +23,6 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 	return list, wrapError(err, "lock tasks")
 }
 
-// settingIDsSQL returns the ids in a setting, which may not be set.
-func settingIDsSQL(name string) string {
-	return `string_to_array(coalesce(current_setting('` + name + `', true), ''), ',')::uuid[]`
-}
-
 // Settled describes the state of a task before and after the change of its steps.
 type Settled struct {
 	TaskUUID tasker.ID

@@ -26,11 +26,9 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"findQueueFront":  findQueueFront,
 	"insertTasks":     insertTasks,
 	"insertChildren":  insertChildren,
 	"insertScheduled": insertScheduled,
-	"claimReady":      claimReady,
 }
 
 // inScopes runs a function for all namespaces and for some.
@@ -420,7 +418,7 @@ func TestNumbersInStatementsAreThoseOfGo(t *testing.T) {
 		"MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxInputBytes": tasker.MaxInputBytes, "MaxItemListBytes": tasker.MaxItemListBytes,
 		"MaxHeldCount": tasker.MaxHeldCount, "MaxLimitCount": tasker.MaxLimitCount, "MaxLimitHolders": tasker.MaxLimitHolders,
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxEvidenceAttempts": tasker.MaxEvidenceAttempts,
-		"maxUnparkKeys": maxUnparkKeys,
+		"maxUnparkKeys": maxUnparkKeys, "maxStepSize": maxStepSize,
 	}
 	found := map[string]bool{}
 	for name, sql := range queries {

@@ -31,7 +31,3 @@ COMMIT;
 
 -- name: rollback
 ROLLBACK;
-
--- name: markDirect
--- Passes the steps that the worker claims directly to the claim that follows.
-SELECT set_config('tasker.direct_tasks', array_to_string($1::uuid[], ','), true), set_config('tasker.direct_steps', array_to_string($2::uuid[], ','), true);

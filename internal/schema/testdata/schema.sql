@@ -2023,6 +2023,9 @@ CREATE FUNCTION tasker.get_unattended_tasks_for_dlq(p_limit integer DEFAULT 100,
 -- functions/insert_dlq_entries.sql
 CREATE FUNCTION tasker.insert_dlq_entries(p_places bigint[], p_tasks uuid[], p_reasons tasker.dlq_reason[], p_details text[], p_detected_by text, p_states text[], p_since timestamp with time zone[], p_steps uuid[], p_actor text, p_notes text, p_metadata jsonb[], p_at timestamp with time zone, p_failed text) RETURNS TABLE(places bigint[], entries uuid[]);
 
+-- functions/is_held.sql
+CREATE FUNCTION tasker.is_held(p_task uuid, p_step uuid, p_namespace text, p_handler text, p_released_by uuid, p_operations uuid[]) RETURNS boolean STABLE;
+
 -- functions/is_hidden_key.sql
 CREATE FUNCTION tasker.is_hidden_key(p_key text, p_pattern text) RETURNS boolean IMMUTABLE;
 
@@ -2206,6 +2209,9 @@ CREATE FUNCTION tasker.step_documents(p_task uuid, p_budget bigint) RETURNS TABL
 
 -- functions/step_has_moved.sql
 CREATE FUNCTION tasker.step_has_moved() RETURNS bigint;
+
+-- functions/step_inputs.sql
+CREATE FUNCTION tasker.step_inputs(p_task uuid, p_step uuid, p_parents uuid[], p_map_step uuid, p_bytes bigint, p_checkpointed boolean) RETURNS TABLE(task_name text, task_version text, template_uuid uuid, correlation_id text, context jsonb, context_omitted text[], dependency_results jsonb, dependencies jsonb, checkpoint jsonb) STABLE;
 
 -- functions/steps_within_timeout.sql
 CREATE FUNCTION tasker.steps_within_timeout(p_task uuid, p_template uuid, p_now timestamp with time zone) RETURNS SETOF uuid STABLE;
