@@ -47,7 +47,8 @@ lint: $(LINT) ## run the linters of .golangci.yml
 prose: $(VALE) ## list sentences of docs and Go comments that are long or do not read as plain English
 	$(VALE) --config tools/prose/.vale.ini --output line $(if $(PROSE),$(PROSE),README.md ARCHITECTURE.md CONTRIBUTING.md docs $(shell git ls-files '*.go' | grep -v _test.go))
 
-soak: ## try thousands of random stories against the model of the rules, and a long outage (an hour)
+soak: ## try millions of random decisions and stories against the rules, and a long outage (an hour)
+	go test ./internal/core -run 'RandomTasks|Simulated' -v -timeout 60m -args -tasks=750000 -seeds=100000 | grep -vE '^=== '
 	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
 	go test ./internal/cases -run AgreeWithAModel -timeout 60m -args -acts=100000
 	go test ./internal/operation -run TestAServerMayDie -timeout 30m -args -every-crash
