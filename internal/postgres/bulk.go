@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -33,15 +32,6 @@ func collectValues[T, V any](rows []T, value func(row *T) V) []V {
 // pick returns the columns with the given names.
 func (c columns[T]) pick(names ...string) columns[T] {
 	return slices.DeleteFunc(slices.Clone(c), func(column columnDef[T]) bool { return !slices.Contains(names, column.name) })
-}
-
-// unnestSQL returns a FROM item with the rows. Its first array is parameter number first.
-func (c columns[T]) unnestSQL(name string, first int) string {
-	arrays, names := make([]string, len(c)), make([]string, len(c))
-	for i, column := range c {
-		arrays[i], names[i] = fmt.Sprintf("$%d::%s[]", first+i, column.kind), column.name
-	}
-	return "unnest(" + strings.Join(arrays, ", ") + ") AS " + name + " (" + strings.Join(names, ", ") + ")"
 }
 
 // toArrays returns the parameters for rows, one array per column.

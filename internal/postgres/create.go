@@ -87,43 +87,6 @@ func (s CreatedStep) firstReminder() int {
 // isDeciding reports whether the step must be decided when its task starts.
 func (s CreatedStep) isDeciding() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
 
-// Tasks, steps and history are stored by a batch of short statements. For few tasks, this is faster
-// than a single statement. All of them see the same now().
-
-// $1 lock timeout, $2 return contexts; then the tasks. If a template was replaced or retired, its
-// template_uuid is NULL, which makes the transaction fail.
-var (
-	insertTasks     = insertionSQL(newTaskColumns, "", "")
-	insertChildren  = insertionSQL(childColumns, ", parent_task_uuid, parent_step_uuid, depth", ", u.parent_task_uuid, u.parent_step_uuid, u.depth")
-	insertScheduled = insertionSQL(scheduledColumns, ", schedule_uuid", ", u.schedule_uuid")
-)
-
-func insertionSQL(task columns[*CreatedTask], more, values string) string {
-	return `
-INSERT INTO tasker.tasks (
-    task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
-    priority, context, initiator, source_system, reason, tags, correlation_id, parent_correlation_id,
-    idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes` + more + `
-)
-SELECT
-    u.task_uuid, tt.template_uuid, tt.namespace, tt.name, tt.version, u.state, now(),
-    now() + 0.8 * h.threshold, now() + h.threshold,
-    coalesce(u.start_at, now()) + make_interval(mins => tt.max_duration_minutes),
-    u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
-    u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, now(), now(), u.context_bytes` + values + `
-FROM set_config('lock_timeout', $1, true)
-CROSS JOIN ` + task.unnestSQL("u", 3) + `
-JOIN tasker.staleness_thresholds st ON st.only_row
-LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid AND NOT (u.must > 0 AND tt.retired_at IS NOT NULL) AND NOT (u.must > 1 AND EXISTS (
-    SELECT FROM tasker.task_templates n
-    WHERE n.namespace = tt.namespace AND n.name = tt.name AND n.retired_at IS NULL AND (n.created_at, n.template_uuid) > (tt.created_at, tt.template_uuid)
-))
-CROSS JOIN LATERAL (
-    SELECT tasker.staleness_threshold(u.state, tt, st) + tasker.retry_rest(u.state, tt, interval '1 second' * nullif(u.wait_s, 0)) AS threshold
-) h
-RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context`
-}
-
 // Insertion configures how tasks are stored.
 type Insertion struct {
 	LockTimeout time.Duration // maximum time to wait for a lock; default 5 s
@@ -169,6 +132,8 @@ func (tx *Tx) InsertTasks(ctx context.Context, tasks []*CreatedTask, how Inserti
 	return classifyInsertionError(readInsertion(tx.SendBatch(ctx, newInsertionBatch(tasks, how, tx.queue)), tasks))
 }
 
+// newInsertionBatch returns a batch of short statements. For few tasks, this is faster than a single
+// statement. All of them see the same now().
 func newInsertionBatch(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	var batch pgx.Batch
 	var steps, enqueued []taskStep
@@ -188,11 +153,11 @@ func newInsertionBatch(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch 
 	wait := fmt.Sprint(cmp.Or(how.LockTimeout, lockTimeout).Milliseconds())
 	switch {
 	case how.Children:
-		batch.Queue(insertChildren, append([]any{wait, how.Contexts}, childColumns.toArrays(tasks)...)...)
+		batch.Queue(statement("insertChildren"), append([]any{wait, how.Contexts}, childColumns.toArrays(tasks)...)...)
 	case how.Scheduled:
-		batch.Queue(insertScheduled, append([]any{wait, how.Contexts}, scheduledColumns.toArrays(tasks)...)...)
+		batch.Queue(statement("insertScheduled"), append([]any{wait, how.Contexts}, scheduledColumns.toArrays(tasks)...)...)
 	default:
-		batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.toArrays(tasks)...)...)
+		batch.Queue(statement("insertTasks"), append([]any{wait, how.Contexts}, newTaskColumns.toArrays(tasks)...)...)
 	}
 	batch.Queue(statement("insertSteps"), append([]any{q.ttlMS}, newStepColumns.toArrays(steps)...)...)
 	if limits := collectTaskLimits(tasks); len(limits) > 0 {

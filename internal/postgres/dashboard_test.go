@@ -56,12 +56,12 @@ func TestTheDashboardCostsAtMostThreeTimesTheList(t *testing.T) {
 	hour := time.Now().Truncate(time.Minute).Add(-59 * time.Minute)
 	for name, scope := range map[string]access.Scope{"all": {}, "one": access.NamespaceScope("shop")} {
 		ctx := t.Context()
-		counts, args := selectEntryCounts, []any{hour, tasker.MaxEntryCount, time.Minute}
+		counts, args := statement("selectEntryCounts"), []any{hour, tasker.MaxEntryCount, time.Minute}
 		stats, of := statement("selectEntryStats"), []any{}
 		if name == "one" {
 			stats, of = statement("countEntryStats"), []any{scope.List()}
 			ctx = access.WithScope(ctx, scope)
-			counts, args = selectEntryCountsOf, append(args, scope.List())
+			counts, args = statement("selectEntryCountsOf"), append(args, scope.List())
 		}
 		cases := func(limit int) int {
 			sql, args := buildCasesQuery(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: limit}})

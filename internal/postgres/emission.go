@@ -9,9 +9,6 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// eventColumns lists the columns of an event o in the outbox.
-const eventColumns = `o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, coalesce(o.dlq_entry_uuid, '00000000-0000-0000-0000-000000000000') AS entry_uuid, o.created_at AS at, o.data`
-
 // DueEvent is an event to deliver and the time at which it became due.
 type DueEvent struct {
 	tasker.Event

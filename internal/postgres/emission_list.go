@@ -7,45 +7,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 )
-
-const emissionColumns = `e.sink, e.state, e.attempts, e.refusals, CASE WHEN e.state = 'pending' THEN e.next_attempt_at END AS next_attempt_at,
-    e.last_attempt_at, e.last_error, e.published_at, ` + eventColumns
-
-// Each sink and visible namespace is read by index. A page never divides the deliveries of an
-// event.
-const selectEmissionPage = `
-WITH page AS MATERIALIZED (
-    SELECT e.*
-    FROM tasker.emission_sinks s %s
-    CROSS JOIN LATERAL (
-        SELECT e.*
-        FROM %s tasker.emissions e
-        WHERE e.sink = s.sink %s
-        ORDER BY %s e.position DESC
-        LIMIT $1
-    ) e
-    WHERE $2 = '' OR s.sink = $2
-    ORDER BY e.position DESC
-    FETCH FIRST $1 ROWS WITH TIES
-)
-SELECT ` + emissionColumns + `
-FROM page e
-JOIN tasker.outbox o ON o.position = e.position
-ORDER BY e.position DESC, e.sink`
-
-// eventsOfTopic reads the events of a topic by index. Events of one topic may be rare.
-const eventsOfTopic = `(
-            SELECT o.topic, o.position
-            FROM tasker.outbox o
-            WHERE (o.topic, o.position) >= ($%[1]d, 0) AND (o.topic, o.position) < ($%[1]d, $%[2]d)
-            ORDER BY o.topic DESC, o.position DESC
-            OFFSET 0
-        ) o CROSS JOIN`
 
 // Emissions lists deliveries, newest event first, and reports whether there are more. A page may
 // exceed the limit, so that it contains all deliveries of its last event.
@@ -73,50 +38,26 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 	return rows[:cut], more, nil
 }
 
-// buildEmissionQuery selects a page of deliveries in the namespaces that the caller may see. Because of
-// its row comparison, the planner uses one index range per namespace.
-func buildEmissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any, err error) {
-	from, source, where, order, args := "", "", "", "", []any{limit, f.Sink}
-	columns, values := "e.namespace, e.sink, ", "n.namespace, s.sink, "
-	if f.State != "" {
-		if !slices.Contains(tasker.EmissionStates(), f.State) {
-			return "", nil, tasker.Errorf(tasker.Invalid, "invalid emission state %q", f.State)
-		}
-		// The state is a literal, so that its partial index is used.
-		where += " AND e.state = '" + string(f.State) + "' AND e.position > 0"
-		if f.State != tasker.EmissionPublished {
-			columns, values = columns+"e.state, ", values+"'"+string(f.State)+"', "
-		}
+// newEmissionQuery returns the statement for a page of the deliveries that the caller may see, and
+// its arguments.
+func newEmissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any) {
+	args = []any{limit, f.Sink, string(f.State), cmp.Or(f.Before, math.MaxInt64)}
+	switch {
+	case !scope.IncludesAll():
+		return statement("emissionsOfNamespaces"), append(args, f.Topic, scope.List())
+	case f.Topic != "":
+		return statement("emissionsOfTopic"), append(args, f.Topic)
+	default:
+		return statement("emissions"), args
 	}
-	if f.Topic != "" {
-		args = append(args, f.Topic)
-		if scope.IncludesAll() {
-			args = append(args, cmp.Or(f.Before, math.MaxInt64))
-			source = fmt.Sprintf(eventsOfTopic, len(args)-1, len(args))
-			where, order = where+" AND e.position = o.position", "o.topic DESC, o.position DESC,"
-		} else {
-			where += fmt.Sprintf(" AND (SELECT o.topic FROM tasker.outbox o WHERE o.position = e.position OFFSET 0) = $%d", len(args))
-		}
-	}
-	if f.Before > 0 {
-		args = append(args, f.Before)
-		where += fmt.Sprintf(" AND e.position < $%d", len(args))
-	}
-	if !scope.IncludesAll() {
-		args = append(args, scope.List(), cmp.Or(f.Before, math.MaxInt64))
-		from = fmt.Sprintf("CROSS JOIN unnest($%d::text[]) AS n (namespace)", len(args)-1)
-		where += fmt.Sprintf(" AND (%[1]se.position) < (%[2]s$%[3]d) AND (%[1]se.position) >= (%[2]s0) AND e.namespace > ''", columns, values, len(args))
-		order = strings.ReplaceAll(columns, ",", " DESC,")
-	}
-	return fmt.Sprintf(selectEmissionPage, from, source, where, order), args, nil
 }
 
 // listEmissionPage returns at least limit rows, unless there are fewer.
 func (db *DB) listEmissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]tasker.Emission, error) {
-	sql, args, err := buildEmissionQuery(f, access.ScopeFromContext(ctx), limit)
-	if err != nil {
-		return nil, err
+	if f.State != "" && !slices.Contains(tasker.EmissionStates(), f.State) {
+		return nil, tasker.Errorf(tasker.Invalid, "invalid emission state %q", f.State)
 	}
+	sql, args := newEmissionQuery(f, access.ScopeFromContext(ctx), limit)
 	rows, err := collect[tasker.Emission](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list emissions: %w", err)
@@ -235,20 +176,12 @@ func (tx *Tx) audit(ctx context.Context, actor, action, subject string) error {
 // AuditEvents lists audit events, newest first, and reports whether there are more. If before is
 // not 0, only events with smaller ids are listed.
 func (db *DB) AuditEvents(ctx context.Context, action string, before int64, limit int) ([]tasker.AuditEvent, bool, error) {
-	where, args := "WHERE true", []any{limit + 1}
+	sql := statement("auditEvents")
+	args := []any{limit + 1, cmp.Or(before, math.MaxInt64)}
 	if action != "" {
-		args = append(args, action)
-		where += fmt.Sprintf(" AND action = $%d", len(args))
+		sql, args = statement("auditEventsOfAction"), append(args, action)
 	}
-	if before > 0 {
-		args = append(args, before)
-		where += fmt.Sprintf(" AND audit_id < $%d", len(args))
-	}
-	rows, err := collect[tasker.AuditEvent](ctx, db.pool, `
-		SELECT audit_id AS id, actor, action, subject, data, created_at AS at
-		FROM tasker.audit_events `+where+`
-		ORDER BY audit_id DESC
-		LIMIT $1`, args...)
+	rows, err := collect[tasker.AuditEvent](ctx, db.pool, sql, args...)
 	rows, more := trimPage(rows, limit)
 	return rows, more, wrapError(err, "list audit events")
 }

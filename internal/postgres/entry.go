@@ -88,52 +88,11 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 	return ids, nil
 }
 
-const entryColumns = `
-    d.dlq_entry_uuid AS uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text AS reason, d.detail_code, d.detected_by,
-    coalesce(d.original_reason::text, '') AS original_reason, coalesce(d.original_detail_code, '') AS original_code,
-    d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
-    t.state AS current_task_state, t.namespace, `
-
-// entryDocumentsSQL returns the columns that may be large.
-func entryDocumentsSQL(of string) string {
-	return of + ".task_snapshot AS snapshot, tasker.redact_document(" + of + ".metadata) AS metadata, tasker.redact_note(" + of + ".resolution_notes) AS resolution_notes"
-}
-
 // Entries lists investigations, newest first. A document that is too large is replaced with a
 // [tasker.OmittedDocument].
 func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
-	where, args := "true", []any{f.Limit, f.Offset, listBudget}
-	if f.Status != "" {
-		args = append(args, string(f.Status))
-		where += fmt.Sprintf(" AND d.resolution_status = $%d::text::tasker.dlq_resolution_status", len(args))
-	}
-	if f.Reason != "" {
-		args = append(args, string(f.Reason))
-		where += fmt.Sprintf(" AND d.dlq_reason = $%d::text::tasker.dlq_reason", len(args))
-	}
-	from := "tasker.tasks_dlq d WHERE " + where
-	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() { // read the newest ones of each namespace by index
-		args = append(args, scope.List())
-		from = fmt.Sprintf(`unnest($%d::text[]) AS n (namespace)
-			CROSS JOIN LATERAL (
-				SELECT d.dlq_entry_uuid, d.dlq_timestamp
-				FROM tasker.tasks_dlq d
-				WHERE d.namespace = n.namespace AND %s
-				ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT $1::bigint + $2::bigint
-			) d`, len(args), where)
-	}
-	return listEntries(ctx, db.pool, `
-		WITH page AS MATERIALIZED (
-			SELECT d.dlq_entry_uuid AS id, row_number() OVER (ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC) AS place
-			FROM `+from+`
-			ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT $1 OFFSET $2
-		)
-		SELECT `+entryColumns+entryDocumentsSQL("l")+`
-		FROM page p
-		JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = p.id
-		JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
-		JOIN tasker.entry_documents(ARRAY(SELECT id FROM page ORDER BY place), $3) l ON l.dlq_entry_uuid = d.dlq_entry_uuid
-		ORDER BY p.place`, args...)
+	return listEntries(ctx, db.pool, statement("selectEntries"), f.Limit, f.Offset, listBudget, string(f.Status), string(f.Reason),
+		access.ScopeFromContext(ctx).List())
 }
 
 func listEntries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Entry, error) {
@@ -214,12 +173,7 @@ func (tx *Tx) WrittenNotes(ctx context.Context, id tasker.ID) (*string, error) {
 
 // EntryOfTask returns the newest investigation of a task without its history, or NotFound.
 func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, error) {
-	found, err := listEntries(ctx, db.pool, `
-		SELECT `+entryColumns+entryDocumentsSQL("d")+`
-		FROM tasker.tasks_dlq d
-		JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
-		WHERE d.task_uuid = $1
-		ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT 1`, task)
+	found, err := listEntries(ctx, db.pool, statement("selectEntryOfTask"), task)
 	if err == nil && len(found) > 0 {
 		return found[0], nil
 	}

@@ -106,7 +106,7 @@ func TestTheNewestInvestigationsAreCountedUpToALimit(t *testing.T) {
 	at := func(minutes int) time.Time { return hour.Add(time.Duration(minutes) * time.Minute) }
 	db := withLives(t, life{at(10), new(at(200))}, life{at(20), new(at(30))}, life{at(70), nil}, life{at(130), new(at(140))})
 	for limit, want := range map[int]string{0: "00 00 00 00", 1: "00 00 10 01", 2: "00 10 11 01", 3: "11 10 11 01", 100: "21 10 11 01"} {
-		rows, err := collect[tasker.EntryCount](t.Context(), db.pool, selectEntryCounts, hour, limit, time.Hour)
+		rows, err := collect[tasker.EntryCount](t.Context(), db.pool, statement("selectEntryCounts"), hour, limit, time.Hour)
 		if err != nil || len(rows) < 4 {
 			t.Fatalf("%d rows, %v", len(rows), err)
 		}

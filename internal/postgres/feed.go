@@ -39,67 +39,16 @@ func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	return h, err
 }
 
-// MATERIALIZED keeps the planner from scanning all positions in order.
-const feedBounds = `
-WITH found AS MATERIALIZED (
-    SELECT o.position
-    FROM tasker.outbox o
-    WHERE o.written_in >= $1::text::xid8 AND o.written_in < $2::text::xid8
-)
-SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM found`
-
-// feedBoundsOf is feedBounds for certain namespaces.
-const feedBoundsOf = `
-WITH found AS MATERIALIZED (
-    SELECT o.position
-    FROM unnest($3::text[]) AS n (namespace)
-    CROSS JOIN LATERAL (
-        SELECT o.position FROM tasker.outbox o
-        WHERE (o.namespace, o.written_in) >= (n.namespace, $1::text::xid8) AND (o.namespace, o.written_in) < (n.namespace, $2::text::xid8)
-        ORDER BY o.namespace, o.written_in OFFSET 0
-    ) o
-)
-SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM found`
-
 // FeedBounds returns the first and last position of the events that the transactions [from, before)
 // wrote, or 0 for both if there are none.
 func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last int64, err error) {
-	sql, args := feedBounds, []any{fmt.Sprint(from), fmt.Sprint(before)}
+	sql, args := statement("feedBounds"), []any{fmt.Sprint(from), fmt.Sprint(before)}
 	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
-		sql, args = feedBoundsOf, append(args, scope.List())
+		sql, args = statement("feedBoundsOf"), append(args, scope.List())
 	}
 	err = db.pool.QueryRow(ctx, sql, args...).Scan(&first, &last)
 	return first, last, wrapError(err, "find events")
 }
-
-// A page is read by position and filtered by transaction. The cost of sorting each page would be
-// quadratic.
-const feedEvents = `
-SELECT ` + eventColumns + `, o.written_in::text::bigint AS written_in
-FROM (
-    SELECT * FROM tasker.outbox o
-    WHERE o.position > $1 AND o.position <= $2
-    ORDER BY o.position
-    LIMIT $3
-) o
-ORDER BY o.position`
-
-// feedEventsOf is feedEvents for certain namespaces. It merges the next events of each.
-const feedEventsOf = `
-SELECT ` + eventColumns + `, o.written_in::text::bigint AS written_in
-FROM (
-    SELECT e.*
-    FROM unnest($4::text[]) AS n (namespace)
-    CROSS JOIN LATERAL (
-        SELECT * FROM tasker.outbox o
-        WHERE (o.namespace, o.position) > (n.namespace, $1) AND (o.namespace, o.position) <= (n.namespace, $2)
-        ORDER BY o.namespace, o.position
-        LIMIT $3
-    ) e
-    ORDER BY e.position
-    LIMIT $3
-) o
-ORDER BY o.position`
 
 // A FeedEvent is an event and the id of the transaction that wrote it.
 type FeedEvent struct {
@@ -116,9 +65,9 @@ type FeedPart struct {
 // FeedEvents returns the next events of a part, ordered by position, and the rest of the part. It
 // reads limit rows. It may return no events even though the rest contains some.
 func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, rest FeedPart, err error) {
-	sql, args := feedEvents, []any{p.After, p.Last, limit}
+	sql, args := statement("feedEvents"), []any{p.After, p.Last, limit}
 	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
-		sql, args = feedEventsOf, append(args, scope.List())
+		sql, args = statement("feedEventsOf"), append(args, scope.List())
 	}
 	rows, err := collect[FeedEvent](ctx, db.pool, sql, args...)
 	if err != nil {

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -26,13 +25,14 @@ func TestEventsAreReadFromTheirIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ sql, index string }{
-		"feedBounds":     {feedBounds, "outbox_by_transaction"},
-		"feedEvents":     {feedEvents, "outbox_pkey"},
+		"feedBounds":     {statement("feedBounds"), "outbox_by_transaction"},
+		"feedEvents":     {statement("feedEvents"), "outbox_pkey"},
 		"splitTasks":     {statement("splitTasks"), "outbox_by_transaction"},
 		"measureStretch": {statement("outboxStats"), "outbox_pkey"},
-		"emissions":      {fmt.Sprintf(selectEmissionPage, "", "", "AND e.position < $3", ""), "emissions_pkey"},
-		"set aside":      {fmt.Sprintf(selectEmissionPage, "", "", "AND e.state = 'set_aside'", ""), "emissions_set_aside"},
-		"of a topic":     {fmt.Sprintf(selectEmissionPage, "", fmt.Sprintf(eventsOfTopic, 3, 4), "AND e.position = o.position", "o.topic DESC, o.position DESC,"), "outbox_by_topic"},
+		"emissions":      {statement("emissions"), "emissions_pkey"},
+		"pending":        {statement("emissions"), "emissions_pending"},
+		"set aside":      {statement("emissions"), "emissions_set_aside"},
+		"of a topic":     {statement("emissionsOfTopic"), "outbox_by_topic"},
 		"one event":      {statement("emissionsOf"), "emissions_by_position"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,10 +10,6 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-const humanStepColumns = `
-    a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting, a.waiting_since,
-    nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders`
-
 // A NewHumanStep is a step that starts to wait for an answer from a person.
 type NewHumanStep struct {
 	tasker.StepRef
@@ -112,57 +108,13 @@ func (tx *Tx) NotifyAssigned(ctx context.Context, a tasker.HumanStep, data taske
 	return tx.notifyAssignee(ctx, tasker.StepAssignedTopic, a, data)
 }
 
-// The namespaces in $1 or, if it is NULL, all namespaces with waiting steps. These are found by an
-// index skip scan.
-const inboxNamespaces = `
-WITH RECURSIVE found AS (
-    (SELECT a.namespace FROM tasker.human_steps a WHERE $1::text[] IS NULL AND a.waiting ORDER BY a.namespace LIMIT 1)
-    UNION ALL
-    SELECT (SELECT a.namespace FROM tasker.human_steps a WHERE a.waiting AND a.namespace > f.namespace ORDER BY a.namespace LIMIT 1)
-    FROM found f WHERE f.namespace IS NOT NULL
-),
-spaces AS (SELECT f.namespace FROM found f WHERE f.namespace IS NOT NULL UNION ALL SELECT unnest($1::text[]))`
-
-// buildInboxQuery returns a statement that selects a page of the inbox, and its arguments. It reads
-// one index range per namespace and assignee.
-func buildInboxQuery(f tasker.InboxFilter, spaces []string) (string, []any) {
+// newInboxArgs returns the arguments of the statement inbox. It reads all namespaces if spaces is nil.
+func newInboxArgs(f tasker.InboxFilter, spaces []string) []any {
 	after, step := &time.Time{}, tasker.ID{}
 	if f.After != nil {
 		after, step = f.After.DueAt, f.After.Step
 	}
-	p := parameters{spaces, after, step, f.Limit + 1}
-	from, where := "spaces n", "a.waiting AND a.namespace = n.namespace"
-	if f.Assignees != nil {
-		from += " CROSS JOIN unnest(" + p.add(f.Assignees) + "::text[]) AS w (assignee)"
-		where += " AND a.assignee = w.assignee"
-	}
-	if f.Template != "" {
-		where += " AND a.task_name = " + p.add(f.Template)
-	}
-	if f.DueBefore != nil {
-		where += " AND a.due_at < " + p.add(*f.DueBefore)
-	}
-	if f.Overdue {
-		where += " AND a.due_at < now()"
-	}
-	return inboxNamespaces + `
-SELECT ` + humanStepColumns + `
-FROM (
-    SELECT x.*
-    FROM ` + from + `
-    CROSS JOIN LATERAL (
-        SELECT a.*
-        FROM tasker.human_steps a
-        WHERE ` + where + ` AND (a.due_at, a.step_uuid) > (coalesce($2::timestamptz, 'infinity'), $3::uuid)
-        ORDER BY a.due_at, a.step_uuid
-        LIMIT $4
-    ) x
-    ORDER BY x.due_at, x.step_uuid
-    LIMIT $4
-) a
-JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
-WHERE s.state = 'pending'
-ORDER BY a.due_at, a.step_uuid`, p
+	return []any{spaces, after, step, f.Limit + 1, f.Assignees, f.Template, f.DueBefore, f.Overdue}
 }
 
 // Inbox returns a page of the human steps that the caller may see, by due time, and reports whether
@@ -175,8 +127,7 @@ func (db *DB) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.Hu
 			spaces = []string{f.Namespace}
 		}
 	}
-	sql, args := buildInboxQuery(f, spaces)
-	list, err = collect[tasker.HumanStep](ctx, db.pool, sql, args...)
+	list, err = collect[tasker.HumanStep](ctx, db.pool, statement("inbox"), newInboxArgs(f, spaces)...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list the human steps: %w", err)
 	}

@@ -38,8 +38,7 @@ func TestTheInboxIsReadByIndex(t *testing.T) {
 		if f.Namespace != "" {
 			spaces = []string{f.Namespace}
 		}
-		sql, args := buildInboxQuery(f, spaces)
-		n, plan := pages(t.Context(), t, conn.Conn(), sql, args...)
+		n, plan := pages(t.Context(), t, conn.Conn(), statement("inbox"), newInboxArgs(f, spaces)...)
 		if n > 1000 || strings.Contains(plan, "Seq Scan on human_steps") {
 			t.Errorf("%s reads %d pages:\n%s", name, n, plan)
 		}

@@ -81,26 +81,21 @@ func TestAListOfASmallNamespaceCostsNothingOfOthers(t *testing.T) {
 		args []any
 	}
 	queries := map[string]query{
-		"events":           {feedEventsOf, []any{0, 1 << 40, 200, scope.List()}},
-		"bounds of events": {feedBoundsOf, []any{"3", "1000000000000", scope.List()}},
-		"counts over time": {selectEntryCountsOf, []any{time.Now().Add(-24 * time.Hour), tasker.MaxEntryCount, time.Hour, scope.List()}},
-		"times":            {selectEntryTimesOf, []any{time.Now().Add(-24 * time.Hour), tasker.MaxTimedEntries, tasker.SystemActor, scope.List()}},
+		"events":           {statement("feedEventsOf"), []any{0, 1 << 40, 200, scope.List()}},
+		"bounds of events": {statement("feedBoundsOf"), []any{"3", "1000000000000", scope.List()}},
+		"counts over time": {statement("selectEntryCountsOf"), []any{time.Now().Add(-24 * time.Hour), tasker.MaxEntryCount, time.Hour, scope.List()}},
+		"times":            {statement("selectEntryTimesOf"), []any{time.Now().Add(-24 * time.Hour), tasker.MaxTimedEntries, tasker.SystemActor, scope.List()}},
+		"incidents":        {statement("selectIncidents"), []any{100, 0, "", scope.List()}},
 		"counts by reason": {statement("countEntryStats"), []any{scope.List()}},
 		"workers":          {statement("selectWorkers"), []any{100, 0, scope.List()}},
 		"templates":        {statement("selectTemplateNames"), []any{100, scope.List()}},
 		"queues":           {statement("selectQueues"), []any{"", 100, 1000, scope.List()}},
 	}
 	for _, state := range []tasker.EmissionState{"", tasker.EmissionPending, tasker.EmissionSetAside, tasker.EmissionPublished} {
-		sql, args, err := buildEmissionQuery(tasker.EmissionFilter{State: state}, scope, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sql, args := newEmissionQuery(tasker.EmissionFilter{State: state}, scope, 100)
 		queries["emissions "+string(state)] = query{sql, args}
 	}
-	sql, args, err := buildEmissionQuery(tasker.EmissionFilter{Topic: tasker.EntryUpdatedTopic}, scope, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sql, args := newEmissionQuery(tasker.EmissionFilter{Topic: tasker.EntryUpdatedTopic}, scope, 100)
 	queries["emissions of a topic"] = query{sql, args}
 	for _, state := range []tasker.TaskState{"", tasker.TaskComplete, tasker.TaskError} {
 		sql, args := buildTasksPage(tasker.TaskFilter{State: state, Limit: 100}, scope, nil)

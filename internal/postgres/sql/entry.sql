@@ -6,14 +6,68 @@ FROM tasker.create_dlq_entries(
 JOIN tasker.tasks t ON t.task_uuid = e.task_uuid;
 
 -- name: selectEntry
-SELECT
-    d.dlq_entry_uuid AS uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text AS reason, d.detail_code, d.detected_by,
+SELECT d.dlq_entry_uuid AS uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text AS reason, d.detail_code, d.detected_by,
     coalesce(d.original_reason::text, '') AS original_reason, coalesce(d.original_detail_code, '') AS original_code,
-    d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
-    t.state AS current_task_state, t.namespace, d.task_snapshot AS snapshot, tasker.redact_document(d.metadata) AS metadata, tasker.redact_note(d.resolution_notes) AS resolution_notes
+    d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid,
+    d.created_at, d.updated_at, t.state AS current_task_state, t.namespace, d.task_snapshot AS snapshot,
+    tasker.redact_document(d.metadata) AS metadata, tasker.redact_note(d.resolution_notes) AS resolution_notes
 FROM tasker.tasks_dlq d
 JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 WHERE d.dlq_entry_uuid = $1;
+
+-- name: selectEntryOfTask
+SELECT d.dlq_entry_uuid AS uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text AS reason, d.detail_code, d.detected_by,
+    coalesce(d.original_reason::text, '') AS original_reason, coalesce(d.original_detail_code, '') AS original_code,
+    d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid,
+    d.created_at, d.updated_at, t.state AS current_task_state, t.namespace, d.task_snapshot AS snapshot,
+    tasker.redact_document(d.metadata) AS metadata, tasker.redact_note(d.resolution_notes) AS resolution_notes
+FROM tasker.tasks_dlq d
+JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+WHERE d.task_uuid = $1
+ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC
+LIMIT 1;
+
+-- name: selectEntries
+-- $1 limit, $2 offset, $3 maximum size of the documents, $4 status or '', $5 reason or '', $6 namespaces
+-- or NULL for all. Merges the newest investigations of each status or of each namespace.
+WITH page AS MATERIALIZED (
+    SELECT x.id, row_number() OVER (ORDER BY x.at DESC, x.id DESC) AS place
+    FROM (
+        SELECT d.id, d.at
+        FROM unnest(enum_range(NULL::tasker.dlq_resolution_status)) AS s (status)
+        CROSS JOIN LATERAL (
+            SELECT d.dlq_entry_uuid AS id, d.dlq_timestamp AS at
+            FROM tasker.tasks_dlq d
+            WHERE d.resolution_status = s.status AND ($5 = '' OR d.dlq_reason::text = $5)
+            ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC
+            LIMIT $1::bigint + $2::bigint
+        ) d
+        WHERE $6::text[] IS NULL AND ($4 = '' OR s.status::text = $4)
+        UNION ALL
+        SELECT d.id, d.at
+        FROM unnest($6::text[]) AS n (namespace)
+        CROSS JOIN LATERAL (
+            SELECT d.dlq_entry_uuid AS id, d.dlq_timestamp AS at
+            FROM tasker.tasks_dlq d
+            WHERE d.namespace = n.namespace AND ($4 = '' OR d.resolution_status::text = $4)
+              AND ($5 = '' OR d.dlq_reason::text = $5)
+            ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC
+            LIMIT $1::bigint + $2::bigint
+        ) d
+    ) x
+    ORDER BY x.at DESC, x.id DESC
+    LIMIT $1 OFFSET $2
+)
+SELECT d.dlq_entry_uuid AS uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text AS reason, d.detail_code, d.detected_by,
+    coalesce(d.original_reason::text, '') AS original_reason, coalesce(d.original_detail_code, '') AS original_code,
+    d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid,
+    d.created_at, d.updated_at, t.state AS current_task_state, t.namespace, l.task_snapshot AS snapshot,
+    tasker.redact_document(l.metadata) AS metadata, tasker.redact_note(l.resolution_notes) AS resolution_notes
+FROM page p
+JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = p.id
+JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+JOIN tasker.entry_documents(ARRAY(SELECT id FROM page ORDER BY place), $3) l ON l.dlq_entry_uuid = d.dlq_entry_uuid
+ORDER BY p.place;
 
 -- name: written
 SELECT count(*), coalesce(sum(coalesce(octet_length(notes), 0) + coalesce(octet_length(metadata::text), 0)), 0)

@@ -12,9 +12,8 @@ WITH made AS (
     SET waiting = true, waiting_since = excluded.waiting_since, due_at = excluded.due_at, escalated_at = NULL
     RETURNING a.*
 )
-SELECT
-    a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting, a.waiting_since,
-    nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders
+SELECT a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting,
+    a.waiting_since, nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders
 FROM made a
 JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
 ORDER BY a.task_uuid, a.step_uuid;
@@ -33,9 +32,8 @@ WHERE a.task_uuid = u.task_uuid AND a.step_uuid = u.step_uuid AND a.waiting <> w
 UPDATE tasker.human_steps SET waiting = false WHERE task_uuid = ANY ($1) AND waiting;
 
 -- name: selectHumanStep
-SELECT
-    a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting, a.waiting_since,
-    nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders
+SELECT a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting,
+    a.waiting_since, nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders
 FROM tasker.human_steps a
 JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
 WHERE a.task_uuid = $1 AND a.step_uuid = $2;
@@ -62,3 +60,83 @@ changed AS (
 )
 INSERT INTO tasker.human_step_history (task_uuid, step_uuid, event, actor, reason, assignee)
 SELECT c.task_uuid, c.step_uuid, $6, $4, $5, c.assignee FROM changed c;
+
+-- name: inbox
+-- $1 namespaces or NULL for all, which are found by an index skip scan; $2, $3 due time (NULL if none)
+-- and id of the last step of the previous page; $4 limit; filters: $5 assignees or NULL, $6 template or
+-- '', $7 latest due time or NULL, $8 whether only overdue steps. One of the four branches runs, and
+-- reads one range of its index per namespace and assignee.
+WITH RECURSIVE found AS (
+    (SELECT a.namespace FROM tasker.human_steps a WHERE $1::text[] IS NULL AND a.waiting ORDER BY a.namespace LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT a.namespace FROM tasker.human_steps a
+        WHERE a.waiting AND a.namespace > f.namespace
+        ORDER BY a.namespace
+        LIMIT 1
+    )
+    FROM found f
+    WHERE f.namespace IS NOT NULL
+),
+spaces AS (
+    SELECT n.namespace,
+        least($7::timestamptz, CASE WHEN $8::bool THEN now() END, 'infinity') - interval '1 microsecond' AS due_by
+    FROM (SELECT f.namespace FROM found f WHERE f.namespace IS NOT NULL UNION ALL SELECT unnest($1::text[])) n
+)
+SELECT a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting,
+    a.waiting_since, nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders
+FROM (
+    SELECT x.*
+    FROM (
+        SELECT x.*
+        FROM spaces e
+        CROSS JOIN LATERAL (
+            SELECT a.*
+            FROM tasker.human_steps a
+            WHERE $5::text[] IS NULL AND $6::text = '' AND a.waiting AND a.namespace = e.namespace
+              AND (a.due_at, a.step_uuid) > (coalesce($2::timestamptz, 'infinity'), $3::uuid) AND a.due_at <= e.due_by
+            ORDER BY a.due_at, a.step_uuid
+            LIMIT $4
+        ) x
+        UNION ALL
+        SELECT x.*
+        FROM spaces e
+        CROSS JOIN LATERAL (
+            SELECT a.*
+            FROM tasker.human_steps a
+            WHERE $5::text[] IS NULL AND $6 <> '' AND a.waiting AND a.namespace = e.namespace AND a.task_name = $6
+              AND (a.due_at, a.step_uuid) > (coalesce($2::timestamptz, 'infinity'), $3::uuid) AND a.due_at <= e.due_by
+            ORDER BY a.due_at, a.step_uuid
+            LIMIT $4
+        ) x
+        UNION ALL
+        SELECT x.*
+        FROM spaces e
+        CROSS JOIN unnest($5::text[]) AS w (assignee)
+        CROSS JOIN LATERAL (
+            SELECT a.*
+            FROM tasker.human_steps a
+            WHERE $6 = '' AND a.waiting AND a.namespace = e.namespace AND a.assignee = w.assignee
+              AND (a.due_at, a.step_uuid) > (coalesce($2::timestamptz, 'infinity'), $3::uuid) AND a.due_at <= e.due_by
+            ORDER BY a.due_at, a.step_uuid
+            LIMIT $4
+        ) x
+        UNION ALL
+        SELECT x.*
+        FROM spaces e
+        CROSS JOIN unnest($5::text[]) AS w (assignee)
+        CROSS JOIN LATERAL (
+            SELECT a.*
+            FROM tasker.human_steps a
+            WHERE $6 <> '' AND a.waiting AND a.namespace = e.namespace AND a.assignee = w.assignee AND a.task_name = $6
+              AND (a.due_at, a.step_uuid) > (coalesce($2::timestamptz, 'infinity'), $3::uuid) AND a.due_at <= e.due_by
+            ORDER BY a.due_at, a.step_uuid
+            LIMIT $4
+        ) x
+    ) x
+    ORDER BY x.due_at, x.step_uuid
+    LIMIT $4
+) a
+JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
+WHERE s.state = 'pending'
+ORDER BY a.due_at, a.step_uuid;
