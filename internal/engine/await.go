@@ -43,11 +43,11 @@ func newAwaitedTasks(e *Engine) *awaitedTasks {
 // ctx may use half of the places.
 func (e *Engine) AwaitTask(ctx context.Context, task tasker.ID) error {
 	caller := access.IdentityFromContext(ctx).Subject
-	settled, err := e.awaited.enter(task, caller)
+	settled, err := e.waiters.awaited.enter(task, caller)
 	if err != nil {
 		return err
 	}
-	defer e.awaited.leave(task, caller, settled)
+	defer e.waiters.awaited.leave(task, caller, settled)
 	select {
 	case <-settled:
 		return nil

@@ -147,7 +147,7 @@ func (e *Engine) succeed(ctx context.Context, list []outcome, next *postgres.Nex
 	e.wakeLimitWaiters(len(concluded.Moved), len(claimed.Steps))
 	e.scheduleDecision(concluded)
 	if claimed.RetryAfter() > 0 {
-		e.limited.addWaiters(e.now(), next.Namespaces)
+		e.waiters.limited.addWaiters(e.now(), next.Namespaces)
 	}
 	taken := newIDSet(claimed.Steps, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
 	if slices.ContainsFunc(concluded.Enqueued, func(step tasker.ID) bool { return !taken[step] }) {

@@ -335,7 +335,7 @@ func (c *creation) loadGraph(ctx context.Context, r tasker.NewTask) (g *graph, r
 	if g, ok := c.templates[key]; ok {
 		return g, false, nil
 	}
-	if g, ok := c.engine.byName.get(key); ok && !c.fresh {
+	if g, ok := c.engine.creator.byName.get(key); ok && !c.fresh {
 		return g, true, nil
 	}
 	t, err := c.read(ctx, r.Namespace, r.Name, r.Version)
@@ -350,7 +350,7 @@ func (c *creation) loadGraph(ctx context.Context, r tasker.NewTask) (g *graph, r
 		return nil, false, fmt.Errorf("template %s/%s %s: %w", t.Namespace, t.Name, t.Version, err)
 	}
 	c.templates[key] = g
-	c.engine.byName.put(key, g)
+	c.engine.creator.byName.put(key, g)
 	return g, false, nil
 }
 

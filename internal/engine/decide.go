@@ -33,7 +33,7 @@ func (e *Engine) scheduleDecision(c postgres.Concluded) {
 
 // decideNow wakes the loop that decides steps.
 func (e *Engine) decideNow() {
-	if d := e.due.Load(); d != nil {
+	if d := e.timers.due.Load(); d != nil {
 		d.wakeTimer(postgres.DecideSteps)
 	}
 }
@@ -43,7 +43,7 @@ func (e *Engine) decideNow() {
 // locked tasks are left to a later pass, and namespaces with expensive expressions to
 // decideExpensive.
 func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
-	return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive})
+	return e.decideWith(ctx, rows, evaluations{expensive: &e.timers.expensive})
 }
 
 func (e *Engine) decideWith(ctx context.Context, rows []tasker.StepRef, known evaluations) error {
@@ -60,14 +60,14 @@ func (e *Engine) decideWith(ctx context.Context, rows []tasker.StepRef, known ev
 func (e *Engine) decideExpensive() func(context.Context) (time.Duration, error) {
 	w := e.workOfKind(postgres.DecideSteps)
 	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-		return e.db.StepsToDecideOf(ctx, e.expensive.list(), limit)
+		return e.db.StepsToDecideOf(ctx, e.timers.expensive.list(), limit)
 	}
 	w.do = func(ctx context.Context, rows []tasker.StepRef) error {
-		return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive, separate: true})
+		return e.decideWith(ctx, rows, evaluations{expensive: &e.timers.expensive, separate: true})
 	}
 	pass := e.newTimedPass(w)
 	return func(ctx context.Context) (time.Duration, error) {
-		if len(e.expensive.list()) == 0 {
+		if len(e.timers.expensive.list()) == 0 {
 			return 0, nil
 		}
 		return pass(ctx)

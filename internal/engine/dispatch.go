@@ -57,8 +57,8 @@ func (e *Engine) recordDeclined(ctx context.Context, namespaces []string, steps 
 		return err
 	}
 	if len(others) < len(steps) {
-		e.limited.addWaiters(e.now(), namespaces)
-		loop.Wake(e.limited.back)
+		e.waiters.limited.addWaiters(e.now(), namespaces)
+		loop.Wake(e.waiters.limited.back)
 	}
 	if len(others) == 0 {
 		return nil
@@ -102,7 +102,7 @@ type DeadLettered struct {
 // again if they still wait. No step expires during the grace period after a start. If it returns an
 // error, the steps in done were processed nevertheless.
 func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done DeadLettered, err error) {
-	inTime := !e.grace.isOver(e.now())
+	inTime := !e.outages.grace.isOver(e.now())
 	var failed []error
 	for some := range slices.Chunk(letters, expiryChunk) {
 		err := inBatchOrEach(ctx, some, func(some []DeadLetter) error {

@@ -91,8 +91,8 @@ func (d *timerScheduler) register(t *timerLoop) *loop.Loop {
 // maxInterval returns the maximum time between two polls. It is short enough that a normal interval
 // is not mistaken for an outage.
 func (d *timerScheduler) maxInterval() time.Duration {
-	rest := min(d.engine.opts.MaxTimerInterval, d.engine.leaseGrace.outage/2)
-	if lasts := d.engine.grace.lasts; lasts > 0 {
+	rest := min(d.engine.opts.MaxTimerInterval, d.engine.outages.leaseGrace.outage/2)
+	if lasts := d.engine.outages.grace.lasts; lasts > 0 {
 		rest = min(rest, max(lasts/2, minPollInterval))
 	}
 	return rest
@@ -122,7 +122,7 @@ func (d *timerScheduler) pollWithin(in time.Duration) {
 // requestPoll requests a poll after this process committed a change that may have created due work.
 // A busy process polls every minPollInterval, an idle one rarely.
 func (e *Engine) requestPoll() {
-	d := e.due.Load()
+	d := e.timers.due.Load()
 	if d == nil {
 		return
 	}
@@ -178,9 +178,9 @@ func (d *timerScheduler) poll(ctx context.Context) (postgres.DueWork, error) {
 	begun := e.now()
 	due, err := e.db.DueWork(ctx, pendingReportInterval, 2*e.opts.MaxTimerInterval)
 	if err != nil || due.ReadOnly {
-		e.leaseGrace.recordDatabaseDown()
+		e.outages.leaseGrace.recordDatabaseDown()
 	} else {
-		e.leaseGrace.hasExpired(e.now())
+		e.outages.leaseGrace.hasExpired(e.now())
 	}
 	if err != nil {
 		return due, err
@@ -188,8 +188,8 @@ func (d *timerScheduler) poll(ctx context.Context) (postgres.DueWork, error) {
 	if due.ManyDead {
 		loop.Wake(d.manyDead)
 	}
-	e.grace.isOver(begun)
-	e.grace.recordAnswer(begun)
+	e.outages.grace.isOver(begun)
+	e.outages.grace.recordAnswer(begun)
 	d.polled.Store(time.Now().UnixNano())
 	return due, nil
 }
@@ -213,7 +213,7 @@ func (d *timerScheduler) schedule(due postgres.DueWork, changed bool) time.Durat
 	for _, k := range due.Kinds {
 		if k.Kind == postgres.ExpireUnserved && k.Due && now.Sub(d.claims) >= claimsEvery {
 			d.claims = now
-			d.engine.notifier.wakeAll() // in case a notification was lost
+			d.engine.waiters.notifier.wakeAll() // in case a notification was lost
 		}
 		for _, t := range d.timers {
 			if t.kind == k.Kind {
@@ -244,7 +244,7 @@ func (d *timerScheduler) scheduleTimer(t *timerLoop, k postgres.DueKind, now tim
 	if !k.Due || t.Failures() > 0 {
 		return rest
 	}
-	again := minPollInterval << min(d.engine.fruitless[k.Kind].Load(), 10)
+	again := minPollInterval << min(d.engine.timers.fruitless[k.Kind].Load(), 10)
 	if changed || became {
 		again = minPollInterval
 	}
@@ -272,7 +272,7 @@ func (d *timerScheduler) wakeTimer(kind string) {
 
 // recordFound records how many rows a pass over a kind of work has found.
 func (e *Engine) recordFound(kind string, rows int) {
-	if n := e.fruitless[kind]; rows > 0 {
+	if n := e.timers.fruitless[kind]; rows > 0 {
 		n.Store(0)
 	} else {
 		n.Add(1)
@@ -289,7 +289,7 @@ func (d *timerScheduler) notifyPeers(ctx context.Context, now time.Time, rest ti
 	if rest > 0 {
 		d.peersAt = at
 	}
-	if err := d.engine.db.NotifyDue(ctx, d.engine.instance.String(), rest); err != nil {
+	if err := d.engine.db.NotifyDue(ctx, d.engine.waiters.instance.String(), rest); err != nil {
 		d.engine.log.DebugContext(ctx, "could not notify other processes of due work; they poll", "err", err)
 	}
 }
@@ -298,7 +298,7 @@ func (d *timerScheduler) notifyPeers(ctx context.Context, now time.Time, rest ti
 func (e *Engine) onPeerDue(message string) {
 	from, after, found := strings.Cut(message, " ")
 	ms, err := strconv.ParseInt(after, 10, 32)
-	if d := e.due.Load(); found && err == nil && ms >= 0 && d != nil && from != e.instance.String() {
+	if d := e.timers.due.Load(); found && err == nil && ms >= 0 && d != nil && from != e.waiters.instance.String() {
 		d.pollWithin(time.Duration(ms)*time.Millisecond + pollMargin)
 		if ms == 0 {
 			e.opts.OnEvents() // polls do not find events that are to be delivered again

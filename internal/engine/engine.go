@@ -125,36 +125,53 @@ type Engine struct {
 	log  *slog.Logger
 	now  func() time.Time // clock for all waiting in this process
 
-	noWorker       *time.Duration // opts.UnservedTimeout; nil if disabled
-	grace          grace
-	leaseGrace     leaseGrace
-	alive          *heartbeatBuffer
-	skipped        skipList
-	busy           *claimActivity
-	expiryExtended atomic.Bool // the last scan for expired steps extended some deadlines
+	noWorker *time.Duration // opts.UnservedTimeout; nil if disabled
+	workers  *cache[tasker.ID, *member]
+	alive    *heartbeatBuffer
+	busy     *claimActivity
+	skipped  skipList
 
-	notifier  *notifier
-	awaited   *awaitedTasks
-	limited   *limitWaiters
-	instance  tasker.ID // identifies this process as the sender of notifications
+	creator creator
+	waiters waiters
+	timers  timers
+	outages outages
+}
+
+// creator stores tasks. It caches the templates that they use.
+type creator struct {
 	templates *cache[tasker.ID, *graph]
 	byName    *cache[[3]string, *graph] // by namespace, name and requested version; an empty version means the newest
 	creations *batch.Writer[*creation]
 	keyed     chan struct{}   // limits transactions that wait for the keys of others; leaves one connection free
 	pacer     *overload.Pacer // throttles creates; nil if disabled
-	reported  atomic.Int64    // time of the last report or heartbeat from a worker with steps, in Unix nanoseconds
-	workers   *cache[tasker.ID, *member]
+}
 
+// waiters wakes claims and requests that wait for a change.
+type waiters struct {
+	notifier  *notifier
+	awaited   *awaitedTasks
+	limited   *limitWaiters
+	instance  tasker.ID   // identifies this process as the sender of notifications
 	listening atomic.Bool // notifications from other processes are received
+}
 
-	due       atomic.Pointer[timerScheduler] // nil until Loops is called
-	fruitless map[string]*atomic.Int32       // consecutive passes that found nothing, by kind of work
+// timers performs timed work.
+type timers struct {
+	works          []work
+	due            atomic.Pointer[timerScheduler] // nil until Loops is called
+	fruitless      map[string]*atomic.Int32       // consecutive passes that found nothing, by kind of work
+	chunkTime      time.Duration                  // time limit for one chunk of work
+	batch          int                            // maximum number of rows that a timer processes in one pass
+	retries        retryCursor
+	expensive      expensiveNamespaces
+	expiryExtended atomic.Bool // the last scan for expired steps extended some deadlines
+}
 
-	works     []work
-	chunkTime time.Duration // time limit for one chunk of work
-	batch     int           // maximum number of rows that a timer processes in one pass
-	retries   retryCursor
-	expensive expensiveNamespaces
+// outages detects interruptions, after which steps get more time.
+type outages struct {
+	grace      grace
+	leaseGrace leaseGrace
+	reported   atomic.Int64 // time of the last report or heartbeat from a worker with steps, in Unix nanoseconds
 }
 
 // New returns an engine on a database with the current schema.
@@ -162,33 +179,39 @@ func New(db *postgres.DB, o Options) *Engine {
 	o = o.withDefaults()
 	e := &Engine{
 		db: db, opts: o, log: o.Log, now: o.Now,
-		grace:      grace{lasts: o.ReconnectGrace},
-		leaseGrace: leaseGrace{outage: max(o.Lease/heartbeatsOfALease, minOutage), lasts: o.Lease, heard: o.Now()},
-		alive:      &heartbeatBuffer{keyBuffer: newKeyBuffer[tasker.ID]()},
-		skipped:    skipList{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
-		busy:       &claimActivity{keyBuffer: newKeyBuffer[postgres.QueueName](), stored: map[postgres.QueueName]time.Time{}},
-		notifier:   newNotifier(), instance: tasker.NewID(),
-		limited:   &limitWaiters{namespaces: map[string]time.Time{}, back: make(chan struct{}, 1)},
-		templates: newCache[tasker.ID](1000, (*graph).size),
-		byName:    newCache[[3]string](1000, (*graph).size),
-		workers:   newCache[tasker.ID](10_000, (*member).size),
-		keyed:     make(chan struct{}, max(1, db.MaxCreateConns()-1)),
-		batch:     timerBatch, chunkTime: usualChunkTime,
+		workers: newCache[tasker.ID](10_000, (*member).size),
+		alive:   &heartbeatBuffer{keyBuffer: newKeyBuffer[tasker.ID]()},
+		busy:    &claimActivity{keyBuffer: newKeyBuffer[postgres.QueueName](), stored: map[postgres.QueueName]time.Time{}},
+		skipped: skipList{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
+		creator: creator{
+			templates: newCache[tasker.ID](1000, (*graph).size),
+			byName:    newCache[[3]string](1000, (*graph).size),
+			keyed:     make(chan struct{}, max(1, db.MaxCreateConns()-1)),
+		},
+		waiters: waiters{
+			notifier: newNotifier(), instance: tasker.NewID(),
+			limited: &limitWaiters{namespaces: map[string]time.Time{}, back: make(chan struct{}, 1)},
+		},
+		timers: timers{batch: timerBatch, chunkTime: usualChunkTime},
+		outages: outages{
+			grace:      grace{lasts: o.ReconnectGrace},
+			leaseGrace: leaseGrace{outage: max(o.Lease/heartbeatsOfALease, minOutage), lasts: o.Lease, heard: o.Now()},
+		},
 	}
 	if o.UnservedTimeout > 0 {
 		e.noWorker = &o.UnservedTimeout
 	}
-	e.works = e.newWorks()
-	e.fruitless = map[string]*atomic.Int32{postgres.RetryDeferred: {}}
-	for _, w := range e.works {
-		e.fruitless[w.kind] = &atomic.Int32{}
+	e.timers.works = e.newWorks()
+	e.timers.fruitless = map[string]*atomic.Int32{postgres.RetryDeferred: {}}
+	for _, w := range e.timers.works {
+		e.timers.fruitless[w.kind] = &atomic.Int32{}
 	}
-	e.awaited = newAwaitedTasks(e)
+	e.waiters.awaited = newAwaitedTasks(e)
 	db.OnCommit(e.requestPoll)
-	db.OnCommit(func() { loop.Wake(e.awaited.wake) })
-	e.creations = e.newSharedWriter()
+	db.OnCommit(func() { loop.Wake(e.waiters.awaited.wake) })
+	e.creator.creations = e.newSharedWriter()
 	if o.ThrottleCreates {
-		e.pacer = overload.NewPacer(overload.PacerOptions{Probe: db.Commit, Matters: e.hasWorkers, Width: sharedWriters, Log: o.Log})
+		e.creator.pacer = overload.NewPacer(overload.PacerOptions{Probe: db.Commit, Matters: e.hasWorkers, Width: sharedWriters, Log: o.Log})
 	}
 	return e
 }

@@ -74,12 +74,12 @@ func (g *grace) recordAnswer(now time.Time) {
 // withGrace returns a pass that calls expire, but does nothing during the grace period.
 func (e *Engine) withGrace(expire func(context.Context) (int, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
-		if !e.grace.isOver(e.now()) {
+		if !e.outages.grace.isOver(e.now()) {
 			err := e.db.CheckWritable(ctx)
 			if err == nil {
-				e.grace.recordAnswer(e.now())
+				e.outages.grace.recordAnswer(e.now())
 			}
-			return e.grace.remaining(e.now()), err
+			return e.outages.grace.remaining(e.now()), err
 		}
 		n, err := expire(ctx)
 		if n >= expiryBatch {
@@ -107,7 +107,7 @@ func (e *Engine) expirePass(ctx context.Context, w work) (int, error) {
 	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		due, err := find(ctx, limit)
 		if err == nil {
-			e.grace.recordAnswer(begun)
+			e.outages.grace.recordAnswer(begun)
 		}
 		return due, err
 	}
@@ -332,15 +332,15 @@ func (g *leaseGrace) recordPass(now time.Time) {
 func (e *Engine) reclaimPass(pass func(context.Context) (time.Duration, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if err := e.db.CheckWritable(ctx); err != nil {
-			e.leaseGrace.recordDatabaseDown()
+			e.outages.leaseGrace.recordDatabaseDown()
 			return 0, err
 		}
-		if !e.leaseGrace.hasExpired(e.now()) {
-			return e.leaseGrace.remaining(e.now()), nil
+		if !e.outages.leaseGrace.hasExpired(e.now()) {
+			return e.outages.leaseGrace.remaining(e.now()), nil
 		}
 		next, err := pass(ctx)
 		if err == nil {
-			e.leaseGrace.recordPass(e.now())
+			e.outages.leaseGrace.recordPass(e.now())
 		}
 		return next, err
 	}

@@ -10,9 +10,9 @@ import (
 
 // GateCreations has one write of small creations at a time, and calls gate before each.
 func (e *Engine) GateCreations(gate func(tasks []tasker.NewTask)) {
-	write := e.creations.Write
-	e.creations.Writers = 1
-	e.creations.Write = func(ctx context.Context, list []*creation) error {
+	write := e.creator.creations.Write
+	e.creator.creations.Writers = 1
+	e.creator.creations.Write = func(ctx context.Context, list []*creation) error {
 		var tasks []tasker.NewTask
 		for _, c := range list {
 			for _, t := range c.tasks {
@@ -25,19 +25,19 @@ func (e *Engine) GateCreations(gate func(tasks []tasker.NewTask)) {
 }
 
 // WaitingCreations returns how many creations wait for others to be written.
-func (e *Engine) WaitingCreations() int { return e.creations.Waiting() }
+func (e *Engine) WaitingCreations() int { return e.creator.creations.Waiting() }
 
 // GiveTime has a chunk of work take as long as it needs on a machine that does much else: what is
 // due is done by one Tick, and not set aside.
-func (e *Engine) GiveTime() { e.chunkTime = time.Minute }
+func (e *Engine) GiveTime() { e.timers.chunkTime = time.Minute }
 
 // PanicOn has work of a kind panic that is done on steps of a task.
 func (e *Engine) PanicOn(kind string, task tasker.ID) {
-	for i, w := range e.works {
+	for i, w := range e.timers.works {
 		if w.kind != kind {
 			continue
 		}
-		e.works[i].do = func(ctx context.Context, rows []tasker.StepRef) error {
+		e.timers.works[i].do = func(ctx context.Context, rows []tasker.StepRef) error {
 			if slices.ContainsFunc(rows, func(r tasker.StepRef) bool { return r.TaskUUID == task }) {
 				panic("no such row")
 			}
@@ -54,11 +54,11 @@ const (
 
 // NeedsTime has work of a kind on a row fail that has less time than it needs.
 func (e *Engine) NeedsTime(kind string, needs time.Duration) {
-	for i, w := range e.works {
+	for i, w := range e.timers.works {
 		if w.kind != kind {
 			continue
 		}
-		e.works[i].do = func(ctx context.Context, rows []tasker.StepRef) error {
+		e.timers.works[i].do = func(ctx context.Context, rows []tasker.StepRef) error {
 			if at, ok := ctx.Deadline(); ok && time.Until(at) < needs {
 				return context.DeadlineExceeded
 			}
@@ -92,7 +92,7 @@ func (e *Engine) Passes(ctx context.Context, kind string, times int) error {
 
 // Kinds lists the kinds of work that is due by the clock.
 func (e *Engine) Kinds() (list []string) {
-	for _, w := range e.works {
+	for _, w := range e.timers.works {
 		list = append(list, w.kind)
 	}
 	return list
@@ -110,11 +110,11 @@ func (e *Engine) RelieveQueues(ctx context.Context) error {
 }
 
 // SetBatch sets how many rows a pass of a timer looks for at once.
-func (e *Engine) SetBatch(n int) { e.batch = n }
+func (e *Engine) SetBatch(n int) { e.timers.batch = n }
 
 // TaskWaits returns how many callers of AwaitTask wait.
 func (e *Engine) TaskWaits() int {
-	e.awaited.mu.Lock()
-	defer e.awaited.mu.Unlock()
-	return e.awaited.total
+	e.waiters.awaited.mu.Lock()
+	defer e.waiters.awaited.mu.Unlock()
+	return e.waiters.awaited.total
 }

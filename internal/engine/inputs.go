@@ -55,7 +55,7 @@ func (e *Engine) claimAssignments(ctx context.Context, c postgres.Claimant, limi
 		}
 		all = append(all, next.Steps...)
 		if again = next.RetryAfter(); again > 0 {
-			e.limited.addWaiters(e.now(), c.Namespaces)
+			e.waiters.limited.addWaiters(e.now(), c.Namespaces)
 		}
 		if !next.IsBlocked() {
 			return all, again, nil

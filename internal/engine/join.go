@@ -31,7 +31,7 @@ func (e *Engine) runInTx(ctx context.Context, outer pgx.Tx,
 
 // notifyAfterCommit handles the notification that a caller's transaction was committed.
 func (e *Engine) notifyAfterCommit(namespaces []string) {
-	e.notifier.wake(namespaces)
+	e.waiters.notifier.wake(namespaces)
 	e.requestPoll()
 	e.decideNow()
 	e.opts.OnEnqueued()

@@ -139,7 +139,7 @@ func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.Lim
 	}
 	l, err := e.db.PutLimit(ctx, ref, v, postgres.Operator{Actor: by.Actor, Reason: by.Reason})
 	if err == nil {
-		e.limited.wakeWaiters(e)
+		e.waiters.limited.wakeWaiters(e)
 	}
 	return l, err
 }
@@ -155,7 +155,7 @@ func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitC
 	}
 	err := e.db.DeleteLimit(ctx, ref, postgres.Operator{Actor: by.Actor, Reason: by.Reason})
 	if err == nil {
-		e.limited.wakeWaiters(e)
+		e.waiters.limited.wakeWaiters(e)
 	}
 	return err
 }
@@ -203,7 +203,7 @@ func (l *limitWaiters) listWaiting(now time.Time, interval time.Duration) (list 
 // claims.
 func (l *limitWaiters) wakeWaiters(e *Engine) {
 	loop.Wake(l.back)
-	e.notifier.wakeAll()
+	e.waiters.notifier.wakeAll()
 }
 
 // limitWakeInterval is the minimum interval between wake-ups of claims that wait for slots if the
@@ -217,10 +217,10 @@ func (e *Engine) wakeLimitWaiters(ended, taken int) {
 	if taken >= ended {
 		interval = limitWakeInterval
 	}
-	if list := e.limited.listWaiting(e.now(), interval); len(list) > 0 {
-		e.notifier.wake(list)
-		e.notifier.notifyOthers(list)
-		loop.Wake(e.limited.back)
+	if list := e.waiters.limited.listWaiting(e.now(), interval); len(list) > 0 {
+		e.waiters.notifier.wake(list)
+		e.waiters.notifier.notifyOthers(list)
+		loop.Wake(e.waiters.limited.back)
 	}
 }
 

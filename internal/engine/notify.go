@@ -114,8 +114,8 @@ func (n *notifier) takeUnsent() []string {
 
 // notify announces that steps in the namespaces were enqueued and committed.
 func (e *Engine) notify(namespaces []string) {
-	e.notifier.wake(namespaces)
-	e.notifier.notifyOthers(namespaces)
+	e.waiters.notifier.wake(namespaces)
+	e.waiters.notifier.notifyOthers(namespaces)
 	if len(namespaces) > 0 {
 		e.requestPoll()
 		e.opts.OnEnqueued()
@@ -145,16 +145,16 @@ func (e *Engine) sendNotifications(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-e.notifier.send:
+		case <-e.waiters.notifier.send:
 		}
 		sending, cancel := context.WithTimeout(ctx, sendDeadline)
-		unsent := e.notifier.takeUnsent()
-		err := e.db.Notify(sending, channel, encodeMessages(e.instance.String(), unsent))
+		unsent := e.waiters.notifier.takeUnsent()
+		err := e.db.Notify(sending, channel, encodeMessages(e.waiters.instance.String(), unsent))
 		cancel()
 		rest := notifyEvery
 		if err != nil && ctx.Err() == nil {
 			e.log.WarnContext(ctx, "work notification failed; retrying", "err", err)
-			e.notifier.notifyOthers(unsent)
+			e.waiters.notifier.notifyOthers(unsent)
 			rest = relisten
 		}
 		if !loop.Sleep(ctx, rest) {
@@ -193,8 +193,8 @@ func (e *Engine) receiveNotifications(ctx context.Context) error {
 
 // receive listens until its connection fails.
 func (e *Engine) receive(ctx context.Context) error {
-	defer e.listening.Store(false)
-	return e.db.Listen(ctx, []string{channel, postgres.DueChannel}, func() { e.listening.Store(true) }, func(name, message string) {
+	defer e.waiters.listening.Store(false)
+	return e.db.Listen(ctx, []string{channel, postgres.DueChannel}, func() { e.waiters.listening.Store(true) }, func(name, message string) {
 		if name == postgres.DueChannel {
 			e.onPeerDue(message)
 			return
@@ -203,8 +203,8 @@ func (e *Engine) receive(ctx context.Context) error {
 		case len(words) == 0:
 		case words[0] == joinedSender:
 			e.notifyAfterCommit(words[1:])
-		case words[0] != e.instance.String():
-			e.notifier.wake(words[1:])
+		case words[0] != e.waiters.instance.String():
+			e.waiters.notifier.wake(words[1:])
 		}
 	})
 }

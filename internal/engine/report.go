@@ -44,7 +44,7 @@ func (e *Engine) ReportReady(ctx context.Context, worker tasker.ID, outcomes []t
 
 func (e *Engine) reportAndThen(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, c postgres.NextClaim) (tasker.Receipt, error) {
 	ctx = postgres.WithConnClass(ctx, postgres.Work)
-	e.reported.Store(e.now().UnixNano())
+	e.outages.reported.Store(e.now().UnixNano())
 	m, err := e.findMember(ctx, worker)
 	if err != nil {
 		return tasker.Receipt{}, err

@@ -36,7 +36,7 @@ func (r *retryCursor) hasMore() bool {
 
 // findRetries finds tasks with failed steps whose backoff is over.
 func (e *Engine) findRetries(ctx context.Context, limit int) ([]tasker.ID, error) {
-	r := &e.retries
+	r := &e.timers.retries
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	begun, from := e.now(), r.mark

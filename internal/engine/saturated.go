@@ -77,14 +77,14 @@ func (e *Engine) findExpired(ctx context.Context, limit int) ([]tasker.StepRef, 
 	for range extendRounds {
 		due, err := e.db.ExpiredSteps(ctx, e.opts.BrokerGrace(), extendBatch)
 		if err != nil || len(due) == 0 {
-			e.expiryExtended.Store(false)
+			e.timers.expiryExtended.Store(false)
 			return nil, err
 		}
 		extended, err := e.db.ExtendQueueDeadline(ctx, due)
 		if err != nil {
 			return nil, err
 		}
-		e.expiryExtended.Store(len(extended) > 0)
+		e.timers.expiryExtended.Store(len(extended) > 0)
 		if expired := excludeSteps(due, extended); len(expired) > 0 || len(due) < extendBatch {
 			return expired[:min(limit, len(expired))], nil
 		}

@@ -106,7 +106,7 @@ func (s *search) evaluate(ctx context.Context, v expression.Values) (found []pos
 // template version has changed. It uses its own transactions. Locked tasks are left to a later
 // pass.
 func (e *Engine) findAttributes(ctx context.Context, rows []tasker.StepRef) error {
-	known := evaluations{expensive: &e.expensive, separate: true}
+	known := evaluations{expensive: &e.timers.expensive, separate: true}
 	_, err := known.runBetween(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {
 		return e.findAttributesOnce(ctx, rows, &known)
 	})

@@ -41,11 +41,11 @@ func (e *Engine) newSharedWriter() *batch.Writer[*creation] {
 
 // hasWorkers reports whether a worker with steps was active recently.
 func (e *Engine) hasWorkers() bool {
-	return e.now().Sub(time.Unix(0, e.reported.Load())) < heartbeatsOfALease*e.opts.HeartbeatInterval
+	return e.now().Sub(time.Unix(0, e.outages.reported.Load())) < heartbeatsOfALease*e.opts.HeartbeatInterval
 }
 
 // CreatePace returns the share of time that storing tasks may use, from 0 to 1.
-func (e *Engine) CreatePace() float64 { return e.pacer.Share() }
+func (e *Engine) CreatePace() float64 { return e.creator.pacer.Share() }
 
 // size returns the approximate size of the tasks in bytes.
 func (c *creation) size() int {
@@ -57,7 +57,7 @@ func (c *creation) size() int {
 }
 
 func (e *Engine) storeShared(ctx context.Context, list []*creation) error {
-	return e.pacer.Do(ctx, e.creations.Waiting, func() error { return e.storeTogether(ctx, list) })
+	return e.creator.pacer.Do(ctx, e.creator.creations.Waiting, func() error { return e.storeTogether(ctx, list) })
 }
 
 func (e *Engine) storeTogether(ctx context.Context, list []*creation) error {
@@ -82,7 +82,7 @@ func isRejection(err error) bool {
 
 // writeShared stores the tasks together with those of other creations, or alone if that fails.
 func (c *creation) writeShared(ctx context.Context) error {
-	written, err := c.engine.creations.Do(ctx, c)
+	written, err := c.engine.creator.creations.Do(ctx, c)
 	if err == nil || !written || c.unknown || c.refused || postgres.IsUnavailable(err) {
 		return err
 	}
@@ -93,15 +93,15 @@ func (c *creation) writeShared(ctx context.Context) error {
 // leaves open whether the tasks were stored, it sets unknown.
 func (c *creation) store(ctx context.Context) (err error) {
 	if !c.hasRejection() && !c.replacesTasks() {
-		return c.engine.pacer.Do(ctx, c.engine.creations.Waiting, func() error {
+		return c.engine.creator.pacer.Do(ctx, c.engine.creator.creations.Waiting, func() error {
 			c.unknown, err = c.engine.db.StoreTasks(ctx, c.tasks, postgres.Insertion{Contexts: len(c.tasks) == 1, Repeat: true})
 			return err
 		})
 	}
 	if c.replacesTasks() {
 		select {
-		case c.engine.keyed <- struct{}{}:
-			defer func() { <-c.engine.keyed }()
+		case c.engine.creator.keyed <- struct{}{}:
+			defer func() { <-c.engine.creator.keyed }()
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -164,21 +164,21 @@ func (g *graph) size() int { return len(g.stored.Source) }
 
 // loadGraph returns the compiled form of a stored template and caches it.
 func (e *Engine) loadGraph(t tasker.StoredTemplate) (*graph, error) {
-	if g, ok := e.templates.get(t.UUID); ok {
+	if g, ok := e.creator.templates.get(t.UUID); ok {
 		return g, nil
 	}
 	g, err := e.newGraph(t)
 	if err != nil {
 		return nil, err
 	}
-	e.templates.put(t.UUID, g)
+	e.creator.templates.put(t.UUID, g)
 	return g, nil
 }
 
 // loadGraphByID returns the graph of a template. On a cache miss, it reads the template from a
 // database or in a transaction, which then needs no second connection.
 func (e *Engine) loadGraphByID(ctx context.Context, from templateReader, id tasker.ID) (*graph, error) {
-	if g, ok := e.templates.get(id); ok {
+	if g, ok := e.creator.templates.get(id); ok {
 		return g, nil
 	}
 	t, err := from.TemplateByID(ctx, id)

@@ -47,7 +47,7 @@ func (e *Engine) Loops() []*loop.Loop {
 	}
 	polls := e.newLoop("due work", scheduler.maxInterval(), scheduler.pass)
 	polls.Wake, polls.Backoff = scheduler.wake, minPollInterval
-	e.due.Store(scheduler)
+	e.timers.due.Store(scheduler)
 	heartbeats := e.newLoop("worker signs of life", timerInterval, e.flushHeartbeats)
 	heartbeats.Wake, heartbeats.Backoff = e.alive.wake, timerRetry
 	claims := e.newLoop("queues of claims", timerInterval, e.flushClaimActivity)
@@ -62,7 +62,7 @@ func (e *Engine) Loops() []*loop.Loop {
 		scheduler.newTimer(deferred, postgres.RetryDeferred),
 		lowerPriority(e.newLoop("workers", 10*time.Minute, e.forgetWorkers)),
 		lowerPriority(e.newLoop("old firings", 10*time.Minute, e.pruneFirings)),
-		&loop.Loop{Name: "steps that wait for limits", Interval: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.unparkLimitedSteps, Log: e.log},
+		&loop.Loop{Name: "steps that wait for limits", Interval: backRest, Timeout: timerDeadline, Wake: e.waiters.limited.back, Pass: e.unparkLimitedSteps, Log: e.log},
 		lowerPriority(e.newLoop("old keys of limits", 10*time.Minute, e.pruneLimitKeys)),
 		lowerPriority(e.newLoop("queues ordered by due times", 10*time.Minute,
 			func(ctx context.Context) (time.Duration, error) {
@@ -92,7 +92,7 @@ type timer struct {
 // newTimers returns all timers except those that expire queued steps.
 func (e *Engine) newTimers() []timer {
 	var list []timer
-	for _, w := range e.works {
+	for _, w := range e.timers.works {
 		if w.name != "" {
 			list = append(list, timer{name: w.name, kind: w.kind, pass: e.newTimedPass(w)})
 		}
@@ -101,7 +101,7 @@ func (e *Engine) newTimers() []timer {
 }
 
 func (e *Engine) findToDecide(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return e.db.StepsToDecide(ctx, e.expensive.list(), limit)
+	return e.db.StepsToDecide(ctx, e.timers.expensive.list(), limit)
 }
 
 // newTimedPass returns a pass for one kind of work. The pass runs again at once if work may be
@@ -112,7 +112,7 @@ func (e *Engine) newTimedPass(w work) func(context.Context) (time.Duration, erro
 		w.find = head.watchFinder(w.find)
 	}
 	return func(ctx context.Context) (time.Duration, error) {
-		limit := e.batch << head.wider
+		limit := e.timers.batch << head.wider
 		n, err := e.runPass(ctx, w, limit)
 		if n >= limit && head.wider < widest || w.more != nil && w.more() {
 			return loop.AtOnce, err
@@ -122,8 +122,8 @@ func (e *Engine) newTimedPass(w work) func(context.Context) (time.Duration, erro
 }
 
 func (e *Engine) workOfKind(kind string) work {
-	i := slices.IndexFunc(e.works, func(w work) bool { return w.kind == kind })
-	return e.works[i]
+	i := slices.IndexFunc(e.timers.works, func(w work) bool { return w.kind == kind })
+	return e.timers.works[i]
 }
 
 func (e *Engine) newWorks() []work {
@@ -136,7 +136,7 @@ func (e *Engine) newWorks() []work {
 		{name: "watch due times", kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToNotify, do: e.watchDeadlines},
 		{
 			name: "retry steps", kind: postgres.RetrySteps, chunk: moveChunk,
-			find: taskFinder(e.findRetries), more: e.retries.hasMore, do: e.newEnqueuer(enqueueAll((*postgres.Tx).RetryDue)),
+			find: taskFinder(e.findRetries), more: e.timers.retries.hasMore, do: e.newEnqueuer(enqueueAll((*postgres.Tx).RetryDue)),
 		},
 		{name: "decide steps", kind: postgres.DecideSteps, chunk: decideChunk, find: e.findToDecide, do: e.decide},
 		{name: "end waits", kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
@@ -159,7 +159,7 @@ func (e *Engine) newWorks() []work {
 		{name: "reject inputs", kind: postgres.RejectInputs, chunk: rejectChunk, find: e.skipped.takeFailed, do: e.rejectInputs},
 		{
 			kind: postgres.ExpireStep, chunk: expiryChunk, graced: true,
-			find: e.findExpired, more: e.expiryExtended.Load,
+			find: e.findExpired, more: e.timers.expiryExtended.Load,
 			do: func(ctx context.Context, rows []tasker.StepRef) error {
 				_, err := e.expire(ctx, rows, expiryMode{})
 				return err

@@ -101,7 +101,7 @@ func (e *Engine) runPass(ctx context.Context, w work, limit int) (int, error) {
 
 // doChunk works on rows together or, if that fails, on each alone. It defers rows that fail.
 func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) error {
-	err := runWithTimeout(ctx, e.chunkTime, rows, w.do)
+	err := runWithTimeout(ctx, e.timers.chunkTime, rows, w.do)
 	if err == nil || ctx.Err() != nil || postgres.IsUnavailable(err) {
 		return err
 	}
@@ -193,10 +193,10 @@ func retryTimeout(failures int) time.Duration {
 // RetryDeferred retries deferred rows, fewest failures first. Rows that it does not reach are due
 // again after deferredHold.
 func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
-	kinds := make(map[string]work, len(e.works))
+	kinds := make(map[string]work, len(e.timers.works))
 	var names []string
-	for _, w := range e.works {
-		if w.graced && !e.grace.isOver(e.now()) {
+	for _, w := range e.timers.works {
+		if w.graced && !e.outages.grace.isOver(e.now()) {
 			continue
 		}
 		kinds[w.kind] = w

@@ -109,7 +109,7 @@ func (e *Engine) DrainWorker(ctx context.Context, id tasker.ID) error {
 		return err
 	}
 	e.recordDrain(id)
-	e.notifier.wakeWorker(id)
+	e.waiters.notifier.wakeWorker(id)
 	return nil
 }
 
@@ -238,7 +238,7 @@ func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 		case !drains || m.drain.Swap(true):
 			continue
 		}
-		e.notifier.wakeWorker(id)
+		e.waiters.notifier.wakeWorker(id)
 	}
 	return 0, nil
 }
@@ -248,7 +248,7 @@ func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	ctx = postgres.WithConnClass(ctx, postgres.Heartbeats)
 	if len(leases) > 0 {
-		e.reported.Store(e.now().UnixNano())
+		e.outages.reported.Store(e.now().UnixNano())
 	}
 	extended, drains, err := e.db.ExtendLeases(ctx, worker, e.opts.Lease, leases)
 	if err != nil {
@@ -300,7 +300,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	}
 	limit = min(limit, maxClaim)
 	// Register before claiming: work that arrives in between must wake the waiter.
-	waiter := e.notifier.wait(worker, m.spec.Namespaces)
+	waiter := e.waiters.notifier.wait(worker, m.spec.Namespaces)
 	defer waiter.stop()
 	deadline := time.Now().Add(wait)
 	if m.drain.Load() {
@@ -338,7 +338,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 }
 
 func (e *Engine) pollInterval() time.Duration {
-	if e.listening.Load() && e.due.Load().isAlive() {
+	if e.waiters.listening.Load() && e.timers.due.Load().isAlive() {
 		return claimRest
 	}
 	return pollEvery
