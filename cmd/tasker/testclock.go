@@ -143,7 +143,7 @@ func (c *testClock) do(f func() (time.Time, error)) (time.Time, error) {
 func (c *testClock) jump(ctx context.Context, d time.Duration) (time.Time, error) {
 	now, err := testclock.Jump(ctx, c.conn, d)
 	if err == nil {
-		_, err = c.conn.Exec(ctx, `SELECT pg_notify($1, 'test-clock 0')`, postgres.DueChannel)
+		err = testclock.Wake(ctx, c.conn, postgres.DueChannel)
 	}
 	return now, err
 }

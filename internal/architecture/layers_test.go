@@ -17,7 +17,7 @@ const module = "tasker.example/tasker"
 // layers has every package, by its path in the module. A package imports only packages
 // in lower layers; imports of tests are not counted. The word * stands for the name of any one package.
 var layers = [][]string{
-	0: {".", "internal/httpclient", "internal/number", "internal/suggest", "internal/terminal"},
+	0: {".", "internal/httpclient", "internal/number", "internal/sqlfile", "internal/suggest", "internal/terminal"},
 	1: {
 		"apiv1", "internal/access", "internal/batch", "internal/idp", "internal/oidctest", "internal/childproc", "internal/fingerprint", "internal/version", "internal/notice", "internal/hostguard", "internal/architecture", "internal/core",
 		"internal/loop", "internal/metrics", "internal/overload", "internal/payload", "internal/redact", "internal/schedule", "internal/schema",

@@ -4,6 +4,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +15,14 @@ import (
 
 	"tasker.example/tasker/internal/invariants"
 	"tasker.example/tasker/internal/schema"
+	"tasker.example/tasker/internal/sqlfile"
 )
+
+//go:embed sql/*.sql
+var sqlFiles embed.FS
+
+// statement returns the statement with the given name in sql/*.sql. It panics if there is none.
+var statement = sqlfile.Load(sqlFiles).Get
 
 // Limits of the output.
 const (
@@ -76,10 +84,7 @@ func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	// The checks read whole tables even if statistics say that they are small. Compiling the query
-	// of the invariants takes longer than running it.
-	if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('enable_nestloop', 'off', true),
-		set_config('jit', 'off', true)`, fmt.Sprint(d.Timeout.Milliseconds())); err != nil {
+	if _, err := tx.Exec(ctx, statement("prepareChecks"), fmt.Sprint(d.Timeout.Milliseconds())); err != nil {
 		return fmt.Errorf("set the timeout of the checks: %w", err)
 	}
 	for _, check := range []func(context.Context, pgx.Tx) error{d.checkObjects, d.checkTransactions, d.checkInvariants,
@@ -109,21 +114,8 @@ func (d *doctor) report(check string, faults []string, sound string) error {
 	return d.Tell(f)
 }
 
-const faultyObjects = `
-SELECT format('index tasker.%I is invalid: drop it and create it again: %s', c.relname, pg_get_indexdef(c.oid))
-FROM pg_index i
-JOIN pg_class c ON c.oid = i.indexrelid
-WHERE c.relnamespace = 'tasker'::regnamespace AND NOT i.indisvalid
-UNION ALL
-SELECT format('constraint %s of tasker.%s was never checked for old rows: ALTER TABLE tasker.%2$I VALIDATE CONSTRAINT %1$I',
-    c.conname, r.relname)
-FROM pg_constraint c
-JOIN pg_class r ON r.oid = c.conrelid
-WHERE c.connamespace = 'tasker'::regnamespace AND NOT c.convalidated
-ORDER BY 1`
-
 func (d *doctor) checkObjects(ctx context.Context, tx pgx.Tx) error {
-	faults, err := queryLines(ctx, tx, faultyObjects)
+	faults, err := queryLines(ctx, tx, statement("faultyObjects"))
 	if err != nil {
 		return fmt.Errorf("find invalid objects: %w", err)
 	}
@@ -138,51 +130,16 @@ func queryLines(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]stri
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// openTransactions finds everything that prevents PostgreSQL from removing dead rows: open
-// transactions, replication slots without a reader, and standbys with hot_standby_feedback, with
-// or without a slot.
-const openTransactions = `
-SELECT line FROM (
-    SELECT format('process %s (%s of user %s) has a transaction open since %s: end it, or run SELECT pg_terminate_backend(%1$s)', a.pid,
-        coalesce(nullif(a.application_name, ''), 'without a name'), a.usename,
-        to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) AS line, a.xact_start AS since
-    FROM pg_stat_activity a
-    WHERE a.backend_type = 'client backend' AND a.datname = current_database() AND a.pid <> pg_backend_pid()
-      AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.xact_start <= clock_timestamp() - $1::interval
-    UNION ALL
-    SELECT format('transaction %L of user %s is prepared since %s: run COMMIT PREPARED or ROLLBACK PREPARED', p.gid, p.owner,
-        to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')), p.prepared
-    FROM pg_prepared_xacts p
-    WHERE p.database = current_database() AND p.prepared <= clock_timestamp() - $1::interval
-    UNION ALL
-    SELECT format('replication slot %s keeps rows and nobody reads from it: SELECT pg_drop_replication_slot(%L) if nobody will',
-        s.slot_name, s.slot_name), 'infinity'
-    FROM pg_replication_slots s
-    WHERE NOT s.active AND s.xmin IS NOT NULL
-    UNION ALL
-    SELECT format('standby %s (process %s) keeps the rows of the last %s transactions: end what has been open there for long, '
-            || 'or set hot_standby_feedback = off on it',
-        coalesce(nullif(k.name, ''), 'without a name'), k.pid, age(k.xmin)), 'infinity'
-    FROM (
-        SELECT r.application_name AS name, r.pid, r.backend_xmin AS xmin FROM pg_stat_replication r
-        UNION ALL
-        SELECT s.slot_name, s.active_pid, s.xmin FROM pg_replication_slots s WHERE s.active
-    ) k
-    WHERE age(k.xmin) >= $3
-) x
-ORDER BY since, line
-LIMIT $2`
-
 // checkTransactions checks for open transactions.
 func (d *doctor) checkTransactions(ctx context.Context, tx pgx.Tx) error {
 	limit := cmp.Or(d.Open, longTransaction)
-	faults, err := queryLines(ctx, tx, openTransactions, limit, shownOpen, cmp.Or(d.Behind, openTooFar))
+	faults, err := queryLines(ctx, tx, statement("openTransactions"), limit, shownOpen, cmp.Or(d.Behind, openTooFar))
 	if err != nil {
 		return fmt.Errorf("find open transactions: %w", err)
 	}
 	sound := fmt.Sprintf("none that this user can see has been open for %s", limit)
 	standby := false
-	if err := tx.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby); err != nil {
+	if err := tx.QueryRow(ctx, statement("isStandby")).Scan(&standby); err != nil {
 		return fmt.Errorf("find open transactions: %w", err)
 	}
 	if standby {
@@ -209,22 +166,8 @@ func (d *doctor) checkInvariants(ctx context.Context, tx pgx.Tx) error {
 	return d.report("invariants", faults, fmt.Sprintf("none is violated; checked in %s", took))
 }
 
-const deferredWork = `
-SELECT line, count(*) OVER () FROM (
-SELECT format('task %s of %s/%s was requested with tasker.create_task and refused: %s: %s; see tasker-ctl task requests',
-        task_uuid, namespace, name, error_code, error_message) AS line, 0 AS kind, 0 AS failures
-FROM tasker.task_requests
-WHERE refused_at IS NOT NULL
-UNION ALL
-SELECT format('%s of task %s failed %s times since %s, last with: %s', kind, task_uuid, failures,
-        to_char(first_failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), last_error), 1, failures
-FROM tasker.deferred_work
-) x
-ORDER BY kind, failures DESC, line
-LIMIT $1`
-
 func (d *doctor) checkWork(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, deferredWork, shownDeferred)
+	rows, err := tx.Query(ctx, statement("deferredWork"), shownDeferred)
 	if err != nil {
 		return fmt.Errorf("find deferred work: %w", err)
 	}

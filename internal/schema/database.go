@@ -18,10 +18,7 @@ const minVersion = 150000
 func checkDatabase(ctx context.Context, conn *pgx.Conn) error {
 	var name, encoding, version string
 	var number int
-	err := conn.QueryRow(ctx, `
-		SELECT quote_ident(datname), pg_encoding_to_char(encoding), current_setting('server_version'),
-			current_setting('server_version_num')::int
-		FROM pg_database WHERE datname = current_database()`).Scan(&name, &encoding, &version, &number)
+	err := conn.QueryRow(ctx, statement("describeDatabase")).Scan(&name, &encoding, &version, &number)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the encoding of the database: %w", err)

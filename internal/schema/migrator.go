@@ -167,7 +167,7 @@ func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() erro
 	defer end.Stop()
 	for {
 		var locked bool
-		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(advisoryLock)).Scan(&locked); err != nil {
+		if err := conn.QueryRow(ctx, statement("tryLockMigrations"), int64(advisoryLock)).Scan(&locked); err != nil {
 			return nil, fmt.Errorf("acquire the migration lock: %w", err)
 		}
 		if locked {
@@ -193,24 +193,9 @@ func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() erro
 	}
 }
 
-// migratorSession finds the session that holds the lock. PostgreSQL stores the halves of the key
-// in classid and objid.
-const migratorSession = `
-SELECT coalesce((
-    SELECT format('process %s (%s of user %s, connected since %s)', l.pid,
-        coalesce(nullif(a.application_name, ''), 'without a name'), coalesce(a.usename, 'unknown'),
-        coalesce(to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'an unknown time'))
-    FROM pg_locks l
-    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295
-      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-    LIMIT 1
-), 'another program')`
-
 // findMigrator describes the program that holds the migration lock.
 func findMigrator(ctx context.Context, conn *pgx.Conn) (who string, err error) {
-	if err := conn.QueryRow(ctx, migratorSession, int64(advisoryLock)).Scan(&who); err != nil {
+	if err := conn.QueryRow(ctx, statement("migratorSession"), int64(advisoryLock)).Scan(&who); err != nil {
 		return "another program", fmt.Errorf("find the program that is migrating: %w", err)
 	}
 	return who, nil
@@ -223,7 +208,7 @@ func unlock(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, err := conn.Exec(ctx, `SELECT pg_advisory_unlock($1)`, int64(advisoryLock)); err != nil {
+	if _, err := conn.Exec(ctx, statement("unlockMigrations"), int64(advisoryLock)); err != nil {
 		return fmt.Errorf("release the migration lock: %w", err)
 	}
 	return nil
@@ -236,20 +221,16 @@ func createTable(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil || exists {
 		return err
 	}
-	var create string
-	if err := conn.QueryRow(ctx, `SELECT CASE WHEN to_regnamespace('tasker') IS NULL THEN 'CREATE SCHEMA tasker;' ELSE '' END`).Scan(&create); err != nil {
+	var found bool
+	if err := conn.QueryRow(ctx, statement("schemaExists")).Scan(&found); err != nil {
 		return fmt.Errorf("find schema tasker: %w", err)
 	}
-	_, err = conn.Exec(ctx, create+`
-		CREATE TABLE tasker.schema_migrations (
-			version    integer     PRIMARY KEY,
-			name       text        NOT NULL,
-			checksum   text        NOT NULL,
-			applied_at timestamptz NOT NULL DEFAULT now()
-		);
-		COMMENT ON TABLE tasker.schema_migrations IS
-			'Migrations that were applied, and as version 0 the checksum of all of the schema.'`,
-		pgx.QueryExecModeSimpleProtocol)
+	if !found {
+		if _, err := conn.Exec(ctx, statement("createSchema")); err != nil {
+			return fmt.Errorf("create schema tasker: %w", err)
+		}
+	}
+	_, err = conn.Exec(ctx, statement("createMigrations"), pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		return fmt.Errorf("create table tasker.schema_migrations: %w", err)
 	}
@@ -294,16 +275,7 @@ func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, obj
 // append to an error. It returns "" if there is none.
 func lockHolder(ctx context.Context, conn *pgx.Conn) string {
 	var text string
-	err := conn.QueryRow(ctx, `
-		SELECT format(' (process %s%s, in a transaction since %s)', a.pid,
-			CASE WHEN a.application_name <> '' THEN ', ' || a.application_name ELSE '' END,
-			to_char(a.xact_start AT TIME ZONE 'UTC', 'HH24:MI:SS UTC'))
-		FROM pg_locks l
-		JOIN pg_class c ON c.oid = l.relation
-		JOIN pg_stat_activity a ON a.pid = l.pid
-		WHERE l.granted AND c.relnamespace = to_regnamespace('tasker') AND a.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL
-		ORDER BY a.xact_start
-		LIMIT 1`).Scan(&text)
+	err := conn.QueryRow(ctx, statement("lockHolder")).Scan(&text)
 	if err != nil {
 		return "" // the transaction has ended, or the user may not see it
 	}
@@ -314,7 +286,7 @@ func lockHolder(ctx context.Context, conn *pgx.Conn) string {
 // because one of them cannot be replaced.
 func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file, objects, remake bool) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, settings+fmt.Sprint(m.lockTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol); err != nil {
+		if _, err := tx.Exec(ctx, statement("prepareTransaction"), fmt.Sprint(m.lockTimeout.Milliseconds())); err != nil {
 			return fmt.Errorf("prepare the session for migrations: %w", err)
 		}
 		before, err := findObjects(ctx, tx)
@@ -353,11 +325,3 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 		return grant(ctx, tx) // in this transaction: servers are running
 	})
 }
-
-// settings makes files independent of the user's settings. Statements may run as long as they need
-// but must not wait long for locks. The caller appends the lock timeout in milliseconds.
-const settings = `
-	SET LOCAL search_path = tasker;
-	SET LOCAL statement_timeout = 0;
-	SET LOCAL idle_in_transaction_session_timeout = 0;
-	SET LOCAL lock_timeout = `

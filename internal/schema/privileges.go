@@ -138,45 +138,6 @@ type part struct {
 	Open   bool   `db:"is_open"` // a column whose type cannot contain payloads, or a function that writes nothing
 }
 
-const findParts = `
-	SELECT 'SCHEMA' AS kind, 'tasker' AS object, 'tasker' AS name, '' AS col, false AS is_view, true AS is_open
-	UNION ALL
-	SELECT 'TABLE', 'tasker.' || quote_ident(c.relname), c.relname::text, a.attname::text, c.relkind IN ('v', 'm'),
-		a.atttypid NOT IN ('json'::regtype, 'jsonb'::regtype, 'bytea'::regtype)
-	FROM pg_class c
-	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-	WHERE c.relnamespace = 'tasker'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
-	UNION ALL
-	SELECT 'ROUTINE', format('tasker.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)), p.proname::text, '', false, p.provolatile <> 'v'
-	FROM pg_proc p
-	WHERE p.pronamespace = 'tasker'::regnamespace AND p.prorettype <> 'trigger'::regtype`
-
-// findPrivileges returns the privileges that the owner has granted to the two roles, and those
-// that PUBLIC has on functions.
-const findPrivileges = `
-	WITH granted AS (
-		SELECT 'SCHEMA' AS kind, 'tasker' AS object, '' AS col, n.nspowner AS owner, e.*
-		FROM pg_namespace n, aclexplode(n.nspacl) e
-		WHERE n.nspname = 'tasker'
-		UNION ALL
-		SELECT 'TABLE', 'tasker.' || quote_ident(c.relname), '', c.relowner, e.*
-		FROM pg_class c, aclexplode(c.relacl) e
-		WHERE c.relnamespace = 'tasker'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
-		UNION ALL
-		SELECT 'TABLE', 'tasker.' || quote_ident(c.relname), a.attname, c.relowner, e.*
-		FROM pg_class c
-		JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped, aclexplode(a.attacl) e
-		WHERE c.relnamespace = 'tasker'::regnamespace
-		UNION ALL
-		SELECT 'ROUTINE', format('tasker.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)), '', p.proowner, e.*
-		FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) e
-		WHERE p.pronamespace = 'tasker'::regnamespace
-	)
-	SELECT g.kind, g.object, g.col, coalesce(r.rolname::text, '') AS grantee, g.privilege_type AS privilege
-	FROM granted g
-	LEFT JOIN pg_roles r ON r.oid = g.grantee
-	WHERE g.grantor = g.owner AND (r.rolname IN ($1, $2) OR (g.grantee = 0 AND g.kind = 'ROUTINE'))`
-
 // wantedPrivileges returns the privileges that the roles should have on the existing parts.
 func (r roles) wantedPrivileges(parts []part) map[privilege]bool {
 	want := map[privilege]bool{}
@@ -233,11 +194,11 @@ func parsePrivileges(list string) []columnPrivilege {
 // have. It returns none for privileges that are correct already, because concurrent transactions
 // may update the same rows of the catalog.
 func (r roles) findMissing(ctx context.Context, q querier) ([]string, error) {
-	parts, err := collect[part](ctx, q, findParts)
+	parts, err := collect[part](ctx, q, statement("findParts"))
 	if err != nil {
 		return nil, fmt.Errorf("read the objects of privileges: %w", err)
 	}
-	list, err := collect[privilege](ctx, q, findPrivileges, r.Server, r.Reader)
+	list, err := collect[privilege](ctx, q, statement("findPrivileges"), r.Server, r.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("read the privileges of the roles: %w", err)
 	}
@@ -320,19 +281,7 @@ func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	var lacks []string
-	err := conn.QueryRow(ctx, `
-		SELECT array(
-			SELECT format('%s on %s', p, t)
-			FROM unnest($1::text[], $2::text[], $3::text[]) AS w (t, c, p)
-			WHERE NOT CASE WHEN p = 'USAGE' THEN has_sequence_privilege('tasker.' || t, p)
-				WHEN c <> '' THEN has_column_privilege('tasker.' || t, c, p)
-				ELSE has_table_privilege('tasker.' || t, p) END
-			UNION ALL
-			SELECT format('EXECUTE on %s', p.proname)
-			FROM pg_proc p
-			WHERE p.pronamespace = 'tasker'::regnamespace AND p.prorettype <> 'trigger'::regtype
-				AND NOT has_function_privilege(p.oid, 'EXECUTE')
-		)`, tables, columns, privileges).Scan(&lacks)
+	err := conn.QueryRow(ctx, statement("missingPrivileges"), tables, columns, privileges).Scan(&lacks)
 	if err != nil {
 		return fmt.Errorf("check the privileges of the user: %w", err)
 	}

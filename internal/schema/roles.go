@@ -40,13 +40,7 @@ type roles struct{ Migrate, Server, Reader string }
 // the schema's owner, PREFIX_migrate, so that no configuration is needed; PREFIX_server and
 // PREFIX_reader must exist.
 func findRoles(ctx context.Context, conn *pgx.Conn) (r roles, found bool, err error) {
-	err = conn.QueryRow(ctx, `
-		SELECT o.rolname, s.rolname, r.rolname
-		FROM pg_namespace n
-		JOIN pg_roles o ON o.oid = n.nspowner
-		JOIN pg_roles s ON s.rolname = regexp_replace(o.rolname, '_migrate$', '_server')
-		JOIN pg_roles r ON r.rolname = regexp_replace(o.rolname, '_migrate$', '_reader')
-		WHERE n.nspname = 'tasker' AND o.rolname LIKE '%\_migrate'`).Scan(&r.Migrate, &r.Server, &r.Reader)
+	err = conn.QueryRow(ctx, statement("findRoles")).Scan(&r.Migrate, &r.Server, &r.Reader)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return roles{}, false, nil
 	}
@@ -86,7 +80,7 @@ func (r roles) assume(ctx context.Context, conn *pgx.Conn) (restore func() error
 }
 
 func currentUser(ctx context.Context, conn *pgx.Conn) (user string, err error) {
-	if err := conn.QueryRow(ctx, `SELECT current_user`).Scan(&user); err != nil {
+	if err := conn.QueryRow(ctx, statement("currentUser")).Scan(&user); err != nil {
 		return "", fmt.Errorf("read the current user: %w", err)
 	}
 	return user, nil

@@ -103,12 +103,7 @@ type execer interface {
 
 // record records that a migration was applied, or that functions and views were replaced.
 func record(ctx context.Context, db execer, version int, name, checksum string) error {
-	_, err := db.Exec(ctx, `
-		INSERT INTO tasker.schema_migrations (version, name, checksum)
-		VALUES ($1, $2, $3)
-		ON CONFLICT (version) DO UPDATE
-		SET name = EXCLUDED.name, checksum = EXCLUDED.checksum, applied_at = EXCLUDED.applied_at`,
-		version, name, checksum)
+	_, err := db.Exec(ctx, statement("recordMigration"), version, name, checksum)
 	if err != nil {
 		return fmt.Errorf("record migration %04d_%s: %w", version, name, err)
 	}
@@ -117,11 +112,10 @@ func record(ctx context.Context, db execer, version int, name, checksum string) 
 
 // setForSession applies the settings for migrations to the session. restore reverts them.
 func setForSession(ctx context.Context, conn *pgx.Conn) (restore func() error, err error) {
-	const set = `SELECT set_config('search_path', $1, false), set_config('statement_timeout', $2, false)`
 	var path, timeout string
-	err = conn.QueryRow(ctx, `SELECT current_setting('search_path'), current_setting('statement_timeout')`).Scan(&path, &timeout)
+	err = conn.QueryRow(ctx, statement("sessionSettings")).Scan(&path, &timeout)
 	if err == nil {
-		_, err = conn.Exec(ctx, set, "tasker", "0")
+		_, err = conn.Exec(ctx, statement("setSession"), "tasker", "0")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare the session for migrations: %w", err)
@@ -130,7 +124,7 @@ func setForSession(ctx context.Context, conn *pgx.Conn) (restore func() error, e
 		if conn.IsClosed() {
 			return nil
 		}
-		_, err := conn.Exec(context.WithoutCancel(ctx), set, path, timeout)
+		_, err := conn.Exec(context.WithoutCancel(ctx), statement("setSession"), path, timeout)
 		return err
 	}, nil
 }
@@ -138,13 +132,7 @@ func setForSession(ctx context.Context, conn *pgx.Conn) (restore func() error, e
 // dropInvalidIndexes drops the invalid indexes that failed CREATE INDEX CONCURRENTLY statements
 // have left.
 func dropInvalidIndexes(ctx context.Context, conn *pgx.Conn) error {
-	rows, err := conn.Query(ctx, `
-		SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)
-		FROM pg_index i
-		JOIN pg_class c ON c.oid = i.indexrelid
-		JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = 'tasker' AND c.relkind = 'i' AND NOT i.indisvalid
-			AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid)`)
+	rows, err := conn.Query(ctx, statement("invalidIndexes"))
 	if err != nil {
 		return fmt.Errorf("find unfinished indexes: %w", err)
 	}

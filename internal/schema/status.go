@@ -169,10 +169,7 @@ func readHistory(ctx context.Context, conn *pgx.Conn) ([]appliedMigration, error
 	if err != nil || !exists {
 		return nil, err
 	}
-	list, err := collect[appliedMigration](ctx, conn, `
-		SELECT version, name, checksum, applied_at
-		FROM tasker.schema_migrations
-		ORDER BY version`)
+	list, err := collect[appliedMigration](ctx, conn, statement("appliedMigrations"))
 	if err != nil {
 		return nil, fmt.Errorf("read applied migrations: %w", err)
 	}
@@ -180,7 +177,7 @@ func readHistory(ctx context.Context, conn *pgx.Conn) ([]appliedMigration, error
 }
 
 func tableExists(ctx context.Context, conn *pgx.Conn) (exists bool, err error) {
-	err = conn.QueryRow(ctx, `SELECT to_regclass('tasker.schema_migrations') IS NOT NULL`).Scan(&exists)
+	err = conn.QueryRow(ctx, statement("migrationsExist")).Scan(&exists)
 	if err != nil {
 		return false, fmt.Errorf("find table tasker.schema_migrations: %w", err)
 	}

@@ -5,13 +5,15 @@ package testclock
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"tasker.example/tasker/internal/sqlfile"
 )
 
 // Schema is the schema of the clock. Sessions that use the clock need it in their search path.
@@ -19,6 +21,12 @@ const Schema = "test_clock"
 
 //go:embed clock.sql
 var clockSQL string
+
+//go:embed sql/*.sql
+var sqlFiles embed.FS
+
+// statement returns the statement with the given name in sql/*.sql. It panics if there is none.
+var statement = sqlfile.Load(sqlFiles).Get
 
 // Speeds of a clock between two jumps, relative to the real time.
 const (
@@ -32,7 +40,7 @@ const (
 func Install(ctx context.Context, conn *pgx.Conn, begin time.Time, speed float64) error {
 	_, err := conn.Exec(ctx, clockSQL, pgx.QueryExecModeSimpleProtocol)
 	if err == nil {
-		_, err = conn.Exec(ctx, `INSERT INTO test_clock.setting VALUES ($1, pg_catalog.clock_timestamp(), $2)`, begin, speed)
+		_, err = conn.Exec(ctx, statement("startClock"), begin, speed)
 	}
 	if err != nil {
 		return fmt.Errorf("install the test clock: %w", err)
@@ -42,15 +50,13 @@ func Install(ctx context.Context, conn *pgx.Conn, begin time.Time, speed float64
 
 // Now returns the time of the clock.
 func Now(ctx context.Context, conn *pgx.Conn) (at time.Time, err error) {
-	err = conn.QueryRow(ctx, `SELECT test_clock.clock_timestamp()`).Scan(&at)
+	err = conn.QueryRow(ctx, statement("now")).Scan(&at)
 	return at.UTC(), err
 }
 
 // Forward advances the clock. No transaction may run concurrently, because it would see two times.
 func Forward(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
-	_, err := conn.Exec(ctx, `
-		UPDATE test_clock.setting
-		SET virtual = test_clock.clock_timestamp() + $1::interval, actual = pg_catalog.clock_timestamp()`, max(d, 0))
+	_, err := conn.Exec(ctx, statement("forward"), max(d, 0))
 	return err
 }
 
@@ -65,10 +71,10 @@ const (
 func Jump(ctx context.Context, conn *pgx.Conn, d time.Duration) (at time.Time, err error) {
 	for range jumpTries {
 		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, lockWait.Milliseconds())); err != nil {
+			if _, err := tx.Exec(ctx, statement("setLockTimeout"), fmt.Sprint(lockWait.Milliseconds())); err != nil {
 				return err
 			}
-			if _, err := tx.Exec(ctx, `LOCK TABLE test_clock.setting IN ACCESS EXCLUSIVE MODE`); err != nil {
+			if _, err := tx.Exec(ctx, statement("lockClock")); err != nil {
 				return err
 			}
 			if err := Forward(ctx, tx.Conn(), d); err != nil {
@@ -85,3 +91,9 @@ func Jump(ctx context.Context, conn *pgx.Conn, d time.Duration) (at time.Time, e
 }
 
 const lockNotAvailable = "55P03"
+
+// Wake makes a server poll for due work. The channel is the one that the server listens on.
+func Wake(ctx context.Context, conn *pgx.Conn, channel string) error {
+	_, err := conn.Exec(ctx, statement("wake"), channel)
+	return err
+}
