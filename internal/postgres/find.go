@@ -26,6 +26,15 @@ func (p *parameters) add(value any) string {
 	return fmt.Sprintf("$%d", len(*p))
 }
 
+// addConditions adds conditions to a statement where it has a comment with the name.
+func addConditions(sql, name string, conditions []string) string {
+	mark := " /* " + name + " */"
+	if len(conditions) == 0 {
+		return strings.Replace(sql, mark, "", 1)
+	}
+	return strings.Replace(sql, mark, " AND "+strings.Join(conditions, " AND "), 1)
+}
+
 // A searchPlan is the condition of a filter whose index is used to read a page.
 type searchPlan struct {
 	comparison

@@ -10,44 +10,20 @@ import (
 	"tasker.example/tasker/internal/fingerprint"
 )
 
-const queueColumns = `dlq_entry_uuid AS entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text AS reason, detail_code, dlq_timestamp AS at,
-    minutes_in_dlq::float8, namespace_name AS namespace, task_name, current_state, time_in_state_minutes::float8,
-    priority_score::float8, recovered_at, coalesce(step_name, '') AS step_name, coalesce(error_pattern, '') AS error_pattern, case_key,
-    coalesce(assignee, '') AS assignee, case_id, coalesce(error_message, '') AS error_message, progress`
-
-const selectInvestigationQueue = `
-SELECT ` + queueColumns + `
-FROM tasker.v_dlq_investigation_queue
-WHERE %s
-LIMIT $1 OFFSET $2`
-
-// selectInvestigationQueueOf is selectInvestigationQueue for certain namespaces. It merges the most
-// urgent investigations of each.
-const selectInvestigationQueueOf = `
-SELECT ` + queueColumns + `
-FROM unnest($3::text[]) AS n (namespace)
-CROSS JOIN LATERAL (
-    SELECT *
-    FROM tasker.v_dlq_investigation_queue
-    WHERE namespace_name = n.namespace AND namespace_name > '' AND %s
-    LIMIT $1::bigint + $2::bigint
-) q
-ORDER BY (recovered_at IS NOT NULL), priority_at, dlq_entry_uuid
-LIMIT $1 OFFSET $2`
-
 // maxShownError is the maximum length of an error in a list, in characters.
 const maxShownError = 500
 
 // buildQueueQuery returns a statement that selects a page of the investigation queue and one more
-// row.
+// row. Its conditions are added in Go: as optional conditions of one statement they would lose the
+// index of a case.
 func buildQueueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (sql string,
 	args []any) {
-	sql, args = selectInvestigationQueue, []any{f.Limit + 1, f.Offset}
+	sql, args = statement("selectInvestigationQueue"), []any{f.Limit + 1, f.Offset}
 	if scope := access.ScopeFromContext(ctx); !scope.IncludesAll() {
-		sql, args = selectInvestigationQueueOf, append(args, scope.List())
+		sql, args = statement("selectInvestigationQueueOf"), append(args, scope.List())
 	}
-	where, args := buildInvestigationConditions(ctx, f, attributes, args)
-	return fmt.Sprintf(sql, where), args
+	conditions, args := buildInvestigationConditions(ctx, f, attributes, args)
+	return addConditions(sql, "conditions", conditions), args
 }
 
 // InvestigationQueue returns a page of open investigations, most urgent first, and reports whether
@@ -88,8 +64,8 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 
 // buildInvestigationConditions returns the conditions of a filter on the view of the queue, and
 // their arguments. Error texts are searched only if the caller may read payloads.
-func buildInvestigationConditions(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison, args []any) (where string, all []any) {
-	conditions := []string{"true"}
+func buildInvestigationConditions(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison,
+	args []any) (conditions []string, all []any) {
 	add := func(condition string, arg any) {
 		args = append(args, arg)
 		conditions = append(conditions, fmt.Sprintf(condition, len(args)))
@@ -135,7 +111,7 @@ func buildInvestigationConditions(ctx context.Context, f tasker.InvestigationFil
 	}
 	p := parameters(args)
 	conditions = append(conditions, p.buildTaskConditions(ctx, f, attributes)...)
-	return strings.Join(conditions, " AND "), p
+	return conditions, p
 }
 
 // buildTaskConditions returns conditions on tasks. Attributes are payloads, which the caller must

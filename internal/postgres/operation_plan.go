@@ -9,122 +9,21 @@ import (
 	"tasker.example/tasker"
 )
 
-// selectable selects open investigations, in no particular order. It has the columns
-// of the queue view.
-const selectable = `
-    SELECT d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.dlq_reason, d.dlq_timestamp, d.namespace AS namespace_name, d.task_name, t.state AS current_state,
-        d.recovered_at, d.step_name, d.error_pattern, d.case_key, d.metadata ->> 'assignee' AS assignee, d.priority_at,
-        m.error_message
-    FROM tasker.tasks_dlq d
-    JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
-    LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
-    WHERE d.resolution_status = 'pending'`
-
-// ofIDs selects open investigations by their ids or the ids of their tasks.
-const ofIDs = `
-    SELECT d.dlq_entry_uuid
-    FROM unnest($%[1]d::uuid[]) AS u (id)
-    JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = u.id AND d.resolution_status = 'pending'
-    UNION
-    SELECT d.dlq_entry_uuid
-    FROM unnest($%[1]d::uuid[]) AS u (id)
-    JOIN tasker.tasks_dlq d ON d.task_uuid = u.id AND d.resolution_status = 'pending'`
-
-// Conditions on the step s of an item: it has failed, or it is external and waits for an answer.
-const (
-	failedStep  = `s.state = 'error' AND s.next_retry_at IS NULL`
-	awaitedStep = `s.state = 'pending' AND s.step_type = 'external' AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END`
-)
-
-// selection contains a query that selects investigations, and a condition that selects a step s of
-// each.
-type selection struct {
-	entries, step string
-	args          []any
-}
-
-func newSelectedEntries(ctx context.Context, s tasker.OperationSelection, step string, attributes []comparison, args ...any) selection {
-	from := "(" + selectable + ") q"
+// selectEntries returns the investigations that an operation on failed or awaited steps selects, most
+// urgent first. Conditions are added in Go, see buildQueueQuery.
+func selectEntries(ctx context.Context, q querier, s tasker.OperationSelection, awaited bool, limit int) ([]tasker.ID, error) {
+	attributes, err := buildComparisons(ctx, q, s.Filter.Namespace, s.Filter.Attributes)
+	if err != nil {
+		return nil, err
+	}
+	sql, args := statement("selectedEntries"), []any{limit, awaited, s.WorkerVersion, s.FailedSince}
 	if s.IDs != nil {
-		args = append(args, s.IDs)
-		from = "(" + fmt.Sprintf(ofIDs, len(args)) + ") c (id) CROSS JOIN LATERAL (" + selectable + " AND d.dlq_entry_uuid = c.id) q"
+		sql, args = statement("selectedEntriesOf"), append(args, s.IDs)
 	}
-	where, args := buildInvestigationConditions(ctx, s.Filter, attributes, args)
-	if s.WorkerVersion != "" {
-		args = append(args, s.WorkerVersion)
-		step += fmt.Sprintf(" AND EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = s.worker_uuid AND w.version = $%d)", len(args))
-	}
-	if s.FailedSince != nil {
-		args = append(args, s.FailedSince)
-		step += fmt.Sprintf(" AND s.last_failure_at >= $%d", len(args))
-	}
-	if s.WorkerVersion != "" || s.FailedSince != nil {
-		where += " AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = q.task_uuid AND " + step + ")"
-	}
-	return selection{step: step, args: args, entries: fmt.Sprintf(`
-    SELECT q.dlq_entry_uuid, q.task_uuid, q.step_uuid, q.namespace_name, q.current_state, q.recovered_at, q.dlq_reason
-    FROM %s
-    WHERE %s`, from, where)}
+	conditions, args := buildInvestigationConditions(ctx, s.Filter, attributes, args)
+	list, err := collectColumn[tasker.ID](ctx, q, addConditions(sql, "conditions", conditions), args...)
+	return list, wrapError(err, "select investigations")
 }
-
-// freeze creates the items of a plan. An item is the failed step to which an investigation refers
-// or, if it refers to none, the step that failed last. It is followed by other failed items of the
-// same map step. Steps that belong to another open operation are counted but excluded. The
-// statement reads at most twice the maximum number of items.
-//
-// $1 operation, $2 whether it acts on whole tasks, $3 maximum number of items; then the arguments
-// of newSelectedEntries.
-const freeze = `
-WITH entry AS MATERIALIZED (%[1]s
-    ORDER BY (q.recovered_at IS NOT NULL), q.priority_at, q.dlq_entry_uuid
-    LIMIT $3::bigint + 1
-),
-item AS MATERIALIZED (
-    SELECT e.dlq_entry_uuid, e.task_uuid, e.namespace_name, CASE WHEN $2 THEN '00000000-0000-0000-0000-000000000000' ELSE g.step_uuid END AS step_uuid,
-        CASE WHEN $2 THEN e.current_state ELSE g.state END AS state, CASE WHEN $2 THEN 0 ELSE g.fence END AS fence, o.operation_uuid AS held_by
-    FROM entry e
-    LEFT JOIN LATERAL (
-        SELECT s.step_uuid, s.state, s.fence, s.map_step_uuid
-        FROM tasker.workflow_steps s
-        WHERE s.task_uuid = e.task_uuid AND %[2]s AND NOT $2
-        ORDER BY s.step_uuid = e.step_uuid DESC NULLS LAST, s.state_since DESC, s.step_uuid
-        LIMIT 1
-    ) f ON true
-    LEFT JOIN LATERAL (
-        SELECT f.step_uuid, f.state, f.fence
-        UNION ALL (
-            SELECT s.step_uuid, s.state, s.fence
-            FROM tasker.workflow_steps s
-            WHERE s.task_uuid = e.task_uuid AND s.map_step_uuid = f.map_step_uuid AND s.step_uuid <> f.step_uuid AND %[2]s
-            ORDER BY s.task_uuid, s.map_step_uuid, s.item_ordinal
-            LIMIT $3
-        )
-    ) g ON true
-    LEFT JOIN LATERAL (
-        SELECT i.operation_uuid
-        FROM tasker.operation_items i
-        WHERE i.task_uuid = e.task_uuid AND i.state IN ('planned', 'released', 'running')
-          AND ($2 OR i.step_uuid = g.step_uuid OR i.step_uuid = '00000000-0000-0000-0000-000000000000')
-        ORDER BY i.step_uuid
-        LIMIT 1
-    ) o ON true
-    LIMIT 2 * $3::bigint + (SELECT count(*) FROM entry)
-),
-added AS (
-    INSERT INTO tasker.operation_items (operation_uuid, ordinal, task_uuid, step_uuid, entry_uuid, namespace, expected_state, expected_fence)
-    SELECT $1, row_number() OVER (ORDER BY c.task_uuid, c.step_uuid), c.task_uuid, c.step_uuid, c.dlq_entry_uuid, c.namespace_name, c.state, c.fence
-    FROM (SELECT * FROM item WHERE step_uuid IS NOT NULL AND held_by IS NULL LIMIT $3) c
-    ORDER BY c.task_uuid, c.step_uuid
-    RETURNING ordinal, namespace, task_uuid, step_uuid, expected_fence
-)
-SELECT (SELECT count(*) FROM entry) AS selected,
-    (SELECT count(*) FROM item WHERE step_uuid IS NULL) AS without_step,
-    (SELECT count(*) FROM added) AS items,
-    (SELECT count(*) FROM item WHERE step_uuid IS NOT NULL AND held_by IS NULL) > (SELECT count(*) FROM added) AS more,
-    coalesce((SELECT array_agg(DISTINCT namespace ORDER BY namespace) FROM added), '{}') AS namespaces,
-    (SELECT encode(sha256(convert_to(coalesce(string_agg(concat_ws(' ', task_uuid, step_uuid, expected_fence), ',' ORDER BY ordinal), ''), 'UTF8')), 'hex') FROM added) AS digest,
-    coalesce((SELECT array_agg(held_by ORDER BY held_by) FROM (SELECT held_by FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS operations,
-    coalesce((SELECT array_agg(held ORDER BY held_by) FROM (SELECT held_by, count(*) AS held FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS held`
 
 // Frozen summarizes the items that were created for a plan.
 type Frozen struct {
@@ -147,34 +46,15 @@ func (tx *Tx) LockPlans(ctx context.Context) error {
 // Freeze creates up to limit items: tasks, failed steps or steps that wait for an answer. LockPlans
 // must have been called before.
 func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s tasker.OperationSelection, limit int) (Frozen, error) {
-	attributes, err := buildComparisons(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
+	awaited := act == tasker.ActAnswer
+	entries, err := selectEntries(ctx, tx, s, awaited, limit+1)
 	if err != nil {
 		return Frozen{}, err
 	}
-	step := failedStep
-	if act == tasker.ActAnswer {
-		step = awaitedStep
-	}
 	_, onSteps := act.StepAction()
-	chosen := newSelectedEntries(ctx, s, step, attributes, operation, !onSteps, limit)
-	return queryRequired[Frozen](ctx, tx, nil, "freeze the selection of an operation", fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
+	return queryRequired[Frozen](ctx, tx, nil, "freeze the selection of an operation", statement("freeze"),
+		operation, !onSteps, limit, entries, awaited, s.WorkerVersion, s.FailedSince)
 }
-
-// countSelected groups investigations by the properties that determine which acts apply. $1 is the
-// maximum number of investigations. The arguments of newSelectedEntries follow.
-const countSelected = `
-WITH entry AS MATERIALIZED (%[1]s
-    LIMIT $1
-)
-SELECT e.current_state AS state, e.recovered_at IS NOT NULL AS recovered, e.dlq_reason = 'manual_dlq' AS by_hand,
-    f.failed, f.awaited, count(*) AS n
-FROM entry e
-CROSS JOIN LATERAL (
-    SELECT coalesce(bool_or(%[2]s), false) AS failed, coalesce(bool_or(%[3]s), false) AS awaited
-    FROM tasker.workflow_steps s
-    WHERE s.task_uuid = e.task_uuid AND s.state IN ('error', 'pending')
-) f
-GROUP BY 1, 2, 3, 4, 5`
 
 // SelectedGroup is a group of selected investigations to which the same acts apply.
 type SelectedGroup struct {
@@ -186,12 +66,11 @@ type SelectedGroup struct {
 
 // CountSelected counts selected investigations by group. It counts at most limit.
 func (db *DB) CountSelected(ctx context.Context, s tasker.OperationSelection, limit int) ([]SelectedGroup, error) {
-	attributes, err := buildComparisons(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
+	entries, err := selectEntries(ctx, db.pool, s, false, limit)
 	if err != nil {
 		return nil, err
 	}
-	chosen := newSelectedEntries(ctx, s, failedStep, attributes, limit)
-	list, err := collect[SelectedGroup](ctx, db.pool, fmt.Sprintf(countSelected, chosen.entries, chosen.step, awaitedStep), chosen.args...)
+	list, err := collect[SelectedGroup](ctx, db.pool, statement("countSelected"), entries, s.WorkerVersion, s.FailedSince)
 	return list, wrapError(err, "count a selection")
 }
 
@@ -202,9 +81,8 @@ func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, af
 	if err != nil {
 		return 0, err
 	}
-	where, args := buildInvestigationConditions(ctx, s.Filter, attributes, []any{after, limit})
-	n, err := queryValue[int](ctx, db.pool, `
-		SELECT count(*) FROM (SELECT FROM (`+selectable+`) q WHERE q.dlq_timestamp > $1 AND `+where+` LIMIT $2) x`, args...)
+	conditions, args := buildInvestigationConditions(ctx, s.Filter, attributes, []any{after, limit})
+	n, err := queryValue[int](ctx, db.pool, addConditions(statement("countArrivals"), "conditions", conditions), args...)
 	return n, wrapError(err, "count investigations since the plan")
 }
 

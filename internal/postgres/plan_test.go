@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -94,7 +93,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"stepsWithDueRetry": statement("stepsWithDueRetry"), "tasksWithDueRetries": statement("tasksWithDueRetries"), "tasksToStart": statement("tasksToStart"), "startedTasks": statement("startedTasks"),
 		"expiredLeases": statement("expiredLeases"), "pendingReports": statement("pendingReports"), "stepsWithExpiredLease": statement("stepsWithExpiredLease"), "stepsWithPendingReport": statement("stepsWithPendingReport"), "findDueWork": statement("findDueWork"),
 		"deferWork": statement("deferWork"), "takeDeferredWork": statement("takeDeferredWork"), "selectSteps": statement("selectSteps"), "taskHistory": statement("taskHistory"), "taskChanges": statement("taskChanges"), "taskStates": statement("taskStates"), "taskPosition": statement("taskPosition"),
-		"cancelTasks": statement("cancelTasks"), "lockEnqueuedOf": statement("lockEnqueuedOf"), "selectTaskTargets": statement("selectTaskTargets"), "selectRecreateTargets": statement("selectRecreateTargets"), "selectQueues": statement("selectQueues"), "extendQueueDeadlines": statement("extendQueueDeadlines"), "hearWorker": statement("recordHeartbeat"), "hearWorkers": statement("recordHeartbeats"), "selectInvestigationQueue": fmt.Sprintf(selectInvestigationQueue, "true"), "selectEntryCounts": statement("selectEntryCounts"), "marks": statement("stepLeases"), "selectEntry": statement("selectEntry"), "updateEntry": statement("updateEntry"), "lockOldTasks": statement("lockOldTasks"), "expiredSteps": statement("expiredSteps"), "unservedSteps": statement("unservedSteps"), "queuedSteps": statement("queuedSteps"), "tasksWithServedSteps": statement("tasksWithServedSteps"), "servedSteps": statement("servedSteps"), "recoverServed": statement("recoverServed"), "pruneTasks": statement("pruneTasks"),
+		"cancelTasks": statement("cancelTasks"), "lockEnqueuedOf": statement("lockEnqueuedOf"), "selectTaskTargets": statement("selectTaskTargets"), "selectRecreateTargets": statement("selectRecreateTargets"), "selectQueues": statement("selectQueues"), "extendQueueDeadlines": statement("extendQueueDeadlines"), "hearWorker": statement("recordHeartbeat"), "hearWorkers": statement("recordHeartbeats"), "selectInvestigationQueue": statement("selectInvestigationQueue"), "selectEntryCounts": statement("selectEntryCounts"), "marks": statement("stepLeases"), "selectEntry": statement("selectEntry"), "updateEntry": statement("updateEntry"), "lockOldTasks": statement("lockOldTasks"), "expiredSteps": statement("expiredSteps"), "unservedSteps": statement("unservedSteps"), "queuedSteps": statement("queuedSteps"), "tasksWithServedSteps": statement("tasksWithServedSteps"), "servedSteps": statement("servedSteps"), "recoverServed": statement("recoverServed"), "pruneTasks": statement("pruneTasks"),
 		"takeSteps": takeSteps, "announceAgain": statement("announceAgain"), "dueAnnouncements": statement("dueAnnouncements"), "waitingNamespaces": statement("waitingNamespaces"), "announceLost": statement("announceLost"),
 		"newestTaskTransitions": statement("newestTaskTransitions"),
 		"newestStepTransitions": statement("newestStepTransitions"),

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -84,18 +83,6 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			return prepares(ctx, tx, versionedSteps, versionedSteps+` FOR NO KEY UPDATE`)
 		})
 	},
-	"DB.ReadReport": func(ctx context.Context, db *DB) error {
-		for _, sql := range reports {
-			if _, err := collectColumn[json.RawMessage](ctx, db.pool, sql, tasker.NewID(), time.Unix(0, 0), time.Unix(1, 0), []string{"a"}, nil, nil); err != nil {
-				return err
-			}
-		}
-		return inScopes(func(ctx context.Context, db *DB) error {
-			_, err := db.ReadReport(ctx, tasker.IncidentReportQuery{})
-			_, other := db.ReadReport(ctx, tasker.IncidentReportQuery{Namespace: "a"})
-			return errors.Join(err, other)
-		})(ctx, db)
-	},
 	"DB.InvestigationQueue": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
 		_, _, err := db.InvestigationQueue(ctx, f)
 		return err
@@ -112,11 +99,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		_, err := db.CountArrivals(ctx, tasker.OperationSelection{Filter: f}, time.Now(), 1)
 		return err
 	}),
-	"DB.CountSelected": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
-		_, err := db.CountSelected(ctx, tasker.OperationSelection{Filter: f}, 1)
-		return err
-	}),
-	"Tx.Freeze": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
+	"selectEntries": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
 		now := time.Now()
 		for _, s := range []tasker.OperationSelection{
 			{Filter: f}, {Filter: f, IDs: []tasker.ID{tasker.NewID()}}, {Filter: f, WorkerVersion: "1"}, {Filter: f, FailedSince: &now},
@@ -332,12 +315,14 @@ func TestNumbersInStatementsAreThoseOfGo(t *testing.T) {
 	limits := map[string]int{
 		"MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxInputBytes": tasker.MaxInputBytes, "MaxItemListBytes": tasker.MaxItemListBytes,
 		"MaxHeldCount": tasker.MaxHeldCount, "MaxLimitCount": tasker.MaxLimitCount, "MaxLimitHolders": tasker.MaxLimitHolders,
+		"MaxReportEntries": tasker.MaxReportEntries, "MaxReportCases": tasker.MaxReportCases, "MaxReportMembers": tasker.MaxReportMembers,
+		"MaxReportEvents": tasker.MaxReportEvents, "MaxIncidentMessages": tasker.MaxIncidentMessages,
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxEvidenceAttempts": tasker.MaxEvidenceAttempts,
 		"maxUnparkKeys": maxUnparkKeys, "maxStepSize": maxStepSize,
 	}
 	found := map[string]bool{}
 	for name, sql := range queries {
-		for _, m := range regexp.MustCompile(`(\d+) /\* (\w+) \*/`).FindAllStringSubmatch(sql, -1) {
+		for _, m := range regexp.MustCompile(`[\s(](\d+) /\* (\w+) \*/`).FindAllStringSubmatch(sql, -1) {
 			found[m[2]] = true
 			if want, ok := limits[m[2]]; !ok || m[1] != strconv.Itoa(want) {
 				t.Errorf("%s has %s for %s, want %d", name, m[1], m[2], want)
