@@ -62,63 +62,6 @@ func wholeQueues(c Claimant) *queueRanges {
 	return r
 }
 
-// claimOrder contains fragments of SQL for claims with limits.
-type claimOrder struct {
-	namespaces string // FROM item q with the worker's namespaces
-	queue      string // additional columns of a queue, taken from its namespace
-}
-
-// byUrgency is for a single namespace: highest priority first, then oldest.
-var byUrgency = claimOrder{namespaces: `unnest($1::text[]) AS q (namespace)`}
-
-// mayClaimSQL is true if worker $4 may get work and the claim need not check holds or limits.
-const mayClaim = getsWork + `
-      AND NOT (SELECT held OR limited FROM clock)`
-
-const getsWork = `EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)`
-
-func everyQueueSQL(o claimOrder) string {
-	return `
-queues AS (
-    SELECT q.namespace, h.handler` + o.queue + `
-    FROM ` + o.namespaces + `
-    CROSS JOIN unnest($2::text[]) AS h (handler)
-),
-`
-}
-
-// waitingQueuesSQL finds the nonempty queues of the namespaces. It reads one index entry per queue.
-func waitingQueuesSQL(o claimOrder) string {
-	return `
-waiting AS (
-    SELECT q.namespace` + o.queue + `, (
-        SELECT s.handler FROM tasker.ready_steps s
-        WHERE s.namespace = q.namespace
-        ORDER BY s.handler LIMIT 1
-    ) AS handler
-    FROM ` + o.namespaces + `
-    UNION ALL
-    SELECT q.namespace` + o.queue + `, (
-        SELECT s.handler FROM tasker.ready_steps s
-        WHERE s.namespace = q.namespace AND s.handler > q.handler
-        ORDER BY s.handler LIMIT 1
-    )
-    FROM waiting q
-    WHERE q.handler IS NOT NULL
-),
-queues AS (SELECT q.namespace, q.handler` + o.queue + ` FROM waiting q WHERE q.handler = ANY ($2::text[])),
-`
-}
-
-// buildStatement returns one of two statements: plain, or asks, which checks each step and has one more
-// argument.
-func (l claimMode) buildStatement(plain, asks string, args []any) (sql string, all []any) {
-	if l.asks {
-		return asks, append(args, l.gates)
-	}
-	return plain, args
-}
-
 // nonNil replaces nil with an empty slice, since pgx sends nil as NULL.
 func nonNil[T any](list []T) []T {
 	if list == nil {
@@ -135,6 +78,8 @@ type Claimant struct {
 	Lease      time.Duration
 	Without    []tasker.ID // steps to exclude
 	Version    string      // version of the worker
+
+	freed []tasker.StepRef // steps whose report has just freed slots
 }
 
 // If other claims hold too many locks, a claim is repeated up to claimRetries times. Each time it

@@ -9,44 +9,13 @@ import (
 	"tasker.example/tasker"
 )
 
-// takeSteps is claimSteps for specific steps ($3, $8). The state comes from clock to guide the
-// planner.
-var takeSteps, takeUnheldSteps = takeSQL(withoutHolds), takeSQL(withHolds)
-
-func takeSQL(h holdMode) string {
-	return `
-WITH ` + h.clockSQL(hasLimits) + `,
-locked AS MATERIALIZED (
-    SELECT q.*
-    FROM clock c
-    CROSS JOIN unnest($3::uuid[], $8::uuid[]) AS d (task_uuid, step_uuid)
-    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = c.enqueued
-        AND s.step_uuid <> ALL ($6::uuid[]) AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
-    CROSS JOIN LATERAL (
-        SELECT r.ctid AS ready_row, r.task_uuid, r.step_uuid, r.priority, r.state_since, r.inputs_bytes
-        FROM tasker.ready_steps r
-        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid` + h.free("r", "$9") + `
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) q
-    WHERE ` + mayClaim + `
-),
-` + leaseStepsSQL("", false) + blockedStepsSQL("locked")
-}
-
 // TakeSteps leases those of the steps that are enqueued and that the worker can execute. The total
 // size of their inputs is at most [tasker.MaxClaimBytes].
 func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (ClaimResult, error) {
-	tasks, ids := toRefArrays(steps)
-	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, nonNil(c.Without), tasker.MaxClaimBytes, ids}
 	return db.claimCheckingHolds(ctx, c.Version, func(l claimMode) (ClaimResult, error) {
-		if !db.limits.mayHaveLimits(c) {
-			sql, args := l.buildStatement(takeSteps, takeUnheldSteps, args)
-			if result, err := db.runClaim(ctx, sql, args); err != nil || !result.limited {
-				return result, err
-			}
-			db.limits.recordSeen(c)
-		}
-		return db.takeLimited(ctx, c, steps, l)
+		size := claimSize{limit: len(steps), budget: tasker.MaxClaimBytes}
+		claim := limitedClaim{Claimant: c, db: db, size: size, mode: l, steps: nonNil(steps), waits: true, parks: new(bool)}
+		return claim.run(ctx)
 	})
 }
 

@@ -76,13 +76,6 @@ func (t *fairOrder) ofRanges(r *queueRanges) (turns, shares []float64) {
 	return turns, shares
 }
 
-func (t *fairOrder) turnsAndShares(namespaces []string) (turns, shares []float64) {
-	if t != nil {
-		return t.turns, t.shares
-	}
-	return make([]float64, len(namespaces)), slices.Repeat([]float64{1}, len(namespaces))
-}
-
 // minAge returns the age from which a step precedes more urgent ones, or nil if the claim orders
 // steps by urgency alone.
 func (t *fairOrder) minAge() *time.Duration {

@@ -43,7 +43,7 @@ func flowStatements() map[string]string {
 	list := map[string]string{
 		"insertDeadlines": statement("insertDeadlines"), "replaceDeadlines": statement("replaceDeadlines"), "selectDues": statement("selectDues"), "deadlinesToNotify": statement("deadlinesToNotify"), "watchedDeadlines": statement("watchedDeadlines"),
 		"markDeadlines": statement("markDeadlines"), "dueTask": statement("dueTask"), "changeDeadline": statement("changeDeadline"), "removeDeadline": statement("removeDeadline"), "reorderReady": statement("reorderReady"), "countOverdue": statement("countOverdue"),
-		"pruneLimitKeys": statement("pruneLimitKeys"), "waitsForLimit": statement("waitsForLimit"), "changeKey": statement("changeKey"), "insertTaskLimits": statement("insertTaskLimits"), "changeLimitKeys": statement("changeLimitKeys"),
+		"pruneLimitKeys": statement("pruneLimitKeys"), "findParkedKeys": statement("findParkedKeys"), "moveParkedSteps": statement("moveParkedSteps"), "insertTaskLimits": statement("insertTaskLimits"), "changeLimitKeys": statement("changeLimitKeys"),
 		"bindTask": statement("bindTask"), "delaySteps": statement("delaySteps"), "tasksToExpire": statement("tasksToExpire"), "lockUnstarted": statement("lockUnstarted"),
 		"selectUnique": statement("selectUnique"), "waitingTask": statement("waitingTask"),
 		"mergeRequest":    statement("mergeRequest"),
@@ -64,7 +64,7 @@ func flowStatements() map[string]string {
 // oneOf is the required index of a statement for which another index would only suffice in this
 // database.
 var oneOf = map[string]string{
-	"waitingTask": "tasks_pkey", "takeEndedScheduled": "firing_of_task", "waitsForLimit": "held_steps_of_limit", "selectFirings": "Backward using schedule_firings_pkey",
+	"waitingTask": "tasks_pkey", "takeEndedScheduled": "firing_of_task", "selectFirings": "Backward using schedule_firings_pkey",
 	"deadlinesToLookAt": "deadlines_to_look_at", "countOverdue": "deadlines_of_open_tasks", "duePage0": "deadlines_of_open_tasks", "tasksToExpire": "task_starts_by_time",
 }
 
@@ -105,7 +105,7 @@ func TestStatementsOfTheFlowReadIndexRanges(t *testing.T) {
 		"keys":       {statement("pruneLimitKeys"), []any{time.Hour, 0, 100}, 30},
 		"sweep":      {`SELECT FROM tasker.get_stale_tasks_for_dlq(100)`, nil, 600},
 		"queues":     {statement("anyUnorderedQueue"), []any{[]string{"pending", "steps_in_process", "error"}, maxOpenExamined}, 200},
-		"other work": {statement("waitsForLimit"), []any{[]string{"a"}, handlers}, 30},
+		"other work": {statement("findParkedKeys"), []any{[]string{"a"}, handlers, 0}, 800},
 	} {
 		if n, plan := pages(t.Context(), t, conn.Conn(), tt.sql, tt.args...); n > tt.most {
 			t.Errorf("%s reads %d pages, want at most %d:\n%s", name, n, tt.most, plan)

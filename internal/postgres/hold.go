@@ -14,53 +14,6 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// stepScopeSQL is true if hold h covers a step by its name or that of its map step.
-func stepScopeSQL(step string) string {
-	return `(h.step_name IS NULL OR h.step_name IN (` + step + `.name, split_part(` + step + `.name, '[', 1)))`
-}
-
-// scopeSQL is true if hold h covers the step in a row that has a namespace and a handler.
-func scopeSQL(row string) string {
-	return `h.namespace = ` + row + `.namespace AND (h.handler IS NULL OR h.handler = ` + row + `.handler)
-      AND (h.task_name IS NULL AND h.step_name IS NULL OR EXISTS (
-          SELECT FROM tasker.workflow_steps x
-          JOIN tasker.tasks k ON k.task_uuid = x.task_uuid
-          WHERE x.task_uuid = ` + row + `.task_uuid AND x.step_uuid = ` + row + `.step_uuid
-            AND (h.task_name IS NULL OR k.name = h.task_name) AND ` + stepScopeSQL("x") + `
-      ))`
-}
-
-// holdMode describes how a claim observes holds, and operations that require a worker version.
-type holdMode struct {
-	held string                         // condition under which the claim must return no steps
-	free func(row, gates string) string // condition on each row; gates is a parameter
-}
-
-// A claim withoutHolds returns no steps as long as any step is held. Therefore a hold applies on
-// every server from its commit on. A claim withHolds returns the steps that no hold covers.
-var (
-	withoutHolds = holdMode{held: `EXISTS (SELECT FROM tasker.claim_conditions)`, free: func(string, string) string { return "" }}
-	withHolds    = holdMode{held: `false`, free: notHeldSQL}
-)
-
-// clockSQL is a common table expression with the time of a claim and whether it must return no
-// steps.
-func (h holdMode) clockSQL(limited string) string {
-	return `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, ` + h.held + ` AS held, ` + limited + ` AS limited)`
-}
-
-// notHeldSQL is true if no hold covers the row and no operation excludes it from this worker.
-func notHeldSQL(row, gates string) string {
-	return ` AND NOT EXISTS (
-            SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid IS DISTINCT FROM ` + row + `.released_by AND ` + scopeSQL(row) + `
-        ) AND NOT EXISTS (
-            SELECT FROM tasker.operation_items i
-            JOIN tasker.operations o ON o.operation_uuid = i.operation_uuid
-            WHERE i.task_uuid = ` + row + `.task_uuid AND i.step_uuid = ` + row + `.step_uuid AND i.` + openItem + `
-              AND o.worker_at_least IS NOT NULL AND o.operation_uuid <> ALL (` + gates + `::uuid[])
-        )`
-}
-
 // holdCheckWindow is the time for which the claims of a server check each step after one of them
 // found a hold.
 const holdCheckWindow = time.Second

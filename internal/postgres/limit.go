@@ -146,11 +146,6 @@ func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64
 	return last, wrapError(err, "prune the keys of limits")
 }
 
-func (db *DB) isWaitingForLimit(ctx context.Context, c Claimant) (bool, error) {
-	v, err := queryValue[bool](ctx, db.pool, statement("waitsForLimit"), c.Namespaces, c.Handlers)
-	return v, wrapError(err, "find steps that wait for a limit")
-}
-
 func (tx *Tx) auditLimit(ctx context.Context, action string, ref tasker.LimitRef, v *tasker.LimitValue, by Operator) error {
 	doc, err := json.Marshal(struct {
 		Reason string             `json:"reason,omitempty"`

@@ -3,9 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,425 +15,271 @@ import (
 // A slot is a row that contains a step and its fence. It counts as long as the step is in progress
 // with that fence, so no update is needed to free it.
 //
-// If the key of a step is full, the step stays in the queue as long as slots become free regularly.
-// It is parked if it blocks other steps or no slot becomes free. Claims then skip it until its key
-// has a free slot.
-
-// hasLimits is true if steps with namespaces $1 and handlers $2 may have limits or due times.
-var hasLimits = mayHaveLimitsSQL("$1", "$2")
-
-func mayHaveLimitsSQL(namespaces, handlers string) string {
-	return `(EXISTS (SELECT FROM tasker.limit_queues) AND EXISTS (
-        SELECT FROM tasker.limit_queues l
-        WHERE l.namespace = ANY (array_append(` + namespaces + `::text[], '')) AND l.handler || '' = ANY (array_append(` + handlers + `::text[], ''))
-    ) OR EXISTS (SELECT FROM tasker.due_queues) AND EXISTS (
-        SELECT FROM tasker.due_queues l WHERE l.namespace = ANY (` + namespaces + `::text[]) AND l.handler || '' = ANY (` + handlers + `::text[])
-    ))`
-}
-
-// limitedQueues records which claimants have encountered limits. It is only a hint.
-type limitedQueues struct {
-	mu   sync.Mutex
-	sets map[string]*limitState
-}
-
-type limitState struct {
-	until      time.Time // end of the hint
-	parkedAt   time.Time // time of the last scan for steps to park
-	reportedAt time.Time // when a report last freed slots and claimed steps
-	cursor     int64     // position of the scan of keys that have parked steps
-	shape      limitProfile
-}
-
-// maxLimitedSets is the number of claimants at which the cache is cleared.
-const maxLimitedSets = 1000
-
-func (c Claimant) queueKey() string {
-	return strings.Join(c.Namespaces, "\x00") + "\x01" + strings.Join(c.Handlers, "\x00")
-}
-
-// mayHaveLimits reports whether the claimant has encountered limits recently.
-func (q *limitedQueues) mayHaveLimits(c Claimant) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.sets) == 0 {
-		return false // avoids building the key
-	}
-	s := q.sets[c.queueKey()]
-	return s != nil && time.Now().Before(s.until)
-}
-
-func (q *limitedQueues) recordSeen(c Claimant) { q.update(c, func(*limitState) {}) }
-
-func (q *limitedQueues) update(c Claimant, f func(*limitState)) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	key := c.queueKey()
-	s := q.sets[key]
-	if s == nil {
-		if q.sets == nil || len(q.sets) >= maxLimitedSets {
-			q.sets = map[string]*limitState{}
-		}
-		s = &limitState{}
-		q.sets[key] = s
-	}
-	if s.until.Before(time.Now()) {
-		s.until = time.Now().Add(holdCheckWindow)
-	}
-	f(s)
-}
-
-// setCursor stores the key after which the claimant's next scan of parked steps begins.
-func (q *limitedQueues) setCursor(c Claimant, key int64) {
-	q.update(c, func(s *limitState) { s.cursor = key })
-}
-
-// newClaim returns a claim of the claimant that has its cursor and the limits that it is assumed to
-// have.
-func (q *limitedQueues) newClaim(c Claimant, l claimMode) limitedClaim {
-	claim := limitedClaim{Claimant: c, mode: l}
-	q.update(c, func(s *limitState) { claim.cursor, claim.shape = s.cursor, s.shape })
-	return claim
-}
-
-func (q *limitedQueues) setProfile(c Claimant, shape limitProfile) {
-	q.update(c, func(s *limitState) { s.shape = shape })
-}
-
-// adoptProfile stores which limits the claimant's steps actually have. It reports whether the claim
-// has ignored some of them.
-func (q *limitedQueues) adoptProfile(claim *limitedClaim, last ClaimResult) bool {
-	if !last.reshaped {
-		return false
-	}
-	q.setProfile(claim.Claimant, last.shape)
-	more := last.shape < claim.shape
-	claim.shape = min(claim.shape, last.shape)
-	return more
-}
-
-// canPark reports whether to scan for steps to park: no recent claim from the same queues has done
-// so.
-func (q *limitedQueues) canPark(c Claimant) (may bool) {
-	q.update(c, func(s *limitState) {
-		if may = time.Since(s.parkedAt) >= parkInterval; may {
-			s.parkedAt = time.Now()
-		}
-	})
-	return may
-}
-
-// recordReport records that a report freed slots and claimed steps.
-func (q *limitedQueues) recordReport(c Claimant) {
-	q.update(c, func(s *limitState) { s.reportedAt = time.Now() })
-}
-
-// hasMoved reports whether slots were recently freed and claimed again.
-func (q *limitedQueues) hasMoved(c Claimant) (yes bool) {
-	q.update(c, func(s *limitState) { yes = time.Since(s.reportedAt) < parkInterval })
-	return yes
-}
-
-// limitDelay is the maximum delay between claims while steps wait for a limit.
-const (
-	limitDelay   = 250 * time.Millisecond
-	limitDelayMS = "250"
-)
+// A claim with limits is a transaction. It locks the keys that whole queues share and reads
+// candidates. It then locks the other keys that the most urgent ones need, counts the free slots in
+// a later statement, and leases the steps that fit (see [admission]). Every claim that has locked a
+// key before is visible to that count, so limits are exact.
+//
+// Deadlocks cannot occur: all claims lock shared keys first, in one order. They skip locked keys of
+// templates or wait for them in one order, and they skip locked steps.
+//
+// A claim that gets fewer steps than it wants parks those whose keys are full. Later claims skip
+// them until the key has a free slot.
 
 const (
-	limitRounds  = 8           // maximum number of transactions in one claim
-	maxParked    = 1000        // maximum number of steps that are parked in one transaction
-	parkInterval = time.Second // interval of scans for steps that do not block others
-	extraScans   = 2           // number of scans of further keys with parked steps if a claim finds none
+	limitDelay  = 250 * time.Millisecond // maximum delay between claims while steps wait for a limit
+	limitRounds = 5                      // maximum number of transactions in one claim
+	leastDepth  = 64                     // minimum number of steps to read of a queue with limits of templates
 )
 
-var (
-	eachQueue   = limitSource{queues: everyQueueSQL(byUrgency)}
-	manyWaiting = limitSource{queues: queuesWithParked}
-	namedSteps  = limitSource{}
-)
-
-// limitStatements contains the statements for claims with limits from one source of steps.
-type limitStatements struct {
-	makeKeys, lockKeys, lockFree, lockFreeOld, full string
-
-	claim, claimUnheld       [limitShapes]string // for named steps, only the first shape is set
-	claimOld, claimUnheldOld [limitShapes]string // claims by age
-}
-
-func newLimitStatements(s limitSource) limitStatements {
-	l := limitStatements{makeKeys: makeKeysSQL(s), lockKeys: lockKeysSQL(s)}
-	if !s.isNamed() {
-		l.lockFree, l.lockFreeOld, l.full = lockFreeKeysSQL(s, false), lockFreeKeysSQL(s, true), fullStepsSQL(s.queues)
-	}
-	for s.shape = range limitShapes {
-		if s.shape == weighted || !s.isNamed() {
-			l.claim[s.shape], l.claimUnheld[s.shape] = claimLimitedStepsSQL(s, withoutHolds, false), claimLimitedStepsSQL(s, withHolds, false)
-		}
-		if !s.isNamed() {
-			l.claimOld[s.shape], l.claimUnheldOld[s.shape] = claimLimitedStepsSQL(s, withoutHolds, true), claimLimitedStepsSQL(s, withHolds, true)
-		}
-	}
-	return l
-}
-
-var (
-	limitedEach  = newLimitStatements(eachQueue)
-	limitedMany  = newLimitStatements(manyWaiting)
-	limitedNamed = newLimitStatements(namedSteps)
-)
-
-func (c Claimant) limitStatements() limitStatements {
-	if len(c.Namespaces)*len(c.Handlers) > manyQueues {
-		return limitedMany
-	}
-	return limitedEach
-}
-
-// A limitedClaim is a claim that checks limits, in one transaction.
+// A limitedClaim is a claim that checks limits. Each round is a transaction.
 type limitedClaim struct {
 	Claimant
+	db     *DB
 	size   claimSize
 	mode   claimMode
 	steps  []tasker.StepRef // claim only these steps; nil claims the most urgent ones
-	freed  []tasker.StepRef // steps that were reported in the same transaction
-	cursor int64
-	shape  limitProfile
-	scans  int  // number of extra scans of keys with parked steps
-	waits  bool // wait for the keys of all scanned steps and create those that are missing
-}
-
-// enqueue adds the statements of the claim to a batch. It returns how many of them precede the one
-// that claims.
-func (l limitedClaim) enqueue(b *pgx.Batch) int {
-	c, of, before := l.Claimant, l.limitStatements(), b.Len()
-	args := []any{c.Namespaces, c.Handlers, l.size.limit, c.WorkerUUID, c.Lease, nonNil(c.Without), l.size.budget}
-	switch {
-	case l.steps != nil:
-		of, l.shape = limitedNamed, weighted
-		tasks, steps := toRefArrays(l.steps)
-		l.queueLocks(b, of, tasks, steps)
-		args = append(args, tasks, steps)
-	case l.shape == sharedOnly && !l.waits:
-		b.Queue(statement("lockOnlyQueueKeys"), c.Namespaces, c.Handlers)
-	default:
-		l.queueLocks(b, of, l.size.limit, l.cursor)
-	}
-	if l.steps == nil {
-		if l.shape != sharedOnly {
-			args = append(args, l.cursor)
-		}
-		turns, shares := l.mode.turn.turnsAndShares(c.Namespaces)
-		args = append(args, turns, shares)
-	}
-	b.Queue(statement("dropSlots"))
-	claim, unheld := of.claim[l.shape], of.claimUnheld[l.shape]
-	if age := l.age(); age != nil {
-		claim, unheld, args = of.claimOld[l.shape], of.claimUnheldOld[l.shape], append(args, age)
-	}
-	sql, args := l.mode.buildStatement(claim, unheld, args)
-	b.Queue(sql, args...)
-	return b.Len() - before - 1
-}
-
-// queueLocks adds the statements that lock the keys of queues and steps. The argument which selects
-// the steps.
-func (l limitedClaim) queueLocks(b *pgx.Batch, of limitStatements, which ...any) {
-	c := l.Claimant
-	which = append([]any{c.Namespaces, c.Handlers}, which...)
-	if l.waits {
-		b.Queue(of.makeKeys, which...)
-	}
-	freedTasks, freedSteps := toRefArrays(l.freed)
-	b.Queue(lockQueueKeys, c.Namespaces, c.Handlers, freedTasks, freedSteps)
-	free := []any{c.Namespaces, c.Handlers, l.size.limit, nonNil(c.Without), l.cursor}
-	switch age := l.age(); {
-	case l.waits:
-		b.Queue(of.lockKeys, which...)
-	case age != nil:
-		b.Queue(of.lockFreeOld, append(free, age)...)
-	default:
-		b.Queue(of.lockFree, free...)
-	}
-}
-
-// age returns the minimum age for a claim by age, or nil for a claim by urgency.
-func (l limitedClaim) age() *time.Duration {
-	if l.steps != nil {
-		return nil
-	}
-	return l.mode.turn.minAge()
-}
-
-// readClaim reads the result of a claim from a batch. The argument before is the number of
-// statements that precede it.
-func readClaim(results pgx.BatchResults, before int) (ClaimResult, error) {
-	for range before {
-		if _, err := results.Exec(); err != nil {
-			return ClaimResult{}, fmt.Errorf("lock the keys of limits: %w", err)
-		}
-	}
-	list, err := readBatchRows[claimRow](results)
-	if err != nil {
-		return ClaimResult{}, fmt.Errorf("claim steps: %w", err)
-	}
-	return newClaimResult(list), nil
-}
-
-func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResult, err error) {
-	err = retry(ctx, func() error {
-		var batch pgx.Batch
-		before := l.enqueue(&batch)
-		results := db.pool.SendBatch(ctx, &batch)
-		defer func() { _ = results.Close() }()
-		if result, err = readClaim(results, before); err != nil {
-			return err
-		}
-		return results.Close() // this commits the transaction
-	})
-	return result, wrapError(err, "claim steps with limits")
+	cursor int64            // key after which the scan of keys with parked steps begins
+	waits  bool             // wait for locked keys of templates instead of skipping them
+	parks  *bool            // park steps whose queue has no free slot; nil before this is needed
 }
 
 // claimLimited claims steps that may have limits.
 func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l claimMode) (ClaimResult, error) {
-	claim := db.limits.newClaim(c, l)
-	var all ClaimResult
-	for round := 0; ; round++ {
-		claim.size = claimSize{limit: size.limit - len(all.Steps), budget: size.budget - all.bytes}
-		next, err := db.runLimited(ctx, claim)
+	leave, err := db.limits.enter(ctx, c)
+	if err != nil {
+		return ClaimResult{}, wrapError(err, "wait for another claim")
+	}
+	defer leave()
+	claim := limitedClaim{Claimant: c, db: db, size: size, mode: l, cursor: db.limits.cursorOf(c)}
+	result, err := claim.run(ctx)
+	db.limits.setCursor(c, claim.cursor)
+	return result, err
+}
+
+// run repeats the claim while another round may find more steps.
+func (l *limitedClaim) run(ctx context.Context) (all ClaimResult, err error) {
+	want := l.size
+	for round := 1; ; round++ {
+		l.size = claimSize{limit: want.limit - len(all.Steps), budget: want.budget - all.bytes}
+		next, again, err := l.claim(ctx, len(all.Steps) > 0)
+		if err != nil && len(all.Steps) > 0 {
+			return all, nil // these steps are already leased; the next claim will return the error
+		}
 		if err != nil || next.held {
-			if len(all.Steps) > 0 {
-				return all, nil // the claimed steps are committed
-			}
-			return next, err
-		}
-		if db.limits.adoptProfile(&claim, next) && round < limitRounds {
-			continue
-		}
-		all.add(next)
-		if round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.IsBlocked() {
-			claim.saveCursor(db, next)
-			break
-		}
-		retry, err := db.shouldRetryClaim(ctx, &claim, next, len(all.Steps) > 0)
-		if err != nil && len(all.Steps) == 0 {
-			return all, err
-		}
-		if !retry {
-			break
-		}
-	}
-	if all.again > 0 || len(all.Steps) > 0 {
-		return all, nil
-	}
-	waits, err := db.isWaitingForLimit(ctx, c)
-	if waits {
-		all.again = limitDelay
-	}
-	return all, err
-}
-
-// saveCursor stores where the next scan of parked steps begins: where the last one ended.
-func (l *limitedClaim) saveCursor(db *DB, last ClaimResult) {
-	if last.more {
-		l.cursor = last.lookAt
-		db.limits.setCursor(l.Claimant, l.cursor)
-	}
-}
-
-// shouldRetryClaim reports whether another round may find more steps, and prepares that round. The
-// claim then waits for locked keys or scans further keys with parked steps. It also parks steps
-// that block others or wait for a limit, immediately after an empty claim and otherwise at
-// intervals.
-func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
-	moves := db.limits.hasMoved(claim.Claimant)
-	if last.unlocked && !claim.waits && (!found || !moves) {
-		claim.waits = true
-		return true, nil
-	}
-	at := claim.cursor
-	claim.waits = false
-	claim.saveCursor(db, last)
-	retry := !found && (last.busy || last.more && claim.scans < extraScans)
-	if retry && last.more {
-		claim.scans++
-	}
-	blocked := !found && (last.further || last.blocked)
-	if blocked || (last.further || last.again > 0 && !moves) && db.limits.canPark(claim.Claimant) {
-		moved, err := db.parkBlocking(ctx, claim.Claimant, at)
-		return retry || blocked && moved > 0, err
-	}
-	return retry, nil
-}
-
-// parkBlocking parks steps that are at the heads of queues and have full keys. Parked steps that
-// another key blocks are moved to that key. It returns the number of steps.
-func (db *DB) parkBlocking(ctx context.Context, c Claimant, after int64) (int64, error) {
-	list, err := queryOne[fullList](ctx, db.pool, c.limitStatements().full, c.Namespaces, c.Handlers, maxParked, after)
-	if err != nil {
-		return 0, fmt.Errorf("find steps that wait for limits: %w", err)
-	}
-	moved, err := db.parkFullSteps(ctx, list)
-	if err == nil && moved == 0 && slices.Contains(list.Parked, false) { // the rows may be outdated
-		moved, err = db.RemoveOutdated(ctx, c, nil)
-	}
-	if err != nil || !slices.Contains(list.Parked, true) {
-		return moved, err
-	}
-	changed, err := db.pool.Exec(ctx, statement("changeKey"), list.Tasks, list.Steps, list.Keys, list.Parked)
-	if err != nil {
-		return 0, fmt.Errorf("park steps under another key: %w", err)
-	}
-	return moved + changed.RowsAffected(), nil
-}
-
-// A fullList contains steps and, for each, one key that is full.
-type fullList struct {
-	Tasks, Steps []tasker.ID
-	Keys         []int64
-	Parked       []bool // already parked, under another key
-}
-
-func (db *DB) parkFullSteps(ctx context.Context, list *fullList) (int64, error) {
-	if len(list.Steps) == 0 {
-		return 0, nil
-	}
-	tag, err := db.pool.Exec(ctx, statement("parkFullSteps"), list.Tasks, list.Steps, list.Keys)
-	return tag.RowsAffected(), wrapError(err, "park steps that wait for limits")
-}
-
-// ParkLimited parks those of the enqueued steps that wait for a limit, and returns the others.
-func (db *DB) ParkLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
-	if len(steps) == 0 {
-		return nil, nil
-	}
-	tasks, ids := toRefArrays(steps)
-	list, err := queryOne[fullList](ctx, db.pool, statement("stepsOfFullKeys"), tasks, ids)
-	if err != nil {
-		return nil, fmt.Errorf("find steps that wait for limits: %w", err)
-	}
-	if _, err := db.parkFullSteps(ctx, list); err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(steps, func(s tasker.StepRef) bool { return slices.Contains(list.Steps, s.StepUUID) }), nil
-}
-
-// takeLimited claims those of the given steps that are enqueued and whose limits have free slots.
-func (db *DB) takeLimited(ctx context.Context, c Claimant, steps []tasker.StepRef, l claimMode) (ClaimResult, error) {
-	var all ClaimResult
-	for round := 0; ; round++ {
-		next, err := db.runLimited(ctx, limitedClaim{
-			Claimant: c, mode: l, steps: steps, waits: true, size: claimSize{limit: len(steps), budget: tasker.MaxClaimBytes - all.bytes},
-		})
-		if err != nil || next.held {
-			if len(all.Steps) > 0 {
-				return all, nil // the claimed steps are committed
-			}
 			return next, err
 		}
 		all.add(next)
-		if !next.unlocked && !next.busy || len(all.Steps) == len(steps) || round == limitRounds {
+		if !again || round == limitRounds || len(all.Steps) >= want.limit || all.bytes >= want.budget || all.IsBlocked() {
 			return all, nil
 		}
 	}
+}
+
+// claim executes one round. It reports whether another round may find more steps. The argument found
+// is whether an earlier round has found some.
+func (l *limitedClaim) claim(ctx context.Context, found bool) (result ClaimResult, again bool, err error) {
+	r := limitedRound{limitedClaim: l}
+	if err = l.db.inBatches(ctx, r.execute); err != nil {
+		return result, false, fmt.Errorf("claim steps with limits: %w", err)
+	}
+	if len(r.missing) > 0 {
+		return result, true, l.db.makeLimitKeys(ctx, r.missing)
+	}
+	if r.result.held || !r.conditions.Works {
+		return r.result, false, nil
+	}
+	if len(r.verdict.admitted) < l.size.limit {
+		r.result.again = r.retryAfter()
+	}
+	found = found || len(r.result.Steps) > 0
+	again = r.parked || len(r.result.Steps) < len(r.verdict.admitted)
+	before := l.cursor
+	switch l.cursor = r.nextCursor(); {
+	case found:
+	case r.verdict.unlocked && !l.waits:
+		l.waits, again = true, true
+	case l.cursor != before: // there are keys with parked steps that the claim has not read
+		again = true
+	}
+	return r.result, again, nil
+}
+
+// parksShared reports whether to park steps whose queue has no free slot.
+func (l *limitedClaim) parksShared() bool {
+	if l.parks == nil {
+		l.parks = new(l.db.limits.canPark(l.Claimant))
+	}
+	return *l.parks
+}
+
+// newAdmission returns an admission of the size of the claim.
+func (l *limitedClaim) newAdmission(keys map[int64]keySlots) admission {
+	a := admission{limit: l.size.limit, budget: l.size.budget, keys: keys}
+	if t := l.mode.turn; t != nil {
+		a.turns = make(map[string]namespaceTurn, len(t.namespaces))
+		for i, n := range t.namespaces {
+			a.turns[n] = namespaceTurn{t.turns[i], t.shares[i]}
+		}
+	}
+	return a
+}
+
+// A limitedRound is one round of a claim.
+type limitedRound struct {
+	*limitedClaim
+	conditions claimConditions
+	shared     []sharedLimit
+	parkedIn   []parkedQueue
+	freedKeys  []int64 // keys whose slots a report has freed, and that have parked steps
+	candidates claimCandidates
+	keys       map[int64]keySlots // free slots of the locked keys
+	named      []int64            // locked keys of templates
+	missing    []limitKey         // keys that must be created first
+	verdict    verdict
+	result     ClaimResult
+	parked     bool // steps that block others were parked
+}
+
+// execute executes the round in a transaction, which ends with its last batch.
+func (r *limitedRound) execute(ctx context.Context, conn *pooledConn) error {
+	*r = limitedRound{limitedClaim: r.limitedClaim, keys: map[int64]keySlots{}}
+	if err := r.begin(ctx, conn); err != nil {
+		return err
+	}
+	r.result.held = r.conditions.Held && !r.mode.asks
+	if r.result.held || !r.conditions.Works || len(r.missing) > 0 {
+		return exec(ctx, conn, "end a claim", statement("rollback"))
+	}
+	if err := r.readParked(ctx, conn); err != nil {
+		return err
+	}
+	likely := r.findLikely()
+	if r.missing = r.candidates.missingKeys(likely); len(r.missing) > 0 {
+		return exec(ctx, conn, "end a claim", statement("rollback"))
+	}
+	if err := r.lockNamedKeys(ctx, conn, likely); err != nil {
+		return fmt.Errorf("lock the keys of limits: %w", err)
+	}
+	r.verdict = r.newAdmission(r.keys).decide(r.candidates.list)
+	r.result = ClaimResult{Unmeasured: r.candidates.unmeasured, TooLarge: r.candidates.tooLarge, old: r.verdict.old}
+	return r.lease(ctx, conn)
+}
+
+// findLikely returns the steps that would be admitted if all slots of their templates were free.
+func (r *limitedRound) findLikely() []*candidate {
+	keys := maps.Clone(r.candidates.capacities)
+	maps.Copy(keys, r.keys)
+	return r.newAdmission(keys).decide(r.candidates.list).admitted
+}
+
+// lockNamedKeys locks the keys of templates that steps need and counts their free slots.
+func (r *limitedRound) lockNamedKeys(ctx context.Context, conn *pooledConn, steps []*candidate) error {
+	for _, c := range steps {
+		for _, n := range c.Needs {
+			if _, locked := r.keys[n.key]; !locked {
+				r.named = append(r.named, n.key)
+			}
+		}
+	}
+	if len(r.named) == 0 {
+		return nil
+	}
+	slices.Sort(r.named)
+	r.named = slices.Compact(r.named)
+	var batch pgx.Batch
+	if r.waits {
+		batch.Queue(statement("lockLimitKeys"), r.named)
+	} else {
+		batch.Queue(statement("lockFreeLimitKeys"), r.named)
+	}
+	batch.Queue(statement("countFreeSlots"), r.named)
+	results := conn.SendBatch(ctx, &batch)
+	defer func() { _ = results.Close() }()
+	locked, err := scanBatchRows(results, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	counted, err := readBatchRows[countedKey](results)
+	if err != nil {
+		return err
+	}
+	r.named = locked
+	for _, k := range counted {
+		if slices.Contains(locked, k.LimitKeyID) {
+			r.keys[k.LimitKeyID] = k.toSlots()
+		}
+	}
+	return classifyError(results.Close())
+}
+
+var admittedColumns = columns[*candidate]{
+	newColumn("task_uuid uuid", func(c **candidate) tasker.ID { return (*c).TaskUUID }),
+	newColumn("step_uuid uuid", func(c **candidate) tasker.ID { return (*c).StepUUID }),
+	newColumn("namespace text", func(c **candidate) string { return (*c).Namespace }),
+	newColumn("handler text", func(c **candidate) string { return (*c).Handler }),
+	newColumn("priority int", func(c **candidate) int { return (*c).Priority }),
+	newColumn("state_since timestamptz", func(c **candidate) time.Time { return (*c).StateSince }),
+	newColumn("parked bool", func(c **candidate) bool { return (*c).Parked != 0 }),
+	newColumn("bytes int", func(c **candidate) int { return (*c).Bytes }),
+}
+
+// lease leases the admitted steps, parks steps that block others and commits.
+func (r *limitedRound) lease(ctx context.Context, conn *pooledConn) error {
+	var batch pgx.Batch
+	admitted := r.verdict.admitted
+	if len(admitted) > 0 {
+		batch.Queue(statement("deleteEndedSlots"), nonNil(r.named))
+		batch.Queue(statement("leaseLimitedSteps"), r.leaseArgs()...)
+	}
+	parks := r.queueParking(&batch)
+	batch.Queue(statement("commitReport"))
+	results := conn.SendBatch(ctx, &batch)
+	defer func() { _ = results.Close() }()
+	if len(admitted) > 0 {
+		if _, err := results.Exec(); err != nil {
+			return fmt.Errorf("delete slots: %w", classifyError(err))
+		}
+		leased, err := readClaim(results)
+		if err != nil {
+			return err
+		}
+		r.result.Steps, r.result.bytes = leased.Steps, leased.bytes
+	}
+	for range parks {
+		if _, err := results.Exec(); err != nil {
+			return fmt.Errorf("park steps: %w", classifyError(err))
+		}
+	}
+	return classifyError(results.Close())
+}
+
+// leaseArgs returns the arguments of the statement that leases the admitted steps.
+func (r *limitedRound) leaseArgs() []any {
+	var steps []tasker.ID
+	var keys []int64
+	var weights []int
+	a := r.newAdmission(r.keys)
+	for _, c := range r.verdict.admitted {
+		for _, n := range c.Needs {
+			steps, keys, weights = append(steps, c.StepUUID), append(keys, n.key), append(weights, a.weight(n))
+		}
+	}
+	args := append([]any{r.WorkerUUID, r.Lease}, admittedColumns.toArrays(r.verdict.admitted)...)
+	return append(args, nonNil(steps), nonNil(keys), nonNil(weights))
+}
+
+// retryAfter returns the time until another claim may find more steps, or 0 if no step waits for a
+// limit.
+func (r *limitedRound) retryAfter() time.Duration {
+	if !r.verdict.unlocked && len(r.verdict.refused) == 0 && len(r.parkedIn) == 0 && r.cursor == 0 {
+		return 0
+	}
+	delay := limitDelay
+	for _, slots := range r.keys {
+		if slots.retry > 0 && slots.free < r.size.limit {
+			delay = min(delay, slots.retry)
+		}
+	}
+	return delay
 }

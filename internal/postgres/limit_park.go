@@ -4,70 +4,78 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 )
 
-// leastDepth is the minimum number of steps that are scanned per queue and per key.
-const leastDepth = `64`
+// A blockedStep is an enqueued step with a key that is full or that a more urgent step reserves.
+type blockedStep struct {
+	tasker.StepRef
+	QueueName
+	Priority   int
+	StateSince time.Time
+	LimitKeyID int64
+}
 
-// mostOf is the maximum number of slots of limit l that a step can take.
-const mostOf = `least(l.max_in_progress, l.burst)`
+var blockedColumns = columns[blockedStep]{
+	newColumn("task_uuid uuid", func(s *blockedStep) tasker.ID { return s.TaskUUID }),
+	newColumn("step_uuid uuid", func(s *blockedStep) tasker.ID { return s.StepUUID }),
+	newColumn("namespace text", func(s *blockedStep) string { return s.Namespace }),
+	newColumn("handler text", func(s *blockedStep) string { return s.Handler }),
+	newColumn("priority int", func(s *blockedStep) int { return s.Priority }),
+	newColumn("state_since timestamptz", func(s *blockedStep) time.Time { return s.StateSince }),
+	newColumn("limit_key_id bigint", func(s *blockedStep) int64 { return s.LimitKeyID }),
+}
 
-// fullStepsSQL selects up to $3 steps that are at the heads of queues and whose keys are full or
-// reserved by more urgent steps. It also selects parked steps, from the keys after $4, that another
-// of their keys blocks.
-func fullStepsSQL(queues string) string {
-	const columns = "s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since"
-	return `
-WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-` + queues + `
-scanned AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.priority, e.state_since, e.parked, n.keys, n.weights
-    FROM (
-        SELECT e.*, NULL::bigint AS parked
-        FROM queues q
-        CROSS JOIN LATERAL (` + firstStepsSQL(columns, "tasker.ready_steps s", "s.state_since", "", "$3::int") + `) e
-        UNION ALL
-        SELECT e.*, k.limit_key_id
-        FROM clock c
-        CROSS JOIN queues q` + joinParkedStepsSQL(columns, "$4::bigint", "1", leastDepth) + `
-    ) e
-    CROSS JOIN LATERAL (
-        SELECT array_agg(k.limit_key_id ORDER BY k.limit_id, k.key) AS keys, array_agg(x.weight ORDER BY k.limit_id, k.key) AS weights
-        FROM (` + limitsSQL("e") + `) x
-        JOIN tasker.limit_keys k ON k.limit_id = x.limit_id AND k.key = x.key
-    ) n
-    ORDER BY e.priority DESC, e.state_since
-    LIMIT $3::int
-),
-full_keys AS MATERIALIZED (
-    SELECT k.limit_key_id, k.weight
-    FROM (SELECT DISTINCT u.* FROM scanned s CROSS JOIN LATERAL unnest(s.keys, s.weights) AS u (limit_key_id, weight)) k
-    CROSS JOIN clock c
-    JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
-    JOIN tasker.limits l ON l.limit_id = p.limit_id
-    WHERE ` + freeSlotsSQL("k.limit_key_id", "k.weight") + ` < least(k.weight, ` + mostOf + `)
-),
-reserved AS MATERIALIZED (
-    SELECT DISTINCT ON (f.limit_key_id) f.limit_key_id, s.priority, s.state_since
-    FROM scanned s
-    CROSS JOIN LATERAL unnest(s.keys, s.weights) AS u (limit_key_id, weight)
-    JOIN full_keys f ON f.limit_key_id = u.limit_key_id AND f.weight = u.weight
-    WHERE f.weight > 1
-    ORDER BY f.limit_key_id, s.priority DESC, s.state_since
-)
-SELECT coalesce(array_agg(x.task_uuid), '{}') AS tasks, coalesce(array_agg(x.step_uuid), '{}') AS steps, coalesce(array_agg(x.key), '{}') AS keys,
-    coalesce(array_agg(x.parked IS NOT NULL), '{}') AS parked
-FROM (
-    SELECT DISTINCT ON (s.task_uuid, s.step_uuid) s.task_uuid, s.step_uuid, s.parked, u.limit_key_id AS key
-    FROM scanned s
-    CROSS JOIN LATERAL unnest(s.keys, s.weights) WITH ORDINALITY AS u (limit_key_id, weight, n)
-    LEFT JOIN full_keys f ON f.limit_key_id = u.limit_key_id AND f.weight = u.weight
-    LEFT JOIN reserved k ON k.limit_key_id = u.limit_key_id AND (-k.priority, k.state_since) < (-s.priority, s.state_since)
-    WHERE f.limit_key_id IS NOT NULL OR k.limit_key_id IS NOT NULL
-    ORDER BY s.task_uuid, s.step_uuid, u.n
-) x`
+// queueParking adds the statements that park refused steps to a batch and returns their number.
+// Parked steps that another key blocks are moved to that key.
+func (r *limitedRound) queueParking(batch *pgx.Batch) (statements int) {
+	if r.steps != nil || len(r.verdict.admitted) >= r.size.limit {
+		return 0
+	}
+	var ready, parked []blockedStep
+	for _, s := range r.verdict.refused {
+		isShared := r.isShared(s.key)
+		if s.Parked == s.key || isShared && !r.parksShared() {
+			continue
+		}
+		step := blockedStep{s.StepRef, s.QueueName, s.Priority, s.StateSince, s.key}
+		if s.Parked == 0 {
+			ready = append(ready, step)
+		} else {
+			parked = append(parked, step)
+		}
+		r.parked = r.parked || !isShared
+	}
+	before := batch.Len()
+	if len(ready) > 0 {
+		batch.Queue(statement("parkSteps"), blockedColumns.toArrays(ready)...)
+	}
+	if len(parked) > 0 {
+		batch.Queue(statement("moveParkedSteps"), blockedColumns.pick("task_uuid", "step_uuid", "limit_key_id").toArrays(parked)...)
+	}
+	return batch.Len() - before
+}
+
+// ParkLimited parks those of the enqueued steps that wait for a limit, and returns the others.
+func (db *DB) ParkLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	tasks, ids := toRefArrays(steps)
+	list, err := collect[blockedStep](ctx, db.pool, statement("stepsOfFullKeys"), tasks, ids)
+	if err != nil || len(list) == 0 {
+		return steps, wrapError(err, "find steps that wait for limits")
+	}
+	if err := exec(ctx, db.pool, "park steps that wait for limits", statement("parkSteps"), blockedColumns.toArrays(list)...); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(steps, func(s tasker.StepRef) bool {
+		return slices.ContainsFunc(list, func(b blockedStep) bool { return b.StepUUID == s.StepUUID })
+	}), nil
 }
 
 // An UnparkResult describes a batch of [DB.UnparkLimited].

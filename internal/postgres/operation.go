@@ -9,9 +9,6 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// openItem is true if an item is open. Its step cannot be part of another operation then.
-const openItem = `state IN ('planned', 'released', 'running')`
-
 // ScopedRequestKey returns the stored form of an idempotency key of the caller.
 func ScopedRequestKey(ctx context.Context, key string) string { return scopedKey(ctx, key) }
 

@@ -272,6 +272,28 @@ func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 	return err
 }
 
+// inBatches calls f with a connection for a transaction that f begins and ends with its batches,
+// which saves round trips. It rolls back if f fails, and calls f again after a lost race.
+func (db *DB) inBatches(ctx context.Context, f func(context.Context, *pooledConn) error) error {
+	return retry(ctx, func() error {
+		conn, err := db.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		err = f(ctx, conn)
+		if c := conn.Conn(); err != nil && !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
+			rollback, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+			defer cancel()
+			_, _ = conn.Exec(rollback, statement("rollback"))
+		}
+		return err
+	})
+}
+
+// rollbackTime limits how long a failed transaction waits for its rollback.
+const rollbackTime = time.Second
+
 // retry calls f again after a lost race, at most three times.
 func retry(ctx context.Context, f func() error) error {
 	const tries = 4

@@ -86,28 +86,25 @@ type NextClaim struct {
 }
 
 // Report concludes steps, settles their tasks and, if next is not nil, claims enqueued steps. It
-// does so in one transaction and one round trip. All outcomes must be successes, since a permanent
-// failure opens an investigation. Claims lock steps last and skip locked steps, so they cannot
-// deadlock.
+// does so in one transaction, unless the claimed steps may have limits: their claim follows in its
+// own transaction. All outcomes must be successes, since a permanent failure opens an investigation.
+// Claims lock steps last and skip locked steps, so they cannot deadlock.
 func (db *DB) Report(ctx context.Context, list []core.Outcome, next *NextClaim) (Concluded, ClaimResult, error) {
-	concluded, claimed, err := db.report(ctx, list, next)
+	within := next
+	if next != nil && db.limits.mayHaveLimits(next.Claimant) {
+		within = nil
+	}
+	concluded, claimed, err := db.report(ctx, list, within)
 	if err != nil || next == nil {
 		return concluded, claimed, err
 	}
-	switch {
-	case claimed.limited:
+	if claimed.limited {
 		db.limits.recordSeen(next.Claimant)
-	case len(claimed.Steps) > 0 && db.limits.mayHaveLimits(next.Claimant):
-		db.limits.recordReport(next.Claimant)
 	}
-	if claimed.more {
-		db.limits.setCursor(next.Claimant, claimed.lookAt)
-	}
-	if claimed.reshaped {
-		db.limits.setProfile(next.Claimant, claimed.shape)
-	}
-	if len(claimed.Steps) == 0 && (claimed.limited || claimed.further || claimed.unlocked || claimed.reshaped) {
-		claimed = db.claimAfter(ctx, next, ClaimResult{})
+	if (claimed.limited || within == nil) && len(claimed.Steps) == 0 && !next.OnlyReady {
+		c := *next
+		c.freed = mapSlice(list, core.Outcome.Ref)
+		claimed = db.claimAfter(ctx, &c, ClaimResult{})
 	}
 	return concluded, claimed, nil
 }
@@ -127,18 +124,10 @@ func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) 
 	return had
 }
 
-// queueClaim adds the statements of a claim to a batch. It returns how many of them precede the one
-// that returns steps.
-func (db *DB) queueClaim(b *pgx.Batch, list []core.Outcome, next *NextClaim, l claimMode, size claimSize) (before int) {
-	if db.limits.mayHaveLimits(next.Claimant) {
-		c := db.limits.newClaim(next.Claimant, l)
-		c.size = size
-		c.freed = mapSlice(list, core.Outcome.Ref)
-		return c.enqueue(b)
-	}
+// queueClaim adds the statement of a claim to a batch.
+func queueClaim(b *pgx.Batch, next *NextClaim, l claimMode, size claimSize) {
 	sql, args := next.claimSteps(size, l)
 	b.Queue(sql, args...)
-	return 0
 }
 
 func (db *DB) report(ctx context.Context, list []core.Outcome, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
@@ -150,7 +139,7 @@ func (db *DB) report(ctx context.Context, list []core.Outcome, next *NextClaim) 
 			r.mode.direct = next.Limit > 0 && db.canClaimDirectly(next, r.mode)
 		}
 	}
-	if err = retry(ctx, func() error { return r.run(ctx) }); err != nil {
+	if err = db.inBatches(ctx, r.run); err != nil {
 		return Concluded{}, ClaimResult{}, err
 	}
 	if r.claimed.held || r.claimed.limited {
@@ -178,18 +167,8 @@ type report struct {
 }
 
 // run is one attempt in a transaction.
-func (r *report) run(ctx context.Context) (err error) {
-	if r.conn, err = r.db.pool.Acquire(ctx); err != nil {
-		return err
-	}
-	defer r.conn.Release()
-	defer func() {
-		if c := r.conn.Conn(); err != nil && !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
-			rollback, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
-			defer cancel()
-			_, _ = r.conn.Exec(rollback, statement("rollback"))
-		}
-	}()
+func (r *report) run(ctx context.Context, conn *pooledConn) error {
+	r.conn = conn
 	r.handed, r.bytes, r.claimed = nil, 0, ClaimResult{}
 	states, err := r.load(ctx)
 	if err != nil {
@@ -210,9 +189,6 @@ func (r *report) run(ctx context.Context) (err error) {
 	r.concluded = decided.addStored(stored)
 	return nil
 }
-
-// rollbackTime limits how long a failed report waits for its rollback.
-const rollbackTime = time.Second
 
 // load locks the tasks and loads them.
 func (r *report) load(ctx context.Context) (loadedTasks, error) {
@@ -310,10 +286,10 @@ func (r *report) finish(ctx context.Context, batch *pgx.Batch, stored *storedCha
 		tasks, steps := toRefArrays(r.handed)
 		batch.Queue(statement("readDirectClaims"), tasks, steps)
 	}
-	claims, before := r.next != nil && !r.next.OnlyReady && len(r.handed) < r.next.Limit, 0
+	claims := r.next != nil && !r.next.OnlyReady && len(r.handed) < r.next.Limit
 	if claims {
 		limit := r.next.Limit - len(r.handed)
-		before = r.db.queueClaim(batch, r.list, r.next, r.mode, claimSize{limit, tasker.MaxClaimBytes - r.bytes, limit})
+		queueClaim(batch, r.next, r.mode, claimSize{limit, tasker.MaxClaimBytes - r.bytes, limit})
 	}
 	batch.Queue(statement("commitReport"))
 	results := r.conn.SendBatch(ctx, batch)
@@ -329,14 +305,14 @@ func (r *report) finish(ctx context.Context, batch *pgx.Batch, stored *storedCha
 		}
 	}
 	if len(r.handed) > 0 {
-		direct, err := readClaim(results, 0)
+		direct, err := readClaim(results)
 		if err != nil {
 			return err
 		}
 		r.claimed = direct
 	}
 	if claims {
-		more, err := readClaim(results, before)
+		more, err := readClaim(results)
 		if err != nil {
 			return err
 		}

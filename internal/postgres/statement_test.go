@@ -119,15 +119,6 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	}),
-	"DB.TakeSteps": func(ctx context.Context, db *DB) error {
-		for range 2 {
-			if _, err := db.TakeSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: []string{"a"}, Lease: time.Second}, []tasker.StepRef{{}}); err != nil {
-				return err
-			}
-			db.recordHold()
-		}
-		return nil
-	},
 	"DB.claimOnce": func(ctx context.Context, db *DB) error {
 		many := make([]string, manyQueues+1)
 		for i, handlers := range [][]string{{"a"}, {"a", "b"}, many} {
@@ -161,48 +152,10 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
-	"limitedClaim.enqueue":    everyLimited(runLimited),
-	"limitedClaim.queueLocks": everyLimited(runLimited),
-	"DB.parkBlocking": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
-		_, err := db.parkBlocking(ctx, l.Claimant, 0)
-		return err
-	}),
-	"DB.queueClaim": func(ctx context.Context, db *DB) error {
+	"queueClaim": func(ctx context.Context, db *DB) error {
 		_, _, err := db.Report(ctx, nil, &NextClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: []string{"h"}, Lease: time.Second}, Limit: 1})
 		return err
 	},
-}
-
-func runLimited(ctx context.Context, db *DB, l limitedClaim) error {
-	_, err := db.runLimited(ctx, l)
-	return err
-}
-
-// everyLimited runs a function for every form of a claim with limits.
-func everyLimited(run func(context.Context, *DB, limitedClaim) error) func(context.Context, *DB) error {
-	many := make([]string, manyQueues+1)
-	for i := range many {
-		many[i] = strconv.Itoa(i)
-	}
-	return func(ctx context.Context, db *DB) error {
-		for _, handlers := range [][]string{{"h"}, many} {
-			for _, asks := range []bool{false, true} {
-				l := limitedClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, size: claimSize{limit: 1, budget: 1}, mode: claimMode{asks: asks, gates: []tasker.ID{}}}
-				waits, named := l, l
-				waits.waits, named.waits, named.steps = true, true, []tasker.StepRef{{TaskUUID: tasker.NewID(), StepUUID: tasker.NewID()}}
-				for _, l := range []limitedClaim{l, waits, named} {
-					for l.shape = range limitShapes {
-						old := l
-						old.mode.turn = &fairOrder{namespaces: l.Namespaces, turns: []float64{0}, shares: []float64{1}, age: time.Minute}
-						if err := errors.Join(run(ctx, db, l), run(ctx, db, old)); err != nil {
-							return fmt.Errorf("%+v: %w", l, err)
-						}
-					}
-				}
-			}
-		}
-		return nil
-	}
 }
 
 // everyFilter runs a query of the investigation queue with each condition alone and
@@ -318,7 +271,7 @@ func TestNumbersInStatementsAreThoseOfGo(t *testing.T) {
 		"MaxReportEntries": tasker.MaxReportEntries, "MaxReportCases": tasker.MaxReportCases, "MaxReportMembers": tasker.MaxReportMembers,
 		"MaxReportEvents": tasker.MaxReportEvents, "MaxIncidentMessages": tasker.MaxIncidentMessages,
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxEvidenceAttempts": tasker.MaxEvidenceAttempts,
-		"maxUnparkKeys": maxUnparkKeys, "maxStepSize": maxStepSize,
+		"maxUnparkKeys": maxUnparkKeys, "maxParkedKeys": maxParkedKeys, "manyQueues": manyQueues, "maxStepSize": maxStepSize,
 	}
 	found := map[string]bool{}
 	for name, sql := range queries {

@@ -138,24 +138,6 @@ slots AS (DELETE FROM tasker.limit_slots h USING old WHERE h.limit_key_id = old.
 keys AS (DELETE FROM tasker.limit_keys k USING old WHERE k.limit_key_id = old.limit_key_id)
 SELECT CASE WHEN count(*) = $3::int THEN max(limit_key_id) ELSE 0 END FROM seen;
 
--- name: waitsForLimit
--- An index skip scan over the handlers with parked steps stops at the first requested one.
-WITH RECURSIVE parked AS (
-    SELECT n.namespace, (
-        SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = n.namespace AND s.limit_key_id IS NOT NULL
-        ORDER BY s.namespace, s.handler, s.limit_key_id LIMIT 1
-    ) AS handler
-    FROM unnest($1::text[]) AS n (namespace)
-    UNION ALL
-    SELECT a.namespace, (
-        SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = a.namespace AND s.handler > a.handler AND s.limit_key_id IS NOT NULL
-        ORDER BY s.namespace, s.handler, s.limit_key_id LIMIT 1
-    )
-    FROM parked a
-    WHERE a.handler <> ALL ($2::text[])
-)
-SELECT EXISTS (SELECT FROM parked a WHERE a.handler = ANY ($2::text[]));
-
 -- name: limitedSteps
 -- Selects up to $1 parked steps that can return to the queue. Either their limit was deleted, or
 -- their
@@ -173,21 +155,9 @@ parked AS (
     WHERE a.limit_key_id IS NOT NULL
 ),
 keys AS MATERIALIZED (
-    SELECT a.limit_key_id, l.limit_id, CASE WHEN l.limit_id IS NULL THEN $1::int ELSE least($1::int,
-            CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (
-                SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = a.limit_key_id AND EXISTS (
-        SELECT FROM tasker.workflow_steps s
-        WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence
-        OFFSET 0 -- one lookup by key per row
-    ) LIMIT l.max_in_progress) n
-            ) END,
-            CASE WHEN l.per_second IS NOT NULL
-                THEN floor(l.burst - greatest(extract(epoch FROM nullif(p.full_at, '-infinity') - c.at), 0) * l.per_second + 1e-9) END
-        )::bigint END AS places
+    SELECT a.limit_key_id, f.free IS NULL AS deleted, least($1::int, coalesce(f.free, $1::int)) AS places
     FROM (SELECT * FROM parked WHERE limit_key_id IS NOT NULL LIMIT 200 /* maxUnparkKeys */) a
-    CROSS JOIN clock c
-    LEFT JOIN tasker.limit_keys p ON p.limit_key_id = a.limit_key_id
-    LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
+    LEFT JOIN LATERAL tasker.free_slots(a.limit_key_id, NULL) f ON true
 ),
 queues AS (
     (SELECT s.namespace, s.handler FROM tasker.held_steps s WHERE s.namespace >= '' ORDER BY s.namespace, s.handler LIMIT 1)
@@ -221,38 +191,12 @@ FROM (
         ORDER BY s.limit_key_id, s.priority DESC, s.state_since
         LIMIT greatest(k.places, 0)
     ) e
-    WHERE k.limit_id IS NULL
+    WHERE k.deleted
        OR ($2 OR e.held_at <= c.at - interval '1 millisecond' * coalesce(e.queue_ttl_ms, $4)) AND NOT EXISTS (
-        SELECT p.limit_key_id
-        FROM (SELECT x.limit_id, '' AS key, 1 AS weight FROM (
-        SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = '' AND l.kind = 'server' AND l.name = ''
-        UNION ALL
-        SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = e.namespace AND l.kind = 'namespace' AND l.name = ''
-        UNION ALL
-        SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = e.namespace AND l.kind = 'handler' AND l.name = e.handler) x
-        UNION ALL
-        SELECT t.limit_id, t.key, t.weight
-        FROM tasker.task_limits t
-        JOIN tasker.limits l ON l.limit_id = t.limit_id
-        WHERE t.task_uuid = e.task_uuid AND (t.step_uuid IS NULL OR t.step_uuid = e.step_uuid OR t.step_uuid = (
-            SELECT i.map_step_uuid FROM tasker.workflow_steps i WHERE i.task_uuid = e.task_uuid AND i.step_uuid = e.step_uuid
-        ))) x
-        JOIN tasker.limit_keys p ON p.limit_id = x.limit_id AND p.key = x.key
-        JOIN tasker.limits l ON l.limit_id = p.limit_id
-        CROSS JOIN (SELECT clock_timestamp() AS at) c
-        WHERE CASE WHEN l.limit_id IS NULL THEN x.weight ELSE least(x.weight,
-            CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (
-                SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = p.limit_key_id AND EXISTS (
-        SELECT FROM tasker.workflow_steps s
-        WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence
-        OFFSET 0 -- one lookup by key per row
-    ) LIMIT l.max_in_progress) n
-            ) END,
-            CASE WHEN l.per_second IS NOT NULL
-                THEN floor(l.burst - greatest(extract(epoch FROM nullif(p.full_at, '-infinity') - c.at), 0) * l.per_second + 1e-9) END
-        )::bigint END < least(x.weight, least(l.max_in_progress, l.burst))
-        ORDER BY p.limit_id, p.key
-        LIMIT 1)
+        SELECT FROM tasker.step_limits(e.task_uuid, e.step_uuid, e.namespace, e.handler) x
+        CROSS JOIN LATERAL tasker.free_slots(x.limit_key_id, NULL) f
+        WHERE f.free < least(x.weight, f.most)
+    )
     UNION
     SELECT e.task_uuid, e.step_uuid
     FROM keys k
@@ -265,36 +209,10 @@ FROM (
         LIMIT greatest(k.places, 0)
     ) e
     WHERE NOT EXISTS (
-        SELECT p.limit_key_id
-        FROM (SELECT x.limit_id, '' AS key, 1 AS weight FROM (
-        SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = '' AND l.kind = 'server' AND l.name = ''
-        UNION ALL
-        SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = e.namespace AND l.kind = 'namespace' AND l.name = ''
-        UNION ALL
-        SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = e.namespace AND l.kind = 'handler' AND l.name = e.handler) x
-        UNION ALL
-        SELECT t.limit_id, t.key, t.weight
-        FROM tasker.task_limits t
-        JOIN tasker.limits l ON l.limit_id = t.limit_id
-        WHERE t.task_uuid = e.task_uuid AND (t.step_uuid IS NULL OR t.step_uuid = e.step_uuid OR t.step_uuid = (
-            SELECT i.map_step_uuid FROM tasker.workflow_steps i WHERE i.task_uuid = e.task_uuid AND i.step_uuid = e.step_uuid
-        ))) x
-        JOIN tasker.limit_keys p ON p.limit_id = x.limit_id AND p.key = x.key
-        JOIN tasker.limits l ON l.limit_id = p.limit_id
-        CROSS JOIN (SELECT clock_timestamp() AS at) c
-        WHERE CASE WHEN l.limit_id IS NULL THEN x.weight ELSE least(x.weight,
-            CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (
-                SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = p.limit_key_id AND EXISTS (
-        SELECT FROM tasker.workflow_steps s
-        WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence
-        OFFSET 0 -- one lookup by key per row
-    ) LIMIT l.max_in_progress) n
-            ) END,
-            CASE WHEN l.per_second IS NOT NULL
-                THEN floor(l.burst - greatest(extract(epoch FROM nullif(p.full_at, '-infinity') - c.at), 0) * l.per_second + 1e-9) END
-        )::bigint END < least(x.weight, least(l.max_in_progress, l.burst))
-        ORDER BY p.limit_id, p.key
-        LIMIT 1)
+        SELECT FROM tasker.step_limits(e.task_uuid, e.step_uuid, e.namespace, e.handler) x
+        CROSS JOIN LATERAL tasker.free_slots(x.limit_key_id, NULL) f
+        WHERE f.free < least(x.weight, f.most)
+    )
     LIMIT $1::int
 ) x;
 

@@ -1993,6 +1993,9 @@ $function$
 -- functions/follow_settled_tasks.sql
 CREATE FUNCTION tasker.follow_settled_tasks(p_tasks uuid[], p_from text[], p_to text[], p_by_operator boolean) RETURNS integer;
 
+-- functions/free_slots.sql
+CREATE FUNCTION tasker.free_slots(p_limit_key bigint, p_used bigint) RETURNS TABLE(free integer, most integer, retry_ms integer) STABLE;
+
 CREATE OR REPLACE FUNCTION tasker.free_unique_key()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -2057,6 +2060,9 @@ CREATE FUNCTION tasker.max_snapshot_bytes() RETURNS integer IMMUTABLE;
 
 -- functions/measure_inputs.sql
 CREATE FUNCTION tasker.measure_inputs(p_tasks uuid[], p_steps uuid[], p_max_context bigint, p_time interval) RETURNS integer;
+
+-- functions/named_limits.sql
+CREATE FUNCTION tasker.named_limits(p_task uuid, p_step uuid) RETURNS TABLE(limit_id bigint, key text, weight integer, most integer, limit_key_id bigint) STABLE;
 
 CREATE OR REPLACE FUNCTION tasker.note_access_change()
  RETURNS trigger
@@ -2212,6 +2218,9 @@ CREATE FUNCTION tasker.step_has_moved() RETURNS bigint;
 
 -- functions/step_inputs.sql
 CREATE FUNCTION tasker.step_inputs(p_task uuid, p_step uuid, p_parents uuid[], p_map_step uuid, p_bytes bigint, p_checkpointed boolean) RETURNS TABLE(task_name text, task_version text, template_uuid uuid, correlation_id text, context jsonb, context_omitted text[], dependency_results jsonb, dependencies jsonb, checkpoint jsonb) STABLE;
+
+-- functions/step_limits.sql
+CREATE FUNCTION tasker.step_limits(p_task uuid, p_step uuid, p_namespace text, p_handler text) RETURNS TABLE(limit_id bigint, key text, weight integer, limit_key_id bigint) STABLE;
 
 -- functions/steps_within_timeout.sql
 CREATE FUNCTION tasker.steps_within_timeout(p_task uuid, p_template uuid, p_now timestamp with time zone) RETURNS SETOF uuid STABLE;
