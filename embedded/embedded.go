@@ -117,8 +117,13 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, engine.Options{
-		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeatsPerTimeout, MaxRetryAfter: o.MaxRetryAfter, Retention: o.Retention, OnStepExpired: counts.Expired, OnAttributeSkipped: counts.AttributeLeftOut, Log: o.Log,
-		DisableAutoRecovery: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, UnservedTimeout: o.NoWorkerAfter, OnEvents: groups.Wake,
+		Environment: o.Environment, Retention: o.Retention, Hooks: engineHooks{counts, groups}, Log: o.Log,
+		Leases: engine.LeaseOptions{
+			Duration: o.Lease, HeartbeatInterval: o.Lease / heartbeatsPerTimeout, MaxRetryAfter: o.MaxRetryAfter,
+		},
+		Queues: engine.QueueOptions{
+			MaxExpiries: o.MaxQueueExpiries, UnservedTimeout: o.NoWorkerAfter, DisableAutoRecovery: o.NoAutoRecover,
+		},
 	})
 	return newEngine(enginehook.Services{
 		DB: db, Engine: e, Cases: groups,
@@ -128,6 +133,18 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		Log:     o.Log,
 	}), nil
 }
+
+// engineHooks counts what has happened in an engine, and wakes the grouping of investigations.
+type engineHooks struct {
+	*metrics.Metrics
+	cases *cases.Service
+}
+
+func (engineHooks) StepsEnqueued() {}
+
+func (engineHooks) AttemptsEnded([]engine.Attempt) {}
+
+func (h engineHooks) EventsWritten() { h.cases.Wake() }
 
 func init() { enginehook.NewEmbedded = func(s enginehook.Services) any { return newEngine(s) } }
 

@@ -36,7 +36,7 @@ func newServer(t *testing.T, d *tasker.Dispatch) *engine.Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	e := engine.New(db, engine.Options{Dispatch: d, QueueOf: amqp.QueueName})
+	e := engine.New(db, engine.Options{Broker: engine.BrokerOptions{Dispatch: d, QueueOf: amqp.QueueName}})
 	_, _, err = e.RegisterTemplate(t.Context(), tasker.Template{Namespace: space, Name: "only", Version: "1.0.0", Steps: []tasker.StepTemplate{
 		{Name: "only", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()},
 	}}, "")

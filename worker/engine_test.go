@@ -172,7 +172,7 @@ func leavesNoTrace(h *enginetest.Harness, b worker.Backend) {
 
 // A worker that an operator drains completes one step, returns the other to the queue and leaves.
 func TestAnOperatorDrainsAWorker(t *testing.T) {
-	eachWay(t, engine.Options{HeartbeatInterval: 20 * time.Millisecond, Lease: 30 * time.Second}, drainedByOperator)
+	eachWay(t, engine.Options{Leases: engine.LeaseOptions{HeartbeatInterval: 20 * time.Millisecond, Duration: 30 * time.Second}}, drainedByOperator)
 }
 
 func drainedByOperator(h *enginetest.Harness, b worker.Backend) {

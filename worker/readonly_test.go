@@ -15,7 +15,7 @@ import (
 // a lease, so none counts as run out until everybody had the time to.
 func TestADatabaseThatIsReadOnlyForAWhile(t *testing.T) {
 	const lease = 15 * time.Second // a busy machine loses shorter ones without an outage
-	c, p := newCrowd(t, engine.Options{Lease: lease, HeartbeatInterval: lease / 3})
+	c, p := newCrowd(t, engine.Options{Leases: engine.LeaseOptions{Duration: lease, HeartbeatInterval: lease / 3}})
 	admin, err := pgx.Connect(t.Context(), pgtest.AdminURL(c.DB.Pool().Config().ConnString()))
 	if err != nil {
 		t.Fatal(err)

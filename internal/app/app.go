@@ -90,30 +90,26 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer m.stop(ctx)
-	relay, teller := (*emission.Relay)(nil), (*emission.Notifier)(nil) // set before any loop runs
-	var holds *hold.Service                                            // set before any worker reports
 	groups := cases.New(db, cases.Options{Log: o.Log})
-	e := engine.New(db, line.configure(engine.Options{
-		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(), MaxRetryAfter: c.Workers.MaxRetryAfter(),
-		Retention: c.Retention.FinishedAge(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, DisableAutoRecovery: !c.MessageQueue.AutoRecover,
-		UnservedTimeout: c.MessageQueue.NoWorkerAfter(), ThrottleCreates: c.Limits.PaceCreates, Quotas: c.Limits.Bounds(),
-		OnAttemptsEnded: func(ended []engine.Attempt) { holds.Concluded(ended) },
-		OnStepExpired:   m.Expired, OnTasksExpired: m.TasksExpired, OnAttributeSkipped: m.AttributeLeftOut, OnScheduleFired: m.Fired, OnEvents: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
-	}))
+	hooks := &engineHooks{Metrics: m.Metrics, line: line, cases: groups}
+	e := engine.New(db, line.configure(newEngineOptions(o, hooks)))
 	line.attach(o, db, e, m.Metrics)
 	d := newDLQ(o, db, e, m.Metrics)
 	if err := s.prepare(ctx, db, e); err != nil {
 		return err
 	}
-	if relay, teller, err = newSenders(o, db, m.Metrics); err != nil {
+	relay, teller, err := newSenders(o, db, m.Metrics)
+	if err != nil {
 		return err
 	}
+	hooks.relay = relay
 	callers, err := newAuth(o, db, listener.Addr())
 	if err != nil {
 		return err
 	}
 	ops := operation.New(db, e, d, operation.Options{Metrics: m.Metrics, Log: o.Log})
-	holds = hold.New(db, e, hold.Options{Breaker: toBreaker(c.Breaker), Log: o.Log})
+	holds := hold.New(db, e, hold.Options{Breaker: toBreaker(c.Breaker), Log: o.Log})
+	hooks.holds = holds
 	why := explain.New(db, explain.Options{Log: o.Log, Unknown: m.NotExplained})
 	p := components{db: db, engine: e, explain: why, dlq: d, operations: ops, holds: holds, cases: groups, line: line, relay: relay, teller: teller, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), templates: templatefile.NewFaultsError(c.Server.Templates, s.templateFaults), faults: s.faults(),
 		loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), holds.Loops(), groups.Loops(), relay.Loops(), teller.Loops())}

@@ -42,20 +42,26 @@ func (l *brokerLine) configure(o engine.Options) engine.Options {
 		return o
 	}
 	d := l.config.DeadLetter
-	o.Dispatch = &tasker.Dispatch{
+	o.Broker.Dispatch = &tasker.Dispatch{
 		Exchange: l.config.Exchange, QueueTTL: l.config.WorkerQueueTTL(),
 		DeadLetter: d.Enabled, DeadLetterExchange: d.Exchange, DeadLetterTTL: d.TTL(),
 		ClaimsReady: true,
 	}
-	o.QueueOf = amqp.QueueName
-	o.OnEnqueued = func() { l.service.Wake() }
-	o.BrokerGrace = func() time.Duration {
+	o.Broker.QueueOf = amqp.QueueName
+	o.Broker.Grace = func() time.Duration {
 		if !d.Enabled || !l.broker.Ready() {
 			return 0 // the broker reports no expired steps
 		}
 		return l.config.SweepGrace()
 	}
 	return o
+}
+
+// wake announces steps that were enqueued.
+func (l *brokerLine) wake() {
+	if l.service != nil {
+		l.service.Wake()
+	}
 }
 
 // attach creates the dispatch service. It must be called before the engine is used.

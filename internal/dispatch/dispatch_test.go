@@ -111,8 +111,10 @@ func newHarness(t *testing.T, o options) *harness {
 	h.Must(err)
 	var service *dispatch.Service
 	h.Engine = engine.New(h.DB, engine.Options{
-		Dispatch: &tasker.Dispatch{Exchange: name, QueueTTL: o.queueTTL, DeadLetter: true, DeadLetterExchange: h.dlx, DeadLetterTTL: 24 * time.Hour},
-		QueueOf:  amqp.QueueName, OnEnqueued: func() { service.Wake() }, MaxQueueExpiries: 1000, Lease: enginetest.Lease, ReconnectGrace: o.grace,
+		Broker: engine.BrokerOptions{Dispatch: &tasker.Dispatch{Exchange: name, QueueTTL: o.queueTTL, DeadLetter: true, DeadLetterExchange: h.dlx, DeadLetterTTL: 24 * time.Hour}, QueueOf: amqp.QueueName},
+		Hooks:  enginetest.Hooks{Enqueued: func() { service.Wake() }},
+		Queues: engine.QueueOptions{MaxExpiries: 1000},
+		Leases: engine.LeaseOptions{Duration: enginetest.Lease, ReconnectGrace: o.grace},
 	})
 	service = dispatch.New(dispatch.Options{
 		Broker: h.broker, DB: h.DB, Engine: h.Engine, DeadLetters: true, LostAfter: o.lostAfter, ReconcileEvery: 100 * time.Millisecond, Counts: h.counts,

@@ -84,7 +84,7 @@ func newRace(t *testing.T) *race {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	r := &race{T: t, db: db, engine: engine.New(db, engine.Options{MaxQueueExpiries: 1000, ReconnectGrace: -1})}
+	r := &race{T: t, db: db, engine: engine.New(db, engine.Options{Queues: engine.QueueOptions{MaxExpiries: 1000}, Leases: engine.LeaseOptions{ReconnectGrace: -1}})}
 	_, _, err = r.engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: raceSpace, Name: "only", Version: "1.0.0", Steps: []tasker.StepTemplate{
 		{Name: "only", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()},
 	}}, "")

@@ -85,7 +85,7 @@ func newWorld(t *testing.T) *world {
 	d := pgtest.New(t)
 	w := &world{url: d.URL, snapshots: map[tasker.ID]string{}}
 	h := &harness{Harness: enginetest.At(t, d.URL, postgres.Options{})}
-	h.Engine = engine.New(h.DB, engine.Options{Lease: modelLease})
+	h.Engine = engine.New(h.DB, engine.Options{Leases: engine.LeaseOptions{Duration: modelLease}})
 	h.DLQ = dlq.New(h.DB, dlq.Options{Log: slog.New(slog.NewTextHandler(&w.complains, &slog.HandlerOptions{Level: slog.LevelError}))})
 	w.why = explain.New(h.DB, explain.Options{})
 	h.worker = h.RegisterWorker("run")

@@ -19,7 +19,7 @@ import (
 // pass that stores them.
 func heartbeatBuffer(t *testing.T, db *postgres.DB) (*engine.Engine, func()) {
 	t.Helper()
-	e := newEngine(db, engine.Options{HeartbeatInterval: time.Nanosecond})
+	e := newEngine(db, engine.Options{Leases: engine.LeaseOptions{HeartbeatInterval: time.Nanosecond}})
 	l := loopOf(t, e.Loops(), "worker signs of life")
 	return e, func() {
 		t.Helper()
@@ -95,7 +95,7 @@ func TestClaimStoresItsHeartbeatIfNoLoopDoes(t *testing.T) {
 
 func TestHeartbeatOfAClaimIsStoredAfterAnOutage(t *testing.T) {
 	h := newHarness(t)
-	e := newEngine(h.DB, engine.Options{Lease: 3 * time.Hour, HeartbeatInterval: time.Hour}) // no second sign by itself
+	e := newEngine(h.DB, engine.Options{Leases: engine.LeaseOptions{Duration: 3 * time.Hour, HeartbeatInterval: time.Hour}}) // no second sign by itself
 	l := loopOf(t, e.Loops(), "worker signs of life")
 	h.Must(errOf(l.Pass(t.Context())))
 	h.Must(errOf(e.Claim(t.Context(), h.Worker, 1, 0)))
@@ -143,7 +143,7 @@ func TestWaitingClaimReturnsWhenItsWorkerLeaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
-			e := newEngine(h.DB, engine.Options{HeartbeatInterval: time.Nanosecond})
+			e := newEngine(h.DB, engine.Options{Leases: engine.LeaseOptions{HeartbeatInterval: time.Nanosecond}})
 			loops := e.Loops()
 			h.listens(e, loopOf(t, loops, "due work")) // else a claim looks each second by itself
 			l := loopOf(t, loops, "worker signs of life")

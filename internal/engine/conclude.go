@@ -113,7 +113,7 @@ type Attempt struct {
 // notifyAttemptsEnded reports attempts that have ended to the callback. A lost lease is not
 // evidence about the handler, so such attempts are omitted.
 func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
-	if e.opts.OnAttemptsEnded == nil || len(done.Queues) != len(done.Moved) {
+	if len(done.Queues) != len(done.Moved) {
 		return
 	}
 	attempts := make([]Attempt, 0, len(done.Moved))
@@ -124,7 +124,7 @@ func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
 		}
 		attempts = append(attempts, Attempt{Namespace: q.Namespace, Handler: q.Handler, TaskUUID: v.TaskUUID, Failure: v.failure})
 	}
-	e.opts.OnAttemptsEnded(attempts)
+	e.opts.Hooks.AttemptsEnded(attempts)
 }
 
 // succeed is conclude for successes. It notifies workers only of steps that the reporting worker

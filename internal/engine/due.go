@@ -161,7 +161,7 @@ func (d *timerScheduler) pass(ctx context.Context) (time.Duration, error) {
 	events := due.LastEvent != d.lastEvent
 	d.lastEvent = due.LastEvent
 	if events {
-		d.engine.opts.OnEvents()
+		d.engine.opts.Hooks.EventsWritten()
 	}
 	switch {
 	case changed && events:
@@ -301,7 +301,7 @@ func (e *Engine) onPeerDue(message string) {
 	if d := e.timers.due.Load(); found && err == nil && ms >= 0 && d != nil && from != e.waiters.instance.String() {
 		d.pollWithin(time.Duration(ms)*time.Millisecond + pollMargin)
 		if ms == 0 {
-			e.opts.OnEvents() // polls do not find events that are to be delivered again
+			e.opts.Hooks.EventsWritten() // polls do not find events that are to be delivered again
 		}
 	}
 }

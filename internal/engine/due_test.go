@@ -18,7 +18,7 @@ import (
 
 func TestTimersWakeOnlyForDueWork(t *testing.T) {
 	h := newHarness(t)
-	h.Engine = newEngine(h.DB, engine.Options{Lease: 20 * time.Second, MaxTimerInterval: 300 * time.Millisecond, ReconnectGrace: -1, DisableAutoRecovery: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	h.Engine = newEngine(h.DB, engine.Options{Leases: engine.LeaseOptions{Duration: 20 * time.Second, ReconnectGrace: -1}, MaxTimerInterval: 300 * time.Millisecond, Queues: engine.QueueOptions{DisableAutoRecovery: true}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	h.Template("one", enginetest.Step("s"))
 	ctx, stop := context.WithCancel(t.Context())
 	g := loop.NewGroup(ctx)

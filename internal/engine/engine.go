@@ -34,22 +34,39 @@ const (
 // DefaultNoWorkerAfter is the default of Options.UnservedTimeout.
 const DefaultNoWorkerAfter = time.Minute
 
-// Options configures an Engine. The zero value uses the defaults. Callbacks are optional and run
-// after the commit; they can be called concurrently and must not block.
+// Options configures an Engine. The zero value uses the defaults.
 type Options struct {
-	Environment       string        // selects the overrides in templates; none by default
-	Lease             time.Duration // time after which a worker loses a step without a heartbeat; 30 s by default
+	Environment      string        // selects the overrides in templates; none by default
+	Retention        time.Duration // retention of finished tasks; unlimited by default
+	Quotas           tasker.Bounds // zero fields use tasker.DefaultBounds
+	ThrottleCreates  bool          // slow down task creation while it delays heartbeats and reports
+	MaxTimerInterval time.Duration // maximum between two polls for due work; 5 s by default
+
+	Leases LeaseOptions
+	Queues QueueOptions
+	Broker BrokerOptions
+
+	Hooks Hooks            // NoHooks by default
+	Log   *slog.Logger     // discards by default
+	Now   func() time.Time // the system clock by default
+}
+
+// LeaseOptions configures attempts.
+type LeaseOptions struct {
+	Duration          time.Duration // time after which a worker loses a step without a heartbeat; 30 s by default
 	HeartbeatInterval time.Duration // requested from workers; 10 s by default
 	MaxRetryAfter     time.Duration // maximum retry_after_ms; failures with a longer one are permanent; 24 h by default
-	Retention         time.Duration // retention of finished tasks; unlimited by default
-
-	// MaxQueueExpiries limits how many times in succession a step may expire in its queue although
-	// a worker is online. After that, it waits for an operator. The default is 3.
-	MaxQueueExpiries int
 
 	// ReconnectGrace suspends queue timeouts after an outage, so that workers can reconnect. The
-	// default is Lease. A negative value disables it.
+	// default is Duration. A negative value disables it.
 	ReconnectGrace time.Duration
+}
+
+// QueueOptions configures what happens to steps that no worker claims.
+type QueueOptions struct {
+	// MaxExpiries limits how many times in succession a step may expire in its queue although a
+	// worker is online. After that, it waits for an operator. The default is 3.
+	MaxExpiries int
 
 	// UnservedTimeout is the time after which a step fails because no worker for it has been
 	// online. The default is one minute. A negative value disables it, so that only the queue
@@ -58,62 +75,69 @@ type Options struct {
 
 	// DisableAutoRecovery leaves expired steps to operators, even if a worker comes online again.
 	DisableAutoRecovery bool
-
-	Log              *slog.Logger  // discards by default
-	Quotas           tasker.Bounds // zero fields use tasker.DefaultBounds
-	MaxTimerInterval time.Duration // maximum between two polls for due work; 5 s by default
-	ThrottleCreates  bool          // slow down task creation while it delays heartbeats and reports
-	Now              func() time.Time
-
-	Dispatch    *tasker.Dispatch              // message broker that workers consume from; none by default
-	QueueOf     func(namespace string) string // returns the broker queue of a namespace
-	BrokerGrace func() time.Duration          // how long the sweep waits for the broker to report expired steps
-
-	OnEnqueued         func()                // steps were enqueued
-	OnEvents           func()                // there may be investigation events to deliver
-	OnAttemptsEnded    func([]Attempt)       // requires postgres.Options.ReportQueues
-	OnScheduleFired    func([]tasker.Firing) // schedules created tasks or failed to
-	OnStepExpired      Expired
-	OnTasksExpired     func([]tasker.Task)   // tasks ended because none of their steps was claimed in time
-	OnAttributeSkipped func(context.Context) // a search attribute of a task could not be evaluated
 }
 
-// Expired is called for each step that failed because no worker claimed it in time.
-type Expired func(ctx context.Context, namespace, detectedBy, detailCode string)
+// BrokerOptions configures a message broker that announces steps.
+type BrokerOptions struct {
+	Dispatch *tasker.Dispatch              // message broker that workers consume from; none by default
+	QueueOf  func(namespace string) string // returns the broker queue of a namespace
+	Grace    func() time.Duration          // how long the sweep waits for the broker to report expired steps
+}
+
+// Hooks is notified of what has happened, after the commit. Its methods may be called concurrently
+// and must not block. Embed [NoHooks] to implement only some of them.
+type Hooks interface {
+	StepsEnqueued()                   // steps were enqueued
+	EventsWritten()                   // there may be investigation events to deliver
+	AttemptsEnded([]Attempt)          // requires postgres.Options.ReportQueues
+	ScheduleFired([]tasker.Firing)    // schedules created tasks or failed to
+	TasksExpired([]tasker.Task)       // tasks ended because none of their steps was claimed in time
+	AttributeSkipped(context.Context) // a search attribute of a task could not be evaluated
+
+	// StepExpired is called for each step that failed because no worker claimed it in time.
+	StepExpired(ctx context.Context, namespace, detectedBy, detailCode string)
+}
+
+// NoHooks ignores everything.
+type NoHooks struct{}
+
+// StepsEnqueued does nothing.
+func (NoHooks) StepsEnqueued() {}
+
+// EventsWritten does nothing.
+func (NoHooks) EventsWritten() {}
+
+// AttemptsEnded does nothing.
+func (NoHooks) AttemptsEnded([]Attempt) {}
+
+// ScheduleFired does nothing.
+func (NoHooks) ScheduleFired([]tasker.Firing) {}
+
+// TasksExpired does nothing.
+func (NoHooks) TasksExpired([]tasker.Task) {}
+
+// AttributeSkipped does nothing.
+func (NoHooks) AttributeSkipped(context.Context) {}
+
+// StepExpired does nothing.
+func (NoHooks) StepExpired(context.Context, string, string, string) {}
 
 func (o Options) withDefaults() Options {
-	o.Lease = cmp.Or(o.Lease, DefaultLease)
-	o.HeartbeatInterval = cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval)
-	o.MaxRetryAfter = cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter)
-	o.MaxQueueExpiries = cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries)
-	o.ReconnectGrace = cmp.Or(o.ReconnectGrace, o.Lease)
-	o.UnservedTimeout = cmp.Or(o.UnservedTimeout, DefaultNoWorkerAfter)
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Quotas = o.Quotas.Complete()
 	o.MaxTimerInterval = cmp.Or(o.MaxTimerInterval, maxPollInterval)
+	o.Leases.Duration = cmp.Or(o.Leases.Duration, DefaultLease)
+	o.Leases.HeartbeatInterval = cmp.Or(o.Leases.HeartbeatInterval, DefaultHeartbeatInterval)
+	o.Leases.MaxRetryAfter = cmp.Or(o.Leases.MaxRetryAfter, DefaultMaxRetryAfter)
+	o.Leases.ReconnectGrace = cmp.Or(o.Leases.ReconnectGrace, o.Leases.Duration)
+	o.Queues.MaxExpiries = cmp.Or(o.Queues.MaxExpiries, DefaultMaxQueueExpiries)
+	o.Queues.UnservedTimeout = cmp.Or(o.Queues.UnservedTimeout, DefaultNoWorkerAfter)
+	if o.Broker.Grace == nil {
+		o.Broker.Grace = func() time.Duration { return 0 }
+	}
+	o.Hooks = cmp.Or[Hooks](o.Hooks, NoHooks{})
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.BrokerGrace == nil {
-		o.BrokerGrace = func() time.Duration { return 0 }
-	}
-	if o.OnEnqueued == nil {
-		o.OnEnqueued = func() {}
-	}
-	if o.OnEvents == nil {
-		o.OnEvents = func() {}
-	}
-	if o.OnAttributeSkipped == nil {
-		o.OnAttributeSkipped = func(context.Context) {}
-	}
-	if o.OnScheduleFired == nil {
-		o.OnScheduleFired = func([]tasker.Firing) {}
-	}
-	if o.OnTasksExpired == nil {
-		o.OnTasksExpired = func([]tasker.Task) {}
-	}
-	if o.OnStepExpired == nil {
-		o.OnStepExpired = func(context.Context, string, string, string) {}
 	}
 	return o
 }
@@ -125,7 +149,7 @@ type Engine struct {
 	log  *slog.Logger
 	now  func() time.Time // clock for all waiting in this process
 
-	noWorker *time.Duration // opts.UnservedTimeout; nil if disabled
+	noWorker *time.Duration // opts.Queues.UnservedTimeout; nil if disabled
 	workers  *cache[tasker.ID, *member]
 	alive    *heartbeatBuffer
 	busy     *claimActivity
@@ -194,12 +218,12 @@ func New(db *postgres.DB, o Options) *Engine {
 		},
 		timers: timers{batch: timerBatch, chunkTime: usualChunkTime},
 		outages: outages{
-			grace:      grace{lasts: o.ReconnectGrace},
-			leaseGrace: leaseGrace{outage: max(o.Lease/heartbeatsOfALease, minOutage), lasts: o.Lease, heard: o.Now()},
+			grace:      grace{lasts: o.Leases.ReconnectGrace},
+			leaseGrace: leaseGrace{outage: max(o.Leases.Duration/heartbeatsOfALease, minOutage), lasts: o.Leases.Duration, heard: o.Now()},
 		},
 	}
-	if o.UnservedTimeout > 0 {
-		e.noWorker = &o.UnservedTimeout
+	if o.Queues.UnservedTimeout > 0 {
+		e.noWorker = &o.Queues.UnservedTimeout
 	}
 	e.timers.works = e.newWorks()
 	e.timers.fruitless = map[string]*atomic.Int32{postgres.RetryDeferred: {}}

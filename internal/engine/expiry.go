@@ -31,7 +31,7 @@ func (e *Engine) queueLoops(watch *timerScheduler) []*loop.Loop {
 		pace := min(max(*e.noWorker/noWorkerScans, minPollInterval), noWorkerEvery)
 		list = append(list, watch.newPacedTimer(e.newLoop("queues without workers", timerInterval, e.withGrace(e.ExpireUnserved)), postgres.ExpireUnserved, pace))
 	}
-	if !e.opts.DisableAutoRecovery {
+	if !e.opts.Queues.DisableAutoRecovery {
 		list = append(list, watch.newPacedTimer(e.newLoop("redispatch", timerInterval, e.Redispatch), postgres.RedispatchTask, redispatchEvery))
 	}
 	return list
@@ -150,7 +150,7 @@ func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiryM
 		if err != nil || len(locked) == 0 {
 			return err
 		}
-		expired, err = tx.ExpireSteps(ctx, selectSteps(locked, steps), e.opts.MaxQueueExpiries, how.unserved)
+		expired, err = tx.ExpireSteps(ctx, selectSteps(locked, steps), e.opts.Queues.MaxExpiries, how.unserved)
 		if err != nil || len(expired) == 0 {
 			return err
 		}
@@ -166,7 +166,7 @@ func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiryM
 		} else {
 			e.log.WarnContext(ctx, "worker queue TTL expired", attributes...)
 		}
-		e.opts.OnStepExpired(ctx, x.Namespace, detectorName(how.evidence[x.StepRef]), detailCode(x))
+		e.opts.Hooks.StepExpired(ctx, x.Namespace, detectorName(how.evidence[x.StepRef]), detailCode(x))
 	}
 	return expired, nil
 }
@@ -247,7 +247,7 @@ func (e *Engine) buildDispatchEvidence(x postgres.ExpiredStep, deadLetter json.R
 		noWorkerFor = e.noWorker.Milliseconds()
 	}
 	transport := "postgres"
-	if e.opts.Dispatch != nil {
+	if e.opts.Broker.Dispatch != nil {
 		transport = "rabbitmq"
 	}
 	return json.Marshal(map[string]any{"dispatch": struct {
@@ -266,7 +266,7 @@ func (e *Engine) buildDispatchEvidence(x postgres.ExpiredStep, deadLetter json.R
 		DeadLetter  json.RawMessage `json:"dead_letter,omitempty"`
 	}{
 		Transport: transport, Namespace: x.Namespace, Handler: x.Handler, QueuedAt: x.QueuedAt, ExpiresAt: x.ExpiresAt,
-		TTL: x.ExpiresAt.Sub(x.QueuedAt).Milliseconds(), LiveWorkers: x.Workers, Expiries: x.QueueExpiries, Returns: x.Returns && !e.opts.DisableAutoRecovery,
+		TTL: x.ExpiresAt.Sub(x.QueuedAt).Milliseconds(), LiveWorkers: x.Workers, Expiries: x.QueueExpiries, Returns: x.Returns && !e.opts.Queues.DisableAutoRecovery,
 		DeadLetter: deadLetter, NoWorkerFor: noWorkerFor, Kept: x.Kept, BusyAt: x.BusyAt,
 	}})
 }

@@ -274,7 +274,7 @@ func TestAutoRecoveryCanBeDisabled(t *testing.T) {
 	h := newHarness(t)
 	for off, want := range map[bool]int{false: 1, true: 0} {
 		n := 0
-		for _, l := range newEngine(h.DB, engine.Options{DisableAutoRecovery: off}).Loops() {
+		for _, l := range newEngine(h.DB, engine.Options{Queues: engine.QueueOptions{DisableAutoRecovery: off}}).Loops() {
 			if l.Name == "redispatch" {
 				n++
 			}
@@ -362,11 +362,11 @@ func TestExpiriesAreReportedOnce(t *testing.T) {
 	h := newHarness(t)
 	var mu sync.Mutex
 	told := map[string]int{}
-	h.Engine = newEngine(h.DB, engine.Options{OnStepExpired: func(_ context.Context, namespace, detectedBy, detailCode string) {
+	h.Engine = newEngine(h.DB, engine.Options{Hooks: enginetest.Hooks{Step: func(_ context.Context, namespace, detectedBy, detailCode string) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[strings.Join([]string{namespace, detectedBy, detailCode}, " ")]++
-	}})
+	}}})
 	h.Template("one", enginetest.Step("first"))
 	h.Create("one")
 	h.expire()

@@ -275,7 +275,7 @@ func TestDeferredFailureIsReportedAsAFailure(t *testing.T) {
 	h := newHarness(t)
 	var told []engine.Attempt
 	h.DB = enginetest.Open(h, h.URL, postgres.Options{ReportQueues: true})
-	h.Engine = newEngine(h.DB, engine.Options{OnAttemptsEnded: func(list []engine.Attempt) { told = append(told, list...) }})
+	h.Engine = newEngine(h.DB, engine.Options{Hooks: enginetest.Hooks{Ended: func(list []engine.Attempt) { told = append(told, list...) }}})
 	h.Template("only", enginetest.Step("one"))
 	h.Create("only")
 	a := h.ClaimOne("one")

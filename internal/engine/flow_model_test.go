@@ -184,7 +184,7 @@ func newFlowDriver(t *testing.T, seed uint64) *flowDriver {
 	t.Cleanup(func() { _ = d.conn.Close(context.WithoutCancel(t.Context())) })
 	for i := range d.engines {
 		d.dbs[i] = enginetest.Open(t, db.URL, postgres.Options{MaxConns: 3, ClockSchema: pgtest.ClockSchema, QueueTTL: 5 * 365 * 24 * time.Hour, PriorityAge: -1})
-		d.engines[i] = newEngine(d.dbs[i], engine.Options{Lease: modelLease})
+		d.engines[i] = newEngine(d.dbs[i], engine.Options{Leases: engine.LeaseOptions{Duration: modelLease}})
 	}
 	for _, n := range []string{"a", "b"} {
 		d.register(n, "flow", firstVersion)
@@ -587,7 +587,7 @@ func (d *flowDriver) cancel() {
 func (d *flowDriver) serve() {
 	d.Helper()
 	i := d.random.IntN(2)
-	d.engines[i] = newEngine(d.dbs[i], engine.Options{Lease: modelLease})
+	d.engines[i] = newEngine(d.dbs[i], engine.Options{Leases: engine.LeaseOptions{Duration: modelLease}})
 	d.say("restart", "%d", i)
 	d.back()
 	_, err := d.dbs[i].PruneLimitKeys(d.Context(), time.Second, 0, 100)

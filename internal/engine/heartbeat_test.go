@@ -64,7 +64,9 @@ func TestHeartbeatDoesNotWaitForAReport(t *testing.T) {
 func TestWorkerKeepsThePromisedLease(t *testing.T) {
 	h := newSingle(t)
 	const long, short = 10 * engine.DefaultLease, engine.DefaultLease
-	server := func(lease time.Duration) *engine.Engine { return newEngine(h.DB, engine.Options{Lease: lease}) }
+	server := func(lease time.Duration) *engine.Engine {
+		return newEngine(h.DB, engine.Options{Leases: engine.LeaseOptions{Duration: lease}})
+	}
 	lasts := func(end time.Time, lease time.Duration) bool {
 		rest := time.Until(end)
 		return rest > lease/2 && rest < lease+time.Minute

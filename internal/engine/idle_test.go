@@ -71,7 +71,7 @@ func runs(t *testing.T, e *engine.Engine) (stop func()) {
 
 // restful is an engine that by itself looks for what is due once an hour.
 func restful(db *postgres.DB) *engine.Engine {
-	return newEngine(db, engine.Options{Lease: 24 * time.Hour, ReconnectGrace: -1, MaxTimerInterval: time.Hour})
+	return newEngine(db, engine.Options{Leases: engine.LeaseOptions{Duration: 24 * time.Hour, ReconnectGrace: -1}, MaxTimerInterval: time.Hour})
 }
 
 func TestIdleEngineSendsNoStatements(t *testing.T) {
@@ -112,7 +112,7 @@ func TestOtherProcessesAreNotifiedOfDueTimes(t *testing.T) {
 	h.Engine = restful(h.DB)
 	runs(t, h.Engine)
 	seen := &statements{}
-	other := newEngine(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{ReconnectGrace: -1})
+	other := newEngine(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{Leases: engine.LeaseOptions{ReconnectGrace: -1}})
 	stop := runs(t, other)
 	idle := func() bool {
 		loop.Sleep(t.Context(), 300*time.Millisecond)
@@ -138,7 +138,7 @@ func TestLostNotificationDelaysWorkBriefly(t *testing.T) {
 	h.Template("one", enginetest.Step("s"))
 	db := enginetest.Open(t, h.URL, postgres.Options{})
 	silent := h.Engine // it neither looks nor notifies
-	h.Engine = newEngine(db, engine.Options{ReconnectGrace: -1, MaxTimerInterval: 300 * time.Millisecond})
+	h.Engine = newEngine(db, engine.Options{Leases: engine.LeaseOptions{ReconnectGrace: -1}, MaxTimerInterval: 300 * time.Millisecond})
 	runs(t, h.Engine)
 	begun := time.Now()
 	claimed := make(chan []tasker.Assignment, 1)
@@ -213,10 +213,10 @@ func TestEventsWakeEveryProcess(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Once(enginetest.Step("s")))
 	woken := make(chan struct{}, 100)
-	e := newEngine(h.DB, engine.Options{Lease: 24 * time.Hour, ReconnectGrace: -1, MaxTimerInterval: time.Hour, OnEvents: func() { woken <- struct{}{} }})
+	e := newEngine(h.DB, engine.Options{Leases: engine.LeaseOptions{Duration: 24 * time.Hour, ReconnectGrace: -1}, MaxTimerInterval: time.Hour, Hooks: enginetest.Hooks{Events: func() { woken <- struct{}{} }}})
 	runs(t, e)
 	seen := &statements{}
-	other := newEngine(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{ReconnectGrace: -1})
+	other := newEngine(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{Leases: engine.LeaseOptions{ReconnectGrace: -1}})
 	runs(t, other)
 	h.Eventually("the other process is at rest", func() bool {
 		loop.Sleep(t.Context(), 300*time.Millisecond)

@@ -34,7 +34,7 @@ func (e *Engine) notifyAfterCommit(namespaces []string) {
 	e.waiters.notifier.wake(namespaces)
 	e.requestPoll()
 	e.decideNow()
-	e.opts.OnEnqueued()
+	e.opts.Hooks.StepsEnqueued()
 	e.db.Committed()
 }
 

@@ -155,7 +155,7 @@ func newDriver(t *testing.T, seed uint64) *driver {
 	for i := range d.servers {
 		s := server{cut: &modelCut{}}
 		s.db = enginetest.Open(t, db.URL, postgres.Options{MaxConns: 4, ClockSchema: pgtest.ClockSchema, Tracer: s.cut, QueueTTL: 5 * 365 * 24 * time.Hour})
-		s.engine = newEngine(s.db, engine.Options{Lease: modelLease})
+		s.engine = newEngine(s.db, engine.Options{Leases: engine.LeaseOptions{Duration: modelLease}})
 		s.dlq = dlq.New(s.db, dlq.Options{})
 		d.servers[i] = s
 	}
@@ -477,7 +477,7 @@ func (d *driver) restart() {
 	i := d.random.IntN(2)
 	d.say("restart server %d", i)
 	d.did["restart"]++
-	d.servers[i].engine = newEngine(d.servers[i].db, engine.Options{Lease: modelLease})
+	d.servers[i].engine = newEngine(d.servers[i].db, engine.Options{Leases: engine.LeaseOptions{Duration: modelLease}})
 }
 
 // catchUp has both servers do what is due, until nothing is.

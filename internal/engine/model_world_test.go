@@ -144,7 +144,7 @@ func (d *driver) claim() {
 	}
 	if len(list) == 0 { // a server leaves alone for a while what it could not measure when it lost its connection; another one does not
 		var err error
-		list, err = newEngine(d.servers[0].db, engine.Options{Lease: modelLease}).Claim(d.Context(), worker, limit, 0)
+		list, err = newEngine(d.servers[0].db, engine.Options{Leases: engine.LeaseOptions{Duration: modelLease}}).Claim(d.Context(), worker, limit, 0)
 		d.must(err)
 	}
 	if len(list) == 0 {

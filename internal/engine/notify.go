@@ -118,7 +118,7 @@ func (e *Engine) notify(namespaces []string) {
 	e.waiters.notifier.notifyOthers(namespaces)
 	if len(namespaces) > 0 {
 		e.requestPoll()
-		e.opts.OnEnqueued()
+		e.opts.Hooks.StepsEnqueued()
 	}
 }
 

@@ -203,7 +203,7 @@ func (e *Engine) expireTasks(ctx context.Context, rows []tasker.StepRef) error {
 		return err
 	})
 	if err == nil && len(ended) > 0 {
-		e.opts.OnTasksExpired(ended)
+		e.opts.Hooks.TasksExpired(ended)
 		e.log.InfoContext(ctx, "tasks expired: no step was claimed in time", "tasks", len(ended))
 	}
 	return err

@@ -28,11 +28,11 @@ func (h *harness) overdueNow() {
 func TestTaskNotBegunInTimeExpires(t *testing.T) {
 	h := newHarness(t)
 	told := map[tasker.ID]string{}
-	h.Engine = newEngine(h.DB, engine.Options{OnTasksExpired: func(list []tasker.Task) {
+	h.Engine = newEngine(h.DB, engine.Options{Hooks: enginetest.Hooks{Expired: func(list []tasker.Task) {
 		for _, t := range list {
 			told[t.UUID] = t.Namespace
 		}
-	}})
+	}}})
 	h.Template("two", enginetest.Step("a"), enginetest.Step("b", "a"))
 	h.Template("asks", external("answer"), enginetest.Step("c", "answer"))
 	h.Register(tasker.Template{Name: "brief", Start: tasker.StartRules{WithinSeconds: 3600}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})

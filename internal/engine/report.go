@@ -161,13 +161,13 @@ func (v outcome) addTo(receipt *tasker.Receipt) {
 
 // boundRetry makes a failure permanent if its retry delay exceeds Options.MaxRetryAfter.
 func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
-	if f == nil || f.RetryAfter <= e.opts.MaxRetryAfter {
+	if f == nil || f.RetryAfter <= e.opts.Leases.MaxRetryAfter {
 		return f
 	}
 	bounded := *f
 	bounded.Retryable = false
 	bounded.Message += fmt.Sprintf(" (not retried: retry_after_ms %d exceeds the "+
-		"limit of %s)", f.RetryAfter.Milliseconds(), e.opts.MaxRetryAfter)
+		"limit of %s)", f.RetryAfter.Milliseconds(), e.opts.Leases.MaxRetryAfter)
 	return &bounded
 }
 

@@ -75,7 +75,7 @@ func (e *Engine) flushClaimActivity(ctx context.Context) (time.Duration, error) 
 // batches, since such steps may be as many as the whole backlog.
 func (e *Engine) findExpired(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	for range extendRounds {
-		due, err := e.db.ExpiredSteps(ctx, e.opts.BrokerGrace(), extendBatch)
+		due, err := e.db.ExpiredSteps(ctx, e.opts.Broker.Grace(), extendBatch)
 		if err != nil || len(due) == 0 {
 			e.timers.expiryExtended.Store(false)
 			return nil, err

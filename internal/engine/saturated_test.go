@@ -178,7 +178,7 @@ func TestDeadLetterOfASaturatedQueueIsPublishedAgain(t *testing.T) {
 	h.claimFirst()
 	h.Must(h.Engine.StoreBusy(t.Context()))
 	fixture.QueueTTLsExpired(h, h.Admin())
-	h.Engine = newEngine(h.DB, engine.Options{ReconnectGrace: -1}) // which gives workers no time to come back
+	h.Engine = newEngine(h.DB, engine.Options{Leases: engine.LeaseOptions{ReconnectGrace: -1}}) // which gives workers no time to come back
 	ref := tasker.StepRef{TaskUUID: task, StepUUID: h.Step(task, "only").UUID}
 	done, err := h.Engine.DeadLetters(t.Context(), []engine.DeadLetter{{StepRef: ref, Evidence: json.RawMessage(`{}`)}})
 	h.Must(err)
@@ -201,7 +201,7 @@ func TestEveryClaimMarksItsQueueBusy(t *testing.T) {
 			h.Template("only", enginetest.Step("only"))
 			h.Create("only")
 			first := h.ClaimOne("only")
-			h.Engine = newEngine(h.DB, engine.Options{ReconnectGrace: -1}) // which has stored nothing
+			h.Engine = newEngine(h.DB, engine.Options{Leases: engine.LeaseOptions{ReconnectGrace: -1}}) // which has stored nothing
 			list, err := take(h, first, h.Create("only"))
 			h.Must(err)
 			h.Must(h.Engine.StoreBusy(h.Context()))

@@ -59,7 +59,7 @@ type firingPass struct {
 	firings []tasker.Firing
 	extends []tasker.Firing
 	moves   []postgres.ScheduleMove
-	news    []tasker.Firing // started and refused firings, for OnScheduleFired
+	news    []tasker.Firing // started and refused firings, for Hooks.ScheduleFired
 
 	cancelling []tasker.ID // schedules with further tasks to cancel
 }
@@ -271,7 +271,7 @@ func (a *firingPass) finish(ctx context.Context) {
 		}
 	}
 	if len(a.news) > 0 {
-		a.engine.opts.OnScheduleFired(a.news)
+		a.engine.opts.Hooks.ScheduleFired(a.news)
 	}
 }
 

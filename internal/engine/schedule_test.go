@@ -263,7 +263,7 @@ func TestFixedDelayStartsAfterTheEnd(t *testing.T) {
 func TestRefusedTaskIsRecordedAsAFiring(t *testing.T) {
 	var told []tasker.Firing
 	h, s := scheduled(t, nil)
-	h.Engine = newEngine(h.DB, engine.Options{OnScheduleFired: func(list []tasker.Firing) { told = append(told, list...) }})
+	h.Engine = newEngine(h.DB, engine.Options{Hooks: enginetest.Hooks{Fired: func(list []tasker.Firing) { told = append(told, list...) }}})
 	h.Template("other", enginetest.Step("report"))
 	_, err := h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Name, s.Template = "other", "other" }), ann)
 	h.Must(err)

@@ -203,7 +203,7 @@ func (s *search) evaluateNow(ctx context.Context, tx *postgres.Tx, t postgres.Ta
 // template version.
 func (e *Engine) skipAttributes(ctx context.Context, g *graph, task tasker.ID, list []tasker.Fault) {
 	for _, a := range list {
-		e.opts.OnAttributeSkipped(ctx)
+		e.opts.Hooks.AttributeSkipped(ctx)
 		if !g.search.warned.Swap(true) {
 			e.log.WarnContext(ctx,
 				"skipped an attribute of a task; further skips for this template version are only counted",

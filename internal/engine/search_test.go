@@ -35,7 +35,7 @@ func TestTasksAreFoundByDeclaredAttributes(t *testing.T) {
 	h := newHarness(t)
 	var said bytes.Buffer
 	leftOut := 0
-	e := newEngine(h.DB, engine.Options{Log: slog.New(slog.NewTextHandler(&said, nil)), OnAttributeSkipped: func(context.Context) { leftOut++ }})
+	e := newEngine(h.DB, engine.Options{Log: slog.New(slog.NewTextHandler(&said, nil)), Hooks: enginetest.Hooks{Attribute: func(context.Context) { leftOut++ }}})
 	_, _, err := e.RegisterTemplate(t.Context(), searched(), "x")
 	h.Must(err)
 	create := func(doc string) tasker.ID {
@@ -227,7 +227,7 @@ func TestCancelledRequestSkipsNoAttribute(t *testing.T) {
 	h := newHarness(t)
 	var said bytes.Buffer
 	leftOut := 0
-	e := newEngine(h.DB, engine.Options{Log: slog.New(slog.NewTextHandler(&said, nil)), OnAttributeSkipped: func(context.Context) { leftOut++ }})
+	e := newEngine(h.DB, engine.Options{Log: slog.New(slog.NewTextHandler(&said, nil)), Hooks: enginetest.Hooks{Attribute: func(context.Context) { leftOut++ }}})
 	_, _, err := e.RegisterTemplate(t.Context(), searched(), "x")
 	h.Must(err)
 	request := []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "searched", Context: json.RawMessage(`{"customer": {"id": "ann"}, "amount": 1, "due": "2026-02-01T10:00:00Z"}`)}}
@@ -326,7 +326,7 @@ func TestTasksAreFoundByResults(t *testing.T) {
 func TestInvalidAttributeResultIsSkipped(t *testing.T) {
 	h := newHarness(t)
 	leftOut := 0
-	h.Engine = newEngine(h.DB, engine.Options{OnAttributeSkipped: func(context.Context) { leftOut++ }})
+	h.Engine = newEngine(h.DB, engine.Options{Hooks: enginetest.Hooks{Attribute: func(context.Context) { leftOut++ }}})
 	h.scored("1.0.0", func(o *tasker.Template) { o.Steps[0] = enginetest.Once(o.Steps[0]) })
 	again, odd := h.scoredTask("again"), h.scoredTask("odd")
 	for _, a := range h.claimNamed("score") {

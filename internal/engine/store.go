@@ -41,7 +41,7 @@ func (e *Engine) newSharedWriter() *batch.Writer[*creation] {
 
 // hasWorkers reports whether a worker with steps was active recently.
 func (e *Engine) hasWorkers() bool {
-	return e.now().Sub(time.Unix(0, e.outages.reported.Load())) < heartbeatsOfALease*e.opts.HeartbeatInterval
+	return e.now().Sub(time.Unix(0, e.outages.reported.Load())) < heartbeatsOfALease*e.opts.Leases.HeartbeatInterval
 }
 
 // CreatePace returns the share of time that storing tasks may use, from 0 to 1.

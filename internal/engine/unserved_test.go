@@ -203,7 +203,7 @@ func TestUnservedScanCanBeDisabled(t *testing.T) {
 	h.Template("waits", enginetest.Step("waits"))
 	h.Create("waits")
 	for after, want := range map[time.Duration]time.Duration{-1: 0, 0: 5 * time.Second, 3 * time.Second: 500 * time.Millisecond, time.Second: 250 * time.Millisecond} {
-		e := newEngine(h.DB, engine.Options{UnservedTimeout: after, ReconnectGrace: -1})
+		e := newEngine(h.DB, engine.Options{Queues: engine.QueueOptions{UnservedTimeout: after}, Leases: engine.LeaseOptions{ReconnectGrace: -1}})
 		loops := e.Loops()
 		every := time.Duration(0)
 		for _, name := range []string{"due work", "queues without workers"} {
@@ -218,7 +218,7 @@ func TestUnservedScanCanBeDisabled(t *testing.T) {
 		check(t, every == want, "for %s: every %s while a step waits, want %s", after, every, want)
 	}
 	h.unserved(4 * time.Minute)
-	if n, err := newEngine(h.DB, engine.Options{UnservedTimeout: -1}).ExpireUnserved(t.Context()); n != 0 || err != nil {
+	if n, err := newEngine(h.DB, engine.Options{Queues: engine.QueueOptions{UnservedTimeout: -1}}).ExpireUnserved(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d failed, %v", n, err)
 	}
 }

@@ -133,7 +133,7 @@ func TestFailedRowDelaysNoOther(t *testing.T) {
 	for _, tt := range dueWorks() {
 		t.Run(tt.kind, func(t *testing.T) {
 			h := newHarness(t)
-			h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1})
+			h.Engine = engine.New(h.DB, engine.Options{Leases: engine.LeaseOptions{ReconnectGrace: -1}})
 			tt.run(h)
 		})
 	}
@@ -190,7 +190,7 @@ func (tt dueWork) run(h *harness) {
 
 func TestPanicDelaysNoOther(t *testing.T) {
 	h := newHarness(t)
-	h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1})
+	h.Engine = engine.New(h.DB, engine.Options{Leases: engine.LeaseOptions{ReconnectGrace: -1}})
 	h.Template("one", enginetest.Step("one"))
 	at := tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)}
 	first, second := h.CreateWith(at), h.CreateWith(at)
@@ -206,7 +206,7 @@ func TestPanicDelaysNoOther(t *testing.T) {
 
 func TestRetriedRowGetsMoreTime(t *testing.T) {
 	h := newHarness(t)
-	h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1})
+	h.Engine = engine.New(h.DB, engine.Options{Leases: engine.LeaseOptions{ReconnectGrace: -1}})
 	h.Template("one", enginetest.Step("one"))
 	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)})
 	fixture.StartsDue(h, h.Admin())

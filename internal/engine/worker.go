@@ -40,11 +40,11 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 	if err := checkWorker(w); err != nil {
 		return tasker.Registration{}, err
 	}
-	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: e.opts.HeartbeatInterval, LeaseDuration: e.opts.Lease, ClaimIsHeartbeat: true}
-	if e.opts.Dispatch != nil {
-		d := *e.opts.Dispatch
+	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: e.opts.Leases.HeartbeatInterval, LeaseDuration: e.opts.Leases.Duration, ClaimIsHeartbeat: true}
+	if e.opts.Broker.Dispatch != nil {
+		d := *e.opts.Broker.Dispatch
 		for _, n := range w.Namespaces {
-			d.Queues = append(d.Queues, e.opts.QueueOf(n))
+			d.Queues = append(d.Queues, e.opts.Broker.QueueOf(n))
 		}
 		r.Dispatch = &d
 	}
@@ -132,13 +132,13 @@ func (e *Engine) findMember(ctx context.Context, id tasker.ID) (*member, error) 
 		e.workers.put(id, m)
 	}
 	heard, now := m.heard.Load(), time.Now().UnixNano()
-	if time.Duration(now-heard) < e.opts.HeartbeatInterval/2 || !m.heard.CompareAndSwap(heard, now) {
+	if time.Duration(now-heard) < e.opts.Leases.HeartbeatInterval/2 || !m.heard.CompareAndSwap(heard, now) {
 		return m, nil
 	}
 	if e.alive.recordHeartbeat(id, time.Now()) {
 		return m, nil // a loop will store it together with others
 	}
-	_, drains, err := e.db.ExtendLeases(ctx, id, e.opts.Lease, nil)
+	_, drains, err := e.db.ExtendLeases(ctx, id, e.opts.Leases.Duration, nil)
 	if err != nil {
 		e.forgetWorker(id, err)
 		return nil, err
@@ -213,7 +213,7 @@ func (a *keyBuffer[K]) takeKeys(now time.Time, every time.Duration) (keys []K, r
 // flushHeartbeats stores heartbeats of the workers that have claimed recently. It ends waiting
 // claims of workers that must drain or are no longer registered.
 func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
-	ids, rest := e.alive.takeKeys(time.Now(), min(storeInterval, e.opts.HeartbeatInterval/4))
+	ids, rest := e.alive.takeKeys(time.Now(), min(storeInterval, e.opts.Leases.HeartbeatInterval/4))
 	if len(ids) == 0 {
 		return rest, nil
 	}
@@ -250,7 +250,7 @@ func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []taske
 	if len(leases) > 0 {
 		e.outages.reported.Store(e.now().UnixNano())
 	}
-	extended, drains, err := e.db.ExtendLeases(ctx, worker, e.opts.Lease, leases)
+	extended, drains, err := e.db.ExtendLeases(ctx, worker, e.opts.Leases.Duration, leases)
 	if err != nil {
 		e.forgetWorker(worker, err)
 		return tasker.Beat{}, err
@@ -370,7 +370,7 @@ func claimContext(ctx context.Context) (context.Context, context.CancelFunc) {
 
 func (e *Engine) newClaimant(worker tasker.ID, m *member) postgres.Claimant {
 	return postgres.Claimant{
-		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: max(e.opts.Lease, m.lease), Without: e.skipped.ids(e.now()), Version: m.spec.Version,
+		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: max(e.opts.Leases.Duration, m.lease), Without: e.skipped.ids(e.now()), Version: m.spec.Version,
 	}
 }
 

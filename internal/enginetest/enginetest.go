@@ -60,7 +60,7 @@ func NewWith(t *testing.T, o postgres.Options) *Harness {
 func At(t *testing.T, databaseURL string, o postgres.Options) *Harness {
 	t.Helper()
 	db := Open(t, databaseURL, o)
-	e := engine.New(db, engine.Options{Lease: Lease, ReconnectGrace: engine.DefaultLease})
+	e := engine.New(db, engine.Options{Leases: engine.LeaseOptions{Duration: Lease, ReconnectGrace: engine.DefaultLease}})
 	return &Harness{
 		T: t, URL: databaseURL, Space: Namespace, DB: db,
 		Engine: e, DLQ: dlq.New(db, dlq.Options{Undo: e.CompensateTaskTx}), Cases: cases.New(db, cases.Options{}),
@@ -271,4 +271,66 @@ func (h *Harness) Contents(except ...string) string {
 		all.WriteString(table + " " + digest + "\n")
 	}
 	return all.String()
+}
+
+// Hooks calls functions, which may be nil, for what an engine reports.
+type Hooks struct {
+	engine.NoHooks
+
+	Enqueued  func()
+	Events    func()
+	Ended     func([]engine.Attempt)
+	Fired     func([]tasker.Firing)
+	Expired   func([]tasker.Task)
+	Step      func(ctx context.Context, namespace, detectedBy, detailCode string)
+	Attribute func(context.Context)
+}
+
+// StepsEnqueued calls h.Enqueued.
+func (h Hooks) StepsEnqueued() {
+	if h.Enqueued != nil {
+		h.Enqueued()
+	}
+}
+
+// EventsWritten calls h.Events.
+func (h Hooks) EventsWritten() {
+	if h.Events != nil {
+		h.Events()
+	}
+}
+
+// AttemptsEnded calls h.Ended.
+func (h Hooks) AttemptsEnded(list []engine.Attempt) {
+	if h.Ended != nil {
+		h.Ended(list)
+	}
+}
+
+// ScheduleFired calls h.Fired.
+func (h Hooks) ScheduleFired(list []tasker.Firing) {
+	if h.Fired != nil {
+		h.Fired(list)
+	}
+}
+
+// TasksExpired calls h.Expired.
+func (h Hooks) TasksExpired(list []tasker.Task) {
+	if h.Expired != nil {
+		h.Expired(list)
+	}
+}
+
+// AttributeSkipped calls h.Attribute.
+func (h Hooks) AttributeSkipped(ctx context.Context) {
+	if h.Attribute != nil {
+		h.Attribute(ctx)
+	}
+}
+
+// StepExpired calls h.Step.
+func (h Hooks) StepExpired(ctx context.Context, namespace, detectedBy, detailCode string) {
+	if h.Step != nil {
+		h.Step(ctx, namespace, detectedBy, detailCode)
+	}
 }

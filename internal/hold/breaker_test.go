@@ -29,7 +29,7 @@ func withBreaker(t *testing.T) (h *harness, now *time.Time) {
 func (h *harness) server(now *time.Time) {
 	h.Helper()
 	h.DB = enginetest.Open(h, h.URL, postgres.Options{ReportQueues: true})
-	h.Engine = engine.New(h.DB, engine.Options{OnAttemptsEnded: func(list []engine.Attempt) { h.holds.Concluded(list) }})
+	h.Engine = engine.New(h.DB, engine.Options{Hooks: enginetest.Hooks{Ended: func(list []engine.Attempt) { h.holds.Concluded(list) }}})
 	h.holds = hold.New(h.DB, h.Engine, hold.Options{Breaker: hold.DefaultBreaker(), Now: func() time.Time { return *now }})
 	h.holds.SetTurn(time.Minute) // however slow the machine is
 }

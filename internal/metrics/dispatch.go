@@ -289,8 +289,8 @@ func (m *Metrics) initDispatchSeries(ctx context.Context, namespace string) {
 	}
 }
 
-// Expired counts a step whose expiry in its queue is committed.
-func (m *Metrics) Expired(ctx context.Context, namespace, detectedBy, detailCode string) {
+// StepExpired counts a step whose expiry in its queue is committed.
+func (m *Metrics) StepExpired(ctx context.Context, namespace, detectedBy, detailCode string) {
 	if m != nil {
 		m.dispatch.expired.Add(ctx, 1, withExpired(m.named.labelFor(namespace), detectedBy, detailCode))
 	}

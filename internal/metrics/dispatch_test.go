@@ -102,9 +102,9 @@ func TestCountingTheDispatch(t *testing.T) {
 	p.Reannounced(ctx, 4)
 	p.DeadLetter(ctx, "expired", 1500*time.Millisecond)
 	p.DeadLetter(ctx, "expired", 0)
-	p.Expired(ctx, "shop", tasker.DetectedBroker, tasker.NoWorkers)
-	p.Expired(ctx, "shop", tasker.DetectedBroker, tasker.NoWorkers)
-	p.Expired(ctx, "shop", tasker.DetectedSweep, tasker.DispatchExpired)
+	p.StepExpired(ctx, "shop", tasker.DetectedBroker, tasker.NoWorkers)
+	p.StepExpired(ctx, "shop", tasker.DetectedBroker, tasker.NoWorkers)
+	p.StepExpired(ctx, "shop", tasker.DetectedSweep, tasker.DispatchExpired)
 	p.want(map[string]string{
 		"tasker.dispatch.announced.total confirmed":                 "6",
 		"tasker.dispatch.announced.total failed":                    "2",

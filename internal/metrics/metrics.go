@@ -271,8 +271,8 @@ func (m *Metrics) NotExplained(ctx context.Context) {
 	}
 }
 
-// AttributeLeftOut counts a search attribute that could not be evaluated.
-func (m *Metrics) AttributeLeftOut(ctx context.Context) {
+// AttributeSkipped counts a search attribute that could not be evaluated.
+func (m *Metrics) AttributeSkipped(ctx context.Context) {
 	if m != nil {
 		m.leftOut.Add(ctx, 1)
 	}

@@ -176,8 +176,8 @@ func TestWhatIsNotExplainedIsCounted(t *testing.T) {
 	p := newPlace(t)
 	p.NotExplained(t.Context())
 	(*metrics.Metrics)(nil).NotExplained(t.Context())
-	p.AttributeLeftOut(t.Context())
-	(*metrics.Metrics)(nil).AttributeLeftOut(t.Context())
+	p.AttributeSkipped(t.Context())
+	(*metrics.Metrics)(nil).AttributeSkipped(t.Context())
 	got, _ := p.collect()
 	for _, name := range []string{"tasker.explain.unknown.total", "tasker.attributes.left_out.total"} {
 		if got[name] != "1" {
@@ -233,7 +233,7 @@ func TestNobodyCounts(t *testing.T) {
 	m.EntryCreated(t.Context(), tasker.ManualDLQ, "a")
 	m.Swept(t.Context(), time.Second, []metrics.Stale{{}}, nil)
 	m.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
-	m.Expired(t.Context(), "a", tasker.DetectedSweep, tasker.NoWorkers)
+	m.StepExpired(t.Context(), "a", tasker.DetectedSweep, tasker.NoWorkers)
 	for _, m := range []*metrics.Metrics{m, newPlace(t).Metrics} { // nor does one without a broker and sinks
 		m.Announced(t.Context(), 1, 1)
 		m.Reannounced(t.Context(), 1)

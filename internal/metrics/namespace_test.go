@@ -45,7 +45,7 @@ func TestManyNamespacesHaveFewSeries(t *testing.T) {
 	p.collect()
 	for _, n := range manyNames("used", namespaces) {
 		p.EntryCreated(t.Context(), tasker.ManualDLQ, n)
-		p.Expired(t.Context(), n, tasker.DetectedSweep, tasker.NoWorkers)
+		p.StepExpired(t.Context(), n, tasker.DetectedSweep, tasker.NoWorkers)
 		p.Swept(t.Context(), time.Second, []metrics.Stale{{Reason: tasker.StalenessTimeout, Namespace: n, State: tasker.TaskStepsInProcess, Transitioned: true}}, nil)
 	}
 	p.EntryCreated(t.Context(), tasker.ManualDLQ, "used-0000")

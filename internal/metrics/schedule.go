@@ -94,8 +94,8 @@ func (m *Metrics) observeCount(count func(context.Context) (int64, error), what,
 	}, observed...)
 }
 
-// Fired records the delays of firings that created a task or could not.
-func (m *Metrics) Fired(list []tasker.Firing) {
+// ScheduleFired records the delays of firings that created a task or could not.
+func (m *Metrics) ScheduleFired(list []tasker.Firing) {
 	m.mu.Lock()
 	late := m.late
 	m.mu.Unlock()

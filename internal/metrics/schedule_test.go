@@ -29,7 +29,7 @@ func TestSchedulesAreMeasured(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	n, failing := int64(2), errors.New("no database")
-	p.Fired([]tasker.Firing{{Kind: tasker.ClockFiring, LateMS: 5}}) // before anything is observed
+	p.ScheduleFired([]tasker.Firing{{Kind: tasker.ClockFiring, LateMS: 5}}) // before anything is observed
 	if err := p.ObserveSchedules(func(context.Context) (int64, error) { return n, failing }); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestSchedulesAreMeasured(t *testing.T) {
 	p.want(map[string]string{"tasker.schedules.failing": "2"})
 	n = 7 // which is looked for a minute later, however many scrape
 	p.want(map[string]string{"tasker.schedules.failing": "2"})
-	p.Fired([]tasker.Firing{{Kind: tasker.ClockFiring, LateMS: 1500}, {Kind: tasker.BackfillFiring, LateMS: 900_000}})
+	p.ScheduleFired([]tasker.Firing{{Kind: tasker.ClockFiring, LateMS: 1500}, {Kind: tasker.BackfillFiring, LateMS: 900_000}})
 	series, kinds := p.collect()
 	if kinds["tasker.schedule.late_seconds"] == "" || series["tasker.schedule.late_seconds"] == "" {
 		t.Errorf("how late schedules are is missing: %v", series)

@@ -121,7 +121,7 @@ func (b *bench) startAnnouncer(ctx context.Context) (*announcer, error) {
 	}
 	a := &announcer{bench: b, db: db, broker: broker}
 	var service *dispatch.Service
-	a.engine = engine.New(db, engine.Options{Log: b.log, Dispatch: &d, QueueOf: amqp.QueueName, OnEnqueued: func() { service.Wake() }})
+	a.engine = engine.New(db, engine.Options{Log: b.log, Broker: engine.BrokerOptions{Dispatch: &d, QueueOf: amqp.QueueName}, Hooks: &announcerHooks{service: &service}})
 	service = dispatch.New(dispatch.Options{Broker: broker, DB: db, Engine: a.engine, DeadLetters: true, Log: b.log})
 	running, end := context.WithCancel(ctx)
 	a.end, a.done = end, loop.NewGroup(running)
@@ -189,3 +189,11 @@ func (a *announcer) clean() error {
 	}
 	return errors.Join(err, conn.Close())
 }
+
+// announcerHooks wakes the service that announces steps.
+type announcerHooks struct {
+	engine.NoHooks
+	service **dispatch.Service
+}
+
+func (a *announcerHooks) StepsEnqueued() { (*a.service).Wake() }
