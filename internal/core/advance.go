@@ -101,6 +101,37 @@ func (c *Change) enqueue(s *Step, e StepEvent) {
 	}
 }
 
+// Expand gives a map step that runs its items, which are in order, and enqueues the first ones: as
+// many as the limit allows, or all if it is nil. Expand reports false if the step is not due to be
+// decided.
+func (c *Change) Expand(id tasker.ID, items []*Step, limit *int) bool {
+	m := c.Task.Find(id)
+	if m == nil || m.Type != tasker.MapStep || m.State != tasker.StepPending || m.DecideAt == nil || m.Items != nil {
+		return false
+	}
+	m.DecideAt, m.DecidedAt, m.Stored.Begun = nil, &c.Now, true
+	m.Items, m.OpenParents = &Items{Total: len(items), Limit: limit}, len(items)
+	c.touch(m)
+	for i, s := range items {
+		s.Type, s.State, s.Retry, s.Children, s.Item = tasker.StandardStep, tasker.StepPending, m.Retry, []tasker.ID{id}, &Item{id, i}
+		s.MarkLoaded()
+	}
+	c.Task.Steps = append(c.Task.Steps, items...)
+	slices.SortFunc(c.Task.Steps, func(a, b *Step) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	if limit != nil {
+		m.Items.Free = *limit
+		c.fill(m)
+	} else {
+		for _, s := range items {
+			c.enqueue(s, Enqueue)
+		}
+		last := len(items) - 1
+		m.Items.UnderWay = &last
+	}
+	c.items = nil
+	return true
+}
+
 // promote gives the slots of ended items to waiting ones, lowest ordinal first.
 func (c *Change) promote() {
 	var maps []*Step

@@ -77,28 +77,6 @@ func (w *world) addStep(n int) {
 		s.Join = []tasker.Join{tasker.JoinAll, tasker.JoinAny, tasker.JoinNoneFailed}[r.IntN(3)]
 	}
 	w.task.Steps = append(w.task.Steps, s)
-	if s.Type == tasker.MapStep && r.IntN(2) == 0 { // its items exist already
-		w.parents[s.ID], s.DecidedAt = nil, &w.now
-		for _, p := range w.task.Steps {
-			p.Children = slices.DeleteFunc(p.Children, func(id tasker.ID) bool { return id == s.ID })
-		}
-		s.Items = &Items{Total: 1 + r.IntN(6)}
-		s.OpenParents = s.Items.Total
-		if r.IntN(2) == 0 {
-			limit := 1 + r.IntN(3)
-			s.Items.Limit, s.Items.Free = &limit, limit
-		}
-		for i := range s.Items.Total {
-			item := &Step{ID: w.newID(), Type: tasker.StandardStep, State: tasker.StepPending, Retry: s.Retry, Children: []tasker.ID{s.ID}, Item: &Item{Map: s.ID, Ordinal: i}, InputBytes: new(int64)}
-			if l := s.Items.Limit; l == nil || s.Items.Free > 0 {
-				item.State, item.Attempts = tasker.StepEnqueued, 1
-				s.Items.Free, s.Items.Next = s.Items.Free-1, i+1
-			}
-			w.task.Steps = append(w.task.Steps, item)
-			w.called[item.ID] = fmt.Sprint(w.name(s), "[", i, "]")
-		}
-		s.Items.Free = max(s.Items.Free, 0)
-	}
 }
 
 // apply applies an event and checks the state that it leaves.
@@ -295,6 +273,9 @@ func (w *world) report(s *Step) {
 	if c.Conclude(o) {
 		w.fatal("the same outcome of step %s was applied twice", w.name(s))
 	}
+	if s.Item != nil && s.State == tasker.StepError {
+		w.tolerate(s)
+	}
 }
 
 // refuseOutdated checks that outcomes of another attempt or worker change nothing.
@@ -390,7 +371,9 @@ func (w *world) decide(s *Step) {
 		standings = append(standings, StandingOf(p.State, p.RetryAt != nil))
 	}
 	switch v := ApplyJoin(s.Join, standings); {
-	case v == VerdictRun && s.Type == tasker.MapStep, v == VerdictSkip:
+	case v == VerdictRun && s.Type == tasker.MapStep:
+		w.expand(s)
+	case v == VerdictSkip:
 		w.apply("skip:"+w.name(s), func(c *Change) { c.Conclude(w.conclusion(s, Skip)) })
 	case v == VerdictRun:
 		w.apply("run:"+w.name(s), func(c *Change) {
@@ -401,6 +384,37 @@ func (w *world) decide(s *Step) {
 	default:
 		w.apply("postpone:"+w.name(s), func(*Change) { s.DecideAt = nil })
 	}
+}
+
+// expand gives a map step its items.
+func (w *world) expand(m *Step) {
+	items := make([]*Step, 1+w.r.IntN(6))
+	for i := range items {
+		items[i] = &Step{ID: w.newID(), InputBytes: new(int64)}
+		w.called[items[i].ID] = fmt.Sprint(w.name(m), "[", i, "]")
+	}
+	var limit *int
+	if n := w.r.IntN(4); n > 0 {
+		limit = &n
+	}
+	w.apply("expand:"+w.name(m), func(c *Change) {
+		if !c.Expand(m.ID, items, limit) || c.Expand(m.ID, items, limit) {
+			w.fatal("step %s did not get its items once", w.name(m))
+		}
+	})
+}
+
+// tolerate skips a failed item if its map step tolerates that.
+func (w *world) tolerate(s *Step) {
+	left := w.r.IntN(2)
+	t := Tolerance{Map: tasker.StepRef{TaskUUID: w.task.ID, StepUUID: s.Item.Map}, Left: left}
+	failed := s.FailedForGood() && !s.Unclaimed && w.task.Find(s.Item.Map).State == tasker.StepPending
+	w.apply("tolerate:"+w.name(s), func(c *Change) {
+		skipped := c.Tolerate(t, []tasker.StepRef{{TaskUUID: w.task.ID, StepUUID: s.ID}})
+		if want := failed && left > 0; (len(skipped) == 1) != want || (s.State == tasker.StepSkipped) != want {
+			w.fatal("%d items were skipped: item %s is %s", len(skipped), w.name(s), s.State)
+		}
+	})
 }
 
 // expire lets the time of an enqueued step pass without a claim.

@@ -2,9 +2,11 @@ package core
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -83,6 +85,34 @@ func (c *Change) Conclude(o Outcome) bool {
 		c.release(s)
 	}
 	return true
+}
+
+// Tolerance describes how many more items of a map step may fail.
+type Tolerance struct {
+	Map  tasker.StepRef
+	Name string // of the map step
+	Left int
+}
+
+// Tolerate skips those of the items that belong to the map step and have failed for good, in order,
+// as long as the tolerance lasts. It returns them. An item that no worker claimed has not failed.
+func (c *Change) Tolerate(t Tolerance, items []tasker.StepRef) (skipped []tasker.ID) {
+	var failed []*Step
+	for _, ref := range items {
+		s, m := c.Task.Find(ref.StepUUID), c.Task.Find(t.Map.StepUUID)
+		if s != nil && s.Item != nil && m != nil && s.Item.Map == m.ID && s.FailedForGood() && !s.Unclaimed && m.State == tasker.StepPending {
+			failed = append(failed, s)
+		}
+	}
+	slices.SortFunc(failed, func(a, b *Step) int { return cmp.Compare(a.Item.Ordinal, b.Item.Ordinal) })
+	for _, s := range failed[:max(0, min(t.Left, len(failed)))] {
+		o := Outcome{StepUUID: s.ID, From: s.State, Fence: s.Fence, Event: Tolerate, Reason: "failed, which step " + t.Name + " tolerates"}
+		if c.Conclude(o) {
+			skipped = append(skipped, s.ID)
+		}
+	}
+	c.Finish()
+	return skipped
 }
 
 // Finish gives the slots of ended items to waiting ones. Call it after the last outcome.

@@ -164,68 +164,53 @@ func encodeMapResult(r mapResult) (body json.RawMessage, size int, err error) {
 	return encodeResult(doc, nil)
 }
 
-// tolerateFailures skips failed items that their map steps tolerate, in the order of the items. It
-// returns the outcomes that remain. Because it runs in the transaction of the failure, a
-// tolerated failure is not announced.
+// tolerateFailures skips failed items that their map steps tolerate. It returns the outcomes that
+// remain. Because it runs in the transaction of the failure, a tolerated failure is not announced.
 func (e *Engine) tolerateFailures(ctx context.Context, tx *postgres.Tx, list []outcome, done postgres.Concluded) (postgres.Concluded, error) {
-	refs := mapSlice(done.FailedForGood, func(i int) tasker.StepRef {
-		return tasker.StepRef{TaskUUID: list[i].TaskUUID, StepUUID: list[i].StepUUID}
-	})
-	items, err := tx.FailedItems(ctx, refs)
-	if err != nil || len(items) == 0 {
-		return done, err
-	}
-	left := map[tasker.ID]int{} // remaining tolerance of each map step
-	var skips []core.Outcome
-	skipped := map[tasker.ID]bool{}
-	for _, i := range items {
-		if _, known := left[i.MapStepUUID]; !known {
-			if left[i.MapStepUUID], err = e.remainingTolerance(ctx, tx, i); err != nil {
-				return done, err
-			}
-		}
-		if left[i.MapStepUUID] <= 0 {
-			continue
-		}
-		left[i.MapStepUUID]--
-		skipped[i.StepUUID] = true
-		skips = append(skips, core.Outcome{
-			TaskUUID: i.TaskUUID, StepUUID: i.StepUUID, From: tasker.StepError, Fence: i.Fence, Event: core.Tolerate,
-			Reason: "failed, which step " + i.Of + " tolerates",
-		})
-	}
-	if len(skips) == 0 {
-		return done, nil
-	}
-	then, err := tx.ConcludeSteps(ctx, skips)
+	failed := mapSlice(done.FailedForGood, func(i int) tasker.StepRef { return list[i].Ref() })
+	maps, err := tx.FailedMaps(ctx, failed)
 	if err != nil {
 		return done, err
 	}
-	if len(then.Moved) != len(skips) {
-		return done, fmt.Errorf("only %d of %d locked items were skipped", len(then.Moved), len(skips))
+	var tolerances []core.Tolerance
+	for _, m := range maps {
+		left, err := e.remainingTolerance(ctx, tx, m)
+		if err != nil {
+			return done, err
+		}
+		if left > 0 {
+			tolerances = append(tolerances, core.Tolerance{Map: m.StepRef, Name: m.Name, Left: left})
+		}
 	}
-	done.FailedForGood = slices.DeleteFunc(done.FailedForGood, func(i int) bool { return skipped[list[i].StepUUID] })
-	done.Enqueued = append(done.Enqueued, then.Enqueued...)
-	done.Namespaces = append(done.Namespaces, then.Namespaces...)
-	done.ToDecide = append(done.ToDecide, then.ToDecide...)
+	if len(tolerances) == 0 {
+		return done, nil
+	}
+	skipped, err := tx.TolerateItems(ctx, failed, tolerances)
+	if err != nil {
+		return done, err
+	}
+	done.FailedForGood = slices.DeleteFunc(done.FailedForGood, func(i int) bool { return skipped.Steps[list[i].StepUUID] })
+	done.Enqueued = append(done.Enqueued, skipped.Enqueued...)
+	done.Namespaces = append(done.Namespaces, skipped.Namespaces...)
+	done.ToDecide = append(done.ToDecide, skipped.ToDecide...)
 	return done, nil
 }
 
 // remainingTolerance returns how many more items of a map step may fail.
-func (e *Engine) remainingTolerance(ctx context.Context, tx *postgres.Tx, i postgres.FailedItem) (int, error) {
-	g, err := e.loadGraphByID(ctx, tx, i.TemplateUUID)
+func (e *Engine) remainingTolerance(ctx context.Context, tx *postgres.Tx, m postgres.FailedMap) (int, error) {
+	g, err := e.loadGraphByID(ctx, tx, m.TemplateUUID)
 	if err != nil {
 		return 0, err
 	}
-	place, ok := g.byName[i.Of]
+	place, ok := g.byName[m.Name]
 	if !ok {
 		return 0, nil
 	}
-	most := g.stored.Steps[place].Tolerate.Max(i.Total)
+	most := g.stored.Steps[place].Tolerate.Max(m.Total)
 	if most == 0 {
 		return 0, nil
 	}
-	n, err := tx.ToleratedItems(ctx, tasker.StepRef{TaskUUID: i.TaskUUID, StepUUID: i.MapStepUUID})
+	n, err := tx.ToleratedItems(ctx, m.StepRef)
 	return most - n, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/core"
 )
 
 // ExpandedMap describes a map step and the items to create for it.
@@ -21,39 +22,93 @@ type ExpandedMap struct {
 	ListedBy []string        // names of the steps whose results contain the list
 }
 
-// ExpandMap inserts the items of a map step, enqueues them and returns the namespaces of the
-// enqueued ones. The caller must hold the task lock and settle the task afterwards.
+// ExpandMap inserts the items of a map step, enqueues the first ones and returns their namespaces.
+// The caller must hold the task lock and settle the task afterwards.
 func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
-	items := mapSlice(m.Items, func(item json.RawMessage) string { return string(item) })
-	list, err := collectColumn[string](ctx, tx, statement("expandMap"), m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
-		nilIfEmptyDoc(m.Context), nonNil(m.Omitted), nonNil(m.ListedBy))
-	return list, wrapError(err, "insert the items of a map step")
+	inputs, err := queryFirst[*int64](ctx, tx, statement("insertMapInputs"), m.TaskUUID, m.StepUUID, nilIfEmptyDoc(m.Context), nonNil(m.Omitted), nonNil(m.ListedBy))
+	if err != nil || inputs == nil {
+		return nil, wrapError(err, "store the inputs of items")
+	}
+	states, err := loadTasks(ctx, tx, loadRequest{tasks: []tasker.ID{m.TaskUUID}, steps: []tasker.StepRef{m.StepRef}})
+	if err != nil {
+		return nil, err
+	}
+	t := states.tasks[m.TaskUUID]
+	if t == nil || t.rows[m.StepUUID] == nil {
+		return nil, NewStepNotFoundError(m.TaskUUID, m.StepUUID)
+	}
+	c := core.Begin(&t.Task, states.now)
+	if !c.Expand(m.StepUUID, t.addItems(m, *inputs), nilIfZero(m.Limit)) {
+		return nil, fmt.Errorf("map step %s is not due to get its items", m.StepUUID)
+	}
+	docs := mapSlice(m.Items, func(item json.RawMessage) string { return string(item) })
+	if err := exec(ctx, tx, "insert the items of a map step", statement("insertItems"), m.TaskUUID, m.StepUUID, states.now, m.IDs, docs, m.Bytes, *inputs, nilIfZero(m.Limit)); err != nil {
+		return nil, err
+	}
+	stored, err := tx.store(ctx, states, []*core.Change{c})
+	return stored.Namespaces, err
 }
 
-// FailedItem describes an item of a map step that has failed permanently.
-type FailedItem struct {
-	TaskUUID     tasker.ID
-	StepUUID     tasker.ID
-	Fence        int64
+// addItems adds the items of a map step, which must be loaded, to the rows of the task.
+func (t *taskState) addItems(m ExpandedMap, bytes *int64) []*core.Step {
+	of := t.rows[m.StepUUID]
+	items := make([]*core.Step, len(m.IDs))
+	for i, id := range m.IDs {
+		s := &stepState{Step: core.Step{ID: id}, taskUUID: t.ID, namespace: of.namespace, handler: of.handler, priority: of.priority}
+		if bytes != nil {
+			sum := *bytes + int64(m.Bytes[i])
+			s.InputBytes = &sum
+		}
+		t.rows[id], items[i] = s, &s.Step
+	}
+	return items
+}
+
+// FailedMap is a map step with items that have failed.
+type FailedMap struct {
+	tasker.StepRef
 	Name         string
-	MapStepUUID  tasker.ID
-	Of           string // name of the map step
-	Total        int    // number of items of the map step
+	Total        int // number of items
 	TemplateUUID tasker.ID
 }
 
-// FailedItems returns those of the steps that are map items and have failed permanently, in the
-// order of the items. The caller must hold the task locks.
-func (tx *Tx) FailedItems(ctx context.Context, steps []tasker.StepRef) ([]FailedItem, error) {
+// FailedMaps returns the pending map steps to which the steps belong. The caller must hold the task
+// locks.
+func (tx *Tx) FailedMaps(ctx context.Context, steps []tasker.StepRef) ([]FailedMap, error) {
 	tasks, ids := toRefArrays(steps)
-	list, err := collect[FailedItem](ctx, tx, statement("failedItems"), tasks, ids)
-	return list, wrapError(err, "read failed items")
+	list, err := collect[FailedMap](ctx, tx, statement("failedMaps"), tasks, ids)
+	return list, wrapError(err, "read the map steps of failed items")
 }
 
 // ToleratedItems counts the items of a map step that have failed and were skipped.
 func (tx *Tx) ToleratedItems(ctx context.Context, step tasker.StepRef) (int, error) {
 	n, err := queryValue[int](ctx, tx, statement("toleratedItems"), step.TaskUUID, step.StepUUID)
 	return n, wrapError(err, "count skipped items")
+}
+
+// SkippedItems is the result of [Tx.TolerateItems].
+type SkippedItems struct {
+	Steps      map[tasker.ID]bool
+	Enqueued   []tasker.ID
+	Namespaces []string
+	ToDecide   []tasker.StepRef
+}
+
+// TolerateItems skips those of the failed items that their map steps tolerate. The caller must hold
+// the task locks and settle the tasks afterwards.
+func (tx *Tx) TolerateItems(ctx context.Context, items []tasker.StepRef, maps []core.Tolerance) (SkippedItems, error) {
+	skipped := map[tasker.ID]bool{}
+	stored, err := tx.changeSteps(ctx, items, func(c *core.Change) {
+		for _, t := range maps {
+			if t.Map.TaskUUID != c.Task.ID {
+				continue
+			}
+			for _, id := range c.Tolerate(t, items) {
+				skipped[id] = true
+			}
+		}
+	})
+	return SkippedItems{skipped, stored.Enqueued, stored.Namespaces, stored.ToDecide}, wrapError(err, "skip tolerated items")
 }
 
 // ItemResults contains the results of a map step's items, in order.
