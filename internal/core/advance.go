@@ -116,8 +116,7 @@ func (c *Change) Expand(id tasker.ID, items []*Step, limit *int) bool {
 		s.Type, s.State, s.Retry, s.Children, s.Item = tasker.StandardStep, tasker.StepPending, m.Retry, []tasker.ID{id}, &Item{id, i}
 		s.MarkLoaded()
 	}
-	c.Task.Steps = append(c.Task.Steps, items...)
-	slices.SortFunc(c.Task.Steps, func(a, b *Step) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	c.Task.add(items)
 	if limit != nil {
 		m.Items.Free = *limit
 		c.fill(m)

@@ -45,6 +45,12 @@ func (t *Task) Find(id tasker.ID) *Step {
 	return t.Steps[i]
 }
 
+// add adds new steps.
+func (t *Task) add(steps []*Step) {
+	t.Steps = append(t.Steps, steps...)
+	slices.SortFunc(t.Steps, func(a, b *Step) int { return slices.Compare(a.ID[:], b.ID[:]) })
+}
+
 // Step is a step of a task. It contains no documents except those that a change stores.
 type Step struct {
 	ID       tasker.ID

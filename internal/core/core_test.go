@@ -109,7 +109,7 @@ func (w *world) check(c *Change) {
 	if !known {
 		w.fatal("a task that was loaded whole is not counted")
 	}
-	w.task.State = n.RestingState("")
+	w.task.State = n.RestingState(w.task.Phase)
 	for _, s := range w.task.Steps {
 		if home := w.home(s); home == "" {
 			w.fatal("nothing will move step %s, which is %s: %+v", w.name(s), s.State, s)
@@ -467,6 +467,43 @@ func (w *world) repair(s *Step) {
 	}
 }
 
+// compensate undoes the complete steps of the task.
+func (w *world) compensate() {
+	var chain []*Step
+	open := 0
+	for _, s := range w.task.Steps {
+		if !s.State.Done() {
+			open++
+		}
+		if s.State != tasker.StepComplete {
+			continue
+		}
+		undo := &Step{ID: w.newID(), Type: tasker.StandardStep, InputBytes: new(int64), Retry: s.Retry}
+		w.called[undo.ID], w.parents[undo.ID] = "undo:"+w.name(s), []tasker.ID{s.ID}
+		if last := len(chain) - 1; last >= 0 {
+			w.parents[undo.ID], chain[last].Children = append(w.parents[undo.ID], chain[last].ID), []tasker.ID{undo.ID}
+		}
+		chain = append(chain, undo)
+	}
+	if len(chain) == 0 || open == 0 {
+		return
+	}
+	w.apply("compensate", func(c *Change) { c.Compensate(chain, "ann", "undo it", nil) })
+	for i := range chain {
+		if waits := chain[i].State == tasker.StepPending; waits != (i > 0) {
+			w.fatal("compensation step %d is %s", i, chain[i].State)
+		}
+	}
+	for steps := 0; w.step(); steps++ {
+		if steps > 20_000 {
+			w.fatal("the compensation does not end: %+v", w.task)
+		}
+	}
+	if w.task.State != tasker.TaskCancelled {
+		w.fatal("the task was compensated and is %s", w.task.State)
+	}
+}
+
 // Workers, timers and operators lead every task to its end, and no step is ever without anything that
 // will move it.
 func TestRandomTasksComeToTheirEnd(t *testing.T) {
@@ -495,6 +532,10 @@ func TestRandomTasksComeToTheirEnd(t *testing.T) {
 		w = newWorld(t, rand.New(rand.NewPCG(from, uint64(n))))
 		for range w.r.IntN(30) {
 			w.step()
+		}
+		if n%3 == 1 {
+			w.compensate()
+			continue
 		}
 		w.apply("cancel", func(c *Change) { c.Cancel("ann", "not needed", nil) })
 		if n, _ := w.task.Count(); n.Open > 0 {

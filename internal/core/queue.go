@@ -124,3 +124,16 @@ func (c *Change) Cancel(actor, reason string, operation *tasker.ID) {
 	}
 	c.items = nil // no slot is needed any more
 }
+
+// Compensate cancels the steps of a task that have not ended and begins the first one of a chain of
+// steps that undo others. All steps must be loaded.
+func (c *Change) Compensate(chain []*Step, actor, reason string, operation *tasker.ID) {
+	c.Cancel(actor, reason, operation)
+	c.Task.Phase = tasker.Compensating
+	for i, s := range chain {
+		s.State, s.OpenParents = tasker.StepPending, min(i, 1)
+		s.MarkLoaded()
+	}
+	c.Task.add(chain)
+	c.begin(chain[0])
+}

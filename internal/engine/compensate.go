@@ -65,7 +65,8 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 		by.Outcome = tasker.NothingToCompensate
 		return Compensation{}, tx.CancelTasks(ctx, []postgres.TaskTarget{{TaskUUID: task, State: t.State}}, by)
 	}
-	return Compensation{Steps: len(steps), Namespaces: []string{t.Namespace}}, tx.Compensate(ctx, postgres.Compensation{Task: t, Template: g.stored, Undone: undone, Steps: steps}, by)
+	namespaces, err := tx.Compensate(ctx, postgres.Compensation{Task: t, Template: g.stored, Undone: undone, Steps: steps}, by)
+	return Compensation{Steps: len(steps), Namespaces: namespaces}, err
 }
 
 // checkCompensable returns a Conflict if the compensation of a task cannot begin.
@@ -115,12 +116,10 @@ func (e *Engine) planUndo(ctx context.Context, tx *postgres.Tx, task tasker.ID, 
 		steps[i] = postgres.CreatedStep{
 			StepTemplate: s, UUID: tasker.NewID(), State: tasker.StepPending, Parents: []tasker.ID{d.StepUUID}, ParentsDone: 1, InputSize: d.ResultBytes,
 		}
-		if i == 0 {
-			steps[i].State = tasker.StepEnqueued
-			continue
+		if i > 0 {
+			steps[i].Parents = append(steps[i].Parents, steps[i-1].UUID)
+			steps[i-1].Children = []tasker.ID{steps[i].UUID}
 		}
-		steps[i].Parents = append(steps[i].Parents, steps[i-1].UUID)
-		steps[i-1].Children = []tasker.ID{steps[i].UUID}
 	}
 	return done, steps, nil
 }

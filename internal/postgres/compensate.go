@@ -64,13 +64,17 @@ type Compensation struct {
 	Steps    []CreatedStep // Steps[i] compensates Undone[i]; the first one is enqueued
 }
 
-// Compensate cancels the open steps of a task and adds a chain of compensation steps.
-func (tx *Tx) Compensate(ctx context.Context, c Compensation, by Cancellation) error {
-	t, steps := c.Task, c.Steps
-	if err := tx.cancelOpenSteps(ctx, []tasker.ID{t.TaskUUID}, by.Operator, by.Operation); err != nil {
-		return err
+// Compensate cancels the open steps of a task and adds a chain of compensation steps. It returns the
+// namespaces of the enqueued ones.
+func (tx *Tx) Compensate(ctx context.Context, c Compensation, by Cancellation) ([]string, error) {
+	t, steps, tasks := c.Task, c.Steps, []tasker.ID{c.Task.TaskUUID}
+	if err := tx.lockEnqueuedOf(ctx, tasks); err != nil {
+		return nil, err
 	}
-	var batch pgx.Batch
+	states, err := loadTasks(ctx, tx, loadRequest{tasks: tasks, whole: true})
+	if err != nil {
+		return nil, err
+	}
 	task := &CreatedTask{UUID: t.TaskUUID, Template: c.Template, ContextSize: t.ContextBytes, Request: tasker.NewTask{Priority: t.Priority}}
 	list := make([]taskStep, len(steps))
 	undoneIDs, undoIDs := make([]tasker.ID, len(steps)), make([]tasker.ID, len(steps))
@@ -78,17 +82,42 @@ func (tx *Tx) Compensate(ctx context.Context, c Compensation, by Cancellation) e
 		list[i] = taskStep{task, &steps[i]}
 		undoneIDs[i], undoIDs[i] = c.Undone[i].StepUUID, steps[i].UUID
 	}
+	state := states.tasks[t.TaskUUID]
+	change := core.Begin(&state.Task, states.now)
+	change.Compensate(state.addSteps(list), by.Actor, by.Reason, by.Operation)
+	var batch pgx.Batch
 	batch.Queue(statement("insertSteps"), append([]any{tx.queue.ttlMS}, newStepColumns.toArrays(list)...)...)
-	queueReady(&batch, list[:1], tx.queue)
 	batch.Queue(statement("linkUndone"), t.TaskUUID, undoneIDs, undoIDs)
+	batch.Queue(statement("forgetReleases"), tasks)
 	path := []tasker.TaskState{t.State, tasker.TaskEnqueuingSteps, tasker.TaskStepsInProcess}
 	batch.Queue(statement("beginCompensation"), t.TaskUUID, string(t.State), by.Actor, by.Reason,
 		path[:2], path[1:], []core.TaskEvent{core.Compensate, core.Start})
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return fmt.Errorf("start a compensation: %w", err)
+		return nil, fmt.Errorf("start a compensation: %w", err)
+	}
+	stored, err := tx.store(ctx, states, []*core.Change{change})
+	if err != nil {
+		return nil, err
+	}
+	if err := tx.endHumanSteps(ctx, tasks); err != nil {
+		return nil, err
 	}
 	r := by.toRepair(TaskTarget{TaskUUID: t.TaskUUID, State: t.State})
 	r.Action, r.Notes = "task.compensating", fmt.Sprintf("%s; %d of its steps are being undone", r.Notes, len(steps))
 	r.Data["undone_steps"] = len(steps)
-	return tx.RecordRepairs(ctx, []Repair{r})
+	return stored.Namespaces, tx.RecordRepairs(ctx, []Repair{r})
+}
+
+// addSteps adds new steps to the rows of the task.
+func (t *taskState) addSteps(list []taskStep) []*core.Step {
+	steps := make([]*core.Step, len(list))
+	for i, n := range list {
+		bytes := int64(n.task.ContextSize + n.InputSize)
+		s := &stepState{
+			Step:     core.Step{ID: n.UUID, Type: n.Type, Children: n.Children, Retry: n.Retry, InputBytes: &bytes},
+			taskUUID: t.ID, namespace: n.task.Template.Namespace, handler: n.Handler.Callable, priority: n.task.Request.Priority,
+		}
+		t.rows[s.ID], steps[i] = s, &s.Step
+	}
+	return steps
 }

@@ -24,7 +24,7 @@ FROM unnest($2::uuid[], $3::uuid[]) AS u (step_uuid, undo_uuid)
 WHERE s.task_uuid = $1 AND s.step_uuid = u.step_uuid;
 
 -- name: beginCompensation
--- Restarts the total time of the task. The first compensation step has already been enqueued.
+-- Restarts the total time of the task.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.tasks t
