@@ -200,12 +200,12 @@ func TestEachRunLogsWhatItFound(t *testing.T) {
 	failed := h.create()
 	h.Exec(`UPDATE tasker.tasks SET state = 'error', warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, failed)
 	h.Exec(`UPDATE tasker.tasks SET attend_by = now() WHERE task_uuid = $1`, failed)
-	h.Exec(`UPDATE tasker.workflow_steps SET state = 'error', expires_at = NULL WHERE task_uuid = $1`, failed)
+	h.Exec(`UPDATE tasker.workflow_steps SET state = 'error', expires_at = NULL, unwritten = 0 WHERE task_uuid = $1`, failed)
 	h.Exec(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at)
 		SELECT task_uuid, from_state, to_state, event, now() FROM tasker.task_settle_paths, tasker.tasks
 		WHERE (rest_from, rest_to, task_uuid) = ('steps_in_process', 'error', $1) ORDER BY ordinal`, failed)
-	h.Exec(`INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-		SELECT task_uuid, step_uuid, m.was, m.state, m.event, 1, now()
+	h.Exec(`INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at, moves_id, enqueued_at)
+		SELECT task_uuid, step_uuid, m.was, m.state, m.event, 1, now(), CASE m.event WHEN 'claim' THEN moves_id END, CASE m.event WHEN 'claim' THEN state_since END
 		FROM tasker.workflow_steps, (VALUES ('enqueued', 'in_progress', 'claim'), ('in_progress', 'error', 'fail')) AS m (was, state, event)
 		WHERE task_uuid = $1`, failed)
 	h.sweep(3)

@@ -534,10 +534,11 @@ func TestHeldStepsCanBeOperated(t *testing.T) {
 	h.want(held.UUID, tasker.HoldActive, 1)
 	deferred(2)
 	h.Exec(`UPDATE tasker.deferred_work SET retry_at = now()`)
-	h.Exec(`UPDATE tasker.workflow_steps SET state = 'cancelled', expires_at = NULL WHERE task_uuid = $1`, tasks[2]) // as psql would
+	h.Exec(`UPDATE tasker.workflow_steps SET state = 'cancelled', expires_at = NULL, unwritten = 0 WHERE task_uuid = $1`, tasks[2]) // as psql would
 	h.Exec(`UPDATE tasker.tasks SET state = 'cancelled', stale_at = NULL, warn_at = NULL WHERE task_uuid = $1`, tasks[2])
 	h.Exec(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at) VALUES ($1, 'steps_in_process', 'cancelled', 'cancel', now())`, tasks[2])
-	h.Exec(`INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at) VALUES ($1, $2, 'enqueued', 'cancelled', 'cancel', 1, now())`, tasks[2], h.step(tasks[2]))
+	h.Exec(`INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at, moves_id, enqueued_at)
+		SELECT task_uuid, step_uuid, 'enqueued', 'cancelled', 'cancel', 1, now(), moves_id, state_since FROM tasker.workflow_steps WHERE task_uuid = $1`, tasks[2])
 	_, err = h.holds.Release(h.Context(), held.UUID, []int{}, by)
 	h.Must(err)
 	_, err = h.holds.Prune(h.Context())

@@ -25,6 +25,7 @@ type storedChange struct {
 	Namespaces []string
 	ToDecide   []tasker.StepRef
 	human      []tasker.StepRef // steps that may wait for people, or did
+	children   []tasker.StepRef // steps that no longer wait for child tasks
 	now        time.Time
 }
 
@@ -75,7 +76,8 @@ func collectChanges(now time.Time, list []*core.Change, states loadedTasks) (sto
 	return out, nil
 }
 
-// note records a step that must be decided now or that waits for people.
+// note records a step that must be decided now, or that begins or ends a wait for people or a child
+// task.
 func (c *storedChange) note(t *taskState, s *core.Step, was tasker.StepState) {
 	ref := tasker.StepRef{TaskUUID: t.ID, StepUUID: s.ID}
 	if s.State == tasker.StepPending && s.DecideAt != nil {
@@ -83,6 +85,9 @@ func (c *storedChange) note(t *taskState, s *core.Step, was tasker.StepState) {
 	}
 	if s.Type == tasker.ExternalStep && was != s.State && (was == tasker.StepPending || s.State == tasker.StepPending) {
 		c.human = append(c.human, ref)
+	}
+	if s.Type == tasker.ChildStep && was == tasker.StepPending && s.State != was {
+		c.children = append(c.children, ref)
 	}
 }
 
@@ -270,6 +275,10 @@ func (tx *Tx) store(ctx context.Context, states loadedTasks, changes []*core.Cha
 	}
 	if err == nil && len(stored.human) > 0 {
 		err = tx.followHumanSteps(ctx, stored.human)
+	}
+	if err == nil && len(stored.children) > 0 {
+		tasks, steps := toRefArrays(stored.children)
+		err = exec(ctx, tx, "leave child tasks", statement("leaveChildTasks"), tasks, steps)
 	}
 	return stored, err
 }

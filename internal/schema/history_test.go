@@ -27,8 +27,7 @@ func (p *findPosition) history() []string {
 		ORDER BY transition_id`)
 }
 
-// Unwritten moves are visible, and a trigger writes them when a statement moves the step without
-// writing them.
+// Moves of an attempt are visible before and after the row that ends it contains them.
 func TestMovesAreReadBeforeTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -36,14 +35,8 @@ func TestMovesAreReadBeforeTheyAreWritten(t *testing.T) {
 		want   []string
 	}{
 		"under way": {``, []string{"pending enqueue enqueued 2 00:01", "enqueued claim in_progress 2 ff 00:02"}},
-		"moved by a statement that writes none": {
-			`UPDATE tasker.workflow_steps SET state = 'complete', lease_expires_at = NULL;
-			INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
-			SELECT task_uuid, step_uuid, 'in_progress', 'complete', 'succeed', attempts, worker_uuid, now() FROM tasker.workflow_steps`,
-			[]string{"pending enqueue enqueued 2 00:01", "enqueued claim in_progress 2 ff 00:02", "in_progress succeed complete 2 ff"},
-		},
 		"ended with them": {
-			`UPDATE tasker.workflow_steps SET state = 'complete', lease_expires_at = NULL, unwritten = -3;
+			`UPDATE tasker.workflow_steps SET state = 'complete', lease_expires_at = NULL, unwritten = 0;
 			INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at, moves_id, enqueued_at, claimed_at)
 			SELECT task_uuid, step_uuid, 'in_progress', 'complete', 'succeed', attempts, worker_uuid, now(), moves_id, enqueued_at, last_attempted_at FROM tasker.workflow_steps`,
 			[]string{"pending enqueue enqueued 2 00:01", "enqueued claim in_progress 2 ff 00:02", "in_progress succeed complete 2 ff"},
@@ -61,7 +54,7 @@ func TestMovesAreReadBeforeTheyAreWritten(t *testing.T) {
 			if diff := cmp.Diff(c.want, p.history()); diff != "" {
 				t.Errorf("history (-want +got):\n%s", diff)
 			}
-			written := p.text(`SELECT (unwritten <= 0)::text FROM tasker.workflow_steps`)
+			written := p.text(`SELECT (unwritten = 0)::text FROM tasker.workflow_steps`)
 			if moved := len(c.want) > 2; (written == "true") != moved {
 				t.Errorf("the step moved: %v; its history is written: %s", moved, written)
 			}

@@ -109,3 +109,14 @@ FROM taken k
 JOIN tasker.tasks c ON c.task_uuid = k.child_uuid
 WHERE c.state NOT IN ('complete', 'cancelled') AND c.phase IS NULL AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')
 ORDER BY c.task_uuid;
+
+-- name: leaveChildTasks
+-- Requests that the open child tasks of steps are cancelled, because the steps no longer wait for
+-- them.
+INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
+SELECT 'cancel', c.task_uuid, c.parent_task_uuid, c.parent_step_uuid
+FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
+JOIN tasker.tasks c ON c.parent_task_uuid = u.task_uuid AND c.parent_step_uuid = u.step_uuid AND c.state NOT IN ('complete', 'cancelled')
+WHERE NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')
+ORDER BY c.task_uuid
+ON CONFLICT DO NOTHING;

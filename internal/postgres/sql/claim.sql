@@ -236,10 +236,11 @@ FROM named n
 LEFT JOIN extended e USING (step_uuid);
 
 -- name: releaseSteps
--- Does not change the number of attempts, which are counted when a step is enqueued.
+-- Does not change the number of attempts, which are counted when a step is enqueued. Like a claim, it
+-- needs no lock on the task.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 held AS MATERIALIZED (
-    SELECT s.task_uuid, s.step_uuid, s.worker_uuid
+    SELECT s.task_uuid, s.step_uuid, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at
     FROM tasker.workflow_steps s
     JOIN unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS l (task_uuid, step_uuid, fence)
         ON s.task_uuid = l.task_uuid AND s.step_uuid = l.step_uuid AND s.fence = l.fence
@@ -250,7 +251,7 @@ held AS MATERIALIZED (
 released AS (
     UPDATE tasker.workflow_steps s
     SET state = 'enqueued', state_since = c.at, updated_at = c.at, fence = s.fence + 1,
-        worker_uuid = NULL, lease_expires_at = NULL, timeout_at = NULL,
+        worker_uuid = NULL, lease_expires_at = NULL, timeout_at = NULL, unwritten = 0,
         expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $5)
     FROM held h
     CROSS JOIN clock c
@@ -269,8 +270,11 @@ announced AS (
     SELECT task_uuid, step_uuid, namespace FROM released WHERE $6 ORDER BY task_uuid, step_uuid
 ),
 log AS (
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
-    SELECT task_uuid, step_uuid, 'in_progress', 'enqueued', 'release', attempts, $4, state_since
-    FROM released
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at,
+        moves_id, enqueued_at, claimed_at)
+    SELECT r.task_uuid, r.step_uuid, 'in_progress', 'enqueued', 'release', r.attempts, $4, r.state_since,
+        CASE WHEN h.unwritten > 0 THEN h.moves_id END, CASE WHEN h.unwritten IN (1, 3) THEN h.enqueued_at END, CASE WHEN h.unwritten IN (2, 3) THEN h.last_attempted_at END
+    FROM released r
+    JOIN held h USING (task_uuid, step_uuid)
 )
 SELECT step_uuid FROM released;

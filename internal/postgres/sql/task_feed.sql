@@ -14,8 +14,7 @@ LEFT JOIN tasker.tasks t ON t.task_uuid = f.task_uuid;
 -- name: taskChanges
 -- Reads the transitions of tasks after their positions, at most $6 history rows of each kind per
 -- task. A history row of a step has the enqueue and the claim before it, unless these are separate
--- rows with lower ids, which the row of the step had at first (see tasker.write_moves). Those of
--- attempts in progress are in the rows of the steps.
+-- rows. Those of attempts in progress are in the rows of the steps.
 WITH followed AS MATERIALIZED (
     SELECT * FROM unnest($1::int[], $2::uuid[], $3::bigint[], $4::bigint[], $5::timestamptz[]) AS f (place, task_uuid, task_after, step_after, since)
 ),
@@ -53,17 +52,6 @@ moves AS (
         w.claimed_at, NULL
     FROM written w
     WHERE w.claimed_at IS NOT NULL
-    UNION ALL
-    SELECT w.place, w.transition_id, p.task_uuid, p.transition_id, p.step_uuid, p.from_state, p.to_state, p.event, p.attempt, p.worker_uuid, p.actor,
-        p.reason, p.detail, p.created_at, p.operation_uuid
-    FROM written w
-    CROSS JOIN LATERAL (
-        SELECT * FROM tasker.step_history p
-        WHERE p.task_uuid = w.task_uuid AND p.step_uuid = w.step_uuid AND p.transition_id <= w.step_after
-        ORDER BY p.task_uuid DESC, p.transition_id DESC
-        LIMIT 2
-    ) p
-    WHERE w.moves_id IS NULL AND w.from_state IN ('enqueued', 'in_progress') AND p.event IN ('enqueue', 'claim')
     UNION ALL
     SELECT a.place, 0, a.task_uuid, a.moves_id, a.step_uuid, 'pending', 'enqueued', 'enqueue', a.attempts, NULL, NULL, NULL, NULL, a.enqueued_at, NULL
     FROM active a

@@ -100,7 +100,7 @@ COMMENT ON COLUMN tasker.workflow_steps.queue_expiries IS 'How often in a row it
 COMMENT ON COLUMN tasker.workflow_steps.awaits_worker_since IS 'When it was taken by no worker in time. It goes back into the queue by itself once a worker for it lives.';
 COMMENT ON COLUMN tasker.workflow_steps.results_bytes IS 'Size of the result (results -> ''result'') as it is read back. Null: not measured, or there is none.';
 COMMENT ON COLUMN tasker.workflow_steps.inputs_bytes IS 'Size of what the step is handed out with: the context of its task and the results of those of its parents that are done. Null: not measured.';
-COMMENT ON COLUMN tasker.workflow_steps.unwritten IS 'Which moves of the attempt that is under way the history does not have yet: 1 enqueue, 2 claim, 3 both. Negative: those that came with the row that ended it.';
+COMMENT ON COLUMN tasker.workflow_steps.unwritten IS 'Which moves of the attempt that is under way the history does not have yet: 1 enqueue, 2 claim, 3 both.';
 COMMENT ON COLUMN tasker.workflow_steps.moves_id IS 'The transition_id of that enqueue; that of the claim is the next.';
 COMMENT ON COLUMN tasker.workflow_steps.enqueued_at IS 'When that enqueue was, of a step that is claimed. While it is enqueued it is state_since.';
 COMMENT ON COLUMN tasker.workflow_steps.join_rule IS 'all, any or none_failed: the step is decided when its parents are done. Null: it has no condition, and no parent of it can be skipped, so it is enqueued at once.';
@@ -132,49 +132,9 @@ CREATE INDEX steps_to_retry ON tasker.workflow_steps (next_retry_at, task_uuid, 
 CREATE INDEX steps_with_attributes_due ON tasker.workflow_steps (attributes_at, task_uuid, step_uuid) WHERE attributes_at < 'infinity';
 CREATE INDEX steps_with_kept_report ON tasker.workflow_steps (task_uuid, step_uuid) WHERE kept_report IS NOT NULL;
 
-CREATE FUNCTION tasker.leave_child_task() RETURNS trigger
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
-    SELECT 'cancel', c.task_uuid, c.parent_task_uuid, c.parent_step_uuid
-    FROM tasker.tasks c
-    WHERE c.parent_task_uuid = NEW.task_uuid AND c.parent_step_uuid = NEW.step_uuid AND c.state NOT IN ('complete', 'cancelled')
-      AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')
-    ORDER BY c.task_uuid
-    ON CONFLICT DO NOTHING;
-    RETURN NULL;
-END
-$$;
-COMMENT ON FUNCTION tasker.leave_child_task() IS 'Leaves word that the child task of a step is to be cancelled, because the step no longer waits for it.';
-CREATE TRIGGER child_task_is_left AFTER UPDATE ON tasker.workflow_steps
-    FOR EACH ROW WHEN (OLD.child_task_uuid IS NOT NULL AND OLD.state = 'pending' AND NEW.state <> 'pending')
-    EXECUTE FUNCTION tasker.leave_child_task();
-
 CREATE TRIGGER steps_of_investigated_task_stay AFTER DELETE ON tasker.workflow_steps REFERENCING OLD TABLE AS removed
     FOR EACH STATEMENT
     EXECUTE FUNCTION tasker.refuse_removal_of_records();
-
-CREATE FUNCTION tasker.write_moves() RETURNS trigger
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    INSERT INTO tasker.step_history (task_uuid, transition_id, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
-    OVERRIDING SYSTEM VALUE
-    SELECT OLD.task_uuid, m.transition_id, OLD.step_uuid, m.from_state, m.to_state, m.event, OLD.attempts, m.worker_uuid, m.created_at
-    FROM (VALUES
-        (1, OLD.moves_id, 'pending', 'enqueued', 'enqueue', NULL, CASE WHEN OLD.unwritten = 1 THEN OLD.state_since ELSE OLD.enqueued_at END),
-        (2, OLD.moves_id + 1, 'enqueued', 'in_progress', 'claim', OLD.worker_uuid, OLD.last_attempted_at)
-    ) AS m (bit, transition_id, from_state, to_state, event, worker_uuid, created_at)
-    WHERE OLD.unwritten & m.bit <> 0;
-    UPDATE tasker.workflow_steps s SET unwritten = 0 WHERE s.task_uuid = NEW.task_uuid AND s.step_uuid = NEW.step_uuid;
-    RETURN NULL;
-END
-$$;
-COMMENT ON FUNCTION tasker.write_moves() IS 'Writes the unwritten moves of a step into tasker.step_history when it moves on.';
-CREATE TRIGGER write_moves AFTER UPDATE ON tasker.workflow_steps
-    FOR EACH ROW WHEN (OLD.unwritten > 0 AND NEW.unwritten = OLD.unwritten AND NEW.state <> OLD.state)
-    EXECUTE FUNCTION tasker.write_moves();
 
 CREATE TABLE tasker.step_history (
     task_uuid      uuid NOT NULL,

@@ -1646,9 +1646,7 @@ CREATE INDEX steps_to_decide ON tasker.workflow_steps USING btree (decide_at, ta
 CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at, task_uuid, step_uuid) WHERE (next_retry_at IS NOT NULL);
 CREATE INDEX steps_with_attributes_due ON tasker.workflow_steps USING btree (attributes_at, task_uuid, step_uuid) WHERE (attributes_at < 'infinity'::timestamp with time zone);
 CREATE INDEX steps_with_kept_report ON tasker.workflow_steps USING btree (task_uuid, step_uuid) WHERE (kept_report IS NOT NULL);
-CREATE TRIGGER child_task_is_left AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.child_task_uuid IS NOT NULL) AND (old.state = 'pending'::text) AND (new.state <> 'pending'::text))) EXECUTE FUNCTION tasker.leave_child_task();
 CREATE TRIGGER steps_of_investigated_task_stay AFTER DELETE ON tasker.workflow_steps REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
-CREATE TRIGGER write_moves AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.unwritten > 0) AND (new.unwritten = old.unwritten) AND (new.state <> old.state))) EXECUTE FUNCTION tasker.write_moves();
 COMMENT ON TABLE tasker.workflow_steps IS 'One row a step of a task. The edges of the graph are the arrays of parents and children.';
 COMMENT ON COLUMN tasker.workflow_steps.parents_open IS 'Parents that are not yet complete, resolved by hand or skipped. Of a step whose join_rule is any, at least the true number. Of a step of type map that has its items: the items that are not.';
 COMMENT ON COLUMN tasker.workflow_steps.fence IS 'Goes up with every claim and whenever a lease is taken away; a report must name the current one.';
@@ -1661,7 +1659,7 @@ COMMENT ON COLUMN tasker.workflow_steps.queue_expiries IS 'How often in a row it
 COMMENT ON COLUMN tasker.workflow_steps.awaits_worker_since IS 'When it was taken by no worker in time. It goes back into the queue by itself once a worker for it lives.';
 COMMENT ON COLUMN tasker.workflow_steps.results_bytes IS 'Size of the result (results -> ''result'') as it is read back. Null: not measured, or there is none.';
 COMMENT ON COLUMN tasker.workflow_steps.inputs_bytes IS 'Size of what the step is handed out with: the context of its task and the results of those of its parents that are done. Null: not measured.';
-COMMENT ON COLUMN tasker.workflow_steps.unwritten IS 'Which moves of the attempt that is under way the history does not have yet: 1 enqueue, 2 claim, 3 both. Negative: those that came with the row that ended it.';
+COMMENT ON COLUMN tasker.workflow_steps.unwritten IS 'Which moves of the attempt that is under way the history does not have yet: 1 enqueue, 2 claim, 3 both.';
 COMMENT ON COLUMN tasker.workflow_steps.moves_id IS 'The transition_id of that enqueue; that of the claim is the next.';
 COMMENT ON COLUMN tasker.workflow_steps.enqueued_at IS 'When that enqueue was, of a step that is claimed. While it is enqueued it is state_since.';
 COMMENT ON COLUMN tasker.workflow_steps.join_rule IS 'all, any or none_failed: the step is decided when its parents are done. Null: it has no condition, and no parent of it can be skipped, so it is enqueued at once.';
@@ -2038,23 +2036,6 @@ CREATE FUNCTION tasker.item_counts(p_task uuid, p_map_step uuid) RETURNS jsonb S
 -- functions/key_words.sql
 CREATE FUNCTION tasker.key_words(p_key text) RETURNS text IMMUTABLE;
 
-CREATE OR REPLACE FUNCTION tasker.leave_child_task()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
-    SELECT 'cancel', c.task_uuid, c.parent_task_uuid, c.parent_step_uuid
-    FROM tasker.tasks c
-    WHERE c.parent_task_uuid = NEW.task_uuid AND c.parent_step_uuid = NEW.step_uuid AND c.state NOT IN ('complete', 'cancelled')
-      AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')
-    ORDER BY c.task_uuid
-    ON CONFLICT DO NOTHING;
-    RETURN NULL;
-END
-$function$
-;
-
 -- functions/max_snapshot_bytes.sql
 CREATE FUNCTION tasker.max_snapshot_bytes() RETURNS integer IMMUTABLE;
 
@@ -2430,25 +2411,6 @@ BEGIN
         SELECT make_interval(mins => st.error_recovery_minutes) FROM tasker.staleness_thresholds st WHERE st.only_row
     ) END;
     RETURN NEW;
-END
-$function$
-;
-
-CREATE OR REPLACE FUNCTION tasker.write_moves()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    INSERT INTO tasker.step_history (task_uuid, transition_id, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
-    OVERRIDING SYSTEM VALUE
-    SELECT OLD.task_uuid, m.transition_id, OLD.step_uuid, m.from_state, m.to_state, m.event, OLD.attempts, m.worker_uuid, m.created_at
-    FROM (VALUES
-        (1, OLD.moves_id, 'pending', 'enqueued', 'enqueue', NULL, CASE WHEN OLD.unwritten = 1 THEN OLD.state_since ELSE OLD.enqueued_at END),
-        (2, OLD.moves_id + 1, 'enqueued', 'in_progress', 'claim', OLD.worker_uuid, OLD.last_attempted_at)
-    ) AS m (bit, transition_id, from_state, to_state, event, worker_uuid, created_at)
-    WHERE OLD.unwritten & m.bit <> 0;
-    UPDATE tasker.workflow_steps s SET unwritten = 0 WHERE s.task_uuid = NEW.task_uuid AND s.step_uuid = NEW.step_uuid;
-    RETURN NULL;
 END
 $function$
 ;
