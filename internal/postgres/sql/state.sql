@@ -18,30 +18,14 @@ WHERE t.task_uuid = ANY ($1);
 SELECT clock_timestamp();
 
 -- name: loadWholeTasks
-SELECT x.task_uuid, x.step_uuid, x.step_type, x.is_decision IS NOT NULL AS is_decision, coalesce(x.join_rule, '') AS join_rule,
-    x.namespace, x.handler, x.child_uuids, x.retryable, x.max_attempts, x.backoff, x.backoff_base_ms, x.max_backoff_ms, x.backoff_jitter,
-    coalesce(x.timeout_ms, 0) AS timeout_ms, coalesce(x.remind_first_s, 0) AS remind_first_s, x.priority,
-    x.state, x.state_since, x.attempts, x.fence, x.parents_open, x.next_retry_at, x.awaits_worker_since,
-    coalesce(x.state = 'error' AND x.error ->> 'type' = 'queue_expiry', false) AS unclaimed, x.queue_expiries,
-    x.decide_at, x.decided_at, x.wait_until, x.remind_at, x.reminders, x.worker_uuid, x.lease_expires_at,
-    x.items_total, x.items_limit, coalesce(x.items_free, 0) AS items_free, coalesce(x.item_next, 0) AS item_next, x.item_under_way,
-    x.map_step_uuid, coalesce(x.item_ordinal, 0) AS item_ordinal, x.results_bytes, x.inputs_bytes,
-    x.unwritten, x.moves_id, x.enqueued_at, x.last_attempted_at
-FROM tasker.workflow_steps x
+SELECT x.*
+FROM tasker.loaded_steps x
 WHERE x.task_uuid = ANY ($1)
 ORDER BY x.task_uuid, x.step_uuid;
 
 -- name: loadSteps
 -- Selects the given steps and those that depend on them.
-SELECT x.task_uuid, x.step_uuid, x.step_type, x.is_decision IS NOT NULL AS is_decision, coalesce(x.join_rule, '') AS join_rule,
-    x.namespace, x.handler, x.child_uuids, x.retryable, x.max_attempts, x.backoff, x.backoff_base_ms, x.max_backoff_ms, x.backoff_jitter,
-    coalesce(x.timeout_ms, 0) AS timeout_ms, coalesce(x.remind_first_s, 0) AS remind_first_s, x.priority,
-    x.state, x.state_since, x.attempts, x.fence, x.parents_open, x.next_retry_at, x.awaits_worker_since,
-    coalesce(x.state = 'error' AND x.error ->> 'type' = 'queue_expiry', false) AS unclaimed, x.queue_expiries,
-    x.decide_at, x.decided_at, x.wait_until, x.remind_at, x.reminders, x.worker_uuid, x.lease_expires_at,
-    x.items_total, x.items_limit, coalesce(x.items_free, 0) AS items_free, coalesce(x.item_next, 0) AS item_next, x.item_under_way,
-    x.map_step_uuid, coalesce(x.item_ordinal, 0) AS item_ordinal, x.results_bytes, x.inputs_bytes,
-    x.unwritten, x.moves_id, x.enqueued_at, x.last_attempted_at
+SELECT x.*
 FROM (
     SELECT d.task_uuid, d.step_uuid FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
     UNION
@@ -50,7 +34,7 @@ FROM (
     JOIN tasker.workflow_steps p ON p.task_uuid = d.task_uuid AND p.step_uuid = d.step_uuid
     CROSS JOIN LATERAL unnest(p.child_uuids) AS c (step_uuid)
 ) n
-JOIN tasker.workflow_steps x ON x.task_uuid = n.task_uuid AND x.step_uuid = n.step_uuid;
+JOIN tasker.loaded_steps x ON x.task_uuid = n.task_uuid AND x.step_uuid = n.step_uuid;
 
 -- name: loadItems
 -- Selects the items of map steps that can get the slots of others, and an item of each map step that
@@ -90,17 +74,9 @@ needed AS (
         LIMIT 1
     ) a
 )
-SELECT x.task_uuid, x.step_uuid, x.step_type, x.is_decision IS NOT NULL AS is_decision, coalesce(x.join_rule, '') AS join_rule,
-    x.namespace, x.handler, x.child_uuids, x.retryable, x.max_attempts, x.backoff, x.backoff_base_ms, x.max_backoff_ms, x.backoff_jitter,
-    coalesce(x.timeout_ms, 0) AS timeout_ms, coalesce(x.remind_first_s, 0) AS remind_first_s, x.priority,
-    x.state, x.state_since, x.attempts, x.fence, x.parents_open, x.next_retry_at, x.awaits_worker_since,
-    coalesce(x.state = 'error' AND x.error ->> 'type' = 'queue_expiry', false) AS unclaimed, x.queue_expiries,
-    x.decide_at, x.decided_at, x.wait_until, x.remind_at, x.reminders, x.worker_uuid, x.lease_expires_at,
-    x.items_total, x.items_limit, coalesce(x.items_free, 0) AS items_free, coalesce(x.item_next, 0) AS item_next, x.item_under_way,
-    x.map_step_uuid, coalesce(x.item_ordinal, 0) AS item_ordinal, x.results_bytes, x.inputs_bytes,
-    x.unwritten, x.moves_id, x.enqueued_at, x.last_attempted_at
+SELECT x.*
 FROM needed n
-JOIN tasker.workflow_steps x ON x.task_uuid = n.task_uuid AND x.step_uuid = n.step_uuid;
+JOIN tasker.loaded_steps x ON x.task_uuid = n.task_uuid AND x.step_uuid = n.step_uuid;
 
 -- name: countSteps
 -- Counts the steps of tasks by what they mean for the states of the tasks. Cancelled steps do not

@@ -1689,6 +1689,56 @@ CREATE VIEW tasker.access_revision (
     revision bigint
 );
 
+-- views/loaded_steps.sql
+CREATE VIEW tasker.loaded_steps (
+    task_uuid uuid,
+    step_uuid uuid,
+    step_type text,
+    is_decision boolean,
+    join_rule text,
+    namespace text,
+    handler text,
+    child_uuids uuid[],
+    retryable boolean,
+    max_attempts integer,
+    backoff text,
+    backoff_base_ms integer,
+    max_backoff_ms integer,
+    backoff_jitter boolean,
+    timeout_ms bigint,
+    remind_first_s integer,
+    priority integer,
+    state text,
+    state_since timestamp with time zone,
+    attempts integer,
+    fence bigint,
+    parents_open integer,
+    next_retry_at timestamp with time zone,
+    awaits_worker_since timestamp with time zone,
+    unclaimed boolean,
+    queue_expiries integer,
+    decide_at timestamp with time zone,
+    decided_at timestamp with time zone,
+    wait_until timestamp with time zone,
+    remind_at timestamp with time zone,
+    reminders integer,
+    worker_uuid uuid,
+    lease_expires_at timestamp with time zone,
+    items_total integer,
+    items_limit integer,
+    items_free integer,
+    item_next integer,
+    item_under_way integer,
+    map_step_uuid uuid,
+    item_ordinal integer,
+    results_bytes integer,
+    inputs_bytes bigint,
+    unwritten smallint,
+    moves_id bigint,
+    enqueued_at timestamp with time zone,
+    last_attempted_at timestamp with time zone
+);
+
 -- views/task_transitions.sql
 CREATE VIEW tasker.task_transitions (
     task_uuid uuid,
