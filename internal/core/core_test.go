@@ -235,6 +235,10 @@ func (w *world) step() bool {
 	}
 	w.now = w.now.Add(time.Duration(w.r.IntN(20)) * time.Second)
 	s := w.task.Steps[w.r.IntN(len(w.task.Steps))]
+	if w.r.IntN(50) == 0 {
+		w.changeVersion()
+		return true
+	}
 	switch s.State {
 	case tasker.StepEnqueued:
 		if w.r.IntN(5) == 0 {
@@ -245,6 +249,12 @@ func (w *world) step() bool {
 		s.Fence++
 		w.names += " claim:" + w.name(s)
 	case tasker.StepInProgress:
+		if w.r.IntN(10) == 0 { // its worker releases it
+			s.State, s.Worker, s.LeaseExpires = tasker.StepEnqueued, nil, nil
+			s.Fence++
+			w.names += " release:" + w.name(s)
+			break
+		}
 		w.report(s)
 	case tasker.StepPending:
 		w.wake(s)
@@ -464,6 +474,32 @@ func (w *world) repair(s *Step) {
 	})
 	if s.Fence != fence+1 {
 		w.fatal("the repair of step %s left the fence %d", w.name(s), s.Fence)
+	}
+}
+
+// changeVersion adds a step that the task has in another version, and lets the task continue.
+func (w *world) changeVersion() {
+	if len(w.task.Steps) > 20 || w.task.Phase != "" {
+		return
+	}
+	added := &Step{ID: w.newID(), Type: tasker.StandardStep, State: tasker.StepPending, InputBytes: new(int64), Retry: tasker.Retry{MaxAttempts: 1}}
+	w.called[added.ID] = fmt.Sprint("s", len(w.task.Steps))
+	for _, p := range w.task.Steps {
+		if p.Item == nil && w.r.IntN(3) == 0 {
+			w.parents[added.ID], p.Children = append(w.parents[added.ID], p.ID), append(p.Children, added.ID)
+		}
+	}
+	added.OpenParents = w.openParents(added)
+	w.task.add([]*Step{added})
+	before := copyTask(w.task, func(s *Step) bool { return s != added })
+	w.apply("change version", func(c *Change) { c.Resume() })
+	if begun := added.State == tasker.StepEnqueued; begun != (added.OpenParents == 0) {
+		w.fatal("the new step has %d open parents and is %s", added.OpenParents, added.State)
+	}
+	for _, was := range before.Steps {
+		if s := w.task.Find(was.ID); s.State != was.State || s.Attempts != was.Attempts || s.Items != nil && s.Items.Free != was.Items.Free {
+			w.fatal("the change of version changed step %s from %+v to %+v", w.name(s), was, s)
+		}
 	}
 }
 
