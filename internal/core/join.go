@@ -71,6 +71,16 @@ func ApplyJoin(join tasker.Join, dependencies []Standing) Verdict {
 	}
 }
 
+// IsDue reports whether a pending step must be decided now, of whose parents some are open.
+func IsDue(join tasker.Join, parents, open int) bool {
+	return join != "" && (open == 0 || join == tasker.JoinAny && open < parents)
+}
+
+// IsWaiting reports whether the wait of a pending step begins now, of whose parents some are open.
+func IsWaiting(s tasker.StepTemplate, join tasker.Join, open int) bool {
+	return join == "" && open == 0 && !s.HasHandler()
+}
+
 // Dependency describes a dependency for [CanSkip] and [JoinRule].
 type Dependency struct {
 	Skippable bool // it may be skipped

@@ -145,3 +145,28 @@ func TestStepsThatAreDecided(t *testing.T) {
 		}
 	}
 }
+
+func TestHowANewStepBegins(t *testing.T) {
+	t.Parallel()
+	work, external := tasker.StepTemplate{Type: tasker.StandardStep}, tasker.StepTemplate{Type: tasker.ExternalStep}
+	for _, tt := range []struct {
+		step          tasker.StepTemplate
+		join          tasker.Join
+		parents, open int
+		due, waits    bool
+	}{
+		{work, "", 0, 0, false, false},
+		{external, "", 0, 0, false, true},
+		{external, "", 2, 1, false, false},
+		{external, tasker.JoinAll, 0, 0, true, false},
+		{work, tasker.JoinAll, 2, 1, false, false},
+		{work, tasker.JoinNoneFailed, 2, 0, true, false},
+		{work, tasker.JoinAny, 2, 2, false, false},
+		{work, tasker.JoinAny, 2, 1, true, false},
+	} {
+		due, waits := core.IsDue(tt.join, tt.parents, tt.open), core.IsWaiting(tt.step, tt.join, tt.open)
+		if due != tt.due || waits != tt.waits {
+			t.Errorf("%+v: due %v, waits %v", tt, due, waits)
+		}
+	}
+}

@@ -257,7 +257,7 @@ func (m *migration) rewriteScope(s postgres.VersionedStep, exists, redefined boo
 	}
 }
 
-// link adds the edges between steps and determines which steps are due or waiting.
+// link adds the edges between steps and counts the parents that are done.
 func (m *migration) link(steps []postgres.RewrittenStep, states map[tasker.ID]tasker.StepState) {
 	place := make(map[tasker.ID]int, len(steps))
 	for i, s := range steps {
@@ -269,16 +269,10 @@ func (m *migration) link(steps []postgres.RewrittenStep, states map[tasker.ID]ta
 		for _, p := range s.Parents {
 			parent := &steps[place[p]]
 			parent.Children = append(parent.Children, s.UUID)
-			if !states[p].Done() {
-				s.ParentsOpen++
+			if states[p].Done() {
+				s.ParentsDone++
 			}
 		}
-		if s.Rewrite != postgres.RewriteAll {
-			continue
-		}
-		done := s.ParentsOpen == 0
-		s.Due = s.JoinRule != "" && (done || s.JoinRule == tasker.JoinAny && s.ParentsOpen < len(s.Parents))
-		s.Waits = s.JoinRule == "" && done && !s.HasHandler()
 	}
 }
 

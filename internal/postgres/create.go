@@ -60,10 +60,11 @@ type CreatedStep struct {
 	JoinRule tasker.Join // set if the step must be decided; if empty, it is enqueued when its parents are done
 	Finds    bool        // search attributes use its result
 
-	// Set for a compensation step, whose parents include the step that it compensates.
-	ParentsDone int
-	InputSize   int // size of that step's result
+	ParentsDone int // of a step that is added to an existing task
+	InputSize   int // size of the result of the step that a compensation step undoes
 }
+
+func (s CreatedStep) openParents() int { return len(s.Parents) - s.ParentsDone }
 
 // shortestWait returns the shortest timeout in seconds of the steps that begin to wait when the
 // task starts, or 0 if there is none.
@@ -84,8 +85,10 @@ func (s CreatedStep) firstReminder() int {
 	return s.RemindAfterSeconds[0]
 }
 
-// isDeciding reports whether the step must be decided when its task starts.
-func (s CreatedStep) isDeciding() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
+// isDeciding reports whether the step must be decided when it is stored.
+func (s CreatedStep) isDeciding() bool {
+	return core.IsDue(s.JoinRule, len(s.Parents), s.openParents())
+}
 
 // Insertion configures how tasks are stored.
 type Insertion struct {
@@ -295,7 +298,7 @@ var newStepColumns = columns[taskStep]{
 	newColumn("state text", func(s *taskStep) string { return string(s.State) }),
 	newColumn("parents text", func(s *taskStep) string { return formatIDArray(s.Parents) }),
 	newColumn("children text", func(s *taskStep) string { return formatIDArray(s.Children) }),
-	newColumn("parents_open int", func(s *taskStep) int32 { return int32(len(s.Parents) - s.ParentsDone) }),
+	newColumn("parents_open int", func(s *taskStep) int32 { return int32(s.openParents()) }),
 	newColumn("max_attempts int", func(s *taskStep) int32 { return int32(s.Retry.MaxAttempts) }),
 	newColumn("retryable bool", func(s *taskStep) bool { return s.Retry.Retryable }),
 	newColumn("backoff text", func(s *taskStep) string { return string(s.Retry.Backoff) }),
@@ -311,6 +314,8 @@ var newStepColumns = columns[taskStep]{
 	}),
 	newColumn("context_bytes int", func(s *taskStep) int32 { return int32(s.task.ContextSize + s.InputSize) }),
 	newColumn("start_at timestamptz", func(s *taskStep) *time.Time { return nilIfZeroTime(s.task.Request.StartAt) }),
+	newColumn("due bool", func(s *taskStep) bool { return s.isDeciding() }),
+	newColumn("waits bool", func(s *taskStep) bool { return core.IsWaiting(s.StepTemplate, s.JoinRule, s.openParents()) }),
 }
 
 var (

@@ -82,10 +82,7 @@ type NewVersion struct {
 // RewrittenStep is a step as the new version defines it.
 type RewrittenStep struct {
 	CreatedStep
-	ParentsOpen int
-	Rewrite     Rewrite
-	Due         bool // the step is due to be decided now
-	Waits       bool // the wait of the step begins now
+	Rewrite Rewrite
 }
 
 // Rewrite determines which columns of a step are changed by a new version.
@@ -174,12 +171,9 @@ type rewrittenStep struct {
 }
 
 var rewrittenColumns = append(convertColumns(newStepColumns.pick(
-	"step_uuid", "step_type", "handler", "parents", "children", "max_attempts", "retryable", "backoff", "base_ms", "cap_ms", "jitter", "timeout_s", "ttl_ms", "remind_s", "join_rule", "start_at", "finds",
+	"step_uuid", "step_type", "handler", "parents", "children", "parents_open", "max_attempts", "retryable", "backoff", "base_ms", "cap_ms", "jitter", "timeout_s", "ttl_ms", "remind_s", "join_rule", "start_at", "finds", "due", "waits",
 ), func(s rewrittenStep) taskStep { return s.taskStep }),
-	newColumn("open_now int", func(s *rewrittenStep) int32 { return int32(s.step.ParentsOpen) }),
 	newColumn("rewrite int", func(s *rewrittenStep) int32 { return int32(s.step.Rewrite) }),
-	newColumn("due bool", func(s *rewrittenStep) bool { return s.step.Due }),
-	newColumn("waits bool", func(s *rewrittenStep) bool { return s.step.Waits }),
 )
 
 // convertColumns adapts the columns of T to rows of type U, from which of returns the T.

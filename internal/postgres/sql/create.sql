@@ -130,20 +130,19 @@ SELECT
     CASE WHEN u.state = 'enqueued' THEN now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1) END,
     now(), now(), u.context_bytes, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
     CASE WHEN u.state = 'enqueued' THEN nextval('tasker.step_history_transition_id_seq') END,
-    nullif(u.join_rule, ''), CASE WHEN u.join_rule <> '' AND u.parents_open = 0 THEN coalesce(u.start_at, now()) END,
-    CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.step_type NOT IN ('standard', 'decision') AND u.timeout_s > 0
-        THEN coalesce(u.start_at, now()) + interval '1 second' * u.timeout_s END,
-    nullif(u.remind_s, 0), CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.remind_s > 0
-        THEN coalesce(u.start_at, now()) + interval '1 second' * u.remind_s END,
+    nullif(u.join_rule, ''), CASE WHEN u.due THEN coalesce(u.start_at, now()) END,
+    CASE WHEN u.waits AND u.timeout_s > 0 THEN coalesce(u.start_at, now()) + interval '1 second' * u.timeout_s END,
+    nullif(u.remind_s, 0),
+    CASE WHEN u.waits AND u.remind_s > 0 THEN coalesce(u.start_at, now()) + interval '1 second' * u.remind_s END,
     CASE u.step_type WHEN 'decision' THEN true END, CASE WHEN u.finds THEN timestamptz 'infinity' END
 FROM unnest(
     $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::text[], $10::text[],
     $11::text[], $12::int[], $13::int[], $14::bool[], $15::text[], $16::int[], $17::int[], $18::bool[], $19::int[],
-    $20::int[], $21::text[], $22::bool[], $23::bigint[], $24::int[], $25::timestamptz[]
+    $20::int[], $21::text[], $22::bool[], $23::bigint[], $24::int[], $25::timestamptz[], $26::bool[], $27::bool[]
 ) AS u (
     task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, parents, children, parents_open,
     max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s, remind_s, join_rule, finds, ttl_ms,
-    context_bytes, start_at
+    context_bytes, start_at, due, waits
 );
 
 -- name: insertTaskMoves

@@ -69,7 +69,7 @@ WHERE s.task_uuid = $1 AND s.step_uuid = ANY ($2) AND s.state = 'enqueued' AND r
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE tasker.workflow_steps s
 SET parent_uuids = u.parents::uuid[], child_uuids = u.children::uuid[], updated_at = c.at,
-    parents_open = CASE WHEN s.items_total IS NULL THEN u.open_now ELSE s.parents_open END,
+    parents_open = CASE WHEN s.items_total IS NULL THEN u.parents_open ELSE s.parents_open END,
     inputs_bytes = CASE WHEN s.parent_uuids = u.parents::uuid[] AND u.rewrite < 2 THEN s.inputs_bytes END,
     step_type = CASE WHEN u.rewrite < 2 THEN s.step_type WHEN u.step_type = 'decision' THEN 'standard' ELSE u.step_type END,
     is_decision = CASE WHEN u.rewrite < 2 THEN s.is_decision WHEN u.step_type = 'decision' THEN true END,
@@ -90,7 +90,7 @@ SET parent_uuids = u.parents::uuid[], child_uuids = u.children::uuid[], updated_
     remind_at = CASE WHEN u.rewrite < 2 THEN s.remind_at WHEN u.waits AND u.remind_s > 0 THEN coalesce(u.start_at, c.at) + interval '1 second' * u.remind_s END,
     attributes_at = CASE WHEN u.finds THEN timestamptz 'infinity' END,
     expires_at = CASE WHEN u.rewrite = 1 AND s.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $2) ELSE s.expires_at END
-FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::bool[], $10::text[], $11::int[], $12::int[], $13::bool[], $14::int[], $15::int[], $16::text[], $17::bool[], $18::bigint[], $19::timestamptz[], $20::int[], $21::int[], $22::bool[], $23::bool[]) AS u (step_uuid, step_type, handler, parents, children, max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s, remind_s, join_rule, finds, ttl_ms, start_at, open_now, rewrite, due, waits)
+FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bool[], $11::text[], $12::int[], $13::int[], $14::bool[], $15::int[], $16::int[], $17::text[], $18::bool[], $19::bigint[], $20::timestamptz[], $21::bool[], $22::bool[], $23::int[]) AS u (step_uuid, step_type, handler, parents, children, parents_open, max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s, remind_s, join_rule, finds, ttl_ms, start_at, due, waits, rewrite)
 CROSS JOIN clock c
 WHERE s.task_uuid = $1 AND s.step_uuid = u.step_uuid;
 
