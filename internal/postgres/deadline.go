@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -85,78 +84,13 @@ func (tx *Tx) replaceDeadline(ctx context.Context, task tasker.ID, o *NewOptions
 	return wrapError(classifyDeadlineError(err), "replace the due time of a task")
 }
 
-// openDeadline is true if d is the due time of a task that has not ended.
-const openDeadline = `d.ended_at IS NULL AND d.step_uuid = ` + wholeTask
-
-// beforeSQL returns the time before which the tasks that a filter selects are due.
-func (p *parameters) beforeSQL(f tasker.TaskFilter) string {
-	switch {
-	case f.DueBefore.IsZero():
-		return "now()"
-	case f.Overdue:
-		return "least(now(), " + p.add(f.DueBefore) + "::timestamptz)"
-	default:
-		return p.add(f.DueBefore) + "::timestamptz"
-	}
-}
-
-// dueBeforeSQL returns a condition that is true if task t is open and due before the time in a
-// filter.
-func (p *parameters) dueBeforeSQL(f tasker.TaskFilter) string {
-	return "EXISTS (SELECT FROM tasker.deadlines d WHERE d.task_uuid = t.task_uuid AND " + openDeadline + " AND d.due_at < " + p.beforeSQL(f) + ")"
-}
-
-// buildDuePage selects a page of open tasks that are due before a time, earliest first. It reads
-// one index range per namespace.
+// buildDuePage selects a page of open tasks that are due before a time, earliest first.
 func buildDuePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
-	p := &parameters{}
-	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
-	where := append(p.buildConditions(f, nil), p.buildComparisons(attributes)...)
-	if f.State != "" {
-		where = append(where, "t.state = "+p.add(string(f.State)))
-	}
-	if f.Name != "" {
-		where = append(where, "t.name = "+p.add(f.Name))
-	}
-	where = append(where, "true")
-	return fmt.Sprintf(`
-		SELECT t.*, c.due_at
-		FROM (
-			SELECT l.task_uuid, l.due_at
-			FROM %[1]s m
-			CROSS JOIN LATERAL (
-				SELECT d.task_uuid, d.due_at
-				FROM tasker.deadlines d
-				CROSS JOIN LATERAL (SELECT FROM tasker.tasks t WHERE t.task_uuid = d.task_uuid AND %[2]s OFFSET 0) t
-				WHERE d.namespace = m.namespace AND `+openDeadline+` AND d.due_at < %[3]s
-				ORDER BY d.due_at, d.task_uuid
-				LIMIT %[4]s::bigint + %[5]s::bigint
-			) l
-			ORDER BY l.due_at, l.task_uuid LIMIT %[4]s OFFSET %[5]s
-		) c
-		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`, p.namespacesSQL(f, scope), strings.Join(where, " AND "), p.beforeSQL(f), limit, offset), *p
+	p := parameters{f.Limit + 1, f.Offset, namespacesOf(f, scope), nilIfZeroTime(f.DueBefore), f.Overdue}
+	conditions := append(p.buildConditions(f, nil), p.buildComparisons(attributes)...)
+	conditions = append(append(conditions, p.is("state", string(f.State))...), p.is("name", f.Name)...)
+	return addConditions(statement("dueTasks"), "conditions", onTask("d", conditions)), p
 }
-
-// dueSQL selects a [tasker.Deadline]. The argument ended is the completion time, and over is true
-// after any other end.
-func dueSQL(task, step, ended, over string) string {
-	return `(
-        SELECT jsonb_build_object('due_at', q.due_at, 'warn_at', q.warn_at, 'overdue', CASE WHEN q.investigate THEN 'investigate' ELSE 'tell' END, 'source', q.source,
-            'set_by', q.set_by, 'warned_at', q.warned_at, 'announced_at', q.announced_at, 'state', CASE
-                WHEN ` + ended + ` <= q.due_at THEN 'met'
-                WHEN ` + ended + ` > q.due_at THEN 'missed'
-                WHEN ` + over + ` THEN 'ended'
-                WHEN q.due_at <= now() THEN 'overdue'
-                WHEN q.warn_at <= now() THEN 'soon'
-                ELSE 'ahead' END)
-        FROM tasker.deadlines q
-        WHERE q.task_uuid = ` + task + ` AND q.step_uuid = ` + step + `
-    )`
-}
-
-var (
-	dueOfTask = dueSQL("t.task_uuid", wholeTask, "CASE WHEN t.state = 'complete' THEN t.completed_at END", "q.ended_at IS NOT NULL")
-)
 
 // findDeadlines returns the due times of those tasks that have one.
 func findDeadlines(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*tasker.Deadline, error) {

@@ -26,13 +26,22 @@ func (p *parameters) add(value any) string {
 	return fmt.Sprintf("$%d", len(*p))
 }
 
+// is returns the condition that a column of task t has a value. It returns none if the value is
+// empty.
+func (p *parameters) is(column, value string) []string {
+	if value == "" {
+		return nil
+	}
+	return []string{"t." + column + " = " + p.add(value)}
+}
+
 // addConditions adds conditions to a statement where it has a comment with the name.
-func addConditions(sql, name string, conditions []string) string {
+func addConditions(base, name string, conditions []string) string {
 	mark := " /* " + name + " */"
 	if len(conditions) == 0 {
-		return strings.Replace(sql, mark, "", 1)
+		return strings.Replace(base, mark, "", 1)
 	}
-	return strings.Replace(sql, mark, " AND "+strings.Join(conditions, " AND "), 1)
+	return strings.Replace(base, mark, " AND "+strings.Join(conditions, " AND "), 1)
 }
 
 // A searchPlan is the condition of a filter whose index is used to read a page.
@@ -87,25 +96,7 @@ func (db *DB) sortRarestFirst(ctx context.Context, f tasker.TaskFilter, scope ac
 	if len(f.Tags) < 2 {
 		return f.Tags, nil
 	}
-	p := &parameters{}
-	tags, most := p.add(f.Tags), p.add(fewTasks+1)
-	list, err := collectColumn[string](ctx, db.pool, fmt.Sprintf(`
-		SELECT u.tag
-		FROM unnest(%[1]s::text[]) WITH ORDINALITY AS u (tag, place)
-		CROSS JOIN LATERAL (
-			SELECT count(*) AS tasks
-			FROM (
-				SELECT
-				FROM %[3]s m
-				CROSS JOIN LATERAL (
-					SELECT FROM tasker.task_attributes a
-					WHERE a.namespace = m.namespace AND a.name = '%[4]s' AND a.text_value = u.tag
-					LIMIT %[2]s::bigint
-				) a
-				LIMIT %[2]s::bigint
-			) x
-		) c
-		ORDER BY c.tasks, u.place`, tags, most, p.namespacesSQL(f, scope), tagAttribute), *p...)
+	list, err := collectColumn[string](ctx, db.pool, statement("sortTagsByRarity"), f.Tags, fewTasks+1, namespacesOf(f, scope))
 	return list, wrapError(err, "count the tasks of tags")
 }
 
@@ -113,8 +104,8 @@ func (db *DB) sortRarestFirst(ctx context.Context, f tasker.TaskFilter, scope ac
 // the seek.
 func (p *parameters) buildConditions(f tasker.TaskFilter, found *searchPlan) (list []string) {
 	is := func(name, column, value string) {
-		if value != "" && (found == nil || found.name != name) {
-			list = append(list, "t."+column+" = "+p.add(value))
+		if found == nil || found.name != name {
+			list = append(list, p.is(column, value)...)
 		}
 	}
 	if f.DeadLettered != nil {
@@ -151,27 +142,55 @@ func (p *parameters) buildConditions(f tasker.TaskFilter, found *searchPlan) (li
 
 // buildSearchPage selects a page of tasks by a seek. It merges the newest tasks of each namespace.
 func buildSearchPage(f tasker.TaskFilter, scope access.Scope, by *searchPlan) (sql string, args []any) {
-	p := &parameters{}
-	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
-	where := p.buildConditions(f, by)
-	where = append(where, p.buildComparisons(by.rest)...)
-	if f.State != "" {
-		where = append(where, "t.state = "+p.add(string(f.State)))
+	p := parameters{f.Limit + 1, f.Offset, namespacesOf(f, scope)}
+	found := ""
+	switch by.name {
+	case idempotencyKey:
+		sql, p = statement("tasksByKey"), append(p, by.value)
+	case correlationAttribute:
+		var own any
+		if id, err := uuid.Parse(fmt.Sprint(by.value)); err == nil {
+			own = id
+		}
+		sql, p = statement("tasksByCorrelation"), append(p, by.value, own)
+	default:
+		switch by.column {
+		case "text_value":
+			sql = statement("tasksByText")
+		case "number_value":
+			sql = statement("tasksByNumber")
+		default:
+			sql = statement("tasksByTime")
+		}
+		p = append(p, by.name)
+		found = "a." + by.column + " " + by.operator + " " + p.add(by.value)
 	}
-	if f.Name != "" {
-		where = append(where, "t.name = "+p.add(f.Name))
+	conditions := append(p.buildConditions(f, by), p.buildComparisons(by.rest)...)
+	conditions = append(append(conditions, p.is("state", string(f.State))...), p.is("name", f.Name)...)
+	if by.name == idempotencyKey {
+		return addConditions(sql, "conditions", conditions), p
 	}
-	sql = fmt.Sprintf(`
-		SELECT t.*, c.found_by
-		FROM (
-			SELECT l.task_uuid, l.found_by
-			FROM %s m
-			CROSS JOIN LATERAL (%s) l
-			ORDER BY l.found_by DESC NULLS LAST, l.task_uuid DESC LIMIT %s OFFSET %s
-		) c
-		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`,
-		p.namespacesSQL(f, scope), p.foundSQL(f, by, where, limit+"::bigint + "+offset+"::bigint"), limit, offset)
-	return sql, *p
+	first, end := idRange(f)
+	within := fmt.Sprintf("a.task_uuid >= %s AND a.task_uuid < %s", p.add(first), p.add(end))
+	if by.isRange() {
+		// The index of a range is ordered by value and does not restrict the ids. CASE keeps the
+		// planner from assuming that few ids match and using another index.
+		within = "CASE WHEN " + within + " THEN true ELSE false END"
+	}
+	attribute := append([]string{within}, onTask("a", conditions)...)
+	if found != "" {
+		attribute = append(attribute, found)
+	}
+	return addConditions(addConditions(sql, "conditions", attribute), "tasks", conditions), p
+}
+
+// onTask returns a condition that the task of a row fulfills conditions on task t. It returns none
+// for no conditions.
+func onTask(row string, conditions []string) []string {
+	if len(conditions) == 0 {
+		return nil
+	}
+	return []string{"EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = " + row + ".task_uuid AND " + strings.Join(conditions, " AND ") + " OFFSET 0)"}
 }
 
 // buildComparisons returns conditions on the attributes of task t.
@@ -184,18 +203,12 @@ func (p *parameters) buildComparisons(attributes []comparison) (list []string) {
 	return list
 }
 
-// namespacesSQL returns a FROM item with the namespaces that a filter selects.
-func (p *parameters) namespacesSQL(f tasker.TaskFilter, scope access.Scope) string {
-	switch {
-	case f.Namespace != "" && scope.Has(f.Namespace):
-		return "(SELECT " + p.add(f.Namespace) + "::text AS namespace)"
-	case f.Namespace != "":
-		return "(SELECT NULL::text AS namespace)"
-	case !scope.IncludesAll():
-		return "(SELECT unnest(" + p.add(scope.List()) + "::text[]) AS namespace)"
-	default:
-		return "(SELECT DISTINCT n.namespace FROM tasker.task_templates n)"
+// namespacesOf returns the namespaces that a filter selects, or nil for all.
+func namespacesOf(f tasker.TaskFilter, scope access.Scope) []string {
+	if f.Namespace != "" {
+		scope = scope.Intersect(access.NamespaceScope(f.Namespace))
 	}
+	return scope.List()
 }
 
 // lastID is the greatest id. No task has it.
@@ -214,39 +227,4 @@ func idRange(f tasker.TaskFilter) (first, end tasker.ID) {
 		end = f.Before
 	}
 	return first, end
-}
-
-// foundSQL selects the newest tasks in namespace m by a seek. NULLS LAST makes the planner use the
-// index of the seek.
-func (p *parameters) foundSQL(f tasker.TaskFilter, by *searchPlan, where []string, limit string) string {
-	byID := func(condition string) string {
-		return "SELECT t.task_uuid, NULL AS found_by FROM tasker.tasks t WHERE t.namespace = m.namespace AND " + strings.Join(append([]string{condition}, where...), " AND ")
-	}
-	if by.name == idempotencyKey {
-		return byID("t.idempotency_key = " + p.add(by.value))
-	}
-	joined := ""
-	if len(where) > 0 {
-		joined = "CROSS JOIN LATERAL (SELECT FROM tasker.tasks t WHERE t.task_uuid = a.task_uuid AND " + strings.Join(where, " AND ") + " OFFSET 0) t"
-	}
-	first, end := idRange(f)
-	value, rank := p.add(by.value), "NULL"
-	within := fmt.Sprintf("a.task_uuid >= %s AND a.task_uuid < %s", p.add(first), p.add(end))
-	if by.isRange() {
-		// The index of a range is ordered by value and does not restrict the ids. CASE keeps the
-		// planner from assuming that few ids match and using another index.
-		rank, within = "a."+by.column, "CASE WHEN "+within+" THEN true ELSE false END"
-	}
-	found := fmt.Sprintf(`
-		SELECT a.task_uuid, %s AS found_by
-		FROM tasker.task_attributes a
-		%s
-		WHERE a.namespace = m.namespace AND a.name = %s AND a.%[4]s %s %s AND %s
-		ORDER BY a.%[4]s DESC, a.task_uuid DESC NULLS LAST
-		LIMIT %[8]s`, rank, joined, p.add(by.name), by.column, by.operator, value, within, limit)
-	if id, err := uuid.Parse(fmt.Sprint(by.value)); err == nil && by.name == correlationAttribute {
-		// A task that was created without a correlation id uses its own id and has no attribute.
-		return "(" + found + ") UNION ALL " + byID("t.task_uuid = "+p.add(id)+" AND t.correlation_id = "+value)
-	}
-	return found
 }

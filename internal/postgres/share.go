@@ -80,7 +80,7 @@ func (s *sharedPool) checkServer(ctx context.Context, settings map[string]string
 	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		const name = "client_connection_check_interval" // see Open
 		var pg *pgconn.PgError
-		_, err := c.Exec(ctx, "SELECT set_config('"+name+"', '1s', true)", pgx.QueryExecModeExec) // until its end
+		_, err := c.Exec(ctx, statement("trySetting"), pgx.QueryExecModeExec, name, "1s")
 		switch {
 		case err == nil:
 			settings[name] = "1s"
@@ -92,7 +92,7 @@ func (s *sharedPool) checkServer(ctx context.Context, settings map[string]string
 			{"default_transaction_read_only", "off", "the engine must be able to write"},
 		} {
 			var value string
-			err := c.QueryRow(ctx, "SELECT current_setting($1)", pgx.QueryExecModeExec, required.name).Scan(&value)
+			err := c.QueryRow(ctx, statement("currentSetting"), pgx.QueryExecModeExec, required.name).Scan(&value)
 			if err == nil && value != required.value {
 				err = tasker.Errorf(tasker.Invalid, "the sessions of the pool have %s = %s: it must be %s, because %s",
 					required.name, value, required.value, required.why)

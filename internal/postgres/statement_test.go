@@ -42,14 +42,6 @@ func prepares(ctx context.Context, tx *Tx, list ...string) error {
 // built runs the functions that put a statement together for each call, in all forms
 // that it can have.
 var built = map[string]func(ctx context.Context, db *DB) error{
-	"DB.sortRarestFirst": inScopes(func(ctx context.Context, db *DB) error {
-		for _, namespace := range []string{"", "a"} {
-			if _, err := db.sortRarestFirst(ctx, tasker.TaskFilter{Namespace: namespace, Tags: []string{"a", "b"}}, access.ScopeFromContext(ctx)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}),
 	"DB.Tasks": inScopes(func(ctx context.Context, db *DB) error {
 		_, err := db.pool.Exec(ctx, `INSERT INTO tasker.attribute_names (namespace, name, type)
 			VALUES ('a', 'customer', 'text'), ('a', 'risk', 'number'), ('a', 'due', 'time'), ('a', 'gift', 'bool') ON CONFLICT DO NOTHING`)
