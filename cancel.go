@@ -12,10 +12,10 @@ type CancelBatchRequest struct {
 
 // CancelBatch is the result of one batch.
 type CancelBatch struct {
-	Cancelled int    // cancelled or compensating tasks; in a dry run, tasks that would be
-	Failed    int    // tasks that could not be cancelled; the server log has the errors
-	Sample    []Task // the first tasks of the batch
-	HasMore   bool   // more tasks match: repeat the request
+	Cancelled int    `json:"cancelled" doc:"Cancelled or compensating tasks. In a dry run, tasks that would be."`
+	Failed    int    `json:"failed" doc:"Tasks that could not be cancelled. The server log has the errors."`
+	HasMore   bool   `json:"more" doc:"More tasks match: repeat the request."`
+	Sample    []Task `json:"sample" doc:"First tasks of the batch, in their previous state."`
 }
 
 // Limits of one batch.

@@ -56,10 +56,8 @@ func ConflictPolicies() []ConflictPolicy {
 
 // TaskOptions are the start options of a task.
 type TaskOptions struct {
-	StartBy *time.Time `json:"start_by,omitempty"` // the task expires unless a step is claimed by then
-
-	UniqueKey string `json:"unique_key,omitempty"` // unique among the open tasks of the template
-
-	DebounceKey    string `json:"debounce_key,omitempty"`    // requests with this key are merged until the task starts
-	MergedRequests int    `json:"merged_requests,omitempty"` // after the first
+	StartBy        *time.Time     `json:"start_by" db:"-" doc:"The task is cancelled with the reason expired unless a step is claimed by then. Null: no limit."`
+	UniqueKey      OptionalString `json:"unique_key" db:"-" doc:"Unique among the open tasks of the template. Null if there is none or the caller lacks payloads:read."`
+	DebounceKey    OptionalString `json:"debounce_key" db:"-" doc:"Requests with this key are merged into the task until it starts. Null if there is none or the caller lacks payloads:read."`
+	MergedRequests int            `json:"merged_requests" db:"-" doc:"Merged requests after the first."`
 }

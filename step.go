@@ -38,44 +38,55 @@ func (s StepState) Done() bool {
 
 // Step is one node of the graph of a task.
 type Step struct {
-	UUID                  ID
-	TaskUUID              ID
-	Name                  string
-	Type                  StepType
-	Handler               string
-	State                 StepState
-	StateSince            time.Time
-	DependenciesSatisfied bool
-	RetryEligible         bool
-	ReadyForExecution     bool
-	TotalParents          int
-	CompletedParents      int
-	Attempts              int
-	MaxAttempts           int
-	Retryable             bool
-	Parents               []ID
-	WorkerUUID            *ID
-	LeaseExpiresAt        *time.Time
-	LastAttemptedAt       *time.Time
-	LastFailureAt         *time.Time
-	NextRetryAt           *time.Time
-	CreatedAt             time.Time
-	UpdatedAt             time.Time
-	CompletedAt           *time.Time
-	DecisionDue           bool       // pending, and about to be decided
-	DecidedAt             *time.Time // when its condition and join allowed it to run
-	SkipReason            string
-	WaitUntil             *time.Time      // end of the wait of an external or wait step
-	Reminders             int             // of the current wait of an external step
-	RemindAt              *time.Time      // next reminder
-	Assignee              string          // of an external step; empty if unassigned
-	ChildTaskUUID         *ID             // latest task of a child step
-	Map                   *MapItem        `db:"-"` // of an item of a map step
-	Items                 *ItemCounts     `db:"-"` // of a map step with items
-	Checkpoint            *Checkpoint     `db:"-"` // latest checkpoint; nil if there is none or the step is done
-	Due                   *Deadline       // nil if it has no due time or is not ready
-	Results               json.RawMessage // a [StepResult], or nil
-	Error                 json.RawMessage // a [StepFailure], or nil
+	UUID                  ID              `json:"step_uuid"`
+	TaskUUID              ID              `json:"task_uuid"`
+	Name                  string          `json:"name"`
+	Type                  StepType        `json:"type"`
+	Handler               string          `json:"handler"`
+	State                 StepState       `json:"current_state"`
+	StateSince            time.Time       `json:"-"`
+	DependenciesSatisfied bool            `json:"dependencies_satisfied"`
+	RetryEligible         bool            `json:"retry_eligible" doc:"The step is in error, retryable, and its backoff has passed."`
+	ReadyForExecution     bool            `json:"ready_for_execution"`
+	TotalParents          int             `json:"total_parents"`
+	CompletedParents      int             `json:"completed_parents"`
+	Parents               []ID            `json:"dependencies" doc:"Ids of the steps that must complete first."`
+	Attempts              int             `json:"attempts"`
+	MaxAttempts           int             `json:"max_attempts"`
+	Retryable             bool            `json:"-"`
+	LastAttemptedAt       *time.Time      `json:"last_attempted_at"`
+	LastFailureAt         *time.Time      `json:"last_failure_at"`
+	NextRetryAt           *time.Time      `json:"next_retry_at"`
+	WorkerUUID            *ID             `json:"worker_uuid"`
+	LeaseExpiresAt        *time.Time      `json:"lease_expires_at"`
+	CreatedAt             time.Time       `json:"created_at"`
+	UpdatedAt             time.Time       `json:"updated_at"`
+	CompletedAt           *time.Time      `json:"completed_at"`
+	DecisionDue           bool            `json:"decision_due" doc:"A server is about to decide whether the step runs or is skipped."`
+	DecidedAt             *time.Time      `json:"decided_at" doc:"When its condition and join allowed the step to run. Null if not decided yet or not applicable."`
+	WaitUntil             *time.Time      `json:"wait_until" doc:"When the wait of the step times out, with the outcome on_timeout of its template. Null if it does not wait or has no timeout."`
+	Reminders             int             `json:"reminders" doc:"Reminders sent in the current wait of an external step."`
+	RemindAt              *time.Time      `json:"remind_at" doc:"Next reminder, from remind_after_seconds of the template, or null."`
+	Assignee              OptionalString  `json:"assignee" doc:"Assignee of an external step: a person, or group: and a group. Null if unassigned."`
+	Due                   *Deadline       `json:"due" doc:"Due time of the step. Null if it has none or is not ready."`
+	Undoes                OptionalString  `json:"undo_of" db:"-" doc:"Name of the step that this one compensates. Null for steps of the template."`
+	ChildTaskUUID         *ID             `json:"child_task_uuid" doc:"Latest task of a child step, or null."`
+	MapStepUUID           *ID             `json:"map_step_uuid,omitempty" doc:"Map step of an item. Absent for other steps."`
+	Ordinal               *int            `json:"ordinal,omitempty" doc:"Position of an item, from 0."`
+	Item                  json.RawMessage `json:"item,omitempty" doc:"Element of the list for the handler of an item."`
+	Items                 *ItemCounts     `json:"items,omitempty" db:"counted" doc:"Items of a map step by state. Absent if it has none yet."`
+	Checkpoint            *Checkpoint     `json:"checkpoint,omitempty" db:"saved" doc:"Latest checkpoint. Absent if there is none or the step is done."`
+	SkipReason            OptionalString  `json:"skip_reason" doc:"Why the step was skipped, or null."`
+	Results               json.RawMessage `json:"results" doc:"Last result {success, result, metadata}, or null."`
+	Error                 json.RawMessage `json:"error" doc:"Last failure {message, type, retryable, …}, or null."`
+}
+
+// Describe sets the derived fields.
+func (s *Step) Describe() {
+	s.Undoes = OptionalString(s.UndoOf())
+	if s.Parents == nil {
+		s.Parents = []ID{}
+	}
 }
 
 // UndoOf returns the name of the step that s compensates, or "".
@@ -84,13 +95,6 @@ func (s Step) UndoOf() string {
 		return name
 	}
 	return ""
-}
-
-// MapItem identifies a step as an item of a map step.
-type MapItem struct {
-	StepUUID ID              // of the map step
-	Ordinal  int             // position in the list, from 0
-	Value    json.RawMessage // input of the handler
 }
 
 // Checkpoint is the progress that a worker saved. Later attempts receive it.

@@ -57,8 +57,14 @@ type TaskPhase string
 // no phase.
 const Compensating TaskPhase = "compensating"
 
+// MarshalJSON returns null if p is empty.
+func (p TaskPhase) MarshalJSON() ([]byte, error) { return marshalOptional(string(p)) }
+
 // TaskOutcome is the outcome of a compensation.
 type TaskOutcome string
+
+// MarshalJSON returns null if o is empty.
+func (o TaskOutcome) MarshalJSON() ([]byte, error) { return marshalOptional(string(o)) }
 
 // Compensation outcomes. A task that was cancelled without compensation has none.
 const (
@@ -94,65 +100,84 @@ type NewTask struct {
 	DueAfter time.Duration // after the start; alternative to DueAt
 }
 
-// Task is one run of a template.
+// Task is one run of a template. Lists omit its context, its attributes and its steps.
 type Task struct {
-	UUID                ID
-	TemplateUUID        ID
-	Namespace           string
-	Name                string
-	Version             string
-	State               TaskState
-	StateSince          time.Time
-	Phase               TaskPhase
-	Outcome             TaskOutcome // of a compensation; otherwise empty
-	Priority            int
-	Context             json.RawMessage
-	Initiator           string
-	SourceSystem        string
-	Reason              string
-	Tags                []string
-	Attributes          []string // search attributes with a value, see [ParseAttributeFilter]; nil in lists
-	CorrelationID       string
-	ParentCorrelationID string
-	IdempotencyKey      string
-	RecreatedFrom       *ID
-	ParentTaskUUID      *ID // task whose step started this one; may be deleted
-	ParentStepUUID      *ID // step that started this task
-	StartAt             *time.Time
-	CreatedAt           time.Time
-	UpdatedAt           time.Time
-	CompletedAt         *time.Time
-	Options             *TaskOptions
-	Due                 *Deadline  // nil if it has no due time
-	MaxDurationEndsAt   *time.Time // end of max_duration_minutes
-	Counts              StepCounts `db:"-"`
-	DeadLetter          DeadLetter `db:"-"`
+	UUID                ID              `json:"task_uuid"`
+	TemplateUUID        ID              `json:"-"`
+	Namespace           string          `json:"namespace"`
+	Name                string          `json:"name"`
+	Version             string          `json:"version"`
+	State               TaskState       `json:"status" doc:"State of the task."`
+	Phase               TaskPhase       `json:"phase" enum:"compensating" doc:"compensating: the task compensates its completed steps. Otherwise null."`
+	Outcome             TaskOutcome     `json:"outcome" enum:"compensated,compensation_stopped,nothing_to_compensate" doc:"Outcome of a compensation: completed; cancelled before its end; no completed step had a compensation. Null without a compensation and while it runs."`
+	StateSince          time.Time       `json:"state_since" doc:"When the task entered its state, or last made progress in it."`
+	Priority            int             `json:"priority"`
+	Context             json.RawMessage `json:"context,omitempty" doc:"Absent in lists."`
+	Initiator           string          `json:"initiator"`
+	SourceSystem        string          `json:"source_system"`
+	Reason              string          `json:"reason"`
+	Tags                []string        `json:"tags"`
+	Attributes          []string        `json:"attributes,omitempty" doc:"Search attributes with a value, each as NAME:VALUE. Absent in lists and for callers without payloads:read."`
+	Warnings            []Fault         `json:"warnings,omitempty" db:"-" doc:"Only in create responses: search attributes that the task does not have, and why."`
+	CorrelationID       string          `json:"correlation_id"`
+	ParentCorrelationID OptionalString  `json:"parent_correlation_id"`
+	IdempotencyKey      string          `json:"-"` // a secret of the caller that created the task
+	RecreatedFrom       *ID             `json:"recreated_from"`
+	ParentTaskUUID      *ID             `json:"parent_task_uuid" doc:"Task whose step started this one, or null. It may be deleted."`
+	ParentStepUUID      *ID             `json:"parent_step_uuid" doc:"Step that started this task."`
+	StartAt             *time.Time      `json:"start_at"`
+	TaskOptions
+	Due               *Deadline      `json:"due" doc:"Due time of the task, or null."`
+	MaxDurationEndsAt *time.Time     `json:"max_duration_ends_at" doc:"End of max_duration_minutes of its template, or null."`
+	FirstDeadline     OptionalString `json:"first_deadline" db:"-" enum:"due,max_duration" doc:"The earlier of the two, or null."`
+	CreatedAt         time.Time      `json:"created_at"`
+	UpdatedAt         time.Time      `json:"updated_at"`
+	CompletedAt       *time.Time     `json:"completed_at"`
+	StepCounts
+	CompletionPercentage float64 `json:"completion_percentage" db:"-"`
+	DeadLetter
+	Steps []Step `json:"steps,omitempty" db:"-" doc:"Absent in lists."` // set only in responses of the API
+}
+
+// Describe sets the derived fields.
+func (t *Task) Describe() {
+	if t.Tags == nil {
+		t.Tags = []string{}
+	}
+	if t.Total > 0 {
+		t.CompletionPercentage = float64((t.Completed+t.Skipped)*10000/t.Total) / 100
+	}
+	first, _ := FirstDeadline(t.Due, t.MaxDurationEndsAt)
+	t.FirstDeadline = OptionalString(first)
+	t.Mark, t.MarkLabel = t.Kind(), OptionalString(t.Label())
 }
 
 // Settled reports whether the task has ended, or has an investigation that is open or has ended as
 // permanently failed. Callers that wait for a task wait until then.
-func (t Task) Settled() bool { return t.State.Final() || t.DeadLetter.DeadLettered }
+func (t Task) Settled() bool { return t.State.Final() || t.DeadLettered }
 
 // StepCounts counts the steps of a task by state.
 type StepCounts struct {
-	Total      int
-	Pending    int
-	InProgress int // enqueued, in progress or waiting for orchestration
-	Completed  int // complete or resolved manually
-	Failed     int // in error, including steps that will be retried
-	Ready      int // enqueued
-	Cancelled  int
-	Skipped    int
+	Total      int `json:"total_steps"`
+	Pending    int `json:"pending_steps"`
+	InProgress int `json:"in_progress_steps"` // enqueued, in progress or waiting for orchestration
+	Completed  int `json:"completed_steps"`   // complete or resolved manually
+	Skipped    int `json:"skipped_steps" doc:"Steps skipped by a branch."`
+	Failed     int `json:"failed_steps"` // in error, including steps that will be retried
+	Ready      int `json:"ready_steps"`  // enqueued
+	Cancelled  int `json:"-"`
 }
 
 // DeadLetter marks a task whose investigation is open or has ended as permanently failed.
 type DeadLetter struct {
-	DeadLettered bool
-	At           *time.Time       `db:"dead_lettered_at"`
-	Reason       string           `db:"dead_letter_reason"`
-	EntryUUID    *ID              `db:"dlq_entry_uuid"`
-	Status       ResolutionStatus `db:"dead_letter_status"` // pending or permanently_failed
-	RecoveredAt  *time.Time       `db:"dead_letter_recovered_at"`
+	DeadLettered   bool             `json:"dead_lettered" doc:"An investigation of this task is open, or ended as permanently_failed."`
+	DeadLetteredAt *time.Time       `json:"dead_lettered_at" db:"dead_lettered_at"`
+	MarkReason     OptionalString   `json:"dead_letter_reason" db:"dead_letter_reason"`
+	Mark           MarkKind         `json:"dead_letter_mark" db:"-" enum:"permanently_failed,under_investigation,opened_by_hand,recovered" doc:"Meaning of the investigation for the task: permanently failed; it cannot progress or a step failed; opened by an operator; it continued automatically and the investigation is still open. Null without one."`
+	MarkLabel      OptionalString   `json:"dead_letter_label" db:"-" doc:"Mark and reason in words."`
+	EntryUUID      *ID              `json:"dlq_entry_uuid" db:"dlq_entry_uuid"`
+	EntryStatus    ResolutionStatus `json:"-" db:"dead_letter_status"` // pending or permanently_failed
+	RecoveredAt    *time.Time       `json:"-" db:"dead_letter_recovered_at"`
 }
 
 // MarkKind classifies the mark of a task.
@@ -168,6 +193,9 @@ const (
 	MarkRecovered MarkKind = "recovered"
 )
 
+// MarshalJSON returns null if k is empty.
+func (k MarkKind) MarshalJSON() ([]byte, error) { return marshalOptional(string(k)) }
+
 // MarkKinds lists all kinds of marks.
 func MarkKinds() []MarkKind {
 	return []MarkKind{MarkPermanentlyFailed, MarkUnderInvestigation, MarkOpenedByHand, MarkRecovered}
@@ -178,11 +206,11 @@ func (d DeadLetter) Kind() MarkKind {
 	switch {
 	case !d.DeadLettered:
 		return ""
-	case d.Status == EntryPermanentlyFailed:
+	case d.EntryStatus == EntryPermanentlyFailed:
 		return MarkPermanentlyFailed
 	case d.RecoveredAt != nil:
 		return MarkRecovered
-	case d.Reason == string(ManualDLQ):
+	case d.MarkReason == OptionalString(ManualDLQ):
 		return MarkOpenedByHand
 	default:
 		return MarkUnderInvestigation
@@ -192,7 +220,7 @@ func (d DeadLetter) Kind() MarkKind {
 // Label returns the mark in words, such as "Under investigation: max retries exceeded", or "" if
 // the task has none.
 func (d DeadLetter) Label() string {
-	reason := strings.ReplaceAll(d.Reason, "_", " ")
+	reason := strings.ReplaceAll(string(d.MarkReason), "_", " ")
 	switch d.Kind() {
 	case "":
 		return ""

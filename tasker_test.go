@@ -107,11 +107,11 @@ func TestMarks(t *testing.T) {
 		label string
 	}{
 		{tasker.DeadLetter{}, "", ""},
-		{tasker.DeadLetter{DeadLettered: true, Reason: "max_retries_exceeded", Status: "pending"}, "under_investigation", "Under investigation: max retries exceeded"},
-		{tasker.DeadLetter{DeadLettered: true, Reason: "manual_dlq", Status: "pending"}, "opened_by_hand", "Under investigation, opened by hand"},
-		{tasker.DeadLetter{DeadLettered: true, Reason: "staleness_timeout", Status: "pending", RecoveredAt: &now}, "recovered", "Recovered, investigation still open: staleness timeout"},
-		{tasker.DeadLetter{DeadLettered: true, Reason: "staleness_timeout", Status: "permanently_failed", RecoveredAt: &now}, "permanently_failed", "Permanently failed: staleness timeout"},
-		{tasker.DeadLetter{DeadLettered: true, Reason: "manual_dlq", Status: "permanently_failed"}, "permanently_failed", "Permanently failed: manual dlq"},
+		{tasker.DeadLetter{DeadLettered: true, MarkReason: "max_retries_exceeded", EntryStatus: "pending"}, "under_investigation", "Under investigation: max retries exceeded"},
+		{tasker.DeadLetter{DeadLettered: true, MarkReason: "manual_dlq", EntryStatus: "pending"}, "opened_by_hand", "Under investigation, opened by hand"},
+		{tasker.DeadLetter{DeadLettered: true, MarkReason: "staleness_timeout", EntryStatus: "pending", RecoveredAt: &now}, "recovered", "Recovered, investigation still open: staleness timeout"},
+		{tasker.DeadLetter{DeadLettered: true, MarkReason: "staleness_timeout", EntryStatus: "permanently_failed", RecoveredAt: &now}, "permanently_failed", "Permanently failed: staleness timeout"},
+		{tasker.DeadLetter{DeadLettered: true, MarkReason: "manual_dlq", EntryStatus: "permanently_failed"}, "permanently_failed", "Permanently failed: manual dlq"},
 	} {
 		if tt.mark.Kind() != tt.kind || tt.mark.Label() != tt.label {
 			t.Errorf("%+v is %q, %q", tt.mark, tt.mark.Kind(), tt.mark.Label())

@@ -38,7 +38,7 @@ func TestTheEnumerationsOfTheWire(t *testing.T) {
 	enumerates[apiv1.FiringPage](t, "NextKind", tasker.FiringKinds())
 	enumerates[apiv1.Firing](t, "Outcome", tasker.FiringOutcomes())
 	enumerates[apiv1.Unique](t, "OnConflict", tasker.ConflictPolicies())
-	enumerates[apiv1.Task](t, "DeadLetterMark", tasker.MarkKinds())
+	enumerates[tasker.Task](t, "Mark", tasker.MarkKinds())
 	enumerates[tasker.Deadline](t, "State", tasker.DeadlineStates())
 	enumerates[tasker.AnswerLink](t, "State", tasker.AnswerLinkStates())
 }

@@ -4,58 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"time"
 
 	"tasker.example/tasker"
 )
 
-// Step is one step of a task.
-type Step struct {
-	StepUUID              string             `json:"step_uuid"`
-	TaskUUID              string             `json:"task_uuid"`
-	Name                  string             `json:"name"`
-	Type                  string             `json:"type"`
-	Handler               string             `json:"handler"`
-	CurrentState          string             `json:"current_state"`
-	DependenciesSatisfied bool               `json:"dependencies_satisfied"`
-	RetryEligible         bool               `json:"retry_eligible" doc:"The step is in error, retryable, and its backoff has passed."`
-	ReadyForExecution     bool               `json:"ready_for_execution"`
-	TotalParents          int                `json:"total_parents"`
-	CompletedParents      int                `json:"completed_parents"`
-	Dependencies          []string           `json:"dependencies" doc:"Ids of the steps that must complete first."`
-	Attempts              int                `json:"attempts"`
-	MaxAttempts           int                `json:"max_attempts"`
-	LastAttemptedAt       *time.Time         `json:"last_attempted_at"`
-	LastFailureAt         *time.Time         `json:"last_failure_at"`
-	NextRetryAt           *time.Time         `json:"next_retry_at"`
-	WorkerUUID            *string            `json:"worker_uuid"`
-	LeaseExpiresAt        *time.Time         `json:"lease_expires_at"`
-	CreatedAt             time.Time          `json:"created_at"`
-	UpdatedAt             time.Time          `json:"updated_at"`
-	CompletedAt           *time.Time         `json:"completed_at"`
-	DecisionDue           bool               `json:"decision_due" doc:"A server is about to decide whether the step runs or is skipped."`
-	DecidedAt             *time.Time         `json:"decided_at" doc:"When its condition and join allowed the step to run. Null if not decided yet or not applicable."`
-	WaitUntil             *time.Time         `json:"wait_until" doc:"When the wait of the step times out, with the outcome on_timeout of its template. Null if it does not wait or has no timeout."`
-	Reminders             int                `json:"reminders" doc:"Reminders sent in the current wait of an external step."`
-	RemindAt              *time.Time         `json:"remind_at" doc:"Next reminder, from remind_after_seconds of the template, or null."`
-	Assignee              *string            `json:"assignee" doc:"Assignee of an external step: a person, or group: and a group. Null if unassigned."`
-	Due                   *tasker.Deadline   `json:"due" doc:"Due time of the step. Null if it has none or is not ready."`
-	UndoOf                *string            `json:"undo_of" doc:"Name of the step that this one compensates. Null for steps of the template."`
-	ChildTaskUUID         *string            `json:"child_task_uuid" doc:"Latest task of a child step, or null."`
-	MapStepUUID           *string            `json:"map_step_uuid,omitempty" doc:"Map step of an item. Absent for other steps."`
-	Ordinal               *int               `json:"ordinal,omitempty" doc:"Position of an item, from 0."`
-	Item                  json.RawMessage    `json:"item,omitempty" doc:"Element of the list for the handler of an item."`
-	Items                 *tasker.ItemCounts `json:"items,omitempty" doc:"Items of a map step by state. Absent if it has none yet."`
-	Checkpoint            *tasker.Checkpoint `json:"checkpoint,omitempty" doc:"Latest checkpoint. Absent if there is none or the step is done."`
-	SkipReason            *string            `json:"skip_reason" doc:"Why the step was skipped, or null."`
-	Results               json.RawMessage    `json:"results" doc:"Last result {success, result, metadata}, or null."`
-	Error                 json.RawMessage    `json:"error" doc:"Last failure {message, type, retryable, …}, or null."`
-}
-
 // StepItemList is a page of the items of a map step, in order.
 type StepItemList struct {
-	Items []Step `json:"items"`
-	Next  *int   `json:"next" doc:"Value of from for the next page. Null at the end."`
+	Items []tasker.Step `json:"items"`
+	Next  *int          `json:"next" doc:"Value of from for the next page. Null at the end."`
 }
 
 // ItemResults is a page of the results of a map step, in the order of its items.
@@ -102,31 +58,6 @@ type Completion struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	Error    *ResultError    `json:"error,omitempty"`
 	Source   string          `json:"source,omitempty" maxLength:"255" doc:"Reporting system." flag:"source"`
-}
-
-// FromStep converts a step.
-func FromStep(s tasker.Step) Step {
-	out := Step{
-		StepUUID: s.UUID.String(), TaskUUID: s.TaskUUID.String(), Name: s.Name, Type: string(s.Type), Handler: s.Handler,
-		CurrentState: string(s.State), DependenciesSatisfied: s.DependenciesSatisfied, RetryEligible: s.RetryEligible,
-		ReadyForExecution: s.ReadyForExecution, TotalParents: s.TotalParents, CompletedParents: s.CompletedParents,
-		Dependencies: convert(s.Parents, tasker.ID.String), Attempts: s.Attempts, MaxAttempts: s.MaxAttempts,
-		LastAttemptedAt: toUTC(s.LastAttemptedAt), LastFailureAt: toUTC(s.LastFailureAt), NextRetryAt: toUTC(s.NextRetryAt),
-		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: toUTC(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
-		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: toUTC(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: toUTC(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), UndoOf: textOrNull(s.UndoOf()), WaitUntil: toUTC(s.WaitUntil), Reminders: s.Reminders, RemindAt: toUTC(s.RemindAt),
-		ChildTaskUUID: idOrNull(s.ChildTaskUUID), Assignee: textOrNull(s.Assignee), Due: s.Due,
-		Items: s.Items, Results: orNull(s.Results), Error: orNull(s.Error),
-	}
-	if s.Map != nil {
-		id := s.Map.StepUUID.String()
-		out.MapStepUUID, out.Ordinal, out.Item = &id, &s.Map.Ordinal, s.Map.Value
-	}
-	if c := s.Checkpoint; c != nil {
-		saved := *c
-		saved.SavedAt = c.SavedAt.UTC()
-		out.Checkpoint = &saved
-	}
-	return out
 }
 
 // Inbox is a page of waiting human steps, earliest due first.

@@ -45,93 +45,12 @@ type Unique struct {
 	OnConflict string `json:"on_conflict,omitempty" enum:"fail,use_existing,cancel_existing" doc:"Reaction if an open task has the key. fail, the default: 409 with its task_uuid in the details. use_existing: 200 with that task. cancel_existing: cancels that task."`
 }
 
-// Task is a task with its steps. Lists omit the steps.
-type Task struct {
-	TaskUUID             string           `json:"task_uuid"`
-	Namespace            string           `json:"namespace"`
-	Name                 string           `json:"name"`
-	Version              string           `json:"version"`
-	Status               string           `json:"status" doc:"State of the task."`
-	Phase                *string          `json:"phase" enum:"compensating" doc:"compensating: the task compensates its completed steps. Otherwise null."`
-	Outcome              *string          `json:"outcome" enum:"compensated,compensation_stopped,nothing_to_compensate" doc:"Outcome of a compensation: completed; cancelled before its end; no completed step had a compensation. Null without a compensation and while it runs."`
-	StateSince           time.Time        `json:"state_since" doc:"When the task entered its state, or last made progress in it."`
-	Priority             int              `json:"priority"`
-	Context              json.RawMessage  `json:"context,omitempty" doc:"Absent in lists."`
-	Initiator            string           `json:"initiator"`
-	SourceSystem         string           `json:"source_system"`
-	Reason               string           `json:"reason"`
-	Tags                 []string         `json:"tags"`
-	Attributes           []string         `json:"attributes,omitempty" doc:"Search attributes with a value, each as NAME:VALUE. Absent in lists and for callers without payloads:read."`
-	Warnings             []tasker.Fault   `json:"warnings,omitempty" doc:"Only in create responses: search attributes that the task does not have, and why."`
-	CorrelationID        string           `json:"correlation_id"`
-	ParentCorrelationID  *string          `json:"parent_correlation_id"`
-	RecreatedFrom        *string          `json:"recreated_from"`
-	ParentTaskUUID       *string          `json:"parent_task_uuid" doc:"Task whose step started this one, or null. It may be deleted."`
-	ParentStepUUID       *string          `json:"parent_step_uuid" doc:"Step that started this task."`
-	StartAt              *time.Time       `json:"start_at"`
-	StartBy              *time.Time       `json:"start_by" doc:"The task is cancelled with the reason expired unless a step is claimed by then. Null: no limit."`
-	Due                  *tasker.Deadline `json:"due" doc:"Due time of the task, or null."`
-	MaxDurationEndsAt    *time.Time       `json:"max_duration_ends_at" doc:"End of max_duration_minutes of its template, or null."`
-	FirstDeadline        *string          `json:"first_deadline" enum:"due,max_duration" doc:"The earlier of the two, or null."`
-	UniqueKey            *string          `json:"unique_key" doc:"Unique among the open tasks of the template. Null if there is none or the caller lacks payloads:read."`
-	DebounceKey          *string          `json:"debounce_key" doc:"Requests with this key are merged into the task until it starts. Null if there is none or the caller lacks payloads:read."`
-	MergedRequests       int              `json:"merged_requests" doc:"Merged requests after the first."`
-	CreatedAt            time.Time        `json:"created_at"`
-	UpdatedAt            time.Time        `json:"updated_at"`
-	CompletedAt          *time.Time       `json:"completed_at"`
-	TotalSteps           int              `json:"total_steps"`
-	PendingSteps         int              `json:"pending_steps"`
-	InProgressSteps      int              `json:"in_progress_steps"`
-	CompletedSteps       int              `json:"completed_steps"`
-	SkippedSteps         int              `json:"skipped_steps" doc:"Steps skipped by a branch."`
-	FailedSteps          int              `json:"failed_steps"`
-	ReadySteps           int              `json:"ready_steps"`
-	CompletionPercentage float64          `json:"completion_percentage"`
-	DeadLettered         bool             `json:"dead_lettered" doc:"An investigation of this task is open, or ended as permanently_failed."`
-	DeadLetteredAt       *time.Time       `json:"dead_lettered_at"`
-	DeadLetterReason     *string          `json:"dead_letter_reason"`
-	DeadLetterMark       *string          `json:"dead_letter_mark" enum:"permanently_failed,under_investigation,opened_by_hand,recovered" doc:"Meaning of the investigation for the task: permanently failed; it cannot progress or a step failed; opened by an operator; it continued automatically and the investigation is still open. Null without one."`
-	DeadLetterLabel      *string          `json:"dead_letter_label" doc:"Mark and reason in words."`
-	DLQEntryUUID         *string          `json:"dlq_entry_uuid"`
-	Steps                []Step           `json:"steps,omitempty" doc:"Absent in lists."`
-}
-
-// Settled reports whether the task has ended, or has an investigation that is open or has ended as
-// permanently failed.
-func (t Task) Settled() bool { return tasker.TaskState(t.Status).Final() || t.DeadLettered }
-
 // ChangeDue is the body of PUT /v1/tasks/{uuid}/due.
 type ChangeDue struct {
 	DueAt  *time.Time `json:"due_at" required:"true" nullable:"true" doc:"New due time, in the future. Null removes it." flag:"at" usage:"due time: 2026-01-31T12:00:00Z, or +90m from now"`
 	Step   string     `json:"step,omitempty" maxLength:"300" doc:"UUID or name of a step. Absent: the task." flag:"step" usage:"name or UUID of the step (default: the task)"`
 	Reason string     `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history."`
 	By     string     `json:"by,omitempty" maxLength:"255" doc:"Actor."`
-}
-
-// TaskTree contains a task, its ancestors and its descendants.
-type TaskTree struct {
-	TaskUUID string     `json:"task_uuid" doc:"Requested task."`
-	Tasks    []TreeTask `json:"tasks" doc:"From the topmost existing ancestor; parents precede their children. At most 20 children per task and 200 descendants of the requested task: open ones first, then the newest."`
-}
-
-// TreeTask is one task of a [TaskTree].
-type TreeTask struct {
-	Task         Task    `json:"task" doc:"Without steps and context."`
-	Depth        int     `json:"depth" doc:"Number of ancestors."`
-	StepName     *string `json:"step_name" doc:"Step that started it. Null for a root or a deleted step."`
-	Current      bool    `json:"current" doc:"Latest child of the step. False for a child from before a reset."`
-	WaitedFor    bool    `json:"waited_for" doc:"The step is waiting for this task."`
-	MoreChildren bool    `json:"more_children" doc:"The response omits some of its children. GET /v1/tasks?parent= lists them."`
-}
-
-// FromTaskTree converts a tree of tasks.
-func FromTaskTree(t tasker.TaskTree) TaskTree {
-	return TaskTree{TaskUUID: t.TaskUUID.String(), Tasks: convert(t.Tasks, func(n tasker.TreeTask) TreeTask {
-		return TreeTask{
-			Task: FromTask(n.Task, nil), Depth: n.Depth, StepName: textOrNull(n.StepName),
-			Current: n.Current, WaitedFor: n.WaitedFor, MoreChildren: n.MoreChildren,
-		}
-	})}
 }
 
 // Pagination describes the page of a list.
@@ -144,8 +63,8 @@ type Pagination struct {
 
 // TaskList is the response of GET /v1/tasks, newest first.
 type TaskList struct {
-	Tasks      []Task   `json:"tasks"`
-	Pagination TaskPage `json:"pagination"`
+	Tasks      []tasker.Task `json:"tasks"`
+	Pagination TaskPage      `json:"pagination"`
 }
 
 // TaskPage is the pagination of a list of tasks.
@@ -159,8 +78,8 @@ type TaskPage struct {
 
 // CreatedTask is the result for one element of POST /v1/tasks/bulk.
 type CreatedTask struct {
-	TaskUUID string `json:"task_uuid"`
-	Created  bool   `json:"created" doc:"False if the idempotency key belongs to an existing task."`
+	TaskUUID tasker.ID `json:"task_uuid"`
+	Created  bool      `json:"created" doc:"False if the idempotency key belongs to an existing task."`
 
 	Warnings []tasker.Fault `json:"warnings,omitempty" doc:"Search attributes that the task does not have, and why."`
 }
@@ -168,37 +87,6 @@ type CreatedTask struct {
 // CreatedTasks is the response of POST /v1/tasks/bulk, in request order.
 type CreatedTasks struct {
 	Tasks []CreatedTask `json:"tasks"`
-}
-
-// FromTask converts a task and its steps.
-func FromTask(t tasker.Task, steps []tasker.Step) Task {
-	out := Task{
-		TaskUUID: t.UUID.String(), Namespace: t.Namespace, Name: t.Name, Version: t.Version,
-		Status: string(t.State), Phase: textOrNull(string(t.Phase)), Outcome: textOrNull(string(t.Outcome)), StateSince: t.StateSince.UTC(), Priority: t.Priority, Context: t.Context,
-		Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: orEmpty(t.Tags), Attributes: t.Attributes,
-		CorrelationID: t.CorrelationID, ParentCorrelationID: textOrNull(t.ParentCorrelationID),
-		RecreatedFrom: idOrNull(t.RecreatedFrom), ParentTaskUUID: idOrNull(t.ParentTaskUUID), ParentStepUUID: idOrNull(t.ParentStepUUID), StartAt: toUTC(t.StartAt), CreatedAt: t.CreatedAt.UTC(),
-		UpdatedAt: t.UpdatedAt.UTC(), CompletedAt: toUTC(t.CompletedAt),
-		TotalSteps: t.Counts.Total, PendingSteps: t.Counts.Pending, InProgressSteps: t.Counts.InProgress,
-		CompletedSteps: t.Counts.Completed, SkippedSteps: t.Counts.Skipped, FailedSteps: t.Counts.Failed, ReadySteps: t.Counts.Ready,
-		DeadLettered: t.DeadLetter.DeadLettered, DeadLetteredAt: toUTC(t.DeadLetter.At),
-		DeadLetterMark: textOrNull(string(t.DeadLetter.Kind())), DeadLetterLabel: textOrNull(t.DeadLetter.Label()),
-		DeadLetterReason: textOrNull(t.DeadLetter.Reason), DLQEntryUUID: idOrNull(t.DeadLetter.EntryUUID),
-	}
-	if t.Counts.Total > 0 {
-		out.CompletionPercentage = float64((t.Counts.Completed+t.Counts.Skipped)*10000/t.Counts.Total) / 100
-	}
-	out.Due, out.MaxDurationEndsAt = t.Due, toUTC(t.MaxDurationEndsAt)
-	which, _ := tasker.FirstDeadline(t.Due, t.MaxDurationEndsAt)
-	out.FirstDeadline = textOrNull(which)
-	if o := t.Options; o != nil {
-		out.StartBy, out.UniqueKey = toUTC(o.StartBy), textOrNull(o.UniqueKey)
-		out.DebounceKey, out.MergedRequests = textOrNull(o.DebounceKey), o.MergedRequests
-	}
-	for _, s := range steps {
-		out.Steps = append(out.Steps, FromStep(s))
-	}
-	return out
 }
 
 // AttributeList is a page of the attributes visible to the caller.
@@ -214,20 +102,6 @@ type CancelTasks struct {
 	Limit      int    `json:"limit,omitempty" minimum:"1" maximum:"100" doc:"Tasks per batch. Default: 100."`
 	Reason     string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history. Required unless dry_run is set." flag:"-"`
 	By         string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
-}
-
-// CancelledTasks is the response of POST /v1/tasks/cancel: the result of one batch.
-type CancelledTasks struct {
-	Cancelled int    `json:"cancelled" doc:"Cancelled or compensating tasks. In a dry run, tasks that would be."`
-	Failed    int    `json:"failed" doc:"Tasks that could not be cancelled. The server log has the errors."`
-	More      bool   `json:"more" doc:"More tasks match: repeat the request."`
-	Sample    []Task `json:"sample" doc:"First tasks of the batch, in their previous state."`
-}
-
-// FromCancelBatch converts the result of a batch.
-func FromCancelBatch(b tasker.CancelBatch) CancelledTasks {
-	sample := convert(b.Sample, func(t tasker.Task) Task { return FromTask(t, nil) })
-	return CancelledTasks{Cancelled: b.Cancelled, Failed: b.Failed, More: b.HasMore, Sample: sample}
 }
 
 // TaskRequestList is a page of task requests, newest first.

@@ -189,7 +189,7 @@ func TestWait(t *testing.T) {
 	t.Parallel()
 	id := tasker.NewID()
 	answers := []any{
-		apiv1.Task{Status: "pending"}, http.StatusServiceUnavailable, apiv1.Task{Status: "error"}, apiv1.Task{Status: "error", DeadLettered: true},
+		tasker.Task{State: "pending"}, http.StatusServiceUnavailable, tasker.Task{State: "error"}, tasker.Task{State: "error", DeadLetter: tasker.DeadLetter{DeadLettered: true}},
 	}
 	var queries []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {

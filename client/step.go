@@ -10,17 +10,17 @@ import (
 )
 
 // Steps lists the steps of a task with their readiness.
-func (c *Client) Steps(ctx context.Context, task tasker.ID) ([]apiv1.Step, error) {
+func (c *Client) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
 	return call(ctx, c, endpoint.ListSteps, none, none, task)
 }
 
 // Step returns one step of a task.
-func (c *Client) Step(ctx context.Context, task, step tasker.ID) (apiv1.Step, error) {
+func (c *Client) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
 	return c.StepNamed(ctx, task, step.String())
 }
 
 // StepNamed returns a step by its name, such as refund[17] for an item.
-func (c *Client) StepNamed(ctx context.Context, task tasker.ID, name string) (apiv1.Step, error) {
+func (c *Client) StepNamed(ctx context.Context, task tasker.ID, name string) (tasker.Step, error) {
 	return call(ctx, c, endpoint.GetStep, none, none, task, name)
 }
 
@@ -49,23 +49,23 @@ func (c *Client) StepResult(ctx context.Context, task, step tasker.ID) (json.Raw
 // ActOnStep applies an operator action to a step and returns the step. The task continues
 // automatically. It returns a Conflict if the state of the step does not allow the action.
 // Automatic retries of the call apply the action only once.
-func (c *Client) ActOnStep(ctx context.Context, task, step tasker.ID, a apiv1.StepAction) (apiv1.Step, error) {
+func (c *Client) ActOnStep(ctx context.Context, task, step tasker.ID, a apiv1.StepAction) (tasker.Step, error) {
 	return c.ActOnStepNamed(ctx, task, step.String(), a)
 }
 
 // ActOnStepNamed is like ActOnStep for a step name, such as refund[17] for an item.
-func (c *Client) ActOnStepNamed(ctx context.Context, task tasker.ID, name string, a apiv1.StepAction) (apiv1.Step, error) {
+func (c *Client) ActOnStepNamed(ctx context.Context, task tasker.ID, name string, a apiv1.StepAction) (tasker.Step, error) {
 	return call(ctx, c, endpoint.OperateStep, none, a, task, name)
 }
 
 // CompleteStep reports the outcome of an external step. Repeating the same outcome succeeds; a
 // different one is a Conflict.
-func (c *Client) CompleteStep(ctx context.Context, task, step tasker.ID, o apiv1.Completion) (apiv1.Step, error) {
+func (c *Client) CompleteStep(ctx context.Context, task, step tasker.ID, o apiv1.Completion) (tasker.Step, error) {
 	return c.CompleteStepNamed(ctx, task, step.String(), o)
 }
 
 // CompleteStepNamed is like CompleteStep for a step name.
-func (c *Client) CompleteStepNamed(ctx context.Context, task tasker.ID, name string, o apiv1.Completion) (apiv1.Step, error) {
+func (c *Client) CompleteStepNamed(ctx context.Context, task tasker.ID, name string, o apiv1.Completion) (tasker.Step, error) {
 	return call(ctx, c, endpoint.CompleteExternalStep, none, o, task, name)
 }
 

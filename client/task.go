@@ -12,10 +12,10 @@ import (
 )
 
 // CreateTask creates a task. Repeating a request with an idempotency key returns the same task.
-func (c *Client) CreateTask(ctx context.Context, t apiv1.CreateTask) (apiv1.Task, error) {
+func (c *Client) CreateTask(ctx context.Context, t apiv1.CreateTask) (tasker.Task, error) {
 	r := newRequest(endpoint.CreateTask, none, t)
 	r.repeatable = t.IdempotencyKey != ""
-	return send[apiv1.Task](ctx, c, r)
+	return send[tasker.Task](ctx, c, r)
 }
 
 // CreateTasks creates all tasks of a list, at most 1,000, or none.
@@ -26,7 +26,7 @@ func (c *Client) CreateTasks(ctx context.Context, list []apiv1.CreateTask) (apiv
 }
 
 // Task returns a task with its steps.
-func (c *Client) Task(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
+func (c *Client) Task(ctx context.Context, task tasker.ID) (tasker.Task, error) {
 	return call(ctx, c, endpoint.GetTask, apiv1.TaskQuery{}, none, task)
 }
 
@@ -36,20 +36,20 @@ const (
 	awaitLimit = time.Minute            // how long Wait tolerates an outage
 )
 
-// AwaitTask returns a task with its steps as soon as it is settled (see [apiv1.Task.Settled]), and
+// AwaitTask returns a task with its steps as soon as it is settled (see [tasker.Task.Settled]), and
 // otherwise after the given time, at most a minute. The server may respond earlier.
-func (c *Client) AwaitTask(ctx context.Context, task tasker.ID, wait time.Duration) (apiv1.Task, error) {
+func (c *Client) AwaitTask(ctx context.Context, task tasker.ID, wait time.Duration) (tasker.Task, error) {
 	wait = max(0, min(wait, maxClaimWait))
 	r := newRequest(endpoint.GetTask, apiv1.TaskQuery{Wait: wait}, none, task)
 	r.wait = wait
-	return send[apiv1.Task](ctx, c, r)
+	return send[tasker.Task](ctx, c, r)
 }
 
 // Wait returns a task when it is settled: it has ended, or has an investigation that is open or has
 // ended as permanently failed. Once the server has responded, Wait tolerates an outage of a minute.
 // It returns the last state of the task and the error if the server stays unavailable or ctx ends.
-func (c *Client) Wait(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
-	var last apiv1.Task
+func (c *Client) Wait(ctx context.Context, task tasker.ID) (tasker.Task, error) {
+	var last tasker.Task
 	var answered time.Time
 	for {
 		begun := time.Now()
@@ -87,7 +87,7 @@ func (c *Client) DismissTaskRequest(ctx context.Context, task tasker.ID) error {
 
 // CancelTasks cancels open tasks that match a query, one batch at a time. Repeat the call while
 // More of the response is true. A dry run only reports the next tasks.
-func (c *Client) CancelTasks(ctx context.Context, f tasker.TaskFilter, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
+func (c *Client) CancelTasks(ctx context.Context, f tasker.TaskFilter, r apiv1.CancelTasks) (tasker.CancelBatch, error) {
 	return call(ctx, c, endpoint.CancelTasks, apiv1.TaskSelection{TaskFilter: f}, r)
 }
 
@@ -99,7 +99,7 @@ func (c *Client) Attributes(ctx context.Context, namespace string, page apiv1.Pa
 
 // CancelTask cancels a task and returns it. Cancelling a cancelled task succeeds; a complete task
 // is a Conflict.
-func (c *Client) CancelTask(ctx context.Context, task tasker.ID, reason, actor string) (apiv1.Task, error) {
+func (c *Client) CancelTask(ctx context.Context, task tasker.ID, reason, actor string) (tasker.Task, error) {
 	return c.cancel(ctx, task, apiv1.CancelTaskQuery{Reason: reason, CancelledBy: actor})
 }
 
@@ -107,21 +107,21 @@ func (c *Client) CancelTask(ctx context.Context, task tasker.ID, reason, actor s
 // completion. It returns the task, usually in the phase compensating, or cancelled if there is
 // nothing to compensate. Repeating the call has no effect. A task that has ended without
 // compensation is a Conflict.
-func (c *Client) CompensateTask(ctx context.Context, task tasker.ID, reason, actor string) (apiv1.Task, error) {
+func (c *Client) CompensateTask(ctx context.Context, task tasker.ID, reason, actor string) (tasker.Task, error) {
 	return c.cancel(ctx, task, apiv1.CancelTaskQuery{Reason: reason, CancelledBy: actor, Compensate: true})
 }
 
-func (c *Client) cancel(ctx context.Context, task tasker.ID, q apiv1.CancelTaskQuery) (apiv1.Task, error) {
+func (c *Client) cancel(ctx context.Context, task tasker.ID, q apiv1.CancelTaskQuery) (tasker.Task, error) {
 	return call(ctx, c, endpoint.CancelTask, q, none, task)
 }
 
 // ChangeDue changes or removes the due time of an open task or step and returns the task.
-func (c *Client) ChangeDue(ctx context.Context, task tasker.ID, d apiv1.ChangeDue) (apiv1.Task, error) {
+func (c *Client) ChangeDue(ctx context.Context, task tasker.ID, d apiv1.ChangeDue) (tasker.Task, error) {
 	return call(ctx, c, endpoint.ChangeDue, none, d, task)
 }
 
 // TaskTree returns a task with its ancestors and descendants; parents precede their children.
-func (c *Client) TaskTree(ctx context.Context, task tasker.ID) (apiv1.TaskTree, error) {
+func (c *Client) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
 	return call(ctx, c, endpoint.GetTaskTree, none, none, task)
 }
 

@@ -71,7 +71,7 @@ func (t *Task) Assign(step, to string) {
 // AssertAssignee fails the test unless the step had this assignee. An empty string means none.
 func (s Step) AssertAssignee(want string) {
 	s.task.w.t.Helper()
-	if s.Assignee != want {
+	if string(s.Assignee) != want {
 		s.task.w.t.Fatalf("step %s is assigned to %q, want %q\n%s", s.Name, s.Assignee, want, s.task)
 	}
 }

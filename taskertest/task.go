@@ -246,7 +246,7 @@ func formatNote(s tasker.Step) string {
 	var f tasker.StepFailure
 	switch {
 	case s.SkipReason != "":
-		return s.SkipReason
+		return string(s.SkipReason)
 	case s.WaitUntil != nil:
 		return "waits until " + s.WaitUntil.Format(layout)
 	case s.State == tasker.StepError && json.Unmarshal(s.Error, &f) == nil:

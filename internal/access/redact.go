@@ -40,11 +40,8 @@ func RedactTask(ctx context.Context, t *tasker.Task) {
 	if len(t.Attributes) > 0 && !PayloadScopeFromContext(ctx).Has(t.Namespace) {
 		t.Attributes = nil // they are parts of payloads
 	}
-	if t.Options != nil && t.Options.UniqueKey+t.Options.DebounceKey != "" &&
-		!PayloadScopeFromContext(ctx).Has(t.Namespace) {
-		shown := *t.Options
-		shown.UniqueKey, shown.DebounceKey = "", "" // a template makes them of the context
-		t.Options = &shown
+	if t.UniqueKey+t.DebounceKey != "" && !PayloadScopeFromContext(ctx).Has(t.Namespace) {
+		t.UniqueKey, t.DebounceKey = "", "" // a template makes them of the context
 	}
 }
 
@@ -61,10 +58,8 @@ func RedactSteps(ctx context.Context, steps ...tasker.Step) {
 		if s.Checkpoint != nil && len(s.Checkpoint.Value) > 0 {
 			s.Checkpoint.Value = hiddenValue
 		}
-		if s.Map != nil {
-			item := *s.Map
-			item.Value = hiddenValue
-			s.Map = &item
+		if s.MapStepUUID != nil {
+			s.Item = hiddenValue
 		}
 		steps[i].Error = redactFailure(steps[i].Error)
 	}

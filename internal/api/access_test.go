@@ -600,7 +600,7 @@ func TestTheAuditLog(t *testing.T) {
 	body := map[string]any{"namespace": "shop", "name": "new", "version": "1.0.0", "steps": []any{map[string]any{"name": "a", "handler": map[string]any{"callable": "run"}}}}
 	want[any](h, http.StatusCreated, "POST", "/v1/templates", body, key)
 	want[any](h, http.StatusOK, "POST", "/v1/templates", body, key) // again changes nothing
-	made := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "new", "initiator": "root"}, key)
+	made := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "new", "initiator": "root"}, key)
 	bulk := want[apiv1.CreatedTasks](h, http.StatusCreated, "POST", "/v1/tasks/bulk", []any{map[string]any{"namespace": "shop", "name": "new"}}, key)
 	if made.Initiator != "key:deploy (root)" || h.Count(`SELECT count(*) FROM tasker.tasks WHERE task_uuid = $1 AND initiator = 'key:deploy'`, bulk.Tasks[0].TaskUUID) != 1 {
 		t.Errorf("created by %q", made.Initiator)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/overload"
@@ -22,23 +21,23 @@ func TestWaitForATask(t *testing.T) {
 	h := newHarness(t, func(o *api.Options) { o.Gate = gate })
 	h.register(chain)
 	task := h.createTask(1)
-	path := "/v1/tasks/" + task.TaskUUID
+	path := "/v1/tasks/" + task.UUID.String()
 	answered := make(chan reply, 1)
 	go func() { answered <- h.send("GET", path+"?wait_ms=60000", nil) }()
-	if got := want[apiv1.Task](h, http.StatusOK, "GET", path+"?wait_ms=1", nil); got.Status == string(tasker.TaskCancelled) {
-		t.Errorf("after the wait the task is %s", got.Status)
+	if got := want[tasker.Task](h, http.StatusOK, "GET", path+"?wait_ms=1", nil); got.State == tasker.TaskCancelled {
+		t.Errorf("after the wait the task is %s", got.State)
 	}
-	want[apiv1.Task](h, http.StatusOK, "GET", path, nil)
+	want[tasker.Task](h, http.StatusOK, "GET", path, nil)
 	if len(answered) != 0 {
 		t.Fatalf("answered early: %+v", <-answered)
 	}
 	other := serve(t, enginetest.At(t, h.URL, postgres.Options{}))
-	want[apiv1.Task](other, http.StatusOK, "DELETE", path, nil)
+	want[tasker.Task](other, http.StatusOK, "DELETE", path, nil)
 	if got := <-answered; got.status != http.StatusOK || !strings.Contains(got.text, `"status":"cancelled"`) {
 		t.Errorf("answered with %d %s", got.status, got.text)
 	}
 	begun := time.Now()
-	want[apiv1.Task](h, http.StatusOK, "GET", path+"?wait_ms=60000", nil) // it has ended before
+	want[tasker.Task](h, http.StatusOK, "GET", path+"?wait_ms=60000", nil) // it has ended before
 	if took := time.Since(begun); took > 30*time.Second {
 		t.Errorf("a task that had ended was awaited for %v", took)
 	}
@@ -52,9 +51,9 @@ func TestStoppingEndsWaitsForTasks(t *testing.T) {
 	h.register(chain)
 	task := h.createTask(1)
 	answered := make(chan reply, 1)
-	go func() { answered <- h.send("GET", "/v1/tasks/"+task.TaskUUID+"?wait_ms=60000", nil) }()
+	go func() { answered <- h.send("GET", "/v1/tasks/"+task.UUID.String()+"?wait_ms=60000", nil) }()
 	h.stop()
-	if got := <-answered; got.status != http.StatusOK || !strings.Contains(got.text, task.TaskUUID) {
+	if got := <-answered; got.status != http.StatusOK || !strings.Contains(got.text, task.UUID.String()) {
 		t.Errorf("answered with %d %s", got.status, got.text)
 	}
 }

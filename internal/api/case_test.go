@@ -19,7 +19,7 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 	var entries, tasks []string
 	for range 4 {
 		task := h.stuck(worker)
-		tasks, entries = append(tasks, task.TaskUUID), append(entries, *task.DLQEntryUUID)
+		tasks, entries = append(tasks, task.UUID.String()), append(entries, task.EntryUUID.String())
 	}
 	h.end(entries[0], "manually_resolved")
 	h.Exec(`UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[1])

@@ -18,6 +18,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -246,7 +247,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	}
 
 	h.register(itemized)
-	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "itemized", "context": map[string]any{"list": []int{1}}})
+	task := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "itemized", "context": map[string]any{"list": []int{1}}})
 	h.RunLoops()
 	h.Eventually("the item is ready", func() bool {
 		for _, item := range h.claim(worker, map[string]any{"max": 1}) {
@@ -255,8 +256,8 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		}
 		return false
 	})
-	get("/v1/tasks/" + task.TaskUUID + "/results/each/items")
-	get("/v1/tasks/" + task.TaskUUID + "/workflow_steps/each/items")
+	get("/v1/tasks/" + task.UUID.String() + "/results/each/items")
+	get("/v1/tasks/" + task.UUID.String() + "/workflow_steps/each/items")
 }
 
 const itemized = `

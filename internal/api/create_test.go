@@ -21,14 +21,14 @@ func TestNewTaskIsReturnedWithoutReadingIt(t *testing.T) {
 	h := serve(t, enginetest.At(t, cutter.URL, postgres.Options{}))
 	h.register(chain)
 	cutter.Cut(100, "get_step_readiness_status($1", false)
-	got := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
+	got := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
 		"namespace": "shop", "name": "order", "context": map[string]any{"order": 7, "b": []any{1e2}}, "tags": []string{"a"},
 	})
 	if n := cutter.Count(); n != 0 {
 		t.Errorf("it was read %d times", n)
 	}
 	cutter.Cut(0, "", false)
-	if diff := cmp.Diff(want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+got.TaskUUID, nil), got); diff != "" {
+	if diff := cmp.Diff(want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+got.UUID.String(), nil), got); diff != "" {
 		t.Errorf("(-read +answered):\n%s", diff)
 	}
 }
@@ -42,18 +42,18 @@ func TestCreatedTaskIsReturnedWhenItCannotBeRead(t *testing.T) {
 	h := serve(t, enginetest.At(t, cutter.URL, postgres.Options{}))
 	h.Template("loop", enginetest.Step("a", "b"), enginetest.Step("b", "a"))
 	cutter.Cut(100, "get_step_readiness_status($1", false)
-	got := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
+	got := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
 		"namespace": enginetest.Namespace, "name": "loop", "context": map[string]any{"order": 7}, "tags": []string{"a"},
 	})
 	if cutter.Count() == 0 {
 		t.Fatal("no connection was broken")
 	}
-	if got.Status != "error" || len(got.Steps) != 2 || got.Steps[0].CurrentState != "pending" || string(got.Context) != `{"order":7}` {
+	if got.State != "error" || len(got.Steps) != 2 || got.Steps[0].State != "pending" || string(got.Context) != `{"order":7}` {
 		t.Errorf("answered %+v", got)
 	}
 	cutter.Cut(0, "", false)
-	read := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+got.TaskUUID, nil)
-	if !read.CreatedAt.Equal(got.CreatedAt) || read.TotalSteps != 2 {
+	read := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+got.UUID.String(), nil)
+	if !read.CreatedAt.Equal(got.CreatedAt) || read.Total != 2 {
 		t.Errorf("read %+v", read)
 	}
 	if list := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks", nil); len(list.Tasks) != 1 {
@@ -71,10 +71,10 @@ func TestAnIdempotencyKeyOfAnOperator(t *testing.T) {
 	step := h.claim(worker, map[string]any{"max": 1})[0]
 	path := "/v1/tasks/" + step.TaskUUID + "/workflow_steps/" + step.StepUUID
 	reset := map[string]any{"action_type": "reset_for_retry", "reason": "stuck", "reset_by": "ann", "interrupt": true}
-	want[apiv1.Step](h, http.StatusOK, "PATCH", path, reset, "Idempotency-Key: k1")
+	want[tasker.Step](h, http.StatusOK, "PATCH", path, reset, "Idempotency-Key: k1")
 	held := h.claim(worker, map[string]any{"max": 1})[0]
-	if got := want[apiv1.Step](h, http.StatusOK, "PATCH", path, reset, "Idempotency-Key: k1"); got.CurrentState != "in_progress" {
-		t.Errorf("the repeated request left the step %s", got.CurrentState)
+	if got := want[tasker.Step](h, http.StatusOK, "PATCH", path, reset, "Idempotency-Key: k1"); got.State != "in_progress" {
+		t.Errorf("the repeated request left the step %s", got.State)
 	}
 	reset["reason"] = "another"
 	h.wantError(http.StatusConflict, "CONFLICT", "was used for a different request", "PATCH", path, reset, "Idempotency-Key: k1")

@@ -18,12 +18,12 @@ import (
 func (h *harness) investigations() []string {
 	h.Helper()
 	worker := h.worker()
-	failed := func() string { return *h.stuck(worker).DLQEntryUUID }
+	failed := func() string { return h.stuck(worker).EntryUUID.String() }
 	var ids []string
 	ids = append(ids, failed(), failed(), failed())
 	for range 2 {
 		task := h.createTask(1)
-		e := want[tasker.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+task.TaskUUID, map[string]any{"reason": "odd", "created_by": "ann"})
+		e := want[tasker.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+task.UUID.String(), map[string]any{"reason": "odd", "created_by": "ann"})
 		ids = append(ids, e.UUID.String())
 	}
 	h.end(ids[1], "cancelled")
@@ -83,7 +83,7 @@ func TestAStaleUpdateOfAnInvestigationIsRefused(t *testing.T) {
 	h := newHarness(t)
 	h.register(chain)
 	task := h.stuck(h.worker())
-	path := "/v1/dlq/entry/" + *task.DLQEntryUUID
+	path := "/v1/dlq/entry/" + task.EntryUUID.String()
 	read := want[tasker.Entry](h, http.StatusOK, "GET", path, nil)
 	note := func(text string, at time.Time) map[string]any {
 		return map[string]any{"resolution_notes": text, "expected_updated_at": at}
@@ -120,19 +120,19 @@ func TestTheMarkOfADeadLetteredTask(t *testing.T) {
 	h.register(chain)
 	task := h.stuck(h.worker())
 	h.createTask(2)
-	e := want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
-	check := func(mark, label string) {
+	e := want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.UUID.String(), nil)
+	check := func(mark tasker.MarkKind, label tasker.OptionalString) {
 		t.Helper()
 		list := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?dead_lettered=true", nil).Tasks
-		one := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil)
+		one := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String(), nil)
 		for _, got := range append(list, one) {
-			if got.TaskUUID != task.TaskUUID || !got.DeadLettered || !got.DeadLetteredAt.Equal(e.At) || *got.DLQEntryUUID != e.UUID.String() ||
-				*got.DeadLetterReason != "max_retries_exceeded" || *got.DeadLetterMark != mark || *got.DeadLetterLabel != label {
+			if got.UUID != task.UUID || !got.DeadLettered || !got.DeadLetteredAt.Equal(e.At) || got.EntryUUID.String() != e.UUID.String() ||
+				got.MarkReason != "max_retries_exceeded" || got.Mark != mark || got.MarkLabel != label {
 				t.Errorf("%+v, want mark %s, %s", got, mark, label)
 			}
 		}
 		unmarked := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?dead_lettered=false", nil).Tasks
-		if len(list) != 1 || len(unmarked) != 1 || unmarked[0].DeadLettered || unmarked[0].DeadLetterMark != nil {
+		if len(list) != 1 || len(unmarked) != 1 || unmarked[0].DeadLettered || unmarked[0].Mark != "" {
 			t.Errorf("%d tasks are marked, not marked are %+v", len(list), unmarked)
 		}
 	}
@@ -149,7 +149,7 @@ func TestTheQueueIsPagedAndFiltered(t *testing.T) {
 	worker := h.worker()
 	var entries []string
 	for range 3 {
-		entries = append(entries, *h.stuck(worker).DLQEntryUUID)
+		entries = append(entries, h.stuck(worker).EntryUUID.String())
 	}
 	h.Exec(`UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[0])
 	for query, expected := range map[string][]string{

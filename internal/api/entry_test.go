@@ -14,7 +14,7 @@ import (
 )
 
 // stuck makes a task whose first step failed for good, and returns it.
-func (h *harness) stuck(worker string) apiv1.Task {
+func (h *harness) stuck(worker string) tasker.Task {
 	h.Helper()
 	task := h.createTask(1)
 	step := h.claim(worker, map[string]any{"max": 1})[0]
@@ -22,7 +22,7 @@ func (h *harness) stuck(worker string) apiv1.Task {
 		"step_uuid": step.StepUUID, "lease_token": step.LeaseToken, "success": false,
 		"error": map[string]any{"message": "card declined", "type": "declined", "retryable": false},
 	})
-	return want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil)
+	return want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String(), nil)
 }
 
 func (h *harness) report(worker string, result map[string]any) {
@@ -39,23 +39,23 @@ func TestAnInvestigationFromFailureToResolution(t *testing.T) {
 	h.register(chain)
 	worker := h.worker()
 	task := h.stuck(worker)
-	if task.Status != "error" || !task.DeadLettered || task.DLQEntryUUID == nil || *task.DeadLetterReason != "max_retries_exceeded" {
+	if task.State != "error" || !task.DeadLettered || task.EntryUUID == nil || task.MarkReason != "max_retries_exceeded" {
 		t.Fatalf("task %+v", task)
 	}
 	list := want[[]tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq?resolution_status=pending&dlq_reason=max_retries_exceeded&limit=50", nil)
-	if len(list) != 1 || list[0].UUID.String() != *task.DLQEntryUUID || list[0].CurrentTaskState != "error" || list[0].History != nil {
+	if len(list) != 1 || list[0].UUID.String() != task.EntryUUID.String() || list[0].CurrentTaskState != "error" || list[0].History != nil {
 		t.Errorf("list %+v", list)
 	}
 	if none := want[[]tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq?resolution_status=cancelled", nil); len(none) != 0 {
 		t.Errorf("cancelled %+v", none)
 	}
-	newest := want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
-	if newest.UUID.String() != *task.DLQEntryUUID || !strings.Contains(string(newest.Snapshot), "card declined") {
+	newest := want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.UUID.String(), nil)
+	if newest.UUID.String() != task.EntryUUID.String() || !strings.Contains(string(newest.Snapshot), "card declined") {
 		t.Errorf("newest %+v", newest)
 	}
 	path := "/v1/dlq/entry/" + newest.UUID.String()
 	one := want[tasker.Entry](h, http.StatusOK, "GET", path, nil)
-	if len(one.History) != 1 || one.History[0].Event != "created" || one.StepUUID.String() != task.Steps[0].StepUUID {
+	if len(one.History) != 1 || one.History[0].Event != "created" || one.StepUUID.String() != task.Steps[0].UUID.String() {
 		t.Errorf("one %+v", one)
 	}
 	queue := want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?limit=100", nil)
@@ -88,14 +88,14 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 	h.register(chain)
 	worker := h.worker()
 	task := h.stuck(worker)
-	path := "/v1/dlq/entry/" + *task.DLQEntryUUID
+	path := "/v1/dlq/entry/" + task.EntryUUID.String()
 	names := func(where, name string) {
 		h.Helper()
 		one := want[tasker.Entry](h, http.StatusOK, "GET", path, nil)
 		all := []*tasker.FailedStep{
 			one.FailedStep,
 			want[[]tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil)[0].FailedStep,
-			want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil).FailedStep,
+			want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.UUID.String(), nil).FailedStep,
 			want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)[0].FailedStep,
 			want[[]tasker.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?namespace=shop", nil)[0].FailedStep,
 		}
@@ -109,7 +109,7 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 		}
 	}
 	names("at first", "charge")
-	want[apiv1.Step](h, http.StatusOK, "PATCH", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+task.Steps[0].StepUUID, map[string]any{
+	want[tasker.Step](h, http.StatusOK, "PATCH", "/v1/tasks/"+task.UUID.String()+"/workflow_steps/"+task.Steps[0].UUID.String(), map[string]any{
 		"action_type": "complete_manually", "reason": "paid in cash", "completed_by": "ann", "completion_data": map[string]any{"result": 5},
 	})
 	names("repaired", "")
@@ -128,7 +128,7 @@ func TestInvestigationNotesAreRedacted(t *testing.T) {
 	h.redacts()
 	h.register(chain)
 	task := h.stuck(h.worker())
-	path := "/v1/dlq/entry/" + *task.DLQEntryUUID
+	path := "/v1/dlq/entry/" + task.EntryUUID.String()
 	update := map[string]any{
 		"resolution_status": "manually_resolved", "resolution_notes": "the URL was amqp://u:S3CR3T@mq", "resolved_by": "ann",
 		"metadata": map[string]any{"api.key": "S3CR3T", "ticket": "INC-7"},
@@ -138,7 +138,7 @@ func TestInvestigationNotesAreRedacted(t *testing.T) {
 		"again": want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", path, update),
 		"one":   want[tasker.Entry](h, http.StatusOK, "GET", path, nil),
 		"list":  want[[]tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil),
-		"task":  want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil),
+		"task":  want[tasker.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.UUID.String(), nil),
 	}
 	for name, answer := range answers {
 		doc, err := json.Marshal(answer)
@@ -168,8 +168,8 @@ func TestStepActions(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		action    map[string]any
-		state     string // of the step
-		taskState string
+		state     tasker.StepState
+		taskState tasker.TaskState
 		result    string // that the next step receives
 	}{
 		{
@@ -194,18 +194,18 @@ func TestStepActions(t *testing.T) {
 			h.register(chain)
 			worker := h.worker()
 			task := h.stuck(worker)
-			path := "/v1/tasks/" + task.TaskUUID + "/workflow_steps"
-			step := path + "/" + task.Steps[0].StepUUID
-			before := want[apiv1.Step](h, http.StatusOK, "GET", step, nil)
-			if before.CurrentState != "error" || before.Attempts != 1 {
+			path := "/v1/tasks/" + task.UUID.String() + "/workflow_steps"
+			step := path + "/" + task.Steps[0].UUID.String()
+			before := want[tasker.Step](h, http.StatusOK, "GET", step, nil)
+			if before.State != "error" || before.Attempts != 1 {
 				t.Errorf("before %+v", before)
 			}
-			after := want[apiv1.Step](h, http.StatusOK, "PATCH", step, tt.action)
-			if after.CurrentState != tt.state {
-				t.Errorf("step is %s, want %s", after.CurrentState, tt.state)
+			after := want[tasker.Step](h, http.StatusOK, "PATCH", step, tt.action)
+			if after.State != tt.state {
+				t.Errorf("step is %s, want %s", after.State, tt.state)
 			}
-			if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Status != tt.taskState {
-				t.Errorf("task is %s, want %s", got.Status, tt.taskState)
+			if got := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String(), nil); got.State != tt.taskState {
+				t.Errorf("task is %s, want %s", got.State, tt.taskState)
 			}
 			history := want[[]tasker.Transition](h, http.StatusOK, "GET", step+"/transitions", nil)
 			said := false
@@ -219,7 +219,7 @@ func TestStepActions(t *testing.T) {
 			if len(next) != 1 || string(next[0].DependencyResults["charge"]) != tt.result {
 				t.Errorf("next %+v", next)
 			}
-			steps := want[[]apiv1.Step](h, http.StatusOK, "GET", path, nil)
+			steps := want[[]tasker.Step](h, http.StatusOK, "GET", path, nil)
 			if len(steps) != 2 {
 				t.Errorf("steps %+v", steps)
 			}
@@ -232,7 +232,7 @@ func TestOpeningAnInvestigation(t *testing.T) {
 	h := newHarness(t)
 	h.register(chain)
 	task := h.createTask(1)
-	path := "/v1/dlq/task/" + task.TaskUUID
+	path := "/v1/dlq/task/" + task.UUID.String()
 	open := map[string]any{"reason": "looks odd", "created_by": "ann", "metadata": map[string]any{"ticket": 7}}
 	e := want[tasker.Entry](h, http.StatusCreated, "POST", path, open)
 	if e.Reason != "manual_dlq" || e.OriginalState != "steps_in_process" || e.CurrentTaskState != "steps_in_process" {

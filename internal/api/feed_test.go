@@ -93,7 +93,7 @@ func (h *harness) investigate(n int) (entries []string) {
 	h.Helper()
 	for i := range n {
 		task := h.createTask(100 + i)
-		e := want[tasker.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+task.TaskUUID, `{"reason":"r","created_by":"c"}`)
+		e := want[tasker.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+task.UUID.String(), `{"reason":"r","created_by":"c"}`)
 		entries = append(entries, e.UUID.String())
 	}
 	return entries

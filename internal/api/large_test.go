@@ -41,20 +41,20 @@ func TestATaskWithLargeResultsCanBeRead(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(wide(30))
-	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "wide"})
+	task := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "wide"})
 	h.Exec(`UPDATE tasker.workflow_steps s
 		SET results = jsonb_build_object('success', true, 'result', repeat('x', 1000000)),
 		    error = jsonb_build_object('message', repeat('m', 8000), 'type', 't', 'retryable', true, 'context', repeat('c', 60000))
-		WHERE task_uuid = $1`, task.TaskUUID)
-	for _, path := range []string{"/v1/tasks/" + task.TaskUUID, "/v1/tasks/" + task.TaskUUID + "/workflow_steps"} {
+		WHERE task_uuid = $1`, task.UUID)
+	for _, path := range []string{"/v1/tasks/" + task.UUID.String(), "/v1/tasks/" + task.UUID.String() + "/workflow_steps"} {
 		got := h.send("GET", path, nil)
 		if got.status != http.StatusOK || len(got.text) > tasker.MaxAnswerBytes {
 			t.Fatalf("%s: %d, %d bytes", path, got.status, len(got.text))
 		}
-		var steps []apiv1.Step
+		var steps []tasker.Step
 		text := got.text
 		if strings.HasPrefix(text, "{") {
-			var whole apiv1.Task
+			var whole tasker.Task
 			_ = json.Unmarshal([]byte(text), &whole)
 			steps = whole.Steps
 		} else if err := json.Unmarshal([]byte(text), &steps); err != nil {
@@ -74,9 +74,9 @@ func TestATaskWithLargeResultsCanBeRead(t *testing.T) {
 			if whole++; whole > 1 {
 				continue
 			}
-			one := want[apiv1.Step](h, http.StatusOK, "GET", o.ReadAt, nil)
-			if one.StepUUID != s.StepUUID || len(one.Results) < 1_000_000 || len(one.Error) < 68_000 {
-				t.Errorf("%s: step %s, %d and %d bytes", o.ReadAt, one.StepUUID, len(one.Results), len(one.Error))
+			one := want[tasker.Step](h, http.StatusOK, "GET", o.ReadAt, nil)
+			if one.UUID != s.UUID || len(one.Results) < 1_000_000 || len(one.Error) < 68_000 {
+				t.Errorf("%s: step %s, %d and %d bytes", o.ReadAt, one.UUID, len(one.Results), len(one.Error))
 			}
 		}
 		if len(steps) != 30 || shown == 0 || shown == 30 {
@@ -137,12 +137,12 @@ func TestLongHistoriesCanBeRead(t *testing.T) {
 	h := newHarness(t)
 	h.register(chain)
 	task := h.createTask(1)
-	step := task.Steps[0].StepUUID
+	step := task.Steps[0].UUID
 	h.Exec(`INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, reason, detail, created_at)
 		SELECT $1::uuid, $2::uuid, s.state, s.state, 'reset', 1, repeat('r', 20000), jsonb_build_object('message', repeat('m', 70000)), clock_timestamp()
-		FROM tasker.workflow_steps s, generate_series(1, 600) WHERE s.step_uuid = $2::uuid`, task.TaskUUID, step)
+		FROM tasker.workflow_steps s, generate_series(1, 600) WHERE s.step_uuid = $2::uuid`, task.UUID, step)
 	defer h.Exec(`DELETE FROM tasker.step_history WHERE event = 'reset'`) // moves that no step makes
-	path := "/v1/tasks/" + task.TaskUUID + "/workflow_steps/" + step + "/transitions"
+	path := "/v1/tasks/" + task.UUID.String() + "/workflow_steps/" + step.String() + "/transitions"
 	got := h.send("GET", path, nil)
 	var list []tasker.Transition
 	if err := json.Unmarshal([]byte(got.text), &list); err != nil || len(list) < 600 || len(got.text) > tasker.MaxAnswerBytes {
@@ -165,7 +165,7 @@ func TestTheNotesOfAnInvestigationHaveALimit(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(chain)
-	entry := "/v1/dlq/entry/" + *h.stuck(h.worker()).DLQEntryUUID
+	entry := "/v1/dlq/entry/" + h.stuck(h.worker()).EntryUUID.String()
 	long := func(i int) map[string]any {
 		return map[string]any{"metadata": map[string]string{fmt.Sprint("k", i): strings.Repeat("m", 60_000)}, "updated_by": "ann"}
 	}

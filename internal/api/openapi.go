@@ -52,7 +52,7 @@ var describeOnce = sync.OnceValue(func() *apiDescription {
 
 // schemaNames maps the names of Go types to their names in the API where the two differ.
 var schemaNames = map[string]string{
-	"CaseComparison": "CaseChanges", "CaseDistribution": "CaseSpread", "CaseGrouping": "CaseWhy", "CaseVariable": "CaseMask", "DryRun": "OperationDryRun",
+	"CancelBatch": "CancelledTasks", "CaseComparison": "CaseChanges", "CaseDistribution": "CaseSpread", "CaseGrouping": "CaseWhy", "CaseVariable": "CaseMask", "DryRun": "OperationDryRun",
 	"DryRunRefusal": "OperationRefusal", "DryRunResult": "OperationResult", "NamespaceWeight": "Namespace",
 	"Notification": "Message", "ReasonCount": "FactCount", "RelatedCase": "CaseElsewhere",
 	"ResolutionTimes": "EntryTimes", "SinkState": "Sink", "StaleTask": "StalenessLine", "ValueCount": "CaseShare",

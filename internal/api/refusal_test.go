@@ -30,12 +30,12 @@ func TestBadInput(t *testing.T) {
 	stuck := h.stuck(worker)
 	fine := h.createTask(2)
 	lease := h.claim(worker, map[string]any{"max": 1})[0]
-	task, stuckTask := "/v1/tasks/"+fine.TaskUUID, "/v1/tasks/"+stuck.TaskUUID
-	failed := stuckTask + "/workflow_steps/" + stuck.Steps[0].StepUUID
-	waits := stuckTask + "/workflow_steps/" + stuck.Steps[1].StepUUID
-	held := task + "/workflow_steps/" + fine.Steps[0].StepUUID
-	foreign := task + "/workflow_steps/" + stuck.Steps[0].StepUUID
-	entry := "/v1/dlq/entry/" + *stuck.DLQEntryUUID
+	task, stuckTask := "/v1/tasks/"+fine.UUID.String(), "/v1/tasks/"+stuck.UUID.String()
+	failed := stuckTask + "/workflow_steps/" + stuck.Steps[0].UUID.String()
+	waits := stuckTask + "/workflow_steps/" + stuck.Steps[1].UUID.String()
+	held := task + "/workflow_steps/" + fine.Steps[0].UUID.String()
+	foreign := task + "/workflow_steps/" + stuck.Steps[0].UUID.String()
+	entry := "/v1/dlq/entry/" + stuck.EntryUUID.String()
 
 	const ok = `{"namespace":"shop","name":"order","context":{"order":1}}`
 	with := func(more string) string { return strings.TrimSuffix(ok, "}") + "," + more + "}" }
@@ -114,14 +114,14 @@ func TestBadInput(t *testing.T) {
 		{"steps of an unknown task", "GET", "/v1/tasks/" + nobody + "/workflow_steps", nil, nil, 404, "NOT_FOUND", nobody},
 		{"history of an unknown task", "GET", "/v1/tasks/" + nobody + "/transitions", nil, nil, 404, "NOT_FOUND", nobody},
 		{"an unknown step", "GET", task + "/workflow_steps/" + nobody, nil, nil, 404, "NOT_FOUND", nobody},
-		{"a step of another task", "GET", foreign, nil, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
-		{"operate a step of another task", "PATCH", foreign, resolve, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
+		{"a step of another task", "GET", foreign, nil, nil, 404, "NOT_FOUND", stuck.Steps[0].UUID.String()},
+		{"operate a step of another task", "PATCH", foreign, resolve, nil, 404, "NOT_FOUND", stuck.Steps[0].UUID.String()},
 		{"tree of an unknown task", "GET", "/v1/tasks/" + nobody + "/tree", nil, nil, 404, "NOT_FOUND", nobody},
-		{"history of a step of another task", "GET", foreign + "/transitions", nil, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
-		{"complete a step of another task", "POST", foreign + "/completion", `{"success":true}`, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
+		{"history of a step of another task", "GET", foreign + "/transitions", nil, nil, 404, "NOT_FOUND", stuck.Steps[0].UUID.String()},
+		{"complete a step of another task", "POST", foreign + "/completion", `{"success":true}`, nil, 404, "NOT_FOUND", stuck.Steps[0].UUID.String()},
 		{"an unknown investigation", "GET", "/v1/dlq/entry/" + nobody, nil, nil, 404, "NOT_FOUND", nobody},
 		{"update an unknown investigation", "PATCH", "/v1/dlq/entry/" + nobody, `{"resolution_notes":"x"}`, nil, 404, "NOT_FOUND", nobody},
-		{"no investigation of a task", "GET", "/v1/dlq/task/" + fine.TaskUUID, nil, nil, 404, "NOT_FOUND", fine.TaskUUID},
+		{"no investigation of a task", "GET", "/v1/dlq/task/" + fine.UUID.String(), nil, nil, 404, "NOT_FOUND", fine.UUID.String()},
 		{"investigate an unknown task", "POST", "/v1/dlq/task/" + nobody, `{"reason":"r","created_by":"c"}`, nil, 404, "NOT_FOUND", nobody},
 		{"an unknown worker", "POST", "/v1/workers/" + nobody + "/claims", `{"max":1}`, nil, 404, "NOT_FOUND", nobody},
 		{"a heartbeat of an unknown worker", "POST", "/v1/workers/" + nobody + "/heartbeat", `{"leases":[]}`, nil, 404, "NOT_FOUND", nobody},
@@ -130,8 +130,8 @@ func TestBadInput(t *testing.T) {
 
 		// Ids and queries
 		{"no UUID in the path", "GET", "/v1/tasks/42", nil, nil, 400, "INVALID", "uuid in the path must be a UUID"},
-		{"another spelling of a UUID", "GET", "/v1/tasks/%7B" + fine.TaskUUID + "%7D", nil, nil, 400, "INVALID", "must be a UUID"},
-		{"a UUID without dashes", "GET", "/v1/tasks/" + strings.ReplaceAll(fine.TaskUUID, "-", ""), nil, nil, 400, "INVALID", "must be a UUID"},
+		{"another spelling of a UUID", "GET", "/v1/tasks/%7B" + fine.UUID.String() + "%7D", nil, nil, 400, "INVALID", "must be a UUID"},
+		{"a UUID without dashes", "GET", "/v1/tasks/" + strings.ReplaceAll(fine.UUID.String(), "-", ""), nil, nil, 400, "INVALID", "must be a UUID"},
 		{"NUL in the path", "GET", "/v1/templates/shop/order%00/1.0.0", nil, nil, 400, "INVALID", "NUL"},
 		{"NUL in the path of a queue", "GET", "/v1/explain/queue/shop/%00", nil, nil, 400, "INVALID", "NUL"},
 		{"a long name in the path", "GET", "/v1/templates/shop/" + strings.Repeat("x", 2701) + "/1.0.0", nil, nil, 400, "INVALID", "2701 characters"},
@@ -216,8 +216,8 @@ func TestBadInput(t *testing.T) {
 		{"metadata is no object", "PATCH", entry, `{"metadata":[1]}`, nil, 400, "INVALID", "must be a JSON object"},
 		{"a reason of its own", "PATCH", entry, `{"dlq_reason":"manual_dlq"}`, nil, 400, "INVALID", "dlq_reason: unknown key"},
 		{"a snapshot of its own", "PATCH", entry, `{"task_snapshot":{}}`, nil, 400, "INVALID", "task_snapshot: unknown key"},
-		{"a second investigation", "POST", "/v1/dlq/task/" + stuck.TaskUUID, `{"reason":"r","created_by":"c"}`, nil, 409, "CONFLICT", *stuck.DLQEntryUUID},
-		{"an investigation by nobody", "POST", "/v1/dlq/task/" + fine.TaskUUID, `{"reason":"r"}`, nil, 400, "INVALID", "created_by: is missing"},
+		{"a second investigation", "POST", "/v1/dlq/task/" + stuck.UUID.String(), `{"reason":"r","created_by":"c"}`, nil, 409, "CONFLICT", stuck.EntryUUID.String()},
+		{"an investigation by nobody", "POST", "/v1/dlq/task/" + fine.UUID.String(), `{"reason":"r"}`, nil, 400, "INVALID", "created_by: is missing"},
 
 		// Workers
 		{"a worker without handlers", "POST", "/v1/workers", `{"name":"w","namespaces":["shop"],"handlers":[]}`, nil, 400, "INVALID", "handlers"},
@@ -406,7 +406,7 @@ func TestInternalErrorsAreOnlyLogged(t *testing.T) {
 	})
 	h.register(chain)
 	task := h.createTask(1)
-	path := "/v1/dlq/task/" + task.TaskUUID
+	path := "/v1/dlq/task/" + task.UUID.String()
 	p := h.wantError(http.StatusInternalServerError, "INTERNAL", "r-17", "POST", path, `{"reason":"r","created_by":"c"}`, "X-Request-ID: r-17")
 	if strings.Contains(p.Error.Message, "nil") || strings.Contains(p.Error.Message, "panic") {
 		t.Errorf("the answer tells: %s", p.Error.Message)

@@ -129,9 +129,9 @@ func (s *server) routes() []*route { //nolint:funlen // a table
 		newQueryRoute(endpoint.GetTask, s.getTask),
 		newQueryRoute(endpoint.CancelTask, s.cancelTask),
 		newQueryRoute(endpoint.ListTaskTransitions, s.listTaskTransitions),
-		newRoute(endpoint.GetTaskTree, s.getTaskTree),
+		newRoute(endpoint.GetTaskTree, byID("uuid", s.db.TaskTree)),
 
-		newRoute(endpoint.ListSteps, s.listSteps),
+		newRoute(endpoint.ListSteps, byID("uuid", s.db.Steps)),
 		newStepRoute(endpoint.GetStep, s.getStep),
 		newQueryRoute(endpoint.ListStepItems, s.listStepItems),
 		newStepRoute(endpoint.OperateStep, s.operateStep),

@@ -19,14 +19,8 @@ func (x *request) findStep() (ref tasker.StepRef, err error) {
 	return ref, err
 }
 
-func (s *server) listSteps(x *request) ([]apiv1.Step, error) {
-	list, err := s.db.Steps(x.ctx, x.pathUUID("uuid"))
-	return convert(list, apiv1.FromStep), err
-}
-
-func (s *server) getStep(x *request, ref tasker.StepRef, _ none) (apiv1.Step, error) {
-	found, err := s.db.Step(x.ctx, ref.TaskUUID, ref.StepUUID)
-	return apiv1.FromStep(found), err
+func (s *server) getStep(x *request, ref tasker.StepRef, _ none) (tasker.Step, error) {
+	return s.db.Step(x.ctx, ref.TaskUUID, ref.StepUUID)
 }
 
 func (s *server) listStepItems(x *request, f tasker.MapItemFilter) (out apiv1.StepItemList, err error) {
@@ -35,7 +29,7 @@ func (s *server) listStepItems(x *request, f tasker.MapItemFilter) (out apiv1.St
 		return out, err
 	}
 	list, next, err := s.db.MapItems(x.ctx, ref.TaskUUID, ref.StepUUID, f)
-	out.Items, out.Next = convert(list, apiv1.FromStep), nilIfZero(next)
+	out.Items, out.Next = orEmpty(list), nilIfZero(next)
 	return out, err
 }
 
@@ -153,7 +147,7 @@ func (stepAction) Schema(r huma.Registry) *huma.Schema {
 	return s
 }
 
-func (s *server) operateStep(x *request, ref tasker.StepRef, req apiv1.StepAction) (apiv1.Step, error) {
+func (s *server) operateStep(x *request, ref tasker.StepRef, req apiv1.StepAction) (tasker.Step, error) {
 	op := tasker.ActionRequest{
 		Action: tasker.StepAction(req.ActionType), Reason: req.Reason, Interrupt: req.Interrupt,
 		Actor: x.resolveActor(cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy)),
@@ -163,8 +157,7 @@ func (s *server) operateStep(x *request, ref tasker.StepRef, req apiv1.StepActio
 		op.Result, op.Metadata = req.CompletionData.Result, nullToNil(req.CompletionData.Metadata)
 	}
 	op.RequestKey = x.idempotencyKey()
-	after, err := s.engine.OperateStep(x.ctx, ref.TaskUUID, ref.StepUUID, op)
-	return apiv1.FromStep(after), err
+	return s.engine.OperateStep(x.ctx, ref.TaskUUID, ref.StepUUID, op)
 }
 
 // findStepByName returns the id of a step by its UUID or name.
@@ -175,16 +168,15 @@ func (s *server) findStepByName(x *request, task tasker.ID, name string) (tasker
 	return s.db.StepNamed(x.ctx, task, name)
 }
 
-func (s *server) completeStep(x *request, ref tasker.StepRef, req apiv1.Completion) (apiv1.Step, error) {
+func (s *server) completeStep(x *request, ref tasker.StepRef, req apiv1.Completion) (tasker.Step, error) {
 	outcome := tasker.Outcome{Success: req.Success, Result: req.Result, Metadata: nullToNil(req.Metadata)}
 	switch {
 	case req.Success && req.Error != nil:
-		return apiv1.Step{}, newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "must be absent if success is true"}})
+		return tasker.Step{}, newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "must be absent if success is true"}})
 	case !req.Success && req.Error == nil:
-		return apiv1.Step{}, newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "is missing: a failure requires {message, …}"}})
+		return tasker.Step{}, newInvalidBodyError([]tasker.Fault{{Path: "error", Message: "is missing: a failure requires {message, …}"}})
 	case !req.Success:
 		outcome.Failure = toFailure(*req.Error)
 	}
-	after, err := s.engine.CompleteExternal(x.ctx, ref.TaskUUID, ref.StepUUID, outcome, x.resolveActor(req.Source))
-	return apiv1.FromStep(after), err
+	return s.engine.CompleteExternal(x.ctx, ref.TaskUUID, ref.StepUUID, outcome, x.resolveActor(req.Source))
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/google/uuid"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 )
 
 // completed makes a task of two steps, of which the first has returned a result.
-func (h *harness) completed(result string) (task string, steps []apiv1.Step) {
+func (h *harness) completed(result string) (task string, steps []tasker.Step) {
 	h.Helper()
 	_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: "shop", Name: "two", Version: "1.0.0", Steps: []tasker.StepTemplate{
 		{Name: "a b", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()},
@@ -32,7 +31,7 @@ func (h *harness) completed(result string) (task string, steps []apiv1.Step) {
 		h.Fatal(err)
 	}
 	task = created[0].TaskUUID.String()
-	return task, want[[]apiv1.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task+"/workflow_steps", nil)
+	return task, want[[]tasker.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task+"/workflow_steps", nil)
 }
 
 // Items are handed a context without their list; the whole is read here.
@@ -43,7 +42,7 @@ func TestTheContextOfATask(t *testing.T) {
 	id, err := uuid.Parse(task)
 	h.Must(err)
 	got := h.send("GET", tasker.ContextPath(id), nil)
-	whole := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task, nil)
+	whole := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task, nil)
 	if got.status != http.StatusOK || got.text != string(whole.Context) || got.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%d %v %s, want %s", got.status, got.header, got.text, whole.Context)
 	}
@@ -64,10 +63,10 @@ func TestTheResultOfAStep(t *testing.T) {
 	path := "/v1/tasks/" + task + "/results/"
 	id, err := uuid.Parse(task)
 	h.Must(err)
-	if where := tasker.ResultPath(id, steps[0].StepUUID); where != path+steps[0].StepUUID { // as answers and results name it
+	if where := tasker.ResultPath(id, steps[0].UUID.String()); where != path+steps[0].UUID.String() { // as answers and results name it
 		t.Errorf("a result is said to be at %s", where)
 	}
-	byID := h.send("GET", path+steps[0].StepUUID, nil)
+	byID := h.send("GET", path+steps[0].UUID.String(), nil)
 	if byID.status != http.StatusOK || byID.text != `{"n": [1, 2]}` || byID.header.Get("Content-Type") != "application/json" ||
 		byID.header.Get("Content-Length") != strconv.Itoa(len(byID.text)) {
 		t.Errorf("%d %v %s", byID.status, byID.header, byID.text)
@@ -80,11 +79,11 @@ func TestTheResultOfAStep(t *testing.T) {
 		t.Errorf("%d %s", again.status, again.text)
 	}
 	for name, status := range map[string]int{
-		path + "second":                                 http.StatusNotFound, // has none yet
-		path + "third":                                  http.StatusNotFound,
-		path + tasker.NewID().String():                  http.StatusNotFound,
-		"/v1/tasks/none/results/a":                      http.StatusBadRequest,
-		"/v1/tasks/" + steps[0].StepUUID + "/results/a": http.StatusNotFound,
+		path + "second":                http.StatusNotFound, // has none yet
+		path + "third":                 http.StatusNotFound,
+		path + tasker.NewID().String(): http.StatusNotFound,
+		"/v1/tasks/none/results/a":     http.StatusBadRequest,
+		"/v1/tasks/" + steps[0].UUID.String() + "/results/a": http.StatusNotFound,
 	} {
 		if got := h.send("GET", name, nil); got.status != status {
 			t.Errorf("%s: %d %s, want %d", name, got.status, got.text, status)

@@ -13,10 +13,10 @@ import (
 	"tasker.example/tasker/internal/engine"
 )
 
-func (s *server) createTask(x *request, req apiv1.CreateTask) (apiv1.Task, error) {
+func (s *server) createTask(x *request, req apiv1.CreateTask) (tasker.Task, error) {
 	created, err := s.create(x, []apiv1.CreateTask{req}, func(int) string { return "" })
 	if err != nil {
-		return apiv1.Task{}, err
+		return tasker.Task{}, err
 	}
 	t, err := s.readCreated(x, created[0])
 	t.Warnings = created[0].Warnings
@@ -26,7 +26,7 @@ func (s *server) createTask(x *request, req apiv1.CreateTask) (apiv1.Task, error
 // readCreated returns the task of a create request. It reads a new task from the database only if
 // the inserted rows are incomplete. If that fails, it returns the inserted rows: after an error, the
 // caller would create another task.
-func (s *server) readCreated(x *request, c engine.Created) (apiv1.Task, error) {
+func (s *server) readCreated(x *request, c engine.Created) (tasker.Task, error) {
 	if !c.IsWhole() {
 		t, err := s.readTask(x, c.TaskUUID)
 		if err == nil || !c.New {
@@ -34,7 +34,9 @@ func (s *server) readCreated(x *request, c engine.Created) (apiv1.Task, error) {
 		}
 		s.log.WarnContext(x.ctx, "could not read a new task; responding with the inserted rows", "task_uuid", c.TaskUUID, "err", err)
 	}
-	return apiv1.FromTask(c.Inserted()), nil
+	t, steps := c.Inserted()
+	t.Steps = steps
+	return t, nil
 }
 
 func (s *server) createTasks(x *request, req []apiv1.CreateTask) (answer apiv1.CreatedTasks, err error) {
@@ -43,7 +45,7 @@ func (s *server) createTasks(x *request, req []apiv1.CreateTask) (answer apiv1.C
 		return answer, err
 	}
 	for _, c := range created {
-		answer.Tasks = append(answer.Tasks, apiv1.CreatedTask{TaskUUID: c.TaskUUID.String(), Created: c.New, Warnings: c.Warnings})
+		answer.Tasks = append(answer.Tasks, apiv1.CreatedTask{TaskUUID: c.TaskUUID, Created: c.New, Warnings: c.Warnings})
 	}
 	return answer, nil
 }
@@ -107,21 +109,19 @@ func timeOrZero(t *time.Time) (at time.Time) {
 
 func secondsToDuration(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-func (s *server) readTask(x *request, id tasker.ID) (apiv1.Task, error) {
+func (s *server) readTask(x *request, id tasker.ID) (tasker.Task, error) {
 	t, err := s.db.Task(x.ctx, id)
-	if err != nil {
-		return apiv1.Task{}, err
+	if err == nil {
+		t.Steps, err = s.db.Steps(x.ctx, id)
 	}
-	steps, err := s.db.Steps(x.ctx, id)
-	return apiv1.FromTask(t, steps), err
+	return t, err
 }
 
 func (s *server) listTasks(x *request, f tasker.TaskFilter) (apiv1.TaskList, error) {
 	list, more, err := s.db.Tasks(x.ctx, f)
-	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
 	page := apiv1.TaskPage{Limit: f.Limit, Offset: f.Offset, Count: len(list), HasMore: more}
 	page.NextBefore = nextCursor(list, more && !f.InOrderOfValues(), func(t tasker.Task) string { return t.UUID.String() })
-	return apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: page}, err
+	return apiv1.TaskList{Tasks: orEmpty(list), Pagination: page}, err
 }
 
 func (s *server) listAttributes(x *request, q apiv1.NamespaceQuery) (apiv1.AttributeList, error) {
@@ -129,20 +129,15 @@ func (s *server) listAttributes(x *request, q apiv1.NamespaceQuery) (apiv1.Attri
 	return apiv1.AttributeList{Attributes: orEmpty(list), Pagination: newPagination(q.Limit, q.Offset, len(list), more)}, err
 }
 
-func (s *server) getTask(x *request, q apiv1.TaskQuery) (apiv1.Task, error) {
+func (s *server) getTask(x *request, q apiv1.TaskQuery) (tasker.Task, error) {
 	id := x.pathUUID("uuid")
 	if q.Wait > 0 {
 		if err := s.awaitTask(x, id, q.Wait); err != nil {
-			return apiv1.Task{}, err
+			return tasker.Task{}, err
 		}
 	}
 	t, err := s.readTask(x, id)
 	return t, s.explainMissing(x.ctx, id, err)
-}
-
-func (s *server) getTaskTree(x *request) (apiv1.TaskTree, error) {
-	tree, err := s.db.TaskTree(x.ctx, x.pathUUID("uuid"))
-	return apiv1.FromTaskTree(tree), err
 }
 
 // awaitTask waits until a task is settled, but at most for the given time and until the server
@@ -178,30 +173,31 @@ func (s *server) awaitTask(x *request, id tasker.ID, wait time.Duration) error {
 // unknownActor is recorded if the caller is not authenticated and sends no name.
 const unknownActor = "unknown"
 
-func (s *server) cancelTask(x *request, q apiv1.CancelTaskQuery) (apiv1.Task, error) {
+func (s *server) cancelTask(x *request, q apiv1.CancelTaskQuery) (tasker.Task, error) {
 	id := x.pathUUID("uuid")
 	cancel := s.engine.CancelTask
 	if q.Compensate {
 		cancel = s.engine.CompensateTask
 	}
 	if err := cancel(x.ctx, id, x.resolveActorOrUnknown(q.CancelledBy), q.Reason); err != nil {
-		return apiv1.Task{}, err
+		return tasker.Task{}, err
 	}
 	return s.readTask(x, id)
 }
 
-func (s *server) cancelTasks(x *request, q apiv1.TaskSelection) (apiv1.CancelledTasks, error) {
+func (s *server) cancelTasks(x *request, q apiv1.TaskSelection) (tasker.CancelBatch, error) {
 	var req apiv1.CancelTasks
 	if err := x.read(&req); err != nil {
-		return apiv1.CancelledTasks{}, err
+		return tasker.CancelBatch{}, err
 	}
 	batch, err := s.engine.CancelTasks(x.ctx, tasker.CancelBatchRequest{
 		Filter: q.TaskFilter, Compensate: req.Compensate, Limit: req.Limit, DryRun: req.DryRun, Actor: x.resolveActorOrUnknown(req.By), Reason: req.Reason,
 	})
-	return apiv1.FromCancelBatch(batch), err
+	batch.Sample = orEmpty(batch.Sample)
+	return batch, err
 }
 
-func (s *server) changeDue(x *request, req apiv1.ChangeDue) (t apiv1.Task, err error) {
+func (s *server) changeDue(x *request, req apiv1.ChangeDue) (t tasker.Task, err error) {
 	id := x.pathUUID("uuid")
 	if _, err := s.db.Task(x.ctx, id); err != nil {
 		return t, err

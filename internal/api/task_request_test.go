@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -28,7 +29,7 @@ func TestTaskRequests(t *testing.T) {
 	answered := make(chan reply, 1)
 	go func() { answered <- h.send("GET", "/v1/tasks/"+good+"?wait_ms=60000", nil, root) }()
 	h.Tick()
-	want[apiv1.Task](h, http.StatusOK, "DELETE", "/v1/tasks/"+good, nil, root)
+	want[tasker.Task](h, http.StatusOK, "DELETE", "/v1/tasks/"+good, nil, root)
 	if got := <-answered; got.status != http.StatusOK || !strings.Contains(got.text, `"cancelled"`) {
 		t.Errorf("answered with %d %s", got.status, got.text)
 	}

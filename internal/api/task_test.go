@@ -24,9 +24,9 @@ func order(n int) map[string]any {
 	return map[string]any{"namespace": "shop", "name": "order", "context": map[string]any{"order": n}, "initiator": "test"}
 }
 
-func (h *harness) createTask(n int) apiv1.Task {
+func (h *harness) createTask(n int) tasker.Task {
 	h.Helper()
-	return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", order(n))
+	return want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", order(n))
 }
 
 func TestTemplatesAreRetired(t *testing.T) {
@@ -97,29 +97,29 @@ func TestTasks(t *testing.T) {
 	h := newHarness(t)
 	h.register(chain)
 	task := h.createTask(7)
-	if task.Status != "steps_in_process" || len(task.Steps) != 2 || task.TotalSteps != 2 || string(task.Context) != `{"order":7}` {
+	if task.State != "steps_in_process" || len(task.Steps) != 2 || task.Total != 2 || string(task.Context) != `{"order":7}` {
 		t.Errorf("created %+v", task)
 	}
-	got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil)
-	if got.TaskUUID != task.TaskUUID || len(got.Steps) != 2 || got.Steps[1].Dependencies[0] != got.Steps[0].StepUUID {
+	got := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String(), nil)
+	if got.UUID != task.UUID || len(got.Steps) != 2 || got.Steps[1].Parents[0] != got.Steps[0].UUID {
 		t.Errorf("got %+v", got)
 	}
 	h.createTask(8)
 	list := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?status=steps_in_process&namespace=shop&name=order&dead_lettered=false&limit=1", nil)
-	if len(list.Tasks) != 1 || !list.Pagination.HasMore || list.Tasks[0].TaskUUID == task.TaskUUID {
+	if len(list.Tasks) != 1 || !list.Pagination.HasMore || list.Tasks[0].UUID == task.UUID {
 		t.Errorf("list %+v", list)
 	}
 	next := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?limit=1&offset=1", nil)
-	if len(next.Tasks) != 1 || next.Pagination.HasMore || next.Tasks[0].TaskUUID != task.TaskUUID || next.Tasks[0].Steps != nil {
+	if len(next.Tasks) != 1 || next.Pagination.HasMore || next.Tasks[0].UUID != task.UUID || next.Tasks[0].Steps != nil {
 		t.Errorf("second page %+v", next)
 	}
 	if none := h.send("GET", "/v1/tasks?dead_lettered=true", nil); !strings.Contains(none.text, `"tasks":[]`) {
 		t.Errorf("dead-lettered: %s", none.text)
 	}
-	path := "/v1/tasks/" + task.TaskUUID
+	path := "/v1/tasks/" + task.UUID.String()
 	for range 2 {
-		gone := want[apiv1.Task](h, http.StatusOK, "DELETE", path+"?reason=no+stock&cancelled_by=ann", nil)
-		if gone.Status != "cancelled" || gone.Steps[0].CurrentState != "cancelled" {
+		gone := want[tasker.Task](h, http.StatusOK, "DELETE", path+"?reason=no+stock&cancelled_by=ann", nil)
+		if gone.State != "cancelled" || gone.Steps[0].State != "cancelled" {
 			t.Errorf("cancelled %+v", gone)
 		}
 	}
@@ -139,14 +139,14 @@ func TestIdempotencyKeys(t *testing.T) {
 	h.register(chain)
 	req := order(1)
 	req["idempotency_key"] = "k1"
-	first := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", req)
-	again := want[apiv1.Task](h, http.StatusOK, "POST", "/v1/tasks", req)
-	if again.TaskUUID != first.TaskUUID {
-		t.Errorf("another task: %s", again.TaskUUID)
+	first := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", req)
+	again := want[tasker.Task](h, http.StatusOK, "POST", "/v1/tasks", req)
+	if again.UUID != first.UUID {
+		t.Errorf("another task: %s", again.UUID)
 	}
 	req["reason"] = "other"
 	p := h.wantError(http.StatusConflict, "CONFLICT", "k1", "POST", "/v1/tasks", req)
-	if !strings.Contains(string(p.Error.Details), first.TaskUUID) {
+	if !strings.Contains(string(p.Error.Details), first.UUID.String()) {
 		t.Errorf("details %s", p.Error.Details)
 	}
 }
@@ -183,23 +183,23 @@ func TestExternalStep(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(waiting)
-	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "approval"})
-	path := "/v1/tasks/" + task.TaskUUID + "/workflow_steps/" + task.Steps[0].StepUUID + "/completion"
+	task := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "approval"})
+	path := "/v1/tasks/" + task.UUID.String() + "/workflow_steps/" + task.Steps[0].UUID.String() + "/completion"
 	done := map[string]any{"success": true, "result": map[string]any{"by": "boss"}, "source": "desk"}
 	for range 2 {
-		step := want[apiv1.Step](h, http.StatusOK, "POST", path, done)
-		if step.CurrentState != "complete" || !strings.Contains(string(step.Results), `"boss"`) {
+		step := want[tasker.Step](h, http.StatusOK, "POST", path, done)
+		if step.State != "complete" || !strings.Contains(string(step.Results), `"boss"`) {
 			t.Errorf("step %+v", step)
 		}
 	}
-	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Status != "complete" || got.CompletionPercentage != 100 {
+	if got := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String(), nil); got.State != "complete" || got.CompletionPercentage != 100 {
 		t.Errorf("task %+v", got)
 	}
-	named := "/v1/tasks/" + task.TaskUUID + "/workflow_steps/" + task.Steps[0].Name + "/completion"
-	if step := want[apiv1.Step](h, http.StatusOK, "POST", named, done); step.StepUUID != task.Steps[0].StepUUID {
+	named := "/v1/tasks/" + task.UUID.String() + "/workflow_steps/" + task.Steps[0].Name + "/completion"
+	if step := want[tasker.Step](h, http.StatusOK, "POST", named, done); step.UUID != task.Steps[0].UUID {
 		t.Errorf("by its name %+v", step)
 	}
-	h.wantError(http.StatusNotFound, "NOT_FOUND", `has no step named \"nobody\"`, "POST", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/nobody/completion", done)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", `has no step named \"nobody\"`, "POST", "/v1/tasks/"+task.UUID.String()+"/workflow_steps/nobody/completion", done)
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "", "POST", "/v1/tasks/"+nobody+"/workflow_steps/"+task.Steps[0].Name+"/completion", done)
 	h.wantError(http.StatusConflict, "CONFLICT", "", "POST", path, map[string]any{"success": false, "error": map[string]any{"message": "no"}})
 	h.wantError(http.StatusBadRequest, "INVALID", "error: is missing", "POST", path, map[string]any{"success": false})
@@ -209,18 +209,18 @@ func TestCompensation(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register("namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external, on_failure: {compensate: withdraw}}\n  - {name: more, type: external, dependencies: [approve]}\n")
-	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "ask"})
-	path := "/v1/tasks/" + task.TaskUUID
-	if task.Phase != nil || task.Outcome != nil || task.Steps[0].UndoOf != nil {
+	task := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "ask"})
+	path := "/v1/tasks/" + task.UUID.String()
+	if task.Phase != "" || task.Outcome != "" || task.Steps[0].Undoes != "" {
 		t.Errorf("at first %+v", task)
 	}
-	want[apiv1.Step](h, http.StatusOK, "POST", path+"/workflow_steps/approve/completion", map[string]any{"success": true, "result": 1})
+	want[tasker.Step](h, http.StatusOK, "POST", path+"/workflow_steps/approve/completion", map[string]any{"success": true, "result": 1})
 	for range 2 {
-		got := want[apiv1.Task](h, http.StatusOK, "DELETE", path+"?compensate=true&reason=late&cancelled_by=ann", nil)
-		if got.Status != "steps_in_process" || got.Phase == nil || *got.Phase != "compensating" || got.Outcome != nil || len(got.Steps) != 3 {
+		got := want[tasker.Task](h, http.StatusOK, "DELETE", path+"?compensate=true&reason=late&cancelled_by=ann", nil)
+		if got.State != "steps_in_process" || got.Phase != "compensating" || got.Outcome != "" || len(got.Steps) != 3 {
 			t.Fatalf("asked to be undone: %+v", got)
 		}
-		if undo := got.Steps[2]; undo.Name != "undo:approve" || undo.UndoOf == nil || *undo.UndoOf != "approve" || undo.Handler != "withdraw" || undo.CurrentState != "enqueued" {
+		if undo := got.Steps[2]; undo.Name != "undo:approve" || undo.Undoes != "approve" || undo.Handler != "withdraw" || undo.State != "enqueued" {
 			t.Errorf("it undoes %+v", undo)
 		}
 	}
@@ -230,8 +230,8 @@ func TestCompensation(t *testing.T) {
 		}
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "phase", "GET", "/v1/tasks?phase=forward", nil)
-	got := want[apiv1.Task](h, http.StatusOK, "DELETE", path+"?compensate=false", nil)
-	if got.Status != "cancelled" || got.Phase != nil || got.Outcome == nil || *got.Outcome != "compensation_stopped" {
+	got := want[tasker.Task](h, http.StatusOK, "DELETE", path+"?compensate=false", nil)
+	if got.State != "cancelled" || got.Phase != "" || got.Outcome == "" || got.Outcome != "compensation_stopped" {
 		t.Errorf("cancelled: %+v", got)
 	}
 	h.wantError(http.StatusConflict, "CONFLICT", "was cancelled during compensation", "DELETE", path+"?compensate=true", nil)
@@ -254,9 +254,9 @@ func TestNullEqualsAbsent(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(waiting)
-	want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", json.RawMessage(
+	want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", json.RawMessage(
 		`{"namespace":"shop","name":"approval","version":null,"context":null,"priority":null,"tags":null,"start_at":null,"recreated_from":null}`))
-	want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", json.RawMessage(
+	want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", json.RawMessage(
 		`{"namespace":"shop","name":"approval","options":null,"requested_at":null}`))
 	worker := h.worker()
 	want[apiv1.ClaimedSteps](h, http.StatusOK, "POST", worker+"/claims", json.RawMessage(`{"max":1,"wait_ms":null,"hint":null}`))
@@ -306,17 +306,17 @@ func TestTasksAreFound(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: text/yaml")
-	create := func(fields map[string]any) apiv1.Task {
+	create := func(fields map[string]any) tasker.Task {
 		t.Helper()
 		fields["namespace"], fields["name"], fields["context"] = "shop", "order", map[string]any{"order": 1}
-		return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", fields)
+		return want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", fields)
 	}
 	plain := create(map[string]any{})
 	vip := create(map[string]any{"tags": []string{"vip", "gift", "vip"}, "initiator": "ann", "source_system": "till"})
 	gift := create(map[string]any{"tags": []string{"gift", "a & b"}, "correlation_id": "c-1", "idempotency_key": "k 1"})
 	same := create(map[string]any{"correlation_id": "c-1", "initiator": "ann"})
-	moment := func(task apiv1.Task) string { return url.QueryEscape(task.CreatedAt.Format(time.RFC3339Nano)) }
-	for query, found := range map[string][]apiv1.Task{
+	moment := func(task tasker.Task) string { return url.QueryEscape(task.CreatedAt.Format(time.RFC3339Nano)) }
+	for query, found := range map[string][]tasker.Task{
 		"":                                             {same, gift, vip, plain},
 		"tag=gift":                                     {gift, vip},
 		"tag=gift&tag=vip":                             {vip},
@@ -332,8 +332,8 @@ func TestTasksAreFound(t *testing.T) {
 		"tag=gift&dead_lettered=false":                 {gift, vip},
 		"correlation_id=c-1":                           {same, gift},
 		"correlation_id=" + plain.CorrelationID:        {plain},
-		"correlation_id=" + vip.TaskUUID:               {vip},
-		"correlation_id=" + gift.TaskUUID:              nil,
+		"correlation_id=" + vip.UUID.String():          {vip},
+		"correlation_id=" + gift.UUID.String():         nil,
 		"correlation_id=c-1&tag=gift":                  {gift},
 		"idempotency_key=k+1":                          {gift},
 		"idempotency_key=k+1&initiator=ann":            nil,
@@ -349,9 +349,9 @@ func TestTasksAreFound(t *testing.T) {
 		"created_after=2020-01-01T00:00:00%2B02:00&created_before=2020-01-02T00:00:00Z":             nil,
 	} {
 		list := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?"+query, nil)
-		ids := func(tasks []apiv1.Task) (list []string) {
+		ids := func(tasks []tasker.Task) (list []string) {
 			for _, task := range tasks {
-				list = append(list, task.TaskUUID)
+				list = append(list, task.UUID.String())
 			}
 			return list
 		}
@@ -388,28 +388,28 @@ func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: text/yaml")
 	var ids []string
 	for range 3 {
-		ids = append(ids, want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
+		ids = append(ids, want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
 			"namespace": "shop", "name": "order", "context": map[string]any{"order": 1}, "tags": []string{"a", "b"},
-		}).TaskUUID)
+		}).UUID.String())
 	}
 	const path = "/v1/tasks/cancel"
-	cancelled := func(query string, body map[string]any, cancelled int, more bool) apiv1.CancelledTasks {
+	cancelled := func(query string, body map[string]any, cancelled int, more bool) tasker.CancelBatch {
 		t.Helper()
-		got := want[apiv1.CancelledTasks](h, http.StatusOK, "POST", path+query, body)
-		if got.Cancelled != cancelled || got.More != more || got.Failed != 0 {
+		got := want[tasker.CancelBatch](h, http.StatusOK, "POST", path+query, body)
+		if got.Cancelled != cancelled || got.HasMore != more || got.Failed != 0 {
 			t.Errorf("%s %v: %+v", query, body, got)
 		}
 		return got
 	}
-	if got := cancelled("?tag=a&tag=b", map[string]any{"dry_run": true}, 3, false); got.Sample[0].TaskUUID != ids[2] || got.Sample[0].Status != "steps_in_process" {
+	if got := cancelled("?tag=a&tag=b", map[string]any{"dry_run": true}, 3, false); got.Sample[0].UUID.String() != ids[2] || got.Sample[0].State != "steps_in_process" {
 		t.Errorf("the first is %+v", got.Sample[0])
 	}
 	cancelled("?tag=a&tag=c", map[string]any{"dry_run": true}, 0, false)
 	cancelled("?namespace=shop", map[string]any{"limit": 2, "reason": "off", "by": "kim"}, 2, true)
 	cancelled("?namespace=shop&status=steps_in_process", map[string]any{"reason": "off", "by": "kim", "compensate": true}, 1, false)
 	for _, id := range ids {
-		if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+id, nil); got.Status != "cancelled" {
-			t.Errorf("the task is %s", got.Status)
+		if got := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+id, nil); got.State != "cancelled" {
+			t.Errorf("the task is %s", got.State)
 		}
 	}
 	for query, body := range map[string]map[string]any{
@@ -427,7 +427,7 @@ func TestMissingAttributesAreInTheAnswer(t *testing.T) {
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", searched)
 	body := map[string]any{"namespace": "shop", "name": "sale", "context": map[string]any{"customer": 4711, "paid": "yes"}}
 	missing := []tasker.Fault{{Path: "search.paid", Message: "the value is not of type bool"}}
-	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", body)
+	task := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", body)
 	if diff := cmp.Diff(missing, task.Warnings); diff != "" || !slices.Equal(task.Attributes, []string{"customer:4711"}) {
 		t.Errorf("attributes %q, warnings (-want +got):\n%s", task.Attributes, diff)
 	}
@@ -436,10 +436,10 @@ func TestMissingAttributesAreInTheAnswer(t *testing.T) {
 	}
 	delete(body["context"].(map[string]any), "customer")
 	body["context"].(map[string]any)["paid"] = true
-	if w := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", body).Warnings; len(w) != 1 || w[0].Message != `column 8: missing key "customer", in: context.customer` {
+	if w := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", body).Warnings; len(w) != 1 || w[0].Message != `column 8: missing key "customer", in: context.customer` {
 		t.Errorf("warnings %+v", w)
 	}
-	if w := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil).Warnings; w != nil {
+	if w := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String(), nil).Warnings; w != nil {
 		t.Errorf("a task that is read has the warnings %+v", w)
 	}
 }
@@ -451,16 +451,16 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 		"steps":[{"name":"a","handler":{"callable":"run"}}]}`
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", searched)
 	create := func(customer string, risk float64) string {
-		task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
+		task := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
 			"namespace": "shop", "name": "sale", "context": map[string]any{"customer": customer, "risk": risk},
 		})
 		if len(task.Attributes) != 2 {
 			t.Errorf("a new task has the attributes %q", task.Attributes)
 		}
-		return task.TaskUUID
+		return task.UUID.String()
 	}
 	ann, bob := create("ann: a", 0.25), create("bob", 0.75)
-	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+ann, nil).Attributes; !slices.Equal(got, []string{"customer:ann: a", "risk:0.25"}) {
+	if got := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+ann, nil).Attributes; !slices.Equal(got, []string{"customer:ann: a", "risk:0.25"}) {
 		t.Errorf("the task has the attributes %q", got)
 	}
 	for query, found := range map[string][]string{
@@ -469,7 +469,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	} {
 		var ids []string
 		for _, task := range want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?"+query, nil).Tasks {
-			ids = append(ids, task.TaskUUID)
+			ids = append(ids, task.UUID.String())
 		}
 		if diff := cmp.Diff(found, ids); diff != "" {
 			t.Errorf("%s finds others (-want +got):\n%s", query, diff)
@@ -483,7 +483,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	for query, found := range map[string][]string{"namespace=shop": {ann}, "attribute=customer:ann:+a": {ann}, "attribute=customer:bob": nil, "": {ann}} {
 		var ids []string
 		for _, task := range want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?before="+bob+"&"+query, nil).Tasks {
-			ids = append(ids, task.TaskUUID)
+			ids = append(ids, task.UUID.String())
 		}
 		if diff := cmp.Diff(found, ids); diff != "" {
 			t.Errorf("before %s, %s (-want +got):\n%s", bob, query, diff)
@@ -532,19 +532,19 @@ func TestUniqueKeys(t *testing.T) {
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: application/yaml")
 	request := order(1)
 	request["unique"], request["start_within_seconds"] = map[string]any{"key": "k"}, 60.5
-	made := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", request)
-	if made.UniqueKey == nil || *made.UniqueKey != "k" || made.StartBy == nil || made.StartBy.Sub(made.CreatedAt) != 60500*time.Millisecond {
+	made := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", request)
+	if made.UniqueKey == "" || made.UniqueKey != "k" || made.StartBy == nil || made.StartBy.Sub(made.CreatedAt) != 60500*time.Millisecond {
 		t.Errorf("made %+v", made)
 	}
-	h.wantError(http.StatusConflict, "CONFLICT", made.TaskUUID, "POST", "/v1/tasks", request)
+	h.wantError(http.StatusConflict, "CONFLICT", made.UUID.String(), "POST", "/v1/tasks", request)
 	request["unique"] = map[string]any{"key": "k", "on_conflict": "use_existing"}
-	if got := want[apiv1.Task](h, http.StatusOK, "POST", "/v1/tasks", request); got.TaskUUID != made.TaskUUID {
-		t.Errorf("answered with %s", got.TaskUUID)
+	if got := want[tasker.Task](h, http.StatusOK, "POST", "/v1/tasks", request); got.UUID != made.UUID {
+		t.Errorf("answered with %s", got.UUID)
 	}
 	merged := order(2)
 	merged["debounce"] = map[string]any{"key": "d", "wait_seconds": 60}
-	waits := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", merged)
-	if got := want[apiv1.Task](h, http.StatusOK, "POST", "/v1/tasks", merged); got.TaskUUID != waits.TaskUUID || got.MergedRequests != 1 || *got.DebounceKey != "d" {
+	waits := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", merged)
+	if got := want[tasker.Task](h, http.StatusOK, "POST", "/v1/tasks", merged); got.UUID != waits.UUID || got.MergedRequests != 1 || got.DebounceKey != "d" {
 		t.Errorf("merged into %+v", got)
 	}
 	request["unique"] = map[string]any{"key": "k", "on_conflict": "perhaps"}
@@ -558,19 +558,19 @@ func TestDueTimes(t *testing.T) {
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: application/yaml")
 	request := order(1)
 	request["due_after_seconds"] = 3600.5
-	made := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", request)
-	if d := made.Due; d == nil || d.DueAt.Sub(made.CreatedAt).Round(100*time.Millisecond) != 3600500*time.Millisecond || d.State != "ahead" || d.Overdue != "tell" || d.Source != "request" || d.SetBy != "" || *made.FirstDeadline != "due" {
+	made := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", request)
+	if d := made.Due; d == nil || d.DueAt.Sub(made.CreatedAt).Round(100*time.Millisecond) != 3600500*time.Millisecond || d.State != "ahead" || d.Overdue != "tell" || d.Source != "request" || d.SetBy != "" || made.FirstDeadline != "due" {
 		t.Errorf("made %+v, due %+v", made, d)
 	}
-	path := "/v1/tasks/" + made.TaskUUID + "/due"
+	path := "/v1/tasks/" + made.UUID.String() + "/due"
 	at := made.CreatedAt.Add(2 * time.Hour).Truncate(time.Second)
-	changed := want[apiv1.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": at, "reason": "agreed", "by": "ann"})
+	changed := want[tasker.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": at, "reason": "agreed", "by": "ann"})
 	if d := changed.Due; d == nil || !d.DueAt.Equal(at) || d.Source != "operator" || d.SetBy != "ann" {
 		t.Errorf("changed: %+v", d)
 	}
 	step := made.Steps[0]
-	for _, name := range []string{step.Name, step.StepUUID} {
-		changed = want[apiv1.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": at, "step": name})
+	for _, name := range []string{step.Name, step.UUID.String()} {
+		changed = want[tasker.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": at, "step": name})
 		if d := changed.Steps[0].Due; d == nil || !d.DueAt.Equal(at) {
 			t.Errorf("step %s: %+v", name, d)
 		}
@@ -580,7 +580,7 @@ func TestDueTimes(t *testing.T) {
 			t.Errorf("%s: %+v", query, got)
 		}
 	}
-	if changed = want[apiv1.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": nil}); changed.Due != nil {
+	if changed = want[tasker.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": nil}); changed.Due != nil {
 		t.Errorf("it is still due: %+v", changed.Due)
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "due_at", "PUT", path, map[string]any{"reason": "no time"})
@@ -631,9 +631,9 @@ func TestCurlOfTheDocumentation(t *testing.T) {
 	}
 	h := newHarness(t)
 	h.register(waiting)
-	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "approval"})
+	task := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "approval"})
 	command := exec.CommandContext(t.Context(), bash, "-c", commands[0])
-	command.Env = append(os.Environ(), "SERVER="+h.server.URL, "TASK="+task.TaskUUID, "KEY=none")
+	command.Env = append(os.Environ(), "SERVER="+h.server.URL, "TASK="+task.UUID.String(), "KEY=none")
 	out, err := command.Output()
 	if err != nil || !strings.Contains(string(out), `"current_state":"complete"`) {
 		t.Errorf("%s: %v %s", commands[0], err, out)

@@ -77,7 +77,7 @@ func (c *crowd) end() {
 func (h *harness) largeTask() string {
 	h.Helper()
 	body := fmt.Sprintf(`{"namespace":"shop","name":"order","context":{"order":1,"a":%q}}`, strings.Repeat("x", 200<<10))
-	return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", body).TaskUUID
+	return want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", body).UUID.String()
 }
 
 // TestUnreadResponsesAreBounded: whoever asks for large documents and reads none is

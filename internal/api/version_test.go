@@ -22,13 +22,13 @@ func TestATaskIsBroughtToAnotherVersion(t *testing.T) {
 		}
 		h.register(doc)
 	}
-	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", `{"namespace": "shop", "name": "order", "version": "1.0.0"}`)
-	path := "/v1/tasks/" + task.TaskUUID + "/change_version"
+	task := want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", `{"namespace": "shop", "name": "order", "version": "1.0.0"}`)
+	path := "/v1/tasks/" + task.UUID.String() + "/change_version"
 	plan := want[tasker.VersionChange](h, http.StatusOK, "POST", path, `{"to_version": "1.1.0", "dry_run": true}`)
 	if plan.Changed || plan.From != "1.0.0" || len(plan.Refusals) != 0 || len(plan.Added) != 1 || plan.Added[0] != "ship" || len(plan.Kept) != 1 {
 		t.Errorf("the plan is %+v", plan)
 	}
-	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Version != "1.0.0" || got.TotalSteps != 1 {
+	if got := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String(), nil); got.Version != "1.0.0" || got.Total != 1 {
 		t.Errorf("after a dry run: %+v", got)
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "reason", "POST", path, `{"to_version": "1.1.0"}`)
@@ -41,7 +41,7 @@ func TestATaskIsBroughtToAnotherVersion(t *testing.T) {
 			t.Errorf("changed: %+v", got)
 		}
 	}
-	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Version != "1.1.0" || got.TotalSteps != 2 {
+	if got := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String(), nil); got.Version != "1.1.0" || got.Total != 2 {
 		t.Errorf("the task is %+v", got)
 	}
 }
@@ -55,7 +55,7 @@ func TestTheTasksOfAVersionAreBroughtToAnother(t *testing.T) {
 	h.register("namespace_name: shop\nname: order\nversion: 1.1.0\nsteps:\n  - {name: charge, handler: {callable: other}}\n")
 	h.register("namespace_name: shop\nname: order\nversion: 2.0.0\nsteps:\n  - {name: pay, handler: {callable: run}}\n")
 	for range 5 {
-		want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", `{"namespace": "shop", "name": "order", "version": "1.0.0"}`)
+		want[tasker.Task](h, http.StatusCreated, "POST", "/v1/tasks", `{"namespace": "shop", "name": "order", "version": "1.0.0"}`)
 	}
 	const path = "/v1/templates/shop/order/1.0.0/change_tasks"
 	plan := want[apiv1.ChangedTasks](h, http.StatusOK, "POST", path, `{"to_version": "1.1.0", "dry_run": true}`)

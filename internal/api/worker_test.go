@@ -88,7 +88,7 @@ func TestTheWorkerProtocol(t *testing.T) {
 	want[any](h, http.StatusOK, "POST", worker+"/results", map[string]any{"results": []any{map[string]any{
 		"step_uuid": next.StepUUID, "lease_token": next.LeaseToken, "success": true,
 	}}})
-	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Status != "complete" {
+	if got := want[tasker.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String(), nil); got.State != "complete" {
 		t.Errorf("task %+v", got)
 	}
 	want[any](h, http.StatusNoContent, "DELETE", worker, nil)
@@ -291,9 +291,9 @@ func TestFailuresAreStoredWhateverTheirForm(t *testing.T) {
 			!strings.Contains(got.Rejected[0].Message, tt.rejected) || !strings.Contains(got.Rejected[0].Message, "the attempt was failed")) {
 			t.Errorf("%s: answer %+v, want rejection %q", tt.name, got, tt.rejected)
 		}
-		after := want[apiv1.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.StepUUID, nil)
-		if after.CurrentState != "error" || !strings.Contains(string(after.Error), tt.message) || tt.rejected != "" && after.NextRetryAt == nil {
-			t.Errorf("%s: state %s, next retry %v, error %.300s", tt.name, after.CurrentState, after.NextRetryAt, after.Error)
+		after := want[tasker.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task.UUID.String()+"/workflow_steps/"+step.StepUUID, nil)
+		if after.State != "error" || !strings.Contains(string(after.Error), tt.message) || tt.rejected != "" && after.NextRetryAt == nil {
+			t.Errorf("%s: state %s, next retry %v, error %.300s", tt.name, after.State, after.NextRetryAt, after.Error)
 		}
 		again := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body)
 		if tt.rejected != "" && len(again.Rejected) != len(got.Rejected) {
@@ -407,31 +407,31 @@ func TestTakingTheStepsThatMessagesName(t *testing.T) {
 	h := newHarness(t)
 	h.register(chain)
 	task := h.createTask(1)
-	step := task.Steps[0].StepUUID
-	worker, taskUUID := h.worker(), task.TaskUUID
+	step := task.Steps[0].UUID
+	worker, taskUUID := h.worker(), task.UUID
 	other := "01a1fbd1-125a-7196-a163-32dd5d4bfbab"
 	ref := func(task, step string) map[string]any { return map[string]any{"task_uuid": task, "step_uuid": step} }
 	take := func(refs ...any) []apiv1.ClaimedStep {
 		t.Helper()
 		return want[apiv1.ClaimedSteps](h, http.StatusOK, "POST", worker+"/take", map[string]any{"steps": refs}).Steps
 	}
-	if got := take(ref(taskUUID, other), ref(other, step)); len(got) != 0 {
+	if got := take(ref(taskUUID.String(), other), ref(other, step.String())); len(got) != 0 {
 		t.Errorf("took %+v of a task that has no such step", got)
 	}
-	got := take(ref(taskUUID, step), ref(taskUUID, step), ref(other, other))
-	if len(got) != 1 || got[0].StepUUID != step || got[0].Attempt != 1 || got[0].LeaseToken == "" || string(got[0].Initialization) != `{"currency":"EUR"}` {
+	got := take(ref(taskUUID.String(), step.String()), ref(taskUUID.String(), step.String()), ref(other, other))
+	if len(got) != 1 || got[0].StepUUID != step.String() || got[0].Attempt != 1 || got[0].LeaseToken == "" || string(got[0].Initialization) != `{"currency":"EUR"}` {
 		t.Fatalf("took %+v", got)
 	}
-	if again := take(ref(taskUUID, step)); len(again) != 0 {
+	if again := take(ref(taskUUID.String(), step.String())); len(again) != 0 {
 		t.Errorf("took %+v twice", again)
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "steps", "POST", worker+"/take", map[string]any{"steps": []any{}})
-	h.wantError(http.StatusBadRequest, "INVALID", "task_uuid", "POST", worker+"/take", map[string]any{"steps": []any{ref("7", step)}})
+	h.wantError(http.StatusBadRequest, "INVALID", "task_uuid", "POST", worker+"/take", map[string]any{"steps": []any{ref("7", step.String())}})
 	h.wantError(http.StatusBadRequest, "INVALID", "task_uuid", "POST", worker+"/take", map[string]any{"steps": []any{map[string]any{"step_uuid": step}}})
 	many := make([]any, 1001)
 	for i := range many {
-		many[i] = ref(taskUUID, step)
+		many[i] = ref(taskUUID.String(), step.String())
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "1000", "POST", worker+"/take", map[string]any{"steps": many})
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "register again", "POST", "/v1/workers/"+other+"/take", map[string]any{"steps": []any{ref(taskUUID, step)}})
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "register again", "POST", "/v1/workers/"+other+"/take", map[string]any{"steps": []any{ref(taskUUID.String(), step.String())}})
 }

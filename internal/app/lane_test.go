@@ -48,10 +48,7 @@ func TestASlowRetentionDelaysNoTimer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var id tasker.ID
-		if err := id.UnmarshalText([]byte(task.TaskUUID)); err != nil {
-			t.Fatal(err)
-		}
+		id := task.UUID
 		created := time.Now()
 		await(t, "the start", func() bool {
 			asked := time.Now()
@@ -59,7 +56,7 @@ func TestASlowRetentionDelaysNoTimer(t *testing.T) {
 			if took := time.Since(asked); err != nil || took > 45*time.Second {
 				t.Fatalf("round %d: a request took %v: %v", round, took, err)
 			}
-			return got.Status != string(tasker.TaskPending)
+			return got.State != tasker.TaskPending
 		})
 		if took := time.Since(created); took > 45*time.Second {
 			t.Errorf("round %d: a task that was to start after 1 s did after %v", round, took)

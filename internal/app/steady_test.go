@@ -113,10 +113,7 @@ func lostToAFlood(t *testing.T) int {
 		t.Fatal(err)
 	}
 	<-held
-	var id tasker.ID
-	if err := id.UnmarshalText([]byte(task.TaskUUID)); err != nil {
-		t.Fatal(err)
-	}
+	id := task.UUID
 	list := make([]apiv1.CreateTask, 300)
 	for i := range list {
 		list[i] = apiv1.CreateTask{Namespace: "flood", Name: "one"}
@@ -144,7 +141,7 @@ func lostToAFlood(t *testing.T) int {
 	close(release)
 	await(t, "the step that was held", func() bool {
 		got, err := c.Task(t.Context(), id)
-		return err == nil && got.Status == string(tasker.TaskComplete)
+		return err == nil && got.State == tasker.TaskComplete
 	})
 	t.Logf("%d bulk creates served, %d told to try again", made.Load(), refused.Load())
 	if made.Load() == 0 {

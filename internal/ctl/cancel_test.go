@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -53,13 +54,13 @@ func TestCancelAllSaysWhatIsLeft(t *testing.T) {
 		out     string
 		err     string
 	}{
-		{"all", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, apiv1.CancelledTasks{Cancelled: 7}}, 0, "107 tasks cancelled!", "100 cancelled so far"},
-		{"some fail", false, []any{apiv1.CancelledTasks{Cancelled: 98, Failed: 2, More: true}, apiv1.CancelledTasks{Cancelled: 1, Failed: 3}}, 1, "99 tasks cancelled!", "3 tasks could not be cancelled"},
-		{"a part of failures", false, []any{apiv1.CancelledTasks{Cancelled: 3, More: true}, apiv1.CancelledTasks{Failed: 100, More: true}}, 1, "3 tasks cancelled!", "More tasks match the filter"},
-		{"a part that ended meanwhile", false, []any{apiv1.CancelledTasks{More: true}}, 1, "0 tasks cancelled!", "More tasks match the filter"},
-		{"an error later", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, broken}, 1, "", "stopped after cancelling 100 tasks: it broke"},
+		{"all", false, []any{tasker.CancelBatch{Cancelled: 100, HasMore: true}, tasker.CancelBatch{Cancelled: 7}}, 0, "107 tasks cancelled!", "100 cancelled so far"},
+		{"some fail", false, []any{tasker.CancelBatch{Cancelled: 98, Failed: 2, HasMore: true}, tasker.CancelBatch{Cancelled: 1, Failed: 3}}, 1, "99 tasks cancelled!", "3 tasks could not be cancelled"},
+		{"a part of failures", false, []any{tasker.CancelBatch{Cancelled: 3, HasMore: true}, tasker.CancelBatch{Failed: 100, HasMore: true}}, 1, "3 tasks cancelled!", "More tasks match the filter"},
+		{"a part that ended meanwhile", false, []any{tasker.CancelBatch{HasMore: true}}, 1, "0 tasks cancelled!", "More tasks match the filter"},
+		{"an error later", false, []any{tasker.CancelBatch{Cancelled: 100, HasMore: true}, broken}, 1, "", "stopped after cancelling 100 tasks: it broke"},
 		{"an error at once", false, []any{broken}, 1, "", "Error: it broke"},
-		{"a dry run", true, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}}, 0, "100 tasks and more would be cancelled", "No tasks."},
+		{"a dry run", true, []any{tasker.CancelBatch{Cancelled: 100, HasMore: true}}, 0, "100 tasks and more would be cancelled", "No tasks."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +74,7 @@ func TestCancelAllSaysWhatIsLeft(t *testing.T) {
 			}
 		})
 	}
-	code, stdout, _ := runAt(answers(t, apiv1.CancelledTasks{Failed: 1}), "", "task", "cancel-all", "--namespace", "orders", "--reason", "off", "-o", "json")
+	code, stdout, _ := runAt(answers(t, tasker.CancelBatch{Failed: 1}), "", "task", "cancel-all", "--namespace", "orders", "--reason", "off", "-o", "json")
 	if code != 1 || !strings.Contains(stdout, `"failed": 1`) {
 		t.Errorf("as JSON: exit code %d, printed %q", code, stdout)
 	}

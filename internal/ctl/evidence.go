@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 )
 
 // printEntry prints an investigation, with the whole snapshot if whole is set.
@@ -210,7 +209,7 @@ func (p *program) printStepsNow(ctx context.Context, e tasker.Entry) {
 		return
 	}
 	fmt.Fprintf(p.out, "\n  Steps now:\n\n")
-	printList(p, steps, "No steps.", "step, state, attempts, error", func(s apiv1.Step) []any {
-		return []any{s.Name, s.CurrentState, formatAttempts(s), formatFailure(s.Error)}
+	printList(p, steps, "No steps.", "step, state, attempts, error", func(s tasker.Step) []any {
+		return []any{s.Name, s.State, formatAttempts(s), formatFailure(s.Error)}
 	})
 }

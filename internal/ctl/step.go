@@ -41,9 +41,9 @@ var stepCommands = []maker{
   tasker-ctl task items $TASK refund --limit 1000 -o json | jq -r '.items[].step_uuid'`,
 	}, func(p *program, l apiv1.StepItemList) {
 		header := "item, uuid, state, attempts, element, next retry, last failure?"
-		printList(p, l.Items, "No items.", header, func(s apiv1.Step) []any {
+		printList(p, l.Items, "No items.", header, func(s tasker.Step) []any {
 			failure := formatFailure(s.Error)
-			return []any{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), s.Item, orDash(s.NextRetryAt), failure}
+			return []any{s.Name, s.UUID, s.State, formatAttempts(s), s.Item, orDash(s.NextRetryAt), failure}
 		})
 		printNextPageFlag(p, "from", l.Next)
 	}),
@@ -58,12 +58,12 @@ var stepCommands = []maker{
 	},
 }
 
-func (p *program) printSteps(steps []apiv1.Step) {
+func (p *program) printSteps(steps []tasker.Step) {
 	p.printDone("Found %s:", formatPlural(len(steps), "workflow step"))
 	for _, s := range steps {
-		fmt.Fprintf(p.out, "\n  Step: %s (%s)\n", clean(s.Name), clean(s.StepUUID))
+		fmt.Fprintf(p.out, "\n  Step: %s (%s)\n", clean(s.Name), clean(s.UUID.String()))
 		p.printFields("    ",
-			field{"State", s.CurrentState},
+			field{"State", s.State},
 			field{"Dependencies satisfied", s.DependenciesSatisfied},
 			field{"Ready for execution", formatReady(s)},
 			field{"Attempts", formatAttempts(s) + formatQueued(s)},
@@ -76,46 +76,46 @@ func (p *program) printSteps(steps []apiv1.Step) {
 	}
 }
 
-func formatAttempts(s apiv1.Step) string { return fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts) }
+func formatAttempts(s tasker.Step) string { return fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts) }
 
 // formatQueued returns a note for a step whose current attempt has not started, or "".
-func formatQueued(s apiv1.Step) string {
-	if s.CurrentState == string(tasker.StepEnqueued) {
+func formatQueued(s tasker.Step) string {
+	if s.State == tasker.StepEnqueued {
 		return " (queued)"
 	}
 	return ""
 }
 
 // formatStepType returns the type of a step, or "" for a standard step.
-func formatStepType(s apiv1.Step) string {
-	if s.Type == string(tasker.StandardStep) {
+func formatStepType(s tasker.Step) string {
+	if s.Type == tasker.StandardStep {
 		return ""
 	}
-	return s.Type
+	return string(s.Type)
 }
 
 // formatReady formats whether a step could run now, and what it waits for.
-func formatReady(s apiv1.Step) string {
-	if s.Type == string(tasker.ExternalStep) && s.CurrentState == string(tasker.StepPending) && s.DependenciesSatisfied {
-		if s.Assignee != nil {
-			return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer by " + *s.Assignee + ")"
+func formatReady(s tasker.Step) string {
+	if s.Type == tasker.ExternalStep && s.State == tasker.StepPending && s.DependenciesSatisfied {
+		if s.Assignee != "" {
+			return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer by " + string(s.Assignee) + ")"
 		}
 		return strconv.FormatBool(s.ReadyForExecution) + " (waits for an external answer)"
 	}
-	if s.Type == string(tasker.ChildStep) && s.CurrentState == string(tasker.StepPending) && s.ChildTaskUUID != nil {
-		return strconv.FormatBool(s.ReadyForExecution) + " (waits for its child task " + *s.ChildTaskUUID + ")"
+	if s.Type == tasker.ChildStep && s.State == tasker.StepPending && s.ChildTaskUUID != nil {
+		return strconv.FormatBool(s.ReadyForExecution) + " (waits for its child task " + s.ChildTaskUUID.String() + ")"
 	}
-	if s.Type == string(tasker.WaitStep) && s.WaitUntil != nil {
+	if s.Type == tasker.WaitStep && s.WaitUntil != nil {
 		return strconv.FormatBool(s.ReadyForExecution) + " (waits until " + formatTime(s.WaitUntil) + ")"
 	}
 	return strconv.FormatBool(s.ReadyForExecution)
 }
 
-func (p *program) printStep(s apiv1.Step) {
+func (p *program) printStep(s tasker.Step) {
 	p.printDone("Step Details:")
 	fmt.Fprintln(p.out)
 	p.printFields("  ",
-		field{"UUID", s.StepUUID}, field{"Name", s.Name}, field{"State", s.CurrentState},
+		field{"UUID", s.UUID}, field{"Name", s.Name}, field{"State", s.State},
 		field{"Type", formatStepType(s)}, field{"Handler", s.Handler}, field{"Child task", s.ChildTaskUUID},
 		field{"Assignee", s.Assignee}, field{"Due", formatDue(s.Due)},
 		field{"Dependencies satisfied", s.DependenciesSatisfied},
@@ -178,7 +178,7 @@ var stepActions = []stepAction{
 func (p *program) newStepActionCommand(s stepAction, h help, more func(*apiv1.StepAction) error) *cobra.Command {
 	var actor string
 	r := newRequest(endpoint.OperateStep)
-	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (step apiv1.Step, err error) {
+	c := newRequestCommand(p, h, func(ctx context.Context, api *client.Client, a arguments) (step tasker.Step, err error) {
 		r.body.ActionType = string(s.action)
 		if err := more(&r.body); err != nil {
 			return step, err
@@ -193,9 +193,9 @@ func (p *program) newStepActionCommand(s stepAction, h help, more func(*apiv1.St
 		}
 		step, err = r.send(ctx, api, a)
 		return step, adviseOnRejection(a.id[0], a.text[1], s.action, err)
-	}, func(step apiv1.Step) {
+	}, func(step tasker.Step) {
 		p.printDone("%s", s.success)
-		p.printFields("  ", field{"New state", step.CurrentState}, field{"Reason", r.body.Reason}, field{s.label, actor})
+		p.printFields("  ", field{"New state", step.State}, field{"Reason", r.body.Reason}, field{s.label, actor})
 	})
 	p.addBodyFlags(c, &r.body)
 	p.addActorFlag(c, &actor, s.by)
@@ -273,9 +273,9 @@ other steps, and for external steps that no longer wait.`,
 		example: `  tasker-ctl task answer-step $TASK approve --result '{"approved": true}' --source "ann@example.com"
   tasker-ctl task answer-step $TASK approve --result @answer.json
   tasker-ctl task answer-step $TASK payment --failure "card declined"`,
-	}, func(step apiv1.Step) {
+	}, func(step tasker.Step) {
 		p.printDone("Step answered.")
-		p.printFields("  ", field{"Step", step.Name}, field{"New state", step.CurrentState}, field{"Source", r.body.Source})
+		p.printFields("  ", field{"Step", step.Name}, field{"New state", step.State}, field{"Source", r.body.Source})
 	})
 	c.Flags().StringVar(&result, "result", "", "result: JSON, @file or @-")
 	c.Flags().StringVar(&failure, "failure", "", "failure message (instead of --result)")

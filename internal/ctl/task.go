@@ -77,9 +77,9 @@ them.`,
 }
 
 func (p *program) printTasks(l apiv1.TaskList) {
-	printList(p, l.Tasks, "No tasks.", "task, template, version, state, steps, dead letter, created", func(t apiv1.Task) []any {
+	printList(p, l.Tasks, "No tasks.", "task, template, version, state, steps, dead letter, created", func(t tasker.Task) []any {
 		return []any{
-			t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), formatTaskProgress(t), formatDeadLetter(t), t.CreatedAt,
+			t.UUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), formatTaskProgress(t), formatDeadLetter(t), t.CreatedAt,
 		}
 	})
 	page := l.Pagination
@@ -91,25 +91,24 @@ func (p *program) printTasks(l apiv1.TaskList) {
 
 // formatDeadLetter returns the reason of a task's investigation, followed by the mark if the task
 // recovered or failed permanently.
-func formatDeadLetter(t apiv1.Task) string {
-	switch kind := orDefault(t.DeadLetterMark, ""); tasker.MarkKind(kind) {
-	case tasker.MarkPermanentlyFailed, tasker.MarkRecovered:
-		return orDefault(t.DeadLetterReason, "") + " (" + strings.ReplaceAll(kind, "_", " ") + ")"
-	default:
-		return orDefault(t.DeadLetterReason, "-")
+func formatDeadLetter(t tasker.Task) string {
+	reason := orDash(t.MarkReason)
+	if t.Mark == tasker.MarkPermanentlyFailed || t.Mark == tasker.MarkRecovered {
+		reason += " (" + strings.ReplaceAll(string(t.Mark), "_", " ") + ")"
 	}
+	return reason
 }
 
 // formatState returns the state of a task with its phase, if any.
-func formatState(t apiv1.Task) string {
-	if phase := orDefault(t.Phase, ""); phase != "" {
-		return t.Status + ", " + phase
+func formatState(t tasker.Task) string {
+	if t.Phase != "" {
+		return string(t.State) + ", " + string(t.Phase)
 	}
-	return t.Status
+	return string(t.State)
 }
 
-func formatTaskProgress(t apiv1.Task) string {
-	return fmt.Sprintf("%d/%d", t.CompletedSteps+t.SkippedSteps, t.TotalSteps)
+func formatTaskProgress(t tasker.Task) string {
+	return fmt.Sprintf("%d/%d", t.Completed+t.Skipped, t.Total)
 }
 
 // formatDue formats a due time with its state. It returns "" for nil.
@@ -141,26 +140,26 @@ func formatDueShort(d *tasker.Deadline) string {
 	return formatDue(&tasker.Deadline{DueAt: d.DueAt, State: d.State})
 }
 
-func formatMaxDuration(t apiv1.Task) string {
-	if t.MaxDurationEndsAt == nil || t.Due == nil || orDefault(t.FirstDeadline, "") != tasker.ByMaxDuration {
+func formatMaxDuration(t tasker.Task) string {
+	if t.MaxDurationEndsAt == nil || t.Due == nil || t.FirstDeadline != tasker.ByMaxDuration {
 		return formatTime(t.MaxDurationEndsAt)
 	}
 	return formatTime(t.MaxDurationEndsAt) + " (before it is due)"
 }
 
-func formatDebounce(t apiv1.Task) string {
-	if t.DebounceKey == nil && t.MergedRequests == 0 {
+func formatDebounce(t tasker.Task) string {
+	if t.DebounceKey == "" && t.MergedRequests == 0 {
 		return ""
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s %d merged", orDefault(t.DebounceKey, ""), t.MergedRequests))
+	return strings.TrimSpace(fmt.Sprintf("%s %d merged", t.DebounceKey, t.MergedRequests))
 }
 
-func (p *program) printTask(t apiv1.Task) {
+func (p *program) printTask(t tasker.Task) {
 	p.printDone("Task Details:")
 	fmt.Fprintln(p.out)
 	p.printFields("  ",
-		field{"UUID", t.TaskUUID}, field{"Task", t.Namespace + "/" + t.Name + " " + t.Version},
-		field{"State", t.Status}, field{"Since", t.StateSince}, field{"Compensation", formatUndo(t)},
+		field{"UUID", t.UUID}, field{"Task", t.Namespace + "/" + t.Name + " " + t.Version},
+		field{"State", t.State}, field{"Since", t.StateSince}, field{"Compensation", formatUndo(t)},
 		field{"Steps", formatTaskProgress(t) + " complete"}, field{"Priority", t.Priority}, field{"Context", t.Context},
 		field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem}, field{"Reason", t.Reason}, field{"Tags", t.Tags},
 		field{"Attributes", t.Attributes}, field{"Correlation", t.CorrelationID}, field{"Replaces", t.RecreatedFrom},
@@ -170,40 +169,40 @@ func (p *program) printTask(t apiv1.Task) {
 	)
 	if t.DeadLettered {
 		since := formatDeadLetter(t) + " since " + formatTime(t.DeadLetteredAt)
-		p.printFields("  ", field{"Dead letter", since}, field{"Investigation", t.DLQEntryUUID})
+		p.printFields("  ", field{"Dead letter", since}, field{"Investigation", t.EntryUUID})
 	}
 	if len(t.Steps) == 0 {
 		return
 	}
 	fmt.Fprintln(p.out)
-	printList(p, t.Steps, "", "step, uuid, state, attempts, last failure", func(s apiv1.Step) []any {
-		return []any{s.Name, s.StepUUID, s.CurrentState, formatAttempts(s), formatFailure(s.Error)}
+	printList(p, t.Steps, "", "step, uuid, state, attempts, last failure", func(s tasker.Step) []any {
+		return []any{s.Name, s.UUID, s.State, formatAttempts(s), formatFailure(s.Error)}
 	})
 }
 
-func (p *program) printTree(t apiv1.TaskTree) {
-	printList(p, t.Tasks, "", "template, task, step, state, steps, dead letter", func(n apiv1.TreeTask) []any {
+func (p *program) printTree(t tasker.TaskTree) {
+	printList(p, t.Tasks, "", "template, task, step, state, steps, dead letter", func(n tasker.TreeTask) []any {
 		name := strings.Repeat(". ", n.Depth) + n.Task.Namespace + "/" + n.Task.Name
-		if n.Task.TaskUUID == t.TaskUUID {
+		if n.Task.UUID == t.TaskUUID {
 			name += " *"
 		}
 		progress := formatTaskProgress(n.Task)
-		return []any{name, n.Task.TaskUUID, formatStartedBy(n), formatState(n.Task), progress, formatDeadLetter(n.Task)}
+		return []any{name, n.Task.UUID, formatStartedBy(n), formatState(n.Task), progress, formatDeadLetter(n.Task)}
 	})
 	for _, n := range t.Tasks {
 		if n.MoreChildren {
-			p.printHint("tasker-ctl task list --parent %s", n.Task.TaskUUID)
+			p.printHint("tasker-ctl task list --parent %s", n.Task.UUID)
 		}
 	}
 }
 
 // formatStartedBy returns the step that started a task, with "(waits)" if it waits for the task or
 // "(before)" if it has started another one since.
-func formatStartedBy(n apiv1.TreeTask) string {
-	switch name := orDefault(n.StepName, "-"); {
+func formatStartedBy(n tasker.TreeTask) string {
+	switch name := orDash(n.StepName); {
 	case n.WaitedFor:
 		return name + " (waits)"
-	case n.StepName != nil && !n.Current:
+	case n.StepName != "" && !n.Current:
 		return name + " (before)"
 	default:
 		return name
@@ -283,7 +282,7 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watchFlags) error
 	w.every = max(w.every, 10*time.Millisecond)
 	start := time.Now()
 	answered := start
-	v := taskViewer{program: p, api: api, mute: w.mute || p.output == "json", steps: map[string]string{}}
+	v := taskViewer{program: p, api: api, mute: w.mute || p.output == "json", steps: map[tasker.ID]string{}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var c changes
@@ -293,7 +292,7 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watchFlags) error
 		switch {
 		case first:
 			wait = 0
-		case c.live.Load() && v.state != string(tasker.TaskError): // no event says why it stays in error
+		case c.live.Load() && v.state != tasker.TaskError: // no event says why it stays in error
 			c.await(ctx, w.nextWait(true, time.Since(start)))
 			wait = 0
 		}
@@ -308,7 +307,7 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watchFlags) error
 			return p.printOutcome(t, v.mute)
 		}
 		if w.timeout > 0 && time.Since(start) >= w.timeout {
-			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it continues unwatched", task, cmp.Or(v.state, "not seen"), w.timeout)
+			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it continues unwatched", task, cmp.Or(string(v.state), "not seen"), w.timeout)
 		}
 		if c.news == nil && err == nil && !v.mute {
 			c.follow(ctx, api, task)
@@ -373,12 +372,12 @@ func (w *watchFlags) nextWait(mute bool, elapsed time.Duration) time.Duration {
 
 // poll prints the changes of a task, and reports whether it is final or needs an operator. The
 // server may wait for the task to be settled.
-func (v *taskViewer) poll(ctx context.Context, task tasker.ID, wait time.Duration) (t apiv1.Task, over bool, err error) {
+func (v *taskViewer) poll(ctx context.Context, task tasker.ID, wait time.Duration) (t tasker.Task, over bool, err error) {
 	if t, err = v.api.AwaitTask(ctx, task, wait); err != nil {
 		return t, false, err
 	}
 	v.update(t)
-	switch tasker.TaskState(t.Status) {
+	switch t.State {
 	case tasker.TaskComplete, tasker.TaskResolvedManually, tasker.TaskCancelled:
 		return t, true, nil
 	case tasker.TaskError:
@@ -391,7 +390,7 @@ func (v *taskViewer) poll(ctx context.Context, task tasker.ID, wait time.Duratio
 
 // needsHuman reports whether a task in error continues only after an operator acts. Unclaimed steps
 // are enqueued again when a worker is live, and a running operation releases its steps.
-func (v *taskViewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (bool, error) {
+func (v *taskViewer) needsHuman(ctx context.Context, task tasker.ID, t tasker.Task) (bool, error) {
 	e, err := v.api.Explain(ctx, task)
 	switch {
 	case ctx.Err() != nil || tasker.CodeOf(err) == tasker.Unavailable:
@@ -401,48 +400,48 @@ func (v *taskViewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Tas
 	case e.Reason == tasker.ConditionNoWorker, e.Reason == tasker.ConditionOperation && e.NextActor == tasker.NextServer:
 		if v.waitReason != e.Message {
 			v.waitReason = e.Message
-			v.print("task", t.Status, e.Message)
+			v.print("task", string(t.State), e.Message)
 		}
 		return false, nil
 	}
 	again, err := v.api.Task(ctx, task) // it may have continued between the two requests
-	return again.Status == t.Status && again.StateSince.Equal(t.StateSince), err
+	return again.State == t.State && again.StateSince.Equal(t.StateSince), err
 }
 
 // printOutcome prints the result of a watch.
-func (p *program) printOutcome(t apiv1.Task, mute bool) error {
+func (p *program) printOutcome(t tasker.Task, mute bool) error {
 	if p.output == "json" {
 		if err := p.printJSON(t); err != nil {
 			return err
 		}
 	}
-	switch tasker.TaskState(t.Status) {
+	switch t.State {
 	case tasker.TaskComplete, tasker.TaskResolvedManually:
 		if !mute {
-			p.printDone("Task %s: %s of %s", clean(t.Status), formatTaskProgress(t), formatPlural(t.TotalSteps, "step"))
+			p.printDone("Task %s: %s of %s", clean(string(t.State)), formatTaskProgress(t), formatPlural(t.Total, "step"))
 		}
 		return nil
 	case tasker.TaskError:
 		if !mute {
-			p.warn("Task %s needs an operator.", clean(t.TaskUUID))
+			p.warn("Task %s needs an operator.", t.UUID)
 			p.printHints(t)
 		}
 	default:
 		if !mute {
-			p.warn("Task %s is %s.", clean(t.TaskUUID), clean(t.Status))
+			p.warn("Task %s is %s.", t.UUID, clean(string(t.State)))
 		}
 	}
 	return cli.Exit(cli.ExitError)
 }
 
 // printHints suggests the next commands.
-func (p *program) printHints(t apiv1.Task) {
-	if t.DLQEntryUUID != nil {
-		p.printHint("tasker-ctl dlq get %s", *t.DLQEntryUUID)
+func (p *program) printHints(t tasker.Task) {
+	if t.EntryUUID != nil {
+		p.printHint("tasker-ctl dlq get %s", *t.EntryUUID)
 	}
 	for _, s := range t.Steps {
-		if s.CurrentState == string(tasker.StepError) {
-			p.printHint("tasker-ctl task reset-step %s %s --reason …", t.TaskUUID, s.StepUUID)
+		if s.State == tasker.StepError {
+			p.printHint("tasker-ctl task reset-step %s %s --reason …", t.UUID, s.UUID)
 		}
 	}
 }
@@ -452,25 +451,25 @@ type taskViewer struct {
 	program    *program
 	api        *client.Client
 	mute       bool
-	state      string
-	waitReason string            // the last printed reason to wait
-	steps      map[string]string // the last printed line of each
+	state      tasker.TaskState
+	waitReason string               // the last printed reason to wait
+	steps      map[tasker.ID]string // the last printed line of each
 }
 
-func (v *taskViewer) update(t apiv1.Task) {
-	if t.Status != v.state {
-		v.state = t.Status
-		v.print("task", t.Status, formatTaskProgress(t)+" steps complete")
+func (v *taskViewer) update(t tasker.Task) {
+	if t.State != v.state {
+		v.state = t.State
+		v.print("task", string(t.State), formatTaskProgress(t)+" steps complete")
 	}
 	for _, s := range t.Steps {
-		now := fmt.Sprintf("%s (attempt %s)", s.CurrentState, formatAttempts(s))
-		before, known := v.steps[s.StepUUID]
-		v.steps[s.StepUUID] = now
-		if now == before || (!known && s.CurrentState == string(tasker.StepPending)) {
+		now := fmt.Sprintf("%s (attempt %s)", s.State, formatAttempts(s))
+		before, known := v.steps[s.UUID]
+		v.steps[s.UUID] = now
+		if now == before || (!known && s.State == tasker.StepPending) {
 			continue
 		}
 		detail := ""
-		if s.CurrentState == string(tasker.StepError) {
+		if s.State == tasker.StepError {
 			detail = formatFailure(s.Error)
 		}
 		v.print("  "+clean(s.Name), now, detail)

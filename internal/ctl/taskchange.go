@@ -100,7 +100,7 @@ func (p *program) submit(ctx context.Context, s submitFlags) error {
 	if err != nil {
 		return err
 	}
-	id, err := parseResponseID("task_uuid", created.TaskUUID)
+	id, err := parseResponseID("task_uuid", created.UUID.String())
 	if err != nil {
 		return err
 	}
@@ -119,8 +119,8 @@ func (p *program) submit(ctx context.Context, s submitFlags) error {
 	default:
 		p.printDone("Task submitted!")
 		p.printFields("  ",
-			field{"UUID", created.TaskUUID}, field{"Task", created.Namespace + "/" + created.Name + " " + created.Version},
-			field{"State", created.Status}, field{"Starts", created.StartAt}, field{"Start by", created.StartBy}, field{"Due", formatDue(created.Due)},
+			field{"UUID", created.UUID}, field{"Task", created.Namespace + "/" + created.Name + " " + created.Version},
+			field{"State", created.State}, field{"Starts", created.StartAt}, field{"Start by", created.StartBy}, field{"Due", formatDue(created.Due)},
 		)
 	}
 	if !s.wait {
@@ -140,14 +140,14 @@ With --compensate, completed steps are compensated first, in reverse order, by t
 that the template declares (on_failure). To stop that, cancel again without --compensate.`,
 		example: `  tasker-ctl task cancel $TASK --reason "customer withdrew the order" --cancelled-by "ops-team@example.com"
   tasker-ctl task cancel $TASK --compensate --reason "customer withdrew the order"`,
-	}, func(t apiv1.Task) {
-		if orDefault(t.Phase, "") == string(tasker.Compensating) {
+	}, func(t tasker.Task) {
+		if t.Phase == tasker.Compensating {
 			p.printDone("Task is being compensated!")
 		} else {
 			p.printDone("Task cancelled!")
 		}
 		p.printFields("  ",
-			field{"New state", t.Status}, field{"Compensation", formatUndo(t)},
+			field{"New state", t.State}, field{"Compensation", formatUndo(t)},
 			field{"Reason", r.query.Reason}, field{"Cancelled by", r.query.CancelledBy})
 	})
 }
@@ -178,8 +178,8 @@ With --compensate, completed steps are compensated before the tasks are cancelle
 
 // cancelAll requests batches until one cancels no task. The next batch contains tasks again that
 // could not be cancelled.
-func (p *program) cancelAll(ctx context.Context, f tasker.TaskFilter, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
-	var all apiv1.CancelledTasks
+func (p *program) cancelAll(ctx context.Context, f tasker.TaskFilter, r apiv1.CancelTasks) (tasker.CancelBatch, error) {
+	var all tasker.CancelBatch
 	for {
 		part, err := p.client.CancelTasks(ctx, f, r)
 		if err != nil && all.Cancelled > 0 {
@@ -188,11 +188,11 @@ func (p *program) cancelAll(ctx context.Context, f tasker.TaskFilter, r apiv1.Ca
 		if err != nil {
 			return all, err
 		}
-		all.Cancelled, all.Failed, all.More = all.Cancelled+part.Cancelled, part.Failed, part.More
+		all.Cancelled, all.Failed, all.HasMore = all.Cancelled+part.Cancelled, part.Failed, part.HasMore
 		if all.Sample == nil {
 			all.Sample = part.Sample
 		}
-		if r.DryRun || !part.More || part.Cancelled == 0 {
+		if r.DryRun || !part.HasMore || part.Cancelled == 0 {
 			return all, nil
 		}
 		p.printHint("%d cancelled so far", all.Cancelled)
@@ -200,23 +200,23 @@ func (p *program) cancelAll(ctx context.Context, f tasker.TaskFilter, r apiv1.Ca
 }
 
 // showCancelled prints the result. If matching tasks remain, it returns an error with an exit code.
-func (p *program) showCancelled(all apiv1.CancelledTasks, dry bool) error {
+func (p *program) showCancelled(all tasker.CancelBatch, dry bool) error {
 	err := p.show(all, func() { p.printCancelled(all, dry) })
-	if err == nil && !dry && (all.Failed > 0 || all.More) {
+	if err == nil && !dry && (all.Failed > 0 || all.HasMore) {
 		err = cli.Exit(cli.ExitError)
 	}
 	return err
 }
 
-func (p *program) printCancelled(all apiv1.CancelledTasks, dry bool) {
+func (p *program) printCancelled(all tasker.CancelBatch, dry bool) {
 	if dry {
 		text := formatPlural(all.Cancelled, "task")
-		if all.More {
+		if all.HasMore {
 			text += " and more"
 		}
 		p.printDone("%s would be cancelled", text)
-		printList(p, all.Sample, "No tasks.", "task, template, version, state, created", func(t apiv1.Task) []any {
-			return []any{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), t.CreatedAt}
+		printList(p, all.Sample, "No tasks.", "task, template, version, state, created", func(t tasker.Task) []any {
+			return []any{t.UUID, t.Namespace + "/" + t.Name, t.Version, formatState(t), t.CreatedAt}
 		})
 		return
 	}
@@ -224,14 +224,14 @@ func (p *program) printCancelled(all apiv1.CancelledTasks, dry bool) {
 	if all.Failed > 0 {
 		p.warn("%s could not be cancelled: see the log of the server", formatPlural(all.Failed, "task"))
 	}
-	if all.More {
+	if all.HasMore {
 		p.warn("More tasks match the filter, but no task of the next batch could be cancelled")
 	}
 }
 
 // formatUndo describes the compensation of a task, or returns "" if none was requested.
-func formatUndo(t apiv1.Task) string {
-	switch tasker.TaskOutcome(orDefault(t.Outcome, "")) {
+func formatUndo(t tasker.Task) string {
+	switch t.Outcome {
 	case tasker.Compensated:
 		return "completed"
 	case tasker.CompensationStopped:
@@ -239,15 +239,15 @@ func formatUndo(t apiv1.Task) string {
 	case tasker.NothingToCompensate:
 		return "no step to compensate"
 	}
-	if orDefault(t.Phase, "") == "" {
+	if t.Phase == "" {
 		return ""
 	}
 	var done, all int
 	for _, s := range t.Steps {
-		if s.UndoOf != nil {
+		if s.Undoes != "" {
 			all++
 		}
-		if s.UndoOf != nil && tasker.StepState(s.CurrentState).Done() {
+		if s.Undoes != "" && s.State.Done() {
 			done++
 		}
 	}
@@ -270,15 +270,15 @@ or the template. The change is recorded in the history of the task.`,
   tasker-ctl task due $TASK --step approve --at +2h
   tasker-ctl task due $TASK --none`,
 		switches: map[string]string{"none": "remove the due time"},
-	}, func(t apiv1.Task) {
+	}, func(t tasker.Task) {
 		p.printDone("Due time changed.")
 		due, step := t.Due, r.body.Step
 		for _, s := range t.Steps {
-			if step == s.Name || step == s.StepUUID {
+			if step == s.Name || step == s.UUID.String() {
 				due = s.Due
 			}
 		}
-		p.printFields("  ", field{"Task", t.TaskUUID}, field{"Step", step}, field{"Due", cmp.Or(formatDue(due), "none")})
+		p.printFields("  ", field{"Task", t.UUID}, field{"Step", step}, field{"Due", cmp.Or(formatDue(due), "none")})
 	})
 }
 

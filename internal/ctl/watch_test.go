@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
 )
@@ -20,8 +21,8 @@ import (
 func TestWatchOfATaskInError(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	in := func(state tasker.TaskState, later time.Duration) apiv1.Task {
-		return apiv1.Task{TaskUUID: anID, Status: string(state), StateSince: since.Add(later)}
+	in := func(state tasker.TaskState, later time.Duration) tasker.Task {
+		return tasker.Task{UUID: uuid.MustParse(anID), State: state, StateSince: since.Add(later)}
 	}
 	failed, complete := in(tasker.TaskError, 0), in(tasker.TaskComplete, time.Minute)
 	why := func(f tasker.ConditionReason) tasker.Explanation {
@@ -62,13 +63,13 @@ func TestWatchFollowsTheStream(t *testing.T) {
 			t.Parallel()
 			var read, quiet, streams atomic.Int32
 			second, complete := make(chan struct{}), make(chan struct{})
-			task := apiv1.Task{TaskUUID: anID, Status: string(tasker.TaskStepsInProcess)}
+			task := tasker.Task{UUID: uuid.MustParse(anID), State: tasker.TaskStepsInProcess}
 			mux := http.NewServeMux()
 			mux.HandleFunc("GET /v1/tasks/"+anID, func(w http.ResponseWriter, _ *http.Request) {
 				answer := task
 				select {
 				case <-complete:
-					answer.Status = string(tasker.TaskComplete)
+					answer.State = tasker.TaskComplete
 				default:
 				}
 				if read.Add(1) == 2 {
@@ -113,11 +114,11 @@ func TestWatchFollowsTheStream(t *testing.T) {
 // A server that restarts right after it has created a task is waited for.
 func TestSubmitWaitsOutARestart(t *testing.T) {
 	t.Parallel()
-	list := []any{apiv1.Task{TaskUUID: anID, Status: string(tasker.TaskPending)}}
+	list := []any{tasker.Task{UUID: uuid.MustParse(anID), State: tasker.TaskPending}}
 	for range client.DefaultRetries + 1 {
 		list = append(list, http.StatusServiceUnavailable)
 	}
-	list = append(list, apiv1.Task{TaskUUID: anID, Status: string(tasker.TaskComplete)})
+	list = append(list, tasker.Task{UUID: uuid.MustParse(anID), State: tasker.TaskComplete})
 	code, stdout, stderr := runAt(answers(t, list...), "", "task", "submit", "--namespace", "orders", "--name", "one", "--wait", "--interval", "10ms")
 	if code != cli.ExitOK || !strings.Contains(stdout, "Task complete") {
 		t.Errorf("exit code %d, printed %q and %q", code, stdout, stderr)

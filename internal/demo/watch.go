@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 )
 
@@ -72,23 +71,23 @@ func (b *Board) listOrders() []order {
 	return append([]order(nil), b.open...)
 }
 
-func (b *Board) print(o order, t apiv1.Task) {
+func (b *Board) print(o order, t tasker.Task) {
 	var line string
 	switch {
-	case t.Status == string(tasker.TaskComplete):
+	case t.State == tasker.TaskComplete:
 		line = fmt.Sprintf("order %d is complete", o.number)
-	case t.Status == string(tasker.TaskCancelled):
+	case t.State == tasker.TaskCancelled:
 		line = fmt.Sprintf("order %d was cancelled", o.number)
-	case t.Status == string(tasker.TaskError) && t.DLQEntryUUID != nil:
-		line = fmt.Sprintf("order %d needs a human: tasker-ctl dlq get %s (task %s)", o.number, *t.DLQEntryUUID, t.TaskUUID)
+	case t.State == tasker.TaskError && t.EntryUUID != nil:
+		line = fmt.Sprintf("order %d needs a human: tasker-ctl dlq get %s (task %s)", o.number, *t.EntryUUID, t.UUID)
 	case o.lastLine != "":
-		line = fmt.Sprintf("order %d continues: %s", o.number, t.Status)
+		line = fmt.Sprintf("order %d continues: %s", o.number, t.State)
 	}
 	if line == o.lastLine || line == "" {
 		return
 	}
 	_, _ = fmt.Fprintf(b.out, "%s  %s\n", time.Now().Format(time.TimeOnly), line)
-	b.updateOrder(o, line, t.CompletedAt != nil || t.Status == string(tasker.TaskCancelled))
+	b.updateOrder(o, line, t.CompletedAt != nil || t.State == tasker.TaskCancelled)
 }
 
 // updateOrder stores the last line of an order, or removes an ended order.

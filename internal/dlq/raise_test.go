@@ -41,7 +41,7 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 	h.wantPending(map[tasker.Reason]int64{tasker.MaxRetriesExceeded: 1, tasker.ManualDLQ: 1})
 	mark, err := h.DB.Task(t.Context(), task)
 	h.Must(err)
-	if mark.DeadLetter.Reason != "max_retries_exceeded" {
+	if mark.MarkReason != "max_retries_exceeded" {
 		t.Errorf("mark %+v", mark.DeadLetter)
 	}
 	if diff := cmp.Diff([]string{"created", "step_failed", "raised"}, h.events(e.UUID)); diff != "" {

@@ -290,7 +290,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 			h := newHarness(t)
 			e := h.failed()
 			plain := h.create() // is never marked
-			marked := tasker.DeadLetter{DeadLettered: true, At: &e.At, Reason: "max_retries_exceeded", EntryUUID: &e.UUID, Status: tasker.EntryPending}
+			marked := tasker.DeadLetter{DeadLettered: true, DeadLetteredAt: &e.At, MarkReason: "max_retries_exceeded", EntryUUID: &e.UUID, EntryStatus: tasker.EntryPending}
 			h.wantMarks(map[tasker.ID]tasker.DeadLetter{e.TaskUUID: marked, plain: {}})
 
 			u := resolution()
@@ -299,7 +299,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 			want := tasker.DeadLetter{}
 			if stays {
 				want = marked
-				want.Status = tasker.EntryPermanentlyFailed
+				want.EntryStatus = tasker.EntryPermanentlyFailed
 			}
 			h.wantMarks(map[tasker.ID]tasker.DeadLetter{e.TaskUUID: want, plain: {}})
 
@@ -309,7 +309,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 			next, err := h.DLQ.Open(t.Context(), e.TaskUUID, tasker.NewEntry{Actor: "ann", Reason: "look again"})
 			h.Must(err)
 			h.wantMarks(map[tasker.ID]tasker.DeadLetter{
-				e.TaskUUID: {DeadLettered: true, At: &next.At, Reason: "manual_dlq", EntryUUID: &next.UUID, Status: tasker.EntryPending}, plain: {},
+				e.TaskUUID: {DeadLettered: true, DeadLetteredAt: &next.At, MarkReason: "manual_dlq", EntryUUID: &next.UUID, EntryStatus: tasker.EntryPending}, plain: {},
 			})
 		})
 	}
@@ -319,6 +319,10 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 // of those with and without.
 func (h *harness) wantMarks(want map[tasker.ID]tasker.DeadLetter) {
 	h.Helper()
+	for id, d := range want {
+		d.Mark, d.MarkLabel = d.Kind(), tasker.OptionalString(d.Label())
+		want[id] = d
+	}
 	marks := func(f tasker.TaskFilter) map[tasker.ID]tasker.DeadLetter {
 		f.Limit = 10
 		list, _, err := h.DB.Tasks(h.Context(), f)

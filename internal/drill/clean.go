@@ -67,7 +67,7 @@ func (d *drill) cancelTasks(ctx context.Context, state tasker.TaskState) (n int,
 		g, each := errgroup.WithContext(ctx)
 		g.SetLimit(cancelConcurrency)
 		for _, t := range page.Tasks {
-			g.Go(func() error { return d.cancelTask(each, t.TaskUUID) })
+			g.Go(func() error { return d.cancelTask(each, t.UUID) })
 		}
 		if err := g.Wait(); err != nil {
 			return n, err
@@ -80,12 +80,8 @@ func (d *drill) cancelTasks(ctx context.Context, state tasker.TaskState) (n int,
 	}
 }
 
-func (d *drill) cancelTask(ctx context.Context, id string) error {
-	task, err := uuid.Parse(id)
-	if err != nil {
-		return err
-	}
-	_, err = d.Client.CancelTask(ctx, task, "the drill is over", "drill")
+func (d *drill) cancelTask(ctx context.Context, task tasker.ID) error {
+	_, err := d.Client.CancelTask(ctx, task, "the drill is over", "drill")
 	if tasker.CodeOf(err) == tasker.Conflict {
 		return nil // it has completed
 	}

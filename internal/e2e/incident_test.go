@@ -85,7 +85,7 @@ func beginIncident(t *testing.T) incident {
 	made, err := c.CreateTasks(t.Context(), tasks)
 	must(t, err)
 	for _, m := range made.Tasks[len(tasks)-awaitedTasks:] {
-		_, err := c.OpenEntry(t.Context(), readID(t, m.TaskUUID), apiv1.OpenEntry{Reason: "no answer", CreatedBy: "kim"})
+		_, err := c.OpenEntry(t.Context(), readID(t, m.TaskUUID.String()), apiv1.OpenEntry{Reason: "no answer", CreatedBy: "kim"})
 		must(t, err)
 	}
 	await(t, "all to have failed", func() bool {

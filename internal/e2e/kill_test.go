@@ -69,7 +69,7 @@ func TestCheckpointOfAKilledWorkerIsUsed(t *testing.T) {
 	must(t, err)
 	task, err := c.CreateTask(t.Context(), apiv1.CreateTask{Namespace: "order_processing", Name: "import"})
 	must(t, err)
-	id := readID(t, task.TaskUUID)
+	id := readID(t, task.UUID.String())
 	await(t, "the checkpoint", func() bool {
 		step, err := c.StepNamed(t.Context(), id, "rows")
 		must(t, err)

@@ -9,12 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/pgtest"
 )
 
-func tasks(t *testing.T, c *client.Client, status string) []apiv1.Task {
+func tasks(t *testing.T, c *client.Client, status string) []tasker.Task {
 	t.Helper()
 	list, err := c.Tasks(t.Context(), tasker.TaskFilter{State: tasker.TaskState(status)})
 	must(t, err)

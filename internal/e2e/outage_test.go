@@ -65,7 +65,7 @@ func (in *installation) create(name string) tasker.ID {
 	in.Helper()
 	made, err := in.client.CreateTask(in.Context(), apiv1.CreateTask{Namespace: "order_processing", Name: name})
 	must(in.T, err)
-	return readID(in.T, made.TaskUUID)
+	return readID(in.T, made.UUID.String())
 }
 
 // The database goes away under a server and its worker and comes back: nothing is lost, and meanwhile
@@ -94,14 +94,14 @@ func TestOutagesAndRestartsLoseNothing(t *testing.T) {
 	}
 
 	parent := in.create("ship_parcel")
-	var tree apiv1.TaskTree
+	var tree tasker.TaskTree
 	await(t, "the child to fail", func() bool {
 		var err error
 		tree, err = in.client.TaskTree(t.Context(), parent)
 		must(t, err)
-		return len(tree.Tasks) == 2 && tree.Tasks[1].Task.Status == "error"
+		return len(tree.Tasks) == 2 && tree.Tasks[1].Task.State == "error"
 	})
-	child := readID(t, tree.Tasks[1].Task.TaskUUID)
+	child := readID(t, tree.Tasks[1].Task.UUID.String())
 	in.worker.stop()
 	in.server.stop()
 	must(t, in.pg.Stop(t.Context()))
@@ -114,7 +114,7 @@ func TestOutagesAndRestartsLoseNothing(t *testing.T) {
 	}
 	must(t, os.WriteFile(in.databaseUp, nil, 0o600))
 	two := stepNamed(t, in.client, child, "step_2")
-	ctl(t, in.server.url(), "task", "reset-step", child.String(), two.StepUUID, "--reason", "the database is back", "--reset-by", "ann")
+	ctl(t, in.server.url(), "task", "reset-step", child.String(), two.UUID.String(), "--reason", "the database is back", "--reset-by", "ann")
 	awaitStatus(t, in.client, parent, "complete")
 	wantSteps(t, in.client, parent, "pack complete 1/3, order complete 0/3, ship complete 1/3")
 	var received struct{ Order map[string]json.RawMessage }
@@ -129,7 +129,7 @@ func TestOutagesAndRestartsLoseNothing(t *testing.T) {
 	}
 }
 
-func results(t *testing.T, s apiv1.Step) map[string]json.RawMessage {
+func results(t *testing.T, s tasker.Step) map[string]json.RawMessage {
 	t.Helper()
 	var doc struct{ Result map[string]json.RawMessage }
 	must(t, json.Unmarshal(s.Results, &doc))

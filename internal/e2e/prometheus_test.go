@@ -40,7 +40,7 @@ func TestPrometheusAlertsOnALongQueue(t *testing.T) {
 				t.Errorf("alerts at 50: %v", alerts)
 			}
 		}
-		_, err := c.OpenEntry(t.Context(), readID(t, task.TaskUUID), apiv1.OpenEntry{Reason: "odd", CreatedBy: "ann"})
+		_, err := c.OpenEntry(t.Context(), readID(t, task.TaskUUID.String()), apiv1.OpenEntry{Reason: "odd", CreatedBy: "ann"})
 		must(t, err)
 	}
 	await(t, "the alert", func() bool { return watch.alerts()["HighPendingDLQInvestigations"] == "pending" })

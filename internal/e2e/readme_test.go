@@ -55,7 +55,7 @@ if err != nil { log.Fatal(err) } }`
 	if said := ctl(t, server.url(), strings.Fields(strings.NewReplacer(`'{"order": 7, "total": 1200}'`, `{"order":7,"total":1200}`).Replace(string(submit[1])))...); !strings.Contains(said, "complete") {
 		t.Errorf("tasker-ctl said %s", said)
 	}
-	if ship := stepNamed(t, c, readID(t, tasks(t, c, "complete")[0].TaskUUID), "ship"); !strings.Contains(string(ship.Results), "shelf 7") {
+	if ship := stepNamed(t, c, readID(t, tasks(t, c, "complete")[0].UUID.String()), "ship"); !strings.Contains(string(ship.Results), "shelf 7") {
 		t.Errorf("the result of ship is %s", ship.Results)
 	}
 }

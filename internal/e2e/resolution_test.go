@@ -26,9 +26,9 @@ func TestResolutionWorkflow(t *testing.T) {
 		command  []string // after the ids
 		fix      bool     // the database comes back before
 		says     string
-		step     string // state of the step in the end
-		attempts int    // of the step in the end
-		received string // what step 3 receives of it
+		step     tasker.StepState // state of the step in the end
+		attempts int              // of the step in the end
+		received string           // what step 3 receives of it
 	}{
 		{
 			option: "A, reset for retry", fix: true,
@@ -76,14 +76,14 @@ func TestResolutionWorkflow(t *testing.T) {
 			if tt.fix {
 				must(t, os.WriteFile(up, nil, 0o600))
 			}
-			args := append([]string{"task", tt.command[0], task.String(), two.StepUUID}, tt.command[1:]...)
+			args := append([]string{"task", tt.command[0], task.String(), two.UUID.String()}, tt.command[1:]...)
 			if said := ctl(t, url, args...); !strings.Contains(said, tt.says) {
 				t.Errorf("tasker-ctl said %s", said)
 			}
 			awaitStatus(t, c, task, "complete")
 			two = stepNamed(t, c, task, "step_2")
-			if two.CurrentState != tt.step || two.Attempts != tt.attempts {
-				t.Errorf("step 2 is %s after %d attempts, want %s after %d", two.CurrentState, two.Attempts, tt.step, tt.attempts)
+			if two.State != tt.step || two.Attempts != tt.attempts {
+				t.Errorf("step 2 is %s after %d attempts, want %s after %d", two.State, two.Attempts, tt.step, tt.attempts)
 			}
 			wantReceived(t, stepNamed(t, c, task, "step_3"), tt.received)
 			wantHistory(t, c, task)
@@ -111,10 +111,10 @@ func must(t *testing.T, err error) {
 
 func submit(t *testing.T, url string) tasker.ID {
 	t.Helper()
-	var made apiv1.Task
+	var made tasker.Task
 	must(t, json.Unmarshal([]byte(ctl(t, url, "task", "submit", "--namespace", "order_processing", "--name", "fulfill_order",
 		"--context", `{"order_id": 7}`, "-o", "json")), &made))
-	return readID(t, made.TaskUUID)
+	return readID(t, made.UUID.String())
 }
 
 func readID(t *testing.T, text string) tasker.ID {
@@ -124,16 +124,16 @@ func readID(t *testing.T, text string) tasker.ID {
 	return id
 }
 
-func awaitStatus(t *testing.T, c *client.Client, task tasker.ID, status string) {
+func awaitStatus(t *testing.T, c *client.Client, task tasker.ID, status tasker.TaskState) {
 	t.Helper()
-	await(t, "task "+task.String()+" to be "+status, func() bool {
+	await(t, "task "+task.String()+" to be "+string(status), func() bool {
 		got, err := c.Task(t.Context(), task)
 		must(t, err)
-		return got.Status == status
+		return got.State == status
 	})
 }
 
-func stepNamed(t *testing.T, c *client.Client, task tasker.ID, name string) apiv1.Step {
+func stepNamed(t *testing.T, c *client.Client, task tasker.ID, name string) tasker.Step {
 	t.Helper()
 	list, err := c.Steps(t.Context(), task)
 	must(t, err)
@@ -143,7 +143,7 @@ func stepNamed(t *testing.T, c *client.Client, task tasker.ID, name string) apiv
 		}
 	}
 	t.Fatalf("no step %s", name)
-	return apiv1.Step{}
+	return tasker.Step{}
 }
 
 func wantSteps(t *testing.T, c *client.Client, task tasker.ID, want string) {
@@ -152,20 +152,20 @@ func wantSteps(t *testing.T, c *client.Client, task tasker.ID, want string) {
 	must(t, err)
 	var got []string
 	for _, s := range list {
-		got = append(got, s.Name+" "+s.CurrentState+" "+attempts(s))
+		got = append(got, s.Name+" "+string(s.State)+" "+attempts(s))
 	}
 	if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func attempts(s apiv1.Step) string {
+func attempts(s tasker.Step) string {
 	b, _ := json.Marshal(s.Attempts)
 	m, _ := json.Marshal(s.MaxAttempts)
 	return string(b) + "/" + string(m)
 }
 
-func wantReceived(t *testing.T, s apiv1.Step, want string) {
+func wantReceived(t *testing.T, s tasker.Step, want string) {
 	t.Helper()
 	var results struct {
 		Result struct {

@@ -262,7 +262,7 @@ func (s *situation) serve(database, listen string, env ...string) *process {
 }
 
 // create makes a task and waits until it is in a state.
-func (s *situation) create(template, status string) tasker.ID {
+func (s *situation) create(template string, status tasker.TaskState) tasker.ID {
 	s.t.Helper()
 	namespace := "order_processing"
 	if template == "ship_parcel" {

@@ -32,7 +32,7 @@ func TestDrillIsRepairedByItsCommands(t *testing.T) {
 	server := start(t, nil, program("tasker"), "serve", "--database-url", db.URL, "--listen", "127.0.0.1:0", "--templates", "testdata/templates")
 	url := server.url()
 	work := startWorker(t, url, "/nowhere")
-	awaitStatus(t, newClient(t, url), submit(t, url), string(tasker.TaskError))
+	awaitStatus(t, newClient(t, url), submit(t, url), tasker.TaskError)
 	work.stop()
 	await(t, "the case of the others", func() bool { return len(ctlCases(t, url, "order_processing")) == 1 })
 	pool := db.Pool(t)

@@ -167,15 +167,11 @@ func (u *upgrade) request(name string, server *process) {
 			u.Error(err)
 			return
 		}
-		var made apiv1.Task
+		var made tasker.Task
 		if !u.ask(name, http.MethodPost, base+"/v1/tasks", body, &made) {
 			return
 		}
-		var id tasker.ID
-		if err := id.UnmarshalText([]byte(made.TaskUUID)); err != nil {
-			u.Error(err)
-			return
-		}
+		id := made.UUID
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		if n%10 == 0 {
@@ -310,7 +306,7 @@ func (u *upgrade) repair(before, after *process) {
 		if text := string(entry.Snapshot); strings.Contains(text, "hunter2") {
 			u.Errorf("the snapshot of investigation %s shows a password", entry.UUID.String())
 		}
-		_, err = here.ActOnStep(u.Context(), id, readID(u.T, step.StepUUID), apiv1.StepAction{
+		_, err = here.ActOnStep(u.Context(), id, readID(u.T, step.UUID.String()), apiv1.StepAction{
 			ActionType: "reset_for_retry", Reason: "the database is back", ResetBy: "operator@example.com",
 		})
 		must(u.T, err)

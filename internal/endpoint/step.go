@@ -9,12 +9,12 @@ import (
 
 // Steps.
 var (
-	ListSteps = Of[None, None, []apiv1.Step]{
+	ListSteps = Of[None, None, []tasker.Step]{
 		Method: "GET", Path: taskPath + "/workflow_steps", ID: "listSteps", Class: overload.Reads, Needs: access.ReadTasks, Tag: "steps",
 		Summary: "List the steps of a task with their readiness",
 	}
 
-	GetStep = Of[None, None, apiv1.Step]{
+	GetStep = Of[None, None, tasker.Step]{
 		Method: "GET", Path: stepPath, ID: "getStep", Class: overload.Reads, Needs: access.ReadTasks, Tag: "steps",
 		Summary: "Get a step with its readiness",
 		About:   "{step} is a UUID or a name, such as refund[17] for an item.",
@@ -26,7 +26,7 @@ var (
 		About:   "{step} is a UUID or a name. A page with large documents ends early; next is the cursor of the next page.",
 	}
 
-	OperateStep = Of[None, apiv1.StepAction, apiv1.Step]{
+	OperateStep = Of[None, apiv1.StepAction, tasker.Step]{
 		Method: "PATCH", Path: stepPath, ID: "operateStep", Class: overload.Operations, Needs: access.OperateSteps, Tag: "steps",
 		Summary: "Reset, resolve or complete a step manually",
 		About: "For operators. {step} is a UUID or a name. The task continues in the same transaction; the response is the step after the action. " +
@@ -41,7 +41,7 @@ var (
 		Summary: "List the history of a step, oldest first",
 	}
 
-	CompleteExternalStep = Of[None, apiv1.Completion, apiv1.Step]{
+	CompleteExternalStep = Of[None, apiv1.Completion, tasker.Step]{
 		Method: "POST", Path: taskPath + "/workflow_steps/{step}/completion", ID: "completeExternalStep", Class: overload.Reports, Needs: access.CompleteSteps, Tag: "steps",
 		Summary: "Report the outcome of an external step",
 		About: "For the system that the step waits for. {step} is a UUID or a name, so a caller who knows the task needs no other request. " +

@@ -11,7 +11,7 @@ import (
 
 // Tasks.
 var (
-	CreateTask = Of[None, apiv1.CreateTask, apiv1.Task]{
+	CreateTask = Of[None, apiv1.CreateTask, tasker.Task]{
 		Method: "POST", Path: "/v1/tasks", ID: "createTask", Class: overload.Creates, Needs: access.CreateTasks, Tag: "tasks",
 		Summary: "Create a task",
 		About: "With an idempotency_key it is safe to repeat: the same request returns 200 with the existing task; " +
@@ -26,7 +26,7 @@ var (
 		Statuses: createdOrOK,
 	}
 
-	GetTask = Of[apiv1.TaskQuery, None, apiv1.Task]{
+	GetTask = Of[apiv1.TaskQuery, None, tasker.Task]{
 		Method: "GET", Path: taskPath, ID: "getTask", Class: overload.Reads, Needs: access.ReadTasks, Tag: "tasks",
 		Summary: "Get a task with its steps, waiting up to wait_ms until it is settled",
 		About: "With wait_ms the response is sent when the task has ended (complete, resolved_manually or cancelled), has an open investigation, or has permanently failed, and otherwise after wait_ms. " +
@@ -34,7 +34,7 @@ var (
 		Wait: time.Minute,
 	}
 
-	CancelTask = Of[apiv1.CancelTaskQuery, None, apiv1.Task]{
+	CancelTask = Of[apiv1.CancelTaskQuery, None, tasker.Task]{
 		Method: "DELETE", Path: taskPath, ID: "cancelTask", Class: overload.Operations, Needs: access.CancelTasks, Tag: "tasks",
 		Summary: "Cancel a task and its unfinished steps",
 		About: "Safe to repeat. A complete task is a CONFLICT. With compensate=true completed steps are compensated in reverse order, where their template declares how: " +
@@ -47,7 +47,7 @@ var (
 		Summary: "List the history of a task, oldest first",
 	}
 
-	GetTaskTree = Of[None, None, apiv1.TaskTree]{
+	GetTaskTree = Of[None, None, tasker.TaskTree]{
 		Method: "GET", Path: taskPath + "/tree", ID: "getTaskTree", Class: overload.Reads, Needs: access.ReadTasks, Tag: "tasks",
 		Summary: "Get a task with its parent and child tasks",
 		About:   "The topmost task is first, each task precedes its children, and there are up to ten levels. more_children is set if a task has more children than the response contains.",
@@ -65,7 +65,7 @@ var (
 		Summary: "List tasks, newest first",
 	}
 
-	CancelTasks = Of[apiv1.TaskSelection, apiv1.CancelTasks, apiv1.CancelledTasks]{
+	CancelTasks = Of[apiv1.TaskSelection, apiv1.CancelTasks, tasker.CancelBatch]{
 		Method: "POST", Path: "/v1/tasks/cancel", ID: "cancelTasks", Class: overload.Operations, Needs: access.CancelTasks, Tag: "tasks",
 		Summary: "Cancel a batch of the open tasks that match a filter",
 		About: "Up to 100 tasks, each in its own transaction, for up to ten seconds. Repeat the request while more is set. Tasks that are being compensated do not change. " +
@@ -78,7 +78,7 @@ var (
 		Summary: "List search attributes by namespace and name, as declared by templates",
 	}
 
-	ChangeDue = Of[None, apiv1.ChangeDue, apiv1.Task]{
+	ChangeDue = Of[None, apiv1.ChangeDue, tasker.Task]{
 		Method: "PUT", Path: taskPath + "/due", ID: "changeDue", Class: overload.Operations, Needs: access.OperateSteps, Tag: "tasks",
 		Summary: "Set the due time of a task or of one of its steps",
 		About: "For operators. It replaces the due time of the request or the template; notifications follow the new one. It is recorded in the history of the task. " +

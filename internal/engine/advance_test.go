@@ -31,7 +31,7 @@ func TestChainOfStepsCompletes(t *testing.T) {
 	h.WantState(task, tasker.TaskComplete)
 	h.WantHistory(task, "pending initializing enqueuing_steps steps_in_process evaluating_results complete")
 	done := h.Task(task)
-	check(t, done.CompletedAt != nil && done.Counts.Completed == 3 && !done.DeadLetter.DeadLettered, "task %+v", done)
+	check(t, done.CompletedAt != nil && done.Completed == 3 && !done.DeadLettered, "task %+v", done)
 }
 
 func TestClaimWaitsForWork(t *testing.T) {

@@ -175,7 +175,7 @@ func TestOnChildDecidesWhatAFailedChildMeans(t *testing.T) {
 		}
 		h.Tick()
 		got := h.Step(task, "archive")
-		if got.State != c.want || !strings.Contains(string(got.Error)+got.SkipReason+string(got.Results), c.says) {
+		if got.State != c.want || !strings.Contains(string(got.Error)+string(got.SkipReason)+string(got.Results), c.says) {
 			t.Errorf("on_child %+v: the step is %s: %s%s%s", c.on, got.State, got.Error, got.SkipReason, got.Results)
 		}
 		if c.want != tasker.StepError {

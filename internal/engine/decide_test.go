@@ -29,7 +29,7 @@ func joined(j tasker.Join, s tasker.StepTemplate) tasker.StepTemplate {
 // wantSkipped expects a step to be skipped, for a reason with these words.
 func (h *harness) wantSkipped(task tasker.ID, name, words string) {
 	h.Helper()
-	if s := h.Step(task, name); s.State != tasker.StepSkipped || !strings.Contains(s.SkipReason, words) || s.CompletedAt == nil {
+	if s := h.Step(task, name); s.State != tasker.StepSkipped || !strings.Contains(string(s.SkipReason), words) || s.CompletedAt == nil {
 		h.Errorf("%s is %s: %q, ended at %v; want it to be skipped: %q", name, s.State, s.SkipReason, s.CompletedAt, words)
 	}
 }
@@ -73,7 +73,7 @@ func TestStepRunsIfItsConditionHolds(t *testing.T) {
 	h.Accepted(success(a, `{}`))
 	h.WantState(task, tasker.TaskComplete)
 	d := h.Task(task)
-	check(t, d.Counts.Skipped == 1 && d.Counts.Completed == 4, "counted %+v", d.Counts)
+	check(t, d.Skipped == 1 && d.Completed == 4, "counted %+v", d.StepCounts)
 }
 
 func TestStepIsSkippedIfItsConditionIsFalse(t *testing.T) {

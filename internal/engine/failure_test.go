@@ -42,7 +42,7 @@ func TestFailuresAreRetriedUntilAttemptsAreExhausted(t *testing.T) {
 		t.Errorf("entry %+v", e)
 	}
 	d := h.Task(task)
-	if !d.DeadLetter.DeadLettered || d.DeadLetter.Reason != "max_retries_exceeded" || *d.DeadLetter.EntryUUID != e.UUID {
+	if !d.DeadLettered || d.MarkReason != "max_retries_exceeded" || *d.EntryUUID != e.UUID {
 		t.Errorf("mark of the task %+v", d.DeadLetter)
 	}
 	h.pass()

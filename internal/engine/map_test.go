@@ -241,7 +241,7 @@ func TestItemsAreListed(t *testing.T) {
 		h.Must(err)
 		for _, s := range list {
 			names = append(names, s.Name)
-			if s.Map == nil || string(s.Map.Value) != fmt.Sprintf(`{"line": %d}`, s.Map.Ordinal) || s.Name != tasker.ItemName("refund", s.Map.Ordinal) {
+			if s.Ordinal == nil || string(s.Item) != fmt.Sprintf(`{"line": %d}`, *s.Ordinal) || s.Name != tasker.ItemName("refund", *s.Ordinal) {
 				t.Errorf("listed %+v", s)
 			}
 		}

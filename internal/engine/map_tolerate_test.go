@@ -42,7 +42,7 @@ func TestToleratedItemsAreSkipped(t *testing.T) {
 			h.Must(err)
 			item, err := h.DB.Step(t.Context(), task, id)
 			h.Must(err)
-			if item.State != tasker.StepSkipped || !strings.Contains(string(item.Error), "no luck") || !strings.Contains(item.SkipReason, "refund tolerates") {
+			if item.State != tasker.StepSkipped || !strings.Contains(string(item.Error), "no luck") || !strings.Contains(string(item.SkipReason), "refund tolerates") {
 				t.Errorf("the item is %s, with the error %s and the reason %q", item.State, item.Error, item.SkipReason)
 			}
 			h.Complete("tell")

@@ -51,8 +51,8 @@ func TestTaskNotBegunInTimeExpires(t *testing.T) {
 	brief := create("brief", tasker.NewTask{})
 	for task, from := range map[tasker.ID]time.Duration{untouched: time.Hour, later: 2 * time.Hour, asked: time.Hour, brief: time.Hour} {
 		got := h.Task(task)
-		if got.Options == nil || got.Options.StartBy == nil || time.Until(*got.Options.StartBy).Round(time.Minute) != from {
-			t.Errorf("%s is to be begun by %+v", got.Name, got.Options)
+		if got.StartBy == nil || time.Until(*got.StartBy).Round(time.Minute) != from {
+			t.Errorf("%s is to be begun by %+v", got.Name, got.TaskOptions)
 		}
 	}
 	if got := h.Task(later); got.State != tasker.TaskPending || got.StartAt == nil || !got.StartAt.Equal(got.CreatedAt.Add(time.Hour)) {
@@ -217,8 +217,8 @@ func TestUniqueKeyHasOneOpenTask(t *testing.T) {
 	second := made("one", tasker.ConflictCancelExisting)
 	h.WantState(first, tasker.TaskCancelled)
 	h.wantOpen(second)
-	got := h.Task(second).Options
-	check(t, got != nil && got.UniqueKey == "k", "it has the options %+v", got)
+	got := h.Task(second).TaskOptions
+	check(t, got.UniqueKey == "k", "it has the options %+v", got)
 
 	h.Accepted(success(h.ClaimOne("a"), `1`)) // its end frees the key
 	h.wantOpen()
@@ -386,7 +386,7 @@ func TestRequestsMergeIntoATaskOfARetiredVersion(t *testing.T) {
 	h.Engine = newEngine(h.DB, engine.Options{}) // which remembers no version
 	merged, err := h.debounced(`{"page": 2}`, nil)
 	h.Must(err)
-	if got := h.Task(merged.TaskUUID); merged.New || got.Version != "1.0.0" || got.Options.MergedRequests != 1 {
+	if got := h.Task(merged.TaskUUID); merged.New || got.Version != "1.0.0" || got.MergedRequests != 1 {
 		t.Errorf("it led to %+v, of version %s", merged, got.Version)
 	}
 	_, err = h.debounced(`{}`, func(r *tasker.NewTask) { r.Version, r.Debounce.Key = "1.0.0", "other" })
@@ -449,11 +449,11 @@ func TestRequestsMergeUntilTheirTaskStarts(t *testing.T) {
 		check(t, !c.New && c.TaskUUID == first.TaskUUID, "request %d led to %+v", i, c)
 	}
 	got := h.Task(first.TaskUUID)
-	if got.State != tasker.TaskPending || !strings.Contains(string(got.Context), "three") || got.Version != "1.0.0" || got.Options.MergedRequests != 2 || got.Options.DebounceKey != "k" {
-		t.Errorf("the task is %s %s with %s and %+v", got.State, got.Version, got.Context, got.Options)
+	if got.State != tasker.TaskPending || !strings.Contains(string(got.Context), "three") || got.Version != "1.0.0" || got.MergedRequests != 2 || got.DebounceKey != "k" {
+		t.Errorf("the task is %s %s with %s and %+v", got.State, got.Version, got.Context, got.TaskOptions)
 	}
-	if left := time.Until(*got.StartAt).Round(time.Minute); left != time.Hour || got.Options.StartBy.Sub(*got.StartAt) != time.Hour {
-		t.Errorf("it starts in %s, and by %s", left, got.Options.StartBy)
+	if left := time.Until(*got.StartAt).Round(time.Minute); left != time.Hour || got.StartBy.Sub(*got.StartAt) != time.Hour {
+		t.Errorf("it starts in %s, and by %s", left, got.StartBy)
 	}
 	h.WantCount(2, `SELECT count(*) FROM tasker.task_history WHERE task_uuid = $1 AND event = 'merge' AND actor = 'ann'`, first.TaskUUID)
 	list, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Attributes: []tasker.AttributeFilter{{Name: "page", Value: "three, which is longer"}}, Namespace: h.Space, Limit: 2})
@@ -488,7 +488,7 @@ func TestMergedRequestsTakeTheLastStartDeadline(t *testing.T) {
 	h.Must(err)
 	wantBy := func(what string, want time.Duration) {
 		t.Helper()
-		got := h.Task(made.TaskUUID).Options.StartBy
+		got := h.Task(made.TaskUUID).StartBy
 		require(t, got != nil && time.Until(*got).Round(time.Minute) == want,
 			"%s: it is to be begun by %v, want in %s", what, got, want)
 		if n := h.Count(`SELECT count(*) FROM tasker.task_starts WHERE task_uuid = $1 AND start_by = $2`, made.TaskUUID, *got); n != 1 {

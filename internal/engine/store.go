@@ -198,8 +198,8 @@ func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 	t := tasker.Task{
 		UUID: s.UUID, TemplateUUID: s.Template.UUID, Namespace: s.Template.Namespace, Name: s.Template.Name, Version: s.Template.Version,
 		State: s.State, StateSince: s.CreatedAt, Priority: r.Priority, Context: r.Context, Initiator: r.Initiator, SourceSystem: r.SourceSystem,
-		Reason: r.Reason, Tags: r.Tags, CorrelationID: s.Correlation, ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey,
-		CreatedAt: s.CreatedAt, UpdatedAt: s.CreatedAt, Counts: tasker.StepCounts{Total: len(s.Steps)},
+		Reason: r.Reason, Tags: r.Tags, CorrelationID: s.Correlation, ParentCorrelationID: tasker.OptionalString(r.ParentCorrelationID), IdempotencyKey: r.IdempotencyKey,
+		CreatedAt: s.CreatedAt, UpdatedAt: s.CreatedAt, StepCounts: tasker.StepCounts{Total: len(s.Steps)},
 	}
 	if r.RecreatedFrom != (tasker.ID{}) {
 		t.RecreatedFrom = &r.RecreatedFrom
@@ -209,7 +209,7 @@ func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 		t.StartAt = &start
 	}
 	if s.Rejected {
-		t.DeadLetter = tasker.DeadLetter{DeadLettered: true, At: &s.CreatedAt, Reason: string(tasker.DependencyCycleDetected), Status: tasker.EntryPending}
+		t.DeadLetter = tasker.DeadLetter{DeadLettered: true, DeadLetteredAt: &s.CreatedAt, MarkReason: tasker.OptionalString(tasker.DependencyCycleDetected), EntryStatus: tasker.EntryPending}
 	}
 	steps := make([]tasker.Step, len(s.Steps))
 	for i, x := range s.Steps {
@@ -221,12 +221,14 @@ func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 		}
 		if x.State == tasker.StepEnqueued {
 			steps[i].Attempts = 1
-			t.Counts.InProgress++
-			t.Counts.Ready++
+			t.InProgress++
+			t.Ready++
 		} else {
-			t.Counts.Pending++
+			t.Pending++
 		}
+		steps[i].Describe()
 	}
+	t.Describe()
 	return t, steps
 }
 

@@ -5,14 +5,13 @@ import (
 	"fmt"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/access"
 )
 
 // MapItems returns a page of a map step's items. It also returns the first ordinal of the next
 // page, or 0 if there is none. It returns NotFound if the step does not exist.
 func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
 	type itemRow struct {
-		stepRow
+		tasker.Step
 		Next *int
 	}
 	rows, err := collect[itemRow](ctx, db.pool, statement("selectItemsOfMap"), task, step, f.From, f.Limit+1, string(f.State), listBudget)
@@ -23,10 +22,10 @@ func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapIt
 		_, err = db.Step(ctx, task, step)
 		return nil, 0, err
 	}
-	list = mapSlice(rows, func(r itemRow) tasker.Step { return r.toStep() })
+	list = mapSlice(rows, func(r itemRow) tasker.Step { return r.Step })
 	if n := rows[0].Next; n != nil {
 		next = *n
 	}
-	access.RedactSteps(ctx, list...)
+	completeSteps(ctx, list)
 	return list, next, nil
 }

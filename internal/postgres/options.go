@@ -82,7 +82,7 @@ func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task
 			return nil, err
 		}
 		targets = append(targets, TaskTarget{TaskUUID: r.UUID, State: r.State})
-		ended = append(ended, tasker.Task{UUID: r.UUID, Namespace: r.Namespace, Name: r.Name, Options: &tasker.TaskOptions{StartBy: &r.StartBy}})
+		ended = append(ended, tasker.Task{UUID: r.UUID, Namespace: r.Namespace, Name: r.Name, TaskOptions: tasker.TaskOptions{StartBy: &r.StartBy}})
 	}
 	if len(targets) > 0 {
 		by := Cancellation{Operator: Operator{Actor: tasker.SystemActor, Reason: "expired"}, Event: core.ExpireTask}

@@ -106,30 +106,19 @@ func NewStepNotFoundError(task, step tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
 }
 
-// stepRow contains a step and the columns of its nested structs.
-type stepRow struct {
-	tasker.Step
-	MapStepUUID *tasker.ID
-	Ordinal     int
-	Item        json.RawMessage
-	Counted     *tasker.ItemCounts
-	Saved       *tasker.Checkpoint
-}
-
-func (r stepRow) toStep() tasker.Step {
-	r.Items, r.Checkpoint = r.Counted, r.Saved
-	if r.MapStepUUID != nil {
-		r.Map = &tasker.MapItem{StepUUID: *r.MapStepUUID, Ordinal: r.Ordinal, Value: r.Item}
-	}
-	return r.Step
-}
-
 func listSteps(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Step, error) {
-	rows, err := collect[stepRow](ctx, q, sql, args...)
+	list, err := collect[tasker.Step](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read steps: %w", err)
 	}
-	list := mapSlice(rows, stepRow.toStep)
-	access.RedactSteps(ctx, list...)
+	completeSteps(ctx, list)
 	return list, nil
+}
+
+// completeSteps sets the derived fields of steps and redacts them.
+func completeSteps(ctx context.Context, list []tasker.Step) {
+	for i := range list {
+		list[i].Describe()
+	}
+	access.RedactSteps(ctx, list...)
 }

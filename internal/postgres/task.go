@@ -9,15 +9,17 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// taskRow contains a task and the columns of its nested structs.
+// taskRow contains a task and its column with options.
 type taskRow struct {
 	tasker.Task
-	tasker.StepCounts
-	tasker.DeadLetter
+	Options *tasker.TaskOptions
 }
 
 func (r taskRow) toTask() tasker.Task {
-	r.Counts, r.Task.DeadLetter = r.StepCounts, r.DeadLetter
+	if r.Options != nil {
+		r.TaskOptions = *r.Options
+	}
+	r.Describe()
 	return r.Task
 }
 

@@ -59,7 +59,7 @@ func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, mor
 	type row struct {
 		taskRow
 		Depth              int
-		StepName           string
+		StepName           tasker.OptionalString
 		Current, WaitedFor bool
 	}
 	rows, err := collect[row](ctx, db.pool, statement("treeTasks"), ids)

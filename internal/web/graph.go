@@ -53,10 +53,10 @@ func withoutItems(steps []tasker.Step, marked *tasker.ID) ([]tasker.Step, *taske
 	list := make([]tasker.Step, 0, len(steps))
 	for _, s := range steps {
 		switch {
-		case s.Map == nil:
+		case s.MapStepUUID == nil:
 			list = append(list, s)
 		case marked != nil && *marked == s.UUID:
-			marked = &s.Map.StepUUID
+			marked = s.MapStepUUID
 		}
 	}
 	return list, marked

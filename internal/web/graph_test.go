@@ -68,7 +68,7 @@ func TestGraphNamesStepTypes(t *testing.T) {
 		if kind == tasker.MapStep {
 			steps[0].Items = &tasker.ItemCounts{Total: 3, Completed: 1, Enqueued: 2}
 		}
-		steps[2].Map = &tasker.MapItem{StepUUID: steps[0].UUID}
+		steps[2].MapStepUUID = &steps[0].UUID
 		g := drawGraph(steps, nil, nil)
 		if len(g.Nodes) != 2 || g.Nodes[0].Line != want || g.Nodes[1].Name != "undo:a" || g.Nodes[1].X <= g.Nodes[0].X || len(g.Edges) != 1 {
 			t.Errorf("of type %s the graph is %+v", kind, g)

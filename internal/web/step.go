@@ -128,8 +128,8 @@ func (s *server) newStepForm(req *request, v verb) *stepForm {
 // readBack determines the page to return to: the investigation of the form or the task.
 func (p *stepForm) readBack(req *request) {
 	p.Back = taskPath(p.Task.UUID)
-	if p.Step.Map != nil {
-		p.Back = itemsPath(p.Task.UUID, p.Step.Map.StepUUID)
+	if p.Step.MapStepUUID != nil {
+		p.Back = itemsPath(p.Task.UUID, *p.Step.MapStepUUID)
 	}
 	q := req.query()
 	if req.Form != nil {

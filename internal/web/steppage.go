@@ -178,7 +178,7 @@ func (s *server) showItems(req *request) (*view, error) {
 		page.Pager.After = req.buildLink("from", strconv.Itoa(next))
 	}
 	if len(list) > 0 {
-		page.Pager.Here = strconv.Itoa(list[0].Map.Ordinal) + "–" + strconv.Itoa(list[len(list)-1].Map.Ordinal)
+		page.Pager.Here = strconv.Itoa(*list[0].Ordinal) + "–" + strconv.Itoa(*list[len(list)-1].Ordinal)
 	}
 	return &view{page: "items", title: "Items of " + page.Step.Name, nav: "Tasks", live: true, body: page}, nil
 }

@@ -205,7 +205,7 @@ func (s *server) showTask(req *request) (*view, error) {
 		return nil, err
 	}
 	page := taskPage{
-		Task: t, Path: taskPath(id), Progress: newTaskProgress(t.Counts), Blocking: listBlocking(steps), Entry: entry,
+		Task: t, Path: taskPath(id), Progress: newTaskProgress(t.StepCounts), Blocking: listBlocking(steps), Entry: entry,
 		CanCancel: isCancellable(t), CanOpen: explainNoInvestigation(entry) == "", CanChange: s.canChange(req, t),
 		Context: newDocument("Context", t.Context, maxContext, taskAPIPath(t)).withID("context"), Axis: newAxis(t, history, req.now),
 		Schedule: s.findSchedulePath(req, t), Stuck: explainUnrepairable(t, entry), Tree: s.findTree(req, t, steps),

@@ -206,12 +206,8 @@ func (s *server) startCallers(ctx context.Context, st *steady, creator, operator
 		if err != nil {
 			return // counted elsewhere
 		}
-		var id tasker.ID
-		if err := id.UnmarshalText([]byte(t.TaskUUID)); err != nil {
-			return
-		}
 		at := time.Now()
-		_, err = o.CancelTask(ctx, id, "measured", "")
+		_, err = o.CancelTask(ctx, t.UUID, "measured", "")
 		st.note(operations, at, err != nil)
 	})
 	return nil

@@ -32,7 +32,7 @@ SELECT
     CASE WHEN s.step_type = 'external' THEN coalesce((
         SELECT a.assignee FROM tasker.human_steps a WHERE a.task_uuid = s.task_uuid AND a.step_uuid = s.step_uuid
     ), '') ELSE '' END AS assignee,
-    s.map_step_uuid, coalesce(s.item_ordinal, 0) AS ordinal, s.item,
+    s.map_step_uuid, s.item_ordinal AS ordinal, s.item,
     CASE WHEN s.items_total IS NOT NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS counted,
     CASE WHEN s.checkpointed AND s.state NOT IN ('complete', 'resolved_manually', 'skipped', 'cancelled') THEN (
         SELECT jsonb_build_object('attempt', c.attempt, 'bytes', c.bytes, 'saved_at', c.saved_at)

@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/sdk/conformance/program"
 )
 
 // await waits until all tasks are complete. It fails early if a task has failed.
-func (r *run) await(ctx context.Context, tasks []apiv1.Task) error {
+func (r *run) await(ctx context.Context, tasks []tasker.Task) error {
 	left := slices.Clone(tasks)
 	err := r.poll(ctx, runTime, "all tasks to complete", func() (bool, error) {
 		if i := slices.IndexFunc(r.workers, exited); i >= 0 {
@@ -27,11 +25,11 @@ func (r *run) await(ctx context.Context, tasks []apiv1.Task) error {
 				return false, nil
 			case err != nil:
 				return false, err
-			case t.Status == string(tasker.TaskComplete):
+			case t.State == tasker.TaskComplete:
 				left = left[1:]
 			case t.Settled():
 				doc, _ := json.MarshalIndent(t, "", "  ") //nolint:errchkjson // a task is JSON
-				return false, fmt.Errorf("the task %s did not complete: %s", t.TaskUUID, doc)
+				return false, fmt.Errorf("the task %s did not complete: %s", t.UUID, doc)
 			default:
 				return false, nil
 			}
@@ -39,7 +37,7 @@ func (r *run) await(ctx context.Context, tasks []apiv1.Task) error {
 		return true, nil
 	})
 	if err != nil && len(left) > 0 {
-		return fmt.Errorf("task %s, %d of %d: %w", left[0].TaskUUID, len(tasks)-len(left)+1, len(tasks), err)
+		return fmt.Errorf("task %s, %d of %d: %w", left[0].UUID, len(tasks)-len(left)+1, len(tasks), err)
 	}
 	return err
 }
@@ -49,16 +47,12 @@ func exited(p *program.Program) bool {
 	return ended
 }
 
-func (r *run) task(ctx context.Context, t apiv1.Task) (apiv1.Task, error) {
-	id, err := uuid.Parse(t.TaskUUID)
-	if err != nil {
-		return t, err
-	}
-	return r.client.Task(ctx, id)
+func (r *run) task(ctx context.Context, t tasker.Task) (tasker.Task, error) {
+	return r.client.Task(ctx, t.UUID)
 }
 
 // check compares the results of all steps, and checks that each step was completed once.
-func (r *run) check(ctx context.Context, tasks []apiv1.Task) error {
+func (r *run) check(ctx context.Context, tasks []tasker.Task) error {
 	attempts := 0
 	for i, t := range tasks {
 		t, err := r.task(ctx, t)
@@ -71,7 +65,7 @@ func (r *run) check(ctx context.Context, tasks []apiv1.Task) error {
 				return fmt.Errorf("read the result of step %s: %w", step.Name, err)
 			}
 			if err := CheckResult(step.Name, stored.Result, i); err != nil {
-				return fmt.Errorf("task %s: %w", t.TaskUUID, err)
+				return fmt.Errorf("task %s: %w", t.UUID, err)
 			}
 			if err := r.checkOnce(ctx, t, step); err != nil {
 				return err
@@ -109,28 +103,20 @@ func CheckResult(step string, result json.RawMessage, number int) error {
 }
 
 // checkOnce checks that the history of a step has one transition to complete.
-func (r *run) checkOnce(ctx context.Context, t apiv1.Task, step apiv1.Step) error {
+func (r *run) checkOnce(ctx context.Context, t tasker.Task, step tasker.Step) error {
 	list, err := r.history(ctx, step)
 	if err != nil {
 		return err
 	}
 	if _, err := completion(list); err != nil {
-		return fmt.Errorf("step %s of task %s %w", step.Name, t.TaskUUID, err)
+		return fmt.Errorf("step %s of task %s %w", step.Name, t.UUID, err)
 	}
 	return nil
 }
 
 // history returns the transitions of a step.
-func (r *run) history(ctx context.Context, step apiv1.Step) ([]tasker.Transition, error) {
-	task, err := uuid.Parse(step.TaskUUID)
-	if err != nil {
-		return nil, err
-	}
-	id, err := uuid.Parse(step.StepUUID)
-	if err != nil {
-		return nil, err
-	}
-	return r.client.StepTransitions(ctx, task, id, apiv1.Page{})
+func (r *run) history(ctx context.Context, step tasker.Step) ([]tasker.Transition, error) {
+	return r.client.StepTransitions(ctx, step.TaskUUID, step.UUID, apiv1.Page{})
 }
 
 // completion returns the only transition to complete of a step.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 )
 
 // An effect is the side effect of one run of a handler.
@@ -122,7 +121,7 @@ func confirmationOf(i int) confirmation {
 
 // checkStep returns an error unless one attempt of the step completed it, with the result of a
 // handler that ran in this attempt. The number is that of the task.
-func checkStep(number int, step apiv1.Step, history []tasker.Transition, effects map[string]effect) error {
+func checkStep(number int, step tasker.Step, history []tasker.Transition, effects map[string]effect) error {
 	completed, err := completion(history)
 	if err != nil {
 		return err
@@ -144,7 +143,7 @@ func checkStep(number int, step apiv1.Step, history []tasker.Transition, effects
 		return fmt.Errorf("has the result of attempt %d, but completed in another: %s", result.Attempt, show(history))
 	}
 	e, ok := effects[result.Run]
-	if !ok || e.Task != step.TaskUUID || e.Step != step.Name || e.Attempt != result.Attempt {
+	if !ok || e.Task != step.TaskUUID.String() || e.Step != step.Name || e.Attempt != result.Attempt {
 		return fmt.Errorf("has the result of a run that is not its own: %s, which is %+v", stored.Result, e)
 	}
 	if step.Name == "confirm" && result.confirmation != confirmationOf(number) {

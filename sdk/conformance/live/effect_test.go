@@ -9,15 +9,15 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 )
 
 // A step counts only if one attempt completed it, with the result of a run in this attempt.
 func TestCheckStep(t *testing.T) {
 	lost := []tasker.Transition{to("in_progress", 1), to("error", 1), to("in_progress", 2)}
+	task := tasker.NewID()
 	effects := map[string]effect{
-		"one": {Task: "task", Step: "confirm", Attempt: 1, Run: "one"},
-		"two": {Task: "task", Step: "confirm", Attempt: 2, Run: "two"},
+		"one": {Task: task.String(), Step: "confirm", Attempt: 1, Run: "one"},
+		"two": {Task: task.String(), Step: "confirm", Attempt: 2, Run: "two"},
 		"its": {Task: "other", Step: "confirm", Attempt: 2, Run: "its"},
 	}
 	right, err := json.Marshal(confirmationOf(7))
@@ -43,7 +43,7 @@ func TestCheckStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := fmt.Sprintf(`{"success":true,"result":%s,"attempt":%d,"run":%q}}`, strings.TrimSuffix(tt.values, "}"), tt.attempt, tt.run)
-			err := checkStep(7, apiv1.Step{TaskUUID: "task", Name: "confirm", Results: []byte(result)}, tt.history, effects)
+			err := checkStep(7, tasker.Step{TaskUUID: task, Name: "confirm", Results: []byte(result)}, tt.history, effects)
 			if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
 				t.Errorf("got %s, want %q", got, tt.want)
 			}

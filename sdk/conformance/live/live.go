@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/loop"
@@ -191,7 +192,7 @@ func (r *run) startWorker() error {
 const batch = 500
 
 // submit creates the tasks.
-func (r *run) submit(ctx context.Context, namespace string, input func(i int) any) (tasks []apiv1.Task, err error) {
+func (r *run) submit(ctx context.Context, namespace string, input func(i int) any) (tasks []tasker.Task, err error) {
 	list := make([]apiv1.CreateTask, r.Tasks)
 	for i := range list {
 		doc, err := json.Marshal(input(i))
@@ -206,7 +207,7 @@ func (r *run) submit(ctx context.Context, namespace string, input func(i int) an
 			return nil, fmt.Errorf("create the tasks: %w", err)
 		}
 		for _, t := range created.Tasks {
-			tasks = append(tasks, apiv1.Task{TaskUUID: t.TaskUUID})
+			tasks = append(tasks, tasker.Task{UUID: t.TaskUUID})
 		}
 	}
 	return tasks, nil

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/sdk/conformance/program"
 )
@@ -205,7 +205,7 @@ func thaw(ctx context.Context, w *program.Program) {
 }
 
 // check checks the tasks and prints what happened.
-func (p *polyglot) check(ctx context.Context, tasks []apiv1.Task) error {
+func (p *polyglot) check(ctx context.Context, tasks []tasker.Task) error {
 	if err := p.effects.read(); err != nil {
 		return err
 	}
@@ -215,8 +215,8 @@ func (p *polyglot) check(ctx context.Context, tasks []apiv1.Task) error {
 		if err != nil {
 			return err
 		}
-		if t.DeadLetterMark != nil || len(t.Steps) != polyglotSteps {
-			return fmt.Errorf("the task %s has an investigation or not %d steps", t.TaskUUID, polyglotSteps)
+		if t.Mark != "" || len(t.Steps) != polyglotSteps {
+			return fmt.Errorf("the task %s has an investigation or not %d steps", t.UUID, polyglotSteps)
 		}
 		for _, step := range t.Steps {
 			history, err := p.history(ctx, step)
@@ -224,7 +224,7 @@ func (p *polyglot) check(ctx context.Context, tasks []apiv1.Task) error {
 				return err
 			}
 			if err := checkStep(i, step, history, p.effects.list); err != nil {
-				return fmt.Errorf("step %s of task %s %w", step.Name, t.TaskUUID, err)
+				return fmt.Errorf("step %s of task %s %w", step.Name, t.UUID, err)
 			}
 			attempts += step.Attempts
 		}
