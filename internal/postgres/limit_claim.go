@@ -266,7 +266,7 @@ func (r *limitedRound) leaseArgs() []any {
 		}
 	}
 	args := append([]any{r.WorkerUUID, r.Lease}, admittedColumns.toArrays(r.verdict.admitted)...)
-	return append(args, nonNil(steps), nonNil(keys), nonNil(weights))
+	return append(args, nonNil(steps), nonNil(keys), nonNil(weights), nonNil(r.mode.gates))
 }
 
 // retryAfter returns the time until another claim may find more steps, or 0 if no step waits for a

@@ -348,12 +348,13 @@ CROSS JOIN LATERAL tasker.free_slots(u.limit_key_id, NULL) f;
 
 -- name: leaseLimitedSteps
 -- Leases steps that were admitted to a worker, takes their slots and returns them with their inputs.
--- Skips steps that other claims have locked. Outdated rows of ready_steps are deleted.
+-- Skips steps that other claims have locked, and those that are held since they were selected.
+-- Outdated rows of ready_steps are deleted.
 --
 -- $1 worker, $2 lease. Then the steps: $3 tasks, $4 steps, $5 namespaces, $6 handlers,
 -- $7 priorities, $8 times, $9 whether they are parked, $10 sizes. Then their slots: $11 steps, $12
--- keys, $13 weights.
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+-- keys, $13 weights. At last, $14 operations whose required version the worker has.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, EXISTS (SELECT FROM tasker.claim_conditions) AS held),
 admitted AS MATERIALIZED (
     SELECT a.*
     FROM unnest($3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::int[], $8::timestamptz[], $9::bool[], $10::int[])
@@ -362,23 +363,27 @@ admitted AS MATERIALIZED (
 ),
 from_ready AS MATERIALIZED (
     SELECT q.ready_row, a.task_uuid, a.step_uuid, a.state_since, a.bytes
-    FROM admitted a
+    FROM clock c
+    CROSS JOIN admitted a
     CROSS JOIN LATERAL (
         SELECT r.ctid AS ready_row
         FROM tasker.ready_steps r
         WHERE r.namespace = a.namespace AND r.handler = a.handler AND r.priority = a.priority AND r.state_since = a.state_since
           AND r.step_uuid = a.step_uuid AND r.task_uuid = a.task_uuid
+          AND NOT (c.held AND tasker.is_held(r.task_uuid, r.step_uuid, r.namespace, r.handler, r.released_by, $14::uuid[]))
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
     WHERE NOT a.parked
 ),
 from_parked AS MATERIALIZED (
     SELECT q.task_uuid, q.step_uuid, q.state_since, a.bytes
-    FROM admitted a
+    FROM clock c
+    CROSS JOIN admitted a
     CROSS JOIN LATERAL (
         SELECT h.task_uuid, h.step_uuid, h.state_since
         FROM tasker.held_steps h
         WHERE h.task_uuid = a.task_uuid AND h.step_uuid = a.step_uuid AND h.limit_key_id IS NOT NULL
+          AND NOT (c.held AND tasker.is_held(h.task_uuid, h.step_uuid, h.namespace, h.handler, h.released_by, $14::uuid[]))
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
     WHERE a.parked
