@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"slices"
 	"time"
 
 	"tasker.example/tasker/sdk/conformance/scripted"
@@ -68,8 +69,10 @@ func outageRefused(t *T) {
 func outageKeepsOutcome(t *T) {
 	t.Server.Lease = t.Scaled(4 * time.Second)
 	t.Start()
-	step := t.Enqueue("sleep", object{"ms": 500})
-	t.Await("a claim of the step", func() bool { return len(step.Grants()) > 0 })
+	step := t.Enqueue("sleep", object{"ms": t.Scaled(time.Second).Milliseconds()})
+	t.Await("a heartbeat for the step: the worker has it", func() bool {
+		return slices.ContainsFunc(t.Server.Requests(scripted.Beat), func(q scripted.Request) bool { return q.Names(step) })
+	})
 	t.Server.SetDown(true)
 	t.Observe(1500 * time.Millisecond)
 	t.Server.SetDown(false)
