@@ -73,7 +73,8 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	if few {
 		by = nil
 	}
-	// The page is selected first, so that steps are counted only for its tasks.
+	// The page is selected first, so that steps are counted only for its tasks. A task that changes
+	// in between has its new state.
 	sql, args := buildTaskQuery(f, scope, by, attributes)
 	page, err := collectColumn[tasker.ID](ctx, db.pool, sql, args...)
 	if err != nil {

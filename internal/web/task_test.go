@@ -111,8 +111,8 @@ func TestALongListOfTasksIsReadByThePage(t *testing.T) {
 	h.Must(err)
 	before := h.DB.Pool().Stat().AcquireCount()
 	r := h.get("/ui/tasks?state=steps_in_process")
-	if n := h.DB.Pool().Stat().AcquireCount() - before; n != 4 {
-		t.Errorf("%d queries, want one each for the tasks, the namespaces, what is held and the refused requests", n)
+	if n := h.DB.Pool().Stat().AcquireCount() - before; n != 5 {
+		t.Errorf("%d queries, want two for the tasks and one each for the namespaces, what is held and the refused requests", n)
 	}
 	if strings.Count(r.text, "<tr data-row") != 100 || !strings.Contains(r.text, `href="/ui/tasks?offset=100&amp;state=steps_in_process"`) {
 		t.Error("the first page has not a hundred tasks and a link to the next")
