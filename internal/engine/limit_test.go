@@ -15,6 +15,7 @@ import (
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest/fixture"
+	"tasker.example/tasker/internal/postgres"
 )
 
 var byTest = engine.LimitChange{Actor: "ann", Reason: "a test"}
@@ -429,7 +430,7 @@ func TestChangedLimitHoldsForTheNextClaim(t *testing.T) {
 }
 
 func TestServersTogetherNeverExceedALimit(t *testing.T) {
-	const most, tasks, servers = 5, 80, 3
+	const most, tasks, servers = 5, 240, 3
 	h := newHarness(t)
 	h.Register(withLimits(
 		tasker.LimitTemplate{Name: "all", MaxInProgress: most},
@@ -443,7 +444,7 @@ func TestServersTogetherNeverExceedALimit(t *testing.T) {
 	var done, most1 atomic.Int64
 	var wg sync.WaitGroup
 	for range servers {
-		e := newEngine(h.DB, engine.Options{})
+		e := newEngine(enginetest.Open(t, h.URL, postgres.Options{}), engine.Options{}) // claims of one database handle take turns
 		r, err := e.RegisterWorker(ctx, tasker.WorkerSpec{Name: "w", Namespaces: []string{enginetest.Namespace}, Handlers: []string{"run"}, MaxConcurrency: 10})
 		h.Must(err)
 		for n := range 2 {
