@@ -212,12 +212,12 @@ func TestBadInput(t *testing.T) {
 		{"back to pending", "PATCH", entry, `{"resolution_status":"pending"}`, nil, 400, "INVALID", "must be one of"},
 		{"an unknown end", "PATCH", entry, `{"resolution_status":"fixed"}`, nil, 400, "INVALID", "must be one of"},
 		{"an end without notes", "PATCH", entry, `{"resolution_status":"cancelled","resolved_by":"ann"}`, nil, 400, "INVALID", "resolution_notes"},
-		{"an end by nobody", "PATCH", entry, `{"resolution_status":"cancelled","resolution_notes":"n"}`, nil, 400, "INVALID", "resolved_by"},
+		{"an end without resolved_by", "PATCH", entry, `{"resolution_status":"cancelled","resolution_notes":"n"}`, nil, 400, "INVALID", "resolved_by"},
 		{"metadata is no object", "PATCH", entry, `{"metadata":[1]}`, nil, 400, "INVALID", "must be a JSON object"},
 		{"a reason of its own", "PATCH", entry, `{"dlq_reason":"manual_dlq"}`, nil, 400, "INVALID", "dlq_reason: unknown key"},
 		{"a snapshot of its own", "PATCH", entry, `{"task_snapshot":{}}`, nil, 400, "INVALID", "task_snapshot: unknown key"},
 		{"a second investigation", "POST", "/v1/dlq/task/" + stuck.UUID.String(), `{"reason":"r","created_by":"c"}`, nil, 409, "CONFLICT", stuck.EntryUUID.String()},
-		{"an investigation by nobody", "POST", "/v1/dlq/task/" + fine.UUID.String(), `{"reason":"r"}`, nil, 400, "INVALID", "created_by: is missing"},
+		{"an investigation without created_by", "POST", "/v1/dlq/task/" + fine.UUID.String(), `{"reason":"r"}`, nil, 400, "INVALID", "created_by: is missing"},
 
 		// Workers
 		{"a worker without handlers", "POST", "/v1/workers", `{"name":"w","namespaces":["shop"],"handlers":[]}`, nil, 400, "INVALID", "handlers"},

@@ -379,8 +379,8 @@ func (s *simulation) checkStored() {
 	}
 }
 
-// Whatever dies, answers late or is sent twice: a report counts once, every open step has a row that
-// will move it, and the task ends once nothing fails any more.
+// Servers die, answers are lost and reports are repeated. Each report counts once, every open step has
+// a row that will move it, and the task ends once the failures stop.
 func TestSimulatedServersLoseNothing(t *testing.T) {
 	t.Parallel()
 	from := *seed

@@ -95,7 +95,7 @@ func TestClaimStoresItsHeartbeatIfNoLoopDoes(t *testing.T) {
 
 func TestHeartbeatOfAClaimIsStoredAfterAnOutage(t *testing.T) {
 	h := newHarness(t)
-	e := newEngine(h.DB, engine.Options{Leases: engine.LeaseOptions{Duration: 3 * time.Hour, HeartbeatInterval: time.Hour}}) // no second sign by itself
+	e := newEngine(h.DB, engine.Options{Leases: engine.LeaseOptions{Duration: 3 * time.Hour, HeartbeatInterval: time.Hour}}) // no second heartbeat during the test
 	l := loopOf(t, e.Loops(), "worker signs of life")
 	h.Must(errOf(l.Pass(t.Context())))
 	h.Must(errOf(e.Claim(t.Context(), h.Worker, 1, 0)))

@@ -508,7 +508,7 @@ func TestTheRate(t *testing.T) {
 	}
 }
 
-// The actions of an operation are those of steps.
+// An operation applies the actions of steps.
 func TestTheActsAreStepActions(t *testing.T) {
 	t.Parallel()
 	for _, a := range core.StepActions() {

@@ -76,8 +76,8 @@ func (l *limitedClaim) run(ctx context.Context) (all ClaimResult, err error) {
 	}
 }
 
-// claim executes one round. It reports whether another round may find more steps. The argument found
-// is whether an earlier round has found some.
+// claim executes one round. It reports whether another round may find more steps. Set found if an
+// earlier round has found some.
 func (l *limitedClaim) claim(ctx context.Context, found bool) (result ClaimResult, again bool, err error) {
 	r := limitedRound{limitedClaim: l}
 	if err = l.db.inBatches(ctx, r.execute); err != nil {

@@ -104,7 +104,7 @@ func (db *DB) Report(ctx context.Context, list []core.Outcome, next *NextClaim) 
 	if (claimed.limited || within == nil) && len(claimed.Steps) == 0 && !next.OnlyReady {
 		c := *next
 		c.freed = mapSlice(list, core.Outcome.Ref)
-		claimed = db.claimAfter(ctx, &c, ClaimResult{})
+		claimed = db.claimAfter(ctx, &c)
 	}
 	return concluded, claimed, nil
 }
@@ -113,15 +113,17 @@ func (db *DB) Report(ctx context.Context, list []core.Outcome, next *NextClaim) 
 // claimed for a caller that has disconnected wait until their leases expire.
 const minClaimTime = 3 * time.Second
 
-// claimAfter claims more steps in another transaction after a report was committed.
-func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) ClaimResult {
-	if end, ok := ctx.Deadline(); ok && time.Until(end) < minClaimTime || had.bytes >= tasker.MaxClaimBytes {
-		return had
+// claimAfter claims steps in another transaction after a report was committed. It claims none if the
+// deadline is near, or after an error: the worker polls again.
+func (db *DB) claimAfter(ctx context.Context, next *NextClaim) ClaimResult {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < minClaimTime {
+		return ClaimResult{}
 	}
-	if more, err := db.claimSteps(ctx, next.Claimant, next.Limit-len(had.Steps), tasker.MaxClaimBytes-had.bytes); err == nil {
-		had.add(more)
+	claimed, err := db.ClaimSteps(ctx, next.Claimant, next.Limit)
+	if err != nil {
+		return ClaimResult{}
 	}
-	return had
+	return claimed
 }
 
 // queueClaim adds the statement of a claim to a batch.

@@ -1,5 +1,5 @@
 -- name: prepareChecks
--- The checks read whole tables even if statistics say that they are small. Compiling the query of the
+-- The checks read whole tables, even if these are small by their statistics. Compiling the query of the
 -- invariants takes longer than running it.
 SELECT set_config('statement_timeout', $1, true), set_config('enable_nestloop', 'off', true), set_config('jit', 'off', true);
 
