@@ -40,7 +40,7 @@ func (s *childTasks) add(step tasker.StepRef, j stepDecision) {
 // startChildren stores the child tasks in the transaction in which their steps are decided.
 func (d *decision) startChildren(ctx context.Context, s childTasks) error {
 	if len(s.made) > 0 {
-		if err := d.tx.InsertTasks(ctx, s.made, postgres.Insertion{Children: true}); err != nil {
+		if err := d.tx.InsertTasks(ctx, s.made, postgres.Insertion{}); err != nil {
 			return err
 		}
 	}

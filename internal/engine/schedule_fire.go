@@ -241,7 +241,7 @@ func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule) (all bool, e
 
 func (a *firingPass) store(ctx context.Context) error {
 	if len(a.made) > 0 {
-		if err := a.tx.InsertTasks(ctx, a.made, postgres.Insertion{Scheduled: true}); err != nil {
+		if err := a.tx.InsertTasks(ctx, a.made, postgres.Insertion{}); err != nil {
 			return err
 		}
 	}

@@ -22,12 +22,6 @@ type ParentStep struct {
 	Depth int // nesting depth of the child task
 }
 
-var childColumns = append(slices.Clip(newTaskColumns),
-	newColumn("parent_task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.TaskUUID }),
-	newColumn("parent_step_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.StepUUID }),
-	newColumn("depth smallint", func(t **CreatedTask) int16 { return int16((*t).Parent.Depth) }),
-)
-
 // StepsWithEndedChild returns steps whose child task has ended, oldest first. A step may occur
 // twice.
 func (db *DB) StepsWithEndedChild(ctx context.Context, limit int) ([]tasker.StepRef, error) {

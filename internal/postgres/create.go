@@ -95,8 +95,6 @@ type Insertion struct {
 	LockTimeout time.Duration // maximum time to wait for a lock; default 5 s
 	Contexts    bool          // return the stored contexts
 	Repeat      bool          // retry after a serialization failure
-	Children    bool          // every task has a parent
-	Scheduled   bool          // every task has a schedule
 
 	keys bool // create limit keys, for which other transactions wait; not set in transactions that may stay open
 }
@@ -154,14 +152,7 @@ func newInsertionBatch(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch 
 		moves = append(moves, collectMoves(t)...)
 	}
 	wait := fmt.Sprint(cmp.Or(how.LockTimeout, lockTimeout).Milliseconds())
-	switch {
-	case how.Children:
-		batch.Queue(statement("insertChildren"), append([]any{wait, how.Contexts}, childColumns.toArrays(tasks)...)...)
-	case how.Scheduled:
-		batch.Queue(statement("insertScheduled"), append([]any{wait, how.Contexts}, scheduledColumns.toArrays(tasks)...)...)
-	default:
-		batch.Queue(statement("insertTasks"), append([]any{wait, how.Contexts}, newTaskColumns.toArrays(tasks)...)...)
-	}
+	batch.Queue(statement("insertTasks"), append([]any{wait, how.Contexts}, newTaskColumns.toArrays(tasks)...)...)
 	batch.Queue(statement("insertSteps"), append([]any{q.ttlMS}, newStepColumns.toArrays(steps)...)...)
 	if limits := collectTaskLimits(tasks); len(limits) > 0 {
 		batch.Queue(statement("insertTaskLimits"), taskLimitColumns.toArrays(limits)...)
@@ -280,6 +271,24 @@ var newTaskColumns = columns[*CreatedTask]{
 	newColumn("start_at timestamptz", func(t **CreatedTask) *time.Time { return nilIfZeroTime((*t).Request.StartAt) }),
 	newColumn("context_bytes int", func(t **CreatedTask) int32 { return int32((*t).ContextSize) }),
 	newColumn("wait_s int", func(t **CreatedTask) int32 { return (*t).shortestWait() }),
+	newColumn("parent_task_uuid uuid", func(t **CreatedTask) pgtype.UUID { return toNullableUUID((*t).parent().task) }),
+	newColumn("parent_step_uuid uuid", func(t **CreatedTask) pgtype.UUID { return toNullableUUID((*t).parent().step) }),
+	newColumn("depth smallint", func(t **CreatedTask) *int16 { return (*t).parent().depth }),
+	newColumn("schedule_uuid uuid", func(t **CreatedTask) pgtype.UUID { return toNullableUUID((*t).Schedule) }),
+}
+
+// parentColumns contains the columns of a task that refer to its parent step; nil if it has none.
+type parentColumns struct {
+	task, step *tasker.ID
+	depth      *int16
+}
+
+func (t *CreatedTask) parent() parentColumns {
+	if t.Parent == nil {
+		return parentColumns{}
+	}
+	depth := int16(t.Parent.Depth)
+	return parentColumns{&t.Parent.TaskUUID, &t.Parent.StepUUID, &depth}
 }
 
 type taskStep struct {

@@ -3,14 +3,9 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"tasker.example/tasker"
-)
-
-var scheduledColumns = append(slices.Clip(newTaskColumns),
-	newColumn("schedule_uuid uuid", func(t **CreatedTask) tasker.ID { return *(*t).Schedule }),
 )
 
 // SchedulesToFire returns the schedules that have been due for longest.

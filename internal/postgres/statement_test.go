@@ -293,7 +293,7 @@ func TestStatementsReadTheColumnsOfNewTasks(t *testing.T) {
 	t.Parallel()
 	spaces := strings.NewReplacer("( ", "(", " )", ")")
 	for name, want := range map[string]string{
-		"insertTasks": unnested(newTaskColumns, 3), "insertChildren": unnested(childColumns, 3), "insertScheduled": unnested(scheduledColumns, 3),
+		"insertTasks": unnested(newTaskColumns, 3),
 		"insertSteps": unnested(newStepColumns, 2), "insertReadySteps": unnested(readyStepColumns, 2), "announceNew": unnested(enqueuedColumns, 1),
 		"insertTaskMoves": unnested(taskMoveColumns, 1), "insertDeadlines": unnested(deadlineColumns, 1), "replaceDeadlines": unnested(deadlineColumns, 1),
 	} {

@@ -4,7 +4,8 @@
 INSERT INTO tasker.tasks (
     task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
     priority, context, initiator, source_system, reason, tags, correlation_id, parent_correlation_id,
-    idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes
+    idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes,
+    parent_task_uuid, parent_step_uuid, depth, schedule_uuid
 )
 SELECT
     u.task_uuid, tt.template_uuid, tt.namespace, tt.name, tt.version, u.state, now(),
@@ -12,92 +13,16 @@ SELECT
     coalesce(u.start_at, now()) + make_interval(mins => tt.max_duration_minutes),
     u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
     u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, now(), now(),
-    u.context_bytes
+    u.context_bytes, u.parent_task_uuid, u.parent_step_uuid, u.depth, u.schedule_uuid
 FROM set_config('lock_timeout', $1, true)
 CROSS JOIN unnest(
     $3::uuid[], $4::uuid[], $5::int[], $6::text[], $7::int[], $8::text[], $9::text[], $10::text[], $11::text[],
     $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::uuid[], $18::timestamptz[], $19::int[],
-    $20::int[]
+    $20::int[], $21::uuid[], $22::uuid[], $23::smallint[], $24::uuid[]
 ) AS u (
     task_uuid, template_uuid, must, state, priority, context, initiator, source_system, reason, tags,
     correlation_id, parent_correlation_id, idempotency_key, request_digest, recreated_from, start_at,
-    context_bytes, wait_s
-)
-JOIN tasker.staleness_thresholds st ON st.only_row
-LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid
-    AND NOT (u.must > 0 AND tt.retired_at IS NOT NULL)
-    AND NOT (u.must > 1 AND EXISTS (
-        SELECT FROM tasker.task_templates n
-        WHERE n.namespace = tt.namespace AND n.name = tt.name AND n.retired_at IS NULL
-          AND (n.created_at, n.template_uuid) > (tt.created_at, tt.template_uuid)
-    ))
-CROSS JOIN LATERAL (
-    SELECT tasker.staleness_threshold(u.state, tt, st)
-        + tasker.retry_rest(u.state, tt, interval '1 second' * nullif(u.wait_s, 0)) AS threshold
-) h
-RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context;
-
--- name: insertChildren
--- insertTasks for tasks that have a parent.
-INSERT INTO tasker.tasks (
-    task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
-    priority, context, initiator, source_system, reason, tags, correlation_id, parent_correlation_id,
-    idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes, parent_task_uuid, parent_step_uuid, depth
-)
-SELECT
-    u.task_uuid, tt.template_uuid, tt.namespace, tt.name, tt.version, u.state, now(),
-    now() + 0.8 * h.threshold, now() + h.threshold,
-    coalesce(u.start_at, now()) + make_interval(mins => tt.max_duration_minutes),
-    u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
-    u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, now(), now(),
-    u.context_bytes, u.parent_task_uuid, u.parent_step_uuid, u.depth
-FROM set_config('lock_timeout', $1, true)
-CROSS JOIN unnest(
-    $3::uuid[], $4::uuid[], $5::int[], $6::text[], $7::int[], $8::text[], $9::text[], $10::text[], $11::text[],
-    $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::uuid[], $18::timestamptz[], $19::int[],
-    $20::int[], $21::uuid[], $22::uuid[], $23::smallint[]
-) AS u (
-    task_uuid, template_uuid, must, state, priority, context, initiator, source_system, reason, tags,
-    correlation_id, parent_correlation_id, idempotency_key, request_digest, recreated_from, start_at,
-    context_bytes, wait_s, parent_task_uuid, parent_step_uuid, depth
-)
-JOIN tasker.staleness_thresholds st ON st.only_row
-LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid
-    AND NOT (u.must > 0 AND tt.retired_at IS NOT NULL)
-    AND NOT (u.must > 1 AND EXISTS (
-        SELECT FROM tasker.task_templates n
-        WHERE n.namespace = tt.namespace AND n.name = tt.name AND n.retired_at IS NULL
-          AND (n.created_at, n.template_uuid) > (tt.created_at, tt.template_uuid)
-    ))
-CROSS JOIN LATERAL (
-    SELECT tasker.staleness_threshold(u.state, tt, st)
-        + tasker.retry_rest(u.state, tt, interval '1 second' * nullif(u.wait_s, 0)) AS threshold
-) h
-RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context;
-
--- name: insertScheduled
--- insertTasks for tasks that have a schedule.
-INSERT INTO tasker.tasks (
-    task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
-    priority, context, initiator, source_system, reason, tags, correlation_id, parent_correlation_id,
-    idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes, schedule_uuid
-)
-SELECT
-    u.task_uuid, tt.template_uuid, tt.namespace, tt.name, tt.version, u.state, now(),
-    now() + 0.8 * h.threshold, now() + h.threshold,
-    coalesce(u.start_at, now()) + make_interval(mins => tt.max_duration_minutes),
-    u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
-    u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, now(), now(),
-    u.context_bytes, u.schedule_uuid
-FROM set_config('lock_timeout', $1, true)
-CROSS JOIN unnest(
-    $3::uuid[], $4::uuid[], $5::int[], $6::text[], $7::int[], $8::text[], $9::text[], $10::text[], $11::text[],
-    $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::uuid[], $18::timestamptz[], $19::int[],
-    $20::int[], $21::uuid[]
-) AS u (
-    task_uuid, template_uuid, must, state, priority, context, initiator, source_system, reason, tags,
-    correlation_id, parent_correlation_id, idempotency_key, request_digest, recreated_from, start_at,
-    context_bytes, wait_s, schedule_uuid
+    context_bytes, wait_s, parent_task_uuid, parent_step_uuid, depth, schedule_uuid
 )
 JOIN tasker.staleness_thresholds st ON st.only_row
 LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid
